@@ -1,0 +1,87 @@
+"""The ``autotuning`` section of a configuration. Not: what the launcher's own flags say."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    PositiveInt,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
+
+from autoconf_launch.core import ConfigError, nearest_known
+
+MetricName = Literal["throughput", "latency", "FLOPS"]
+
+
+class AutotuningSettings(BaseModel):
+    """Settings of one tuning run; names and defaults are those of the DeepSpeed Autotuner.
+
+    Batch sizes count samples; profile steps count optimizer steps from 1, both inclusive.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", protected_namespaces=())
+
+    enabled: bool = False
+    results_dir: str | None = None
+    exps_dir: str | None = None
+    overwrite: bool = False
+    metric: MetricName = "throughput"
+    start_profile_step: PositiveInt = 3
+    end_profile_step: PositiveInt = 5
+    fast: bool = True
+    max_train_batch_size: PositiveInt | None = None
+    max_train_micro_batch_size_per_gpu: PositiveInt = 1024
+    min_train_micro_batch_size_per_gpu: PositiveInt = 1
+    num_tuning_micro_batch_sizes: PositiveInt = 3
+    mp_size: PositiveInt = 1
+    tuner_type: str = "model_based"
+    tuner_early_stopping: PositiveInt = 5
+    tuner_num_trials: PositiveInt = 50
+    arg_mappings: dict[str, str] | None = None
+    seed: int = Field(default=0, ge=0)
+
+    @field_validator("arg_mappings")
+    @classmethod
+    def _strip(cls, mappings: dict[str, str] | None) -> dict[str, str] | None:
+        if mappings is None:
+            return None
+        return {key.strip(): value.strip() for key, value in mappings.items()}
+
+    @model_validator(mode="after")
+    def _steps_in_order(self) -> AutotuningSettings:
+        if self.end_profile_step < self.start_profile_step:
+            raise ValueError(
+                f"end_profile_step is {self.end_profile_step}, but must be at least "
+                f"start_profile_step = {self.start_profile_step}"
+            )
+        return self
+
+
+def parse_settings(section: dict[str, Any]) -> AutotuningSettings:
+    """Read the section strictly.
+
+    Raises:
+        ConfigError: an unknown key (with the nearest known one) or a wrong value.
+    """
+    for key in section:
+        if key not in AutotuningSettings.model_fields:
+            known = nearest_known(key, AutotuningSettings.model_fields)
+            raise ConfigError(f"autotuning.{key} is unknown; {known}")
+    try:
+        return AutotuningSettings(**section)
+    except ValidationError as error:
+        raise ConfigError(_first(error)) from error
+
+
+def _first(error: ValidationError) -> str:
+    problem = error.errors()[0]
+    where = ".".join(("autotuning", *map(str, problem["loc"])))
+    message = problem["msg"].removeprefix("Value error, ")
+    given = "" if not problem["loc"] else f" is {problem['input']!r}"
+    return f"{where}{given}: {message}."

@@ -1,0 +1,104 @@
+"""A trial, what came back, and both as one record. Not: how a trial is run or stored."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from autoconf_launch.core import AppliedStrategy, Candidate, Failure, MemoryUse
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trial:
+    """A candidate to be run. Number 0 is what the user gave."""
+
+    number: int
+    name: str
+    candidate: Candidate
+    space: str
+    """Tuning space that it belongs to: ``z0`` to ``z3``."""
+    attempt: int = 1
+    """Counts runs of the same candidate; above 1 after an out-of-memory that was not sure."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measurement:
+    """Timed optimizer steps of one trial.
+
+    ``step_s`` has one entry for each step that counts, the slowest rank of that step.
+    ``flops_per_step`` is over all ranks; ``memory`` is of the rank that used most.
+    """
+
+    step_s: tuple[float, ...]
+    samples_per_step: int
+    world_size: int
+    memory: MemoryUse | None = None
+    applied: AppliedStrategy | None = None
+    flops_per_step: float | None = None
+    losses: tuple[float, ...] = ()
+
+    @property
+    def mean_step_s(self) -> float:
+        """Mean seconds per optimizer step."""
+        return sum(self.step_s) / len(self.step_s)
+
+    @property
+    def throughput_per_s(self) -> float:
+        """Samples per second over all ranks."""
+        return self.samples_per_step / self.mean_step_s
+
+    @property
+    def latency_ms(self) -> float:
+        """Milliseconds per optimizer step."""
+        return 1e3 * self.mean_step_s
+
+    @property
+    def flops_per_gpu_per_s(self) -> float | None:
+        """Floating-point operations per second and rank, where they were counted."""
+        if self.flops_per_step is None:
+            return None
+        return self.flops_per_step / self.world_size / self.mean_step_s
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FailedTrial:
+    """A failure with the memory that was seen; ``memory`` tells whether it was really full."""
+
+    failure: Failure
+    memory: MemoryUse | None = None
+
+
+Outcome: TypeAlias = Measurement | FailedTrial
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prediction:
+    """What the cost models say of a candidate before it runs; None where they cannot say.
+
+    ``band`` is the relative error to expect of ``step_s`` (0.2 is 20 %), ``how`` its source.
+    """
+
+    peak_bytes: int | None
+    step_s: float | None
+    band: float | None
+    how: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Record:
+    """A trial with its outcome, as the journal keeps it. ``wall_s`` is the whole trial."""
+
+    trial: Trial
+    outcome: Outcome
+    wall_s: float
+    prediction: Prediction | None = None
+
+    @property
+    def measurement(self) -> Measurement | None:
+        """The measurement, unless the trial failed."""
+        return self.outcome if isinstance(self.outcome, Measurement) else None
+
+    @property
+    def failure(self) -> Failure | None:
+        """Why the trial failed, if it did."""
+        return self.outcome.failure if isinstance(self.outcome, FailedTrial) else None

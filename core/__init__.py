@@ -1,0 +1,67 @@
+"""What both sides of a launch agree on; standard library only. Not: any decision or action."""
+
+from .codec import DecodeError, decode, encode
+from .equations import data_parallel_degree, global_batch, require_global_batch
+from .errors import (
+    AutoconfError,
+    ConfigError,
+    HardwareError,
+    ResultsFolderError,
+    nearest_known,
+)
+from .failures import Failure, FailureKind
+from .layout import Candidate, KnobValue, Layout, Offload, Recompute
+from .model_spec import BlockSpec, GemmShape, Grade, MicroBatchTiming, ModelSpec, TracedPeak
+from .rank import AppliedStrategy, MemoryUse, Mode, RankResult, RankTask, StepRecord
+from .raw_config import Edit, Path, RawConfig, dotted
+from .resolved_config import (
+    OptimizerConfig,
+    Precision,
+    ResolvedConfig,
+    SchedulerConfig,
+    batch_split,
+    resolve,
+)
+
+__all__ = [
+    "AppliedStrategy",
+    "AutoconfError",
+    "BlockSpec",
+    "Candidate",
+    "ConfigError",
+    "DecodeError",
+    "Edit",
+    "Failure",
+    "FailureKind",
+    "GemmShape",
+    "Grade",
+    "HardwareError",
+    "KnobValue",
+    "Layout",
+    "MemoryUse",
+    "MicroBatchTiming",
+    "Mode",
+    "ModelSpec",
+    "Offload",
+    "OptimizerConfig",
+    "Path",
+    "Precision",
+    "RankResult",
+    "RankTask",
+    "RawConfig",
+    "Recompute",
+    "ResolvedConfig",
+    "ResultsFolderError",
+    "SchedulerConfig",
+    "StepRecord",
+    "TracedPeak",
+    "batch_split",
+    "data_parallel_degree",
+    "decode",
+    "dotted",
+    "encode",
+    "global_batch",
+    "nearest_known",
+    "require_global_batch",
+    "resolve",
+]

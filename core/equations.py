@@ -1,0 +1,46 @@
+"""The batch and mesh equations, written once. Not: how either is searched."""
+
+from __future__ import annotations
+
+from .errors import ConfigError
+
+
+def global_batch(*, micro_batch: int, accumulation: int, data_parallel: int) -> int:
+    """Samples of one optimizer step over all ranks."""
+    return micro_batch * accumulation * data_parallel
+
+
+def require_global_batch(
+    stated: int, *, micro_batch: int, accumulation: int, data_parallel: int
+) -> None:
+    """Check a stated ``train_batch_size`` against the product of its parts.
+
+    Raises:
+        ConfigError: they differ; the message prints the equation with its operands.
+    """
+    product = global_batch(
+        micro_batch=micro_batch, accumulation=accumulation, data_parallel=data_parallel
+    )
+    if product != stated:
+        raise ConfigError(
+            f"train_batch_size is {stated}, but train_micro_batch_size_per_gpu {micro_batch} x "
+            f"gradient_accumulation_steps {accumulation} x data-parallel ranks {data_parallel} "
+            f"= {product}; change one of them."
+        )
+
+
+def data_parallel_degree(
+    world_size: int, *, tensor: int = 1, pipeline: int = 1, context: int = 1
+) -> int:
+    """Data-parallel ranks from ``world = data x tensor x pipeline x context``.
+
+    Raises:
+        ConfigError: the product of the other degrees does not divide the world.
+    """
+    others = tensor * pipeline * context
+    if world_size % others:
+        raise ConfigError(
+            f"world size {world_size} is not a multiple of tensor {tensor} x pipeline {pipeline} "
+            f"x context {context} = {others}; choose degrees whose product divides it."
+        )
+    return world_size // others

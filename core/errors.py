@@ -1,0 +1,37 @@
+"""Errors that say where, what is, what must be and what to do. Not: failures of trials.
+
+A trial that fails is a value (:class:`~.failures.Failure`); only what the user must mend
+before anything can run is raised.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class AutoconfError(Exception):
+    """Base of every error that this project raises on purpose; its text is for the user."""
+
+
+class ConfigError(AutoconfError, ValueError):
+    """The user's configuration or command line cannot mean anything."""
+
+
+class ResultsFolderError(AutoconfError):
+    """The results folder is locked by another controller, or cannot be written."""
+
+
+class HardwareError(AutoconfError):
+    """The machine lacks what was asked for: devices, or room on the disk."""
+
+
+def nearest_known(name: str, known: Iterable[str]) -> str:
+    """A phrase that helps with an unknown name.
+
+    Returns:
+        ``did you mean 'x'?`` with the nearest known name, otherwise ``known: a, b, c``.
+    """
+    names = sorted(known)
+    close = difflib.get_close_matches(name, names, n=1)
+    return f"did you mean '{close[0]}'?" if close else f"known: {', '.join(names)}"

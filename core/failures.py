@@ -1,0 +1,31 @@
+"""Why a trial gave no measurement, as a value. Not: how the outcome is decided (launcher)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+
+class FailureKind(str, Enum):
+    """Every way a trial can end without a measurement."""
+
+    OUT_OF_MEMORY = "out_of_memory"
+    CRASHED = "crashed"
+    TIMED_OUT = "timed_out"
+    STALLED = "stalled"
+    BAD_CONFIG = "bad_config"
+    NOT_APPLIED = "not_applied"
+    """The strategy that was asked for is not the one that ran."""
+    NO_STEPS = "no_steps"
+    NAN = "nan"
+    NODE_LOST = "node_lost"
+    PREEMPTED = "preempted"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Failure:
+    """What went wrong, in one sentence, and the child's own last lines."""
+
+    kind: FailureKind
+    detail: str
+    log_tail: tuple[str, ...] = ()

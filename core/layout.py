@@ -1,0 +1,86 @@
+"""How a model lies on the ranks, and a candidate of the search. Not: which ones are good.
+
+The field names are the canonical knobs; ``autotuner/knobs.py`` says what each one means to a
+search, a dialect says how a framework spells it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import TypeAlias
+
+from .equations import global_batch
+
+KnobValue: TypeAlias = bool | int | float | str | None
+
+
+class Recompute(str, Enum):
+    """Which activations are computed again in the backward pass."""
+
+    NONE = "none"
+    SELECTIVE = "selective"
+    """Matrix products and attention are kept, the cheap rest is computed again."""
+    FULL = "full"
+    """Each block keeps its input alone."""
+
+
+class Offload(str, Enum):
+    """What is kept in host memory."""
+
+    NONE = "none"
+    OPTIMIZER = "optimizer"
+    PARAMETERS = "parameters"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Layout:
+    """Degrees of parallelism, batch split and memory savers of one launch.
+
+    ``placement``, ``pipeline_split`` and ``micro_batch_split`` are for unequal machines: the
+    slot of each rank, the blocks of each pipeline stage, the micro-batch of each data-parallel
+    rank; None means even.
+    """
+
+    data_parallel: int = 1
+    tensor_parallel: int = 1
+    pipeline_parallel: int = 1
+    virtual_pipeline: int = 1
+    context_parallel: int = 1
+    expert_parallel: int = 1
+    zero_stage: int = 0
+    micro_batch: int = 1
+    accumulation: int = 1
+    recompute: Recompute = Recompute.NONE
+    sequence_parallel: bool = False
+    offload: Offload = Offload.NONE
+    placement: tuple[int, ...] | None = None
+    pipeline_split: tuple[int, ...] | None = None
+    micro_batch_split: tuple[int, ...] | None = None
+
+    @property
+    def world_size(self) -> int:
+        """Ranks of the launch: the mesh equation (expert ranks are data-parallel ranks)."""
+        return (
+            self.data_parallel
+            * self.tensor_parallel
+            * self.pipeline_parallel
+            * self.context_parallel
+        )
+
+    @property
+    def global_batch(self) -> int:
+        """Samples of one optimizer step."""
+        return global_batch(
+            micro_batch=self.micro_batch,
+            accumulation=self.accumulation,
+            data_parallel=self.data_parallel,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Candidate:
+    """One value for each knob: the layout, and knobs that only some frameworks have."""
+
+    layout: Layout
+    extras: tuple[tuple[str, KnobValue], ...] = ()

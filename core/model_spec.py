@@ -1,0 +1,104 @@
+"""What a cost model may know of a neural network. Not: the network, and not its cost."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum
+
+
+class Grade(str, Enum):
+    """Where a ModelSpec comes from; cost functions say which grades they can predict."""
+
+    ARCHITECTURE = "architecture"
+    TRACED = "traced"
+    MEASURED = "measured"
+    OPAQUE = "opaque"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GemmShape:
+    """``count`` products (m x k) by (k x n) for one sample of the block's forward pass."""
+
+    m: int
+    n: int
+    k: int
+    count: int = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BlockSpec:
+    """``count`` equal pieces of the model; each number is for one piece and one sample.
+
+    ``parameters`` includes ``frozen_parameters``. ``activation_bytes`` is what the forward
+    pass keeps for the backward pass in the precision of the run, without recomputation;
+    ``input_bytes`` is what full recomputation keeps instead. ``flops`` is the forward pass.
+    """
+
+    name: str
+    count: int = 1
+    parameters: int = 0
+    frozen_parameters: int = 0
+    flops: float = 0.0
+    activation_bytes: int = 0
+    input_bytes: int = 0
+    gemm_shapes: tuple[GemmShape, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MicroBatchTiming:
+    """Seconds of forward and backward at one micro-batch, and memory held between them."""
+
+    micro_batch: int
+    forward_backward_s: float
+    activation_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TracedPeak:
+    """Peak of one phase of a step at one micro-batch, from fake tensors, without ZeRO."""
+
+    phase: str
+    micro_batch: int
+    peak_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelSpec:
+    """A model as a sequence of blocks, from one of four sources (``grade``).
+
+    ``parameter_bytes_each`` is the size of a stored weight (4 for fp32). ``timings`` and
+    ``traced_peaks`` are empty where nothing was run or traced. ``optimizer_step_s`` is one
+    update of all trainable weights on one rank.
+    """
+
+    grade: Grade
+    blocks: tuple[BlockSpec, ...]
+    parameter_bytes_each: float = 4.0
+    timings: tuple[MicroBatchTiming, ...] = ()
+    traced_peaks: tuple[TracedPeak, ...] = ()
+    optimizer_step_s: float | None = None
+    hidden_size: int | None = None
+    layers: int | None = None
+    sequence_length: int | None = None
+    vocabulary_size: int | None = None
+    notes: tuple[str, ...] = field(default=())
+
+    @property
+    def parameters(self) -> int:
+        """All weights, frozen ones included."""
+        return sum(block.count * block.parameters for block in self.blocks)
+
+    @property
+    def trainable_parameters(self) -> int:
+        """Weights that get gradients and optimizer state."""
+        return sum(b.count * (b.parameters - b.frozen_parameters) for b in self.blocks)
+
+    @property
+    def activation_bytes_per_sample(self) -> int:
+        """Bytes kept for the backward pass for each sample of a micro-batch."""
+        return sum(block.count * block.activation_bytes for block in self.blocks)
+
+    @property
+    def forward_flops_per_sample(self) -> float:
+        """Floating-point operations of the forward pass of one sample."""
+        return sum(block.count * block.flops for block in self.blocks)

@@ -1,0 +1,112 @@
+"""What a launcher tells a rank and what a rank reports back. Not: how either side acts on it.
+
+The task travels in one environment variable; each rank appends to one ``steps.jsonl`` and
+writes a result file of its own into the task's folder.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from enum import Enum
+
+from .codec import decode, encode
+from .failures import Failure
+from .layout import Recompute
+from .resolved_config import Precision
+
+TASK_VARIABLE = "AUTOCONF_LAUNCH_TASK"
+STEPS_FILE = "steps.jsonl"
+MODEL_INFO_FILE = "model_info.json"
+
+
+def result_file(rank: int) -> str:
+    """Name of a rank's result file: ``result.json`` for rank 0, else ``result_rank<n>.json``."""
+    return "result.json" if rank == 0 else f"result_rank{rank}.json"
+
+
+class Mode(str, Enum):
+    """Why a rank runs."""
+
+    MEASURE = "measure"
+    """Time the steps asked for, report, exit."""
+    PROFILE = "profile"
+    """Describe the model (``model_info.json``), report, exit."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankTask:
+    """What a trial's ranks are to do; without one a rank just trains.
+
+    Attributes:
+        mode: why the rank runs.
+        folder: absolute path for steps, results and the model's description.
+        attempt: token that ties a result to this launch and no earlier one.
+        start_step: first optimizer step that counts, from 1.
+        end_step: last optimizer step that counts; the rank exits after it.
+        memory_limit_bytes: emulated device memory of a CPU rank, over its use after imports.
+    """
+
+    mode: Mode
+    folder: str
+    attempt: str
+    start_step: int = 3
+    end_step: int = 5
+    memory_limit_bytes: int | None = None
+
+    def to_variable(self) -> str:
+        """The value of the environment variable ``TASK_VARIABLE``."""
+        return json.dumps(encode(self))
+
+    @staticmethod
+    def from_variable(value: str) -> RankTask:
+        """Read what :meth:`to_variable` wrote."""
+        return decode(RankTask, json.loads(value))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepRecord:
+    """One optimizer step of one rank, data loading included; ``step`` counts from 1."""
+
+    rank: int
+    step: int
+    wall_s: float
+    samples: int
+    loss: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AppliedStrategy:
+    """What really ran, found by looking at the live model and optimizer."""
+
+    zero_stage: int
+    data_parallel: int
+    micro_batch: int
+    accumulation: int
+    precision: Precision
+    recompute: Recompute
+    description: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryUse:
+    """Device memory of one rank; on CPU the process's memory over its use after imports."""
+
+    free_before_bytes: int
+    peak_bytes: int
+    limit_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankResult:
+    """The last word of one rank of a trial, written whole or not at all."""
+
+    rank: int
+    world_size: int
+    attempt: str
+    ended_unix_s: float
+    steps: tuple[StepRecord, ...] = ()
+    failure: Failure | None = None
+    applied: AppliedStrategy | None = None
+    memory: MemoryUse | None = None
+    flops_per_step: float | None = None

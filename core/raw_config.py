@@ -1,0 +1,107 @@
+"""The user's document as it was read, immutable, with edits by full path. Not: its meaning."""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+Path: TypeAlias = tuple[str, ...]
+_MISSING: Any = object()
+
+
+def dotted(path: Path) -> str:
+    """``zero_optimization.stage`` for messages."""
+    return ".".join(path)
+
+
+@dataclass(frozen=True, slots=True)
+class Edit:
+    """One difference between two documents; None stands for "not there"."""
+
+    path: Path
+    before: Any
+    after: Any
+
+
+class RawConfig:
+    """A nested document of JSON values. Values handed out are copies; edits give a new one."""
+
+    __slots__ = ("_document",)
+
+    def __init__(self, document: Mapping[str, Any]) -> None:
+        self._document: dict[str, Any] = copy.deepcopy(dict(document))
+
+    def get(self, path: Path, default: Any = None) -> Any:
+        """The value at ``path``, or ``default`` where any part of the path is missing."""
+        value: Any = self._document
+        for key in path:
+            value = value.get(key, _MISSING) if isinstance(value, dict) else _MISSING
+            if value is _MISSING:
+                return default
+        return copy.deepcopy(value)
+
+    def __contains__(self, path: Path) -> bool:
+        return self.get(path, _MISSING) is not _MISSING
+
+    def with_value(self, path: Path, value: Any) -> RawConfig:
+        """A document that differs in one value; sections on the way are made."""
+        edited = RawConfig(self._document)
+        section = edited._document
+        for key in path[:-1]:
+            if not isinstance(section.get(key), dict):
+                section[key] = {}
+            section = section[key]
+        section[path[-1]] = copy.deepcopy(value)
+        return edited
+
+    def without(self, path: Path) -> RawConfig:
+        """A document that lacks ``path``; the same one where it is not there."""
+        edited = RawConfig(self._document)
+        section: Any = edited._document
+        for key in path[:-1]:
+            section = section.get(key) if isinstance(section, dict) else None
+        if isinstance(section, dict):
+            section.pop(path[-1], None)
+        return edited
+
+    def leaves(self) -> Iterator[tuple[Path, Any]]:
+        """Every value that is no section, with its path, in the document's order."""
+        yield from _leaves((), self._document)
+
+    def diff(self, other: RawConfig) -> tuple[Edit, ...]:
+        """What must change in this document to get the other one."""
+        mine, theirs = dict(self.leaves()), dict(other.leaves())
+        paths = (*mine, *(path for path in theirs if path not in mine))
+        return tuple(
+            Edit(path, mine.get(path), theirs.get(path))
+            for path in paths
+            if mine.get(path, _MISSING) != theirs.get(path, _MISSING)
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """A deep copy as plain dictionaries."""
+        return copy.deepcopy(self._document)
+
+    def to_json(self) -> str:
+        """Indented JSON, in the document's order."""
+        return json.dumps(self._document, indent=2)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, RawConfig) and self._document == other._document
+
+    def __hash__(self) -> int:
+        return hash(json.dumps(self._document, sort_keys=True))
+
+    def __repr__(self) -> str:
+        return f"RawConfig({self._document!r})"
+
+
+def _leaves(path: Path, value: Any) -> Iterator[tuple[Path, Any]]:
+    if isinstance(value, dict) and value:
+        for key, inner in value.items():
+            yield from _leaves((*path, key), inner)
+    else:
+        yield path, value

@@ -1,0 +1,214 @@
+"""The configuration of one launch with every value decided. Not: lists, "auto" or files.
+
+The launcher resolves what the user left open; the runtime reads this and nothing else.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+from . import config_keys as keys
+from .equations import data_parallel_degree, require_global_batch
+from .errors import ConfigError, nearest_known
+from .layout import KnobValue, Layout, Recompute
+from .raw_config import Path, RawConfig, dotted
+
+
+class Precision(str, Enum):
+    """Format of the forward and backward computation; weights stay fp32."""
+
+    FP32 = "fp32"
+    BF16 = "bf16"
+    FP16 = "fp16"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OptimizerConfig:
+    """An optimizer by DeepSpeed's name, and its parameters as given."""
+
+    kind: str = "AdamW"
+    parameters: tuple[tuple[str, Any], ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SchedulerConfig:
+    """A learning-rate schedule by DeepSpeed's name, and its parameters as given."""
+
+    kind: str
+    parameters: tuple[tuple[str, Any], ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResolvedConfig:
+    """All that the runtime needs; 0 means no ``gradient_clipping``, a dynamic ``loss_scale``."""
+
+    layout: Layout
+    precision: Precision = Precision.FP32
+    loss_scale: float = 0.0
+    gradient_clipping: float = 0.0
+    optimizer: OptimizerConfig | None = None
+    scheduler: SchedulerConfig | None = None
+    extras: tuple[tuple[str, KnobValue], ...] = ()
+
+
+OPTIMIZERS = frozenset({"Adam", "AdamW", "SGD", "Adagrad", "RMSprop"})
+SCHEDULERS = frozenset({"WarmupLR", "WarmupDecayLR", "WarmupCosineLR"})
+
+
+def resolve(raw: RawConfig, *, world_size: int) -> ResolvedConfig:
+    """Read a document in which nothing is left open.
+
+    Raises:
+        ConfigError: a value is open (a list or "auto"), wrong, contradicts another one, or
+            asks for something that this runtime cannot apply.
+    """
+    keys.check_keys(raw)
+    _refuse_inapplicable(raw)
+    layout = _layout(raw, world_size)
+    return ResolvedConfig(
+        layout=layout,
+        precision=_precision(raw),
+        loss_scale=_number(raw, keys.LOSS_SCALE, 0.0),
+        gradient_clipping=_number(raw, keys.CLIPPING, 0.0),
+        optimizer=_optimizer(raw),
+        scheduler=_scheduler(raw),
+    )
+
+
+def _layout(raw: RawConfig, world_size: int) -> Layout:
+    data = data_parallel_degree(world_size)
+    micro, accumulation = batch_split(raw, data_parallel=data)
+    stage = _integer(raw, keys.ZERO_STAGE, 0, least=0)
+    if stage > 3:
+        raise ConfigError(f"zero_optimization.stage is {stage}, but ZeRO has stages 0 to 3.")
+    return Layout(
+        data_parallel=data,
+        zero_stage=stage,
+        micro_batch=micro,
+        accumulation=accumulation,
+        recompute=_choice(raw, keys.RECOMPUTE, Recompute, Recompute.NONE),
+    )
+
+
+def batch_split(raw: RawConfig, *, data_parallel: int) -> tuple[int, int]:
+    """Micro-batch and accumulation; what is missing follows from the other two (or is 1).
+
+    Raises:
+        ConfigError: the three contradict each other, or ``train_batch_size`` cannot be split.
+    """
+    micro = _integer(raw, keys.MICRO_BATCH, None)
+    accumulation = _integer(raw, keys.ACCUMULATION, None)
+    stated = _integer(raw, keys.GLOBAL_BATCH, None)
+    if stated is not None:
+        if micro is None and accumulation is None:
+            accumulation = 1
+        if micro is None:
+            micro = max(1, stated // (data_parallel * (accumulation or 1)))
+        if accumulation is None:
+            accumulation = max(1, stated // (data_parallel * micro))
+        require_global_batch(
+            stated, micro_batch=micro, accumulation=accumulation, data_parallel=data_parallel
+        )
+    return micro or 1, accumulation or 1
+
+
+def _refuse_inapplicable(raw: RawConfig) -> None:
+    for key in sorted(keys.PARALLELISM_KEYS - {"data"}):
+        path = (*keys.PARALLELISM, key)
+        if raw.get(path, 1) not in (1, False, None):
+            raise ConfigError(
+                f"{dotted(path)} is {raw.get(path)!r}, but this runtime applies data parallelism "
+                "only; set it to 1 or remove it."
+            )
+    for key in sorted(keys.CHECKPOINTING_KEYS - {"mode", "profile"}):
+        path = (keys.RECOMPUTE[0], key)
+        if raw.get(path) not in (None, False, 0):
+            raise ConfigError(
+                f"{dotted(path)} is {raw.get(path)!r}, which this runtime cannot apply; use "
+                'activation_checkpointing.mode: "none", "selective" or "full".'
+            )
+    for key in ("offload_param", "offload_optimizer"):
+        path = (*keys.ZERO, key, "device")
+        if raw.get(path) not in (None, "none"):
+            raise ConfigError(
+                f"{dotted(path)} is {raw.get(path)!r}, but this runtime cannot offload; remove it."
+            )
+
+
+def _precision(raw: RawConfig) -> Precision:
+    bf16, fp16 = _flag(raw, keys.BF16), _flag(raw, keys.FP16)
+    if bf16 and fp16:
+        raise ConfigError("bf16.enabled and fp16.enabled are both true; enable one of them.")
+    return Precision.BF16 if bf16 else Precision.FP16 if fp16 else Precision.FP32
+
+
+def _optimizer(raw: RawConfig) -> OptimizerConfig | None:
+    named = _named_section(raw, keys.OPTIMIZER, OPTIMIZERS)
+    return OptimizerConfig(kind=named[0], parameters=named[1]) if named else None
+
+
+def _scheduler(raw: RawConfig) -> SchedulerConfig | None:
+    named = _named_section(raw, keys.SCHEDULER, SCHEDULERS)
+    return SchedulerConfig(kind=named[0], parameters=named[1]) if named else None
+
+
+def _named_section(
+    raw: RawConfig, path: Path, known: frozenset[str]
+) -> tuple[str, tuple[tuple[str, Any], ...]] | None:
+    if raw.get(path) is None:
+        return None
+    kind = raw.get((*path, "type"))
+    by_lower_case = {name.lower(): name for name in known}
+    if not isinstance(kind, str) or kind.lower() not in by_lower_case:
+        hint = nearest_known(str(kind), known)
+        raise ConfigError(f"{dotted(path)}.type is {kind!r}, which is unknown; {hint}")
+    parameters = raw.get((*path, "params"), {})
+    if not isinstance(parameters, dict):
+        raise ConfigError(f"{dotted(path)}.params is {parameters!r}, but must be a section.")
+    return by_lower_case[kind.lower()], tuple(parameters.items())
+
+
+def _integer(raw: RawConfig, path: Path, default: Any, *, least: int = 1) -> Any:
+    value = raw.get(path)
+    if value is None:
+        return default
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    if not isinstance(value, int) or isinstance(value, bool) or value < least:
+        raise ConfigError(_wrong(path, value, f"a whole number of at least {least}"))
+    return value
+
+
+def _number(raw: RawConfig, path: Path, default: float) -> float:
+    value = raw.get(path)
+    if value is None:
+        return default
+    if not isinstance(value, (int, float)) or isinstance(value, bool) or not value >= 0:
+        raise ConfigError(_wrong(path, value, "a number of at least 0"))
+    return float(value)
+
+
+def _flag(raw: RawConfig, path: Path) -> bool:
+    value = raw.get(path, False)
+    if not isinstance(value, bool):
+        raise ConfigError(_wrong(path, value, "true or false"))
+    return value
+
+
+def _choice(raw: RawConfig, path: Path, kinds: type[Recompute], default: Recompute) -> Recompute:
+    value = raw.get(path, default.value)
+    known = {kind.value: kind for kind in kinds}
+    if not isinstance(value, str) or value not in known:
+        raise ConfigError(f"{dotted(path)} is {value!r}; {nearest_known(str(value), known)}")
+    return known[value]
+
+
+def _wrong(path: Path, value: object, must: str) -> str:
+    if isinstance(value, list) or value == "auto":
+        return (
+            f'{dotted(path)} is {value!r}, but a launch needs one value; lists and "auto" are '
+            "resolved by autoconf-launch, so start the script with it."
+        )
+    return f"{dotted(path)} is {value!r}, but must be {must}."
