@@ -9,11 +9,12 @@ from dataclasses import dataclass
 class Device:
     """One slot: a GPU, or on a machine without any the share of one process of the CPU.
 
-    ``memory_bytes`` is what a rank may use: the emulated limit where there is one.
+    ``memory_bytes`` is what a rank may use; where ``emulated``, the rank must see to it itself.
     """
 
     name: str
     memory_bytes: int
+    emulated: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

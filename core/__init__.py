@@ -6,13 +6,14 @@ from .errors import (
     AutoconfError,
     ConfigError,
     HardwareError,
+    NothingFeasibleError,
     ResultsFolderError,
     nearest_known,
 )
 from .failures import Failure, FailureKind
 from .layout import Candidate, KnobValue, Layout, Offload, Recompute
 from .model_spec import BlockSpec, GemmShape, Grade, MicroBatchTiming, ModelSpec, TracedPeak
-from .rank import AppliedStrategy, MemoryUse, Mode, RankResult, RankTask, StepRecord
+from .rank import AppliedStrategy, MemoryUse, Mode, RankResult, RankTask, StepRecord, result_file
 from .raw_config import Edit, Path, RawConfig, dotted
 from .resolved_config import (
     OptimizerConfig,
@@ -42,6 +43,7 @@ __all__ = [
     "MicroBatchTiming",
     "Mode",
     "ModelSpec",
+    "NothingFeasibleError",
     "Offload",
     "OptimizerConfig",
     "Path",
@@ -64,4 +66,5 @@ __all__ = [
     "nearest_known",
     "require_global_batch",
     "resolve",
+    "result_file",
 ]

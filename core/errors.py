@@ -35,3 +35,15 @@ def nearest_known(name: str, known: Iterable[str]) -> str:
     names = sorted(known)
     close = difflib.get_close_matches(name, names, n=1)
     return f"did you mean '{close[0]}'?" if close else f"known: {', '.join(names)}"
+
+
+class NothingFeasibleError(AutoconfError):
+    """No configuration can be measured: the baseline fails, or nothing fits.
+
+    Attributes:
+        log_tail: the child's own last lines, if one ran.
+    """
+
+    def __init__(self, message: str, log_tail: tuple[str, ...] = ()) -> None:
+        super().__init__(message)
+        self.log_tail = log_tail

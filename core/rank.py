@@ -44,7 +44,8 @@ class RankTask:
         attempt: token that ties a result to this launch and no earlier one.
         start_step: first optimizer step that counts, from 1.
         end_step: last optimizer step that counts; the rank exits after it.
-        memory_limit_bytes: emulated device memory of a CPU rank, over its use after imports.
+        memory_limit_bytes: device memory that the rank holds itself to; on CPU over its use after
+            imports. None where the device's own size is the limit.
     """
 
     mode: Mode
@@ -90,11 +91,16 @@ class AppliedStrategy:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryUse:
-    """Device memory of one rank; on CPU the process's memory over its use after imports."""
+    """Device memory of one rank; on CPU the process's memory over its use after imports.
+
+    ``peak_bytes`` includes an allocation that was refused. ``reserved_bytes`` is the most that
+    a caching allocator kept, where there is one.
+    """
 
     free_before_bytes: int
     peak_bytes: int
     limit_bytes: int
+    reserved_bytes: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

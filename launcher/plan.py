@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from autoconf_launch.core import RankTask
+from autoconf_launch.core import Layout, RankTask
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,6 +27,7 @@ class LaunchPlan:
         working_directory: where the ranks start.
         folder: where ``stdout.log``, ``stderr.log`` and results go; None: the output is ours.
         task: what the ranks report; None for a plain training.
+        expected: what must really run; None where the ranks cannot tell what they applied.
     """
 
     name: str
@@ -34,6 +35,7 @@ class LaunchPlan:
     working_directory: str
     folder: str | None = None
     task: RankTask | None = None
+    expected: Layout | None = None
 
     @property
     def world_size(self) -> int:

@@ -1,1 +1,47 @@
-"""."""
+"""Who runs plans: one row per backend, imported when asked for. Not: what a plan says."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib import import_module
+from importlib.metadata import entry_points
+from types import MappingProxyType
+
+from autoconf_launch.core import ConfigError, nearest_known
+
+from .base import Backend, Job, JobEnd
+
+BACKENDS = MappingProxyType(
+    {
+        "local": "autoconf_launch.launcher.backends.local:LocalBackend",
+        "replay": "autoconf_launch.launcher.backends.replay:ReplayBackend",
+    }
+)
+"""Name -> ``module:attribute``; others come by the entry-point group below."""
+
+ENTRY_POINTS = "autoconf_launch.backend"
+
+
+def load_backend(name: str, *arguments: object, **options: object) -> Backend:
+    """Make the backend of this name; what it takes is its own matter.
+
+    Raises:
+        ConfigError: no backend has this name.
+    """
+    return _factory(name)(*arguments, **options)
+
+
+def _factory(name: str) -> Callable[..., Backend]:
+    if name in BACKENDS:
+        module, _, attribute = BACKENDS[name].partition(":")
+        factory: Callable[..., Backend] = getattr(import_module(module), attribute)
+        return factory
+    installed = {point.name: point for point in entry_points(group=ENTRY_POINTS)}
+    if name not in installed:
+        known = nearest_known(name, {*BACKENDS, *installed})
+        raise ConfigError(f"backend {name!r} is unknown; {known}")
+    loaded: Callable[..., Backend] = installed[name].load()
+    return loaded
+
+
+__all__ = ["BACKENDS", "ENTRY_POINTS", "Backend", "Job", "JobEnd", "load_backend"]

@@ -1,0 +1,53 @@
+# make tune: the main job, from nothing.   make test: all fast tests, from nothing.
+# make check: what CI runs, in a virtual environment of its own.   make format: fix what can be.
+.PHONY: tune test check types lint format links test-slow test-gpu test-cluster benchmark clean
+PYTHON ?= python3
+VENV ?= .venv
+BIN = $(VENV)/bin
+FOLDERS = core autotuner tuning_spaces runtime launcher
+READY = $(VENV)/.ready
+EXAMPLE = examples/01_pretrain_gpt
+
+tune: $(READY)
+	$(BIN)/autoconf-launch --autotuning=tune --num_gpus 2 $(EXAMPLE)/train.py --config $(EXAMPLE)/config.json
+
+test: $(READY)
+	$(BIN)/python -m pytest
+
+test-slow: $(READY)
+	$(BIN)/python -m pytest -m slow
+test-gpu: $(READY)
+	$(BIN)/python -m pytest -m gpu
+test-cluster: $(READY)
+	$(BIN)/python -m pytest -m cluster
+
+benchmark: $(READY)
+	$(BIN)/python benchmarks/main_job.py
+
+# torch first and pinned: on a machine without GPUs anything else pulls gigabytes of CUDA.
+$(READY): pyproject.toml setup.py constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt torch
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
+	@touch $@
+
+check:
+	rm -rf build/check
+	$(MAKE) VENV=build/check lint types test
+
+lint: $(READY)
+	$(BIN)/ruff check . && $(BIN)/ruff format --check .
+
+types: $(READY) links
+	$(BIN)/mypy && $(BIN)/mypy tests
+
+links:  # static tools do not run setuptools' import hook; show them the same mapping
+	@mkdir -p build/typing/autoconf_launch
+	@ln -sfn ../../../api/__init__.py build/typing/autoconf_launch/__init__.py
+	@for f in $(FOLDERS); do ln -sfn ../../../$$f build/typing/autoconf_launch/$$f; done
+
+format: $(READY)
+	$(BIN)/ruff check --fix . && $(BIN)/ruff format .
+
+clean:
+	rm -rf build $(VENV)

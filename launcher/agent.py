@@ -1,0 +1,300 @@
+"""Starts the ranks of one launch, watches them and ends them with their controller.
+
+A script of its own, run as ``python -I -S agent.py DESCRIPTOR``: standard library only, so that
+it starts in milliseconds. The descriptor is a socket to the controller. From it come JSON lines:
+first the document (what ``backends/local.py`` writes), then ``{"signal": N}`` and
+``{"end": true}``; back goes one line, the report. When it closes, the controller is dead and
+everything that was started here dies within 2 s. Not: what an outcome is (outcome).
+"""
+# ruff: noqa: PTH112, PTH123, PTH208
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import json
+import math
+import os
+import select
+import signal
+import sys
+import time
+from typing import Any, NoReturn
+
+ORPHAN_GRACE_S = 1.0  # from SIGTERM to SIGKILL once the controller is gone
+LEFTOVER_GRACE_S = 0.5  # the same for what the ranks leave behind
+UNKILLABLE_S = 30.0  # after SIGKILL; a process that a driver holds may never end
+REPEAT_S = 0.05
+AGENT = os.getpid()
+PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36  # linux/prctl.h
+
+
+class Watch:
+    """The ranks of one launch while they live."""
+
+    def __init__(self, document: dict[str, Any], control: Control, alarm: int) -> None:
+        self._document = document
+        self._control = control
+        self._alarm = alarm
+        self._stop_listening()
+        self._poller.register(control.descriptor, select.POLLIN)
+        self._pids: list[int] = []
+        self._codes: dict[int, int] = {}
+        self._exit_unix_s: dict[int, float] = {}
+        self._due: list[tuple[float, int]] = []
+        self._terminated_unix_s: float | None = None
+        self._give_up_s = math.inf
+
+    def start(self) -> None:
+        """Start every rank, all in the process group of the first."""
+        group = 0
+        for rank in self._document["ranks"]:
+            pid = os.fork()
+            if pid == 0:
+                _become(rank, self._document["working_directory"], group)
+            self._pids.append(pid)
+            group = group or pid
+            with contextlib.suppress(OSError):  # it has done so itself and is another program
+                os.setpgid(pid, group)
+
+    def run(self) -> None:
+        """Return when every rank has ended, or cannot be ended."""
+        while self._living() and time.monotonic() < self._give_up_s:
+            self._obey()
+            self._reap()
+            self._send_due()
+            if self._living():
+                self._sleep(self._due[0][0] - time.monotonic() if self._due else None)
+
+    def sweep(self) -> None:
+        """End what the ranks left behind; returns at once where there is nothing."""
+        self._stop_listening()
+        kill_s = time.monotonic() + LEFTOVER_GRACE_S
+        if self._reap():
+            _signal_all(descendants(AGENT), signal.SIGTERM)
+        while self._reap() and time.monotonic() < kill_s + UNKILLABLE_S:
+            self._sleep(REPEAT_S)
+            if time.monotonic() > kill_s:
+                _signal_all(descendants(AGENT), signal.SIGKILL)
+
+    def report(self) -> dict[str, Any]:
+        """Exit code (negative: the signal) and time of each rank's end, in the plan's order."""
+        return {
+            "codes": [self._codes.get(pid, -signal.SIGKILL) for pid in self._pids],
+            "exit_unix_s": [self._exit_unix_s.get(pid, time.time()) for pid in self._pids],
+            "terminated_unix_s": self._terminated_unix_s,
+            "ended_s": time.monotonic(),
+        }
+
+    def _sleep(self, longest_s: float | None) -> None:
+        ready = self._poller.poll(None if longest_s is None else max(0.0, longest_s) * 1e3 + 1)
+        if any(descriptor == self._alarm for descriptor, _ in ready):
+            os.read(self._alarm, 4096)
+
+    def _obey(self) -> None:
+        for command in self._control.read_now():
+            if "signal" in command:
+                _signal_all(self._living(), command["signal"])
+            elif "end" in command:
+                self._end(after_s=0.0, grace_s=self._document["grace_s"])
+        if self._control.closed:
+            self._stop_listening()
+            self._end(after_s=0.0, grace_s=ORPHAN_GRACE_S)
+
+    def _stop_listening(self) -> None:
+        self._poller = select.poll()
+        self._poller.register(self._alarm, select.POLLIN)
+
+    def _end(self, *, after_s: float, grace_s: float) -> None:
+        now = time.monotonic()
+        kill_s = now + after_s + grace_s
+        if not self._due or kill_s < self._due[-1][0]:
+            self._due = [(now + after_s, signal.SIGTERM), (kill_s, signal.SIGKILL)]
+
+    def _reap(self) -> bool:
+        """Collect every child that has ended; whether any is left."""
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return False
+            if pid == 0:
+                return True
+            if pid in self._pids:
+                self._note(pid, os.waitstatus_to_exitcode(status))
+
+    def _note(self, pid: int, code: int) -> None:
+        self._codes[pid] = code
+        self._exit_unix_s[pid] = time.time()
+        if code != 0:
+            document, rank = self._document, self._document["ranks"][self._pids.index(pid)]
+            sure = _ran_out_of_memory(rank["result"], document["attempt"])
+            linger_s = 0.0 if sure else document["linger_s"]
+            self._end(after_s=linger_s, grace_s=document["grace_s"])
+
+    def _send_due(self) -> None:
+        now = time.monotonic()
+        while self._living() and self._due and self._due[0][0] <= now:
+            number = self._due.pop(0)[1]
+            self._terminated_unix_s = self._terminated_unix_s or time.time()
+            if number == signal.SIGTERM:
+                _signal_all(self._living(), number)
+            else:
+                _signal_all(descendants(AGENT) or self._living(), number)
+                self._due.append((now + REPEAT_S, number))
+                self._give_up_s = min(self._give_up_s, now + UNKILLABLE_S)
+
+    def _living(self) -> list[int]:
+        return [pid for pid in self._pids if pid not in self._codes]
+
+
+class Control:
+    """JSON lines from the controller; ``closed`` once it is gone."""
+
+    def __init__(self, descriptor: int) -> None:
+        self.descriptor = descriptor
+        self.closed = False
+        self._pending = b""
+
+    def read_first(self) -> dict[str, Any] | None:
+        """The first line, waited for; None where the controller died before it was whole."""
+        while b"\n" not in self._pending and not self.closed:
+            self._take()
+        return next(iter(self._lines(1)), None)
+
+    def read_now(self) -> list[dict[str, Any]]:
+        """What has come, without waiting."""
+        ready = select.poll()
+        ready.register(self.descriptor, select.POLLIN)
+        while not self.closed and ready.poll(0):
+            self._take()
+        return self._lines()
+
+    def write(self, line: dict[str, Any]) -> None:
+        """Send a line; without effect where nobody listens any more."""
+        data = json.dumps(line).encode() + b"\n"
+        with contextlib.suppress(OSError):
+            while data:
+                data = data[os.write(self.descriptor, data) :]
+
+    def _take(self) -> None:
+        try:
+            data = os.read(self.descriptor, 1 << 16)
+        except OSError:
+            data = b""
+        self._pending += data
+        self.closed = self.closed or not data
+
+    def _lines(self, count: int = -1) -> list[dict[str, Any]]:
+        *whole, self._pending = self._pending.split(b"\n", count)
+        return [json.loads(line) for line in whole]
+
+
+def descendants(ancestor: int) -> list[int]:
+    """Processes below ``ancestor`` that have not ended; empty where there is no ``/proc``."""
+    parents = {pid: int(fields[1]) for pid, fields in living_processes()}
+    found: list[int] = []
+    below = {ancestor}
+    while below:
+        below = {pid for pid, parent in parents.items() if parent in below}
+        found += sorted(below)
+    return found
+
+
+def living_processes() -> list[tuple[int, list[bytes]]]:
+    """Number and ``[state, parent, group, session]`` of every process but zombies."""
+    found = []
+    for name in os.listdir("/proc") if os.path.isdir("/proc") else ():
+        if name.isdigit():
+            try:
+                with open(f"/proc/{name}/stat", "rb") as file:
+                    fields = file.read().rpartition(b")")[2].split()[:4]
+            except OSError:
+                continue
+            if fields[0] != b"Z":
+                found.append((int(name), fields))
+    return found
+
+
+def _signal_all(pids: list[int], number: int) -> None:
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.kill(pid, number)
+
+
+def _ran_out_of_memory(path: str | None, attempt: str | None) -> bool:
+    """Whether a rank has said so itself: then no other rank's word can matter."""
+    if path is None:
+        return False
+    try:
+        with open(path, "rb") as file:
+            result = json.load(file)
+        return (result["attempt"], result["failure"]["kind"]) == (attempt, "out_of_memory")
+    except (OSError, ValueError, KeyError, TypeError):
+        return False
+
+
+def _become(rank: dict[str, Any], folder: str, group: int) -> NoReturn:
+    """Turn this fork into a rank; a failure to start is an exit code of 127 and one sentence."""
+    program = rank["argv"][0]
+    try:
+        os.setpgid(0, group)
+        _prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() == AGENT:
+            signal.pthread_sigmask(signal.SIG_SETMASK, ())
+            os.chdir(folder)
+            os.execvpe(program, rank["argv"], {**os.environ, **dict(rank["environment"])})
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        text = f"autoconf-launch: cannot start {program} in {folder}: {reason}\n"
+        os.write(2, text.encode(errors="surrogateescape"))
+    finally:
+        os._exit(127)
+
+
+def _prctl(option: int, value: int) -> None:
+    """Linux's ``prctl``; elsewhere nothing, and orphans are found by nobody."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(option, value, 0, 0, 0)
+
+
+def _block_signals() -> None:
+    """Turn a deaf ear to all but our children's ends.
+
+    Signals are blocked, not ignored, so that one which reaches a rank before it has become
+    another program takes effect there, and with the dispositions that a program starts with.
+    """
+    signal.pthread_sigmask(signal.SIG_SETMASK, signal.valid_signals() - {signal.SIGCHLD})
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGPIPE, signal.SIGXFSZ):
+        signal.signal(number, signal.SIG_DFL)
+
+
+def _alarm_for_children() -> int:
+    """A descriptor that can be read whenever a child has ended."""
+    read, write = os.pipe()
+    os.set_blocking(read, False)
+    os.set_blocking(write, False)
+    signal.set_wakeup_fd(write, warn_on_full_buffer=False)
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    return read
+
+
+def main() -> NoReturn:
+    """Read the document, run it, report; the exit code says nothing."""
+    control = Control(int(sys.argv[1]))
+    os.set_inheritable(control.descriptor, False)
+    _block_signals()
+    _prctl(PR_SET_CHILD_SUBREAPER, 1)
+    alarm = _alarm_for_children()
+    document = control.read_first()
+    if document is not None:
+        watch = Watch(document, control, alarm)
+        watch.start()
+        watch.run()
+        watch.sweep()
+        control.write(watch.report())
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main()

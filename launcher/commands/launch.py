@@ -1,0 +1,77 @@
+"""A plain launch: start the ranks, pass signals on, return their exit code. Not: any tuning."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+from autoconf_launch.autotuner.cluster import ClusterSpec
+from autoconf_launch.core import RawConfig
+from autoconf_launch.core import config_keys as keys
+
+from ..backends import load_backend
+from ..backends.base import Backend
+from ..config_file import is_plain_json
+from ..dialects import ScriptSource, find_dialect
+from ..discover import find_cluster
+from ..events import Listener, Note
+from ..interrupts import passing_signals_to
+from ..plan import LaunchPlan
+from ..planning import plan_launch, require_script
+from ..request import LaunchRequest
+from ..script_config import find_source
+
+_LONG_S = 3600.0
+
+
+def launch(request: LaunchRequest, listener: Listener) -> int:
+    """Train as asked; the training's own exit code.
+
+    A configuration that leaves something open, or is no plain JSON, is resolved first into a
+    file that lives as long as the launch.
+    """
+    require_script(request)
+    cluster = find_cluster(request)
+    source = find_source(request.script_args)
+    backend = load_backend(request.backend)
+    with tempfile.TemporaryDirectory(prefix="autoconf-launch-") as folder:
+        arguments = _resolved_arguments(source, cluster, Path(folder), listener)
+        return run_to_end(plan_launch(request, cluster, arguments), backend)
+
+
+def run_to_end(plan: LaunchPlan, backend: Backend) -> int:
+    """Submit a plan and wait for it; signals go to its ranks."""
+    job = backend.submit(plan)
+    with passing_signals_to(lambda number: backend.send_signal(job, number)):
+        while True:
+            backend.wait([job], _LONG_S)
+            end = backend.poll([job])[0]
+            if end is not None:
+                return end.exit_code
+
+
+def _resolved_arguments(
+    source: ScriptSource, cluster: ClusterSpec, folder: Path, listener: Listener
+) -> tuple[str, ...]:
+    if source.config_argument is None or not _needs_resolving(source):
+        return source.script_args
+    dialect = find_dialect(source)
+    user = dialect.read(source, world_size=len(cluster.devices))
+    for warning in user.warnings:
+        listener(Note(text=warning, warning=True))
+    path = folder / "ds_config.json"
+    rendered = dialect.render(user.baseline, source, str(path))
+    path.write_text(rendered.config.to_json() + "\n")
+    return rendered.script_args
+
+
+def _needs_resolving(source: ScriptSource) -> bool:
+    argument = source.script_args[source.config_argument or 0]
+    path = Path(argument.partition("=")[2] if argument.startswith("-") else argument)
+    return not is_plain_json(path) or _is_open(source.config)
+
+
+def _is_open(config: RawConfig) -> bool:
+    ours = (keys.MICRO_BATCH, keys.ACCUMULATION, keys.GLOBAL_BATCH, keys.ZERO_STAGE)
+    values = (config.get(path) for path in (*ours, keys.RECOMPUTE, keys.ZERO))
+    return any(isinstance(value, list) or value in ("auto", "all") for value in values)

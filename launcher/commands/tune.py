@@ -1,0 +1,187 @@
+"""Tune, and on request train with the winner. Not: any single step of it.
+
+The order of things: read, profile, build the space, predict, run the study, write the results.
+"""
+
+from __future__ import annotations
+
+import uuid
+from dataclasses import dataclass
+from pathlib import Path
+
+from autoconf_launch.autotuner.cluster import ClusterSpec
+from autoconf_launch.autotuner.planner import memory_rule, predict
+from autoconf_launch.autotuner.settings import AutotuningSettings
+from autoconf_launch.autotuner.space import build_space
+from autoconf_launch.autotuner.study import StopReason, Study, baseline_trial
+from autoconf_launch.autotuner.summary import summarise
+from autoconf_launch.core import ModelSpec, NothingFeasibleError
+from autoconf_launch.core.rank import MODEL_INFO_FILE
+
+from ..backends import load_backend
+from ..backends.base import Backend
+from ..controller import Controller, TrialLimits
+from ..dialects import Dialect, Rendered, ScriptSource, UserSettings, find_dialect
+from ..discover import find_cluster
+from ..events import Finished, Listener, ModelProfiled, Note, SpaceBuilt
+from ..fingerprint import environment_document, fingerprint
+from ..interrupts import stopping_on_signals
+from ..paths import ResultsPaths
+from ..planning import plan_launch, require_script
+from ..profile_run import read_model_info, run_profile
+from ..request import LaunchRequest
+from ..results_folder import OpenFolder, open_folder
+from ..script_config import find_source
+from ..trial_files import TrialFiles, write_json
+from ..winner import render_winner, write_results
+from .launch import run_to_end
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TuningJob:
+    """Everything that was read before anything runs."""
+
+    request: LaunchRequest
+    source: ScriptSource
+    dialect: Dialect
+    cluster: ClusterSpec
+    user: UserSettings
+    paths: ResultsPaths
+    listener: Listener
+
+
+def tune(request: LaunchRequest, listener: Listener) -> int:
+    """Find the best configuration; with ``--autotuning=run`` then train with it.
+
+    Returns:
+        0, or the training's own exit code.
+
+    Raises:
+        NothingFeasibleError: the baseline fails, or nothing fits.
+    """
+    job = read_job(request, listener)
+    backend = load_backend(request.backend)
+    print_ = fingerprint(request, job.cluster, job.source, job.user.settings)
+    fresh = request.fresh or job.user.settings.overwrite
+    with stopping_on_signals(), open_folder(job.paths, print_, fresh=fresh) as folder:
+        for text in folder.notes:
+            listener(Note(text=text))
+        write_json(job.paths.environment, environment_document(request, job.cluster))
+        winner = search(job, backend, folder)
+    if request.autotuning == "tune":
+        return 0
+    return run_to_end(plan_launch(request, job.cluster, winner.script_args), backend)
+
+
+def read_job(request: LaunchRequest, listener: Listener) -> TuningJob:
+    """Read the command line, the configuration and the machine; warn of what is odd.
+
+    Raises:
+        ConfigError: one of them cannot mean anything.
+    """
+    require_script(request)
+    source = find_source(request.script_args)
+    dialect = find_dialect(source)
+    cluster = find_cluster(request)
+    user = dialect.read(
+        source,
+        world_size=len(cluster.devices),
+        overrides=request.overrides,
+        allow_global_batch_change=request.allow_global_batch_change,
+    )
+    for warning in user.warnings:
+        listener(Note(text=warning, warning=True))
+    return TuningJob(
+        request=request,
+        source=source,
+        dialect=dialect,
+        cluster=cluster,
+        user=user,
+        paths=_paths(user.settings),
+        listener=listener,
+    )
+
+
+def search(job: TuningJob, backend: Backend, folder: OpenFolder) -> Rendered:
+    """From the profile run to the results; the winner as a launch spells it.
+
+    Raises:
+        NothingFeasibleError: the baseline fails, or nothing fits.
+    """
+    files = TrialFiles(
+        job.request,
+        job.cluster,
+        job.paths,
+        source=job.source,
+        dialect=job.dialect,
+        settings=job.user.settings,
+    )
+    spec = _profile(job, files, backend, folder)
+    files.describe_model(spec, job.user.facts)
+    study = _study(job, spec)
+    controller = Controller(
+        study,
+        backend,
+        files,
+        journal=folder.journal,
+        listener=job.listener,
+        limits=TrialLimits(
+            timeout_s=job.request.trial_timeout_s, stall_s=job.request.stall_timeout_s
+        ),
+    )
+    controller.resume(folder.contents)
+    return _conclude(job, study, controller.run(), controller.elapsed_s)
+
+
+def _conclude(job: TuningJob, study: Study, stop: StopReason, duration_s: float) -> Rendered:
+    summary = summarise(study, duration_s=duration_s, facts=job.user.facts)
+    winner = render_winner(summary, job.dialect, job.source, job.paths)
+    text = write_results(
+        job.paths,
+        study.records,
+        summary,
+        request=job.request,
+        source=job.source,
+        winner=winner,
+    )
+    if winner is None:
+        raise NothingFeasibleError(stop.sentence, stop.log_tail)
+    job.listener(Finished(text=text))
+    return winner
+
+
+def _profile(
+    job: TuningJob, files: TrialFiles, backend: Backend, folder: OpenFolder
+) -> ModelSpec | None:
+    event = ModelProfiled(spec=read_model_info(job.paths.profile / MODEL_INFO_FILE), wall_s=None)
+    if not folder.contents.profiled:
+        plan = files.plan_profile(baseline_trial(job.user.baseline), uuid.uuid4().hex)
+        event = run_profile(
+            plan, backend, journal=folder.journal, timeout_s=job.request.trial_timeout_s
+        )
+    job.listener(event)
+    return event.spec
+
+
+def _study(job: TuningJob, spec: ModelSpec | None) -> Study:
+    user = job.user
+    space = build_space(user.baseline, user.choices, user.batch_rule, user.settings)
+    for text in space.notes:
+        job.listener(Note(text=text))
+    predictions = predict(space.table, spec, job.cluster, user.facts)
+    fits = memory_rule(predictions, job.cluster)
+    study = Study(space, predictions, user.settings, rules=[fits])
+    rejected = sum(count for _, count in study.rejected)
+    considered = len(space.table) + sum(count for _, count in space.rejected)
+    job.listener(
+        SpaceBuilt(considered=considered, left=considered - rejected, rejected=study.rejected)
+    )
+    return study
+
+
+def _paths(settings: AutotuningSettings) -> ResultsPaths:
+    here = Path.cwd()
+    return ResultsPaths(
+        results=here / (settings.results_dir or "autotuning_results"),
+        exps=here / (settings.exps_dir or "autotuning_exps"),
+    )

@@ -1,0 +1,126 @@
+"""Read a user's configuration file: JSON, hjson or YAML. Not: what its values mean."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import hjson
+import yaml
+
+from autoconf_launch.core import ConfigError, RawConfig
+
+MOST_BYTES = 16 << 20
+MOST_VALUES = 100_000
+
+
+def read_config(path: Path) -> RawConfig:
+    """Read by the file's suffix; JSON may have comments and trailing commas.
+
+    Raises:
+        ConfigError: the file is missing, too large, malformed, or no object at its top.
+    """
+    text = _text(path)
+    parse = _PARSERS.get(path.suffix.lower(), _parse_json)
+    try:
+        document = parse(text)
+    except (ValueError, yaml.YAMLError, RecursionError) as error:
+        raise ConfigError(f"{path} cannot be read: {_one_line(error)}") from error
+    if not isinstance(document, dict) or not all(isinstance(key, str) for key in document):
+        kind = type(document).__name__
+        raise ConfigError(f"{path} holds a {kind}, but must hold an object ({{…}}) of settings.")
+    return RawConfig(document)
+
+
+def _text(path: Path) -> str:
+    try:
+        if path.stat().st_size > MOST_BYTES:
+            raise ConfigError(f"{path} is larger than {MOST_BYTES >> 20} MiB; is it a config?")
+        return path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{path} is not UTF-8 text: {error.reason}.") from error
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be read: {error.strerror}.") from error
+
+
+def _parse_json(text: str) -> Any:
+    try:
+        return json.loads(text, object_pairs_hook=_without_duplicates)
+    except json.JSONDecodeError as strict:
+        if not text.lstrip("\ufeff \t\r\n").startswith(("{", "//", "/*", "#")):
+            raise
+        try:
+            return _plain(hjson.loads(text, object_pairs_hook=_without_duplicates))
+        except hjson.HjsonDecodeError:
+            raise strict from None
+
+
+def _parse_hjson(text: str) -> Any:
+    return _plain(hjson.loads(text, object_pairs_hook=_without_duplicates))
+
+
+def _parse_yaml(text: str) -> Any:
+    return _plain(yaml.load(text, Loader=_Loader))
+
+
+class _Loader(yaml.SafeLoader):
+    """YAML 1.1 reads ``5e7`` as text; people mean the number, as in JSON."""
+
+
+_Loader.add_implicit_resolver(
+    "tag:yaml.org,2002:float",
+    re.compile(r"^[-+]?(\d+\.?\d*|\.\d+)[eE][-+]?\d+$"),
+    list("-+.0123456789"),
+)
+
+
+def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    section = dict(pairs)
+    if len(section) < len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise ValueError(f"key '{twice}' stands twice in one section; remove one.")
+    return section
+
+
+def _plain(value: Any) -> Any:
+    """JSON values alone, and not so many that nested aliases could fill the memory."""
+    budget = itertools.count(1)
+
+    def walk(value: Any) -> Any:
+        if next(budget) > MOST_VALUES:
+            raise ValueError(f"it holds more than {MOST_VALUES} values once aliases are resolved.")
+        if isinstance(value, dict):
+            return {key: walk(inner) for key, inner in value.items()}
+        if isinstance(value, list):
+            return [walk(item) for item in value]
+        if value is None or isinstance(value, (bool, int, float, str)):
+            return value
+        raise ValueError(f"{value!r} is no JSON value; quote it to make it text.")
+
+    return walk(value)
+
+
+def _one_line(error: Exception) -> str:
+    return " ".join(str(error).split())
+
+
+_PARSERS: dict[str, Callable[[str], Any]] = {
+    ".json": _parse_json,
+    ".hjson": _parse_hjson,
+    ".yaml": _parse_yaml,
+    ".yml": _parse_yaml,
+}
+
+
+def is_plain_json(path: Path) -> bool:
+    """Whether a rank, which has the standard library alone, can read the file as it is."""
+    try:
+        json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return False
+    return path.suffix.lower() == ".json"

@@ -1,0 +1,241 @@
+"""The loop around a study: ask, run, watch, write down, tell. Not: any decision about candidates.
+
+It waits for jobs and never polls in a fixed rhythm; it wakes for a deadline or a heartbeat.
+"""
+
+from __future__ import annotations
+
+import socket
+import time
+import uuid
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+from autoconf_launch.autotuner.study import StopReason, Study
+from autoconf_launch.autotuner.trial import (
+    FailedTrial,
+    Outcome,
+    Prediction,
+    Record,
+    Trial,
+)
+from autoconf_launch.core import Failure, FailureKind
+from autoconf_launch.core.rank import STEPS_FILE
+
+from .backends.base import Backend, Job
+from .backends.strays import await_agent
+from .events import Listener, StepSeen, TrialFinished, TrialStarted
+from .journal import Journal, JournalContents, Started
+from .lease import HEARTBEAT_S
+from .plan import LaunchPlan
+from .steps import StepsTail
+
+_AGENT_DIES_WITHIN_S = 5.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrialLimits:
+    """When a trial is taken for hung; ``stall_s`` is the least silence between two steps."""
+
+    timeout_s: float
+    stall_s: float
+    stall_steps: float = 10.0
+    """A silence is a stall only beyond this many times the trial's longest step."""
+
+
+class TrialDesk(Protocol):
+    """Turns trials into plans and outcomes into files."""
+
+    def plan(self, trial: Trial, attempt: str) -> LaunchPlan:
+        """Write what is asked of the trial; the plan that runs it."""
+
+    def adopt(self, trial: Trial, attempt: str) -> Outcome | None:
+        """The outcome of an earlier launch whose ranks all reported, if there is one."""
+
+    def predict(self, trial: Trial) -> Prediction | None:
+        """What the cost models say of the trial."""
+
+    def complete(self, outcome: Outcome) -> Outcome:
+        """Add what the ranks cannot know."""
+
+    def finish(self, record: Record) -> None:
+        """Write the trial's results."""
+
+
+@dataclass(slots=True)
+class _Running:
+    trial: Trial
+    prediction: Prediction | None
+    job: Job
+    tail: StepsTail
+    started_s: float
+    progress_s: float
+    longest_step_s: float = 0.0
+    steps: int = 0
+    cancelled: bool = field(default=False)
+
+
+class Controller:
+    """Runs one study on one backend; use ``run`` once."""
+
+    def __init__(
+        self,
+        study: Study,
+        backend: Backend,
+        desk: TrialDesk,
+        *,
+        journal: Journal,
+        listener: Listener,
+        limits: TrialLimits,
+    ) -> None:
+        self._study = study
+        self._backend = backend
+        self._desk = desk
+        self._journal = journal
+        self._listener = listener
+        self._limits = limits
+        self._running: list[_Running] = []
+        self._orphans: dict[str, Started] = {}
+        self._before_s = 0.0
+        self._start_s = time.monotonic()
+
+    @property
+    def elapsed_s(self) -> float:
+        """Time that this study has taken, earlier controllers of it included."""
+        return self._before_s + time.monotonic() - self._start_s
+
+    def resume(self, contents: JournalContents) -> None:
+        """Tell the study what an earlier controller wrote down."""
+        self._orphans = {orphan.name: orphan for orphan in contents.orphans}
+        for record in contents.records:
+            self._before_s += record.wall_s
+            self._study.tell(record)
+            self._announce(record, resumed=True)
+
+    def run(self) -> StopReason:
+        """Until the study stops; whatever ends it, no job is left running."""
+        try:
+            while True:
+                for trial in self._study.ask(1 - len(self._running), self.elapsed_s):
+                    self._start(trial)
+                if not self._running:
+                    reason = self._study.stop_reason()
+                    if reason is not None:
+                        return reason
+                    continue
+                self._wait()
+        finally:
+            self._cancel_all()
+
+    def _start(self, trial: Trial) -> None:
+        prediction = self._desk.predict(trial)
+        orphan = self._orphans.pop(trial.name, None)
+        adopted = self._adopt(trial, orphan) if orphan else None
+        if adopted is not None:
+            self._finish(trial, prediction, adopted, wall_s=0.0, resumed=True)
+            return
+        attempt = uuid.uuid4().hex
+        plan = self._desk.plan(trial, attempt)
+        job = self._backend.submit(plan)
+        self._journal.write_started(
+            name=trial.name, number=trial.number, attempt=attempt, pid=getattr(job, "pid", None)
+        )
+        now_s = time.monotonic()
+        tail = StepsTail(Path(plan.folder) / STEPS_FILE if plan.folder else None)
+        self._running.append(_Running(trial, prediction, job, tail, now_s, now_s))
+        self._listener(TrialStarted(trial=trial, prediction=prediction))
+
+    def _adopt(self, trial: Trial, orphan: Started) -> Outcome | None:
+        """Let a dead controller's launch end, then see whether its ranks had reported."""
+        if orphan.pid is not None and orphan.host == socket.gethostname():
+            await_agent(orphan.pid, _AGENT_DIES_WITHIN_S)
+        return self._desk.adopt(trial, orphan.attempt)
+
+    def _wait(self) -> None:
+        wake_s = min(self._due_s(running) for running in self._running)
+        pause_s = min(max(wake_s - time.monotonic(), 0.0), HEARTBEAT_S)
+        self._backend.wait([running.job for running in self._running], pause_s)
+        self._journal.heartbeat()
+        for running in self._running:
+            self._watch(running)
+        ends = self._backend.poll([running.job for running in self._running])
+        ended = [(r, end) for r, end in zip(self._running, ends, strict=True) if end]
+        self._running = [r for r in self._running if all(r is not done for done, _ in ended)]
+        for running, end in ended:
+            outcome = end.outcome or _nothing_reported()
+            self._finish(running.trial, running.prediction, outcome, wall_s=end.wall_s)
+
+    def _due_s(self, running: _Running) -> float:
+        if running.cancelled:
+            return float("inf")
+        deadline_s = running.started_s + self._limits.timeout_s
+        if not running.steps:
+            return deadline_s
+        silence_s = max(self._limits.stall_s, self._limits.stall_steps * running.longest_step_s)
+        return min(deadline_s, running.progress_s + silence_s)
+
+    def _watch(self, running: _Running) -> None:
+        for step in running.tail.new():
+            running.steps += 1
+            running.longest_step_s = max(running.longest_step_s, step.wall_s)
+            running.progress_s = time.monotonic()
+            self._listener(StepSeen(trial=running.trial, step=step))
+        if not running.cancelled and time.monotonic() >= self._due_s(running):
+            running.cancelled = True
+            self._backend.cancel(running.job, self._overdue(running))
+
+    def _overdue(self, running: _Running) -> Failure:
+        if time.monotonic() - running.started_s >= self._limits.timeout_s:
+            return Failure(
+                kind=FailureKind.TIMED_OUT,
+                detail=f"did not end within {self._limits.timeout_s:g} s (--trial-timeout)",
+            )
+        silent_s = time.monotonic() - running.progress_s
+        return Failure(
+            kind=FailureKind.STALLED,
+            detail=f"made {running.steps} steps, then none for {silent_s:.0f} s (--stall-timeout)",
+        )
+
+    def _finish(
+        self,
+        trial: Trial,
+        prediction: Prediction | None,
+        outcome: Outcome,
+        *,
+        wall_s: float,
+        resumed: bool = False,
+    ) -> None:
+        record = Record(
+            trial=trial,
+            outcome=self._desk.complete(outcome),
+            wall_s=wall_s,
+            prediction=prediction,
+        )
+        self._journal.write_record(record)
+        self._desk.finish(record)
+        self._study.tell(record)
+        self._announce(record, resumed=resumed)
+
+    def _announce(self, record: Record, *, resumed: bool) -> None:
+        self._listener(
+            TrialFinished(
+                record=record, best=self._study.best, elapsed_s=self.elapsed_s, resumed=resumed
+            )
+        )
+
+    def _cancel_all(self) -> None:
+        reason = Failure(kind=FailureKind.PREEMPTED, detail="the launcher was interrupted")
+        for running in self._running:
+            self._backend.cancel(running.job, reason)
+        while self._running:
+            jobs = [running.job for running in self._running]
+            self._backend.wait(jobs, HEARTBEAT_S)
+            ends = self._backend.poll(jobs)
+            self._running = [r for r, end in zip(self._running, ends, strict=True) if not end]
+
+
+def _nothing_reported() -> Outcome:
+    return FailedTrial(
+        failure=Failure(kind=FailureKind.NO_STEPS, detail="the launch reported nothing")
+    )

@@ -1,0 +1,74 @@
+"""What happens in a tuning run, as values for the views. Not: how it is shown."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from autoconf_launch.autotuner.trial import Prediction, Record, Trial
+from autoconf_launch.core import ModelSpec, StepRecord
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Note:
+    """One sentence for the user; a warning where something is not as they may expect."""
+
+    text: str
+    warning: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelProfiled:
+    """The profile run is over. ``wall_s`` is None where an earlier one was read again."""
+
+    spec: ModelSpec | None
+    wall_s: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpaceBuilt:
+    """What will be searched: candidates in all, those left, and how many each rule took."""
+
+    considered: int
+    left: int
+    rejected: tuple[tuple[str, int], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrialStarted:
+    """A trial was handed to the backend."""
+
+    trial: Trial
+    prediction: Prediction | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepSeen:
+    """A rank of a running trial made a step."""
+
+    trial: Trial
+    step: StepRecord
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrialFinished:
+    """A trial has its outcome. ``resumed``: from the journal or adopted, not run now."""
+
+    record: Record
+    best: Record | None
+    elapsed_s: float
+    resumed: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finished:
+    """The study is over; ``text`` is the summary and what was found."""
+
+    text: str
+
+
+Event: TypeAlias = (
+    Note | ModelProfiled | SpaceBuilt | TrialStarted | StepSeen | TrialFinished | Finished
+)
+Listener: TypeAlias = Callable[[Event], None]

@@ -1,0 +1,50 @@
+"""Signals as an exception in a tuning run, or passed on to a training. Not: what follows."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGHUP)
+
+
+class InterruptedBySignalError(BaseException):
+    """A signal asks us to stop; not an ``Exception``, so that nobody swallows it."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(signal.Signals(number).name)
+        self.number = number
+
+
+@contextmanager
+def stopping_on_signals() -> Iterator[None]:
+    """Raise :class:`InterruptedBySignalError` once; a second signal is left to the clean-up."""
+    stopping = False
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        nonlocal stopping
+        if not stopping:
+            stopping = True
+            raise InterruptedBySignalError(number)
+
+    with _handling(stop):
+        yield
+
+
+@contextmanager
+def passing_signals_to(send: Callable[[int], None]) -> Iterator[None]:
+    """Hand every stopping signal to ``send`` and live on."""
+    with _handling(lambda number, frame: send(number)):
+        yield
+
+
+@contextmanager
+def _handling(handler: Callable[[int, FrameType | None], None]) -> Iterator[None]:
+    before = {number: signal.signal(number, handler) for number in STOPPING}
+    try:
+        yield
+    finally:
+        for number, old in before.items():
+            signal.signal(number, old)

@@ -1,0 +1,132 @@
+"""Every file name of a results folder, in one class. Not: what is written into them."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from autoconf_launch.core import ResultsFolderError
+
+PROFILE = "profile_model_info"
+CONFIG = "ds_config.json"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResultsPaths:
+    """The folders of one tuning run; both paths are absolute."""
+
+    results: Path
+    exps: Path
+
+    @property
+    def journal(self) -> Path:
+        """The state: one JSON line per event."""
+        return self.results / "journal.jsonl"
+
+    @property
+    def lease(self) -> Path:
+        """Names the controller that holds the folder."""
+        return self.results / "controller.lease"
+
+    @property
+    def environment(self) -> Path:
+        """Versions, hosts and the command line."""
+        return self.results / "env.json"
+
+    @property
+    def profile(self) -> Path:
+        """Folder of the profile run."""
+        return self.results / PROFILE
+
+    def trial(self, name: str) -> Path:
+        """Folder of one trial."""
+        return self.results / name
+
+    def experiment(self, name: str) -> Path:
+        """What was asked of one trial."""
+        return self.exps / f"{name}.json"
+
+    @property
+    def summary_text(self) -> Path:
+        """The table that people read."""
+        return self.results / "summary.txt"
+
+    @property
+    def summary_json(self) -> Path:
+        """The same for programs."""
+        return self.results / "summary.json"
+
+    @property
+    def trials_csv(self) -> Path:
+        """One row per trial."""
+        return self.results / "trials.csv"
+
+    @property
+    def optimal_config(self) -> Path:
+        """The user's configuration with the winner's values."""
+        return self.results / "ds_config_optimal.json"
+
+    @property
+    def optimal_command(self) -> Path:
+        """The command that trains with it, on one line."""
+        return self.results / "cmd_optimal.txt"
+
+    @property
+    def optimal_script(self) -> Path:
+        """The same as a shell script."""
+        return self.results / "run_optimal.sh"
+
+    def make(self) -> None:
+        """Make both folders and see that they can be written.
+
+        Raises:
+            ResultsFolderError: they cannot; OSError passes where the disk is full.
+        """
+        for folder in (self.results, self.exps):
+            try:
+                folder.mkdir(parents=True, exist_ok=True)
+                probe = folder / f".writable.{os.getpid()}"
+                probe.write_text("")
+                probe.unlink()
+            except (PermissionError, FileExistsError, NotADirectoryError) as error:
+                raise _unwritable(folder, error) from error
+            except OSError as error:
+                if error.errno in _NO_SPACE:
+                    raise
+                raise _unwritable(folder, error) from error
+
+    def move_aside(self) -> Path | None:
+        """Rename existing folders to the first free ``<name>.<n>``; the new results path."""
+        if not self.results.exists() and not self.exps.exists():
+            return None
+        number = 1
+        while _aside(self.results, number).exists() or _aside(self.exps, number).exists():
+            number += 1
+        for folder in (self.results, self.exps):
+            if folder.exists():
+                try:
+                    folder.rename(_aside(folder, number))
+                except OSError as error:
+                    raise _unwritable(folder, error) from error
+        return _aside(self.results, number)
+
+
+_NO_SPACE = (28, 122)  # ENOSPC, EDQUOT
+
+
+def is_disk_full(error: OSError) -> bool:
+    """Whether an operation failed for want of room."""
+    return error.errno in _NO_SPACE
+
+
+def _aside(folder: Path, number: int) -> Path:
+    return folder.with_name(f"{folder.name}.{number}")
+
+
+def _unwritable(folder: Path, error: OSError) -> ResultsFolderError:
+    reason = error.strerror or str(error)
+    return ResultsFolderError(
+        f"results folder {folder} cannot be written ({reason}); "
+        "choose another with --results-dir and --exps-dir."
+    )

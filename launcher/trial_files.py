@@ -1,0 +1,190 @@
+"""The files around a trial: what is asked before, what came out after. Not: running it."""
+
+from __future__ import annotations
+
+import csv
+import json
+import shlex
+from dataclasses import replace
+from pathlib import Path
+
+from autoconf_launch.autotuner.cluster import ClusterSpec
+from autoconf_launch.autotuner.cost.facts import TrainingFacts
+from autoconf_launch.autotuner.knobs import candidate_name
+from autoconf_launch.autotuner.planner import predict
+from autoconf_launch.autotuner.settings import AutotuningSettings
+from autoconf_launch.autotuner.table import CandidateTable
+from autoconf_launch.autotuner.trial import Measurement, Outcome, Prediction, Record, Trial
+from autoconf_launch.core import Mode, ModelSpec, RankTask, encode, result_file
+from autoconf_launch.core.rank import MODEL_INFO_FILE, STEPS_FILE
+
+from .dialects import Dialect, Rendered, ScriptSource
+from .fingerprint import without_secrets
+from .outcome import adopt
+from .paths import CONFIG, ResultsPaths
+from .plan import LaunchPlan
+from .planning import plan_launch
+from .request import LaunchRequest
+
+BACKWARD_AND_FORWARD = 3.0
+"""Model FLOPs of a step over those of its forward pass; recomputation is not counted."""
+_LEFT_BY_RANKS = (STEPS_FILE, MODEL_INFO_FILE, "metrics.json")
+
+
+class TrialFiles:
+    """The trial desk of a folder: writes each trial's files and makes its plan."""
+
+    def __init__(
+        self,
+        request: LaunchRequest,
+        cluster: ClusterSpec,
+        paths: ResultsPaths,
+        *,
+        source: ScriptSource,
+        dialect: Dialect,
+        settings: AutotuningSettings,
+    ) -> None:
+        self._request = request
+        self._cluster = cluster
+        self._paths = paths
+        self._source = source
+        self._dialect = dialect
+        self._settings = settings
+        self._spec: ModelSpec | None = None
+        self._facts: TrainingFacts | None = None
+
+    def describe_model(self, spec: ModelSpec | None, facts: TrainingFacts) -> None:
+        """Give what predictions and FLOP counts need, once the profile run is over."""
+        self._spec = spec
+        self._facts = facts
+
+    def plan_profile(self, baseline: Trial, attempt: str) -> LaunchPlan:
+        """The plan of the profile run, in its own folder."""
+        return self._plan(self._paths.profile, baseline, attempt, Mode.PROFILE)
+
+    def plan(self, trial: Trial, attempt: str) -> LaunchPlan:
+        """The plan of a trial; its experiment, configuration and command are written."""
+        return self._plan(self._paths.trial(trial.name), trial, attempt, Mode.MEASURE)
+
+    def render(self, trial: Trial, config_path: Path) -> Rendered:
+        """The candidate as the script's framework spells it."""
+        return self._dialect.render(trial.candidate, self._source, str(config_path))
+
+    def adopt(self, trial: Trial, attempt: str) -> Outcome | None:
+        """See :class:`~.controller.TrialDesk`."""
+        task = self._task(self._paths.trial(trial.name), attempt, Mode.MEASURE)
+        world_size = len(self._cluster.devices)
+        return adopt(task, world_size=world_size, expected=trial.candidate.layout)
+
+    def predict(self, trial: Trial) -> Prediction | None:
+        """What the cost models say of one candidate."""
+        if self._facts is None:
+            return None
+        table = CandidateTable.from_candidates((trial.candidate,))
+        return predict(table, self._spec, self._cluster, self._facts).row(0)
+
+    def complete(self, outcome: Outcome) -> Outcome:
+        """Add the FLOPs of a step, counted once in the profile run."""
+        if not isinstance(outcome, Measurement) or outcome.flops_per_step or not self._spec:
+            return outcome
+        forward = self._spec.forward_flops_per_sample * outcome.samples_per_step
+        return replace(outcome, flops_per_step=BACKWARD_AND_FORWARD * forward or None)
+
+    def finish(self, record: Record) -> None:
+        """Write the metrics, or the failure, of a trial."""
+        folder = self._paths.trial(record.trial.name)
+        folder.mkdir(parents=True, exist_ok=True)
+        if record.measurement:
+            write_json(folder / "metrics.json", metrics(record.measurement))
+        elif record.failure:
+            write_json(folder / "failure.json", encode(record.failure))
+
+    def _plan(self, folder: Path, trial: Trial, attempt: str, mode: Mode) -> LaunchPlan:
+        folder.mkdir(parents=True, exist_ok=True)
+        world_size = len(self._cluster.devices)
+        for name in (*_LEFT_BY_RANKS, *map(result_file, range(world_size))):
+            (folder / name).unlink(missing_ok=True)
+        rendered = self.render(trial, folder / CONFIG)
+        (folder / CONFIG).write_text(rendered.config.to_json() + "\n")
+        task = self._task(folder, attempt, mode)
+        expected = trial.candidate.layout if mode is Mode.MEASURE else None
+        plan = plan_launch(
+            self._request, self._cluster, rendered.script_args, task=task, expected=expected
+        )
+        self._describe(folder, trial, rendered, plan)
+        return plan
+
+    def _task(self, folder: Path, attempt: str, mode: Mode) -> RankTask:
+        return RankTask(
+            mode=mode,
+            folder=str(folder),
+            attempt=attempt,
+            start_step=self._settings.start_profile_step,
+            end_step=self._settings.end_profile_step,
+            memory_limit_bytes=emulated_limit_bytes(self._cluster),
+        )
+
+    def _describe(self, folder: Path, trial: Trial, rendered: Rendered, plan: LaunchPlan) -> None:
+        experiment = {
+            "name": folder.name,
+            "ds_config": rendered.config.to_dict(),
+            "num_gpus": len(self._cluster.devices),
+            "num_nodes": len(self._cluster.nodes),
+        }
+        write_json(self._paths.experiment(folder.name), experiment)
+        write_json(folder / "exp.json", {**experiment, "exp_id": trial.number})
+        command = shlex.join(without_secrets(plan.ranks[0].argv))
+        (folder / "cmd.txt").write_text(f"{command}\n")
+
+
+def emulated_limit_bytes(cluster: ClusterSpec) -> int | None:
+    """The limit that ranks set for themselves; None where the device has its own."""
+    emulated = any(device.emulated for device in cluster.devices)
+    return cluster.least_memory_bytes if emulated else None
+
+
+def metrics(measurement: Measurement) -> dict[str, float | None]:
+    """Content of ``metrics.json``: samples/s, ms per optimizer step, FLOP/s of each rank."""
+    return {
+        "throughput": measurement.throughput_per_s,
+        "latency": measurement.latency_ms,
+        "FLOPS_per_gpu": measurement.flops_per_gpu_per_s,
+    }
+
+
+def write_json(path: Path, document: object) -> None:
+    """Indented JSON with a last newline."""
+    path.write_text(json.dumps(document, indent=2) + "\n")
+
+
+def write_trials_csv(path: Path, records: tuple[Record, ...]) -> None:
+    """One row per record, in the order of their ends."""
+    with path.open("w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(_COLUMNS)
+        writer.writerows(_row(record) for record in records)
+
+
+_COLUMNS = (
+    *("number", "name", "space", "outcome", "throughput", "latency_ms", "flops_per_gpu"),
+    *("peak_bytes", "predicted_step_s", "predicted_peak_bytes", "wall_s", "detail"),
+)
+
+
+def _row(record: Record) -> tuple[object, ...]:
+    measured, failure, predicted = record.measurement, record.failure, record.prediction
+    memory = record.outcome.memory
+    return (
+        record.trial.number,
+        candidate_name(record.trial.candidate),
+        record.trial.space,
+        failure.kind.value if failure else "measured",
+        measured.throughput_per_s if measured else None,
+        measured.latency_ms if measured else None,
+        measured.flops_per_gpu_per_s if measured else None,
+        memory.peak_bytes if memory else None,
+        predicted.step_s if predicted else None,
+        predicted.peak_bytes if predicted else None,
+        record.wall_s,
+        failure.detail if failure else None,
+    )

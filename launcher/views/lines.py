@@ -1,0 +1,145 @@
+"""A tuning run as plain lines, one per trial. Not: the summary, nor where lines go."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import singledispatchmethod
+
+from autoconf_launch.autotuner.trial import Prediction, Record
+from autoconf_launch.core import Failure, FailureKind, MemoryUse, ModelSpec
+
+from ..events import (
+    Event,
+    Finished,
+    ModelProfiled,
+    Note,
+    SpaceBuilt,
+    StepSeen,
+    TrialFinished,
+    TrialStarted,
+)
+
+_SHOWN_LOG_LINES = 6
+_GB = 1e9
+
+
+class LinesView:
+    """Writes each event that people care about as one line; ``quiet`` leaves warnings alone."""
+
+    def __init__(self, write: Callable[[str], None], *, quiet: bool, level: str) -> None:
+        self._write = write
+        self._quiet = quiet
+        self._debug = level == "debug"
+
+    def handle(self, event: Event) -> None:
+        """Show one event."""
+        self._show(event)
+
+    @singledispatchmethod
+    def _show(self, event: Event) -> None:
+        """Events that have no line of their own."""
+
+    @_show.register
+    def _(self, event: Note) -> None:
+        if event.warning:
+            self._write(f"autoconf-launch: warning: {event.text}")
+        elif not self._quiet:
+            self._write(f"autoconf-launch: {event.text}")
+
+    @_show.register
+    def _(self, event: ModelProfiled) -> None:
+        if not self._quiet:
+            self._write(profile_line(event.spec, event.wall_s))
+
+    @_show.register
+    def _(self, event: SpaceBuilt) -> None:
+        if not self._quiet:
+            self._write(space_line(event))
+
+    @_show.register
+    def _(self, event: TrialStarted) -> None:
+        if self._debug:
+            self._write(f"trial {event.trial.number} {event.trial.name} started")
+
+    @_show.register
+    def _(self, event: StepSeen) -> None:
+        if self._debug:
+            step = event.step
+            self._write(f"  rank {step.rank} step {step.step}: {step.wall_s:.4f} s")
+
+    @_show.register
+    def _(self, event: TrialFinished) -> None:
+        if not self._quiet:
+            self._write(trial_line(event))
+            for line in _log_lines(event.record.failure):
+                self._write(line)
+
+    @_show.register
+    def _(self, event: Finished) -> None:
+        self._write(f"\n{event.text.rstrip()}")
+
+
+def profile_line(spec: ModelSpec | None, wall_s: float | None) -> str:
+    """What the profile run found."""
+    when = "read from an earlier run" if wall_s is None else f"{wall_s:.1f} s"
+    if spec is None:
+        return f"profile ({when}): the model is unknown, so nothing is predicted"
+    return (
+        f"profile ({when}): {spec.parameters / 1e6:.2f} M parameters "
+        f"({spec.trainable_parameters / 1e6:.2f} M trainable), "
+        f"{_size(spec.activation_bytes_per_sample)} of activations and "
+        f"{spec.forward_flops_per_sample / 1e9:.2f} GFLOP forward per sample [{spec.grade.value}]"
+    )
+
+
+def space_line(event: SpaceBuilt) -> str:
+    """How many candidates there are, and why some are not tried."""
+    taken = ", ".join(f"{count} by {rule}" for rule, count in event.rejected if count)
+    without = f" (left out: {taken})" if taken else ""
+    return f"search: {event.left} of {event.considered} candidates beside the baseline{without}"
+
+
+def trial_line(event: TrialFinished) -> str:
+    """Elapsed, trial, configuration, predicted, measured, memory, best so far."""
+    record = event.record
+    minutes, seconds = divmod(int(event.elapsed_s), 60)
+    best = event.best.trial.name if event.best else "-"
+    again = " (resumed)" if event.resumed else ""
+    return (
+        f"[{minutes:d}:{seconds:02d}] trial {record.trial.number:<2d} {record.trial.name:<22s} "
+        f"predicted {_predicted(record.prediction):<9s} {_measured(record)}  best {best}{again}"
+    )
+
+
+def _predicted(prediction: Prediction | None) -> str:
+    if prediction is None or prediction.step_s is None:
+        return "-"
+    return f"{prediction.step_s:.3f} s"
+
+
+def _measured(record: Record) -> str:
+    measurement = record.measurement
+    if measurement is None:
+        failure = record.failure
+        return f"{failure.kind.value}: {failure.detail}" if failure else "-"
+    memory = _memory(measurement.memory)
+    return (
+        f"measured {measurement.mean_step_s:.3f} s  "
+        f"{measurement.throughput_per_s:8.2f} samples/s  memory {memory}"
+    )
+
+
+def _memory(memory: MemoryUse | None) -> str:
+    return f"{_size(memory.peak_bytes)} of {_size(memory.limit_bytes)}" if memory else "-"
+
+
+def _size(count_bytes: float) -> str:
+    if count_bytes < _GB / 10:
+        return f"{count_bytes / 1e6:.1f} MB"
+    return f"{count_bytes / _GB:.2f} GB"
+
+
+def _log_lines(failure: Failure | None) -> list[str]:
+    if failure is None or failure.kind is FailureKind.OUT_OF_MEMORY:
+        return []
+    return [f"  | {line}" for line in failure.log_tail[-_SHOWN_LOG_LINES:]]

@@ -1,0 +1,108 @@
+"""A finished tuning run as text and as one document. Not: where they are written."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Sequence
+
+from tabulate import tabulate
+
+from autoconf_launch.autotuner.noise import SpeedUp
+from autoconf_launch.autotuner.summary import Summary, SummaryRow
+from autoconf_launch.core import Edit, dotted, encode
+
+SCHEMA_VERSION = 1
+_HEADERS = ("tuning_space", "num_experiments", "best_metric_val", "best_exp_name")
+
+
+def table_text(summary: Summary) -> str:
+    """The table in the form of the DeepSpeed Autotuner, with duration and count."""
+    rows = [_cells(row) for row in summary.rows]
+    table = tabulate(
+        rows,
+        headers=_HEADERS,
+        tablefmt="pipe",
+        colalign=("left", "right", "right", "left"),
+        disable_numparse=True,
+    )
+    duration = datetime.timedelta(seconds=summary.duration_s)
+    count = summary.rows[-1].num_experiments
+    return f"{table}\n\nTuning completed in {duration}. Total number of experiments: {count}.\n"
+
+
+def findings_text(summary: Summary, edits: Sequence[Edit], command: str) -> str:
+    """What was found, what changes in the user's configuration, and how to use it."""
+    lines = [summary.stop.sentence] if summary.stop else []
+    if summary.winner:
+        lines += [_best_line(summary), *_tie_lines(summary), *_edit_lines(edits)]
+        lines += [summary.learning_rate.sentence] if summary.learning_rate else []
+        lines += ["Train with it:", f"  {command}"]
+    return "\n".join(lines) + "\n"
+
+
+def summary_document(summary: Summary, edits: Sequence[Edit], command: str) -> dict[str, object]:
+    """Content of ``summary.json``."""
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "metric": summary.metric,
+        "unit": summary.unit,
+        "spaces": [encode(row) for row in summary.rows],
+        "winner": summary.winner.trial.name if summary.winner else None,
+        "baseline": summary.baseline.trial.name if summary.baseline else None,
+        "speed_up": encode(summary.speed_up),
+        "ties": list(summary.ties),
+        "rejected": dict(summary.rejected),
+        "learning_rate": encode(summary.learning_rate),
+        "stop": encode(summary.stop),
+        "duration_s": summary.duration_s,
+        "changes": [
+            {"key": dotted(edit.path), "before": edit.before, "after": edit.after}
+            for edit in edits
+        ],
+        "command": command if summary.winner else None,
+    }
+
+
+def _cells(row: SummaryRow) -> tuple[str, str, str, str]:
+    if row.best_metric_val is None:
+        kind = row.failure.value if row.failure else "-"
+        return row.tuning_space, str(row.num_experiments), "-", kind
+    value, name = f"{row.best_metric_val:.6g}", row.best_exp_name or "-"
+    return row.tuning_space, str(row.num_experiments), value, name
+
+
+def _best_line(summary: Summary) -> str:
+    winner = summary.winner
+    assert winner is not None
+    best = f"Best: {winner.trial.name}, {summary.rows[-1].best_metric_val:.4g} {summary.unit}"
+    if summary.baseline is not None and winner.trial.name == summary.baseline.trial.name:
+        return f"{best}. Your configuration is already the best one measured."
+    if summary.speed_up is None or summary.baseline is None:
+        return f"{best}."
+    return f"{best}; {_ratio(summary.speed_up)} of your {summary.baseline.trial.name}."
+
+
+def _ratio(speed_up: SpeedUp) -> str:
+    return f"{speed_up.ratio:.2f} times ({speed_up.low:.2f} to {speed_up.high:.2f}) the speed"
+
+
+def _tie_lines(summary: Summary) -> list[str]:
+    if not summary.ties:
+        return []
+    return [f"Within the noise of these few steps as good: {', '.join(summary.ties)}."]
+
+
+def _edit_lines(edits: Sequence[Edit]) -> list[str]:
+    if not edits:
+        return []
+    return [
+        "Changes to your configuration:",
+        *(
+            f"  {dotted(edit.path)}: {_value(edit.before)} -> {_value(edit.after)}"
+            for edit in edits
+        ),
+    ]
+
+
+def _value(value: object) -> str:
+    return "(not set)" if value is None else str(value)

@@ -1,0 +1,71 @@
+"""What a tuning run leaves for people: summary, best configuration, command. Not: the search."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from pathlib import Path
+
+from autoconf_launch.autotuner.summary import Summary
+from autoconf_launch.autotuner.trial import Record
+from autoconf_launch.core import RawConfig
+from autoconf_launch.core import config_keys as keys
+
+from .dialects import Dialect, Rendered, ScriptSource
+from .fingerprint import HIDDEN, without_secrets
+from .launch_flags import launch_flags
+from .paths import ResultsPaths
+from .request import LaunchRequest
+from .trial_files import write_json, write_trials_csv
+from .views.summary_text import findings_text, summary_document, table_text
+
+
+def write_results(
+    paths: ResultsPaths,
+    records: tuple[Record, ...],
+    summary: Summary,
+    *,
+    request: LaunchRequest,
+    source: ScriptSource,
+    winner: Rendered | None,
+) -> str:
+    """Write summary, table of trials, best configuration and command; what to show."""
+    command = optimal_command(request, winner) if winner else ""
+    edits = user_document(source).diff(winner.config) if winner else ()
+    table = table_text(summary)
+    paths.summary_text.write_text(table)
+    write_json(paths.summary_json, summary_document(summary, edits, command))
+    write_trials_csv(paths.trials_csv, records)
+    if winner:
+        paths.optimal_config.write_text(winner.config.to_json() + "\n")
+        paths.optimal_command.write_text(command + "\n")
+        _write_script(paths.optimal_script, command)
+    return f"{table}\n{findings_text(summary, edits, command)}"
+
+
+def render_winner(
+    summary: Summary, dialect: Dialect, source: ScriptSource, paths: ResultsPaths
+) -> Rendered | None:
+    """The winner as a launch spells it, its configuration at the optimal path."""
+    if summary.winner is None:
+        return None
+    path = os.path.relpath(paths.optimal_config)
+    return dialect.render(summary.winner.trial.candidate, source, path)
+
+
+def optimal_command(request: LaunchRequest, winner: Rendered) -> str:
+    """The launch without tuning, quoted for a shell; secret values are hidden."""
+    arguments = without_secrets(winner.script_args)
+    return shlex.join(("autoconf-launch", *launch_flags(request), request.script, *arguments))
+
+
+def user_document(source: ScriptSource) -> RawConfig:
+    """What the user's changes are told against: their document without the tuner's section."""
+    return source.config.without(keys.AUTOTUNING)
+
+
+def _write_script(path: Path, command: str) -> None:
+    secret = f"# replace {HIDDEN} by the secret value\n" if HIDDEN in command else ""
+    text = f"#!/bin/sh\n{secret}cd {shlex.quote(str(Path.cwd()))} || exit 1\nexec {command}\n"
+    path.write_text(text)
+    path.chmod(0o755)

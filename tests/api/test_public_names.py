@@ -1,0 +1,39 @@
+import subprocess
+import sys
+
+import autoconf_launch
+
+PUBLIC = {
+    "AutoconfError",
+    "AutotuningSettings",
+    "Candidate",
+    "ConfigError",
+    "Engine",
+    "Failure",
+    "FailureKind",
+    "Layout",
+    "Measurement",
+    "ModelSpec",
+    "Record",
+    "SearchSpace",
+    "Study",
+    "Summary",
+    "Trial",
+    "build_space",
+    "initialize",
+    "main",
+    "summarise",
+}
+
+
+def test_the_public_names_are_exactly_these() -> None:
+    assert set(autoconf_launch.__all__) == PUBLIC
+
+
+def test_each_public_name_can_be_imported() -> None:
+    assert all(hasattr(autoconf_launch, name) for name in PUBLIC)
+
+
+def test_the_package_itself_imports_nothing_heavy() -> None:
+    code = "import sys, autoconf_launch; sys.exit(bool({'torch', 'numpy'} & sys.modules.keys()))"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -1,0 +1,206 @@
+"""What every backend keeps. A new one adds one factory to ``WORKSHOPS``."""
+
+import signal
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+
+from autoconf_launch.autotuner.trial import (
+    FailedTrial,
+    Measurement,
+    Outcome,
+    Record,
+    Trial,
+)
+from autoconf_launch.core import Candidate, Failure, FailureKind, Layout, Mode, RankTask
+from autoconf_launch.core.rank import TASK_VARIABLE
+from autoconf_launch.launcher.backends import Backend, Job, JobEnd
+from autoconf_launch.launcher.backends.local import LocalBackend
+from autoconf_launch.launcher.backends.replay import ReplayBackend
+from autoconf_launch.launcher.plan import LaunchPlan, RankPlan
+
+REASON = Failure(kind=FailureKind.STALLED, detail="no step for too long", log_tail=("line",))
+
+RANK = """
+import json, os, sys, time
+if sys.argv[1] == "slow":
+    time.sleep(100)
+if sys.argv[1] == "fails":
+    sys.exit(1)
+task = json.loads(os.environ["AUTOCONF_LAUNCH_TASK"])
+steps = [{"rank": 0, "step": n, "wall_s": 1.0, "samples": 1} for n in range(1, 6)]
+result = {"rank": 0, "world_size": 1, "attempt": task["attempt"], "ended_unix_s": time.time(),
+          "steps": steps}
+with open(os.path.join(task["folder"], "result.json"), "w") as file:
+    json.dump(result, file)
+"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Workshop:
+    """A backend and plans for it, named by their fate: ``works``, ``fails``, ``slow``."""
+
+    backend: Backend
+    folder: Path
+
+    def plan(self, fate: str, number: int = 0) -> LaunchPlan:
+        folder = str(self.folder / f"{fate}{number}")
+        task = RankTask(mode=Mode.MEASURE, folder=folder, attempt="now")
+        rank = RankPlan(
+            rank=0,
+            local_rank=0,
+            argv=(sys.executable, "-I", "-S", "-c", RANK, fate),
+            environment=((TASK_VARIABLE, task.to_variable()),),
+        )
+        return LaunchPlan(
+            name=f"{fate}{number}",
+            ranks=(rank,),
+            working_directory=str(self.folder),
+            folder=folder,
+            task=task,
+        )
+
+    def submit(self, fate: str, number: int = 0) -> Job:
+        return self.backend.submit(self.plan(fate, number))
+
+    def ends_of(self, *jobs: Job) -> list[JobEnd]:
+        until_s = time.monotonic() + 10
+        while time.monotonic() < until_s:
+            ends = self.backend.poll(jobs)
+            if all(ends):
+                return [end for end in ends if end]
+            open_jobs = [job for job, end in zip(jobs, ends, strict=True) if end is None]
+            self.backend.wait(open_jobs, 10)
+        raise AssertionError("the jobs did not end")
+
+    def end_of(self, job: Job) -> JobEnd:
+        return self.ends_of(job)[0]
+
+
+def local(folder: Path) -> Workshop:
+    return Workshop(backend=LocalBackend(), folder=folder)
+
+
+def replayed(folder: Path) -> Workshop:
+    measurement = Measurement(step_s=(1.0, 1.0, 1.0), samples_per_step=1, world_size=1)
+    failed = FailedTrial(failure=Failure(kind=FailureKind.CRASHED, detail="it did"))
+    records = [
+        record_of(f"{fate}{number}", outcome)
+        for fate, outcome in (("works", measurement), ("fails", failed), ("slow", measurement))
+        for number in range(5)
+    ]
+    return Workshop(backend=ReplayBackend(records), folder=folder)
+
+
+def record_of(name: str, outcome: Outcome) -> Record:
+    candidate = Candidate(layout=Layout())
+    trial = Trial(number=0, name=name, candidate=candidate, space="z0")
+    return Record(trial=trial, outcome=outcome, wall_s=1.0)
+
+
+WORKSHOPS: tuple[Callable[[Path], Workshop], ...] = (local, replayed)
+
+
+@pytest.fixture(params=WORKSHOPS, ids=lambda make: make.__name__)
+def workshop(request: pytest.FixtureRequest, tmp_path: Path) -> Workshop:
+    made: Workshop = request.param(tmp_path)
+    return made
+
+
+def test_a_launch_that_works_is_measured(workshop: Workshop) -> None:
+    end = workshop.end_of(workshop.submit("works"))
+    assert isinstance(end.outcome, Measurement)
+    assert (end.exit_code, end.outcome.step_s) == (0, (1.0, 1.0, 1.0))
+
+
+def test_a_launch_that_fails_is_a_failure(workshop: Workshop) -> None:
+    end = workshop.end_of(workshop.submit("fails"))
+    assert isinstance(end.outcome, FailedTrial)
+    assert (end.exit_code, end.outcome.failure.kind) == (1, FailureKind.CRASHED)
+
+
+def test_submitting_returns_at_once(workshop: Workshop) -> None:
+    start_s = time.monotonic()
+    job = workshop.submit("slow")
+    took_s = time.monotonic() - start_s
+    workshop.backend.cancel(job, REASON)
+    workshop.end_of(job)
+    assert took_s < 1
+
+
+def test_a_job_knows_its_plan(workshop: Workshop) -> None:
+    job = workshop.submit("works", 3)
+    workshop.end_of(job)
+    assert job.plan == workshop.plan("works", 3)
+
+
+def test_an_end_is_the_same_whenever_it_is_asked_for(workshop: Workshop) -> None:
+    job = workshop.submit("works")
+    end = workshop.end_of(job)
+    assert workshop.backend.poll([job, job]) == (end, end)
+
+
+def test_ends_come_in_the_order_of_the_question(workshop: Workshop) -> None:
+    jobs = [workshop.submit(fate) for fate in ("works", "fails", "works")][:2]
+    codes = [end.exit_code for end in workshop.ends_of(*reversed(jobs))]
+    assert codes == [1, 0]
+
+
+def test_several_jobs_run_at_once(workshop: Workshop) -> None:
+    jobs = [workshop.submit("works", number) for number in range(5)]
+    assert [end.exit_code for end in workshop.ends_of(*jobs)] == [0] * 5
+
+
+def test_a_cancelled_job_ends_with_the_reason(workshop: Workshop) -> None:
+    job = workshop.submit("slow")
+    workshop.backend.cancel(job, REASON)
+    assert workshop.end_of(job).outcome == FailedTrial(failure=REASON)
+
+
+def test_the_first_reason_is_kept(workshop: Workshop) -> None:
+    job = workshop.submit("slow")
+    workshop.backend.cancel(job, REASON)
+    workshop.backend.cancel(job, replace(REASON, detail="another"))
+    assert workshop.end_of(job).outcome == FailedTrial(failure=REASON)
+
+
+def test_a_cancel_spares_the_other_jobs(workshop: Workshop) -> None:
+    slow, works = workshop.submit("slow"), workshop.submit("works")
+    workshop.backend.cancel(slow, REASON)
+    outcomes = [end.outcome for end in workshop.ends_of(slow, works)]
+    assert [type(outcome) for outcome in outcomes] == [FailedTrial, Measurement]
+
+
+def test_a_cancel_after_the_end_changes_nothing(workshop: Workshop) -> None:
+    job = workshop.submit("works")
+    end = workshop.end_of(job)
+    workshop.backend.cancel(job, REASON)
+    assert workshop.backend.poll([job]) == (end,)
+
+
+def test_a_signal_after_the_end_changes_nothing(workshop: Workshop) -> None:
+    job = workshop.submit("works")
+    end = workshop.end_of(job)
+    workshop.backend.send_signal(job, signal.SIGTERM)
+    assert workshop.backend.poll([job]) == (end,)
+
+
+def test_a_plan_without_a_task_has_no_outcome(workshop: Workshop) -> None:
+    plan = replace(workshop.plan("fails"), task=None)
+    assert workshop.end_of(workshop.backend.submit(plan)).outcome is None
+
+
+def test_waiting_for_a_job_that_has_ended_returns_at_once(workshop: Workshop) -> None:
+    job = workshop.submit("works")
+    workshop.end_of(job)
+    start_s = time.monotonic()
+    workshop.backend.wait([job], 10)
+    assert time.monotonic() - start_s < 5
+
+
+def test_asking_for_no_job_gives_no_end(workshop: Workshop) -> None:
+    assert workshop.backend.poll([]) == ()

@@ -1,0 +1,51 @@
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from autoconf_launch.core import Edit, RawConfig
+
+KEYS = st.text("abc", min_size=1, max_size=2)
+DOCUMENTS = st.dictionaries(
+    KEYS,
+    st.recursive(
+        st.integers() | st.booleans() | st.none() | st.text("xy", max_size=2),
+        lambda inner: st.dictionaries(KEYS, inner, max_size=3) | st.lists(inner, max_size=2),
+        max_leaves=6,
+    ),
+    max_size=4,
+)
+PATHS = st.lists(KEYS, min_size=1, max_size=3).map(tuple)
+
+
+@given(DOCUMENTS, PATHS, st.integers())
+def test_an_edited_value_is_read_back(
+    document: dict[str, Any], path: tuple[str, ...], value: int
+) -> None:
+    assert RawConfig(document).with_value(path, value).get(path) == value
+
+
+@given(DOCUMENTS, PATHS, st.integers())
+def test_an_edit_leaves_the_original_as_it_was(
+    document: dict[str, Any], path: tuple[str, ...], value: int
+) -> None:
+    original = RawConfig(document)
+    original.with_value(path, value)
+    assert original == RawConfig(document)
+
+
+@given(DOCUMENTS)
+def test_a_document_does_not_differ_from_itself(document: dict[str, Any]) -> None:
+    assert RawConfig(document).diff(RawConfig(document)) == ()
+
+
+def test_a_difference_names_the_path_and_both_values() -> None:
+    before = RawConfig({"zero_optimization": {"stage": 0}, "lr": 1})
+    after = before.with_value(("zero_optimization", "stage"), 2)
+    assert before.diff(after) == (Edit(("zero_optimization", "stage"), 0, 2),)
+
+
+def test_values_handed_out_are_copies() -> None:
+    raw = RawConfig({"betas": [0.9]})
+    raw.get(("betas",)).append(0.99)
+    assert raw.get(("betas",)) == [0.9]

@@ -1,0 +1,67 @@
+from typing import Any
+
+import pytest
+
+from autoconf_launch.core import ConfigError, Precision, RawConfig, Recompute, resolve
+
+
+def test_a_missing_part_of_the_batch_follows_from_the_other_two() -> None:
+    raw = RawConfig({"train_batch_size": 32, "train_micro_batch_size_per_gpu": 4})
+    assert resolve(raw, world_size=2).layout.accumulation == 4
+
+
+def test_a_contradicting_batch_prints_the_equation_with_its_operands() -> None:
+    raw = RawConfig(
+        {
+            "train_batch_size": 32,
+            "train_micro_batch_size_per_gpu": 4,
+            "gradient_accumulation_steps": 3,
+        }
+    )
+    with pytest.raises(ConfigError) as caught:
+        resolve(raw, world_size=2)
+    assert "train_batch_size is 32" in str(caught.value)
+    assert "4 x gradient_accumulation_steps 3 x data-parallel ranks 2 = 24" in str(caught.value)
+
+
+def test_sections_become_typed_values() -> None:
+    raw = RawConfig(
+        {
+            "bf16": {"enabled": True},
+            "zero_optimization": {"stage": 3},
+            "activation_checkpointing": {"mode": "selective"},
+            "optimizer": {"type": "adamw", "params": {"lr": 1e-3, "betas": [0.9, 0.95]}},
+        }
+    )
+    config = resolve(raw, world_size=2)
+    assert config.precision is Precision.BF16
+    assert config.layout.zero_stage == 3
+    assert config.layout.recompute is Recompute.SELECTIVE
+    assert config.optimizer is not None
+    assert config.optimizer.kind == "AdamW"
+
+
+@pytest.mark.parametrize(
+    ("document", "says"),
+    [
+        ({"train_micro_batch_size_per_gpu": [1, 2]}, "resolved by autoconf-launch"),
+        ({"gradient_accumulation_steps": "auto"}, "resolved by autoconf-launch"),
+        ({"train_micro_batch_size_per_gpu": 0}, "at least 1"),
+        ({"train_micro_batch_size_per_gpu": True}, "at least 1"),
+        ({"zero_optimization": {"stage": 4}}, "stages 0 to 3"),
+        ({"bf16": {"enabled": True}, "fp16": {"enabled": True}}, "enable one of them"),
+        ({"bf16": {"enabled": "yes"}}, "true or false"),
+        ({"gradient_clipping": -1}, "at least 0"),
+        ({"optimizer": {"type": "AdmW"}}, "did you mean 'AdamW'"),
+        ({"scheduler": {"type": "Cosine"}}, "known: |did you mean"),
+        ({"activation_checkpointing": {"mode": "some"}}, "activation_checkpointing.mode"),
+        ({"activation_checkpointing": {"partition_activations": True}}, "cannot apply"),
+        ({"parallelism": {"tensor": 2}}, "data parallelism"),
+        ({"zero_optimization": {"offload_optimizer": {"device": "cpu"}}}, "cannot offload"),
+    ],
+)
+def test_what_cannot_be_applied_is_refused_with_its_key(
+    document: dict[str, Any], says: str
+) -> None:
+    with pytest.raises(ConfigError, match=says):
+        resolve(RawConfig(document), world_size=2)

@@ -1,0 +1,91 @@
+"""Runs the real command in a folder of its own, and sees that no process is left."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+SCRIPT = Path(__file__).parent / "scripts" / "train.py"
+COMMAND = (sys.executable, "-m", "autoconf_launch.launcher.cli")
+SMALL: dict[str, Any] = {
+    "train_micro_batch_size_per_gpu": 1,
+    "gradient_accumulation_steps": 4,
+    "optimizer": {"type": "SGD", "params": {"lr": 0.01}},
+    "zero_optimization": {"stage": 0},
+    "autotuning": {"enabled": True},
+}
+
+
+@dataclass(frozen=True)
+class Place:
+    """A folder with a configuration, and a mark on every process started in it."""
+
+    folder: Path
+    mark: str
+
+    def write_config(self, document: object, name: str = "config.json") -> Path:
+        path = self.folder / name
+        text = document if isinstance(document, str) else json.dumps(document)
+        path.write_text(text)
+        return path
+
+    def start(self, *argv: str, fault: str = "", **options: Any) -> subprocess.Popen[str]:
+        environment = {**os.environ, "FAULT": fault, "AUTOCONF_TEST_MARK": self.mark}
+        return subprocess.Popen(
+            (*COMMAND, *argv),
+            cwd=self.folder,
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            **options,
+        )
+
+    def run(self, *argv: str, fault: str = "") -> tuple[int, str]:
+        process = self.start(*argv, fault=fault)
+        output, _ = process.communicate(timeout=120)
+        return process.returncode, output
+
+    def tune(self, *flags: str, fault: str = "", script: str = str(SCRIPT)) -> tuple[int, str]:
+        """Tune ``config.json`` on one process."""
+        config = str(self.folder / "config.json")
+        argv = ("--autotuning=tune", *flags, script, "--config", config)
+        return self.run(*argv, fault=fault)
+
+    @property
+    def results(self) -> Path:
+        return self.folder / "autotuning_results"
+
+    def living(self) -> list[int]:
+        """Processes that carry the mark and are no zombies."""
+        folders = [folder for folder in Path("/proc").iterdir() if folder.name.isdigit()]
+        return [int(folder.name) for folder in folders if self._ours(folder)]
+
+    def _ours(self, folder: Path) -> bool:
+        try:
+            environment = (folder / "environ").read_bytes()
+            return f"AUTOCONF_TEST_MARK={self.mark}".encode() in environment.split(b"\0")
+        except OSError:
+            return False
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Iterator[Place]:
+    """A place with a small configuration; afterwards nothing that it started may live."""
+    made = Place(tmp_path, uuid.uuid4().hex)
+    made.write_config(SMALL)
+    yield made
+    deadline_s = time.monotonic() + 5
+    while made.living() and time.monotonic() < deadline_s:
+        time.sleep(0.05)
+    assert made.living() == [], "processes are left behind"

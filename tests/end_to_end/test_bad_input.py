@@ -1,0 +1,143 @@
+"""Each ends with one sentence, the right exit code and no process left (see ``place``)."""
+
+from __future__ import annotations
+
+import subprocess
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from .conftest import SCRIPT, SMALL, Place
+
+USAGE, INFEASIBLE, HARDWARE = 2, 3, 4
+FEW = ("--tuner-num-trials=1",)
+
+
+@pytest.mark.parametrize(
+    ("document", "says"),
+    [
+        ("this is no json", "config.json cannot be read"),
+        ({**SMALL, "autotuning": {"tuner_typ": 1}}, "did you mean 'tuner_type'"),
+        ({**SMALL, "parallelism": {"tenser": 1}}, "did you mean 'tensor'"),
+        ({**SMALL, "train_batch_size": 5}, "train_batch_size is 5, but train_micro_batch"),
+        ({**SMALL, "autotuning": {"tuner_type": "grid"}}, "did you mean 'gridsearch'"),
+        ({"layers": 3}, "names no configuration file with keys that can be tuned"),
+    ],
+)
+def test_a_wrong_configuration_is_a_usage_error(place: Place, document: Any, says: str) -> None:
+    place.write_config(document)
+    code, output = place.tune()
+    assert code == USAGE, output
+    assert says in output
+    assert "Traceback" not in output
+
+
+def test_a_missing_script_is_a_usage_error(place: Place) -> None:
+    code, output = place.tune(script="nowhere.py")
+    assert code == USAGE
+    assert "Script nowhere.py does not exist" in output
+
+
+@pytest.mark.parametrize(
+    ("fault", "says"),
+    [
+        ("import", "ImportError: no module of that kind"),
+        ("never_steps", "no_steps"),
+        ("killed", "SIGKILL"),
+        ("nan", "nan"),
+    ],
+)
+def test_a_script_that_fails_as_given_stops_the_tune_and_says_why(
+    place: Place, fault: str, says: str
+) -> None:
+    code, output = place.tune(fault=fault)
+    assert code == INFEASIBLE, output
+    assert says in output
+
+
+def test_a_script_that_hangs_is_ended_at_its_deadline(place: Place) -> None:
+    started_s = time.monotonic()
+    code, output = place.tune("--trial-timeout=6s", fault="hang")
+    assert code == INFEASIBLE, output
+    assert "timed_out" in output
+    assert time.monotonic() - started_s < 30
+
+
+def test_a_silence_between_steps_is_a_stall(place: Place) -> None:
+    code, output = place.tune("--stall-timeout=1s", fault="hang")
+    assert code == INFEASIBLE, output
+    assert "stalled: made 1 steps, then none" in output
+
+
+def test_the_word_error_on_stderr_is_no_failure(place: Place) -> None:
+    code, output = place.tune(*FEW, fault="stderr")
+    assert code == 0, output
+    assert (place.results / "ds_config_optimal.json").exists()
+
+
+def test_a_near_miss_elsewhere_is_only_warned_of(place: Place) -> None:
+    place.write_config({**SMALL, "gradient_cliping": 1.0})
+    code, output = place.tune(*FEW)
+    assert code == 0, output
+    assert "did you mean 'gradient_clipping'" in output
+
+
+def test_a_model_that_does_not_fit_at_micro_batch_1_is_said_not_to_fit(place: Place) -> None:
+    script = place.folder / "large.py"
+    script.write_text(SCRIPT.read_text().replace("default=32", "default=4096"))
+    code, output = place.tune("--memory-limit=100MB", script=str(script))
+    assert code == INFEASIBLE, output
+    assert "out_of_memory" in output
+
+
+def test_an_unwritable_results_folder_is_a_usage_error(place: Place) -> None:
+    code, output = place.tune("--results-dir=/proc/results")
+    assert code == USAGE, output
+    assert "cannot be written" in output
+
+
+def test_a_full_disk_is_said(place: Place) -> None:
+    disk = place.folder / "disk"
+    disk.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=4k", "none", str(disk)]
+    if subprocess.run(mount, capture_output=True, check=False).returncode:
+        pytest.skip("this machine does not let a test mount a small disk")
+    try:
+        (disk / "full").write_bytes(b"x" * 4096)
+        code, output = place.tune(f"--results-dir={disk}/results")
+        assert code == HARDWARE, output
+        assert "the disk is full" in output
+    finally:
+        subprocess.run(["umount", "-l", str(disk)], check=True)
+
+
+def test_a_second_tune_in_the_same_folder_is_refused(place: Place) -> None:
+    first = place.start("--autotuning=tune", str(SCRIPT), "--config", "config.json", fault="hang")
+    try:
+        wait_for(place.results / "controller.lease")
+        code, output = place.tune()
+        assert code == USAGE, output
+        assert f"in use by process {first.pid}" in output
+    finally:
+        first.terminate()
+        first.communicate(timeout=20)
+    assert first.returncode == 75
+
+
+def test_a_torn_journal_line_costs_one_trial_and_no_more(place: Place) -> None:
+    assert place.tune(*FEW)[0] == 0
+    journal = place.results / "journal.jsonl"
+    whole = journal.read_bytes()
+    journal.write_bytes(whole[: whole.rstrip().rindex(b"\n") + 40])
+    code, output = place.tune(*FEW)
+    assert code == 0, output
+    assert "resumed" in output
+
+
+def wait_for(path: Path, timeout_s: float = 20.0) -> None:
+    deadline_s = time.monotonic() + timeout_s
+    while not path.exists():
+        assert time.monotonic() < deadline_s, f"{path.name} did not appear"
+        time.sleep(0.02)

@@ -1,0 +1,129 @@
+"""The main job with the real command, real ranks and a tiny model."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from .conftest import SCRIPT, SMALL, Place
+
+SEARCHED = {**SMALL, "autotuning": {"enabled": True, "tuner_type": "gridsearch"}}
+
+
+def names(place: Place) -> list[str]:
+    """Names of the recorded trials, in order."""
+    lines = (place.results / "journal.jsonl").read_text().splitlines()
+    return [line["name"] for line in map(json.loads, lines) if "name" in line]
+
+
+def test_a_tune_leaves_everything_that_the_results_folder_promises(place: Place) -> None:
+    place.write_config(SEARCHED)
+    code, output = place.tune("--tuner-num-trials=2")
+    assert code == 0, output
+    kept = {path.name for path in place.results.iterdir()}
+    assert kept >= {
+        "journal.jsonl",
+        "env.json",
+        "profile_model_info",
+        "z0_gas4_tmbspg1",
+        "summary.txt",
+        "summary.json",
+        "trials.csv",
+        "ds_config_optimal.json",
+        "cmd_optimal.txt",
+        "run_optimal.sh",
+    }
+    trial = {path.name for path in (place.results / "z0_gas4_tmbspg1").iterdir()}
+    assert trial >= {
+        "cmd.txt",
+        "ds_config.json",
+        "exp.json",
+        "metrics.json",
+        "result.json",
+        "steps.jsonl",
+        "stdout.log",
+        "stderr.log",
+    }
+    assert (place.folder / "autotuning_exps" / "z0_gas4_tmbspg1.json").exists()
+
+
+def test_run_trains_on_to_the_end_of_the_script_and_returns_its_code(place: Place) -> None:
+    done = place.folder / "done"
+    argv = ("--autotuning=run", "--tuner-num-trials=1", str(SCRIPT), "--config", "config.json")
+    code, output = place.run(*argv, "--steps=9", f"--done={done}", fault="exit_code")
+    assert code == 7, output
+    assert done.read_text() == "9 steps of 4"
+
+
+def test_the_optimal_command_trains_as_it_is_written(place: Place) -> None:
+    assert place.tune("--tuner-num-trials=1")[0] == 0
+    script = place.results / "run_optimal.sh"
+    answer = subprocess.run(
+        ["sh", str(script)],
+        capture_output=True,
+        check=False,
+        env={"PATH": f"{sys.prefix}/bin:/usr/bin:/bin"},
+    )
+    assert answer.returncode == 0, answer.stderr
+
+
+def test_two_ranks_explore_the_stages_in_order(place: Place) -> None:
+    place.write_config({**SEARCHED, "zero_optimization": {"stage": [0, 1]}})
+    code, output = place.tune("--num_gpus=2", "--tuner-num-trials=1")
+    assert code == 0, output
+    stages = [name[:2] for name in names(place)]
+    assert stages == sorted(stages)
+
+
+def test_after_kill_9_the_same_command_goes_on_and_measures_nothing_twice(place: Place) -> None:
+    place.write_config(SEARCHED)
+    first = place.start("--autotuning=tune", str(SCRIPT), "--config", "config.json")
+    journal = place.results / "journal.jsonl"
+    deadline_s = time.monotonic() + 60
+    while not journal.exists() or len(names(place)) < 1:
+        assert time.monotonic() < deadline_s
+        time.sleep(0.05)
+    first.kill()
+    first.communicate(timeout=10)
+    before = names(place)
+    code, output = place.run("--autotuning=tune", str(SCRIPT), "--config", "config.json")
+    assert code == 0, output
+    after = names(place)
+    assert after[: len(before)] == before
+    assert len(set(after)) == len(after)
+
+
+def test_a_killed_controller_leaves_no_process_for_two_seconds(place: Place) -> None:
+    first = place.start("--autotuning=tune", str(SCRIPT), "--config", "config.json", fault="hang")
+    deadline_s = time.monotonic() + 30
+    while len(place.living()) < 3:
+        assert time.monotonic() < deadline_s
+        time.sleep(0.05)
+    first.kill()
+    first.communicate(timeout=10)
+    time.sleep(2.0)
+    assert place.living() == []
+
+
+@pytest.mark.parametrize(
+    ("number", "code"), [(signal.SIGTERM, 75), (signal.SIGUSR1, 75), (signal.SIGINT, 130)]
+)
+def test_a_signal_stops_the_tune_resumably(
+    place: Place, number: signal.Signals, code: int
+) -> None:
+    process = place.start(
+        "--autotuning=tune", str(SCRIPT), "--config", "config.json", fault="hang"
+    )
+    deadline_s = time.monotonic() + 30
+    while len(place.living()) < 3:
+        assert time.monotonic() < deadline_s
+        time.sleep(0.05)
+    process.send_signal(number)
+    output, _ = process.communicate(timeout=20)
+    assert process.returncode == code, output
+    assert "goes on from here" in output

@@ -1,0 +1,125 @@
+"""The agent alone, spoken to over its socket; with the backend: backends/test_local.py."""
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from autoconf_launch.launcher import agent
+
+
+@contextmanager
+def started_agent() -> Iterator[tuple[subprocess.Popen[bytes], socket.socket]]:
+    ours, theirs = socket.socketpair()
+    with ours:
+        with theirs:
+            process = subprocess.Popen(
+                (sys.executable, "-I", "-S", agent.__file__, str(theirs.fileno())),
+                pass_fds=(theirs.fileno(),),
+                start_new_session=True,
+            )
+        ours.settimeout(10)
+        yield process, ours
+    process.wait(10)
+
+
+def document_of(*scripts: str) -> bytes:
+    ranks = [
+        {"argv": ["sh", "-c", script], "environment": [], "result": None} for script in scripts
+    ]
+    document: dict[str, Any] = {
+        "working_directory": "/",
+        "linger_s": 0.0,
+        "grace_s": 1.0,
+        "attempt": None,
+        "ranks": ranks,
+    }
+    return json.dumps(document).encode() + b"\n"
+
+
+def report_on(*scripts: str) -> dict[str, Any]:
+    with started_agent() as (_, control):
+        control.sendall(document_of(*scripts))
+        with control.makefile("rb") as lines:
+            report: dict[str, Any] = json.loads(lines.readline())
+    return report
+
+
+def test_exit_codes_and_signals_are_reported_in_the_order_of_the_ranks() -> None:
+    report = report_on("sleep 0.2; exit 0", "trap '' TERM; exit 7")
+    assert report["codes"] == [-15, 7]
+
+
+def test_the_one_that_failed_first_has_the_earlier_time() -> None:
+    first, second = report_on("sleep 100", "exit 7")["exit_unix_s"]
+    assert second < first
+
+
+def test_the_others_are_terminated_after_the_first_failure() -> None:
+    report = report_on("sleep 100", "exit 7")
+    first, second = report["exit_unix_s"]
+    assert second <= report["terminated_unix_s"] <= first
+
+
+def test_nobody_is_terminated_where_all_succeed() -> None:
+    assert report_on("exit 0", "sleep 0.1")["terminated_unix_s"] is None
+
+
+def test_a_controller_that_dies_before_it_says_anything_leaves_no_agent() -> None:
+    with started_agent() as (process, control):
+        control.close()
+        assert process.wait(10) == 0
+
+
+def test_a_document_that_comes_in_pieces_is_waited_for() -> None:
+    with started_agent() as (_, control):
+        document = document_of("exit 3")
+        control.sendall(document[:20])
+        time.sleep(0.1)
+        control.sendall(document[20:] + b'{"signal": 0}\n{"sig')
+        with control.makefile("rb") as lines:
+            assert json.loads(lines.readline())["codes"] == [3]
+
+
+def test_only_what_is_quick_to_import_is_imported() -> None:
+    script = "import runpy, sys; runpy.run_path(sys.argv[1]); print(*sys.modules)"
+    argv = (sys.executable, "-I", "-S", "-c", script, agent.__file__)
+    done = subprocess.run(argv, capture_output=True, text=True, check=True)
+    slow = {"socket", "subprocess", "pathlib", "threading", "dataclasses", "inspect", "typing"}
+    assert slow & set(done.stdout.split()) <= {"typing"}
+
+
+def test_descendants_are_found_over_generations() -> None:
+    script = "sh -c 'sleep 100 & echo $!; wait' & wait"
+    with subprocess.Popen(
+        ("sh", "-c", script), stdout=subprocess.PIPE, start_new_session=True
+    ) as child:
+        assert child.stdout is not None
+        grandchild = int(child.stdout.readline())
+        found = agent.descendants(os.getpid())
+        os.killpg(child.pid, 9)
+    assert {child.pid, grandchild} <= set(found)
+
+
+def test_a_zombie_is_no_living_process() -> None:
+    child = subprocess.Popen(("true",))
+    os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
+    found = agent.descendants(os.getpid())
+    child.wait()
+    assert child.pid not in found
+
+
+def test_a_process_whose_name_looks_like_its_state_is_read_right(tmp_path: Path) -> None:
+    odd = tmp_path / "a) Z 1 ("
+    odd.symlink_to("/bin/sleep")
+    with subprocess.Popen((str(odd), "100")) as child:
+        time.sleep(0.05)
+        found = agent.descendants(os.getpid())
+        child.kill()
+    assert child.pid in found

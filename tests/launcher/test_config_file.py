@@ -1,0 +1,67 @@
+from pathlib import Path
+
+import pytest
+
+from autoconf_launch.core import ConfigError
+from autoconf_launch.launcher.config_file import read_config
+
+
+def read(tmp_path: Path, name: str, text: str) -> dict[str, object]:
+    path = tmp_path / name
+    path.write_text(text)
+    return read_config(path).to_dict()
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("c.json", '{"zero_optimization": {"stage": 2}}'),
+        ("c.json", '{"zero_optimization": {"stage": 2,},}'),
+        ("c.hjson", "{\n  # why\n  zero_optimization: {stage: 2}\n}"),
+        ("c.yaml", "zero_optimization:\n  stage: 2\n"),
+    ],
+)
+def test_the_same_settings_can_be_written_in_json_hjson_and_yaml(
+    tmp_path: Path, name: str, text: str
+) -> None:
+    assert read(tmp_path, name, text) == {"zero_optimization": {"stage": 2}}
+
+
+def test_a_number_with_an_exponent_is_a_number_in_yaml_too(tmp_path: Path) -> None:
+    assert read(tmp_path, "c.yaml", "size: 5e7") == {"size": 5e7}
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "says"),
+    [
+        ("c.json", "this is no json", "cannot be read"),
+        ("c.json", '{"a": 1, "a": 2}', "'a' stands twice"),
+        ("c.json", "[1, 2]", "holds a list"),
+        ("c.yaml", "a: [1, 2", "cannot be read"),
+        ("c.yaml", "a: 2020-01-01", "no JSON value"),
+        ("c.hjson", "{a: {", "cannot be read"),
+    ],
+)
+def test_a_malformed_file_is_named_with_its_defect(
+    tmp_path: Path, name: str, text: str, says: str
+) -> None:
+    with pytest.raises(ConfigError, match=says) as caught:
+        read(tmp_path, name, text)
+    assert name in str(caught.value)
+
+
+def test_nested_yaml_aliases_cannot_fill_the_memory(tmp_path: Path) -> None:
+    lines = ["a0: &a0 [1,1,1,1,1,1,1,1,1]"]
+    lines += [f"a{i}: &a{i} [{','.join([f'*a{i - 1}'] * 9)}]" for i in range(1, 9)]
+    with pytest.raises(ConfigError, match="aliases"):
+        read(tmp_path, "c.yaml", "\n".join(lines))
+
+
+def test_yaml_tags_build_no_objects(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError):
+        read(tmp_path, "c.yaml", "a: !!python/object/apply:os.getcwd []")
+
+
+def test_a_missing_file_is_said_with_its_path(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="No such file"):
+        read_config(tmp_path / "none.json")

@@ -1,0 +1,85 @@
+"""The layers of DESIGN: imports point downwards, modules stay small, one name per module."""
+
+import ast
+import importlib.util
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+NAMESPACE = "autoconf_launch"
+MAY_IMPORT: dict[str, set[str]] = {
+    "core": set(),
+    "autotuner": {"core"},
+    "tuning_spaces": {"core", "autotuner"},
+    "runtime": {"core"},
+    "launcher": {"core", "autotuner", "tuning_spaces"},
+    "api": {"core", "autotuner", "tuning_spaces", "launcher", "runtime"},
+}
+MAY_USE = {"core": set[str](), "runtime": {"torch"}}
+"""Packages beside the standard library, where a layer is limited."""
+SOURCES = sorted(path for folder in MAY_IMPORT for path in (ROOT / folder).rglob("*.py"))
+
+
+def imported_modules(path: Path) -> set[str]:
+    """Modules that a file names in absolute imports."""
+    names: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.level == 0 and node.module:
+            names |= {node.module} | {f"{node.module}.{alias.name}" for alias in node.names}
+    return names
+
+
+def name_of(path: object) -> str:
+    return str(path.relative_to(ROOT)) if isinstance(path, Path) else ""
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=name_of)
+def test_imports_point_downwards(path: Path) -> None:
+    own = path.relative_to(ROOT).parts[0]
+    parts = [name.split(".") for name in imported_modules(path)]
+    folders = {p[1] for p in parts if p[0] == NAMESPACE and len(p) > 1 and p[1] in MAY_IMPORT}
+    above = folders - MAY_IMPORT[own] - {own}
+    assert not above, f"{path.relative_to(ROOT)} reaches into {', '.join(sorted(above))}."
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=name_of)
+def test_a_layer_uses_only_the_packages_that_it_may(path: Path) -> None:
+    own = path.relative_to(ROOT).parts[0]
+    used = {name.split(".")[0] for name in imported_modules(path)}
+    foreign = used - set(sys.stdlib_module_names) - {NAMESPACE}
+    allowed = MAY_USE.get(own, foreign - {"torch"})
+    assert foreign <= allowed, f"{path.relative_to(ROOT)} imports {', '.join(foreign - allowed)}."
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=name_of)
+def test_modules_stay_small(path: Path) -> None:
+    assert len(path.read_text().splitlines()) <= 300
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=name_of)
+def test_nothing_is_imported_under_a_bare_folder_name(path: Path) -> None:
+    bare = {name.split(".")[0] for name in imported_modules(path)} & MAY_IMPORT.keys()
+    assert not bare, f"import autoconf_launch.{bare.pop()} instead."
+
+
+@pytest.mark.parametrize("folder", sorted(MAY_IMPORT))
+def test_nothing_is_importable_under_two_names(folder: str, tmp_path: Path) -> None:
+    code = (
+        f"import importlib.util, sys; sys.exit(importlib.util.find_spec({folder!r}) is not None)"
+    )
+    answer = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, check=False)
+    assert answer.returncode == 0
+
+
+def test_the_launcher_never_imports_torch() -> None:
+    code = "import sys, autoconf_launch.launcher.cli; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_the_package_is_installed_under_its_namespace() -> None:
+    assert importlib.util.find_spec(f"{NAMESPACE}.launcher.cli") is not None
