@@ -154,7 +154,8 @@ class Controller:
 
     def _wait(self) -> None:
         wake_s = min(self._due_s(running) for running in self._running)
-        pause_s = min(max(wake_s - time.monotonic(), 0.0), HEARTBEAT_S)
+        longest_s = min(HEARTBEAT_S, self._limits.stall_s)  # steps are seen when we wake
+        pause_s = min(max(wake_s - time.monotonic(), 0.0), longest_s)
         self._backend.wait([running.job for running in self._running], pause_s)
         self._journal.heartbeat()
         for running in self._running:

@@ -13,6 +13,7 @@ from autoconf_launch.autotuner.cluster import ClusterSpec
 from autoconf_launch.autotuner.planner import memory_rule, predict
 from autoconf_launch.autotuner.settings import AutotuningSettings
 from autoconf_launch.autotuner.space import build_space
+from autoconf_launch.autotuner.strategies import load_strategy
 from autoconf_launch.autotuner.study import StopReason, Study, baseline_trial
 from autoconf_launch.autotuner.summary import summarise
 from autoconf_launch.core import ModelSpec, NothingFeasibleError
@@ -89,6 +90,7 @@ def read_job(request: LaunchRequest, listener: Listener) -> TuningJob:
         overrides=request.overrides,
         allow_global_batch_change=request.allow_global_batch_change,
     )
+    load_strategy(user.settings.tuner_type)  # a wrong name is said before anything runs
     for warning in user.warnings:
         listener(Note(text=warning, warning=True))
     return TuningJob(

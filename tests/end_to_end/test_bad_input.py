@@ -22,7 +22,7 @@ FEW = ("--tuner-num-trials=1",)
         ({**SMALL, "autotuning": {"tuner_typ": 1}}, "did you mean 'tuner_type'"),
         ({**SMALL, "parallelism": {"tenser": 1}}, "did you mean 'tensor'"),
         ({**SMALL, "train_batch_size": 5}, "train_batch_size is 5, but train_micro_batch"),
-        ({**SMALL, "autotuning": {"tuner_type": "grid"}}, "did you mean 'gridsearch'"),
+        ({**SMALL, "autotuning": {"tuner_type": "gridserch"}}, "did you mean 'gridsearch'"),
         ({"layers": 3}, "names no configuration file with keys that can be tuned"),
     ],
 )

@@ -1,0 +1,214 @@
+"""Each expected number is worked out by hand in the comment beside it."""
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from autoconf_launch.autotuner.cost.memory import TrainingFacts, memory_parts
+from autoconf_launch.autotuner.table import CandidateTable
+from autoconf_launch.core import (
+    BlockSpec,
+    Candidate,
+    Grade,
+    Layout,
+    MicroBatchTiming,
+    ModelSpec,
+    OptimizerConfig,
+    Precision,
+    Recompute,
+    ResolvedConfig,
+    TracedPeak,
+)
+
+ADAM = TrainingFacts(optimizer="AdamW")
+BF16 = replace(ADAM, precision=Precision.BF16)
+
+# 1000 weights in all: 200 outside of blocks, four blocks of 200.
+MODEL = ModelSpec(
+    grade=Grade.ARCHITECTURE,
+    blocks=(
+        BlockSpec(name="embedding", parameters=200, activation_bytes=10),
+        BlockSpec(name="blocks", count=4, parameters=200, activation_bytes=100, input_bytes=20),
+    ),
+)
+
+
+def parts(spec: ModelSpec, facts: TrainingFacts = ADAM, **layout: Any) -> dict[str, float]:
+    given = {"data_parallel": 4, "micro_batch": 2, **layout}
+    table = CandidateTable.from_candidates([Candidate(layout=Layout(**given))])
+    found = memory_parts(table, spec, facts)
+    return {
+        name.removesuffix("_bytes_C"): float(getattr(found, name)[0])
+        for name in (*found.__dataclass_fields__, "peak_bytes_C")
+    }
+
+
+@pytest.mark.parametrize(
+    ("stage", "parameters", "gradients", "optimizer", "gathered"),
+    [
+        (0, 4000, 4000, 8000, 0),
+        (1, 4000, 4000, 2000, 0),
+        # All 1000 weights gathered in fp32; 200 gradients and the buffer to reduce them.
+        (2, 1000, 1000, 2000, 4000 + 800 + 800),
+        # The 200 outside of blocks and two blocks gathered; the same gradients in flight.
+        (3, 1000, 1000, 2000, 2400 + 800 + 800),
+    ],
+)
+def test_each_stage_shards_one_more_part(
+    stage: int, parameters: int, gradients: int, optimizer: int, gathered: int
+) -> None:
+    found = parts(MODEL, zero_stage=stage)
+    assert (
+        found["parameters"],
+        found["gradients"],
+        found["optimizer"],
+        found["gathered"],
+    ) == (parameters, gradients, optimizer, gathered)
+
+
+@pytest.mark.parametrize(
+    ("stage", "peak"),
+    # State as above, and two samples of 10 + 4 x 100 bytes.
+    [(0, 16_000 + 820), (1, 10_000 + 820), (2, 9_600 + 820), (3, 8_000 + 820)],
+)
+def test_the_peak_is_the_sum_of_all_parts(stage: int, peak: int) -> None:
+    assert parts(MODEL, zero_stage=stage)["peak"] == peak
+
+
+@pytest.mark.parametrize(
+    ("stage", "ranks", "copies"), [(0, 4, 4000), (1, 4, 4000), (2, 4, 0), (3, 4, 0), (0, 1, 0)]
+)
+def test_accumulation_under_ddp_holds_gradients_twice(stage: int, ranks: int, copies: int) -> None:
+    found = parts(MODEL, zero_stage=stage, data_parallel=ranks, accumulation=2)
+    assert found["copies"] == copies
+
+
+@pytest.mark.parametrize(
+    ("facts", "optimizer"),
+    [
+        (TrainingFacts(optimizer="Adam"), 8000),
+        (TrainingFacts(optimizer="adam", extra_states=1), 12_000),
+        (TrainingFacts(optimizer="SGD"), 0),
+        (TrainingFacts(optimizer="SGD", momentum=True), 4000),
+        (TrainingFacts(optimizer="Adagrad"), 4000),
+        (TrainingFacts(optimizer="RMSprop"), 4000),
+        (TrainingFacts(), 8000),
+    ],
+)
+def test_each_optimizer_has_its_own_state(facts: TrainingFacts, optimizer: int) -> None:
+    assert parts(MODEL, facts)["optimizer"] == optimizer
+
+
+def test_facts_come_from_the_configuration() -> None:
+    config = ResolvedConfig(
+        layout=Layout(),
+        precision=Precision.BF16,
+        optimizer=OptimizerConfig(kind="SGD", parameters=(("lr", 0.1), ("momentum", 0.9))),
+    )
+    assert TrainingFacts.from_config(config) == TrainingFacts(
+        optimizer="SGD", momentum=True, precision=Precision.BF16
+    )
+
+
+def test_shares_that_do_not_divide_are_rounded_up() -> None:
+    assert parts(MODEL, zero_stage=1, data_parallel=3)["optimizer"] == 2667
+
+
+def test_frozen_weights_have_no_gradients_and_no_state() -> None:
+    frozen = replace(MODEL.blocks[1], frozen_parameters=200)
+    found = parts(replace(MODEL, blocks=(MODEL.blocks[0], frozen)))
+    assert (found["parameters"], found["gradients"], found["optimizer"]) == (4000, 800, 1600)
+
+
+def test_autocast_under_ddp_keeps_16_bit_copies_of_weights() -> None:
+    assert parts(MODEL, BF16)["gathered"] == 2000
+
+
+def test_fsdp_gathers_in_the_precision_of_the_run_and_reduces_in_fp32() -> None:
+    # 600 weights and 200 gradients of 2 bytes, a buffer of 200 x 4.
+    assert parts(MODEL, BF16, zero_stage=3)["gathered"] == 1200 + 400 + 800
+
+
+def test_a_model_without_repeated_blocks_is_gathered_whole() -> None:
+    whole = ModelSpec(
+        grade=Grade.ARCHITECTURE,
+        blocks=(BlockSpec(name="model", parameters=1000, activation_bytes=1),),
+    )
+    assert parts(whole, zero_stage=3)["gathered"] == 4000 + 4000 + 4000
+
+
+def test_full_recomputation_keeps_inputs_and_one_whole_block() -> None:
+    # A sample: 10 outside, four inputs of 20, and the other 80 of one block.
+    found = parts(MODEL, recompute=Recompute.FULL)
+    assert found["activations"] == pytest.approx(2 * (10 + 80 + 80))
+
+
+def test_selective_recomputation_keeps_the_products() -> None:
+    # A sample: 10 outside, 20/34 of four blocks, and the other 14/34 of one.
+    found = parts(MODEL, recompute=Recompute.SELECTIVE)
+    assert found["activations"] == pytest.approx(2 * (10 + 400 * 20 / 34 + 100 * 14 / 34))
+
+
+def test_full_recomputation_of_blocks_with_unknown_inputs_is_unknown() -> None:
+    blind = replace(MODEL, blocks=(replace(MODEL.blocks[1], input_bytes=0),))
+    assert np.isnan(parts(blind, recompute=Recompute.FULL)["peak"])
+
+
+def test_the_gradient_of_logits_is_counted() -> None:
+    head = replace(MODEL, vocabulary_size=50, sequence_length=8)
+    assert parts(head)["logits"] == 2 * 50 * 8 * 4
+
+
+def seen(*bytes_of_1_and_2: int) -> tuple[MicroBatchTiming, ...]:
+    return tuple(
+        MicroBatchTiming(micro_batch=n, forward_backward_s=0.0, activation_bytes=kept)
+        for n, kept in enumerate(bytes_of_1_and_2, 1)
+    )
+
+
+def test_measured_activations_weigh_more_than_the_sum_over_blocks() -> None:
+    found = parts(replace(MODEL, timings=seen(150, 250)), micro_batch=8)
+    assert found["activations"] == 50 + 8 * 100
+
+
+def test_fixed_bytes_under_autocast_are_casts_that_only_ddp_has() -> None:
+    measured = replace(MODEL, timings=seen(150, 250))
+    assert (parts(measured, BF16)["gathered"], parts(measured, BF16)["activations"]) == (50, 200)
+
+
+def traced(**peaks_of_1_and_2: tuple[int, int]) -> tuple[TracedPeak, ...]:
+    return tuple(
+        TracedPeak(phase=phase, micro_batch=n, peak_bytes=peak)
+        for phase, peaks in peaks_of_1_and_2.items()
+        for n, peak in enumerate(peaks, 1)
+    )
+
+
+def test_traced_activations_are_what_forward_adds_to_weights_and_state() -> None:
+    # 12000 of weights and state; 30 fixed and 500 each beyond.
+    spec = replace(MODEL, timings=seen(150, 250), traced_peaks=traced(forward=(12_530, 13_030)))
+    assert parts(spec, micro_batch=4)["activations"] == 30 + 4 * 500
+
+
+def test_of_traced_phases_the_fullest_counts_without_its_gradients() -> None:
+    peaks = traced(forward=(12_500, 13_000), backward=(16_700, 17_400), optimizer=(16_000, 16_000))
+    assert parts(replace(MODEL, traced_peaks=peaks))["activations"] == 2 * 700
+
+
+def test_a_model_that_is_opaque_has_no_prediction() -> None:
+    assert np.isnan(parts(replace(MODEL, grade=Grade.OPAQUE))["peak"])
+
+
+@pytest.mark.parametrize(
+    "layout", [{"tensor_parallel": 2}, {"pipeline_parallel": 2}, {"sequence_parallel": True}]
+)
+def test_layouts_without_a_formula_have_no_prediction(layout: dict[str, Any]) -> None:
+    assert np.isnan(parts(MODEL, **layout)["peak"])
+
+
+def test_an_update_of_all_weights_at_once_needs_room_beyond_what_backward_freed() -> None:
+    table = CandidateTable.from_candidates([Candidate(layout=Layout(micro_batch=2))])
+    found = memory_parts(table, MODEL, ADAM, foreach=True)
+    assert found.update_bytes_C.tolist() == [4000 - 820]

@@ -1,0 +1,40 @@
+import numpy as np
+
+from autoconf_launch.autotuner.constraints import Rule, add_counts, apply_rules
+from autoconf_launch.autotuner.table import CandidateTable
+
+from .conftest import candidate
+
+TABLE = CandidateTable.from_candidates([candidate(micro=m) for m in (1, 2, 3, 4)])
+
+
+def at_most(limit: int) -> Rule:
+    return Rule(name=f"at_most_{limit}", keep=lambda t: t["micro_batch"] <= limit, why="")
+
+
+def test_a_row_stays_that_every_rule_keeps() -> None:
+    assert apply_rules(TABLE, [at_most(3), at_most(2)]).keep_C.tolist() == [
+        True,
+        True,
+        False,
+        False,
+    ]
+
+
+def test_a_row_counts_for_the_first_rule_that_it_breaks() -> None:
+    assert apply_rules(TABLE, [at_most(3), at_most(1)]).rejected == (
+        ("at_most_3", 1),
+        ("at_most_1", 2),
+    )
+
+
+def test_a_rule_that_rejects_nothing_is_not_counted() -> None:
+    assert apply_rules(TABLE, [at_most(9)]).rejected == ()
+
+
+def test_without_rules_every_row_stays() -> None:
+    assert np.all(apply_rules(TABLE, []).keep_C)
+
+
+def test_counts_of_two_tables_add_up_by_name() -> None:
+    assert add_counts((("a", 1),), (("b", 2), ("a", 3))) == (("a", 4), ("b", 2))

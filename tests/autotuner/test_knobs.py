@@ -1,0 +1,141 @@
+import itertools
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from autoconf_launch.autotuner.knobs import KNOBS, candidate_name, parse_value
+from autoconf_launch.core import (
+    Candidate,
+    ConfigError,
+    KnobValue,
+    Layout,
+    Offload,
+    Recompute,
+)
+
+EXTRAS: st.SearchStrategy[KnobValue] = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(-(10**9), 10**12),
+    st.floats(allow_nan=False, allow_infinity=False),
+    st.text(max_size=4),
+)
+NAMES = st.sampled_from(("reduce_bucket_size", "overlap_comm", "a", "a_b", "rbs5", "x-1", "gas1"))
+
+
+def named(*extras: tuple[str, KnobValue], **layout: int) -> str:
+    return candidate_name(Candidate(layout=Layout(**layout), extras=extras))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("layout", "name"),
+    [
+        (Layout(zero_stage=1, micro_batch=3), "z1_gas1_tmbspg3"),
+        (Layout(zero_stage=1, micro_batch=3, data_parallel=8), "z1_gas1_tmbspg3"),
+        (
+            Layout(
+                zero_stage=3,
+                tensor_parallel=2,
+                pipeline_parallel=2,
+                accumulation=4,
+                recompute=Recompute.SELECTIVE,
+            ),
+            "z3_tp2_pp2_acsel_gas4_tmbspg1",
+        ),
+        (Layout(recompute=Recompute.FULL), "z0_acfull_gas1_tmbspg1"),
+        (Layout(offload=Offload.OPTIMIZER), "z0_offopt_gas1_tmbspg1"),
+        (Layout(sequence_parallel=True), "z0_spT_gas1_tmbspg1"),
+        (Layout(pipeline_split=(3, 4)), "z0_split3.4_gas1_tmbspg1"),
+    ],
+)
+def test_a_name_lists_stage_further_knobs_and_batch_split(layout: Layout, name: str) -> None:
+    assert candidate_name(Candidate(layout=layout)) == name
+
+
+def test_large_round_numbers_are_short_in_names() -> None:
+    name = named(("reduce_bucket_size", 50_000_000), zero_stage=1, micro_batch=11)
+    assert name == "z1_rbs5.0e+07_gas1_tmbspg11"
+
+
+def test_large_numbers_that_shortening_would_merge_are_whole_in_names() -> None:
+    assert named(("reduce_bucket_size", 50_000_001)) == "z0_rbs50000001_gas1_tmbspg1"
+
+
+def test_truth_values_are_single_letters_in_names() -> None:
+    assert named(("overlap_comm", True)) == "z0_ocT_gas1_tmbspg1"
+
+
+def test_unregistered_extras_are_named_in_full() -> None:
+    assert named(("my_flag", 4)) == "z0_my.flag-4_gas1_tmbspg1"
+
+
+def test_the_order_of_extras_does_not_matter_for_the_name() -> None:
+    a, b = ("overlap_comm", True), ("reduce_bucket_size", 5)
+    assert named(a, b) == named(b, a)
+
+
+@given(st.lists(st.dictionaries(NAMES, EXTRAS, max_size=3), min_size=2, max_size=2))
+def test_different_extras_have_different_names(pair: list[dict[str, KnobValue]]) -> None:
+    one, two = (
+        Candidate(layout=Layout(), extras=tuple(sorted(extras.items()))) for extras in pair
+    )
+    assert one == two or candidate_name(one) != candidate_name(two)
+
+
+@given(name=st.text(min_size=1, max_size=6), value=EXTRAS)
+def test_names_are_file_names(name: str, value: KnobValue) -> None:
+    made = named((name, value))
+    assert not set(made) & set("/\\ \0\n")
+
+
+def test_every_layout_of_a_space_has_a_name_of_its_own() -> None:
+    layouts = [
+        Layout(
+            zero_stage=stage,
+            micro_batch=micro,
+            accumulation=accumulation,
+            recompute=recompute,
+            sequence_parallel=sequence,
+            pipeline_split=split,
+        )
+        for stage, micro, accumulation, recompute, sequence, split in itertools.product(
+            range(4), (1, 11), (1, 11), Recompute, (False, True), (None, (1, 11), (11, 1), (11,))
+        )
+    ]
+    assert len({candidate_name(Candidate(layout=x)) for x in layouts}) == len(layouts)
+
+
+def test_the_registry_has_exactly_the_fields_of_a_layout() -> None:
+    assert {knob.name for knob in KNOBS} == set(Layout.__dataclass_fields__)
+
+
+def test_the_registry_has_the_defaults_of_a_layout() -> None:
+    shown = {k.name: k.default for k in KNOBS if k.name not in ("zero_stage",)}
+    assert {name: getattr(Layout(), name) for name in shown} == shown
+
+
+@pytest.mark.parametrize(
+    ("knob", "given", "value"),
+    [("zero_stage", 2, 2), ("recompute", "full", Recompute.FULL), ("micro_batch", 3, 3)],
+)
+def test_values_of_a_document_become_those_of_the_knob(
+    knob: str, given: object, value: object
+) -> None:
+    assert parse_value(knob, given) is value
+
+
+@pytest.mark.parametrize(
+    ("knob", "given"),
+    [
+        ("zero_stage", 4),
+        ("zero_stage", True),
+        ("recompute", "ful"),
+        ("micro_batch", 0),
+        ("micro_batch", "auto"),
+        ("sequence_parallel", 1),
+    ],
+)
+def test_values_that_a_knob_cannot_have_are_refused_by_name(knob: str, given: object) -> None:
+    with pytest.raises(ConfigError, match=knob):
+        parse_value(knob, given)

@@ -1,0 +1,80 @@
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from autoconf_launch.autotuner import (
+    CandidateTable,
+    ClusterSpec,
+    Device,
+    Node,
+    PredictionTable,
+    TrainingFacts,
+    memory_rule,
+    predict,
+)
+from autoconf_launch.core import BlockSpec, Grade, MicroBatchTiming, ModelSpec
+
+from .conftest import candidate
+
+TABLE = CandidateTable.from_candidates([candidate(micro=m) for m in (1, 2, 4)])
+FACTS = TrainingFacts(optimizer="AdamW")
+MODEL = ModelSpec(
+    grade=Grade.MEASURED,
+    blocks=(BlockSpec(name="model", parameters=10, activation_bytes=100),),
+    timings=(MicroBatchTiming(micro_batch=1, forward_backward_s=1.0, activation_bytes=0),),
+)
+
+
+def cluster(memory_bytes: int, name: str = "cpu (x86_64)") -> ClusterSpec:
+    device = Device(name=name, memory_bytes=memory_bytes)
+    return ClusterSpec(nodes=(Node(host="here", devices=(device, device)),))
+
+
+def predicted(*peaks_bytes: float) -> PredictionTable:
+    unknown = np.full(len(peaks_bytes), np.nan)
+    return PredictionTable(
+        peak_bytes_C=np.array(peaks_bytes), step_s_C=unknown, band=None, how="by hand"
+    )
+
+
+def test_memory_and_seconds_are_predicted_for_each_row() -> None:
+    found = predict(TABLE, MODEL, cluster(1), FACTS)
+    # 10 weights of 16 bytes with their state, then 100 bytes and 1 s for each sample.
+    assert found.peak_bytes_C.tolist() == [260, 360, 560]
+    assert found.step_s_C.tolist() == [1.0, 2.0, 4.0]
+
+
+def test_a_prediction_says_how_it_was_made() -> None:
+    assert predict(TABLE, MODEL, cluster(1), FACTS).how == (
+        "memory by formula, time from 1 profiled micro-batches"
+    )
+
+
+def test_gpus_update_all_weights_at_once() -> None:
+    on_cpu, on_gpu = (
+        predict(TABLE, replace(MODEL, blocks=(BlockSpec(name="m", parameters=10),)), c, FACTS)
+        for c in (cluster(1), cluster(1, "NVIDIA H200"))
+    )
+    assert np.all(np.isnan(on_gpu.peak_bytes_C) == np.isnan(on_cpu.peak_bytes_C))
+
+
+def test_without_a_model_everything_is_unknown() -> None:
+    found = predict(TABLE, None, cluster(1), FACTS)
+    assert np.isnan(found.peak_bytes_C).all()
+    assert np.isnan(found.step_s_C).all()
+
+
+def test_rows_are_dropped_only_beyond_the_band() -> None:
+    rule = memory_rule(predicted(100, 124, 126), cluster(100), band=0.2)
+    assert rule.keep(TABLE).tolist() == [True, True, False]
+
+
+def test_rows_of_unknown_need_are_kept() -> None:
+    rule = memory_rule(predicted(np.nan, 1, 1e9), cluster(100))
+    assert rule.keep(TABLE).tolist() == [True, True, False]
+
+
+def test_the_rule_is_of_its_own_table_only() -> None:
+    with pytest.raises(ValueError, match="1 predictions are not of 3 candidates"):
+        memory_rule(predicted(1), cluster(1)).keep(TABLE)

@@ -1,0 +1,258 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from autoconf_launch.autotuner import (
+    AutotuningSettings,
+    ChoiceKind,
+    GlobalBatchRule,
+    KnobChoice,
+    SearchSpace,
+    build_space,
+    candidate_name,
+)
+from autoconf_launch.core import Candidate, ConfigError, KnobValue, Layout, Recompute
+
+from .conftest import candidate, small_space
+
+SETTINGS = AutotuningSettings()
+FREE_STAGES = KnobChoice("zero_stage", (0, 1, 2, 3), ChoiceKind.FREE)
+BASELINE = candidate(accumulation=8)
+
+
+def space(
+    *choices: KnobChoice,
+    baseline: Candidate = BASELINE,
+    rule: GlobalBatchRule | None = None,
+    settings: AutotuningSettings = SETTINGS,
+) -> SearchSpace:
+    rule = rule or GlobalBatchRule(pinned=baseline.layout.global_batch)
+    return build_space(baseline, choices, rule, settings)
+
+
+def micro_batches(*values: KnobValue, how: ChoiceKind = ChoiceKind.LISTED) -> KnobChoice:
+    return KnobChoice("micro_batch", values, how)
+
+
+def splits(found: SearchSpace) -> list[tuple[int, int]]:
+    table = found.table
+    return list(zip(table["micro_batch"].tolist(), table["accumulation"].tolist(), strict=True))
+
+
+def names(found: SearchSpace) -> list[str]:
+    return [candidate_name(found.table.row(i)) for i in range(len(found.table))]
+
+
+FROM_ONE = micro_batches(1, how=ChoiceKind.MINIMUM)
+
+choices_of_stages = st.sampled_from(
+    (
+        FREE_STAGES,
+        KnobChoice("zero_stage", (2, 3), ChoiceKind.LISTED),
+        KnobChoice("zero_stage", (1,), ChoiceKind.PINNED),
+    )
+)
+choices_of_micro_batches = st.one_of(
+    st.integers(1, 64).map(lambda least: micro_batches(least, how=ChoiceKind.MINIMUM)),
+    st.lists(st.integers(1, 64), min_size=1, max_size=4).map(lambda v: micro_batches(*v)),
+)
+baselines = st.builds(
+    candidate,
+    stage=st.integers(0, 3),
+    micro=st.integers(1, 12),
+    accumulation=st.integers(1, 12),
+    ranks=st.integers(1, 6),
+)
+rules = st.one_of(
+    st.just(None),
+    st.integers(1, 300).map(lambda most: GlobalBatchRule(maximum=most)),
+    st.just(GlobalBatchRule()),
+)
+
+
+@given(baselines, choices_of_stages, choices_of_micro_batches, rules)
+def test_every_candidate_obeys_the_batch_rule(
+    baseline: Candidate, stages: KnobChoice, sizes: KnobChoice, rule: GlobalBatchRule | None
+) -> None:
+    found = space(stages, sizes, baseline=baseline, rule=rule)
+    batches = set(found.table.global_batch_C.tolist())
+    if rule is None:
+        assert batches <= {baseline.layout.global_batch}
+    elif rule.maximum:
+        assert all(batch <= rule.maximum for batch in batches)
+
+
+@given(baselines, choices_of_stages, choices_of_micro_batches, rules)
+def test_the_baseline_is_no_candidate_and_none_comes_twice(
+    baseline: Candidate, stages: KnobChoice, sizes: KnobChoice, rule: GlobalBatchRule | None
+) -> None:
+    found = names(space(stages, sizes, baseline=baseline, rule=rule))
+    assert len({*found, candidate_name(baseline)}) == len(found) + 1
+
+
+@given(baselines, choices_of_stages, choices_of_micro_batches, rules)
+def test_every_candidate_runs_on_the_same_ranks(
+    baseline: Candidate, stages: KnobChoice, sizes: KnobChoice, rule: GlobalBatchRule | None
+) -> None:
+    found = space(stages, sizes, baseline=baseline, rule=rule).table
+    worlds = {found.row(i).layout.world_size for i in range(len(found))}
+    assert worlds <= {baseline.layout.world_size}
+
+
+@given(st.integers(1, 40), st.integers(1, 6))
+def test_a_pinned_batch_admits_every_divisor(each: int, ranks: int) -> None:
+    found = space(FROM_ONE, baseline=candidate(accumulation=each, ranks=ranks))
+    expected = [(b, each // b) for b in range(2, each + 1) if each % b == 0]
+    assert splits(found) == expected
+
+
+def test_micro_batches_that_are_no_power_of_two_are_searched() -> None:
+    assert splits(space(FROM_ONE, baseline=candidate(accumulation=6))) == [(2, 3), (3, 2), (6, 1)]
+
+
+def test_the_settings_bound_the_micro_batches() -> None:
+    bounds = AutotuningSettings(
+        min_train_micro_batch_size_per_gpu=2, max_train_micro_batch_size_per_gpu=4
+    )
+    assert splits(space(FROM_ONE, settings=bounds)) == [(2, 4), (4, 2)]
+
+
+def test_candidates_go_by_stage_and_then_by_micro_batch() -> None:
+    found = space(FREE_STAGES, FROM_ONE, baseline=candidate(accumulation=2))
+    assert names(found) == [
+        "z0_gas1_tmbspg2",
+        "z1_gas2_tmbspg1",
+        "z1_gas1_tmbspg2",
+        "z2_gas2_tmbspg1",
+        "z2_gas1_tmbspg2",
+        "z3_gas2_tmbspg1",
+        "z3_gas1_tmbspg2",
+    ]
+
+
+def test_below_the_users_micro_batch_is_marked_for_when_that_does_not_fit() -> None:
+    baseline = candidate(micro=4, accumulation=2)
+    found = space(micro_batches(4, how=ChoiceKind.MINIMUM), baseline=baseline)
+    assert (found.least_micro_batch, splits(found)) == (4, [(1, 8), (2, 4), (8, 1)])
+
+
+def test_listed_micro_batches_are_taken_as_they_are() -> None:
+    found = space(micro_batches(1, 4, 8, 3))
+    assert splits(found) == [(4, 2), (8, 1)]
+
+
+def test_listed_micro_batches_that_do_not_divide_are_counted_under_their_rule() -> None:
+    assert space(micro_batches(1, 4, 3)).rejected == (("global_batch", 1),)
+
+
+def test_listed_micro_batches_that_do_not_divide_are_said_with_the_flag() -> None:
+    (note,) = space(micro_batches(1, 4, 3, 5)).notes
+    assert note == (
+        "Micro-batch 3, 5 of your list are left out: no accumulation makes a global batch of 16 "
+        "of it on 2 data-parallel ranks; --allow-global-batch-change searches other batches."
+    )
+
+
+def test_a_batch_that_leaves_one_micro_batch_is_said_with_the_flag() -> None:
+    (note,) = space(FREE_STAGES, FROM_ONE, baseline=candidate()).notes
+    assert note == (
+        "A global batch of 2 on 2 data-parallel ranks leaves only micro-batch 1; "
+        "--allow-global-batch-change searches others."
+    )
+
+
+def test_a_micro_batch_that_the_user_fixed_needs_no_note() -> None:
+    assert space(FREE_STAGES, micro_batches(1)).notes == ()
+
+
+def test_an_empty_minimum_searches_from_the_smallest() -> None:
+    found = space(micro_batches(how=ChoiceKind.MINIMUM))
+    assert (found.least_micro_batch, splits(found)) == (1, [(2, 4), (4, 2), (8, 1)])
+
+
+def test_without_any_choice_nothing_is_searched() -> None:
+    assert len(space().table) == 0
+
+
+def test_with_a_maximum_todays_batch_and_the_nearest_below_it_are_searched() -> None:
+    baseline = candidate(micro=2, accumulation=2)
+    found = space(micro_batches(2, 4, 3), baseline=baseline, rule=GlobalBatchRule(maximum=26))
+    assert splits(found) == [(2, 6), (3, 4), (4, 1), (4, 3)]
+
+
+def test_micro_batches_beyond_the_maximum_are_said() -> None:
+    (note,) = space(micro_batches(1, 64), rule=GlobalBatchRule(maximum=32)).notes
+    assert "64 of your list is left out: over max_train_batch_size 32" in note
+
+
+def test_a_long_range_is_thinned_to_so_many_for_each_doubling() -> None:
+    rule = GlobalBatchRule(maximum=2 * 1024)
+    found = space(FROM_ONE, rule=rule)
+    upper = {micro for micro, _ in splits(found) if 512 < micro <= 1024}
+    assert upper == {645, 813, 1024}
+
+
+def test_thinning_keeps_the_largest_micro_batch() -> None:
+    found = space(FROM_ONE, rule=GlobalBatchRule(maximum=2 * 777))
+    assert max(splits(found)) == (777, 1)
+
+
+def test_without_a_limit_todays_accumulation_and_todays_batch_are_searched() -> None:
+    bounds = AutotuningSettings(max_train_micro_batch_size_per_gpu=4)
+    baseline = candidate(accumulation=4)
+    found = space(FROM_ONE, baseline=baseline, rule=GlobalBatchRule(), settings=bounds)
+    assert splits(found) == [(2, 2), (2, 4), (3, 4), (4, 1), (4, 4)]
+
+
+def test_free_stages_on_one_rank_are_left_out_by_rule() -> None:
+    found = space(FREE_STAGES, FROM_ONE, baseline=candidate(accumulation=2, ranks=1))
+    assert found.rejected == (("zero_needs_data_parallel", 6),)
+    assert set(found.table["zero_stage"].tolist()) == {0}
+
+
+def test_listed_stages_on_one_rank_stay() -> None:
+    listed = KnobChoice("zero_stage", (0, 2), ChoiceKind.LISTED)
+    found = space(listed, baseline=candidate(ranks=1))
+    assert names(found) == ["z2_gas1_tmbspg1"]
+
+
+def test_further_knobs_cross_with_the_rest() -> None:
+    listed = KnobChoice("recompute", ("none", "full"), ChoiceKind.LISTED)
+    assert names(space(listed, FROM_ONE, baseline=candidate(accumulation=2))) == [
+        "z0_gas1_tmbspg2",
+        "z0_acfull_gas2_tmbspg1",
+        "z0_acfull_gas1_tmbspg2",
+    ]
+
+
+def test_extras_cross_with_the_rest() -> None:
+    listed = KnobChoice("reduce_bucket_size", (5, 7), ChoiceKind.LISTED)
+    baseline = Candidate(layout=Layout(), extras=(("reduce_bucket_size", 5),))
+    assert names(space(listed, baseline=baseline)) == ["z0_rbs7_gas1_tmbspg1"]
+
+
+def test_degrees_that_do_not_divide_the_ranks_are_left_out() -> None:
+    listed = KnobChoice("tensor_parallel", (1, 2, 3), ChoiceKind.LISTED)
+    found = space(listed, FROM_ONE, baseline=candidate(ranks=4))
+    assert [found.table.row(i).layout.data_parallel for i in range(len(found.table))] == [2, 2]
+
+
+def test_listed_accumulation_is_taken_as_it_is() -> None:
+    listed = KnobChoice("accumulation", (2, 4), ChoiceKind.LISTED)
+    found = space(listed, FROM_ONE)
+    assert splits(found) == [(2, 4), (4, 2)]
+
+
+def test_a_value_that_a_knob_cannot_have_is_refused() -> None:
+    with pytest.raises(ConfigError, match="zero_stage is 5"):
+        space(KnobChoice("zero_stage", (5,), ChoiceKind.LISTED))
+
+
+def test_a_value_of_the_baseline_stays_for_knobs_without_a_choice() -> None:
+    baseline = candidate(accumulation=2, recompute=Recompute.FULL)
+    found = space(FROM_ONE, baseline=baseline)
+    assert names(found) == ["z0_acfull_gas1_tmbspg2"]
+
+
+def test_the_fixture_of_the_other_tests_has_four_stages_of_four_micro_batches() -> None:
+    assert len(small_space().table) == 15

@@ -1,0 +1,134 @@
+"""Real ranks in processes of their own, as a launcher starts them."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import pytest
+import torch.distributed as dist
+
+from autoconf_launch.core import FailureKind, RankResult, RankTask, decode
+from autoconf_launch.core.rank import STEPS_FILE, TASK_VARIABLE, result_file
+
+SCRIPTS = Path(__file__).parent / "ranks"
+DEADLINE_S = 120
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ended:
+    """A launch that has ended."""
+
+    exit_codes: tuple[int, ...]
+    outputs: tuple[str, ...]
+    errors: tuple[str, ...]
+    folder: Path
+
+    def result(self, rank: int = 0) -> RankResult:
+        text = (self.folder / result_file(rank)).read_text()
+        return decode(RankResult, json.loads(text))
+
+    def failure_kind(self, rank: int = 0) -> FailureKind | None:
+        failure = self.result(rank).failure
+        return failure.kind if failure else None
+
+    def step_lines(self) -> list[dict[str, Any]]:
+        return [json.loads(line) for line in (self.folder / STEPS_FILE).read_text().splitlines()]
+
+
+Launch: TypeAlias = Callable[..., Ended]
+
+
+@pytest.fixture(scope="session")
+def zygote() -> Iterator[subprocess.Popen[str]]:
+    process = subprocess.Popen(
+        [sys.executable, str(SCRIPTS / "zygote.py")],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )
+    yield process
+    os.killpg(process.pid, signal.SIGKILL)
+    process.communicate()
+
+
+@pytest.fixture(scope="session")
+def launch(zygote: subprocess.Popen[str], tmp_path_factory: pytest.TempPathFactory) -> Launch:
+    """``launch(script, *arguments, ranks=1, **task)``: run to the end."""
+
+    def run(script: str | Path, *arguments: str, ranks: int = 1, **task: Any) -> Ended:
+        folder = tmp_path_factory.mktemp("ranks")
+        port = _free_port()
+        order = {
+            "argv": [str(SCRIPTS / script), *arguments],
+            "folder": str(folder),
+            "environments": [
+                _environment(rank, ranks, port, folder, task) for rank in range(ranks)
+            ],
+        }
+        assert zygote.stdin
+        assert zygote.stdout
+        zygote.stdin.write(json.dumps(order) + "\n")
+        zygote.stdin.flush()
+        assert select.select([zygote.stdout], [], [], DEADLINE_S)[0], "the ranks hang"
+        return Ended(
+            exit_codes=tuple(json.loads(zygote.stdout.readline())),
+            outputs=tuple((folder / f"{rank}.stdout").read_text() for rank in range(ranks)),
+            errors=tuple((folder / f"{rank}.stderr").read_text() for rank in range(ranks)),
+            folder=folder,
+        )
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def tiny() -> Any:
+    """The module ``ranks/tiny.py``, which the scripts beside it import."""
+    spec = importlib.util.spec_from_file_location("tiny", SCRIPTS / "tiny.py")
+    assert spec
+    assert spec.loader
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture
+def alone() -> Iterator[None]:
+    """Leave the process group that a test in this process made."""
+    yield
+    if dist.is_initialized():
+        dist.destroy_process_group()
+
+
+def _environment(
+    rank: int, ranks: int, port: int, folder: Path, task: dict[str, Any]
+) -> dict[str, str]:
+    environment = {
+        "RANK": str(rank),
+        "LOCAL_RANK": str(rank),
+        "WORLD_SIZE": str(ranks),
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(port),
+    }
+    if task:
+        asked = RankTask(folder=str(folder), attempt="attempt-1", **task)
+        environment[TASK_VARIABLE] = asked.to_variable()
+    return environment
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])

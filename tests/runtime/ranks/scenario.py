@@ -1,0 +1,69 @@
+"""A training script that goes well or wrong in the way that its argument names."""
+
+from __future__ import annotations
+
+import sys
+import time
+
+import torch
+from tiny import WIDTH, Tiny, config, global_batches, share
+from torch import Tensor, nn
+
+from autoconf_launch.runtime import initialize
+
+NAME = sys.argv[1]
+STEPS = {"ends_before_it_counts": 2, "ends_early": 4}.get(NAME, 8)
+CONFIGS = {
+    "unknown_parameter": config(optimizer={"type": "SGD", "params": {"momentun": 0.9}}),
+}
+SLEEP_S = 0.1
+HUGE = 1 << 28
+
+
+class Big(Tiny):
+    """30 MB of weights in one layer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.big = nn.Linear(WIDTH, 30_000_000 // 4 // WIDTH)
+
+
+class Untraceable(Tiny):
+    """Its path depends on data, which fake tensors do not have."""
+
+    def forward(self, text: Tensor, target: Tensor) -> Tensor:
+        return super().forward(text, target) * (1.0 if text.sum().item() >= 0 else 2.0)
+
+
+def loss(model: nn.Module, batch: tuple[Tensor, Tensor]) -> Tensor:
+    mean: Tensor = model(*batch)
+    if engine.steps < 2:
+        return mean
+    if NAME == "not_finite":
+        return mean * float("nan")
+    if NAME == "raises_in_step":
+        raise ValueError("a mistake in the model")
+    if NAME == "needs_too_much" or (NAME == "one_of_two_needs_too_much" and engine.rank == 1):
+        return mean + torch.ones(HUGE).square().sum() * 0.0
+    return mean
+
+
+class Progress:
+    """What the loss function above looks at."""
+
+    steps = 0
+    rank = 0
+
+
+engine = Progress()
+model = {"big": Big, "big_and_built": Big(), "untraceable": Untraceable}.get(NAME, Tiny)
+live = initialize(model, CONFIGS.get(NAME, config()), loss_fn=loss)
+engine.rank = live.rank
+for batch in global_batches(live.samples_per_step * live.world_size, STEPS):
+    if NAME == "slow_loader":
+        time.sleep(SLEEP_S)
+    live.step(share(batch, live.rank, live.samples_per_step))
+    engine.steps += 1
+    if NAME == "raises_between_steps" and engine.steps == 1:
+        raise KeyError("a mistake in the script")
+print("reached the end")
