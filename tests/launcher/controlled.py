@@ -1,0 +1,113 @@
+"""A study on a replayed journal: the whole loop without a process."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from autoconf_launch.autotuner.knobs import candidate_name
+from autoconf_launch.autotuner.settings import AutotuningSettings
+from autoconf_launch.autotuner.space import (
+    ChoiceKind,
+    GlobalBatchRule,
+    KnobChoice,
+    SearchSpace,
+    build_space,
+)
+from autoconf_launch.autotuner.study import Study
+from autoconf_launch.autotuner.trial import Measurement, Outcome, Prediction, Record, Trial
+from autoconf_launch.core import Candidate, Layout, Mode, RankTask
+from autoconf_launch.launcher.backends.replay import ReplayBackend
+from autoconf_launch.launcher.controller import Controller, TrialLimits
+from autoconf_launch.launcher.events import Event
+from autoconf_launch.launcher.journal import Fingerprint, Journal, JournalContents
+from autoconf_launch.launcher.plan import LaunchPlan
+
+PRINT = Fingerprint(script="a", arguments=(), config="b", hardware=(), versions=())
+LIMITS = TrialLimits(timeout_s=60.0, stall_s=60.0)
+
+
+def space(sizes: int = 6) -> SearchSpace:
+    """Stages 0 to 3 with a few micro-batches."""
+    baseline = Candidate(layout=Layout(data_parallel=2, micro_batch=1))
+    choices = (
+        KnobChoice("zero_stage", (0, 1, 2, 3), ChoiceKind.LISTED),
+        KnobChoice("micro_batch", tuple(range(1, sizes + 1)), ChoiceKind.LISTED),
+    )
+    return build_space(baseline, choices, GlobalBatchRule(), AutotuningSettings())
+
+
+def measured(candidate: Candidate) -> Measurement:
+    """Faster with larger micro-batches, slower with later stages."""
+    layout = candidate.layout
+    step_s = 0.1 + 0.01 * layout.micro_batch * (1 + layout.zero_stage)
+    return Measurement(
+        step_s=(step_s, step_s * 1.01), samples_per_step=layout.global_batch, world_size=2
+    )
+
+
+def recorded(searched: SearchSpace) -> tuple[Record, ...]:
+    """An answer for every candidate."""
+    candidates = (searched.baseline, *map(searched.table.row, range(len(searched.table))))
+    return tuple(
+        Record(
+            trial=Trial(number=0, name=candidate_name(c), candidate=c, space="z0"),
+            outcome=measured(c),
+            wall_s=1.0,
+        )
+        for c in candidates
+    )
+
+
+class ReplayDesk:
+    """Plans without files; remembers what was planned."""
+
+    def __init__(self) -> None:
+        self.planned: list[str] = []
+
+    def plan(self, trial: Trial, attempt: str) -> LaunchPlan:
+        self.planned.append(trial.name)
+        task = RankTask(mode=Mode.MEASURE, folder=".", attempt=attempt)
+        return LaunchPlan(name=trial.name, ranks=(), working_directory=".", task=task)
+
+    def adopt(self, trial: Trial, attempt: str) -> Outcome | None:
+        return None
+
+    def predict(self, trial: Trial) -> Prediction | None:
+        return None
+
+    def complete(self, outcome: Outcome) -> Outcome:
+        return outcome
+
+    def finish(self, record: Record) -> None:
+        pass
+
+
+def run_study(
+    searched: SearchSpace,
+    journal: Journal,
+    *,
+    contents: JournalContents | None = None,
+    settings: AutotuningSettings | None = None,
+    listener: Callable[[Event], None] = lambda event: None,
+) -> tuple[Study, ReplayDesk]:
+    """From an empty journal, or on from what one says."""
+    study = Study(searched, None, settings or AutotuningSettings(tuner_type="random"))
+    desk = ReplayDesk()
+    backend = ReplayBackend(recorded(searched))
+    controller = Controller(
+        study, backend, desk, journal=journal, listener=listener, limits=LIMITS
+    )
+    controller.resume(contents or JournalContents())
+    controller.run()
+    return study, desk
+
+
+def opened(folder: Path) -> Journal:
+    """A new journal with its header."""
+    journal = Journal(folder / "journal.jsonl")
+    journal.write_header(PRINT)
+    return journal
+
+
+__all__ = ["PRINT", "ReplayDesk", "measured", "opened", "recorded", "run_study", "space"]
