@@ -116,9 +116,11 @@ class Loop:
         running: list[Trial] = []
         while self.study.stop_reason() is None:
             asked = self.study.ask(slots - len(running), 0.0)
-            assert asked or running, "the study neither asks nor stops"
             self.trials += asked
             running += asked
+            if not running:
+                assert self.study.stop_reason() is not None, "the study neither asks nor stops"
+                break
             trial = running.pop(0)
             self.study.tell(record(trial, self.answer(trial)))
         return self

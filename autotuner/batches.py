@@ -1,0 +1,72 @@
+"""Which micro-batches are worth a look under a rule for the global batch. Not: other knobs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from .settings import AutotuningSettings
+
+_ALL_UP_TO = 16
+"""A range of at most this many micro-batches is not thinned."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GlobalBatchRule:
+    """What may become of the samples of one optimizer step.
+
+    Attributes:
+        pinned: it stays this; weighs more than ``maximum``.
+        maximum: consent to any up to this. With neither of them there is no limit.
+        flag: the launcher's flag that gives consent, for messages.
+    """
+
+    pinned: int | None = None
+    maximum: int | None = None
+    flag: str = "--allow-global-batch-change"
+
+
+def micro_batches_to_try(
+    today: int,
+    data_parallel: Sequence[int],
+    rule: GlobalBatchRule,
+    settings: AutotuningSettings,
+) -> tuple[int, ...]:
+    """Micro-batches in ascending order, within the bounds of the settings.
+
+    A pinned global batch admits its divisors, all of them. Otherwise a long range is thinned to
+    ``num_tuning_micro_batch_sizes`` per doubling, and what divides today's batch is kept.
+
+    Args:
+        today: global batch of the baseline.
+        data_parallel: degrees that occur in the space.
+        rule: what may become of the global batch.
+        settings: bounds and density.
+    """
+    least = settings.min_train_micro_batch_size_per_gpu
+    most = settings.max_train_micro_batch_size_per_gpu
+    kept = rule.pinned or today
+    divisors = {b for ranks in data_parallel for b in _divisors(kept, ranks)}
+    if rule.pinned is not None:
+        return tuple(b for b in sorted(divisors) if least <= b <= most)
+    if rule.maximum is not None:
+        most = min(most, rule.maximum // min(data_parallel))
+    wanted = divisors | set(_thinned(least, most, settings.num_tuning_micro_batch_sizes))
+    return tuple(b for b in sorted(wanted) if least <= b <= most)
+
+
+def _divisors(global_batch: int, ranks: int) -> tuple[int, ...]:
+    """Micro-batches that some accumulation brings to exactly this batch."""
+    if global_batch % ranks:
+        return ()
+    each = global_batch // ranks
+    small = [b for b in range(1, int(each**0.5) + 1) if each % b == 0]
+    return (*small, *(each // b for b in small))
+
+
+def _thinned(least: int, most: int, per_doubling: int) -> tuple[int, ...]:
+    """The whole range, or where it is long a geometric ladder down from the largest."""
+    if most - least < _ALL_UP_TO:
+        return tuple(range(least, most + 1))
+    steps = per_doubling * most.bit_length()
+    return tuple(round(most * 2 ** (-k / per_doubling)) for k in range(steps))

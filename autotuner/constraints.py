@@ -1,0 +1,96 @@
+"""Named rules that say which candidates can be. Not: which of them are good."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+
+from .table import Bools, CandidateTable, Ints
+
+RejectedCounts: TypeAlias = tuple[tuple[str, int], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rule:
+    """A mask over a table.
+
+    Attributes:
+        name: what counts and messages call it.
+        keep: rows that may stay, from columns.
+        why: one sentence on the rows that may not.
+    """
+
+    name: str
+    keep: Callable[[CandidateTable], Bools]
+    why: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class RuleOutcome:
+    """Rows that pass every rule; a row that does not counts for the first one it breaks."""
+
+    keep_C: Bools
+    rejected: RejectedCounts
+
+
+def apply_rules(table: CandidateTable, rules: Sequence[Rule]) -> RuleOutcome:
+    """Apply rules in order; those that rejected nothing are not counted."""
+    keep = np.ones(len(table), np.bool_)
+    rejected = []
+    for rule in rules:
+        broken = keep & ~rule.keep(table)
+        keep &= ~broken
+        if broken.any():
+            rejected.append((rule.name, int(broken.sum())))
+    return RuleOutcome(keep_C=keep, rejected=tuple(rejected))
+
+
+def add_counts(*counts: RejectedCounts) -> RejectedCounts:
+    """Rejected rows of several tables, rule by rule."""
+    total: dict[str, int] = {}
+    for name, count in (item for items in counts for item in items):
+        total[name] = total.get(name, 0) + count
+    return tuple(total.items())
+
+
+def mesh_equation(world_size: int) -> Rule:
+    """Degrees multiply to the number of ranks."""
+    return Rule(
+        name="mesh",
+        keep=lambda t: t["data_parallel"] * _other_degrees(t) == world_size,
+        why=f"the degrees of parallelism must multiply to {world_size} ranks",
+    )
+
+
+def pinned_global_batch(samples: int) -> Rule:
+    """The global batch is exactly this."""
+    return Rule(
+        name="global_batch",
+        keep=lambda t: t.global_batch_C == samples,
+        why=f"micro-batch x accumulation x data-parallel ranks must be {samples}",
+    )
+
+
+def largest_global_batch(samples: int) -> Rule:
+    """The global batch is at most this."""
+    return Rule(
+        name="max_train_batch_size",
+        keep=lambda t: t.global_batch_C <= samples,
+        why=f"the global batch must be at most max_train_batch_size = {samples}",
+    )
+
+
+def zero_needs_data_parallel() -> Rule:
+    """ZeRO on one data-parallel rank would only repeat stage 0."""
+    return Rule(
+        name="zero_needs_data_parallel",
+        keep=lambda t: (t["zero_stage"] == 0) | (t["data_parallel"] > 1),
+        why="ZeRO has nothing to shard on one data-parallel rank",
+    )
+
+
+def _other_degrees(table: CandidateTable) -> Ints:
+    return table["tensor_parallel"] * table["pipeline_parallel"] * table["context_parallel"]

@@ -1,0 +1,62 @@
+"""Predictions for a whole table, and the rule that follows from memory. Not: the formulas."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from autoconf_launch.core import ModelSpec
+
+from .cluster import ClusterSpec
+from .constraints import Rule
+from .cost.compute import STEP_BAND, step_seconds
+from .cost.facts import TrainingFacts
+from .cost.memory import memory_parts
+from .table import Bools, CandidateTable, PredictionTable
+
+MEMORY_BAND = 0.2
+"""Relative error to expect of a predicted peak; a guess until predictions are calibrated."""
+
+
+def predict(
+    table: CandidateTable, spec: ModelSpec | None, cluster: ClusterSpec, facts: TrainingFacts
+) -> PredictionTable:
+    """What is known of each row before it runs; NaN throughout without a model."""
+    if spec is None:
+        unknown = np.full(len(table), np.nan)
+        return PredictionTable(
+            peak_bytes_C=unknown, step_s_C=unknown, band=None, how="the model is not known"
+        )
+    on_gpu = not all(device.name.startswith("cpu") for device in cluster.devices)
+    return PredictionTable(
+        peak_bytes_C=memory_parts(table, spec, facts, foreach=on_gpu).peak_bytes_C,
+        step_s_C=step_seconds(table, spec, facts),
+        band=STEP_BAND,
+        how=_how(spec),
+    )
+
+
+def memory_rule(
+    predictions: PredictionTable, cluster: ClusterSpec, band: float = MEMORY_BAND
+) -> Rule:
+    """Rows that may fit: dropped is only what exceeds the smallest device by more than ``band``.
+
+    The rule holds for the table that ``predictions`` were made for, and for no other.
+    """
+    limit_bytes = cluster.least_memory_bytes
+
+    def keep(table: CandidateTable) -> Bools:
+        if len(table) != len(predictions):
+            raise ValueError(f"{len(predictions)} predictions are not of {len(table)} candidates")
+        return ~(predictions.peak_bytes_C * (1 - band) > limit_bytes)
+
+    return Rule(
+        name="memory",
+        keep=keep,
+        why=f"a rank would need more than its {limit_bytes / 1e9:.2f} GB",
+    )
+
+
+def _how(spec: ModelSpec) -> str:
+    memory = "traced memory" if spec.traced_peaks else "memory by formula"
+    timed = sum(timing.forward_backward_s > 0 for timing in spec.timings)
+    return f"{memory}, time from {timed} profiled micro-batches" if timed else f"{memory} only"

@@ -1,0 +1,74 @@
+"""Which rows of a space are still open, and why others are not. Not: which one is next."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from autoconf_launch.core import Candidate
+
+from .constraints import RejectedCounts, Rule, add_counts, apply_rules
+from .dominance import surely_needs_more
+from .space import SearchSpace
+from .table import Bools, Ints, PredictionTable
+from .trial import Prediction, Record
+
+
+class Pool:
+    """The rows of a space with what is known of them. Rows only ever leave it."""
+
+    def __init__(
+        self, space: SearchSpace, predictions: PredictionTable | None, rules: Sequence[Rule]
+    ) -> None:
+        self._table = space.table
+        self._predictions = predictions
+        passed = apply_rules(space.table, rules)
+        self._rejected = add_counts(space.rejected, passed.rejected)
+        self._allowed: Bools = passed.keep_C
+        self._small: Bools = space.table["micro_batch"] < space.least_micro_batch
+        self._tried = np.zeros(len(space.table), np.bool_)
+        self._too_large = np.zeros(len(space.table), np.bool_)
+
+    def take_out(self, candidate: Candidate) -> None:
+        """It was handed out or came back."""
+        self._tried[self._table.find(candidate)] = True
+
+    def rule_out_larger(self, record: Record) -> None:
+        """Close what surely needs more memory than a trial that ran out of it."""
+        candidate = record.trial.candidate
+        predicted = record.prediction or self.prediction(candidate)
+        self._too_large |= surely_needs_more(
+            self._table,
+            candidate,
+            None if self._predictions is None else self._predictions.peak_bytes_C,
+            predicted.peak_bytes if predicted else None,
+        )
+
+    def is_too_large(self, candidate: Candidate) -> bool:
+        """Whether something smaller surely ran out of memory."""
+        return bool(self._too_large[self._table.find(candidate)].any())
+
+    def open_rows(self, zero_stage: int, *, small_too: bool) -> Ints:
+        """Numbers of the rows of a stage that may be tried, in order.
+
+        Args:
+            zero_stage: the stage.
+            small_too: also micro-batches below the user's, who asked to search from there up.
+        """
+        rows = self._allowed & ~self._tried & ~self._too_large
+        rows &= self._table["zero_stage"] == zero_stage
+        return np.flatnonzero(rows if small_too else rows & ~self._small)
+
+    def prediction(self, candidate: Candidate) -> Prediction | None:
+        """What the cost models say of a candidate of the space."""
+        rows = self._table.find(candidate)
+        if self._predictions is None or not len(rows):
+            return None
+        return self._predictions.row(int(rows[0]))
+
+    @property
+    def rejected(self) -> RejectedCounts:
+        """Candidates left out unmeasured, by the name of the rule."""
+        inferred = int((self._allowed & self._too_large & ~self._tried).sum())
+        return add_counts(self._rejected, (("needs_more_memory", inferred),) if inferred else ())

@@ -1,0 +1,211 @@
+"""What may be searched around the user's settings. Not: in what order, nor what is worth it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import TypeAlias
+
+import numpy as np
+
+from autoconf_launch.core import Candidate, KnobValue
+
+from . import constraints as rules
+from .batches import GlobalBatchRule, micro_batches_to_try
+from .constraints import RejectedCounts, Rule, apply_rules
+from .knobs import parse_value
+from .settings import AutotuningSettings
+from .table import CandidateTable, concat
+
+__all__ = ["ChoiceKind", "GlobalBatchRule", "KnobChoice", "SearchSpace", "build_space"]
+
+_BATCH = ("micro_batch", "accumulation")
+_DERIVED = ("data_parallel", *_BATCH)
+
+
+class ChoiceKind(str, Enum):
+    """How the user left a knob."""
+
+    PINNED = "pinned"
+    """One value, or none named: the baseline's."""
+    LISTED = "listed"
+    """The values of a list, taken as they are."""
+    MINIMUM = "minimum"
+    """Micro-batch only: search from this value up (below it only if it does not fit)."""
+    FREE = "free"
+    """Nothing said: our own values."""
+
+
+@dataclass(frozen=True, slots=True)
+class KnobChoice:
+    """The values of one canonical knob that may be searched; a knob without one is pinned."""
+
+    knob: str
+    values: tuple[KnobValue, ...]
+    how: ChoiceKind
+
+
+Choices: TypeAlias = Mapping[str, KnobChoice]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class SearchSpace:
+    """Every candidate but the baseline, ordered by stage, further knobs and micro-batch.
+
+    Attributes:
+        baseline: trial 0, what the user gave.
+        table: the candidates.
+        notes: sentences for the user.
+        least_micro_batch: rows below it are meant only for a baseline that ran out of memory.
+        rejected: what rules left out, by name.
+    """
+
+    baseline: Candidate
+    table: CandidateTable
+    notes: tuple[str, ...] = ()
+    least_micro_batch: int = 1
+    rejected: RejectedCounts = ()
+
+
+def build_space(
+    baseline: Candidate,
+    choices: tuple[KnobChoice, ...],
+    rule: GlobalBatchRule,
+    settings: AutotuningSettings,
+) -> SearchSpace:
+    """All that the choices and the batch rule allow.
+
+    A ``accumulation`` choice counts only where it is a list; otherwise it follows from the
+    global batch. ``data_parallel`` always follows from the mesh.
+
+    Raises:
+        ConfigError: a choice names a value that its knob cannot have.
+    """
+    by_knob = {choice.knob: _parsed(choice) for choice in choices}
+    structures = _structures(baseline, by_knob)
+    table = _with_batches(structures, baseline, by_knob, rule, settings)
+    kept = apply_rules(table, _rules(baseline, by_knob, rule))
+    table = table.take(kept.keep_C)
+    order = [name for name, _ in table.columns if name not in _BATCH]
+    table = table.in_order((*order, *_BATCH)).distinct()
+    table = table.take(~table.matches(baseline))
+    return SearchSpace(
+        baseline=baseline,
+        table=table,
+        notes=_notes(baseline, table, by_knob, rule),
+        least_micro_batch=_least_micro_batch(by_knob),
+        rejected=kept.rejected,
+    )
+
+
+def _parsed(choice: KnobChoice) -> KnobChoice:
+    values = tuple(parse_value(choice.knob, value) for value in choice.values)
+    return KnobChoice(choice.knob, values, choice.how)  # type: ignore[arg-type]
+
+
+def _structures(baseline: Candidate, choices: Choices) -> CandidateTable:
+    """Every combination of all knobs but the batch split, with data parallelism to match."""
+    table = CandidateTable.from_candidates([baseline])
+    for knob, choice in choices.items():
+        if knob not in _DERIVED and choice.values:
+            table = table.crossed(knob, choice.values)
+    others = table["tensor_parallel"] * table["pipeline_parallel"] * table["context_parallel"]
+    ranks = np.maximum(1, baseline.layout.world_size // others)
+    return table.with_values("data_parallel", ranks)
+
+
+def _with_batches(
+    table: CandidateTable,
+    baseline: Candidate,
+    choices: Choices,
+    rule: GlobalBatchRule,
+    settings: AutotuningSettings,
+) -> CandidateTable:
+    choice = choices.get("micro_batch", KnobChoice("micro_batch", (), ChoiceKind.PINNED))
+    if choice.how in (ChoiceKind.LISTED, ChoiceKind.PINNED):
+        sizes: Sequence[object] = choice.values or (baseline.layout.micro_batch,)
+    else:
+        degrees = sorted(set(table["data_parallel"].tolist()))
+        sizes = micro_batches_to_try(baseline.layout.global_batch, degrees, rule, settings)
+    table = table.crossed("micro_batch", sizes)
+    listed = choices.get("accumulation")
+    if listed and listed.how is ChoiceKind.LISTED:
+        return table.crossed("accumulation", listed.values)
+    return _with_accumulation(table, baseline, rule)
+
+
+def _with_accumulation(
+    table: CandidateTable, baseline: Candidate, rule: GlobalBatchRule
+) -> CandidateTable:
+    """The accumulation that makes the global batch; rows that cannot are left to the rules.
+
+    Where the batch may change: today's batch if it divides, and the one nearest to the maximum
+    (without a maximum, today's accumulation).
+    """
+    samples = table["micro_batch"] * table["data_parallel"]
+
+    def reaching(global_batch: int) -> CandidateTable:
+        return table.with_values("accumulation", np.maximum(1, global_batch // samples))
+
+    if rule.pinned is not None:
+        return reaching(rule.pinned)
+    today = reaching(baseline.layout.global_batch)
+    keeps = today.global_batch_C == baseline.layout.global_batch
+    other = table if rule.maximum is None else reaching(rule.maximum)
+    return concat((today.take(keeps), other))
+
+
+def _rules(baseline: Candidate, choices: Choices, rule: GlobalBatchRule) -> tuple[Rule, ...]:
+    found = [rules.mesh_equation(baseline.layout.world_size)]
+    stage = choices.get("zero_stage")
+    if stage is not None and stage.how is ChoiceKind.FREE:
+        found.append(rules.zero_needs_data_parallel())
+    if rule.pinned is not None:
+        found.append(rules.pinned_global_batch(rule.pinned))
+    elif rule.maximum is not None:
+        found.append(rules.largest_global_batch(rule.maximum))
+    return tuple(found)
+
+
+def _least_micro_batch(choices: Choices) -> int:
+    choice = choices.get("micro_batch")
+    if choice is None or choice.how is not ChoiceKind.MINIMUM or not choice.values:
+        return 1
+    least = choice.values[0]
+    return least if isinstance(least, int) else 1
+
+
+def _notes(
+    baseline: Candidate, kept: CandidateTable, choices: Choices, rule: GlobalBatchRule
+) -> tuple[str, ...]:
+    """Sentences on listed micro-batches that were left out, and on a search without any."""
+    choice = choices.get("micro_batch")
+    if choice is None:
+        return ()
+    sizes = {baseline.layout.micro_batch, *kept["micro_batch"].tolist()}
+    notes = [_left_out(choice, sizes, baseline, rule)]
+    sizes = {size for size in sizes if size >= _least_micro_batch(choices)}
+    fixed = choice.how in (ChoiceKind.PINNED, ChoiceKind.LISTED) and len(choice.values) < 2
+    if rule.pinned is not None and len(sizes) == 1 and not fixed:
+        notes.append(
+            f"A global batch of {rule.pinned} on {baseline.layout.data_parallel} data-parallel "
+            f"ranks leaves only micro-batch {min(sizes)}; {rule.flag} searches others."
+        )
+    return tuple(note for note in notes if note)
+
+
+def _left_out(
+    choice: KnobChoice, sizes: set[int], baseline: Candidate, rule: GlobalBatchRule
+) -> str:
+    gone = [str(value) for value in choice.values if value not in sizes]
+    if choice.how is not ChoiceKind.LISTED or not gone:
+        return ""
+    what = f"Micro-batch {', '.join(gone)} of your list {'is' if len(gone) == 1 else 'are'} "
+    ranks = f"{baseline.layout.data_parallel} data-parallel ranks"
+    if rule.pinned is None:
+        return f"{what}left out: over max_train_batch_size {rule.maximum} on {ranks}."
+    return (
+        f"{what}left out: no accumulation makes a global batch of {rule.pinned} of it on {ranks}; "
+        f"{rule.flag} searches other batches."
+    )

@@ -1,0 +1,64 @@
+"""How far one tuning space has been explored. Not: which stage is next (Study)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from .dominance import is_out_of_memory
+from .objective import Objective
+from .settings import AutotuningSettings
+from .trial import Record
+
+
+def space_name(zero_stage: int) -> str:
+    """Tuning space of a ZeRO stage, as names and tables have it."""
+    return f"z{zero_stage}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StageProgress:
+    """One stage so far.
+
+    Attributes:
+        name: ``z0`` to ``z3``.
+        experiments: trials that came back, the baseline and second attempts included.
+        tried: candidates that came back.
+        best: best measured record, the earlier one where two are equal.
+        since_best: trials in a row that were no better; out of memory does not count, as it
+            says nothing of speed.
+    """
+
+    name: str
+    experiments: int = 0
+    tried: int = 0
+    best: Record | None = None
+    since_best: int = 0
+
+    def after(self, record: Record, objective: Objective) -> StageProgress:
+        """Progress with one more record."""
+        trial = record.trial
+        counted = replace(
+            self,
+            experiments=self.experiments + 1,
+            tried=self.tried + (trial.number > 0 and trial.attempt == 1),
+        )
+        if is_better(record, self.best, objective):
+            return replace(counted, best=record, since_best=0)
+        if is_out_of_memory(record):
+            return counted
+        return replace(counted, since_best=self.since_best + 1)
+
+    def remaining(self, settings: AutotuningSettings, running: int) -> int:
+        """Trials that may still start here, beside ``running`` ones."""
+        if self.since_best >= settings.tuner_early_stopping:
+            return 0
+        return max(0, settings.tuner_num_trials - self.tried - running)
+
+
+def is_better(record: Record, best: Record | None, objective: Objective) -> bool:
+    """Whether a record has the metric and beats ``best``; equal ones do not."""
+    value = objective.of(record)
+    if value is None:
+        return False
+    best_value = objective.of(best) if best else None
+    return best_value is None or objective.better(value, best_value)

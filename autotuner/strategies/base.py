@@ -1,0 +1,58 @@
+"""The extension point Strategy: which candidates to try next. Not: when to stop (Study)."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import numpy as np
+
+from ..table import CandidateTable, Ints, PredictionTable
+from ..trial import Record, Trial
+
+
+class Strategy(Protocol):
+    """Proposes rows. Pure: what it returns follows from the arguments alone."""
+
+    def propose(
+        self,
+        pool: CandidateTable,
+        predictions: PredictionTable | None,
+        history: tuple[Record, ...],
+        pending: tuple[Trial, ...],
+        count: int,
+        seed: int,
+    ) -> tuple[int, ...]:
+        """Rows of ``pool`` to try next, the most promising first.
+
+        Args:
+            pool: untried candidates of one stage, at least one.
+            predictions: of the pool's rows, or None.
+            history: everything that came back, in order, failures and other stages included.
+            pending: trials that run now; none of them may be proposed again.
+            count: rows wanted at most, at least 1.
+            seed: of the study; see :func:`generator`.
+
+        Returns:
+            At most ``count`` different rows; none means that nothing here is worth a trial.
+        """
+
+
+def generator(
+    seed: int, history: tuple[Record, ...], pending: tuple[Trial, ...]
+) -> np.random.Generator:
+    """Random numbers from (seed, number of the next trial): a resumed study draws the same."""
+    return np.random.default_rng((seed, next_number(history, pending)))
+
+
+def next_number(history: tuple[Record, ...], pending: tuple[Trial, ...]) -> int:
+    """The number that the next trial gets."""
+    numbers = (*(record.trial.number for record in history), *(t.number for t in pending))
+    return max(numbers, default=-1) + 1
+
+
+def free_rows(pool: CandidateTable, pending: tuple[Trial, ...]) -> Ints:
+    """Rows of which no trial is running."""
+    free = np.ones(len(pool), np.bool_)
+    for trial in pending:
+        free &= ~pool.matches(trial.candidate)
+    return np.flatnonzero(free)

@@ -1,0 +1,271 @@
+"""The state machine that decides what is tried next. Not: how a trial is run or kept.
+
+What is asked follows from the space, the settings, the records told and the trials pending, and
+from nothing else: a study that is told the records of an earlier one goes on as that would.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from autoconf_launch.core import Candidate
+
+from . import stop
+from .constraints import RejectedCounts, Rule
+from .dominance import is_out_of_memory, is_sure
+from .knobs import candidate_name
+from .objective import OBJECTIVES, Objective
+from .pool import Pool
+from .settings import AutotuningSettings
+from .space import SearchSpace
+from .stage import StageProgress, is_better, space_name
+from .stop import StopKind, StopReason
+from .strategies import Strategy, load_strategy
+from .strategies.base import next_number
+from .table import Ints, PredictionTable
+from .trial import Record, Trial
+
+__all__ = ["StageProgress", "StopKind", "StopReason", "Study", "baseline_trial"]
+
+_ATTEMPTS = 2
+
+
+def baseline_trial(baseline: Candidate) -> Trial:
+    """Trial 0: what the user gave."""
+    return _trial(0, baseline)
+
+
+class Study:
+    """Ask it for trials, tell it what came back, until there is a stop reason.
+
+    The baseline runs first and alone. Then stages in ascending order, each until its rows, its
+    trials or its patience are used up, as long as each is better than the one before.
+    """
+
+    def __init__(
+        self,
+        space: SearchSpace,
+        predictions: PredictionTable | None,
+        settings: AutotuningSettings,
+        strategy: Strategy | None = None,
+        rules: Sequence[Rule] = (),
+        budget_s: float | None = None,
+    ) -> None:
+        """Start without any record.
+
+        Args:
+            space: baseline and candidates.
+            predictions: of the rows of ``space.table``.
+            settings: metric, patience, seed, and the strategy's name.
+            strategy: instead of the one that the settings name.
+            rules: what else rows must pass before any trial, such as ``memory_rule``.
+            budget_s: seconds after which nothing new is started.
+
+        Raises:
+            ConfigError: the settings name no known strategy.
+        """
+        self._space = space
+        self._predictions = predictions
+        self._settings = settings
+        self._objective = OBJECTIVES[settings.metric]
+        self._strategy = strategy or load_strategy(settings.tuner_type, self._objective)
+        self._budget_s = budget_s
+        self._elapsed_s = 0.0
+        self._pool = Pool(space, predictions, rules)
+        self._baseline = baseline_trial(space.baseline)
+        self._baseline_record: Record | None = None
+        stages: set[int] = set(space.table["zero_stage"].tolist())
+        stages.add(space.baseline.layout.zero_stage)
+        self._stages = {stage: StageProgress(name=space_name(stage)) for stage in sorted(stages)}
+        self._given_up: set[int] = set()
+        self._records: list[Record] = []
+        self._told: set[tuple[str, int]] = set()
+        self._pending: dict[tuple[str, int], Trial] = {}
+        self._again: dict[str, Trial] = {}
+        self._best: Record | None = None
+
+    @property
+    def objective(self) -> Objective:
+        """What is optimised."""
+        return self._objective
+
+    @property
+    def settings(self) -> AutotuningSettings:
+        """The settings that it was started with."""
+        return self._settings
+
+    @property
+    def records(self) -> tuple[Record, ...]:
+        """Everything that was told, in order."""
+        return tuple(self._records)
+
+    @property
+    def pending(self) -> tuple[Trial, ...]:
+        """Trials that were handed out and not told yet."""
+        return tuple(self._pending.values())
+
+    @property
+    def best(self) -> Record | None:
+        """The best measured record so far; the earlier one where two are equal."""
+        return self._best
+
+    @property
+    def stages(self) -> tuple[StageProgress, ...]:
+        """Progress of each tuning space, in the order of exploration."""
+        return tuple(self._stages.values())
+
+    @property
+    def rejected(self) -> RejectedCounts:
+        """Candidates that were left out unmeasured, by the name of the rule."""
+        return self._pool.rejected
+
+    def ask(self, free_slots: int, elapsed_s: float) -> tuple[Trial, ...]:
+        """At most ``free_slots`` trials to start now; none may mean to wait for pending ones.
+
+        Args:
+            free_slots: trials that could start.
+            elapsed_s: seconds since the study began, earlier sessions included.
+        """
+        self._elapsed_s = elapsed_s
+        if free_slots < 1 or self.stop_reason() is not None:
+            return ()
+        trials = tuple(self._again.values())[:free_slots]
+        if not trials and self._baseline_is_open():
+            trials = () if self._pending else (self._baseline,)
+        elif not trials:
+            trials = self._propose(free_slots)
+        for trial in trials:
+            self._pending[trial.name, trial.attempt] = trial
+            self._mark(trial)
+        return trials
+
+    def tell(self, record: Record) -> None:
+        """Take the outcome of a trial asked for here or in an earlier session; twice is once."""
+        trial = record.trial
+        self._pending.pop((trial.name, trial.attempt), None)
+        if (trial.name, trial.attempt) in self._told:
+            return
+        self._told.add((trial.name, trial.attempt))
+        self._mark(trial)
+        self._records.append(record)
+        if trial.name == self._baseline.name:
+            self._baseline_record = record
+        stage = trial.candidate.layout.zero_stage
+        progress = self._stages.get(stage, StageProgress(name=trial.space))
+        self._stages[stage] = progress.after(record, self._objective)
+        if is_better(record, self._best, self._objective):
+            self._best = record
+        if is_out_of_memory(record):
+            self._learn_from_full_memory(record)
+
+    def stop_reason(self) -> StopReason | None:
+        """Why nothing more will be asked; None while trials run or are still wanted."""
+        ended = self._baseline_end()
+        if ended is not None:
+            return ended
+        if self._baseline_is_open():
+            return None
+        if self._budget_s is not None and self._elapsed_s >= self._budget_s:
+            return stop.budget_spent(self._budget_s, measured=self._best is not None)
+        if self._pending or self._again:
+            return None
+        stage = self._stage_now()
+        return stage if isinstance(stage, StopReason) else None
+
+    def _baseline_is_open(self) -> bool:
+        """Whether the baseline's last outcome is still to come."""
+        running = any(name == self._baseline.name for name, _ in self._pending)
+        return self._baseline_record is None or running or self._baseline.name in self._again
+
+    def _baseline_end(self) -> StopReason | None:
+        """The stop reason that the baseline's outcome gives, if it gives one."""
+        last = self._baseline_record
+        if last is None:
+            return None
+        if last.failure and not is_out_of_memory(last):
+            return stop.baseline_failed(last)
+        if last.measurement and self._objective.of(last) is None:
+            return stop.metric_missing(self._objective)
+        return None
+
+    def _mark(self, trial: Trial) -> None:
+        self._again.pop(trial.name, None)
+        self._pool.take_out(trial.candidate)
+
+    def _learn_from_full_memory(self, record: Record) -> None:
+        """Rule out what surely needs more, or try once again where it is not sure."""
+        trial = record.trial
+        if is_sure(record):
+            self._pool.rule_out_larger(record)
+        elif trial.attempt < _ATTEMPTS:
+            self._again[trial.name] = replace(trial, attempt=trial.attempt + 1)
+        self._again = {
+            name: waiting
+            for name, waiting in self._again.items()
+            if not self._pool.is_too_large(waiting.candidate)
+        }
+
+    def _stage_now(self) -> int | StopReason:
+        """The first stage that is not done, or why none is left to explore."""
+        before: StageProgress | None = None
+        for stage, progress in self._stages.items():
+            if self._running(stage) or self._wanted(stage):
+                return stage
+            if progress.best is None:
+                continue
+            if before is not None and not is_better(progress.best, before.best, self._objective):
+                return stop.stage_no_better(progress, before, self._objective)
+            before = progress
+        return stop.explored(self._records, self._predictions)
+
+    def _running(self, stage: int) -> int:
+        return sum(t.candidate.layout.zero_stage == stage for t in self._pending.values())
+
+    def _wanted(self, stage: int) -> int:
+        """Trials that this stage could still start now."""
+        if stage in self._given_up:
+            return 0
+        remaining = self._stages[stage].remaining(self._settings, self._running(stage))
+        return min(remaining, len(self._open_rows(stage)))
+
+    def _open_rows(self, stage: int) -> Ints:
+        """Rows that may be tried; micro-batches below the user's only if that one does not fit."""
+        last = self._baseline_record
+        return self._pool.open_rows(stage, small_too=last is not None and last.failure is not None)
+
+    def _propose(self, free_slots: int) -> tuple[Trial, ...]:
+        """New trials of the present stage; a stage that its strategy gives up is done."""
+        while True:
+            stage = self._stage_now()
+            if isinstance(stage, StopReason):
+                return ()
+            trials = self._proposed(stage, min(free_slots, self._wanted(stage)))
+            if trials or self._running(stage):
+                return trials
+            self._given_up.add(stage)
+
+    def _proposed(self, stage: int, count: int) -> tuple[Trial, ...]:
+        if count < 1:
+            return ()
+        rows = self._open_rows(stage)
+        chosen = self._strategy.propose(
+            self._space.table.take(rows),
+            None if self._predictions is None else self._predictions.take(rows),
+            self.records,
+            self.pending,
+            count,
+            self._settings.seed,
+        )
+        first = next_number(self.records, self.pending)
+        candidates = [self._space.table.row(int(rows[i])) for i in dict.fromkeys(chosen)]
+        return tuple(_trial(first + i, c) for i, c in enumerate(candidates[:count]))
+
+
+def _trial(number: int, candidate: Candidate) -> Trial:
+    return Trial(
+        number=number,
+        name=candidate_name(candidate),
+        candidate=candidate,
+        space=space_name(candidate.layout.zero_stage),
+    )

@@ -1,0 +1,170 @@
+"""What a study found, as one value. Not: how it is printed or written (launcher)."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from autoconf_launch.core import FailureKind
+
+from .constraints import RejectedCounts
+from .cost.facts import TrainingFacts
+from .learning_rate import LearningRateAdvice, learning_rate_advice
+from .noise import SpeedUp, is_tie, speed_up
+from .objective import OBJECTIVES, Objective
+from .settings import AutotuningSettings
+from .stage import is_better
+from .study import StopReason, Study
+from .trial import Record
+
+GLOBAL = "global"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SummaryRow:
+    """One tuning space, or all of them under ``global``.
+
+    Attributes:
+        tuning_space: ``z0`` to ``z3``, or ``global``.
+        num_experiments: trials that came back, failed ones and second attempts included.
+        best_metric_val: in the metric's unit; None where nothing was measured.
+        failure: the most frequent kind where nothing was measured.
+        best_exp_name: the trial of the best value.
+    """
+
+    tuning_space: str
+    num_experiments: int
+    best_metric_val: float | None
+    failure: FailureKind | None
+    best_exp_name: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Summary:
+    """The result of a study.
+
+    Attributes:
+        rows: one for each space, then ``global``.
+        metric: name of what was optimised, in ``unit``.
+        winner: the best record; None where nothing was measured.
+        baseline: trial 0; None where it did not come back.
+        speed_up: of the winner over the baseline, where both were measured.
+        ties: names of other trials that noise does not tell from the winner.
+        rejected: candidates that were left out unmeasured, by the name of the rule.
+        learning_rate: advice where the winner has another global batch.
+        stop: why the study ended.
+        duration_s: wall time of the tuning, earlier sessions included.
+    """
+
+    rows: tuple[SummaryRow, ...]
+    metric: str
+    unit: str
+    winner: Record | None
+    baseline: Record | None
+    speed_up: SpeedUp | None
+    ties: tuple[str, ...]
+    rejected: RejectedCounts
+    learning_rate: LearningRateAdvice | None
+    stop: StopReason | None
+    duration_s: float
+
+
+def summarise(study: Study, *, duration_s: float, facts: TrainingFacts | None = None) -> Summary:
+    """Sum up a study.
+
+    Args:
+        study: as far as it has got.
+        duration_s: wall time of the tuning, earlier sessions included.
+        facts: tells which advice on the learning rate is right.
+    """
+    return summarise_records(
+        study.records,
+        study.settings,
+        duration_s=duration_s,
+        facts=facts,
+        rejected=study.rejected,
+        stop=study.stop_reason(),
+    )
+
+
+def summarise_records(
+    records: Sequence[Record],
+    settings: AutotuningSettings,
+    *,
+    duration_s: float,
+    facts: TrainingFacts | None = None,
+    rejected: RejectedCounts = (),
+    stop: StopReason | None = None,
+) -> Summary:
+    """Sum up records, a journal's for example, in the order in which they came back."""
+    objective = OBJECTIVES[settings.metric]
+    winner = best_of(records, objective)
+    baseline = _baseline(records)
+    spaces = sorted({record.trial.space for record in records})
+    by_space = [(s, [r for r in records if r.trial.space == s]) for s in spaces]
+    return Summary(
+        rows=tuple(_row(name, part, objective) for name, part in (*by_space, (GLOBAL, records))),
+        metric=objective.name,
+        unit=objective.unit,
+        winner=winner,
+        baseline=baseline,
+        speed_up=_speed_up(baseline, winner, objective),
+        ties=tuple(r.trial.name for r in records if _ties(r, winner, objective)),
+        rejected=rejected,
+        learning_rate=_advice(baseline, winner, facts or TrainingFacts()),
+        stop=stop,
+        duration_s=duration_s,
+    )
+
+
+def best_of(records: Iterable[Record], objective: Objective) -> Record | None:
+    """The best measured record; the earlier one where two are equal."""
+    best: Record | None = None
+    for record in records:
+        best = record if is_better(record, best, objective) else best
+    return best
+
+
+def _baseline(records: Sequence[Record]) -> Record | None:
+    """The last outcome of trial 0, which may have had two attempts."""
+    return next((record for record in reversed(records) if record.trial.number == 0), None)
+
+
+def _row(name: str, records: Sequence[Record], objective: Objective) -> SummaryRow:
+    best = best_of(records, objective)
+    kinds = Counter(record.failure.kind for record in records if record.failure)
+    return SummaryRow(
+        tuning_space=name,
+        num_experiments=len(records),
+        best_metric_val=objective.of(best) if best else None,
+        failure=kinds.most_common(1)[0][0] if kinds and best is None else None,
+        best_exp_name=best.trial.name if best else None,
+    )
+
+
+def _speed_up(
+    baseline: Record | None, winner: Record | None, objective: Objective
+) -> SpeedUp | None:
+    if baseline is None or winner is None:
+        return None
+    if baseline.measurement is None or winner.measurement is None:
+        return None
+    return speed_up(baseline.measurement, winner.measurement, objective)
+
+
+def _ties(record: Record, winner: Record | None, objective: Objective) -> bool:
+    if winner is None or winner.measurement is None or record is winner:
+        return False
+    return record.measurement is not None and is_tie(
+        record.measurement, winner.measurement, objective
+    )
+
+
+def _advice(
+    baseline: Record | None, winner: Record | None, facts: TrainingFacts
+) -> LearningRateAdvice | None:
+    if baseline is None or winner is None:
+        return None
+    before = baseline.trial.candidate.layout.global_batch
+    return learning_rate_advice(before, winner.trial.candidate.layout.global_batch, facts)

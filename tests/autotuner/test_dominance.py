@@ -1,0 +1,89 @@
+import numpy as np
+import pytest
+
+from autoconf_launch.autotuner.dominance import is_sure, surely_needs_more
+from autoconf_launch.autotuner.study import baseline_trial
+from autoconf_launch.autotuner.table import CandidateTable
+from autoconf_launch.autotuner.trial import FailedTrial, Outcome
+from autoconf_launch.core import Candidate, Failure, FailureKind, Recompute
+
+from .conftest import LIMIT_BYTES, candidate, failed, measured, out_of_memory, record
+
+BASELINE = baseline_trial(candidate())
+
+
+def needs_more(row: Candidate, than: Candidate) -> bool:
+    return bool(surely_needs_more(CandidateTable.from_candidates([row]), than)[0])
+
+
+FAILED = candidate(stage=1, micro=4, accumulation=2)
+
+
+@pytest.mark.parametrize(
+    ("row", "expected"),
+    [
+        (candidate(stage=1, micro=4, accumulation=2), True),
+        (candidate(stage=1, micro=8, accumulation=2), True),
+        (candidate(stage=1, micro=2, accumulation=4), False),
+        (candidate(stage=0, micro=4, accumulation=2), True),
+        (candidate(stage=2, micro=8, accumulation=2), False),
+        (candidate(stage=1, micro=8, accumulation=1), False),
+        (candidate(stage=1, micro=8, accumulation=2, recompute=Recompute.FULL), False),
+        (candidate(stage=1, micro=8, accumulation=2, ranks=4), False),
+    ],
+)
+def test_larger_micro_batches_and_lower_stages_need_more(row: Candidate, expected: bool) -> None:
+    assert needs_more(row, FAILED) is expected
+
+
+def test_a_failure_without_accumulation_rules_out_accumulation_too() -> None:
+    assert needs_more(candidate(micro=2, accumulation=4), candidate(micro=2))
+
+
+def test_ddp_is_not_sure_to_need_more_than_fsdp() -> None:
+    assert not needs_more(candidate(stage=1), candidate(stage=2))
+
+
+def test_gathering_all_weights_needs_more_than_gathering_blocks() -> None:
+    assert needs_more(candidate(stage=2), candidate(stage=3))
+
+
+def test_on_one_rank_a_lower_stage_needs_no_more() -> None:
+    assert not needs_more(candidate(stage=0, ranks=1), candidate(stage=1, ranks=1))
+
+
+@pytest.mark.parametrize(("peak_bytes", "expected"), [(119, False), (120, True), (np.nan, False)])
+def test_predictions_decide_where_the_rule_is_not_sure(peak_bytes: float, expected: bool) -> None:
+    table = CandidateTable.from_candidates([candidate(stage=1)])
+    found = surely_needs_more(table, candidate(stage=2), np.array([peak_bytes]), 100)
+    assert found.tolist() == [expected]
+
+
+def seen_free(free_bytes: int) -> FailedTrial:
+    outcome = out_of_memory()
+    assert outcome.memory is not None
+    memory = outcome.memory
+    return FailedTrial(
+        failure=outcome.failure,
+        memory=type(memory)(
+            free_before_bytes=free_bytes,
+            peak_bytes=memory.peak_bytes,
+            limit_bytes=memory.limit_bytes,
+        ),
+    )
+
+
+@pytest.mark.parametrize(
+    ("outcome", "sure"),
+    [
+        (seen_free(LIMIT_BYTES * 9 // 10), True),
+        (seen_free(LIMIT_BYTES * 9 // 10 - 1), False),
+        (FailedTrial(failure=Failure(kind=FailureKind.OUT_OF_MEMORY, detail="")), False),
+        (failed(FailureKind.OUT_OF_MEMORY), False),
+        (measured(BASELINE, 1.0), False),
+    ],
+)
+def test_only_memory_that_was_free_before_makes_a_failure_sure(
+    outcome: Outcome, sure: bool
+) -> None:
+    assert is_sure(record(BASELINE, outcome)) is sure

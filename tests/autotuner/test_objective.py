@@ -1,0 +1,40 @@
+import pytest
+
+from autoconf_launch.autotuner import OBJECTIVES, baseline_trial
+from autoconf_launch.autotuner.settings import MetricName
+from autoconf_launch.core import FailureKind
+
+from .conftest import candidate, failed, measured, record
+
+TRIAL = baseline_trial(candidate(micro=2, accumulation=4))  # 16 samples on 2 ranks
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("throughput", 8.0), ("latency", 2000.0), ("FLOPS", 25.0)]
+)
+def test_each_metric_has_its_value(name: MetricName, value: float) -> None:
+    found = OBJECTIVES[name].value(measured(TRIAL, 2.0, flops_per_step=100.0))
+    assert found == pytest.approx(value)
+
+
+@pytest.mark.parametrize(("name", "expected"), [("throughput", True), ("latency", False)])
+def test_each_metric_has_its_direction(name: MetricName, expected: bool) -> None:
+    assert OBJECTIVES[name].better(2.0, 1.0) is expected
+
+
+@pytest.mark.parametrize("name", ["throughput", "latency", "FLOPS"])
+def test_equal_values_are_not_better(name: MetricName) -> None:
+    assert not OBJECTIVES[name].better(1.0, 1.0)
+
+
+def test_flops_that_were_not_counted_have_no_value() -> None:
+    assert OBJECTIVES["FLOPS"].value(measured(TRIAL, 2.0)) is None
+
+
+def test_a_failure_has_no_value() -> None:
+    assert OBJECTIVES["throughput"].of(record(TRIAL, failed(FailureKind.NAN))) is None
+
+
+@pytest.mark.parametrize(("name", "cost_s"), [("throughput", 0.5), ("latency", 2.0)])
+def test_costs_compare_work_where_the_metric_does(name: MetricName, cost_s: float) -> None:
+    assert OBJECTIVES[name].cost_s(2.0, 4) == cost_s

@@ -1,0 +1,202 @@
+"""What every strategy must do, whatever it is. A new one is one more name in ``STRATEGIES``."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given
+from hypothesis import settings as hypothesis_settings
+from hypothesis import strategies as st
+
+from autoconf_launch.autotuner import (
+    OBJECTIVES,
+    CandidateTable,
+    FailedTrial,
+    Measurement,
+    Prediction,
+    PredictionTable,
+    Record,
+    Strategy,
+    Trial,
+    load_strategy,
+)
+from autoconf_launch.autotuner.settings import MetricName
+from autoconf_launch.autotuner.strategies import STRATEGIES
+from autoconf_launch.core import (
+    Candidate,
+    ConfigError,
+    Failure,
+    FailureKind,
+    KnobValue,
+    Layout,
+    Recompute,
+)
+
+ALL = tuple(STRATEGIES)
+SEED = 7
+
+
+def candidate(i: int) -> Candidate:
+    modes = tuple(Recompute)
+    extras: tuple[tuple[str, KnobValue], ...] = (("overlap_comm", i % 2 == 0),) if i % 3 else ()
+    layout = Layout(data_parallel=2, micro_batch=1 + i, recompute=modes[i % 3], zero_stage=i % 4)
+    return Candidate(layout=layout, extras=extras)
+
+
+def pool(size: int) -> CandidateTable:
+    return CandidateTable.from_candidates([candidate(i) for i in range(size)])
+
+
+def trial(number: int) -> Trial:
+    """Trials from number 100 on are of candidates in no pool of these tests."""
+    return Trial(number=number, name=f"t{number}", candidate=candidate(number), space="z0")
+
+
+def measured(number: int, step_s: float, *, predicted_s: float | None = None) -> Record:
+    outcome = Measurement(step_s=(step_s,), samples_per_step=4, world_size=2)
+    prediction = Prediction(peak_bytes=None, step_s=predicted_s, band=None, how="")
+    return Record(trial=trial(number), outcome=outcome, wall_s=0.0, prediction=prediction)
+
+
+def failed(number: int) -> Record:
+    failure = Failure(kind=FailureKind.CRASHED, detail="it crashed")
+    return Record(trial=trial(number), outcome=FailedTrial(failure=failure), wall_s=0.0)
+
+
+def predictions(*steps_s: float) -> PredictionTable:
+    return PredictionTable(
+        peak_bytes_C=np.full(len(steps_s), np.nan), step_s_C=np.array(steps_s), band=0.3, how=""
+    )
+
+
+HISTORIES: dict[str, tuple[Record, ...]] = {
+    "nothing": (),
+    "failures only": (failed(100), failed(101), failed(102), failed(103)),
+    "one measurement": (measured(100, 1.0),),
+    "measurements": tuple(measured(100 + i, 1.0 + i % 5) for i in range(12)),
+    "measurements with predictions": tuple(
+        measured(100 + i, 1.0 + i % 5, predicted_s=1.0) for i in range(12)
+    ),
+    "a mixture": (
+        measured(100, 1.0),
+        failed(101),
+        measured(102, 2.0, predicted_s=1.0),
+        *(measured(103 + i, 3.0) for i in range(4)),
+    ),
+}
+
+
+@pytest.fixture(params=ALL)
+def strategy(request: pytest.FixtureRequest) -> Strategy:
+    return load_strategy(request.param)
+
+
+@pytest.fixture(params=HISTORIES)
+def history(request: pytest.FixtureRequest) -> tuple[Record, ...]:
+    return HISTORIES[request.param]
+
+
+def test_rows_are_different_and_of_the_pool(
+    strategy: Strategy, history: tuple[Record, ...]
+) -> None:
+    rows = strategy.propose(pool(9), None, history, (), 5, SEED)
+    assert len(set(rows)) == len(rows) == 5
+    assert set(rows) <= set(range(9))
+
+
+@pytest.mark.parametrize("count", [1, 4, 100])
+def test_no_more_rows_come_than_asked_for_or_there_are(
+    strategy: Strategy, history: tuple[Record, ...], count: int
+) -> None:
+    assert len(strategy.propose(pool(9), None, history, (), count, SEED)) == min(count, 9)
+
+
+def test_the_same_arguments_give_the_same_rows(
+    strategy: Strategy, history: tuple[Record, ...]
+) -> None:
+    first, second = (
+        strategy.propose(pool(9), predictions(*range(1, 10)), history, (), 4, SEED)
+        for _ in range(2)
+    )
+    assert first == second
+
+
+def test_another_instance_gives_the_same_rows(
+    strategy: Strategy, history: tuple[Record, ...]
+) -> None:
+    other = type(strategy)(OBJECTIVES["throughput"])  # type: ignore[call-arg]
+    first, second = (s.propose(pool(9), None, history, (), 9, SEED) for s in (strategy, other))
+    assert first == second
+
+
+def test_earlier_calls_leave_no_trace(strategy: Strategy, history: tuple[Record, ...]) -> None:
+    alone = strategy.propose(pool(9), None, history, (), 3, SEED)
+    strategy.propose(pool(5), predictions(*range(1, 6)), HISTORIES["measurements"], (), 2, 1)
+    assert strategy.propose(pool(9), None, history, (), 3, SEED) == alone
+
+
+def test_arguments_are_not_changed(strategy: Strategy, history: tuple[Record, ...]) -> None:
+    given_pool, given_predictions = pool(4), predictions(4, 3, np.nan, 1)
+    before = [given_pool.row(i) for i in range(4)], given_predictions.step_s_C.copy()
+    strategy.propose(given_pool, given_predictions, history, (trial(1),), 4, SEED)
+    assert [given_pool.row(i) for i in range(4)] == before[0]
+    assert np.array_equal(given_predictions.step_s_C, before[1], equal_nan=True)
+
+
+def test_what_is_running_is_not_proposed(strategy: Strategy, history: tuple[Record, ...]) -> None:
+    rows = strategy.propose(pool(4), None, history, (trial(1), trial(3)), 4, SEED)
+    assert set(rows) == {0, 2}
+
+
+def test_a_pool_that_runs_already_gives_nothing(strategy: Strategy) -> None:
+    assert strategy.propose(pool(1), None, (), (trial(0),), 1, SEED) == ()
+
+
+def test_a_pool_of_one_gives_that_one(strategy: Strategy, history: tuple[Record, ...]) -> None:
+    assert strategy.propose(pool(1), None, history, (), 1, SEED) == (0,)
+
+
+@pytest.mark.parametrize("known", [(np.nan,) * 4, (1.0, np.nan, 2.0, np.nan)])
+def test_predictions_may_be_unknown(
+    strategy: Strategy, history: tuple[Record, ...], known: tuple[float, ...]
+) -> None:
+    rows = strategy.propose(pool(4), predictions(*known), history, (), 4, SEED)
+    assert sorted(rows) == [0, 1, 2, 3]
+
+
+def test_rows_are_plain_integers(strategy: Strategy) -> None:
+    assert {type(row) for row in strategy.propose(pool(4), None, (), (), 4, SEED)} == {int}
+
+
+@pytest.mark.parametrize("metric", ["throughput", "latency", "FLOPS"])
+@pytest.mark.parametrize("name", ALL)
+def test_every_metric_can_be_optimised(name: str, metric: MetricName) -> None:
+    chosen = load_strategy(name, OBJECTIVES[metric])
+    assert len(chosen.propose(pool(4), None, HISTORIES["measurements"], (), 2, SEED)) == 2
+
+
+@hypothesis_settings(max_examples=25, suppress_health_check=[HealthCheck.too_slow], deadline=None)
+@pytest.mark.parametrize("name", ALL)
+@given(data=st.data())
+def test_it_holds_for_any_pool_and_history(name: str, data: st.DataObject) -> None:
+    size = data.draw(st.integers(1, 12))
+    seconds = data.draw(st.lists(st.floats(1e-6, 1e6), max_size=8))
+    known = data.draw(
+        st.lists(st.floats(1e-6, 1e6) | st.just(np.nan), min_size=size, max_size=size)
+    )
+    running = data.draw(st.sets(st.integers(0, size - 1)))
+    history = tuple(measured(100 + i, step_s, predicted_s=1.0) for i, step_s in enumerate(seconds))
+    count = data.draw(st.integers(1, 12))
+    pending = tuple(trial(number) for number in sorted(running))
+    rows = load_strategy(name).propose(
+        pool(size), predictions(*known), history, pending, count, SEED
+    )
+    assert len(set(rows)) == len(rows) == min(count, size - len(running))
+    assert set(rows) <= set(range(size)) - running
+
+
+def test_an_unknown_name_is_refused_with_the_nearest_one() -> None:
+    with pytest.raises(
+        ConfigError, match=r"tuner_type is 'modelbased'.*did you mean 'model_based'"
+    ):
+        load_strategy("modelbased")
