@@ -9,12 +9,17 @@ from dataclasses import dataclass
 class Device:
     """One slot: a GPU, or on a machine without any the share of one process of the CPU.
 
-    ``memory_bytes`` is what a rank may use; where ``emulated``, the rank must see to it itself.
+    Attributes:
+        memory_bytes: what a rank may use; where ``emulated``, the rank must see to it itself.
+        slot: its number on its host.
+        visible_as: its name in CUDA_VISIBLE_DEVICES; "" hides all GPUs, None says nothing.
     """
 
     name: str
     memory_bytes: int
     emulated: bool = False
+    slot: int = 0
+    visible_as: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,32 +1,24 @@
-"""Boosted trees on what was measured, over the predictions. Not: a model of memory."""
+"""Ranks by what boosted trees learned of measured cost. Not: a model of memory."""
 
 from __future__ import annotations
 
 import numpy as np
 
 from ..objective import Objective
-from ..table import CandidateTable, Column, Floats, PredictionTable, concat
+from ..table import CandidateTable, Floats, PredictionTable
 from ..trial import Record, Trial
 from .base import free_rows
+from .trees import learn
 
 _ENOUGH = 3
 """With fewer measurements the predictions alone rank the pool."""
-_ROUNDS = 30
-_TREES = {
-    "objective": "reg:squarederror",
-    "max_depth": 3,
-    "eta": 0.3,
-    "lambda": 0.1,
-    "nthread": 1,
-    "verbosity": 0,
-}
 
 
 class ModelBased:
-    """Ranks by learned cost: predicted seconds times a learned factor, or learned seconds alone.
+    """Learns the factor from predicted to measured cost, and ranks by the product.
 
-    The factor is learned only where each measured trial and each row of the pool has a
-    prediction. Rows that tie go by prediction, then by order.
+    Where any prediction is missing it learns the cost itself. Rows that tie go by prediction,
+    then by order.
     """
 
     def __init__(self, objective: Objective) -> None:
@@ -42,63 +34,30 @@ class ModelBased:
         seed: int,
     ) -> tuple[int, ...]:
         """See :class:`~.base.Strategy`."""
-        measured = tuple(record for record in history if record.measurement)
-        prior = self._predicted_log_cost(pool, predictions)
-        learned = np.zeros(len(pool))
+        measured = [record for record in history if record.measurement]
+        predicted = self._predicted(pool, predictions)
+        cost = np.zeros(len(pool))
         if len(measured) >= _ENOUGH:
-            offsets = self._prior_of(measured)
-            trusted = not np.isnan(prior).any() and not np.isnan(offsets).any()
-            targets = self._log_cost(measured) - (offsets if trusted else 0.0)
-            learned = _learn(pool, measured, targets, seed) + (prior if trusted else 0.0)
+            before, after = np.log([self._costs_s(record) for record in measured]).T
+            trusted = not np.isnan(predicted).any() and not np.isnan(before).any()
+            seen = CandidateTable.from_candidates([record.trial.candidate for record in measured])
+            cost = learn(seen, after - before if trusted else after, pool, seed)
+            cost += predicted if trusted else 0.0
         free = free_rows(pool, pending)
-        best_first = np.lexsort((free, prior[free], learned[free]))
+        best_first = np.lexsort((free, predicted[free], cost[free]))
         return tuple(free[best_first][:count].tolist())
 
-    def _predicted_log_cost(
-        self, pool: CandidateTable, predictions: PredictionTable | None
-    ) -> Floats:
+    def _predicted(self, pool: CandidateTable, predictions: PredictionTable | None) -> Floats:
+        """Logarithms of predicted costs; NaN where unknown."""
         if predictions is None:
             return np.full(len(pool), np.nan)
         samples = pool.global_batch_C if self._objective.per_sample else 1
         return np.asarray(np.log(predictions.step_s_C / samples), np.float64)
 
-    def _log_cost(self, measured: tuple[Record, ...]) -> Floats:
-        found = [record.measurement for record in measured if record.measurement]
-        costs = [self._objective.cost_s(m.mean_step_s, m.samples_per_step) for m in found]
-        return np.log(costs)
-
-    def _prior_of(self, measured: tuple[Record, ...]) -> Floats:
-        costs = [
-            self._objective.cost_s(
-                (record.prediction.step_s if record.prediction else None) or np.nan,
-                record.trial.candidate.layout.global_batch,
-            )
-            for record in measured
-        ]
-        return np.log(costs)
-
-
-def _learn(
-    pool: CandidateTable, measured: tuple[Record, ...], targets: Floats, seed: int
-) -> Floats:
-    """Targets of the pool's rows by trees over knobs."""
-    import xgboost  # half a second that only this strategy pays
-
-    seen = CandidateTable.from_candidates([record.trial.candidate for record in measured])
-    features = _features(concat((seen, pool)))
-    data = xgboost.DMatrix(features[: len(seen)], label=targets, nthread=1)
-    trees = xgboost.train({**_TREES, "seed": seed}, data, num_boost_round=_ROUNDS)
-    rows = xgboost.DMatrix(features[len(seen) :], nthread=1)
-    return np.asarray(trees.predict(rows), np.float64)
-
-
-def _features(table: CandidateTable) -> Floats:
-    """A column of numbers for each knob: its value where that is one, else its code."""
-    return np.stack([_numbers(column) for _, column in table.columns], axis=1)
-
-
-def _numbers(column: Column) -> Floats:
-    known = column.categories
-    if known is None or not all(isinstance(value, (int, float)) for value in known):
-        return column.codes.astype(np.float64)
-    return np.array([*known, np.nan], np.float64)[column.codes]
+    def _costs_s(self, record: Record) -> tuple[float, float]:
+        """Predicted and measured cost."""
+        predicted_s = record.prediction.step_s if record.prediction else None
+        samples = record.trial.candidate.layout.global_batch
+        measured_s = record.measurement.mean_step_s if record.measurement else np.nan
+        cost_s = self._objective.cost_s
+        return cost_s(predicted_s or np.nan, samples), cost_s(measured_s, samples)

@@ -189,13 +189,14 @@ def _canonical(knob: str, value: Any) -> Any:
 def _batch_rule(
     raw: RawConfig, settings: AutotuningSettings, today: int, allow_change: bool
 ) -> GlobalBatchRule:
-    """Pinned when stated; otherwise today's product unless the user consented to another."""
-    if isinstance(raw.get(keys.GLOBAL_BATCH), int):
-        return GlobalBatchRule(pinned=today, maximum=None)
-    if settings.max_train_batch_size is not None:
-        return GlobalBatchRule(pinned=None, maximum=settings.max_train_batch_size)
-    if allow_change:
-        return GlobalBatchRule(pinned=None, maximum=None)
+    """Pinned when stated; otherwise today's product unless the user consented to another.
+
+    The flag is the plainest consent: it counts even against a stated batch.
+    """
+    stated = isinstance(raw.get(keys.GLOBAL_BATCH), int)
+    maximum = settings.max_train_batch_size
+    if allow_change or (maximum is not None and not stated):
+        return GlobalBatchRule(pinned=None, maximum=maximum)
     return GlobalBatchRule(pinned=today, maximum=None)
 
 

@@ -1,11 +1,13 @@
 from typing import Any
 
+import numpy as np
 import pytest
 
 from autoconf_launch.autotuner import (
     AutotuningSettings,
     ChoiceKind,
     Outcome,
+    PredictionTable,
     SearchSpace,
     StopKind,
     Study,
@@ -377,3 +379,19 @@ def test_an_earlier_baseline_without_memory_is_replaced_by_its_second_attempt() 
 def test_default_settings_use_the_model_based_strategy() -> None:
     asked = Study(small_space(), None, AutotuningSettings())
     assert Loop(asked, by_stage(2, 1, 1, 1)).run().study.best is not None
+
+
+def test_when_no_prediction_fits_the_end_names_the_smallest_need() -> None:
+    space = small_space(stages=(0,))
+    peaks_bytes = np.array([3e9, 2.5e9, 4e9])
+    predictions = PredictionTable(
+        peak_bytes_C=peaks_bytes, step_s_C=np.full(3, np.nan), band=None, how=""
+    )
+    none = Rule(name="memory", keep=lambda t: np.zeros(len(t), np.bool_), why="")
+    asked = Study(space, predictions, settings(), rules=[none])
+    reason = Loop(asked, lambda _: out_of_memory()).run().study.stop_reason()
+    assert reason is not None
+    assert reason.sentence == (
+        "No configuration fits in memory: the only trial ran out of it; the smallest predicted "
+        "need is 2.50 GB per rank, the limit is 0.00 GB."
+    )
