@@ -1,1 +1,32 @@
-"""."""
+"""Applies a layout to a model, one kind of parallelism after the other.
+
+A kind is a module with ``apply(applied, mesh, config) -> Applied`` that changes nothing where
+the configuration does not ask for it.
+"""
+
+from __future__ import annotations
+
+from torch import nn
+from torch.distributed.device_mesh import DeviceMesh
+
+from autoconf_launch.core import ResolvedConfig
+
+from . import fully_shard, recompute, replicate
+from .base import Applied
+
+_IN_ORDER = (recompute.apply, replicate.apply, fully_shard.apply)
+
+
+def parallelize(model: nn.Module, mesh: DeviceMesh, config: ResolvedConfig) -> Applied:
+    """The model laid out as the configuration says; the same weights on all ranks.
+
+    Raises:
+        ConfigError: the model lacks what the configuration asks for.
+    """
+    applied = Applied(module=model)
+    for apply in _IN_ORDER:
+        applied = apply(applied, mesh, config)
+    return applied
+
+
+__all__ = ["Applied", "parallelize"]

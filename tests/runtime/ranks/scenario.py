@@ -4,9 +4,16 @@ from __future__ import annotations
 
 import sys
 import time
+from typing import Any
 
 import torch
-from tiny import WIDTH, Tiny, config, global_batches, share
+from tiny import (  # type: ignore[import-not-found]
+    WIDTH,
+    Tiny,
+    config,
+    global_batches,
+    share,
+)
 from torch import Tensor, nn
 
 from autoconf_launch.runtime import initialize
@@ -20,7 +27,7 @@ SLEEP_S = 0.1
 HUGE = 1 << 28
 
 
-class Big(Tiny):
+class Big(Tiny):  # type: ignore[misc]
     """30 MB of weights in one layer."""
 
     def __init__(self) -> None:
@@ -28,11 +35,12 @@ class Big(Tiny):
         self.big = nn.Linear(WIDTH, 30_000_000 // 4 // WIDTH)
 
 
-class Untraceable(Tiny):
+class Untraceable(Tiny):  # type: ignore[misc]
     """Its path depends on data, which fake tensors do not have."""
 
     def forward(self, text: Tensor, target: Tensor) -> Tensor:
-        return super().forward(text, target) * (1.0 if text.sum().item() >= 0 else 2.0)
+        mean: Tensor = super().forward(text, target)
+        return mean * (1.0 if text.sum().item() >= 0 else 2.0)
 
 
 def loss(model: nn.Module, batch: tuple[Tensor, Tensor]) -> Tensor:
@@ -55,8 +63,10 @@ class Progress:
     rank = 0
 
 
+MODELS = {"big": Big, "big_and_built": Big(), "untraceable": Untraceable}
+
 engine = Progress()
-model = {"big": Big, "big_and_built": Big(), "untraceable": Untraceable}.get(NAME, Tiny)
+model: Any = MODELS.get(NAME, Tiny)
 live = initialize(model, CONFIGS.get(NAME, config()), loss_fn=loss)
 engine.rank = live.rank
 for batch in global_batches(live.samples_per_step * live.world_size, STEPS):
@@ -66,4 +76,4 @@ for batch in global_batches(live.samples_per_step * live.world_size, STEPS):
     engine.steps += 1
     if NAME == "raises_between_steps" and engine.steps == 1:
         raise KeyError("a mistake in the script")
-print("reached the end")
+sys.stdout.write("reached the end")

@@ -24,7 +24,8 @@ class Block(nn.Module):
         mixed = F.scaled_dot_product_attention(
             query.transpose(1, 2), key.transpose(1, 2), value.transpose(1, 2), is_causal=True
         )
-        return x + self.down(torch.tanh(self.up(mixed.transpose(1, 2).flatten(-2))))
+        mixed_in: Tensor = self.down(torch.tanh(self.up(mixed.transpose(1, 2).flatten(-2))))
+        return x + mixed_in
 
 
 class Tiny(nn.Module):

@@ -6,7 +6,7 @@ import json
 import sys
 
 import torch
-from tiny import Tiny, global_batches, share
+from tiny import Tiny, global_batches, share  # type: ignore[import-not-found]
 
 from autoconf_launch.core import encode
 from autoconf_launch.runtime import initialize
@@ -26,4 +26,4 @@ def train(config: dict[str, object]) -> dict[str, object]:
 if __name__ == "__main__":
     torch.set_num_threads(1)
     answers = [train(config) for config in json.loads(sys.argv[1])]
-    print(json.dumps(answers))
+    sys.stdout.write(json.dumps(answers))

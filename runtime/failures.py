@@ -1,0 +1,69 @@
+"""What kind of failure an exception in the rank is. Not: failures that only others can see."""
+
+from __future__ import annotations
+
+import errno
+import re
+from collections.abc import Iterator
+
+import torch
+
+from autoconf_launch.core import AutoconfError, ConfigError, Failure, FailureKind
+
+_LONGEST_DETAIL = 1000
+_ALLOCATORS = re.compile(
+    "DefaultCPUAllocator|std::bad_alloc|Cannot allocate memory"
+    "|CUDA error: out of memory|CUBLAS_STATUS_ALLOC_FAILED"
+)
+"""How allocators speak that torch wraps as a plain RuntimeError; torch raises no other sign."""
+_ASKED = re.compile(r"[Tt]ried to allocate ([\d.]+) ?(bytes|KiB|MiB|GiB)")
+_UNITS = {"bytes": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
+
+
+class NonFiniteLossError(AutoconfError):
+    """The loss of a measured step is NaN or infinite."""
+
+
+def classify(error: BaseException) -> Failure:
+    """The failure that an exception, or one that caused it, stands for."""
+    chain = tuple(_causes(error))
+    for cause in chain:
+        if is_out_of_memory(cause):
+            return _failure(FailureKind.OUT_OF_MEMORY, cause)
+    for cause in chain:
+        if isinstance(cause, ConfigError):
+            return Failure(kind=FailureKind.BAD_CONFIG, detail=str(cause))
+        if isinstance(cause, NonFiniteLossError):
+            return Failure(kind=FailureKind.NAN, detail=str(cause))
+    return _failure(FailureKind.CRASHED, error)
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether an allocator of the device or the host refused."""
+    if isinstance(error, (torch.OutOfMemoryError, MemoryError)):
+        return True
+    if isinstance(error, OSError):
+        return error.errno == errno.ENOMEM
+    return isinstance(error, RuntimeError) and bool(_ALLOCATORS.search(str(error)))
+
+
+def asked_bytes(error: BaseException) -> int:
+    """Bytes of the allocation that an out-of-memory error names; 0 where it names none."""
+    for cause in _causes(error):
+        found = _ASKED.search(str(cause)) if is_out_of_memory(cause) else None
+        if found:
+            return int(float(found[1]) * _UNITS[found[2]])
+    return 0
+
+
+def _causes(error: BaseException | None) -> Iterator[BaseException]:
+    seen: set[int] = set()
+    while error is not None and id(error) not in seen:
+        seen.add(id(error))
+        yield error
+        error = error.__cause__ or error.__context__
+
+
+def _failure(kind: FailureKind, error: BaseException) -> Failure:
+    text = " ".join(str(error).split())[:_LONGEST_DETAIL]
+    return Failure(kind=kind, detail=f"{type(error).__name__}: {text}".rstrip(": "))

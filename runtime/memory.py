@@ -1,0 +1,142 @@
+"""Memory that this rank uses, and an emulated limit on CPU. Not: what it will use.
+
+On CPU the limit is RLIMIT_DATA: it counts what the process may write to (heap, anonymous maps,
+stacks), so reserved memory counts before it is touched. The peak is the kernel's high-water
+mark of resident memory, reset at the start, less the pages of files (libraries) now resident;
+it needs no samples and stays a little below what the limit counts.
+"""
+
+from __future__ import annotations
+
+import resource
+from contextlib import suppress
+from pathlib import Path
+from typing import Protocol
+
+import torch
+
+from autoconf_launch.core import MemoryUse
+
+_STATUS = Path("/proc/self/status")
+_RESET = Path("/proc/self/clear_refs")
+_PEAK = "5"
+"""Written to clear_refs, sets VmHWM to the present use (proc(5))."""
+
+
+class Meter(Protocol):
+    """Measures from its making on."""
+
+    def use(self) -> MemoryUse:
+        """Peak since the start."""
+
+    def enforce(self) -> None:
+        """Begin an emulated limit.
+
+        Raises:
+            torch.OutOfMemoryError: the model alone exceeds it.
+        """
+
+    def lift(self) -> None:
+        """End an emulated limit, so that a failure can be reported."""
+
+
+def start_meter(device: torch.device, limit_bytes: int | None, held_bytes: int) -> Meter:
+    """Measure from here, after imports; ``held_bytes`` of model exist already and count."""
+    if device.type == "cuda":
+        return CudaMeter(device)
+    return CpuMeter(limit_bytes, held_bytes)
+
+
+class CudaMeter:
+    """Peak of torch's allocator on one GPU; other processes on it show in what was free."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        free, self._total = torch.cuda.mem_get_info(device)
+        self._free_before = free + torch.cuda.memory_reserved(device)
+        torch.cuda.reset_peak_memory_stats(device)
+
+    def use(self) -> MemoryUse:
+        """Peak of live tensors; ``reserved_bytes`` adds what the allocator kept."""
+        return MemoryUse(
+            free_before_bytes=self._free_before,
+            peak_bytes=torch.cuda.max_memory_allocated(self._device),
+            limit_bytes=self._total,
+            reserved_bytes=torch.cuda.max_memory_reserved(self._device),
+        )
+
+    def enforce(self) -> None:
+        """Nothing is emulated."""
+
+    def lift(self) -> None:
+        """Nothing is emulated."""
+
+
+class CpuMeter:
+    """Resident memory of this process beyond what it had before the model."""
+
+    def __init__(self, limit_bytes: int | None, held_bytes: int) -> None:
+        _finish_imports()
+        self._limit = limit_bytes
+        self._held = held_bytes
+        self._free_before = _host_bytes("MemAvailable") + held_bytes
+        self._before = _status_bytes("VmRSS") - _status_bytes("RssFile") - held_bytes
+        with suppress(OSError):
+            _RESET.write_text(_PEAK)
+
+    def use(self) -> MemoryUse:
+        """High-water mark over the start, the model's own bytes included."""
+        peak = _status_bytes("VmHWM") - _status_bytes("RssFile")
+        return MemoryUse(
+            free_before_bytes=self._limit or self._free_before,
+            peak_bytes=max(peak - self._before, 0),
+            limit_bytes=self._limit or _host_bytes("MemTotal"),
+        )
+
+    def enforce(self) -> None:
+        """Set RLIMIT_DATA so that ``limit_bytes`` beyond the use before the model remain."""
+        if self._limit is None:
+            return
+        if self._held > self._limit:
+            raise torch.OutOfMemoryError(
+                f"the model's weights take {self._held} bytes, but the memory limit is "
+                f"{self._limit}."
+            )
+        hard = resource.getrlimit(resource.RLIMIT_DATA)[1]
+        allowed = _status_bytes("VmData") - self._held + self._limit
+        resource.setrlimit(resource.RLIMIT_DATA, (allowed, hard))
+
+    def lift(self) -> None:
+        """Allow what the system allows."""
+        if self._limit is not None:
+            lift_data_limit()
+
+
+def lift_data_limit() -> None:
+    """Set this process's soft RLIMIT_DATA to its hard one."""
+    hard = resource.getrlimit(resource.RLIMIT_DATA)[1]
+    resource.setrlimit(resource.RLIMIT_DATA, (hard, hard))
+
+
+def _finish_imports() -> None:
+    """Let torch load what it loads at first use, and OpenMP start its threads.
+
+    Neither is memory of the training; and a thread that meets the limit aborts the process.
+    """
+    torch.optim.SGD([torch.nn.Parameter(torch.ones(1 << 18).square_())])
+
+
+def _status_bytes(name: str) -> int:
+    return _kilobytes(_STATUS, name)
+
+
+def _host_bytes(name: str) -> int:
+    return _kilobytes(Path("/proc/meminfo"), name)
+
+
+def _kilobytes(path: Path, name: str) -> int:
+    with suppress(OSError):
+        for line in path.read_text().splitlines():
+            if line.startswith(f"{name}:"):
+                return int(line.split()[1]) * 1024
+    return 0

@@ -1,0 +1,92 @@
+"""Activation recomputation of the repeated blocks. Not: which mode pays."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import torch
+from torch import nn
+from torch.distributed.device_mesh import DeviceMesh
+from torch.utils.checkpoint import (
+    CheckpointPolicy,
+    checkpoint,
+    create_selective_checkpoint_contexts,
+    noop_context_fn,
+)
+
+from autoconf_launch.core import ConfigError, Recompute, ResolvedConfig
+
+from ..blocks import repeated_blocks
+from .base import Applied
+
+_KEPT = (
+    "mm",
+    "addmm",
+    "bmm",
+    "baddbmm",
+    "convolution",
+    "_scaled_mm",
+    "_scaled_dot_product_flash_attention",
+    "_scaled_dot_product_flash_attention_for_cpu",
+    "_scaled_dot_product_efficient_attention",
+    "_scaled_dot_product_cudnn_attention",
+    "_scaled_dot_product_fused_attention_overrideable",
+)
+"""ATen operators whose results selective recomputation keeps."""
+
+
+def apply(applied: Applied, mesh: DeviceMesh, config: ResolvedConfig) -> Applied:
+    """Make each repeated block compute its activations again in the backward pass.
+
+    The forward method is replaced, so names of modules and weights stay as they are, and
+    hooks (FSDP's among them) run once.
+
+    Raises:
+        ConfigError: the model has no repeated blocks.
+    """
+    mode = config.layout.recompute
+    if mode is Recompute.NONE:
+        return applied
+    blocks = repeated_blocks(applied.module)
+    if not blocks:
+        raise ConfigError(
+            f"activation_checkpointing.mode is '{mode.value}', but the model has no repeated "
+            'blocks (a ModuleList of at least two modules of one class); set it to "none".'
+        )
+    for block in blocks:
+        block.forward = partial(_recomputed, block.forward, mode)
+    return applied
+
+
+def recompute_of(block: nn.Module) -> Recompute:
+    """The mode that a live block runs in."""
+    forward = block.forward
+    if isinstance(forward, partial) and forward.func is _recomputed:
+        mode = forward.args[1]
+        assert isinstance(mode, Recompute)
+        return mode
+    return Recompute.NONE
+
+
+def _recomputed(
+    forward: Callable[..., Any], mode: Recompute, *arguments: Any, **named: Any
+) -> Any:
+    contexts = _selective if mode is Recompute.SELECTIVE else noop_context_fn
+    return checkpoint(forward, *arguments, use_reentrant=False, context_fn=contexts, **named)
+
+
+def _selective() -> Any:
+    return create_selective_checkpoint_contexts(_policy)  # type: ignore[no-untyped-call]
+
+
+def _policy(_: Any, operator: Any, *arguments: Any, **named: Any) -> CheckpointPolicy:
+    packet = getattr(operator, "overloadpacket", None)
+    kept = packet in _KEPT_PACKETS
+    return CheckpointPolicy.MUST_SAVE if kept else CheckpointPolicy.PREFER_RECOMPUTE
+
+
+_KEPT_PACKETS = frozenset(
+    getattr(torch.ops.aten, name) for name in _KEPT if hasattr(torch.ops.aten, name)
+)

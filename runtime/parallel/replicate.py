@@ -1,0 +1,41 @@
+"""Whole replicas whose gradients are averaged: ZeRO 0 and 1. Not: the optimizer's shards."""
+
+from __future__ import annotations
+
+import inspect
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+from torch.distributed.device_mesh import DeviceMesh
+from torch.nn.parallel import DistributedDataParallel
+
+from autoconf_launch.core import ResolvedConfig
+
+from .base import Applied
+
+
+def apply(applied: Applied, mesh: DeviceMesh, config: ResolvedConfig) -> Applied:
+    """Wrap in DDP, which averages with the last micro-batch's backward pass only.
+
+    Gradients live in DDP's buckets, so that they are held once. Buffers are equal at the start
+    and then each rank's own, as under FSDP.
+    """
+    if config.layout.zero_stage > 1 or mesh.size() == 1:
+        return applied
+    replica = DistributedDataParallel(
+        applied.module,
+        process_group=mesh.get_group(),
+        gradient_as_bucket_view=True,
+        **_buffers_stay_local(),
+    )
+
+    def around(last: bool) -> AbstractContextManager[None]:
+        return nullcontext() if last else replica.no_sync()
+
+    return Applied(module=replica, around=around)
+
+
+def _buffers_stay_local() -> dict[str, Any]:
+    known = inspect.signature(DistributedDataParallel).parameters
+    name = "forward_sync_buffers" if "forward_sync_buffers" in known else "broadcast_buffers"
+    return {name: False}

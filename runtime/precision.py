@@ -1,0 +1,55 @@
+"""The number format of forward and backward, and loss scaling for fp16. Weights stay fp32."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager, nullcontext
+
+import torch
+from torch import Tensor
+
+from autoconf_launch.core import Precision, ResolvedConfig
+
+DTYPES = {
+    Precision.FP32: torch.float32,
+    Precision.BF16: torch.bfloat16,
+    Precision.FP16: torch.float16,
+}
+_FIRST_SCALE = 2.0**16
+_GROWTH_INTERVAL = 1000
+"""Good steps after which the scale doubles; both are DeepSpeed's defaults for fp16."""
+
+
+def compute_in(precision: Precision, device: torch.device) -> AbstractContextManager[object]:
+    """A context for the forward pass and the loss."""
+    if precision is Precision.FP32:
+        return nullcontext()
+    return torch.autocast(device.type, dtype=DTYPES[precision])
+
+
+class LossScale:
+    """The factor on the loss that keeps small fp16 gradients from vanishing; 1 where not needed.
+
+    A dynamic scale halves after a step with infinite gradients, which is then left out, and
+    doubles after 1000 good ones. It is decided by the global norm, so all ranks agree.
+    """
+
+    def __init__(self, config: ResolvedConfig) -> None:
+        fp16 = config.precision is Precision.FP16
+        self._dynamic = fp16 and config.loss_scale == 0.0
+        self.value = (config.loss_scale or _FIRST_SCALE) if fp16 else 1.0
+        self.active = fp16
+        self._good_steps = 0
+
+    def admits(self, gradient_norm: Tensor) -> bool:
+        """Whether the step may be taken; adapts the scale. Waits for the device."""
+        finite = bool(torch.isfinite(gradient_norm))
+        if self._dynamic:
+            self._adapt(finite)
+        return finite
+
+    def _adapt(self, finite: bool) -> None:
+        self._good_steps = self._good_steps + 1 if finite else 0
+        if not finite:
+            self.value = max(self.value / 2.0, 1.0)
+        elif self._good_steps % _GROWTH_INTERVAL == 0:
+            self.value *= 2.0

@@ -1,0 +1,94 @@
+"""This process's place among the ranks, and its device. Not: how a model lies on them."""
+
+from __future__ import annotations
+
+import atexit
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+import torch.distributed as dist
+
+from autoconf_launch.core import ConfigError, HardwareError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ranks:
+    """Number of this rank, of all ranks, and the device that this one computes on."""
+
+    rank: int
+    world_size: int
+    device: torch.device
+
+
+def world_size(environment: Mapping[str, str] = os.environ) -> int:
+    """Ranks of this launch: of the process group where there is one, else ``WORLD_SIZE`` or 1."""
+    if dist.is_initialized():
+        return dist.get_world_size()
+    return _number(environment, "WORLD_SIZE", 1)
+
+
+def rank_number(environment: Mapping[str, str] = os.environ) -> int:
+    """Number of this rank, from 0: in the process group where there is one, else ``RANK`` or 0."""
+    if dist.is_initialized():
+        return dist.get_rank()
+    return _number(environment, "RANK", 0)
+
+
+def join(environment: Mapping[str, str] = os.environ) -> Ranks:
+    """Meet the other ranks, unless the script has done so; NCCL on GPUs, gloo without.
+
+    Raises:
+        ConfigError: a launcher's variable is missing or no number.
+        HardwareError: there are fewer GPUs than local ranks.
+    """
+    device = _device(_number(environment, "LOCAL_RANK", 0))
+    if device.type == "cuda":
+        torch.cuda.set_device(device)
+    if not dist.is_initialized():
+        _initialize_process_group(environment, device)
+        atexit.register(_leave)
+    return Ranks(rank=dist.get_rank(), world_size=dist.get_world_size(), device=device)
+
+
+def _device(local_rank: int) -> torch.device:
+    if not torch.cuda.is_available():
+        return torch.device("cpu")
+    visible = torch.cuda.device_count()
+    if visible == 1:
+        return torch.device("cuda", 0)
+    if local_rank >= visible:
+        raise HardwareError(
+            f"LOCAL_RANK is {local_rank}, but this process sees {visible} GPUs; start at most "
+            f"{visible} ranks on this host."
+        )
+    return torch.device("cuda", local_rank)
+
+
+def _initialize_process_group(environment: Mapping[str, str], device: torch.device) -> None:
+    backend = "nccl" if device.type == "cuda" else "gloo"
+    device_id = device if device.type == "cuda" else None
+    if world_size(environment) == 1:
+        store = dist.HashStore()  # type: ignore[attr-defined]
+        dist.init_process_group(backend, store=store, rank=0, world_size=1, device_id=device_id)
+        return
+    missing = {"RANK", "MASTER_ADDR", "MASTER_PORT"} - environment.keys()
+    if missing:
+        raise ConfigError(
+            f"WORLD_SIZE is {world_size(environment)}, but {', '.join(sorted(missing))} is not in "
+            "the environment; start the script with autoconf-launch or torchrun."
+        )
+    dist.init_process_group(backend, device_id=device_id)
+
+
+def _leave() -> None:
+    if dist.is_initialized():
+        dist.destroy_process_group()
+
+
+def _number(environment: Mapping[str, str], name: str, default: int) -> int:
+    value = environment.get(name, str(default))
+    if not value.isdecimal():
+        raise ConfigError(f"the environment variable {name} is {value!r}, but must be a number.")
+    return int(value)

@@ -1,0 +1,142 @@
+"""A rank's last word: one result file, written whole, whichever way the rank ends.
+
+Not: the decision what the launch's outcome is, which the launcher takes from all ranks.
+"""
+
+from __future__ import annotations
+
+import atexit
+import json
+import multiprocessing
+import os
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from pathlib import Path
+from types import TracebackType
+from typing import NoReturn
+
+from autoconf_launch.core import (
+    AppliedStrategy,
+    Failure,
+    FailureKind,
+    MemoryUse,
+    Mode,
+    RankResult,
+    RankTask,
+    StepRecord,
+    encode,
+)
+from autoconf_launch.core.rank import TASK_VARIABLE, result_file
+
+from .failures import asked_bytes, classify
+from .memory import Meter
+
+
+def task_from_environment(environment: Mapping[str, str] = os.environ) -> RankTask | None:
+    """What the launcher asks of this rank; None: just train."""
+    value = environment.get(TASK_VARIABLE)
+    return RankTask.from_variable(value) if value else None
+
+
+class Report:
+    """What this rank has to say so far; the first ending that comes is the one written."""
+
+    def __init__(self, task: RankTask, *, rank: int, world_size: int) -> None:
+        self.task = task
+        self.steps: list[StepRecord] = []
+        self.applied: AppliedStrategy | None = None
+        self.meter: Meter | None = None
+        self._rank = rank
+        self._world_size = world_size
+        self._written = False
+
+    def install(self) -> None:
+        """Report errors of the script outside of our calls, and a script that just ends.
+
+        To be called after the process group is there: torch's own hook, which comes with it,
+        prints nothing of a process that ends inside.
+        """
+        previous = sys.excepthook
+
+        def hook(
+            kind: type[BaseException], error: BaseException, trace: TracebackType | None
+        ) -> None:
+            previous(kind, error, trace)
+            if issubclass(kind, Exception):
+                self.fail(error)
+                leave(1)
+
+        sys.excepthook = hook
+        atexit.register(self._script_ended)
+
+    @contextmanager
+    def guard(self) -> Iterator[None]:
+        """Report what is raised inside, then let it pass."""
+        try:
+            yield
+        except Exception as error:
+            self.fail(error)
+            raise
+
+    def fail(self, error: BaseException) -> None:
+        """Write the failure that an exception stands for."""
+        if self.meter is not None:
+            self.meter.lift()
+        self.write(classify(error), asked=asked_bytes(error))
+
+    def write(self, failure: Failure | None = None, *, asked: int = 0) -> None:
+        """Write the result, unless one was written; ``asked`` bytes were refused at the end."""
+        if self._written:
+            return
+        self._written = True
+        result = RankResult(
+            rank=self._rank,
+            world_size=self._world_size,
+            attempt=self.task.attempt,
+            ended_unix_s=time.time(),
+            steps=tuple(self.steps),
+            failure=failure,
+            applied=self.applied,
+            memory=self._memory(asked),
+        )
+        folder = Path(self.task.folder)
+        write_whole(folder / result_file(self._rank), json.dumps(encode(result)))
+
+    def _memory(self, asked: int) -> MemoryUse | None:
+        if self.meter is None:
+            return None
+        use = self.meter.use()
+        return replace(use, peak_bytes=use.peak_bytes + asked)
+
+    def _script_ended(self) -> None:
+        needed = self.task.start_step if self.task.mode is Mode.MEASURE else 1
+        if self.task.mode is Mode.MEASURE and len(self.steps) >= needed:
+            self.write()
+            return
+        self.write(
+            Failure(
+                kind=FailureKind.NO_STEPS,
+                detail=f"The script ended after {len(self.steps)} optimizer steps, but at least "
+                f"{needed} are needed; give it more data or more steps.",
+            )
+        )
+
+
+def write_whole(path: Path, text: str) -> None:
+    """Write a file that readers see complete or not at all."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    temporary.write_text(text, encoding="utf-8")
+    temporary.replace(path)
+
+
+def leave(code: int) -> NoReturn:
+    """End this process now, its helpers too: no exit handlers, nothing that can hang."""
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError, ValueError):
+            stream.flush()
+    for child in multiprocessing.active_children():
+        child.terminate()
+    os._exit(code)

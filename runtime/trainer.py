@@ -1,0 +1,109 @@
+"""One optimizer step: micro-batches, accumulation, clipping, update. Not: its measurement."""
+
+from __future__ import annotations
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.distributed.device_mesh import init_device_mesh
+
+from autoconf_launch.core import AppliedStrategy
+
+from .batches import Batch, split, to_device
+from .gradients import clipping_factor, global_norm, multiply
+from .model_source import Recipe, build
+from .observer import Observer
+from .parallel import parallelize
+from .parallel.optimizer_shards import shard_optimizer
+from .precision import LossScale, compute_in
+from .ranks import Ranks
+from .schedules import build_schedule
+
+
+class Trainer:
+    """Builds and lays out the model, then trains it step by step."""
+
+    def __init__(self, recipe: Recipe, ranks: Ranks) -> None:
+        self._config = recipe.config
+        self._loss = recipe.loss
+        self._ranks = ranks
+        mesh = init_device_mesh(ranks.device.type, (ranks.world_size,), mesh_dim_names=("data",))
+        model = build(recipe.model, ranks.device)
+        self._observer = Observer(model)
+        self._laid_out = parallelize(model, mesh, recipe.config)
+        self._parameters = [p for p in self.module.parameters() if p.requires_grad]
+        optimizer = recipe.make_optimizer(self._parameters)
+        self._optimizer = shard_optimizer(optimizer, mesh, recipe.config)
+        self._schedule = build_schedule(recipe.config.scheduler, self._optimizer)
+        self._scale = LossScale(recipe.config)
+        self._applied: AppliedStrategy | None = None
+
+    @property
+    def module(self) -> nn.Module:
+        """The model with its wrappers."""
+        return self._laid_out.module
+
+    @property
+    def applied(self) -> AppliedStrategy | None:
+        """The strategy seen in the first step."""
+        return self._applied
+
+    @property
+    def samples_per_step(self) -> int:
+        """Samples of this rank in one optimizer step."""
+        return self._config.layout.micro_batch * self._config.layout.accumulation
+
+    def step(self, batch: Batch) -> Tensor:
+        """Mean loss over the global batch, after the update; see :meth:`.engine.Engine.step`."""
+        losses = self._accumulate(batch)
+        self._update()
+        if self._applied is None:
+            self._applied = self._observer.strategy(
+                self.module,
+                self._optimizer,
+                micro_batch=self._config.layout.micro_batch,
+                accumulation=len(losses),
+            )
+        return self._mean_over_ranks(torch.stack(losses).mean())
+
+    def _accumulate(self, batch: Batch) -> list[Tensor]:
+        micro, accumulation = self._config.layout.micro_batch, self._config.layout.accumulation
+        losses: list[Tensor] = []
+        for micro_batch in split(batch, micro_batch=micro, accumulation=accumulation):
+            with self._laid_out.around(len(losses) == accumulation - 1):
+                losses.append(self._forward_backward(micro_batch))
+        return losses
+
+    def _forward_backward(self, micro_batch: Batch) -> Tensor:
+        with compute_in(self._config.precision, self._ranks.device):
+            loss = self._loss(self.module, to_device(micro_batch, self._ranks.device))
+        if self._applied is None:
+            self._observer.after_forward()
+        weight = self._scale.value / self._config.layout.accumulation
+        torch.autograd.backward(loss * weight)
+        return loss.detach().float()
+
+    def _update(self) -> None:
+        if self._prepare_gradients():
+            self._optimizer.step()
+            if self._schedule is not None:
+                self._schedule.advance()
+        self._optimizer.zero_grad(set_to_none=True)
+
+    def _prepare_gradients(self) -> bool:
+        """Undo the loss scale and clip; False where the step must be left out."""
+        limit = self._config.gradient_clipping
+        if not limit and not self._scale.active:
+            return True
+        unscaled = 1.0 / self._scale.value
+        norm = global_norm(self._parameters) * unscaled
+        if self._scale.active and not self._scale.admits(norm):
+            return False
+        clip = clipping_factor(norm, limit) if limit else torch.ones_like(norm)
+        multiply(self._parameters, clip * unscaled)
+        return True
+
+    def _mean_over_ranks(self, loss: Tensor) -> Tensor:
+        if self._ranks.world_size > 1:
+            dist.all_reduce(loss)
+        return loss / self._ranks.world_size

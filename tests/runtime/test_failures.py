@@ -1,0 +1,67 @@
+import errno
+
+import pytest
+import torch
+
+from autoconf_launch.core import ConfigError, FailureKind
+from autoconf_launch.runtime.failures import NonFiniteLossError, asked_bytes, classify
+
+
+def real_allocator_error() -> RuntimeError:
+    """What torch's CPU allocator raises for a tensor of 4 EiB."""
+    with pytest.raises(RuntimeError) as caught:
+        torch.empty(1 << 60, dtype=torch.int32)
+    return caught.value
+
+
+def wrapped(cause: Exception) -> Exception:
+    try:
+        try:
+            raise cause
+        except Exception as error:
+            raise ValueError("the step failed") from error
+    except ValueError as error:
+        return error
+
+
+@pytest.mark.parametrize(
+    ("error", "kind"),
+    [
+        (torch.OutOfMemoryError("CUDA out of memory"), FailureKind.OUT_OF_MEMORY),
+        (MemoryError(), FailureKind.OUT_OF_MEMORY),
+        (OSError(errno.ENOMEM, "Cannot allocate memory"), FailureKind.OUT_OF_MEMORY),
+        (RuntimeError("std::bad_alloc"), FailureKind.OUT_OF_MEMORY),
+        (ConfigError("stage is 4"), FailureKind.BAD_CONFIG),
+        (NonFiniteLossError("the loss is nan"), FailureKind.NAN),
+        (RuntimeError("out of luck"), FailureKind.CRASHED),
+        (OSError(errno.ENOSPC, "No space left"), FailureKind.CRASHED),
+    ],
+    ids=str,
+)
+def test_an_exception_is_of_a_kind(error: Exception, kind: FailureKind) -> None:
+    assert classify(error).kind is kind
+
+
+def test_the_real_cpu_allocator_is_understood() -> None:
+    assert classify(real_allocator_error()).kind is FailureKind.OUT_OF_MEMORY
+
+
+def test_the_cause_of_an_exception_decides() -> None:
+    assert classify(wrapped(MemoryError())).kind is FailureKind.OUT_OF_MEMORY
+
+
+def test_a_crash_has_type_and_message_in_one_line() -> None:
+    assert classify(ValueError("two\nlines")).detail == "ValueError: two lines"
+
+
+def test_the_bytes_asked_for_are_read_from_the_cpu_allocator() -> None:
+    assert asked_bytes(real_allocator_error()) == 4 << 60
+
+
+def test_the_bytes_asked_for_are_read_from_the_cuda_allocator() -> None:
+    text = "CUDA out of memory. Tried to allocate 1.50 GiB. GPU 0 has …"
+    assert asked_bytes(torch.OutOfMemoryError(text)) == 3 << 29
+
+
+def test_other_errors_ask_for_nothing() -> None:
+    assert asked_bytes(ValueError("tried to allocate 5 bytes")) == 0

@@ -1,0 +1,60 @@
+from typing import Any
+
+import pytest
+import torch
+from torch.nn import Parameter
+from torch.optim import Optimizer
+
+from autoconf_launch.core import ConfigError, OptimizerConfig
+from autoconf_launch.core.resolved_config import OPTIMIZERS
+from autoconf_launch.runtime.optimizers import optimizer_maker
+
+
+def make(kind: str, **parameters: Any) -> Optimizer:
+    config = OptimizerConfig(kind=kind, parameters=tuple(parameters.items()))
+    return optimizer_maker(config)([Parameter(torch.zeros(2))])
+
+
+def test_adam_decays_weights_as_adamw_does() -> None:
+    assert type(make("Adam")) is torch.optim.AdamW
+
+
+def test_adam_without_its_mode_is_plain_adam() -> None:
+    assert type(make("Adam", adam_w_mode=False)) is torch.optim.Adam
+
+
+def test_adamw_is_adamw_whatever_the_mode() -> None:
+    assert type(make("AdamW", adam_w_mode=False)) is torch.optim.AdamW
+
+
+@pytest.mark.parametrize(("torch_adam", "decay"), [(False, 0.0), (True, 0.01)])
+def test_weight_decay_that_is_not_given(torch_adam: bool, decay: float) -> None:
+    assert make("AdamW", torch_adam=torch_adam).defaults["weight_decay"] == decay
+
+
+@pytest.mark.parametrize("kind", sorted(OPTIMIZERS))
+def test_every_kind_can_be_made(kind: str) -> None:
+    assert make(kind, lr=0.1, weight_decay=0.2).defaults["lr"] == 0.1
+
+
+def test_a_list_becomes_a_tuple() -> None:
+    assert make("AdamW", betas=[0.8, 0.9]).defaults["betas"] == (0.8, 0.9)
+
+
+@pytest.mark.parametrize(
+    ("parameters", "problem"),
+    [
+        ({"weigth_decay": 0.1}, "did you mean 'weight_decay'"),
+        ({"lr": "auto"}, "autoconf-launch"),
+        ({"lr": -1.0}, "optimizer AdamW: Invalid learning rate"),
+        ({"bias_correction": False}, "bias_correction"),
+    ],
+)
+def test_a_wrong_parameter_is_refused(parameters: dict[str, Any], problem: str) -> None:
+    with pytest.raises(ConfigError, match=problem):
+        make("AdamW", **parameters)
+
+
+def test_no_optimizer_at_all_says_what_to_add() -> None:
+    with pytest.raises(ConfigError, match="has no optimizer; add"):
+        optimizer_maker(None)

@@ -1,0 +1,111 @@
+"""Fake tensors against real ones, and models of a size that no test could build."""
+
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from autoconf_launch.core import Grade, ModelSpec, Precision
+from autoconf_launch.runtime.batches import first_samples
+from autoconf_launch.runtime.describe import describe
+from autoconf_launch.runtime.trace import trace_model
+
+SHORT, LONG = 3, 6
+TOKENS = 2048
+SEVEN_BILLION = (6.5e9, 7.5e9)
+
+
+class LlamaBlock(nn.Module):
+    def __init__(self, width: int, inner: int, heads: int) -> None:
+        super().__init__()
+        self.heads = heads
+        self.norms = nn.ModuleList([nn.RMSNorm(width), nn.RMSNorm(width)])
+        self.qkv = nn.Linear(width, 3 * width, bias=False)
+        self.out = nn.Linear(width, width, bias=False)
+        self.gate = nn.Linear(width, inner, bias=False)
+        self.up = nn.Linear(width, inner, bias=False)
+        self.down = nn.Linear(inner, width, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        qkv = self.qkv(self.norms[0](x)).unflatten(-1, (3, self.heads, -1))
+        query, key, value = qkv.permute(2, 0, 3, 1, 4)
+        mixed = F.scaled_dot_product_attention(query, key, value, is_causal=True)
+        x = x + self.out(mixed.transpose(1, 2).flatten(-2))
+        y = self.norms[1](x)
+        z: Tensor = x + self.down(F.silu(self.gate(y)) * self.up(y))
+        return z
+
+
+class Llama(nn.Module):
+    def __init__(self, layers: int = 32, width: int = 4096, words: int = 32000) -> None:
+        super().__init__()
+        self.words = nn.Embedding(words, width)
+        inner = width * 11008 // 4096
+        self.layers = nn.ModuleList(LlamaBlock(width, inner, width // 128) for _ in range(layers))
+        self.norm = nn.RMSNorm(width)
+        self.head = nn.Linear(width, words, bias=False)
+
+    def forward(self, text: Tensor, target: Tensor) -> Tensor:
+        x = self.words(text)
+        for layer in self.layers:
+            x = layer(x)
+        return F.cross_entropy(self.head(self.norm(x)).flatten(0, 1), target.flatten())
+
+
+def text(samples: int = 1) -> tuple[Tensor, Tensor]:
+    zeros = torch.zeros(samples, TOKENS, dtype=torch.long)
+    return zeros, zeros
+
+
+def direct_peaks(monkeypatch: pytest.MonkeyPatch, layers: int, precision: Precision) -> ModelSpec:
+    """A trace without a cut."""
+    monkeypatch.setattr("autoconf_launch.runtime.trace._MORE", layers)
+    return trace_model(lambda: Llama(layers=layers), text(), precision=precision)
+
+
+def test_seven_billion_weights_are_traced_without_their_memory() -> None:
+    spec = trace_model(Llama, text())
+    assert SEVEN_BILLION[0] < spec.parameters < SEVEN_BILLION[1]
+
+
+@pytest.mark.parametrize("precision", [Precision.FP32, Precision.BF16])
+def test_extrapolated_peaks_are_those_of_a_direct_trace(
+    monkeypatch: pytest.MonkeyPatch, precision: Precision
+) -> None:
+    extrapolated = trace_model(lambda: Llama(layers=LONG), text(), precision=precision)
+    assert extrapolated == direct_peaks(monkeypatch, LONG, precision)
+
+
+def test_every_phase_has_weights_and_both_moments() -> None:
+    spec = trace_model(lambda: Llama(layers=SHORT), text())
+    assert min(peak.peak_bytes for peak in spec.traced_peaks) > 3 * 4 * spec.parameters
+
+
+def test_a_model_that_exists_is_left_as_it_is(tiny: Any) -> None:
+    model = tiny.Tiny(layers=LONG)
+    before = [parameter.clone() for parameter in model.parameters()]
+    trace_model(model, tiny.global_batches(2, 1)[0])
+    after = list(model.parameters())
+    assert all(torch.equal(a, b) for a, b in zip(before, after, strict=True))
+
+
+def test_shared_weights_stay_shared(tiny: Any) -> None:
+    model = tiny.Tiny()
+    model.head.weight = model.words.weight
+    spec = trace_model(model, tiny.global_batches(2, 1)[0])
+    assert spec.parameters == sum(parameter.numel() for parameter in model.parameters())
+
+
+@pytest.mark.parametrize("layers", [SHORT, LONG])
+def test_fake_blocks_are_as_the_real_ones(tiny: Any, layers: int) -> None:
+    model, batch = tiny.Tiny(layers=layers), tiny.global_batches(2, 1)[0]
+
+    def forward(samples: int) -> Tensor:
+        loss: Tensor = model(*first_samples(batch, samples))
+        return loss
+
+    real = describe(model, forward, Grade.TRACED).spec
+    fake = trace_model(lambda: tiny.Tiny(layers=layers), batch)
+    assert (fake.blocks, fake.layers) == (real.blocks, real.layers)
