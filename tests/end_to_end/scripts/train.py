@@ -34,7 +34,7 @@ if FAULT == "stderr":
 
 
 def loss_of(model: torch.nn.Module, batch: torch.Tensor) -> torch.Tensor:
-    loss = model(batch).square().mean()
+    loss: torch.Tensor = model(batch).square().mean()
     return loss * float("nan") if FAULT == "nan" else loss
 
 
