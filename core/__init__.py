@@ -1,5 +1,6 @@
 """What both sides of a launch agree on; standard library only. Not: any decision or action."""
 
+from .architecture import Architecture, Experts, LatentAttention
 from .codec import DecodeError, decode, encode
 from .equations import data_parallel_degree, global_batch, require_global_batch
 from .errors import (
@@ -26,18 +27,21 @@ from .resolved_config import (
 
 __all__ = [
     "AppliedStrategy",
+    "Architecture",
     "AutoconfError",
     "BlockSpec",
     "Candidate",
     "ConfigError",
     "DecodeError",
     "Edit",
+    "Experts",
     "Failure",
     "FailureKind",
     "GemmShape",
     "Grade",
     "HardwareError",
     "KnobValue",
+    "LatentAttention",
     "Layout",
     "MemoryUse",
     "MicroBatchTiming",
