@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,10 +24,19 @@ class Device:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Node:
-    """One host with its slots in order."""
+    """One host with its slots in order.
+
+    Attributes:
+        link_bytes_per_s: between two of its slots, one direction; None where not known.
+        network_bytes_per_s: all its network cards together, one direction; None as link.
+        usd_per_hour: its price; None where not known.
+    """
 
     host: str
     devices: tuple[Device, ...]
+    link_bytes_per_s: float | None = None
+    network_bytes_per_s: float | None = None
+    usd_per_hour: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,3 +54,10 @@ class ClusterSpec:
     def least_memory_bytes(self) -> int:
         """Memory of the smallest slot: what every rank must fit in."""
         return min(device.memory_bytes for device in self.devices)
+
+    @property
+    def are_nodes_equal(self) -> bool:
+        """Whether all nodes have the same GPUs, links and price, whatever their names."""
+        return all(
+            replace(node, host="") == replace(self.nodes[0], host="") for node in self.nodes
+        )

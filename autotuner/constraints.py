@@ -92,5 +92,14 @@ def zero_needs_data_parallel() -> Rule:
     )
 
 
+def blocks_fill_units(pieces: int) -> Rule:
+    """A unit has no more blocks than the model has pieces."""
+    return Rule(
+        name="blocks_per_unit",
+        keep=lambda t: np.asarray(t.numbers("blocks_per_unit", 1.0) <= pieces, np.bool_),
+        why=f"the model has only {pieces} pieces to put into one unit",
+    )
+
+
 def _other_degrees(table: CandidateTable) -> Ints:
     return table["tensor_parallel"] * table["pipeline_parallel"] * table["context_parallel"]

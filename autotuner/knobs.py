@@ -79,6 +79,15 @@ EXTRA_TAGS = {
     "reduce_scatter": "rs",
     "contiguous_gradients": "cg",
     "allgather_partitions": "ap",
+    "offload_optimizer.device": "oo",
+    "offload_param.device": "op",
+    "bucket_cap_mb": "bcm",
+    "gradient_as_bucket_view": "gbv",
+    "parameters_as_bucket_view": "pbv",
+    "blocks_per_unit": "bpu",
+    "forward_prefetch": "fp",
+    "reshard_after_forward": "raf",
+    "reshard_root": "rr",
 }
 """Extras with a short tag; others are named in full, as ``name-value``."""
 

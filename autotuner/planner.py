@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from autoconf_launch.core import ModelSpec
+from autoconf_launch.core import Grade, ModelSpec
 
 from .cluster import ClusterSpec
-from .constraints import Rule
+from .constraints import Rule, blocks_fill_units
 from .cost.compute import STEP_BAND, step_seconds
 from .cost.facts import TrainingFacts
 from .cost.memory import memory_parts
@@ -54,6 +54,13 @@ def memory_rule(
         keep=keep,
         why=f"a rank would need more than its {limit_bytes / 1e9:.2f} GB",
     )
+
+
+def knob_rules(spec: ModelSpec | None) -> tuple[Rule, ...]:
+    """What the structure of a model that was looked at surely rules out of further knobs."""
+    if spec is None or spec.grade not in (Grade.TRACED, Grade.MEASURED):
+        return ()
+    return (blocks_fill_units(sum(block.count for block in spec.blocks)),)
 
 
 def _how(spec: ModelSpec) -> str:

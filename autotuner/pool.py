@@ -6,10 +6,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from autoconf_launch.core import Candidate
+from autoconf_launch.core import Candidate, Layout
 
 from .constraints import RejectedCounts, Rule, add_counts, apply_rules
 from .dominance import surely_needs_more
+from .knobs import LAYOUT_KNOBS
 from .space import SearchSpace
 from .table import Bools, Ints, PredictionTable
 from .trial import Prediction, Record
@@ -26,6 +27,10 @@ class Pool:
         passed = apply_rules(space.table, rules)
         self._rejected = add_counts(space.rejected, passed.rejected)
         self._allowed: Bools = passed.keep_C
+        self._usual = space.usual_C
+        self.has_further = not space.usual_C.all()
+        """Whether any row varies a further knob."""
+        self._is_further: dict[Candidate, bool] = {}
         self._small: Bools = space.table["micro_batch"] < space.least_micro_batch
         self._tried = np.zeros(len(space.table), np.bool_)
         self._too_large = np.zeros(len(space.table), np.bool_)
@@ -49,16 +54,36 @@ class Pool:
         """Whether something smaller surely ran out of memory."""
         return bool(self._too_large[self._table.find(candidate)].any())
 
-    def open_rows(self, zero_stage: int, *, small_too: bool) -> Ints:
-        """Numbers of the rows of a stage that may be tried, in order.
+    def is_further(self, candidate: Candidate) -> bool:
+        """Whether it is a row with an unusual value of a further knob."""
+        if candidate not in self._is_further:
+            unusual = ~self._usual[self._table.find(candidate)]
+            self._is_further[candidate] = bool(unusual.any())
+        return self._is_further[candidate]
+
+    def usual_rows(self, zero_stage: int, *, small_too: bool) -> Ints:
+        """Numbers of the open rows of a stage with its usual further knobs, in order.
 
         Args:
             zero_stage: the stage.
             small_too: also micro-batches below the user's, who asked to search from there up.
         """
-        rows = self._allowed & ~self._tried & ~self._too_large
-        rows &= self._table["zero_stage"] == zero_stage
+        rows = self._open(zero_stage) & self._usual
         return np.flatnonzero(rows if small_too else rows & ~self._small)
+
+    def further_rows(self, zero_stage: int, layouts: Sequence[Layout]) -> Ints:
+        """Numbers of the open rows of a stage that vary further knobs of these layouts."""
+        if not self.has_further or not layouts:
+            return np.zeros(0, np.int64)
+        extras = [name for name, _ in self._table.columns if name not in LAYOUT_KNOBS]
+        wanted = np.zeros(len(self._table), np.bool_)
+        for layout in layouts:
+            wanted |= self._table.matches(Candidate(layout=layout), but=extras)
+        return np.flatnonzero(self._open(zero_stage) & ~self._usual & wanted)
+
+    def _open(self, zero_stage: int) -> Bools:
+        rows = self._allowed & ~self._tried & ~self._too_large
+        return np.asarray(rows & (self._table["zero_stage"] == zero_stage), np.bool_)
 
     def prediction(self, candidate: Candidate) -> Prediction | None:
         """What the cost models say of a candidate of the space."""

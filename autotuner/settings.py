@@ -14,7 +14,16 @@ from pydantic import (
     model_validator,
 )
 
-from autoconf_launch.core import ConfigError, nearest_known
+from autoconf_launch.core import ConfigError, ModelSpec, nearest_known
+
+from .model_info import ModelInfo, from_text
+
+ALIASES = {
+    "args_mapping": "arg_mappings",
+    "start_step": "start_profile_step",
+    "end_step": "end_profile_step",
+}
+"""Other names in DeepSpeed's documentation, and ours."""
 
 MetricName = Literal["throughput", "latency", "FLOPS"]
 
@@ -44,7 +53,18 @@ class AutotuningSettings(BaseModel):
     tuner_early_stopping: PositiveInt = 5
     tuner_num_trials: PositiveInt = 50
     arg_mappings: dict[str, str] | None = None
+    model_info: ModelInfo | None = None
     seed: int = Field(default=0, ge=0)
+
+    @field_validator("metric", "tuner_type", mode="before")
+    @classmethod
+    def _strip_name(cls, name: Any) -> Any:
+        return name.strip() if isinstance(name, str) else name
+
+    @field_validator("model_info", mode="before")
+    @classmethod
+    def _read_flag(cls, section: Any) -> Any:
+        return from_text(section)
 
     @field_validator("arg_mappings")
     @classmethod
@@ -62,6 +82,30 @@ class AutotuningSettings(BaseModel):
             )
         return self
 
+    @model_validator(mode="after")
+    def _bounds_in_order(self) -> AutotuningSettings:
+        least = self.min_train_micro_batch_size_per_gpu
+        most = self.max_train_micro_batch_size_per_gpu
+        if most < least:
+            raise ValueError(
+                f"max_train_micro_batch_size_per_gpu is {most}, but must be at least "
+                f"min_train_micro_batch_size_per_gpu = {least}"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _flops_are_profiled(self) -> AutotuningSettings:
+        if self.metric == "FLOPS" and self.known_model():
+            raise ValueError(
+                "metric is FLOPS, but model_info says nothing of FLOPs; remove it, so that the "
+                "profile run counts them"
+            )
+        return self
+
+    def known_model(self) -> ModelSpec | None:
+        """The model, where the user says enough of it to leave the profile run out."""
+        return self.model_info.model_spec() if self.model_info else None
+
 
 def parse_settings(section: dict[str, Any]) -> AutotuningSettings:
     """Read the section strictly.
@@ -69,12 +113,20 @@ def parse_settings(section: dict[str, Any]) -> AutotuningSettings:
     Raises:
         ConfigError: an unknown key (with the nearest known one) or a wrong value.
     """
-    for key in section:
-        if key not in AutotuningSettings.model_fields:
+    given: dict[str, Any] = {}
+    for key, value in section.items():
+        name = ALIASES.get(key, key)
+        if name not in AutotuningSettings.model_fields:
             known = nearest_known(key, AutotuningSettings.model_fields)
             raise ConfigError(f"autotuning.{key} is unknown; {known}")
+        if name in given and given[name] != value:
+            raise ConfigError(
+                f"autotuning.{key} and another name of the same setting ({name}) have different "
+                "values; remove one of them."
+            )
+        given[name] = value
     try:
-        return AutotuningSettings(**section)
+        return AutotuningSettings(**given)
     except ValidationError as error:
         raise ConfigError(_first(error)) from error
 
@@ -83,5 +135,6 @@ def _first(error: ValidationError) -> str:
     problem = error.errors()[0]
     where = ".".join(("autotuning", *map(str, problem["loc"])))
     message = problem["msg"].removeprefix("Value error, ")
-    given = "" if not problem["loc"] else f" is {problem['input']!r}"
-    return f"{where}{given}: {message}."
+    scalar = problem["loc"] and not isinstance(problem["input"], (dict, BaseModel))
+    given = f" is {problem['input']!r}" if scalar else ""
+    return f"{where}{given}: {message}{'' if message.endswith('?') else '.'}"

@@ -2,51 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from enum import Enum
-from typing import TypeAlias
 
 import numpy as np
 
-from autoconf_launch.core import Candidate, KnobValue
+from autoconf_launch.core import Candidate
 
 from . import constraints as rules
 from .batches import GlobalBatchRule, micro_batches_to_try
+from .choices import ChoiceKind, Choices, KnobChoice, extras_of, parsed
 from .constraints import RejectedCounts, Rule, apply_rules
-from .knobs import parse_value
+from .further import usual_rows, with_extras
 from .settings import AutotuningSettings
-from .table import CandidateTable, concat
+from .table import Bools, CandidateTable, concat
 
 __all__ = ["ChoiceKind", "GlobalBatchRule", "KnobChoice", "SearchSpace", "build_space"]
 
 _BATCH = ("micro_batch", "accumulation")
 _DERIVED = ("data_parallel", *_BATCH)
-
-
-class ChoiceKind(str, Enum):
-    """How the user left a knob."""
-
-    PINNED = "pinned"
-    """One value, or none named: the baseline's."""
-    LISTED = "listed"
-    """The values of a list, taken as they are."""
-    MINIMUM = "minimum"
-    """Micro-batch only: search from this value up (below it only if it does not fit)."""
-    FREE = "free"
-    """Nothing said: our own values."""
-
-
-@dataclass(frozen=True, slots=True)
-class KnobChoice:
-    """The values of one canonical knob that may be searched; a knob without one is pinned."""
-
-    knob: str
-    values: tuple[KnobValue, ...]
-    how: ChoiceKind
-
-
-Choices: TypeAlias = Mapping[str, KnobChoice]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -56,6 +30,7 @@ class SearchSpace:
     Attributes:
         baseline: trial 0, what the user gave.
         table: the candidates.
+        usual_C: rows with the usual value of each further knob, which are searched first.
         notes: sentences for the user.
         least_micro_batch: rows below it are meant only for a baseline that ran out of memory.
         rejected: what rules left out, by name.
@@ -63,6 +38,7 @@ class SearchSpace:
 
     baseline: Candidate
     table: CandidateTable
+    usual_C: Bools
     notes: tuple[str, ...] = ()
     least_micro_batch: int = 1
     rejected: RejectedCounts = ()
@@ -82,8 +58,9 @@ def build_space(
     Raises:
         ConfigError: a choice names a value that its knob cannot have.
     """
-    by_knob = {choice.knob: _parsed(choice) for choice in choices}
-    structures = _structures(baseline, by_knob)
+    extras = extras_of(choices)
+    by_knob = {c.knob: parsed(c) for c in choices if c not in extras}
+    structures = with_extras(_structures(baseline, by_knob), extras)
     table = _with_batches(structures, baseline, by_knob, rule, settings)
     kept = apply_rules(table, _rules(baseline, by_knob, rule))
     table = table.take(kept.keep_C)
@@ -93,15 +70,11 @@ def build_space(
     return SearchSpace(
         baseline=baseline,
         table=table,
+        usual_C=usual_rows(table, extras),
         notes=_notes(baseline, table, by_knob, rule),
         least_micro_batch=_least_micro_batch(by_knob),
         rejected=kept.rejected,
     )
-
-
-def _parsed(choice: KnobChoice) -> KnobChoice:
-    values = tuple(parse_value(choice.knob, value) for value in choice.values)
-    return KnobChoice(choice.knob, values, choice.how)  # type: ignore[arg-type]
 
 
 def _structures(baseline: Candidate, choices: Choices) -> CandidateTable:

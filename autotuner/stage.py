@@ -24,8 +24,9 @@ class StageProgress:
         experiments: trials that came back, the baseline and second attempts included.
         tried: candidates that came back.
         best: best measured record, the earlier one where two are equal.
-        since_best: trials in a row that were no better; out of memory does not count, as it
-            says nothing of speed.
+        since_best: trials in a row that were no better, within a phase; out of memory does not
+            count, as it says nothing of speed.
+        further: the phase of further knobs has begun.
     """
 
     name: str
@@ -33,24 +34,27 @@ class StageProgress:
     tried: int = 0
     best: Record | None = None
     since_best: int = 0
+    further: bool = False
 
-    def after(self, record: Record, objective: Objective) -> StageProgress:
-        """Progress with one more record."""
+    def after(self, record: Record, objective: Objective, *, further: bool) -> StageProgress:
+        """Progress with one more record; ``further``: of a trial with unusual further knobs."""
         trial = record.trial
         counted = replace(
             self,
             experiments=self.experiments + 1,
             tried=self.tried + (trial.number > 0 and trial.attempt == 1),
+            since_best=self.since_best if further == self.further else 0,
+            further=self.further or further,
         )
         if is_better(record, self.best, objective):
             return replace(counted, best=record, since_best=0)
         if is_out_of_memory(record):
             return counted
-        return replace(counted, since_best=self.since_best + 1)
+        return replace(counted, since_best=counted.since_best + 1)
 
-    def remaining(self, settings: AutotuningSettings, running: int) -> int:
-        """Trials that may still start here, beside ``running`` ones."""
-        if self.since_best >= settings.tuner_early_stopping:
+    def remaining(self, settings: AutotuningSettings, running: int, *, further: bool) -> int:
+        """Trials that may still start in a phase, beside ``running`` ones of this stage."""
+        if further == self.further and self.since_best >= settings.tuner_early_stopping:
             return 0
         return max(0, settings.tuner_num_trials - self.tried - running)
 

@@ -16,6 +16,7 @@ from .constraints import RejectedCounts, Rule
 from .dominance import is_out_of_memory, is_sure
 from .knobs import candidate_name
 from .objective import OBJECTIVES, Objective
+from .phases import Phases
 from .pool import Pool
 from .settings import AutotuningSettings
 from .space import SearchSpace
@@ -40,7 +41,8 @@ class Study:
     """Ask it for trials, tell it what came back, until there is a stop reason.
 
     The baseline runs first and alone. Then stages in ascending order, each until its rows, its
-    trials or its patience are used up, as long as each is better than the one before.
+    trials or its patience are used up, as long as each is better than the one before. A stage
+    tries its micro-batches first, then further knobs of the best of them.
     """
 
     def __init__(
@@ -73,12 +75,12 @@ class Study:
         self._budget_s = budget_s
         self._elapsed_s = 0.0
         self._pool = Pool(space, predictions, rules)
+        self._phases = Phases(self._pool, settings, self._objective)
         self._baseline = baseline_trial(space.baseline)
         self._baseline_record: Record | None = None
         stages: set[int] = set(space.table["zero_stage"].tolist())
         stages.add(space.baseline.layout.zero_stage)
         self._stages = {stage: StageProgress(name=space_name(stage)) for stage in sorted(stages)}
-        self._given_up: set[int] = set()
         self._records: list[Record] = []
         self._told: set[tuple[str, int]] = set()
         self._pending: dict[tuple[str, int], Trial] = {}
@@ -153,7 +155,8 @@ class Study:
             self._baseline_record = record
         stage = trial.candidate.layout.zero_stage
         progress = self._stages.get(stage, StageProgress(name=trial.space))
-        self._stages[stage] = progress.after(record, self._objective)
+        further = self._pool.is_further(trial.candidate)
+        self._stages[stage] = progress.after(record, self._objective, further=further)
         if is_better(record, self._best, self._objective):
             self._best = record
         if is_out_of_memory(record):
@@ -209,12 +212,14 @@ class Study:
     def _stage_now(self) -> int | StopReason:
         """The first stage that is not done, or why none is left to explore."""
         before: StageProgress | None = None
+        last = max(self._stages)
         for stage, progress in self._stages.items():
             if self._running(stage) or self._wanted(stage):
                 return stage
             if progress.best is None:
                 continue
-            if before is not None and not is_better(progress.best, before.best, self._objective):
+            better = before is None or is_better(progress.best, before.best, self._objective)
+            if before and not better and stage != last:
                 return stop.stage_no_better(progress, before, self._objective)
             before = progress
         return stop.explored(self._records, self._predictions)
@@ -224,18 +229,25 @@ class Study:
 
     def _wanted(self, stage: int) -> int:
         """Trials that this stage could still start now."""
-        if stage in self._given_up:
-            return 0
-        remaining = self._stages[stage].remaining(self._settings, self._running(stage))
-        return min(remaining, len(self._open_rows(stage)))
+        remaining = self._stages[stage].remaining(
+            self._settings, self._running(stage), further=self._is_further(stage)
+        )
+        return min(remaining, len(self._due_rows(stage))) if remaining else 0
 
-    def _open_rows(self, stage: int) -> Ints:
-        """Rows that may be tried; micro-batches below the user's only if that one does not fit."""
-        last = self._baseline_record
-        return self._pool.open_rows(stage, small_too=last is not None and last.failure is not None)
+    def _is_further(self, stage: int) -> bool:
+        return self._phases.is_further(stage, self._stages[stage], small_too=self._small_too())
+
+    def _due_rows(self, stage: int) -> Ints:
+        return self._phases.due_rows(
+            stage, self._stages[stage], self._records, self.pending, small_too=self._small_too()
+        )
+
+    def _small_too(self) -> bool:
+        """Whether micro-batches below the user's are tried: only if that one does not fit."""
+        return self._baseline_record is not None and self._baseline_record.failure is not None
 
     def _propose(self, free_slots: int) -> tuple[Trial, ...]:
-        """New trials of the present stage; a stage that its strategy gives up is done."""
+        """New trials of the present stage; a phase that its strategy gives up is done."""
         while True:
             stage = self._stage_now()
             if isinstance(stage, StopReason):
@@ -243,12 +255,12 @@ class Study:
             trials = self._proposed(stage, min(free_slots, self._wanted(stage)))
             if trials or self._running(stage):
                 return trials
-            self._given_up.add(stage)
+            self._phases.give_up(stage, further=self._is_further(stage))
 
     def _proposed(self, stage: int, count: int) -> tuple[Trial, ...]:
         if count < 1:
             return ()
-        rows = self._open_rows(stage)
+        rows = self._due_rows(stage)
         chosen = self._strategy.propose(
             self._space.table.take(rows),
             None if self._predictions is None else self._predictions.take(rows),

@@ -63,7 +63,7 @@ class CandidateTable:
         knobs = [(k.name, _column(k, [getattr(x, k.name) for x in layouts])) for k in KNOBS]
         given = [dict(candidate.extras) for candidate in candidates]
         names = sorted({name for extras in given for name in extras}, key=extra_order)
-        extras = [(name, _interned([row.get(name, _MISSING) for row in given])) for name in names]
+        extras = [(name, _interned([row.get(name, LEFT_OUT) for row in given])) for name in names]
         return CandidateTable((*knobs, *extras))
 
     def __len__(self) -> int:
@@ -86,9 +86,15 @@ class CandidateTable:
         return np.asarray(product, np.int64)
 
     def is_value(self, knob: str, value: object) -> Bools:
-        """Rows that have this value."""
-        code = dict(self.columns)[knob].code_of(value)
+        """Rows that have this value; ``LEFT_OUT``: rows without it."""
+        code = ABSENT if value is LEFT_OUT else dict(self.columns)[knob].code_of(value)
         return np.asarray(self[knob] == code, np.bool_)
+
+    def numbers(self, extra: str, left_out: float) -> Floats:
+        """Values of an extra that is a number or a truth value; ``left_out`` where it is not."""
+        column = dict(self.columns).get(extra, Column(self[extra], ()))
+        values: tuple[Any, ...] = (*(column.categories or ()), left_out)
+        return np.array([float(value) for value in values])[column.codes]
 
     def row(self, i: int) -> Candidate:
         """The candidate of row ``i``."""
@@ -119,9 +125,9 @@ class CandidateTable:
         for name, column in self.columns:
             if name in but:
                 continue
-            value = getattr(candidate.layout, name) if name in LAYOUT_KNOBS else _MISSING
+            value = getattr(candidate.layout, name) if name in LAYOUT_KNOBS else LEFT_OUT
             value = extras.get(name, value)
-            code = ABSENT if value is _MISSING else column.code_of(value)
+            code = ABSENT if value is LEFT_OUT else column.code_of(value)
             same &= np.False_ if code is None else column.codes == code
         return same
 
@@ -190,7 +196,8 @@ class _Missing:
     """Stands for an extra that a candidate does not have."""
 
 
-_MISSING = _Missing()
+LEFT_OUT = _Missing()
+"""The value of an extra that a candidate does not have."""
 
 
 def _key(value: object) -> tuple[type, object]:
@@ -216,7 +223,7 @@ def _column(knob: Knob, values: Sequence[object] | Ints) -> Column:
 def _interned(values: Sequence[object] | Ints) -> Column:
     position: dict[tuple[type, object], int] = {}
     codes = [
-        ABSENT if value is _MISSING else position.setdefault(_key(value), len(position))
+        ABSENT if value is LEFT_OUT else position.setdefault(_key(value), len(position))
         for value in values
     ]
     return Column(np.array(codes, dtype=np.int64), tuple(value for _, value in position))

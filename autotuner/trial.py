@@ -19,6 +19,8 @@ class Trial:
     """Tuning space that it belongs to: ``z0`` to ``z3``."""
     attempt: int = 1
     """Counts runs of the same candidate; above 1 after an out-of-memory that was not sure."""
+    final: bool = False
+    """Measures again, at the end, what the search has measured; counts for no stage."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,7 +2,12 @@
 
 from .architecture import Architecture, Experts, LatentAttention
 from .codec import DecodeError, decode, encode
-from .equations import data_parallel_degree, global_batch, require_global_batch
+from .equations import (
+    data_parallel_degree,
+    foreign_data_parallel_degree,
+    global_batch,
+    require_global_batch,
+)
 from .errors import (
     AutoconfError,
     ConfigError,
@@ -24,8 +29,10 @@ from .resolved_config import (
     batch_split,
     resolve,
 )
+from .zero_knobs import ZERO_KNOBS, ZeroKnob
 
 __all__ = [
+    "ZERO_KNOBS",
     "AppliedStrategy",
     "Architecture",
     "AutoconfError",
@@ -61,11 +68,13 @@ __all__ = [
     "SchedulerConfig",
     "StepRecord",
     "TracedPeak",
+    "ZeroKnob",
     "batch_split",
     "data_parallel_degree",
     "decode",
     "dotted",
     "encode",
+    "foreign_data_parallel_degree",
     "global_batch",
     "nearest_known",
     "require_global_batch",

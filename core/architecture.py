@@ -25,7 +25,10 @@ class Experts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LatentAttention:
-    """Multi-head latent attention (DeepSeek-V2, section 2.1): ranks and head parts."""
+    """Multi-head latent attention (DeepSeek-V2, section 2.1): ranks and head parts.
+
+    ``Architecture.head`` is then the part of a query without ``rope_head``.
+    """
 
     query_rank: int | None
     key_value_rank: int
@@ -45,6 +48,8 @@ class Architecture:
         positions: learned positions; 0 for rotary or relative ones.
         causal: a decoder; False for BERT.
         window: tokens that attention looks back; None for all.
+        other_parameters: weights that these shapes do not give, such as token types and poolers.
+        other_layer_parameters: the same for each layer, such as norms and biases of its own kind.
     """
 
     name: str
@@ -64,3 +69,5 @@ class Architecture:
     window: int | None = None
     experts: Experts | None = None
     latent: LatentAttention | None = None
+    other_parameters: int = 0
+    other_layer_parameters: int = 0

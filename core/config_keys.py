@@ -9,11 +9,12 @@ import difflib
 
 from .errors import ConfigError, nearest_known
 from .raw_config import Path, RawConfig, dotted
+from .zero_knobs import ZERO as ZERO
+from .zero_knobs import ZERO_KNOBS
 
 MICRO_BATCH: Path = ("train_micro_batch_size_per_gpu",)
 ACCUMULATION: Path = ("gradient_accumulation_steps",)
 GLOBAL_BATCH: Path = ("train_batch_size",)
-ZERO: Path = ("zero_optimization",)
 ZERO_STAGE: Path = ("zero_optimization", "stage")
 BF16: Path = ("bf16", "enabled")
 FP16: Path = ("fp16", "enabled")
@@ -24,6 +25,8 @@ SCHEDULER: Path = ("scheduler",)
 RECOMPUTE: Path = ("activation_checkpointing", "mode")
 PARALLELISM: Path = ("parallelism",)
 AUTOTUNING: Path = ("autotuning",)
+MAPPINGS: tuple[Path, ...] = (("arg_mappings",), ("args_mapping",))
+"""A section of ``autotuning`` that DeepSpeed's documentation also shows at the top level."""
 
 TOP_LEVEL = frozenset(
     path[0]
@@ -40,12 +43,15 @@ TOP_LEVEL = frozenset(
         RECOMPUTE,
         PARALLELISM,
         AUTOTUNING,
+        *MAPPINGS,
     )
 )
 SECTIONS = frozenset({"zero_optimization", "bf16", "fp16", "optimizer", "scheduler"}) | {
     "activation_checkpointing",
     "parallelism",
     "autotuning",
+    "arg_mappings",
+    "args_mapping",
 }
 PARALLELISM_KEYS = frozenset(
     {"data", "tensor", "pipeline", "virtual_pipeline", "context", "expert", "sequence_parallel"}
@@ -87,7 +93,8 @@ def check_keys(raw: RawConfig) -> tuple[str, ...]:
         Warnings: near misses of a known name, and DeepSpeed settings without effect here.
 
     Raises:
-        ConfigError: a section is no object, or ``parallelism`` has an unknown key.
+        ConfigError: a section is no object, ``parallelism`` has an unknown key, or a list asks
+            to search a knob of ZeRO that this runtime does not have.
     """
     document = raw.to_dict()
     for name in sorted(SECTIONS & document.keys()):
@@ -99,7 +106,7 @@ def check_keys(raw: RawConfig) -> tuple[str, ...]:
                 f"parallelism.{key} is unknown; {nearest_known(key, PARALLELISM_KEYS)}"
             )
     near = (_near_miss(key) for key in document if key not in TOP_LEVEL)
-    return (*(warning for warning in near if warning), *_without_effect(document))
+    return (*(warning for warning in near if warning), *_foreign_zero_keys(document))
 
 
 def _near_miss(key: str) -> str | None:
@@ -109,11 +116,20 @@ def _near_miss(key: str) -> str | None:
     return f"'{key}' is not read; did you mean '{close[0]}'?" if close else None
 
 
-def _without_effect(document: dict[str, object]) -> tuple[str, ...]:
+def _foreign_zero_keys(document: dict[str, object]) -> tuple[str, ...]:
+    """Warnings of DeepSpeed's own ZeRO settings; one that is listed would search for nothing."""
     zero = document.get(ZERO[0], {})
-    keys = sorted(zero.keys() - {"stage"}) if isinstance(zero, dict) else []
-    return tuple(
-        f"{dotted((*ZERO, key))} is DeepSpeed's own and has no effect in this runtime."
-        for key in keys
-        if not key.startswith("offload_")
-    )
+    keys = sorted(zero.keys() - {"stage"} - ZERO_KNOBS.keys()) if isinstance(zero, dict) else []
+    warnings = []
+    for key in keys:
+        path = dotted((*ZERO, key))
+        if isinstance(zero, dict) and isinstance(zero[key], list):
+            raise ConfigError(
+                f"{path} is a list to search, but this runtime has no such knob "
+                f"({nearest_known(key, ZERO_KNOBS)}); give it one value or remove it."
+            )
+        if not key.startswith("offload_"):
+            near = difflib.get_close_matches(key, ZERO_KNOBS, n=1, cutoff=_NEAR)
+            hint = f"; did you mean '{near[0]}'?" if near else "."
+            warnings.append(f"{path} is no knob of this runtime and has no effect in it{hint}")
+    return tuple(warnings)

@@ -44,3 +44,16 @@ def data_parallel_degree(
             f"x context {context} = {others}; choose degrees whose product divides it."
         )
     return world_size // others
+
+
+def foreign_data_parallel_degree(world_size: int, mp_size: int) -> int:
+    """Data-parallel ranks of a script that splits its model over ``mp_size`` ranks by itself.
+
+    Raises:
+        ConfigError: ``mp_size`` does not divide the world.
+    """
+    if world_size % mp_size:
+        raise ConfigError(
+            f"autotuning.mp_size is {mp_size}, but must divide the {world_size} ranks."
+        )
+    return data_parallel_degree(world_size, tensor=mp_size)

@@ -37,6 +37,14 @@ def nearest_known(name: str, known: Iterable[str]) -> str:
     return f"did you mean '{close[0]}'?" if close else f"known: {', '.join(names)}"
 
 
+def still_open(name: str, value: object) -> str:
+    """A sentence on a list or "auto" that reaches a launch as it is."""
+    return (
+        f'{name} is {value!r}, but a launch needs one value; lists and "auto" are resolved by '
+        "autoconf-launch, so start the script with it."
+    )
+
+
 class NothingFeasibleError(AutoconfError):
     """No configuration can be measured: the baseline fails, or nothing fits.
 

@@ -12,10 +12,12 @@ from enum import Enum
 
 from .codec import decode, encode
 from .failures import Failure
-from .layout import Recompute
+from .layout import KnobValue, Recompute
 from .resolved_config import Precision
 
 TASK_VARIABLE = "AUTOCONF_LAUNCH_TASK"
+JOB_VARIABLE = "AUTOCONF_LAUNCH_JOB"
+"""Marks every process of a launch, so that it is found whatever became of its parents."""
 STEPS_FILE = "steps.jsonl"
 MODEL_INFO_FILE = "model_info.json"
 
@@ -78,7 +80,10 @@ class StepRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AppliedStrategy:
-    """What really ran, found by looking at the live model and optimizer."""
+    """What really ran, found by looking at the live model and optimizer.
+
+    ``extras`` are the knobs of ``ZERO_KNOBS`` that this stage has, with the values found.
+    """
 
     zero_stage: int
     data_parallel: int
@@ -87,6 +92,7 @@ class AppliedStrategy:
     precision: Precision
     recompute: Recompute
     description: str = ""
+    extras: tuple[tuple[str, KnobValue], ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,9 +11,10 @@ from typing import Any
 
 from . import config_keys as keys
 from .equations import data_parallel_degree, require_global_batch
-from .errors import ConfigError, nearest_known
+from .errors import ConfigError, nearest_known, still_open
 from .layout import KnobValue, Layout, Recompute
 from .raw_config import Path, RawConfig, dotted
+from .zero_knobs import read_zero_knobs
 
 
 class Precision(str, Enum):
@@ -54,6 +55,8 @@ class ResolvedConfig:
 
 
 OPTIMIZERS = frozenset({"Adam", "AdamW", "SGD", "Adagrad", "RMSprop"})
+LIST_VALUED = frozenset({"betas"})
+"""Parameters whose one value is a list."""
 SCHEDULERS = frozenset({"WarmupLR", "WarmupDecayLR", "WarmupCosineLR"})
 
 
@@ -74,6 +77,9 @@ def resolve(raw: RawConfig, *, world_size: int) -> ResolvedConfig:
         gradient_clipping=_number(raw, keys.CLIPPING, 0.0),
         optimizer=_optimizer(raw),
         scheduler=_scheduler(raw),
+        extras=read_zero_knobs(
+            raw, zero_stage=layout.zero_stage, data_parallel=layout.data_parallel
+        ),
     )
 
 
@@ -167,7 +173,20 @@ def _named_section(
     parameters = raw.get((*path, "params"), {})
     if not isinstance(parameters, dict):
         raise ConfigError(f"{dotted(path)}.params is {parameters!r}, but must be a section.")
+    for name, value in parameters.items():
+        _require_no_search(f"{dotted(path)}.params.{name}", name, value)
     return by_lower_case[kind.lower()], tuple(parameters.items())
+
+
+def _require_no_search(where: str, name: str, value: object) -> None:
+    """A list is a value only where the setting is one; nothing of these sections is searched."""
+    if not isinstance(value, list):
+        return
+    if name not in LIST_VALUED or any(isinstance(item, list) for item in value):
+        raise ConfigError(
+            f"{where} is {value!r}, but optimizer and scheduler are never searched; "
+            "give it one value."
+        )
 
 
 def _integer(raw: RawConfig, path: Path, default: Any, *, least: int = 1) -> Any:
@@ -207,8 +226,5 @@ def _choice(raw: RawConfig, path: Path, kinds: type[Recompute], default: Recompu
 
 def _wrong(path: Path, value: object, must: str) -> str:
     if isinstance(value, list) or value == "auto":
-        return (
-            f'{dotted(path)} is {value!r}, but a launch needs one value; lists and "auto" are '
-            "resolved by autoconf-launch, so start the script with it."
-        )
+        return still_open(dotted(path), value)
     return f"{dotted(path)} is {value!r}, but must be {must}."

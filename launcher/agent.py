@@ -1,10 +1,10 @@
 """Starts the ranks of one launch, watches them and ends them with their controller.
 
-A script of its own, run as ``python -I -S agent.py DESCRIPTOR``: standard library only, so that
-it starts in milliseconds. The descriptor is a socket to the controller. From it come JSON lines:
-first the document (what ``backends/local.py`` writes), then ``{"signal": N}`` and
-``{"end": true}``; back goes one line, the report. When it closes, the controller is dead and
-everything that was started here dies within 2 s. Not: what an outcome is (outcome).
+A script of its own, ``python -I -S agent.py DESCRIPTOR``, of the standard library alone, so that
+it starts in milliseconds; a zygote loads it, too. The descriptor is a socket to the controller:
+from it come JSON lines, first the document (see ``backends/local.py``), then ``{"signal": N}``
+and ``{"end": true}``; back goes one line, the report. When it closes, the controller is dead and
+all that was started here dies within 2 s. Not: what an outcome is (outcome).
 """
 # ruff: noqa: PTH112, PTH123, PTH208
 
@@ -13,29 +13,31 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import json
-import math
 import os
 import select
 import signal
 import sys
 import time
+from collections.abc import Callable
 from typing import Any, NoReturn
 
 ORPHAN_GRACE_S = 1.0  # from SIGTERM to SIGKILL once the controller is gone
 LEFTOVER_GRACE_S = 0.5  # the same for what the ranks leave behind
 UNKILLABLE_S = 30.0  # after SIGKILL; a process that a driver holds may never end
 REPEAT_S = 0.05
-AGENT = os.getpid()
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36  # linux/prctl.h
+Turn = Callable[[dict[str, Any]], object]  # gives a fork its program
 
 
 class Watch:
     """The ranks of one launch while they live."""
 
-    def __init__(self, document: dict[str, Any], control: Control, alarm: int) -> None:
+    def __init__(self, document: dict[str, Any], control: Control) -> None:
         self._document = document
         self._control = control
-        self._alarm = alarm
+        self._alarm, write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        signal.set_wakeup_fd(write, warn_on_full_buffer=False)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
         self._stop_listening()
         self._poller.register(control.descriptor, select.POLLIN)
         self._pids: list[int] = []
@@ -43,19 +45,20 @@ class Watch:
         self._exit_unix_s: dict[int, float] = {}
         self._due: list[tuple[float, int]] = []
         self._terminated_unix_s: float | None = None
-        self._give_up_s = math.inf
+        self._give_up_s = float("inf")
 
-    def start(self) -> None:
-        """Start every rank, all in the process group of the first."""
+    def start(self, turn: Turn) -> dict[str, Any] | None:
+        """Start every rank, all in the process group of the first; in a fork, the rank."""
         group = 0
         for rank in self._document["ranks"]:
             pid = os.fork()
             if pid == 0:
-                _become(rank, self._document["working_directory"], group)
+                return _become(rank, self._document["working_directory"], group, turn)
             self._pids.append(pid)
             group = group or pid
             with contextlib.suppress(OSError):  # it has done so itself and is another program
                 os.setpgid(pid, group)
+        return None
 
     def run(self) -> None:
         """Return when every rank has ended, or cannot be ended."""
@@ -71,11 +74,11 @@ class Watch:
         self._stop_listening()
         kill_s = time.monotonic() + LEFTOVER_GRACE_S
         if self._reap():
-            _signal_all(descendants(AGENT), signal.SIGTERM)
+            _signal_all(descendants(os.getpid()), signal.SIGTERM)
         while self._reap() and time.monotonic() < kill_s + UNKILLABLE_S:
             self._sleep(REPEAT_S)
             if time.monotonic() > kill_s:
-                _signal_all(descendants(AGENT), signal.SIGKILL)
+                _signal_all(descendants(os.getpid()), signal.SIGKILL)
 
     def report(self) -> dict[str, Any]:
         """Exit code (negative: the signal) and time of each rank's end, in the plan's order."""
@@ -129,8 +132,7 @@ class Watch:
         if code != 0:
             document, rank = self._document, self._document["ranks"][self._pids.index(pid)]
             sure = _ran_out_of_memory(rank["result"], document["attempt"])
-            linger_s = 0.0 if sure else document["linger_s"]
-            self._end(after_s=linger_s, grace_s=document["grace_s"])
+            self._end(after_s=0.0 if sure else document["linger_s"], grace_s=document["grace_s"])
 
     def _send_due(self) -> None:
         now = time.monotonic()
@@ -140,7 +142,7 @@ class Watch:
             if number == signal.SIGTERM:
                 _signal_all(self._living(), number)
             else:
-                _signal_all(descendants(AGENT) or self._living(), number)
+                _signal_all(descendants(os.getpid()) or self._living(), number)
                 self._due.append((now + REPEAT_S, number))
                 self._give_up_s = min(self._give_up_s, now + UNKILLABLE_S)
 
@@ -178,10 +180,9 @@ class Control:
                 data = data[os.write(self.descriptor, data) :]
 
     def _take(self) -> None:
-        try:
+        data = b""
+        with contextlib.suppress(OSError):
             data = os.read(self.descriptor, 1 << 16)
-        except OSError:
-            data = b""
         self._pending += data
         self.closed = self.closed or not data
 
@@ -206,13 +207,10 @@ def living_processes() -> list[tuple[int, list[bytes]]]:
     found = []
     for name in os.listdir("/proc") if os.path.isdir("/proc") else ():
         if name.isdigit():
-            try:
-                with open(f"/proc/{name}/stat", "rb") as file:
-                    fields = file.read().rpartition(b")")[2].split()[:4]
-            except OSError:
-                continue
-            if fields[0] != b"Z":
-                found.append((int(name), fields))
+            with contextlib.suppress(OSError), open(f"/proc/{name}/stat", "rb") as file:
+                fields = file.read().rpartition(b")")[2].split()[:4]
+                if fields[0] != b"Z":
+                    found.append((int(name), fields))
     return found
 
 
@@ -224,32 +222,39 @@ def _signal_all(pids: list[int], number: int) -> None:
 
 def _ran_out_of_memory(path: str | None, attempt: str | None) -> bool:
     """Whether a rank has said so itself: then no other rank's word can matter."""
-    if path is None:
-        return False
     try:
-        with open(path, "rb") as file:
+        with open(path or "", "rb") as file:
             result = json.load(file)
         return (result["attempt"], result["failure"]["kind"]) == (attempt, "out_of_memory")
     except (OSError, ValueError, KeyError, TypeError):
         return False
 
 
-def _become(rank: dict[str, Any], folder: str, group: int) -> NoReturn:
-    """Turn this fork into a rank; a failure to start is an exit code of 127 and one sentence."""
-    program = rank["argv"][0]
-    try:
-        os.setpgid(0, group)
-        _prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-        if os.getppid() == AGENT:
-            signal.pthread_sigmask(signal.SIG_SETMASK, ())
-            os.chdir(folder)
-            os.execvpe(program, rank["argv"], {**os.environ, **dict(rank["environment"])})
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or error
-        text = f"autoconf-launch: cannot start {program} in {folder}: {reason}\n"
-        os.write(2, text.encode(errors="surrogateescape"))
-    finally:
-        os._exit(127)
+def _become(rank: dict[str, Any], folder: str, group: int, turn: Turn) -> dict[str, Any]:
+    """Make this fork a rank; a failure to start is an exit code of 127 and one sentence."""
+    with contextlib.ExitStack() as failed:
+        failed.callback(os._exit, 127)
+        try:
+            os.setpgid(0, group)
+            _prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+            if os.getppid() == os.getsid(0):  # the agent leads the session, and lives
+                signal.pthread_sigmask(signal.SIG_SETMASK, ())
+                os.chdir(folder)
+                os.sched_setaffinity(0, rank.get("cores") or os.sched_getaffinity(0))
+                if rank.get("log"):
+                    log = os.open(rank["log"], os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
+                    os.dup2(os.dup2(log, 1), 2)
+                turn(rank)
+                failed.pop_all()
+        except (OSError, ValueError) as error:
+            reason = getattr(error, "strerror", None) or error
+            text = f"autoconf-launch: cannot start {rank['argv'][0]} in {folder}: {reason}\n"
+            os.write(2, text.encode(errors="surrogateescape"))
+    return rank
+
+
+def _execute(rank: dict[str, Any]) -> None:
+    os.execvpe(rank["argv"][0], rank["argv"], {**os.environ, **dict(rank["environment"])})
 
 
 def _prctl(option: int, value: int) -> None:
@@ -258,41 +263,36 @@ def _prctl(option: int, value: int) -> None:
         ctypes.CDLL(None).prctl(option, value, 0, 0, 0)
 
 
-def _block_signals() -> None:
-    """Turn a deaf ear to all but our children's ends.
+def prepare(control: Control) -> None:
+    """Turn a deaf ear to all but our children's ends, and adopt the orphans below us.
 
     Signals are blocked, not ignored, so that one which reaches a rank before it has become
     another program takes effect there, and with the dispositions that a program starts with.
     """
+    os.set_inheritable(control.descriptor, False)
     signal.pthread_sigmask(signal.SIG_SETMASK, signal.valid_signals() - {signal.SIGCHLD})
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGPIPE, signal.SIGXFSZ):
         signal.signal(number, signal.SIG_DFL)
+    _prctl(PR_SET_CHILD_SUBREAPER, 1)
 
 
-def _alarm_for_children() -> int:
-    """A descriptor that can be read whenever a child has ended."""
-    read, write = os.pipe()
-    os.set_blocking(read, False)
-    os.set_blocking(write, False)
-    signal.set_wakeup_fd(write, warn_on_full_buffer=False)
-    signal.signal(signal.SIGCHLD, lambda *_: None)
-    return read
+def supervise(document: dict[str, Any], control: Control, turn: Turn) -> dict[str, Any] | None:
+    """Run the ranks to their end and report it; in a fork that ``turn`` returns to, the rank."""
+    watch = Watch(document, control)
+    rank = watch.start(turn)
+    if rank is None:
+        watch.run()
+        watch.sweep()
+        control.write(watch.report())
+    return rank
 
 
 def main() -> NoReturn:
     """Read the document, run it, report; the exit code says nothing."""
     control = Control(int(sys.argv[1]))
-    os.set_inheritable(control.descriptor, False)
-    _block_signals()
-    _prctl(PR_SET_CHILD_SUBREAPER, 1)
-    alarm = _alarm_for_children()
-    document = control.read_first()
-    if document is not None:
-        watch = Watch(document, control, alarm)
-        watch.start()
-        watch.run()
-        watch.sweep()
-        control.write(watch.report())
+    prepare(control)
+    if (document := control.read_first()) is not None:
+        supervise(document, control, _execute)
     os._exit(0)
 
 

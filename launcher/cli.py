@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import logging
+import os
 import signal
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from importlib import import_module
+from types import MappingProxyType
 
 from autoconf_launch.core import (
     AutoconfError,
@@ -17,19 +21,33 @@ from autoconf_launch.core import (
 
 from .commands.launch import launch
 from .commands.tune import tune
+from .events import Note
 from .flags import parse_request, usage
 from .interrupts import InterruptedBySignalError
 from .paths import is_disk_full
+from .pid_file import saved_pid
 from .request import LaunchRequest
-from .views.lines import LinesView
+from .verdict import DoesNotFitError
+from .views.choice import open_view
 
-OK, USAGE, INFEASIBLE, HARDWARE, RESUMABLE, CTRL_C = 0, 2, 3, 4, 75, 130
+OK, NO, USAGE, INFEASIBLE, HARDWARE, RESUMABLE, CTRL_C = 0, 1, 2, 3, 4, 75, 130
 _CODES: tuple[tuple[type[AutoconfError], int], ...] = (
+    (DoesNotFitError, NO),
     (ConfigError, USAGE),
     (ResultsFolderError, USAGE),
     (NothingFeasibleError, INFEASIBLE),
     (HardwareError, HARDWARE),
 )
+VERBS = MappingProxyType(
+    {
+        "show": "autoconf_launch.launcher.commands.show:show",
+        "show spaces": "autoconf_launch.launcher.commands.spaces:show_spaces",
+        "compare": "autoconf_launch.launcher.commands.compare:compare",
+        "fit": "autoconf_launch.launcher.commands.fit:fit",
+        "validate": "autoconf_launch.launcher.commands.validate:validate",
+    }
+)
+"""One or two words -> ``module:function`` from the arguments after them to text."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -38,14 +56,34 @@ def main(argv: Sequence[str] | None = None) -> int:
     if not arguments or arguments[0] in ("-h", "--help"):
         print(usage())
         return OK if arguments else USAGE
+    for words in (2, 1):  # "show spaces" before "show"
+        if (verb := " ".join(arguments[:words])) in VERBS:
+            return _guarded(partial(_run_verb, VERBS[verb], arguments[words:]))
     return _guarded(lambda: _run(parse_request(arguments)))
 
 
 def _run(request: LaunchRequest) -> int:
     logging.basicConfig(level=request.log_level.upper(), format="%(levelname)s %(message)s")
-    view = LinesView(_write_line, quiet=request.quiet, level=request.log_level)
     command = tune if request.autotuning else launch
-    return command(request, view.handle)
+    with (
+        open_view(request, _write_line, os.environ) as view,
+        saved_pid(request.save_pid),
+    ):
+        for text in request.notes:
+            view.handle(Note(text=text, warning=True))
+        return command(request, view.handle)
+
+
+def _run_verb(where: str, arguments: Sequence[str]) -> int:
+    """Print text as it comes; a reader that has seen enough (``| head``) is no error."""
+    module, _, attribute = where.partition(":")
+    verb: Callable[[Sequence[str]], Iterable[str]] = getattr(import_module(module), attribute)
+    try:
+        for piece in verb(arguments):
+            print(piece, flush=True)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return OK
 
 
 def _write_line(line: str) -> None:
@@ -69,6 +107,8 @@ def _guarded(run: Callable[[], int]) -> int:
             f"autoconf-launch: stopped by {interrupt}; the same command goes on from here."
         )
         return RESUMABLE
+    except KeyboardInterrupt:
+        return CTRL_C
     except OSError as error:
         if not is_disk_full(error):
             raise

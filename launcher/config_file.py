@@ -6,6 +6,7 @@ import itertools
 import json
 import re
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,22 +19,42 @@ MOST_BYTES = 16 << 20
 MOST_VALUES = 100_000
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Document:
+    """A file's content; ``warnings`` tell what was read otherwise than it is written."""
+
+    config: RawConfig
+    warnings: tuple[str, ...] = ()
+
+
 def read_config(path: Path) -> RawConfig:
+    """Read by the file's suffix; see :func:`read_document`."""
+    return read_document(path).config
+
+
+def read_document(path: Path) -> Document:
     """Read by the file's suffix; JSON may have comments and trailing commas.
+
+    A JSON file that lacks just its last closing brace, as printed examples do, is read with a
+    warning.
 
     Raises:
         ConfigError: the file is missing, too large, malformed, or no object at its top.
     """
     text = _text(path)
     parse = _PARSERS.get(path.suffix.lower(), _parse_json)
+    warnings: tuple[str, ...] = ()
     try:
         document = parse(text)
     except (ValueError, yaml.YAMLError, RecursionError) as error:
-        raise ConfigError(f"{path} cannot be read: {_one_line(error)}") from error
+        document = _completed(text) if parse is _parse_json else None
+        if document is None:
+            raise ConfigError(f"{path} cannot be read: {_one_line(error)}") from error
+        warnings = (f"{path} lacks its last closing brace; it is read as if it stood there.",)
     if not isinstance(document, dict) or not all(isinstance(key, str) for key in document):
         kind = type(document).__name__
         raise ConfigError(f"{path} holds a {kind}, but must hold an object ({{…}}) of settings.")
-    return RawConfig(document)
+    return Document(config=RawConfig(document), warnings=warnings)
 
 
 def _text(path: Path) -> str:
@@ -57,6 +78,25 @@ def _parse_json(text: str) -> Any:
             return _plain(hjson.loads(text, object_pairs_hook=_without_duplicates))
         except hjson.HjsonDecodeError:
             raise strict from None
+
+
+_STRING_OR_LAST_COMMA = re.compile(r'"(?:[^"\\]|\\.)*"|,(?=\s*[}\]])')
+
+
+def _completed(text: str) -> dict[str, Any] | None:
+    """The document if one closing brace at the end is all that it lacks; otherwise None.
+
+    A file that was cut off elsewhere does not end with a brace, or lacks more of them.
+    """
+    bare = _STRING_OR_LAST_COMMA.sub("", text)
+    if not bare.rstrip().endswith("}") or bare.count("{") != bare.count("}") + 1:
+        return None
+    without_commas = _STRING_OR_LAST_COMMA.sub(lambda m: m[0] if m[0] != "," else "", text)
+    try:
+        document = json.loads(f"{without_commas}}}", object_pairs_hook=_without_duplicates)
+    except (ValueError, RecursionError):
+        return None
+    return document if isinstance(document, dict) else None
 
 
 def _parse_hjson(text: str) -> Any:

@@ -8,11 +8,13 @@ from __future__ import annotations
 import socket
 import time
 import uuid
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
-from autoconf_launch.autotuner.study import StopReason, Study
+from autoconf_launch.autotuner.finals import Decider
+from autoconf_launch.autotuner.study import StopReason
 from autoconf_launch.autotuner.trial import (
     FailedTrial,
     Outcome,
@@ -29,6 +31,7 @@ from .events import Listener, StepSeen, TrialFinished, TrialStarted
 from .journal import Journal, JournalContents, Started
 from .lease import HEARTBEAT_S
 from .plan import LaunchPlan
+from .slots import WHOLE, Share
 from .steps import StepsTail
 
 _AGENT_DIES_WITHIN_S = 5.0
@@ -69,19 +72,21 @@ class _Running:
     prediction: Prediction | None
     job: Job
     tail: StepsTail
+    share: Share
     started_s: float
     progress_s: float
+    alone: bool
     longest_step_s: float = 0.0
     steps: int = 0
     cancelled: bool = field(default=False)
 
 
 class Controller:
-    """Runs one study on one backend; use ``run`` once."""
+    """Runs one study, or the finals after it, on one backend; use ``run`` once."""
 
     def __init__(
         self,
-        study: Study,
+        study: Decider,
         backend: Backend,
         desk: TrialDesk,
         *,
@@ -96,6 +101,8 @@ class Controller:
         self._listener = listener
         self._limits = limits
         self._running: list[_Running] = []
+        self._free: list[Share] = []
+        self._to_repeat: list[Trial] = []
         self._orphans: dict[str, Started] = {}
         self._before_s = 0.0
         self._start_s = time.monotonic()
@@ -105,20 +112,24 @@ class Controller:
         """Time that this study has taken, earlier controllers of it included."""
         return self._before_s + time.monotonic() - self._start_s
 
-    def resume(self, contents: JournalContents) -> None:
-        """Tell the study what an earlier controller wrote down."""
+    def resume(self, contents: JournalContents, *, before_s: float = 0.0) -> None:
+        """Tell the study what an earlier controller wrote down, after ``before_s`` seconds."""
+        self._before_s += before_s
         self._orphans = {orphan.name: orphan for orphan in contents.orphans}
         for record in contents.records:
             self._before_s += record.wall_s
             self._study.tell(record)
             self._announce(record, resumed=True)
 
-    def run(self) -> StopReason:
-        """Until the study stops; whatever ends it, no job is left running."""
+    def run(self, shares: Sequence[Share] = WHOLE) -> StopReason:
+        """Until the study stops; whatever ends it, no job is left running.
+
+        As many trials run at a time as there are shares, each inside one of them.
+        """
+        self._free = list(shares)
         try:
             while True:
-                for trial in self._study.ask(1 - len(self._running), self.elapsed_s):
-                    self._start(trial)
+                self._start_trials()
                 if not self._running:
                     reason = self._study.stop_reason()
                     if reason is not None:
@@ -128,7 +139,15 @@ class Controller:
         finally:
             self._cancel_all()
 
-    def _start(self, trial: Trial) -> None:
+    def _start_trials(self) -> None:
+        """Fill the free shares; what ran out of a share's memory first has the machine alone."""
+        if not self._to_repeat:
+            for trial in self._study.ask(len(self._free), self.elapsed_s):
+                self._start(trial, alone=trial.number == 0)
+        elif not self._running:
+            self._start(self._to_repeat.pop(0), alone=True)
+
+    def _start(self, trial: Trial, *, alone: bool) -> None:
         prediction = self._desk.predict(trial)
         orphan = self._orphans.pop(trial.name, None)
         adopted = self._adopt(trial, orphan) if orphan else None
@@ -136,21 +155,26 @@ class Controller:
             self._finish(trial, prediction, adopted, wall_s=0.0, resumed=True)
             return
         attempt = uuid.uuid4().hex
-        plan = self._desk.plan(trial, attempt)
+        share = self._free.pop(0)
+        plan = share.place(self._desk.plan(trial, attempt), alone=alone)
         job = self._backend.submit(plan)
         self._journal.write_started(
             name=trial.name, number=trial.number, attempt=attempt, pid=getattr(job, "pid", None)
         )
         now_s = time.monotonic()
         tail = StepsTail(Path(plan.folder) / STEPS_FILE if plan.folder else None)
-        self._running.append(_Running(trial, prediction, job, tail, now_s, now_s))
+        self._running.append(
+            _Running(trial, prediction, job, tail, share, now_s, now_s, alone=alone)
+        )
         self._listener(TrialStarted(trial=trial, prediction=prediction))
 
     def _adopt(self, trial: Trial, orphan: Started) -> Outcome | None:
         """Let a dead controller's launch end, then see whether its ranks had reported."""
         if orphan.pid is not None and orphan.host == socket.gethostname():
             await_agent(orphan.pid, _AGENT_DIES_WITHIN_S)
-        return self._desk.adopt(trial, orphan.attempt)
+        outcome = self._desk.adopt(trial, orphan.attempt)
+        in_doubt = self._free[0].memory_bytes is not None and _is_out_of_memory(outcome)
+        return None if in_doubt else outcome
 
     def _wait(self) -> None:
         wake_s = min(self._due_s(running) for running in self._running)
@@ -164,8 +188,13 @@ class Controller:
         ended = [(r, end) for r, end in zip(self._running, ends, strict=True) if end]
         self._running = [r for r in self._running if all(r is not done for done, _ in ended)]
         for running, end in ended:
+            self._free.insert(0, running.share)
             outcome = end.outcome or _nothing_reported()
-            self._finish(running.trial, running.prediction, outcome, wall_s=end.wall_s)
+            lacked = running.share.memory_bytes is not None and not running.alone
+            if lacked and _is_out_of_memory(outcome):
+                self._to_repeat.append(running.trial)
+            else:
+                self._finish(running.trial, running.prediction, outcome, wall_s=end.wall_s)
 
     def _due_s(self, running: _Running) -> float:
         if running.cancelled:
@@ -234,6 +263,11 @@ class Controller:
             self._backend.wait(jobs, HEARTBEAT_S)
             ends = self._backend.poll(jobs)
             self._running = [r for r, end in zip(self._running, ends, strict=True) if not end]
+
+
+def _is_out_of_memory(outcome: Outcome | None) -> bool:
+    failure = outcome.failure if isinstance(outcome, FailedTrial) else None
+    return failure is not None and failure.kind is FailureKind.OUT_OF_MEMORY
 
 
 def _nothing_reported() -> Outcome:

@@ -1,85 +1,104 @@
-"""Which slots this machine has. Not: torch's view of them; this process never imports torch."""
+"""Which slots a launch has, as devices. Not: torch's view of them; we never import torch."""
 
 from __future__ import annotations
 
 import os
 import platform
-import shutil
 import socket
-import subprocess
 from dataclasses import replace
 from pathlib import Path
 
 import psutil
 
 from autoconf_launch.autotuner.cluster import ClusterSpec, Device, Node
-from autoconf_launch.core import HardwareError
+from autoconf_launch.core import ConfigError, HardwareError
 
+from .events import Listener, Note
+from .gpus import VISIBLE, visible_gpus
+from .hostfile import HostSlots
+from .hosts import choose_hosts, own_index
 from .request import LaunchRequest
 
 _CPU_SHARE = 0.9  # of the available memory; the rest is the kernel's and ours
-_MIB = 1 << 20
 
 
-def find_cluster(request: LaunchRequest) -> ClusterSpec:
+def find_cluster(request: LaunchRequest, listener: Listener | None = None) -> ClusterSpec:
     """The slots of a launch: visible GPUs, or processes on a machine without any.
 
+    Slots of other hosts, whose ranks are started there by hand, are taken to be like ours.
+
     Raises:
+        ConfigError: the hosts cannot be read, or one cannot be reached.
         HardwareError: more GPUs are asked for than are visible.
     """
-    gpus = visible_gpus()
+    gpus = () if request.processes == "cpu" else visible_gpus()
+    if listener and gpus:
+        _say_what_is_visible(request, gpus, listener)
+    hosts = choose_hosts(request, tuple(gpu.slot for gpu in gpus))
+    own = own_index(request.hosts, hosts)
+    if len(hosts) > 1 and request.autotuning:
+        raise ConfigError(
+            f"--autotuning would run on {len(hosts)} hosts, but trials can be started only on "
+            "this one so far; tune on one host, then launch on all of them."
+        )
+    devices = _limited(_own_devices(request, hosts[own], gpus), request.memory_limit_bytes)
+    if len(hosts) == 1:
+        return ClusterSpec(nodes=(Node(host=socket.gethostname(), devices=devices),))
+    nodes = (
+        Node(host=host.host, devices=devices if index == own else _alike(host, devices[0]))
+        for index, host in enumerate(hosts)
+    )
+    return ClusterSpec(nodes=tuple(nodes))
+
+
+def _say_what_is_visible(
+    request: LaunchRequest, gpus: tuple[Device, ...], listener: Listener
+) -> None:
+    if VISIBLE in os.environ and (request.hosts.include or request.hosts.exclude):
+        numbers = ", ".join(str(gpu.slot) for gpu in gpus)
+        listener(
+            Note(
+                text=f"{VISIBLE}={os.environ[VISIBLE]} holds: --include and --exclude choose "
+                f"among GPUs {numbers}, by the numbers of nvidia-smi."
+            )
+        )
+
+
+def _own_devices(
+    request: LaunchRequest, host: HostSlots, gpus: tuple[Device, ...]
+) -> tuple[Device, ...]:
     if not gpus:
-        devices = _cpu_slots(request.processes or 1, request.memory_limit_bytes)
-    else:
-        wanted = request.processes or len(gpus)
-        if wanted > len(gpus):
-            raise HardwareError(
-                f"--num_gpus is {wanted}, but {len(gpus)} GPUs are visible; "
-                "ask for fewer, or mend CUDA_VISIBLE_DEVICES."
-            )
-        devices = gpus[:wanted]
-        if request.memory_limit_bytes:
-            least = request.memory_limit_bytes
-            devices = tuple(
-                replace(gpu, memory_bytes=min(least, gpu.memory_bytes), emulated=True)
-                for gpu in devices
-            )
-    return ClusterSpec(nodes=(Node(host=socket.gethostname(), devices=devices),))
+        share_bytes = int(available_memory_bytes() * _CPU_SHARE) // len(host.slots)
+        name = f"cpu ({platform.machine()})"
+        hidden = "" if request.processes == "cpu" else None
+        device = Device(name=name, memory_bytes=share_bytes, emulated=True, visible_as=hidden)
+        return tuple(replace(device, slot=slot) for slot in host.slots)
+    by_slot = {gpu.slot: gpu for gpu in gpus}
+    missing = [slot for slot in host.slots if slot not in by_slot]
+    if missing:
+        raise HardwareError(
+            f"Slot {missing[0]} of host {host.host} would be a GPU that is not visible here "
+            f"(visible: {', '.join(map(str, by_slot))}); mend the hostfile or {VISIBLE}."
+        )
+    chosen = (by_slot[slot] for slot in host.slots)
+    # A GPU that shares the machine's memory has none of its own to tell.
+    return tuple(
+        gpu if gpu.memory_bytes else replace(gpu, memory_bytes=available_memory_bytes())
+        for gpu in chosen
+    )
 
 
-def visible_gpus() -> tuple[Device, ...]:
-    """NVIDIA GPUs in the order that CUDA_VISIBLE_DEVICES gives; empty without a driver."""
-    program = shutil.which("nvidia-smi")
-    if program is None:
-        return ()
-    query = "--query-gpu=index,uuid,name,memory.total"
-    command = (program, query, "--format=csv,noheader,nounits")
-    try:
-        answer = subprocess.run(command, capture_output=True, text=True, timeout=20, check=False)
-    except (OSError, subprocess.TimeoutExpired):
-        return ()
-    if answer.returncode:
-        return ()
-    rows = [tuple(part.strip() for part in line.split(",")) for line in answer.stdout.splitlines()]
-    return _filtered([row for row in rows if len(row) == 4])
+def _limited(devices: tuple[Device, ...], limit_bytes: int | None) -> tuple[Device, ...]:
+    if not limit_bytes:
+        return devices
+    return tuple(
+        replace(device, memory_bytes=min(limit_bytes, device.memory_bytes), emulated=True)
+        for device in devices
+    )
 
 
-def _filtered(rows: list[tuple[str, ...]]) -> tuple[Device, ...]:
-    chosen = os.environ.get("CUDA_VISIBLE_DEVICES")
-    by_name = {row[0]: row for row in rows} | {row[1]: row for row in rows}
-    if chosen is not None:
-        # CUDA ignores everything after the first name that it does not know.
-        names = [name.strip() for name in chosen.split(",")]
-        unknown = next((i for i, name in enumerate(names) if name not in by_name), len(names))
-        rows = [by_name[name] for name in names[:unknown]]
-    return tuple(Device(name=row[2], memory_bytes=int(float(row[3])) * _MIB) for row in rows)
-
-
-def _cpu_slots(processes: int, limit_bytes: int | None) -> tuple[Device, ...]:
-    share_bytes = int(available_memory_bytes() * _CPU_SHARE) // processes
-    memory_bytes = min(limit_bytes, share_bytes) if limit_bytes else share_bytes
-    device = Device(name=f"cpu ({platform.machine()})", memory_bytes=memory_bytes, emulated=True)
-    return (device,) * processes
+def _alike(host: HostSlots, device: Device) -> tuple[Device, ...]:
+    return tuple(replace(device, slot=slot, visible_as=None) for slot in host.slots)
 
 
 def available_memory_bytes() -> int:

@@ -41,8 +41,9 @@ def fingerprint(
             if index != source.config_argument
         ),
         config=_config_digest(source.config, settings),
-        hardware=tuple(
-            f"{device.name}, limit {request.memory_limit_bytes}" for device in cluster.devices
+        hardware=(
+            *(f"{d.name}, limit {request.memory_limit_bytes}" for d in cluster.devices),
+            *((str(request.binding),) if request.binding else ()),
         ),
         versions=versions(),
     )
@@ -64,9 +65,12 @@ def versions() -> tuple[tuple[str, str], ...]:
     return tuple(found)
 
 
-def environment_document(request: LaunchRequest, cluster: ClusterSpec) -> dict[str, object]:
+def environment_document(
+    request: LaunchRequest, cluster: ClusterSpec, settings: AutotuningSettings
+) -> dict[str, object]:
     """Content of ``env.json``; values of flags that look secret are hidden."""
     return {
+        "metric": settings.metric,
         "versions": dict(versions()),
         "executable": Path(sys.executable).name,
         "platform": platform.platform(),

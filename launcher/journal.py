@@ -2,8 +2,8 @@
 
 One JSON object per line, each written with one call and synced: a header with the fingerprint
 of what is measured, a ``profiled`` line, a ``started`` line for each trial, a record for each
-outcome. A line that a crash tore is dropped when the file is read, and cut off before the
-next one is written.
+outcome, and ``final`` lines, records of what is measured again at the end. A line that a crash
+tore is dropped when the file is read, and cut off before the next one is written.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import json
 import os
 import socket
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -52,10 +52,11 @@ class Started:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JournalContents:
-    """What a journal says. ``orphans`` were started and have no record."""
+    """What a journal says. ``finals`` measured again; ``orphans`` began and have no record."""
 
     fingerprint: Fingerprint | None = None
     records: tuple[Record, ...] = ()
+    finals: tuple[Record, ...] = ()
     orphans: tuple[Started, ...] = ()
     profiled: bool = False
 
@@ -106,7 +107,8 @@ class Journal:
 
     def write_record(self, record: Record) -> None:
         """A trial's outcome."""
-        self._append(encode_record(record))
+        line = encode_record(record)
+        self._append({"final": line} if record.trial.final else line)
 
     def _append(self, line: dict[str, Any]) -> None:
         data = json.dumps(line, separators=(",", ":")).encode() + b"\n"
@@ -155,6 +157,7 @@ class _Reader:
         self._path = path
         self._fingerprint: Fingerprint | None = None
         self._records: list[Record] = []
+        self._finals: list[Record] = []
         self._open: dict[str, Started] = {}
         self._profiled = False
 
@@ -177,6 +180,10 @@ class _Reader:
         elif "started" in line:
             started = decode(Started, line["started"])
             self._open[started.name] = started
+        elif "final" in line:
+            final = decode_record(line["final"])
+            self._finals.append(replace(final, trial=replace(final.trial, final=True)))
+            self._open.pop(final.trial.name, None)
         else:
             record = decode_record(line)
             self._records.append(record)
@@ -186,6 +193,7 @@ class _Reader:
         return JournalContents(
             fingerprint=self._fingerprint,
             records=tuple(self._records),
+            finals=tuple(self._finals),
             orphans=tuple(self._open.values()),
             profiled=self._profiled,
         )

@@ -2,20 +2,65 @@
 
 from __future__ import annotations
 
-from .request import LaunchRequest
+import shlex
+
+from .request import HostChoice, LaunchRequest, RemoteAccess, Rendezvous
 
 
 def launch_flags(request: LaunchRequest) -> tuple[str, ...]:
     """Flags that start the same ranks without tuning."""
-    flags: list[str] = []
-    if request.processes is not None:
-        flags += ["--num_gpus", str(request.processes)]
-    if request.master_addr != LaunchRequest.__dataclass_fields__["master_addr"].default:
-        flags += ["--master_addr", request.master_addr]
-    if request.master_port is not None:
-        flags += ["--master_port", str(request.master_port)]
-    if request.kind != "script":
-        flags.append("--module" if request.kind == "module" else "--no_python")
-    if not request.local_rank_argument:
-        flags.append("--no_local_rank")
-    return tuple(flags)
+    binding = request.binding
+    cores = ",".join(map(str, binding.cores)) if binding and binding.cores else None
+    return (
+        *_valued("--num_gpus", request.processes),
+        *_host_flags(request.hosts),
+        *_rendezvous_flags(request.rendezvous),
+        *_remote_flags(request.remote),
+        *_switch("--module", request.kind == "module"),
+        *_switch("--no_python", request.kind == "program"),
+        *_switch("--no_local_rank", not request.local_rank_argument),
+        *_switch("--bind_cores_to_rank", binding is not None),
+        *_valued("--bind_core_list", cores),
+        *_valued("--enable_each_rank_log", request.rank_log_folder),
+        *_switch("--save_pid", request.save_pid),
+    )
+
+
+def _host_flags(hosts: HostChoice) -> tuple[str, ...]:
+    return (
+        *_valued("--num_nodes", hosts.nodes),
+        *_valued("--hostfile", hosts.hostfile),
+        *_valued("--include", hosts.include or None),
+        *_valued("--exclude", hosts.exclude or None),
+        *_valued("--node_rank", hosts.node_rank),
+        *_switch("--no_ssh", hosts.by_hand),
+        *_switch("--standalone", hosts.standalone),
+        *_switch("--force_multi", hosts.force_multi),
+    )
+
+
+def _rendezvous_flags(rendezvous: Rendezvous) -> tuple[str, ...]:
+    return (
+        *_valued("--master_addr", rendezvous.address),
+        *_valued("--master_port", rendezvous.port),
+        *_valued("--rdzv_id", rendezvous.run_id),
+    )
+
+
+def _remote_flags(remote: RemoteAccess) -> tuple[str, ...]:
+    arguments = shlex.join(remote.launcher_args) if remote.launcher_args else None
+    return (
+        *_valued("--launcher", remote.launcher),
+        *_valued("--launcher_args", arguments),
+        *_valued("--ssh_port", remote.ssh_port),
+        *_switch("--no_ssh_check", not remote.ssh_check),
+        *_valued("--venv_script", remote.venv_script),
+    )
+
+
+def _valued(flag: str, value: object) -> tuple[str, ...]:
+    return () if value is None else (flag, str(value))
+
+
+def _switch(flag: str, wanted: bool) -> tuple[str, ...]:
+    return (flag,) if wanted else ()

@@ -13,9 +13,9 @@ from enum import Enum
 
 from autoconf_launch.autotuner.trial import FailedTrial, Outcome
 from autoconf_launch.core import (
+    Candidate,
     Failure,
     FailureKind,
-    Layout,
     MemoryUse,
     Mode,
     RankResult,
@@ -36,6 +36,9 @@ _DECISIVE = (
 
 _SUDDEN_SLACK_S = 0.25
 """A peer can write down its broken connection before the death that broke it is seen."""
+
+_APPLIED = ("zero_stage", "data_parallel", "micro_batch", "accumulation", "recompute")
+"""Fields of a layout that a rank finds on its live model; extras come beside them."""
 
 _CAUSED_BY_OTHERS = {signal.SIGTERM, signal.SIGINT, signal.SIGABRT}
 
@@ -120,7 +123,7 @@ def read_outcome(plan: LaunchPlan, end: RanksEnd, log_start: LogStart | None = N
     )
 
 
-def adopt(task: RankTask, *, world_size: int, expected: Layout | None = None) -> Outcome | None:
+def adopt(task: RankTask, *, world_size: int, expected: Candidate | None = None) -> Outcome | None:
     """The outcome of a launch whose controller died, where its ranks' results settle it.
 
     A crash settles nothing (the ranks may have died with their controller): None, run it again.
@@ -140,7 +143,7 @@ def adopt(task: RankTask, *, world_size: int, expected: Layout | None = None) ->
     )
 
 
-def _reported(results: RankResults, expected: Layout | None) -> list[_Cause]:
+def _reported(results: RankResults, expected: Candidate | None) -> list[_Cause]:
     """What the ranks themselves say went wrong."""
     causes = []
     for result in results:
@@ -153,7 +156,7 @@ def _reported(results: RankResults, expected: Layout | None) -> list[_Cause]:
     return causes
 
 
-def _mismatch(result: RankResult, expected: Layout | None) -> Failure | None:
+def _mismatch(result: RankResult, expected: Candidate | None) -> Failure | None:
     applied = result.applied
     if expected is None or (applied is None and not result.steps):
         return None
@@ -163,10 +166,12 @@ def _mismatch(result: RankResult, expected: Layout | None) -> Failure | None:
             "pass it to autoconf_launch.runtime.initialize"
         )
         return Failure(kind=FailureKind.NOT_APPLIED, detail=detail)
+    ran = {name: getattr(applied, name) for name in _APPLIED} | dict(applied.extras)
+    asked = {name: getattr(expected.layout, name) for name in _APPLIED} | dict(expected.extras)
     wrong = [
-        f"{name} {_shown(getattr(applied, name))} instead of {_shown(getattr(expected, name))}"
-        for name in ("zero_stage", "data_parallel", "micro_batch", "accumulation", "recompute")
-        if getattr(applied, name) != getattr(expected, name)
+        f"{name} {_shown(ran[name]) if name in ran else 'left out'} instead of {_shown(value)}"
+        for name, value in asked.items()
+        if name not in ran or ran[name] != value
     ]
     if not wrong:
         return None

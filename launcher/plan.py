@@ -4,17 +4,24 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from autoconf_launch.core import Layout, RankTask
+from autoconf_launch.core import Candidate, RankTask
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankPlan:
-    """One process: argv as it is executed, and the variables that it gets beyond ours."""
+    """One process: argv as it is executed, and the variables that it gets beyond ours.
+
+    Attributes:
+        cores: numbers of the CPU cores that it is bound to; None: all of ours.
+        log: absolute path of a file that its output is appended to; None: where the launch's goes.
+    """
 
     rank: int
     local_rank: int
     argv: tuple[str, ...]
     environment: tuple[tuple[str, str], ...]
+    cores: tuple[int, ...] | None = None
+    log: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,6 +35,7 @@ class LaunchPlan:
         folder: where ``stdout.log``, ``stderr.log`` and results go; None: the output is ours.
         task: what the ranks report; None for a plain training.
         expected: what must really run; None where the ranks cannot tell what they applied.
+        fresh: every rank is a new interpreter, also where a backend could fork one.
     """
 
     name: str
@@ -35,9 +43,10 @@ class LaunchPlan:
     working_directory: str
     folder: str | None = None
     task: RankTask | None = None
-    expected: Layout | None = None
+    expected: Candidate | None = None
+    fresh: bool = False
 
     @property
     def world_size(self) -> int:
-        """Ranks of the launch."""
+        """Ranks of the launch on this machine."""
         return len(self.ranks)

@@ -6,13 +6,22 @@ import os
 import sys
 from pathlib import Path
 
-from autoconf_launch.autotuner.cluster import ClusterSpec
-from autoconf_launch.core import ConfigError, Layout, RankTask
+from autoconf_launch.autotuner.cluster import ClusterSpec, Device
+from autoconf_launch.core import Candidate, ConfigError, RankTask
 from autoconf_launch.core.rank import TASK_VARIABLE
 
+from .cores import cores_of_ranks, usable_cores
+from .environment_file import read_environment_files
+from .gpus import VISIBLE
+from .hosts import LOCAL
 from .plan import LaunchPlan, RankPlan
 from .ports import free_port
+from .rank_logs import rank_log_paths
 from .request import LaunchRequest
+
+DEFAULT_PORT = 29500
+"""DeepSpeed's and torch's; hosts that are started by hand cannot agree on a free one."""
+_LOCAL_ADDRESS = "127.0.0.1"
 
 
 def plan_launch(
@@ -21,24 +30,35 @@ def plan_launch(
     script_args: tuple[str, ...],
     *,
     task: RankTask | None = None,
-    expected: Layout | None = None,
+    expected: Candidate | None = None,
 ) -> LaunchPlan:
-    """Every rank's argv and variables; ``task`` makes it a trial with a folder of its own.
+    """Argv and variables of this machine's ranks.
+
+    ``task`` makes it a trial with a folder of its own, whose ranks get no further logs.
 
     Raises:
-        ConfigError: the script does not exist.
+        ConfigError: the script does not exist, or the ranks cannot be bound to cores.
+        ResultsFolderError: the folder for the ranks' logs cannot be made.
     """
     require_script(request)
-    world_size = len(cluster.devices)
-    port = request.master_port or free_port()
+    node = request.hosts.node_rank or 0
+    devices = cluster.nodes[node].devices
+    first = sum(len(other.devices) for other in cluster.nodes[:node])
+    logs = request.rank_log_folder if task is None else None
+    paths = rank_log_paths(logs, range(first, first + len(devices))) if logs else None
+    cores = cores_of_ranks(request.binding, len(devices)) if request.binding else None
+    threads = len(cores[0]) if cores else None
+    shared = _shared_variables(request, cluster, task, threads)
     ranks = tuple(
         RankPlan(
-            rank=rank,
-            local_rank=rank,
-            argv=_argv(request, script_args, rank),
-            environment=_environment(request, world_size, rank, port, task),
+            rank=first + local,
+            local_rank=local,
+            argv=_argv(request, script_args, local),
+            environment=(*shared, ("RANK", str(first + local)), ("LOCAL_RANK", str(local))),
+            cores=cores[local] if cores else None,
+            log=paths[local] if paths else None,
         )
-        for rank in range(world_size)
+        for local in range(len(devices))
     )
     return LaunchPlan(
         name=Path(task.folder).name if task else Path(request.script).name,
@@ -70,28 +90,56 @@ def _argv(request: LaunchRequest, script_args: tuple[str, ...], rank: int) -> tu
     return (*python, *module, request.script, *local_rank, *script_args)
 
 
-def _environment(
-    request: LaunchRequest, world_size: int, rank: int, port: int, task: RankTask | None
+def _shared_variables(
+    request: LaunchRequest, cluster: ClusterSpec, task: RankTask | None, threads: int | None
 ) -> tuple[tuple[str, str], ...]:
-    variables = {
-        "RANK": rank,
-        "LOCAL_RANK": rank,
-        "WORLD_SIZE": world_size,
-        "LOCAL_WORLD_SIZE": world_size,
-        "LOCAL_SIZE": world_size,
-        "CROSS_RANK": 0,
-        "CROSS_SIZE": 1,
-        "MASTER_ADDR": request.master_addr,
-        "MASTER_PORT": port,
+    """Variables that all ranks of this machine get alike; ours win over those of a file.
+
+    ``threads`` of each rank; None: those that the user has set, or else a fair share.
+    """
+    node = request.hosts.node_rank or 0
+    devices = cluster.nodes[node].devices
+    several = len(cluster.nodes) > 1 or request.hosts.force_multi
+    variables = dict(read_environment_files()) if several else {}
+    variables |= _device_variables(devices)
+    if threads or "OMP_NUM_THREADS" not in {**os.environ, **variables}:
+        share = max(1, usable_cores() // len(devices))
+        variables["OMP_NUM_THREADS"] = str(threads or share)
+    variables |= _rendezvous_variables(request, cluster)
+    numbers = {
+        "WORLD_SIZE": len(cluster.devices),
+        "LOCAL_WORLD_SIZE": len(devices),
+        "LOCAL_SIZE": len(devices),
+        "GROUP_RANK": node,
+        "CROSS_RANK": node,
+        "CROSS_SIZE": len(cluster.nodes),
     }
-    if "OMP_NUM_THREADS" not in os.environ:
-        variables["OMP_NUM_THREADS"] = max(1, usable_cores() // world_size)
-    texts = {name: str(value) for name, value in variables.items()}
+    variables |= {name: str(value) for name, value in numbers.items()}
     if task:
-        texts[TASK_VARIABLE] = task.to_variable()
-    return tuple(texts.items())
+        variables[TASK_VARIABLE] = task.to_variable()
+    return tuple(variables.items())
 
 
-def usable_cores() -> int:
-    """Cores that this process may run on."""
-    return len(os.sched_getaffinity(0))
+def _rendezvous_variables(request: LaunchRequest, cluster: ClusterSpec) -> dict[str, str]:
+    rendezvous, alone = request.rendezvous, len(cluster.nodes) == 1
+    host = cluster.nodes[0].host
+    first = _LOCAL_ADDRESS if alone or host == LOCAL else host
+    variables = {
+        "MASTER_ADDR": rendezvous.address or first,
+        "MASTER_PORT": str(rendezvous.port or (free_port() if alone else DEFAULT_PORT)),
+    }
+    if rendezvous.run_id is not None:
+        variables["TORCHELASTIC_RUN_ID"] = rendezvous.run_id
+    return variables
+
+
+def _device_variables(devices: tuple[Device, ...]) -> dict[str, str]:
+    """CUDA's view: exactly these devices, in this order, so that LOCAL_RANK counts them."""
+    names = [device.visible_as for device in devices if device.visible_as is not None]
+    if not names:
+        return {}
+    variables = {VISIBLE: ",".join(filter(None, names))}
+    if VISIBLE not in os.environ:
+        # Our numbers are nvidia-smi's; CUDA's own order differs where GPUs are unlike.
+        variables["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"
+    return variables

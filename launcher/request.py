@@ -3,7 +3,68 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, TypeAlias
+
+Processes: TypeAlias = int | Literal["gpu", "cpu", "auto"]
+"""Ranks on each host; ``gpu``: one per GPU, ``cpu``: one per core, ``auto``: the first of them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostChoice:
+    """Which hosts and slots; the empty choice is all that this machine shows.
+
+    Attributes:
+        hostfile: its path; None: the default one, where there is one.
+        include: slots to take, as written (``filters``); excludes ``exclude`` and ``nodes``.
+        exclude: slots to leave out.
+        nodes: how many hosts, from the first; None: all.
+        node_rank: number of this machine among the hosts when each is started by hand.
+        by_hand: never reach another host (``--no_ssh``).
+        standalone: this machine alone, whatever the default hostfile says.
+        force_multi: treat one host as if there were several.
+    """
+
+    hostfile: str | None = None
+    include: str = ""
+    exclude: str = ""
+    nodes: int | None = None
+    node_rank: int | None = None
+    by_hand: bool = False
+    standalone: bool = False
+    force_multi: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rendezvous:
+    """Where the ranks meet.
+
+    Attributes:
+        address: of the first host; None: its name, or this machine.
+        port: None: a free one on one host, else DeepSpeed's 29500.
+        run_id: torchrun's name of the run, which scripts may read; None: none.
+    """
+
+    address: str | None = None
+    port: int | None = None
+    run_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RemoteAccess:
+    """How other hosts are to be reached. Nothing here matters on this machine."""
+
+    launcher: str | None = None
+    launcher_args: tuple[str, ...] = ()
+    ssh_port: int | None = None
+    ssh_check: bool = True
+    venv_script: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CoreBinding:
+    """Each rank gets cores of its own, of ``cores``; None: of all physical ones."""
+
+    cores: tuple[int, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -11,26 +72,38 @@ class LaunchRequest:
     """What the user asked for. Times are in seconds; None leaves a choice to us.
 
     Attributes:
-        processes: ranks on this machine: GPUs, or processes on a machine without any.
+        processes: ranks on each host: GPUs, or processes on a machine without any.
         script: path, module name or program, as ``kind`` says.
+        binding: None: ranks share all cores.
+        rank_log_folder: one log file per rank goes here; None: the output is ours.
+        tuning_space: path of a file whose lists are searched instead of the shipped ones.
+        save_pid: write our process number to a file while the ranks live.
         overrides: keys of the autotuning section that were given as flags.
+        notes: sentences on flags that were taken and change nothing.
     """
 
     script: str
     script_args: tuple[str, ...] = ()
     kind: Literal["script", "module", "program"] = "script"
-    processes: int | None = None
-    master_addr: str = "127.0.0.1"
-    master_port: int | None = None
+    processes: Processes | None = None
+    hosts: HostChoice = HostChoice()
+    rendezvous: Rendezvous = Rendezvous()
+    remote: RemoteAccess = RemoteAccess()
+    binding: CoreBinding | None = None
     local_rank_argument: bool = True
+    rank_log_folder: str | None = None
+    save_pid: bool = False
     autotuning: Literal["tune", "run"] | None = None
     overrides: tuple[tuple[str, str], ...] = ()
     fresh: bool = False
     allow_global_batch_change: bool = False
+    tuning_space: str | None = None
     memory_limit_bytes: int | None = None
+    max_parallel_trials: int | None = None
     trial_timeout_s: float = 600.0
     stall_timeout_s: float = 120.0
     backend: str = "local"
     quiet: bool = False
     log_level: str = "info"
+    notes: tuple[str, ...] = ()
     argv: tuple[str, ...] = ()

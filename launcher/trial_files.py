@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import json
 import shlex
 from dataclasses import replace
@@ -10,7 +9,6 @@ from pathlib import Path
 
 from autoconf_launch.autotuner.cluster import ClusterSpec
 from autoconf_launch.autotuner.cost.facts import TrainingFacts
-from autoconf_launch.autotuner.knobs import candidate_name
 from autoconf_launch.autotuner.planner import predict
 from autoconf_launch.autotuner.settings import AutotuningSettings
 from autoconf_launch.autotuner.table import CandidateTable
@@ -74,7 +72,7 @@ class TrialFiles:
         """See :class:`~.controller.TrialDesk`."""
         task = self._task(self._paths.trial(trial.name), attempt, Mode.MEASURE)
         world_size = len(self._cluster.devices)
-        return adopt(task, world_size=world_size, expected=trial.candidate.layout)
+        return adopt(task, world_size=world_size, expected=trial.candidate)
 
     def predict(self, trial: Trial) -> Prediction | None:
         """What the cost models say of one candidate."""
@@ -107,7 +105,7 @@ class TrialFiles:
         rendered = self.render(trial, folder / CONFIG)
         (folder / CONFIG).write_text(rendered.config.to_json() + "\n")
         task = self._task(folder, attempt, mode)
-        expected = trial.candidate.layout if mode is Mode.MEASURE else None
+        expected = trial.candidate if mode is Mode.MEASURE else None
         plan = plan_launch(
             self._request, self._cluster, rendered.script_args, task=task, expected=expected
         )
@@ -155,36 +153,3 @@ def metrics(measurement: Measurement) -> dict[str, float | None]:
 def write_json(path: Path, document: object) -> None:
     """Indented JSON with a last newline."""
     path.write_text(json.dumps(document, indent=2) + "\n")
-
-
-def write_trials_csv(path: Path, records: tuple[Record, ...]) -> None:
-    """One row per record, in the order of their ends."""
-    with path.open("w", newline="") as file:
-        writer = csv.writer(file)
-        writer.writerow(_COLUMNS)
-        writer.writerows(_row(record) for record in records)
-
-
-_COLUMNS = (
-    *("number", "name", "space", "outcome", "throughput", "latency_ms", "flops_per_gpu"),
-    *("peak_bytes", "predicted_step_s", "predicted_peak_bytes", "wall_s", "detail"),
-)
-
-
-def _row(record: Record) -> tuple[object, ...]:
-    measured, failure, predicted = record.measurement, record.failure, record.prediction
-    memory = record.outcome.memory
-    return (
-        record.trial.number,
-        candidate_name(record.trial.candidate),
-        record.trial.space,
-        failure.kind.value if failure else "measured",
-        measured.throughput_per_s if measured else None,
-        measured.latency_ms if measured else None,
-        measured.flops_per_gpu_per_s if measured else None,
-        memory.peak_bytes if memory else None,
-        predicted.step_s if predicted else None,
-        predicted.peak_bytes if predicted else None,
-        record.wall_s,
-        failure.detail if failure else None,
-    )

@@ -16,8 +16,9 @@ from .fingerprint import HIDDEN, without_secrets
 from .launch_flags import launch_flags
 from .paths import ResultsPaths
 from .request import LaunchRequest
-from .trial_files import write_json, write_trials_csv
+from .trial_files import write_json
 from .views.summary_text import findings_text, summary_document, table_text
+from .views.trials_csv import CSV_COLUMNS, csv_row, csv_text
 
 
 def write_results(
@@ -35,7 +36,7 @@ def write_results(
     table = table_text(summary)
     paths.summary_text.write_text(table)
     write_json(paths.summary_json, summary_document(summary, edits, command))
-    write_trials_csv(paths.trials_csv, records)
+    paths.trials_csv.write_text(csv_text((CSV_COLUMNS, *map(csv_row, records))))
     if winner:
         paths.optimal_config.write_text(winner.config.to_json() + "\n")
         paths.optimal_command.write_text(command + "\n")

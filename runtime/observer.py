@@ -11,6 +11,7 @@ from torch.optim import Optimizer
 from autoconf_launch.core import AppliedStrategy, Precision, Recompute
 
 from .blocks import repeated_blocks
+from .parallel.extras import found_extras
 from .parallel.recompute import recompute_of
 from .precision import DTYPES
 
@@ -54,6 +55,7 @@ class Observer:
             precision=_PRECISIONS.get(self._compute, Precision.FP32),
             recompute=recompute,
             description=self._describe(module, optimizer),
+            extras=found_extras(module, optimizer),
         )
 
     def _zero_stage(self, module: nn.Module, optimizer: Optimizer) -> int:

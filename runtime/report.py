@@ -32,6 +32,7 @@ from autoconf_launch.core import (
 from autoconf_launch.core.rank import TASK_VARIABLE, result_file
 
 from .failures import asked_bytes, classify
+from .last_words import last_words
 from .memory import Meter
 
 
@@ -64,9 +65,10 @@ class Report:
         def hook(
             kind: type[BaseException], error: BaseException, trace: TracebackType | None
         ) -> None:
-            previous(kind, error, trace)
             if issubclass(kind, Exception):
                 self.fail(error)
+            previous(kind, error, trace)
+            if issubclass(kind, Exception):
                 leave(1)
 
         sys.excepthook = hook
@@ -85,7 +87,11 @@ class Report:
         """Write the failure that an exception stands for."""
         if self.meter is not None:
             self.meter.lift()
-        self.write(classify(error), asked=asked_bytes(error))
+        failure = classify(error)
+        if failure.kind is FailureKind.CRASHED:
+            words = last_words(Path(self.task.folder), error)
+            failure = replace(failure, log_tail=words)
+        self.write(failure, asked=asked_bytes(error))
 
     def write(self, failure: Failure | None = None, *, asked: int = 0) -> None:
         """Write the result, unless one was written; ``asked`` bytes were refused at the end."""

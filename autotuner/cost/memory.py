@@ -27,7 +27,7 @@ GRADES = frozenset({Grade.ARCHITECTURE, Grade.TRACED, Grade.MEASURED})
 
 _LOGIT_BYTES = 4  # the gradient of the loss by its logits is fp32 in every precision
 _REDUCED_BYTES = 4
-_BLOCKS_IN_FLIGHT = 2  # the one in use and the next, which is prefetched
+_UNITS_IN_FLIGHT = 2  # the one in use and the next, which is prefetched
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -38,7 +38,7 @@ class MemoryParts:
         parameters_bytes_C: weights at rest, frozen ones included.
         gradients_bytes_C: gradients of trainable weights.
         copies_bytes_C: gradients of earlier micro-batches, which DDP copies into its buckets
-            only with the last one.
+            only with the last one; all of them where they do not live in buckets.
         optimizer_bytes_C: the optimizer's state.
         gathered_bytes_C: weights in use beyond those at rest, and gradients before they are
             scattered.
@@ -118,7 +118,8 @@ def _held(table: CandidateTable, total_bytes: float, *, sharded_from: int) -> Fl
 
 def _copies(table: CandidateTable, trained_bytes: float) -> Floats:
     is_ddp = (table["zero_stage"] < 2) & (table["data_parallel"] > 1)
-    return np.where(is_ddp & (table["accumulation"] > 1), trained_bytes, 0.0)
+    outside = table.numbers("gradient_as_bucket_view", 1.0) == 0.0
+    return np.where(is_ddp & ((table["accumulation"] > 1) | outside), trained_bytes, 0.0)
 
 
 def _activations(
@@ -138,18 +139,25 @@ def _gathered(
     """Weights in use beyond those at rest, and gradients on their way to shards.
 
     DDP under autocast keeps 16-bit copies of the weights. FSDP gathers all of them in stage 2,
-    in stage 3 those outside of blocks and two blocks; a group's whole gradients and the fp32
-    buffer in which they are reduced stand beside them.
+    in stage 3 those outside of blocks and two units of blocks; a unit's whole gradients and the
+    fp32 buffer in which they are reduced stand beside them.
     """
     size = facts.compute_bytes
     casts = 0.0 if size >= spec.parameter_bytes_each else autocast_bytes or spec.parameters * size
     repeated = [block for block in spec.blocks if block.count > 1]
     outside = spec.parameters - sum(block.count * block.parameters for block in repeated)
     largest = max((block.parameters for block in repeated), default=0)
-    by_blocks = min(spec.parameters, outside + _BLOCKS_IN_FLIGHT * largest)
-    reduced = max(largest, outside) * (size + _REDUCED_BYTES)
-    by_stage = (casts, casts, spec.parameters * size + reduced, by_blocks * size + reduced)
-    return np.asarray(np.array(by_stage)[table["zero_stage"]], np.float64)
+    unit = largest * table.numbers("blocks_per_unit", 1.0)
+    in_flight = np.maximum(_UNITS_IN_FLIGHT, 1 + table.numbers("forward_prefetch", 0.0))
+    by_units = np.minimum(spec.parameters, outside + in_flight * unit)
+    reduced = np.maximum(unit, outside) * (size + _REDUCED_BYTES)
+    by_stage = (
+        np.full(len(table), casts),
+        np.full(len(table), casts),
+        spec.parameters * size + reduced,
+        by_units * size + reduced,
+    )
+    return np.asarray(np.choose(table["zero_stage"], by_stage), np.float64)
 
 
 def _logit_line(spec: ModelSpec) -> Line:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from importlib import import_module
 from importlib.metadata import entry_points
 from types import MappingProxyType
@@ -15,6 +16,7 @@ BACKENDS = MappingProxyType(
     {
         "local": "autoconf_launch.launcher.backends.local:LocalBackend",
         "replay": "autoconf_launch.launcher.backends.replay:ReplayBackend",
+        "zygote": "autoconf_launch.launcher.backends.zygote:ZygoteBackend",
     }
 )
 """Name -> ``module:attribute``; others come by the entry-point group below."""
@@ -31,6 +33,15 @@ def load_backend(name: str, *arguments: object, **options: object) -> Backend:
     return _factory(name)(*arguments, **options)
 
 
+@contextmanager
+def released(backend: Backend) -> Iterator[Backend]:
+    """Let go at the end of what a backend keeps between jobs, if it has a ``close``."""
+    try:
+        yield backend
+    finally:
+        getattr(backend, "close", lambda: None)()
+
+
 def _factory(name: str) -> Callable[..., Backend]:
     if name in BACKENDS:
         module, _, attribute = BACKENDS[name].partition(":")
@@ -44,4 +55,4 @@ def _factory(name: str) -> Callable[..., Backend]:
     return loaded
 
 
-__all__ = ["BACKENDS", "ENTRY_POINTS", "Backend", "Job", "JobEnd", "load_backend"]
+__all__ = ["BACKENDS", "ENTRY_POINTS", "Backend", "Job", "JobEnd", "load_backend", "released"]

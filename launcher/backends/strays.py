@@ -7,13 +7,12 @@ import select
 import signal
 from pathlib import Path
 
+from autoconf_launch.core.rank import JOB_VARIABLE
+
 from .. import agent
 
-JOB_VARIABLE = "AUTOCONF_LAUNCH_JOB"
-"""Marks every process of a job, so that it is found whatever became of its parents."""
 
-
-def kill_strays(token: str, session: int) -> bool:
+def kill_strays(token: str, session: int | None) -> bool:
     """Send SIGKILL to each process with that token, or of that session; whether any lived."""
     mark = f"{JOB_VARIABLE}={token}".encode()
     hit = False
@@ -30,7 +29,7 @@ def kill_strays(token: str, session: int) -> bool:
 def await_agent(pid: int, timeout_s: float) -> bool:
     """Wait until an agent whose controller died has ended everything; whether it has.
 
-    ``pid`` is of its job (:class:`~.local.LocalJob`); a number that another process has taken
+    ``pid`` is of its job (:class:`~.local_job.LocalJob`); a number that another process has taken
     since counts as ended.
     """
     try:

@@ -6,13 +6,12 @@ import tempfile
 from pathlib import Path
 
 from autoconf_launch.autotuner.cluster import ClusterSpec
-from autoconf_launch.core import RawConfig
-from autoconf_launch.core import config_keys as keys
 
 from ..backends import load_backend
 from ..backends.base import Backend
 from ..config_file import is_plain_json
 from ..dialects import ScriptSource, find_dialect
+from ..dialects.open_document import is_open
 from ..discover import find_cluster
 from ..events import Listener, Note
 from ..interrupts import passing_signals_to
@@ -31,7 +30,7 @@ def launch(request: LaunchRequest, listener: Listener) -> int:
     file that lives as long as the launch.
     """
     require_script(request)
-    cluster = find_cluster(request)
+    cluster = find_cluster(request, listener)
     source = find_source(request.script_args)
     backend = load_backend(request.backend)
     with tempfile.TemporaryDirectory(prefix="autoconf-launch-") as folder:
@@ -68,10 +67,4 @@ def _resolved_arguments(
 def _needs_resolving(source: ScriptSource) -> bool:
     argument = source.script_args[source.config_argument or 0]
     path = Path(argument.partition("=")[2] if argument.startswith("-") else argument)
-    return not is_plain_json(path) or _is_open(source.config)
-
-
-def _is_open(config: RawConfig) -> bool:
-    ours = (keys.MICRO_BATCH, keys.ACCUMULATION, keys.GLOBAL_BATCH, keys.ZERO_STAGE)
-    values = (config.get(path) for path in (*ours, keys.RECOMPUTE, keys.ZERO))
-    return any(isinstance(value, list) or value in ("auto", "all") for value in values)
+    return not is_plain_json(path) or is_open(source.config)

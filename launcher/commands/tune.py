@@ -1,16 +1,19 @@
 """Tune, and on request train with the winner. Not: any single step of it.
 
-The order of things: read, profile, build the space, predict, run the study, write the results.
+The order of things: read, profile, build the space, predict, run the study and the finals, write
+the results.
 """
 
 from __future__ import annotations
 
 import uuid
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from autoconf_launch.autotuner.cluster import ClusterSpec
-from autoconf_launch.autotuner.planner import memory_rule, predict
+from autoconf_launch.autotuner.finals import FINALISTS, Finals, findings, settled
+from autoconf_launch.autotuner.planner import knob_rules, memory_rule, predict
 from autoconf_launch.autotuner.settings import AutotuningSettings
 from autoconf_launch.autotuner.space import build_space
 from autoconf_launch.autotuner.strategies import load_strategy
@@ -19,10 +22,11 @@ from autoconf_launch.autotuner.summary import summarise
 from autoconf_launch.core import ModelSpec, NothingFeasibleError
 from autoconf_launch.core.rank import MODEL_INFO_FILE
 
-from ..backends import load_backend
+from ..backends import load_backend, released
 from ..backends.base import Backend
 from ..controller import Controller, TrialLimits
 from ..dialects import Dialect, Rendered, ScriptSource, UserSettings, find_dialect
+from ..dialects.native import NativeDialect
 from ..discover import find_cluster
 from ..events import Finished, Listener, ModelProfiled, Note, SpaceBuilt
 from ..fingerprint import environment_document, fingerprint
@@ -33,6 +37,7 @@ from ..profile_run import read_model_info, run_profile
 from ..request import LaunchRequest
 from ..results_folder import OpenFolder, open_folder
 from ..script_config import find_source
+from ..slots import ALONE, Share, find_shares, shares_text
 from ..trial_files import TrialFiles, write_json
 from ..winner import render_winner, write_results
 from .launch import run_to_end
@@ -61,17 +66,20 @@ def tune(request: LaunchRequest, listener: Listener) -> int:
         NothingFeasibleError: the baseline fails, or nothing fits.
     """
     job = read_job(request, listener)
-    backend = load_backend(request.backend)
     print_ = fingerprint(request, job.cluster, job.source, job.user.settings)
     fresh = request.fresh or job.user.settings.overwrite
     with stopping_on_signals(), open_folder(job.paths, print_, fresh=fresh) as folder:
         for text in folder.notes:
             listener(Note(text=text))
-        write_json(job.paths.environment, environment_document(request, job.cluster))
-        winner = search(job, backend, folder)
+        write_json(
+            job.paths.environment, environment_document(request, job.cluster, job.user.settings)
+        )
+        with released(load_backend(_trial_backend(job))) as backend:
+            winner = search(job, backend, folder)
     if request.autotuning == "tune":
         return 0
-    return run_to_end(plan_launch(request, job.cluster, winner.script_args), backend)
+    plan = plan_launch(request, job.cluster, winner.script_args)
+    return run_to_end(plan, load_backend(request.backend))
 
 
 def read_job(request: LaunchRequest, listener: Listener) -> TuningJob:
@@ -81,9 +89,9 @@ def read_job(request: LaunchRequest, listener: Listener) -> TuningJob:
         ConfigError: one of them cannot mean anything.
     """
     require_script(request)
-    source = find_source(request.script_args)
+    source = find_source(request.script_args, request.tuning_space)
     dialect = find_dialect(source)
-    cluster = find_cluster(request)
+    cluster = find_cluster(request, listener)
     user = dialect.read(
         source,
         world_size=len(cluster.devices),
@@ -118,25 +126,48 @@ def search(job: TuningJob, backend: Backend, folder: OpenFolder) -> Rendered:
         dialect=job.dialect,
         settings=job.user.settings,
     )
-    spec = _profile(job, files, backend, folder)
+    shares = find_shares(job.request, job.cluster)
+    if len(shares) > 1:
+        job.listener(Note(text=shares_text(shares)))
+    spec = _profile(job, files, backend, folder, shares[0])
     files.describe_model(spec, job.user.facts)
     study = _study(job, spec)
-    controller = Controller(
-        study,
-        backend,
-        files,
-        journal=folder.journal,
-        listener=job.listener,
-        limits=TrialLimits(
-            timeout_s=job.request.trial_timeout_s, stall_s=job.request.stall_timeout_s
-        ),
+    limits = TrialLimits(
+        timeout_s=job.request.trial_timeout_s, stall_s=job.request.stall_timeout_s
     )
+    control = partial(Controller, journal=folder.journal, listener=job.listener, limits=limits)
+    controller = control(study, backend, files)
     controller.resume(folder.contents)
-    return _conclude(job, study, controller.run(), controller.elapsed_s)
+    stop = controller.run(shares)
+    finals = Finals(study.records, study.objective, wanted=_finalists(job, stop, shares))
+    again = control(finals, backend, files)
+    earlier = replace(folder.contents, records=folder.contents.finals)
+    again.resume(earlier, before_s=controller.elapsed_s)
+    again.run(ALONE)
+    return _conclude(job, study, finals, stop, again.elapsed_s)
 
 
-def _conclude(job: TuningJob, study: Study, stop: StopReason, duration_s: float) -> Rendered:
-    summary = summarise(study, duration_s=duration_s, facts=job.user.facts)
+def _trial_backend(job: TuningJob) -> str:
+    """Ranks of our own runtime in Python are forked; who names another backend gets that."""
+    ours = isinstance(job.dialect, NativeDialect) and job.request.kind != "program"
+    return "zygote" if ours and job.request.backend == "local" else job.request.backend
+
+
+def _finalists(job: TuningJob, stop: StopReason, shares: tuple[Share, ...]) -> int:
+    """How many are measured again: what ran as the training will needs no confirmation."""
+    if stop.is_error:
+        return 0
+    return FINALISTS if len(shares) > 1 else int(_trial_backend(job) == "zygote")
+
+
+def _conclude(
+    job: TuningJob, study: Study, finals: Finals, stop: StopReason, duration_s: float
+) -> Rendered:
+    for text in findings(study.records, finals.records, study.objective):
+        job.listener(Note(text=text, warning=True))
+    facts, settings = job.user.facts, job.user.settings
+    searched = summarise(study, duration_s=duration_s, facts=facts)
+    summary = settled(searched, study.records, finals.records, settings, facts)
     winner = render_winner(summary, job.dialect, job.source, job.paths)
     text = write_results(
         job.paths,
@@ -153,13 +184,21 @@ def _conclude(job: TuningJob, study: Study, stop: StopReason, duration_s: float)
 
 
 def _profile(
-    job: TuningJob, files: TrialFiles, backend: Backend, folder: OpenFolder
+    job: TuningJob, files: TrialFiles, backend: Backend, folder: OpenFolder, share: Share
 ) -> ModelSpec | None:
+    given = job.user.settings.known_model()
+    if given is not None:
+        text = "The model is what autotuning.model_info says of it; there is no profile run."
+        job.listener(Note(text=text))
+        return given
     event = ModelProfiled(spec=read_model_info(job.paths.profile / MODEL_INFO_FILE), wall_s=None)
     if not folder.contents.profiled:
         plan = files.plan_profile(baseline_trial(job.user.baseline), uuid.uuid4().hex)
         event = run_profile(
-            plan, backend, journal=folder.journal, timeout_s=job.request.trial_timeout_s
+            share.place(plan, alone=True),
+            backend,
+            journal=folder.journal,
+            timeout_s=job.request.trial_timeout_s,
         )
     job.listener(event)
     return event.spec
@@ -172,7 +211,7 @@ def _study(job: TuningJob, spec: ModelSpec | None) -> Study:
         job.listener(Note(text=text))
     predictions = predict(space.table, spec, job.cluster, user.facts)
     fits = memory_rule(predictions, job.cluster)
-    study = Study(space, predictions, user.settings, rules=[fits])
+    study = Study(space, predictions, user.settings, rules=[fits, *knob_rules(spec)])
     rejected = sum(count for _, count in study.rejected)
     considered = len(space.table) + sum(count for _, count in space.rejected)
     job.listener(

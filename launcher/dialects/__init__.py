@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from autoconf_launch.core import ConfigError
 
-from .base import Dialect, Rendered, ScriptSource, UserSettings
+from .base import Dialect, Rendered, ScriptSource, SpaceFile, UserSettings
 from .native import NativeDialect
 
 DIALECTS: tuple[Dialect, ...] = (NativeDialect(),)
@@ -21,8 +21,17 @@ def find_dialect(source: ScriptSource) -> Dialect:
             return dialect
     raise ConfigError(
         "The script names no configuration file with keys that can be tuned; give one with "
-        "--config FILE (JSON, hjson or YAML) among the script's arguments."
+        "--config FILE (JSON, hjson or YAML) among the script's arguments. If the script hands "
+        'its file to initialize, add "autotuning": {} to it.'
     )
 
 
-__all__ = ["DIALECTS", "Dialect", "Rendered", "ScriptSource", "UserSettings", "find_dialect"]
+__all__ = [
+    "DIALECTS",
+    "Dialect",
+    "Rendered",
+    "ScriptSource",
+    "SpaceFile",
+    "UserSettings",
+    "find_dialect",
+]

@@ -12,13 +12,30 @@ from autoconf_launch.core import Candidate, RawConfig
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SpaceFile:
+    """A tuning space that the user named for this run; ``name`` is for people."""
+
+    name: str
+    document: RawConfig
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ScriptSource:
-    """What a dialect may look at: the script's arguments and the document they name."""
+    """What a dialect may look at.
+
+    Attributes:
+        script_args: the script's arguments.
+        config: the document that they name; empty where they name none.
+        config_argument: index in ``script_args`` that holds its path, if any does.
+        space: what ``--tuning-space`` names.
+        warnings: of reading these files.
+    """
 
     script_args: tuple[str, ...]
     config: RawConfig
     config_argument: int | None
-    """Index in ``script_args`` that holds the configuration's path, if any does."""
+    space: SpaceFile | None = None
+    warnings: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

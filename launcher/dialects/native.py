@@ -1,7 +1,4 @@
-"""The dialect of our own runtime: DeepSpeed's key names in one document. Not: other frameworks.
-
-A list means "search" for scalar knobs; "auto" is the mapped command-line value, else 1.
-"""
+"""The dialect of our own runtime: DeepSpeed's key names in one document. Not: other frameworks."""
 
 from __future__ import annotations
 
@@ -9,21 +6,35 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
+from autoconf_launch.autotuner.choices import ChoiceKind, KnobChoice
 from autoconf_launch.autotuner.cost.facts import TrainingFacts
-from autoconf_launch.autotuner.settings import AutotuningSettings, parse_settings
-from autoconf_launch.autotuner.space import ChoiceKind, GlobalBatchRule, KnobChoice
+from autoconf_launch.autotuner.settings import AutotuningSettings
+from autoconf_launch.autotuner.space import GlobalBatchRule
 from autoconf_launch.core import (
     Candidate,
     ConfigError,
     Path,
     RawConfig,
     Recompute,
-    dotted,
     resolve,
 )
 from autoconf_launch.core import config_keys as keys
+from autoconf_launch.tuning_spaces import (
+    NativeRules,
+    Section,
+    ZeroSearch,
+    default_space,
+    given_knobs,
+    parse_space,
+    zero_choices,
+)
 
+from .arguments import path_argument, with_argument, with_path_argument
 from .base import Rendered, ScriptSource, UserSettings
+from .open_document import decided, settings_of, with_zero_knobs
+
+_OURS = "default"
+_COMMAND_LINE = "command line"
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,8 +59,8 @@ class NativeDialect:
     """Scripts that call ``autoconf_launch.runtime.initialize`` with a configuration file."""
 
     def detects(self, source: ScriptSource) -> bool:
-        """A document with at least one of our keys."""
-        return keys.is_ours(source.config)
+        """A document with at least one of our keys, or one that waits for them."""
+        return keys.is_ours(source.config) or source.config_argument is not None
 
     def read(
         self,
@@ -61,129 +72,111 @@ class NativeDialect:
     ) -> UserSettings:
         """Settings, the baseline and what is open; see :class:`Dialect`."""
         warnings = keys.check_keys(source.config)
-        section = source.config.get(keys.AUTOTUNING, {})
-        settings = parse_settings({**section, **dict(overrides)})
-        document = baseline_document(source, settings)
+        settings = settings_of(source.config, overrides)
+        _refuse_model_parallelism(settings)
+        document = decided(source, settings)
+        choices = [_choice(source, document, s) for s in SPELLINGS if s.knob != "accumulation"]
+        knobs = _zero_choices(source, settings, choices[0], world_size)
+        document = with_zero_knobs(document, _usual(knobs, document.get(keys.ZERO_STAGE, 0)))
         resolved = resolve(document, world_size=world_size)
+        rule = _batch_rule(
+            source.config, settings, resolved.layout.global_batch, allow_global_batch_change
+        )
+        fixed = _fixed_accumulation(source.config, document, rule)
         return UserSettings(
-            baseline=Candidate(layout=resolved.layout),
-            choices=_choices(source.config, document),
-            batch_rule=_batch_rule(
-                source.config, settings, resolved.layout.global_batch, allow_global_batch_change
-            ),
+            baseline=Candidate(layout=resolved.layout, extras=resolved.extras),
+            choices=(*choices, *fixed, *knobs),
+            batch_rule=rule,
             facts=TrainingFacts.from_config(resolved),
             settings=settings,
-            warnings=warnings,
+            warnings=(*source.warnings, *warnings, *map(_varies, fixed)),
         )
 
     def render(self, candidate: Candidate, source: ScriptSource, config_path: str) -> Rendered:
         """Searched keys alone differ from the user's document."""
-        settings = parse_settings(source.config.get(keys.AUTOTUNING, {}))
-        document = baseline_document(source, settings)
+        settings = settings_of(source.config)
+        document = decided(source, settings)
         for spelling in SPELLINGS:
             document = _with_knob(document, spelling, getattr(candidate.layout, spelling.knob))
+        document = with_zero_knobs(document, candidate.extras)
         if keys.GLOBAL_BATCH in document:
             document = document.with_value(keys.GLOBAL_BATCH, candidate.layout.global_batch)
         arguments = _with_mapped_arguments(source.script_args, document, settings)
+        for path in (keys.AUTOTUNING, *keys.MAPPINGS):
+            document = document.without(path)
         return Rendered(
-            config=document.without(keys.AUTOTUNING),
-            script_args=_with_config(arguments, source.config_argument, config_path),
+            config=document,
+            script_args=with_path_argument(arguments, source.config_argument, config_path),
         )
 
 
-def baseline_document(source: ScriptSource, settings: AutotuningSettings) -> RawConfig:
-    """The user's document with the first value of each list and no "auto".
-
-    Raises:
-        ConfigError: a list is empty.
-    """
-    document = source.config
-    if document.get(keys.ZERO) == "all":
-        document = document.with_value(keys.ZERO, {"stage": 0})
-    for spelling in SPELLINGS:
-        value = document.get(spelling.path)
-        if value in ("auto", "all"):
-            value = _mapped_value(source, settings, spelling.path)
-        elif isinstance(value, list):
-            if not value:
-                raise ConfigError(f"{dotted(spelling.path)} is an empty list; list its values.")
-            value = value[0]
-        else:
-            continue
-        document = (
-            document.without(spelling.path)
-            if value is None
-            else document.with_value(spelling.path, value)
-        )
-    if document.get(keys.GLOBAL_BATCH) == "auto":
-        document = document.without(keys.GLOBAL_BATCH)
-    return _with_single_batch_split(document, source.config)
-
-
-def _with_single_batch_split(document: RawConfig, original: RawConfig) -> RawConfig:
-    """Let a stated global batch decide the split where the user listed micro-batches."""
-    if keys.GLOBAL_BATCH in document and isinstance(original.get(keys.MICRO_BATCH), list):
-        return document.without(keys.ACCUMULATION)
-    return document
-
-
-def _mapped_value(source: ScriptSource, settings: AutotuningSettings, path: Path) -> Any:
-    flag = (settings.arg_mappings or {}).get(path[-1])
-    text = argument_value(source.script_args, flag) if flag else None
-    if text is None:
-        return None
-    try:
-        return int(text)
-    except ValueError:
+def _refuse_model_parallelism(settings: AutotuningSettings) -> None:
+    if settings.mp_size > 1:
         raise ConfigError(
-            f"{flag} is {text!r} on the command line, but must be a number."
-        ) from None
+            f"autotuning.mp_size is {settings.mp_size}, but this runtime applies data "
+            "parallelism only; set it to 1 or remove it."
+        )
 
 
-def argument_value(arguments: tuple[str, ...], flag: str) -> str | None:
-    """The last value of ``--flag VALUE`` or ``--flag=VALUE``; None where it is not given."""
-    found = None
-    for index, argument in enumerate(arguments):
-        if argument == flag and index + 1 < len(arguments):
-            found = arguments[index + 1]
-        elif argument.startswith(f"{flag}="):
-            found = argument.partition("=")[2]
-    return found
-
-
-def _choices(raw: RawConfig, document: RawConfig) -> tuple[KnobChoice, ...]:
-    return tuple(_choice(raw, document, s) for s in SPELLINGS if s.knob != "accumulation")
-
-
-def _choice(raw: RawConfig, document: RawConfig, spelling: Spelling) -> KnobChoice:
-    given = raw.get(spelling.path)
+def _choice(source: ScriptSource, document: RawConfig, spelling: Spelling) -> KnobChoice:
+    given = source.config.get(spelling.path)
     listed = isinstance(given, list)
     open_ended = given in (None, "auto", "all")
+    decided_value = document.get(spelling.path)
+    origin = _origin(source, given, decided_value)
     if spelling.knob == "micro_batch" and not listed:
-        least = document.get(spelling.path)
-        return KnobChoice(spelling.knob, () if least is None else (least,), ChoiceKind.MINIMUM)
+        values = () if decided_value is None else (decided_value,)
+        return KnobChoice(spelling.knob, values, ChoiceKind.MINIMUM, origin=origin)
     if open_ended and spelling.free_values is not None:
-        return KnobChoice(spelling.knob, spelling.free_values, ChoiceKind.FREE)
+        return KnobChoice(spelling.knob, spelling.free_values, ChoiceKind.FREE, origin=_OURS)
     if open_ended:
-        return KnobChoice(spelling.knob, (), ChoiceKind.PINNED)
+        return KnobChoice(spelling.knob, (), ChoiceKind.PINNED, origin=origin)
     values = tuple(given) if listed else (given,)
     for value in values:
-        _require_valid(raw, spelling, value)
+        resolve(RawConfig({}).with_value(spelling.path, value), world_size=1)
     return KnobChoice(
         spelling.knob,
         tuple(_canonical(spelling.knob, value) for value in values),
         ChoiceKind.LISTED if listed else ChoiceKind.PINNED,
+        origin=origin,
     )
 
 
-def _require_valid(raw: RawConfig, spelling: Spelling, value: Any) -> None:
-    """Each listed value must be valid by itself; the batch equation is checked with the space."""
-    alone = RawConfig({}).with_value(spelling.path, value)
-    resolve(alone, world_size=1)
+def _origin(source: ScriptSource, given: Any, decided_value: Any) -> str:
+    if given in (None, "auto") and decided_value is not None:
+        return _COMMAND_LINE
+    return _OURS if given in (None, "auto", "all") else _config_name(source)
+
+
+def _config_name(source: ScriptSource) -> str:
+    if source.config_argument is None:
+        return "configuration"
+    return path_argument(source.script_args, source.config_argument)
 
 
 def _canonical(knob: str, value: Any) -> Any:
     return Recompute(value) if knob == "recompute" else int(value)
+
+
+def _zero_choices(
+    source: ScriptSource, settings: AutotuningSettings, stages: KnobChoice, ranks: int
+) -> tuple[KnobChoice, ...]:
+    rules, file = NativeRules(ranks), source.space
+    return zero_choices(
+        ZeroSearch(
+            stages=tuple(int(stage or 0) for stage in stages.values),
+            given=tuple(pair for pair in given_knobs(source.config) if rules.knows(pair[0])),
+            origin=_config_name(source),
+            file=parse_space(file.document, Section.NATIVE, file.name) if file else (),
+            default=() if settings.fast else default_space(Section.NATIVE),
+        ),
+        rules,
+    )
+
+
+def _usual(knobs: tuple[KnobChoice, ...], stage: Any) -> tuple[tuple[str, Any], ...]:
+    """What the user's own document says of a stage's further knobs."""
+    return tuple((c.knob, c.usual) for c in knobs if c.usual is not None and c.is_for(stage))
 
 
 def _batch_rule(
@@ -191,13 +184,37 @@ def _batch_rule(
 ) -> GlobalBatchRule:
     """Pinned when stated; otherwise today's product unless the user consented to another.
 
-    The flag is the plainest consent: it counts even against a stated batch.
+    The flag is the plainest consent: it counts even against a stated batch. Several listed
+    micro-batches without a stated batch leave it no single value.
     """
     stated = isinstance(raw.get(keys.GLOBAL_BATCH), int)
     maximum = settings.max_train_batch_size
-    if allow_change or (maximum is not None and not stated):
+    lists = _lists_micro_batches(raw)
+    if allow_change or ((maximum is not None or lists) and not stated):
         return GlobalBatchRule(pinned=None, maximum=maximum)
     return GlobalBatchRule(pinned=today, maximum=None)
+
+
+def _lists_micro_batches(raw: RawConfig) -> bool:
+    sizes = raw.get(keys.MICRO_BATCH)
+    return isinstance(sizes, list) and len(set(map(str, sizes))) > 1
+
+
+def _fixed_accumulation(
+    raw: RawConfig, document: RawConfig, rule: GlobalBatchRule
+) -> tuple[KnobChoice, ...]:
+    """The user's accumulation, used with each micro-batch of a list."""
+    given = document.get(keys.ACCUMULATION)
+    if given is None or rule.pinned is not None or not _lists_micro_batches(raw):
+        return ()
+    return (KnobChoice("accumulation", (int(given),), ChoiceKind.LISTED),)
+
+
+def _varies(accumulation: KnobChoice) -> str:
+    return (
+        "train_micro_batch_size_per_gpu is a list and gradient_accumulation_steps is "
+        f"{accumulation.values[0]}, so the global batch varies; state train_batch_size to keep it."
+    )
 
 
 def _with_knob(document: RawConfig, spelling: Spelling, value: Any) -> RawConfig:
@@ -216,27 +233,3 @@ def _with_mapped_arguments(
         if isinstance(value, (int, float, str)):
             arguments = with_argument(arguments, flag, str(value))
     return arguments
-
-
-def with_argument(arguments: tuple[str, ...], flag: str, value: str) -> tuple[str, ...]:
-    """Replace a flag's value in the form it was given in; add it where it is missing."""
-    replaced = list(arguments)
-    for index in range(len(replaced) - 1, -1, -1):
-        if replaced[index] == flag and index + 1 < len(replaced):
-            replaced[index + 1] = value
-            return tuple(replaced)
-        if replaced[index].startswith(f"{flag}="):
-            replaced[index] = f"{flag}={value}"
-            return tuple(replaced)
-    return (*arguments, flag, value)
-
-
-def _with_config(
-    arguments: tuple[str, ...], position: int | None, config_path: str
-) -> tuple[str, ...]:
-    if position is None:
-        return arguments
-    flag, equals, _ = arguments[position].partition("=")
-    joined = equals and flag.startswith("-")
-    changed = f"{flag}={config_path}" if joined else config_path
-    return (*arguments[:position], changed, *arguments[position + 1 :])

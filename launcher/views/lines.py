@@ -18,9 +18,9 @@ from ..events import (
     TrialFinished,
     TrialStarted,
 )
+from .cells import minutes_text, size_text
 
 _SHOWN_LOG_LINES = 6
-_GB = 1e9
 
 
 class LinesView:
@@ -87,7 +87,7 @@ def profile_line(spec: ModelSpec | None, wall_s: float | None) -> str:
     return (
         f"profile ({when}): {spec.parameters / 1e6:.2f} M parameters "
         f"({spec.trainable_parameters / 1e6:.2f} M trainable), "
-        f"{_size(spec.activation_bytes_per_sample)} of activations and "
+        f"{size_text(spec.activation_bytes_per_sample)} of activations and "
         f"{spec.forward_flops_per_sample / 1e9:.2f} GFLOP forward per sample [{spec.grade.value}]"
     )
 
@@ -102,13 +102,23 @@ def space_line(event: SpaceBuilt) -> str:
 def trial_line(event: TrialFinished) -> str:
     """Elapsed, trial, configuration, predicted, measured, memory, best so far."""
     record = event.record
-    minutes, seconds = divmod(int(event.elapsed_s), 60)
     best = event.best.trial.name if event.best else "-"
     again = " (resumed)" if event.resumed else ""
     return (
-        f"[{minutes:d}:{seconds:02d}] trial {record.trial.number:<2d} {record.trial.name:<22s} "
+        f"[{minutes_text(event.elapsed_s)}] "
+        f"trial {record.trial.number:<2d} {record.trial.name:<22s} "
         f"predicted {_predicted(record.prediction):<9s} {_measured(record)}  best {best}{again}"
     )
+
+
+def failure_lines(record: Record) -> list[str]:
+    """Why a trial failed, with the child's last lines; none for one that ran out of memory."""
+    failure = record.failure
+    if failure is None or failure.kind is FailureKind.OUT_OF_MEMORY:
+        return []
+    trial = record.trial
+    what = f"trial {trial.number} {trial.name} {failure.kind.value}: {failure.detail}"
+    return [what, *_log_lines(failure)]
 
 
 def _predicted(prediction: Prediction | None) -> str:
@@ -130,13 +140,7 @@ def _measured(record: Record) -> str:
 
 
 def _memory(memory: MemoryUse | None) -> str:
-    return f"{_size(memory.peak_bytes)} of {_size(memory.limit_bytes)}" if memory else "-"
-
-
-def _size(count_bytes: float) -> str:
-    if count_bytes < _GB / 10:
-        return f"{count_bytes / 1e6:.1f} MB"
-    return f"{count_bytes / _GB:.2f} GB"
+    return f"{size_text(memory.peak_bytes)} of {size_text(memory.limit_bytes)}" if memory else "-"
 
 
 def _log_lines(failure: Failure | None) -> list[str]:

@@ -10,6 +10,8 @@ from torch.optim import Optimizer
 
 from autoconf_launch.core import ResolvedConfig
 
+from .extras import knob
+
 
 def shard_optimizer(optimizer: Optimizer, mesh: DeviceMesh, config: ResolvedConfig) -> Optimizer:
     """The same optimizer with its state in shards under ZeRO 1; otherwise as it is.
@@ -24,6 +26,7 @@ def shard_optimizer(optimizer: Optimizer, mesh: DeviceMesh, config: ResolvedConf
         optimizer.param_groups,
         optimizer_class=type(optimizer),
         process_group=mesh.get_group(),
+        parameters_as_bucket_view=bool(knob(config, "parameters_as_bucket_view")),
         **_settings(optimizer),
     )
 

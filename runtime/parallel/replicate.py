@@ -12,20 +12,22 @@ from torch.nn.parallel import DistributedDataParallel
 from autoconf_launch.core import ResolvedConfig
 
 from .base import Applied
+from .extras import knob
 
 
 def apply(applied: Applied, mesh: DeviceMesh, config: ResolvedConfig) -> Applied:
     """Wrap in DDP, which averages with the last micro-batch's backward pass only.
 
-    Gradients live in DDP's buckets, so that they are held once. Buffers are equal at the start
-    and then each rank's own, as under FSDP.
+    Gradients live in DDP's buckets, so that they are held once, unless the configuration says
+    otherwise. Buffers are equal at the start and then each rank's own, as under FSDP.
     """
     if config.layout.zero_stage > 1 or mesh.size() == 1:
         return applied
     replica = DistributedDataParallel(
         applied.module,
         process_group=mesh.get_group(),
-        gradient_as_bucket_view=True,
+        gradient_as_bucket_view=bool(knob(config, "gradient_as_bucket_view")),
+        bucket_cap_mb=dict(config.extras).get("bucket_cap_mb"),  # None: torch's, the first small
         **_buffers_stay_local(),
     )
 

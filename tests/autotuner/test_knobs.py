@@ -4,8 +4,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autoconf_launch.autotuner.knobs import KNOBS, candidate_name, parse_value
+from autoconf_launch.autotuner.knobs import (
+    EXTRA_TAGS,
+    KNOBS,
+    candidate_name,
+    extra_order,
+    parse_value,
+)
 from autoconf_launch.core import (
+    ZERO_KNOBS,
     Candidate,
     ConfigError,
     KnobValue,
@@ -68,6 +75,18 @@ def test_truth_values_are_single_letters_in_names() -> None:
 
 def test_unregistered_extras_are_named_in_full() -> None:
     assert named(("my_flag", 4)) == "z0_my.flag-4_gas1_tmbspg1"
+
+
+def test_no_two_knobs_can_be_taken_for_each_other_in_names() -> None:
+    tags = [*(knob.tag for knob in KNOBS), *EXTRA_TAGS.values()]
+    assert len(set(tags)) == len(tags)
+    values = ("T", "F", "N", "1", "%2D", "cpu", "none", "nvme", "opt", "par", "sel", "full")
+    assert len({tag + value for tag in tags for value in values}) == len(tags) * len(values)
+
+
+def test_our_runtimes_knobs_have_tags_and_stand_in_its_order() -> None:
+    assert sorted(ZERO_KNOBS, key=extra_order) == list(ZERO_KNOBS)
+    assert EXTRA_TAGS.keys() >= ZERO_KNOBS.keys()
 
 
 def test_the_order_of_extras_does_not_matter_for_the_name() -> None:

@@ -13,6 +13,7 @@ from autoconf_launch.autotuner import (
     memory_rule,
     predict,
 )
+from autoconf_launch.autotuner.planner import knob_rules
 from autoconf_launch.core import BlockSpec, Grade, MicroBatchTiming, ModelSpec
 
 from .conftest import candidate
@@ -24,6 +25,23 @@ MODEL = ModelSpec(
     blocks=(BlockSpec(name="model", parameters=10, activation_bytes=100),),
     timings=(MicroBatchTiming(micro_batch=1, forward_backward_s=1.0, activation_bytes=0),),
 )
+
+
+def units(*sizes: int | None) -> CandidateTable:
+    """Candidates with so many blocks per unit; None leaves the knob out."""
+    extras = [(("blocks_per_unit", size),) if size else () for size in sizes]
+    return CandidateTable.from_candidates([replace(candidate(), extras=e) for e in extras])
+
+
+def test_a_unit_of_more_blocks_than_the_model_has_pieces_is_ruled_out() -> None:
+    pieces = replace(MODEL, blocks=(BlockSpec(name="b", count=3), BlockSpec(name="head")))
+    (rule,) = knob_rules(pieces)
+    assert rule.keep(units(None, 2, 4, 5)).tolist() == [True, True, True, False]
+
+
+@pytest.mark.parametrize("spec", [None, replace(MODEL, grade=Grade.ARCHITECTURE)])
+def test_a_model_that_was_not_looked_at_rules_no_unit_out(spec: ModelSpec | None) -> None:
+    assert knob_rules(spec) == ()
 
 
 def cluster(memory_bytes: int, name: str = "cpu (x86_64)") -> ClusterSpec:

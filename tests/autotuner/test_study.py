@@ -364,6 +364,13 @@ def test_proposals_depend_on_the_seed_of_a_random_search() -> None:
     assert len(found) > 1
 
 
+def test_the_last_stage_leaves_no_later_ones_out() -> None:
+    loop = Loop(study(small_space(stages=(0, 1))), by_stage(2, 1)).run()
+    reason = loop.study.stop_reason()
+    assert reason is not None
+    assert reason.kind is StopKind.EXPLORED
+
+
 def test_an_earlier_baseline_without_memory_is_replaced_by_its_second_attempt() -> None:
     def answer(trial: Trial) -> Outcome:
         if trial.number == 0 and trial.attempt == 1:

@@ -154,3 +154,15 @@ def test_a_band_goes_with_the_seconds_that_it_is_of(predictions: PredictionTable
 
 def test_predictions_follow_the_rows_that_are_taken(predictions: PredictionTable) -> None:
     assert predictions.take([1]).row(0) == predictions.row(1)
+
+
+def test_numbers_of_an_extra_fill_up_what_is_left_out() -> None:
+    table = CandidateTable.from_candidates(
+        [
+            Candidate(layout=Layout(), extras=(("blocks_per_unit", 4),)),
+            Candidate(layout=Layout(), extras=(("gradient_as_bucket_view", False),)),
+        ]
+    )
+    assert table.numbers("blocks_per_unit", 1.0).tolist() == [4.0, 1.0]
+    assert table.numbers("gradient_as_bucket_view", 1.0).tolist() == [1.0, 0.0]
+    assert table.numbers("reshard_root", 1.0).tolist() == [1.0, 1.0]

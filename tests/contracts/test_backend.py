@@ -1,10 +1,13 @@
 """What every backend keeps. A new one adds one factory to ``WORKSHOPS``."""
 
+import atexit
+import os
 import signal
 import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -21,6 +24,7 @@ from autoconf_launch.core.rank import TASK_VARIABLE
 from autoconf_launch.launcher.backends import Backend, Job, JobEnd
 from autoconf_launch.launcher.backends.local import LocalBackend
 from autoconf_launch.launcher.backends.replay import ReplayBackend
+from autoconf_launch.launcher.backends.zygote import ZygoteBackend
 from autoconf_launch.launcher.plan import LaunchPlan, RankPlan
 
 REASON = Failure(kind=FailureKind.STALLED, detail="no step for too long", log_tail=("line",))
@@ -46,6 +50,7 @@ class Workshop:
 
     backend: Backend
     folder: Path
+    program: tuple[str, ...] = ("-I", "-S", "-c", RANK)
 
     def plan(self, fate: str, number: int = 0) -> LaunchPlan:
         folder = str(self.folder / f"{fate}{number}")
@@ -53,7 +58,7 @@ class Workshop:
         rank = RankPlan(
             rank=0,
             local_rank=0,
-            argv=(sys.executable, "-I", "-S", "-c", RANK, fate),
+            argv=(sys.executable, *self.program, fate),
             environment=((TASK_VARIABLE, task.to_variable()),),
         )
         return LaunchPlan(
@@ -85,6 +90,21 @@ def local(folder: Path) -> Workshop:
     return Workshop(backend=LocalBackend(), folder=folder)
 
 
+@cache
+def zygotes() -> ZygoteBackend:
+    """One for all tests, as its zygote takes seconds to start; it ends with this process."""
+    variables = {name: text for name, text in os.environ.items() if name != "PYTEST_CURRENT_TEST"}
+    backend = ZygoteBackend(environment=variables)
+    atexit.register(backend.close)
+    return backend
+
+
+def forked(folder: Path) -> Workshop:
+    script = folder / "rank.py"
+    script.write_text(RANK)
+    return Workshop(backend=zygotes(), folder=folder, program=("-u", str(script)))
+
+
 def replayed(folder: Path) -> Workshop:
     measurement = Measurement(step_s=(1.0, 1.0, 1.0), samples_per_step=1, world_size=1)
     failed = FailedTrial(failure=Failure(kind=FailureKind.CRASHED, detail="it did"))
@@ -102,7 +122,7 @@ def record_of(name: str, outcome: Outcome) -> Record:
     return Record(trial=trial, outcome=outcome, wall_s=1.0)
 
 
-WORKSHOPS: tuple[Callable[[Path], Workshop], ...] = (local, replayed)
+WORKSHOPS: tuple[Callable[[Path], Workshop], ...] = (local, forked, replayed)
 
 
 @pytest.fixture(params=WORKSHOPS, ids=lambda make: make.__name__)

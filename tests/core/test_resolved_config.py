@@ -58,6 +58,15 @@ def test_sections_become_typed_values() -> None:
         ({"activation_checkpointing": {"partition_activations": True}}, "cannot apply"),
         ({"parallelism": {"tensor": 2}}, "data parallelism"),
         ({"zero_optimization": {"offload_optimizer": {"device": "cpu"}}}, "cannot offload"),
+        ({"optimizer": {"type": "AdamW", "params": {"lr": [1e-3, 1e-4]}}}, "never searched"),
+        (
+            {"optimizer": {"type": "AdamW", "params": {"betas": [[0.9, 0.95], [0.9, 0.99]]}}},
+            r"optimizer.params.betas is .* never searched",
+        ),
+        (
+            {"scheduler": {"type": "WarmupLR", "params": {"warmup_num_steps": [10, 20]}}},
+            "scheduler.params.warmup_num_steps is",
+        ),
     ],
 )
 def test_what_cannot_be_applied_is_refused_with_its_key(

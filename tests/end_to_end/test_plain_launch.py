@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
+import socket
+import tempfile
 import time
 from pathlib import Path
 
@@ -91,6 +94,136 @@ def test_a_config_that_leaves_values_open_reaches_the_script_resolved(place: Pla
     seen = json.loads((place.folder / "seen").read_text())
     assert seen["train_micro_batch_size_per_gpu"] == 2
     assert seen["mine"] == 1
+
+
+TELL = (
+    "import json, os, pathlib\n"
+    "told = dict(os.environ, CORES=sorted(os.sched_getaffinity(0)))\n"
+    "pathlib.Path('rank' + os.environ['RANK']).write_text(json.dumps(told))\n"
+)
+
+
+def told(place: Place, rank: int, *names: str) -> list[object]:
+    document = json.loads((place.folder / f"rank{rank}").read_text())
+    return [document[name] for name in names]
+
+
+def test_ranks_see_the_gpus_that_are_included(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = place.folder / "nvidia-smi"
+    rows = "".join(f"{i}, GPU-{i}, NVIDIA X, 1000\n" for i in range(4))
+    program.write_text(f"#!/bin/sh\nprintf '{rows}'\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{place.folder}{os.pathsep}{os.environ['PATH']}")
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    code, output = place.run("--include", "localhost:1,3", script(place, TELL))
+    assert code == 0, output
+    names = ("CUDA_VISIBLE_DEVICES", "LOCAL_RANK", "WORLD_SIZE")
+    assert [told(place, rank, *names) for rank in range(2)] == [
+        ["1,3", "0", "2"],
+        ["1,3", "1", "2"],
+    ]
+
+
+def test_on_a_machine_without_gpus_included_slots_are_ranks(place: Place) -> None:
+    code, output = place.run("--include", "localhost:1,3", script(place, TELL))
+    assert code == 0, output
+    assert told(place, 1, "RANK", "LOCAL_RANK", "WORLD_SIZE") == ["1", "1", "2"]
+
+
+def hostfile(place: Place) -> str:
+    """Two hosts that are both played by this machine; nothing resolves their names."""
+    (place.folder / "hosts").write_text("first.invalid slots=1\nsecond.invalid slots=2\n")
+    return "hosts"
+
+
+def test_hosts_that_are_started_by_hand_share_out_the_ranks(place: Place) -> None:
+    path = script(place, TELL)
+    for node_rank in ("0", "1"):
+        flags = ("--hostfile", hostfile(place), "--no_ssh", "--node_rank", node_rank)
+        code, output = place.run(*flags, path)
+        assert code == 0, output
+    names = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "CROSS_RANK", "MASTER_ADDR", "MASTER_PORT")
+    address = ["first.invalid", "29500"]
+    assert [told(place, rank, *names) for rank in range(3)] == [
+        ["0", "0", "3", "0", *address],
+        ["1", "0", "3", "1", *address],
+        ["2", "1", "3", "1", *address],
+    ]
+
+
+def test_two_launchers_form_one_group(place: Place) -> None:
+    text = (
+        "import torch, torch.distributed as dist\n"
+        "dist.init_process_group('gloo')\n"
+        "one = torch.ones(1)\n"
+        "dist.all_reduce(one)\n"
+        "assert one.item() == dist.get_world_size() == 2\n"
+    )
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        port = listener.getsockname()[1]
+    flags = ("--nnodes=2", "--nproc-per-node=1", f"--rdzv-endpoint=127.0.0.1:{port}")
+    path = script(place, text)
+    both = [place.start(*flags, f"--node-rank={k}", "--no_local_rank", path) for k in range(2)]
+    outputs = [process.communicate(timeout=60)[0] for process in both]
+    assert [process.returncode for process in both] == [0, 0], outputs
+
+
+def test_another_machine_is_a_usage_error_in_one_sentence(place: Place) -> None:
+    code, output = place.run("--hostfile", hostfile(place), script(place, "1 / 0"))
+    assert code == 2
+    assert output.startswith("autoconf-launch: Host first.invalid is another machine")
+    assert output.count("\n") == 1
+
+
+def test_each_rank_runs_on_the_cores_that_it_is_bound_to(place: Place) -> None:
+    own = sorted(os.sched_getaffinity(0))
+    if len(own) < 2:
+        pytest.skip("two ranks need two cores")
+    cores = f"{own[0]},{own[1]}"
+    flags = ("--num_gpus=2", "--bind_cores_to_rank", "--bind_core_list", cores)
+    code, output = place.run(*flags, script(place, TELL))
+    assert code == 0, output
+    names = ("CORES", "OMP_NUM_THREADS")
+    assert [told(place, rank, *names) for rank in range(2)] == [[[own[0]], "1"], [[own[1]], "1"]]
+
+
+def test_each_rank_writes_to_a_log_of_its_own(place: Place) -> None:
+    text = (
+        "import os, sys\n"
+        "print('out', os.environ['RANK'])\n"
+        "print('err', os.environ['RANK'], file=sys.stderr)\n"
+    )
+    flags = ("--num_gpus=2", "--enable_each_rank_log", "logs")
+    code, output = place.run(*flags, script(place, text))
+    assert (code, output) == (0, "")
+    logs = sorted((place.folder / "logs").iterdir(), key=lambda path: path.name[-5])
+    assert [log.name[14:] for log in logs] == ["_rank0.log", "_rank1.log"]
+    assert [log.read_text() for log in logs] == ["out 0\nerr 0\n", "out 1\nerr 1\n"]
+
+
+def test_a_saved_pid_takes_signals_and_is_removed_in_the_end(place: Place) -> None:
+    text = (
+        "import pathlib, signal, sys, time\n"
+        "signal.signal(signal.SIGTERM, lambda *_: sys.exit(9))\n"
+        "pathlib.Path('ready').write_text('')\n"
+        "time.sleep(60)\n"
+    )
+    process = place.start("--save_pid", script(place, text))
+    wait_for(place.folder / "ready")
+    path = Path(tempfile.gettempdir()) / f"{process.pid}.ds"
+    os.kill(int(path.read_text()), signal.SIGTERM)
+    process.communicate(timeout=20)
+    assert process.returncode == 9
+    assert not path.exists()
+
+
+def test_a_flag_without_effect_is_said_to_have_none(place: Place) -> None:
+    code, output = place.run("--launcher", "pdsh", script(place, ""))
+    assert code == 0
+    assert "warning: --launcher has no effect: " in output
 
 
 def test_a_foreign_config_is_left_alone(place: Place) -> None:

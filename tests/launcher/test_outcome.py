@@ -8,6 +8,7 @@ import pytest
 from autoconf_launch.autotuner.trial import FailedTrial, Measurement, Outcome
 from autoconf_launch.core import (
     AppliedStrategy,
+    Candidate,
     Failure,
     FailureKind,
     Layout,
@@ -31,7 +32,7 @@ from autoconf_launch.launcher.outcome import (
 from autoconf_launch.launcher.plan import LaunchPlan, RankPlan
 
 START_S = 1000.0
-LAYOUT = Layout(data_parallel=2, zero_stage=1, micro_batch=2, accumulation=1)
+EXPECTED = Candidate(layout=Layout(data_parallel=2, zero_stage=1, micro_batch=2, accumulation=1))
 APPLIED = AppliedStrategy(
     zero_stage=1,
     data_parallel=2,
@@ -42,7 +43,7 @@ APPLIED = AppliedStrategy(
 )
 
 
-def plan_of(folder: Path, *, ranks: int = 2, expected: Layout | None = None) -> LaunchPlan:
+def plan_of(folder: Path, *, ranks: int = 2, expected: Candidate | None = None) -> LaunchPlan:
     return LaunchPlan(
         name="z1_gas1_tmbspg2",
         ranks=tuple(
@@ -247,22 +248,32 @@ def test_a_loss_that_is_no_number_is_a_failure(tmp_path: Path) -> None:
 
 def test_the_strategy_that_ran_is_the_one_asked_for(tmp_path: Path) -> None:
     report(tmp_path, result_of(0), result_of(1))
-    assert isinstance(read_outcome(plan_of(tmp_path, expected=LAYOUT), ended(0, 0)), Measurement)
+    assert isinstance(read_outcome(plan_of(tmp_path, expected=EXPECTED), ended(0, 0)), Measurement)
 
 
 def test_another_strategy_is_named_beside_the_one_asked_for(tmp_path: Path) -> None:
     other = replace(APPLIED, zero_stage=0, recompute=Recompute.FULL)
     report(tmp_path, result_of(0), result_of(1, applied=other))
-    failure = failure_of(read_outcome(plan_of(tmp_path, expected=LAYOUT), ended(0, 0)))
+    failure = failure_of(read_outcome(plan_of(tmp_path, expected=EXPECTED), ended(0, 0)))
     assert (failure.kind, failure.detail) == (
         FailureKind.NOT_APPLIED,
         "rank 1: ran with zero_stage 0 instead of 1, recompute full instead of none",
     )
 
 
+def test_a_further_knob_that_ran_otherwise_is_named(tmp_path: Path) -> None:
+    applied = replace(APPLIED, extras=(("bucket_cap_mb", 25),))
+    asked = replace(EXPECTED, extras=(("bucket_cap_mb", 5), ("blocks_per_unit", 2)))
+    report(tmp_path, result_of(0, applied=applied), result_of(1, applied=applied))
+    failure = failure_of(read_outcome(plan_of(tmp_path, expected=asked), ended(0, 0)))
+    assert failure.detail == (
+        "rank 0: ran with bucket_cap_mb 25 instead of 5, blocks_per_unit left out instead of 2"
+    )
+
+
 def test_steps_without_any_strategy_applied_are_no_measurement(tmp_path: Path) -> None:
     report(tmp_path, result_of(0, applied=None), result_of(1, applied=None))
-    failure = failure_of(read_outcome(plan_of(tmp_path, expected=LAYOUT), ended(0, 0)))
+    failure = failure_of(read_outcome(plan_of(tmp_path, expected=EXPECTED), ended(0, 0)))
     assert failure.kind is FailureKind.NOT_APPLIED
 
 
@@ -341,7 +352,7 @@ def test_the_exit_code_is_that_of_the_first_rank_that_failed(
 def adopted(folder: Path) -> Outcome | None:
     task = plan_of(folder).task
     assert task is not None
-    return adopt(task, world_size=2, expected=LAYOUT)
+    return adopt(task, world_size=2, expected=EXPECTED)
 
 
 def test_a_full_report_without_a_controller_is_adopted(tmp_path: Path) -> None:

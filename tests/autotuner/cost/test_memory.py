@@ -12,6 +12,7 @@ from autoconf_launch.core import (
     BlockSpec,
     Candidate,
     Grade,
+    KnobValue,
     Layout,
     MicroBatchTiming,
     ModelSpec,
@@ -36,8 +37,9 @@ MODEL = ModelSpec(
 
 
 def parts(spec: ModelSpec, facts: TrainingFacts = ADAM, **layout: Any) -> dict[str, float]:
+    extras = layout.pop("extras", ())
     given = {"data_parallel": 4, "micro_batch": 2, **layout}
-    table = CandidateTable.from_candidates([Candidate(layout=Layout(**given))])
+    table = CandidateTable.from_candidates([Candidate(layout=Layout(**given), extras=extras)])
     found = memory_parts(table, spec, facts)
     return {
         name.removesuffix("_bytes_C"): float(getattr(found, name)[0])
@@ -83,6 +85,25 @@ def test_the_peak_is_the_sum_of_all_parts(stage: int, peak: int) -> None:
 def test_accumulation_under_ddp_holds_gradients_twice(stage: int, ranks: int, copies: int) -> None:
     found = parts(MODEL, zero_stage=stage, data_parallel=ranks, accumulation=2)
     assert found["copies"] == copies
+
+
+def with_knob(name: str, value: KnobValue, stage: int) -> dict[str, float]:
+    return parts(MODEL, zero_stage=stage, extras=((name, value),))
+
+
+@pytest.mark.parametrize(("in_buckets", "copies"), [(True, 0), (False, 4000)])
+def test_gradients_outside_of_buckets_are_held_twice(in_buckets: bool, copies: int) -> None:
+    assert with_knob("gradient_as_bucket_view", in_buckets, 1)["copies"] == copies
+
+
+def test_larger_units_are_gathered_whole() -> None:
+    # All 1000 weights (of 200 outside and twice 400), 400 gradients and the buffer for them.
+    assert with_knob("blocks_per_unit", 2, 3)["gathered"] == 4000 + 1600 + 1600
+
+
+def test_units_gathered_ahead_are_held_too() -> None:
+    # 200 outside and three blocks of 200; 200 gradients and the buffer for them.
+    assert with_knob("forward_prefetch", 2, 3)["gathered"] == 3200 + 800 + 800
 
 
 @pytest.mark.parametrize(

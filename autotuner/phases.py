@@ -1,0 +1,75 @@
+"""The two phases of a stage: its micro-batches, then further knobs of the best of them.
+
+Not: which stage is next (Study), nor which row of a phase (a strategy).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from autoconf_launch.core import Layout
+
+from .objective import Objective
+from .pool import Pool
+from .settings import AutotuningSettings
+from .stage import StageProgress
+from .table import Ints
+from .trial import Record, Trial
+
+
+class Phases:
+    """Tells the phase of each stage from what is open and what came back."""
+
+    def __init__(self, pool: Pool, settings: AutotuningSettings, objective: Objective) -> None:
+        self._pool = pool
+        self._settings = settings
+        self._objective = objective
+        self._given_up: set[tuple[int, bool]] = set()
+
+    def give_up(self, stage: int, *, further: bool) -> None:
+        """The strategy finds nothing worth a trial in this phase."""
+        self._given_up.add((stage, further))
+
+    def is_further(self, stage: int, progress: StageProgress, *, small_too: bool) -> bool:
+        """Whether a stage is done with its micro-batches."""
+        if progress.further or (stage, False) in self._given_up:
+            return True
+        patience = progress.remaining(self._settings, 0, further=False)
+        return not patience or not len(self._pool.usual_rows(stage, small_too=small_too))
+
+    def due_rows(
+        self,
+        stage: int,
+        progress: StageProgress,
+        records: Sequence[Record],
+        pending: Sequence[Trial],
+        *,
+        small_too: bool,
+    ) -> Ints:
+        """Numbers of the rows to choose from now; none while the choice waits for ``pending``."""
+        further = self.is_further(stage, progress, small_too=small_too)
+        if not further:
+            return self._pool.usual_rows(stage, small_too=small_too)
+        if not self._pool.has_further or (stage, True) in self._given_up:
+            return self._pool.further_rows(stage, ())
+        waits = any(
+            trial.candidate.layout.zero_stage == stage
+            and not self._pool.is_further(trial.candidate)
+            for trial in pending
+        )
+        layouts = () if waits else self._best_layouts(stage, records)
+        return self._pool.further_rows(stage, layouts)
+
+    def _best_layouts(self, stage: int, records: Sequence[Record]) -> tuple[Layout, ...]:
+        """Micro-batches whose further knobs are worth a look, the best first."""
+        measured = [
+            (value if not self._objective.higher_is_better else -value, record.trial.candidate)
+            for record in records
+            if (value := self._objective.of(record)) is not None
+        ]
+        usual = [
+            candidate.layout
+            for _, candidate in sorted(measured, key=lambda pair: pair[0])
+            if candidate.layout.zero_stage == stage and not self._pool.is_further(candidate)
+        ]
+        return tuple(dict.fromkeys(usual))[: self._settings.num_tuning_micro_batch_sizes]

@@ -1,0 +1,194 @@
+"""Runs plans on this machine by forking a process that has imported torch. Not: that process.
+
+A short trial spends most of its time on importing torch. So a zygote (``runtime/zygote.py``)
+imports it once and forks for each job an agent, which forks the ranks. What a job may see, how it
+is watched and how it ends is as with :class:`~.local.LocalBackend`, which also runs whatever
+cannot be forked and whatever a zygote refuses or did not live to start.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeAlias
+
+from autoconf_launch.core.rank import JOB_VARIABLE, TASK_VARIABLE
+
+from .. import agent
+from ..gpus import VISIBLE
+from ..plan import LaunchPlan, RankPlan
+from .base import Job, JobEnd
+from .local import GRACE_S, LINGER_S, LocalBackend, Logs
+from .local_job import AgentHandle, LocalJob, own_job
+
+MOST_ZYGOTES = 2
+"""Each holds a few hundred megabytes; launches with yet other variables are spawned."""
+
+ANSWERS_WITHIN_S = 60.0
+"""From a request to the agent's first word, the zygote's own start included."""
+
+_BOOT = (
+    "import sys; sys.path[:] = filter(None, sys.path); "  # no module from the current folder
+    "from autoconf_launch.runtime.zygote import main; main()()"
+)
+_OF_A_RANK = frozenset(
+    {
+        *("RANK", "LOCAL_RANK", "GROUP_RANK", "CROSS_RANK", "MASTER_ADDR", "MASTER_PORT"),
+        *("WORLD_SIZE", "LOCAL_WORLD_SIZE", "LOCAL_SIZE", "CROSS_SIZE"),
+        *(VISIBLE, "CUDA_DEVICE_ORDER", TASK_VARIABLE, JOB_VARIABLE),
+    }
+)
+"""What nothing reads at its import. All other variables must be equal for a zygote to serve:
+OMP_*, allocators, LD_* and PYTHON* act when a process starts."""
+
+_ROOM_FOR_NAME = "0" * 32
+
+Key: TypeAlias = tuple[str, tuple[tuple[str, str], ...]]
+"""Folder to start in, which matters to a relative PYTHONPATH, and variables that act there."""
+
+
+class Zygote:
+    """One process to fork; it is usable at once, and starts meanwhile."""
+
+    def __init__(self, key: Key) -> None:
+        folder, variables = key
+        self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with theirs:
+            self._process = subprocess.Popen(
+                (sys.executable, "-u", "-c", _BOOT, str(theirs.fileno()), agent.__file__),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                cwd=folder,
+                env={**dict(variables), JOB_VARIABLE: _ROOM_FOR_NAME},
+                pass_fds=(theirs.fileno(),),
+                start_new_session=True,
+            )
+
+    @property
+    def pid(self) -> int:
+        """Its process number; it lives as long as the agents that it forked."""
+        return self._process.pid
+
+    def ask(self, name: str, control: socket.socket, logs: Logs) -> bool:
+        """Ask for an agent; False where nobody hears it."""
+        descriptors = [control.fileno(), *(log.fileno() for log in logs)]
+        try:
+            socket.send_fds(self._socket, [name.encode()], descriptors, socket.MSG_DONTWAIT)
+        except OSError:
+            return False
+        return True
+
+    def kill(self) -> None:
+        """End it now; its agents live on."""
+        self._process.kill()
+
+    def close(self) -> None:
+        """End it, and wait for that."""
+        self._socket.close()
+        self._process.kill()
+        self._process.wait()
+
+
+class ZygoteBackend(LocalBackend):
+    """Forks the ranks of trials whose program is a Python script or module; ``close`` it.
+
+    The first launch with new variables starts a zygote and waits for it inside ``wait``, which
+    takes no longer than to spawn it would have.
+    """
+
+    def __init__(
+        self,
+        *,
+        environment: Mapping[str, str] | None = None,
+        linger_s: float = LINGER_S,
+        grace_s: float = GRACE_S,
+    ) -> None:
+        super().__init__(environment=environment, linger_s=linger_s, grace_s=grace_s)
+        self._zygotes: dict[Key, Zygote] = {}
+        self._waiting: dict[str, tuple[Zygote, float]] = {}
+
+    def submit(self, plan: LaunchPlan) -> LocalJob:
+        """See :meth:`LocalBackend.submit`."""
+        job = LocalJob(plan)
+        self._start(job, self._fork if _can_be_forked(plan) else self._spawn)
+        return job
+
+    def poll(self, jobs: Sequence[Job]) -> tuple[JobEnd | None, ...]:
+        """See :meth:`LocalBackend.poll`; a job that a zygote did not start is spawned now."""
+        for job in map(own_job, jobs):
+            if job.was_refused and job.cancelled is None:
+                job.control.close()
+                self._start(job, self._spawn)
+            self._lose_patience(job)
+        return super().poll(jobs)
+
+    def close(self) -> None:
+        """End the zygotes; a job that still runs goes on."""
+        while self._zygotes:
+            self._zygotes.popitem()[1].close()
+
+    def _fork(self, job: LocalJob, control: socket.socket, logs: Logs | None) -> AgentHandle:
+        zygote = self._zygote(self._key(job.plan))
+        if zygote is None or logs is None or not zygote.ask(job.token, control, logs):
+            return self._spawn(job, control, logs)
+        self._waiting[job.token] = (zygote, time.monotonic() + ANSWERS_WITHIN_S)
+        return AgentHandle(pid=zygote.pid, session=None)
+
+    def _zygote(self, key: Key | None) -> Zygote | None:
+        if key is not None and key not in self._zygotes and len(self._zygotes) < MOST_ZYGOTES:
+            with contextlib.suppress(OSError):
+                self._zygotes[key] = Zygote(key)
+        return self._zygotes.get(key) if key is not None else None
+
+    def _key(self, plan: LaunchPlan) -> Key | None:
+        """None where the ranks differ in it."""
+        keys = {
+            tuple(sorted(item for item in self._whole(rank).items() if item[0] not in _OF_A_RANK))
+            for rank in plan.ranks
+        }
+        if len(keys) != 1:
+            return None
+        variables = keys.pop()
+        parts = dict(variables).get("PYTHONPATH", "/").split(os.pathsep)
+        anywhere = all(part.startswith("/") for part in parts)
+        return ("/" if anywhere else plan.working_directory, variables)
+
+    def _document(self, job: LocalJob) -> dict[str, Any]:
+        """With all variables of each rank: a fork has those of its zygote."""
+        document = super()._document(job)
+        for rank, description in zip(job.plan.ranks, document["ranks"], strict=True):
+            description["environment"] = tuple(
+                {**self._whole(rank), JOB_VARIABLE: job.token}.items()
+            )
+        return document
+
+    def _whole(self, rank: RankPlan) -> dict[str, str]:
+        return {**self._variables, **dict(rank.environment)}
+
+    def _lose_patience(self, job: LocalJob) -> None:
+        """Kill a zygote that says nothing, so that its jobs are spawned."""
+        zygote, until_s = self._waiting.get(job.token, (None, 0.0))
+        if zygote is not None and job.handle.session is not None:
+            del self._waiting[job.token]
+        elif zygote is not None and time.monotonic() > until_s:
+            zygote.kill()
+
+
+def _can_be_forked(plan: LaunchPlan) -> bool:
+    """Whether all ranks are ``python -u script.py`` or ``python -u -m module``, with a task."""
+    return (
+        sys.platform == "linux"
+        and plan.task is not None
+        and not plan.fresh
+        and all(_is_python(rank.argv) and rank.log is None for rank in plan.ranks)
+    )
+
+
+def _is_python(argv: tuple[str, ...]) -> bool:
+    return argv[:2] == (sys.executable, "-u") and (argv[2:3] == ("-m",) or argv[2].endswith(".py"))

@@ -1,0 +1,120 @@
+"""``show``: a results folder, while it is tuned and after. Not: ``show spaces``.
+
+``show RESULTS [--format table|md|csv|json] [--json] [--follow]``
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+from autoconf_launch.autotuner.summary import best_of
+from autoconf_launch.autotuner.trial import Record
+from autoconf_launch.core import ConfigError
+
+from ..events import TrialFinished
+from ..read_results import JournalTail, Results, is_held, read_results
+from ..views.lines import failure_lines, trial_line
+from ..views.results_text import headlines, results_document, results_text
+from ..views.summary_text import SCHEMA_VERSION
+from ..views.trials_csv import CSV_COLUMNS, csv_row, csv_text, trial_document
+from .arguments import VerbParser
+
+SPACES = "spaces"
+LOOK_EVERY_S = 0.5
+"""Between two looks of ``--follow``, each of them one ``stat``."""
+
+
+def show(arguments: Sequence[str]) -> Iterator[str]:
+    """Text to print, in pieces that come as they are known.
+
+    Raises:
+        ConfigError: wrong arguments, or the folder is no results folder.
+        ResultsFolderError: its journal is damaged.
+    """
+    if arguments and arguments[0] == SPACES:
+        return  # a verb of its own; a folder of that name is ./spaces
+    flags = _parser().parse_args(arguments)
+    form = "json" if flags.json else flags.format
+    results = read_results(Path(flags.results))
+    if flags.follow:
+        yield from _follow(results, form)
+    else:
+        yield _FORMS[form](results)
+
+
+def _parser() -> VerbParser:
+    parser = VerbParser(
+        prog="autoconf-launch show", description="Show a tuning run, while it runs and after."
+    )
+    parser.add_argument("results", metavar="RESULTS", help="its results folder")
+    parser.add_argument("--format", choices=tuple(_FORMS), default="table")
+    parser.add_argument("--json", action="store_true", help="the same as --format json")
+    parser.add_argument("--follow", action="store_true", help="go on until the tuning ends")
+    return parser
+
+
+def _csv(results: Results) -> str:
+    rows = map(csv_row, results.contents.records)
+    return csv_text((CSV_COLUMNS, *rows)).rstrip("\n")
+
+
+_FORMS: dict[str, Callable[[Results], str]] = {
+    "table": lambda results: results_text(results, markdown=False),
+    "md": lambda results: results_text(results, markdown=True),
+    "csv": _csv,
+    "json": lambda results: json.dumps(results_document(results), indent=2),
+}
+
+
+def _follow(results: Results, form: str) -> Iterator[str]:
+    """One line per record, then how it ended."""
+    if form == "md":
+        raise ConfigError("--follow shows lines and md is one table; use table, csv or json.")
+    if form == "csv":
+        yield csv_text((CSV_COLUMNS,)).rstrip("\n")
+    lines = _Lines(results, form)
+    for record in _records_as_they_come(results):
+        yield from lines.of(record)
+    if form == "table":
+        end = read_results(results.paths.results)
+        yield "\n".join(headlines(end, end.summary()))
+        if end.summary_text:
+            yield f"\n{end.summary_text.rstrip()}"
+
+
+def _records_as_they_come(results: Results) -> Iterator[Record]:
+    tail = JournalTail(results.paths.journal)
+    while True:
+        more_to_come = is_held(results.paths.lease)  # asked first, so that the last ones count
+        yield from tail.new()
+        if not more_to_come:
+            return
+        time.sleep(LOOK_EVERY_S)
+
+
+class _Lines:
+    """Records as lines; keeps what a line says of the ones before it."""
+
+    def __init__(self, results: Results, form: str) -> None:
+        self._objective = results.objective
+        self._form = form
+        self._best: Record | None = None
+        self._elapsed_s = 0.0
+
+    def of(self, record: Record) -> Iterator[str]:
+        """The lines of one record."""
+        self._elapsed_s += record.wall_s
+        both = (record,) if self._best is None else (self._best, record)
+        self._best = best_of(both, self._objective)
+        if self._form == "csv":
+            yield csv_text((csv_row(record),)).rstrip("\n")
+        elif self._form == "json":
+            yield json.dumps({"schema_version": SCHEMA_VERSION, "trial": trial_document(record)})
+        else:
+            yield trial_line(
+                TrialFinished(record=record, best=self._best, elapsed_s=self._elapsed_s)
+            )
+            yield from failure_lines(record)[1:]

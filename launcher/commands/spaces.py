@@ -1,0 +1,204 @@
+"""``show spaces``: what would be searched, and where each value comes from. Nothing is run.
+
+``show spaces [--config FILE] [--json] [launcher flags] [script.py arguments]``
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from autoconf_launch.autotuner.choices import ChoiceKind, KnobChoice
+from autoconf_launch.autotuner.settings import AutotuningSettings
+from autoconf_launch.autotuner.space import SearchSpace, build_space
+from autoconf_launch.core import ZERO_KNOBS, dotted
+from autoconf_launch.core.config_keys import ZERO
+
+from ..dialects import ScriptSource, UserSettings, find_dialect
+from ..dialects.native import SPELLINGS, NativeDialect
+from ..discover import find_cluster
+from ..flags import parse_request
+from ..request import LaunchRequest
+from ..script_config import find_source
+from ..views.summary_text import SCHEMA_VERSION
+from ..views.tables import table_of
+from .arguments import VerbParser
+
+_NO_SCRIPT = "script.py"
+_PATHS = {spelling.knob: spelling.path for spelling in SPELLINGS}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KnobRow:
+    """One knob of a stage; ``values`` as a document has them."""
+
+    name: str
+    values: tuple[Any, ...]
+    how: ChoiceKind
+    origin: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StageView:
+    """What would be searched at one ZeRO stage; ``combinations`` is of further knobs."""
+
+    stage: int
+    micro_batches: tuple[int, ...]
+    combinations: int
+    knobs: tuple[KnobRow, ...]
+
+
+def show_spaces(arguments: Sequence[str]) -> Iterator[str]:
+    """Text to print.
+
+    Raises:
+        ConfigError: wrong arguments, or a configuration that cannot mean anything.
+    """
+    parser = _parser()
+    flags, others = parser.parse_known_args(list(arguments))
+    request = parse_request([*others, _NO_SCRIPT])
+    named = ("--config", flags.config) if flags.config else ()
+    source = find_source((*request.script_args, *named), request.tuning_space)
+    user = _read(request, source)
+    space = build_space(user.baseline, user.choices, user.batch_rule, user.settings)
+    stages = tuple(_stage_views(user, space))
+    notes = (*user.warnings, *space.notes)
+    yield _json(user, stages, notes) if flags.json else _text(user, stages, notes)
+
+
+def _parser() -> VerbParser:
+    parser = VerbParser(
+        prog="autoconf-launch show spaces",
+        description="Show what would be searched, with any launcher flags and the training "
+        "command, or --config alone.",
+        allow_abbrev=False,
+    )
+    parser.add_argument("--config", metavar="FILE", help="the configuration that is tuned")
+    parser.add_argument("--json", action="store_true", help="one document")
+    return parser
+
+
+def _read(request: LaunchRequest, source: ScriptSource) -> UserSettings:
+    named = source.config_argument is not None
+    dialect = find_dialect(source) if named else NativeDialect()
+    return dialect.read(
+        source,
+        world_size=len(find_cluster(replace(request, autotuning="tune")).devices),
+        overrides=request.overrides,
+        allow_global_batch_change=request.allow_global_batch_change,
+    )
+
+
+def _stage_views(user: UserSettings, space: SearchSpace) -> Iterator[StageView]:
+    layouts = [user.baseline.layout, *(space.table.row(int(i)).layout for i in _usual(space))]
+    for stage in sorted({layout.zero_stage for layout in layouts}):
+        sizes = {layout.micro_batch for layout in layouts if layout.zero_stage == stage}
+        here = [choice for choice in user.choices if choice.is_for(stage) and choice.values]
+        extras = [choice for choice in here if choice.knob not in _PATHS]
+        yield StageView(
+            stage=stage,
+            micro_batches=tuple(sorted(s for s in sizes if s >= space.least_micro_batch)),
+            combinations=math.prod(len(choice.values) for choice in extras),
+            knobs=tuple(_row(choice) for choice in here if choice.knob != "zero_stage"),
+        )
+
+
+def _usual(space: SearchSpace) -> Sequence[int]:
+    found: list[int] = space.usual_C.nonzero()[0].tolist()
+    return found
+
+
+def _row(choice: KnobChoice) -> KnobRow:
+    name = dotted(_PATHS.get(choice.knob, (*ZERO, choice.knob)))
+    return KnobRow(
+        name=name,
+        values=tuple(_plain(choice.knob, value) for value in choice.values),
+        how=choice.how,
+        origin=choice.origin,
+    )
+
+
+def _plain(knob: str, value: Any) -> Any:
+    """A value as a document has it; what is left out has its default."""
+    if value is None and knob in ZERO_KNOBS:
+        return ZERO_KNOBS[knob].default
+    return getattr(value, "value", value)
+
+
+def _text(user: UserSettings, stages: Sequence[StageView], notes: Sequence[str]) -> str:
+    lines = [_flow(user.settings, _origin_of_stages(user), stages), ""]
+    for view in stages:
+        lines += [_stage_line(view, user.settings)]
+        if view.knobs:
+            rows = [(row.name, _values(row), row.origin) for row in view.knobs]
+            left = ("left", "left", "left")
+            table = table_of(rows, ("knob", "values", "from"), left, markdown=False)
+            lines += [f"  {line}" for line in table.splitlines()]
+        lines += [""]
+    if user.settings.fast:
+        lines += ['The shipped lists of further knobs are left out by "fast": true; --fast=false']
+        lines += ["searches them, too."]
+    return "\n".join([*lines, *notes]).rstrip()
+
+
+def _flow(settings: AutotuningSettings, origin: str, stages: Sequence[StageView]) -> str:
+    numbers = _listed([view.stage for view in stages])
+    return (
+        f"ZeRO stages {numbers} ({origin}), in this order, by {settings.metric} with "
+        f"{settings.tuner_type}; at most {settings.tuner_num_trials} trials each, "
+        f"{settings.tuner_early_stopping} in a row without a better one end a phase."
+    )
+
+
+def _origin_of_stages(user: UserSettings) -> str:
+    return next(choice.origin for choice in user.choices if choice.knob == "zero_stage")
+
+
+def _stage_line(view: StageView, settings: AutotuningSettings) -> str:
+    further = ""
+    if view.combinations > 1:
+        further = (
+            f", then {view.combinations} combinations of further knobs for each of the best "
+            f"{min(settings.num_tuning_micro_batch_sizes, len(view.micro_batches))}"
+        )
+    return f"stage {view.stage}: micro-batches {_listed(view.micro_batches)}{further}"
+
+
+def _values(row: KnobRow) -> str:
+    return f"{_listed(row.values)}{' and up' if row.how is ChoiceKind.MINIMUM else ''}"
+
+
+def _listed(values: Sequence[Any]) -> str:
+    return ", ".join(v if isinstance(v, str) else json.dumps(v) for v in values)
+
+
+def _json(user: UserSettings, stages: Sequence[StageView], notes: Sequence[str]) -> str:
+    rule = user.batch_rule
+    document = {
+        "schema_version": SCHEMA_VERSION,
+        "settings": user.settings.model_dump(mode="json"),
+        "global_batch": {"pinned": rule.pinned, "maximum": rule.maximum},
+        "stages_from": _origin_of_stages(user),
+        "stages": [
+            {
+                "stage": view.stage,
+                "micro_batches": list(view.micro_batches),
+                "combinations": view.combinations,
+                "knobs": [
+                    {
+                        "name": row.name,
+                        "values": list(row.values),
+                        "how": row.how.value,
+                        "from": row.origin,
+                    }
+                    for row in view.knobs
+                ],
+            }
+            for view in stages
+        ],
+        "notes": list(notes),
+    }
+    return json.dumps(document, indent=2)

@@ -1,0 +1,168 @@
+"""Two tuning runs side by side, as one value. Not: how it is printed (views)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import Enum
+
+from autoconf_launch.autotuner.noise import SpeedUp, is_tie, speed_up
+from autoconf_launch.autotuner.objective import OBJECTIVES, Objective
+from autoconf_launch.autotuner.summary import best_of
+from autoconf_launch.autotuner.trial import Record
+from autoconf_launch.core import dotted
+
+from .fingerprint import differences
+from .journal import Fingerprint
+from .read_results import Results
+
+_DIGEST_SHOWN = 12
+
+
+class Verdict(str, Enum):
+    """Which of two is faster beyond the noise of both."""
+
+    A = "a"
+    B = "b"
+    TIE = "tie"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pair:
+    """A record of each run. ``ratio`` is B over A in the metric's direction, above 1 better.
+
+    ``ratio`` and ``verdict`` are None where one of them has no measurement.
+    """
+
+    a: Record
+    b: Record
+    ratio: SpeedUp | None
+    verdict: Verdict | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Difference:
+    """Something that is not the same; None stands for "not there"."""
+
+    part: str
+    a: str | None
+    b: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Comparison:
+    """Run B against run A.
+
+    Attributes:
+        objective: the metric of both; throughput where they optimise different ones.
+        pairs: candidates that both tried, in the order of A.
+        only_a: names of candidates that B did not try; ``only_b`` the other way round.
+        best: the best of each; None where one of them measured nothing.
+        differences: what else was not the same.
+    """
+
+    objective: Objective
+    pairs: tuple[Pair, ...]
+    only_a: tuple[str, ...]
+    only_b: tuple[str, ...]
+    best: Pair | None
+    differences: tuple[Difference, ...]
+
+    def count(self, verdict: Verdict) -> int:
+        """Pairs with this verdict."""
+        return sum(pair.verdict is verdict for pair in self.pairs)
+
+
+def compare_results(a: Results, b: Results) -> Comparison:
+    """Compare what two folders hold."""
+    same = a.objective is b.objective
+    objective = a.objective if same else OBJECTIVES["throughput"]
+    in_a, in_b = _by_name(a), _by_name(b)
+    best_a, best_b = best_of(in_a.values(), objective), best_of(in_b.values(), objective)
+    return Comparison(
+        objective=objective,
+        pairs=tuple(_pair(in_a[name], in_b[name], objective) for name in in_a if name in in_b),
+        only_a=tuple(name for name in in_a if name not in in_b),
+        only_b=tuple(name for name in in_b if name not in in_a),
+        best=_pair(best_a, best_b, objective) if best_a and best_b else None,
+        differences=tuple(_differences(a, b)),
+    )
+
+
+def _by_name(results: Results) -> dict[str, Record]:
+    """The last record of each candidate, in the order of the first ones."""
+    return {record.trial.name: record for record in results.contents.records}
+
+
+def _pair(a: Record, b: Record, objective: Objective) -> Pair:
+    if a.measurement is None or b.measurement is None:
+        return Pair(a=a, b=b, ratio=None, verdict=None)
+    ratio = speed_up(a.measurement, b.measurement, objective)
+    if ratio is None:
+        return Pair(a=a, b=b, ratio=None, verdict=None)
+    faster = Verdict.B if ratio.ratio > 1.0 else Verdict.A
+    tie = is_tie(a.measurement, b.measurement, objective)
+    return Pair(a=a, b=b, ratio=ratio, verdict=Verdict.TIE if tie else faster)
+
+
+def _differences(a: Results, b: Results) -> Iterator[Difference]:
+    if a.objective is not b.objective:
+        yield Difference(part="metric", a=a.objective.name, b=b.objective.name)
+    old, new = a.contents.fingerprint, b.contents.fingerprint
+    if old is None or new is None:
+        return
+    for part in differences(old, new):
+        if part == "config":
+            yield from _config(a, b, old, new)
+        else:
+            yield from _PARTS.get(part, _texts)(part, old, new)
+
+
+def _config(a: Results, b: Results, old: Fingerprint, new: Fingerprint) -> Iterator[Difference]:
+    """The keys of the profiled configurations; the digests where these do not tell."""
+    before, after = a.baseline_config, b.baseline_config
+    edits = before.diff(after) if before and after else ()
+    if not edits:
+        yield from _digests("config", old, new)
+    for edit in edits:
+        part = f"config {dotted(edit.path)}"
+        yield Difference(part=part, a=_text(edit.before), b=_text(edit.after))
+
+
+def _digests(part: str, old: Fingerprint, new: Fingerprint) -> Iterator[Difference]:
+    a, b = (str(getattr(print_, part))[:_DIGEST_SHOWN] for print_ in (old, new))
+    yield Difference(part=part, a=a, b=b)
+
+
+def _texts(part: str, old: Fingerprint, new: Fingerprint) -> Iterator[Difference]:
+    a, b = (getattr(print_, part) for print_ in (old, new))
+    a, b = (" ".join(map(str, v)) if isinstance(v, tuple) else str(v) for v in (a, b))
+    yield Difference(part=part, a=a, b=b)
+
+
+def _versions(part: str, old: Fingerprint, new: Fingerprint) -> Iterator[Difference]:
+    a, b = dict(old.versions), dict(new.versions)
+    for name in sorted({*a, *b}):
+        if a.get(name) != b.get(name):
+            yield Difference(part=f"version of {name}", a=a.get(name), b=b.get(name))
+
+
+def _hardware(part: str, old: Fingerprint, new: Fingerprint) -> Iterator[Difference]:
+    a, b = ("; ".join(_counted(print_.hardware)) for print_ in (old, new))
+    yield Difference(part=part, a=a, b=b)
+
+
+def _counted(devices: tuple[str, ...]) -> Iterator[str]:
+    for device in dict.fromkeys(devices):
+        yield f"{devices.count(device)} x {device}"
+
+
+_PARTS = {
+    "script": _digests,
+    "hardware": _hardware,
+    "versions": _versions,
+}
+
+
+def _text(value: object) -> str | None:
+    return None if value is None else str(value)

@@ -1,0 +1,161 @@
+"""What a document leaves open, and the document with all of it decided. Not: what is searched.
+
+A list means "search" and its first value is the baseline's; "auto" is the value of the mapped
+argument, else what leaving the key out means. A batch size that is left out may be mapped, too.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from autoconf_launch.autotuner.settings import ALIASES, AutotuningSettings, parse_settings
+from autoconf_launch.core import ZERO_KNOBS, ConfigError, KnobValue, Path, RawConfig, dotted
+from autoconf_launch.core import config_keys as keys
+from autoconf_launch.core.resolved_config import LIST_VALUED
+
+from .arguments import argument_value
+from .base import ScriptSource
+
+_MAPPINGS = "arg_mappings"
+_SCALARS = (keys.GLOBAL_BATCH, keys.BF16, keys.FP16, keys.LOSS_SCALE, keys.CLIPPING)
+"""Settings that are no knobs: they have one value."""
+_NO_DEFAULT = (keys.OPTIMIZER[0], keys.SCHEDULER[0])
+_ALL_STAGES = (keys.ZERO_STAGE, "all")
+SEARCHED = (keys.ZERO_STAGE, keys.MICRO_BATCH, keys.ACCUMULATION, keys.RECOMPUTE)
+
+
+def settings_of(
+    config: RawConfig, overrides: tuple[tuple[str, str], ...] = ()
+) -> AutotuningSettings:
+    """The ``autotuning`` section with mappings from the top level; flags weigh more.
+
+    Raises:
+        ConfigError: an unknown key or a wrong value.
+    """
+    section: dict[str, Any] = config.get(keys.AUTOTUNING, {})
+    names = {_MAPPINGS, *(alias for alias, name in ALIASES.items() if name == _MAPPINGS)}
+    given = [config.get(path) for path in keys.MAPPINGS]
+    given += [section[name] for name in names & section.keys()]
+    mappings = [mapping for mapping in given if mapping is not None]
+    if mappings and all(isinstance(mapping, dict) for mapping in mappings):
+        section = {key: value for key, value in section.items() if key not in names}
+        section[_MAPPINGS] = {k: v for mapping in mappings for k, v in mapping.items()}
+    return parse_settings({**section, **dict(overrides)})
+
+
+def decided(source: ScriptSource, settings: AutotuningSettings) -> RawConfig:
+    """The user's document without lists and "auto"; knobs of ZeRO are left as they are.
+
+    Raises:
+        ConfigError: a list is empty, or asks to search what is no knob.
+    """
+    document = source.config
+    if document.get(keys.ZERO) == "all":
+        document = document.with_value(keys.ZERO, {"stage": 0})
+    for path in SEARCHED:
+        document = _first_of_list(document, path)
+    for path in (keys.MICRO_BATCH, keys.ACCUMULATION):
+        if path not in document and (given := mapped_value(source, settings, path)) is not None:
+            document = document.with_value(path, given)
+    for path, value in tuple(document.leaves()):
+        if _is_read(path) and (value == "auto" or (path, value) == _ALL_STAGES):
+            document = _without_auto(document, path, source, settings)
+    _refuse_lists(document)
+    return _with_single_batch_split(document, source.config)
+
+
+def with_zero_knobs(document: RawConfig, extras: tuple[tuple[str, KnobValue], ...]) -> RawConfig:
+    """The document with exactly these further knobs of ZeRO."""
+    values = dict(extras)
+    for name in ZERO_KNOBS:
+        path = (*keys.ZERO, name)
+        if name not in values:
+            document = document.without(path)
+        elif document.get(path) != values[name]:
+            document = document.with_value(path, values[name])
+    return document
+
+
+def is_open(config: RawConfig) -> bool:
+    """Whether a document must be resolved before a rank can read it."""
+    if config.get(keys.ZERO) == "all":
+        return True
+    return any(
+        value in ("auto", "all") or (isinstance(value, list) and path[-1] not in LIST_VALUED)
+        for path, value in config.leaves()
+        if _is_read(path)
+    )
+
+
+def _is_read(path: Path) -> bool:
+    """Whether a launch looks at this key: neither a script's own nor DeepSpeed's own of ZeRO."""
+    if path[:1] == keys.ZERO:
+        return path == keys.ZERO_STAGE or path[-1] in ZERO_KNOBS
+    if path[:1] in (keys.AUTOTUNING, *keys.MAPPINGS):
+        return False
+    return bool(path) and path[0] in keys.TOP_LEVEL
+
+
+def _first_of_list(document: RawConfig, path: Path) -> RawConfig:
+    value = document.get(path)
+    if not isinstance(value, list):
+        return document
+    if not value:
+        raise ConfigError(f"{dotted(path)} is an empty list; list its values.")
+    if path == keys.ACCUMULATION and len(value) > 1:
+        raise ConfigError(
+            f"{dotted(path)} is {value!r}, but is not searched by itself: it follows from the "
+            "micro-batch and the global batch. Give it one value, and consent to other global "
+            "batches by autotuning.max_train_batch_size."
+        )
+    return document.with_value(path, value[0])
+
+
+def _without_auto(
+    document: RawConfig, path: Path, source: ScriptSource, settings: AutotuningSettings
+) -> RawConfig:
+    value = mapped_value(source, settings, path)
+    if value is not None:
+        return document.with_value(path, value)
+    if path[0] in _NO_DEFAULT:
+        raise ConfigError(
+            f'{dotted(path)} is "auto", but autotuning.arg_mappings maps no given argument to '
+            f"{path[-1]}; give it a value."
+        )
+    return document.without(path)
+
+
+def mapped_value(source: ScriptSource, settings: AutotuningSettings, path: Path) -> Any:
+    """The value that the script's arguments give a key; None where they do not."""
+    flag = (settings.arg_mappings or {}).get(path[-1])
+    text = argument_value(source.script_args, flag) if flag else None
+    if text is None:
+        return None
+    try:
+        value = json.loads(text.lower())
+    except ValueError:
+        value = text
+    if path in (keys.MICRO_BATCH, keys.ACCUMULATION) and type(value) is not int:
+        raise ConfigError(f"{flag} is {text!r} on the command line, but must be a number.")
+    return value
+
+
+def _refuse_lists(document: RawConfig) -> None:
+    for path in _SCALARS:
+        value = document.get(path)
+        if not isinstance(value, list):
+            continue
+        instead = (
+            "list train_micro_batch_size_per_gpu, or give autotuning.max_train_batch_size"
+            if path == keys.GLOBAL_BATCH
+            else "give it one value"
+        )
+        raise ConfigError(f"{dotted(path)} is {value!r}, but is never searched; {instead}.")
+
+
+def _with_single_batch_split(document: RawConfig, original: RawConfig) -> RawConfig:
+    """Let a stated global batch decide the split where the user listed micro-batches."""
+    if keys.GLOBAL_BATCH in document and isinstance(original.get(keys.MICRO_BATCH), list):
+        return document.without(keys.ACCUMULATION)
+    return document

@@ -1,0 +1,103 @@
+"""One trial as the cells of a table for people. Not: how a table is drawn (live, trials_text)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+from autoconf_launch.autotuner.trial import Prediction, Record, Trial
+from autoconf_launch.core import MemoryUse
+
+HEADERS = ("trial", "config", "predicted", "measured", "samples/s", "memory", "status")
+_GB = 1e9
+_SHORT_S = 0.1
+
+
+class RowKind(Enum):
+    """What a row stands for; views colour by it."""
+
+    RUNNING = "running"
+    MEASURED = "measured"
+    BEST = "best"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrialRow:
+    """Cells in the order of ``HEADERS``; times are per optimizer step."""
+
+    cells: tuple[str, ...]
+    kind: RowKind
+
+
+def finished_row(record: Record, *, is_best: bool, resumed: bool = False) -> TrialRow:
+    """A trial that came back. ``resumed``: in an earlier session."""
+    measured = record.measurement
+    if record.failure:
+        kind, status = RowKind.FAILED, record.failure.kind.value
+    elif is_best:
+        kind, status = RowKind.BEST, "best"
+    else:
+        kind, status = RowKind.MEASURED, "resumed" if resumed else "measured"
+    results = (
+        seconds_text(measured.mean_step_s) if measured else "-",
+        f"{measured.throughput_per_s:.2f}" if measured else "-",
+        memory_text(record.outcome.memory),
+    )
+    return TrialRow(
+        cells=(*_what(record.trial), _predicted(record.prediction), *results, status), kind=kind
+    )
+
+
+def running_row(trial: Trial, prediction: Prediction | None, step: int) -> TrialRow:
+    """A trial that runs; ``step`` is the last one that a rank made, 0 before the first."""
+    cells = (*_what(trial), _predicted(prediction), "", "", "", step_text(step))
+    return TrialRow(cells=cells, kind=RowKind.RUNNING)
+
+
+def open_row(number: int, name: str, status: str) -> TrialRow:
+    """A trial of which no more is known than that it was started."""
+    return TrialRow(cells=(str(number), name, "", "", "", "", status), kind=RowKind.RUNNING)
+
+
+def step_text(step: int) -> str:
+    """How far a running trial is."""
+    return f"step {step}" if step else "starting"
+
+
+def size_text(count_bytes: float) -> str:
+    """``55.9 MB``, ``10.94 GB``."""
+    if count_bytes < _GB / 10:
+        return f"{count_bytes / 1e6:.1f} MB"
+    return f"{count_bytes / _GB:.2f} GB"
+
+
+def seconds_text(duration_s: float) -> str:
+    """``0.253 s``, ``12.3 ms``."""
+    return f"{duration_s:.3f} s" if duration_s >= _SHORT_S else f"{1e3 * duration_s:.1f} ms"
+
+
+def minutes_text(duration_s: float) -> str:
+    """``0:46``, ``75:03``: minutes and seconds."""
+    minutes, seconds = divmod(int(duration_s), 60)
+    return f"{minutes:d}:{seconds:02d}"
+
+
+def memory_text(memory: MemoryUse | None) -> str:
+    """The peak, and how much of the limit that is."""
+    if memory is None:
+        return "-"
+    peak = size_text(memory.peak_bytes)
+    share = f" ({memory.peak_bytes / memory.limit_bytes:.0%})" if memory.limit_bytes else ""
+    return f"{peak}{share}"
+
+
+def _what(trial: Trial) -> tuple[str, str]:
+    again = " (again)" if trial.attempt > 1 else ""
+    return str(trial.number), f"{trial.name}{again}"
+
+
+def _predicted(prediction: Prediction | None) -> str:
+    if prediction is None or prediction.step_s is None:
+        return "-"
+    return seconds_text(prediction.step_s)

@@ -1,0 +1,108 @@
+"""One tune in which nearly every candidate fails in its own way, on the real process tree."""
+
+from __future__ import annotations
+
+import json
+import time
+import uuid
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from .conftest import Place
+
+SCRIPT = Path(__file__).parent / "scripts" / "faulty.py"
+CONFIG = {
+    "train_micro_batch_size_per_gpu": list(range(1, 13)),
+    "optimizer": {"type": "SGD", "params": {"lr": 0.01}},
+    "zero_optimization": {"stage": 0},
+    "autotuning": {"enabled": True, "tuner_type": "gridsearch", "tuner_early_stopping": 50},
+}
+TIMEOUT_S, STALL_S = 15.0, 3.0
+
+
+@dataclass(frozen=True)
+class Tune:
+    """A finished tune; ``records`` by micro-batch."""
+
+    place: Place
+    code: int
+    output: str
+    records: dict[int, dict[str, Any]]
+
+
+@pytest.fixture(scope="module")
+def tune(tmp_path_factory: pytest.TempPathFactory) -> Tune:
+    place = Place(tmp_path_factory.mktemp("faults"), uuid.uuid4().hex)
+    config = place.write_config(CONFIG)
+    process = place.start(
+        "--autotuning=tune",
+        "--num_gpus=2",
+        "--allow-global-batch-change",
+        f"--trial-timeout={TIMEOUT_S}",
+        f"--stall-timeout={STALL_S}",
+        str(SCRIPT),
+        f"--config={config}",
+    )
+    output, _ = process.communicate(timeout=300)
+    lines = map(json.loads, (place.results / "journal.jsonl").read_text().splitlines())
+    records = [line for line in lines if "name" in line]
+    by_size = {int(line["name"].rpartition("tmbspg")[2]): line for line in records}
+    return Tune(place, process.returncode, output, by_size)
+
+
+def test_the_tune_goes_on_after_every_fault(tune: Tune) -> None:
+    assert tune.code == 0, tune.output
+    assert sorted(tune.records) == list(range(1, 13)), tune.output
+
+
+@pytest.mark.parametrize(
+    ("size", "kind", "says"),
+    [
+        (12, "out_of_memory", "allocate"),
+        (3, "crashed", "no module of that kind"),
+        (4, "crashed", "step 3 is cursed"),
+        (5, "timed_out", f"{TIMEOUT_S:g} s"),
+        (6, "stalled", "then none for"),
+        (7, "no_steps", ""),
+        (8, "crashed", "SIGKILL"),
+        (10, "nan", ""),
+        (11, "crashed", ""),
+    ],
+)
+def test_each_fault_gets_its_kind_and_the_real_cause(
+    tune: Tune, size: int, kind: str, says: str
+) -> None:
+    failure = tune.records[size]["failure"]
+    assert failure["kind"] == kind, failure
+    assert says in failure["detail"] + "".join(failure["log_tail"])
+
+
+def test_the_childs_last_lines_reach_the_user(tune: Tune) -> None:
+    assert "the last words of rank 1" in "".join(tune.records[4]["failure"]["log_tail"])
+
+
+def test_a_stolen_port_is_named_as_the_cause(tune: Tune) -> None:
+    failure = tune.records[11]["failure"]
+    assert "address already in use" in (failure["detail"] + str(failure["log_tail"])).lower()
+
+
+@pytest.mark.parametrize("size", [1, 2, 9])
+def test_sound_candidates_are_measured_all_the_same(tune: Tune, size: int) -> None:
+    assert tune.records[size]["measurement"]["step_s"]
+
+
+@pytest.mark.parametrize(("size", "within_s"), [(5, TIMEOUT_S + 8), (6, TIMEOUT_S)])
+def test_a_hang_ends_within_seconds_of_its_deadline(
+    tune: Tune, size: int, within_s: float
+) -> None:
+    assert tune.records[size]["wall_s"] < within_s
+
+
+def test_nothing_is_left_running(tune: Tune) -> None:
+    deadline_s = time.monotonic() + 5
+    while tune.place.living() and time.monotonic() < deadline_s:
+        time.sleep(0.05)
+    assert tune.place.living() == []

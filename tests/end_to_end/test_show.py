@@ -1,0 +1,160 @@
+"""What a user sees: the live table on a real pseudo-terminal, and ``show`` beside a tune."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import pty
+import re
+import select
+import struct
+import subprocess
+import termios
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from .conftest import COMMAND, SCRIPT, Place
+
+TUNE = ("--autotuning=tune", "--tuner-num-trials=1", str(SCRIPT), "--config", "config.json")
+SHOW_CURSOR, HIDE_CURSOR, UP = "\x1b[?25h", "\x1b[?25l", "\x1b[1A"
+CONTROL = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\r")
+
+
+@dataclass
+class Terminal:
+    """A pseudo-terminal of 100 columns; ``process`` has it as its controlling one."""
+
+    ours: int
+    theirs: int
+    before: list[object]
+    text: str = ""
+    process: subprocess.Popen[bytes] | None = field(default=None)
+
+    def start(self, place: Place, *argv: str, fault: str = "", **variables: str) -> None:
+        environment = {**os.environ, "TERM": "xterm-256color", "FAULT": fault, **variables}
+        environment["AUTOCONF_TEST_MARK"] = place.mark
+        self.process = subprocess.Popen(
+            (*COMMAND, *argv),
+            cwd=place.folder,
+            env=environment,
+            stdin=self.theirs,
+            stdout=self.theirs,
+            stderr=self.theirs,
+            start_new_session=True,
+            preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
+        )
+
+    def read_until(self, is_there: Callable[[], bool], timeout_s: float = 60.0) -> None:
+        deadline_s = time.monotonic() + timeout_s
+        while not is_there():
+            assert time.monotonic() < deadline_s, self.text
+            if select.select([self.ours], [], [], 0.1)[0]:
+                self.text += os.read(self.ours, 1 << 16).decode(errors="replace")
+
+    def read_to_end(self) -> int:
+        process = self.process
+        assert process is not None
+        self.read_until(lambda: process.poll() is not None)
+        while select.select([self.ours], [], [], 0.0)[0]:
+            self.text += os.read(self.ours, 1 << 16).decode(errors="replace")
+        return process.returncode
+
+    def is_as_before(self) -> bool:
+        shown = self.text.rfind(SHOW_CURSOR) >= self.text.rfind(HIDE_CURSOR)
+        return shown and termios.tcgetattr(self.theirs) == self.before
+
+    def plain(self) -> str:
+        return CONTROL.sub("", self.text)
+
+
+@pytest.fixture
+def terminal() -> Iterator[Terminal]:
+    ours, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 30, 100, 0, 0))
+    made = Terminal(ours, theirs, termios.tcgetattr(theirs))
+    yield made
+    if made.process is not None and made.process.poll() is None:
+        made.process.kill()
+        made.process.wait()
+    os.close(ours)
+    os.close(theirs)
+
+
+def test_a_tune_on_a_terminal_is_one_live_table(place: Place, terminal: Terminal) -> None:
+    terminal.start(place, *TUNE)
+    assert terminal.read_to_end() == 0, terminal.text
+    assert UP in terminal.text, "it was drawn in place"
+    table = terminal.plain().rpartition("| done |")[2]
+    assert "z0_gas4_tmbspg1" in table
+    assert (place.results / "summary.txt").read_text() in table
+    assert terminal.is_as_before()
+
+
+def test_a_dumb_terminal_gets_lines(place: Place, terminal: Terminal) -> None:
+    terminal.start(place, *TUNE, TERM="dumb", fault="import")
+    assert terminal.read_to_end() == 3
+    assert "\x1b" not in terminal.text
+    assert "profiling the model" not in terminal.text
+
+
+def test_ctrl_c_ends_the_table_and_gives_the_terminal_back(
+    place: Place, terminal: Terminal
+) -> None:
+    terminal.start(place, *TUNE, fault="hang")
+    terminal.read_until(lambda: "profiling the model" in terminal.text)
+    terminal.read_until(lambda: len(place.living()) >= 3)
+    os.write(terminal.ours, b"\x03")
+    assert terminal.read_to_end() == 130
+    assert terminal.plain().rstrip().endswith("the same command goes on from here.")
+    assert terminal.is_as_before()
+
+
+def test_a_failing_baseline_ends_with_its_sentence(place: Place, terminal: Terminal) -> None:
+    terminal.start(place, *TUNE, fault="import")
+    assert terminal.read_to_end() == 3
+    assert terminal.plain().rstrip().endswith("no module of that kind")
+    assert terminal.is_as_before()
+
+
+def test_following_a_tune_shows_its_trials_and_ends_with_it(place: Place) -> None:
+    tune = place.start(*TUNE)
+    deadline_s = time.monotonic() + 60
+    while not (place.results / "journal.jsonl").exists():
+        assert time.monotonic() < deadline_s
+        time.sleep(0.02)
+    state = json.loads(place.run("show", str(place.results), "--json")[1])["state"]
+    code, output = place.run("show", "--follow", str(place.results))
+    tune.communicate(timeout=20)
+    lines = (place.results / "journal.jsonl").read_text().splitlines()
+    names = [line["name"] for line in map(json.loads, lines) if "name" in line]
+    assert (code, state) == (0, "running"), output
+    assert [line.split()[3] for line in output.splitlines() if line.startswith("[")] == names
+    assert output.endswith((place.results / "summary.txt").read_text())
+
+
+@pytest.mark.parametrize("verb", [("show", "nothing"), ("compare", "nothing", "nothing")])
+def test_what_is_no_results_folder_is_one_sentence_and_code_2(
+    place: Place, verb: tuple[str, ...]
+) -> None:
+    code, output = place.run(*verb)
+    assert code == 2
+    assert output.startswith("autoconf-launch: nothing is no folder; give the results folder")
+    assert len(output.splitlines()) == 1
+
+
+def test_a_reader_that_has_seen_enough_is_no_error(place: Place) -> None:
+    Path(place.results).mkdir()
+    started = '{"started": {"name": "x", "number": 1, "attempt": "a", "host": "h", "pid": 1,'
+    lines = [f'{started} "start_unix_s": {n}}}}}' for n in range(3)]
+    (place.results / "journal.jsonl").write_text("\n".join(lines) + "\n")
+    command = (*COMMAND, "show", str(place.results))
+    reader, writer = os.pipe()
+    os.close(reader)
+    answer = subprocess.run(command, stdout=writer, stderr=subprocess.PIPE, check=False)
+    os.close(writer)
+    assert (answer.returncode, answer.stderr) == (0, b"")

@@ -1,0 +1,276 @@
+"""The zygote's backend against the real process tree; how a fork looks: runtime/test_zygote.py."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+
+from autoconf_launch.autotuner.trial import FailedTrial, Measurement
+from autoconf_launch.core import Failure, FailureKind
+from autoconf_launch.launcher.backends import zygote
+from autoconf_launch.launcher.backends.local_job import LocalJob
+from autoconf_launch.launcher.backends.strays import await_agent
+from autoconf_launch.launcher.backends.zygote import ZygoteBackend
+from autoconf_launch.launcher.plan import LaunchPlan
+
+from .conftest import PREAMBLE, Lab, eventually, living_with
+
+TIMED_OUT = Failure(kind=FailureKind.TIMED_OUT, detail="took too long")
+FORKED = "print('torch' in sys.modules); report()"
+HANG = "ready(); time.sleep(100)"
+DEAF = "signal.signal(signal.SIGTERM, signal.SIG_IGN); ready(); time.sleep(100)"
+LEAVE_BEHIND = """
+for apart in (False, True):
+    if os.fork() == 0:
+        if apart: os.setsid()
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        open(f"left{apart}", "w").close()
+        time.sleep(100)
+while not (os.path.exists("leftFalse") and os.path.exists("leftTrue")): time.sleep(0.01)
+"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Nursery(Lab):
+    """A lab whose ranks can be forked."""
+
+    backend: ZygoteBackend
+
+    def plan(self, script: str, *, ranks: int = 1, task: bool = True) -> LaunchPlan:
+        (self.folder / "rank.py").write_text(PREAMBLE + script)
+        plan = super().plan(script, ranks=ranks, task=task)
+        argv = (sys.executable, "-u", "rank.py")
+        return replace(plan, ranks=tuple(replace(rank, argv=argv) for rank in plan.ranks))
+
+    def forked(self, **environment: str) -> bool:
+        """Run a launch with these variables, see it measured, and say how it was started."""
+        plan = self.plan(FORKED)
+        variables = (*plan.ranks[0].environment, *environment.items())
+        plan = replace(plan, ranks=(replace(plan.ranks[0], environment=variables),))
+        return self.was_forked(plan)
+
+    def was_forked(self, plan: LaunchPlan) -> bool:
+        (self.folder / "stdout.log").unlink(missing_ok=True)
+        end = self.end_of(self.backend.submit(plan), timeout_s=60)
+        assert plan.task is None or isinstance(end.outcome, Measurement), end
+        return (self.folder / "stdout.log").read_text().startswith("True")
+
+    def zygote_pid(self) -> int:
+        (made,) = self.backend._zygotes.values()
+        return made.pid
+
+    def left(self) -> list[int]:
+        """What lives of the launches, zygotes left out."""
+        zygotes = [made.pid for made in self.backend._zygotes.values()]
+        return [pid for pid in self.living() if pid not in zygotes]
+
+
+def variables(mark: str) -> dict[str, str]:
+    return {**os.environ, "LAB": mark, "OMP_NUM_THREADS": "1"}
+
+
+def fresh(mark: str) -> ZygoteBackend:
+    return ZygoteBackend(environment=variables(mark), linger_s=0.5, grace_s=0.3)
+
+
+@pytest.fixture(scope="module")
+def shared() -> Iterator[tuple[str, ZygoteBackend]]:
+    """One warm zygote for all tests that leave it alive."""
+    mark = uuid.uuid4().hex
+    backend = fresh(mark)
+    yield mark, backend
+    backend.close()
+    eventually(lambda: not living_with(mark))
+
+
+@pytest.fixture
+def warm(shared: tuple[str, ZygoteBackend], tmp_path: Path) -> Iterator[Nursery]:
+    mark, backend = shared
+    made = Nursery(folder=tmp_path, mark=mark, backend=backend)
+    yield made
+    eventually(lambda: not made.left())
+
+
+@pytest.fixture
+def cold(tmp_path: Path) -> Iterator[Nursery]:
+    """A zygote of the test's own, which it may harm."""
+    mark = uuid.uuid4().hex
+    made = Nursery(folder=tmp_path, mark=mark, backend=fresh(mark))
+    yield made
+    made.backend.close()
+    eventually(lambda: not made.living())
+
+
+def test_our_own_process_never_imports_torch() -> None:
+    code = "import sys, autoconf_launch.launcher.backends.zygote; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_ranks_of_a_trial_are_forked(warm: Nursery) -> None:
+    assert warm.forked()
+
+
+def test_a_plain_launch_is_spawned(warm: Nursery) -> None:
+    plan = replace(warm.plan("print('torch' in sys.modules)"), task=None)
+    assert not warm.was_forked(plan)
+
+
+def test_a_launch_that_is_to_be_fresh_is_spawned(warm: Nursery) -> None:
+    assert not warm.was_forked(replace(warm.plan(FORKED), fresh=True))
+
+
+@pytest.mark.parametrize("name", ["OMP_PROC_BIND", "MALLOC_ARENA_MAX", "LD_PRELOAD", "ODD"])
+def test_other_variables_that_act_at_a_start_are_not_served_by_the_same_zygote(
+    warm: Nursery, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    warm.forked()
+    monkeypatch.setattr(zygote, "MOST_ZYGOTES", 1)
+    assert not warm.forked(**{name: ""})
+
+
+@pytest.mark.parametrize("name", ["RANK", "MASTER_PORT", "CUDA_VISIBLE_DEVICES"])
+def test_variables_of_a_rank_are_served_by_the_same_zygote(
+    warm: Nursery, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    warm.forked()
+    monkeypatch.setattr(zygote, "MOST_ZYGOTES", 1)
+    assert warm.forked(**{name: "0"})
+
+
+def test_ranks_with_unlike_variables_are_spawned(warm: Nursery) -> None:
+    plan = warm.plan(FORKED, ranks=2)
+    odd = replace(plan.ranks[1], environment=(*plan.ranks[1].environment, ("KMP_A", "1")))
+    assert not warm.was_forked(replace(plan, ranks=(plan.ranks[0], odd)))
+
+
+def test_a_hung_rank_is_cancelled_with_the_reason_given(warm: Nursery) -> None:
+    job = warm.start_and_await(HANG, ranks=2)
+    warm.backend.cancel(job, TIMED_OUT)
+    end = warm.end_of(job)
+    assert (end.exit_code, end.outcome) == (143, FailedTrial(failure=TIMED_OUT))
+
+
+def test_a_rank_that_ignores_sigterm_is_killed(warm: Nursery) -> None:
+    job = warm.start_and_await(DEAF)
+    warm.backend.cancel(job, TIMED_OUT)
+    assert warm.end_of(job, timeout_s=2).exit_code == 137
+
+
+def test_a_crash_ends_the_other_rank(warm: Nursery) -> None:
+    end = warm.run("if rank == 1: sys.exit(3)\ntime.sleep(100)", ranks=2)
+    assert end.exit_code == 3
+
+
+def test_nothing_that_a_rank_started_outlives_its_success(warm: Nursery) -> None:
+    assert warm.run(LEAVE_BEHIND + "report()").exit_code == 0
+    assert warm.left() == []
+
+
+def test_a_killed_agent_leaves_nothing_behind(warm: Nursery) -> None:
+    job = warm.start_and_await(LEAVE_BEHIND + DEAF, ranks=2)
+    assert isinstance(job, LocalJob)
+    assert warm.backend.poll([job]) == (None,)
+    assert job.handle.session is not None
+    os.kill(job.handle.session, signal.SIGKILL)
+    end = warm.end_of(job, timeout_s=2)
+    assert warm.left() == []
+    assert isinstance(end.outcome, FailedTrial)
+    assert end.outcome.failure.detail == "the process that watched the ranks died without a word"
+
+
+def test_several_jobs_run_side_by_side(warm: Nursery) -> None:
+    jobs = [warm.backend.submit(warm.plan("time.sleep(0.3); report()")) for _ in range(3)]
+    assert [warm.end_of(job).exit_code for job in jobs] == [0, 0, 0]
+
+
+def test_a_cancel_reaches_a_job_whose_zygote_still_starts(cold: Nursery) -> None:
+    job = cold.backend.submit(cold.plan(HANG, ranks=2))
+    cold.backend.cancel(job, TIMED_OUT)
+    assert cold.end_of(job, timeout_s=60).outcome == FailedTrial(failure=TIMED_OUT)
+
+
+def test_after_its_zygote_was_killed_a_trial_is_spawned(cold: Nursery) -> None:
+    assert cold.forked()
+    os.kill(cold.zygote_pid(), signal.SIGKILL)
+    assert not cold.forked()
+
+
+def test_a_job_whose_zygote_dies_before_it_starts_is_spawned(cold: Nursery) -> None:
+    job = cold.backend.submit(cold.plan(FORKED))
+    os.kill(cold.zygote_pid(), signal.SIGKILL)
+    assert isinstance(cold.end_of(job).outcome, Measurement)
+    assert (cold.folder / "stdout.log").read_text() == "False\n"
+
+
+def test_a_job_goes_on_when_its_zygote_dies(cold: Nursery) -> None:
+    cold.forked()
+    job = cold.start_and_await("ready(); time.sleep(0.3); report()")
+    os.kill(cold.zygote_pid(), signal.SIGKILL)
+    assert isinstance(cold.end_of(job).outcome, Measurement)
+
+
+def test_a_zygote_that_says_nothing_is_given_up(
+    cold: Nursery, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(zygote, "ANSWERS_WITHIN_S", 0.2)
+    job = cold.backend.submit(cold.plan(FORKED))
+    os.kill(cold.zygote_pid(), signal.SIGSTOP)
+    while cold.backend.poll([job])[0] is None:
+        cold.backend.wait([job], 0.1)
+    assert (cold.folder / "stdout.log").read_text() == "False\n"
+
+
+def test_a_zygote_with_a_second_thread_refuses(cold: Nursery) -> None:
+    (cold.folder / "sitecustomize.py").write_text(
+        "import threading\nthreading.Thread(target=threading.Event().wait, daemon=True).start()"
+    )
+    assert not cold.forked(PYTHONPATH=str(cold.folder))
+
+
+CONTROLLER = """
+import os, sys, time
+from pathlib import Path
+sys.path.insert(0, sys.argv[1])
+from autoconf_launch.core import Mode, RankTask
+from autoconf_launch.launcher.backends.zygote import ZygoteBackend
+from autoconf_launch.launcher.plan import LaunchPlan, RankPlan
+folder = sys.argv[1]
+rank = RankPlan(rank=0, local_rank=0, argv=(sys.executable, "-u", "rank.py"),
+                environment=(("RANK", "0"), ("WORLD_SIZE", "1")))
+job = ZygoteBackend().submit(LaunchPlan(
+    name="x", ranks=(rank,), working_directory=folder, folder=folder,
+    task=RankTask(mode=Mode.MEASURE, folder=folder, attempt="now")))
+print(job.pid, flush=True)
+time.sleep(100)
+"""
+
+
+def test_a_killed_controller_leaves_nothing_behind_after_2_seconds(cold: Nursery) -> None:
+    cold.plan(LEAVE_BEHIND + DEAF)
+    controller = subprocess.Popen(
+        (sys.executable, "-c", CONTROLLER, str(cold.folder)),
+        env=variables(cold.mark),
+        stdout=subprocess.PIPE,
+    )
+    assert controller.stdout is not None
+    pid = int(controller.stdout.readline())
+    eventually((cold.folder / "ready0").exists, timeout_s=60)
+    controller.kill()
+    controller.communicate()
+    assert await_agent(pid, 2.0)
+    assert cold.living() == []
+
+
+def test_closing_ends_the_zygote(cold: Nursery) -> None:
+    cold.backend.submit(cold.plan("report()"))
+    pid = cold.zygote_pid()
+    cold.backend.close()
+    assert not Path(f"/proc/{pid}").exists()

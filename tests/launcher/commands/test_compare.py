@@ -1,0 +1,65 @@
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from autoconf_launch.core import ConfigError
+from autoconf_launch.launcher.commands.compare import compare
+
+from ..views.fixed import PRINT, RECORDS, golden, measured, record, trial, write_folder
+
+
+@pytest.fixture(autouse=True)
+def folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """``a``, and ``b`` on another torch, with a slower baseline and one more candidate."""
+    monkeypatch.chdir(tmp_path)
+    slower = record(trial(0, 0, 1), measured(0.4))
+    more = record(trial(5, 2, 8), measured(0.05))
+    newer = replace(PRINT, versions=(("python", "3.11.7"), ("torch", "2.14.0")))
+    write_folder(Path("a"))
+    write_folder(Path("b"), [slower, *RECORDS[1:4], more], newer)
+
+
+def compared(*arguments: str) -> str:
+    return "".join(f"{piece}\n" for piece in compare(arguments))
+
+
+def test_the_text_is_as_it_was_looked_at() -> None:
+    assert compared("a", "b") == golden("compare.txt")
+
+
+def test_json_is_one_document_with_a_version() -> None:
+    document = json.loads(compared("a", "b", "--json"))
+    assert (document["schema_version"], document["faster"]) == (1, "b")
+    assert document["best"]["ratio"]["ratio"] == pytest.approx(1.28)
+    assert [pair["faster"] for pair in document["common"]] == ["a", "tie", None, "tie"]
+    assert document["differences"] == [{"part": "version of torch", "a": "2.13.0", "b": "2.14.0"}]
+
+
+def test_a_run_compared_with_itself_is_no_faster() -> None:
+    text = compared("a", "a")
+    assert "Script, configuration, hardware and versions are the same." in text
+    assert text.endswith("no difference beyond the noise.\n")
+
+
+def test_runs_without_a_common_candidate_say_so() -> None:
+    write_folder(Path("other"), [record(trial(0, 3, 1), measured(0.1))])
+    assert "No candidate was tried in both." in compared("a", "other")
+
+
+def test_a_run_without_a_measurement_is_not_compared() -> None:
+    write_folder(Path("failed"), RECORDS[2:3])
+    assert compared("a", "failed").endswith("measured nothing, so none is faster.\n")
+
+
+def test_one_folder_is_not_enough() -> None:
+    with pytest.raises(ConfigError, match="required: B; use: autoconf-launch compare"):
+        compared("a")
+
+
+def test_a_folder_that_is_none_is_named() -> None:
+    with pytest.raises(ConfigError, match="nothing is no folder"):
+        compared("a", "nothing")

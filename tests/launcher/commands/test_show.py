@@ -1,0 +1,144 @@
+from __future__ import annotations
+
+import csv
+import io
+import json
+import threading
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from autoconf_launch.autotuner.trial import Record
+from autoconf_launch.core import ConfigError
+from autoconf_launch.launcher.commands import show as module
+from autoconf_launch.launcher.commands.show import show
+from autoconf_launch.launcher.journal import Journal
+from autoconf_launch.launcher.lease import Lease
+from autoconf_launch.launcher.read_results import is_held
+
+from ..views.fixed import RECORDS, RUNNING, finish, golden, start, write_folder
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A results folder that is named as users name theirs."""
+    monkeypatch.chdir(tmp_path)
+    return write_folder(Path("results"))
+
+
+def shown(*arguments: str) -> str:
+    return "".join(f"{piece}\n" for piece in show(arguments))
+
+
+def test_a_finished_tune_is_as_it_was_looked_at(folder: Path) -> None:
+    finish(folder)
+    assert shown("results") == golden("show.txt")
+
+
+def test_markdown_is_as_it_was_looked_at(folder: Path) -> None:
+    finish(folder)
+    assert shown("results", "--format", "md") == golden("show.md")
+
+
+def test_a_running_tune_shows_the_step_of_what_runs(folder: Path) -> None:
+    start(folder)
+    with Lease(folder / "controller.lease"):
+        text = shown("results")
+    assert text.startswith("results: running, 5 trials.\n")
+    assert text.splitlines()[-4].split() == ["5", RUNNING.name, "step", "3"]
+
+
+def test_a_tune_that_was_killed_shows_what_was_interrupted(folder: Path) -> None:
+    start(folder)
+    text = shown("results")
+    assert "stopped before its end; the same command goes on from here" in text
+    assert f"{RUNNING.name} " in text
+    assert "interrupted" in text
+
+
+def test_a_tune_that_has_just_begun_says_so(tmp_path: Path) -> None:
+    folder = write_folder(tmp_path / "results", ())
+    with Lease(folder / "controller.lease"):
+        assert shown(str(folder)).endswith("running, 0 trials.\n\nNo trial has come back yet.\n")
+
+
+def test_csv_has_a_row_per_trial(folder: Path) -> None:
+    rows = list(csv.DictReader(io.StringIO(shown("results", "--format=csv"))))
+    assert [row["name"] for row in rows] == [done.trial.name for done in RECORDS]
+
+
+@pytest.mark.parametrize("flags", [("--json",), ("--format", "json")])
+def test_json_is_one_document_with_a_version(folder: Path, flags: Sequence[str]) -> None:
+    start(folder)
+    document = json.loads(shown("results", *flags))
+    assert (document["schema_version"], document["state"]) == (1, "stopped")
+    assert (document["best"], document["baseline"]) == ("z1_gas2_tmbspg8", "z0_gas16_tmbspg1")
+    assert document["open"] == [{"number": 5, "name": RUNNING.name, "step": 3}]
+    assert [trial["outcome"] for trial in document["trials"]][2:] == [
+        "out_of_memory",
+        "measured",
+        "crashed",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((), "arguments are required: RESULTS; use: autoconf-launch show"),
+        (("nothing",), "nothing is no folder"),
+        (("results", "--format", "xml"), "invalid choice: 'xml'"),
+        (("results", "--follow", "--format", "md"), "md is one table"),
+        (("results", "more"), "Unrecognized arguments: more"),
+    ],
+)
+def test_wrong_arguments_are_refused(folder: Path, arguments: Sequence[str], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        shown(*arguments)
+
+
+def test_the_word_spaces_is_left_to_another_verb(folder: Path) -> None:
+    assert shown("spaces", "train.py") == ""
+
+
+def test_following_what_is_over_shows_all_of_it_and_ends(folder: Path) -> None:
+    finish(folder)
+    assert shown("results", "--follow") == golden("follow.txt")
+
+
+def write_later(folder: Path, records: Sequence[Record], seen: threading.Semaphore) -> None:
+    """A tune in another thread: a record whenever one more line was seen, then the end."""
+    with (
+        Lease(folder / "controller.lease"),
+        Journal(folder / "journal.jsonl") as journal,
+    ):
+        for done in records:
+            assert seen.acquire(timeout=10)
+            journal.write_record(done)
+        assert seen.acquire(timeout=10)
+        finish(folder)
+
+
+def test_following_a_tune_shows_each_record_as_it_comes_and_ends_with_it(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "LOOK_EVERY_S", 0.01)
+    write_folder(Path("growing"), RECORDS[:1])
+    seen = threading.Semaphore(0)
+    growing = Path("growing").absolute()
+    tune = threading.Thread(target=write_later, args=(growing, RECORDS[1:], seen))
+    tune.start()
+    while not is_held(growing / "controller.lease"):
+        time.sleep(0.001)
+    pieces: list[str] = []
+    for piece in show(("growing", "--follow", "--json")):
+        pieces.append(piece)
+        seen.release()
+    tune.join()
+    names = [json.loads(piece)["trial"]["name"] for piece in pieces]
+    assert names == [done.trial.name for done in RECORDS]
+
+
+def test_following_as_csv_has_a_header_and_a_row_per_trial(folder: Path) -> None:
+    assert shown("results", "--follow", "--format=csv") == shown("results", "--format=csv")

@@ -1,0 +1,251 @@
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from autoconf_launch.autotuner.cluster import ClusterSpec, Device, Node
+from autoconf_launch.core import ConfigError, Mode, RankTask, ResultsFolderError
+from autoconf_launch.launcher.flags import parse_request
+from autoconf_launch.launcher.launch_flags import launch_flags
+from autoconf_launch.launcher.plan import LaunchPlan
+from autoconf_launch.launcher.planning import plan_launch
+from autoconf_launch.launcher.request import (
+    CoreBinding,
+    HostChoice,
+    LaunchRequest,
+    RemoteAccess,
+    Rendezvous,
+)
+
+
+@pytest.fixture(autouse=True)
+def _own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    for name in ("OMP_NUM_THREADS", "CUDA_VISIBLE_DEVICES", "DS_ENV_FILE"):
+        monkeypatch.delenv(name, raising=False)
+    Path("train.py").write_text("")
+
+
+def nodes(*sizes: int) -> ClusterSpec:
+    """Nodes ``a``, ``b``, … with that many CPU slots."""
+    return ClusterSpec(
+        nodes=tuple(
+            Node(host=host, devices=(Device(name="cpu", memory_bytes=1),) * size)
+            for host, size in zip("abc", sizes, strict=False)
+        )
+    )
+
+
+def gpus(*names: str) -> ClusterSpec:
+    devices = tuple(Device(name="X", memory_bytes=1, visible_as=name) for name in names)
+    return ClusterSpec(nodes=(Node(host="a", devices=devices),))
+
+
+def plan(cluster: ClusterSpec, *flags: str) -> LaunchPlan:
+    return plan_launch(parse_request([*flags, "train.py"]), cluster, ())
+
+
+def variables(plan: LaunchPlan, rank: int = 0) -> dict[str, str]:
+    return dict(plan.ranks[rank].environment)
+
+
+def test_each_rank_knows_its_place() -> None:
+    second = variables(plan(nodes(2)), 1)
+    assert (second["RANK"], second["LOCAL_RANK"], second["WORLD_SIZE"]) == ("1", "1", "2")
+
+
+def test_all_ranks_meet_at_the_same_free_port() -> None:
+    launch = plan(nodes(2))
+    assert variables(launch, 0)["MASTER_ADDR"] == "127.0.0.1"
+    assert variables(launch, 0)["MASTER_PORT"] == variables(launch, 1)["MASTER_PORT"]
+
+
+def test_by_hand_only_this_hosts_ranks_are_planned() -> None:
+    launch = plan(nodes(2, 3), "--no_ssh", "--node_rank=1")
+    assert [(rank.rank, rank.local_rank) for rank in launch.ranks] == [(2, 0), (3, 1), (4, 2)]
+
+
+def test_by_hand_the_variables_span_all_hosts() -> None:
+    seen = variables(plan(nodes(2, 3), "--no_ssh", "--node_rank=1"))
+    names = ("WORLD_SIZE", "LOCAL_WORLD_SIZE", "LOCAL_SIZE", "CROSS_RANK", "CROSS_SIZE")
+    assert [seen[name] for name in names] == ["5", "3", "3", "1", "2"]
+    assert (seen["MASTER_ADDR"], seen["MASTER_PORT"]) == ("a", "29500")
+
+
+def test_an_address_that_is_given_is_the_one() -> None:
+    seen = variables(plan(nodes(1, 1), "--node_rank=1", "--rdzv_endpoint=10.0.0.1:7"))
+    assert (seen["MASTER_ADDR"], seen["MASTER_PORT"]) == ("10.0.0.1", "7")
+
+
+def test_ranks_see_exactly_their_devices() -> None:
+    seen = variables(plan(gpus("1", "3")), 1)
+    assert (seen["CUDA_VISIBLE_DEVICES"], seen["LOCAL_RANK"]) == ("1,3", "1")
+
+
+def test_our_numbers_of_devices_are_the_drivers() -> None:
+    assert variables(plan(gpus("1", "3")))["CUDA_DEVICE_ORDER"] == "PCI_BUS_ID"
+
+
+def test_the_users_own_names_of_devices_keep_their_meaning(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3,1")
+    assert "CUDA_DEVICE_ORDER" not in variables(plan(gpus("3", "1")))
+
+
+def test_devices_can_be_hidden() -> None:
+    assert variables(plan(gpus("", "")))["CUDA_VISIBLE_DEVICES"] == ""
+
+
+def test_on_a_machine_without_gpus_nothing_is_said_of_them() -> None:
+    assert "CUDA_VISIBLE_DEVICES" not in variables(plan(nodes(1)))
+
+
+def test_threads_that_the_user_has_set_are_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OMP_NUM_THREADS", "7")
+    assert "OMP_NUM_THREADS" not in variables(plan(nodes(1)))
+
+
+def test_a_bound_rank_has_as_many_threads_as_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OMP_NUM_THREADS", "7")
+    own = sorted(os.sched_getaffinity(0))
+    launch = plan(nodes(1), "--bind_core_list", ",".join(map(str, own)))
+    assert launch.ranks[0].cores == tuple(own)
+    assert variables(launch)["OMP_NUM_THREADS"] == str(len(own))
+
+
+def test_without_binding_ranks_run_anywhere() -> None:
+    assert plan(nodes(1)).ranks[0].cores is None
+
+
+def test_each_rank_gets_a_log_of_its_own() -> None:
+    first, second = plan(nodes(2), "--enable_each_rank_log=logs").ranks
+    assert first.log is not None
+    assert second.log is not None
+    assert first.log.endswith("_rank0.log")
+    assert Path(second.log).parent == Path.cwd() / "logs"
+
+
+def test_the_log_of_a_rank_is_named_by_its_global_number() -> None:
+    (rank,) = plan(nodes(2, 1), "--node_rank=1", "--log_dir=logs").ranks
+    assert rank.log is not None
+    assert rank.log.endswith("_rank2.log")
+
+
+def test_a_trial_keeps_its_logs_in_its_folder() -> None:
+    task = RankTask(mode=Mode.MEASURE, folder="/trial", attempt="1")
+    request = parse_request(["--enable_each_rank_log=logs", "train.py"])
+    assert plan_launch(request, nodes(1), (), task=task).ranks[0].log is None
+    assert not Path("logs").exists()
+
+
+def test_a_folder_for_logs_that_cannot_be_made_is_said() -> None:
+    with pytest.raises(ResultsFolderError, match="give another one with --enable_each_rank_log"):
+        plan(nodes(1), "--enable_each_rank_log=train.py")
+
+
+def test_a_missing_script_is_said() -> None:
+    with pytest.raises(ConfigError, match=r"Script absent\.py does not exist"):
+        plan_launch(parse_request(["absent.py"]), nodes(1), ())
+
+
+def test_the_environment_file_is_for_several_hosts() -> None:
+    Path(".deepspeed_env").write_text("NCCL_DEBUG=INFO\nWORLD_SIZE=99\n")
+    assert "NCCL_DEBUG" not in variables(plan(nodes(1)))
+    seen = variables(plan(nodes(1, 1), "--node_rank=0"))
+    assert (seen["NCCL_DEBUG"], seen["WORLD_SIZE"]) == ("INFO", "2")
+
+
+def test_one_host_can_be_treated_as_several() -> None:
+    Path(".deepspeed_env").write_text("NCCL_DEBUG=INFO\n")
+    assert variables(plan(nodes(1), "--force_multi"))["NCCL_DEBUG"] == "INFO"
+
+
+def test_the_name_of_a_torchrun_run_is_handed_on() -> None:
+    assert variables(plan(nodes(1), "--rdzv_id=run7"))["TORCHELASTIC_RUN_ID"] == "run7"
+
+
+words = st.text(st.characters(codec="ascii", exclude_characters="\0"), min_size=1, max_size=8)
+names = st.from_regex(r"[a-z][a-z0-9.-]{0,8}", fullmatch=True)
+filters = st.from_regex(r"[a-z]{1,3}(:[0-9](,[0-9]){0,2})?(@[a-z]{1,3})?", fullmatch=True)
+counts = st.none() | st.integers(1, 9)
+cores = st.none() | st.sets(st.integers(0, 64), min_size=1).map(lambda s: tuple(sorted(s)))
+
+
+def host_choices(alone: bool) -> st.SearchStrategy[HostChoice]:
+    if alone:
+        return st.builds(HostChoice, standalone=st.just(True), force_multi=st.booleans())
+    common = {
+        "hostfile": st.none() | names,
+        "node_rank": st.none() | st.integers(0, 3),
+        "by_hand": st.booleans(),
+        "force_multi": st.booleans(),
+    }
+    return st.one_of(
+        st.builds(HostChoice, nodes=counts, **common),
+        st.builds(HostChoice, include=filters, **common),
+        st.builds(HostChoice, exclude=filters, **common),
+    )
+
+
+@st.composite
+def launch_requests(draw: st.DrawFn) -> LaunchRequest:
+    alone = draw(st.booleans())
+    hosts = draw(host_choices(alone))
+    filtered = bool(hosts.include or hosts.exclude)
+    processes = counts | st.sampled_from(["gpu", "cpu", "auto"])
+    return draw(
+        st.builds(
+            LaunchRequest,
+            script=names,
+            script_args=st.lists(words).map(tuple),
+            kind=st.sampled_from(["script", "module", "program"]),
+            processes=st.none() if filtered else processes,
+            hosts=st.just(hosts),
+            rendezvous=st.builds(
+                Rendezvous,
+                address=st.none() if alone else st.none() | names,
+                port=st.none() if alone else st.none() | st.integers(1, 65535),
+                run_id=st.none() | words,
+            ),
+            remote=st.builds(
+                RemoteAccess,
+                launcher=st.none() | st.sampled_from(["pdsh", "slurm"]),
+                launcher_args=st.lists(words).map(tuple),
+                ssh_port=st.none() | st.integers(1, 65535),
+                ssh_check=st.booleans(),
+                venv_script=st.none() | words,
+            ),
+            binding=st.none() | st.builds(CoreBinding, cores=cores),
+            local_rank_argument=st.booleans(),
+            rank_log_folder=st.none() | names,
+            save_pid=st.booleans(),
+        )
+    )
+
+
+@given(launch_requests())
+def test_the_flags_of_a_request_are_the_same_request(request: LaunchRequest) -> None:
+    again = parse_request([*launch_flags(request), request.script, *request.script_args])
+    assert replace(again, argv=(), notes=()) == request
+
+
+@given(launch_requests().filter(lambda request: request.kind != "script"))
+def test_the_flags_of_a_request_start_the_same_ranks(request: LaunchRequest) -> None:
+    request = replace(
+        request,
+        binding=None,
+        rank_log_folder=None,
+        rendezvous=replace(request.rendezvous, port=request.rendezvous.port or 29501),
+        hosts=replace(request.hosts, standalone=False),
+    )
+    again = parse_request([*launch_flags(request), request.script, *request.script_args])
+    cluster = nodes(2, 1, 3)
+    cluster = replace(cluster, nodes=(*cluster.nodes, *cluster.nodes[:1]))
+    assert plan_launch(again, cluster, request.script_args) == plan_launch(
+        request, cluster, request.script_args
+    )

@@ -1,0 +1,43 @@
+from __future__ import annotations
+
+import pytest
+
+from autoconf_launch.core import MemoryUse
+from autoconf_launch.launcher.views.cells import (
+    finished_row,
+    memory_text,
+    minutes_text,
+    seconds_text,
+    size_text,
+)
+
+from .fixed import RECORDS
+
+
+@pytest.mark.parametrize(
+    ("size_bytes", "text"),
+    [(0, "0.0 MB"), (55_861_248, "55.9 MB"), (10_940_061_081, "10.94 GB")],
+)
+def test_sizes_are_decimal(size_bytes: int, text: str) -> None:
+    assert size_text(size_bytes) == text
+
+
+@pytest.mark.parametrize(
+    ("duration_s", "text"), [(0.2531, "0.253 s"), (0.01234, "12.3 ms"), (12.0, "12.000 s")]
+)
+def test_short_times_are_in_milliseconds(duration_s: float, text: str) -> None:
+    assert seconds_text(duration_s) == text
+
+
+@pytest.mark.parametrize(("duration_s", "text"), [(0.9, "0:00"), (46, "0:46"), (4503, "75:03")])
+def test_elapsed_time_is_in_minutes(duration_s: float, text: str) -> None:
+    assert minutes_text(duration_s) == text
+
+
+def test_memory_without_a_limit_has_no_share() -> None:
+    use = MemoryUse(free_before_bytes=0, peak_bytes=50_000_000, limit_bytes=0)
+    assert memory_text(use) == "50.0 MB"
+
+
+def test_a_record_of_an_earlier_session_is_told_apart() -> None:
+    assert finished_row(RECORDS[0], is_best=False, resumed=True).cells[-1] == "resumed"

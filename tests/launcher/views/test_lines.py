@@ -1,0 +1,44 @@
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from autoconf_launch.core import FailureKind
+from autoconf_launch.launcher.events import Event, Finished, Note
+from autoconf_launch.launcher.views.lines import LinesView, failure_lines
+
+from .fixed import RECORDS, events, failed, golden, record, trial
+
+
+def shown(said: Iterable[Event], *, quiet: bool = False, level: str = "info") -> str:
+    lines: list[str] = []
+    view = LinesView(lines.append, quiet=quiet, level=level)
+    for event in said:
+        view.handle(event)
+    return "".join(f"{line}\n" for line in lines)
+
+
+def test_the_lines_are_as_they_were_looked_at() -> None:
+    assert shown((Note(text="a note"), *events())) == golden("lines.txt")
+
+
+def test_quiet_leaves_warnings_and_the_end() -> None:
+    said = (Note(text="a note"), Note(text="odd", warning=True), *events(), Finished(text="end"))
+    assert shown(said, quiet=True) == "autoconf-launch: warning: odd\n\nend\n"
+
+
+def test_debug_adds_starts_and_steps() -> None:
+    added = shown(events(), level="debug").splitlines()
+    assert added[-2:] == ["trial 5 z1_gas1_tmbspg16 started", "  rank 1 step 3: 0.1000 s"]
+
+
+def test_a_full_memory_needs_no_log() -> None:
+    assert failure_lines(RECORDS[2]) == []
+
+
+def test_a_crash_comes_with_its_sentence_and_the_last_lines() -> None:
+    crashed = record(trial(1, 0, 1), failed(FailureKind.CRASHED, "rank 0 ended with code 1"))
+    assert failure_lines(crashed) == [
+        "trial 1 z0_gas16_tmbspg1 crashed: rank 0 ended with code 1",
+        "  | Traceback [most]",
+        "  | ValueError: no",
+    ]

@@ -1,0 +1,216 @@
+from __future__ import annotations
+
+import io
+import re
+import signal
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+from rich.console import Console
+
+from autoconf_launch.launcher.events import Finished, Note, TrialStarted
+from autoconf_launch.launcher.views.cells import HEADERS
+from autoconf_launch.launcher.views.live import DRAW_EVERY_S, LiveView, fitting_columns
+from autoconf_launch.launcher.views.ticks import ticking
+
+from .fixed import RECORDS, RUNNING, events, golden
+
+SHOW_CURSOR, HIDE_CURSOR, UP = "\x1b[?25h", "\x1b[?25l", "\x1b[1A"
+CONTROL = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\r")
+
+
+class Clock:
+    """A second passes at each look, so that every event is drawn."""
+
+    def __init__(self, step_s: float = 1.0) -> None:
+        self.now_s = 0.0
+        self.step_s = step_s
+
+    def __call__(self) -> float:
+        self.now_s += self.step_s
+        return self.now_s
+
+
+class Terminal(io.StringIO):
+    """A terminal that can be hung up."""
+
+    gone = False
+
+    def write(self, text: str) -> int:
+        if self.gone:
+            raise OSError(5, "Input/output error")
+        return super().write(text)
+
+
+@pytest.fixture
+def terminal() -> Iterator[Terminal]:
+    before = sys.stdout, sys.stderr
+    yield Terminal()
+    assert (sys.stdout, sys.stderr) == before, "the streams are not given back"
+
+
+def view(
+    terminal: Terminal, clock: Clock | None = None, *, width: int = 100, height: int = 30
+) -> LiveView:
+    console = Console(
+        file=terminal, force_terminal=True, color_system="standard", width=width, height=height
+    )
+    return LiveView(console, clock=clock or Clock())
+
+
+@contextmanager
+def stopped_by_ctrl_c() -> Iterator[None]:
+    yield
+    raise KeyboardInterrupt
+
+
+def last_frame(text: str) -> str:
+    """What stays on the screen: the text after the last move up, without control sequences."""
+    return CONTROL.sub("", text.rpartition(UP)[2])
+
+
+def test_the_table_is_as_it_was_looked_at(terminal: Terminal) -> None:
+    clock = Clock()
+    with view(terminal, clock) as live:
+        for event in events():
+            live.handle(event)
+        clock.now_s, clock.step_s = 46.0, 0.0
+    assert last_frame(terminal.getvalue()) == golden("live.txt")
+
+
+def test_the_cursor_is_never_left_hidden(terminal: Terminal) -> None:
+    with view(terminal) as live:
+        live.tick()
+        text = terminal.getvalue()
+        assert text.rindex(SHOW_CURSOR) > text.rindex(HIDE_CURSOR)
+    text = terminal.getvalue()
+    assert text.rindex(SHOW_CURSOR) > text.rindex(HIDE_CURSOR)
+
+
+def test_an_error_leaves_the_last_table_and_gives_the_terminal_back(terminal: Terminal) -> None:
+    live = view(terminal)
+    with pytest.raises(KeyboardInterrupt), live, stopped_by_ctrl_c():
+        live.handle(TrialStarted(trial=RUNNING, prediction=None))
+    assert RUNNING.name in last_frame(terminal.getvalue())
+    assert signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0)
+
+
+def test_what_ends_at_once_draws_nothing(terminal: Terminal) -> None:
+    with view(terminal):
+        pass
+    assert terminal.getvalue() == ""
+
+
+def test_trials_that_all_come_at_once_are_shown_at_the_end(terminal: Terminal) -> None:
+    with view(terminal, Clock(step_s=0.0)) as live:
+        for event in events():
+            live.handle(event)
+    assert terminal.getvalue().count(RECORDS[0].trial.name) == 1
+
+
+def test_events_that_come_fast_are_not_all_drawn(terminal: Terminal) -> None:
+    with view(terminal, Clock(step_s=DRAW_EVERY_S / 100)) as live:
+        before = len(terminal.getvalue())
+        for _ in range(50):
+            live.handle(TrialStarted(trial=RUNNING, prediction=None))
+        assert len(terminal.getvalue()) == before
+
+
+def test_what_came_too_fast_is_drawn_at_a_tick(terminal: Terminal) -> None:
+    clock = Clock(step_s=0.0)
+    with view(terminal, clock) as live:
+        live.handle(TrialStarted(trial=RUNNING, prediction=None))
+        assert RUNNING.name not in terminal.getvalue()
+        clock.now_s += 1.0
+        live.tick()
+        assert RUNNING.name in terminal.getvalue()
+
+
+def test_notes_stay_above_the_table(terminal: Terminal) -> None:
+    with view(terminal) as live:
+        live.handle(Note(text="[bold] is no markup here", warning=True))
+        for event in events():
+            live.handle(event)
+    text = CONTROL.sub("", terminal.getvalue())
+    assert text.count("autoconf-launch: warning: [bold] is no markup here") == 1
+
+
+def test_a_crash_shows_the_last_lines_of_the_child(terminal: Terminal) -> None:
+    with view(terminal) as live:
+        for event in events():
+            live.handle(event)
+    text = CONTROL.sub("", terminal.getvalue())
+    assert "trial 4 z1_gas4_tmbspg4 crashed: rank 1 ended with code 1\n" in text
+    assert "  | ValueError: no\n" in text
+
+
+def test_the_end_gives_the_terminal_back_before_the_summary(terminal: Terminal) -> None:
+    with view(terminal) as live:
+        for event in (*events(), Finished(text="the summary")):
+            live.handle(event)
+        assert CONTROL.sub("", terminal.getvalue()).endswith("step 3\n\nthe summary\n")
+        assert signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0)
+
+
+def test_a_low_terminal_shows_the_newest_trials_and_all_at_the_end(terminal: Terminal) -> None:
+    with view(terminal, height=8) as live:
+        for event in events():
+            live.handle(event)
+        frame = last_frame(terminal.getvalue())
+        assert "(the newest; 3 earlier trials come at the end)" in frame
+        assert RECORDS[0].trial.name not in frame
+    assert RECORDS[0].trial.name in last_frame(terminal.getvalue())
+
+
+@pytest.mark.parametrize(
+    ("width", "left_out"),
+    [(85, set()), (84, {"predicted"}), (60, {"predicted", "memory"})],
+)
+def test_a_narrow_terminal_leaves_whole_columns_out(
+    terminal: Terminal, width: int, left_out: set[str]
+) -> None:
+    with view(terminal, width=width) as live:
+        for event in events():
+            live.handle(event)
+    header = last_frame(terminal.getvalue()).splitlines()[1]
+    assert {name for name in HEADERS if name not in header} == left_out
+
+
+def test_no_column_is_wider_than_it_must_be() -> None:
+    assert fitting_columns([], 200) == [(n, len(name)) for n, name in enumerate(HEADERS)]
+
+
+def test_a_terminal_that_is_gone_ends_the_drawing_and_nothing_else(terminal: Terminal) -> None:
+    with view(terminal) as live:
+        terminal.gone = True
+        for event in (*events(), Finished(text="the summary")):
+            live.handle(event)
+
+
+def test_colours_are_left_out_where_no_color_asks_for_that(
+    terminal: Terminal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NO_COLOR", "1")
+    with view(terminal) as live:
+        for event in events():
+            live.handle(event)
+    assert re.search(r"\x1b\[(?:\d+;)*3\dm", terminal.getvalue()) is None
+
+
+def test_ticks_come_while_this_thread_waits() -> None:
+    seen: list[float] = []
+    with ticking(lambda: seen.append(time.monotonic()), 0.01):
+        time.sleep(0.1)
+    assert len(seen) >= 2
+
+
+def test_after_its_end_nothing_ticks() -> None:
+    seen: list[float] = []
+    with ticking(lambda: seen.append(1.0), 0.01):
+        pass
+    seen.clear()
+    time.sleep(0.03)
+    assert seen == []

@@ -1,0 +1,185 @@
+"""What is searched beside stage and micro-batch: a file, the user's section, the default space.
+
+The first of these that names a knob for a stage decides. Not: candidates (autotuner).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from autoconf_launch.autotuner.choices import ChoiceKind, KnobChoice
+from autoconf_launch.autotuner.knobs import extra_order
+from autoconf_launch.core import ZERO_KNOBS, ConfigError, KnobValue, RawConfig
+from autoconf_launch.core.config_keys import ZERO
+
+from .loader import SpaceKnob, numeral
+
+
+class KnobRules(Protocol):
+    """What a framework knows of its own knobs."""
+
+    def read(self, name: str, value: Any) -> KnobValue:
+        """The value as the knob has it.
+
+        Raises:
+            ConfigError: there is no such knob, or it cannot have this value.
+        """
+
+    def obstacle(self, name: str, value: KnobValue, zero_stage: int) -> str | None:
+        """Why the value cannot be applied at a stage, as a phrase; None where it can."""
+
+    def default(self, name: str) -> KnobValue:
+        """The value that leaving the knob out means; None where that is not known."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ZeroSearch:
+    """Where values may come from.
+
+    Attributes:
+        stages: ZeRO stages that are searched.
+        given: what the user's ``zero_optimization`` says beside the stage, by dotted name;
+            a list asks to search.
+        origin: of ``given``, for people.
+        file: a space that the user named for this run; weighs more than ``given``.
+        default: the shipped space; empty in fast mode.
+    """
+
+    stages: tuple[int, ...]
+    given: tuple[tuple[str, Any], ...] = ()
+    origin: str = "configuration"
+    file: tuple[SpaceKnob, ...] = ()
+    default: tuple[SpaceKnob, ...] = ()
+
+
+def given_knobs(config: RawConfig) -> tuple[tuple[str, Any], ...]:
+    """What a configuration's ``zero_optimization`` says beside the stage, for ``ZeroSearch``."""
+    section = config.get(ZERO)
+    if not isinstance(section, dict):
+        return ()
+    leaves = RawConfig(section).without(("stage",)).leaves()
+    return tuple((".".join(path), value) for path, value in leaves if path and value != "auto")
+
+
+def zero_choices(search: ZeroSearch, rules: KnobRules) -> tuple[KnobChoice, ...]:
+    """One choice for each stage and knob; a value that a stage cannot apply is not in it.
+
+    Raises:
+        ConfigError: a value that the user named cannot be applied at any searched stage.
+    """
+    choices = []
+    for stage in search.stages:
+        for name in _names(search, stage):
+            asked = _asked(search, name, stage, rules)
+            values = tuple(v for v in asked.values if not rules.obstacle(name, v, stage))
+            if asked.how is ChoiceKind.FREE:
+                values = tuple(None if v == rules.default(name) else v for v in values)
+            values = tuple(dict.fromkeys(values))
+            if values and values != (None,):
+                choices.append(KnobChoice(name, values, asked.how, (stage,), asked.origin))
+    _refuse_what_no_stage_applies(search, rules)
+    return tuple(choices)
+
+
+def _names(search: ZeroSearch, stage: int) -> list[str]:
+    spaces = (*search.file, *search.default)
+    names = {knob.name for knob in spaces if stage in knob.stages}
+    return sorted({*names, *dict(search.given)}, key=extra_order)
+
+
+def _asked(search: ZeroSearch, name: str, stage: int, rules: KnobRules) -> KnobChoice:
+    given = dict(search.given).get(name)
+    own = () if given is None else tuple(given) if isinstance(given, list) else (given,)
+    from_file = _last(search.file, name, stage)
+    how = ChoiceKind.LISTED
+    if from_file is not None:
+        values, origin = (*own[:1], *from_file.values), from_file.origin
+        how = ChoiceKind.LISTED if own else ChoiceKind.FREE
+    elif own:
+        values, origin = own, search.origin
+        how = ChoiceKind.LISTED if isinstance(given, list) else ChoiceKind.PINNED
+    else:
+        default = _last(search.default, name, stage)
+        assert default is not None
+        values, origin, how = default.values, default.origin, ChoiceKind.FREE
+    return KnobChoice(name, tuple(rules.read(name, v) for v in values), how, (stage,), origin)
+
+
+def _last(space: Sequence[SpaceKnob], name: str, stage: int) -> SpaceKnob | None:
+    found = [knob for knob in space if knob.name == name and stage in knob.stages]
+    return found[-1] if found else None
+
+
+def _refuse_what_no_stage_applies(search: ZeroSearch, rules: KnobRules) -> None:
+    for name, value, stages, origin in _named_by_the_user(search):
+        plain = rules.read(name, value)
+        reasons = [rules.obstacle(name, plain, stage) for stage in stages]
+        if reasons and all(reasons):
+            raise ConfigError(
+                f"zero_optimization.{name} is {value!r} in {origin}, but {reasons[-1]}; remove it."
+            )
+
+
+def _named_by_the_user(
+    search: ZeroSearch,
+) -> Iterator[tuple[str, Any, tuple[int, ...], str]]:
+    """Values with the searched stages that they are for."""
+    for name, given in search.given:
+        for value in given if isinstance(given, list) else [given]:
+            yield name, value, search.stages, search.origin
+    for knob in search.file:
+        stages = tuple(stage for stage in search.stages if stage in knob.stages)
+        for value in knob.values:
+            yield knob.name, value, stages, knob.origin
+
+
+class NativeRules:
+    """Our runtime's knobs, for so many data-parallel ranks."""
+
+    def __init__(self, data_parallel: int) -> None:
+        self._data_parallel = data_parallel
+
+    def knows(self, name: str) -> bool:
+        """Whether it is one of our runtime's knobs."""
+        return name in ZERO_KNOBS
+
+    def read(self, name: str, value: Any) -> KnobValue:
+        """See :class:`KnobRules`."""
+        if name not in ZERO_KNOBS:
+            raise ConfigError(
+                f"zero_optimization.{name} is to be searched, but is no knob of this runtime; it "
+                f"has {', '.join(ZERO_KNOBS)}."
+            )
+        return ZERO_KNOBS[name].read(value)
+
+    def obstacle(self, name: str, value: KnobValue, zero_stage: int) -> str | None:
+        """See :class:`KnobRules`."""
+        return ZERO_KNOBS[name].obstacle(
+            zero_stage=zero_stage, data_parallel=self._data_parallel, value=value
+        )
+
+    def default(self, name: str) -> KnobValue:
+        """See :class:`KnobRules`."""
+        return ZERO_KNOBS[name].default
+
+
+class _ForeignRules:
+    """Knobs of a framework that checks them itself."""
+
+    def read(self, name: str, value: Any) -> KnobValue:
+        """See :class:`KnobRules`."""
+        plain: KnobValue = numeral(value)
+        return plain
+
+    def obstacle(self, name: str, value: KnobValue, zero_stage: int) -> str | None:
+        """See :class:`KnobRules`."""
+        return None
+
+    def default(self, name: str) -> KnobValue:
+        """See :class:`KnobRules`."""
+        return None
+
+
+FOREIGN: KnobRules = _ForeignRules()
