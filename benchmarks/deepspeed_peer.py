@@ -105,6 +105,8 @@ def final_arms(ours: Tuning, theirs: Tuning | None, finalists: tuple[Any, ...]) 
 def measure(arguments: argparse.Namespace, folder: Path) -> dict[str, Any]:
     """Everything, in order; one document."""
     load = {"at_start": os.getloadavg()[0]}
+    if load["at_start"] > (os.cpu_count() or 1) / 2:
+        say(f"load {load['at_start']:.1f} before anything runs: speeds will not be comparable")
     ours = tune(Ours(), folder, arguments.deadline_s)
     load["after_our_tuning"] = os.getloadavg()[0]
     theirs, notes = deepspeed_turn(arguments, folder)

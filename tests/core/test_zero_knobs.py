@@ -6,7 +6,8 @@ from autoconf_launch.core import ZERO_KNOBS, ConfigError, RawConfig, resolve
 from autoconf_launch.core.config_keys import check_keys
 
 
-def resolved(stage: int, *, ranks: int = 4, **knobs: Any) -> dict[str, Any]:
+def resolved(stage: int, **knobs: Any) -> dict[str, Any]:
+    ranks = knobs.pop("ranks", 4)
     raw = RawConfig({"zero_optimization": {"stage": stage, **knobs}})
     return dict(resolve(raw, world_size=ranks).extras)
 

@@ -57,9 +57,10 @@ class Place:
         return process.returncode, output
 
     def tune(self, *flags: str, fault: str = "", script: str = str(SCRIPT)) -> tuple[int, str]:
-        """Tune ``config.json`` on one process."""
+        """Tune ``config.json`` on one process, one trial at a time."""
         config = str(self.folder / "config.json")
-        argv = ("--autotuning=tune", *flags, script, "--config", config)
+        one = "--max-parallel-trials=1"
+        argv = ("--autotuning=tune", one, *flags, script, "--config", config)
         return self.run(*argv, fault=fault)
 
     @property

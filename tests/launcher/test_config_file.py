@@ -1,9 +1,13 @@
+import json
+import tempfile
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from autoconf_launch.core import ConfigError
-from autoconf_launch.launcher.config_file import read_config
+from autoconf_launch.launcher.config_file import read_config, read_document
 
 
 def read(tmp_path: Path, name: str, text: str) -> dict[str, object]:
@@ -48,6 +52,53 @@ def test_a_malformed_file_is_named_with_its_defect(
     with pytest.raises(ConfigError, match=says) as caught:
         read(tmp_path, name, text)
     assert name in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"a": {"b": 1}',
+        '{"a": {"b": [1, 2,],}\n',
+        '{"a": {"b": "}, {"}, "c": {}',
+        '{"a": {"b": "\\"}"}',
+    ],
+)
+def test_a_last_brace_that_is_missing_is_supplied_with_a_warning(
+    tmp_path: Path, text: str
+) -> None:
+    path = tmp_path / "c.json"
+    path.write_text(text)
+    (warning,) = read_document(path).warnings
+    assert warning == f"{path} lacks its last closing brace; it is read as if it stood there."
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"a": {"b": {"c": 1}',
+        '{"a": 1',
+        '{"a": {"b": 1',
+        '{"a": {"b": 1},',
+        '{"a": foo}',
+        '{"a": [{"b": 1}',
+        '{"a": {"a": 1}, "b": {"c": 1, "c": 2}',
+        '"{"',
+        "}",
+        "",
+    ],
+)
+def test_nothing_else_is_supplied(tmp_path: Path, text: str) -> None:
+    with pytest.raises(ConfigError):
+        read(tmp_path, "c.json", text)
+
+
+@given(st.dictionaries(st.text(max_size=3), st.text(max_size=4) | st.integers(), min_size=1))
+def test_a_whole_file_is_read_as_it_stands(document: dict[str, object]) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "c.json"
+        path.write_text(json.dumps({"a": document}))
+        found = read_document(path)
+    assert (found.config.to_dict(), found.warnings) == ({"a": document}, ())
 
 
 def test_nested_yaml_aliases_cannot_fill_the_memory(tmp_path: Path) -> None:

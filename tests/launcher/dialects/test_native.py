@@ -3,20 +3,34 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
+import hjson
 import pytest
 
 from autoconf_launch.autotuner.space import ChoiceKind, KnobChoice
-from autoconf_launch.core import ConfigError, RawConfig, Recompute
-from autoconf_launch.launcher.dialects import ScriptSource, UserSettings
+from autoconf_launch.core import Candidate, ConfigError, RawConfig, Recompute
+from autoconf_launch.launcher.dialects import ScriptSource, SpaceFile, UserSettings
 from autoconf_launch.launcher.dialects.native import NativeDialect
 
 
-def source(document: dict[str, Any], *arguments: str) -> ScriptSource:
-    return ScriptSource(script_args=arguments, config=RawConfig(document), config_argument=None)
+def source(document: dict[str, Any], *arguments: str, space: str = "") -> ScriptSource:
+    file = SpaceFile(name="my.hjson", document=RawConfig(hjson.loads(space))) if space else None
+    return ScriptSource(
+        script_args=arguments, config=RawConfig(document), config_argument=None, space=file
+    )
 
 
-def read(document: dict[str, Any], *arguments: str, **options: Any) -> UserSettings:
-    return NativeDialect().read(source(document, *arguments), world_size=2, **options)
+def read(
+    document: dict[str, Any], *arguments: str, space: str = "", **options: Any
+) -> UserSettings:
+    given = source(document, *arguments, space=space)
+    return NativeDialect().read(given, world_size=2, **options)
+
+
+def rendered(user: UserSettings, given: ScriptSource, **layout: Any) -> dict[str, Any]:
+    """The document of a candidate that differs from the baseline in its layout alone."""
+    changed = dataclasses.replace(user.baseline.layout, **layout)
+    candidate = Candidate(layout=changed, extras=())
+    return NativeDialect().render(candidate, given, "c").config.to_dict()
 
 
 def choice(user: UserSettings, knob: str) -> KnobChoice:
@@ -115,6 +129,21 @@ def test_a_flag_outweighs_the_section() -> None:
         ({"zero_optimization": {"stage": []}}, "empty list"),
         ({"zero_optimization": {"stage": [0, 7]}}, "stages 0 to 3"),
         ({"train_micro_batch_size_per_gpu": [1, "x"]}, "at least 1"),
+        ({"gradient_accumulation_steps": [1, 2]}, "is not searched by itself"),
+        ({"train_batch_size": [8, 16]}, "train_batch_size is .* is never searched; list train_"),
+        ({"gradient_clipping": [1.0, 0.5]}, "gradient_clipping is .* is never searched"),
+        ({"bf16": {"enabled": [True, False]}}, "bf16.enabled is .* is never searched"),
+        ({"optimizer": {"type": "SGD", "params": {"lr": [0.1, 1]}}}, "are never searched"),
+        ({"optimizer": {"type": "SGD", "params": {"lr": "auto"}}}, "maps no given argument to lr"),
+        ({"autotuning": {"mp_size": 2}}, "mp_size is 2, but this runtime applies data"),
+        ({"zero_optimization": {"reduce_bucket_size": [1, 2]}}, "no such knob"),
+        (
+            {"zero_optimization": {"offload_param": {"device": ["none", "cpu"]}}},
+            "offload_param.device is .* cannot offload",
+        ),
+        ({"zero_optimization": {"stage": 2, "bucket_cap_mb": 5}}, "bucket_cap_mb is 5 in"),
+        ({"zero_optimization": {"stage": [2, 3], "bucket_cap_mb": [5]}}, "not stage 3"),
+        ({"zero_optimization": {"stage": "some"}}, "stage is 'some'"),
     ],
 )
 def test_what_cannot_be_searched_is_refused_with_its_key(
@@ -122,3 +151,97 @@ def test_what_cannot_be_searched_is_refused_with_its_key(
 ) -> None:
     with pytest.raises(ConfigError, match=says):
         read(document)
+
+
+@pytest.mark.parametrize("size", [[1, 2, 4], [4, 1]])
+def test_listed_micro_batches_without_a_stated_batch_need_no_further_consent(
+    size: list[int],
+) -> None:
+    assert read({"train_micro_batch_size_per_gpu": size}).batch_rule.pinned is None
+
+
+def test_listed_micro_batches_keep_a_batch_that_is_stated() -> None:
+    document = {"train_micro_batch_size_per_gpu": [1, 2], "train_batch_size": 8}
+    user = read(document)
+    assert user.batch_rule.pinned == 8
+    assert user.baseline.layout.accumulation == 4
+
+
+def test_one_listed_micro_batch_keeps_todays_batch() -> None:
+    assert read({"train_micro_batch_size_per_gpu": [4]}).batch_rule.pinned == 8
+
+
+def test_betas_are_one_value() -> None:
+    optimizer = {"type": "AdamW", "params": {"lr": 0.1, "betas": [0.9, 0.95]}}
+    document = {"optimizer": optimizer, "zero_optimization": {"stage": 0}}
+    user = read(document)
+    assert rendered(user, source(document), micro_batch=1)["optimizer"] == optimizer
+
+
+def test_auto_elsewhere_is_the_mapped_value_or_left_out() -> None:
+    document = {
+        "gradient_clipping": "auto",
+        "bf16": {"enabled": "auto"},
+        "optimizer": {"type": "SGD", "params": {"lr": "auto"}},
+        "autotuning": {"arg_mappings": {"lr": "--learning_rate"}},
+    }
+    user = read(document, "--learning_rate", "2e-5")
+    found = rendered(user, source(document, "--learning_rate", "2e-5"))
+    assert found["optimizer"]["params"]["lr"] == 2e-5
+    assert "gradient_clipping" not in found
+
+
+def extras(user: UserSettings) -> dict[str, tuple[Any, ...]]:
+    """Values of further knobs, by stage and name."""
+    return {
+        f"{choice.stages[0]}.{choice.knob}": choice.values
+        for choice in user.choices
+        if choice.stages
+    }
+
+
+def test_fast_mode_searches_no_further_knobs() -> None:
+    assert extras(read({})) == {}
+
+
+def test_full_mode_searches_the_shipped_lists_of_each_searched_stage() -> None:
+    found = extras(read({"zero_optimization": {"stage": 2}, "autotuning": {"fast": False}}))
+    assert found == {"2.blocks_per_unit": (None, 2, 4), "2.forward_prefetch": (None, 1, 2)}
+
+
+def test_a_users_list_is_searched_in_fast_mode_too() -> None:
+    found = extras(read({"zero_optimization": {"bucket_cap_mb": [25, 5]}}))
+    assert found == {"0.bucket_cap_mb": (25, 5), "1.bucket_cap_mb": (25, 5)}
+
+
+def test_a_tuning_space_is_searched_in_fast_mode_too() -> None:
+    space = "{native: {zero_optimization: {stage: 3, blocks_per_unit: [2, 4]}}}"
+    assert extras(read({}, space=space)) == {"3.blocks_per_unit": (2, 4)}
+
+
+def test_the_baseline_has_the_first_value_of_a_list() -> None:
+    user = read({"zero_optimization": {"bucket_cap_mb": [25, 5]}})
+    assert user.baseline.extras == (("bucket_cap_mb", 25),)
+
+
+def test_the_baseline_has_no_knob_that_its_stage_lacks() -> None:
+    user = read({"zero_optimization": {"stage": [2, 1], "bucket_cap_mb": 25}})
+    assert user.baseline.extras == ()
+
+
+def test_a_knob_stands_in_the_document_of_those_candidates_alone_that_have_it() -> None:
+    document = {"zero_optimization": {"bucket_cap_mb": [25, 5], "reduce_bucket_size": 5e8}}
+    user = read(document)
+    given = source(document)
+    other = rendered(user, given, zero_stage=2)
+    own = NativeDialect().render(user.baseline, given, "c").config.to_dict()
+    assert other["zero_optimization"] == {"stage": 2, "reduce_bucket_size": 5e8}
+    assert own["zero_optimization"] == {"bucket_cap_mb": 25, "reduce_bucket_size": 5e8}
+
+
+def test_a_candidate_with_further_knobs_is_read_back_as_itself() -> None:
+    document = {"zero_optimization": {"stage": [3, 2]}, "autotuning": {"fast": False}}
+    layout = dataclasses.replace(read(document).baseline.layout, zero_stage=3)
+    candidate = Candidate(layout=layout, extras=(("blocks_per_unit", 2), ("forward_prefetch", 1)))
+    made = NativeDialect().render(candidate, source(document), "c").config.to_dict()
+    assert read(made).baseline == candidate

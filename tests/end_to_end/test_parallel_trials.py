@@ -1,0 +1,125 @@
+"""Trials side by side on real cores, forked ones, and what is measured again at the end."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from .conftest import SCRIPT, SMALL, Place
+
+pytestmark = pytest.mark.skipif(
+    len(os.sched_getaffinity(0)) < 2, reason="two trials need two cores"
+)
+TELLING = f"""
+import os, sys
+print("forked" if "torch" in sys.modules else "spawned", *sorted(os.sched_getaffinity(0)))
+import runpy, torch
+print("threads", torch.get_num_threads(), flush=True)
+sys.argv[0] = {str(SCRIPT)!r}
+runpy.run_path(sys.argv[0], run_name="__main__")
+"""
+BATCHES = {
+    **SMALL,
+    "train_micro_batch_size_per_gpu": [1, 2, 4],
+    "autotuning": {"enabled": True, "tuner_type": "gridsearch"},
+}
+
+
+@pytest.fixture
+def telling(place: Place, monkeypatch: pytest.MonkeyPatch) -> Place:
+    """A place whose script tells how it was started, on which cores."""
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    (place.folder / "telling.py").write_text(TELLING)
+    place.write_config(BATCHES)
+    return place
+
+
+def tune(place: Place, *flags: str) -> str:
+    argv = ("--autotuning=tune", "--num_gpus=1", *flags, "telling.py", "--config", "config.json")
+    code, output = place.run(*argv)
+    assert code == 0, output
+    return output
+
+
+def journal(place: Place) -> list[dict[str, Any]]:
+    lines = (place.results / "journal.jsonl").read_text().splitlines()
+    return [json.loads(line) for line in lines]
+
+
+def names(place: Place, kind: str) -> list[str]:
+    """Names of ``started`` lines, ``final`` ones or plain records."""
+    lines = journal(place)
+    if kind == "record":
+        return [line["name"] for line in lines if "name" in line]
+    return [line[kind]["name"] for line in lines if kind in line]
+
+
+def told(place: Place, trial: str) -> list[str]:
+    """The first two lines of a trial's script."""
+    return Path(place.results, trial, "stdout.log").read_text().splitlines()[:2]
+
+
+def most_at_once(place: Place) -> int:
+    """The longest run of starts without an end between them."""
+    running, most = set[str](), 0
+    for line in journal(place):
+        if "started" in line:
+            running.add(line["started"]["name"])
+        running -= {line.get("name", line.get("final", line).get("name"))}
+        most = max(most, len(running))
+    return most
+
+
+def test_two_trials_of_one_process_run_at_once_on_cores_of_their_own(telling: Place) -> None:
+    output = tune(telling)
+    assert "2 trials run at a time" in output
+    assert most_at_once(telling) == 2
+    baseline, *others = (told(telling, name)[0].split() for name in names(telling, "record"))
+    assert baseline[0] == others[0][0] == "forked"
+    first, second = (set(cores) for _, *cores in others)
+    assert not first & second
+
+
+def test_the_best_are_measured_again_alone_in_fresh_processes(telling: Place) -> None:
+    tune(telling)
+    finals = names(telling, "final")
+    assert sorted(finals) == sorted(f"{name}_final" for name in names(telling, "record"))
+    cores = len(os.sched_getaffinity(0))
+    for name in finals:
+        started, threads = told(telling, name)
+        assert started.split()[0] == "spawned"
+        assert len(started.split()) == 1 + cores
+        assert threads == f"threads {cores}"
+    summary = json.loads((telling.results / "summary.json").read_text())
+    assert summary["spaces"][-1]["num_experiments"] == 3
+    assert f"{summary['winner']}_final" in finals
+
+
+def test_one_at_a_time_is_confirmed_once(telling: Place) -> None:
+    tune(telling, "--max-parallel-trials=1")
+    assert most_at_once(telling) == 1
+    (final,) = names(telling, "final")
+    assert told(telling, final)[0].startswith("spawned")
+    assert told(telling, final.removesuffix("_final"))[0].startswith("forked")
+
+
+def test_after_kill_9_nothing_is_measured_twice(telling: Place) -> None:
+    argv = ("--autotuning=tune", "--num_gpus=1", "telling.py", "--config", "config.json")
+    first = telling.start(*argv)
+    path = telling.results / "journal.jsonl"
+    deadline_s = time.monotonic() + 60
+    while not path.exists() or not names(telling, "final"):
+        assert time.monotonic() < deadline_s
+        time.sleep(0.05)
+    first.kill()
+    first.communicate(timeout=10)
+    tune(telling)
+    for kind in ("record", "final"):
+        assert len(set(names(telling, kind))) == len(names(telling, kind)) == 3
+    tune(telling)
+    assert len(names(telling, "final")) == 3

@@ -1,0 +1,64 @@
+"""Tuning spaces and what a user may leave out, with the real command and real ranks."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from .conftest import SCRIPT, SMALL, Place
+
+ONE_MICRO_BATCH = {**SMALL, "gradient_accumulation_steps": 1}
+
+
+def records(place: Place) -> list[dict[str, Any]]:
+    lines = (place.results / "journal.jsonl").read_text().splitlines()
+    return [line for line in map(json.loads, lines) if "candidate" in line and "wall_s" in line]
+
+
+def test_a_tuning_space_is_searched_and_really_applied(place: Place) -> None:
+    place.write_config(ONE_MICRO_BATCH)
+    place.write_config("{zero_optimization: {stage: 0, bucket_cap_mb: [1, 9]}}", "my.hjson")
+    code, output = place.tune("--num_gpus=2", "--tuning-space=my.hjson")
+    assert code == 0, output
+    measured = {line["name"] for line in records(place) if "measurement" in line}
+    assert measured == {"z0_gas1_tmbspg1", "z0_bcm1_gas1_tmbspg1", "z0_bcm9_gas1_tmbspg1"}
+    trial = json.loads((place.results / "z0_bcm9_gas1_tmbspg1" / "ds_config.json").read_text())
+    assert trial["zero_optimization"] == {"stage": 0, "bucket_cap_mb": 9}
+
+
+def test_a_knob_that_the_model_cannot_take_fails_its_own_trial_alone(place: Place) -> None:
+    place.write_config({**ONE_MICRO_BATCH, "zero_optimization": {"stage": 2}})
+    place.write_config("{zero_optimization: {forward_prefetch: [9]}}", "my.hjson")
+    code, output = place.tune("--num_gpus=2", "--tuning-space=my.hjson")
+    assert code == 0, output
+    (failed,) = (line["failure"] for line in records(place) if "failure" in line)
+    assert failed["kind"] == "bad_config"
+    assert "forward_prefetch is 9, but the model has only 2 units" in failed["detail"]
+
+
+def test_model_info_takes_the_place_of_the_profile_run(place: Place) -> None:
+    place.write_config({**SMALL, "autotuning": {"model_info": {"num_params": 1000}}})
+    code, output = place.tune("--tuner-num-trials=1")
+    assert code == 0, output
+    assert "there is no profile run" in output
+    assert not (place.results / "profile_model_info").exists()
+
+
+def test_an_empty_configuration_can_be_tuned_from_the_command_line_alone(place: Place) -> None:
+    script = place.folder / "own_optimizer.py"
+    text = SCRIPT.read_text().replace(
+        "loss_fn=loss_of)",
+        "loss_fn=loss_of, optimizer=lambda ps: torch.optim.SGD(list(ps), lr=0.01))",
+    )
+    script.write_text(text)
+    place.write_config({})
+    code, output = place.tune("--tuner-num-trials=1", script=str(script))
+    assert code == 0, output
+    best = json.loads((place.results / "ds_config_optimal.json").read_text())
+    assert best["train_micro_batch_size_per_gpu"] == 1
+
+
+def test_show_spaces_prints_what_would_be_searched(place: Place) -> None:
+    code, output = place.run("show", "spaces", "--num_gpus=2", "--config=config.json")
+    assert code == 0, output
+    assert "stage 0: micro-batches 1, 2, 4" in output

@@ -1,0 +1,92 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from autoconf_launch.core import ConfigError
+from autoconf_launch.launcher.commands.spaces import show_spaces
+
+RANKS = "--num_gpus=2"
+CONFIG = {"gradient_accumulation_steps": 4, "zero_optimization": {"stage": [0, 2]}}
+
+
+@pytest.fixture
+def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A machine without GPUs, and the name of a configuration in the present folder."""
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "c.json").write_text(json.dumps(CONFIG))
+    return "c.json"
+
+
+def shown(*arguments: str) -> str:
+    return "\n".join(show_spaces(arguments))
+
+
+def document(*arguments: str) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(shown("--json", *arguments))
+    return found
+
+
+def origins(*arguments: str) -> dict[str, str]:
+    """Where each knob's values of the first stage come from."""
+    return {knob["name"]: knob["from"] for knob in document(*arguments)["stages"][0]["knobs"]}
+
+
+def test_fast_mode_shows_stages_and_micro_batches(config: str) -> None:
+    stages = document(RANKS, "--config", config)["stages"]
+    assert [(s["stage"], s["micro_batches"], s["combinations"]) for s in stages] == [
+        (0, [1, 2, 4], 1),
+        (2, [1, 2, 4], 1),
+    ]
+
+
+def test_full_mode_shows_the_shipped_lists_with_their_files(config: str) -> None:
+    text = shown(RANKS, "--fast=false", "--config", config)
+    assert "zero_optimization.bucket_cap_mb            5, 25, 100   zero_0.hjson" in text
+    assert "then 9 combinations of further knobs for each of the best 3" in text
+
+
+def test_the_stages_tell_where_they_come_from(config: str) -> None:
+    assert document(RANKS, "--config", config)["stages_from"] == "c.json"
+
+
+def test_a_list_of_the_configuration_tells_so(config: str, tmp_path: Path) -> None:
+    zero = {"stage": 0, "bucket_cap_mb": [1, 2]}
+    (tmp_path / "c.json").write_text(json.dumps({"zero_optimization": zero}))
+    name = "zero_optimization.bucket_cap_mb"
+    assert origins(RANKS, "--fast=false", "--config", config)[name] == "c.json"
+
+
+def test_a_list_of_a_tuning_space_tells_so(config: str, tmp_path: Path) -> None:
+    (tmp_path / "mine.hjson").write_text("{zero_optimization: {stage: 0, bucket_cap_mb: [1]}}")
+    found = origins(RANKS, "--tuning-space", "mine.hjson", "--fast=false", "--config", config)
+    assert found["zero_optimization.bucket_cap_mb"] == "mine.hjson"
+    assert found["zero_optimization.gradient_as_bucket_view"] == "zero_0.hjson"
+
+
+def test_a_value_of_the_command_line_tells_so(config: str, tmp_path: Path) -> None:
+    mapped = {"train_micro_batch_size_per_gpu": "--bs"}
+    (tmp_path / "c.json").write_text(json.dumps({"autotuning": {"arg_mappings": mapped}}))
+    found = origins(RANKS, "train.py", "--bs", "4", "--config", config)
+    assert found == {"train_micro_batch_size_per_gpu": "command line"}
+
+
+def test_without_a_configuration_the_shipped_spaces_are_shown(config: str) -> None:
+    stages = document(RANKS, "--fast=false")["stages"]
+    assert [stage["combinations"] for stage in stages] == [6, 12, 9, 18]
+
+
+def test_what_would_end_a_tune_ends_this_too(config: str) -> None:
+    with pytest.raises(ConfigError, match="tuner_num_trials is '0'"):
+        shown("--tuner_num_trials=0", "--config", config)
+    with pytest.raises(ConfigError, match="Unknown flag --confg"):
+        shown("--confg", config)
+
+
+def test_notes_of_the_space_are_shown(config: str, tmp_path: Path) -> None:
+    (tmp_path / "c.json").write_text('{"train_micro_batch_size_per_gpu": 4}')
+    assert "leaves only micro-batch 4" in shown(RANKS, "--config", config)

@@ -1,0 +1,91 @@
+from typing import Any
+
+import pytest
+
+from autoconf_launch.core import ConfigError, RawConfig
+from autoconf_launch.tuning_spaces.clusters import cluster_of_document, parse_cluster, usable_bytes
+
+
+@pytest.mark.parametrize(
+    ("text", "nodes", "gpus"),
+    [
+        ("8xA100-SXM-80GB", 1, 8),
+        ("64x8xH100-SXM-80GB", 64, 8),
+        ("T4-16GB", 1, 1),
+        ("2x4xa100-40gb", 2, 4),
+    ],
+)
+def test_a_short_name_says_nodes_and_gpus(text: str, nodes: int, gpus: int) -> None:
+    cluster = parse_cluster(text)
+    assert (len(cluster.nodes), len(cluster.devices)) == (nodes, nodes * gpus)
+
+
+def test_slots_of_a_node_are_numbered() -> None:
+    assert [device.slot for device in parse_cluster("2x2xH100").devices] == [0, 1, 0, 1]
+
+
+def test_a_process_has_a_little_less_than_the_datasheet_says() -> None:
+    assert usable_bytes("A100-SXM-80GB") / 2**30 == pytest.approx(79.1, abs=0.2)
+    assert usable_bytes("T4-16GB") / 2**30 == pytest.approx(14.7, abs=0.1)
+
+
+@pytest.mark.parametrize(
+    ("text", "match"),
+    [
+        ("8xH1000", "did you mean 'H100-SXM-80GB'.*known: "),
+        ("8x", "is none; write for example"),
+        ("0xH100", "out of range"),
+        ("999999x99xH100", "out of range"),
+        ("-1xH100", "is none"),
+    ],
+)
+def test_what_is_no_cluster_is_refused_in_one_line(text: str, match: str) -> None:
+    with pytest.raises(ConfigError, match=match) as error:
+        parse_cluster(text)
+    assert "\n" not in str(error.value)
+
+
+def document(*groups: dict[str, Any]) -> RawConfig:
+    return RawConfig({"nodes": list(groups)})
+
+
+def test_a_document_may_have_unequal_nodes() -> None:
+    cluster = cluster_of_document(
+        document({"gpu": "V100-SXM-16GB", "count": 3, "gpus": 4}, {"gpu": "T4-16GB", "gpus": 4})
+    )
+    assert [node.devices[0].name for node in cluster.nodes] == 3 * ["V100-SXM-16GB"] + ["T4-16GB"]
+    assert not cluster.are_nodes_equal
+
+
+def test_a_document_overrides_memory_links_and_prices() -> None:
+    group = {
+        "gpu": "H100",
+        "memory_gb": 96,
+        "link_gb_per_s": 400,
+        "network_gb_per_s": 12.5,
+        "usd_per_hour": 20,
+    }
+    node = cluster_of_document(document(group)).nodes[0]
+    rates = (node.link_bytes_per_s, node.network_bytes_per_s, node.usd_per_hour)
+    assert rates == (400e9, 100e9, 20)
+    assert node.devices[0].memory_bytes == 96 * 2**30
+
+
+@pytest.mark.parametrize(
+    "group",
+    [
+        {"gpu": "H100", "cuont": 2},
+        {"gpu": "H100", "count": 0},
+        {"gpu": "H100", "gpus": 2.5},
+        {"gpu": "H100", "memory_gb": -1},
+        {"count": 2},
+        {"gpu": "H100", "count": 1 << 40},
+    ],
+)
+def test_a_wrong_group_is_refused_with_its_place(group: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError, match=r"nodes\[0\]"):
+        cluster_of_document(document(group))
+
+
+def test_nodes_of_one_kind_are_equal_whatever_their_names() -> None:
+    assert parse_cluster("4x8xH100").are_nodes_equal

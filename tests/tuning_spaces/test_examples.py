@@ -1,0 +1,42 @@
+import json
+from pathlib import Path
+
+import hjson
+
+from autoconf_launch.core import RawConfig
+from autoconf_launch.launcher.dialects import ScriptSource, SpaceFile
+from autoconf_launch.launcher.dialects.native import NativeDialect
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+
+
+def knobs(config: str, space: str | None = None) -> set[str]:
+    """Further knobs that an example searches on 2 ranks."""
+    document = RawConfig(json.loads((EXAMPLES / config).read_text()))
+    file = None
+    if space:
+        file = SpaceFile(
+            name=space, document=RawConfig(hjson.loads((EXAMPLES / space).read_text()))
+        )
+    source = ScriptSource(script_args=(), config=document, config_argument=None, space=file)
+    user = NativeDialect().read(source, world_size=2)
+    return {f"{choice.stages[0]}.{choice.knob}" for choice in user.choices if choice.stages}
+
+
+def test_the_full_mode_example_searches_further_knobs() -> None:
+    assert knobs("01_pretrain_gpt/config_full.json") == {
+        "0.bucket_cap_mb",
+        "0.gradient_as_bucket_view",
+        "2.blocks_per_unit",
+        "2.forward_prefetch",
+    }
+
+
+def test_the_edited_space_searches_its_own_lists_alone() -> None:
+    space = "02_edit_a_tuning_space/space.hjson"
+    assert knobs("01_pretrain_gpt/config.json", space) == {
+        "0.bucket_cap_mb",
+        "1.bucket_cap_mb",
+        "2.blocks_per_unit",
+        "3.blocks_per_unit",
+    }

@@ -1,0 +1,152 @@
+"""Configurations as the models' authors publish them, cut to what matters."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from autoconf_launch.core import ConfigError, RawConfig
+from autoconf_launch.tuning_spaces.hugging_face import from_hugging_face
+from autoconf_launch.tuning_spaces.models import named_model
+
+GPT2 = {
+    "model_type": "gpt2",
+    "n_embd": 768,
+    "n_layer": 12,
+    "n_head": 12,
+    "n_positions": 1024,
+    "vocab_size": 50257,
+}
+LLAMA = {
+    "model_type": "llama",
+    "hidden_size": 4096,
+    "num_hidden_layers": 32,
+    "num_attention_heads": 32,
+    "num_key_value_heads": 8,
+    "intermediate_size": 14336,
+    "vocab_size": 128256,
+    "tie_word_embeddings": False,
+}
+PUBLISHED: dict[str, dict[str, Any]] = {
+    "gpt2": GPT2,
+    "llama3.1-8b": LLAMA,
+    "bert-base": {
+        "model_type": "bert",
+        "hidden_size": 768,
+        "num_hidden_layers": 12,
+        "num_attention_heads": 12,
+        "intermediate_size": 3072,
+        "max_position_embeddings": 512,
+        "type_vocab_size": 2,
+        "vocab_size": 30522,
+    },
+    "t5-small": {
+        "model_type": "t5",
+        "d_model": 512,
+        "d_kv": 64,
+        "d_ff": 2048,
+        "num_layers": 6,
+        "num_heads": 8,
+        "relative_attention_num_buckets": 32,
+        "vocab_size": 32128,
+    },
+    "mt5-base": {
+        "model_type": "mt5",
+        "d_model": 768,
+        "d_kv": 64,
+        "d_ff": 2048,
+        "num_layers": 12,
+        "num_decoder_layers": 12,
+        "num_heads": 12,
+        "feed_forward_proj": "gated-gelu",
+        "relative_attention_num_buckets": 32,
+        "tie_word_embeddings": False,
+        "vocab_size": 250112,
+    },
+    "mixtral-8x7b": {
+        **LLAMA,
+        "model_type": "mixtral",
+        "vocab_size": 32000,
+        "num_local_experts": 8,
+        "num_experts_per_tok": 2,
+        "sliding_window": None,
+    },
+    "qwen2.5-7b": {
+        "model_type": "qwen2",
+        "hidden_size": 3584,
+        "num_hidden_layers": 28,
+        "num_attention_heads": 28,
+        "num_key_value_heads": 4,
+        "intermediate_size": 18944,
+        "vocab_size": 152064,
+        "tie_word_embeddings": False,
+        "use_sliding_window": False,
+        "sliding_window": 131072,
+    },
+    "gemma2-2b": {
+        "model_type": "gemma2",
+        "hidden_size": 2304,
+        "num_hidden_layers": 26,
+        "num_attention_heads": 8,
+        "num_key_value_heads": 4,
+        "head_dim": 256,
+        "intermediate_size": 9216,
+        "vocab_size": 256000,
+        "sliding_window": 4096,
+    },
+    "deepseek-v3": {
+        "model_type": "deepseek_v3",
+        "hidden_size": 7168,
+        "num_hidden_layers": 61,
+        "num_attention_heads": 128,
+        "num_key_value_heads": 128,
+        "intermediate_size": 18432,
+        "moe_intermediate_size": 2048,
+        "n_routed_experts": 256,
+        "n_shared_experts": 1,
+        "num_experts_per_tok": 8,
+        "first_k_dense_replace": 3,
+        "q_lora_rank": 1536,
+        "kv_lora_rank": 512,
+        "qk_nope_head_dim": 128,
+        "qk_rope_head_dim": 64,
+        "v_head_dim": 128,
+        "tie_word_embeddings": False,
+        "vocab_size": 129280,
+    },
+}
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_a_published_configuration_is_the_named_model(name: str) -> None:
+    read = from_hugging_face(RawConfig(PUBLISHED[name]), name)
+    assert read == replace(named_model(name), name=name)
+
+
+def test_of_a_picture_and_a_text_part_the_text_is_read() -> None:
+    inner = {**PUBLISHED["gemma2-2b"], "model_type": "gemma3_text"}
+    both = {"model_type": "gemma3", "vision_config": {"hidden_size": 1}, "text_config": inner}
+    assert from_hugging_face(RawConfig(both), "x").hidden == 2304
+
+
+def test_an_unknown_type_is_named() -> None:
+    with pytest.raises(ConfigError, match=r"model_type is 'lama'.*'llama'"):
+        from_hugging_face(RawConfig({**LLAMA, "model_type": "lama"}), "x")
+
+
+def test_an_unknown_type_is_read_by_the_usual_names_on_demand() -> None:
+    config = RawConfig({**LLAMA, "model_type": "new", "hidden_act": "silu"})
+    read = from_hugging_face(config, "x", usual=True)
+    assert (read.kv_heads, read.gated) == (8, True)
+
+
+@pytest.mark.parametrize("value", [-1, 0, 1 << 60, "4096", 1.5, True])
+def test_a_size_that_is_none_is_refused(value: object) -> None:
+    with pytest.raises(ConfigError, match="hidden_size"):
+        from_hugging_face(RawConfig({**LLAMA, "hidden_size": value}), "x")
+
+
+def test_a_missing_size_is_named_as_the_file_spells_it() -> None:
+    config = {key: value for key, value in GPT2.items() if key != "n_layer"}
+    with pytest.raises(ConfigError, match="n_layer"):
+        from_hugging_face(RawConfig(config), "x")

@@ -1,0 +1,104 @@
+import math
+from contextlib import suppress
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from autoconf_launch.core import ZERO_KNOBS, ConfigError
+from autoconf_launch.tuning_spaces import Section, default_space, parse_text
+
+STAGES = range(4)
+
+
+def combinations(section: Section, stage: int) -> int:
+    return math.prod(len(k.values) for k in default_space(section) if k.stages == (stage,))
+
+
+@pytest.mark.parametrize(("stage", "count"), [(0, 1), (1, 9), (2, 72), (3, 144)])
+def test_the_shipped_spaces_for_deepspeed_have_its_combinations(stage: int, count: int) -> None:
+    assert combinations(Section.DEEPSPEED, stage) == count
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_the_shipped_native_spaces_stay_small(stage: int) -> None:
+    assert 1 < combinations(Section.NATIVE, stage) <= 20
+
+
+def test_the_shipped_native_spaces_list_what_our_runtime_can_apply() -> None:
+    for knob in default_space(Section.NATIVE):
+        row = ZERO_KNOBS[knob.name]
+        for stage in knob.stages:
+            for value in knob.values:
+                assert row.read(value) == value
+                assert row.obstacle(zero_stage=stage, data_parallel=4, value=value) is None
+
+
+def test_the_shipped_native_spaces_list_each_default() -> None:
+    for knob in default_space(Section.NATIVE):
+        assert ZERO_KNOBS[knob.name].default in knob.values
+
+
+def test_each_value_tells_where_it_stands() -> None:
+    assert {k.origin for k in default_space(Section.NATIVE)} == {
+        f"zero_{stage}.hjson" for stage in STAGES
+    }
+
+
+def test_sizes_written_with_an_exponent_are_whole_numbers() -> None:
+    (knob,) = parse_text("{zero_optimization: {x: [5e7, 1.5]}}", Section.NATIVE, "s")
+    assert [(type(value), value) for value in knob.values] == [(int, 50_000_000), (float, 1.5)]
+
+
+def test_a_section_may_be_a_list_of_pieces() -> None:
+    text = """{native: [
+        {zero_optimization: {stage: [0, 1], a: 1}}
+        {zero_optimization: {stage: 3, a: [2, 3]}}
+    ]}"""
+    found = parse_text(text, Section.NATIVE, "s")
+    assert [(k.stages, k.values) for k in found] == [((0, 1), (1,)), ((3,), (2, 3))]
+
+
+@pytest.mark.parametrize("stage", ["", 'stage: "all"', "stage: null"])
+def test_without_a_stage_a_knob_is_for_all(stage: str) -> None:
+    (knob,) = parse_text(f"{{zero_optimization: {{{stage}\n a: 1}}}}", Section.NATIVE, "s")
+    assert knob.stages == (0, 1, 2, 3)
+
+
+def test_a_section_that_is_not_there_is_empty() -> None:
+    assert parse_text("{native: {zero_optimization: {a: 1}}}", Section.DEEPSPEED, "s") == ()
+
+
+def test_knobs_of_sections_have_dotted_names() -> None:
+    text = "{zero_optimization: {offload_optimizer: {device: [none, cpu]}}}"
+    (knob,) = parse_text(text.replace("[none, cpu]", '["none", "cpu"]'), Section.DEEPSPEED, "s")
+    assert (knob.name, knob.values) == ("offload_optimizer.device", ("none", "cpu"))
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("{native: {", "s cannot be read"),
+        ("[1]", "s must hold an object"),
+        ("{nativ: {}}", r"nativ is no section of a tuning space; did you mean 'native'\?"),
+        ("{native: 3}", "native must be an object with zero_optimization"),
+        ("{native: {bf16: {enabled: true}}}", "bf16 stands in a tuning space, which lists"),
+        ("{zero_optimization: 3}", "must be an object with zero_optimization"),
+        ("{zero_optimization: {stage: 4}}", "stage is 4, but ZeRO has stages 0 to 3"),
+        ("{zero_optimization: {stage: []}}", r"stage is \[\]"),
+        ("{zero_optimization: {stage: true}}", "stage is True"),
+        ("{zero_optimization: {a: []}}", "a must be a value or a list of values"),
+        ("{zero_optimization: {a: [[1]]}}", "a must be a value or a list of values"),
+        ("{zero_optimization: {a: {}}}", "a must be a value or a list of values"),
+    ],
+)
+def test_what_is_no_space_is_refused_with_its_file(text: str, says: str) -> None:
+    with pytest.raises(ConfigError, match=says) as caught:
+        parse_text(text, Section.NATIVE, "s")
+    assert str(caught.value).startswith("s")
+
+
+@given(st.text(max_size=30))
+def test_any_text_is_a_space_or_a_configuration_error(text: str) -> None:
+    with suppress(ConfigError):
+        parse_text(text, Section.NATIVE, "s")

@@ -1,0 +1,44 @@
+import pytest
+
+from autoconf_launch.core import ConfigError, DecodeError
+from autoconf_launch.tuning_spaces.models import model_names, named_model, shaped
+
+FAMILIES = (
+    *("gpt2", "gpt2-xl", "gpt3-125m", "gpt3-175b", "gpt3-1t", "bert-large", "t5-11b", "mt5-xl"),
+    *("llama2-7b", "llama3-70b", "llama3.1-405b", "mistral-7b", "mixtral-8x22b", "gemma-2b"),
+    *("gemma2-9b", "nemotron4-340b", "qwen2-72b", "qwen2.5-14b", "deepseek-v3"),
+)
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_the_models_that_the_planner_promises_are_known(name: str) -> None:
+    assert name in model_names()
+
+
+@pytest.mark.parametrize("name", ["llama3.1-8b", "Llama-3.1-8B", "LLAMA3.1_8b"])
+def test_case_and_dashes_of_a_name_do_not_matter(name: str) -> None:
+    assert named_model(name).hidden == 4096
+
+
+def test_an_unknown_name_gets_the_nearest_and_all() -> None:
+    with pytest.raises(ConfigError, match=r"did you mean 'gpt2-xl'\? known: .*llama3") as error:
+        named_model("gpt2-xxl")
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("name", model_names())
+def test_each_model_has_sizes_that_make_sense(name: str) -> None:
+    model = named_model(name)
+    assert model.layers > 0
+    assert model.heads % model.kv_heads == 0
+    assert model.vocabulary > 30_000
+
+
+def test_what_shapes_leave_out_follows_from_the_others() -> None:
+    model = shaped("x", {"layers": 2, "hidden": 64, "heads": 4, "vocabulary": 10})
+    assert (model.head, model.ffn, model.kv_heads) == (16, 256, 4)
+
+
+def test_shapes_that_are_no_numbers_are_refused() -> None:
+    with pytest.raises(DecodeError):
+        shaped("x", {"layers": "two", "hidden": 64, "heads": 4, "vocabulary": 10})
