@@ -13,10 +13,10 @@ from .trees import learn
 _ENOUGH = 3
 """With fewer measurements the predictions alone rank the pool."""
 
-_HOPELESS = 1.5
+_HOPELESS = 1.25
 """Rows expected to cost this many times the best measured one are not worth a trial.
 
-Well beyond the error of corrected predictions and of trials minutes apart (12 %, DESIGN rule 11).
+Corrected predictions are off by less, and so are trials minutes apart (12 %, DESIGN rule 11).
 """
 
 

@@ -69,7 +69,7 @@ def layer_times(
         forward_s_U=total.forward + core_f + small_s,
         backward_s_U=total.backward + core_b + 2.0 * small_s,
         small_s_U=small_s
-        + (0.0 if _runs_flash(workload, kernels) else 1.0) * core_f
+        + (0.0 if workload.flash else 1.0) * core_f
         + workload.selective_products * total.forward,
         products_s_U=total.products,
         forward_flops_U=total.flops + core_flops,
@@ -180,7 +180,7 @@ def _attention_core(
     masked = 0.5 if model.causal and keys == workload.seq else 1.0
     half = kernels.accelerator.half_flops_per_s * kernels.accelerator.reached * physics.sustained
     unaligned = width % 8 != 0
-    if _runs_flash(workload, kernels):
+    if workload.flash:
         narrow = min(1.0, 0.6 + 0.4 * width / 128)
         rate = half * kernels.accelerator.flash * narrow
         rate *= physics.engine_attention if workload.engine else 1.0
@@ -194,10 +194,6 @@ def _attention_core(
     passes = physics.score_passes * np.where(unfused > 0, _UNFUSED_SOFTMAX, 1.0)
     scores = 2.0 * tokens * keys * heads * passes / kernels.bytes_per_s
     return full / rate + scores, 2.0 * full / rate + 1.6 * scores, full * masked, unfused
-
-
-def _runs_flash(workload: Workload, kernels: Kernels) -> bool:
-    return workload.flash and kernels.accelerator.flash > 0.0
 
 
 def _small_bytes(workload: Workload, inner: InnerLayouts, tokens: Floats) -> Floats:
