@@ -13,19 +13,12 @@ from .trees import learn
 _ENOUGH = 3
 """With fewer measurements the predictions alone rank the pool."""
 
-_HOPELESS = 1.25
-"""Rows expected to cost this many times the best measured one are not worth a trial.
-
-Corrected predictions are off by less, and so are trials minutes apart (12 %, DESIGN rule 11).
-"""
-
 
 class ModelBased:
     """Learns the factor from predicted to measured cost, and ranks by the product.
 
     Where any prediction is missing it learns the cost itself. Rows that tie go by prediction,
-    then by order. A stage of which something was measured is given up when what is left of it is
-    hopeless.
+    then by order.
     """
 
     def __init__(self, objective: Objective) -> None:
@@ -43,17 +36,14 @@ class ModelBased:
         """See :class:`~.base.Strategy`."""
         measured = [record for record in history if record.measurement]
         predicted = self._predicted(pool, predictions)
-        cost, worth = np.zeros(len(pool)), np.ones(len(pool), np.bool_)
+        cost = np.zeros(len(pool))
         if len(measured) >= _ENOUGH:
             before, after = np.log([self._costs_s(record) for record in measured]).T
             trusted = not np.isnan(predicted).any() and not np.isnan(before).any()
             seen = CandidateTable.from_candidates([record.trial.candidate for record in measured])
             cost = learn(seen, after - before if trusted else after, pool, seed)
             cost += predicted if trusted else 0.0
-            if trusted and _is_known(pool, measured):
-                worth = cost <= after.min() + np.log(_HOPELESS)
         free = free_rows(pool, pending)
-        free = free[worth[free]]
         best_first = np.lexsort((free, predicted[free], cost[free]))
         return tuple(free[best_first][:count].tolist())
 
@@ -71,9 +61,3 @@ class ModelBased:
         measured_s = record.measurement.mean_step_s if record.measurement else np.nan
         cost_s = self._objective.cost_s
         return cost_s(predicted_s or np.nan, samples), cost_s(measured_s, samples)
-
-
-def _is_known(pool: CandidateTable, measured: list[Record]) -> bool:
-    """Whether the pool's stage has been measured: only then its corrections mean something."""
-    stages = {record.trial.candidate.layout.zero_stage for record in measured}
-    return set(pool["zero_stage"].tolist()) <= stages
