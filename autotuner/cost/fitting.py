@@ -1,0 +1,248 @@
+"""Whether a layout fits, and the smallest changes that would make it fit. Not: the formulas."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from enum import Enum
+from typing import TypeAlias
+
+from autoconf_launch.core import Architecture, Layout, Offload, Recompute
+
+from .layout_memory import MEMORY_BAND, peak_bytes
+from .layout_rules import obeying
+from .memory_layouts import ALL_LAYERS, MemoryLayouts
+from .training_setup import TrainingSetup
+
+FLAGGED_ABOVE = 1.05
+"""Predicted over available memory from which on a layout is said not to fit."""
+_MOST_CHANGES = 3
+_SHOWN = 10
+
+
+class Verdict(str, Enum):
+    """An answer with its doubt."""
+
+    YES = "yes"
+    MARGINAL = "marginal"
+    NO = "no"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Proposal:
+    """A layout and a setup, as asked for or changed."""
+
+    layout: Layout
+    setup: TrainingSetup
+    recompute_layers: int = ALL_LAYERS
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Remedy:
+    """Changes that make it fit.
+
+    Attributes:
+        changes: what to set, such as ``recompute=full``.
+        peak_bytes: what the fullest rank then needs.
+        step_s: seconds of a step with them; None where no time model covers it.
+    """
+
+    changes: tuple[str, ...]
+    proposal: Proposal
+    peak_bytes: float
+    verdict: Verdict
+    step_s: float | None = None
+
+
+Change: TypeAlias = Callable[[Proposal], tuple[Proposal, str] | None]
+"""A changed proposal and what was set; None where it cannot be."""
+
+
+def verdict(needed_bytes: float, limit_bytes: float) -> Verdict:
+    """Yes if it fits even at the band's upper end, no if it is clearly above the limit."""
+    if needed_bytes * (1 + MEMORY_BAND) <= limit_bytes:
+        return Verdict.YES
+    return Verdict.NO if needed_bytes > FLAGGED_ABOVE * limit_bytes else Verdict.MARGINAL
+
+
+def remedies(
+    asked: Proposal,
+    architecture: Architecture,
+    limit_bytes: float,
+    node: int,
+    seconds: Callable[[Sequence[Proposal]], Sequence[float | None]] | None = None,
+) -> tuple[Remedy, ...]:
+    """The fewest changes that surely fit, and fewer ones that may; empty if three do not.
+
+    Those that save least memory are taken, and the fastest of them stands first.
+
+    Args:
+        asked: what does not fit.
+        architecture: the model.
+        limit_bytes: memory of the smallest GPU.
+        node: GPUs of the smallest node, beyond which no tensor parallelism is proposed.
+        seconds: a time model for the prices.
+    """
+    found: list[Remedy] = []
+    for number in range(1, _MOST_CHANGES + 1):
+        found += _fitting(asked, architecture, limit_bytes, number, node)
+        if any(remedy.verdict is Verdict.YES for remedy in found):
+            break
+    shown = found[:_SHOWN]
+    times = seconds([remedy.proposal for remedy in shown]) if seconds else ()
+    timed = itertools.zip_longest(shown, times)
+    priced = (replace(remedy, step_s=step_s) for remedy, step_s in timed)
+    return tuple(sorted(priced, key=_seconds))
+
+
+def _seconds(remedy: Remedy) -> float:
+    return math.inf if remedy.step_s is None else remedy.step_s
+
+
+def _fitting(
+    asked: Proposal, architecture: Architecture, limit_bytes: float, number: int, node: int
+) -> list[Remedy]:
+    """Remedies of ``number`` changes each; those that surely fit, if there are any."""
+    changed = [_changed(asked, chosen) for chosen in itertools.combinations(_CHANGES, number)]
+    tried = [(proposal, labels) for proposal, labels in changed if proposal and _distinct(labels)]
+    if not tried:
+        return []
+    columns = MemoryLayouts.from_layouts(
+        [proposal.layout for proposal, _ in tried],
+        [proposal.recompute_layers for proposal, _ in tried],
+    )
+    wide = columns.tensor_C > max(node, asked.layout.tensor_parallel)
+    possible = obeying(columns, architecture, asked.setup.sequence) & ~wide
+    peaks = peak_bytes(columns, architecture, asked.setup)
+    found = [
+        Remedy(changes=labels, proposal=proposal, peak_bytes=float(peak), verdict=answer)
+        for (proposal, labels), peak, can_be in zip(tried, peaks, possible, strict=True)
+        if can_be and (answer := verdict(float(peak), limit_bytes)) is not Verdict.NO
+    ]
+    kept = [remedy for remedy in found if remedy.verdict is Verdict.YES] or found
+    return sorted(kept, key=lambda remedy: -remedy.peak_bytes)
+
+
+def _changed(asked: Proposal, chosen: Sequence[Change]) -> tuple[Proposal | None, tuple[str, ...]]:
+    proposal, labels = asked, []
+    for change in chosen:
+        changed = change(proposal)
+        if changed is None:
+            return None, ()
+        proposal, label = changed
+        labels.append(label)
+    return proposal, tuple(labels)
+
+
+def _distinct(labels: Sequence[str]) -> bool:
+    """Whether no knob is changed twice."""
+    knobs = [label.partition("=")[0] for label in labels]
+    return len(set(knobs)) == len(knobs)
+
+
+def _with_layout(proposal: Proposal, label: str, layout: Layout) -> tuple[Proposal, str]:
+    return replace(proposal, layout=layout), label
+
+
+def _smaller_micro_batch(proposal: Proposal) -> tuple[Proposal, str] | None:
+    layout = proposal.layout
+    if layout.micro_batch % 2:
+        return None
+    half = replace(
+        layout, micro_batch=layout.micro_batch // 2, accumulation=layout.accumulation * 2
+    )
+    return _with_layout(proposal, f"micro-batch={half.micro_batch}", half)
+
+
+def _smallest_micro_batch(proposal: Proposal) -> tuple[Proposal, str] | None:
+    layout = proposal.layout
+    if layout.micro_batch < 3:
+        return None
+    one = replace(layout, micro_batch=1, accumulation=layout.accumulation * layout.micro_batch)
+    return _with_layout(proposal, "micro-batch=1", one)
+
+
+def _recompute(kind: Recompute) -> Change:
+    order = tuple(Recompute)
+
+    def change(proposal: Proposal) -> tuple[Proposal, str] | None:
+        layout = proposal.layout
+        some = proposal.recompute_layers != ALL_LAYERS and kind is Recompute.FULL
+        if order.index(layout.recompute) >= order.index(kind) and not some:
+            return None
+        everywhere = replace(proposal, recompute_layers=ALL_LAYERS)
+        return _with_layout(everywhere, f"recompute={kind.value}", replace(layout, recompute=kind))
+
+    return change
+
+
+def _sequence_parallel(proposal: Proposal) -> tuple[Proposal, str] | None:
+    layout = proposal.layout
+    if layout.sequence_parallel or layout.tensor_parallel < 2:
+        return None
+    return _with_layout(
+        proposal, "sequence-parallel=true", replace(layout, sequence_parallel=True)
+    )
+
+
+def _zero(stage: int) -> Change:
+    def change(proposal: Proposal) -> tuple[Proposal, str] | None:
+        layout = proposal.layout
+        if layout.zero_stage >= stage or layout.data_parallel * layout.context_parallel == 1:
+            return None
+        return _with_layout(proposal, f"zero={stage}", replace(layout, zero_stage=stage))
+
+    return change
+
+
+def _degree(knob: str, flag: str, factor: int) -> Change:
+    """More ranks for one degree, taken from data parallelism, the global batch kept."""
+
+    def change(proposal: Proposal) -> tuple[Proposal, str] | None:
+        layout = proposal.layout
+        if layout.data_parallel % factor:
+            return None
+        value = getattr(layout, knob) * factor
+        taken = {
+            knob: value,
+            "data_parallel": layout.data_parallel // factor,
+            "accumulation": layout.accumulation * factor,
+        }
+        return _with_layout(proposal, f"{flag}={value}", replace(layout, **taken))
+
+    return change
+
+
+def _experts(factor: int) -> Change:
+    """Expert ranks are data-parallel ranks, so that none are taken from anywhere."""
+
+    def change(proposal: Proposal) -> tuple[Proposal, str] | None:
+        ranks = proposal.layout.expert_parallel * factor
+        wider = replace(proposal.layout, expert_parallel=ranks)
+        return _with_layout(proposal, f"ep={ranks}", wider)
+
+    return change
+
+
+def _offload(proposal: Proposal) -> tuple[Proposal, str] | None:
+    layout = proposal.layout
+    if layout.offload is not Offload.NONE:
+        return None
+    away = replace(layout, offload=Offload.OPTIMIZER)
+    return _with_layout(proposal, "offload=optimizer", away)
+
+
+_CHANGES: tuple[Change, ...] = (
+    _smaller_micro_batch,
+    _smallest_micro_batch,
+    _sequence_parallel,
+    *(_recompute(kind) for kind in (Recompute.SELECTIVE, Recompute.FULL)),
+    *(_zero(stage) for stage in (1, 2, 3)),
+    *(_degree("tensor_parallel", "tp", factor) for factor in (2, 4, 8)),
+    *(_degree("pipeline_parallel", "pp", factor) for factor in (2, 4, 8)),
+    *(_degree("context_parallel", "cp", factor) for factor in (2, 4, 8)),
+    *(_experts(factor) for factor in (2, 4, 8)),
+    _offload,
+)

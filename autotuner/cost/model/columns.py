@@ -1,0 +1,145 @@
+"""Layouts as plain columns, and the distinct parts of them. Not: the registry of knobs (table).
+
+Shapes: C = candidates, U = distinct inner layouts (what one layer on one rank depends on).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+
+import numpy as np
+
+from autoconf_launch.core import Recompute
+
+from ...table import Bools, CandidateTable, Floats, Ints
+from ..memory_layouts import RECOMPUTE_CODES, MemoryLayouts
+
+NONE = RECOMPUTE_CODES[Recompute.NONE]
+SELECTIVE = RECOMPUTE_CODES[Recompute.SELECTIVE]
+FULL = RECOMPUTE_CODES[Recompute.FULL]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class LayoutColumns:
+    """The knobs that time depends on.
+
+    ``accumulation_C`` may be broken where a last micro-batch is smaller; ``recomputed_C`` is how
+    many layers of each stage full recomputation covers, -1 for all of them.
+    """
+
+    data_C: Ints
+    tensor_C: Ints
+    pipeline_C: Ints
+    virtual_C: Ints
+    context_C: Ints
+    expert_C: Ints
+    zero_C: Ints
+    micro_C: Ints
+    accumulation_C: Floats
+    recompute_C: Ints
+    recomputed_C: Ints
+    sequence_C: Bools
+    offload_C: Bools
+
+    def __len__(self) -> int:
+        return len(self.data_C)
+
+    @staticmethod
+    def from_table(table: CandidateTable) -> LayoutColumns:
+        """Columns of a candidate table."""
+        return LayoutColumns.from_layouts(MemoryLayouts.from_table(table))
+
+    @staticmethod
+    def from_layouts(layouts: MemoryLayouts) -> LayoutColumns:
+        """The same candidates as the memory model has them, each with a row of its own."""
+        return LayoutColumns(
+            data_C=layouts.data_C,
+            tensor_C=layouts.tensor_C,
+            pipeline_C=layouts.pipeline_C,
+            virtual_C=layouts.virtual_C,
+            context_C=layouts.context_C,
+            expert_C=layouts.expert_C,
+            zero_C=layouts.zero_stage_C,
+            micro_C=layouts.micro_batch_C,
+            accumulation_C=layouts.accumulation_C.astype(np.float64),
+            recompute_C=layouts.recompute_C,
+            recomputed_C=layouts.recompute_layers_C,
+            sequence_C=layouts.sequence_parallel_C,
+            offload_C=layouts.offload_C > 0,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class InnerLayouts:
+    """Distinct combinations of what one micro-batch of one layer depends on."""
+
+    tensor_U: Ints
+    context_U: Ints
+    expert_U: Ints
+    micro_U: Ints
+    recompute_U: Ints
+    sequence_U: Bools
+    sharded_U: Bools
+    """Weights are gathered layer by layer (ZeRO 3)."""
+    data_U: Ints
+    """Ranks that weights are gathered from; 1 where they are not."""
+
+
+def joined_columns(layouts: Sequence[LayoutColumns]) -> LayoutColumns:
+    """Rows of several sets, one after the other."""
+    names = [column.name for column in fields(LayoutColumns)]
+    return LayoutColumns(
+        **{name: np.concatenate([getattr(one, name) for one in layouts]) for name in names}
+    )
+
+
+def distinct(layouts: LayoutColumns) -> tuple[InnerLayouts, Ints]:
+    """The distinct inner layouts, and for each candidate which one is its own."""
+    sharded = layouts.zero_C >= 3
+    columns = (
+        layouts.tensor_C,
+        layouts.context_C,
+        layouts.expert_C,
+        layouts.micro_C,
+        layouts.recompute_C,
+        layouts.sequence_C.astype(np.int64),
+        sharded.astype(np.int64),
+        np.where(sharded, layouts.data_C, 1),
+    )
+    inverse, first = _interned(columns)
+    tensor, context, expert, micro, recompute, sequence, gathered, data = (
+        column[first] for column in columns
+    )
+    inner = InnerLayouts(
+        tensor_U=tensor,
+        context_U=context,
+        expert_U=expert,
+        micro_U=micro,
+        recompute_U=recompute,
+        sequence_U=sequence.astype(np.bool_),
+        sharded_U=gathered.astype(np.bool_),
+        data_U=data,
+    )
+    return inner, inverse
+
+
+def _interned(columns: tuple[Ints, ...]) -> tuple[Ints, Ints]:
+    """Number of each row among the distinct ones, and the first row of each distinct one.
+
+    Columns hold few small numbers, so tables of their values do what a sort would.
+    """
+    code = np.zeros(len(columns[0]), np.int64)
+    size = 1
+    for column in columns:
+        ranked, count = _ranked(column)
+        code, size = _ranked(code * count + ranked, size * count)
+    first = np.empty(size, np.int64)
+    first[code[::-1]] = np.arange(len(code) - 1, -1, -1)
+    return code, first
+
+
+def _ranked(values: Ints, bound: int | None = None) -> tuple[Ints, int]:
+    seen = np.zeros(int(values.max(initial=0)) + 1 if bound is None else bound, np.bool_)
+    seen[values] = True
+    return (np.cumsum(seen) - 1)[values], int(seen.sum())

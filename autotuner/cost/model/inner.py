@@ -1,0 +1,247 @@
+"""One micro-batch of one layer, and of embedding and head, on one rank. Not: schedules over many.
+
+Shapes: U = distinct inner layouts. Of layers with and without experts this is the mean one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from autoconf_launch.core import Experts
+
+from ...table import Floats
+from .columns import FULL, SELECTIVE, InnerLayouts
+from .communication import GATHER, Group, all_to_all_s, ring_s
+from .hardware import Machine
+from .kernels import Kernels, peak_flops_per_s
+from .layer import LayerTimes, layer_times
+from .weights import (
+    all_layers,
+    dense_layer_weights,
+    expert_layers,
+    expert_weights,
+    shared_weights,
+)
+from .workload import Workload
+
+_MATRICES = 8
+"""Weights of a layer that are gathered one by one (DeepSpeed's ZeRO 3; biases are kept whole)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class InnerTimes:
+    """Seconds of one layer and micro-batch; with ``first`` and ``last`` of a stage's extras.
+
+    ``busy`` is the device's computing without recomputation, ``exposed`` communication that
+    nothing hides, ``launch`` how much longer the host takes than both and recomputation.
+    """
+
+    ideal_s_U: Floats
+    busy_s_U: Floats
+    again_s_U: Floats
+    exposed_s_U: Floats
+    launch_s_U: Floats
+    first_s_U: Floats
+    last_s_U: Floats
+    ends_ideal_s_U: Floats
+
+    @property
+    def layer_s_U(self) -> Floats:
+        """Everything that one layer takes."""
+        return self.busy_s_U + self.again_s_U + self.exposed_s_U + self.launch_s_U
+
+
+def inner_times(
+    workload: Workload, inner: InnerLayouts, machine: Machine, kernels: Kernels
+) -> InnerTimes:
+    """Times of the mean layer and of both ends."""
+    model = workload.architecture
+    with_experts = expert_layers(model) / all_layers(model)
+    kinds: list[tuple[float, Experts | None]] = [(1.0 - with_experts, None)]
+    if model.experts is not None:
+        kinds.append((with_experts, model.experts))
+    mean = [np.zeros(len(inner.tensor_U)) for _ in range(5)]
+    for share, experts in kinds:
+        if share:
+            one = _one_kind(workload, inner, machine, kernels, experts)
+            for total, part in zip(mean, one, strict=True):
+                total += share * part
+    first, last, ends_ideal = _ends(workload, inner, machine, kernels)
+    return InnerTimes(
+        ideal_s_U=mean[0],
+        busy_s_U=mean[1],
+        again_s_U=mean[2],
+        exposed_s_U=mean[3],
+        launch_s_U=mean[4],
+        first_s_U=first,
+        last_s_U=last,
+        ends_ideal_s_U=ends_ideal,
+    )
+
+
+def _one_kind(
+    workload: Workload,
+    inner: InnerLayouts,
+    machine: Machine,
+    kernels: Kernels,
+    experts: Experts | None,
+) -> tuple[Floats, Floats, Floats, Floats, Floats]:
+    times = layer_times(workload, inner, kernels, experts=experts)
+    kind = inner.recompute_U
+    again = np.where(kind == FULL, times.forward_s_U, 0.0)
+    again = np.where(kind == SELECTIVE, times.small_s_U, again)
+    busy = times.forward_s_U + times.backward_s_U
+    passes = np.where(kind == FULL, 3.0, 2.0)
+    tensor = passes * _tensor_s(workload, inner, machine, kernels, times)
+    ring = _context_s(workload, inner, machine, kernels, busy)
+    routed = passes * _routing_s(workload, inner, machine, kernels, experts)
+    gathered = _gather_s(workload, inner, machine, kernels, busy + again, experts)
+    exposed = tensor + ring + routed + gathered
+    host = _host_s(workload, inner, kernels, times)
+    device = busy + again + exposed
+    launch = _together(host, device, kernels.physics.host_sharpness) - device
+    peak = peak_flops_per_s(machine.accelerator, workload.arithmetic)
+    ideal = (2.0 + workload.trained) * times.forward_flops_U / peak
+    return ideal, busy, again, exposed, launch
+
+
+def _activation_bytes(workload: Workload, inner: InnerLayouts) -> Floats:
+    hidden = workload.architecture.hidden
+    tokens = inner.micro_U * workload.seq / inner.context_U
+    return np.asarray(tokens * hidden * workload.weight_bytes_each, np.float64)
+
+
+def _tensor_s(
+    workload: Workload,
+    inner: InnerLayouts,
+    machine: Machine,
+    kernels: Kernels,
+    times: LayerTimes,
+) -> Floats:
+    """Two all-reduces for each pass over a layer (Shoeybi et al. 2019, section 3).
+
+    Where the sequence is parallel they are gathers and scatters of the same bytes.
+    """
+    physics = kernels.physics
+    one = ring_s(
+        machine,
+        physics,
+        Group(ranks=inner.tensor_U, stride=np.ones_like(inner.tensor_U)),
+        _activation_bytes(workload, inner),
+    )
+    hidden_share = (
+        physics.async_tensor_overlap if workload.async_tensor else physics.tensor_overlap
+    )
+    hidden = np.minimum(2.0 * one * hidden_share, times.products_s_U)
+    waits = 2.0 * physics.straggler_s * (inner.tensor_U - 1)
+    return np.asarray(2.0 * one - hidden + waits)
+
+
+def _context_s(
+    workload: Workload, inner: InnerLayouts, machine: Machine, kernels: Kernels, busy: Floats
+) -> Floats:
+    """Keys and values travel round the ring, forward once and backward twice, beside attention.
+
+    Source: Liu et al. 2023, arXiv:2310.01889.
+    """
+    model = workload.architecture
+    keys = 2.0 * model.kv_heads * model.head / inner.tensor_U
+    tokens = inner.micro_U * workload.seq
+    moved = ring_s(
+        machine,
+        kernels.physics,
+        Group(ranks=inner.context_U, stride=inner.tensor_U),
+        tokens * keys * workload.weight_bytes_each,
+        passes=GATHER,
+    )
+    return np.asarray(np.maximum(3.0 * moved - 0.3 * busy, 0.1 * moved))
+
+
+def _routing_s(
+    workload: Workload,
+    inner: InnerLayouts,
+    machine: Machine,
+    kernels: Kernels,
+    experts: Experts | None,
+) -> Floats:
+    """Tokens go to their experts and come back (Lepikhin et al. 2020, arXiv:2006.16668)."""
+    if experts is None:
+        return np.zeros(len(inner.tensor_U))
+    sent = _activation_bytes(workload, inner) * experts.per_token
+    sent = sent / np.where(inner.sequence_U, inner.tensor_U, 1)
+    return 2.0 * all_to_all_s(
+        machine,
+        kernels.physics,
+        Group(ranks=inner.expert_U, stride=inner.tensor_U),
+        sent,
+    )
+
+
+def _gather_s(
+    workload: Workload,
+    inner: InnerLayouts,
+    machine: Machine,
+    kernels: Kernels,
+    compute: Floats,
+    experts: Experts | None,
+) -> Floats:
+    """Sharded weights are gathered in both passes, and gradients scattered.
+
+    This goes on beside the computing of other layers, which it slows (Rajbhandari et al. 2020,
+    "ZeRO", section 7.2.2).
+    """
+    model, physics = workload.architecture, kernels.physics
+    dense = dense_layer_weights(model) if experts is None else shared_weights(model, experts)
+    routed = 0 if experts is None else expert_weights(model, experts)
+    weights = (dense + routed / inner.expert_U) / inner.tensor_U
+    moved = ring_s(
+        machine,
+        physics,
+        Group(ranks=inner.data_U, stride=inner.tensor_U),
+        weights * workload.weight_bytes_each,
+        passes=GATHER,
+        pieces=1 if workload.flat_gathers else _MATRICES,
+    )
+    moved = moved * (2.0 + workload.trained)
+    hidden = np.minimum(moved, physics.shard_overlap * compute)
+    return np.asarray(moved - hidden + physics.contention * hidden)
+
+
+def _together(host: Floats, device: Floats, sharpness: float) -> Floats:
+    """Host and device run side by side; near equality each one waits for the other at times."""
+    larger, smaller = np.maximum(host, device), np.minimum(host, device)
+    return np.asarray(larger * (1.0 + (smaller / larger) ** sharpness) ** (1.0 / sharpness))
+
+
+def _host_s(
+    workload: Workload, inner: InnerLayouts, kernels: Kernels, times: LayerTimes
+) -> Floats:
+    """What the host needs to launch a layer, whatever its size."""
+    physics = kernels.physics
+    forward = physics.layer_forward_s + physics.unfused_softmax_s * times.unfused_U
+    ranks = inner.tensor_U
+    forward = forward + 2.0 * physics.collective_launch_s * np.log2(ranks)
+    again = np.where(inner.recompute_U == FULL, forward, 0.0)
+    whole = 2.0 * forward + (physics.layer_backward_s - physics.layer_forward_s) + again
+    return np.asarray(whole * (physics.layer_compiled if workload.compiled else 1.0))
+
+
+def _ends(
+    workload: Workload, inner: InnerLayouts, machine: Machine, kernels: Kernels
+) -> tuple[Floats, Floats, Floats]:
+    """Embedding on the first stage; logits and loss, in 16 bits, on the last one."""
+    model = workload.architecture
+    half = Kernels(accelerator=kernels.accelerator, physics=kernels.physics)
+    tokens = np.asarray(inner.micro_U * workload.seq / inner.context_U, np.float64)
+    words = model.vocabulary / inner.tensor_U
+    product = (
+        half.product_s(tokens, words, model.hidden)
+        + half.product_s(tokens, model.hidden, words)
+        + half.product_s(words, model.hidden, tokens)
+    )
+    loss = half.traffic_s(tokens * words * (12.0 if workload.compiled else 24.0), 8)
+    embedding = half.traffic_s(tokens * model.hidden * 16.0, 6)
+    flops = 6.0 * tokens * model.hidden * words
+    return embedding, product + loss, flops / machine.accelerator.half_flops_per_s

@@ -1,0 +1,216 @@
+"""Seconds of one transformer layer on one rank for one micro-batch. Not: what ranks exchange.
+
+Shapes: U = distinct inner layouts. Products of a layer: Narayanan et al. 2021 (arXiv:2104.04473),
+section 2.3 and appendix; bytes of the small operations: Korthikanti et al. 2022
+(arXiv:2205.05198), section 4, each read or written once.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from autoconf_launch.core import Architecture, Experts
+
+from ...table import Floats
+from .columns import InnerLayouts
+from .kernels import Kernels
+from .workload import Workload
+
+_UNFUSED_SOFTMAX = 2.0
+"""Bytes moved where Megatron's fused softmax does not take the shape (it wants a multiple of 4
+heads times samples) over those where it does."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class LayerTimes:
+    """Of one layer and one micro-batch. ``small_*`` is what selective recomputation repeats."""
+
+    forward_s_U: Floats
+    backward_s_U: Floats
+    small_s_U: Floats
+    products_s_U: Floats
+    forward_flops_U: Floats
+    unfused_U: Floats
+    """1 where attention runs as many small kernels."""
+
+
+@dataclass(slots=True)
+class _Sum:
+    """Running sums of one layer's forward and backward."""
+
+    forward: Floats
+    backward: Floats
+    flops: Floats
+    products: Floats
+
+
+def layer_times(
+    workload: Workload, inner: InnerLayouts, kernels: Kernels, *, experts: Experts | None
+) -> LayerTimes:
+    """One layer, with a perceptron of its own or with ``experts``."""
+    model = workload.architecture
+    tokens = _tokens(workload, inner)
+    zero = np.zeros(len(tokens))
+    total = _Sum(zero.copy(), zero.copy(), zero.copy(), zero.copy())
+    for n, k in _attention_products(model, inner):
+        _add_product(total, workload, kernels, (tokens, n, k, 1))
+    if experts is None:
+        _add_perceptron(total, workload, inner, kernels, tokens, model.ffn)
+    else:
+        _add_experts(total, workload, inner, kernels, tokens, experts)
+    core_f, core_b, core_flops, unfused = _attention_core(workload, inner, kernels)
+    small = _small_bytes(workload, inner, tokens)
+    physics = kernels.physics
+    share = physics.small_passes * (physics.compiled_traffic if workload.compiled else 1.0)
+    small_s = kernels.traffic_s(small * share, 6 if workload.compiled else 14)
+    return LayerTimes(
+        forward_s_U=total.forward + core_f + small_s,
+        backward_s_U=total.backward + core_b + 2.0 * small_s,
+        small_s_U=small_s
+        + (0.0 if _runs_flash(workload, kernels) else 1.0) * core_f
+        + workload.selective_products * total.forward,
+        products_s_U=total.products,
+        forward_flops_U=total.flops + core_flops,
+        unfused_U=unfused,
+    )
+
+
+def _tokens(workload: Workload, inner: InnerLayouts) -> Floats:
+    return np.asarray(inner.micro_U * workload.seq / inner.context_U, np.float64)
+
+
+def _attention_products(model: Architecture, inner: InnerLayouts) -> list[tuple[Floats, Floats]]:
+    """(n, k) of each projection for the tokens of a rank."""
+    tp = inner.tensor_U
+    one = np.ones(len(tp))
+    if (latent := model.latent) is None:
+        wide = model.heads * model.head / tp
+        keys = np.maximum(model.kv_heads / tp, 1.0) * model.head
+        return [(wide + 2 * keys, one * model.hidden), (one * model.hidden, wide)]
+    heads = model.heads / tp
+    query = heads * (model.head + latent.rope_head)
+    made = [(one * (latent.key_value_rank + latent.rope_head), one * model.hidden)]
+    if latent.query_rank is None:
+        made.append((query, one * model.hidden))
+    else:
+        made.append((one * latent.query_rank, one * model.hidden))
+        made.append((query, one * latent.query_rank))
+    made.append((heads * (model.head + latent.value_head), one * latent.key_value_rank))
+    made.append((one * model.hidden, heads * latent.value_head))
+    return made
+
+
+def _add_product(
+    total: _Sum,
+    workload: Workload,
+    kernels: Kernels,
+    shape: tuple[Floats, Floats, Floats, Floats | int],
+) -> None:
+    """Forward product, and in the backward pass one for the input and one for the weight."""
+    m, n, k, count = shape
+    forward = kernels.product_s(m, n, k, count)
+    by_input = kernels.product_s(m, k, n, count)
+    by_weight = kernels.product_s(k, n, m, count)
+    total.forward += forward
+    total.products += forward
+    total.backward += by_input + workload.trained * by_weight
+    total.flops += 2.0 * m * n * k * count
+
+
+def _add_perceptron(
+    total: _Sum,
+    workload: Workload,
+    inner: InnerLayouts,
+    kernels: Kernels,
+    tokens: Floats,
+    ffn: int,
+) -> None:
+    model = workload.architecture
+    hidden = np.full(len(tokens), float(model.hidden))
+    wide = ffn / inner.tensor_U
+    first = wide * (2 if model.gated else 1)
+    _add_product(total, workload, kernels, (tokens, first, hidden, 1))
+    _add_product(total, workload, kernels, (tokens, hidden, wide, 1))
+
+
+def _add_experts(
+    total: _Sum,
+    workload: Workload,
+    inner: InnerLayouts,
+    kernels: Kernels,
+    tokens: Floats,
+    experts: Experts,
+) -> None:
+    """Evenly routed tokens: each local expert sees ``tokens * chosen * ep / count`` of them."""
+    model = workload.architecture
+    hidden = np.full(len(tokens), float(model.hidden))
+    local = np.maximum(experts.count / inner.expert_U, 1.0)
+    routed = tokens * experts.per_token / local
+    wide = experts.ffn / inner.tensor_U
+    first = wide * (2 if model.gated else 1)
+    _add_product(total, workload, kernels, (routed, first, hidden, local))
+    _add_product(total, workload, kernels, (routed, hidden, wide, local))
+    _add_product(total, workload, kernels, (tokens, hidden * 0 + experts.count, hidden, 1))
+    if experts.shared:
+        _add_perceptron(total, workload, inner, kernels, tokens, experts.shared * experts.ffn)
+    moved = 4.0 * 2 * tokens * experts.per_token * model.hidden
+    permute = kernels.traffic_s(moved, 4)
+    total.forward += permute
+    total.backward += permute
+
+
+def _attention_core(
+    workload: Workload, inner: InnerLayouts, kernels: Kernels
+) -> tuple[Floats, Floats, Floats, Floats]:
+    """Scores and their product with values: forward, backward, forward flops, unfused or not.
+
+    A flash kernel skips what a causal mask hides and makes the scores again in its backward pass
+    (Dao 2023, arXiv:2307.08691): 2.5 times the forward's operations.
+    """
+    model, physics = workload.architecture, kernels.physics
+    keys = min(workload.seq, model.window or workload.seq)
+    latent = model.latent
+    width = model.head if latent is None else model.head + latent.rope_head
+    value = model.head if latent is None else latent.value_head
+    heads = model.heads / inner.tensor_U
+    tokens = _tokens(workload, inner)
+    full = 2.0 * tokens * keys * heads * (width + value)
+    masked = 0.5 if model.causal and keys == workload.seq else 1.0
+    half = kernels.accelerator.half_flops_per_s * kernels.accelerator.reached * physics.sustained
+    unaligned = width % 8 != 0
+    if _runs_flash(workload, kernels):
+        narrow = min(1.0, 0.6 + 0.4 * width / 128)
+        rate = half * kernels.accelerator.flash * narrow
+        rate *= physics.engine_attention if workload.engine else 1.0
+        forward = full * masked / rate
+        backward = 2.5 * full * masked / (rate * physics.flash_backward)
+        extra = kernels.physics.kernel_s
+        return forward + extra, backward + 3 * extra, full * masked, np.zeros(len(tokens))
+    rate = half * (physics.misaligned_attention if unaligned else physics.unfused_attention)
+    batches = inner.micro_U * heads
+    unfused = (batches % 4 != 0).astype(np.float64)
+    passes = physics.score_passes * np.where(unfused > 0, _UNFUSED_SOFTMAX, 1.0)
+    scores = 2.0 * tokens * keys * heads * passes / kernels.bytes_per_s
+    return full / rate + scores, 2.0 * full / rate + 1.6 * scores, full * masked, unfused
+
+
+def _runs_flash(workload: Workload, kernels: Kernels) -> bool:
+    return workload.flash and kernels.accelerator.flash > 0.0
+
+
+def _small_bytes(workload: Workload, inner: InnerLayouts, tokens: Floats) -> Floats:
+    """Bytes of norms, biases, activations, dropout and residuals in the forward pass.
+
+    Norms and residuals see the whole width on each rank unless the sequence is parallel.
+    """
+    model = workload.architecture
+    tp = inner.tensor_U
+    outside = 24.0 * model.hidden / np.where(inner.sequence_U, tp, 1)
+    ffn = model.ffn
+    if (experts := model.experts) is not None:
+        ffn = experts.ffn * (experts.per_token + experts.shared)
+    activation = (6.0 if model.gated else 4.0) * ffn
+    inside = (16.0 * model.heads * model.head + activation) / tp
+    return np.asarray(tokens * (outside + inside))

@@ -1,0 +1,78 @@
+"""Seconds of a pipeline over micro-batches. Not: what one stage does (inner).
+
+Shapes: C = candidates.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from ...table import Floats
+from .columns import LayoutColumns
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class StageTimes:
+    """One micro-batch, forward and backward: on the slowest stage, and on all of them in a row.
+
+    ``send_s_C`` is sending its activations, or their gradients, to a neighbour.
+    """
+
+    slowest_s_C: Floats
+    all_s_C: Floats
+    send_s_C: Floats
+
+
+def largest_share(layers: int, layouts: LayoutColumns) -> Floats:
+    """Layers on the fullest stage; with virtual stages each of them is filled evenly."""
+    pieces = layouts.pipeline_C * layouts.virtual_C
+    return np.asarray(-(-layers // pieces) * layouts.virtual_C, np.float64)
+
+
+def stage_times(
+    layouts: LayoutColumns,
+    layers: int,
+    *,
+    layer_s_C: Floats,
+    first_s_C: Floats,
+    last_s_C: Floats,
+    send_s_C: Floats,
+) -> StageTimes:
+    """Layers split evenly.
+
+    Where they do not divide, the last stage and the first one, which have head and embedding too,
+    get fewer.
+    """
+    stages = layouts.pipeline_C
+    fullest = largest_share(layers, layouts)
+    spare = fullest * stages - layers
+    on_last = np.maximum(fullest - np.ceil(spare / 2), 0.0)
+    on_first = np.maximum(fullest - np.floor(spare / 2), 0.0)
+    alone = layers * layer_s_C + first_s_C + last_s_C
+    last = on_last * layer_s_C + last_s_C
+    first = on_first * layer_s_C + first_s_C
+    middle = np.where(stages > 2, fullest, 0.0) * layer_s_C
+    slowest = np.maximum(np.maximum(first, last), middle)
+    return StageTimes(
+        slowest_s_C=np.where(stages > 1, slowest, alone), all_s_C=alone, send_s_C=send_s_C
+    )
+
+
+def schedule_s(
+    layouts: LayoutColumns, stages: StageTimes, *, exposed_share: float
+) -> tuple[Floats, Floats]:
+    """Seconds of a step's micro-batches under 1F1B, and how many of them are sends.
+
+    The first micro-batch passes all stages, the others follow at the pace of the slowest one
+    (Narayanan et al. 2021, arXiv:2104.04473, section 2.2: a bubble of (p - 1) / (v m)
+    where v virtual stages are interleaved).
+    """
+    count = np.maximum(layouts.accumulation_C, 1.0)
+    fill = (stages.all_s_C - stages.slowest_s_C) / layouts.virtual_C
+    hops = 2.0 * (layouts.pipeline_C - 1)
+    pieces = np.where(layouts.pipeline_C > 1, 2.0 * layouts.virtual_C, 0.0)
+    sends = stages.send_s_C * (hops + exposed_share * pieces * count)
+    fill = np.where(layouts.pipeline_C > 1, fill, 0.0)
+    return count * stages.slowest_s_C + fill + sends, sends

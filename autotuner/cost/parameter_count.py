@@ -1,0 +1,177 @@
+"""Weights of a transformer, counted exactly. Not: where they lie, nor their bytes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from autoconf_launch.core import Architecture
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LayerWeights:
+    """Weights of one layer. Whatever ``split`` over tensor-parallel ranks is not is whole there.
+
+    Attributes:
+        attention: its matrices and their biases, cross attention included.
+        mlp: the dense perceptron, or the experts that see every token.
+        experts: all routed experts, split over expert-parallel ranks too.
+        whole: norms, biases of outputs, routers: on every tensor-parallel rank.
+    """
+
+    attention: int
+    mlp: int
+    experts: int
+    whole: int
+
+    @property
+    def total(self) -> int:
+        """All of them."""
+        return self.attention + self.mlp + self.experts + self.whole
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelWeights:
+    """Weights of a model by place: the layers in order are encoder, dense, then ``repeated``.
+
+    Attributes:
+        embedding: token and position tables and what stands beside them; first stage.
+        head: the output matrix and last norm. A tied matrix is counted in ``embedding`` alone.
+        encoder: one encoder layer, of ``encoder_layers``.
+        dense: one leading layer without experts, of ``dense_layers``.
+        repeated: one of the other layers; for models with experts in every n-th layer, the mean.
+    """
+
+    embedding: int
+    head: int
+    tied_head: int
+    encoder: LayerWeights
+    encoder_layers: int
+    dense: LayerWeights
+    dense_layers: int
+    repeated: LayerWeights
+    repeated_layers: int
+    spare: int = 0
+
+    @property
+    def total(self) -> int:
+        """All weights of the model."""
+        return (
+            self.embedding
+            + self.head
+            + self.encoder_layers * self.encoder.total
+            + self.dense_layers * self.dense.total
+            + self.repeated_layers * self.repeated.total
+            + self.spare
+        )
+
+
+def parameters(architecture: Architecture) -> int:
+    """All weights, as the published implementation counts them."""
+    return model_weights(architecture).total
+
+
+def active_parameters(architecture: Architecture) -> int:
+    """Weights that one token passes: of the routed experts only those chosen for it."""
+    total, experts = parameters(architecture), architecture.experts
+    if experts is None:
+        return total
+    idle = experts.count - experts.per_token
+    return total - sparse_layers(architecture) * idle * _mlp(architecture, experts.ffn)
+
+
+def sparse_layers(architecture: Architecture) -> int:
+    """Layers that have experts."""
+    experts = architecture.experts
+    if experts is None:
+        return 0
+    return (architecture.layers - experts.first_dense) // experts.every
+
+
+def model_weights(architecture: Architecture) -> ModelWeights:
+    """Weights by place."""
+    a = architecture
+    table = a.vocabulary * a.hidden
+    sparse, plain = _layer(a, sparse=True), _layer(a, sparse=False)
+    dense = a.experts.first_dense if a.experts else 0
+    repeated = a.layers - dense
+    mean, spare = _mean(sparse, plain, repeated, sparse_layers(a)) if a.experts else (plain, 0)
+    last_norms = (2 if a.encoder_layers else 1) * _norm(a) if a.causal else 0
+    return ModelWeights(
+        embedding=table + a.positions * a.hidden + a.other_parameters,
+        head=(0 if a.tied_embeddings else table) + last_norms,
+        tied_head=table if a.tied_embeddings else 0,
+        encoder=_layer(a, sparse=False, crossed=False),
+        encoder_layers=a.encoder_layers,
+        dense=plain,
+        dense_layers=dense,
+        repeated=mean,
+        repeated_layers=repeated,
+        spare=spare,
+    )
+
+
+def _layer(a: Architecture, *, sparse: bool, crossed: bool = True) -> LayerWeights:
+    cross = bool(a.encoder_layers) and crossed
+    attentions = 2 if cross else 1
+    experts = a.experts if sparse else None
+    shared = experts.shared * _mlp(a, experts.ffn) if experts else _mlp(a, a.ffn)
+    routed = experts.count * _mlp(a, experts.ffn) if experts else 0
+    router = experts.count * a.hidden if experts else 0
+    biases = (attentions + 1) * a.hidden if a.biases and not experts else 0
+    return LayerWeights(
+        attention=attentions * _attention(a),
+        mlp=shared,
+        experts=routed,
+        whole=(attentions + 1) * _norm(a) + router + biases + a.other_layer_parameters,
+    )
+
+
+def _attention(a: Architecture) -> int:
+    """Projections and the biases that are split with them (queries, keys, values)."""
+    if a.latent:
+        return _latent_attention(a)
+    queries, keys = a.heads * a.head, 2 * a.kv_heads * a.head
+    matrices = a.hidden * (queries + keys) + queries * a.hidden
+    return matrices + (queries + keys if a.biases else 0)
+
+
+def _latent_attention(a: Architecture) -> int:
+    """Multi-head latent attention: DeepSeek-V2 (2024), section 2.1; norms on both latents."""
+    latent = a.latent
+    assert latent is not None
+    head = a.head + latent.rope_head
+    rank = latent.query_rank
+    queries = a.heads * head
+    to_queries = rank * (a.hidden + 1 + queries) if rank else a.hidden * queries
+    down = a.hidden * (latent.key_value_rank + latent.rope_head) + latent.key_value_rank
+    up = latent.key_value_rank * a.heads * (a.head + latent.value_head)
+    return to_queries + down + up + a.heads * latent.value_head * a.hidden
+
+
+def _mlp(a: Architecture, ffn: int) -> int:
+    """Matrices, and the biases that are split with them."""
+    inputs = 2 if a.gated else 1
+    return (inputs + 1) * a.hidden * ffn + (inputs * ffn if a.biases else 0)
+
+
+def _norm(a: Architecture) -> int:
+    """LayerNorm has a weight and a bias, RMSNorm a weight alone."""
+    return (2 if a.biases else 1) * a.hidden
+
+
+def _mean(
+    sparse: LayerWeights, plain: LayerWeights, layers: int, with_experts: int
+) -> tuple[LayerWeights, int]:
+    """The mean of layers with and without experts, and what rounding it loses in all."""
+
+    def mean(one: int, other: int) -> int:
+        return (one * with_experts + other * (layers - with_experts)) // layers
+
+    both = LayerWeights(
+        attention=mean(sparse.attention, plain.attention),
+        mlp=mean(sparse.mlp, plain.mlp),
+        experts=mean(sparse.experts, plain.experts),
+        whole=mean(sparse.whole, plain.whole),
+    )
+    exact = sparse.total * with_experts + plain.total * (layers - with_experts)
+    return both, exact - layers * both.total

@@ -1,0 +1,168 @@
+"""``fit``: does a training fit, part by part on every pipeline stage. Not: which layout is best.
+
+``fit --model M --cluster C --seq S --global-batch B [layout] [--json]``
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+
+import numpy as np
+
+from autoconf_launch.autotuner import ClusterSpec
+from autoconf_launch.autotuner.cost.fitting import Proposal, Remedy, Verdict, remedies, verdict
+from autoconf_launch.autotuner.cost.layout_memory import StageMemory, memory_bytes
+from autoconf_launch.autotuner.cost.layout_rules import broken_rule
+from autoconf_launch.autotuner.cost.memory_layouts import ALL_LAYERS, MemoryLayouts
+from autoconf_launch.autotuner.cost.trainers import trainer
+from autoconf_launch.autotuner.cost.training_setup import Format, TrainingSetup
+from autoconf_launch.core import Architecture, ConfigError, Layout
+from autoconf_launch.tuning_spaces.machines import machine
+
+from ..cluster_choice import choose_cluster
+from ..fit_flags import FitRequest, parse_fit
+from ..model_choice import choose_model
+from ..step_price import step_seconds
+from ..verdict import DoesNotFitError
+from ..views.fit_text import fit_document, fit_text
+
+_GB = 2**30
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FitAnswer:
+    """All that the two forms of the report say.
+
+    ``memory`` has one row for each stage; ``step_s`` is a step of the layout as asked, were memory
+    no limit, None where no time model covers it.
+    """
+
+    architecture: Architecture
+    cluster: ClusterSpec
+    asked: Proposal
+    memory: StageMemory
+    limit_bytes: int
+    verdict: Verdict
+    step_s: float | None
+    remedies: tuple[Remedy, ...]
+
+
+def fit(arguments: Sequence[str]) -> Iterator[str]:
+    """Text to print.
+
+    Raises:
+        ConfigError: wrong arguments, an unknown name or an impossible layout.
+        DoesNotFitError: the answer is no; everything has been yielded by then.
+    """
+    request = parse_fit(arguments)
+    answer = answer_of(request)
+    yield fit_document(answer) if request.json else fit_text(answer)
+    if answer.verdict is Verdict.NO:
+        needed = float(answer.memory.total_SC.max()) / _GB
+        raise DoesNotFitError(
+            f"it does not fit: a rank needs {needed:.1f} GB, a GPU has "
+            f"{answer.limit_bytes / _GB:.1f} GB."
+        )
+
+
+def answer_of(request: FitRequest) -> FitAnswer:
+    """Read names and files, predict, and look for remedies.
+
+    Raises:
+        ConfigError: an unknown name or an impossible layout.
+    """
+    architecture = choose_model(request.model, dict(request.shapes))
+    cluster = choose_cluster(request.cluster)
+    asked = _proposal(request, cluster)
+    columns = MemoryLayouts.from_layouts([asked.layout], [asked.recompute_layers])
+    if why := broken_rule(asked.layout, columns, architecture, request.sequence):
+        raise ConfigError(f"{why}.")
+    stages = np.arange(request.pipeline)[:, None]
+    memory = memory_bytes(columns, architecture, asked.setup, stages)
+    limit_bytes = request.memory_bytes or cluster.least_memory_bytes
+    answer = verdict(float(memory.total_SC.max()), limit_bytes)
+    node = min(len(node.devices) for node in cluster.nodes)
+    found: tuple[Remedy, ...] = ()
+    seconds = partial(step_seconds, architecture, cluster)
+    if answer is Verdict.NO:
+        found = remedies(asked, architecture, limit_bytes, node, seconds)
+    return FitAnswer(
+        architecture=architecture,
+        cluster=cluster,
+        asked=asked,
+        memory=memory,
+        limit_bytes=limit_bytes,
+        verdict=answer,
+        step_s=seconds([asked])[0],
+        remedies=found,
+    )
+
+
+def _proposal(request: FitRequest, cluster: ClusterSpec) -> Proposal:
+    """The layout with data parallelism and accumulation from the cluster and the global batch."""
+    world, others = len(cluster.devices), request.tensor * request.pipeline * request.context
+    if world % others:
+        valid = " ".join(str(n) for n in range(1, min(world, 4096) + 1) if world % n == 0)
+        raise ConfigError(
+            f"tp={request.tensor} x pp={request.pipeline} x cp={request.context} = {others} does "
+            f"not divide {world} GPUs; valid products: {valid}."
+        )
+    data = world // others
+    once = data * request.micro_batch
+    if request.global_batch % once:
+        raise ConfigError(
+            f"--global-batch {request.global_batch} is no multiple of micro-batch "
+            f"{request.micro_batch} x {data} data-parallel ranks = {once}; "
+            f"valid: {once}, {2 * once}, {3 * once}, …"
+        )
+    layout = Layout(
+        data_parallel=data,
+        tensor_parallel=request.tensor,
+        pipeline_parallel=request.pipeline,
+        virtual_pipeline=request.virtual,
+        context_parallel=request.context,
+        expert_parallel=request.expert,
+        zero_stage=request.zero,
+        micro_batch=request.micro_batch,
+        accumulation=request.global_batch // once,
+        recompute=request.recompute,
+        sequence_parallel=request.sequence_parallel,
+        offload=request.offload,
+    )
+    layers = request.recompute_layers
+    return Proposal(
+        layout=layout,
+        setup=_setup(request, cluster),
+        recompute_layers=ALL_LAYERS if layers is None else layers,
+    )
+
+
+def _setup(request: FitRequest, cluster: ClusterSpec) -> TrainingSetup:
+    _check_precision(request.precision, cluster)
+    setup = trainer(request.trainer).applied(
+        TrainingSetup(
+            sequence=request.sequence,
+            precision=request.precision,
+            optimizer=request.optimizer,
+            lora_rank=request.lora_rank,
+            frozen=request.frozen,
+            compiled=request.compiled,
+        )
+    )
+    if request.flash_attention is None:
+        return setup
+    return replace(setup, flash_attention=request.flash_attention)
+
+
+def _check_precision(precision: Format, cluster: ClusterSpec) -> None:
+    for gpu in sorted({device.name for device in cluster.devices}):
+        accelerator = machine(gpu).accelerator
+        lacks_bf16 = precision is Format.BF16 and not accelerator.bf16
+        if lacks_bf16 or (precision is Format.FP8 and accelerator.fp8_flops_per_s is None):
+            known = [Format.FP32, Format.FP16]
+            known += [Format.BF16] if accelerator.bf16 else []
+            known += [Format.FP8] if accelerator.fp8_flops_per_s else []
+            names = " ".join(kind.value for kind in known)
+            raise ConfigError(f"{gpu} does not compute in {precision.value}; valid: {names}.")

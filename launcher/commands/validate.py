@@ -1,0 +1,60 @@
+"""``validate FILE.csv…``: how wrong predictions are on measurements. Not: the predictions."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from autoconf_launch.core import ConfigError
+
+from ..measurements import read_measurements
+from ..validation import Calibration, together, validated
+from ..views.validation_text import problem_lines, validation_document, validation_lines
+from .arguments import VerbParser
+
+
+def validate(arguments: Sequence[str]) -> Iterator[str]:
+    """Text to print.
+
+    Raises:
+        ConfigError: wrong arguments, or a file is no table of measurements.
+    """
+    flags = _parser().parse_args(arguments)
+    calibration = _calibration(flags.calibrate, flags.seed)
+    paths = [Path(name) for name in flags.files]
+    if twice := sorted({p.name for p in paths if [q.name for q in paths].count(p.name) > 1}):
+        raise ConfigError(f"Two files are named {twice[0]}; give each file once.")
+    scored = [(file, validated(file, calibration)) for file in map(read_measurements, paths)]
+    everything = together([one for _, one in scored])
+    if flags.json:
+        document = validation_document(scored, everything, calibration)
+        yield json.dumps(document, indent=2, allow_nan=False)
+        return
+    yield from problem_lines([file for file, _ in scored])
+    yield from validation_lines(scored, everything)
+
+
+def _calibration(count: int | None, seed: int) -> Calibration | None:
+    if count is None:
+        return None
+    if count < 1 or seed < 0:
+        raise ConfigError("--calibrate must be at least 1 and --seed at least 0.")
+    return Calibration(count=count, seed=seed)
+
+
+def _parser() -> VerbParser:
+    parser = VerbParser(
+        prog="autoconf-launch validate",
+        description="Predict every row of tables of measurements and say how wrong we are.",
+    )
+    parser.add_argument("files", metavar="FILE.csv", nargs="+", help="a table of measurements")
+    parser.add_argument(
+        "--calibrate",
+        type=int,
+        metavar="N",
+        help="fit the few factors on N random rows of each model, score the others",
+    )
+    parser.add_argument("--seed", type=int, default=0, metavar="K", help="draws those rows")
+    parser.add_argument("--json", action="store_true", help="one JSON document")
+    return parser

@@ -1,0 +1,243 @@
+"""From rows of measurements to what the time model takes. Not: reading files (measurements).
+
+A row's software is known only from its precision, its GPU and its note: ``software_of`` says how.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from autoconf_launch.autotuner.cost.model.columns import LayoutColumns
+from autoconf_launch.autotuner.cost.model.hardware import Machine
+from autoconf_launch.autotuner.cost.model.physics import DEFAULT_PHYSICS, Physics
+from autoconf_launch.autotuner.cost.model.step import StepParts, step_parts
+from autoconf_launch.autotuner.cost.model.weights import dense_layer_weights, embedding_weights
+from autoconf_launch.autotuner.cost.model.workload import Arithmetic, Workload
+from autoconf_launch.autotuner.cost.trainers import TRAINERS
+from autoconf_launch.autotuner.table import CandidateTable, Floats
+from autoconf_launch.core import Architecture, Candidate, ConfigError
+from autoconf_launch.tuning_spaces.machines import known_accelerator, machine
+from autoconf_launch.tuning_spaces.models import named_model
+
+from .measurements import Measurement, Shape
+
+_TRAINERS = (
+    ("megatron-deepspeed", "megatron-deepspeed"),
+    ("bigscience", "megatron-deepspeed"),
+    ("llm-foundry", "llm-foundry"),
+    ("torchtitan", "torchtitan"),
+    ("nemo", "nemo"),
+    ("deepspeed", "deepspeed"),
+    ("megatron", "megatron-2021"),
+)
+"""Words that name a training code, the first that is found."""
+_LORA_SHARE = 0.02
+_MOST_OVER_DENSE = 1.6
+_OMNI_PATH = 0.45
+_ETHERNET = 0.4
+_FAST_BYTES_PER_S = 100e9 / 8
+_RATE = re.compile(r"(\d+(?:\.\d+)?)\s*(Gb/s|Gbps|GB/s)", re.IGNORECASE)
+_COUNT_BEFORE = re.compile(r"(\d+)\s*x\s*(?:[A-Za-z][\w-]*\s+)?$")
+_COUNT_AFTER = re.compile(r"^\s*x\s*(\d+)")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """Equal model, machine and software; ``rows`` are positions in the sequence given."""
+
+    workload: Workload
+    machine: Machine
+    layouts: LayoutColumns
+    rows: tuple[int, ...]
+
+
+def network_bytes_per_s(interconnect: str, gpus_per_node: int) -> float | None:
+    """All network cards of a node together; None where none is named.
+
+    Understands ``8x200Gb/s HDR``, ``4x Omni-Path 100Gb/s per node``, ``400 Gb/s RDMA per GPU``.
+    """
+    found = None
+    for part in interconnect.split(";"):
+        for match in _RATE.finditer(part):
+            before, after = part[: match.start()], part[match.end() :]
+            if "nvlink" in before.lower() or "nvswitch" in before.lower():
+                continue
+            rate = float(match[1]) * (1e9 if match[2] == "GB/s" else 1e9 / 8)
+            count = _COUNT_BEFORE.search(before) or _COUNT_AFTER.search(after)
+            per_gpu = "per gpu" in after.lower()
+            found = rate * (int(count[1]) if count else gpus_per_node if per_gpu else 1)
+    return found
+
+
+def network_quality(interconnect: str, node_bytes_per_s: float) -> float:
+    """What collectives reach of the cards, over what they reach on InfiniBand or RoCE.
+
+    Omni-Path moves data by the host; below 100 Gb/s for a whole node it is Ethernet with TCP.
+    """
+    if "omni-path" in interconnect.lower():
+        return _OMNI_PATH
+    return _ETHERNET if node_bytes_per_s < _FAST_BYTES_PER_S else 1.0
+
+
+def architecture_of(shape: Shape) -> Architecture:
+    """The model that comes nearest to its published number of parameters.
+
+    A table does not say whether the perceptron is gated and the embeddings are tied.
+    """
+    if (known := _known(shape)) is not None:
+        return known
+    made = [_architecture(shape, gated, tied) for gated in (False, True) for tied in (True, False)]
+    if shape.params_b is None:
+        return made[0]
+    return min(made, key=lambda one: abs(_weights(one) - (shape.params_b or 0.0) * 1e9))
+
+
+def _known(shape: Shape) -> Architecture | None:
+    """The named model of these shapes: it has experts and other things that no table states."""
+    try:
+        named = named_model(re.sub(r"\s*\(.*\)", "", shape.name).strip())
+    except ConfigError:
+        return None
+    same = (named.layers, named.hidden, named.heads) == (shape.layers, shape.hidden, shape.heads)
+    return replace(named, vocabulary=shape.vocabulary) if same else None
+
+
+def _lacks_experts(one: Measurement) -> bool:
+    """Far more parameters than its shapes give, or ranks for experts; no column states those."""
+    model = architecture_of(one.shape)
+    if model.experts is not None:
+        return False
+    published = (one.shape.params_b or 0.0) * 1e9
+    return one.layout.expert_parallel > 1 or published > _MOST_OVER_DENSE * _weights(model)
+
+
+def _architecture(shape: Shape, gated: bool, tied: bool) -> Architecture:
+    return Architecture(
+        name=shape.name,
+        layers=shape.layers,
+        hidden=shape.hidden,
+        heads=shape.heads,
+        kv_heads=shape.kv_heads,
+        head=max(1, shape.hidden // shape.heads),
+        ffn=shape.ffn,
+        vocabulary=shape.vocabulary,
+        gated=gated,
+        tied_embeddings=tied,
+    )
+
+
+def _weights(model: Architecture) -> float:
+    return model.layers * dense_layer_weights(model) + embedding_weights(model) * (
+        1 if model.tied_embeddings else 2
+    )
+
+
+def trainer_of(one: Measurement) -> str:
+    """The training code, from what source and note name, or else from precision and GPU.
+
+    fp16, and GPUs that flash attention does not run on, mean Megatron-LM of 2021.
+    """
+    text = one.note.lower()
+    if one.compiled is not None:
+        return "torchtitan-2025" if "whitefiber" in text else "torchtitan"
+    for word, name in _TRAINERS:
+        if word in text:
+            return name
+    if one.precision.startswith("fp8"):
+        return "nemo"
+    old = one.precision == "fp16" or one.gpu.startswith(("V100", "T4"))
+    return "megatron-2021" if old else "auto"
+
+
+def workload_of(one: Measurement) -> Workload:
+    """What the row trains and with which kernels."""
+    trainer = trainer_of(one)
+    flash = TRAINERS[trainer].flash_attention and trainer != "deepspeed"
+    engine = trainer == "nemo"
+    return Workload(
+        architecture=architecture_of(one.shape),
+        seq=one.shape.seq,
+        arithmetic=_arithmetic(one.precision),
+        flash=flash,
+        engine=engine,
+        flat_gathers=flash,
+        selective_products=0.5 if one.compiled is not None else 0.0,
+        compiled=bool(one.compiled) or engine,
+        async_tensor=bool(one.async_tensor) or engine,
+        overlapped_reduce=flash,
+        trained=_LORA_SHARE if is_lora(one) else 1.0,
+    )
+
+
+def is_lora(one: Measurement) -> bool:
+    """Whether only adapters are trained, which a table says in the model's name alone."""
+    return "lora" in one.shape.name.lower()
+
+
+def _arithmetic(precision: str) -> Arithmetic:
+    if precision.startswith("fp8"):
+        return Arithmetic.FP8_ROWWISE if "row" in precision else Arithmetic.FP8
+    return Arithmetic.FP32 if precision in ("fp32", "tf32") else Arithmetic.HALF
+
+
+def runs_of(measurements: Sequence[Measurement]) -> tuple[tuple[Run, ...], dict[int, str]]:
+    """Rows together that the model can take in one call; and why others cannot be predicted."""
+    grouped: dict[tuple[Workload, Machine], list[int]] = {}
+    reasons: dict[int, str] = {}
+    for i, one in enumerate(measurements):
+        if known_accelerator(one.gpu) is None:
+            reasons[i] = "mixed GPUs" if "+" in one.gpu else "unknown GPU"
+            continue
+        if _lacks_experts(one):
+            reasons[i] = "no experts"
+            continue
+        node = one.gpus_per_node
+        place = machine(one.gpu, gpus_per_node=node)
+        network = network_bytes_per_s(one.interconnect, place.gpus_per_node)
+        if network:
+            place = machine(one.gpu, gpus_per_node=node, network_bytes_per_s=network)
+            place = replace(place, network_quality=network_quality(one.interconnect, network))
+        grouped.setdefault((workload_of(one), place), []).append(i)
+    runs = tuple(
+        Run(
+            workload=w, machine=m, layouts=_columns([measurements[i] for i in rows]), rows=(*rows,)
+        )
+        for (w, m), rows in grouped.items()
+    )
+    return runs, reasons
+
+
+def _columns(rows: Sequence[Measurement]) -> LayoutColumns:
+    table = CandidateTable.from_candidates([Candidate(layout=one.layout) for one in rows])
+    layouts = LayoutColumns.from_table(table)
+    guessed = np.array(
+        [
+            "sequence_parallel" in one.assumed
+            and one.layout.tensor_parallel > 1
+            and workload_of(one).flash
+            for one in rows
+        ],
+        np.bool_,
+    )
+    return replace(
+        layouts,
+        accumulation_C=np.array([one.accumulation for one in rows]),
+        sequence_C=layouts.sequence_C | guessed,
+    )
+
+
+def predicted_parts(run: Run, physics: Physics = DEFAULT_PHYSICS) -> StepParts:
+    """Step times of one run's rows."""
+    return step_parts(run.layouts, run.workload, run.machine, physics)
+
+
+def predicted_s(runs: Sequence[Run], count: int, physics: Physics = DEFAULT_PHYSICS) -> Floats:
+    """Seconds for each of ``count`` rows; NaN for those in no run."""
+    seconds = np.full(count, np.nan)
+    for run in runs:
+        seconds[list(run.rows)] = predicted_parts(run, physics).step_s_C
+    return seconds

@@ -1,0 +1,222 @@
+"""Predictions beside tables of measurements. Not: reading tables, nor printing what came out."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from autoconf_launch.autotuner.cost.model.accuracy import TimeAccuracy, mape, time_accuracy
+from autoconf_launch.autotuner.cost.model.calibration import calibrated_s, levels, rows_of
+from autoconf_launch.autotuner.cost.model.columns import joined_columns
+from autoconf_launch.autotuner.cost.model.step import StepParts, concatenated
+from autoconf_launch.autotuner.table import Bools, Floats, Ints
+from autoconf_launch.tuning_spaces.clusters import usable_bytes
+
+from .measured_memory import peaks_bytes
+from .measured_runs import Run, predicted_parts, runs_of
+from .measurements import Measurement, MeasurementFile
+
+BAD_ROW = "bad row"
+_GB = 2**30
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Calibration:
+    """Measurements of each model to fit on, and the seed that draws them.
+
+    Without ``fit`` they are left out of the score and the factors stay 1.
+    """
+
+    count: int
+    seed: int
+    fit: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fits:
+    """Failed runs and runs that ran: how many there are, and how many were said not to fit."""
+
+    failed_rows: int
+    failed_rows_flagged: int
+    ran_rows: int
+    ran_rows_flagged: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Validation:
+    """One table, or several. ``times`` are of settings; repeats are merged by their median."""
+
+    rows: int
+    predicted: int
+    assumed: int
+    skipped: tuple[tuple[str, int], ...]
+    times: TimeAccuracy
+    timed: TimedSettings
+    memory_R: tuple[Floats, Floats]
+    fits: Fits
+
+    @property
+    def memory_mape(self) -> float | None:
+        """Mean error of the peaks in percent."""
+        return mape(*self.memory_R)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class TimedSettings:
+    """Predicted and measured seconds; ``group_R`` is what orders are compared inside of."""
+
+    predicted_s_R: Floats
+    measured_s_R: Floats
+    group_R: tuple[tuple[object, ...], ...]
+
+
+def validated(file: MeasurementFile, calibration: Calibration | None = None) -> Validation:
+    """One table scored."""
+    measurements = file.measurements
+    runs, reasons = runs_of(measurements)
+    rows = [i for run in runs for i in run.rows]
+    parts = concatenated([predicted_parts(run) for run in runs])
+    timed = _timed(measurements, rows, (parts, _levels(runs)), calibration)
+    peaks = peaks_bytes(measurements, rows)
+    counts = Counter(problem.text for problem in file.skipped)
+    counts.update(reasons.values())
+    if file.bad:
+        counts[BAD_ROW] = len(file.bad)
+    return Validation(
+        rows=file.rows,
+        predicted=len(rows),
+        assumed=sum(bool(measurements[i].assumed) for i in rows),
+        skipped=tuple(sorted(counts.items())),
+        times=time_accuracy(timed.predicted_s_R, timed.measured_s_R, timed.group_R),
+        timed=timed,
+        memory_R=_memory(measurements, peaks),
+        fits=_fits(measurements, peaks),
+    )
+
+
+def together(validations: Sequence[Validation]) -> Validation:
+    """All tables as if they were one."""
+    counts: Counter[str] = Counter()
+    for one in validations:
+        counts.update(dict(one.skipped))
+    timed = TimedSettings(
+        predicted_s_R=np.concatenate([one.timed.predicted_s_R for one in validations]),
+        measured_s_R=np.concatenate([one.timed.measured_s_R for one in validations]),
+        group_R=tuple(group for one in validations for group in one.timed.group_R),
+    )
+    return Validation(
+        rows=sum(one.rows for one in validations),
+        predicted=sum(one.predicted for one in validations),
+        assumed=sum(one.assumed for one in validations),
+        skipped=tuple(sorted(counts.items())),
+        times=time_accuracy(timed.predicted_s_R, timed.measured_s_R, timed.group_R),
+        timed=timed,
+        memory_R=(
+            np.concatenate([one.memory_R[0] for one in validations]),
+            np.concatenate([one.memory_R[1] for one in validations]),
+        ),
+        fits=Fits(
+            failed_rows=sum(one.fits.failed_rows for one in validations),
+            failed_rows_flagged=sum(one.fits.failed_rows_flagged for one in validations),
+            ran_rows=sum(one.fits.ran_rows for one in validations),
+            ran_rows_flagged=sum(one.fits.ran_rows_flagged for one in validations),
+        ),
+    )
+
+
+def _timed(
+    measurements: Sequence[Measurement],
+    rows: Sequence[int],
+    predicted: tuple[StepParts, Ints],
+    calibration: Calibration | None,
+) -> TimedSettings:
+    """Settings with a time, repeats merged; with calibration those that were not fitted on."""
+    repeats: dict[tuple[object, ...], list[int]] = {}
+    for position, i in enumerate(rows):
+        if measurements[i].step_time_s is not None:
+            repeats.setdefault(measurements[i].settings, []).append(position)
+    first = [same[0] for same in repeats.values()]
+    measured = np.array(
+        [
+            np.median([measurements[rows[position]].step_time_s or np.nan for position in same])
+            for same in repeats.values()
+        ],
+        np.float64,
+    )
+    kept = [measurements[rows[position]] for position in first]
+    parts = rows_of(predicted[0], first)
+    seconds, scored = parts.step_s_C, np.ones(len(first), np.bool_)
+    if calibration is not None:
+        of_settings = (parts, predicted[1][first])
+        seconds, scored = _calibrated(kept, of_settings, measured, calibration)
+    return TimedSettings(
+        predicted_s_R=seconds[scored],
+        measured_s_R=measured[scored],
+        group_R=tuple(_group(one) for one, use in zip(kept, scored, strict=True) if use),
+    )
+
+
+def _levels(runs: Sequence[Run]) -> Ints:
+    """What rows share, numbered over all runs."""
+    if not runs:
+        return np.zeros((0, 0), np.int64)
+    joined = joined_columns([run.layouts for run in runs])
+    software = np.repeat(np.arange(len(runs)), [len(run.rows) for run in runs])
+    return levels(joined, software)
+
+
+def _group(one: Measurement) -> tuple[object, ...]:
+    return one.shape.name, one.gpu, one.gpus, one.global_batch
+
+
+def _calibrated(
+    kept: Sequence[Measurement],
+    predicted: tuple[StepParts, Ints],
+    measured: Floats,
+    calibration: Calibration,
+) -> tuple[Floats, Bools]:
+    """Seconds of each setting by its own model's drawn ones, and which were not drawn."""
+    parts, level = predicted
+    generator = np.random.default_rng(calibration.seed)
+    models: dict[str, list[int]] = {}
+    for i, one in enumerate(kept):
+        models.setdefault(one.shape.name, []).append(i)
+    seconds, scored = parts.step_s_C.copy(), np.ones(len(kept), np.bool_)
+    for mine in models.values():
+        drawn = generator.permutation(len(mine))[: calibration.count]
+        rows = np.array(mine)
+        scored[rows[drawn]] = False
+        if calibration.fit:
+            seconds[rows] = calibrated_s(
+                rows_of(parts, mine), level[rows], drawn, measured[rows[drawn]]
+            )
+    return seconds, scored
+
+
+def _memory(measurements: Sequence[Measurement], peaks: Floats) -> tuple[Floats, Floats]:
+    known = [
+        i
+        for i, one in enumerate(measurements)
+        if one.memory_gb is not None and not np.isnan(peaks[i])
+    ]
+    measured = [(measurements[i].memory_gb or 0.0) for i in known]
+    return peaks[known] / _GB, np.array(measured, np.float64)
+
+
+def _fits(measurements: Sequence[Measurement], peaks: Floats) -> Fits:
+    limits = [
+        np.nan if np.isnan(peak) else usable_bytes(one.gpu)
+        for one, peak in zip(measurements, peaks, strict=True)
+    ]
+    known = ~np.isnan(peaks)
+    flagged = peaks > np.array(limits)
+    failed = np.array([one.step_time_s is None for one in measurements], np.bool_)
+    return Fits(
+        failed_rows=int((failed & known).sum()),
+        failed_rows_flagged=int((failed & known & flagged).sum()),
+        ran_rows=int((~failed & known).sum()),
+        ran_rows_flagged=int((~failed & known & flagged).sum()),
+    )

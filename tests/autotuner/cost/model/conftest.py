@@ -1,0 +1,78 @@
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from autoconf_launch.autotuner.cost.model.columns import LayoutColumns
+from autoconf_launch.autotuner.cost.model.hardware import (
+    Accelerator,
+    CollectiveRate,
+    Link,
+    Machine,
+)
+from autoconf_launch.autotuner.cost.model.workload import Workload
+from autoconf_launch.autotuner.table import CandidateTable
+from autoconf_launch.core import Architecture, Candidate, Layout
+
+MakeLayouts = Callable[..., LayoutColumns]
+
+
+@pytest.fixture
+def machine() -> Machine:
+    """Round numbers: 100 TFLOP/s, 1 TB/s, links of 100 GB/s, 80 GB/s of cards for 8 GPUs."""
+    rates = (
+        CollectiveRate(ranks=2, latency_s=10e-6, link_fraction=0.5),
+        CollectiveRate(ranks=8, latency_s=40e-6, link_fraction=0.8),
+    )
+    gpu = Accelerator(
+        name="round",
+        half_flops_per_s=100e12,
+        fp8_flops_per_s=200e12,
+        reached=1.0,
+        multiprocessors=100,
+        memory_bytes=80 * 2**30,
+        memory_bytes_per_s=1e12,
+    )
+    return Machine(
+        accelerator=gpu,
+        gpus_per_node=8,
+        link=Link(bytes_per_s=100e9, rates=(rates,)),
+        node_network_bytes_per_s=80e9,
+    )
+
+
+@pytest.fixture
+def gpt() -> Architecture:
+    return Architecture(
+        name="gpt",
+        layers=24,
+        hidden=2048,
+        heads=16,
+        kv_heads=16,
+        head=128,
+        ffn=8192,
+        vocabulary=51200,
+    )
+
+
+@pytest.fixture
+def workload(gpt: Architecture) -> Workload:
+    return Workload(architecture=gpt, seq=2048)
+
+
+@pytest.fixture
+def layouts() -> MakeLayouts:
+    """Columns of several layouts, each given by what differs from the default."""
+
+    def made(*changes: dict[str, Any]) -> LayoutColumns:
+        candidates = [Candidate(layout=Layout(**change)) for change in changes]
+        return LayoutColumns.from_table(CandidateTable.from_candidates(candidates))
+
+    return made
+
+
+@pytest.fixture(autouse=True)
+def _errors_of_numbers_are_errors() -> Any:
+    with np.errstate(divide="raise", invalid="raise"):
+        yield

@@ -1,0 +1,48 @@
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from autoconf_launch.autotuner.cost.model.communication import GATHER, Group, ring_s, send_s
+from autoconf_launch.autotuner.cost.model.hardware import Machine
+from autoconf_launch.autotuner.cost.model.physics import DEFAULT_PHYSICS
+from autoconf_launch.autotuner.table import Floats
+
+PLAIN = replace(DEFAULT_PHYSICS, network_fraction=1.0, network_latency_s=0.0, hop_s=0.0)
+GB = np.array([1e9])
+
+
+def ring(machine: Machine, ranks: int, stride: int, passes: float = 2.0) -> float:
+    group = Group(ranks=np.array([ranks]), stride=np.array([stride]))
+    return float(ring_s(machine, PLAIN, group, GB, passes=passes)[0])
+
+
+def test_a_rank_alone_sends_nothing(machine: Machine) -> None:
+    assert ring(machine, 1, 1) == 0.0
+
+
+def test_inside_a_node_it_is_the_measured_line(machine: Machine) -> None:
+    assert ring(machine, 8, 1) == pytest.approx(40e-6 + 2 * 7 / 8 * 1e9 / 80e9)
+
+
+def test_a_number_of_ranks_between_measured_ones_is_interpolated(machine: Machine) -> None:
+    assert ring(machine, 5, 1) == pytest.approx(25e-6 + 2 * 4 / 5 * 1e9 / 65e9)
+
+
+def test_a_gather_is_half_an_all_reduce(machine: Machine) -> None:
+    assert ring(machine, 8, 1, GATHER) == pytest.approx(ring(machine, 8, 1) / 2)
+
+
+def test_groups_of_a_node_share_its_cards(machine: Machine) -> None:
+    alone, shared = ring(machine, 16, 1), ring(machine, 16, 8)
+    assert shared / alone == pytest.approx(8.0)
+
+
+def test_across_nodes_the_slower_of_link_and_cards_counts(machine: Machine) -> None:
+    fast = replace(machine, node_network_bytes_per_s=1e15)
+    assert ring(fast, 16, 1) == pytest.approx(40e-6 + 2 * 7 / 8 * 1e9 / 80e9)
+
+
+def test_all_gpus_of_a_node_send_at_once(machine: Machine) -> None:
+    seconds: Floats = send_s(machine, PLAIN, stride=np.array([8]), buffer_bytes=GB)
+    assert seconds[0] == pytest.approx(1e9 / (80e9 / 8))

@@ -1,0 +1,53 @@
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from autoconf_launch.autotuner.cost.model.hardware import Machine
+from autoconf_launch.autotuner.cost.model.kernels import Kernels, peak_flops_per_s
+from autoconf_launch.autotuner.cost.model.physics import DEFAULT_PHYSICS
+from autoconf_launch.autotuner.cost.model.workload import Arithmetic
+
+PLAIN = replace(
+    DEFAULT_PHYSICS, sustained=1.0, kernel_s=0.0, depth_half=0.0, split_efficiency=0.01
+)
+"""No overhead and no cutting along k, so that tiles and waves alone are seen."""
+
+
+def test_a_product_of_whole_waves_runs_at_the_full_rate(machine: Machine) -> None:
+    kernels = Kernels(accelerator=machine.accelerator, physics=PLAIN)
+    m, n, k = 256 * 10, 128 * 10, 4096  # 100 tiles on 100 multiprocessors
+    assert float(kernels.product_s(m, n, k)) == pytest.approx(2 * m * n * k / 100e12)
+
+
+def test_one_tile_more_than_a_wave_costs_much_of_a_second_wave(machine: Machine) -> None:
+    kernels = Kernels(accelerator=machine.accelerator, physics=PLAIN)
+    whole, more = kernels.product_s(np.array([2560, 2816]), 1280, 4096)
+    assert more > 1.2 * whole
+
+
+def test_a_width_that_is_no_multiple_of_a_tile_pays_for_a_whole_one(machine: Machine) -> None:
+    kernels = Kernels(accelerator=machine.accelerator, physics=PLAIN)
+    odd, even = kernels.product_s(4096, np.array([14336 - 100, 14336]), 4096)
+    assert odd == even
+
+
+def test_a_thin_product_is_bound_by_memory(machine: Machine) -> None:
+    kernels = Kernels(accelerator=machine.accelerator, physics=PLAIN)
+    moved_bytes = 2 * (1 * 65536 + 65536 * 65536) + 2 * 65536
+    least = moved_bytes / (1e12 * PLAIN.memory_efficiency)
+    assert float(kernels.product_s(1, 65536, 65536)) >= least
+
+
+def test_a_gpu_without_fp8_computes_in_16_bits(machine: Machine) -> None:
+    gpu = replace(machine.accelerator, fp8_flops_per_s=None)
+    assert peak_flops_per_s(gpu, Arithmetic.FP8) == gpu.half_flops_per_s
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=50)
+@given(m=st.integers(1, 1 << 16), n=st.integers(1, 1 << 14), k=st.integers(1, 1 << 14))
+def test_no_product_beats_the_datasheet(machine: Machine, m: int, n: int, k: int) -> None:
+    kernels = Kernels(accelerator=machine.accelerator, physics=DEFAULT_PHYSICS)
+    assert float(kernels.product_s(m, n, k)) >= 2.0 * m * n * k / 100e12

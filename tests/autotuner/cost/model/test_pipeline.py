@@ -1,0 +1,53 @@
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from autoconf_launch.autotuner.cost.model.columns import LayoutColumns
+from autoconf_launch.autotuner.cost.model.pipeline import largest_share, schedule_s, stage_times
+from autoconf_launch.autotuner.table import Floats
+
+MakeLayouts = Callable[..., LayoutColumns]
+ZERO = np.zeros(1)
+
+
+def step(layouts: MakeLayouts, layers: int, ends: float = 0.0, **layout: int) -> float:
+    """Seconds of layers that take 1 s each."""
+    columns = layouts(layout)
+    stages = stage_times(
+        columns,
+        layers,
+        layer_s_C=np.ones(1),
+        first_s_C=ZERO + ends,
+        last_s_C=ZERO + ends,
+        send_s_C=ZERO,
+    )
+    seconds: Floats = schedule_s(columns, stages, exposed_share=1.0)[0]
+    return float(seconds[0])
+
+
+def test_one_stage_runs_micro_batch_after_micro_batch(layouts: MakeLayouts) -> None:
+    assert step(layouts, 24, accumulation=3) == 72.0
+
+
+def test_the_bubble_of_1f1b_is_stages_less_one(layouts: MakeLayouts) -> None:
+    assert step(layouts, 24, pipeline_parallel=4, accumulation=8) == 6 * (8 + 3)
+
+
+def test_virtual_stages_divide_the_bubble(layouts: MakeLayouts) -> None:
+    seconds = step(layouts, 24, pipeline_parallel=4, virtual_pipeline=3, accumulation=8)
+    assert seconds == 6 * (8 + 3 / 3)
+
+
+def test_the_slowest_stage_sets_the_pace(layouts: MakeLayouts) -> None:
+    assert step(layouts, 8, 1.0, pipeline_parallel=2, accumulation=4) == 4 * 5 + 5
+
+
+def test_spare_layers_are_taken_from_the_ends(layouts: MakeLayouts) -> None:
+    # 126 layers on 8 stages: 16 each, 15 on the first and the last one, which have an end too
+    assert step(layouts, 126, 1.0, pipeline_parallel=8, accumulation=1) == pytest.approx(128)
+
+
+def test_virtual_stages_round_up_too(layouts: MakeLayouts) -> None:
+    columns = layouts({"pipeline_parallel": 4, "virtual_pipeline": 3})
+    assert largest_share(25, columns)[0] == 9

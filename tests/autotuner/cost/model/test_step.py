@@ -1,0 +1,148 @@
+from collections.abc import Callable
+from dataclasses import fields, replace
+
+import numpy as np
+import pytest
+
+from autoconf_launch.autotuner.cost.model.columns import LayoutColumns, distinct
+from autoconf_launch.autotuner.cost.model.hardware import Machine
+from autoconf_launch.autotuner.cost.model.roofline import forward_flops_per_token, least_step_s
+from autoconf_launch.autotuner.cost.model.step import StepParts, step_parts
+from autoconf_launch.autotuner.cost.model.workload import Arithmetic, Workload
+from autoconf_launch.core import Architecture, Experts, Offload, Recompute
+
+MakeLayouts = Callable[..., LayoutColumns]
+
+MANY = (
+    {"data_parallel": 8, "micro_batch": 4},
+    {"data_parallel": 8, "zero_stage": 3, "recompute": Recompute.FULL},
+    {"tensor_parallel": 8, "data_parallel": 2, "accumulation": 4, "sequence_parallel": True},
+    {"tensor_parallel": 2, "pipeline_parallel": 4, "virtual_pipeline": 2, "accumulation": 16},
+    {"context_parallel": 4, "data_parallel": 16, "zero_stage": 1},
+    {"data_parallel": 64, "zero_stage": 2, "offload": Offload.OPTIMIZER, "micro_batch": 2},
+    {"pipeline_parallel": 8, "recompute": Recompute.SELECTIVE, "accumulation": 8},
+)
+
+
+def seconds(layouts: LayoutColumns, workload: Workload, machine: Machine) -> list[float]:
+    return [float(x) for x in step_parts(layouts, workload, machine).step_s_C]
+
+
+def test_one_row_is_what_it_is_among_others(
+    layouts: MakeLayouts, workload: Workload, machine: Machine
+) -> None:
+    together = seconds(layouts(*MANY), workload, machine)
+    alone = [seconds(layouts(one), workload, machine)[0] for one in MANY]
+    assert together == pytest.approx(alone)
+
+
+def test_no_step_beats_its_bound(
+    layouts: MakeLayouts, workload: Workload, machine: Machine
+) -> None:
+    columns = layouts(*MANY)
+    predicted = np.array(seconds(columns, workload, machine))
+    assert (least_step_s(columns, workload, machine) < predicted).all()
+
+
+def test_parts_are_never_negative(
+    layouts: MakeLayouts, workload: Workload, machine: Machine
+) -> None:
+    parts = step_parts(layouts(*MANY), workload, machine)
+    assert all((getattr(parts, part.name) >= -1e-12).all() for part in fields(StepParts))
+
+
+@pytest.mark.parametrize("larger", [{"accumulation": 2}, {"micro_batch": 2}])
+def test_more_samples_take_longer(
+    layouts: MakeLayouts, workload: Workload, machine: Machine, larger: dict[str, int]
+) -> None:
+    few, many = seconds(layouts({}, larger), workload, machine)
+    assert many > few
+
+
+def test_full_recomputation_takes_about_a_third_longer(
+    layouts: MakeLayouts, workload: Workload, machine: Machine
+) -> None:
+    columns = layouts({"micro_batch": 8}, {"micro_batch": 8, "recompute": Recompute.FULL})
+    without, full = seconds(columns, workload, machine)
+    assert 1.2 < full / without < 1.4
+
+
+def test_recomputing_half_of_the_layers_lies_in_between(
+    layouts: MakeLayouts, workload: Workload, machine: Machine
+) -> None:
+    columns = layouts({"recompute": Recompute.FULL})
+    half = replace(columns, recomputed_C=np.array([12]))
+    none = layouts({})
+    between = (seconds(columns, workload, machine)[0] + seconds(none, workload, machine)[0]) / 2
+    assert seconds(half, workload, machine)[0] == pytest.approx(between)
+
+
+def test_small_work_waits_for_the_host(
+    layouts: MakeLayouts, workload: Workload, machine: Machine
+) -> None:
+    small = replace(workload, seq=64)
+    parts = step_parts(layouts({"accumulation": 8}), small, machine)
+    assert parts.launch_s_C[0] > parts.ideal_s_C[0]
+
+
+def test_a_compiler_makes_small_work_faster(
+    layouts: MakeLayouts, workload: Workload, machine: Machine
+) -> None:
+    small = replace(workload, seq=64)
+    compiled = replace(small, compiled=True)
+    columns = layouts({"accumulation": 8})
+    assert seconds(columns, compiled, machine) < seconds(columns, small, machine)
+
+
+def test_fp8_is_faster_on_large_products_only(
+    layouts: MakeLayouts, workload: Workload, machine: Machine
+) -> None:
+    large = replace(workload, architecture=replace(workload.architecture, hidden=8192, ffn=32768))
+    columns = layouts({"micro_batch": 8})
+    fp8 = replace(large, arithmetic=Arithmetic.FP8, engine=True)
+    assert seconds(columns, fp8, machine) < seconds(columns, large, machine)
+
+
+def test_heads_that_are_no_multiple_of_eight_are_slow_without_flash_attention(
+    layouts: MakeLayouts, workload: Workload, machine: Machine
+) -> None:
+    plain = replace(workload, flash=False)
+    odd = replace(plain, architecture=replace(plain.architecture, head=126))
+    columns = layouts({"micro_batch": 4})
+    assert seconds(columns, odd, machine)[0] > 1.1 * seconds(columns, plain, machine)[0]
+
+
+def test_a_gpu_without_flash_attention_runs_it_unfused(
+    layouts: MakeLayouts, workload: Workload, machine: Machine
+) -> None:
+    old = replace(machine, accelerator=replace(machine.accelerator, flash=0.0))
+    plain = replace(workload, flash=False)
+    columns = layouts({"micro_batch": 4})
+    assert seconds(columns, workload, old) == seconds(columns, plain, old)
+
+
+def test_experts_cost_what_their_chosen_ones_do(
+    layouts: MakeLayouts, workload: Workload, machine: Machine, gpt: Architecture
+) -> None:
+    sparse = replace(gpt, experts=Experts(count=64, per_token=1, ffn=gpt.ffn))
+    dense = step_parts(layouts({"micro_batch": 8}), workload, machine)
+    routed = step_parts(
+        layouts({"micro_batch": 8}), replace(workload, architecture=sparse), machine
+    )
+    assert routed.ideal_s_C[0] == pytest.approx(dense.ideal_s_C[0], rel=0.01)
+    assert routed.step_s_C[0] > dense.step_s_C[0]
+
+
+def test_ideal_time_is_three_forward_passes_at_the_datasheets_rate(
+    layouts: MakeLayouts, workload: Workload, machine: Machine
+) -> None:
+    parts = step_parts(layouts({"micro_batch": 2}), workload, machine)
+    flops = 3 * 2 * workload.seq * forward_flops_per_token(workload)
+    assert parts.ideal_s_C[0] == pytest.approx(flops / 100e12, rel=0.02)
+
+
+def test_equal_inner_layouts_are_worked_out_once(layouts: MakeLayouts) -> None:
+    columns = layouts({"accumulation": 1}, {"accumulation": 2}, {"tensor_parallel": 2})
+    inner, which = distinct(columns)
+    assert len(inner.tensor_U) == 2
+    assert inner.tensor_U[which].tolist() == [1, 1, 2]

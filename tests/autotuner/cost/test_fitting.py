@@ -1,0 +1,69 @@
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from autoconf_launch.autotuner.cost.fitting import Proposal, Verdict, remedies, verdict
+from autoconf_launch.autotuner.cost.training_setup import TrainingSetup
+from autoconf_launch.core import Layout
+from autoconf_launch.tuning_spaces.models import named_model
+
+GB = 2**30
+LLAMA = named_model("llama3.1-8b")
+SETUP = TrainingSetup(sequence=8192)
+
+
+def asked(**layout: Any) -> Proposal:
+    return Proposal(layout=Layout(data_parallel=8, **layout), setup=SETUP)
+
+
+@pytest.mark.parametrize(
+    ("needed", "expected"), [(72, Verdict.YES), (78, Verdict.MARGINAL), (85, Verdict.NO)]
+)
+def test_the_band_decides_what_is_certain(needed: int, expected: Verdict) -> None:
+    assert verdict(needed * GB, 80 * GB) is expected
+
+
+@given(st.floats(1, 1e15), st.floats(1, 1e15), st.floats(1, 10))
+def test_more_memory_never_makes_the_verdict_worse(
+    needed: float, limit: float, factor: float
+) -> None:
+    order = (Verdict.NO, Verdict.MARGINAL, Verdict.YES)
+    more = order.index(verdict(needed, limit * factor))
+    assert more >= order.index(verdict(needed, limit))
+
+
+def test_single_changes_are_proposed_before_pairs() -> None:
+    found = remedies(asked(micro_batch=8, zero_stage=3), LLAMA, 80 * GB, 8)
+    assert found
+    assert {len(remedy.changes) for remedy in found} == {1}
+
+
+def test_what_is_proposed_fits_and_keeps_the_global_batch() -> None:
+    start = asked(micro_batch=8)
+    for remedy in remedies(start, LLAMA, 80 * GB, 8):
+        assert remedy.verdict is not Verdict.NO
+        assert remedy.proposal.layout.global_batch == start.layout.global_batch
+        assert remedy.proposal.layout.world_size == 8
+
+
+def test_the_fastest_remedy_stands_first() -> None:
+    times = iter(range(100, 0, -1))
+
+    def seconds(proposals: Any) -> list[float]:
+        return [float(next(times)) for _ in proposals]
+
+    found = remedies(asked(micro_batch=8), LLAMA, 80 * GB, 8, seconds)
+    assert [remedy.step_s for remedy in found] == sorted(remedy.step_s or 0 for remedy in found)
+
+
+def test_tensor_parallelism_beyond_a_node_is_not_proposed() -> None:
+    found = remedies(asked(micro_batch=8), LLAMA, 80 * GB, 2)
+    assert all(remedy.proposal.layout.tensor_parallel <= 2 for remedy in found)
+
+
+def test_nothing_is_proposed_where_three_changes_do_not_help() -> None:
+    model = replace(named_model("gpt3-1t"), name="too large")
+    assert remedies(asked(), model, 16 * GB, 8) == ()

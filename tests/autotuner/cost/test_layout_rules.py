@@ -1,0 +1,83 @@
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from autoconf_launch.autotuner.cost.layout_rules import RULES, broken_rule, obeying
+from autoconf_launch.autotuner.cost.memory_layouts import MemoryLayouts
+from autoconf_launch.core import Layout, Offload, Recompute
+from autoconf_launch.tuning_spaces.models import named_model
+
+QWEN = named_model("qwen2-7b")
+MIXTRAL = named_model("mixtral-8x7b")
+
+
+def broken(model: Any = QWEN, layers: int = -1, sequence: int = 4096, **layout: Any) -> str:
+    one = Layout(**layout)
+    return broken_rule(one, MemoryLayouts.from_layouts([one], [layers]), model, sequence)
+
+
+def test_a_layout_that_obeys_breaks_none() -> None:
+    assert broken(tensor_parallel=4, sequence_parallel=True, data_parallel=2) == ""
+
+
+@pytest.mark.parametrize(
+    ("layout", "sentence"),
+    [
+        ({"tensor_parallel": 8}, "tp=8 does not divide 28 heads; valid: 1 2 4 7 14 28"),
+        (
+            {"pipeline_parallel": 29},
+            "pp=29 is more than 28 layers; valid: 1 to 28",
+        ),
+        ({"virtual_pipeline": 2}, "vpp=2 needs a pipeline, but pp is 1; valid: 1"),
+        (
+            {"pipeline_parallel": 4, "virtual_pipeline": 3, "accumulation": 4},
+            "vpp=3 x pp=4 does not divide 28 layers (nor with embedding and head as two more); "
+            "valid: 1 7",
+        ),
+        (
+            {"pipeline_parallel": 4, "virtual_pipeline": 7, "accumulation": 6},
+            "vpp=7 needs micro-batches in multiples of pp=4, but a step has 6; valid: 1",
+        ),
+        ({"expert_parallel": 2}, "ep=2 does not divide 1 experts; valid: 1"),
+        (
+            {"sequence_parallel": True},
+            "sequence-parallel needs tp above 1; valid: false, or tp of at least 2",
+        ),
+        (
+            {"offload": Offload.PARAMETERS, "zero_stage": 1},
+            "zero=1 keeps weights whole, so that offload=parameters needs another stage; valid: 3",
+        ),
+    ],
+)
+def test_a_broken_rule_names_itself_and_the_valid_values(
+    layout: dict[str, Any], sentence: str
+) -> None:
+    assert broken(**layout) == sentence
+
+
+def test_context_ranks_have_two_equal_parts_of_a_sample_each() -> None:
+    found = broken(context_parallel=3, sequence=24)
+    assert found.endswith("two equal parts for each rank; valid: 1 2 3 4 6 12") or not found
+    assert "valid: 1 2" in broken(context_parallel=3, sequence=8)
+
+
+def test_expert_ranks_are_data_parallel_ranks() -> None:
+    assert "does not divide dp x cp = 2" in broken(MIXTRAL, expert_parallel=4, data_parallel=2)
+
+
+def test_more_tensor_ranks_than_key_value_heads_hold_copies() -> None:
+    assert broken(replace(QWEN, heads=32), tensor_parallel=8) == ""
+
+
+def test_layers_to_recompute_need_full_recomputation() -> None:
+    assert "recompute-layers=2" in broken(layers=2, recompute=Recompute.NONE)
+
+
+def test_a_table_keeps_the_rows_that_break_no_rule() -> None:
+    rows = [Layout(tensor_parallel=size) for size in (1, 4, 8)]
+    assert obeying(MemoryLayouts.from_layouts(rows), QWEN, 4096).tolist() == [True, True, False]
+
+
+def test_every_rule_has_a_name_of_its_own() -> None:
+    assert len({rule.name for rule in RULES}) == len(RULES)

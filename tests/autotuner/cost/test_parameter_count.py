@@ -1,0 +1,62 @@
+"""Counts against published totals: config files and model cards of the models' authors."""
+
+from dataclasses import replace
+
+import pytest
+
+from autoconf_launch.autotuner.cost.parameter_count import active_parameters, parameters
+from autoconf_launch.tuning_spaces.models import named_model
+
+PUBLISHED = {
+    "gpt2": 124_439_808,
+    "gpt2-xl": 1_557_611_200,
+    "bert-base": 109_482_240,
+    "bert-large": 335_141_888,
+    "t5-small": 60_506_624,
+    "t5-11b": 11_307_321_344,
+    "mt5-xxl": 12_921_057_280,
+    "bloom-176b": 176_247_271_424,
+    "mpt-7b": 6_649_286_656,
+    "llama2-70b": 68_976_648_192,
+    "llama3.1-8b": 8_030_261_248,
+    "llama3.1-405b": 405_853_388_800,
+    "llama3.2-1b": 1_235_814_400,
+    "mistral-7b": 7_241_732_096,
+    "mixtral-8x7b": 46_702_792_704,
+    "mixtral-8x22b": 140_630_071_296,
+    "gemma-7b": 8_537_680_896,
+    "gemma2-27b": 27_227_128_320,
+    "gemma3-1b": 999_885_952,
+    "qwen2-0.5b": 494_032_768,
+    "qwen2.5-32b": 32_763_876_352,
+    "qwen3-8b": 8_190_735_360,
+    "qwen3-235b-a22b": 235_093_634_560,
+    "deepseek-v2": 235_741_434_880,
+    "deepseek-v3": 671_026_419_200,
+}
+
+
+@pytest.mark.parametrize(("name", "published"), PUBLISHED.items())
+def test_a_named_model_has_its_published_number_of_weights(name: str, published: int) -> None:
+    assert parameters(named_model(name)) == published
+
+
+@pytest.mark.parametrize(
+    ("name", "billions"),
+    [("mixtral-8x7b", 12.9), ("qwen3-235b-a22b", 22.2), ("deepseek-v3", 37.6)],
+)
+def test_a_token_passes_only_the_experts_chosen_for_it(name: str, billions: float) -> None:
+    assert active_parameters(named_model(name)) / 1e9 == pytest.approx(billions, abs=0.05)
+
+
+def test_without_experts_a_token_passes_every_weight() -> None:
+    assert active_parameters(named_model("gpt2")) == parameters(named_model("gpt2"))
+
+
+def test_experts_in_every_second_layer_lose_no_weight_to_rounding() -> None:
+    every = named_model("mixtral-8x7b")
+    assert every.experts
+    half = replace(every, experts=replace(every.experts, every=2))
+    # 16 layers have one perceptron in place of eight and a router
+    perceptron, router = 3 * 4096 * 14336, 8 * 4096
+    assert parameters(every) - parameters(half) == 16 * (7 * perceptron + router)

@@ -1,0 +1,192 @@
+"""The verb through the command's entry point: text, document, exit code."""
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from autoconf_launch.launcher.cli import main
+
+LLAMA = ("--model", "llama3.1-8b", "--seq", "4096", "--global-batch", "64")
+SMALL = ("--layers", "4", "--hidden", "512", "--heads", "8", "--vocabulary", "1000")
+FITS = (*LLAMA, "--cluster", "2x8xA100-SXM-40GB", "--tp", "2", "--pp", "4", "--sequence-parallel")
+TOO_LARGE = (*LLAMA, "--cluster", "8xA100-SXM-40GB", "--tp", "2")
+GOLDEN = """\
+llama3.1-8b: 8.03 B weights, on 16 x A100-SXM-40GB
+z1_tp2_pp4_spT_gas32_tmbspg1: dp=2 tp=2 pp=4 cp=1, global batch 64 of 4096 tokens
+
+GB of a rank      stage 0    stage 1    stage 2    stage 3
+--------------  ---------  ---------  ---------  ---------
+weights              2.11       1.63       1.63       2.11
+gradients            4.23       3.25       3.25       4.23
+optimizer            6.34       4.88       4.88       6.34
+norms                1.00       0.75       0.50       0.25
+attention            1.76       1.32       0.88       0.44
+mlp                  5.75       4.31       2.88       1.44
+logits               0.00       0.00       0.00       1.53
+working              0.23       0.23       0.23       0.00
+communication        1.03       1.03       1.03       1.03
+context              0.75       0.75       0.75       0.75
+fragmentation        0.35       0.26       0.18       0.15
+sum                 23.55      18.40      16.19      18.27
+
+yes: it fits. The fullest rank (stage 0) needs 23.6 GB +- 10% of 39.5 GB (GB = 2^30 bytes).
+"""
+
+
+class Ran:
+    """What a command left."""
+
+    def __init__(self, code: int, out: str, err: str) -> None:
+        self.code, self.out, self.err = code, out, err
+
+    @property
+    def document(self) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads(self.out)
+        return found
+
+
+@pytest.fixture
+def fit(capsys: pytest.CaptureFixture[str]) -> Any:
+    def run(*arguments: str) -> Ran:
+        code = main(["fit", *arguments])
+        captured = capsys.readouterr()
+        return Ran(code, captured.out, captured.err)
+
+    return run
+
+
+def test_the_report_is_as_it_was_agreed(fit: Any) -> None:
+    assert fit(*FITS).out == GOLDEN
+
+
+def test_the_answer_is_the_exit_code(fit: Any) -> None:
+    assert (fit(*FITS).code, fit(*TOO_LARGE).code) == (0, 1)
+
+
+def test_a_no_names_what_would_fit(fit: Any) -> None:
+    ran = fit(*TOO_LARGE)
+    assert "what would fit" in ran.out
+    assert ran.err.startswith("autoconf-launch: it does not fit: a rank needs ")
+
+
+def test_each_remedy_has_its_price_in_time(fit: Any) -> None:
+    remedies = fit(*TOO_LARGE, "--json").document["remedies"]
+    assert remedies
+    assert all(remedy["step_time_s"] > 0 for remedy in remedies)
+
+
+def test_the_parts_of_each_stage_add_up(fit: Any) -> None:
+    document = fit(*FITS, "--json").document
+    assert document["schema_version"] == 1
+    assert [stage["stage"] for stage in document["stages"]] == [0, 1, 2, 3]
+    for stage in document["stages"]:
+        assert sum(stage["parts"].values()) == pytest.approx(stage["memory_gb"], abs=0.02)
+
+
+def test_many_stages_stand_in_rows(fit: Any) -> None:
+    arguments = ("--cluster", "16x8xA100-SXM-40GB", "--pp", "16", "--zero", "0")
+    assert re.search(r"^15 ", fit(*LLAMA, *arguments).out, re.MULTILINE)
+
+
+def test_dashes_and_underscores_of_flags_are_equal(fit: Any) -> None:
+    spelled = [argument.replace("-batch", "_batch") for argument in FITS]
+    assert fit(*spelled).out == fit(*FITS).out
+
+
+def test_flags_alone_describe_a_model(fit: Any) -> None:
+    ran = fit(
+        *SMALL,
+        "--cluster",
+        "T4-16GB",
+        "--seq",
+        "128",
+        "--global-batch",
+        "1",
+        "--precision",
+        "fp16",
+    )
+    assert ran.code == 0
+
+
+def test_flags_change_a_named_model(fit: Any) -> None:
+    ran = fit(*FITS, "--layers", "16", "--json")
+    assert ran.document["parameters"] < 5e9
+
+
+def test_a_memory_limit_takes_the_place_of_the_gpu_s(fit: Any) -> None:
+    assert fit(*FITS, "--memory-limit", "4GB").code == 1
+
+
+def test_a_configuration_file_describes_a_model(fit: Any, tmp_path: Path) -> None:
+    config = {"model_type": "gpt2", "n_embd": 768, "n_layer": 12, "n_head": 12}
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps({**config, "n_positions": 1024, "vocab_size": 50257}))
+    work = ("--cluster", "8xH100", "--seq", "1024", "--global-batch", "8", "--json")
+    assert fit("--model", str(path), *work).document["parameters"] == 124_439_808
+    assert fit("--model", str(tmp_path), *work).document["parameters"] == 124_439_808
+
+
+def test_a_profiled_model_describes_itself(fit: Any, tmp_path: Path) -> None:
+    blocks = [
+        {"name": "embedding", "parameters": 512_000},
+        {"name": "blocks", "count": 6, "parameters": 12 * 512 * 512},
+    ]
+    sizes = {"hidden_size": 512, "vocabulary_size": 1000, "sequence_length": 64}
+    path = tmp_path / "model_info.json"
+    path.write_text(json.dumps({"grade": "measured", "blocks": blocks, **sizes}))
+    work = ("--cluster", "8xH100", "--seq", "64", "--global-batch", "8", "--json")
+    found = fit("--model", str(path), *work).document["parameters"]
+    assert found == pytest.approx(512_000 + 6 * 12 * 512 * 512, rel=0.01)
+
+
+def test_a_file_describes_the_cluster(fit: Any, tmp_path: Path) -> None:
+    path = tmp_path / "cluster.yaml"
+    path.write_text("nodes:\n- {gpu: H100, count: 1, gpus: 4}\n- {gpu: A100-SXM-40GB, gpus: 4}\n")
+    work = ("--model", "gpt2", "--cluster", str(path), "--seq", "128", "--global-batch", "8")
+    ran = fit(*work, "--json")
+    assert ran.document["limit_gb"] < 40
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ((*TOO_LARGE, "--tp", "3"), "does not divide 8 GPUs; valid products: 1 2 4 8"),
+        ((*FITS, "--tp", "16"), "tp=16"),
+        ((*FITS, "--global-batch", "7"), "valid: 2, 4, 6"),
+        ((*FITS, "--model", "lama3.1-8b"), "did you mean 'llama3.1-8b'?"),
+        ((*FITS, "--model", "no/such/config.json"), "there is no such file"),
+        ((*FITS, "--cluster", "8xH1000"), "did you mean 'H100-SXM-80GB'?"),
+        ((*FITS, "--cluster", "no.yaml"), "no.yaml cannot be read"),
+        ((*FITS, "--cluster", "8xV100"), "V100-SXM-32GB does not compute in bf16"),
+        ((*FITS, "--pipe", "2"), "Unknown flag --pipe"),
+        ((*FITS, "--optimizer", "adan"), "did you mean 'adam'?"),
+        ((*FITS, "--freeze", "embeddings"), "did you mean 'embedding'?"),
+        ((*FITS, "--micro-batch", "-1"), "must be a whole number from 1"),
+        ((*FITS, "--seq", "9" * 40), "must be a whole number from 1"),
+        ((*FITS, "--precision", "fp8"), "A100-SXM-40GB does not compute in fp8"),
+        (("--cluster", "8xH100", "--seq", "1", "--global-batch", "8"), "--layers"),
+    ],
+)
+def test_bad_input_is_one_line_that_helps(fit: Any, arguments: tuple[str, ...], says: str) -> None:
+    ran = fit(*arguments)
+    assert (ran.code, ran.out) == (2, "")
+    assert says in ran.err
+    assert ran.err.count("\n") == 1
+
+
+def test_a_config_of_no_known_kind_is_refused(fit: Any, tmp_path: Path) -> None:
+    path = tmp_path / "config.json"
+    path.write_text("{}")
+    ran = fit("--model", str(path), "--cluster", "8xH100", "--seq", "1", "--global-batch", "8")
+    assert (ran.code, "neither a Hugging Face config" in ran.err) == (2, True)
+
+
+def test_a_type_that_nobody_knows_is_left_to_transformers(fit: Any, tmp_path: Path) -> None:
+    path = tmp_path / "config.json"
+    path.write_text('{"model_type": "nobody-knows-it"}')
+    ran = fit("--model", str(path), "--cluster", "8xH100", "--seq", "1", "--global-batch", "8")
+    assert (ran.code, ran.err.count("\n")) == (2, 1)
+    assert "is read with transformers, which says: " in ran.err

@@ -1,0 +1,102 @@
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from autoconf_launch.core import ConfigError
+from autoconf_launch.launcher.commands.validate import validate
+
+TABLES = Path(__file__).parents[3] / "benchmarks" / "ground_truth"
+
+
+def scored(*arguments: str) -> Any:
+    return json.loads("".join(validate([*arguments, "--json"])))
+
+
+@pytest.fixture
+def small_table(tmp_path: Path) -> Path:
+    """The first rows of a published table, with one more GPU than there is."""
+    lines = (TABLES / "vtrain_multi_node.csv").read_text().splitlines()
+    path = tmp_path / "small.csv"
+    path.write_text("\n".join([*lines[:8], lines[8].replace("A100-SXM-80GB", "Z9000")]) + "\n")
+    return path
+
+
+def test_the_document_says_what_was_predicted_and_what_was_not(small_table: Path) -> None:
+    document = scored(str(small_table))
+    one = document["files"]["small.csv"]
+    assert document["schema_version"] == 1
+    assert (one["rows"], one["predicted"], one["skipped"]) == (8, 7, {"unknown GPU": 1})
+    assert set(one["step_time"]) == {
+        "mape",
+        "median_ape",
+        "spearman",
+        "top1_regret_mean",
+        "top1_regret_max",
+        "groups",
+    }
+    assert set(one["fits"]) == {
+        "failed_rows",
+        "failed_rows_flagged",
+        "ran_rows",
+        "ran_rows_flagged",
+    }
+
+
+def test_errors_are_in_percent(small_table: Path) -> None:
+    assert 1 < scored(str(small_table))["all"]["step_time"]["mape"] < 30
+
+
+def test_calibration_leaves_its_rows_out_and_its_seed_decides_which(small_table: Path) -> None:
+    first, again, other = (
+        scored(str(small_table), "--calibrate", "3", "--seed", seed)["all"]
+        for seed in ("1", "1", "2")
+    )
+    assert first == again
+    assert first["step_time"]["mape"] != other["step_time"]["mape"]
+
+
+def test_when_every_row_is_drawn_nothing_is_left_to_score(small_table: Path) -> None:
+    assert scored(str(small_table), "--calibrate", "50")["all"]["step_time"]["mape"] is None
+
+
+def test_several_tables_are_scored_apart_and_together(small_table: Path) -> None:
+    document = scored(str(small_table), str(TABLES / "bigscience_a100.csv"))
+    rows = [one["rows"] for one in document["files"].values()]
+    assert document["all"]["rows"] == sum(rows)
+
+
+def test_the_text_names_bad_lines(tmp_path: Path) -> None:
+    lines = (TABLES / "vtrain_multi_node.csv").read_text().splitlines()
+    path = tmp_path / "bad.csv"
+    path.write_text("\n".join([*lines[:3], lines[3].replace(",6144,", ",-6144,")]) + "\n")
+    text = "\n".join(validate([str(path)]))
+    assert "bad.csv:4: left out: hidden is '-6144'" in text
+
+
+def test_two_files_of_one_name_are_refused(small_table: Path) -> None:
+    with pytest.raises(ConfigError, match="Two files are named"):
+        scored(str(small_table), str(small_table))
+
+
+def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="cannot be read"):
+        scored(str(tmp_path / "none.csv"))
+
+
+@pytest.mark.parametrize(
+    ("table", "most"),
+    [
+        ("vtrain_single_node", 8.0),
+        ("vtrain_multi_node", 9.0),
+        ("bigscience_a100", 8.0),
+        ("llmfoundry_fsdp_a100", 6.5),
+        ("torchtitan", 8.5),
+        ("nemo_24_07_h100", 8.5),
+        ("amp_homogeneous_t4", 12.0),
+    ],
+)
+def test_published_tables_are_predicted_as_well_as_before(table: str, most: float) -> None:
+    document = scored(str(TABLES / f"{table}.csv"))
+    assert document["all"]["step_time"]["mape"] < most

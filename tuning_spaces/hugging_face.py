@@ -1,0 +1,226 @@
+"""A Hugging Face ``config.json`` as an Architecture, without transformers. Not: its download.
+
+Each model type is a row of names and traits; what a row does not say has the usual name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any
+
+from autoconf_launch.core import Architecture, ConfigError, DecodeError, RawConfig, nearest_known
+
+from .models import shaped
+
+_USUAL = {
+    "layers": "num_hidden_layers",
+    "hidden": "hidden_size",
+    "heads": "num_attention_heads",
+    "kv_heads": "num_key_value_heads",
+    "head": "head_dim",
+    "ffn": "intermediate_size",
+    "vocabulary": "vocab_size",
+}
+_MOST = 1 << 40
+"""No size of a model is above this."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Type:
+    """A model type: other ``names`` for sizes, and ``traits`` for ``models.shaped``."""
+
+    names: Mapping[str, str] = field(default_factory=dict)
+    traits: Mapping[str, Any] = field(default_factory=dict)
+    tied: bool = True
+
+
+_GATED = {"gated": True, "biases": False}
+_GPT2 = {
+    "layers": "n_layer",
+    "hidden": "n_embd",
+    "heads": "n_head",
+    "ffn": "n_inner",
+    "positions": "n_positions",
+}
+_T5 = {
+    "layers": "num_decoder_layers",
+    "encoder_layers": "num_layers",
+    "hidden": "d_model",
+    "heads": "num_heads",
+    "head": "d_kv",
+    "ffn": "d_ff",
+    "relative_positions": "relative_attention_num_buckets",
+}
+_BERT = _Type(names={"positions": "max_position_embeddings"}, traits={"causal": False})
+_TYPES: Mapping[str, _Type] = MappingProxyType(
+    {
+        "gpt2": _Type(names=_GPT2),
+        "gpt_bigcode": _Type(names=_GPT2),
+        "gpt_neox": _Type(tied=False),
+        "opt": _Type(names={"ffn": "ffn_dim", "positions": "max_position_embeddings"}),
+        "bloom": _Type(
+            names={"layers": "n_layer", "heads": "n_head"}, traits={"norms_outside": 1}
+        ),
+        "mpt": _Type(
+            names={"layers": "n_layers", "hidden": "d_model", "heads": "n_heads"},
+            traits={"biases": False},
+        ),
+        "bert": _BERT,
+        "roberta": _BERT,
+        "t5": _Type(names=_T5, traits={"biases": False}),
+        "mt5": _Type(names=_T5, traits={"biases": False}, tied=False),
+        "umt5": _Type(names=_T5, traits={"biases": False}, tied=False),
+        "llama": _Type(traits=_GATED, tied=False),
+        "mistral": _Type(traits=_GATED, tied=False),
+        "ministral": _Type(traits=_GATED, tied=False),
+        "mixtral": _Type(traits=_GATED, tied=False),
+        "phi3": _Type(traits=_GATED, tied=False),
+        "granite": _Type(traits=_GATED, tied=False),
+        "olmo": _Type(traits={**_GATED}, tied=False),
+        "olmo2": _Type(traits={**_GATED}, tied=False),
+        "gemma": _Type(traits=_GATED),
+        "gemma2": _Type(traits={**_GATED, "norms_per_layer": 4}),
+        "gemma3_text": _Type(traits={**_GATED, "norms_per_layer": 4, "query_key_norms": True}),
+        "gemma3": _Type(traits={**_GATED, "norms_per_layer": 4, "query_key_norms": True}),
+        "qwen2": _Type(traits={**_GATED, "qkv_biases": True}, tied=False),
+        "qwen2_moe": _Type(traits={**_GATED, "qkv_biases": True}, tied=False),
+        "qwen3": _Type(traits={**_GATED, "query_key_norms": True}, tied=False),
+        "qwen3_moe": _Type(traits={**_GATED, "query_key_norms": True}, tied=False),
+        "nemotron": _Type(traits={"biases": False, "norm_biases": True}, tied=False),
+        "starcoder2": _Type(),
+        "deepseek_v2": _Type(traits=_GATED, tied=False),
+        "deepseek_v3": _Type(traits=_GATED, tied=False),
+    }
+)
+
+
+def model_types() -> tuple[str, ...]:
+    """Values of ``model_type`` that are read without transformers."""
+    return tuple(sorted(_TYPES))
+
+
+def is_hugging_face(config: RawConfig) -> bool:
+    """Whether a document is such a configuration."""
+    return isinstance(config.get(("model_type",)), str)
+
+
+def is_known_type(config: RawConfig) -> bool:
+    """Whether the document's type can be read without transformers."""
+    return config.get(("model_type",)) in _TYPES
+
+
+def from_hugging_face(config: RawConfig, name: str, *, usual: bool = False) -> Architecture:
+    """Read a configuration; of one with a picture and a text part the text part.
+
+    Args:
+        config: the document.
+        name: for messages and tables.
+        usual: read an unknown type by the usual names (as transformers spells any type's).
+
+    Raises:
+        ConfigError: the type is unknown, or a size is missing or none.
+    """
+    document = config.to_dict()
+    inner = document.get("text_config")
+    if isinstance(inner, dict):
+        document = {"model_type": document.get("model_type"), **inner}
+    kind = document.get("model_type")
+    row = _TYPES.get(str(kind))
+    if row is None:
+        if not usual:
+            hint = nearest_known(str(kind), _TYPES)
+            raise ConfigError(
+                f"{name}: model_type is {kind!r}, which is read with transformers alone; {hint}"
+            )
+        row = _Type(traits=_generic_traits(document))
+    return _read(document, row, name)
+
+
+def _read(document: Mapping[str, Any], row: _Type, name: str) -> Architecture:
+    shapes: dict[str, Any] = dict(row.traits)
+    for ours, theirs in {**_USUAL, **row.names}.items():
+        value = document.get(theirs)
+        if value is not None:
+            shapes[ours] = _size(value, f"{name}: {theirs}")
+    if "layers" not in shapes and "encoder_layers" in shapes:
+        shapes["layers"] = shapes["encoder_layers"]
+    shapes["tied_embeddings"] = bool(document.get("tie_word_embeddings", row.tied))
+    if "gated" in str(document.get("feed_forward_proj", "")):
+        shapes["gated"] = True
+    shapes |= _mixture(document, name) | _latent(document, name) | _specials(document, shapes)
+    for needed in ("layers", "hidden", "heads", "vocabulary"):
+        if needed not in shapes:
+            theirs = {**_USUAL, **row.names}[needed]
+            raise ConfigError(f"{name} has no {theirs}, which must be a whole number.")
+    try:
+        return shaped(name, shapes)
+    except DecodeError as error:
+        raise ConfigError(f"{name} cannot be read: {error}.") from error
+
+
+def _mixture(document: Mapping[str, Any], name: str) -> dict[str, Any]:
+    """Experts by the names of Mixtral, Qwen and DeepSeek."""
+    for key in ("num_local_experts", "n_routed_experts", "num_experts"):
+        count = document.get(key)
+        if not count:
+            continue
+        ffn = document.get("moe_intermediate_size") or document.get("intermediate_size")
+        experts = {
+            "count": _size(count, f"{name}: {key}"),
+            "per_token": _size(document.get("num_experts_per_tok", 2), f"{name}: per token"),
+            "ffn": _size(ffn, f"{name}: moe_intermediate_size"),
+            "first_dense": int(document.get("first_k_dense_replace") or 0),
+            "every": int(document.get("decoder_sparse_step") or 1),
+        }
+        wide = document.get("shared_expert_intermediate_size")
+        shared = int(wide) // experts["ffn"] if wide else document.get("n_shared_experts")
+        return {"experts": {**experts, "shared": int(shared or 0)}}
+    return {}
+
+
+def _latent(document: Mapping[str, Any], name: str) -> dict[str, Any]:
+    """Multi-head latent attention by DeepSeek's names."""
+    if not document.get("kv_lora_rank"):
+        return {}
+    parts = {
+        "query_rank": document.get("q_lora_rank"),
+        "key_value_rank": document.get("kv_lora_rank"),
+        "rope_head": document.get("qk_rope_head_dim"),
+        "value_head": document.get("v_head_dim"),
+    }
+    head = _size(document.get("qk_nope_head_dim"), f"{name}: qk_nope_head_dim")
+    return {"latent": parts, "head": head}
+
+
+def _specials(document: Mapping[str, Any], shapes: Mapping[str, Any]) -> dict[str, Any]:
+    """What single types have beside their shapes."""
+    kind, hidden = document.get("model_type"), shapes.get("hidden", 0)
+    found: dict[str, Any] = {}
+    if kind in ("bert", "roberta"):  # token types, a norm, the pooler
+        types = int(document.get("type_vocab_size", 2))
+        found["other_parameters"] = (types + 2 + hidden + 1) * hidden
+    if kind == "opt":  # its table of positions starts at 2
+        found["positions"] = shapes.get("positions", 0) + 2
+    if kind == "gpt_bigcode" and document.get("multi_query", True):
+        found["kv_heads"] = 1
+    if kind == "deepseek_v3" and document.get("n_routed_experts"):
+        sparse = shapes.get("layers", 0) - int(document.get("first_k_dense_replace") or 0)
+        found["other_parameters"] = sparse * int(document["n_routed_experts"])
+    if document.get("use_sliding_window", True) and isinstance(
+        document.get("sliding_window"), int
+    ):
+        found["window"] = document["sliding_window"] if kind == "mistral" else None
+    return found
+
+
+def _generic_traits(document: Mapping[str, Any]) -> dict[str, Any]:
+    gated = document.get("hidden_act") in ("silu", "swiglu")
+    return {"gated": gated, "biases": not gated}
+
+
+def _size(value: object, what: str) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 < value < _MOST:
+        raise ConfigError(f"{what} is {value!r}, but must be a whole number of at least 1.")
+    return value

@@ -1,0 +1,99 @@
+"""GPUs and links from the data files beside this module. Not: clusters, prices, memory limits."""
+
+from __future__ import annotations
+
+import csv
+from collections import defaultdict
+from functools import cache
+from pathlib import Path
+
+from autoconf_launch.autotuner.cost.model.hardware import (
+    Accelerator,
+    CollectiveRate,
+    Link,
+    Machine,
+)
+from autoconf_launch.core import ConfigError, nearest_known
+
+_FOLDER = Path(__file__).parent / "hardware"
+
+
+def accelerator_names() -> tuple[str, ...]:
+    """Names of known GPUs, aliases left out."""
+    return tuple(_rows())
+
+
+def known_accelerator(name: str) -> str | None:
+    """The name in our tables of a GPU or of one of its aliases; None where it is unknown."""
+    return _names().get(name.lower())
+
+
+def machine(
+    gpu: str, *, gpus_per_node: int | None = None, network_bytes_per_s: float | None = None
+) -> Machine:
+    """Nodes of one GPU; what is None is what such nodes have usually.
+
+    Args:
+        gpu: name or alias.
+        gpus_per_node: GPUs of one node.
+        network_bytes_per_s: all network cards of a node together, one direction.
+
+    Raises:
+        ConfigError: the GPU is unknown.
+    """
+    known = known_accelerator(gpu)
+    if known is None:
+        raise ConfigError(f"GPU {gpu!r} is unknown; {nearest_known(gpu, accelerator_names())}")
+    row = _rows()[known]
+    count = gpus_per_node or int(row["gpus_per_node"])
+    usual = float(row["network_gb_per_s"]) * 1e9 * count
+    return Machine(
+        accelerator=_accelerator(row),
+        gpus_per_node=count,
+        link=Link(bytes_per_s=float(row["link_gb_per_s"]) * 1e9, rates=_rates()[row["link"]]),
+        node_network_bytes_per_s=network_bytes_per_s or usual,
+    )
+
+
+def _accelerator(row: dict[str, str]) -> Accelerator:
+    return Accelerator(
+        name=row["name"],
+        half_flops_per_s=float(row["half_tflops"]) * 1e12,
+        fp8_flops_per_s=float(row["fp8_tflops"]) * 1e12 if row["fp8_tflops"] else None,
+        reached=float(row["reached"]),
+        multiprocessors=int(row["multiprocessors"]),
+        memory_bytes=float(row["memory_gb"]) * 2**30,
+        memory_bytes_per_s=float(row["memory_gb_per_s"]) * 1e9,
+        bf16=row["bf16"] == "1",
+        flash=float(row["flash"]),
+    )
+
+
+@cache
+def _rows() -> dict[str, dict[str, str]]:
+    with (_FOLDER / "gpus.csv").open(newline="", encoding="utf-8") as file:
+        return {row["name"]: row for row in csv.DictReader(file)}
+
+
+@cache
+def _names() -> dict[str, str]:
+    known = {name.lower(): name for name in _rows()}
+    for name, row in _rows().items():
+        known |= {alias.lower(): name for alias in row["aliases"].split()}
+    return known
+
+
+@cache
+def _rates() -> dict[str, tuple[tuple[CollectiveRate, ...], ...]]:
+    found: defaultdict[str, defaultdict[str, list[CollectiveRate]]] = defaultdict(
+        lambda: defaultdict(list)
+    )
+    with (_FOLDER / "collectives.csv").open(newline="", encoding="utf-8") as file:
+        for row in csv.DictReader(file):
+            rate = CollectiveRate(
+                ranks=int(row["ranks"]),
+                latency_s=float(row["latency_us"]) * 1e-6,
+                link_fraction=float(row["link_fraction"]),
+            )
+            found[row["link"]][row["protocol"]].append(rate)
+    return {link: tuple(tuple(p) for p in by.values()) for link, by in found.items()}

@@ -1,0 +1,112 @@
+"""Named transformers from the data files beside this module. Not: files of users (launcher)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import yaml
+
+from autoconf_launch.core import (
+    Architecture,
+    ConfigError,
+    decode,
+)
+
+from .hints import hint
+
+_FOLDER = Path(__file__).parent / "models"
+_NORMS_OF_A_LAYER = 2
+_SHORTHAND = frozenset(
+    {
+        "relative_positions",
+        "norms_outside",
+        "norms_per_layer",
+        "query_key_norms",
+        "qkv_biases",
+        "norm_biases",
+    }
+)
+
+
+def model_names() -> tuple[str, ...]:
+    """All names, aliases included, sorted."""
+    return tuple(sorted(_models()))
+
+
+def named_model(name: str) -> Architecture:
+    """The model of a name; case, ``-`` and ``_`` do not matter.
+
+    Raises:
+        ConfigError: the name is unknown; the message has the nearest one.
+    """
+    spelled = {_plain(known): known for known in _models()}
+    known = spelled.get(_plain(name))
+    if known is None:
+        raise ConfigError(f"Model {name!r} is unknown; {hint(name.lower(), _models())}")
+    return _models()[known]
+
+
+def shaped(name: str, shapes: Mapping[str, Any]) -> Architecture:
+    """An architecture from its numbers; what is left out follows from the others.
+
+    ``head`` is hidden / heads, ``ffn`` four times hidden, ``kv_heads`` as many as heads. Beside
+    the fields of ``Architecture``, shorthand for weights that they do not give:
+    ``relative_positions`` (distances of T5's tables), ``norms_outside`` and ``norms_per_layer``,
+    ``query_key_norms``, ``qkv_biases``, ``norm_biases`` (of models without other biases).
+
+    Raises:
+        DecodeError: a number is missing or is none.
+    """
+    given = dict(shapes)
+    given.setdefault("kv_heads", given.get("heads"))
+    given.setdefault("ffn", 4 * given.get("hidden", 0))
+    if not given.get("head") and given.get("heads"):
+        given["head"] = given.get("hidden", 0) // given["heads"]
+    short = {key: given.pop(key) for key in _SHORTHAND & given.keys()}
+    architecture = decode(Architecture, {"name": name, **given})
+    return _with_others(architecture, short)
+
+
+def _with_others(a: Architecture, short: Mapping[str, Any]) -> Architecture:
+    """Count what shorthand says into ``other_parameters`` and ``other_layer_parameters``."""
+    norm = (2 if a.biases else 1) * a.hidden
+    stacks = 2 if a.encoder_layers else 1
+    other = short.get("relative_positions", 0) * a.heads * stacks
+    other += short.get("norms_outside", 0) * norm
+    layer = (short.get("norms_per_layer", _NORMS_OF_A_LAYER) - _NORMS_OF_A_LAYER) * norm
+    if short.get("query_key_norms"):
+        layer += 2 * a.head
+    if short.get("qkv_biases"):
+        layer += (a.heads + 2 * a.kv_heads) * a.head
+    if short.get("norm_biases"):
+        layer, other = layer + _NORMS_OF_A_LAYER * a.hidden, other + a.hidden
+    return replace(
+        a,
+        other_parameters=a.other_parameters + other,
+        other_layer_parameters=a.other_layer_parameters + layer,
+    )
+
+
+def _plain(name: str) -> str:
+    return re.sub(r"[-_ ]", "", name.lower())
+
+
+@cache
+def _models() -> Mapping[str, Architecture]:
+    found: dict[str, Architecture] = {}
+    for path in sorted(_FOLDER.glob("*.yaml")):
+        for family in yaml.safe_load(path.read_text(encoding="utf-8")):
+            own = {
+                name: shaped(name, {**family.get("defaults", {}), **shapes})
+                for name, shapes in family["models"].items()
+            }
+            found |= own
+            for alias, name in family.get("aliases", {}).items():
+                found[alias] = replace(own[name], name=alias)
+    return MappingProxyType(found)
