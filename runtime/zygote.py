@@ -53,9 +53,17 @@ def main() -> Callable[[], None]:
     return functools.partial(run, rank)
 
 
-def threads() -> int:
-    """Threads of this process."""
-    return len(tuple(Path("/proc/self/task").iterdir()))
+def can_fork() -> bool:
+    """Whether a fork of this process can compute: one thread, and CUDA's driver not started."""
+    one_thread = len(tuple(Path("/proc/self/task").iterdir())) == 1
+    return one_thread and not any(map(_is_of_cuda, Path("/proc/self/fd").iterdir()))
+
+
+def _is_of_cuda(descriptor: Path) -> bool:
+    try:
+        return str(descriptor.readlink()).startswith("/dev/nvidia-uvm")
+    except OSError:
+        return False
 
 
 def _load(path: str) -> Any:
@@ -74,6 +82,8 @@ def _import_all() -> None:
     A fork would copy each page that a collection touches, and its end would take a second.
     """
     gc.disable()
+    # Modules may ask at their import whether there is a GPU; CUDA's own answer would start it.
+    os.environ["PYTORCH_NVML_BASED_CUDA_CHECK"] = "1"
     for name in PRELOADED:
         importlib.import_module(name)
     gc.freeze()
@@ -97,7 +107,7 @@ def _serve(requests: socket.socket, agent: Any) -> dict[str, Any]:
             name, descriptors = b"", []
         if not name:
             _await_agents()
-        if len(descriptors) != 3 or threads() != 1:
+        if len(descriptors) != 3 or not can_fork():
             os._exit(1)  # the controller sees the sockets close
         if os.fork() == 0:
             requests.close()

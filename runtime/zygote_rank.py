@@ -53,9 +53,10 @@ def run(rank: dict[str, Any]) -> None:
     if not getattr(sys.flags, "safe_path", False):
         sys.path.insert(0, _first_path(argv, str(Path.cwd())))
     module = ModuleType("__main__")
-    module.__dict__["__builtins__"] = builtins
+    names = vars(module)
+    names["__builtins__"] = builtins
     if sys.version_info < (3, 14):
-        module.__dict__["__annotations__"] = {}
+        names["__annotations__"] = {}
     sys.modules["__main__"] = module
     if sys.argv[0] == _MODULE_FLAG:
         del sys.argv[1]
