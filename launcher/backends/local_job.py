@@ -101,7 +101,8 @@ class LocalJob:
                 self.handle.session = json.loads(line)["started"]
 
     def _is_over(self) -> bool:
-        self._listen()
+        if self.was_refused and self.cancelled is None:
+            return False  # whoever asked the zygote has yet to spawn it
         if not self._closed or self._received.endswith(b"\n"):
             return self._closed
         self._lost_s = self._lost_s or time.monotonic()

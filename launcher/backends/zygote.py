@@ -122,10 +122,10 @@ class ZygoteBackend(LocalBackend):
     def poll(self, jobs: Sequence[Job]) -> tuple[JobEnd | None, ...]:
         """See :meth:`LocalBackend.poll`; a job that a zygote did not start is spawned now."""
         for job in map(own_job, jobs):
+            self._lose_patience(job)
             if job.was_refused and job.cancelled is None:
                 job.control.close()
                 self._start(job, self._spawn)
-            self._lose_patience(job)
         return super().poll(jobs)
 
     def close(self) -> None:
