@@ -11,6 +11,8 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
+from autoconf_launch.autotuner.cost.facts import TrainingFacts
+from autoconf_launch.autotuner.finals import settled
 from autoconf_launch.autotuner.objective import OBJECTIVES, Objective
 from autoconf_launch.autotuner.record_codec import decode_record
 from autoconf_launch.autotuner.settings import AutotuningSettings
@@ -58,12 +60,10 @@ class Results:
         return str(self.paths.results)
 
     def summary(self) -> Summary:
-        """What the records say so far."""
-        return summarise_records(
-            self.contents.records,
-            AutotuningSettings(metric=self.objective.name),
-            duration_s=self.duration_s,
-        )
+        """What the records say so far, and the launches that were measured again after them."""
+        records, settings = self.contents.records, AutotuningSettings(metric=self.objective.name)
+        searched = summarise_records(records, settings, duration_s=self.duration_s)
+        return settled(searched, records, self.contents.finals, settings, TrainingFacts())
 
     def last_step(self, name: str) -> int:
         """The last step that a rank of this trial has made; 0 before the first."""

@@ -105,7 +105,9 @@ class Board:
         if not self._entries:
             return ""
         most = "" if self._left is None else f" of at most {self._left + 1}"  # and the baseline
-        return f"trial {len(self._entries)}{most}"
+        searched = [entry for entry in self._entries.values() if not entry.trial.final]
+        again = "" if len(searched) == len(self._entries) else ", measuring the best again"
+        return f"trial {len(searched)}{most}{again}"
 
     def _best_so_far(self) -> str:
         measured = self._best.measurement if self._best else None
