@@ -160,6 +160,8 @@ def test_two_launchers_form_one_group(place: Place) -> None:
         "one = torch.ones(1)\n"
         "dist.all_reduce(one)\n"
         "assert one.item() == dist.get_world_size() == 2\n"
+        "dist.barrier()\n"  # a rank that leaves early can take its peer's threads down
+        "dist.destroy_process_group()\n"
     )
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
