@@ -28,6 +28,7 @@ class Node:
 
     Attributes:
         link_bytes_per_s: between two of its slots, one direction; None where not known.
+        link_latency_s: of one collective among them; None as link.
         network_bytes_per_s: all its network cards together, one direction; None as link.
         usd_per_hour: its price; None where not known.
     """
@@ -35,6 +36,7 @@ class Node:
     host: str
     devices: tuple[Device, ...]
     link_bytes_per_s: float | None = None
+    link_latency_s: float | None = None
     network_bytes_per_s: float | None = None
     usd_per_hour: float | None = None
 

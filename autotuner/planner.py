@@ -9,6 +9,7 @@ from autoconf_launch.core import Grade, ModelSpec
 from .cluster import ClusterSpec
 from .constraints import Rule, blocks_fill_units
 from .cost.compute import STEP_BAND, step_seconds
+from .cost.exchange import Network
 from .cost.facts import TrainingFacts
 from .cost.memory import memory_parts
 from .table import Bools, CandidateTable, PredictionTable
@@ -26,12 +27,13 @@ def predict(
         return PredictionTable(
             peak_bytes_C=unknown, step_s_C=unknown, band=None, how="the model is not known"
         )
+    network = Network.of(cluster)
     on_gpu = not all(device.name.startswith("cpu") for device in cluster.devices)
     return PredictionTable(
         peak_bytes_C=memory_parts(table, spec, facts, foreach=on_gpu).peak_bytes_C,
-        step_s_C=step_seconds(table, spec, facts),
+        step_s_C=step_seconds(table, spec, facts, network).step_s_C,
         band=STEP_BAND,
-        how=_how(spec),
+        how=_how(spec, network),
     )
 
 
@@ -63,7 +65,10 @@ def knob_rules(spec: ModelSpec | None) -> tuple[Rule, ...]:
     return (blocks_fill_units(sum(block.count for block in spec.blocks)),)
 
 
-def _how(spec: ModelSpec) -> str:
+def _how(spec: ModelSpec, network: Network | None) -> str:
     memory = "traced memory" if spec.traced_peaks else "memory by formula"
     timed = sum(timing.forward_backward_s > 0 for timing in spec.timings)
-    return f"{memory}, time from {timed} profiled micro-batches" if timed else f"{memory} only"
+    if not timed:
+        return f"{memory} only"
+    links = " and links" if network else ""
+    return f"{memory}, time from {timed} profiled micro-batches{links}"

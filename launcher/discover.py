@@ -12,6 +12,7 @@ import psutil
 
 from autoconf_launch.autotuner.cluster import ClusterSpec, Device, Node
 from autoconf_launch.core import ConfigError, HardwareError
+from autoconf_launch.tuning_spaces.links import with_links
 
 from .events import Listener, Note
 from .gpus import VISIBLE, visible_gpus
@@ -43,7 +44,7 @@ def find_cluster(request: LaunchRequest, listener: Listener | None = None) -> Cl
         )
     devices = _limited(_own_devices(request, hosts[own], gpus), request.memory_limit_bytes)
     if len(hosts) == 1:
-        return ClusterSpec(nodes=(Node(host=socket.gethostname(), devices=devices),))
+        return ClusterSpec(nodes=(with_links(Node(host=socket.gethostname(), devices=devices)),))
     nodes = (
         Node(host=host.host, devices=devices if index == own else _alike(host, devices[0]))
         for index, host in enumerate(hosts)

@@ -24,7 +24,7 @@ def accelerator_names() -> tuple[str, ...]:
 
 
 def known_accelerator(name: str) -> str | None:
-    """The name in our tables of a GPU or of one of its aliases; None where it is unknown."""
+    """The name in our tables of a GPU, an alias or a driver's name; None where it is unknown."""
     return _names().get(name.lower())
 
 
@@ -79,7 +79,8 @@ def _rows() -> dict[str, dict[str, str]]:
 def _names() -> dict[str, str]:
     known = {name.lower(): name for name in _rows()}
     for name, row in _rows().items():
-        known |= {alias.lower(): name for alias in row["aliases"].split()}
+        others = (*row["aliases"].split(), *filter(None, row["driver"].split("|")))
+        known |= {other.lower(): name for other in others}
     return known
 
 

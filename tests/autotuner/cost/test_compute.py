@@ -4,7 +4,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from autoconf_launch.autotuner.cost.compute import communicated_bytes, step_seconds
+from autoconf_launch.autotuner.cost.compute import step_seconds
 from autoconf_launch.autotuner.cost.facts import TrainingFacts
 from autoconf_launch.autotuner.cost.line import Line, fit
 from autoconf_launch.autotuner.table import CandidateTable
@@ -42,7 +42,7 @@ def table(**layout: Any) -> CandidateTable:
 
 
 def step_s(spec: ModelSpec = MODEL, **layout: Any) -> float:
-    return float(step_seconds(table(**layout), spec, FACTS)[0])
+    return float(step_seconds(table(**layout), spec, FACTS).step_s_C[0])
 
 
 def test_a_step_is_its_micro_batches_and_one_update() -> None:
@@ -69,27 +69,14 @@ def test_layouts_without_a_formula_have_no_seconds() -> None:
     assert np.isnan(step_s(tensor_parallel=2))
 
 
-@pytest.mark.parametrize(
-    ("stage", "sent"),
-    # 100 weights of 4 bytes on 4 ranks, two micro-batches: 400 x 3/4 = 300 for one pass.
-    [(0, 2 * 300), (1, 3 * 300), (2, 2 * 2 * 300), (3, 2 * 3 * 300)],
-)
-def test_each_stage_sends_its_passes_over_the_weights(stage: int, sent: int) -> None:
-    rows = table(zero_stage=stage, data_parallel=4, accumulation=2)
-    assert communicated_bytes(rows, MODEL, FACTS).tolist() == [sent]
+def test_the_parts_add_up_to_the_step() -> None:
+    rows = table(micro_batch=4, accumulation=3, recompute=Recompute.FULL)
+    found = step_seconds(rows, MODEL, FACTS)
+    assert sum(float(part[0]) for _, part in found.parts()) == found.step_s_C[0]
 
 
-def test_one_rank_sends_nothing() -> None:
-    assert communicated_bytes(table(), MODEL, FACTS).tolist() == [0]
-
-
-def test_a_known_bandwidth_adds_the_seconds_of_communication() -> None:
-    rows = table(data_parallel=4)
-    alone, sending = (
-        step_seconds(rows, MODEL, FACTS, bandwidth_bytes_per_s=bandwidth)[0]
-        for bandwidth in (None, 100.0)
-    )
-    assert sending - alone == pytest.approx(6.0)
+def test_the_least_time_leaves_out_launches_and_the_update() -> None:
+    assert step_seconds(table(micro_batch=4), MODEL, FACTS).least_s_C.tolist() == [4 * 0.5]
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,89 @@
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from autoconf_launch.autotuner import ClusterSpec, Device, Node
+from autoconf_launch.autotuner.cost.exchange import Network, exchange_s
+from autoconf_launch.autotuner.cost.facts import TrainingFacts
+from autoconf_launch.autotuner.table import CandidateTable
+from autoconf_launch.core import BlockSpec, Candidate, Grade, Layout, ModelSpec
+
+FACTS = TrainingFacts(optimizer="AdamW")
+MODEL = ModelSpec(
+    grade=Grade.MEASURED,
+    blocks=(
+        BlockSpec(name="block", count=4, parameters=20),
+        BlockSpec(name="rest", parameters=20),
+    ),
+)
+BYTES = Network(latency_s=0.0, bytes_per_s=100.0, overlaps=False)
+STARTS = Network(latency_s=1.0, bytes_per_s=1e30, overlaps=False)
+
+
+def seconds(network: Network, *, busy_s: float = 0.0, **layout: Any) -> float:
+    candidate = Candidate(layout=Layout(data_parallel=4, **layout))
+    table = CandidateTable.from_candidates([candidate])
+    return float(exchange_s(table, MODEL, FACTS, network, np.array([busy_s]))[0])
+
+
+@pytest.mark.parametrize(
+    ("stage", "passes"),
+    # Weights once; gloo reduces in two passes, and scatters by a reduction.
+    [(0, 2), (1, 3), (2, 2 * 2 + 1), (3, 2 * (2 + 2))],
+)
+def test_each_stage_sends_its_passes_over_the_weights(stage: int, passes: int) -> None:
+    # 100 weights of 4 bytes on 4 ranks: 400 x 3/4 = 300 bytes, 3 s, for one pass.
+    assert seconds(BYTES, zero_stage=stage, accumulation=2) == pytest.approx(3.0 * passes)
+
+
+@pytest.mark.parametrize(
+    ("stage", "started"),
+    # One bucket; then broadcasts as long as 3 for each of 5 blocks; 4 units and the rest.
+    [(0, 1), (1, 1 + 15), (2, 2 * 5 + 5), (3, 2 * 3 * 5)],
+)
+def test_each_collective_has_to_start(stage: int, started: int) -> None:
+    assert seconds(STARTS, zero_stage=stage, accumulation=2) == pytest.approx(started)
+
+
+def test_buckets_are_reduced_beside_the_last_backward_pass() -> None:
+    assert seconds(BYTES, busy_s=3.0) == pytest.approx(6.0 - 2.0)
+
+
+def test_on_a_gpu_sharded_weights_travel_beside_kernels() -> None:
+    gpu = replace(BYTES, overlaps=True)
+    assert seconds(gpu, zero_stage=3, busy_s=100.0) < seconds(gpu, zero_stage=3)
+
+
+def test_a_rank_alone_exchanges_nothing() -> None:
+    table = CandidateTable.from_candidates([Candidate(layout=Layout(zero_stage=3))])
+    assert exchange_s(table, MODEL, FACTS, STARTS, np.zeros(1)).tolist() == [0.0]
+
+
+def cluster(*counts: int, name: str = "cpu (x86_64)", **links: float) -> ClusterSpec:
+    nodes = [
+        Node(host="h", devices=(Device(name=name, memory_bytes=1),) * count, **links)
+        for count in counts
+    ]
+    return ClusterSpec(nodes=tuple(nodes))
+
+
+def test_a_cluster_whose_links_are_not_known_has_no_network() -> None:
+    assert Network.of(cluster(2)) is None
+
+
+def test_one_rank_has_no_network() -> None:
+    assert Network.of(cluster(1, link_bytes_per_s=5.0)) is None
+
+
+def test_between_nodes_the_slower_of_link_and_share_of_the_network_counts() -> None:
+    found = Network.of(cluster(2, 2, link_bytes_per_s=50.0, network_bytes_per_s=20.0))
+    assert found == Network(latency_s=0.0, bytes_per_s=10.0, overlaps=False)
+
+
+def test_only_gpus_hide_what_they_exchange() -> None:
+    found = [
+        Network.of(cluster(2, name=name, link_bytes_per_s=1.0)) for name in ("cpu (arm)", "A100")
+    ]
+    assert [network.overlaps for network in found if network] == [False, True]
