@@ -1,0 +1,70 @@
+"""Model families, and which of NVIDIA's rules hold for each. Not: the rules' numbers (data)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+from autoconf_launch.core import nearest_known
+
+
+class Rules(str, Enum):
+    """Tables of one kind, by the name that they have in the data."""
+
+    GPT = "gpt_like"
+    T5 = "t5"
+    MT5 = "mt5"
+    BERT = "bert"
+
+
+NEMO1_FAMILIES = ("gpt3", "t5", "mt5", "bert")
+"""Families of which NeMo 1.0 recommends a size; all others are NeMo 2.0's formula."""
+NEMO2_FAMILIES = ("llama", "mixtral", "mistral", "gemma", "nemotron", "qwen", "starcoder")
+NEMO1_FURTHER = ("baichuan2", "chatglm", "qwen2")
+"""Families with predefined searches of NeMo 1.0 beside those above."""
+KNOWN_FAMILIES = NEMO1_FAMILIES + NEMO2_FAMILIES + NEMO1_FURTHER
+_OWN_RULES = {"t5": Rules.T5, "mt5": Rules.MT5, "bert": Rules.BERT}
+_PREDEFINED = {"qwen": "qwen2"}
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """A family by its name, in lower case."""
+
+    name: str
+
+    @property
+    def rules(self) -> Rules | None:
+        """The tables that hold for it; None where NVIDIA has none."""
+        return _OWN_RULES.get(self.name, Rules.GPT) if self.is_known else None
+
+    @property
+    def is_known(self) -> bool:
+        """Whether any generation of the tool knows it."""
+        return self.name in KNOWN_FAMILIES
+
+    @property
+    def has_nemo1_layout(self) -> bool:
+        """Whether its base configuration is one of NeMo 1.0; the others are recipes of 2.0."""
+        return self.name in NEMO1_FAMILIES
+
+    @property
+    def is_encoder_decoder(self) -> bool:
+        """Whether a layer stands for one of each stack."""
+        return self.rules in (Rules.T5, Rules.MT5)
+
+    @property
+    def predefined(self) -> str:
+        """Its folder of predefined searches."""
+        return _PREDEFINED.get(self.name, self.name)
+
+    @property
+    def unknown_note(self) -> str:
+        """What to say of a family that no rule knows; "" of a known one."""
+        if self.is_known:
+            return ""
+        return (
+            f"No rule knows the family {self.name!r} "
+            f"({nearest_known(self.name, KNOWN_FAMILIES)}): its size is NeMo 2.0's formula, "
+            "which takes any name, and its shape our planner's."
+        )

@@ -1,0 +1,60 @@
+"""A text made at run time, as samples for each kind of model. Not: models, nor training.
+
+Sentences about sums, byte by byte: there is something to learn, and nothing to download.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.utils.data import Dataset
+
+PAD, END, MASK = 0, 1, 2
+SPECIAL = 3
+LEAST_VOCABULARY = 256 + SPECIAL
+_SUMS = 20_000
+_MASKED = 0.15
+_NOT_COUNTED = -100
+
+
+class Sums(Dataset[dict[str, Tensor]]):
+    """Windows of the text with what a family's model is to say of them."""
+
+    def __init__(self, family: str, tokens: int) -> None:
+        self._family, self._tokens = family, tokens
+        numbers = torch.Generator().manual_seed(0)
+        pairs = torch.randint(0, 100, (_SUMS, 2), generator=numbers).tolist()
+        text = "".join(f"{a} and {b} are {a + b}. " for a, b in pairs).encode()
+        self._ids = torch.frombuffer(bytearray(text), dtype=torch.uint8).long() + SPECIAL
+
+    def __len__(self) -> int:
+        return len(self._ids) // self._tokens
+
+    def __getitem__(self, index: int) -> dict[str, Tensor]:
+        window = self._ids[index * self._tokens : (index + 1) * self._tokens]
+        if self._family in ("t5", "mt5"):
+            return _with_a_gap(window)
+        return _masked(window, index) if self._family == "bert" else _next(window)
+
+
+def _next(window: Tensor) -> dict[str, Tensor]:
+    """Transformers shifts the labels itself."""
+    return {"input_ids": window, "labels": window}
+
+
+def _masked(window: Tensor, index: int) -> dict[str, Tensor]:
+    chosen = torch.rand(len(window), generator=torch.Generator().manual_seed(index)) < _MASKED
+    chosen[index % len(window)] = True
+    return {
+        "input_ids": window.where(~chosen, torch.tensor(MASK)),
+        "labels": window.where(chosen, torch.tensor(_NOT_COUNTED)),
+    }
+
+
+def _with_a_gap(window: Tensor) -> dict[str, Tensor]:
+    """The middle quarter is missing and has to be said."""
+    quarter = max(1, len(window) // 4)
+    start = (len(window) - quarter) // 2
+    given = window.clone()
+    given[start : start + quarter] = MASK
+    return {"input_ids": given, "labels": window[start : start + quarter]}

@@ -1,0 +1,261 @@
+"""The answer of ``recommend``: formula, model, planner. Not: flags, files written, text."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from autoconf_launch.autotuner import ClusterSpec
+from autoconf_launch.autotuner.recommend.chosen_model import (
+    ChosenModel,
+    ModelQuestion,
+    choose_model,
+)
+from autoconf_launch.autotuner.recommend.families import Family
+from autoconf_launch.autotuner.recommend.model_size import Budget, model_size_b
+from autoconf_launch.autotuner.recommend.outlook import Outlook, Rate, outlook, size_for_days
+from autoconf_launch.autotuner.recommend.predefined import nearest_predefined
+from autoconf_launch.autotuner.recommend.throughput import Machines, Training, achieved
+from autoconf_launch.autotuner.recommend.training_time import exact_training_days, training_days
+from autoconf_launch.core import ConfigError
+from autoconf_launch.tuning_spaces.machines import machine
+from autoconf_launch.tuning_spaces.prices import price
+from autoconf_launch.tuning_spaces.recommend_tables import generation_of, tables
+from autoconf_launch.tuning_spaces.search_configs import predefined, usual_of
+
+from .recommend_cluster import ChosenCluster
+from .recommend_flags import RecommendRequest
+
+_USUAL_VOCABULARY, _USUAL_SEQUENCE = 32_000, 4096
+_FIRST_GUESS_TFLOPS = 140.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannerPart:
+    """What our planner says; ``why_not`` where it has no answer.
+
+    ``size_b`` is the largest that it sees trained in the days that were given.
+    """
+
+    outlook: Outlook | None
+    size_b: float | None
+    why_not: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recommendation:
+    """All that the two forms of the report say.
+
+    ``days`` are rounded as NVIDIA's tool does. ``model`` is None where a recommended size is above
+    what the family's tables allow.
+    """
+
+    family: Family
+    size_b: float
+    days: float
+    exact_days: float
+    is_size_given: bool
+    budget: Budget
+    is_rate_predicted: bool
+    nearest: str | None
+    cluster: ChosenCluster
+    model: ChosenModel | None
+    planner: PlannerPart
+    notes: tuple[str, ...]
+
+
+def recommendation(request: RecommendRequest, cluster: ChosenCluster) -> Recommendation:
+    """Work it all out.
+
+    Raises:
+        ConfigError: the size is above what the family allows, or the budget gives none.
+    """
+    family = Family(request.family)
+    question = _question(request, family, cluster.gpu_memory_gb)
+    predictor = _Predictor(request, cluster, question)
+    rate = request.tflops_per_gpu or predictor.rate()
+    budget = Budget(gpus=cluster.gpus, tflops_per_gpu=rate, tokens_b=request.tokens_b)
+    size_b = _size(request, budget)
+    model, why = _model(replace(question, size_b=size_b), request)
+    planner = (
+        predictor.answer(model) if model else PlannerPart(outlook=None, size_b=None, why_not=why)
+    )
+    nearest = nearest_predefined(predefined(), family.predefined, size_b)
+    return Recommendation(
+        family=family,
+        size_b=size_b,
+        days=training_days(family.name, size_b, budget),
+        exact_days=exact_training_days(family.name, size_b, budget),
+        is_size_given=request.model_size_b is not None,
+        budget=budget,
+        is_rate_predicted=request.tflops_per_gpu is None,
+        nearest=nearest,
+        cluster=cluster,
+        model=model,
+        planner=planner,
+        notes=tuple(_notes(request, model, cluster, nearest)),
+    )
+
+
+def _question(request: RecommendRequest, family: Family, memory_gb: float) -> ModelQuestion:
+    usual = usual_of(family.predefined) or (_USUAL_VOCABULARY, _USUAL_SEQUENCE)
+    return ModelQuestion(
+        family=family,
+        size_b=request.model_size_b or 1.0,
+        vocabulary=request.vocabulary or usual[0],
+        sequence=request.sequence or usual[1],
+        gpu_memory_gb=memory_gb,
+        batch=request.global_batch,
+    )
+
+
+def _size(request: RecommendRequest, budget: Budget) -> float:
+    if request.model_size_b is not None:
+        return request.model_size_b
+    assert request.max_days is not None
+    size_b = model_size_b(request.family, budget, request.max_days)
+    if size_b <= 0:
+        raise ConfigError(
+            f"In {request.max_days:g} days {budget.gpus} GPUs of {budget.tflops_per_gpu:g} "
+            f"TFLOP/s train less than 0.01 B parameters on {budget.tokens_b:g} B tokens; give "
+            "more days or fewer tokens."
+        )
+    return size_b
+
+
+def _model(question: ModelQuestion, request: RecommendRequest) -> tuple[ChosenModel | None, str]:
+    """The model; for a size that was recommended, why there is none instead of an error."""
+    try:
+        return choose_model(tables(generation_of(question.family)), question), ""
+    except ConfigError as error:
+        if request.model_size_b is not None or request.base_config is not None:
+            raise
+        return None, str(error)
+
+
+class _Predictor:
+    """Asks the cost model about models on one cluster."""
+
+    def __init__(
+        self, request: RecommendRequest, cluster: ChosenCluster, question: ModelQuestion
+    ) -> None:
+        self._request = request
+        self._cluster = cluster
+        self._question = question
+        self._why_not = cluster.why_no_machines
+
+    def rate(self) -> float:
+        """TFLOP/s of a GPU as the formula counts, for the size it would then recommend.
+
+        Raises:
+            ConfigError: the cluster cannot be predicted.
+        """
+        rate = _FIRST_GUESS_TFLOPS
+        for _ in range(3):
+            budget = Budget(
+                gpus=self._cluster.gpus, tflops_per_gpu=rate, tokens_b=self._request.tokens_b
+            )
+            size_b = max(_size(self._request, budget), 1e-6)
+            found = self.outlook(self._choose(size_b))
+            if found is None:
+                why = self._why_not or "no layout fits"
+                raise ConfigError(f"No rate can be predicted: {why} Give --tflops-per-gpu.")
+            rate = found.achieved.tflops_per_gpu
+        return rate
+
+    def answer(self, model: ChosenModel) -> PlannerPart:
+        """Days and cost of a model, and the size for the days that were given."""
+        found = self.outlook(model)
+        if found is None and not self._why_not:
+            gpus, name = self._cluster.gpus, self._cluster.text
+            why = f"no layout of {model.shape.layers} layers fits {gpus} GPUs of {name} for sure."
+            return PlannerPart(outlook=None, size_b=self._size(model), why_not=why)
+        return PlannerPart(
+            outlook=found,
+            size_b=self._size(model) if found else None,
+            why_not=self._why_not,
+        )
+
+    def outlook(self, model: ChosenModel) -> Outlook | None:
+        """None where the cluster cannot be predicted or nothing fits."""
+        machines = _machines(self._cluster.spec) if self._cluster.spec else None
+        if machines is None:
+            return None
+        training = Training(
+            architecture=model.architecture,
+            sequence=model.asked.sequence,
+            global_batch=model.batch.global_batch,
+            flash=machines.machine.accelerator.flash > 0,
+        )
+        done = achieved(training, machines, model.active_count)
+        if done is None:
+            return None
+        rate = _rate(self._cluster.spec, self._request.usd_per_gpu_hour)
+        return outlook(done, self._request.tokens_b, machines, self._request.goodput, rate)
+
+    def _size(self, model: ChosenModel) -> float | None:
+        if self._request.max_days is None:
+            return None
+
+        def days_of(size_b: float) -> float | None:
+            try:
+                found = self.outlook(self._choose(size_b))
+            except ConfigError:
+                return None
+            return found.days if found else None
+
+        return size_for_days(model.asked.size_b, self._request.max_days, days_of)
+
+    def _choose(self, size_b: float) -> ChosenModel:
+        asked = replace(self._question, size_b=size_b)
+        return choose_model(tables(generation_of(asked.family)), asked)
+
+
+def _machines(cluster: ClusterSpec) -> Machines:
+    node = cluster.nodes[0]
+    return Machines(
+        nodes=len(cluster.nodes),
+        machine=machine(
+            node.devices[0].name,
+            gpus_per_node=len(node.devices),
+            network_bytes_per_s=node.network_bytes_per_s,
+        ),
+        memory_bytes=cluster.least_memory_bytes,
+    )
+
+
+def _rate(cluster: ClusterSpec | None, given: float | None) -> Rate:
+    if given is not None:
+        return Rate(usd_per_gpu_hour=given, source="as given")
+    node = cluster.nodes[0] if cluster else None
+    if node and node.usd_per_hour is not None:
+        each = node.usd_per_hour / len(node.devices)
+        return Rate(usd_per_gpu_hour=each, source="of the cluster's file")
+    found = price(node.devices[0].name) if node else None
+    if found is None:
+        return Rate(usd_per_gpu_hour=None, source="no price is known; give --usd-per-gpu-hour")
+    return Rate(
+        usd_per_gpu_hour=found.usd_per_gpu_hour,
+        source=f"{found.cloud} {found.instance}, {found.region}, {found.as_of}",
+    )
+
+
+def _notes(
+    request: RecommendRequest,
+    model: ChosenModel | None,
+    cluster: ChosenCluster,
+    nearest: str | None,
+) -> Iterator[str]:
+    """What was not given, not covered, or not as it seems."""
+    family = Family(request.family)
+    yield from model.notes if model else ([family.unknown_note] if not family.is_known else [])
+    yield from cluster.notes
+    if nearest is None:
+        yield f"No search is predefined for the family {family.name}."
+    if model and (request.vocabulary is None or request.sequence is None):
+        has_usual = usual_of(family.predefined) is not None
+        whose = f"{family.name}'s predefined searches" if has_usual else "Llama's searches"
+        yield (
+            f"Vocabulary {model.asked.vocabulary} and {model.asked.sequence} tokens of a sample "
+            f"are those of {whose} where no --vocab, --seq was given."
+        )

@@ -1,0 +1,55 @@
+"""Batches and first layouts by NVIDIA's tables, and ours where they end."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from autoconf_launch.autotuner.recommend.batch_size import BatchQuestion, base_batch
+from autoconf_launch.autotuner.recommend.families import Family
+from autoconf_launch.tuning_spaces.recommend_tables import tables
+
+from .expected import model, rows
+
+
+def question(family: str, size_b: float, sequence: int, memory_gb: float = 80) -> BatchQuestion:
+    return BatchQuestion(
+        family=Family(family), size_b=size_b, sequence=sequence, gpu_memory_gb=memory_gb
+    )
+
+
+@pytest.mark.parametrize("row", rows("expected_base_gbs_tp_pp_cp_ep.csv"), ids=str)
+def test_batches_and_degrees_are_those_of_nemo(row: dict[str, str]) -> None:
+    size_b, sequence = float(row["model_size_in_b"]), int(row["seq_len"])
+    asked = question(row["family"], size_b, sequence, float(row["gpu_memory_gb"]))
+    found = base_batch(tables().batches, asked)
+    degrees = (found.tensor, found.pipeline, found.context, found.expert)
+    assert found.global_batch == int(row["gbs"])
+    assert ["" if n is None else str(n) for n in degrees] == [
+        row[name] for name in ("tp", "pp", "cp", "ep")
+    ]
+
+
+@given(st.sampled_from([2048, 4096, 8192, 16384, 32768]), st.floats(0.05, 20.6))
+def test_tokens_of_a_step_are_the_same_at_each_tabled_length(sequence: int, size_b: float) -> None:
+    here = base_batch(tables().batches, question("gpt3", size_b, sequence))
+    shortest = base_batch(tables().batches, question("gpt3", size_b, 2048))
+    assert here.global_batch * sequence == shortest.global_batch * 2048
+
+
+def test_a_length_without_a_row_keeps_the_tokens_and_says_so() -> None:
+    found = base_batch(tables().batches, question("gpt3", 5, 65536))
+    assert found.global_batch * 65536 == 2048 * 2048
+    assert (found.tensor, found.pipeline) == (None, None)
+    assert "No table has a batch" in found.note
+
+
+def test_a_memory_without_a_row_says_so() -> None:
+    found = base_batch(tables().batches, question("t5", 3, 512, 48))
+    assert found.global_batch == 1920
+    assert "48 GB" in found.note
+
+
+def test_a_batch_that_was_given_is_kept() -> None:
+    assert model("gpt3", 5, batch=96).batch.global_batch == 96

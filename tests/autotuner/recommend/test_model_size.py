@@ -1,0 +1,64 @@
+"""NVIDIA's formula for sizes and days, as rounded in its own tests."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from autoconf_launch.autotuner.recommend.model_size import Budget, model_size_b
+from autoconf_launch.autotuner.recommend.training_time import exact_training_days, training_days
+
+from .expected import rows
+
+_NEMO2 = rows("expected_nemo2.csv")
+
+
+def budget(row: dict[str, str], gpus: str) -> Budget:
+    return Budget(
+        gpus=int(row[gpus]),
+        tflops_per_gpu=float(row["tflops_per_gpu"]),
+        tokens_b=float(row["num_tokens_in_b"]),
+    )
+
+
+@pytest.mark.parametrize("row", rows("expected_model_size_recommendation.csv"), ids=str)
+def test_sizes_are_those_of_nemo1(row: dict[str, str]) -> None:
+    size = model_size_b(row["family"], budget(row, "gpu_count"), float(row["max_training_days"]))
+    assert size == float(row["exact_value"])
+
+
+@pytest.mark.parametrize("row", rows("expected_training_time.csv"), ids=str)
+def test_days_are_those_of_nemo1(row: dict[str, str]) -> None:
+    size_b = float(row["model_size_in_b"])
+    days = training_days(row["family"], size_b, budget(row, "gpu_count"))
+    assert days == float(row["exact_value"])
+
+
+@pytest.mark.parametrize("row", [row for row in _NEMO2 if row["asked"] == "size"], ids=str)
+def test_sizes_are_those_of_nemo2(row: dict[str, str]) -> None:
+    size = model_size_b(row["family"], budget(row, "gpus"), float(row["days"]))
+    assert size == float(row["model_size_in_b"])
+
+
+@pytest.mark.parametrize("row", [row for row in _NEMO2 if row["asked"] == "days"], ids=str)
+def test_days_are_those_of_nemo2(row: dict[str, str]) -> None:
+    days = training_days(row["family"], float(row["model_size_in_b"]), budget(row, "gpus"))
+    assert days == float(row["days"])
+
+
+@given(
+    size_b=st.floats(0.01, 1000),
+    gpus=st.integers(1, 4096),
+    tokens_b=st.floats(1, 10_000),
+)
+def test_a_size_fits_into_its_own_days(size_b: float, gpus: int, tokens_b: float) -> None:
+    one = Budget(gpus=gpus, tflops_per_gpu=140, tokens_b=tokens_b)
+    days = exact_training_days("gpt3", size_b, one)
+    assert model_size_b("gpt3", one, days) == pytest.approx(size_b, abs=0.0051)
+
+
+def test_days_too_few_to_be_rounded_are_still_told() -> None:
+    many = Budget(gpus=100_000, tflops_per_gpu=500, tokens_b=1)
+    assert training_days("gpt3", 0.01, many) == 0.0
+    assert exact_training_days("gpt3", 0.01, many) > 0.0

@@ -1,0 +1,51 @@
+"""Base configurations as our own runtime reads them."""
+
+from __future__ import annotations
+
+import pytest
+
+from autoconf_launch.autotuner.recommend.base_config import RunPlan, base_config
+from autoconf_launch.autotuner.recommend.native_layout import native_document
+from autoconf_launch.autotuner.recommend.nemo1_layout import nemo1_document
+from autoconf_launch.autotuner.recommend.recipe_layout import recipe_document
+from autoconf_launch.core import ConfigError, RawConfig, resolve
+from autoconf_launch.tuning_spaces.recommend_tables import base_template
+
+from .expected import model
+
+
+def document(family: str) -> RawConfig:
+    plan = RunPlan(days=5, nodes=1, gpus_per_node=8, tokens_b=300)
+    base = base_config(model(family, 3), plan)
+    if family in ("llama", "mixtral", "falcon"):
+        return recipe_document(base)
+    return nemo1_document(base_template(family), base)
+
+
+@pytest.mark.parametrize("family", ["gpt3", "t5", "mt5", "bert", "llama", "mixtral", "falcon"])
+def test_the_runtime_takes_every_family(family: str) -> None:
+    base = document(family)
+    config = resolve(native_document(base, micro_batch=2), world_size=1)
+    section = ("data",) if ("data", "global_batch_size") in base else ("model",)
+    assert config.layout.global_batch == base.get((*section, "global_batch_size"))
+    assert config.layout.micro_batch == 2
+
+
+def test_gpt_s_schedule_ends_at_its_least_rate_and_stays() -> None:
+    params = native_document(document("gpt3")).get(("scheduler", "params"))
+    base = document("gpt3")
+    steps = base.get(("trainer", "max_steps"))
+    constant = base.get(("model", "optim", "sched", "constant_steps"))
+    assert params["total_num_steps"] == steps - constant
+    assert params["cos_min_ratio"] == pytest.approx(0.1)
+
+
+def test_t5_s_rate_falls_in_a_line() -> None:
+    scheduler = native_document(document("t5")).get(("scheduler",))
+    assert scheduler["type"] == "WarmupDecayLR"
+    assert scheduler["params"]["warmup_min_lr"] == pytest.approx(1e-5)
+
+
+def test_a_file_that_lacks_a_value_is_refused_by_its_name() -> None:
+    with pytest.raises(ConfigError, match=r"lacks model\.optim\.lr"):
+        native_document(document("gpt3").without(("model", "optim", "lr")))

@@ -1,0 +1,117 @@
+"""Sizes to shapes and counts, as NVIDIA's tables and search have them."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from autoconf_launch.autotuner.recommend.families import Family
+from autoconf_launch.autotuner.recommend.nemo_parameters import nemo_parameters_b
+from autoconf_launch.autotuner.recommend.shapes import Shape, layers_for
+from autoconf_launch.core import ConfigError
+
+from .expected import model, rows
+
+LAYERS = [
+    *[("gpt3", size, 2048, layers) for size, layers in ((0.126, 12), (5, 24), (8, 24), (20, 44))],
+    *[
+        ("gpt3", size, 2048, layers)
+        for size, layers in ((43, 52), (175, 96), (1.3, 24), (2.7, 32))
+    ],
+    *[("gpt3", size, 2048, layers) for size, layers in ((6.7, 32), (13, 40), (30, 36), (40, 48))],
+    *[
+        ("gpt3", size, 2048, layers)
+        for size, layers in ((65, 52), (80, 64), (150, 80), (530, 106))
+    ],
+    ("gpt3", 1000, 2048, 128),
+    ("gpt3", 0.843, 4096, 26),
+    ("gpt3", 2.0, 4096, 24),
+    *[("t5", size, 512, layers) for size, layers in ((0.22, 12), (2.8, 24), (11, 24))],
+    *[("t5", size, 512, layers) for size, layers in ((23.5, 36), (41.2, 48))],
+    *[("mt5", size, 512, layers) for size, layers in ((0.17, 8), (0.39, 12), (3.2, 24))],
+    *[("mt5", size, 512, layers) for size, layers in ((11.9, 24), (24.65, 36), (42.65, 48))],
+    *[("bert", size, 512, layers) for size, layers in ((0.11, 12), (4, 48), (20, 44), (100, 96))],
+]
+
+
+@pytest.mark.parametrize(("family", "size_b", "sequence", "layers"), LAYERS)
+def test_layers_are_those_that_nemo_finds(
+    family: str, size_b: float, sequence: int, layers: int
+) -> None:
+    assert model(family, size_b, sequence).shape.layers == layers
+
+
+@pytest.mark.parametrize("row", rows("expected_param_count.csv"), ids=str)
+def test_parameters_are_counted_as_nemo_does(row: dict[str, str]) -> None:
+    rules = Family(row["family"]).rules
+    assert rules is not None
+    shape = Shape(
+        layers=int(row["layers"]),
+        hidden=int(row["hidden"]),
+        heads=int(row["heads"]),
+        ffn=int(row["ffn"]),
+        kv=int(row["kv_channels"] or 0),
+        learning_rate=0.0,
+    )
+    count_b = nemo_parameters_b(rules, shape, int(row["vocab"]), int(row["seq_len"]))
+    assert count_b == pytest.approx(float(row["exact_value_b"]), rel=1e-12)
+
+
+@pytest.mark.parametrize(("family", "size_b", "sequence", "layers"), LAYERS)
+def test_the_exact_count_is_within_a_twentieth(
+    family: str, size_b: float, sequence: int, layers: int
+) -> None:
+    assert model(family, size_b, sequence).exact_count / 1e9 == pytest.approx(size_b, rel=0.05)
+
+
+@pytest.mark.parametrize(
+    ("family", "size_b", "expected"),
+    [
+        ("gpt3", 0.126, (768, 12, 3072, 64, 6e-4)),
+        ("gpt3", 5, (4096, 32, 16384, 128, 1.2e-4)),
+        ("t5", 11, (4096, 64, 10240, 64, 1e-4)),
+        ("t5", 165.5, (7680, 96, 20480, 128, 1e-4)),
+        ("mt5", 0.17, (512, 6, 1024, 64, 1e-4)),
+        ("bert", 46.5, (7680, 48, 30720, 160, 1e-4)),
+        ("bert", 0.11, (768, 12, 3072, 64, 2e-4)),
+    ],
+)
+def test_widths_and_rates_are_those_of_the_tables(
+    family: str, size_b: float, expected: tuple[int, int, int, int, float]
+) -> None:
+    shape = model(family, size_b).shape
+    assert (shape.hidden, shape.heads, shape.ffn, shape.kv, shape.learning_rate) == expected
+
+
+@pytest.mark.parametrize(("family", "size_b"), [("gpt3", 1105), ("t5", 251), ("bert", 250.6)])
+def test_a_size_above_the_table_is_refused(family: str, size_b: float) -> None:
+    with pytest.raises(ConfigError, match=f"family {family} must be"):
+        model(family, size_b)
+
+
+def test_a_size_that_no_layers_give_has_a_shape_of_ours_and_says_so() -> None:
+    chosen = model("gpt3", 0.02)
+    assert chosen.exact_count / 1e9 == pytest.approx(0.02, rel=0.1)
+    assert "the shape is our planner's" in " ".join(chosen.notes)
+
+
+def test_an_unknown_family_says_what_it_gets() -> None:
+    chosen = model("falcon", 7)
+    assert chosen.nemo_count_b is None
+    assert "No rule knows the family 'falcon'" in chosen.notes[0]
+    assert chosen.exact_count / 1e9 == pytest.approx(7, rel=0.05)
+
+
+def test_a_mistyped_family_gets_its_nearest_name() -> None:
+    assert "did you mean 'gpt3'?" in Family("gtp3").unknown_note
+
+
+def test_a_count_that_the_formula_misses_is_noted() -> None:
+    assert any("leaves out gates" in note for note in model("llama", 8).notes)
+
+
+@given(st.floats(0.1, 900))
+def test_layers_are_within_the_margin_of_ten_percent(size_b: float) -> None:
+    layers = layers_for(size_b, lambda number: number * 1.7)
+    assert layers is None or layers * 1.7 == pytest.approx(size_b, rel=0.1 + 1e-9)

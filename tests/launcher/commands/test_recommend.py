@@ -1,0 +1,182 @@
+"""The verb through the command's entry point: text, document, file, exit code."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from autoconf_launch.launcher.cli import main
+
+SEEDS = ("--family", "gpt3", "--gpus", "160", "--tflops-per-gpu", "140", "--tokens", "300B")
+CLUSTER = ("--family", "gpt3", "--cluster", "20x8xA100-SXM-80GB", "--tokens", "300B")
+
+
+class Ran:
+    """What a command left."""
+
+    def __init__(self, code: int, out: str, err: str) -> None:
+        self.code, self.out, self.err = code, out, err
+
+    @property
+    def document(self) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads(self.out)
+        return found
+
+
+@pytest.fixture
+def recommend(capsys: pytest.CaptureFixture[str]) -> Any:
+    def run(*arguments: str) -> Ran:
+        code = main(["recommend", *arguments])
+        captured = capsys.readouterr()
+        return Ran(code, captured.out, captured.err)
+
+    return run
+
+
+def test_the_seeds_twenty_nodes_and_five_days(recommend: Any) -> None:
+    document = recommend(*SEEDS, "--max-days", "5", "--json").document
+    assert document["schema_version"] == 1
+    assert (document["family"], document["model_size_b"]) == ("gpt3", 4.03)
+    assert (document["training_days"], document["nearest_predefined"]) == (5.0, "gpt3/5b")
+    assert document["planner"]["cluster"] == "20x8xA100-SXM-80GB"
+
+
+def test_a_given_size_has_its_days(recommend: Any) -> None:
+    document = recommend(*SEEDS, "--model-size", "5", "--json").document
+    assert (document["model_size_b"], document["training_days"]) == (5, 6.2)
+
+
+def test_the_text_says_all_of_it(recommend: Any) -> None:
+    out = recommend(*SEEDS, "--max-days", "5").out
+    for piece in ("4.03 B parameters train in 5 days", "gpt3/5b", "planner", "USD", "note:"):
+        assert piece in out
+
+
+def test_what_was_assumed_is_told(recommend: Any) -> None:
+    notes = " ".join(recommend(*SEEDS, "--max-days", "5", "--json").document["notes"])
+    assert "No --cluster was given" in notes
+    assert "Vocabulary 51200 and 2048 tokens" in notes
+
+
+def test_without_a_rate_the_planner_predicts_it(recommend: Any) -> None:
+    document = recommend(*CLUSTER, "--max-days", "5", "--json").document
+    assert document["formula"]["tflops_predicted"] is True
+    assert document["formula"]["tflops_per_gpu"] == pytest.approx(
+        document["planner"]["tflops_per_gpu"], rel=0.2
+    )
+
+
+def test_the_planner_has_cost_band_and_sensitivity(recommend: Any) -> None:
+    planner = recommend(*CLUSTER, "--model-size", "5", "--json").document["planner"]
+    assert planner["days_low"] < planner["training_days"] < planner["days_high"]
+    assert planner["cost_usd"] > 0
+    assert all(one["why"] for one in planner["assumptions"])
+
+
+def test_an_assumption_can_be_changed(recommend: Any) -> None:
+    def days(*more: str) -> float:
+        planner = recommend(*CLUSTER, "--model-size", "5", "--json", *more).document["planner"]
+        return float(planner["training_days"])
+
+    assert days("--assume", "other_share=0.2") > days()
+
+
+def test_a_family_that_no_rule_knows_says_so(recommend: Any) -> None:
+    arguments = ("--family", "falcon", *SEEDS[2:], "--max-days", "5", "--json")
+    document = recommend(*arguments).document
+    assert document["formula"]["generation"] == "nemo2"
+    assert "No rule knows the family 'falcon'" in document["notes"][0]
+
+
+def test_a_memory_that_no_rule_covers_says_so(recommend: Any) -> None:
+    arguments = (*SEEDS, "--model-size", "5", "--gpu-memory-gb", "48", "--json")
+    document = recommend(*arguments).document
+    assert "48 GB" in document["planner"]["why_no_answer"]
+    assert any("No table has a batch" in note for note in document["notes"])
+
+
+def test_a_recommended_size_above_the_tables_is_told_with_its_limit(recommend: Any) -> None:
+    arguments = ("--family", "t5", "--gpus", "1024", "--tflops-per-gpu", "1400")
+    ran = recommend(*arguments, "--tokens", "340B", "--max-days", "14", "--json")
+    assert (ran.code, ran.document["model_size_b"]) == (0, 637.53)
+    assert "at most 250" in ran.document["planner"]["why_no_answer"]
+
+
+def test_a_price_can_be_given(recommend: Any) -> None:
+    arguments = (*CLUSTER, "--model-size", "5", "--usd-per-gpu-hour", "1", "--json")
+    planner = recommend(*arguments).document["planner"]
+    assert planner["cost_usd"] == pytest.approx(planner["training_days"] * 24 * 160)
+
+
+def test_the_base_configuration_is_written(recommend: Any, tmp_path: Path) -> None:
+    path = tmp_path / "new" / "base.yaml"
+    ran = recommend(*SEEDS, "--model-size", "5", "--max-days", "6", "--base-config", str(path))
+    document = yaml.safe_load(path.read_text())
+    assert str(path) in ran.out
+    assert document["run"]["name"] == "gpt3_5b"
+    assert document["trainer"]["max_steps"] == 71525
+    assert document["autoconf"]["parameters"] == pytest.approx(5e9, rel=0.05)
+
+
+def test_a_few_custom_keys_win(recommend: Any, tmp_path: Path) -> None:
+    custom, out = tmp_path / "custom.yaml", tmp_path / "base.yaml"
+    custom.write_text("model: {micro_batch_size: 2, optim: {lr: 1.0e-3}}\n")
+    files = ("--base-config", str(out), "--custom-config", str(custom))
+    assert recommend(*SEEDS, "--model-size", "5", *files).code == 0
+    document = yaml.safe_load(out.read_text())
+    assert document["model"]["micro_batch_size"] == 2
+    assert document["model"]["optim"]["lr"] == 1e-3
+    assert document["model"]["num_layers"] == 24
+
+
+def test_a_custom_model_is_left_alone(recommend: Any, tmp_path: Path) -> None:
+    custom, out = tmp_path / "custom.yaml", tmp_path / "base.yaml"
+    model = {"num_layers": 3, "hidden_size": 96, "global_batch_size": 7}
+    custom.write_text(yaml.safe_dump({"model": model, "trainer": {"max_steps": 1}}))
+    files = ("--base-config", str(out), "--custom-config", str(custom))
+    recommend(*SEEDS, "--model-size", "5", *files)
+    document = yaml.safe_load(out.read_text())
+    assert document["model"] == model
+    assert document["trainer"]["max_steps"] == int(300e9 / (2048 * 7))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ((*SEEDS, "--model-size", "1200"), "must be smaller than 1105 billion"),
+        (
+            (*SEEDS, "--model-size", "5", "--num-nodes", "7"),
+            "does not divide 160 GPUs; valid: 1 2",
+        ),
+        (SEEDS, "--max-days"),
+        ((*SEEDS, "--max-day", "5"), "did you mean '--max-days'?"),
+        ((*SEEDS, "--max-days", "0"), "must be a number from"),
+        ((*SEEDS, "--max-days", "nan"), "must be a number from"),
+        ((*SEEDS[:-1], "300X", "--max-days", "5"), "write for example 300B"),
+        ((*SEEDS, "--max-days", "5", "--assume", "restart=1"), "did you mean 'restart_s'?"),
+        ((*CLUSTER, "--gpus", "8", "--max-days", "5"), "but --cluster 20x8xA100-SXM-80GB has 160"),
+        ((*CLUSTER[:3], "8xH1000", *CLUSTER[4:], "--max-days", "5"), "did you mean"),
+        (("--family", "gpt3", "--tokens", "1B", "--max-days", "1"), "give --gpus, or --cluster"),
+        (("--family", "g t", *SEEDS[2:], "--max-days", "1"), "is no name of a family"),
+        ((*SEEDS, "--model-size", "5", "--custom-config", "x.yaml"), "--base-config"),
+    ],
+)
+def test_bad_input_is_one_line_that_helps(
+    recommend: Any, arguments: tuple[str, ...], says: str
+) -> None:
+    ran = recommend(*arguments)
+    assert (ran.code, ran.out) == (2, "")
+    assert says.lower() in ran.err.lower()
+    assert ran.err.count("\n") == 1
+
+
+def test_a_custom_key_that_is_nearly_known_gets_its_name(recommend: Any, tmp_path: Path) -> None:
+    custom = tmp_path / "custom.yaml"
+    custom.write_text("model: {mirco_batch_size: 2}\n")
+    files = ("--base-config", str(tmp_path / "b.yaml"), "--custom-config", str(custom))
+    ran = recommend(*SEEDS, "--model-size", "5", *files)
+    assert (ran.code, "did you mean 'micro_batch_size'?" in ran.err) == (2, True)

@@ -1,0 +1,91 @@
+"""The folder of searches: complete, and each as NVIDIA's tool has it."""
+
+from __future__ import annotations
+
+import pytest
+import yaml
+
+from autoconf_launch.autotuner.recommend.families import KNOWN_FAMILIES
+from autoconf_launch.core import ConfigError
+from autoconf_launch.tuning_spaces.recommend_tables import base_template_names
+from autoconf_launch.tuning_spaces.search_configs import (
+    CONF,
+    predefined,
+    search_config,
+    search_config_names,
+    usual_of,
+)
+
+_NEEDED = {
+    "model_size_in_b",
+    "num_nodes",
+    "gpus_per_node",
+    "gpu_memory_gb",
+    "max_training_days",
+    "limit_search_runs",
+    "output_top_n",
+    "max_steps_per_run",
+    "max_minutes_per_run",
+    "tflops_per_gpu",
+    "num_tokens_in_b",
+    "vocab_size",
+    "seq_length",
+    "logs",
+    "tensor_parallel_sizes",
+    "pipeline_parallel_sizes",
+    "context_parallel_sizes",
+    "expert_parallel_sizes",
+    "min_model_parallel_size",
+    "max_model_parallel_size",
+    "micro_batch_sizes",
+    "act_ckpt_layers",
+    "custom_config",
+}
+
+
+def test_all_predefined_searches_are_there() -> None:
+    assert len(predefined()) == 42
+    assert {"gpt3/5b", "mt5/42.54b", "llama/llama2_7b_nemo"} <= set(search_config_names())
+
+
+@pytest.mark.parametrize("family", sorted(set(KNOWN_FAMILIES) - {"qwen"}))
+def test_each_family_has_a_search_of_unknown_size(family: str) -> None:
+    settings = search_config(f"{family}/unknown_size").get(("train_settings",))
+    assert settings["model_size_in_b"] is None
+
+
+@pytest.mark.parametrize("name", search_config_names())
+def test_every_search_has_every_setting(name: str) -> None:
+    settings = search_config(name).get(("train_settings",))
+    assert settings.keys() - {"override_search_num_nodes"} == _NEEDED
+
+
+def test_five_billion_is_as_in_nemo() -> None:
+    found = search_config("gpt3/5b").to_dict()
+    assert found["train_settings"]["num_nodes"] == 16
+    assert found["inference_settings"]["run"]["tensor_parallel_sizes"] == [1, 2, 4]
+    assert found["inference_settings"]["benchmark"]["batch_sizes"] == [4, 8, 16, 32, 64, 128, 256]
+
+
+def test_the_files_that_searches_name_are_there() -> None:
+    named = [
+        search_config(n).get(("train_settings", "custom_config")) for n in search_config_names()
+    ]
+    stems = {path.rpartition("/")[2].removesuffix(".yaml") for path in named if path}
+    assert stems <= set(base_template_names())
+
+
+def test_an_unknown_search_gets_its_nearest_name() -> None:
+    with pytest.raises(ConfigError, match="did you mean 'gpt3/5b'"):
+        search_config("gpt3/5bb")
+
+
+@pytest.mark.parametrize("name", ["bcm", "bcp", "local"])
+def test_each_cluster_type_has_its_file(name: str) -> None:
+    text = (CONF / "cluster" / f"{name}.yaml").read_text()
+    assert "job_name_prefix" in yaml.safe_load(text)
+
+
+def test_families_have_their_usual_vocabulary_and_length() -> None:
+    assert usual_of("mt5") == (250_000, 512)
+    assert usual_of("falcon") is None

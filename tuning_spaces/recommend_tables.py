@@ -1,0 +1,122 @@
+"""NVIDIA's tables for models, batches and grids, from the files beside this module.
+
+Each row names its source. Not: what follows from them (``autotuner.recommend``).
+"""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import yaml
+
+from autoconf_launch.autotuner.recommend.batch_size import BatchRow
+from autoconf_launch.autotuner.recommend.chosen_model import Tables
+from autoconf_launch.autotuner.recommend.families import Family, Rules
+from autoconf_launch.autotuner.recommend.nemo_grid import GridRow, PipelineRange
+from autoconf_launch.autotuner.recommend.shapes import ShapeRow
+from autoconf_launch.core import ConfigError, RawConfig
+
+from .hints import hint
+
+_FOLDER = Path(__file__).parent / "recommend"
+_CONFIGS = _FOLDER / "base_configs"
+
+
+@cache
+def tables(generation: int = 1) -> Tables:
+    """Shapes and batches as NeMo 1.0 or 2.0 has them; they differ in the heads of large T5s."""
+    return Tables(
+        shapes={rules: _shape_rows(rules, generation) for rules in Rules},
+        batches=tuple(
+            BatchRow(
+                family=row["family"],
+                gpu_memory_gb=int(row["gpu_memory_gb"]),
+                sequence=int(row["sequence"]),
+                bound_b=float(row["bound_b"]),
+                global_batch=int(row["global_batch"]),
+                tensor=int(row["tensor"]),
+                pipeline=int(row["pipeline"]),
+            )
+            for row in _rows("base_batches.csv")
+        ),
+    )
+
+
+@cache
+def grid_rows(generation: int) -> tuple[GridRow, ...]:
+    """The grids of NeMo 1.0 or 2.0."""
+    return tuple(
+        GridRow(
+            rules=row["family"],
+            gpu_memory_gb=int(row["gpu_memory_gb"]),
+            sequence=int(row["sequence"]) if row["sequence"] else None,
+            bound_b=float(row["bound_b"]) if row["bound_b"] else None,
+            tensor=_numbers(row["tensor"]),
+            pipeline=_pipeline(row["pipeline"]),
+            micro_batch=_numbers(row["micro_batch"]),
+            least_product=int(row["least_product"]),
+            most_product=int(row["most_product"]),
+            global_batch=int(row["global_batch"]) if row["global_batch"] else None,
+        )
+        for row in _rows(f"grid_nemo{generation}.csv")
+    )
+
+
+def base_template(name: str) -> RawConfig:
+    """The file that a base configuration of NeMo 1.0 starts from (``gpt3``, ``llama2_7b``, …).
+
+    Raises:
+        ConfigError: there is none of this name.
+    """
+    path = _CONFIGS / f"{name}.yaml"
+    if name not in base_template_names():
+        raise ConfigError(
+            f"Base configuration {name!r} is unknown; {hint(name, base_template_names())}"
+        )
+    return RawConfig(yaml.safe_load(path.read_text(encoding="utf-8")))
+
+
+def base_template_names() -> tuple[str, ...]:
+    """Names of all of them, sorted."""
+    return tuple(sorted(path.stem for path in _CONFIGS.glob("*.yaml")))
+
+
+def generation_of(family: Family) -> int:
+    """Which NeMo's tables hold for a family: 1 or 2."""
+    return 1 if family.has_nemo1_layout else 2
+
+
+def _shape_rows(rules: Rules, generation: int) -> tuple[ShapeRow, ...]:
+    kv = "kv" if generation == 1 else "kv_nemo2"
+    return tuple(
+        ShapeRow(
+            bound_b=float(row["bound_b"]),
+            inclusive=row["op"] == "<=",
+            hidden=int(row["hidden"]),
+            heads=int(row["heads"]),
+            ffn=int(row["ffn"]) if row["ffn"] else None,
+            kv=int(row[kv]) if row[kv] else None,
+            learning_rate=float(row["learning_rate"]),
+        )
+        for row in _rows("shapes.csv")
+        if row["rules"] == rules.value
+    )
+
+
+def _rows(name: str) -> Iterator[dict[str, str]]:
+    with (_FOLDER / name).open(newline="", encoding="utf-8") as file:
+        yield from csv.DictReader(file)
+
+
+def _numbers(text: str) -> tuple[int, ...]:
+    return tuple(int(number) for number in text.split())
+
+
+def _pipeline(text: str) -> tuple[int, ...] | PipelineRange:
+    if not text.startswith("div "):
+        return _numbers(text)
+    least, most = text.removeprefix("div ").split("..")
+    return PipelineRange(least=int(least), most=int(most))

@@ -1,0 +1,72 @@
+"""The predefined searches below ``conf/search_config``. Not: hydra, which composes them.
+
+One YAML file for each family and size, as ``search_config=gpt3/5b`` names them.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from pathlib import Path
+
+import yaml
+
+from autoconf_launch.autotuner.recommend.predefined import Predefined
+from autoconf_launch.core import ConfigError, RawConfig
+
+from .hints import hint
+
+CONF = Path(__file__).parent / "conf"
+_FOLDER = CONF / "search_config"
+UNKNOWN_SIZE = "unknown_size"
+
+
+@cache
+def search_config_names() -> tuple[str, ...]:
+    """All names, such as ``gpt3/5b`` and ``gpt3/unknown_size``, sorted."""
+    paths = _FOLDER.glob("*/*.yaml")
+    return tuple(sorted(f"{path.parent.name}/{path.stem}" for path in paths))
+
+
+def search_config(name: str) -> RawConfig:
+    """``train_settings``, and ``inference_settings`` where there are some.
+
+    Raises:
+        ConfigError: the name is unknown; the message has the nearest one.
+    """
+    if name not in search_config_names():
+        raise ConfigError(
+            f"search_config {name!r} is unknown; {hint(name, search_config_names())}"
+        )
+    text = (_FOLDER / f"{name}.yaml").read_text(encoding="utf-8")
+    return RawConfig(yaml.safe_load(text))
+
+
+@cache
+def predefined() -> tuple[Predefined, ...]:
+    """Those of a known size.
+
+    The size is that of the name: NVIDIA's own chatglm/6b says that it has one billion.
+    """
+    sized = [name for name in search_config_names() if not name.endswith(UNKNOWN_SIZE)]
+    return tuple(
+        Predefined(name=name, family=name.partition("/")[0], size_b=_size_b(name))
+        for name in sized
+    )
+
+
+def usual_of(family: str) -> tuple[int, int] | None:
+    """Vocabulary and sequence length of a family's first search; None where it has none."""
+    names = [name for name in search_config_names() if name.startswith(f"{family}/")]
+    if not names:
+        return None
+    settings = search_config(names[0])
+    vocabulary = settings.get(("train_settings", "vocab_size"))
+    return int(vocabulary), int(settings.get(("train_settings", "seq_length")))
+
+
+def _size_b(name: str) -> float:
+    found = re.search(r"([0-9.]+)b(?:_nemo)?$", name)
+    if found is None:
+        raise ConfigError(f"{_FOLDER / name}.yaml must be named by its size, such as 5b.yaml.")
+    return float(found[1])
