@@ -44,6 +44,7 @@ VERBS = MappingProxyType(
         "show spaces": "autoconf_launch.launcher.commands.spaces:show_spaces",
         "compare": "autoconf_launch.launcher.commands.compare:compare",
         "fit": "autoconf_launch.launcher.commands.fit:fit",
+        "plan": "autoconf_launch.launcher.commands.plan:plan",
         "recommend": "autoconf_launch.launcher.commands.recommend:recommend",
         "validate": "autoconf_launch.launcher.commands.validate:validate",
     }

@@ -71,7 +71,7 @@ def parse_fit(arguments: Sequence[str]) -> FitRequest:
     flags = parser.parse_args(spelled(parser, arguments))
     return FitRequest(
         model=flags.model,
-        shapes=(*((name, getattr(flags, name)) for name in _SHAPES), ("experts", _experts(flags))),
+        shapes=shapes_of(flags),
         cluster=flags.cluster,
         sequence=flags.seq,
         global_batch=flags.global_batch,
@@ -96,6 +96,15 @@ def parse_fit(arguments: Sequence[str]) -> FitRequest:
         compiled=flags.compile,
         json=flags.json,
     )
+
+
+def shapes_of(flags: argparse.Namespace) -> tuple[tuple[str, Any], ...]:
+    """Fields of ``Architecture`` by name, None where no flag gave them.
+
+    Raises:
+        ConfigError: experts have no width.
+    """
+    return (*((name, getattr(flags, name)) for name in _SHAPES), ("experts", _experts(flags)))
 
 
 def make_parser() -> VerbParser:

@@ -152,7 +152,7 @@ def _lines(path: Path) -> Iterator[tuple[int, dict[str, str]]]:
             missing = [name for name in _COLUMNS if name not in (reader.fieldnames or ())]
             if missing:
                 raise ConfigError(
-                    f"{path} lacks the columns {', '.join(missing)}; see "
+                    f"{path}:1: it lacks the columns {', '.join(missing)}; see "
                     f"benchmarks/ground_truth/README.md for what a table of measurements has."
                 )
             for row in reader:

@@ -6,43 +6,26 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from autoconf_launch.autotuner import CandidateTable, ClusterSpec
+from autoconf_launch.autotuner import ClusterSpec
 from autoconf_launch.autotuner.cost.fitting import Proposal
+from autoconf_launch.autotuner.cost.memory_layouts import MemoryLayouts
 from autoconf_launch.autotuner.cost.model.columns import LayoutColumns
 from autoconf_launch.autotuner.cost.model.step import step_parts
-from autoconf_launch.autotuner.cost.model.workload import Arithmetic, Workload
-from autoconf_launch.autotuner.cost.training_setup import Format, Framework, TrainingSetup
-from autoconf_launch.core import Architecture, Candidate
-from autoconf_launch.tuning_spaces.machines import machine
+from autoconf_launch.core import Architecture
 
-_ARITHMETIC = {Format.FP32: Arithmetic.FP32, Format.FP8: Arithmetic.FP8}
+from .training_choice import machine_of, workload_of
 
 
 def step_seconds(
     architecture: Architecture, cluster: ClusterSpec, proposals: Sequence[Proposal]
 ) -> tuple[float | None, ...]:
-    """Seconds for each proposal; None for clusters whose nodes differ."""
+    """Seconds for each proposal of one setup; None for clusters whose nodes differ."""
     if not proposals or not cluster.are_nodes_equal:
         return (None,) * len(proposals)
-    node = cluster.nodes[0]
-    nodes = machine(
-        node.devices[0].name,
-        gpus_per_node=len(node.devices),
-        network_bytes_per_s=node.network_bytes_per_s,
+    nodes = machine_of(cluster)
+    rows = MemoryLayouts.from_layouts(
+        [one.layout for one in proposals], [one.recompute_layers for one in proposals]
     )
-    table = CandidateTable.from_candidates([Candidate(layout=one.layout) for one in proposals])
-    flash = proposals[0].setup.flash_attention and nodes.accelerator.flash > 0
-    workload = _workload(architecture, proposals[0].setup, flash)
-    parts = step_parts(LayoutColumns.from_table(table), workload, nodes)
+    workload = workload_of(architecture, proposals[0].setup, nodes)
+    parts = step_parts(LayoutColumns.from_layouts(rows), workload, nodes)
     return tuple(float(s) if np.isfinite(s) else None for s in parts.step_s_C)
-
-
-def _workload(architecture: Architecture, setup: TrainingSetup, flash: bool) -> Workload:
-    return Workload(
-        architecture=architecture,
-        seq=setup.sequence,
-        arithmetic=_ARITHMETIC.get(setup.precision, Arithmetic.HALF),
-        flash=flash,
-        compiled=setup.compiled,
-        selective_products=0.5 if setup.framework is Framework.FSDP else 0.0,
-    )

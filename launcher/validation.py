@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import numpy as np
 
+from autoconf_launch.autotuner.cost.fitting import Verdict, verdict
 from autoconf_launch.autotuner.cost.model.accuracy import TimeAccuracy, mape, time_accuracy
-from autoconf_launch.autotuner.cost.model.calibration import calibrated_s, levels, rows_of
+from autoconf_launch.autotuner.cost.model.calibration import Likeness, calibrated_s, likeness
 from autoconf_launch.autotuner.cost.model.columns import joined_columns
-from autoconf_launch.autotuner.cost.model.step import StepParts, concatenated
+from autoconf_launch.autotuner.cost.model.step import concatenated
 from autoconf_launch.autotuner.table import Bools, Floats, Ints
 from autoconf_launch.tuning_spaces.clusters import usable_bytes
 
@@ -78,8 +79,8 @@ def validated(file: MeasurementFile, calibration: Calibration | None = None) -> 
     measurements = file.measurements
     runs, reasons = runs_of(measurements)
     rows = [i for run in runs for i in run.rows]
-    parts = concatenated([predicted_parts(run) for run in runs])
-    timed = _timed(measurements, rows, (parts, _levels(runs)), calibration)
+    seconds = concatenated([predicted_parts(run) for run in runs]).step_s_C
+    timed = _timed(measurements, rows, (seconds, runs), calibration)
     peaks = peaks_bytes(measurements, rows)
     counts = Counter(problem.text for problem in file.skipped)
     counts.update(reasons.values())
@@ -130,7 +131,7 @@ def together(validations: Sequence[Validation]) -> Validation:
 def _timed(
     measurements: Sequence[Measurement],
     rows: Sequence[int],
-    predicted: tuple[StepParts, Ints],
+    predicted: tuple[Floats, Sequence[Run]],
     calibration: Calibration | None,
 ) -> TimedSettings:
     """Settings with a time, repeats merged; with calibration those that were not fitted on."""
@@ -147,10 +148,9 @@ def _timed(
         np.float64,
     )
     kept = [measurements[rows[position]] for position in first]
-    parts = rows_of(predicted[0], first)
-    seconds, scored = parts.step_s_C, np.ones(len(first), np.bool_)
-    if calibration is not None:
-        of_settings = (parts, predicted[1][first])
+    seconds, scored = predicted[0][first], np.ones(len(first), np.bool_)
+    if calibration is not None and first:
+        of_settings = (seconds, likeness_of(predicted[1]).rows(np.array(first)))
         seconds, scored = _calibrated(kept, of_settings, measured, calibration)
     return TimedSettings(
         predicted_s_R=seconds[scored],
@@ -159,13 +159,30 @@ def _timed(
     )
 
 
-def _levels(runs: Sequence[Run]) -> Ints:
-    """What rows share, numbered over all runs."""
-    if not runs:
-        return np.zeros((0, 0), np.int64)
-    joined = joined_columns([run.layouts for run in runs])
-    software = np.repeat(np.arange(len(runs)), [len(run.rows) for run in runs])
-    return levels(joined, software)
+def likeness_of(runs: Sequence[Run]) -> Likeness:
+    """What rows share, over all runs in order; there must be one run at least."""
+    sizes = [len(run.rows) for run in runs]
+    models = [run.workload.architecture for run in runs]
+    shapes = [(run.workload.architecture.hidden, run.workload.seq) for run in runs]
+    return likeness(
+        joined_columns([run.layouts for run in runs]),
+        np.repeat(_numbered([_software(run) for run in runs]), sizes),
+        np.repeat(_numbered(models), sizes),
+        np.repeat(np.array(shapes, np.float64), sizes, axis=0),
+    )
+
+
+def _software(run: Run) -> tuple[object, ...]:
+    """Everything of a run that its model and its network do not say."""
+    names = [field.name for field in fields(run.workload)]
+    settings = [getattr(run.workload, x) for x in names if x not in ("architecture", "seq")]
+    return run.machine.accelerator.name, *settings
+
+
+def _numbered(values: Sequence[object]) -> Ints:
+    """Equal values get equal numbers."""
+    numbers: dict[object, int] = {}
+    return np.array([numbers.setdefault(value, len(numbers)) for value in values], np.int64)
 
 
 def _group(one: Measurement) -> tuple[object, ...]:
@@ -174,25 +191,23 @@ def _group(one: Measurement) -> tuple[object, ...]:
 
 def _calibrated(
     kept: Sequence[Measurement],
-    predicted: tuple[StepParts, Ints],
+    predicted: tuple[Floats, Likeness],
     measured: Floats,
     calibration: Calibration,
 ) -> tuple[Floats, Bools]:
-    """Seconds of each setting by its own model's drawn ones, and which were not drawn."""
-    parts, level = predicted
+    """Seconds of each setting by those drawn of every model, and which were not drawn."""
+    seconds, alike = predicted
     generator = np.random.default_rng(calibration.seed)
     models: dict[str, list[int]] = {}
     for i, one in enumerate(kept):
         models.setdefault(one.shape.name, []).append(i)
-    seconds, scored = parts.step_s_C.copy(), np.ones(len(kept), np.bool_)
-    for mine in models.values():
-        drawn = generator.permutation(len(mine))[: calibration.count]
-        rows = np.array(mine)
-        scored[rows[drawn]] = False
-        if calibration.fit:
-            seconds[rows] = calibrated_s(
-                rows_of(parts, mine), level[rows], drawn, measured[rows[drawn]]
-            )
+    drawn = np.concatenate(
+        [generator.permutation(mine)[: calibration.count] for mine in models.values()]
+    )
+    scored = np.ones(len(kept), np.bool_)
+    scored[drawn] = False
+    if calibration.fit:
+        seconds = calibrated_s(seconds, alike, drawn, measured[drawn])
     return seconds, scored
 
 
@@ -212,7 +227,10 @@ def _fits(measurements: Sequence[Measurement], peaks: Floats) -> Fits:
         for one, peak in zip(measurements, peaks, strict=True)
     ]
     known = ~np.isnan(peaks)
-    flagged = peaks > np.array(limits)
+    flagged = np.array(
+        [verdict(peak, limit) is Verdict.NO for peak, limit in zip(peaks, limits, strict=True)],
+        np.bool_,
+    )
     failed = np.array([one.step_time_s is None for one in measurements], np.bool_)
     return Fits(
         failed_rows=int((failed & known).sum()),

@@ -5,8 +5,8 @@ Shapes: S = stages, C = candidates.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 
@@ -14,7 +14,6 @@ from autoconf_launch.core import Architecture, Recompute
 
 from ..table import Floats, Ints
 from .block_activations import (
-    LayerActivations,
     Split,
     backward_temporaries,
     kept,
@@ -88,10 +87,10 @@ def activation_bytes(
 
     held = [run.here_SC * share_SC for run in runs]
 
-    def of_kind(pick: Callable[[LayerActivations], Split]) -> Floats:
+    def of_kind(kind: str) -> Floats:
         total = _NOTHING
         for run, held_SC in zip(runs, held, strict=True):
-            whole, split = _by_rule(a, setup, run, pick)
+            whole, split = _by_rule(a, setup, (run.sparse, run.crossed), kind)
             if whole.any() or split.any():
                 each_C = whole[rows_C] * whole_C + split[rows_C] * split_C
                 total = total + held_SC * each_C
@@ -101,11 +100,11 @@ def activation_bytes(
     working_C = _working(a, columns, setup, runs, (rows_C, tokens_C, whole_C, split_C))
     masks = a.hidden * _MASK_BYTES if setup.dropout else 0
     return ActivationBytes(
-        norms_SC=of_kind(lambda layer: layer.norms),
-        attention_SC=of_kind(lambda layer: layer.attention),
-        scores_SC=of_kind(lambda layer: layer.scores),
-        mlp_SC=of_kind(lambda layer: layer.mlp),
-        dropout_SC=of_kind(lambda layer: layer.dropout),
+        norms_SC=of_kind("norms"),
+        attention_SC=of_kind("attention"),
+        scores_SC=of_kind("scores"),
+        mlp_SC=of_kind("mlp"),
+        dropout_SC=of_kind("dropout"),
         inputs_SC=again_SC * waiting_SC * whole_C * (a.hidden * setup.value_bytes),
         embedding_SC=stages.is_first_SC
         * waiting_SC
@@ -140,19 +139,41 @@ def _rule_rows(columns: MemoryLayouts) -> Ints:
     return columns.zero_stage_C * len(RECOMPUTE_CODES) + columns.recompute_C
 
 
+@lru_cache(maxsize=256)
 def _by_rule(
-    a: Architecture,
-    setup: TrainingSetup,
-    run: _Run,
-    pick: Callable[[LayerActivations], Split],
+    a: Architecture, setup: TrainingSetup, make: tuple[bool, bool], kind: str
 ) -> tuple[Floats, Floats]:
-    """Bytes per token by ZeRO stage (which may mean another framework) and recomputation."""
-    found = [
-        pick(kept(a, setup, framework_of(z, setup), kind, sparse=run.sparse, crossed=run.crossed))
+    """Bytes per token by ZeRO stage (which may mean another framework) and recomputation.
+
+    Args:
+        a: the model.
+        setup: what the training does.
+        make: whether the layer has experts, and whether it attends to an encoder.
+        kind: an attribute of ``LayerActivations``.
+    """
+    sparse, crossed = make
+    found: list[Split] = [
+        getattr(kept(a, setup, framework_of(z, setup), one, sparse=sparse, crossed=crossed), kind)
         for z in range(4)
-        for kind in Recompute
+        for one in Recompute
     ]
     return np.array([s.whole for s in found]), np.array([s.split for s in found])
+
+
+@lru_cache(maxsize=64)
+def _again_by_rule(
+    a: Architecture, setup: TrainingSetup, make: tuple[bool, bool]
+) -> tuple[Floats, Floats]:
+    """Bytes per token of what a layer makes again, and of its gradients; as ``_by_rule``."""
+    sparse, crossed = make
+    framework = framework_of(0, setup)
+    every = kept(a, setup, framework, Recompute.NONE, sparse=sparse, crossed=crossed).total
+    whole, split = _by_rule(a, setup, make, "total")
+    covers = np.array([kind is Recompute.FULL for _ in range(4) for kind in Recompute])
+    gradients = backward_temporaries(a, setup, sparse=sparse)
+    again_whole = np.where(covers, every.whole, np.maximum(0.0, every.whole - whole))
+    again_split = np.where(covers, every.split, np.maximum(0.0, every.split - split))
+    return again_whole + gradients.whole, again_split + gradients.split
 
 
 def _working(
@@ -167,21 +188,8 @@ def _working(
     gathers_C = columns.sequence_parallel_C & (columns.tensor_C > 1)
     largest: Floats | float = 0.0
     for run in runs:
-        every = kept(
-            a,
-            setup,
-            framework_of(0, setup),
-            Recompute.NONE,
-            sparse=run.sparse,
-            crossed=run.crossed,
-        ).total
-        whole, split = _by_rule(a, setup, run, lambda layer: layer.total)
-        covers = np.array([kind is Recompute.FULL for _ in range(4) for kind in Recompute])
-        extra_whole = np.where(covers, every.whole, np.maximum(0.0, every.whole - whole))
-        extra_split = np.where(covers, every.split, np.maximum(0.0, every.split - split))
-        gradients = backward_temporaries(a, setup, sparse=run.sparse)
-        one_C = (extra_whole[rows_C] + gradients.whole) * whole_C
-        one_C = one_C + (extra_split[rows_C] + gradients.split) * split_C
+        whole, split = _again_by_rule(a, setup, (run.sparse, run.crossed))
+        one_C = whole[rows_C] * whole_C + split[rows_C] * split_C
         largest = np.maximum(largest, one_C)
     return np.asarray(largest + gathers_C * tokens_C * (a.hidden * setup.value_bytes))
 

@@ -9,8 +9,11 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from typing import TypeAlias
 
+import numpy as np
+
 from autoconf_launch.core import Architecture, Layout, Offload, Recompute
 
+from ..table import Bools, Floats
 from .layout_memory import MEMORY_BAND, peak_bytes
 from .layout_rules import obeying
 from .memory_layouts import ALL_LAYERS, MemoryLayouts
@@ -64,7 +67,12 @@ def verdict(needed_bytes: float, limit_bytes: float) -> Verdict:
     """Yes if it fits even at the band's upper end, no if it is clearly above the limit."""
     if needed_bytes * (1 + MEMORY_BAND) <= limit_bytes:
         return Verdict.YES
-    return Verdict.NO if needed_bytes > FLAGGED_ABOVE * limit_bytes else Verdict.MARGINAL
+    return Verdict.MARGINAL if fits(np.asarray(needed_bytes), limit_bytes) else Verdict.NO
+
+
+def fits(needed_bytes_C: Floats, limit_bytes: float) -> Bools:
+    """Where the verdict is not no: the one place that says so."""
+    return np.asarray(needed_bytes_C <= FLAGGED_ABOVE * limit_bytes)
 
 
 def remedies(

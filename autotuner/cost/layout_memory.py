@@ -15,6 +15,7 @@ from autoconf_launch.core import Architecture
 
 from ..table import Floats, Ints
 from .activation_memory import ActivationBytes, activation_bytes
+from .broadcast import broadcast_sum
 from .local_weights import LocalWeights, local_weights, trained_weights
 from .memory_layouts import MemoryLayouts
 from .memory_overheads import Overheads, overheads
@@ -52,10 +53,7 @@ class StageMemory:
     @property
     def total_SC(self) -> Floats:
         """Sum of all parts on each stage."""
-        total: Floats | float = 0.0
-        for _, part in self.parts():
-            total = total + part
-        return np.asarray(total, np.float64)
+        return broadcast_sum(part for _, part in self.parts())
 
     @property
     def peak_C(self) -> Floats:

@@ -11,6 +11,7 @@ import numpy as np
 
 from ..table import Bools, Floats
 from .activation_memory import ActivationBytes
+from .broadcast import broadcast_sum
 from .local_weights import LocalWeights
 from .memory_layouts import MemoryLayouts
 from .model_state import framework_of, update_bytes
@@ -87,14 +88,18 @@ def overheads(
     kept_SC = stages.waiting_SC * keeps_C + is_deepspeed_C
     pipeline_SC = _pipeline_buffers(columns, setup, hidden, kept_SC)
     ranks_C = columns.data_C * columns.context_C * columns.tensor_C * columns.pipeline_C
-    coming = sum(getattr(activations, part.name) for part in fields(activations))
+    coming_SC = broadcast_sum(getattr(activations, part.name) for part in fields(activations))
+    coming_SC = coming_SC + gathered_SC
+    update_SC = update_bytes(trained, columns, setup)
+    if update_SC.any():
+        update_SC = np.maximum(0.0, update_SC - coming_SC)
     lost = COMPILED_FRAGMENTATION if setup.compiled else FRAGMENTATION
     return Overheads(
         gathered_SC=gathered_SC,
         communication_SC=pipeline_SC + bucket_SC + np.where(ranks_C > 1, NCCL_BYTES, 0.0),
         context_SC=np.full_like(gathered_SC, CONTEXT_BYTES),
-        fragmentation_SC=np.asarray(lost * (coming + gathered_SC)),
-        update_SC=np.maximum(0.0, update_bytes(trained, columns, setup) - coming - gathered_SC),
+        fragmentation_SC=np.asarray(lost * coming_SC),
+        update_SC=update_SC,
     )
 
 

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
@@ -16,15 +16,13 @@ from autoconf_launch.autotuner.cost.fitting import Proposal, Remedy, Verdict, re
 from autoconf_launch.autotuner.cost.layout_memory import StageMemory, memory_bytes
 from autoconf_launch.autotuner.cost.layout_rules import broken_rule
 from autoconf_launch.autotuner.cost.memory_layouts import ALL_LAYERS, MemoryLayouts
-from autoconf_launch.autotuner.cost.trainers import trainer
-from autoconf_launch.autotuner.cost.training_setup import Format, TrainingSetup
 from autoconf_launch.core import Architecture, ConfigError, Layout
-from autoconf_launch.tuning_spaces.machines import machine
 
 from ..cluster_choice import choose_cluster
 from ..fit_flags import FitRequest, parse_fit
 from ..model_choice import choose_model
 from ..step_price import step_seconds
+from ..training_choice import choose_training
 from ..verdict import DoesNotFitError
 from ..views.fit_text import fit_document, fit_text
 
@@ -134,35 +132,6 @@ def _proposal(request: FitRequest, cluster: ClusterSpec) -> Proposal:
     layers = request.recompute_layers
     return Proposal(
         layout=layout,
-        setup=_setup(request, cluster),
+        setup=choose_training(request, cluster),
         recompute_layers=ALL_LAYERS if layers is None else layers,
     )
-
-
-def _setup(request: FitRequest, cluster: ClusterSpec) -> TrainingSetup:
-    _check_precision(request.precision, cluster)
-    setup = trainer(request.trainer).applied(
-        TrainingSetup(
-            sequence=request.sequence,
-            precision=request.precision,
-            optimizer=request.optimizer,
-            lora_rank=request.lora_rank,
-            frozen=request.frozen,
-            compiled=request.compiled,
-        )
-    )
-    if request.flash_attention is None:
-        return setup
-    return replace(setup, flash_attention=request.flash_attention)
-
-
-def _check_precision(precision: Format, cluster: ClusterSpec) -> None:
-    for gpu in sorted({device.name for device in cluster.devices}):
-        accelerator = machine(gpu).accelerator
-        lacks_bf16 = precision is Format.BF16 and not accelerator.bf16
-        if lacks_bf16 or (precision is Format.FP8 and accelerator.fp8_flops_per_s is None):
-            known = [Format.FP32, Format.FP16]
-            known += [Format.BF16] if accelerator.bf16 else []
-            known += [Format.FP8] if accelerator.fp8_flops_per_s else []
-            names = " ".join(kind.value for kind in known)
-            raise ConfigError(f"{gpu} does not compute in {precision.value}; valid: {names}.")

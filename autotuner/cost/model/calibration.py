@@ -1,84 +1,96 @@
 """Predictions corrected by a few measurements of the user. Not: the constants of ``physics``.
 
 The logarithm of measured over predicted time is a sum of effects, each normal around 0 with a
-spread of its own: one of the whole machine, one of each kind of part of a step, and one for each
-tensor-parallel degree, inner layout and outer layout, shared by candidates that agree in it. Few
-measurements move predictions little, and only those of layouts like theirs; the most probable
-correction is a Gaussian process (Rasmussen and Williams 2006, equation 2.25).
-Shapes: R = rows, M = measured rows, L = levels, P = kinds of parts.
+spread of its own: one of the software, one of each tensor-parallel degree of a model, one of each
+size of micro-batch under a degree, and one that changes smoothly with layout and width, so that
+layouts like the measured ones move with them. Models that are measured on the same machine share
+all but the second. Few measurements move predictions little; the most probable correction is a
+Gaussian process (Rasmussen and Williams 2006, equation 2.25).
+``benchmarks/planner_calibration.py`` finds the spreads (the same book, equation 2.30).
+Shapes: R = rows, M = measured rows, E = effects, L = kinds of levels, D = directions.
 """
 
 from __future__ import annotations
 
-from dataclasses import fields
+from dataclasses import dataclass
 
 import numpy as np
 
 from ...table import Floats, Ints
 from .columns import LayoutColumns
-from .step import StepParts
 
-_GROUPS = (
-    ("ideal_s_C", "kernels_s_C", "recompute_s_C", "update_s_C", "bubble_s_C"),
-    ("launch_s_C",),
-    ("communication_s_C",),
-)
-_PART_SPREADS = (0.04, 0.05, 0.05)
-_COMMON_SPREAD = 0.05
-_LEVEL_SPREADS = (0.12, 0.09, 0.10)
-"""Of a tensor-parallel degree, an inner layout and an outer one. All spreads are from what the
-published tables' errors have in common, chosen once for all tables."""
-_NOISE = 0.035
-"""What two runs of one setting differ by."""
+EFFECTS = ("software", "degree of a model", "micro-batch", "near layouts")
+SPREADS = (0.046, 0.059, 0.039, 0.068)
+"""Of each effect: the most probable ones on all published tables together."""
+NOISE = 0.027
+"""What no effect explains, two runs of one setting included; from the same fit."""
 _LARGEST = 0.35
 """Larger errors have causes that other layouts need not share."""
+_FAR = 100.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Likeness:
+    """What rows have in common.
+
+    Attributes:
+        levels_RL: numbers that are equal where rows share an effect, a column for each kind.
+        places_RD: where a layout stands; 1 apart is a factor of 2 in a degree or a size.
+    """
+
+    levels_RL: Ints
+    places_RD: Floats
+
+    def covariances(self, rows_M: Ints) -> Floats:
+        """Of each effect, at a spread of 1, between all rows and some of them: (E, R, M)."""
+        levels = [column[:, None] == column[None, rows_M] for column in self.levels_RL.T]
+        places = self.places_RD
+        apart = places[:, None, :] - places[None, rows_M, :]
+        return np.stack([*levels, np.exp(-0.5 * np.square(apart).sum(axis=2))]).astype(np.float64)
+
+    def rows(self, numbers: Ints) -> Likeness:
+        """Some rows, in this order."""
+        return Likeness(levels_RL=self.levels_RL[numbers], places_RD=self.places_RD[numbers])
 
 
 def calibrated_s(
-    parts_R: StepParts, levels_RL: Ints, measured_rows: Ints, measured_s_M: Floats
+    predicted_s_R: Floats, likeness: Likeness, measured_rows: Ints, measured_s_M: Floats
 ) -> Floats:
     """Seconds of each row, given the seconds of some; as predicted where none are given."""
-    predicted = parts_R.step_s_C
     if not len(measured_rows):
-        return predicted
-    missing = np.log(measured_s_M / predicted[measured_rows]).clip(-_LARGEST, _LARGEST)
-    shares = _shares(parts_R)
-    alike = _alike(shares, levels_RL, measured_rows)
-    among = alike[measured_rows] + _NOISE**2 * np.eye(len(measured_rows))
-    return np.asarray(predicted * np.exp(alike @ np.linalg.solve(among, missing)), np.float64)
+        return predicted_s_R
+    missing = error_logs(predicted_s_R[measured_rows], measured_s_M)
+    alike = np.tensordot(np.square(SPREADS), likeness.covariances(measured_rows), axes=1)
+    among = alike[measured_rows] + NOISE**2 * np.eye(len(measured_rows))
+    return np.asarray(predicted_s_R * np.exp(alike @ np.linalg.solve(among, missing)), np.float64)
 
 
-def levels(layouts: LayoutColumns, software: Ints) -> Ints:
-    """Numbers that are equal where rows share an effect, a column for each kind of effect.
+def error_logs(predicted_s_M: Floats, measured_s_M: Floats) -> Floats:
+    """Logarithm of measured over predicted, cut off where it is no longer an error of degree."""
+    return np.asarray(np.log(measured_s_M / predicted_s_M).clip(-_LARGEST, _LARGEST))
 
-    ``software`` is equal for rows of one model, sequence length, precision and GPU.
+
+def likeness(layouts: LayoutColumns, software: Ints, model: Ints, shapes: Floats) -> Likeness:
+    """What rows share.
+
+    Args:
+        layouts: one for each row.
+        software: equal for rows of one GPU, precision and training code.
+        model: equal for rows of one model.
+        shapes: hidden width and tokens of a sample of each row's model, as two columns.
     """
-    sharded = layouts.zero_C >= 3
-    degree = (software, sharded, layouts.tensor_C, layouts.context_C)
-    inner = (*degree, layouts.micro_C, layouts.recompute_C, layouts.sequence_C)
-    ranks = layouts.data_C * layouts.tensor_C * layouts.context_C * layouts.pipeline_C
-    outer = (sharded, layouts.tensor_C, layouts.pipeline_C, ranks)
-    numbered = [
-        np.unique(np.column_stack(keys).astype(np.int64), axis=0, return_inverse=True)[1].ravel()
-        for keys in (degree, inner, outer)
-    ]
-    return np.column_stack(numbered)
+    sharded = (layouts.zero_C >= 3).astype(np.int64)
+    width, tokens = shapes.T
+    mine = (software, sharded, layouts.recompute_C)
+    degree = (layouts.tensor_C, layouts.context_C, sharded)
+    micro = (*mine, *degree, layouts.micro_C, tokens)
+    levels = [_numbered(keys) for keys in (mine, (model, *degree), micro)]
+    sizes = (layouts.tensor_C, layouts.pipeline_C, layouts.micro_C, width)
+    places = [*(np.log2(size) for size in sizes), _FAR * sharded]
+    return Likeness(levels_RL=np.column_stack(levels), places_RD=np.column_stack(places))
 
 
-def rows_of(parts: StepParts, rows: list[int]) -> StepParts:
-    """Some rows of all parts."""
-    return StepParts(**{part.name: getattr(parts, part.name)[rows] for part in fields(parts)})
-
-
-def _alike(shares_RP: Floats, levels_RL: Ints, measured_rows: Ints) -> Floats:
-    """Covariance of the effects of each row with those of the measured ones."""
-    weighted = shares_RP * np.square(_PART_SPREADS)
-    alike = _COMMON_SPREAD**2 + weighted @ shares_RP[measured_rows].T
-    for level, spread in zip(levels_RL.T, _LEVEL_SPREADS, strict=True):
-        alike = alike + spread**2 * (level[:, None] == level[None, measured_rows])
-    return np.asarray(alike)
-
-
-def _shares(parts: StepParts) -> Floats:
-    columns = [sum(getattr(parts, name) for name in names) for names in _GROUPS]
-    return np.asarray(np.column_stack(columns) / parts.step_s_C[:, None])
+def _numbered(keys: tuple[Ints | Floats, ...]) -> Ints:
+    """A number for each row, equal where all keys are."""
+    table = np.column_stack(keys).astype(np.int64)
+    return np.asarray(np.unique(table, axis=0, return_inverse=True)[1].ravel())

@@ -1,6 +1,7 @@
 """Layouts as plain columns, and the distinct parts of them. Not: the registry of knobs (table).
 
-Shapes: C = candidates, U = distinct inner layouts (what one layer on one rank depends on).
+Shapes: C = candidates, U = distinct inner layouts (what one layer on one rank depends on). C may
+be several axes that broadcast against each other, as in ``memory_layouts``.
 """
 
 from __future__ import annotations
@@ -10,10 +11,10 @@ from dataclasses import dataclass, fields
 
 import numpy as np
 
-from autoconf_launch.core import Recompute
+from autoconf_launch.core import Offload, Recompute
 
 from ...table import Bools, CandidateTable, Floats, Ints
-from ..memory_layouts import RECOMPUTE_CODES, MemoryLayouts
+from ..memory_layouts import OFFLOAD_CODES, RECOMPUTE_CODES, MemoryLayouts
 
 NONE = RECOMPUTE_CODES[Recompute.NONE]
 SELECTIVE = RECOMPUTE_CODES[Recompute.SELECTIVE]
@@ -25,7 +26,8 @@ class LayoutColumns:
     """The knobs that time depends on.
 
     ``accumulation_C`` may be broken where a last micro-batch is smaller; ``recomputed_C`` is how
-    many layers of each stage full recomputation covers, -1 for all of them.
+    many layers of each stage full recomputation covers, -1 for all of them. ``offload_C``: the
+    optimizer's state is on the host; ``weights_away_C``: the weights are, too.
     """
 
     data_C: Ints
@@ -41,6 +43,7 @@ class LayoutColumns:
     recomputed_C: Ints
     sequence_C: Bools
     offload_C: Bools
+    weights_away_C: Bools
 
     def __len__(self) -> int:
         return len(self.data_C)
@@ -67,6 +70,7 @@ class LayoutColumns:
             recomputed_C=layouts.recompute_layers_C,
             sequence_C=layouts.sequence_parallel_C,
             offload_C=layouts.offload_C > 0,
+            weights_away_C=layouts.offload_C == OFFLOAD_CODES[Offload.PARAMETERS],
         )
 
 
@@ -95,9 +99,13 @@ def joined_columns(layouts: Sequence[LayoutColumns]) -> LayoutColumns:
 
 
 def distinct(layouts: LayoutColumns) -> tuple[InnerLayouts, Ints]:
-    """The distinct inner layouts, and for each candidate which one is its own."""
+    """The distinct inner layouts, and for each candidate which one is its own.
+
+    Where columns broadcast, each axis is looked at by itself, so that a grid costs what its edges
+    do.
+    """
     sharded = layouts.zero_C >= 3
-    columns = (
+    columns: tuple[Ints, ...] = (
         layouts.tensor_C,
         layouts.context_C,
         layouts.expert_C,
@@ -107,10 +115,14 @@ def distinct(layouts: LayoutColumns) -> tuple[InnerLayouts, Ints]:
         sharded.astype(np.int64),
         np.where(sharded, layouts.data_C, 1),
     )
-    inverse, first = _interned(columns)
-    tensor, context, expert, micro, recompute, sequence, gathered, data = (
-        column[first] for column in columns
-    )
+    if max(sum(size > 1 for size in column.shape) for column in columns) > 1:
+        columns = tuple(column.copy() for column in np.broadcast_arrays(*columns))
+        shape = columns[0].shape
+        flat, which = _on_axes(tuple(column.reshape(-1) for column in columns))
+        which = which.reshape(shape)
+    else:
+        flat, which = _on_axes(columns)
+    tensor, context, expert, micro, recompute, sequence, gathered, data = flat
     inner = InnerLayouts(
         tensor_U=tensor,
         context_U=context,
@@ -121,7 +133,43 @@ def distinct(layouts: LayoutColumns) -> tuple[InnerLayouts, Ints]:
         sharded_U=gathered.astype(np.bool_),
         data_U=data,
     )
-    return inner, inverse
+    return inner, which
+
+
+def distinct_kernels(inner: InnerLayouts) -> tuple[InnerLayouts, Ints]:
+    """Those whose kernels have other sizes, and for each inner layout which one has its kernels.
+
+    Whether weights are gathered and what is computed again does not matter to a kernel.
+    """
+    which, first = _interned(
+        (
+            inner.tensor_U,
+            inner.context_U,
+            inner.expert_U,
+            inner.micro_U,
+            inner.sequence_U.astype(np.int64),
+        )
+    )
+    return InnerLayouts(**{f.name: getattr(inner, f.name)[first] for f in fields(inner)}), which
+
+
+def _on_axes(columns: tuple[Ints, ...]) -> tuple[list[Ints], Ints]:
+    """Distinct combinations of columns that vary on one axis each, and which one each cell has."""
+    axes = columns[0].ndim
+    which = np.zeros((1,) * axes, np.int64)
+    found = list(columns)
+    for axis in range(axes):
+        mine = [i for i, column in enumerate(columns) if column.shape[axis] > 1]
+        if not mine:
+            continue
+        code, first = _interned(tuple(columns[i].reshape(-1) for i in mine))
+        for i in mine:
+            found[i] = np.take(columns[i], first, axis=axis)
+        line = [1] * axes
+        line[axis] = -1
+        which = which * len(first) + code.reshape(line)
+    shape = np.broadcast_shapes(*(column.shape for column in found))
+    return [np.broadcast_to(column, shape).reshape(-1) for column in found], which
 
 
 def _interned(columns: tuple[Ints, ...]) -> tuple[Ints, Ints]:

@@ -2,7 +2,10 @@
 
 Inside a node: lines through measured all-reduces, the quicker of the protocols for each size.
 Across nodes: NCCL's rings, whose members in a node share its cards with the other groups there
-(Thakur et al. 2005; NCCL tests, "Performance": bus bandwidth).
+(Thakur et al. 2005; NCCL tests, "Performance": bus bandwidth). A ring with one rank in each node
+stays on one rail, the cards of equal number that share a leaf switch; with several ranks in each
+of them it enters by one card and leaves by another, across the spine, where rings of other groups
+are, too (NVIDIA, NCCL's documentation of NCCL_CROSS_NIC).
 """
 
 from __future__ import annotations
@@ -17,6 +20,10 @@ from .physics import Physics
 
 ALL_REDUCE, GATHER = 2.0, 1.0
 """Passes of a ring over the buffer: reduce-scatter and all-gather, or one of them."""
+_ONE_CARD_BYTES_PER_S = 12.5e9
+"""Up to 100 Gb/s a node has one card, and there are no rails to cross."""
+_RAILED_QUALITY = 1.0
+"""Rails are how InfiniBand and RoCE are laid out; Omni-Path and Ethernet are plain trees."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -44,6 +51,8 @@ def ring_s(
     local = _link_s(machine.link, np.minimum(ranks, inside), buffer_bytes, passes)
     sharing = np.minimum(stride, node)
     network = _network_bytes_per_s(machine, physics) / sharing
+    if _has_rails(machine):
+        network = network * np.where((inside > 1) & (sharing > 1), physics.crossed_rails, 1.0)
     share = (ranks - 1) / np.maximum(ranks, 1)
     across = passes * share * buffer_bytes / network
     hops = np.log2(np.maximum(nodes, 2)) * physics.network_latency_s * passes
@@ -74,6 +83,11 @@ def send_s(machine: Machine, physics: Physics, *, stride: Ints, buffer_bytes: Fl
     crosses = stride >= node
     rate = np.where(crosses, network, machine.link.bytes_per_s * 0.6)
     return np.asarray(buffer_bytes / rate + physics.network_latency_s)
+
+
+def _has_rails(machine: Machine) -> bool:
+    several_cards = machine.node_network_bytes_per_s > _ONE_CARD_BYTES_PER_S
+    return several_cards and machine.network_quality >= _RAILED_QUALITY
 
 
 def _network_bytes_per_s(machine: Machine, physics: Physics) -> float:

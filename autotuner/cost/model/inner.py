@@ -12,7 +12,7 @@ import numpy as np
 from autoconf_launch.core import Experts
 
 from ...table import Floats
-from .columns import FULL, SELECTIVE, InnerLayouts
+from .columns import FULL, SELECTIVE, InnerLayouts, distinct_kernels
 from .communication import GATHER, Group, all_to_all_s, ring_s
 from .hardware import Machine
 from .kernels import Kernels, peak_flops_per_s
@@ -62,13 +62,15 @@ def inner_times(
     kinds: list[tuple[float, Experts | None]] = [(1.0 - with_experts, None)]
     if model.experts is not None:
         kinds.append((with_experts, model.experts))
+    sized, which = distinct_kernels(inner)
     mean = [np.zeros(len(inner.tensor_U)) for _ in range(5)]
     for share, experts in kinds:
         if share:
-            one = _one_kind(workload, inner, machine, kernels, experts)
+            times = layer_times(workload, sized, kernels, experts=experts).rows(which)
+            one = _one_kind(workload, inner, machine, kernels, (times, experts))
             for total, part in zip(mean, one, strict=True):
                 total += share * part
-    first, last, ends_ideal = _ends(workload, inner, machine, kernels)
+    first, last, ends_ideal = (one[which] for one in _ends(workload, sized, machine, kernels))
     return InnerTimes(
         ideal_s_U=mean[0],
         busy_s_U=mean[1],
@@ -86,9 +88,9 @@ def _one_kind(
     inner: InnerLayouts,
     machine: Machine,
     kernels: Kernels,
-    experts: Experts | None,
+    layer: tuple[LayerTimes, Experts | None],
 ) -> tuple[Floats, Floats, Floats, Floats, Floats]:
-    times = layer_times(workload, inner, kernels, experts=experts)
+    times, experts = layer
     kind = inner.recompute_U
     again = np.where(kind == FULL, times.forward_s_U, 0.0)
     again = np.where(kind == SELECTIVE, times.small_s_U, again)
@@ -196,10 +198,11 @@ def _gather_s(
     dense = dense_layer_weights(model) if experts is None else shared_weights(model, experts)
     routed = 0 if experts is None else expert_weights(model, experts)
     weights = (dense + routed / inner.expert_U) / inner.tensor_U
+    owners = inner.data_U * inner.context_U
     moved = ring_s(
         machine,
         physics,
-        Group(ranks=inner.data_U, stride=inner.tensor_U),
+        Group(ranks=np.where(inner.sharded_U, owners, 1), stride=inner.tensor_U),
         weights * workload.weight_bytes_each,
         passes=GATHER,
         pieces=1 if workload.flat_gathers else _MATRICES,

@@ -7,13 +7,13 @@ section 2.3 and appendix; bytes of the small operations: Korthikanti et al. 2022
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import numpy as np
 
 from autoconf_launch.core import Architecture, Experts
 
-from ...table import Floats
+from ...table import Floats, Ints
 from .columns import InnerLayouts
 from .kernels import Kernels
 from .workload import Workload
@@ -34,6 +34,10 @@ class LayerTimes:
     forward_flops_U: Floats
     unfused_U: Floats
     """1 where attention runs as many small kernels."""
+
+    def rows(self, numbers: Ints) -> LayerTimes:
+        """Some rows, in this order."""
+        return LayerTimes(**{f.name: getattr(self, f.name)[numbers] for f in fields(self)})
 
 
 @dataclass(slots=True)

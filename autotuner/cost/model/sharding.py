@@ -107,10 +107,24 @@ def _outside_s(
             ranks=np.where(layouts.zero_C >= 3, layouts.data_C * layouts.context_C, 1),
             stride=layouts.tensor_C,
         ),
-        np.full(len(layouts), passes * words * workload.weight_bytes_each),
+        np.asarray(passes * words * workload.weight_bytes_each),
         passes=GATHER,
     )
     return np.asarray(0.5 * gathered * layouts.accumulation_C)
+
+
+def fetch_s(layouts: LayoutColumns, workload: Workload, physics: Physics) -> Floats:
+    """Offloaded weights come from the host before each pass, gradients go there; nothing hides it.
+
+    Each rank moves its share, in each micro-batch. Source: Rajbhandari et al. 2021,
+    "ZeRO-Infinity", section 6.1.1 (bandwidth-centric partitioning).
+    """
+    if not layouts.weights_away_C.any():
+        return np.zeros(())
+    share = rank_weights(layouts, workload) / (layouts.data_C * layouts.context_C)
+    moved = share * workload.weight_bytes_each * (2.0 + workload.trained)
+    once = moved / physics.host_link_bytes_per_s
+    return np.asarray(layouts.weights_away_C * once * layouts.accumulation_C)
 
 
 def update_s(

@@ -1,7 +1,8 @@
 """Seconds of one optimizer step for each candidate, part by part. Not: memory, nor what is valid.
 
-Shapes: C = candidates, U = distinct inner layouts. A micro-batch of one layer is worked out once
-for each distinct inner layout; candidates gather from there, so that millions of them are cheap.
+Shapes: C = candidates (or axes that broadcast), U = distinct inner layouts. A micro-batch of one
+layer is worked out once for each distinct inner layout; candidates gather from there, so that
+millions of them are cheap.
 Ranks are ordered tensor, context, data, pipeline, as Megatron-LM places them.
 """
 
@@ -12,7 +13,7 @@ from dataclasses import dataclass, fields, replace
 
 import numpy as np
 
-from ...table import Floats
+from ...table import Floats, Ints
 from .columns import NONE, LayoutColumns, distinct
 from .communication import send_s
 from .hardware import Machine
@@ -20,7 +21,7 @@ from .inner import inner_times
 from .kernels import Kernels
 from .physics import DEFAULT_PHYSICS, Physics
 from .pipeline import schedule_s, stage_times
-from .sharding import exchange_s, update_s
+from .sharding import exchange_s, fetch_s, update_s
 from .weights import all_layers
 from .workload import Workload
 
@@ -44,7 +45,10 @@ class StepParts:
     @property
     def step_s_C(self) -> Floats:
         """Sum of all parts."""
-        return np.asarray(np.sum([getattr(self, part.name) for part in fields(self)], axis=0))
+        total: Floats | float = 0.0
+        for part in fields(self):
+            total = total + getattr(self, part.name)
+        return np.asarray(total, np.float64)
 
 
 def step_parts(
@@ -59,20 +63,29 @@ def step_parts(
     """
     if not (partial := layouts.recomputed_C >= 0).any():
         return _parts(layouts, workload, machine, physics)
-    share = np.where(partial, recomputed_share(layouts, all_layers(workload.architecture)), 1.0)
+    share = np.where(
+        partial,
+        recomputed_share(
+            layouts.recomputed_C, layouts.pipeline_C, all_layers(workload.architecture)
+        ),
+        1.0,
+    )
     whole = _parts(layouts, workload, machine, physics)
     without = replace(layouts, recompute_C=np.where(partial, NONE, layouts.recompute_C))
     none = _parts(without, workload, machine, physics)
     names = [part.name for part in fields(StepParts)]
-    return StepParts(
-        **{x: share * getattr(whole, x) + (1.0 - share) * getattr(none, x) for x in names}
-    )
+    return StepParts(**{x: between(share, getattr(whole, x), getattr(none, x)) for x in names})
 
 
-def recomputed_share(layouts: LayoutColumns, layers: int) -> Floats:
-    """Part of the layers of a stage that full recomputation covers."""
-    stage = np.maximum(layers / layouts.pipeline_C, 1.0)
-    return np.asarray(np.clip(layouts.recomputed_C / stage, 0.0, 1.0))
+def between(share: Floats, whole_s: Floats, none_s: Floats) -> Floats:
+    """Seconds where a share of the layers recomputes, from those where all and none do."""
+    return np.asarray(share * whole_s + (1.0 - share) * none_s)
+
+
+def recomputed_share(recomputed_C: Ints, pipeline_C: Ints, layers: int) -> Floats:
+    """Part of the layers of a stage that full recomputation of so many of them covers."""
+    stage = np.maximum(layers / pipeline_C, 1.0)
+    return np.asarray(np.clip(recomputed_C / stage, 0.0, 1.0))
 
 
 def _parts(
@@ -117,7 +130,7 @@ def _parts(
         recompute_s_C=pace * layer.again_s_U[which],
         launch_s_C=pace * layer.launch_s_U[which] + host * layouts.accumulation_C,
         bubble_s_C=running - sends - even * layouts.accumulation_C,
-        communication_s_C=exposed + exchange,
+        communication_s_C=exposed + exchange + fetch_s(layouts, workload, physics),
         update_s_C=update_s(layouts, workload, machine, physics),
     )
 

@@ -3,48 +3,72 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from autoconf_launch.autotuner.cost.model.calibration import calibrated_s, levels
+from autoconf_launch.autotuner.cost.model.calibration import (
+    NOISE,
+    SPREADS,
+    Likeness,
+    calibrated_s,
+    likeness,
+)
 from autoconf_launch.autotuner.cost.model.columns import LayoutColumns
-from autoconf_launch.autotuner.cost.model.hardware import Machine
-from autoconf_launch.autotuner.cost.model.step import StepParts, step_parts
-from autoconf_launch.autotuner.cost.model.workload import Workload
-from autoconf_launch.autotuner.table import Ints
+from autoconf_launch.autotuner.table import Floats
 
 MakeLayouts = Callable[..., LayoutColumns]
-ALIKE = tuple({"data_parallel": 8, "accumulation": n} for n in (1, 2, 4))
-OTHER = {"tensor_parallel": 4, "pipeline_parallel": 2, "accumulation": 8}
+ROWS = (
+    {"data_parallel": 8, "accumulation": 1},
+    {"data_parallel": 8, "accumulation": 4},
+    {"data_parallel": 8, "micro_batch": 4},
+    {"tensor_parallel": 8, "pipeline_parallel": 8, "micro_batch": 8},
+    {"data_parallel": 8, "zero_stage": 3},
+)
+SAME, LARGER_MICRO, OTHER, SHARDED = 1, 2, 3, 4
+SHAPES = np.full((5, 2), 2048.0)
+PREDICTED_S = np.array([1.0, 4.0, 4.0, 2.0, 1.1])
 
 
 @pytest.fixture
-def predicted(
-    layouts: MakeLayouts, workload: Workload, machine: Machine
-) -> tuple[StepParts, Ints]:
-    columns = layouts(*ALIKE, OTHER)
-    return step_parts(columns, workload, machine), levels(columns, np.zeros(4, np.int64))
+def alike(layouts: MakeLayouts) -> Likeness:
+    """Of one model on one machine."""
+    zero = np.zeros(5, np.int64)
+    return likeness(layouts(*ROWS), zero, zero, SHAPES)
 
 
-def test_without_measurements_nothing_changes(predicted: tuple[StepParts, Ints]) -> None:
-    parts, level = predicted
-    found = calibrated_s(parts, level, np.zeros(0, np.int64), np.zeros(0))
-    assert found.tolist() == parts.step_s_C.tolist()
+def moved(alike: Likeness, slower: float) -> Floats:
+    """By how much each row is corrected where the first one was measured so much slower."""
+    found = calibrated_s(PREDICTED_S, alike, np.array([0]), slower * PREDICTED_S[:1])
+    return np.asarray(found / PREDICTED_S)
 
 
-def test_a_measured_row_comes_close_to_its_measurement(predicted: tuple[StepParts, Ints]) -> None:
-    parts, level = predicted
-    measured = 1.2 * parts.step_s_C[:1]
-    found = calibrated_s(parts, level, np.array([0]), measured)
-    assert found[0] / parts.step_s_C[0] == pytest.approx(1.2, rel=0.03)
+def test_without_measurements_nothing_changes(alike: Likeness) -> None:
+    found = calibrated_s(PREDICTED_S, alike, np.zeros(0, np.int64), np.zeros(0))
+    assert found.tolist() == PREDICTED_S.tolist()
 
 
-def test_rows_that_share_more_move_more(predicted: tuple[StepParts, Ints]) -> None:
-    parts, level = predicted
-    moved = calibrated_s(parts, level, np.array([0]), 1.2 * parts.step_s_C[:1]) / parts.step_s_C
-    assert moved[1] > moved[3] > 1.0
+def test_a_measured_row_is_shrunk_by_its_noise_alone(alike: Likeness) -> None:
+    all_effects = float(np.square(SPREADS).sum())
+    kept = all_effects / (all_effects + NOISE**2)
+    assert moved(alike, 1.2)[0] == pytest.approx(1.2**kept)
 
 
-def test_an_outlier_moves_no_more_than_the_largest_error(
-    predicted: tuple[StepParts, Ints],
-) -> None:
-    parts, level = predicted
-    moved = calibrated_s(parts, level, np.array([0]), 100 * parts.step_s_C[:1]) / parts.step_s_C
-    assert moved.max() < np.exp(0.36)
+def test_a_layout_of_equal_parts_moves_as_the_measured_one(alike: Likeness) -> None:
+    assert moved(alike, 1.2)[SAME] == pytest.approx(moved(alike, 1.2)[0])
+
+
+def test_rows_that_share_more_move_more(alike: Likeness) -> None:
+    factor = moved(alike, 1.2)
+    assert factor[SAME] > factor[LARGER_MICRO] > factor[OTHER] > 1.0
+
+
+def test_sharded_weights_are_another_software(alike: Likeness) -> None:
+    assert moved(alike, 1.2)[SHARDED] == pytest.approx(1.0)
+
+
+def test_another_model_moves_less(layouts: MakeLayouts) -> None:
+    columns, zero = layouts(*ROWS), np.zeros(5, np.int64)
+    models = np.array([0, 1, 0, 0, 0])
+    other = moved(likeness(columns, zero, models, SHAPES), 1.2)
+    assert other[0] > other[SAME] > 1.0
+
+
+def test_an_outlier_moves_no_more_than_the_largest_error(alike: Likeness) -> None:
+    assert moved(alike, 100.0).max() < np.exp(0.36)

@@ -38,6 +38,17 @@ def test_groups_of_a_node_share_its_cards(machine: Machine) -> None:
     assert shared / alone == pytest.approx(8.0)
 
 
+def test_rings_of_several_ranks_in_a_node_cross_rails(machine: Machine) -> None:
+    one_each, four_each = ring(machine, 16, 8), ring(machine, 16, 2)
+    share = PLAIN.crossed_rails * 8 / 2  # half as fast, but shared by 2 groups instead of 8
+    assert one_each / four_each == pytest.approx(share)
+
+
+def test_a_node_with_one_card_has_no_rails_to_cross(machine: Machine) -> None:
+    slow = replace(machine, node_network_bytes_per_s=8e9)
+    assert ring(slow, 16, 8) / ring(slow, 16, 2) == pytest.approx(8 / 2)
+
+
 def test_across_nodes_the_slower_of_link_and_cards_counts(machine: Machine) -> None:
     fast = replace(machine, node_network_bytes_per_s=1e15)
     assert ring(fast, 16, 1) == pytest.approx(40e-6 + 2 * 7 / 8 * 1e9 / 80e9)

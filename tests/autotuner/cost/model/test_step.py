@@ -6,7 +6,9 @@ import pytest
 
 from autoconf_launch.autotuner.cost.model.columns import LayoutColumns, distinct
 from autoconf_launch.autotuner.cost.model.hardware import Machine
+from autoconf_launch.autotuner.cost.model.physics import DEFAULT_PHYSICS
 from autoconf_launch.autotuner.cost.model.roofline import forward_flops_per_token, least_step_s
+from autoconf_launch.autotuner.cost.model.sharding import rank_weights
 from autoconf_launch.autotuner.cost.model.step import StepParts, step_parts
 from autoconf_launch.autotuner.cost.model.workload import Arithmetic, Workload
 from autoconf_launch.core import Architecture, Experts, Offload, Recompute
@@ -146,3 +148,47 @@ def test_equal_inner_layouts_are_worked_out_once(layouts: MakeLayouts) -> None:
     inner, which = distinct(columns)
     assert len(inner.tensor_U) == 2
     assert inner.tensor_U[which].tolist() == [1, 1, 2]
+
+
+def test_axes_that_broadcast_give_what_a_flat_table_gives(
+    layouts: MakeLayouts, workload: Workload, machine: Machine
+) -> None:
+    kinds = (Recompute.NONE, Recompute.FULL)
+    flat = layouts(
+        *({"tensor_parallel": t, "recompute": kind} for kind in kinds for t in (1, 2, 4))
+    )
+    one = layouts({})
+    square = {f.name: getattr(one, f.name)[:, None] for f in fields(LayoutColumns)}
+    axes = LayoutColumns(
+        **{
+            **square,
+            "tensor_C": np.array([[1, 2, 4]]),
+            "recompute_C": flat.recompute_C[::3][:, None],
+        }
+    )
+    found = step_parts(axes, workload, machine).step_s_C
+    assert found.reshape(-1).tolist() == step_parts(flat, workload, machine).step_s_C.tolist()
+
+
+def test_sharded_weights_are_gathered_from_context_ranks_too(
+    layouts: MakeLayouts, workload: Workload, machine: Machine
+) -> None:
+    columns = layouts(
+        {"context_parallel": 8, "zero_stage": 3, "accumulation": 8},
+        {"context_parallel": 8, "zero_stage": 1, "accumulation": 8},
+    )
+    gathered, whole = step_parts(columns, replace(workload, seq=256), machine).communication_s_C
+    assert gathered > 2 * whole
+
+
+def test_offloaded_weights_come_over_the_host_link_in_each_micro_batch(
+    layouts: MakeLayouts, workload: Workload, machine: Machine
+) -> None:
+    away = {"zero_stage": 3, "offload": Offload.PARAMETERS}
+    stay = {"zero_stage": 3, "offload": Offload.OPTIMIZER}
+    columns = layouts(away, stay, {**away, "accumulation": 4}, {**stay, "accumulation": 4})
+    seconds_C = step_parts(columns, workload, machine).communication_s_C
+    once, four = seconds_C[0] - seconds_C[1], seconds_C[2] - seconds_C[3]
+    weights = rank_weights(columns, workload)[0]
+    assert once == pytest.approx(weights * 2 * 3 / DEFAULT_PHYSICS.host_link_bytes_per_s)
+    assert four == pytest.approx(4 * once)

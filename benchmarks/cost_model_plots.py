@@ -1,0 +1,220 @@
+"""The plots of ``docs/cost_model.md``: predicted against measured steps, and memory part by part.
+
+    python benchmarks/cost_model_plots.py [--folder docs/images]
+
+Needs matplotlib, which nothing else does. The same code and tables give the same bytes.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from autoconf_launch.launcher.commands.fit import FitAnswer, answer_of
+from autoconf_launch.launcher.fit_flags import parse_fit
+from autoconf_launch.launcher.measurements import read_measurements
+from autoconf_launch.launcher.validation import Validation, validated
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+TABLES = Path(__file__).parent / "ground_truth"
+IMAGES = Path(__file__).parents[1] / "docs" / "images"
+TITLES = {
+    "vtrain_single_node": "vTrain, 2 to 8 A100",
+    "vtrain_multi_node": "vTrain, 256 and 512 A100",
+    "llmfoundry_fsdp_a100": "llm-foundry FSDP, A100",
+    "bigscience_a100": "BigScience, 384 A100",
+    "megatron_sc21": "Megatron SC21, A100",
+    "torchtitan": "torchtitan, H100 and H200",
+    "nemo_24_07_h100": "NeMo, H100",
+    "amp_homogeneous_t4": "AMP, 16 T4",
+    "bigscience_v100": "BigScience, V100 (±40 %)",
+}
+"""Tables with a panel each, in order."""
+GROUPS = {
+    "weights": ("weights", "gathered"),
+    "gradients": ("gradients",),
+    "optimizer": ("optimizer", "update"),
+    "activations": (
+        "norms",
+        "attention",
+        "scores",
+        "mlp",
+        "dropout",
+        "inputs",
+        "embedding",
+        "working",
+    ),
+    "logits": ("logits",),
+    "communication": ("communication",),
+    "context, fragmentation": ("context", "fragmentation"),
+}
+"""Parts of ``fit`` that share a colour."""
+_COLUMNS = 3
+_BAND = 0.1
+_SHOWN = (0.45, 1.45)
+_GB = 2**30
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Known:
+    """A layout that people know: flags of ``fit``, and the row that measured it, if one did."""
+
+    label: str
+    flags: str
+    table: str = ""
+    line: int = 0
+
+
+_BIGSCIENCE = "--cluster 48x8xA100-SXM-80GB --seq 2048 --global-batch 2048 --recompute full "
+_BIGSCIENCE += "--trainer megatron-deepspeed --vocabulary 250880"
+_200B = "--hidden 14400 --heads 96 --ffn 57600"
+_TITAN = "--cluster 8xH100-96GB-HBM2e-500W --seq 8192 --trainer torchtitan"
+LAYOUTS = (
+    Known(
+        label="BLOOM 176B, 384 A100\ntp 4, pp 12, ZeRO 1",
+        flags=f"--model bloom-176b {_BIGSCIENCE} --tp 4 --pp 12 --micro-batch 2",
+    ),
+    Known(
+        label="BigScience 194B, 384 A100\ntp 8, pp 6, micro-batch 4",
+        flags=f"--layers 78 {_200B} {_BIGSCIENCE} --tp 8 --pp 6 --micro-batch 4 --precision fp16",
+        table="bigscience_a100",
+        line=17,
+    ),
+    Known(
+        label="BigScience 184B, 384 A100\ntp 4, pp 6 (ran out)",
+        flags=f"--layers 100 --hidden 12288 --heads 64 --ffn 49152 {_BIGSCIENCE} --tp 4 --pp 6",
+    ),
+    Known(
+        label="Llama 3.1 8B, 8 A100\nplain data parallel",
+        flags="--model llama3.1-8b --cluster 8xA100-SXM-80GB --seq 8192 --global-batch 8 "
+        "--zero 0 --recompute full",
+    ),
+    Known(
+        label="Llama 3.1 8B, 8 H100 (96 GB)\nFSDP, micro-batch 2",
+        flags=f"--model llama3.1-8b {_TITAN} --global-batch 16 --zero 3 --micro-batch 2 "
+        "--recompute selective",
+        table="torchtitan",
+        line=2,
+    ),
+    Known(
+        label="Llama 3.1 70B, 256 H100 (96 GB)\ntp 8, FSDP, micro-batch 16",
+        flags="--model llama3.1-70b --cluster 32x8xH100-96GB-HBM2e-500W --seq 8192 "
+        "--trainer torchtitan --global-batch 512 --tp 8 --zero 3 --micro-batch 16 "
+        "--recompute full --sequence-parallel --precision fp8",
+        table="torchtitan",
+        line=12,
+    ),
+)
+
+
+def main() -> None:
+    """Write both plots."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--folder", type=Path, default=IMAGES, help="where the images go")
+    folder: Path = parser.parse_args().folder
+    folder.mkdir(parents=True, exist_ok=True)
+    scores = {name: validated(read_measurements(TABLES / f"{name}.csv")) for name in TITLES}
+    answers = [answer_of(parse_fit(known.flags.split())) for known in LAYOUTS]
+    measured = [measured_gb(known) for known in LAYOUTS]
+    for name, figure in (
+        ("step_time.svg", step_time_figure(scores)),
+        ("memory.svg", memory_figure(answers, measured)),
+    ):
+        write(figure, folder / name)
+        print(f"{folder / name}: {(folder / name).stat().st_size / 1000:.0f} kB")
+
+
+def measured_gb(known: Known) -> float | None:
+    """What the layout's row measured; None where there is none."""
+    if not known.table:
+        return None
+    rows = read_measurements(TABLES / f"{known.table}.csv").measurements
+    return next(row.memory_gb for row in rows if row.line == known.line)
+
+
+def grouped_gb(answer: FitAnswer) -> dict[str, float]:
+    """Parts of the fullest stage, by group; they add up to its total."""
+    stage = int(answer.memory.total_SC[:, 0].argmax())
+    count = len(answer.memory.total_SC)
+    parts = {
+        name: float(np.broadcast_to(sizes, (count, 1))[stage, 0]) / _GB
+        for name, sizes in answer.memory.parts()
+    }
+    unknown = parts.keys() - {name for names in GROUPS.values() for name in names}
+    assert not unknown, f"parts without a colour: {unknown}"
+    return {group: sum(parts[name] for name in names) for group, names in GROUPS.items()}
+
+
+def step_time_figure(scores: Mapping[str, Validation]) -> Figure:
+    """A panel for each table, with its mean error; the grey band is 10 % to both sides."""
+    from matplotlib.figure import Figure
+
+    rows = -(-len(scores) // _COLUMNS)
+    figure = Figure(figsize=(9.0, 2.0 * rows), layout="constrained")
+    panels = figure.subplots(rows, _COLUMNS, squeeze=False, sharey=True).ravel()
+    for panel in panels[len(scores) :]:
+        panel.set_axis_off()
+    for panel, (name, one) in zip(panels, scores.items(), strict=False):
+        _draw_steps(panel, one)
+        panel.set_title(f"{TITLES[name]}: {one.times.mape or 0.0:.1f} %", fontsize=9)
+    figure.supxlabel("measured seconds of a step", fontsize=9)
+    figure.supylabel("predicted over measured", fontsize=9)
+    return figure
+
+
+def _draw_steps(panel: Axes, one: Validation) -> None:
+    measured = one.timed.measured_s_R
+    ratio = one.timed.predicted_s_R / measured
+    ends = [measured.min() / 1.3, measured.max() * 1.3]
+    panel.axhspan(1 - _BAND, 1 + _BAND, color="0.88", lw=0)
+    panel.axhline(1.0, color="0.5", lw=0.8)
+    panel.plot(measured, ratio, "o", color="C0", ms=2.5, mew=0)
+    panel.set_xscale("log")
+    panel.set_xlim(*ends)
+    panel.set_ylim(*_SHOWN)
+    panel.minorticks_off()
+    panel.tick_params(labelsize=7)
+
+
+def memory_figure(answers: Sequence[FitAnswer], measured: Sequence[float | None]) -> Figure:
+    """A bar for each layout, the limit of its GPUs as a line, what was measured as a diamond."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(9.0, 0.75 * len(answers) + 1.2), layout="constrained")
+    panel = figure.subplots()
+    stacks = [grouped_gb(answer) for answer in answers]
+    left = np.zeros(len(answers))
+    places = np.arange(len(answers))
+    for colour, group in enumerate(GROUPS):
+        widths = np.array([stack[group] for stack in stacks])
+        panel.barh(places, widths, 0.6, left, color=f"C{colour}", label=group)
+        left += widths
+    limits = np.array([answer.limit_bytes / _GB for answer in answers])
+    panel.vlines(limits, places - 0.4, places + 0.4, color="black", lw=1.6, label="limit")
+    known = [(size, i) for i, size in enumerate(measured) if size is not None]
+    panel.plot(*np.array(known).T, "D", color="white", mec="black", ms=5, label="measured")
+    panel.set_yticks(places, [one.label for one in LAYOUTS], fontsize=8)
+    panel.invert_yaxis()
+    panel.set_xlabel("GB (2^30 bytes) of the fullest rank", fontsize=9)
+    figure.legend(fontsize=8, ncols=5, loc="outside upper center", frameon=False)
+    return figure
+
+
+def write(figure: Figure, path: Path) -> None:
+    """An SVG without a date and with fixed names inside."""
+    from matplotlib import rc_context
+
+    with rc_context({"svg.hashsalt": path.stem, "svg.fonttype": "none"}):
+        figure.savefig(path, format="svg", metadata={"Date": None, "Creator": None})
+
+
+if __name__ == "__main__":
+    main()

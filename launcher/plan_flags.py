@@ -1,0 +1,157 @@
+"""The flags of ``plan`` to a PlanRequest. Not: what they mean together (commands/plan)."""
+
+from __future__ import annotations
+
+import argparse
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from enum import Enum
+from pathlib import Path
+from typing import Any
+
+from autoconf_launch.autotuner.cost.training_setup import Format, FrozenPart
+
+from .commands.arguments import VerbParser
+from .fit_flags import add_model, add_work, one_of, shapes_of, spelled, whole
+from .flag_values import parse_bytes
+
+_MOST_SHOWN = 1 << 24
+_MOST_TOKENS = 10**18
+_POWERS = {"": 0, "k": 3, "m": 6, "b": 9, "t": 12}
+_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
+
+
+class Goal(str, Enum):
+    """What layouts are ranked by."""
+
+    TIME = "time"
+    COST = "cost"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanRequest:
+    """What is asked; None where a flag was not given.
+
+    Attributes:
+        shapes: fields of ``Architecture`` by name, None where no flag gave them.
+        top: layouts to show; None for all that fit.
+        deadline_s: of the whole training of ``tokens``.
+        max_cost_usd: the same in money.
+    """
+
+    model: str | None
+    shapes: tuple[tuple[str, Any], ...]
+    cluster: str
+    sequence: int
+    global_batch: int
+    precision: Format
+    optimizer: str
+    trainer: str
+    lora_rank: int | None
+    frozen: frozenset[FrozenPart]
+    flash_attention: bool | None
+    memory_bytes: int | None
+    compiled: bool
+    top: int | None
+    explain: bool
+    goal: Goal
+    tokens: int | None
+    deadline_s: float | None
+    max_cost_usd: float | None
+    usd_per_gpu_hour: float | None
+    csv: Path | None
+    json: bool
+
+
+def parse_plan(arguments: Sequence[str]) -> PlanRequest:
+    """Read the flags.
+
+    Raises:
+        ConfigError: an unknown flag or value, a number out of range, or a limit without tokens.
+    """
+    parser = _make_parser()
+    flags = parser.parse_args(spelled(parser, arguments))
+    for flag, limit in (("--deadline", flags.deadline), ("--max-cost", flags.max_cost)):
+        if limit is not None and flags.tokens is None:
+            parser.error(f"{flag} is of a whole training, so give its --tokens too, such as 15T")
+    return PlanRequest(
+        model=flags.model,
+        shapes=shapes_of(flags),
+        cluster=flags.cluster,
+        sequence=flags.seq,
+        global_batch=flags.global_batch,
+        precision=Format(flags.precision),
+        optimizer=flags.optimizer,
+        trainer=flags.trainer,
+        lora_rank=flags.lora_rank,
+        frozen=flags.freeze,
+        flash_attention=flags.flash_attention,
+        memory_bytes=flags.memory_limit,
+        compiled=flags.compile,
+        top=flags.top or None,
+        explain=flags.explain,
+        goal=Goal(flags.objective),
+        tokens=flags.tokens,
+        deadline_s=flags.deadline,
+        max_cost_usd=flags.max_cost,
+        usd_per_gpu_hour=flags.usd_per_gpu_hour,
+        csv=flags.csv,
+        json=flags.json,
+    )
+
+
+def _make_parser() -> VerbParser:
+    parser = VerbParser(
+        prog="autoconf-launch plan",
+        usage="autoconf-launch plan --model M --cluster C --seq S --global-batch B [flags]",
+        description="Rank every layout of a training by its predicted step, without a GPU.",
+        allow_abbrev=False,
+    )
+    add_model(parser)
+    add_work(parser)
+    _add_ranking(parser.add_argument_group("ranking"))
+    parser.add_argument("--memory-limit", type=parse_bytes, metavar="SIZE", help="of each GPU")
+    parser.add_argument("--csv", type=Path, metavar="FILE", help="write the ranked rows")
+    parser.add_argument("--json", action="store_true", help="one JSON document")
+    return parser
+
+
+def _add_ranking(group: argparse._ArgumentGroup) -> None:
+    add = group.add_argument
+    count = whole(0, _MOST_SHOWN)
+    add("--top", type=count, default=10, metavar="N", help="0: all that fit; default 10")
+    add("--explain", action="store_true", help="why well-known layouts lost; the winner's step")
+    add("--objective", type=one_of("objective", [g.value for g in Goal]), default="time")
+    add("--tokens", type=_tokens, metavar="T", help="of the whole training, such as 300B or 15T")
+    add("--deadline", type=_duration, metavar="TIME", help="for all tokens, such as 12h or 5d")
+    add("--max-cost", type=_number("amount"), metavar="USD", help="for all tokens")
+    add("--usd-per-gpu-hour", type=_number("price"), metavar="USD", help="instead of our price")
+
+
+def _tokens(text: str) -> int:
+    found = re.fullmatch(r"([0-9]{1,18}(?:\.[0-9]{1,18})?)([kmbt]?)", text.strip().lower())
+    count = int(Decimal(found[1]) * 10 ** _POWERS[found[2]]) if found else 0
+    if not 0 < count <= _MOST_TOKENS:
+        raise argparse.ArgumentTypeError(f"{text!r} must be tokens, such as 300B or 15T")
+    return count
+
+
+def _duration(text: str) -> float:
+    found = re.fullmatch(r"([0-9]{1,12}(?:\.[0-9]{1,12})?)([smhdw])", text.strip().lower())
+    if not found or not float(found[1]):
+        raise argparse.ArgumentTypeError(
+            f"{text!r} must be a time with its unit, such as 5d or 12h"
+        )
+    return float(found[1]) * _SECONDS[found[2]]
+
+
+def _number(what: str) -> Callable[[str], float]:
+    def read(text: str) -> float:
+        plain = text.strip().removeprefix("$").replace("_", "")
+        if not re.fullmatch(r"[0-9]{1,15}(?:\.[0-9]{1,15})?", plain) or not float(plain):
+            raise argparse.ArgumentTypeError(f"{text!r} must be a number above 0 ({what} in USD)")
+        return float(plain)
+
+    return read

@@ -1,0 +1,107 @@
+"""Flags of a training to its setup, for memory and for time. Not: its layout.
+
+The one place where a TrainingSetup becomes a Workload.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, TypeAlias
+
+from autoconf_launch.autotuner import ClusterSpec
+from autoconf_launch.autotuner.cost.local_weights import trained_weights
+from autoconf_launch.autotuner.cost.model.hardware import Machine
+from autoconf_launch.autotuner.cost.model.workload import Arithmetic, Workload
+from autoconf_launch.autotuner.cost.parameter_count import model_weights
+from autoconf_launch.autotuner.cost.trainers import trainer
+from autoconf_launch.autotuner.cost.training_setup import (
+    Format,
+    Framework,
+    TrainingSetup,
+)
+from autoconf_launch.core import Architecture, ConfigError
+from autoconf_launch.tuning_spaces.machines import machine
+
+if TYPE_CHECKING:
+    from .fit_flags import FitRequest
+    from .plan_flags import PlanRequest
+
+TrainingFlags: TypeAlias = "FitRequest | PlanRequest"
+_ARITHMETIC = {Format.FP32: Arithmetic.FP32, Format.FP8: Arithmetic.FP8}
+_MATRICES_REPEATED = 0.5
+"""Of the matrix products, by torchtitan's selective recomputation."""
+
+
+def choose_training(flags: TrainingFlags, cluster: ClusterSpec) -> TrainingSetup:
+    """The setup with the trainer's habits, where no flag says otherwise.
+
+    Raises:
+        ConfigError: a GPU does not compute in this precision.
+    """
+    _check_precision(flags.precision, cluster)
+    setup = trainer(flags.trainer).applied(
+        TrainingSetup(
+            sequence=flags.sequence,
+            precision=flags.precision,
+            optimizer=flags.optimizer,
+            lora_rank=flags.lora_rank,
+            frozen=flags.frozen,
+            compiled=flags.compiled,
+        )
+    )
+    if flags.flash_attention is None:
+        return setup
+    return replace(setup, flash_attention=flags.flash_attention)
+
+
+def _check_precision(precision: Format, cluster: ClusterSpec) -> None:
+    for gpu in sorted({device.name for device in cluster.devices}):
+        accelerator = machine(gpu).accelerator
+        lacks_bf16 = precision is Format.BF16 and not accelerator.bf16
+        if lacks_bf16 or (precision is Format.FP8 and accelerator.fp8_flops_per_s is None):
+            known = [Format.FP32, Format.FP16]
+            known += [Format.BF16] if accelerator.bf16 else []
+            known += [Format.FP8] if accelerator.fp8_flops_per_s else []
+            names = " ".join(kind.value for kind in known)
+            raise ConfigError(f"{gpu} does not compute in {precision.value}; valid: {names}.")
+
+
+def machine_of(cluster: ClusterSpec) -> Machine:
+    """The machine that all nodes of a cluster are."""
+    node = cluster.nodes[0]
+    usual = machine(
+        node.devices[0].name,
+        gpus_per_node=len(node.devices),
+        network_bytes_per_s=node.network_bytes_per_s,
+    )
+    if node.link_bytes_per_s is None:
+        return usual
+    return replace(usual, link=replace(usual.link, bytes_per_s=node.link_bytes_per_s))
+
+
+def workload_of(architecture: Architecture, setup: TrainingSetup, nodes: Machine) -> Workload:
+    """What the time model needs to know of a training.
+
+    Codes of the time of flash attention reduce gradients beside the backward pass; of all codes
+    NeMo alone keeps 8-bit weights, since it runs on Transformer Engine.
+    """
+    modern, engine = setup.flash_attention, setup.fp8_weights
+    return Workload(
+        architecture=architecture,
+        seq=setup.sequence,
+        arithmetic=_ARITHMETIC.get(setup.precision, Arithmetic.HALF),
+        flash=modern and nodes.accelerator.flash > 0,
+        compiled=setup.compiled or engine,
+        engine=engine,
+        flat_gathers=modern and setup.framework is not Framework.DEEPSPEED,
+        selective_products=_MATRICES_REPEATED if setup.framework is Framework.FSDP else 0.0,
+        async_tensor=engine,
+        overlapped_reduce=modern,
+        trained=_trained_share(architecture, setup),
+    )
+
+
+def _trained_share(architecture: Architecture, setup: TrainingSetup) -> float:
+    if setup.lora_rank is None and not setup.frozen:
+        return 1.0
+    return trained_weights(architecture, setup).total / model_weights(architecture).total

@@ -1,0 +1,196 @@
+"""The answer of ``plan`` as text and as a document. Not: how it is found (commands/plan)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from autoconf_launch.autotuner.cost.fitting import Verdict
+from autoconf_launch.autotuner.cost.layout_memory import MEMORY_BAND
+from autoconf_launch.autotuner.cost.memory_layouts import ALL_LAYERS
+from autoconf_launch.autotuner.cost.parameter_count import active_parameters, parameters
+from autoconf_launch.autotuner.layouts.bands import STEP_TIME_BAND, time_band
+from autoconf_launch.autotuner.layouts.families import name_of
+from autoconf_launch.autotuner.layouts.reasons import Loser
+from autoconf_launch.autotuner.layouts.search import Planned
+from autoconf_launch.autotuner.layouts.waterfall import waterfall
+
+from ..runnable import is_runnable
+from .duration import duration_text
+from .plan_rows import GB, candidate_document, parts_document, row_document, usd_per_step
+from .tables import table_of
+from .waterfall_text import waterfall_text
+
+if TYPE_CHECKING:
+    from ..commands.plan import PlanAnswer
+
+PLAN_SCHEMA_VERSION = 1
+_MOST_INDENTED = 1000
+
+
+def plan_document(answer: PlanAnswer) -> str:
+    """One JSON document; ``explanation`` and ``waterfall`` are there where they were asked for."""
+    found = answer.plan
+    document: dict[str, Any] = {
+        "schema_version": PLAN_SCHEMA_VERSION,
+        "considered": found.considered,
+        "valid": found.valid,
+        "fit": found.fit,
+        "seconds": answer.seconds,
+        "best": [row_document(answer, one) for one in found.best],
+        "rejected": dict(found.rejected),
+    }
+    if answer.request.explain and found.best:
+        document["explanation"] = [_loser_document(one) for one in answer.losers]
+        document["waterfall"] = [
+            {"name": step.name, "seconds": step.seconds} for step in waterfall(found.best[0].parts)
+        ]
+    indent = 2 if len(found.best) <= _MOST_INDENTED else None
+    return json.dumps(document, indent=indent, allow_nan=False)
+
+
+def plan_text(answer: PlanAnswer) -> str:
+    """Head, the ranking, notes on its numbers, what was ruled out, and reasons if asked for."""
+    blocks = [_headline(answer)]
+    if answer.plan.best:
+        blocks += [_ranking(answer), "\n".join(_notes(answer))]
+    blocks.append(_rejected(answer))
+    if answer.losers:
+        blocks += [_losers(answer), _waterfall(answer)]
+    return "\n\n".join(blocks)
+
+
+def _headline(answer: PlanAnswer) -> str:
+    model, found = answer.architecture, answer.plan
+    weights, active = parameters(model), active_parameters(model)
+    idle = f" ({active / 1e9:.3g} B for each token)" if active != weights else ""
+    gpus = answer.cluster.devices
+    return (
+        f"{model.name}: {weights / 1e9:.3g} B weights{idle}, on {len(gpus)} x {gpus[0].name}, "
+        f"global batch {answer.request.global_batch} of {answer.request.sequence} tokens\n"
+        f"{found.considered:,} layouts considered in {answer.seconds:.2f} s: {found.valid:,} are "
+        f"valid, {found.fit:,} fit"
+    )
+
+
+def _ranking(answer: PlanAnswer) -> str:
+    """Columns in which no layout differs from the plain one are left out."""
+    rows = [_cells(rank, answer, one) for rank, one in enumerate(answer.plan.best, start=1)]
+    names = [
+        name
+        for name in rows[0]
+        if name not in _LEFT_OUT or any(row[name] != _LEFT_OUT[name] for row in rows)
+    ]
+    align = ["left" if name in _WORDS else "right" for name in names]
+    return table_of([[row[name] for name in names] for row in rows], names, align)
+
+
+_LEFT_OUT = {
+    "vpp": "1",
+    "cp": "1",
+    "ep": "1",
+    "recompute": "none",
+    "sp": "-",
+    "offload": "none",
+    "$/step": "-",
+}
+_WORDS = frozenset({"recompute", "sp", "offload", "fits", "runs here"})
+
+
+def _cells(rank: int, answer: PlanAnswer, one: Planned) -> dict[str, str]:
+    layout = one.layout
+    some = f" {one.recompute_layers}" if one.recompute_layers != ALL_LAYERS else ""
+    usd = usd_per_step(answer, one.step_s)
+    cells = {
+        "#": str(rank),
+        "dp": str(layout.data_parallel),
+        "tp": str(layout.tensor_parallel),
+        "pp": str(layout.pipeline_parallel),
+        "vpp": str(layout.virtual_pipeline),
+        "cp": str(layout.context_parallel),
+        "ep": str(layout.expert_parallel),
+        "zero": str(layout.zero_stage),
+        "micro": str(layout.micro_batch),
+        "acc": str(layout.accumulation),
+        "recompute": layout.recompute.value + some,
+        "sp": "yes" if layout.sequence_parallel else "-",
+        "offload": layout.offload.value,
+        "step s": f"{one.step_s:.4g}",
+        "of peak": f"{100 * dict(one.parts)['ideal'] / one.step_s:.0f} %",
+        "GB": f"{one.peak_bytes / GB:.1f}",
+        "fits": one.verdict.value,
+        "$/step": "-" if usd is None else f"{usd:.3g}",
+    }
+    if answer.steps is not None:
+        cells["time"] = duration_text(answer.steps * one.step_s)
+        cells["$"] = "-" if usd is None else f"{answer.steps * usd:,.0f}"
+    runnable = is_runnable(layout, one.recompute_layers, answer.setup)
+    return {**cells, "runs here": "yes" if runnable else "plan-only"}
+
+
+def _notes(answer: PlanAnswer) -> Iterator[str]:
+    best, limit = answer.plan.best, answer.cluster.least_memory_bytes
+    limit = answer.request.memory_bytes or limit
+    bands = {time_band(answer.architecture, one.layout) for one in best}
+    band = " to ".join(f"{100 * band:.0f}" for band in sorted(bands))
+    yield (
+        f"Steps are within {band} % of the measured one and memory within "
+        f"{100 * MEMORY_BAND:.0f} % nine times of ten, by the published runs that validate reads; "
+        f"a GPU has {limit / GB:.1f} GB (GB = 2^30 bytes)."
+    )
+    if max(bands) > STEP_TIME_BAND:
+        yield f"The {100 * max(bands):.0f} % are a guess: no run with experts or offload is there."
+    if answer.price is not None:
+        yield f"Price: ${answer.price.usd_per_gpu_hour:.2f} a GPU and hour ({answer.price.how})."
+    else:
+        yield "No price of this GPU is known; give one with --usd-per-gpu-hour."
+    if answer.steps is not None:
+        yield f"All tokens are {answer.steps:,} steps."
+    surely = answer.plan.surely
+    if best[0].verdict is Verdict.MARGINAL:
+        sure = f"; the fastest that surely fits: {_named(surely)}" if surely else ""
+        yield f"The first one fits only if memory is not underestimated{sure}."
+
+
+def _named(one: Planned) -> str:
+    return f"{name_of(one.layout)}, {one.step_s:.4g} s, {one.peak_bytes / GB:.1f} GB"
+
+
+def _rejected(answer: PlanAnswer) -> str:
+    rows = [[name, f"{count:,}"] for name, count in answer.plan.rejected]
+    return table_of(rows, ["ruled out by", "layouts"], ["left", "right"])
+
+
+def _losers(answer: PlanAnswer) -> str:
+    rows = [
+        [
+            one.family,
+            name_of(one.planned.layout) if one.planned else "-",
+            "-" if one.slower is None else f"{one.planned.step_s:.4g} s" if one.planned else "-",
+            "-" if one.slower is None else f"{100 * one.slower:+.0f} %",
+            one.why,
+        ]
+        for one in answer.losers
+    ]
+    headers = ["layout", "its best", "step", "slower", "why (shares of the best one's step)"]
+    return table_of(rows, headers, ["left", "left", "right", "right", "left"])
+
+
+def _waterfall(answer: PlanAnswer) -> str:
+    best = answer.plan.best[0]
+    return f"A step of the first one:\n{waterfall_text(waterfall(best.parts))}"
+
+
+def _loser_document(one: Loser) -> dict[str, Any]:
+    planned = one.planned
+    return {
+        "layout": one.family,
+        "candidate": candidate_document(planned) if planned else None,
+        "fits": one.fits,
+        "step_time_s": planned.step_s if planned and one.fits else None,
+        "slower": one.slower,
+        "peak_memory_gb": round(planned.peak_bytes / GB, 3) if planned else None,
+        "parts": parts_document(planned) if planned else None,
+        "why": one.why,
+    }

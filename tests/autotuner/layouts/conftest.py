@@ -1,0 +1,51 @@
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from autoconf_launch.autotuner.cost.model.workload import Workload
+from autoconf_launch.autotuner.cost.training_setup import TrainingSetup
+from autoconf_launch.autotuner.layouts.pricing import Training
+from autoconf_launch.autotuner.layouts.search import Limits, Question
+from autoconf_launch.core import Architecture, Experts
+from autoconf_launch.tuning_spaces.machines import machine
+
+Ask = Callable[..., Question]
+SMALL = Architecture(
+    name="small",
+    layers=6,
+    hidden=256,
+    heads=4,
+    kv_heads=4,
+    head=64,
+    ffn=1024,
+    vocabulary=4096,
+)
+SPARSE = replace(SMALL, name="sparse", experts=Experts(count=4, per_token=2, ffn=512))
+
+
+@pytest.fixture(scope="session")
+def ask() -> Ask:
+    """A question about a small model on nodes of four A100."""
+
+    def made(world: int = 8, global_batch: int = 8, **changes: Any) -> Question:
+        model = SPARSE if changes.pop("sparse", False) else changes.pop("model", SMALL)
+        sequence = changes.pop("sequence", 512)
+        memory_bytes = changes.pop("memory_bytes", 80 * 2**30)
+        limits = changes.pop("limits", Limits(memory_bytes=memory_bytes))
+        training = Training(
+            architecture=model,
+            setup=TrainingSetup(sequence=sequence),
+            workload=Workload(architecture=model, seq=sequence),
+            machine=machine("A100-SXM-80GB", gpus_per_node=4),
+        )
+        return Question(
+            training=training,
+            world=world,
+            global_batch=global_batch,
+            limits=limits,
+            **changes,
+        )
+
+    return made

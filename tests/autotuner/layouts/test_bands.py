@@ -1,0 +1,33 @@
+"""Bands beside the published tables that they come from."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from autoconf_launch.autotuner.layouts.bands import STEP_TIME_BAND, UNMEASURED_BAND, time_band
+from autoconf_launch.core import Layout, Offload
+from autoconf_launch.launcher.measurements import read_measurements
+from autoconf_launch.launcher.validation import validated
+from autoconf_launch.tuning_spaces.models import named_model
+
+TABLES = Path(__file__).parents[3] / "benchmarks" / "ground_truth"
+ROUGH = "bigscience_v100"  # its source gives them within 40 %
+
+
+def test_experts_and_offload_have_a_wider_band() -> None:
+    dense, sparse = named_model("gpt2"), named_model("mixtral-8x7b")
+    assert time_band(dense, Layout()) == STEP_TIME_BAND
+    assert time_band(sparse, Layout()) == UNMEASURED_BAND
+    assert time_band(dense, Layout(offload=Offload.OPTIMIZER)) == UNMEASURED_BAND
+
+
+@pytest.mark.slow
+def test_nine_of_ten_published_steps_lie_within_the_band() -> None:
+    timed = [
+        validated(read_measurements(path)).timed
+        for path in sorted(TABLES.glob("*.csv"))
+        if path.stem != ROUGH
+    ]
+    errors = np.concatenate([np.abs(one.predicted_s_R / one.measured_s_R - 1) for one in timed])
+    assert np.mean(errors <= STEP_TIME_BAND) >= 0.9

@@ -1,0 +1,53 @@
+import itertools
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from autoconf_launch.autotuner.layouts.choices import Choices, divisors
+from autoconf_launch.autotuner.layouts.meshes import meshes
+from autoconf_launch.tuning_spaces.models import named_model
+
+GPT = named_model("gpt2")
+LLAMA = named_model("llama3.1-405b")
+MIXTRAL = named_model("mixtral-8x7b")
+
+
+@given(st.integers(1, 3000))
+def test_divisors_are_all_that_divide(number: int) -> None:
+    assert divisors(number) == tuple(d for d in range(1, number + 1) if number % d == 0)
+
+
+@given(st.integers(1, 24), st.integers(1, 24))
+def test_every_mesh_of_a_world_is_there_once(world: int, batch: int) -> None:
+    found = [
+        (group.data, int(tensor), int(pipeline), int(context))
+        for group in meshes(world, batch, GPT, Choices(virtual=(1,)))
+        for tensor, pipeline, context in zip(
+            group.tensor_M, group.pipeline_M, group.context_M, strict=True
+        )
+    ]
+    expected = {
+        mesh
+        for mesh in itertools.product(range(1, world + 1), repeat=4)
+        if mesh[0] * mesh[1] * mesh[2] * mesh[3] == world and batch % mesh[0] == 0
+    }
+    assert set(found) == expected
+    assert len(found) == len(expected)
+
+
+def test_virtual_stages_count_embedding_and_head_as_layers_or_not() -> None:
+    choices = Choices(tensor=(1,), context=(1,), pipeline=(2,))
+    (group,) = meshes(2, 1, LLAMA, choices)
+    # 126 / 2 = 63 and 128 / 2 = 64
+    assert group.virtual_M.tolist() == [1, 2, 3, 4, 7, 8, 9, 16, 21, 32, 63, 64]
+
+
+def test_without_a_pipeline_there_is_one_stage() -> None:
+    groups = meshes(8, 8, LLAMA, Choices(pipeline=(1,)))
+    assert all((group.virtual_M == 1).all() for group in groups)
+
+
+def test_expert_ranks_divide_the_experts() -> None:
+    choices = Choices(tensor=(1,), context=(1,), pipeline=(1,))
+    (group,) = meshes(8, 8, MIXTRAL, choices)
+    assert group.expert_M.tolist() == [1, 2, 4, 8]

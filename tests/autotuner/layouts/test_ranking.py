@@ -1,0 +1,39 @@
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from autoconf_launch.autotuner.layouts.choices import Choices
+from autoconf_launch.autotuner.layouts.grids import Grid, grids
+from autoconf_launch.autotuner.layouts.ranking import Ranking
+from autoconf_launch.tuning_spaces.models import named_model
+
+
+def any_grid() -> Grid:
+    return next(iter(grids(4, 4, named_model("gpt2"), Choices())))
+
+
+GRID = any_grid()
+CELLS = int(np.prod(GRID.shape))
+
+
+@given(st.integers(0, 2**32 - 1), st.integers(1, 40), st.integers(2, 50))
+def test_the_kept_ones_are_the_head_of_the_whole_ranking(
+    seed: int, most: int, different: int
+) -> None:
+    generator = np.random.default_rng(seed)
+    some, every = Ranking(most=most), Ranking(most=None)
+    for _ in range(3):
+        seconds = generator.integers(1, different, CELLS).astype(np.float64).reshape(GRID.shape)
+        wanted = generator.random(GRID.shape) < 0.5
+        some.add(GRID, wanted, seconds)
+        every.add(GRID, wanted, seconds)
+    few, all_rows = some.best(), every.best()
+    assert len(some) == most
+    for name in ("tensor_C", "pipeline_C", "zero_stage_C", "micro_batch_C", "offload_C"):
+        assert getattr(few, name).tolist() == getattr(all_rows, name)[:most].tolist()
+
+
+def test_what_is_not_wanted_is_never_kept() -> None:
+    ranking = Ranking(most=3)
+    ranking.add(GRID, np.zeros(GRID.shape, np.bool_), np.ones(GRID.shape))
+    assert len(ranking) == 0

@@ -1,0 +1,52 @@
+from typing import Any
+
+import numpy as np
+
+from autoconf_launch.autotuner.layouts.choices import Choices
+from autoconf_launch.autotuner.layouts.grids import grids
+from autoconf_launch.autotuner.layouts.rules import PLAN_RULES, counted, obeying, parts
+from autoconf_launch.core import Architecture, Offload
+from autoconf_launch.tuning_spaces.models import named_model
+
+QWEN: Architecture = named_model("qwen2-7b")  # 28 heads
+PLAIN = Choices(pipeline=(1,), context=(1,), layers=(), sequence_parallel=(False,))
+
+
+def dropped(world: int, choices: Choices) -> dict[str, int]:
+    found: dict[str, int] = {}
+    for grid in grids(world, 1, QWEN, choices):
+        obeying(grid, QWEN, 4096, found)
+    return found
+
+
+def test_a_rule_counts_all_cells_of_what_breaks_it() -> None:
+    # tp=8: 1 micro-batch x 4 stages x 3 recomputations x 3 offloads
+    assert dropped(8, PLAIN)["tp_heads"] == 36
+
+
+def test_only_the_first_broken_rule_counts() -> None:
+    grid_cells = sum(counted(grid) for grid in grids(8, 1, QWEN, PLAIN))
+    assert sum(dropped(8, PLAIN).values()) <= grid_cells
+
+
+def test_zero_on_one_rank_is_what_it_is_without() -> None:
+    one = Choices(offload=(Offload.NONE,), recompute=PLAIN.recompute, layers=())
+    assert dropped(1, one) == {"sp_tp": 12, "zero_ranks": 9}
+
+
+def test_offloaded_weights_need_stage_3_on_one_rank_too() -> None:
+    away = Choices(offload=(Offload.PARAMETERS,), layers=(), sequence_parallel=(False,))
+    assert dropped(1, away) == {"offload_zero": 9}
+
+
+def test_pieces_hold_every_kept_cell_once() -> None:
+    found: dict[str, int] = {}
+    for grid in grids(12, 12, QWEN, Choices()):
+        kept = obeying(grid, QWEN, 4096, found)
+        whole = int(np.broadcast_to(kept, grid.shape).sum())
+        pieces: list[tuple[Any, Any]] = list(parts(grid, kept, 200))
+        assert sum(int(np.broadcast_to(one, g.shape).sum()) for g, one in pieces) == whole
+
+
+def test_every_rule_has_a_name_of_its_own() -> None:
+    assert len({rule.name for rule in PLAN_RULES}) == len(PLAN_RULES)

@@ -1,0 +1,227 @@
+"""The planner beside a naive product of all values, on worlds that are small enough for one."""
+
+import itertools
+from collections import Counter
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from autoconf_launch.autotuner.cost.fitting import Verdict, fits
+from autoconf_launch.autotuner.cost.layout_memory import peak_bytes
+from autoconf_launch.autotuner.cost.memory_layouts import MemoryLayouts
+from autoconf_launch.autotuner.cost.model.columns import LayoutColumns
+from autoconf_launch.autotuner.cost.model.step import step_parts
+from autoconf_launch.autotuner.layouts.choices import Choices
+from autoconf_launch.autotuner.layouts.rules import PLAN_RULES
+from autoconf_launch.autotuner.layouts.search import Limits, Planned, Question, plan
+from autoconf_launch.core import Layout, Offload, Recompute
+
+WORLDS = st.sampled_from([1, 2, 3, 4, 6, 8])
+BATCHES = st.sampled_from([1, 2, 4, 6])
+
+
+def naive(question: Question) -> list[tuple[Layout, int]]:
+    """Every layout with layers to recompute, from ranges alone."""
+    a, world, batch = question.training.architecture, question.world, question.global_batch
+    found = []
+    ranks = range(1, world + 1)
+    for data, tensor, pipeline, context in itertools.product(ranks, repeat=4):
+        if data * tensor * pipeline * context != world or batch % data:
+            continue
+        each = batch // data
+        for micro, virtual, expert, (kind, layers) in itertools.product(
+            (m for m in range(1, each + 1) if each % m == 0),
+            virtual_stages(a.layers, pipeline),
+            (e for e in range(1, 5) if (a.experts.count if a.experts else 1) % e == 0),
+            recomputed(-(-a.layers // pipeline)),
+        ):
+            for zero, parallel, offload in itertools.product(range(4), (False, True), Offload):
+                layout = Layout(
+                    data_parallel=data,
+                    tensor_parallel=tensor,
+                    pipeline_parallel=pipeline,
+                    virtual_pipeline=virtual,
+                    context_parallel=context,
+                    expert_parallel=expert,
+                    zero_stage=zero,
+                    micro_batch=micro,
+                    accumulation=each // micro,
+                    recompute=kind,
+                    sequence_parallel=parallel,
+                    offload=offload,
+                )
+                found.append((layout, layers))
+    return found
+
+
+def virtual_stages(layers: int, pipeline: int) -> list[int]:
+    """Pieces of a stage that divide the layers, or those and embedding and head."""
+    if pipeline == 1:
+        return [1]
+    pieces = range(2, layers + 3)
+    good = [
+        v for v in pieces if layers % (v * pipeline) == 0 or (layers + 2) % (v * pipeline) == 0
+    ]
+    return [1, *good]
+
+
+def recomputed(stage: int) -> list[tuple[Recompute, int]]:
+    quarters = {-(-stage * part // 4) for part in (1, 2, 3)} - {stage}
+    return [*((kind, -1) for kind in Recompute), *((Recompute.FULL, k) for k in quarters)]
+
+
+def columns_of(rows: list[tuple[Layout, int]]) -> MemoryLayouts:
+    return MemoryLayouts.from_layouts([layout for layout, _ in rows], [k for _, k in rows])
+
+
+def key(one: Planned) -> tuple[Layout, int]:
+    return one.layout, one.recompute_layers
+
+
+@settings(max_examples=12, deadline=None)
+@given(WORLDS, BATCHES, st.booleans(), st.sampled_from([0.9, 1.2, 80.0]))
+def test_nothing_is_missing_twice_or_wrong(
+    ask: Any, world: int, batch: int, sparse: bool, memory_gb: float
+) -> None:
+    question = ask(world, batch, sparse=sparse, memory_bytes=memory_gb * 2**30, most=None)
+    rows = naive(question)
+    columns, training = columns_of(rows), question.training
+    broken: Counter[str] = Counter()
+    left = np.ones(len(rows), np.bool_)
+    for rule in PLAN_RULES:
+        kept = left & rule.keep(columns, training.architecture, training.setup.sequence)
+        broken[rule.name] = int(left.sum() - kept.sum())
+        left = kept
+    peaks = peak_bytes(columns, training.architecture, training.setup)
+    fitting = left & fits(peaks, question.limits.memory_bytes)
+    broken["memory"] = int(left.sum() - fitting.sum())
+
+    found = plan(question)
+
+    assert (found.considered, found.valid) == (len(rows), int(left.sum()))
+    assert dict(found.rejected) == {name: count for name, count in broken.items() if count}
+    layouts = [key(one) for one in found.best]
+    assert len(set(layouts)) == len(layouts)
+    assert set(layouts) == {rows[i] for i in np.flatnonzero(fitting)}
+
+
+@settings(max_examples=12, deadline=None)
+@given(WORLDS, BATCHES, st.booleans())
+def test_each_number_is_what_a_table_of_that_row_alone_gives(
+    ask: Any, world: int, batch: int, sparse: bool
+) -> None:
+    question = ask(world, batch, sparse=sparse, most=25)
+    training = question.training
+    for one in plan(question).best:
+        row = columns_of([key(one)])
+        timed = step_parts(LayoutColumns.from_layouts(row), training.workload, training.machine)
+        peak = peak_bytes(row, training.architecture, training.setup)
+        assert one.step_s == pytest.approx(float(timed.step_s_C[0]), rel=1e-12)
+        assert one.peak_bytes == pytest.approx(float(peak[0]), rel=1e-12)
+
+
+def test_the_parts_of_a_step_add_up(ask: Any) -> None:
+    for one in plan(ask()).best:
+        assert sum(seconds for _, seconds in one.parts) == pytest.approx(one.step_s)
+
+
+def test_the_fastest_stand_first_whatever_their_number(ask: Any) -> None:
+    every = plan(ask(most=None)).best
+    assert [one.step_s for one in every] == sorted(one.step_s for one in every)
+    assert plan(ask(most=7)).best == every[:7]
+
+
+def test_of_equal_times_the_simplest_layout_stands_first(ask: Any) -> None:
+    every = plan(ask(1, 4, most=None)).best
+    for one, other in itertools.pairwise(every):
+        if one.step_s == other.step_s:
+            assert one.layout.zero_stage <= other.layout.zero_stage
+
+
+def test_pieces_do_not_change_the_answer(ask: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = plan(ask())
+    monkeypatch.setattr("autoconf_launch.autotuner.layouts.search._CELLS", 500)
+    assert plan(ask()) == whole
+
+
+def test_every_layout_is_ruled_out_once_or_fits(ask: Any) -> None:
+    found = plan(ask(memory_bytes=1.2 * 2**30))
+    assert sum(count for _, count in found.rejected) == found.considered - found.fit
+
+
+def test_layouts_beyond_a_limit_of_time_are_counted(ask: Any) -> None:
+    free = plan(ask(most=None))
+    middle = free.best[len(free.best) // 2].step_s
+    limits = Limits(memory_bytes=80 * 2**30, deadline_step_s=middle)
+    found = plan(ask(most=None, limits=limits))
+    assert all(one.step_s <= middle for one in found.best)
+    assert dict(found.rejected)["deadline"] == found.fit - len(found.best)
+
+
+def test_the_fastest_is_known_where_all_are_too_slow(ask: Any) -> None:
+    limits = Limits(memory_bytes=80 * 2**30, cost_step_s=1e-9)
+    found = plan(ask(limits=limits))
+    assert found.best == ()
+    assert found.fastest == plan(ask(most=1)).best[0]
+
+
+def test_the_smallest_is_known_where_none_fits(ask: Any) -> None:
+    found = plan(ask(memory_bytes=2**20))
+    assert (found.fit, found.best) == (0, ())
+    assert found.smallest
+    wide = plan(ask(most=None))
+    assert found.smallest.peak_bytes == pytest.approx(min(one.peak_bytes for one in wide.best))
+
+
+def test_the_one_that_surely_fits_is_named_beside_a_marginal_winner(ask: Any) -> None:
+    free = plan(ask(most=1, sequence=32768)).best[0]
+    found = plan(ask(sequence=32768, memory_bytes=free.peak_bytes / 1.01))
+    assert found.best[0].verdict is Verdict.MARGINAL
+    assert found.surely
+    assert found.surely.verdict is Verdict.YES
+
+
+def test_choices_restrict_what_is_enumerated(ask: Any) -> None:
+    choices = Choices(tensor=(2,), zero=(1,), offload=(Offload.NONE,), layers=())
+    for one in plan(ask(most=None, choices=choices)).best:
+        layout = one.layout
+        assert (
+            layout.tensor_parallel,
+            layout.zero_stage,
+            layout.offload,
+            one.recompute_layers,
+        ) == (
+            2,
+            1,
+            Offload.NONE,
+            -1,
+        )
+
+
+def test_more_memory_never_lets_fewer_fit(ask: Any) -> None:
+    counts = [plan(ask(memory_bytes=gb * 2**30)).fit for gb in (0.5, 1, 1.5, 2, 4)]
+    assert counts == sorted(counts)
+
+
+def test_some_layers_recomputed_lie_between_none_and_all(ask: Any) -> None:
+    none = Choices(
+        tensor=(1,),
+        pipeline=(1,),
+        context=(1,),
+        zero=(1,),
+        micro_batch=(1,),
+        offload=(Offload.NONE,),
+    )
+    times = [
+        plan(ask(choices=replace(none, recompute=kinds, layers=layers))).best[0].step_s
+        for kinds, layers in (
+            ((Recompute.NONE,), ()),
+            ((), (3,)),
+            ((Recompute.FULL,), ()),
+        )
+    ]
+    assert times[1] == pytest.approx((times[0] + times[2]) / 2)

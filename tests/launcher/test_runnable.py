@@ -1,0 +1,43 @@
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from autoconf_launch.autotuner.cost.training_setup import Format, TrainingSetup
+from autoconf_launch.core import Layout, Offload, Recompute
+from autoconf_launch.launcher.runnable import is_runnable
+
+SETUP = TrainingSetup(sequence=1024)
+
+
+def test_data_parallelism_zero_and_recomputation_run_here() -> None:
+    layout = Layout(
+        data_parallel=8, zero_stage=3, micro_batch=2, accumulation=4, recompute=Recompute.FULL
+    )
+    assert is_runnable(layout, -1, SETUP)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"tensor_parallel": 2},
+        {"pipeline_parallel": 2},
+        {"context_parallel": 2},
+        {"expert_parallel": 2},
+        {"offload": Offload.OPTIMIZER},
+        {"tensor_parallel": 2, "sequence_parallel": True},
+    ],
+)
+def test_other_kinds_of_parallelism_are_planned_only(other: dict[str, Any]) -> None:
+    assert not is_runnable(Layout(**other), -1, SETUP)
+
+
+def test_recomputing_some_layers_is_planned_only() -> None:
+    assert not is_runnable(Layout(recompute=Recompute.FULL), 2, SETUP)
+
+
+@pytest.mark.parametrize(
+    "other", [{"precision": Format.FP8}, {"optimizer": "muon"}, {"lora_rank": 8}]
+)
+def test_what_our_runtime_cannot_train_is_planned_only(other: dict[str, Any]) -> None:
+    assert not is_runnable(Layout(), -1, replace(SETUP, **other))

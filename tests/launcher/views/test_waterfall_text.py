@@ -1,0 +1,31 @@
+from autoconf_launch.autotuner.layouts.waterfall import waterfall
+from autoconf_launch.launcher.views.waterfall_text import waterfall_text
+
+PARTS = (
+    ("ideal", 4.0),
+    ("kernels", 2.0),
+    ("recompute", 0.0),
+    ("launch", 0.001),
+    ("bubble", 1.0),
+    ("communication", 1.0),
+    ("update", 0.0),
+)
+GOLDEN = """\
+ideal                          4 s   50 %  ########################
+kernel efficiency              2 s   25 %                          ############
+launch floor               0.001 s    0 %                                      |
+bubble                         1 s   12 %                                      ######
+exposed communication          1 s   12 %                                            ######
+recompute                      0 s    0 %
+update                         0 s    0 %
+step                       8.001 s  100 %  ================================================"""
+
+
+def test_bars_go_on_where_the_one_before_ended() -> None:
+    assert [line.rstrip() for line in waterfall_text(waterfall(PARTS)).splitlines()] == (
+        GOLDEN.splitlines()
+    )
+
+
+def test_only_plain_characters_are_used() -> None:
+    assert waterfall_text(waterfall(PARTS)).isascii()
