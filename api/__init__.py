@@ -21,6 +21,7 @@ if TYPE_CHECKING:
         ModelSpec,
     )
     from autoconf_launch.launcher.cli import main
+    from autoconf_launch.launcher.questions import fit, plan
     from autoconf_launch.runtime import Engine, initialize
 
 _HOME = {
@@ -40,8 +41,10 @@ _HOME = {
     "Summary": "autotuner.summary",
     "Trial": "autotuner.trial",
     "build_space": "autotuner.space",
+    "fit": "launcher.questions",
     "initialize": "runtime",
     "main": "launcher.cli",
+    "plan": "launcher.questions",
     "summarise": "autotuner.summary",
 }
 
@@ -62,8 +65,10 @@ __all__ = [
     "Summary",
     "Trial",
     "build_space",
+    "fit",
     "initialize",
     "main",
+    "plan",
     "summarise",
 ]
 

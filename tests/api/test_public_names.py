@@ -20,8 +20,10 @@ PUBLIC = {
     "Summary",
     "Trial",
     "build_space",
+    "fit",
     "initialize",
     "main",
+    "plan",
     "summarise",
 }
 
