@@ -1,59 +1,87 @@
-"""Which trials are measured again at the end, alone, and what follows. Not: the search (Study).
+"""Which trials are measured again at the end, round by round. Not: the search (Study).
 
-Where trials ran side by side, the best of them and the baseline are measured again, and these
-measurements decide. Otherwise the best one is only confirmed by a launch as the training's own.
+The best of the search that noise does not tell apart, and the baseline, are launched in turn,
+each once a round and in another order each round, until a test that may be looked at after every
+round tells them apart, finds that it will not, or the budget is spent.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from dataclasses import replace
-from typing import Protocol
+from dataclasses import dataclass, replace
 
-from .cost.facts import TrainingFacts
-from .noise import is_tie, speed_up
+from autoconf_launch.core import FailureKind
+
+from .arms import Arm, compare, leader
+from .noise import FINAL_SUFFIX, Noise, estimate_noise, speed_up
 from .objective import Objective
-from .settings import AutotuningSettings
+from .sequential import PairedEstimate, expected_width
+from .stage import is_better
 from .stop import StopKind, StopReason
-from .summary import Summary, best_of, summarise_records
-from .trial import Record, Trial
+from .trial import Record, Trial, Turn
 
 FINALISTS = 3
-CAUSELESS = 0.12
-"""Trials minutes apart were seen to differ by as much without cause (DESIGN, rule 11)."""
-_SUFFIX = "_final"
+"""Of the search, the baseline not counted."""
+
+ALPHA = 0.05
+"""Probability that any of the comparisons is ever wrong."""
+
+EQUAL = 0.02
+"""Configurations that surely differ by less are equal."""
+
+TOGETHER = 0.8
+"""Of the memory that is free may be used by configurations that live side by side."""
+
+_Z_95 = 1.645
+_FEW_ROUNDS = 3
+"""Before so many rounds nothing is given up as undecidable."""
+_WIDE = 0.1
+_ENOUGH_ROUNDS = 4
+"""A baseline that is surely slower stays until its interval is narrow, or for so many rounds."""
 
 
-class Decider(Protocol):
-    """What a controller asks and tells; see :class:`~.study.Study`."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FinalsBudget:
+    """When the rounds end undecided; ``time_s`` from the first one on."""
 
-    @property
-    def best(self) -> Record | None:
-        """The best measured record so far."""
-
-    def ask(self, free_slots: int, elapsed_s: float) -> tuple[Trial, ...]:
-        """Trials to start now; none may mean to wait for pending ones."""
-
-    def tell(self, record: Record) -> None:
-        """Take an outcome."""
-
-    def stop_reason(self) -> StopReason | None:
-        """Why nothing more will be asked."""
+    rounds: int = 40
+    time_s: float = math.inf
 
 
 class Finals:
-    """Asks for the best trials once more, one after another, until ``wanted`` were measured.
+    """Asks for rounds of launches; told records of an earlier session, it goes on there.
 
-    One that fails now gives its place to the next best. With several the baseline comes, too,
-    so that what it is compared with was measured alike.
+    Where the configurations fit side by side, those of a round live together and take steps in
+    turn. Otherwise they follow each other. A round that an interruption tore is begun anew, as
+    what is minutes apart is no pair.
     """
 
-    def __init__(self, records: Sequence[Record], objective: Objective, *, wanted: int) -> None:
-        self._ranked = _ranked(records, objective)
+    def __init__(
+        self,
+        records: Sequence[Record],
+        objective: Objective,
+        *,
+        wanted: int = FINALISTS,
+        budget: FinalsBudget | None = None,
+        near_only: bool = True,
+    ) -> None:
         self._objective = objective
-        self._wanted = wanted
-        self._told: dict[str, Record] = {}
-        self._pending = False
+        self._budget = budget or FinalsBudget()
+        self._arms = _arms(records, objective, wanted, near_only=near_only)
+        self._told: dict[tuple[str, int], Record] = {}
+        self._round, self._over = 1, 0
+        self._order = self._active()
+        self._pending: set[str] = set()
+        self._start_s: float | None = None
+        self._earlier_s = 0.0
+        self._is_spent = False
+        self._leader = leader(self._arms, objective)
+
+    @property
+    def arms(self) -> tuple[Arm, ...]:
+        """Everything that takes part, the best of the search first."""
+        return self._arms
 
     @property
     def records(self) -> tuple[Record, ...]:
@@ -62,143 +90,190 @@ class Finals:
 
     @property
     def best(self) -> Record | None:
-        """The best measured final so far."""
-        return best_of(self._told.values(), self._objective)
+        """The best so far, with the steps of all its rounds."""
+        return self._leader.measured() if self._leader else None
+
+    @property
+    def leader(self) -> Arm | None:
+        """The best so far; the search's best before the first round."""
+        return self._leader
+
+    @property
+    def rounds(self) -> int:
+        """Rounds that are over."""
+        return self._over
 
     def ask(self, free_slots: int, elapsed_s: float) -> tuple[Trial, ...]:
-        """The next one, when none is running."""
-        trial = self._next()
-        if trial is None or self._pending or free_slots < 1:
+        """The next launches, when none is running; no new round once the time is up."""
+        if self._start_s is None:
+            self._begin(elapsed_s)
+        if self._pending:
             return ()
-        self._pending = True
-        return (trial,)
+        if self._is_new_round() and elapsed_s - (self._start_s or 0.0) >= self._budget.time_s:
+            self._is_spent = True
+        due = self._due()
+        if not due or free_slots < 1:
+            return ()
+        together = free_slots >= len(due) > 1 and fit_together([arm.searched for arm in due])
+        trials = self._in_turn(due) if together else (self._final(due[0]),)
+        self._pending = {trial.name for trial in trials}
+        return trials
 
     def tell(self, record: Record) -> None:
-        """Take the outcome of a final of this session or an earlier one."""
-        self._pending = False
-        if any(record.trial.name == _final(known.trial).name for known in self._ranked):
-            self._told[record.trial.name] = record
+        """Take a launch of this session or an earlier one; one that was preempted never was."""
+        self._pending.discard(record.trial.name)
+        arm = next((arm for arm in self._arms if _final_name(arm) == record.trial.name), None)
+        key = record.trial.name, record.trial.attempt
+        preempted = record.failure and record.failure.kind is FailureKind.PREEMPTED
+        if arm is None or key in self._told or preempted:
+            return
+        self._told[key] = record
+        if self._start_s is None:
+            self._earlier_s += record.wall_s
+            self._round = max(self._round, record.trial.attempt)
+        arm.rounds[record.trial.attempt] = record
+        if record.failure is not None:
+            self._drop(arm)
+        if self._order and not self._lacking():
+            self._close_round()
 
-    def stop_reason(self) -> StopReason | None:
-        """That all were measured."""
-        if self._pending or self._next() is not None:
-            return None
-        return StopReason(kind=StopKind.EXPLORED, sentence="The best trials were measured again.")
-
-    def _next(self) -> Trial | None:
-        measured = 0
-        for record in self._ranked:
-            trial = _final(record.trial)
-            again = self._told.get(trial.name)
-            due = measured < self._wanted or (trial.number == 0 and self._wanted > 1)
-            if due and again is None:
-                return trial
-            measured += again is not None and again.measurement is not None
+    def end_step(self, trial: Trial, step_s: Sequence[float]) -> int | None:
+        """As planned: every launch of a round has the same steps."""
         return None
 
+    def stop_reason(self) -> StopReason | None:
+        """That the rounds are over."""
+        if self._pending or self._due():
+            return None
+        sentence = f"The best were measured again in {self.rounds} rounds."
+        return StopReason(kind=StopKind.EXPLORED, sentence=sentence)
 
-def settled(
-    summary: Summary,
-    records: Sequence[Record],
-    finals: Sequence[Record],
-    settings: AutotuningSettings,
-    facts: TrainingFacts,
-) -> Summary:
-    """The summary with the choice that the finals lead to; rows of spaces stay as searched."""
-    pool = _pool(records, finals)
-    if pool == tuple(records):
-        return summary
-    chosen = summarise_records(pool, settings, duration_s=summary.duration_s, facts=facts)
-    best = chosen.rows[-1]
-    last = replace(
-        summary.rows[-1],
-        best_metric_val=best.best_metric_val,
-        best_exp_name=best.best_exp_name,
-        failure=best.failure,
-    )
-    return replace(
-        summary,
-        rows=(*summary.rows[:-1], last),
-        winner=chosen.winner,
-        baseline=chosen.baseline,
-        speed_up=chosen.speed_up,
-        ties=chosen.ties,
-        learning_rate=chosen.learning_rate,
-    )
+    def _active(self) -> tuple[Arm, ...]:
+        """Arms of this round in its order; nobody where there is nobody to compare with."""
+        left = [arm for arm in self._arms if not arm.is_out]
+        if len(left) < 2:
+            return ()
+        first = (self._round - 1) % len(left)
+        return (*left[first:], *left[:first])
+
+    def _standing(self) -> tuple[Arm, ...]:
+        """Arms that have not failed and are not known to be slower."""
+        return tuple(arm for arm in self._arms if not arm.failed and not arm.is_beaten)
+
+    def _is_new_round(self) -> bool:
+        return not any(self._round in arm.rounds for arm in self._order)
+
+    def _begin(self, elapsed_s: float) -> None:
+        self._start_s = elapsed_s - self._earlier_s
+        if not self._is_new_round():
+            self._round += 1
+            self._order = self._active()
+
+    def _due(self) -> tuple[Arm, ...]:
+        """Arms to be launched now."""
+        is_over = self._is_spent or self._over >= self._budget.rounds
+        return () if is_over else self._lacking()
+
+    def _lacking(self) -> tuple[Arm, ...]:
+        """Arms that this round still lacks, in its order."""
+        return tuple(a for a in self._order if self._round not in a.rounds and not a.is_out)
+
+    def _final(self, arm: Arm) -> Trial:
+        return replace(arm.searched.trial, name=_final_name(arm), attempt=self._round, final=True)
+
+    def _in_turn(self, due: Sequence[Arm]) -> tuple[Trial, ...]:
+        """Each hands the turn to the one after it, the last to the first, which begins."""
+        trials = [self._final(arm) for arm in due]
+        after = [trial.name for trial in (*trials[1:], trials[0])]
+        turns = [Turn(next_name=name, is_first=i == 0) for i, name in enumerate(after)]
+        return tuple(replace(t, turn=turn) for t, turn in zip(trials, turns, strict=True))
+
+    def _drop(self, arm: Arm) -> None:
+        """One that failed: the others go on without it, if there are others."""
+        arm.is_out = True
+        if arm is self._leader:
+            self._leader = leader(self._standing(), self._objective)
+        self._order = self._active()
+
+    def _close_round(self) -> None:
+        self._round += 1
+        self._over += 1
+        left = [arm for arm in self._arms if not arm.is_out and not arm.is_beaten]
+        first = self._leader = leader(left, self._objective) or self._leader
+        alpha = level(self._arms)
+        for arm in (arm for arm in self._arms if not arm.is_out and arm is not first):
+            if first is not None:
+                found = compare(arm, first, self._objective, alpha)
+                arm.is_beaten = found.differs
+                arm.is_out = self._is_settled(arm, found, alpha)
+        self._order = self._active()
+
+    def _is_settled(self, arm: Arm, found: PairedEstimate, alpha: float) -> bool:
+        """Whether more rounds would say nothing new of an arm beside the leader."""
+        if found.differs:
+            is_known = found.width <= _WIDE or found.count >= _ENOUGH_ROUNDS
+            return is_known or arm.searched.trial.number > 0
+        if abs(found.mean) + found.width <= EQUAL:
+            return True
+        last = max(self._budget.rounds, found.count)
+        likely = abs(found.mean) + _Z_95 * found.spread / math.sqrt(found.count)
+        return found.count >= _FEW_ROUNDS and likely < expected_width(found, last, alpha)
 
 
-def findings(
-    records: Sequence[Record], finals: Sequence[Record], objective: Objective
-) -> tuple[str, ...]:
-    """A sentence on each thing that the finals show and the search did not."""
-    return (*_failures(finals), *_surprise(records, finals, objective))
+def level(arms: Sequence[Arm]) -> float:
+    """Of a single comparison with the best."""
+    return ALPHA / max(1, len(arms) - 1)
 
 
-def _ranked(records: Sequence[Record], objective: Objective) -> tuple[Record, ...]:
+def fit_together(records: Sequence[Record]) -> bool:
+    """Whether their memory was seen to fit side by side, by the rank of each that used most."""
+    seen = [record.outcome.memory for record in records]
+    peaks = sum(memory.peak_bytes for memory in seen if memory)
+    free = min((memory.free_before_bytes for memory in seen if memory), default=0)
+    return all(seen) and peaks <= TOGETHER * free
+
+
+def _arms(
+    records: Sequence[Record], objective: Objective, wanted: int, *, near_only: bool
+) -> tuple[Arm, ...]:
+    """The best one, what noise does not tell from it, the runner-up and the baseline.
+
+    The runner-up anyhow: under a load that comes and goes anything may have looked slow.
+    """
+    if wanted < 1:
+        return ()
+    ranked = ranking(records, objective)
+    noise = estimate_noise(records)
+    near = [
+        record
+        for place, record in enumerate(ranked)
+        if place < 2 or not near_only or may_be_best(record, ranked[0], objective, noise)
+    ]
+    baseline = [record for record in ranked if record.trial.number == 0]
+    chosen = {record.trial.name: record for record in (*near[:wanted], *baseline)}
+    return tuple(Arm(record) for record in chosen.values())
+
+
+def may_be_best(record: Record, best: Record, objective: Objective, noise: Noise) -> bool:
+    """Whether noise could explain that a trial looked slower than the best one."""
+    if record.measurement is None or best.measurement is None:
+        return False
+    behind = speed_up(record.measurement, best.measurement, objective, noise)
+    return behind is not None and behind.low <= 1.0
+
+
+def ranking(records: Sequence[Record], objective: Objective) -> tuple[Record, ...]:
     """Measured candidates once each, the best first; the earlier one where two are equal."""
-    left = {r.trial.name: r for r in records if objective.of(r) is not None}
-    ranked = []
-    while (best := best_of(left.values(), objective)) is not None:
-        ranked.append(left.pop(best.trial.name))
+    latest = {r.trial.name: r for r in records if objective.of(r) is not None}
+    ranked: list[Record] = []
+    for record in latest.values():
+        place = next(
+            (i for i, other in enumerate(ranked) if is_better(record, other, objective)),
+            len(ranked),
+        )
+        ranked.insert(place, record)
     return tuple(ranked)
 
 
-def _final(trial: Trial) -> Trial:
-    return replace(trial, name=f"{trial.name}{_SUFFIX}", attempt=1, final=True)
-
-
-def _searched(record: Record) -> Record:
-    """A final under the name of the trial that it measured again."""
-    name = record.trial.name.removesuffix(_SUFFIX)
-    return replace(record, trial=replace(record.trial, name=name, final=False))
-
-
-def _pool(records: Sequence[Record], finals: Sequence[Record]) -> tuple[Record, ...]:
-    """Records of one kind to choose from: finals where there are several, else the search's."""
-    measured = tuple(_searched(record) for record in finals if record.measurement)
-    if len(measured) > 1:
-        return measured
-    failed = {_searched(record).trial.name for record in finals if record.failure}
-    return tuple(record for record in records if record.trial.name not in failed)
-
-
-def _failures(finals: Sequence[Record]) -> tuple[str, ...]:
-    return tuple(
-        f"{_searched(record).trial.name} failed when it was launched again "
-        f"({record.failure.kind.value}: {record.failure.detail}), so it was passed over."
-        for record in finals
-        if record.failure
-    )
-
-
-def _surprise(
-    records: Sequence[Record], finals: Sequence[Record], objective: Objective
-) -> tuple[str, ...]:
-    measured = [_searched(record) for record in finals if record.measurement]
-    before = {record.trial.name: record for record in records if record.measurement}
-    if len(measured) > 1:
-        first, best = best_of(before.values(), objective), best_of(measured, objective)
-        if first and best and first.trial.name != best.trial.name:
-            return (
-                f"Measured again alone, {best.trial.name} is better than {first.trial.name}, "
-                "which was best side by side with other trials.",
-            )
-        return ()
-    gaps = (_gap(before[record.trial.name], record, objective) for record in measured)
-    return tuple(gap for gap in gaps if gap)
-
-
-def _gap(search: Record, final: Record, objective: Objective) -> str | None:
-    """What to say where a launch of its own measures something else; None within the noise."""
-    if search.measurement is None or final.measurement is None:
-        return None
-    ratio = speed_up(search.measurement, final.measurement, objective)
-    if ratio is None or is_tie(search.measurement, final.measurement, objective):
-        return None
-    if abs(ratio.ratio - 1.0) <= CAUSELESS:
-        return None
-    values = [objective.of(record) or 0.0 for record in (search, final)]
-    return (
-        f"{final.trial.name} made {values[0]:.4g} {objective.unit} in its trial but "
-        f"{values[1]:.4g} in a launch of its own, as the training will be: expect the latter."
-    )
+def _final_name(arm: Arm) -> str:
+    return f"{arm.name}{FINAL_SUFFIX}"

@@ -1,21 +1,28 @@
-"""How far two measurements may be trusted to differ. Not: when a trial has run long enough.
+"""How far two measurements may be trusted to differ. Not: repeated comparisons (sequential).
 
-Naive for now: intervals from single steps as if these were independent. Steps on a shared
-machine are correlated, so that the intervals here are too narrow; block means and repeated
-baselines come later behind the same functions.
+A launch's mean step time differs from its configuration's for two reasons: its steps vary, and
+steps that follow each other vary together; and launches differ as a whole, more so the further
+apart in time they are. Both are standard deviations of the logarithm, so that 0.04 is 4 %.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from statistics import NormalDist
 
 from .objective import Objective
-from .trial import Measurement
+from .trial import Measurement, Record
 
-_T_975 = (12.71, 4.30, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26, 2.23)
-"""Student's t for 95 %, two-sided, for 1 to 10 degrees of freedom."""
+CORRELATION = 0.7
+"""Of neighbouring steps; seen on a shared machine (DESIGN, rule 11), less on a quiet one."""
 
+MOST_BLOCKS = 8
+"""Longer runs of steps are taken as so many block means."""
+
+FINAL_SUFFIX = "_final"
+"""What a trial's name has more where it was measured again."""
 
 _WIDEST = 100.0
 
@@ -29,34 +36,171 @@ class SpeedUp:
     high: float
 
 
-def relative_error(measurement: Measurement) -> float:
-    """Standard error of the mean step over that mean; infinite from one step."""
-    count, mean_s = len(measurement.step_s), measurement.mean_step_s
-    if count < 2:
-        return math.inf
-    variance = sum((step_s - mean_s) ** 2 for step_s in measurement.step_s) / (count - 1)
-    return math.sqrt(variance / count) / mean_s
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Noise:
+    """What is known of the noise of a machine and a script.
+
+    Attributes:
+        between: of a launch about its configuration, for launches minutes apart.
+        between_freedom: degrees of freedom that it stands on, the prior's included.
+        within: of a single step about its launch.
+        within_freedom: the same for ``within``.
+    """
+
+    between: float
+    between_freedom: float
+    within: float
+    within_freedom: float
+
+    def mean_error(self, steps: int) -> float:
+        """Standard error of the mean of so many neighbouring steps; infinite for none."""
+        return self.within * math.sqrt(_variance_of_mean(steps)) if steps else math.inf
 
 
-def speed_up(baseline: Measurement, best: Measurement, objective: Objective) -> SpeedUp | None:
-    """How much better ``best`` is; None where a measurement lacks the metric."""
+PRIOR = Noise(between=0.043, between_freedom=8.0, within=0.03, within_freedom=4.0)
+"""Before anything was repeated. Trials minutes apart differed by 12 % without cause (DESIGN, rule
+11), which is taken as two standard deviations of a difference of two launches."""
+
+
+def estimate_noise(records: Iterable[Record], prior: Noise = PRIOR) -> Noise:
+    """The prior, corrected by all steps in a history and by every candidate measured twice.
+
+    Repeats are found by name, a final and its trial alike. What neighbouring steps have in
+    common may be common to all steps of a launch, so that launches are expected to differ by as
+    much at least.
+    """
+    launches: dict[str, list[tuple[float, float]]] = {}
+    within, within_freedom = prior.within_freedom * prior.within**2, prior.within_freedom
+    for record in records:
+        if record.measurement is None or min(record.measurement.step_s) <= 0.0:
+            continue
+        squares, freedom = _within(record.measurement.step_s)
+        within, within_freedom = within + squares, within_freedom + freedom
+        name = record.trial.name.removesuffix(FINAL_SUFFIX)
+        mean, count = math.log(record.measurement.mean_step_s), len(record.measurement.step_s)
+        launches.setdefault(name, []).append((mean, _variance_of_mean(count)))
+    within /= within_freedom
+    squares, freedom = _between(launches.values(), within)
+    between_freedom = prior.between_freedom + freedom
+    expected = max(prior.between**2, CORRELATION * within)
+    between = (prior.between_freedom * expected + squares) / between_freedom
+    return Noise(
+        between=math.sqrt(between),
+        between_freedom=between_freedom,
+        within=math.sqrt(within),
+        within_freedom=within_freedom,
+    )
+
+
+def relative_error(measurement: Measurement, noise: Noise = PRIOR) -> float:
+    """Standard error of the mean step over that mean, as far as its own launch tells.
+
+    The larger of what the launch's block means show and what is known of steps in general
+    would let expect: a few steps look quieter than they are.
+    """
+    squares, freedom = _within(measurement.step_s)
+    known = noise.within_freedom
+    own = math.sqrt((squares + known * noise.within**2) / (freedom + known))
+    return own * math.sqrt(_variance_of_mean(len(measurement.step_s)))
+
+
+def speed_up(
+    baseline: Measurement, best: Measurement, objective: Objective, noise: Noise = PRIOR
+) -> SpeedUp | None:
+    """How much better ``best`` is, by one launch of each; None where one lacks the metric."""
     before, after = objective.value(baseline), objective.value(best)
     if not before or not after:
         return None
     ratio = after / before if objective.higher_is_better else before / after
-    spread = math.hypot(relative_error(baseline), relative_error(best))
-    if math.isinf(spread):
-        return SpeedUp(ratio=ratio, low=0.0, high=math.inf)
-    freedom = len(baseline.step_s) + len(best.step_s) - 2
-    width = math.exp(min(_t(freedom) * spread, _WIDEST))
-    return SpeedUp(ratio=ratio, low=ratio / width, high=ratio * width)
+    errors = relative_error(baseline, noise), relative_error(best, noise)
+    spread = math.hypot(*errors, math.sqrt(2.0) * noise.between)
+    width = t_quantile(0.975, noise.between_freedom) * spread
+    return interval(math.log(ratio), width)
 
 
-def is_tie(a: Measurement, b: Measurement, objective: Objective) -> bool:
+def is_tie(a: Measurement, b: Measurement, objective: Objective, noise: Noise = PRIOR) -> bool:
     """Whether the noise of both could explain their difference."""
-    ratio = speed_up(a, b, objective)
+    ratio = speed_up(a, b, objective, noise)
     return ratio is not None and ratio.low <= 1.0 <= ratio.high
 
 
-def _t(freedom: int) -> float:
-    return _T_975[freedom - 1] if freedom <= len(_T_975) else 1.96 + 2.5 / freedom
+def interval(log_ratio: float, width: float) -> SpeedUp:
+    """From the logarithm of a ratio and half the width of its interval."""
+    if math.isinf(width):
+        return SpeedUp(ratio=math.exp(log_ratio), low=0.0, high=math.inf)
+    factor = math.exp(min(width, _WIDEST))
+    ratio = math.exp(log_ratio)
+    return SpeedUp(ratio=ratio, low=ratio / factor, high=ratio * factor)
+
+
+def block_means(steps: Sequence[float]) -> tuple[float, ...]:
+    """Means of at most ``MOST_BLOCKS`` runs of equal length; what is over at the start is left."""
+    length = _block_length(len(steps))
+    first = len(steps) % length
+    return tuple(
+        sum(steps[start : start + length]) / length for start in range(first, len(steps), length)
+    )
+
+
+def t_quantile(probability: float, freedom: float) -> float:
+    """Of Student's distribution.
+
+    Source:
+        Abramowitz and Stegun, "Handbook of Mathematical Functions", 26.7.5; within 1 % from
+        three degrees of freedom on.
+    """
+    z = NormalDist().inv_cdf(probability)
+    terms = (
+        (z**3 + z) / 4,
+        (5 * z**5 + 16 * z**3 + 3 * z) / 96,
+        (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384,
+    )
+    return z + sum(term / freedom**power for power, term in enumerate(terms, 1))
+
+
+def _block_length(count: int) -> int:
+    return max(1, -(-count // MOST_BLOCKS))
+
+
+def _within(steps: Sequence[float]) -> tuple[float, float]:
+    """Squared deviations of log block means, as of single steps, and their degrees of freedom.
+
+    Neighbours are alike, so that a few of them spread less than the steps of a long run; the
+    degrees of freedom are fewer accordingly.
+    """
+    if min(steps) <= 0.0:
+        return 0.0, 0.0
+    logs = [math.log(mean) for mean in block_means(steps)]
+    length = _block_length(len(steps))
+    mean = sum(logs) / len(logs)
+    squares = sum((value - mean) ** 2 for value in logs)
+    single = _variance_of_mean(length)
+    return squares / single, len(logs) * (1.0 - _variance_of_mean(len(steps)) / single)
+
+
+def _between(
+    launches: Iterable[Sequence[tuple[float, float]]], within: float
+) -> tuple[float, float]:
+    """Squared deviations between launches alone and their degrees of freedom."""
+    squares = freedom = 0.0
+    for group in launches:
+        mean = sum(value for value, _ in group) / len(group)
+        seen = sum((value - mean) ** 2 for value, _ in group)
+        of_steps = within * sum(part for _, part in group) * (len(group) - 1) / len(group)
+        squares += max(0.0, seen - of_steps)
+        freedom += len(group) - 1
+    return squares, freedom
+
+
+def _variance_of_mean(count: int) -> float:
+    """Variance of the mean of neighbouring steps over that of one, with ``CORRELATION``.
+
+    Source:
+        the autocorrelated mean of a first-order autoregression, for example Wilks, "Statistical
+        Methods in the Atmospheric Sciences", 5.2.4, with the finite sum in place of its limit.
+    """
+    if count < 1:
+        return math.inf
+    rho = CORRELATION
+    lags = rho * (count - (1 - rho**count) / (1 - rho)) / (1 - rho)
+    return (count + 2 * lags) / count**2

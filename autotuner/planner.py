@@ -28,10 +28,14 @@ def predict(
             peak_bytes_C=unknown, step_s_C=unknown, band=None, how="the model is not known"
         )
     network = Network.of(cluster)
+    step = step_seconds(table, spec, facts, network)
     on_gpu = not all(device.name.startswith("cpu") for device in cluster.devices)
     return PredictionTable(
         peak_bytes_C=memory_parts(table, spec, facts, foreach=on_gpu).peak_bytes_C,
-        step_s_C=step_seconds(table, spec, facts, network).step_s_C,
+        step_s_C=step.step_s_C,
+        least_step_s_C=step.least_s_C,
+        parts=step.parts(),
+        limit_bytes=cluster.least_memory_bytes,
         band=STEP_BAND,
         how=_how(spec, network),
     )

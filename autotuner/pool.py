@@ -81,6 +81,11 @@ class Pool:
             wanted |= self._table.matches(Candidate(layout=layout), but=extras)
         return np.flatnonzero(self._open(zero_stage) & ~self._usual & wanted)
 
+    def open_rows(self, *, small_too: bool) -> Ints:
+        """Numbers of the open rows of all stages; ``small_too`` as in :meth:`usual_rows`."""
+        rows = self._allowed & ~self._tried & ~self._too_large
+        return np.flatnonzero(rows if small_too else rows & ~self._small)
+
     def _open(self, zero_stage: int) -> Bools:
         rows = self._allowed & ~self._tried & ~self._too_large
         return np.asarray(rows & (self._table["zero_stage"] == zero_stage), np.bool_)

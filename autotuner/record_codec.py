@@ -6,7 +6,15 @@ from typing import Any, TypeVar
 
 from autoconf_launch.core import DecodeError, Failure, MemoryUse, decode, encode
 
-from .trial import FailedTrial, Measurement, Outcome, Prediction, Record, Trial
+from .trial import (
+    Conditions,
+    FailedTrial,
+    Measurement,
+    Outcome,
+    Prediction,
+    Record,
+    Trial,
+)
 
 T = TypeVar("T")
 
@@ -23,6 +31,10 @@ def encode_record(record: Record) -> dict[str, Any]:
         "wall_s": encode(record.wall_s),
         "prediction": encode(record.prediction),
     }
+    if trial.soak_steps:
+        line["soak_steps"] = trial.soak_steps
+    if record.conditions is not None:
+        line["conditions"] = encode(record.conditions)
     if isinstance(outcome, Measurement):
         return {**line, "measurement": encode(outcome)}
     return {**line, "failure": encode(outcome.failure), "memory": encode(outcome.memory)}
@@ -41,6 +53,7 @@ def decode_record(line: Any) -> Record:
         outcome=_outcome(line),
         wall_s=decode(float, line.get("wall_s")),
         prediction=_optional(Prediction, line.get("prediction")),
+        conditions=_optional(Conditions, line.get("conditions")),
     )
 
 

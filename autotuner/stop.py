@@ -21,6 +21,7 @@ class StopKind(str, Enum):
     EXPLORED = "explored"
     STAGE_NO_BETTER = "stage_no_better"
     BUDGET = "budget"
+    GOOD_ENOUGH = "good_enough"
     BASELINE_FAILED = "baseline_failed"
     NOTHING_FITS = "nothing_fits"
     NOTHING_MEASURED = "nothing_measured"
@@ -99,14 +100,19 @@ def _best_of(stage: StageProgress, objective: Objective) -> str:
     return f"{stage.name} ({value or 0:.4g} {objective.unit})"
 
 
-def budget_spent(budget_s: float, *, measured: bool) -> StopReason:
+def good_enough(sentence: str) -> StopReason:
+    """What is left is not worth a trial."""
+    return StopReason(kind=StopKind.GOOD_ENOUGH, sentence=f"Good enough: {sentence}")
+
+
+def budget_spent(budget: str, *, measured: bool) -> StopReason:
     """Time is up; an error unless something was measured."""
     if measured:
-        sentence = f"The budget of {budget_s:.0f} s is spent."
+        sentence = f"The budget of {budget} is spent."
         return StopReason(kind=StopKind.BUDGET, sentence=sentence)
     return StopReason(
         kind=StopKind.NOTHING_MEASURED,
-        sentence=f"The budget of {budget_s:.0f} s was spent before anything could be measured.",
+        sentence=f"The budget of {budget} was spent before anything could be measured.",
     )
 
 

@@ -12,10 +12,13 @@ from dataclasses import replace
 from autoconf_launch.core import Candidate
 
 from . import stop
+from .certificate import Certificate
 from .constraints import RejectedCounts, Rule
 from .dominance import is_out_of_memory, is_sure
 from .knobs import candidate_name
+from .limits import Prospects, SearchLimits
 from .objective import OBJECTIVES, Objective
+from .pace import Pace
 from .phases import Phases
 from .pool import Pool
 from .settings import AutotuningSettings
@@ -52,7 +55,7 @@ class Study:
         settings: AutotuningSettings,
         strategy: Strategy | None = None,
         rules: Sequence[Rule] = (),
-        budget_s: float | None = None,
+        limits: SearchLimits | None = None,
     ) -> None:
         """Start without any record.
 
@@ -62,17 +65,16 @@ class Study:
             settings: metric, patience, seed, and the strategy's name.
             strategy: instead of the one that the settings name.
             rules: what else rows must pass before any trial, such as ``memory_rule``.
-            budget_s: seconds after which nothing new is started.
+            limits: when to stop though candidates are left.
 
         Raises:
             ConfigError: the settings name no known strategy.
         """
-        self._space = space
-        self._predictions = predictions
-        self._settings = settings
+        self._space, self._predictions, self._settings = space, predictions, settings
         self._objective = OBJECTIVES[settings.metric]
         self._strategy = strategy or load_strategy(settings.tuner_type, self._objective)
-        self._budget_s = budget_s
+        self._limits = limits or SearchLimits()
+        self._prospects = Prospects(space.table, predictions, self._objective, self._limits)
         self._elapsed_s = 0.0
         self._pool = Pool(space, predictions, rules)
         self._phases = Phases(self._pool, settings, self._objective)
@@ -86,6 +88,7 @@ class Study:
         self._pending: dict[tuple[str, int], Trial] = {}
         self._again: dict[str, Trial] = {}
         self._best: Record | None = None
+        self._pace = Pace(self._objective)
 
     @property
     def objective(self) -> Objective:
@@ -162,6 +165,11 @@ class Study:
         if is_out_of_memory(record):
             self._learn_from_full_memory(record)
 
+    def end_step(self, trial: Trial, step_s: Sequence[float]) -> int | None:
+        """Where a running trial is to end, after these steps (of its slowest ranks)."""
+        best = self._best.measurement if self._best else None
+        return self._pace.end_step(trial, step_s, best, self._records)
+
     def stop_reason(self) -> StopReason | None:
         """Why nothing more will be asked; None while trials run or are still wanted."""
         ended = self._baseline_end()
@@ -169,12 +177,20 @@ class Study:
             return ended
         if self._baseline_is_open():
             return None
-        if self._budget_s is not None and self._elapsed_s >= self._budget_s:
-            return stop.budget_spent(self._budget_s, measured=self._best is not None)
-        if self._pending or self._again:
-            return None
+        over = self._limits.spent(self._elapsed_s, self._records)
+        over = over or self._prospects.good_enough(self._open_rows(), self._records)
+        if over is not None or self._pending or self._again:
+            return over
         stage = self._stage_now()
         return stage if isinstance(stage, StopReason) else None
+
+    @property
+    def certificate(self) -> Certificate | None:
+        """What the untried candidates could still gain; None where nothing can be said."""
+        return self._prospects.certificate(self._open_rows(), self._records)
+
+    def _open_rows(self) -> Ints:
+        return self._pool.open_rows(small_too=self._small_too())
 
     def _baseline_is_open(self) -> bool:
         """Whether the baseline's last outcome is still to come."""

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from autoconf_launch.core import FailureKind
 
 from .constraints import RejectedCounts
 from .cost.facts import TrainingFacts
 from .learning_rate import LearningRateAdvice, learning_rate_advice
-from .noise import SpeedUp, is_tie, speed_up
+from .meaning import Meaning
+from .noise import Noise, SpeedUp, estimate_noise, is_tie, speed_up
 from .objective import OBJECTIVES, Objective
 from .settings import AutotuningSettings
+from .soak import SoakReport
 from .stage import is_better
 from .study import StopReason, Study
 from .trial import Record
@@ -50,11 +52,17 @@ class Summary:
         winner: the best record; None where nothing was measured.
         baseline: trial 0; None where it did not come back.
         speed_up: of the winner over the baseline, where both were measured.
+        paired: whether that is from rounds in which both were launched.
+        rounds: how many there were.
         ties: names of other trials that noise does not tell from the winner.
         rejected: candidates that were left out unmeasured, by the name of the rule.
         learning_rate: advice where the winner has another global batch.
         stop: why the study ended.
         duration_s: wall time of the tuning, earlier sessions included.
+        meaning: whether the winner's losses are the baseline's; None where it is the baseline.
+        soak: the winner's longer launch; None where there was none.
+        certificate: a sentence on what the untried candidates could still gain; None where
+            nothing can be said.
     """
 
     rows: tuple[SummaryRow, ...]
@@ -68,6 +76,11 @@ class Summary:
     learning_rate: LearningRateAdvice | None
     stop: StopReason | None
     duration_s: float
+    paired: bool = False
+    rounds: int = 0
+    meaning: Meaning | None = None
+    soak: SoakReport | None = None
+    certificate: str | None = None
 
 
 def summarise(study: Study, *, duration_s: float, facts: TrainingFacts | None = None) -> Summary:
@@ -78,7 +91,7 @@ def summarise(study: Study, *, duration_s: float, facts: TrainingFacts | None = 
         duration_s: wall time of the tuning, earlier sessions included.
         facts: tells which advice on the learning rate is right.
     """
-    return summarise_records(
+    summary = summarise_records(
         study.records,
         study.settings,
         duration_s=duration_s,
@@ -86,6 +99,8 @@ def summarise(study: Study, *, duration_s: float, facts: TrainingFacts | None = 
         rejected=study.rejected,
         stop=study.stop_reason(),
     )
+    found = study.certificate
+    return replace(summary, certificate=found.sentence if found else None)
 
 
 def summarise_records(
@@ -100,7 +115,8 @@ def summarise_records(
     """Sum up records, a journal's for example, in the order in which they came back."""
     objective = OBJECTIVES[settings.metric]
     winner = best_of(records, objective)
-    baseline = _baseline(records)
+    baseline = baseline_of(records)
+    noise = estimate_noise(records)
     spaces = sorted({record.trial.space for record in records})
     by_space = [(s, [r for r in records if r.trial.space == s]) for s in spaces]
     return Summary(
@@ -109,10 +125,10 @@ def summarise_records(
         unit=objective.unit,
         winner=winner,
         baseline=baseline,
-        speed_up=_speed_up(baseline, winner, objective),
-        ties=tuple(r.trial.name for r in records if _ties(r, winner, objective)),
+        speed_up=_speed_up(baseline, winner, objective, noise),
+        ties=tuple(r.trial.name for r in records if _ties(r, winner, objective, noise)),
         rejected=rejected,
-        learning_rate=_advice(baseline, winner, facts or TrainingFacts()),
+        learning_rate=learning_rate_of(baseline, winner, facts or TrainingFacts()),
         stop=stop,
         duration_s=duration_s,
     )
@@ -126,7 +142,7 @@ def best_of(records: Iterable[Record], objective: Objective) -> Record | None:
     return best
 
 
-def _baseline(records: Sequence[Record]) -> Record | None:
+def baseline_of(records: Sequence[Record]) -> Record | None:
     """The last outcome of trial 0, which may have had two attempts."""
     return next((record for record in reversed(records) if record.trial.number == 0), None)
 
@@ -144,26 +160,27 @@ def _row(name: str, records: Sequence[Record], objective: Objective) -> SummaryR
 
 
 def _speed_up(
-    baseline: Record | None, winner: Record | None, objective: Objective
+    baseline: Record | None, winner: Record | None, objective: Objective, noise: Noise
 ) -> SpeedUp | None:
     if baseline is None or winner is None:
         return None
     if baseline.measurement is None or winner.measurement is None:
         return None
-    return speed_up(baseline.measurement, winner.measurement, objective)
+    return speed_up(baseline.measurement, winner.measurement, objective, noise)
 
 
-def _ties(record: Record, winner: Record | None, objective: Objective) -> bool:
+def _ties(record: Record, winner: Record | None, objective: Objective, noise: Noise) -> bool:
     if winner is None or winner.measurement is None or record is winner:
         return False
     return record.measurement is not None and is_tie(
-        record.measurement, winner.measurement, objective
+        record.measurement, winner.measurement, objective, noise
     )
 
 
-def _advice(
+def learning_rate_of(
     baseline: Record | None, winner: Record | None, facts: TrainingFacts
 ) -> LearningRateAdvice | None:
+    """Advice where the winner has another global batch than the baseline."""
     if baseline is None or winner is None:
         return None
     before = baseline.trial.candidate.layout.global_batch

@@ -164,12 +164,21 @@ def concat(tables: Sequence[CandidateTable]) -> CandidateTable:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class PredictionTable:
-    """What the cost models say of each row; NaN where they cannot. See ``Prediction``."""
+    """What the cost models say of each row; NaN where they cannot. See ``Prediction``.
+
+    Attributes:
+        least_step_s_C: seconds that no step of the row can come below.
+        parts: names of parts of a step, with the seconds of each row.
+        limit_bytes: memory that a rank has.
+    """
 
     peak_bytes_C: Floats
     step_s_C: Floats
     band: float | None
     how: str
+    least_step_s_C: Floats | None = None
+    parts: tuple[tuple[str, Floats], ...] = ()
+    limit_bytes: float | None = None
 
     def __len__(self) -> int:
         return len(self.step_s_C)
@@ -183,13 +192,21 @@ class PredictionTable:
             step_s=step_s if timed else None,
             band=self.band if timed else None,
             how=self.how,
+            least_step_s=None if self.least_step_s_C is None else float(self.least_step_s_C[i]),
+            parts=tuple((name, float(seconds[i])) for name, seconds in self.parts if timed),
         )
 
     def take(self, selection: Selection) -> PredictionTable:
         """Rows of a mask, or rows by number."""
         rows = _rows(selection)
-        peaks_bytes, steps_s = self.peak_bytes_C[rows], self.step_s_C[rows]
-        return replace(self, peak_bytes_C=peaks_bytes, step_s_C=steps_s)
+        least_s = self.least_step_s_C
+        return replace(
+            self,
+            peak_bytes_C=self.peak_bytes_C[rows],
+            step_s_C=self.step_s_C[rows],
+            least_step_s_C=None if least_s is None else least_s[rows],
+            parts=tuple((name, seconds[rows]) for name, seconds in self.parts),
+        )
 
 
 class _Missing:

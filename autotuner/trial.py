@@ -9,6 +9,15 @@ from autoconf_launch.core import AppliedStrategy, Candidate, Failure, MemoryUse
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Turn:
+    """A place in a ring of trials that live together and take steps one after another."""
+
+    next_name: str
+    """Name of the trial that the turn is handed to after each step."""
+    is_first: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Trial:
     """A candidate to be run. Number 0 is what the user gave."""
 
@@ -20,7 +29,12 @@ class Trial:
     attempt: int = 1
     """Counts runs of the same candidate; above 1 after an out-of-memory that was not sure."""
     final: bool = False
-    """Measures again, at the end, what the search has measured; counts for no stage."""
+    """Measures again, at the end, what the search has measured; counts for no stage. ``attempt``
+    is then the number of its round."""
+    soak_steps: int = 0
+    """Above 0 for the winner's soak, a launch as the training's own; counts for no stage."""
+    turn: Turn | None = None
+    """None: it has the machine to itself, or a share of it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,6 +43,8 @@ class Measurement:
 
     ``step_s`` has one entry for each step that counts, the slowest rank of that step.
     ``flops_per_step`` is over all ranks; ``memory`` is of the rank that used most.
+    ``first_step`` is the number of the first step that counts; None in journals of before.
+    ``all_losses`` has one entry for each step from the first on, ``losses`` for each that counts.
     """
 
     step_s: tuple[float, ...]
@@ -38,6 +54,8 @@ class Measurement:
     applied: AppliedStrategy | None = None
     flops_per_step: float | None = None
     losses: tuple[float, ...] = ()
+    first_step: int | None = None
+    all_losses: tuple[float, ...] = ()
 
     @property
     def mean_step_s(self) -> float:
@@ -77,13 +95,35 @@ Outcome: TypeAlias = Measurement | FailedTrial
 class Prediction:
     """What the cost models say of a candidate before it runs; None where they cannot say.
 
-    ``band`` is the relative error to expect of ``step_s`` (0.2 is 20 %), ``how`` its source.
+    ``band`` is the relative error to expect of ``step_s`` (0.2 is 20 %), ``how`` its source,
+    ``least_step_s`` what no step can come below, ``parts`` the seconds of named parts of a step.
     """
 
     peak_bytes: int | None
     step_s: float | None
     band: float | None
     how: str
+    least_step_s: float | None = None
+    parts: tuple[tuple[str, float], ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GpuState:
+    """One GPU while a trial ran. ``throttle_reasons`` is the driver's bit mask, 0 for none."""
+
+    slot: int
+    sm_clock_mhz: int | None = None
+    temperature_c: int | None = None
+    throttle_reasons: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Conditions:
+    """What else may have decided how fast a trial was; loads are one-minute averages."""
+
+    load_before: float | None = None
+    load_after: float | None = None
+    gpus: tuple[GpuState, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,6 +134,7 @@ class Record:
     outcome: Outcome
     wall_s: float
     prediction: Prediction | None = None
+    conditions: Conditions | None = None
 
     @property
     def measurement(self) -> Measurement | None:

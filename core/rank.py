@@ -19,7 +19,14 @@ TASK_VARIABLE = "AUTOCONF_LAUNCH_TASK"
 JOB_VARIABLE = "AUTOCONF_LAUNCH_JOB"
 """Marks every process of a launch, so that it is found whatever became of its parents."""
 STEPS_FILE = "steps.jsonl"
+END_FILE = "end_step"
+"""In it the launcher tells running ranks to end at another step: ``<attempt> <step>``."""
 MODEL_INFO_FILE = "model_info.json"
+
+
+def turn_file(rank: int) -> str:
+    """Name of the pipe from which a rank reads that it is its turn."""
+    return f"turn{rank}"
 
 
 def result_file(rank: int) -> str:
@@ -46,6 +53,12 @@ class RankTask:
         attempt: token that ties a result to this launch and no earlier one.
         start_step: first optimizer step that counts, from 1.
         end_step: last optimizer step that counts; the rank exits after it.
+        most_steps: the launcher may move the end while the ranks run, but not beyond this step;
+            None where ``end_step`` is fixed.
+        next_folder: the folder of the launch that each rank hands the turn to after a step, its
+            peer of the same number; None where it has nobody to wait for.
+        first_turn: it begins, unasked.
+        soak: the last step takes the largest batch that the rank has seen.
         memory_limit_bytes: device memory that the rank holds itself to; on CPU over its use after
             imports. None where the device's own size is the limit.
     """
@@ -56,6 +69,10 @@ class RankTask:
     start_step: int = 3
     end_step: int = 5
     memory_limit_bytes: int | None = None
+    most_steps: int | None = None
+    soak: bool = False
+    next_folder: str | None = None
+    first_turn: bool = False
 
     def to_variable(self) -> str:
         """The value of the environment variable ``TASK_VARIABLE``."""
@@ -111,7 +128,14 @@ class MemoryUse:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankResult:
-    """The last word of one rank of a trial, written whole or not at all."""
+    """The last word of one rank of a trial, written whole or not at all.
+
+    ``end_step`` is the step that it was to end at and did; None where it ended otherwise.
+
+    A probe in a foreign script also says: ``caught``, an out of memory that the script caught
+    before it went on; ``ended_early``, it was over by itself before the steps asked for (then
+    ``end_step`` is its last); ``left_behind``, new paths in the working directory; ``notes``.
+    """
 
     rank: int
     world_size: int
@@ -122,3 +146,8 @@ class RankResult:
     applied: AppliedStrategy | None = None
     memory: MemoryUse | None = None
     flops_per_step: float | None = None
+    end_step: int | None = None
+    caught: Failure | None = None
+    ended_early: bool = False
+    left_behind: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()

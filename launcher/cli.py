@@ -43,9 +43,11 @@ VERBS = MappingProxyType(
         "show": "autoconf_launch.launcher.commands.show:show",
         "show spaces": "autoconf_launch.launcher.commands.spaces:show_spaces",
         "compare": "autoconf_launch.launcher.commands.compare:compare",
+        "export": "autoconf_launch.launcher.commands.export:export",
         "fit": "autoconf_launch.launcher.commands.fit:fit",
         "plan": "autoconf_launch.launcher.commands.plan:plan",
         "recommend": "autoconf_launch.launcher.commands.recommend:recommend",
+        "replay": "autoconf_launch.launcher.commands.replay:replay",
         "validate": "autoconf_launch.launcher.commands.validate:validate",
     }
 )

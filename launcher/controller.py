@@ -9,13 +9,12 @@ import socket
 import time
 import uuid
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Protocol
 
-from autoconf_launch.autotuner.finals import Decider
+from autoconf_launch.autotuner.decider import Decider
 from autoconf_launch.autotuner.study import StopReason
 from autoconf_launch.autotuner.trial import (
+    Conditions,
     FailedTrial,
     Outcome,
     Prediction,
@@ -23,28 +22,19 @@ from autoconf_launch.autotuner.trial import (
     Trial,
 )
 from autoconf_launch.core import Failure, FailureKind
-from autoconf_launch.core.rank import STEPS_FILE
 
-from .backends.base import Backend, Job
+from .backends.base import Backend
 from .backends.strays import await_agent
 from .events import Listener, StepSeen, TrialFinished, TrialStarted
 from .journal import Journal, JournalContents, Started
 from .lease import HEARTBEAT_S
 from .plan import LaunchPlan
+from .running import Running, TrialLimits
 from .slots import WHOLE, Share
-from .steps import StepsTail
+
+__all__ = ["Controller", "TrialDesk", "TrialLimits"]
 
 _AGENT_DIES_WITHIN_S = 5.0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TrialLimits:
-    """When a trial is taken for hung; ``stall_s`` is the least silence between two steps."""
-
-    timeout_s: float
-    stall_s: float
-    stall_steps: float = 10.0
-    """A silence is a stall only beyond this many times the trial's longest step."""
 
 
 class TrialDesk(Protocol):
@@ -66,21 +56,6 @@ class TrialDesk(Protocol):
         """Write the trial's results."""
 
 
-@dataclass(slots=True)
-class _Running:
-    trial: Trial
-    prediction: Prediction | None
-    job: Job
-    tail: StepsTail
-    share: Share
-    started_s: float
-    progress_s: float
-    alone: bool
-    longest_step_s: float = 0.0
-    steps: int = 0
-    cancelled: bool = field(default=False)
-
-
 class Controller:
     """Runs one study, or the finals after it, on one backend; use ``run`` once."""
 
@@ -100,7 +75,7 @@ class Controller:
         self._journal = journal
         self._listener = listener
         self._limits = limits
-        self._running: list[_Running] = []
+        self._running: list[Running] = []
         self._free: list[Share] = []
         self._to_repeat: list[Trial] = []
         self._orphans: dict[str, Started] = {}
@@ -149,7 +124,7 @@ class Controller:
 
     def _start(self, trial: Trial, *, alone: bool) -> None:
         prediction = self._desk.predict(trial)
-        orphan = self._orphans.pop(trial.name, None)
+        orphan = None if trial.final else self._orphans.pop(trial.name, None)
         adopted = self._adopt(trial, orphan) if orphan else None
         if adopted is not None:
             self._finish(trial, prediction, adopted, wall_s=0.0, resumed=True)
@@ -161,10 +136,8 @@ class Controller:
         self._journal.write_started(
             name=trial.name, number=trial.number, attempt=attempt, pid=getattr(job, "pid", None)
         )
-        now_s = time.monotonic()
-        tail = StepsTail(Path(plan.folder) / STEPS_FILE if plan.folder else None)
         self._running.append(
-            _Running(trial, prediction, job, tail, share, now_s, now_s, alone=alone)
+            Running(trial, prediction, job=job, plan=plan, share=share, alone=alone)
         )
         self._listener(TrialStarted(trial=trial, prediction=prediction))
 
@@ -177,7 +150,7 @@ class Controller:
         return None if in_doubt else outcome
 
     def _wait(self) -> None:
-        wake_s = min(self._due_s(running) for running in self._running)
+        wake_s = min(min(r.due_s(self._limits), r.look_s()) for r in self._running)
         longest_s = min(HEARTBEAT_S, self._limits.stall_s)  # steps are seen when we wake
         pause_s = min(max(wake_s - time.monotonic(), 0.0), longest_s)
         self._backend.wait([running.job for running in self._running], pause_s)
@@ -194,38 +167,24 @@ class Controller:
             if lacked and _is_out_of_memory(outcome):
                 self._to_repeat.append(running.trial)
             else:
-                self._finish(running.trial, running.prediction, outcome, wall_s=end.wall_s)
+                self._finish(
+                    running.trial,
+                    running.prediction,
+                    outcome,
+                    wall_s=end.wall_s,
+                    conditions=running.weather.conditions(),
+                )
 
-    def _due_s(self, running: _Running) -> float:
-        if running.cancelled:
-            return float("inf")
-        deadline_s = running.started_s + self._limits.timeout_s
-        if not running.steps:
-            return deadline_s
-        silence_s = max(self._limits.stall_s, self._limits.stall_steps * running.longest_step_s)
-        return min(deadline_s, running.progress_s + silence_s)
-
-    def _watch(self, running: _Running) -> None:
-        for step in running.tail.new():
-            running.steps += 1
-            running.longest_step_s = max(running.longest_step_s, step.wall_s)
-            running.progress_s = time.monotonic()
+    def _watch(self, running: Running) -> None:
+        for step in running.new_steps():
             self._listener(StepSeen(trial=running.trial, step=step))
-        if not running.cancelled and time.monotonic() >= self._due_s(running):
+        if running.is_steerable and running.step_s:
+            end_step = self._study.end_step(running.trial, running.step_s)
+            if end_step is not None:
+                running.end_at(end_step)
+        if not running.cancelled and time.monotonic() >= running.due_s(self._limits):
             running.cancelled = True
-            self._backend.cancel(running.job, self._overdue(running))
-
-    def _overdue(self, running: _Running) -> Failure:
-        if time.monotonic() - running.started_s >= self._limits.timeout_s:
-            return Failure(
-                kind=FailureKind.TIMED_OUT,
-                detail=f"did not end within {self._limits.timeout_s:g} s (--trial-timeout)",
-            )
-        silent_s = time.monotonic() - running.progress_s
-        return Failure(
-            kind=FailureKind.STALLED,
-            detail=f"made {running.steps} steps, then none for {silent_s:.0f} s (--stall-timeout)",
-        )
+            self._backend.cancel(running.job, running.overdue(self._limits))
 
     def _finish(
         self,
@@ -234,18 +193,32 @@ class Controller:
         outcome: Outcome,
         *,
         wall_s: float,
+        conditions: Conditions | None = None,
         resumed: bool = False,
     ) -> None:
+        if _is_preempted(outcome):  # for another trial's sake: it has not been tried
+            self._study.tell(Record(trial=trial, outcome=outcome, wall_s=wall_s))
+            return
         record = Record(
             trial=trial,
             outcome=self._desk.complete(outcome),
             wall_s=wall_s,
             prediction=prediction,
+            conditions=conditions,
         )
         self._journal.write_record(record)
         self._desk.finish(record)
         self._study.tell(record)
         self._announce(record, resumed=resumed)
+        if trial.turn is not None and record.failure is not None:
+            self._break_ring(trial)
+
+    def _break_ring(self, failed: Trial) -> None:
+        """Who fails hands no turn on; the others would wait for ever."""
+        detail = f"{failed.name} failed, with which it took turns"
+        for running in self._running:
+            running.cancelled = True
+            self._backend.cancel(running.job, Failure(kind=FailureKind.PREEMPTED, detail=detail))
 
     def _announce(self, record: Record, *, resumed: bool) -> None:
         self._listener(
@@ -263,6 +236,11 @@ class Controller:
             self._backend.wait(jobs, HEARTBEAT_S)
             ends = self._backend.poll(jobs)
             self._running = [r for r, end in zip(self._running, ends, strict=True) if not end]
+
+
+def _is_preempted(outcome: Outcome) -> bool:
+    failure = outcome.failure if isinstance(outcome, FailedTrial) else None
+    return failure is not None and failure.kind is FailureKind.PREEMPTED
 
 
 def _is_out_of_memory(outcome: Outcome | None) -> bool:

@@ -62,13 +62,42 @@ class TrialFinished:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Standing:
+    """A configuration beside the best in the rounds so far.
+
+    Both are logarithms of time, so that 0.05 is 5 % longer; ``width`` is half an interval's.
+    """
+
+    name: str
+    behind: float
+    width: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RoundFinished:
+    """The best were measured once more in turn; the first standing is the best one's."""
+
+    number: int
+    elapsed_s: float
+    standings: tuple[Standing, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Finished:
-    """The study is over; ``text`` is the summary and what was found."""
+    """The study is over; ``text`` is the summary and what was found, ``winner`` was chosen."""
 
     text: str
+    winner: Record | None = None
 
 
 Event: TypeAlias = (
-    Note | ModelProfiled | SpaceBuilt | TrialStarted | StepSeen | TrialFinished | Finished
+    Note
+    | ModelProfiled
+    | SpaceBuilt
+    | TrialStarted
+    | StepSeen
+    | TrialFinished
+    | RoundFinished
+    | Finished
 )
 Listener: TypeAlias = Callable[[Event], None]

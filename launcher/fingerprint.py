@@ -14,7 +14,6 @@ from pathlib import Path
 
 from autoconf_launch.autotuner.cluster import ClusterSpec
 from autoconf_launch.autotuner.settings import AutotuningSettings
-from autoconf_launch.core import RawConfig
 from autoconf_launch.core import config_keys as keys
 
 from .dialects import ScriptSource
@@ -40,7 +39,7 @@ def fingerprint(
             for index, argument in enumerate(source.script_args)
             if index != source.config_argument
         ),
-        config=_config_digest(source.config, settings),
+        config=_config_digest(source, settings),
         hardware=(
             *(f"{d.name}, limit {request.memory_limit_bytes}" for d in cluster.devices),
             *((str(request.binding),) if request.binding else ()),
@@ -103,9 +102,13 @@ def _script_bytes(request: LaunchRequest) -> bytes:
     return path.read_bytes() if path.is_file() else request.script.encode()
 
 
-def _config_digest(config: RawConfig, settings: AutotuningSettings) -> str:
+def _config_digest(source: ScriptSource, settings: AutotuningSettings) -> str:
+    """Of the configuration, further files, variables of frameworks, and which words are used."""
     steps = f"{settings.start_profile_step}-{settings.end_profile_step}"
-    return _digest(f"{config.without(keys.AUTOTUNING).to_json()} {steps}".encode())
+    config = source.config.without(keys.AUTOTUNING).to_json()
+    others = [file.text for file in source.files if file.position != source.config_argument]
+    words = source.words.dialect, source.words.arguments
+    return _digest(f"{config} {steps} {others} {source.environment} {words}".encode())
 
 
 def _digest(data: bytes) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import NoReturn, TypeAlias
 
+from autoconf_launch.autotuner.limits import GOOD_ENOUGH
 from autoconf_launch.autotuner.settings import AutotuningSettings
 from autoconf_launch.core import ConfigError
 
@@ -12,12 +13,18 @@ from .flag_values import (
     parse_bytes,
     parse_count,
     parse_endpoint,
+    parse_gain,
+    parse_knob,
+    parse_name,
     parse_node_rank,
     parse_nodes,
     parse_port,
     parse_processes,
     parse_restarts,
+    parse_search_budget,
     parse_seconds,
+    parse_steps,
+    parse_trackers,
 )
 from .hostfile import DEFAULT_HOSTFILE
 
@@ -123,10 +130,24 @@ def _add_tuning(group: _Group) -> None:
     add("--fresh", action="store_true", help="move old results aside")
     add("--allow_global_batch_change", action="store_true")
     add("--tuning_space", metavar="FILE", help="knobs to search, instead of the shipped ones")
+    add("--dialect", metavar="NAME", help="the script's framework; default: the one that fits")
+    add("--arg", action="append", type=parse_name, metavar="KEY=FLAG", help="FLAG sets KEY")
+    knob_help = "a knob of the script to search: '--num_workers=[0,2,4]'"
+    add("--knob", action="append", type=parse_knob, metavar="NAME=[...]", help=knob_help)
     add("--memory_limit", type=parse_bytes, metavar="SIZE", help="per rank: 2GB")
     add("--max_parallel_trials", type=parse_count, metavar="N", help="1: one at a time")
     add("--trial_timeout", type=parse_seconds, default=600.0, metavar="S")
     add("--stall_timeout", type=parse_seconds, default=120.0, metavar="S")
+    budget_help = "what the search may cost: 20m, 30trials, $15, or several with commas"
+    add("--budget", type=parse_search_budget, metavar="LIMIT", help=budget_help)
+    enough_help = "stop when no untried candidate could gain as much (default: 2%%); 0: never"
+    add("--good_enough", type=parse_gain, default=GOOD_ENOUGH, metavar="SHARE", help=enough_help)
+    soak_help = "steps that the winner must hold out for (default: 50, or what is short); 0: none"
+    add("--soak_steps", type=parse_steps, metavar="N", help=soak_help)
+    report_help = "keep every run with wandb, tensorboard, mlflow (with commas), or none"
+    add("--report_to", type=parse_trackers, default=(), metavar="NAMES", help=report_help)
+    add("--tracker_project", metavar="NAME", help="W&B project, or MLflow experiment")
+    add("--wandb_api_key_file", metavar="FILE", help="has the key on its first line")
     for name in AutotuningSettings.model_fields:
         if name in _BOOLEANS - _NOT_FLAGS:
             add(f"--{name}", nargs="?", const="true", metavar="true|false")

@@ -16,7 +16,14 @@ from autoconf_launch.core import ConfigError, nearest_known
 from .cores import parse_core_list
 from .flag_table import make_parser
 from .foreign_flags import REFUSED, WITHOUT_EFFECT
-from .request import CoreBinding, HostChoice, LaunchRequest, RemoteAccess, Rendezvous
+from .request import (
+    CoreBinding,
+    HostChoice,
+    LaunchRequest,
+    RemoteAccess,
+    Rendezvous,
+    TrackingChoice,
+)
 
 
 def parse_request(argv: Sequence[str]) -> LaunchRequest:
@@ -51,10 +58,21 @@ def parse_request(argv: Sequence[str]) -> LaunchRequest:
         fresh=flags.fresh,
         allow_global_batch_change=flags.allow_global_batch_change,
         tuning_space=flags.tuning_space,
+        dialect=flags.dialect,
+        argument_names=tuple(flags.arg or ()),
+        knobs=tuple(flags.knob or ()),
         memory_limit_bytes=flags.memory_limit,
         max_parallel_trials=flags.max_parallel_trials,
         trial_timeout_s=flags.trial_timeout,
         stall_timeout_s=flags.stall_timeout,
+        soak_steps=flags.soak_steps,
+        budget=flags.budget,
+        good_enough=flags.good_enough,
+        tracking=TrackingChoice(
+            trackers=flags.report_to,
+            project=flags.tracker_project,
+            wandb_key_file=flags.wandb_api_key_file,
+        ),
         quiet=flags.quiet,
         log_level="error" if flags.quiet else flags.log_level,
         notes=_notes(flags),

@@ -2,8 +2,8 @@
 
 One JSON object per line, each written with one call and synced: a header with the fingerprint
 of what is measured, a ``profiled`` line, a ``started`` line for each trial, a record for each
-outcome, and ``final`` lines, records of what is measured again at the end. A line that a crash
-tore is dropped when the file is read, and cut off before the next one is written.
+outcome, and ``final`` and ``soak`` lines, records of what is launched again at the end. A line
+that a crash tore is dropped when the file is read, and cut off before the next one is written.
 """
 
 from __future__ import annotations
@@ -52,11 +52,15 @@ class Started:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JournalContents:
-    """What a journal says. ``finals`` measured again; ``orphans`` began and have no record."""
+    """What a journal says. ``finals`` measured again; ``orphans`` began and have no record.
+
+    ``soaks`` are the winner's longer launches.
+    """
 
     fingerprint: Fingerprint | None = None
     records: tuple[Record, ...] = ()
     finals: tuple[Record, ...] = ()
+    soaks: tuple[Record, ...] = ()
     orphans: tuple[Started, ...] = ()
     profiled: bool = False
 
@@ -108,7 +112,8 @@ class Journal:
     def write_record(self, record: Record) -> None:
         """A trial's outcome."""
         line = encode_record(record)
-        self._append({"final": line} if record.trial.final else line)
+        kind = "soak" if record.trial.soak_steps else "final" if record.trial.final else None
+        self._append({kind: line} if kind else line)
 
     def _append(self, line: dict[str, Any]) -> None:
         data = json.dumps(line, separators=(",", ":")).encode() + b"\n"
@@ -158,6 +163,7 @@ class _Reader:
         self._fingerprint: Fingerprint | None = None
         self._records: list[Record] = []
         self._finals: list[Record] = []
+        self._soaks: list[Record] = []
         self._open: dict[str, Started] = {}
         self._profiled = False
 
@@ -184,6 +190,10 @@ class _Reader:
             final = decode_record(line["final"])
             self._finals.append(replace(final, trial=replace(final.trial, final=True)))
             self._open.pop(final.trial.name, None)
+        elif "soak" in line:
+            soak = decode_record(line["soak"])
+            self._soaks.append(soak)
+            self._open.pop(soak.trial.name, None)
         else:
             record = decode_record(line)
             self._records.append(record)
@@ -194,6 +204,7 @@ class _Reader:
             fingerprint=self._fingerprint,
             records=tuple(self._records),
             finals=tuple(self._finals),
+            soaks=tuple(self._soaks),
             orphans=tuple(self._open.values()),
             profiled=self._profiled,
         )

@@ -10,6 +10,7 @@ import signal
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
+from typing import TypeAlias
 
 from autoconf_launch.autotuner.trial import FailedTrial, Outcome
 from autoconf_launch.core import (
@@ -33,6 +34,9 @@ _DECISIVE = (
     FailureKind.NOT_APPLIED,
 )
 """Kinds that win over every other one, in this order, whoever was first."""
+
+Checked: TypeAlias = tuple[tuple[str, str], ...]
+"""Knobs that are compared, with the words that asked for them."""
 
 _SUDDEN_SLACK_S = 0.25
 """A peer can write down its broken connection before the death that broke it is seen."""
@@ -106,9 +110,10 @@ def read_outcome(plan: LaunchPlan, end: RanksEnd, log_start: LogStart | None = N
     if plan.task is None:
         raise ValueError(f"plan {plan.name!r} has no task, so there is no outcome to read.")
     results = read_rank_results(plan.task, plan.world_size)
-    causes = _reported(results, plan.expected)
+    causes = _reported(results, plan.expected, plan.checked)
     if not causes:
-        measured = measure(plan.task, results, strict=any(rank.code for rank in end.exits))
+        strict = any(rank.code for rank in end.exits) and not plan.task.soak
+        measured = measure(plan.task, results, strict=strict)  # a script may end in its soak
         if measured is not None:
             return measured
     causes = [*causes, *_unreported(results, end)]
@@ -123,7 +128,13 @@ def read_outcome(plan: LaunchPlan, end: RanksEnd, log_start: LogStart | None = N
     )
 
 
-def adopt(task: RankTask, *, world_size: int, expected: Candidate | None = None) -> Outcome | None:
+def adopt(
+    task: RankTask,
+    *,
+    world_size: int,
+    expected: Candidate | None = None,
+    checked: Checked | None = None,
+) -> Outcome | None:
     """The outcome of a launch whose controller died, where its ranks' results settle it.
 
     A crash settles nothing (the ranks may have died with their controller): None, run it again.
@@ -131,7 +142,7 @@ def adopt(task: RankTask, *, world_size: int, expected: Candidate | None = None)
     results = read_rank_results(task, world_size)
     if any(result is None for result in results):
         return None
-    cause = _first(_reported(results, expected))
+    cause = _first(_reported(results, expected, checked))
     if cause is None:
         return measure(task, results, strict=True)
     if cause.failure.kind not in _DECISIVE:
@@ -143,20 +154,26 @@ def adopt(task: RankTask, *, world_size: int, expected: Candidate | None = None)
     )
 
 
-def _reported(results: RankResults, expected: Candidate | None) -> list[_Cause]:
+def _reported(
+    results: RankResults, expected: Candidate | None, checked: Checked | None
+) -> list[_Cause]:
     """What the ranks themselves say went wrong."""
     causes = []
     for result in results:
         if result is None:
             continue
-        failure = result.failure or _mismatch(result, expected) or _nan(result)
+        failure = result.failure or _mismatch(result, expected, checked) or _nan(result)
         if failure is not None:
             said = replace(failure, detail=_named(result.rank, len(results), failure.detail))
             causes.append(_Cause(failure=said, unix_s=result.ended_unix_s, memory=result.memory))
     return causes
 
 
-def _mismatch(result: RankResult, expected: Candidate | None) -> Failure | None:
+def _mismatch(
+    result: RankResult, expected: Candidate | None, checked: Checked | None
+) -> Failure | None:
+    if expected is not None and checked is not None:
+        return _ignored(result, expected, checked)
     applied = result.applied
     if expected is None or (applied is None and not result.steps):
         return None
@@ -176,6 +193,23 @@ def _mismatch(result: RankResult, expected: Candidate | None) -> Failure | None:
     if not wrong:
         return None
     return Failure(kind=FailureKind.NOT_APPLIED, detail=f"ran with {', '.join(wrong)}")
+
+
+def _ignored(result: RankResult, expected: Candidate, checked: Checked) -> Failure | None:
+    """What a foreign script did otherwise than it was told; 0 is what a probe could not count."""
+    if result.applied is None:
+        return None
+    found = {name: getattr(result.applied, name) for name, _ in checked}
+    asked = {name: getattr(expected.layout, name) for name, _ in checked}
+    wrong = [
+        f"{name} {_shown(found[name])} instead of {_shown(asked[name])} (asked by {word})"
+        for name, word in checked
+        if found[name] != asked[name] and (found[name] != 0 or name == "zero_stage")
+    ]
+    if not wrong:
+        return None
+    detail = f"the script ran with {', '.join(wrong)}; {result.applied.description}"
+    return Failure(kind=FailureKind.NOT_APPLIED, detail=detail)
 
 
 def _nan(result: RankResult) -> Failure | None:

@@ -39,6 +39,11 @@ class ResultsPaths:
         """Folder of the profile run."""
         return self.results / PROFILE
 
+    @property
+    def tracking(self) -> Path:
+        """Folder with one folder for each tracker."""
+        return self.results / "tracking"
+
     def trial(self, name: str) -> Path:
         """Folder of one trial."""
         return self.results / name

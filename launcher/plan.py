@@ -35,6 +35,8 @@ class LaunchPlan:
         folder: where ``stdout.log``, ``stderr.log`` and results go; None: the output is ours.
         task: what the ranks report; None for a plain training.
         expected: what must really run; None where the ranks cannot tell what they applied.
+        checked: knobs of ``expected`` that are compared, with the words that ask for them; None:
+            all that our own runtime reports.
         fresh: every rank is a new interpreter, also where a backend could fork one.
     """
 
@@ -45,6 +47,7 @@ class LaunchPlan:
     task: RankTask | None = None
     expected: Candidate | None = None
     fresh: bool = False
+    checked: tuple[tuple[str, str], ...] | None = None
 
     @property
     def world_size(self) -> int:

@@ -101,6 +101,7 @@ def _shared_variables(
     devices = cluster.nodes[node].devices
     several = len(cluster.nodes) > 1 or request.hosts.force_multi
     variables = dict(read_environment_files()) if several else {}
+    variables |= dict(request.variables)
     variables |= _device_variables(devices)
     if threads or "OMP_NUM_THREADS" not in {**os.environ, **variables}:
         share = max(1, usable_cores() // len(devices))

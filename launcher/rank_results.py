@@ -38,8 +38,9 @@ def _read_result(task: RankTask, rank: int) -> RankResult | None:
 def measure(task: RankTask, results: RankResults, *, strict: bool) -> Measurement | None:
     """The timed steps, if every rank reports some; ``strict`` wants the last one too.
 
-    Of each step the slowest rank counts. In profile mode every step is taken, and none at all
-    is enough where the model was described.
+    Of each step the slowest rank counts. Of a trial that was ended before its steps count, the
+    last one does. In profile mode every step is taken, and none at all is enough where the model
+    was described.
     """
     present = [result for result in results if result is not None]
     if len(present) < len(results):
@@ -48,8 +49,10 @@ def measure(task: RankTask, results: RankResults, *, strict: bool) -> Measuremen
         if not Path(task.folder, MODEL_INFO_FILE).exists():
             return None
         return _measurement(present, _common_steps(present, 1, task.end_step))
-    steps = _common_steps(present, task.start_step, task.end_step)
-    if not steps or (strict and steps[-1] != task.end_step):
+    told = min(result.end_step or task.end_step for result in present)
+    start = min(task.start_step, told)
+    steps = _common_steps(present, start, max(told, task.end_step))
+    if not steps or (strict and steps[-1] != told):
         return None
     return _measurement(present, steps)
 
@@ -65,7 +68,7 @@ def _measurement(results: Sequence[RankResult], steps: Sequence[int]) -> Measure
         for step in steps
     ]
     samples = sum(record.samples for records in by_step for record in records)
-    losses = [[r.loss for r in records if r.loss is not None] for records in by_step]
+    every = _losses(results, _common_steps(results, 1, max(steps, default=0)))
     flops = [result.flops_per_step for result in results if result.flops_per_step is not None]
     return Measurement(
         step_s=tuple(max(record.wall_s for record in records) for records in by_step),
@@ -74,8 +77,20 @@ def _measurement(results: Sequence[RankResult], steps: Sequence[int]) -> Measure
         memory=largest_memory(results),
         applied=results[0].applied,
         flops_per_step=sum(flops) if len(flops) == len(results) else None,
-        losses=tuple(sum(row) / len(row) for row in losses) if all(losses) else (),
+        losses=every[-len(steps) :] if steps else (),
+        first_step=min(steps, default=None),
+        all_losses=every,
     )
+
+
+def _losses(results: Sequence[RankResult], steps: Sequence[int]) -> tuple[float, ...]:
+    """Mean over the ranks of each step; none where a step has none."""
+    by_step: dict[int, list[float]] = {step: [] for step in steps}
+    for record in (record for result in results for record in result.steps):
+        if record.step in by_step and record.loss is not None:
+            by_step[record.step].append(record.loss)
+    rows = by_step.values()
+    return tuple(sum(row) / len(row) for row in rows) if all(rows) else ()
 
 
 def largest_memory(results: Sequence[RankResult | None]) -> MemoryUse | None:

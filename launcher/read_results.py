@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from autoconf_launch.autotuner.cost.facts import TrainingFacts
-from autoconf_launch.autotuner.finals import settled
 from autoconf_launch.autotuner.objective import OBJECTIVES, Objective
 from autoconf_launch.autotuner.record_codec import decode_record
 from autoconf_launch.autotuner.settings import AutotuningSettings
+from autoconf_launch.autotuner.settle import settled
 from autoconf_launch.autotuner.summary import Summary, summarise_records
 from autoconf_launch.autotuner.trial import Record
 from autoconf_launch.core import ConfigError, RawConfig, ResultsFolderError
@@ -63,7 +63,8 @@ class Results:
         """What the records say so far, and the launches that were measured again after them."""
         records, settings = self.contents.records, AutotuningSettings(metric=self.objective.name)
         searched = summarise_records(records, settings, duration_s=self.duration_s)
-        return settled(searched, records, self.contents.finals, settings, TrainingFacts())
+        finals, soaks = self.contents.finals, self.contents.soaks
+        return settled(searched, records, finals, settings, TrainingFacts(), soaks)
 
     def last_step(self, name: str) -> int:
         """The last step that a rank of this trial has made; 0 before the first."""

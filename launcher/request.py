@@ -5,6 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
+from autoconf_launch.autotuner.budget import SearchBudget
+from autoconf_launch.autotuner.limits import GOOD_ENOUGH
+from autoconf_launch.core import KnobValue
+
 Processes: TypeAlias = int | Literal["gpu", "cpu", "auto"]
 """Ranks on each host; ``gpu``: one per GPU, ``cpu``: one per core, ``auto``: the first of them."""
 
@@ -68,6 +72,21 @@ class CoreBinding:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TrackingChoice:
+    """Which trackers keep the runs of a study; none unless asked for.
+
+    Attributes:
+        trackers: names, each once.
+        project: W&B project or MLflow experiment; None: the tracker's own variable, or ours.
+        wandb_key_file: has the key on its first line; None: what W&B finds itself.
+    """
+
+    trackers: tuple[str, ...] = ()
+    project: str | None = None
+    wandb_key_file: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LaunchRequest:
     """What the user asked for. Times are in seconds; None leaves a choice to us.
 
@@ -77,7 +96,14 @@ class LaunchRequest:
         binding: None: ranks share all cores.
         rank_log_folder: one log file per rank goes here; None: the output is ours.
         tuning_space: path of a file whose lists are searched instead of the shipped ones.
+        dialect: name of the framework's words; None: the first that fits the script.
+        argument_names: canonical key and the script's own argument for it.
+        knobs: further knobs of the script, each with its values.
+        variables: what the ranks get beyond our environment, as a wrapped launcher gives it.
         save_pid: write our process number to a file while the ranks live.
+        budget: what the search may cost; None: no limit.
+        good_enough: possible gain, a share, below which the search ends; 0: never.
+        soak_steps: optimizer steps of the winner's soak; 0: none. None: as many as pay.
         overrides: keys of the autotuning section that were given as flags.
         notes: sentences on flags that were taken and change nothing.
     """
@@ -98,10 +124,18 @@ class LaunchRequest:
     fresh: bool = False
     allow_global_batch_change: bool = False
     tuning_space: str | None = None
+    dialect: str | None = None
+    argument_names: tuple[tuple[str, str], ...] = ()
+    knobs: tuple[tuple[str, tuple[KnobValue, ...]], ...] = ()
+    variables: tuple[tuple[str, str], ...] = ()
     memory_limit_bytes: int | None = None
     max_parallel_trials: int | None = None
     trial_timeout_s: float = 600.0
     stall_timeout_s: float = 120.0
+    soak_steps: int | None = None
+    budget: SearchBudget | None = None
+    good_enough: float = GOOD_ENOUGH
+    tracking: TrackingChoice = TrackingChoice()
     backend: str = "local"
     quiet: bool = False
     log_level: str = "info"

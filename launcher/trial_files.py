@@ -11,22 +11,27 @@ from autoconf_launch.autotuner.cluster import ClusterSpec
 from autoconf_launch.autotuner.cost.facts import TrainingFacts
 from autoconf_launch.autotuner.planner import predict
 from autoconf_launch.autotuner.settings import AutotuningSettings
+from autoconf_launch.autotuner.stop_rule import FEWEST_TIMED, StopRule
 from autoconf_launch.autotuner.table import CandidateTable
 from autoconf_launch.autotuner.trial import Measurement, Outcome, Prediction, Record, Trial
 from autoconf_launch.core import Mode, ModelSpec, RankTask, encode, result_file
-from autoconf_launch.core.rank import MODEL_INFO_FILE, STEPS_FILE
+from autoconf_launch.core.rank import END_FILE, MODEL_INFO_FILE, STEPS_FILE
 
 from .dialects import Dialect, Rendered, ScriptSource
 from .fingerprint import without_secrets
+from .foreign import in_trial, told, write_files
 from .outcome import adopt
 from .paths import CONFIG, ResultsPaths
 from .plan import LaunchPlan
 from .planning import plan_launch
 from .request import LaunchRequest
 
+STEPS_IN_TURN = 4
+"""Timed ones of a launch that takes turns with others."""
+
 BACKWARD_AND_FORWARD = 3.0
 """Model FLOPs of a step over those of its forward pass; recomputation is not counted."""
-_LEFT_BY_RANKS = (STEPS_FILE, MODEL_INFO_FILE, "metrics.json")
+_LEFT_BY_RANKS = (STEPS_FILE, MODEL_INFO_FILE, END_FILE, "metrics.json")
 
 
 class TrialFiles:
@@ -70,9 +75,10 @@ class TrialFiles:
 
     def adopt(self, trial: Trial, attempt: str) -> Outcome | None:
         """See :class:`~.controller.TrialDesk`."""
-        task = self._task(self._paths.trial(trial.name), attempt, Mode.MEASURE)
+        task = self._task(self._paths.trial(trial.name), trial, attempt, Mode.MEASURE)
         world_size = len(self._cluster.devices)
-        return adopt(task, world_size=world_size, expected=trial.candidate)
+        checked = self.render(trial, self._paths.trial(trial.name) / CONFIG).checked
+        return adopt(task, world_size=world_size, expected=trial.candidate, checked=checked)
 
     def predict(self, trial: Trial) -> Prediction | None:
         """What the cost models say of one candidate."""
@@ -102,25 +108,42 @@ class TrialFiles:
         world_size = len(self._cluster.devices)
         for name in (*_LEFT_BY_RANKS, *map(result_file, range(world_size))):
             (folder / name).unlink(missing_ok=True)
+        task = self._task(folder, trial, attempt, mode)
         rendered = self.render(trial, folder / CONFIG)
+        rendered = in_trial(self._dialect, rendered, self._source, task)
         (folder / CONFIG).write_text(rendered.config.to_json() + "\n")
-        task = self._task(folder, attempt, mode)
+        write_files(rendered, folder)
         expected = trial.candidate if mode is Mode.MEASURE else None
         plan = plan_launch(
             self._request, self._cluster, rendered.script_args, task=task, expected=expected
         )
+        plan = told(plan, rendered)
         self._describe(folder, trial, rendered, plan)
         return plan
 
-    def _task(self, folder: Path, attempt: str, mode: Mode) -> RankTask:
-        return RankTask(
+    def _task(self, folder: Path, trial: Trial, attempt: str, mode: Mode) -> RankTask:
+        first, last = self._settings.start_profile_step, self._settings.end_profile_step
+        task = RankTask(
             mode=mode,
             folder=str(folder),
             attempt=attempt,
-            start_step=self._settings.start_profile_step,
-            end_step=self._settings.end_profile_step,
+            start_step=first,
+            end_step=last,
             memory_limit_bytes=emulated_limit_bytes(self._cluster),
         )
+        if trial.turn is not None:
+            next_folder = str(self._paths.trial(trial.turn.next_name))
+            task = replace(task, next_folder=next_folder, first_turn=trial.turn.is_first)
+        if trial.soak_steps:
+            return replace(
+                task, start_step=min(first, trial.soak_steps), end_step=trial.soak_steps, soak=True
+            )
+        if mode is not Mode.MEASURE or are_steps_given(self._settings):
+            return task
+        if trial.final:
+            timed = STEPS_IN_TURN if trial.turn else FEWEST_TIMED
+            return replace(task, end_step=first - 1 + timed)
+        return replace(task, most_steps=StopRule().most_steps)
 
     def _describe(self, folder: Path, trial: Trial, rendered: Rendered, plan: LaunchPlan) -> None:
         experiment = {
@@ -141,9 +164,20 @@ def emulated_limit_bytes(cluster: ClusterSpec) -> int | None:
     return cluster.least_memory_bytes if emulated else None
 
 
-def metrics(measurement: Measurement) -> dict[str, float | None]:
-    """Content of ``metrics.json``: samples/s, ms per optimizer step, FLOP/s of each rank."""
+def are_steps_given(settings: AutotuningSettings) -> bool:
+    """Whether the user says which steps count; then every trial makes exactly these."""
+    return bool({"start_profile_step", "end_profile_step"} & settings.model_fields_set)
+
+
+def metrics(measurement: Measurement) -> dict[str, object]:
+    """Content of ``metrics.json``: samples/s, ms per optimizer step, FLOP/s of each rank.
+
+    They are over the steps named in ``steps``, the first and the last one.
+    """
+    first = measurement.first_step
+    last = None if first is None else first + len(measurement.step_s) - 1
     return {
+        "steps": None if first is None else [first, last],
         "throughput": measurement.throughput_per_s,
         "latency": measurement.latency_ms,
         "FLOPS_per_gpu": measurement.flops_per_gpu_per_s,

@@ -13,6 +13,7 @@ from autoconf_launch.core import config_keys as keys
 
 from .dialects import Dialect, Rendered, ScriptSource
 from .fingerprint import HIDDEN, without_secrets
+from .foreign import write_files
 from .launch_flags import launch_flags
 from .paths import ResultsPaths
 from .request import LaunchRequest
@@ -32,13 +33,14 @@ def write_results(
 ) -> str:
     """Write summary, table of trials, best configuration and command; what to show."""
     command = optimal_command(request, winner) if winner else ""
-    edits = user_document(source).diff(winner.config) if winner else ()
+    edits = (winner.before or user_document(source)).diff(winner.config) if winner else ()
     table = table_text(summary)
     paths.summary_text.write_text(table)
     write_json(paths.summary_json, summary_document(summary, edits, command))
     paths.trials_csv.write_text(csv_text((CSV_COLUMNS, *map(csv_row, records))))
     if winner:
         paths.optimal_config.write_text(winner.config.to_json() + "\n")
+        write_files(winner, paths.results)
         paths.optimal_command.write_text(command + "\n")
         _write_script(paths.optimal_script, command)
     return f"{table}\n{findings_text(summary, edits, command)}"
@@ -57,7 +59,11 @@ def render_winner(
 def optimal_command(request: LaunchRequest, winner: Rendered) -> str:
     """The launch without tuning, quoted for a shell; secret values are hidden."""
     arguments = without_secrets(winner.script_args)
-    return shlex.join(("autoconf-launch", *launch_flags(request), request.script, *arguments))
+    changed = {**dict(request.variables), **dict(winner.environment)}
+    variables = [f"{name}={value}" for name, value in changed.items()]
+    prefix = ("env", *variables) if variables else ()
+    flags = launch_flags(request)
+    return shlex.join((*prefix, "autoconf-launch", *flags, request.script, *arguments))
 
 
 def user_document(source: ScriptSource) -> RawConfig:

@@ -6,16 +6,18 @@ import json
 import math
 import os
 import time
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from autoconf_launch.core import AppliedStrategy, StepRecord, encode
-from autoconf_launch.core.rank import STEPS_FILE
+from autoconf_launch.core import AppliedStrategy, RankTask, StepRecord, encode
+from autoconf_launch.core.rank import END_FILE, STEPS_FILE, turn_file
 
-from .batches import Batch
+from .batches import Batch, tensors
 from .failures import NonFiniteLossError
 from .ranks import Ranks
 from .report import Report, leave
@@ -26,7 +28,8 @@ class Measured:
     """A trainer whose steps are timed from the end of one to the end of the next.
 
     So the script's own work between steps, its data loader above all, counts; the first step
-    counts from the end of ``initialize``. After the last step asked for the process ends.
+    counts from the end of ``initialize``. After the last step asked for the process ends; where
+    the launcher may move that step, rank 0 looks for its word and all ranks end together.
     """
 
     def __init__(self, trainer: Trainer, report: Report, ranks: Ranks) -> None:
@@ -35,6 +38,9 @@ class Measured:
         self._ranks = ranks
         path = Path(report.task.folder) / STEPS_FILE
         self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+        self._end = EndStep(report.task)
+        self._longest = LongestBatch() if report.task.soak else None
+        self._turns = Turns(report.task, ranks.rank) if report.task.next_folder else None
         self._since = self._now()
 
     @property
@@ -50,12 +56,31 @@ class Measured:
     def step(self, batch: Batch) -> Tensor:
         """The trainer's step, timed; does not return from the last one."""
         with self._report.guard():
-            loss = self._trainer.step(batch)
+            number = len(self._report.steps) + 1
+            if self._turns is not None and number == 1:
+                self._turns.begin()
+                self._since = self._now()
+            loss, is_last = self._step(batch, number)
             self._record(float(loss), self._trainer.samples_per_step)
             self._report.applied = self._trainer.applied
-            if len(self._report.steps) >= self._report.task.end_step:
+            if is_last:
                 self._finish()
+            if self._turns is not None:
+                self._turns.hand_on()
+                self._turns.wait()
+                self._since = self._now()
         return loss
+
+    def _step(self, batch: Batch, number: int) -> tuple[Tensor, bool]:
+        """The step and whether it is the last one, which all ranks find alike."""
+        task = self._report.task
+        if task.most_steps is None:
+            is_last = number >= task.end_step
+            if self._longest is not None:
+                batch = self._longest.seen(batch, take=is_last)
+            return self._trainer.step(batch), is_last
+        is_asked = partial(self._end.is_at, number) if self._ranks.rank == 0 else bool
+        return self._trainer.step_and_agree(batch, is_asked)
 
     def _record(self, loss: float, samples: int) -> None:
         now = self._now()
@@ -77,10 +102,81 @@ class Measured:
 
     def _finish(self) -> None:
         dist.barrier()
-        self._report.write()
+        self._report.write(end_step=len(self._report.steps))
+        if self._turns is not None:
+            self._turns.hand_on()
         leave(0)
 
     def _now(self) -> float:
         if self._ranks.device.type == "cuda":
             torch.cuda.synchronize(self._ranks.device)
         return time.perf_counter()
+
+
+class EndStep:
+    """The step to end at, as the launcher last said; rank 0 alone asks."""
+
+    def __init__(self, task: RankTask) -> None:
+        self._task = task
+        self._path = Path(task.folder) / END_FILE
+
+    def is_at(self, number: int) -> bool:
+        """Whether this step is the last one; microseconds where the launcher said nothing."""
+        return number >= min(self._told(), self._task.most_steps or self._task.end_step)
+
+    def _told(self) -> int:
+        try:
+            attempt, _, step = self._path.read_text(encoding="utf-8").partition(" ")
+        except OSError:
+            return self._task.end_step
+        is_ours = attempt == self._task.attempt and step.strip().isdecimal()
+        return int(step) if is_ours else self._task.end_step
+
+
+class Turns:
+    """A ring of launches of which one computes at a time; each rank has a peer in each of them.
+
+    The turn is a byte in a pipe. Both ends are held open, so that none waits for a reader and
+    none is lost.
+    """
+
+    def __init__(self, task: RankTask, rank: int) -> None:
+        assert task.next_folder is not None
+        self._own = _pipe(Path(task.folder) / turn_file(rank))
+        self._next = _pipe(Path(task.next_folder) / turn_file(rank))
+        self._is_first = task.first_turn
+
+    def begin(self) -> None:
+        """Wait for the first turn; the first launch of the ring has it."""
+        if not self._is_first:
+            self.wait()
+
+    def wait(self) -> None:
+        """Until it is this rank's turn."""
+        os.read(self._own, 1)
+
+    def hand_on(self) -> None:
+        """It is the next one's turn."""
+        os.write(self._next, b".")
+
+
+def _pipe(path: Path) -> int:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with suppress(FileExistsError):
+        os.mkfifo(path)
+    return os.open(path, os.O_RDWR | os.O_CLOEXEC)
+
+
+class LongestBatch:
+    """Keeps the largest batch so far; a soak ends with it."""
+
+    def __init__(self) -> None:
+        self._batch: Batch | None = None
+        self._elements = -1
+
+    def seen(self, batch: Batch, *, take: bool) -> Batch:
+        """The batch, or the largest one where that is to be taken."""
+        elements = sum(tensor.numel() for tensor in tensors(batch))
+        if elements > self._elements:
+            self._batch, self._elements = batch, elements
+        return self._batch if take and self._batch is not None else batch

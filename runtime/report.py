@@ -93,8 +93,16 @@ class Report:
             failure = replace(failure, log_tail=words)
         self.write(failure, asked=asked_bytes(error))
 
-    def write(self, failure: Failure | None = None, *, asked: int = 0) -> None:
-        """Write the result, unless one was written; ``asked`` bytes were refused at the end."""
+    def write(
+        self, failure: Failure | None = None, *, asked: int = 0, end_step: int | None = None
+    ) -> None:
+        """Write the result, unless one was written.
+
+        Args:
+            failure: why there are no more steps.
+            asked: bytes that were refused at the end.
+            end_step: the step that the launcher asked to end at, where this is it.
+        """
         if self._written:
             return
         self._written = True
@@ -107,6 +115,7 @@ class Report:
             failure=failure,
             applied=self.applied,
             memory=self._memory(asked),
+            end_step=end_step,
         )
         folder = Path(self.task.folder)
         write_whole(folder / result_file(self._rank), json.dumps(encode(result)))

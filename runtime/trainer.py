@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
@@ -55,6 +57,18 @@ class Trainer:
 
     def step(self, batch: Batch) -> Tensor:
         """Mean loss over the global batch, after the update; see :meth:`.engine.Engine.step`."""
+        return self._mean_over_ranks(self._step(batch))
+
+    def step_and_agree(self, batch: Batch, asks: Callable[[], bool]) -> tuple[Tensor, bool]:
+        """The same, and whether any rank asks: its word travels with the loss, not by itself.
+
+        ``asks`` is called once the update is done.
+        """
+        loss = self._step(batch)
+        both = self._mean_over_ranks(torch.stack((loss, torch.full_like(loss, float(asks())))))
+        return both[0], bool(both[1] > 0)
+
+    def _step(self, batch: Batch) -> Tensor:
         losses = self._accumulate(batch)
         self._update()
         if self._applied is None:
@@ -64,7 +78,7 @@ class Trainer:
                 micro_batch=self._config.layout.micro_batch,
                 accumulation=len(losses),
             )
-        return self._mean_over_ranks(torch.stack(losses).mean())
+        return torch.stack(losses).mean()
 
     def _accumulate(self, batch: Batch) -> list[Tensor]:
         micro, accumulation = self._config.layout.micro_batch, self._config.layout.accumulation
@@ -103,7 +117,7 @@ class Trainer:
         multiply(self._parameters, clip * unscaled)
         return True
 
-    def _mean_over_ranks(self, loss: Tensor) -> Tensor:
+    def _mean_over_ranks(self, values: Tensor) -> Tensor:
         if self._ranks.world_size > 1:
-            dist.all_reduce(loss)
-        return loss / self._ranks.world_size
+            dist.all_reduce(values)
+        return values / self._ranks.world_size

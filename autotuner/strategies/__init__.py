@@ -12,31 +12,56 @@ from ..objective import OBJECTIVES, Objective
 from .base import Strategy
 
 STRATEGIES = {
-    "gridsearch": "autoconf_launch.autotuner.strategies.grid:GridSearch",
-    "random": "autoconf_launch.autotuner.strategies.random:RandomSearch",
+    "gridsearch": "autoconf_launch.autotuner.strategies.grid:grid_search",
+    "random": "autoconf_launch.autotuner.strategies.random:random_search",
     "model_based": "autoconf_launch.autotuner.strategies.model_based:ModelBased",
+    "optuna": "autoconf_launch.autotuner.strategies.optuna:optuna_search",
 }
-"""``name -> "module:attribute"``; the attribute is called with the objective."""
+"""``name -> "module:attribute"``; the attribute is called with the objective, and with what
+stands after a colon in the name, where something does."""
+
+PEERS = {"deepspeed": "autoconf_launch.autotuner.strategies.pairwise:PairwiseRanker"}
+"""Tuners of others, which ``replay`` compares with."""
 
 ENTRY_POINTS = "autoconf_launch.strategy"
 """Group in which other packages register theirs, with the same kind of value."""
 
-__all__ = ["ENTRY_POINTS", "STRATEGIES", "Strategy", "load_strategy"]
+_DETAILED = ("optuna",)
+"""Names that may have more after a colon."""
+
+__all__ = ["ENTRY_POINTS", "PEERS", "STRATEGIES", "Strategy", "load_strategy"]
 
 
-def load_strategy(name: str, objective: Objective = OBJECTIVES["throughput"]) -> Strategy:
-    """A strategy by the name in the user's settings.
+def load_strategy(
+    name: str,
+    objective: Objective = OBJECTIVES["throughput"],
+    *,
+    peers: bool = False,
+    where: str = "autotuning.tuner_type",
+) -> Strategy:
+    """A strategy by the name in the user's settings, such as ``optuna:TPESampler``.
+
+    Args:
+        name: in ``STRATEGIES`` or of an entry point; after a colon what it is to be made with.
+        objective: what is optimised.
+        peers: whether names in ``PEERS`` count as well.
+        where: the name was given, for the error.
 
     Raises:
-        ConfigError: no strategy has this name; the nearest one is named.
+        ConfigError: no strategy has this name; the known ones are named.
     """
-    if name in STRATEGIES:
-        module, _, attribute = STRATEGIES[name].partition(":")
-        return cast(Strategy, getattr(import_module(module), attribute)(objective))
+    first, colon, detail = name.partition(":")
+    table = {**STRATEGIES, **PEERS} if peers else STRATEGIES
+    details = (detail,) if colon else ()
+    if first in table and (not colon or first in _DETAILED):
+        module, _, attribute = table[first].partition(":")
+        return cast(Strategy, getattr(import_module(module), attribute)(objective, *details))
     others = _others()
     if name not in others:
-        known = nearest_known(name, (*STRATEGIES, *others))
-        raise ConfigError(f"autotuning.tuner_type is '{name}', which is unknown; {known}")
+        known = (*table, *others)
+        near, names = nearest_known(name, known), f"known: {', '.join(sorted(known))}"
+        hint = names if near.startswith("known") else f"{near} ({names})"
+        raise ConfigError(f"{where} is '{name}', which is unknown; {hint}")
     return cast(Strategy, others[name].load()(objective))
 
 

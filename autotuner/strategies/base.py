@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol, TypeAlias
 
 import numpy as np
 
@@ -35,6 +37,30 @@ class Strategy(Protocol):
         Returns:
             At most ``count`` different rows; none means that nothing here is worth a trial.
         """
+
+
+Order: TypeAlias = Callable[[Ints, np.random.Generator], Ints]
+"""Free rows and random numbers to the same rows in the order of their trials."""
+
+
+@dataclass(frozen=True, slots=True)
+class Blind:
+    """A strategy that an order makes, whatever is predicted and whatever came back."""
+
+    order: Order
+
+    def propose(
+        self,
+        pool: CandidateTable,
+        predictions: PredictionTable | None,
+        history: tuple[Record, ...],
+        pending: tuple[Trial, ...],
+        count: int,
+        seed: int,
+    ) -> tuple[int, ...]:
+        """See :class:`Strategy`."""
+        rows = self.order(free_rows(pool, pending), generator(seed, history, pending))
+        return tuple(rows[:count].tolist())
 
 
 def generator(

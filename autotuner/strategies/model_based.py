@@ -1,25 +1,29 @@
-"""Ranks by what boosted trees learned of measured cost. Not: a model of memory."""
+"""Corrects the planner by what was measured, and tries what may gain most. Not: the correction.
+
+Without a measurement rows go by predicted cost and chance to fit. With one or more they go by the
+improvement that is to be expected (Mockus 1978), times the chance to fit, over the time of the
+trial; trials that still run count as if they had ended as expected.
+"""
 
 from __future__ import annotations
 
 import numpy as np
 
 from ..objective import Objective
-from ..table import CandidateTable, Floats, PredictionTable
+from ..table import CandidateTable, Floats, Ints, PredictionTable, concat
 from ..trial import Record, Trial
-from .base import free_rows
-from .trees import learn
+from .acquisition import by_improvement, by_prediction, trial_weight
+from .base import free_rows, generator
+from .features import knob_features
+from .memory_odds import chance_to_fit
+from .surrogate import belief, costs
 
-_ENOUGH = 3
-"""With fewer measurements the predictions alone rank the pool."""
+_MOST = 8192
+"""Rows that are looked at closely: the best predicted ones, or any where nothing is predicted."""
 
 
 class ModelBased:
-    """Learns the factor from predicted to measured cost, and ranks by the product.
-
-    Where any prediction is missing it learns the cost itself. Rows that tie go by prediction,
-    then by order.
-    """
+    """The default; see the module. Where rows are not predicted, knobs and history decide."""
 
     def __init__(self, objective: Objective) -> None:
         self._objective = objective
@@ -34,30 +38,52 @@ class ModelBased:
         seed: int,
     ) -> tuple[int, ...]:
         """See :class:`~.base.Strategy`."""
-        measured = [record for record in history if record.measurement]
-        predicted = self._predicted(pool, predictions)
-        cost = np.zeros(len(pool))
-        if len(measured) >= _ENOUGH:
-            before, after = np.log([self._costs_s(record) for record in measured]).T
-            trusted = not np.isnan(predicted).any() and not np.isnan(before).any()
-            seen = CandidateTable.from_candidates([record.trial.candidate for record in measured])
-            cost = learn(seen, after - before if trusted else after, pool, seed)
-            cost += predicted if trusted else 0.0
         free = free_rows(pool, pending)
-        best_first = np.lexsort((free, predicted[free], cost[free]))
-        return tuple(free[best_first][:count].tolist())
+        odds = chance_to_fit(predictions, history)
+        known = costs(pool, predictions, history, self._objective)
+        order = by_prediction(np.nan_to_num(known.guess_C, nan=np.inf), odds, free)
+        if len(known.usable_S) and len(order):
+            if not known.predicted and len(order) > _MOST:
+                order = generator(seed, history, pending).permutation(order)
+            close = order[:_MOST]
+            some = None if predictions is None else predictions.take(close)
+            chances = np.ones(len(close)) if odds is None else odds[close]
+            best = self._best(pool.take(close), some, history, pending, (chances, count, seed))
+            order = np.concatenate([close[best], order[_MOST:]])
+        return tuple(order[:count].tolist())
 
-    def _predicted(self, pool: CandidateTable, predictions: PredictionTable | None) -> Floats:
-        """Logarithms of predicted costs; NaN where unknown."""
-        if predictions is None:
-            return np.full(len(pool), np.nan)
-        samples = pool.global_batch_C if self._objective.per_sample else 1
-        return np.asarray(np.log(predictions.step_s_C / samples), np.float64)
+    def _best(
+        self,
+        pool: CandidateTable,
+        predictions: PredictionTable | None,
+        history: tuple[Record, ...],
+        pending: tuple[Trial, ...],
+        wanted: tuple[Floats, int, int],
+    ) -> Ints:
+        """All rows of a small pool, the most promising first."""
+        odds, count, seed = wanted
+        table, predictions = _with_pending(pool, predictions, pending)
+        known = costs(table, predictions, history, self._objective)
+        now = belief(table, predictions, known, seed)
+        for row in range(len(pool), len(table)):
+            now = now.after(row)
+        samples = table.global_batch_C if self._objective.per_sample else 1
+        weight = trial_weight(now, samples, known.records)[: len(pool)] * odds
+        best = float(known.after_S.min())
+        return by_improvement(now, best, weight, np.arange(len(pool)), count)
 
-    def _costs_s(self, record: Record) -> tuple[float, float]:
-        """Predicted and measured cost."""
-        predicted_s = record.prediction.step_s if record.prediction else None
-        samples = record.trial.candidate.layout.global_batch
-        measured_s = record.measurement.mean_step_s if record.measurement else np.nan
-        cost_s = self._objective.cost_s
-        return cost_s(predicted_s or np.nan, samples), cost_s(measured_s, samples)
+
+def _with_pending(
+    pool: CandidateTable, predictions: PredictionTable | None, pending: tuple[Trial, ...]
+) -> tuple[CandidateTable, PredictionTable | None]:
+    """Running trials as further rows, predicted as the rows that are most like them."""
+    if not pending:
+        return pool, predictions
+    running = CandidateTable.from_candidates([trial.candidate for trial in pending])
+    table = concat((pool, running))
+    if predictions is None:
+        return table, None
+    knobs = knob_features(table)
+    away = [np.square(knobs[: len(pool)] - row).sum(axis=1) for row in knobs[len(pool) :]]
+    nearest = [int(np.argmin(distance)) for distance in away]
+    return table, predictions.take([*range(len(pool)), *nearest])

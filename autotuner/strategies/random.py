@@ -3,26 +3,9 @@
 from __future__ import annotations
 
 from ..objective import Objective
-from ..table import CandidateTable, PredictionTable
-from ..trial import Record, Trial
-from .base import free_rows, generator
+from .base import Blind
 
 
-class RandomSearch:
+def random_search(objective: Objective) -> Blind:
     """Uniform, without replacement."""
-
-    def __init__(self, objective: Objective) -> None:
-        pass
-
-    def propose(
-        self,
-        pool: CandidateTable,
-        predictions: PredictionTable | None,
-        history: tuple[Record, ...],
-        pending: tuple[Trial, ...],
-        count: int,
-        seed: int,
-    ) -> tuple[int, ...]:
-        """See :class:`~.base.Strategy`."""
-        drawn = generator(seed, history, pending).permutation(free_rows(pool, pending))
-        return tuple(drawn[:count].tolist())
+    return Blind(order=lambda rows, draw: draw.permutation(rows))

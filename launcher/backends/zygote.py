@@ -20,6 +20,7 @@ from typing import Any, TypeAlias
 from autoconf_launch.core.rank import JOB_VARIABLE, TASK_VARIABLE
 
 from .. import agent
+from ..dialects.trackers import TRACKERS
 from ..gpus import VISIBLE
 from ..plan import LaunchPlan, RankPlan
 from .base import Job, JobEnd
@@ -41,6 +42,7 @@ _OF_A_RANK = frozenset(
         *("RANK", "LOCAL_RANK", "GROUP_RANK", "CROSS_RANK", "MASTER_ADDR", "MASTER_PORT"),
         *("WORLD_SIZE", "LOCAL_WORLD_SIZE", "LOCAL_SIZE", "CROSS_SIZE"),
         *(VISIBLE, "CUDA_DEVICE_ORDER", TASK_VARIABLE, JOB_VARIABLE),
+        *(name for tracker in TRACKERS for name, _ in tracker.folder_variables),
     }
 )
 """What nothing reads at its import. All other variables must be equal for a zygote to serve:

@@ -18,9 +18,12 @@ from ..interrupts import passing_signals_to
 from ..plan import LaunchPlan
 from ..planning import plan_launch, require_script
 from ..request import LaunchRequest
-from ..script_config import find_source
+from ..script_source import find_script_source
+from ..wrapped_launch import unwrapped
 
 _LONG_S = 3600.0
+_WITH_DOCUMENT = ("native", "deepspeed")
+"""Dialects whose document must be resolved before a rank can read it; others fill in "auto"."""
 
 
 def launch(request: LaunchRequest, listener: Listener) -> int:
@@ -29,9 +32,10 @@ def launch(request: LaunchRequest, listener: Listener) -> int:
     A configuration that leaves something open, or is no plain JSON, is resolved first into a
     file that lives as long as the launch.
     """
+    request = unwrapped(request)
     require_script(request)
     cluster = find_cluster(request, listener)
-    source = find_source(request.script_args)
+    source = find_script_source(request)
     backend = load_backend(request.backend)
     with tempfile.TemporaryDirectory(prefix="autoconf-launch-") as folder:
         arguments = _resolved_arguments(source, cluster, Path(folder), listener)
@@ -55,6 +59,8 @@ def _resolved_arguments(
     if source.config_argument is None or not _needs_resolving(source):
         return source.script_args
     dialect = find_dialect(source)
+    if dialect.name not in _WITH_DOCUMENT:
+        return source.script_args
     user = dialect.read(source, world_size=len(cluster.devices))
     for warning in user.warnings:
         listener(Note(text=warning, warning=True))

@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import uuid
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 
+from autoconf_launch.autotuner.budget import SearchBudget
 from autoconf_launch.autotuner.cluster import ClusterSpec
-from autoconf_launch.autotuner.finals import FINALISTS, Finals, findings, settled
+from autoconf_launch.autotuner.decider import Decider
+from autoconf_launch.autotuner.limits import SearchLimits
 from autoconf_launch.autotuner.planner import knob_rules, memory_rule, predict
 from autoconf_launch.autotuner.settings import AutotuningSettings
+from autoconf_launch.autotuner.settle import findings, settled
 from autoconf_launch.autotuner.space import build_space
 from autoconf_launch.autotuner.strategies import load_strategy
 from autoconf_launch.autotuner.study import StopReason, Study, baseline_trial
@@ -25,21 +27,28 @@ from autoconf_launch.core.rank import MODEL_INFO_FILE
 from ..backends import load_backend, released
 from ..backends.base import Backend
 from ..controller import Controller, TrialLimits
-from ..dialects import Dialect, Rendered, ScriptSource, UserSettings, find_dialect
+from ..dialects import Dialect, Rendered, ScriptSource, UserSettings, choose_dialect
 from ..dialects.native import NativeDialect
 from ..discover import find_cluster
+from ..endgame import Endgame, Search, play
 from ..events import Finished, Listener, ModelProfiled, Note, SpaceBuilt
 from ..fingerprint import environment_document, fingerprint
+from ..foreign import as_script_expects, told
 from ..interrupts import stopping_on_signals
 from ..paths import ResultsPaths
 from ..planning import plan_launch, require_script
+from ..price_choice import choose_price
 from ..profile_run import read_model_info, run_profile
 from ..request import LaunchRequest
 from ..results_folder import OpenFolder, open_folder
-from ..script_config import find_source
-from ..slots import ALONE, Share, find_shares, shares_text
+from ..script_source import find_script_source
+from ..slots import Share, find_shares, shares_text
+from ..trackers import check_tracking
+from ..trackers.feed import feed_of
+from ..trackers.listening import tracked
 from ..trial_files import TrialFiles, write_json
 from ..winner import render_winner, write_results
+from ..wrapped_launch import unwrapped
 from .launch import run_to_end
 
 
@@ -74,11 +83,14 @@ def tune(request: LaunchRequest, listener: Listener) -> int:
         write_json(
             job.paths.environment, environment_document(request, job.cluster, job.user.settings)
         )
-        with released(load_backend(_trial_backend(job))) as backend:
-            winner = search(job, backend, folder)
+        with (
+            tracked(request.tracking, feed_of(request), job.paths.tracking, listener) as heard,
+            released(load_backend(_trial_backend(job))) as backend,
+        ):
+            winner = search(replace(job, listener=heard), backend, folder)
     if request.autotuning == "tune":
         return 0
-    plan = plan_launch(request, job.cluster, winner.script_args)
+    plan = told(plan_launch(job.request, job.cluster, winner.script_args), winner)
     return run_to_end(plan, load_backend(request.backend))
 
 
@@ -88,9 +100,12 @@ def read_job(request: LaunchRequest, listener: Listener) -> TuningJob:
     Raises:
         ConfigError: one of them cannot mean anything.
     """
+    request = unwrapped(request)
     require_script(request)
-    source = find_source(request.script_args, request.tuning_space)
-    dialect = find_dialect(source)
+    source = find_script_source(request)
+    choice = choose_dialect(source)
+    dialect = choice.dialect
+    request = as_script_expects(request, dialect, source)
     cluster = find_cluster(request, listener)
     user = dialect.read(
         source,
@@ -99,7 +114,8 @@ def read_job(request: LaunchRequest, listener: Listener) -> TuningJob:
         allow_global_batch_change=request.allow_global_batch_change,
     )
     load_strategy(user.settings.tuner_type)  # a wrong name is said before anything runs
-    for warning in user.warnings:
+    check_tracking(request.tracking)
+    for warning in (*choice.notes, *user.warnings):
         listener(Note(text=warning, warning=True))
     return TuningJob(
         request=request,
@@ -135,16 +151,31 @@ def search(job: TuningJob, backend: Backend, folder: OpenFolder) -> Rendered:
     limits = TrialLimits(
         timeout_s=job.request.trial_timeout_s, stall_s=job.request.stall_timeout_s
     )
-    control = partial(Controller, journal=folder.journal, listener=job.listener, limits=limits)
-    controller = control(study, backend, files)
+
+    def control(decider: Decider, listener: Listener, limits: TrialLimits) -> Controller:
+        return Controller(
+            decider, backend, files, journal=folder.journal, listener=listener, limits=limits
+        )
+
+    controller = control(study, job.listener, limits)
     controller.resume(folder.contents)
     stop = controller.run(shares)
-    finals = Finals(study.records, study.objective, wanted=_finalists(job, stop, shares))
-    again = control(finals, backend, files)
-    earlier = replace(folder.contents, records=folder.contents.finals)
-    again.resume(earlier, before_s=controller.elapsed_s)
-    again.run(ALONE)
-    return _conclude(job, study, finals, stop, again.elapsed_s)
+    end = Endgame(elapsed_s=controller.elapsed_s)
+    if not stop.is_error:
+        end = play(
+            Search(
+                records=study.records,
+                objective=study.objective,
+                elapsed_s=controller.elapsed_s,
+                takes_turns=isinstance(job.dialect, NativeDialect),
+            ),
+            control,
+            listener=job.listener,
+            limits=limits,
+            earlier=folder.contents,
+            soak_asked=job.request.soak_steps,
+        )
+    return _conclude(job, study, end, stop)
 
 
 def _trial_backend(job: TuningJob) -> str:
@@ -153,21 +184,12 @@ def _trial_backend(job: TuningJob) -> str:
     return "zygote" if ours and job.request.backend == "local" else job.request.backend
 
 
-def _finalists(job: TuningJob, stop: StopReason, shares: tuple[Share, ...]) -> int:
-    """How many are measured again: what ran as the training will needs no confirmation."""
-    if stop.is_error:
-        return 0
-    return FINALISTS if len(shares) > 1 else int(_trial_backend(job) == "zygote")
-
-
-def _conclude(
-    job: TuningJob, study: Study, finals: Finals, stop: StopReason, duration_s: float
-) -> Rendered:
-    for text in findings(study.records, finals.records, study.objective):
+def _conclude(job: TuningJob, study: Study, end: Endgame, stop: StopReason) -> Rendered:
+    for text in findings(study.records, end.finals, study.objective, end.soaks):
         job.listener(Note(text=text, warning=True))
     facts, settings = job.user.facts, job.user.settings
-    searched = summarise(study, duration_s=duration_s, facts=facts)
-    summary = settled(searched, study.records, finals.records, settings, facts)
+    searched = summarise(study, duration_s=end.elapsed_s, facts=facts)
+    summary = settled(searched, study.records, end.finals, settings, facts, end.soaks)
     winner = render_winner(summary, job.dialect, job.source, job.paths)
     text = write_results(
         job.paths,
@@ -178,8 +200,9 @@ def _conclude(
         winner=winner,
     )
     if winner is None:
-        raise NothingFeasibleError(stop.sentence, stop.log_tail)
-    job.listener(Finished(text=text))
+        reason = summary.soak.sentence if summary.soak else stop.sentence
+        raise NothingFeasibleError(reason, stop.log_tail)
+    job.listener(Finished(text=text, winner=summary.winner))
     return winner
 
 
@@ -211,13 +234,25 @@ def _study(job: TuningJob, spec: ModelSpec | None) -> Study:
         job.listener(Note(text=text))
     predictions = predict(space.table, spec, job.cluster, user.facts)
     fits = memory_rule(predictions, job.cluster)
-    study = Study(space, predictions, user.settings, rules=[fits, *knob_rules(spec)])
+    rules = [fits, *knob_rules(spec)]
+    study = Study(space, predictions, user.settings, rules=rules, limits=_limits(job))
     rejected = sum(count for _, count in study.rejected)
     considered = len(space.table) + sum(count for _, count in space.rejected)
     job.listener(
         SpaceBuilt(considered=considered, left=considered - rejected, rejected=study.rejected)
     )
     return study
+
+
+def _limits(job: TuningJob) -> SearchLimits:
+    """The user's, money as time at the price of the machine."""
+    request = job.request
+    budget, good_enough = request.budget or SearchBudget(), request.good_enough or None
+    price = None if budget.usd is None else choose_price(None, job.cluster)
+    usd_per_hour = price.usd_per_gpu_hour * len(job.cluster.devices) if price else None
+    return SearchLimits(
+        seconds=budget.limit_s(usd_per_hour), trials=budget.trials, good_enough=good_enough
+    )
 
 
 def _paths(settings: AutotuningSettings) -> ResultsPaths:

@@ -8,7 +8,7 @@ from typing import Protocol
 from autoconf_launch.autotuner.cost.facts import TrainingFacts
 from autoconf_launch.autotuner.settings import AutotuningSettings
 from autoconf_launch.autotuner.space import GlobalBatchRule, KnobChoice
-from autoconf_launch.core import Candidate, RawConfig
+from autoconf_launch.core import Candidate, KnobValue, RawConfig
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -17,6 +17,45 @@ class SpaceFile:
 
     name: str
     document: RawConfig
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NamedFile:
+    """A configuration file that the script's arguments name.
+
+    Attributes:
+        position: index of the argument with its path.
+        flag: ``--config_file``; empty where the path stands alone.
+        text: its content.
+    """
+
+    position: int
+    flag: str
+    path: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OwnKnob:
+    """A knob that the user gave with its values: ``--knob '--num_workers=[0,2,4]'``."""
+
+    name: str
+    values: tuple[KnobValue, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UserWords:
+    """What the launcher's flags say of a foreign script.
+
+    Attributes:
+        dialect: name of the one to take; None: the first that fits.
+        arguments: canonical key and the script's argument for it (``--arg``).
+        knobs: further knobs with values (``--knob``).
+    """
+
+    dialect: str | None = None
+    arguments: tuple[tuple[str, str], ...] = ()
+    knobs: tuple[OwnKnob, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,6 +68,12 @@ class ScriptSource:
         config_argument: index in ``script_args`` that holds its path, if any does.
         space: what ``--tuning-space`` names.
         warnings: of reading these files.
+        script: path, module or program, as the user named it.
+        text: its source; empty where it cannot be read.
+        files: further files that the arguments name.
+        environment: variables that frameworks read, as the ranks will get them.
+        versions: installed frameworks.
+        words: what the launcher's flags say.
     """
 
     script_args: tuple[str, ...]
@@ -36,6 +81,12 @@ class ScriptSource:
     config_argument: int | None
     space: SpaceFile | None = None
     warnings: tuple[str, ...] = ()
+    script: str = ""
+    text: str = ""
+    files: tuple[NamedFile, ...] = ()
+    environment: tuple[tuple[str, str], ...] = ()
+    versions: tuple[tuple[str, str], ...] = ()
+    words: UserWords = UserWords()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,15 +102,49 @@ class UserSettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RenderedFile:
+    """A file beside the configuration; ``name`` has no folder."""
+
+    name: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Rendered:
-    """A candidate as this framework spells it; ``config`` is written to the trial's file."""
+    """A candidate as this framework spells it.
+
+    Attributes:
+        config: is written to the trial's file; where the framework reads no such file, it
+            shows what was set.
+        script_args: the script's arguments.
+        environment: variables that the ranks get beyond their own.
+        files: are written beside the configuration.
+        before: what ``config`` is compared with to tell what changes; None: the user's document.
+        checked: knobs that a probe must find as they were asked, each with the word that asks
+            for it; None: all that our own runtime reports.
+    """
 
     config: RawConfig
     script_args: tuple[str, ...]
+    environment: tuple[tuple[str, str], ...] = ()
+    files: tuple[RenderedFile, ...] = ()
+    before: RawConfig | None = None
+    checked: tuple[tuple[str, str], ...] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrialNeeds:
+    """What a trial asks of a launch; ``steps`` is the last optimizer step that it may make."""
+
+    folder: str
+    steps: int
 
 
 class Dialect(Protocol):
     """Reads a user's settings and renders candidates as edits of them, touching nothing else."""
+
+    name: str
+    """What ``--dialect`` calls it."""
 
     def detects(self, source: ScriptSource) -> bool:
         """Whether the script or its document is of this framework."""
@@ -80,3 +165,6 @@ class Dialect(Protocol):
 
     def render(self, candidate: Candidate, source: ScriptSource, config_path: str) -> Rendered:
         """The document and arguments of a launch of ``candidate``; the file is not written."""
+
+    def in_trial(self, rendered: Rendered, source: ScriptSource, needs: TrialNeeds) -> Rendered:
+        """The same as a trial: it ends early, saves nothing, tells no tracker."""

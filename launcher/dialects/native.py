@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any
 
@@ -30,9 +30,13 @@ from autoconf_launch.tuning_spaces import (
 )
 
 from .arguments import path_argument, with_argument, with_path_argument
-from .base import Rendered, ScriptSource, UserSettings
-from .open_document import decided, settings_of, with_zero_knobs
+from .base import Rendered, ScriptSource, TrialNeeds, UserSettings
+from .listed_keys import with_listed
+from .open_document import decided, settings_for, with_zero_knobs
+from .script_facts import facts_of
+from .trackers import silent
 
+_FOREIGN = ("deepspeed", "transformers", "accelerate", "lightning", "pytorch_lightning")
 _OURS = "default"
 _COMMAND_LINE = "command line"
 
@@ -58,9 +62,14 @@ SPELLINGS = (
 class NativeDialect:
     """Scripts that call ``autoconf_launch.runtime.initialize`` with a configuration file."""
 
+    name = "native"
+
     def detects(self, source: ScriptSource) -> bool:
-        """A document with at least one of our keys, or one that waits for them."""
-        return keys.is_ours(source.config) or source.config_argument is not None
+        """A document with our keys, or one that waits for them, and no framework's script."""
+        facts = facts_of(source.text)
+        foreign = facts.imports(*_FOREIGN) and not facts.imports("autoconf_launch")
+        named = keys.is_ours(source.config) or source.config_argument is not None
+        return named and not foreign
 
     def read(
         self,
@@ -71,8 +80,9 @@ class NativeDialect:
         allow_global_batch_change: bool = False,
     ) -> UserSettings:
         """Settings, the baseline and what is open; see :class:`Dialect`."""
+        source = with_listed(source)
         warnings = keys.check_keys(source.config)
-        settings = settings_of(source.config, overrides)
+        settings = settings_for(source, overrides)
         _refuse_model_parallelism(settings)
         document = decided(source, settings)
         choices = [_choice(source, document, s) for s in SPELLINGS if s.knob != "accumulation"]
@@ -94,20 +104,25 @@ class NativeDialect:
 
     def render(self, candidate: Candidate, source: ScriptSource, config_path: str) -> Rendered:
         """Searched keys alone differ from the user's document."""
-        settings = settings_of(source.config)
+        source = with_listed(source)
+        settings = settings_for(source)
         document = decided(source, settings)
         for spelling in SPELLINGS:
             document = _with_knob(document, spelling, getattr(candidate.layout, spelling.knob))
         document = with_zero_knobs(document, candidate.extras)
         if keys.GLOBAL_BATCH in document:
             document = document.with_value(keys.GLOBAL_BATCH, candidate.layout.global_batch)
-        arguments = _with_mapped_arguments(source.script_args, document, settings)
+        arguments = with_mapped_arguments(source.script_args, document, settings)
         for path in (keys.AUTOTUNING, *keys.MAPPINGS):
             document = document.without(path)
         return Rendered(
             config=document,
             script_args=with_path_argument(arguments, source.config_argument, config_path),
         )
+
+    def in_trial(self, rendered: Rendered, source: ScriptSource, needs: TrialNeeds) -> Rendered:
+        """Trackers of the script are silent; our runtime ends it by itself."""
+        return replace(rendered, environment=(*rendered.environment, *silent(needs.folder)))
 
 
 def _refuse_model_parallelism(settings: AutotuningSettings) -> None:
@@ -225,9 +240,10 @@ def _with_knob(document: RawConfig, spelling: Spelling, value: Any) -> RawConfig
     return document.with_value(spelling.path, plain)
 
 
-def _with_mapped_arguments(
+def with_mapped_arguments(
     arguments: tuple[str, ...], document: RawConfig, settings: AutotuningSettings
 ) -> tuple[str, ...]:
+    """The script's arguments with the document's values of those that are mapped."""
     for key, flag in (settings.arg_mappings or {}).items():
         value = document.get((key,))
         if isinstance(value, (int, float, str)):

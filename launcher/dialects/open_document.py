@@ -44,6 +44,19 @@ def settings_of(
     return parse_settings({**section, **dict(overrides)})
 
 
+def settings_for(
+    source: ScriptSource, overrides: tuple[tuple[str, str], ...] = ()
+) -> AutotuningSettings:
+    """The same with the mappings of ``--arg``, which weigh more.
+
+    Raises:
+        ConfigError: see :func:`settings_of`.
+    """
+    settings = settings_of(source.config, overrides)
+    mappings = {**(settings.arg_mappings or {}), **dict(source.words.arguments)}
+    return settings.model_copy(update={"arg_mappings": mappings or None})
+
+
 def decided(source: ScriptSource, settings: AutotuningSettings) -> RawConfig:
     """The user's document without lists and "auto"; knobs of ZeRO are left as they are.
 

@@ -33,7 +33,10 @@ class _Entry:
 
 
 class Board:
-    """Takes events in order; one entry per trial and attempt, in the order of their starts."""
+    """Takes events in order; one entry per trial and attempt, in the order of their starts.
+
+    What is measured again round by round has one entry, of its last round.
+    """
 
     def __init__(self) -> None:
         self._entries: dict[tuple[str, int], _Entry] = {}
@@ -67,6 +70,7 @@ class Board:
     @take.register
     def _(self, event: TrialFinished) -> None:
         entry = self._entry(event.record.trial)
+        entry.trial = event.record.trial
         entry.record, entry.resumed = event.record, event.resumed
         self._best = event.best
         self._earlier_s += event.record.wall_s if event.resumed else 0.0
@@ -93,7 +97,8 @@ class Board:
         return " | ".join(part for part in (*parts, self._best_so_far()) if part)
 
     def _entry(self, trial: Trial) -> _Entry:
-        return self._entries.setdefault((trial.name, trial.attempt), _Entry(trial))
+        attempt = 0 if trial.final else trial.attempt
+        return self._entries.setdefault((trial.name, attempt), _Entry(trial))
 
     def _row(self, entry: _Entry) -> TrialRow:
         if entry.record is None:
@@ -105,7 +110,7 @@ class Board:
         if not self._entries:
             return ""
         most = "" if self._left is None else f" of at most {self._left + 1}"  # and the baseline
-        searched = [entry for entry in self._entries.values() if not entry.trial.final]
+        searched = [e for e in self._entries.values() if not (e.trial.final or e.trial.soak_steps)]
         again = "" if len(searched) == len(self._entries) else ", measuring the best again"
         return f"trial {len(searched)}{most}{again}"
 

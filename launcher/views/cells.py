@@ -93,7 +93,9 @@ def memory_text(memory: MemoryUse | None) -> str:
 
 
 def _what(trial: Trial) -> tuple[str, str]:
-    again = " (again)" if trial.attempt > 1 else ""
+    again = " (again)" if trial.attempt > 1 and not trial.final else ""
+    if trial.final:
+        again = f" (round {trial.attempt})"
     return str(trial.number), f"{trial.name}{again}"
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from functools import singledispatchmethod
 
@@ -13,7 +14,9 @@ from ..events import (
     Finished,
     ModelProfiled,
     Note,
+    RoundFinished,
     SpaceBuilt,
+    Standing,
     StepSeen,
     TrialFinished,
     TrialStarted,
@@ -69,10 +72,18 @@ class LinesView:
 
     @_show.register
     def _(self, event: TrialFinished) -> None:
+        trial = event.record.trial
+        if trial.final and event.record.measurement and not self._debug:
+            return  # the round has a line
         if not self._quiet:
             self._write(trial_line(event))
             for line in _log_lines(event.record.failure):
                 self._write(line)
+
+    @_show.register
+    def _(self, event: RoundFinished) -> None:
+        if not self._quiet:
+            self._write(round_line(event))
 
     @_show.register
     def _(self, event: Finished) -> None:
@@ -109,6 +120,22 @@ def trial_line(event: TrialFinished) -> str:
         f"trial {record.trial.number:<2d} {record.trial.name:<22s} "
         f"predicted {_predicted(record.prediction):<9s} {_measured(record)}  best {best}{again}"
     )
+
+
+def round_line(event: RoundFinished) -> str:
+    """Elapsed, round, the best one, and how much longer the others take."""
+    first, *others = event.standings
+    behind = ", ".join(f"{other.name} {_behind(other)}" for other in others)
+    when = f"[{minutes_text(event.elapsed_s)}] round {event.number:<2d}"
+    return f"{when} {first.name} leads; {behind}" if others else f"{when} {first.name} leads"
+
+
+def _behind(standing: Standing) -> str:
+    if math.isinf(standing.width):
+        return f"{math.expm1(standing.behind):+.1%}"
+    low, high = standing.behind - standing.width, standing.behind + standing.width
+    interval = f"({math.expm1(low):+.1%} to {math.expm1(high):+.1%})"
+    return f"{math.expm1(standing.behind):+.1%} {interval}"
 
 
 def failure_lines(record: Record) -> list[str]:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import datetime
+import math
 from collections.abc import Sequence
 
 from autoconf_launch.autotuner.noise import SpeedUp
+from autoconf_launch.autotuner.stop import StopKind
 from autoconf_launch.autotuner.summary import Summary, SummaryRow
 from autoconf_launch.core import Edit, dotted, encode
 
@@ -28,8 +30,10 @@ def findings_text(summary: Summary, edits: Sequence[Edit], command: str) -> str:
     """What was found, what changes in the user's configuration, and how to use it."""
     lines = [summary.stop.sentence] if summary.stop else []
     if summary.winner:
-        lines += [_best_line(summary), *_tie_lines(summary), *_edit_lines(edits)]
+        lines += [_best_line(summary), *_tie_lines(summary), *_check_lines(summary)]
+        lines += _edit_lines(edits)
         lines += [summary.learning_rate.sentence] if summary.learning_rate else []
+        lines += _certificate_lines(summary)
         lines += ["Train with it:", f"  {command}"]
     return "\n".join(lines) + "\n"
 
@@ -44,7 +48,11 @@ def summary_document(summary: Summary, edits: Sequence[Edit], command: str) -> d
         "winner": summary.winner.trial.name if summary.winner else None,
         "baseline": summary.baseline.trial.name if summary.baseline else None,
         "speed_up": encode(summary.speed_up),
+        "paired_rounds": summary.rounds if summary.paired else 0,
         "ties": list(summary.ties),
+        "soak": encode(summary.soak),
+        "meaning": encode(summary.meaning),
+        "certificate": summary.certificate,
         "rejected": dict(summary.rejected),
         "learning_rate": encode(summary.learning_rate),
         "stop": encode(summary.stop),
@@ -58,7 +66,9 @@ def summary_document(summary: Summary, edits: Sequence[Edit], command: str) -> d
 
 
 def speed_up_text(speed_up: SpeedUp) -> str:
-    """``1.63 times (1.46 to 1.82) the speed``, with the 95 % interval."""
+    """``1.63 times (1.46 to 1.82) the speed``, with the 95 % interval, if it has an end."""
+    if math.isinf(speed_up.high):
+        return f"{speed_up.ratio:.2f} times (too few rounds for an interval) the speed"
     return f"{speed_up.ratio:.2f} times ({speed_up.low:.2f} to {speed_up.high:.2f}) the speed"
 
 
@@ -78,13 +88,38 @@ def _best_line(summary: Summary) -> str:
         return f"{best}. Your configuration is already the best one measured."
     if summary.speed_up is None or summary.baseline is None:
         return f"{best}."
-    return f"{best}; {speed_up_text(summary.speed_up)} of your {summary.baseline.trial.name}."
+    rounds = f"{summary.rounds} round{'s'[: summary.rounds - 1]}"
+    how = f", in {rounds} in turn" if summary.paired else ""
+    own = summary.baseline.trial.name
+    return f"{best}; {speed_up_text(summary.speed_up)} of your {own}{how}."
 
 
 def _tie_lines(summary: Summary) -> list[str]:
     if not summary.ties:
         return []
-    return [f"Within the noise of these few steps as good: {', '.join(summary.ties)}."]
+    names = ", ".join(summary.ties)
+    own = summary.baseline is not None and summary.baseline.trial.name in summary.ties
+    return [
+        f"A tie, not told apart by the noise of this machine: {names}.",
+        *["Your own configuration is among them: no gain was shown."] * own,
+    ]
+
+
+def _certificate_lines(summary: Summary) -> list[str]:
+    """What could still be gained, unless that is why the search stopped."""
+    stop_kind = summary.stop.kind if summary.stop else None
+    is_said = not summary.certificate or stop_kind is StopKind.GOOD_ENOUGH
+    return [] if is_said or not summary.certificate else [summary.certificate]
+
+
+def _check_lines(summary: Summary) -> list[str]:
+    """What is known of the winner beside its speed."""
+    soak, meaning = summary.soak, summary.meaning
+    return [
+        *(soak.refused if soak else ()),
+        *([soak.sentence] if soak else ()),
+        *([meaning.sentence] if meaning else ()),
+    ]
 
 
 def _edit_lines(edits: Sequence[Edit]) -> list[str]:

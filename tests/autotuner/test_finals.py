@@ -1,24 +1,25 @@
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
 
-from autoconf_launch.autotuner.cost.facts import TrainingFacts
-from autoconf_launch.autotuner.finals import Finals, findings, settled
+from autoconf_launch.autotuner.finals import Finals, FinalsBudget, fit_together, ranking
 from autoconf_launch.autotuner.objective import OBJECTIVES
-from autoconf_launch.autotuner.settings import AutotuningSettings
-from autoconf_launch.autotuner.summary import Summary, summarise_records
-from autoconf_launch.autotuner.trial import FailedTrial, Measurement, Outcome, Record, Trial
-from autoconf_launch.core import Candidate, Failure, FailureKind, Layout
+from autoconf_launch.autotuner.trial import FailedTrial, Measurement, Outcome, Record, Trial, Turn
+from autoconf_launch.core import Candidate, Failure, FailureKind, Layout, MemoryUse
 
 THROUGHPUT = OBJECTIVES["throughput"]
 CRASH = FailedTrial(failure=Failure(kind=FailureKind.CRASHED, detail="it did"))
+PREEMPTED = FailedTrial(failure=Failure(kind=FailureKind.PREEMPTED, detail="another failed"))
+Answer = Callable[[Trial], Outcome]
 
 
-def made(step_s: float) -> Measurement:
+def made(step_s: float, peak: int | None = None) -> Measurement:
+    memory = peak and MemoryUse(free_before_bytes=100, peak_bytes=peak, limit_bytes=100)
     steps = (step_s, step_s * 1.01, step_s * 0.99)
-    return Measurement(step_s=steps, samples_per_step=10, world_size=1)
+    return Measurement(step_s=steps, samples_per_step=10, world_size=1, memory=memory or None)
 
 
 def record(number: int, outcome: Outcome) -> Record:
@@ -27,127 +28,175 @@ def record(number: int, outcome: Outcome) -> Record:
     return Record(trial=trial, outcome=outcome, wall_s=1.0)
 
 
-SEARCHED = tuple(record(n, made(s)) for n, s in enumerate((3.0, 1.0, 2.0, 1.5, 5.0)))
-"""From best to worst: t1, t3, t2, t0, t4."""
+def searched(*seconds: float, peak: int | None = None) -> tuple[Record, ...]:
+    return tuple(record(n, made(s, peak)) for n, s in enumerate(seconds))
 
 
-def run(finals: Finals, outcomes: dict[str, Outcome]) -> list[str]:
+SEARCHED = searched(3.0, 1.0, 1.02, 1.05, 1.03, 2.9)
+"""Alike: t1, t2, t4, t3; the others are far behind."""
+
+
+def truth(*seconds: float) -> Answer:
+    """Each number's own seconds in every round, a little more in the even ones."""
+    return lambda trial: made(seconds[trial.number] * (1 + 0.001 * (trial.attempt % 2)))
+
+
+def run(finals: Finals, answer: Answer, slots: int = 1) -> list[str]:
     """Names in the order in which they were asked for; each gets its outcome."""
     asked = []
     while finals.stop_reason() is None:
-        (trial,) = finals.ask(1, 0.0)
-        asked.append(trial.name)
-        outcome = outcomes.get(trial.name.removesuffix("_final"), made(1.0))
-        finals.tell(Record(trial=trial, outcome=outcome, wall_s=1.0))
+        trials = finals.ask(slots, 0.0)
+        asked += [trial.name.removesuffix("_final") for trial in trials]
+        for trial in trials:
+            finals.tell(Record(trial=trial, outcome=answer(trial), wall_s=1.0))
     return asked
 
 
-def told(outcomes: dict[str, Outcome], wanted: int = 3) -> tuple[Record, ...]:
-    finals = Finals(SEARCHED, THROUGHPUT, wanted=wanted)
-    run(finals, outcomes)
-    return finals.records
+def names(finals: Finals) -> list[str]:
+    return [arm.name for arm in finals.arms]
 
 
-def summary_after(finals: tuple[Record, ...]) -> Summary:
-    settings, facts = AutotuningSettings(), TrainingFacts()
-    searched = summarise_records(SEARCHED, settings, duration_s=1.0)
-    return settled(searched, SEARCHED, finals, settings, facts)
+def test_the_best_that_are_alike_and_the_baseline_take_part() -> None:
+    assert names(Finals(SEARCHED, THROUGHPUT)) == ["t1", "t2", "t4", "t0"]
 
 
-def test_the_best_three_and_the_baseline_are_measured_again() -> None:
-    finals = Finals(SEARCHED, THROUGHPUT, wanted=3)
-    assert run(finals, {}) == ["t1_final", "t3_final", "t2_final", "t0_final"]
+def test_what_is_far_behind_takes_no_part() -> None:
+    assert names(Finals(searched(3.0, 1.0, 1.0, 2.9), THROUGHPUT)) == ["t1", "t2", "t0"]
 
 
-def test_a_single_one_is_the_best_alone() -> None:
-    assert run(Finals(SEARCHED, THROUGHPUT, wanted=1), {}) == ["t1_final"]
+def test_the_runner_up_takes_part_however_slow_it_looked() -> None:
+    assert names(Finals(searched(3.0, 1.0, 2.9), THROUGHPUT)) == ["t1", "t2", "t0"]
 
 
-def test_nothing_is_asked_where_nothing_is_wanted_or_measured() -> None:
-    assert run(Finals(SEARCHED, THROUGHPUT, wanted=0), {}) == []
-    assert run(Finals((record(0, CRASH),), THROUGHPUT, wanted=3), {}) == []
+def test_nothing_is_asked_where_there_is_nothing_to_compare() -> None:
+    assert run(Finals(searched(1.0), THROUGHPUT), truth(1.0)) == []
+    assert run(Finals((record(0, CRASH),), THROUGHPUT), truth(1.0)) == []
+    assert run(Finals(SEARCHED, THROUGHPUT, wanted=0), truth(1.0)) == []
 
 
-def test_one_that_fails_gives_its_place_to_the_next_best() -> None:
-    finals = Finals(SEARCHED, THROUGHPUT, wanted=1)
-    assert run(finals, {"t1": CRASH, "t3": CRASH}) == ["t1_final", "t3_final", "t2_final"]
+def test_every_round_has_another_order() -> None:
+    finals = Finals(searched(1.0, 1.0, 1.0), THROUGHPUT)
+    asked = run(finals, truth(1.0, 1.0, 1.0))
+    assert asked[:6] == ["t0", "t1", "t2", "t1", "t2", "t0"]
 
 
-def test_they_run_one_after_another() -> None:
-    finals = Finals(SEARCHED, THROUGHPUT, wanted=3)
-    assert len(finals.ask(5, 0.0)) == 1
-    assert finals.ask(4, 0.0) == ()
+def test_a_round_is_the_attempt_of_a_final() -> None:
+    finals = Finals(searched(1.0, 1.0), THROUGHPUT)
+    (trial,) = finals.ask(1, 0.0)
+    assert trial == replace(searched(1.0)[0].trial, name="t0_final", attempt=1, final=True)
 
 
-def test_they_are_finals_of_their_trials() -> None:
-    (trial,) = Finals(SEARCHED, THROUGHPUT, wanted=1).ask(1, 0.0)
-    assert trial == replace(SEARCHED[1].trial, name="t1_final", final=True)
+def test_what_is_surely_slower_leaves_before_the_others() -> None:
+    finals = Finals(SEARCHED, THROUGHPUT)
+    asked = run(finals, truth(3.0, 1.0, 1.3, 1.0, 1.0, 3.0))
+    assert asked.count("t2") < asked.count("t4")
+    assert finals.leader is not None
+    assert finals.leader.name in ("t1", "t4")
 
 
-def test_those_of_an_earlier_session_are_not_repeated() -> None:
-    finals = Finals(SEARCHED, THROUGHPUT, wanted=3)
-    for known in told({})[:2]:
-        finals.tell(known)
-    assert run(finals, {}) == ["t2_final", "t0_final"]
+def test_the_best_in_the_rounds_leads_whoever_was_best_in_the_search() -> None:
+    finals = Finals(SEARCHED, THROUGHPUT)
+    run(finals, truth(3.0, 1.2, 1.0, 1.2, 1.2, 3.0))
+    assert finals.leader is not None
+    assert finals.leader.name == "t2"
+
+
+def test_configurations_that_are_equal_end_before_the_rounds_do() -> None:
+    finals = Finals(searched(1.0, 1.0), THROUGHPUT)
+    run(finals, truth(1.0, 1.0))
+    assert 1 < finals.rounds < 40
+
+
+def test_a_baseline_that_is_far_behind_stays_until_its_distance_is_known() -> None:
+    finals = Finals(searched(2.0, 1.0), THROUGHPUT)
+    run(finals, truth(2.0, 1.0))
+    assert 2 <= finals.rounds <= 4
+
+
+def test_who_fails_leaves_and_the_others_go_on() -> None:
+    def answer(trial: Trial) -> Outcome:
+        seconds = (3.0, 1.0, 1.0, 1.2, 1.2)
+        return CRASH if trial.number == 1 else made(seconds[trial.number])
+
+    finals = Finals(SEARCHED, THROUGHPUT)
+    asked = run(finals, answer)
+    assert asked.count("t1") == 1
+    assert finals.leader is not None
+    assert finals.leader.name == "t2"
+
+
+def test_no_round_begins_when_the_time_is_up() -> None:
+    finals = Finals(searched(1.0, 1.0), THROUGHPUT, budget=FinalsBudget(time_s=10.0))
+    for elapsed_s in (100.0, 109.0):
+        (trial,) = finals.ask(1, elapsed_s)
+        finals.tell(Record(trial=trial, outcome=made(1.0), wall_s=1.0))
+    assert finals.ask(1, 111.0) == ()
+    assert finals.stop_reason() is not None
+
+
+def test_a_round_that_has_begun_is_ended() -> None:
+    finals = Finals(searched(1.0, 1.0), THROUGHPUT, budget=FinalsBudget(time_s=10.0))
+    (trial,) = finals.ask(1, 100.0)
+    finals.tell(Record(trial=trial, outcome=made(1.0), wall_s=1.0))
+    assert len(finals.ask(1, 200.0)) == 1
+
+
+def test_rounds_of_an_earlier_session_are_not_repeated() -> None:
+    whole = Finals(SEARCHED, THROUGHPUT)
+    answer = truth(3.0, 1.0, 1.02, 1.05, 1.03, 2.9)
+    run(whole, answer)
+    resumed = Finals(SEARCHED, THROUGHPUT)
+    for known in whole.records:
+        resumed.tell(known)
+    assert run(resumed, answer) == []
+    assert resumed.rounds == whole.rounds
+    assert resumed.leader is not None
+    assert whole.leader is not None
+    assert resumed.leader.name == whole.leader.name
+
+
+def test_a_round_that_was_torn_is_begun_anew() -> None:
+    first = Finals(searched(1.0, 1.0), THROUGHPUT)
+    (trial,) = first.ask(1, 0.0)
+    resumed = Finals(searched(1.0, 1.0), THROUGHPUT)
+    resumed.tell(Record(trial=trial, outcome=made(1.0), wall_s=1.0))
+    (again,) = resumed.ask(1, 0.0)
+    assert again.attempt == 2
 
 
 def test_one_of_another_search_is_left_out() -> None:
-    finals = Finals(SEARCHED[:1], THROUGHPUT, wanted=1)
-    finals.tell(told({})[0])
+    finals = Finals(searched(1.0, 1.0), THROUGHPUT)
+    finals.tell(record(7, made(1.0)))
     assert finals.records == ()
 
 
-def test_the_best_measured_alone_wins() -> None:
-    summary = summary_after(told({"t1": made(1.0), "t3": made(0.5), "t0": made(2.0)}))
-    assert summary.winner is not None
-    assert summary.winner.trial == SEARCHED[3].trial
-    assert summary.rows[-1].best_metric_val == pytest.approx(20.0)
-    assert summary.speed_up is not None
-    assert summary.speed_up.ratio == pytest.approx(4.0)
+def test_what_fits_side_by_side_takes_turns_in_a_ring() -> None:
+    finals = Finals(searched(1.0, 1.0, 1.0, peak=20), THROUGHPUT)
+    trials = finals.ask(3, 0.0)
+    assert [trial.name for trial in trials] == ["t0_final", "t1_final", "t2_final"]
+    assert [trial.turn for trial in trials] == [
+        Turn(next_name="t1_final", is_first=True),
+        Turn(next_name="t2_final", is_first=False),
+        Turn(next_name="t0_final", is_first=False),
+    ]
 
 
-def test_trials_are_counted_once() -> None:
-    assert [row.num_experiments for row in summary_after(told({})).rows] == [5, 5]
+@pytest.mark.parametrize("peak", [None, 30])
+def test_what_does_not_surely_fit_side_by_side_runs_one_after_another(peak: int | None) -> None:
+    alike = searched(1.0, 1.0, 1.0, peak=peak)
+    assert not fit_together(alike)
+    assert len(Finals(alike, THROUGHPUT).ask(3, 0.0)) == 1
 
 
-def test_a_confirmation_leaves_the_summary_as_it_is() -> None:
-    confirmed = told({"t1": made(1.3)}, wanted=1)
-    assert summary_after(confirmed) == summary_after(())
+def test_who_was_preempted_for_another_ones_sake_is_asked_again() -> None:
+    finals = Finals(searched(1.0, 1.0, 1.0, peak=20), THROUGHPUT)
+    first, second, third = finals.ask(3, 0.0)
+    for trial, outcome in ((first, CRASH), (second, PREEMPTED), (third, PREEMPTED)):
+        assert finals.ask(3, 0.0) == ()
+        finals.tell(Record(trial=trial, outcome=outcome, wall_s=1.0))
+    assert [trial.name for trial in finals.ask(3, 0.0)] == ["t1_final", "t2_final"]
 
 
-def test_a_winner_that_fails_when_launched_again_does_not_win() -> None:
-    finals = told({"t1": CRASH, "t3": made(1.5)}, wanted=1)
-    summary = summary_after(finals)
-    assert summary.winner == SEARCHED[3]
-    assert findings(SEARCHED, finals, THROUGHPUT) == (
-        "t1 failed when it was launched again (crashed: it did), so it was passed over.",
-    )
-
-
-@pytest.mark.parametrize(
-    ("step_s", "said"),
-    [
-        pytest.param(1.001, (), id="noise"),
-        pytest.param(1.1, (), id="what differs without cause"),
-        pytest.param(
-            1.25,
-            (
-                "t1 made 10 samples/s in its trial but 8 in a launch of its own, as the training "
-                "will be: expect the latter.",
-            ),
-            id="a gap",
-        ),
-    ],
-)
-def test_a_gap_beyond_the_noise_is_said(step_s: float, said: tuple[str, ...]) -> None:
-    finals = told({"t1": made(step_s)}, wanted=1)
-    assert findings(SEARCHED, finals, THROUGHPUT) == said
-
-
-def test_another_winner_is_said() -> None:
-    (said,) = findings(SEARCHED, told({"t3": made(0.5)}), THROUGHPUT)
-    assert said.startswith("Measured again alone, t3 is better than t1")
-
-
-def test_nothing_is_said_where_the_choice_stands() -> None:
-    assert findings(SEARCHED, told({"t1": made(0.9)}), THROUGHPUT) == ()
+def test_the_ranking_has_each_measured_candidate_once() -> None:
+    twice = (*searched(3.0, 1.0, 2.0), record(3, CRASH), record(2, made(0.5)))
+    assert [r.trial.name for r in ranking(twice, THROUGHPUT)] == ["t2", "t1", "t0"]

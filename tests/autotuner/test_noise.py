@@ -5,8 +5,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autoconf_launch.autotuner import OBJECTIVES, Measurement, baseline_trial
-from autoconf_launch.autotuner.noise import SpeedUp, is_tie, relative_error, speed_up
+from autoconf_launch.autotuner import OBJECTIVES, Measurement, Record, baseline_trial
+from autoconf_launch.autotuner.noise import (
+    MOST_BLOCKS,
+    PRIOR,
+    SpeedUp,
+    block_means,
+    estimate_noise,
+    is_tie,
+    relative_error,
+    speed_up,
+    t_quantile,
+)
 from autoconf_launch.autotuner.settings import MetricName
 
 from .conftest import candidate, measured
@@ -45,17 +55,69 @@ def test_a_tie_does_not_depend_on_the_order(
     assert is_tie(a, b, THROUGHPUT) == is_tie(b, a, THROUGHPUT)
 
 
-def test_the_error_of_a_mean_falls_with_the_root_of_the_steps() -> None:
-    # Deviations of 0.1 around 1: variance 0.04 / 3, standard error 0.2 / sqrt(12).
-    assert relative_error(steps(0.9, 1.1, 0.9, 1.1)) == pytest.approx(0.2 / math.sqrt(12))
+def test_steps_that_follow_each_other_say_less_than_as_many_apart() -> None:
+    # Three steps with a correlation of 0.7: (3 + 2 * (2 * 0.7 + 0.49)) / 9 of one step's variance.
+    assert PRIOR.mean_error(3) == pytest.approx(PRIOR.within * math.sqrt(6.78 / 9))
 
 
-def test_one_step_says_nothing_about_noise() -> None:
-    assert sure(steps(2), steps(1, 1)) == SpeedUp(ratio=2.0, low=0.0, high=math.inf)
+def test_more_steps_make_the_mean_surer() -> None:
+    errors = [PRIOR.mean_error(count) for count in range(1, 30)]
+    assert errors == sorted(errors, reverse=True)
 
 
-def test_quiet_steps_that_differ_are_no_tie() -> None:
-    assert not is_tie(steps(1.00, 1.01, 0.99), steps(1.20, 1.21, 1.19), THROUGHPUT)
+def test_a_run_of_equal_steps_is_not_taken_for_free_of_noise() -> None:
+    assert relative_error(steps(1, 1, 1)) > 0.0
+
+
+def test_launches_that_differ_as_those_minutes_apart_do_are_a_tie() -> None:
+    assert is_tie(steps(1.00, 1.01, 0.99), steps(1.12, 1.13, 1.11), THROUGHPUT)
+
+
+def test_quiet_steps_that_differ_by_more_are_no_tie() -> None:
+    assert not is_tie(steps(1.00, 1.01, 0.99), steps(1.30, 1.31, 1.29), THROUGHPUT)
+
+
+def launched(name: str, *seconds: float) -> Record:
+    trial = replace(baseline_trial(candidate()), name=name)
+    return Record(trial=trial, outcome=steps(*seconds), wall_s=1.0)
+
+
+def test_without_a_history_the_prior_stands() -> None:
+    assert estimate_noise(()) == PRIOR
+
+
+def test_repeats_that_agree_make_launches_surer() -> None:
+    quiet = [launched("a", 1.0, 1.001, 1.0), launched("a_final", 1.0, 1.001, 1.0)] * 10
+    assert estimate_noise(quiet).between < 0.6 * PRIOR.between
+
+
+def test_repeats_that_differ_make_them_less_sure() -> None:
+    loud = [launched("a", 1.0, 1.0, 1.0), launched("a_final", 1.5, 1.5, 1.5)] * 5
+    assert estimate_noise(loud).between > 3 * PRIOR.between
+
+
+def test_different_candidates_say_nothing_about_the_noise_between_launches() -> None:
+    apart = [launched("a", 1.0, 1.0, 1.0), launched("b", 5.0, 5.0, 5.0)]
+    assert estimate_noise(apart).between == PRIOR.between
+
+
+def test_steps_that_vary_let_launches_be_expected_to_differ() -> None:
+    loud = [launched("a", 1.0, 1.5, 1.0)] * 10
+    assert estimate_noise(loud).between > 2 * PRIOR.between
+
+
+@given(st.lists(st.floats(1e-3, 1e3), min_size=1, max_size=60))
+def test_there_are_never_more_blocks_than_eight(seconds: list[float]) -> None:
+    assert 1 <= len(block_means(seconds)) <= MOST_BLOCKS
+
+
+def test_block_means_are_means_of_neighbours() -> None:
+    assert block_means([float(n) for n in range(16)]) == tuple(2 * n + 0.5 for n in range(8))
+
+
+@pytest.mark.parametrize(("freedom", "expected"), [(4, 2.776), (8, 2.306), (30, 2.042)])
+def test_quantiles_are_those_of_the_tables(freedom: int, expected: float) -> None:
+    assert t_quantile(0.975, freedom) == pytest.approx(expected, rel=0.01)
 
 
 def test_noisy_steps_that_differ_as_much_are_a_tie() -> None:

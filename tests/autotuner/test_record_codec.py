@@ -7,7 +7,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from autoconf_launch.autotuner.record_codec import decode_record, encode_record
-from autoconf_launch.autotuner.trial import FailedTrial, Measurement, Prediction, Record, Trial
+from autoconf_launch.autotuner.trial import (
+    Conditions,
+    FailedTrial,
+    GpuState,
+    Measurement,
+    Prediction,
+    Record,
+    Trial,
+)
 from autoconf_launch.core import (
     AppliedStrategy,
     Candidate,
@@ -41,6 +49,7 @@ TRIALS = st.builds(
     ),
     space=st.sampled_from(("z0", "z1")),
     attempt=st.integers(1, 2),
+    soak_steps=st.integers(0, 2),
 )
 MEMORY = st.builds(MemoryUse, free_before_bytes=COUNTS, peak_bytes=COUNTS, limit_bytes=COUNTS)
 MEASUREMENTS = st.builds(
@@ -52,6 +61,13 @@ MEASUREMENTS = st.builds(
     applied=st.none() | st.builds(AppliedStrategy),
     flops_per_step=st.none() | st.floats(0, 1e30),
     losses=st.lists(st.floats(allow_nan=False), max_size=3).map(tuple),
+    first_step=st.none() | st.integers(1, 9),
+    all_losses=st.lists(st.floats(allow_nan=False), max_size=3).map(tuple),
+)
+CONDITIONS = st.builds(
+    Conditions,
+    load_before=st.none() | SECONDS,
+    gpus=st.lists(st.builds(GpuState, slot=st.integers(0, 7)), max_size=2).map(tuple),
 )
 FAILURES = st.builds(
     FailedTrial,
@@ -76,6 +92,7 @@ RECORDS = st.builds(
         band=st.none() | SECONDS,
         how=st.text(max_size=4),
     ),
+    conditions=st.none() | CONDITIONS,
 )
 
 
@@ -114,6 +131,13 @@ def test_a_loss_that_is_no_number_survives() -> None:
     outcome = replace(MEASURED.outcome, losses=(float("nan"),))
     found = decode_record(through_json(encode_record(example(outcome))))
     assert repr(found.outcome) == repr(outcome)
+
+
+@pytest.mark.parametrize("key", ["first_step", "all_losses"])
+def test_a_line_of_before_lacks_what_is_new_and_is_read(key: str) -> None:
+    line = encode_record(MEASURED)
+    del line["measurement"][key]
+    assert decode_record(line) == MEASURED
 
 
 @pytest.mark.parametrize("key", ["name", "candidate", "measurement", "wall_s"])

@@ -14,6 +14,7 @@ from autoconf_launch.autotuner import (
     Trial,
 )
 from autoconf_launch.autotuner.constraints import Rule
+from autoconf_launch.autotuner.limits import SearchLimits
 from autoconf_launch.core import ConfigError, FailureKind
 
 from .conftest import (
@@ -243,7 +244,7 @@ def test_when_some_do_not_fit_and_others_fail_the_end_says_so() -> None:
 
 
 def test_a_spent_budget_ends_the_study_with_what_it_has() -> None:
-    asked = Study(small_space(), None, settings(), budget_s=10.0)
+    asked = Study(small_space(), None, settings(), limits=SearchLimits(seconds=10.0))
     (baseline,) = asked.ask(1, 0.0)
     asked.tell(record(baseline, measured(baseline, 1.0)))
     assert asked.ask(1, 10.0) == ()

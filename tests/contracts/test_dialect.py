@@ -1,70 +1,234 @@
-"""What every dialect must do; a new one joins by its row in DIALECTS."""
+"""What every dialect must do; a new one joins by its row in DIALECTS and a source here."""
 
 from __future__ import annotations
 
 import dataclasses
+from pathlib import PurePath
 
 import pytest
 
 from autoconf_launch.core import Candidate, RawConfig
-from autoconf_launch.launcher.dialects import DIALECTS, Dialect, ScriptSource
+from autoconf_launch.launcher.dialects import (
+    DIALECTS,
+    Dialect,
+    NamedFile,
+    OwnKnob,
+    Rendered,
+    ScriptSource,
+    TrialNeeds,
+    UserWords,
+    choose_dialect,
+)
 
-SOURCES = {
-    "NativeDialect": ScriptSource(
-        script_args=("--lr", "0.1", "--config", "c.json"),
-        config=RawConfig(
-            {
-                "train_micro_batch_size_per_gpu": 2,
-                "gradient_accumulation_steps": 8,
-                "model": {"layers": 3},
-                "autotuning": {"enabled": True},
-            }
-        ),
-        config_argument=3,
+RANKS = 2
+DOCUMENT = RawConfig(
+    {
+        "train_micro_batch_size_per_gpu": 2,
+        "gradient_accumulation_steps": 8,
+        "model": {"layers": 3},
+        "autotuning": {"enabled": True},
+    }
+)
+TOML = """# of a colleague
+[job]
+dump_folder = "./outputs"  # big disk
+
+[custom]
+key = [1, 2]
+
+[training]
+local_batch_size = 2
+global_batch_size = 32
+
+[parallelism]
+data_parallel_shard_degree = -1
+"""
+
+
+def script(*arguments: str, text: str = "", **rest: object) -> ScriptSource:
+    made = ScriptSource(
+        script_args=arguments, config=RawConfig({}), config_argument=None, script="train.py"
     )
+    return dataclasses.replace(made, text=text, **rest)  # type: ignore[arg-type]
+
+
+HF = "from transformers import HfArgumentParser, Trainer, TrainingArguments\nTrainer(1)"
+DEEPSPEED = dataclasses.replace(
+    script("--lr", "0.1", "--deepspeed_config=ds.json", text="import deepspeed"),
+    config=DOCUMENT,
+    config_argument=2,
+)
+SOURCES = {
+    "native": ScriptSource(
+        script_args=("--lr", "0.1", "--config", "c.json"), config=DOCUMENT, config_argument=3
+    ),
+    "deepspeed": DEEPSPEED,
+    "hf_trainer": script(
+        "--per_device_train_batch_size",
+        "2",
+        "--gradient_accumulation_steps=8",
+        "--output_dir",
+        "out",
+        text=HF,
+    ),
+    "accelerate": script(
+        "--batch_size",
+        "2",
+        text="from accelerate import Accelerator\n"
+        "a = Accelerator(gradient_accumulation_steps=8)\na.accumulate(1)",
+    ),
+    "lightning": script(
+        "fit",
+        "--data.batch_size=2",
+        "--trainer.accumulate_grad_batches=8",
+        text="from lightning.pytorch.cli import LightningCLI\nLightningCLI()",
+    ),
+    "torchtitan": script(
+        "--job.config_file",
+        "conf.toml",
+        "--training.seq_len=64",
+        files=(NamedFile(position=1, flag="--job.config_file", path="conf.toml", text=TOML),),
+    ),
+    "megatron": script(
+        "--micro-batch-size",
+        "2",
+        "--global-batch-size",
+        "32",
+        "--save",
+        "checkpoints",
+        text="from megatron.training import pretrain",
+    ),
+    "arguments": script("--batch-size=2", "--test-batch-size=7", "--grad-accum=8"),
+    "dataloader": script(
+        "--grad_accum",
+        "8",
+        text="DataLoader(data, batch_size=2)",
+        words=UserWords(dialect="dataloader"),
+    ),
 }
-CASES = [pytest.param(d, SOURCES[type(d).__name__], id=type(d).__name__) for d in DIALECTS]
-pytestmark = pytest.mark.parametrize(("dialect", "source"), CASES)
+CASES = [pytest.param(d, SOURCES[d.name], id=d.name) for d in DIALECTS]
+NEEDS = TrialNeeds(folder="trial", steps=5)
+ONE_TO_3 = {"native": 1, "deepspeed": 1, "megatron": 1, "arguments": None, "dataloader": None}
+each_dialect = pytest.mark.parametrize(("dialect", "source"), CASES)
 
 
-def changed(candidate: Candidate) -> Candidate:
-    layout = dataclasses.replace(candidate.layout, micro_batch=8, accumulation=2, zero_stage=1)
-    return dataclasses.replace(candidate, layout=layout)
+def changed(dialect: Dialect, candidate: Candidate) -> Candidate:
+    """Another micro-batch with the same global batch, and another stage where there is one."""
+    layout = dataclasses.replace(candidate.layout, micro_batch=4, accumulation=4)
+    stage = ONE_TO_3.get(dialect.name, 0 if layout.zero_stage else 3)
+    return dataclasses.replace(
+        candidate,
+        layout=layout if stage is None else dataclasses.replace(layout, zero_stage=stage),
+    )
 
 
-def test_it_knows_its_own_scripts(dialect: Dialect, source: ScriptSource) -> None:
-    assert dialect.detects(source)
+def again(source: ScriptSource, rendered: Rendered) -> ScriptSource:
+    """The source that a user would have who had written what was rendered."""
+    texts = {file.name: file.text for file in rendered.files}
+    return dataclasses.replace(
+        source,
+        config=rendered.config if source.config_argument is not None else source.config,
+        script_args=rendered.script_args,
+        environment=(*source.environment, *rendered.environment),
+        files=tuple(
+            dataclasses.replace(file, text=texts.get("torchtitan.toml", file.text))
+            for file in source.files
+        ),
+    )
 
 
+@each_dialect
+def test_it_is_taken_for_its_own_scripts(dialect: Dialect, source: ScriptSource) -> None:
+    assert choose_dialect(source).dialect is dialect
+    assert choose_dialect(source).notes == ()
+
+
+@each_dialect
 def test_the_baseline_is_what_the_user_gave(dialect: Dialect, source: ScriptSource) -> None:
-    layout = dialect.read(source, world_size=2).baseline.layout
-    assert (layout.micro_batch, layout.accumulation, layout.data_parallel) == (2, 8, 2)
+    layout = dialect.read(source, world_size=RANKS).baseline.layout
+    assert (layout.micro_batch, layout.accumulation, layout.data_parallel) == (2, 8, RANKS)
 
 
-def test_rendering_the_baseline_changes_nothing_but_the_config_path(
+@each_dialect
+def test_the_global_batch_stays(dialect: Dialect, source: ScriptSource) -> None:
+    assert dialect.read(source, world_size=RANKS).batch_rule.pinned == 32
+
+
+@each_dialect
+def test_rendering_the_baseline_changes_nothing_but_paths_of_files(
     dialect: Dialect, source: ScriptSource
 ) -> None:
-    baseline = dialect.read(source, world_size=2).baseline
-    rendered = dialect.render(baseline, source, "trial.json")
-    assert rendered.config == source.config.without(("autotuning",))
-    assert rendered.script_args == ("--lr", "0.1", "--config", "trial.json")
+    baseline = dialect.read(source, world_size=RANKS).baseline
+    rendered = dialect.render(baseline, source, "trial/c.json")
+    before = rendered.before or source.config.without(("autotuning",))
+    assert before.diff(rendered.config) == ()
+    paths = {f"trial/{file.name}" for file in rendered.files} | {"trial/c.json"}
+    for old, new in zip(source.script_args, rendered.script_args, strict=True):
+        assert new == old or new.rpartition("=")[2] in paths
+    assert rendered.environment == ()
+    assert all(file.text in {given.text for given in source.files} for file in rendered.files)
 
 
+@each_dialect
 def test_a_rendered_candidate_is_read_back_as_itself(
     dialect: Dialect, source: ScriptSource
 ) -> None:
-    candidate = changed(dialect.read(source, world_size=2).baseline)
-    rendered = dialect.render(candidate, source, "trial.json")
-    again = dataclasses.replace(source, config=rendered.config, script_args=rendered.script_args)
-    assert dialect.read(again, world_size=2).baseline == candidate
+    candidate = changed(dialect, dialect.read(source, world_size=RANKS).baseline)
+    rendered = dialect.render(candidate, source, "trial/c.json")
+    assert dialect.read(again(source, rendered), world_size=RANKS).baseline == candidate
 
 
-def test_only_searched_keys_differ(dialect: Dialect, source: ScriptSource) -> None:
-    candidate = changed(dialect.read(source, world_size=2).baseline)
-    rendered = dialect.render(candidate, source, "trial.json")
-    edits = source.config.without(("autotuning",)).diff(rendered.config)
-    assert {edit.path[-1] for edit in edits} == {
-        "train_micro_batch_size_per_gpu",
-        "gradient_accumulation_steps",
-        "stage",
-    }
+@each_dialect
+def test_what_is_rendered_differs_from_what_was_given(
+    dialect: Dialect, source: ScriptSource
+) -> None:
+    candidate = changed(dialect, dialect.read(source, world_size=RANKS).baseline)
+    rendered = dialect.render(candidate, source, "trial/c.json")
+    assert (rendered.before or source.config.without(("autotuning",))).diff(rendered.config)
+
+
+@each_dialect
+def test_arguments_and_keys_of_the_script_stay(dialect: Dialect, source: ScriptSource) -> None:
+    candidate = changed(dialect, dialect.read(source, world_size=RANKS).baseline)
+    rendered = dialect.render(candidate, source, "trial/c.json")
+    for argument in ("--lr", "--test-batch-size=7", "--training.seq_len=64", "fit"):
+        assert (argument in source.script_args) == (argument in rendered.script_args)
+    if source.config_argument is not None:
+        assert rendered.config.get(("model", "layers")) == 3
+    for file in rendered.files:
+        assert "# of a colleague" in file.text
+        assert "key = [1, 2]" in file.text
+
+
+@each_dialect
+def test_further_files_have_no_folder(dialect: Dialect, source: ScriptSource) -> None:
+    baseline = dialect.read(source, world_size=RANKS).baseline
+    for file in dialect.render(baseline, source, "trial/c.json").files:
+        assert PurePath(file.name).name == file.name
+
+
+@each_dialect
+def test_in_a_trial_trackers_are_silent_and_the_candidate_stays(
+    dialect: Dialect, source: ScriptSource
+) -> None:
+    candidate = changed(dialect, dialect.read(source, world_size=RANKS).baseline)
+    rendered = dialect.render(candidate, source, "trial/c.json")
+    trial = dialect.in_trial(rendered, source, NEEDS)
+    assert ("WANDB_MODE", "disabled") in trial.environment
+    assert dialect.read(again(source, trial), world_size=RANKS).baseline == candidate
+
+
+@each_dialect
+def test_the_micro_batch_is_checked_in_a_trial(dialect: Dialect, source: ScriptSource) -> None:
+    baseline = dialect.read(source, world_size=RANKS).baseline
+    checked = dialect.render(baseline, source, "trial/c.json").checked
+    assert checked is None or "micro_batch" in dict(checked)
+
+
+@each_dialect
+def test_listed_micro_batches_are_searched(dialect: Dialect, source: ScriptSource) -> None:
+    knob = OwnKnob(name="train_micro_batch_size_per_gpu", values=(2, 4))
+    words = dataclasses.replace(source.words, knobs=(knob,))
+    user = dialect.read(dataclasses.replace(source, words=words), world_size=RANKS)
+    (choice,) = (choice for choice in user.choices if choice.knob == "micro_batch")
+    assert choice.values == (2, 4)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import importlib.util
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given
@@ -21,7 +24,7 @@ from autoconf_launch.autotuner import (
     load_strategy,
 )
 from autoconf_launch.autotuner.settings import MetricName
-from autoconf_launch.autotuner.strategies import STRATEGIES
+from autoconf_launch.autotuner.strategies import PEERS, STRATEGIES
 from autoconf_launch.core import (
     Candidate,
     ConfigError,
@@ -32,8 +35,19 @@ from autoconf_launch.core import (
     Recompute,
 )
 
-ALL = tuple(STRATEGIES)
 SEED = 7
+
+
+def needed(name: str) -> list[pytest.MarkDecorator]:
+    missing = name == "optuna" and importlib.util.find_spec("optuna") is None
+    return [pytest.mark.skipif(missing, reason="Optuna is an extra")]
+
+
+ALL = tuple(pytest.param(name, marks=needed(name)) for name in (*STRATEGIES, *PEERS))
+
+
+def loaded(name: str, metric: MetricName = "throughput") -> Strategy:
+    return load_strategy(name, OBJECTIVES[metric], peers=True)
 
 
 def candidate(i: int) -> Candidate:
@@ -58,8 +72,8 @@ def measured(number: int, step_s: float, *, predicted_s: float | None = None) ->
     return Record(trial=trial(number), outcome=outcome, wall_s=0.0, prediction=prediction)
 
 
-def failed(number: int) -> Record:
-    failure = Failure(kind=FailureKind.CRASHED, detail="it crashed")
+def failed(number: int, kind: FailureKind = FailureKind.CRASHED) -> Record:
+    failure = Failure(kind=kind, detail="it failed")
     return Record(trial=trial(number), outcome=FailedTrial(failure=failure), wall_s=0.0)
 
 
@@ -72,7 +86,11 @@ def predictions(*steps_s: float) -> PredictionTable:
 HISTORIES: dict[str, tuple[Record, ...]] = {
     "nothing": (),
     "failures only": (failed(100), failed(101), failed(102), failed(103)),
+    "out of memory": (measured(100, 1.0), failed(101, FailureKind.OUT_OF_MEMORY)),
     "one measurement": (measured(100, 1.0),),
+    "more than a few": tuple(
+        measured(100 + i, 1.0 + i % 7, predicted_s=1.0 + i % 3) for i in range(60)
+    ),
     "measurements": tuple(measured(100 + i, 1.0 + i % 5) for i in range(12)),
     "measurements with predictions": tuple(
         measured(100 + i, 1.0 + i % 5, predicted_s=1.0) for i in range(12)
@@ -88,7 +106,7 @@ HISTORIES: dict[str, tuple[Record, ...]] = {
 
 @pytest.fixture(params=ALL)
 def strategy(request: pytest.FixtureRequest) -> Strategy:
-    return load_strategy(request.param)
+    return loaded(request.param)
 
 
 @pytest.fixture(params=HISTORIES)
@@ -121,11 +139,9 @@ def test_the_same_arguments_give_the_same_rows(
     assert first == second
 
 
-def test_another_instance_gives_the_same_rows(
-    strategy: Strategy, history: tuple[Record, ...]
-) -> None:
-    other = type(strategy)(OBJECTIVES["throughput"])  # type: ignore[call-arg]
-    first, second = (s.propose(pool(9), None, history, (), 9, SEED) for s in (strategy, other))
+@pytest.mark.parametrize("name", ALL)
+def test_another_instance_gives_the_same_rows(name: str, history: tuple[Record, ...]) -> None:
+    first, second = (loaded(name).propose(pool(9), None, history, (), 9, SEED) for _ in range(2))
     assert first == second
 
 
@@ -171,7 +187,7 @@ def test_rows_are_plain_integers(strategy: Strategy) -> None:
 @pytest.mark.parametrize("metric", ["throughput", "latency", "FLOPS"])
 @pytest.mark.parametrize("name", ALL)
 def test_every_metric_can_be_optimised(name: str, metric: MetricName) -> None:
-    chosen = load_strategy(name, OBJECTIVES[metric])
+    chosen = loaded(name, metric)
     assert len(chosen.propose(pool(4), None, HISTORIES["measurements"], (), 2, SEED)) == 2
 
 
@@ -188,9 +204,7 @@ def test_it_holds_for_any_pool_and_history(name: str, data: st.DataObject) -> No
     history = tuple(measured(100 + i, step_s, predicted_s=1.0) for i, step_s in enumerate(seconds))
     count = data.draw(st.integers(1, 12))
     pending = tuple(trial(number) for number in sorted(running))
-    rows = load_strategy(name).propose(
-        pool(size), predictions(*known), history, pending, count, SEED
-    )
+    rows = loaded(name).propose(pool(size), predictions(*known), history, pending, count, SEED)
     assert len(set(rows)) == len(rows) == min(count, size - len(running))
     assert set(rows) <= set(range(size)) - running
 
@@ -200,3 +214,28 @@ def test_an_unknown_name_is_refused_with_the_nearest_one() -> None:
         ConfigError, match=r"tuner_type is 'modelbased'.*did you mean 'model_based'"
     ):
         load_strategy("modelbased")
+
+
+@pytest.mark.parametrize("name", ["modelbased", "zzz", "random:x"])
+def test_an_unknown_name_is_refused_with_all_that_are_known(name: str) -> None:
+    with pytest.raises(ConfigError, match="known: gridsearch, model_based, optuna, random"):
+        load_strategy(name)
+
+
+def test_tuners_of_others_are_not_offered_to_users() -> None:
+    with pytest.raises(ConfigError, match="unknown"):
+        load_strategy("deepspeed")
+
+
+def test_an_unknown_name_is_said_with_where_it_was_given() -> None:
+    with pytest.raises(ConfigError, match="--tuner is 'x'"):
+        load_strategy("x", where="--tuner")
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_history_of_other_stages_is_history(name: str) -> None:
+    """Candidates, knobs and global batches that the pool does not have."""
+    layout = Layout(data_parallel=8, tensor_parallel=4, micro_batch=3, zero_stage=3)
+    other = Candidate(layout=layout, extras=(("bucket_cap_mb", 25),))
+    strange = replace(measured(100, 1.0), trial=replace(trial(100), candidate=other))
+    assert len(loaded(name).propose(pool(5), None, (strange,), (), 5, SEED)) == 5

@@ -64,11 +64,17 @@ def told(place: Place, trial: str) -> list[str]:
     return Path(place.results, trial, "stdout.log").read_text().splitlines()[:2]
 
 
-def most_at_once(place: Place) -> int:
-    """The longest run of starts without an end between them."""
+def launches(place: Place) -> list[tuple[str, int]]:
+    """Name and number of each launch after the search that was recorded."""
+    lines = [line.get("final") or line.get("soak") for line in journal(place)]
+    return [(line["name"], line["attempt"]) for line in lines if line]
+
+
+def most_at_once(place: Place, of: str = "") -> int:
+    """The longest run of starts without an end between them; ``record``: in the search alone."""
     running, most = set[str](), 0
     for line in journal(place):
-        if "started" in line:
+        if "started" in line and not (of and line["started"]["name"].endswith("_final")):
             running.add(line["started"]["name"])
         running -= {line.get("name", line.get("final", line).get("name"))}
         most = max(most, len(running))
@@ -78,34 +84,35 @@ def most_at_once(place: Place) -> int:
 def test_two_trials_of_one_process_run_at_once_on_cores_of_their_own(telling: Place) -> None:
     output = tune(telling)
     assert "2 trials run at a time" in output
-    assert most_at_once(telling) == 2
+    assert most_at_once(telling, "record") == 2
     baseline, *others = (told(telling, name)[0].split() for name in names(telling, "record"))
     assert baseline[0] == others[0][0] == "forked"
     first, second = (set(cores) for _, *cores in others)
     assert not first & second
 
 
-def test_the_best_are_measured_again_alone_in_fresh_processes(telling: Place) -> None:
+def test_the_best_are_measured_again_alone_and_the_winner_in_a_fresh_process(
+    telling: Place,
+) -> None:
     tune(telling)
-    finals = names(telling, "final")
-    assert sorted(finals) == sorted(f"{name}_final" for name in names(telling, "record"))
     cores = len(os.sched_getaffinity(0))
-    for name in finals:
+    for name in set(names(telling, "final")):
         started, threads = told(telling, name)
-        assert started.split()[0] == "spawned"
+        assert started.split()[0] == "forked"
         assert len(started.split()) == 1 + cores
         assert threads == f"threads {cores}"
+    (soak,) = names(telling, "soak")
+    assert told(telling, soak)[0].startswith("spawned")
     summary = json.loads((telling.results / "summary.json").read_text())
     assert summary["spaces"][-1]["num_experiments"] == 3
-    assert f"{summary['winner']}_final" in finals
+    assert f"{summary['winner']}_soak" == soak
 
 
-def test_one_at_a_time_is_confirmed_once(telling: Place) -> None:
-    tune(telling, "--max-parallel-trials=1")
-    assert most_at_once(telling) == 1
-    (final,) = names(telling, "final")
-    assert told(telling, final)[0].startswith("spawned")
-    assert told(telling, final.removesuffix("_final"))[0].startswith("forked")
+def test_without_a_soak_nothing_is_launched_in_a_fresh_process(telling: Place) -> None:
+    tune(telling, "--max-parallel-trials=1", "--soak-steps=0")
+    assert most_at_once(telling, "record") == 1
+    assert names(telling, "soak") == []
+    assert json.loads((telling.results / "summary.json").read_text())["soak"] is None
 
 
 def test_after_kill_9_nothing_is_measured_twice(telling: Place) -> None:
@@ -119,7 +126,8 @@ def test_after_kill_9_nothing_is_measured_twice(telling: Place) -> None:
     first.kill()
     first.communicate(timeout=10)
     tune(telling)
-    for kind in ("record", "final"):
-        assert len(set(names(telling, kind))) == len(names(telling, kind)) == 3
+    assert len(set(names(telling, "record"))) == len(names(telling, "record")) == 3
+    before = launches(telling)
+    assert len(set(before)) == len(before)
     tune(telling)
-    assert len(names(telling, "final")) == 3
+    assert launches(telling) == before

@@ -10,15 +10,15 @@ from autoconf_launch.autotuner.finals import Finals
 from autoconf_launch.autotuner.objective import OBJECTIVES
 from autoconf_launch.autotuner.settings import AutotuningSettings
 from autoconf_launch.autotuner.study import Study
-from autoconf_launch.autotuner.trial import FailedTrial, Record
-from autoconf_launch.core import Failure, FailureKind
+from autoconf_launch.autotuner.trial import FailedTrial, Measurement, Record
+from autoconf_launch.core import Failure, FailureKind, MemoryUse
 from autoconf_launch.launcher.backends.base import Job, JobEnd
 from autoconf_launch.launcher.backends.replay import ReplayBackend, ReplayJob
 from autoconf_launch.launcher.controller import Controller
 from autoconf_launch.launcher.events import Event, TrialFinished, TrialStarted
 from autoconf_launch.launcher.journal import Journal, JournalContents, read_journal
 from autoconf_launch.launcher.plan import LaunchPlan
-from autoconf_launch.launcher.slots import ALONE, Share
+from autoconf_launch.launcher.slots import Share
 
 from .controlled import LIMITS, ReplayDesk, opened, recorded, run_study, space
 
@@ -173,7 +173,9 @@ def finals_of(
     """Measure the best again; the plans that were submitted."""
     finals = Finals(study.records, OBJECTIVES["throughput"], wanted=3)
     again = [
-        replace(r, trial=replace(r.trial, name=f"{r.trial.name}_final")) for r in study.records
+        replace(r, trial=replace(r.trial, name=f"{r.trial.name}_final"))
+        for r in study.records
+        for _ in range(40)
     ]
     plans: list[LaunchPlan] = []
 
@@ -191,17 +193,16 @@ def finals_of(
         limits=LIMITS,
     )
     controller.resume(replace(contents, records=contents.finals))
-    controller.run(ALONE)
+    controller.run()
     return finals, plans
 
 
-def test_finals_are_fresh_launches_that_the_journal_keeps_apart(tmp_path: Path) -> None:
+def test_finals_are_launches_that_the_journal_keeps_apart(tmp_path: Path) -> None:
     with opened(tmp_path) as journal:
         study, _ = run_study(space(), journal, settings=SETTINGS)
         finals, plans = finals_of(study, journal, JournalContents())
         contents = journal.read()
-    assert all(plan.fresh for plan in plans)
-    assert len(plans) == 4
+    assert len(plans) == len(finals.records) > 2
     assert (contents.records, contents.finals) == (study.records, finals.records)
     assert contents.orphans == ()
 
@@ -213,3 +214,38 @@ def test_a_resumed_study_repeats_no_final(tmp_path: Path) -> None:
         resumed, plans = finals_of(study, journal, journal.read())
     assert plans == []
     assert resumed.records == finals.records
+
+
+def test_who_fails_in_a_ring_takes_the_others_down_and_they_run_again(tmp_path: Path) -> None:
+    memory = MemoryUse(free_before_bytes=100, peak_bytes=10, limit_bytes=100)
+    same = Measurement(step_s=(1.0, 1.01), samples_per_step=8, world_size=2, memory=memory)
+    alike = [
+        replace(r, trial=replace(r.trial, number=n), outcome=same)
+        for n, r in enumerate(recorded(space())[:3])
+    ]
+    finals = Finals(alike, OBJECTIVES["throughput"])
+    lost = FailedTrial(failure=Failure(kind=FailureKind.NODE_LOST, detail="gone"))
+    last = finals.arms[-1].name
+    answers = [
+        replace(
+            r,
+            trial=replace(r.trial, name=f"{r.trial.name}_final"),
+            outcome=lost if r.trial.name == last else r.outcome,
+        )
+        for r in alike
+        for _ in range(40)
+    ]
+    with opened(tmp_path) as journal:
+        controller = Controller(
+            finals,
+            TakingTurns(answers),
+            ReplayDesk(),
+            journal=journal,
+            listener=lambda event: None,
+            limits=LIMITS,
+        )
+        controller.run((Share(),) * 3)
+        kinds = [r.failure.kind for r in journal.read().finals if r.failure]
+    assert kinds == [FailureKind.NODE_LOST]
+    assert finals.rounds > 1
+    assert all(len(arm.rounds) == finals.rounds for arm in finals.arms[:-1])

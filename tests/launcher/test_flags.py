@@ -189,3 +189,26 @@ VALUES = st.sampled_from(["", "1", "-1", "0", "x", "²", "1e9", "a:b@c", "'", "-
 def test_any_command_line_is_a_request_or_a_usage_error(argv: list[str]) -> None:
     with contextlib.suppress(ConfigError):
         parse_request([word for word in argv if not word.startswith(("-h", "--h"))])
+
+
+def test_what_a_search_may_cost_is_read() -> None:
+    request = parse_request(["--budget", "20m,30trials", "--good-enough=1%", "train.py"])
+    assert request.budget is not None
+    assert (request.budget.seconds, request.budget.trials) == (1200.0, 30)
+    assert (request.good_enough, request.soak_steps) == (0.01, None)
+
+
+def test_a_gain_of_two_percent_is_worth_a_trial_unless_said_otherwise() -> None:
+    assert parse_request(["train.py"]).good_enough == 0.02
+
+
+def test_no_steps_is_no_soak() -> None:
+    assert parse_request(["--soak-steps=0", "train.py"]).soak_steps == 0
+
+
+@pytest.mark.parametrize(
+    "flag", ["--budget=much", "--budget=0trials", "--good-enough=lots", "--soak-steps=-3"]
+)
+def test_a_limit_that_is_none_is_refused(flag: str) -> None:
+    with pytest.raises(ConfigError, match=flag.partition("=")[2]):
+        parse_request([flag, "train.py"])

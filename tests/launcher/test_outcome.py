@@ -112,6 +112,26 @@ def test_the_slowest_rank_of_each_step_that_counts_is_taken(tmp_path: Path) -> N
     assert outcome.step_s == (5, 2, 3)
 
 
+def test_a_trial_that_was_told_to_go_on_is_measured_to_its_end(tmp_path: Path) -> None:
+    six = steps_of(0, 9, 9, 1, 2, 3, 4)
+    report(tmp_path, result_of(0, steps=six, end_step=6), result_of(1, steps=six, end_step=6))
+    outcome = measured(read_outcome(plan_of(tmp_path), ended(0, 0)))
+    assert (outcome.first_step, outcome.step_s) == (3, (1, 2, 3, 4))
+
+
+def test_of_a_trial_that_ended_before_its_steps_count_the_last_one_does(tmp_path: Path) -> None:
+    two = steps_of(0, 9, 8)
+    report(tmp_path, result_of(0, steps=two, end_step=2), result_of(1, steps=two, end_step=2))
+    outcome = measured(read_outcome(plan_of(tmp_path), ended(0, 0)))
+    assert (outcome.first_step, outcome.step_s) == (2, (8,))
+
+
+def test_the_losses_of_all_steps_are_kept_beside_those_that_count(tmp_path: Path) -> None:
+    report(tmp_path, result_of(0), result_of(1))
+    outcome = measured(read_outcome(plan_of(tmp_path), ended(0, 0)))
+    assert (outcome.losses, outcome.all_losses) == ((1.0,) * 3, (1.0,) * 5)
+
+
 def test_samples_are_summed_over_ranks(tmp_path: Path) -> None:
     report(tmp_path, result_of(0), result_of(1))
     assert measured(read_outcome(plan_of(tmp_path), ended(0, 0))).samples_per_step == 8

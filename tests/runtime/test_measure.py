@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import pytest
+import torch
 
-from autoconf_launch.core import FailureKind, Mode, Precision
+from autoconf_launch.core import FailureKind, Mode, Precision, RankTask
+from autoconf_launch.runtime.measure import LongestBatch, Turns
 
 LIMIT_BYTES = 20_000_000
 ALONE = (
@@ -152,3 +156,84 @@ def test_one_rank_out_of_memory_ends_the_other_and_is_told_first(launch: Any) ->
     kinds = [both.failure_kind(rank) for rank in range(2)]
     in_order = both.result(1).ended_unix_s <= both.result(0).ended_unix_s
     assert (kinds, in_order) == ([FailureKind.CRASHED, FailureKind.OUT_OF_MEMORY], True)
+
+
+@pytest.mark.parametrize(
+    ("name", "last"),
+    [
+        pytest.param("told_to_end_at_3", 3, id="earlier"),
+        pytest.param("told_to_end_at_1", 3, id="earlier than it can"),
+        pytest.param("told_to_end_at_7", 7, id="later"),
+        pytest.param("told_late", 6, id="never beyond the most"),
+        pytest.param("goes_well", 5, id="not at all"),
+    ],
+)
+def test_all_ranks_end_at_the_step_that_the_launcher_says(
+    launch: Any, name: str, last: int
+) -> None:
+    most = max(6, last)
+    task = {"mode": Mode.MEASURE, "start_step": 2, "end_step": 5, "most_steps": most}
+    both = launch("scenario.py", name, ranks=2, **task)
+    assert both.exit_codes == (0, 0), both.errors
+    results = [both.result(rank) for rank in range(2)]
+    assert [(len(r.steps), r.end_step) for r in results] == [(last, last)] * 2
+
+
+def test_an_end_that_may_not_be_moved_is_not(launch: Any) -> None:
+    one = launch("scenario.py", "told_to_end_at_3", mode=Mode.MEASURE, end_step=5)
+    assert len(one.result().steps) == 5
+
+
+def test_the_longest_batch_is_taken_where_it_is_asked_for() -> None:
+    short, long, last = torch.ones(2, 3), torch.ones(2, 9), torch.ones(2, 4)
+    seen = LongestBatch()
+    assert seen.seen(short, take=False) is short
+    assert seen.seen(long, take=False) is long
+    assert seen.seen(last, take=False) is last
+    assert seen.seen(last, take=True) is long
+
+
+def test_the_parts_of_a_batch_are_counted_together() -> None:
+    one, two = (torch.ones(2, 3), torch.ones(2, 9)), {"text": torch.ones(2, 11)}
+    seen = LongestBatch()
+    seen.seen(one, take=False)
+    assert seen.seen(two, take=True) is one
+
+
+class Ring:
+    """A few launches' places in a ring, without processes."""
+
+    def __init__(self, folder: Path, launches: int) -> None:
+        folders = [str(folder / str(number)) for number in range(launches)]
+        self.turns = [
+            Turns(
+                RankTask(
+                    mode=Mode.MEASURE,
+                    folder=own,
+                    attempt="now",
+                    next_folder=folders[(number + 1) % launches],
+                    first_turn=number == 0,
+                ),
+                0,
+            )
+            for number, own in enumerate(folders)
+        ]
+        self.order: list[int] = []
+
+    def take_part(self, number: int, steps: int) -> None:
+        self.turns[number].begin()
+        for step in range(1, steps + 1):
+            self.order.append(number)
+            self.turns[number].hand_on()
+            if step < steps:
+                self.turns[number].wait()
+
+
+def test_launches_in_a_ring_take_steps_one_after_another(tmp_path: Path) -> None:
+    ring = Ring(tmp_path, 3)
+    threads = [Thread(target=ring.take_part, args=(n, 3), daemon=True) for n in (2, 1, 0)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(20)
+    assert ring.order == [0, 1, 2] * 3

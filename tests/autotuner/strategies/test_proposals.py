@@ -1,4 +1,6 @@
 import math
+import time
+from dataclasses import replace
 from importlib.metadata import EntryPoint, EntryPoints
 
 import numpy as np
@@ -7,6 +9,7 @@ import pytest
 from autoconf_launch.autotuner import (
     OBJECTIVES,
     CandidateTable,
+    FailedTrial,
     Measurement,
     Prediction,
     PredictionTable,
@@ -15,7 +18,7 @@ from autoconf_launch.autotuner import (
     load_strategy,
     strategies,
 )
-from autoconf_launch.core import Candidate, Layout
+from autoconf_launch.core import Candidate, Failure, FailureKind, Layout
 
 SEED = 0
 
@@ -92,8 +95,136 @@ def test_the_model_keeps_a_prediction_that_is_wrong_by_one_factor() -> None:
 def test_other_packages_add_strategies_by_an_entry_point(monkeypatch: pytest.MonkeyPatch) -> None:
     entry = EntryPoint(
         name="theirs",
-        value="autoconf_launch.autotuner.strategies.grid:GridSearch",
+        value="autoconf_launch.autotuner.strategies.grid:grid_search",
         group=strategies.ENTRY_POINTS,
     )
     monkeypatch.setattr(strategies, "entry_points", lambda group: EntryPoints([entry]))
     assert load_strategy("theirs").propose(pool(1), None, (), (), 1, SEED) == (0,)
+
+
+def around(*micro_batches: int, step_s: float = 1.0) -> tuple[Record, ...]:
+    """Measurements of a second each that were predicted so."""
+    return tuple(measured(n, m, step_s, 1.0) for n, m in enumerate(micro_batches))
+
+
+def limited(*peaks_bytes: float, steps_s: tuple[float, ...]) -> PredictionTable:
+    return PredictionTable(
+        peak_bytes_C=np.array(peaks_bytes, float),
+        step_s_C=np.array(steps_s),
+        band=0.1,
+        how="",
+        limit_bytes=1000.0,
+    )
+
+
+def test_without_a_measurement_the_order_is_that_of_the_predictions() -> None:
+    seconds = (5.0, 3.0, 4.0, 1.0, 2.0)
+    found = load_strategy("model_based", OBJECTIVES["latency"]).propose(
+        pool(1, 2, 3, 4, 5), predictions(*seconds), (), (), 5, SEED
+    )
+    assert found == tuple(np.argsort(seconds).tolist())
+
+
+def test_failures_alone_leave_the_order_of_the_predictions() -> None:
+    failure = Failure(kind=FailureKind.CRASHED, detail="")
+    crashed = Record(
+        trial=Trial(number=0, name="t", candidate=candidate(9), space="z0"),
+        outcome=FailedTrial(failure=failure),
+        wall_s=0.0,
+    )
+    found = load_strategy("model_based", OBJECTIVES["latency"]).propose(
+        pool(1, 2), predictions(2.0, 1.0), (crashed,), (), 2, SEED
+    )
+    assert found == (1, 0)
+
+
+def test_what_hardly_fits_is_left_until_its_gain_is_worth_the_risk() -> None:
+    fast_but_full = limited(1200.0, 500.0, steps_s=(1.0, 1.05))
+    latency = load_strategy("model_based", OBJECTIVES["latency"])
+    assert latency.propose(pool(1, 2), fast_but_full, (), (), 2, SEED) == (1, 0)
+
+
+def test_what_may_not_fit_is_tried_where_it_would_win() -> None:
+    latency = load_strategy("model_based", OBJECTIVES["latency"])
+    far_faster = limited(990.0, 500.0, 500.0, steps_s=(0.1, 1.0, 1.0))
+    assert latency.propose(pool(1, 2, 3), far_faster, (), (), 1, SEED) == (0,)
+
+
+def test_a_measurement_far_below_its_prediction_draws_the_search_to_its_neighbours() -> None:
+    latency = load_strategy("model_based", OBJECTIVES["latency"])
+    history = (measured(0, 1, 1.0, 1.0), measured(1, 64, 0.5, 1.0))
+    found = latency.propose(pool(2, 32), predictions(1.0, 1.0), history, (), 2, SEED)
+    assert found == (1, 0)
+
+
+def test_a_batch_does_not_stay_in_one_region() -> None:
+    """Seven rows close to a good one, one far away that is predicted a little slower."""
+    seconds = (*[1.0] * 7, 1.01)
+    micro_batches = (64, 65, 66, 67, 68, 69, 70, 1)
+    latency = load_strategy("model_based", OBJECTIVES["latency"])
+    found = latency.propose(pool(*micro_batches), predictions(*seconds), around(16), (), 3, SEED)
+    assert 7 in found
+
+
+def test_what_runs_already_sends_the_next_trial_elsewhere() -> None:
+    latency = load_strategy("model_based", OBJECTIVES["latency"])
+    rows, history = pool(63, 1), (measured(0, 8, 1.0, 1.0),)
+    alone = latency.propose(rows, predictions(1.0, 1.0), history, (), 1, SEED)
+    near = (63, 1)[alone[0]]
+    running = tuple(
+        Trial(number=1 + i, name=f"r{i}", candidate=candidate(near + 1 + i), space="z0")
+        for i in range(3)
+    )
+    beside = latency.propose(rows, predictions(1.0, 1.0), history, running, 1, SEED)
+    assert beside != alone
+
+
+def test_a_slow_trial_must_promise_more_than_a_short_one() -> None:
+    """Two micro-batches promise the same per sample; steps of the larger one take longer."""
+    history = tuple(
+        replace(measured(n, m, 0.1 * m, 0.1 * m), wall_s=0.1 * m) for n, m in enumerate((1, 2))
+    )
+    found = load_strategy("model_based").propose(
+        pool(64, 4), predictions(6.4, 0.4), history, (), 1, SEED
+    )
+    assert found == (1,)
+
+
+def test_a_hundred_measurements_teach_what_no_prediction_knew() -> None:
+    """Odd micro-batches take half as much again; trees take over from the process."""
+    odd = [m for m in range(1, 201) if m % 2]
+    history = tuple(
+        measured(n, m, m * (1.5 if m < 100 else 1.0), float(m)) for n, m in enumerate(odd)
+    )
+    found = load_strategy("model_based").propose(
+        pool(20, 180), predictions(20.0, 180.0), history, (), 2, SEED
+    )
+    assert found == (1, 0)
+
+
+@pytest.mark.slow
+def test_a_proposal_from_a_hundred_thousand_takes_no_half_second() -> None:
+    table = pool(*range(1, 100_001))
+    told = predictions(*(1.0 + m % 97 for m in range(100_000)))
+    history = around(*range(1, 41))
+    search = load_strategy("model_based")
+    search.propose(table, told, history, (), 1, SEED)
+    start_s = time.process_time()
+    search.propose(table, told, history, (), 1, SEED)
+    assert time.process_time() - start_s < 0.5
+
+
+def test_the_ranker_of_others_begins_with_the_first_row_and_a_random_one() -> None:
+    ranker = load_strategy("deepspeed", peers=True)
+    assert ranker.propose(pool(*range(1, 9)), None, (), (), 1, SEED) == (0,)
+    seconds = {
+        ranker.propose(pool(*range(2, 9)), None, around(1), (), 1, seed) for seed in range(9)
+    }
+    assert len(seconds) > 2
+
+
+def test_the_ranker_of_others_mostly_follows_what_it_learned() -> None:
+    ranker = load_strategy("deepspeed", peers=True)
+    history = tuple(measured(n, m, 1.0) for n, m in enumerate((1, 2, 4, 8, 16, 32)))
+    found = [ranker.propose(pool(3, 64), None, history, (), 1, seed) for seed in range(20)]
+    assert found.count((1,)) >= 14

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -16,10 +17,13 @@ from tiny import (  # type: ignore[import-not-found]
 )
 from torch import Tensor, nn
 
+from autoconf_launch.core.rank import END_FILE
 from autoconf_launch.runtime import initialize
+from autoconf_launch.runtime.report import task_from_environment
 
 NAME = sys.argv[1]
 STEPS = {"ends_before_it_counts": 2, "ends_early": 4}.get(NAME, 8)
+TOLD = {"told_to_end_at_3": 3, "told_to_end_at_1": 1, "told_to_end_at_7": 7, "told_late": 99}
 CONFIGS = {
     "unknown_parameter": config(optimizer={"type": "SGD", "params": {"momentun": 0.9}}),
 }
@@ -74,6 +78,10 @@ for batch in global_batches(live.samples_per_step * live.world_size, STEPS):
         time.sleep(SLEEP_S)
     live.step(share(batch, live.rank, live.samples_per_step))
     engine.steps += 1
+    if NAME in TOLD and live.rank == 0 and engine.steps == 2:
+        task = task_from_environment()
+        assert task
+        Path(task.folder, END_FILE).write_text(f"{task.attempt} {TOLD[NAME]}")
     if NAME == "raises_between_steps" and engine.steps == 1:
         raise KeyError("a mistake in the script")
 sys.stdout.write("reached the end")

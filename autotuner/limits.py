@@ -1,0 +1,83 @@
+"""When a search is over though there are candidates left. Not: how long a single trial runs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from . import stop
+from .certificate import Certificate, certify
+from .objective import Objective
+from .stop import StopReason
+from .table import CandidateTable, Ints, PredictionTable
+from .trial import Record
+
+GOOD_ENOUGH = 0.02
+"""Possible gain below which it is not worth a trial, a share."""
+
+FEWEST_TRIALS = 8
+"""Before so many nothing is good enough, as little is known."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SearchLimits:
+    """What a search may cost; None where there is no limit.
+
+    Attributes:
+        seconds: after which nothing new is started.
+        trials: the same, the baseline included.
+        good_enough: possible gain of the untried ones, a share, below which the search ends.
+    """
+
+    seconds: float | None = None
+    trials: int | None = None
+    good_enough: float | None = None
+
+    def spent(self, elapsed_s: float, records: Sequence[Record]) -> StopReason | None:
+        """Why nothing more may be started."""
+        measured = any(record.measurement for record in records)
+        if self.seconds is not None and elapsed_s >= self.seconds:
+            return stop.budget_spent(f"{self.seconds:.0f} s", measured=measured)
+        if self.trials is not None and len(records) >= self.trials:
+            return stop.budget_spent(f"{self.trials} trials", measured=measured)
+        return None
+
+
+class Prospects:
+    """What the candidates that were not tried could still gain, asked as often as one likes."""
+
+    def __init__(
+        self,
+        table: CandidateTable,
+        predictions: PredictionTable | None,
+        objective: Objective,
+        limits: SearchLimits,
+    ) -> None:
+        self._table, self._predictions = table, predictions
+        self._objective, self._limits = objective, limits
+        self._at = -1
+        self._found: Certificate | None = None
+
+    def certificate(self, open_rows: Ints, records: Sequence[Record]) -> Certificate | None:
+        """Of the rows that are open; None where nothing was predicted or measured."""
+        if self._predictions is None:
+            return None
+        if self._at != len(records):
+            self._at = len(records)
+            self._found = certify(
+                self._table.take(open_rows),
+                self._predictions.take(open_rows),
+                records,
+                self._objective,
+            )
+        return self._found
+
+    def good_enough(self, open_rows: Ints, records: Sequence[Record]) -> StopReason | None:
+        """That no untried candidate is worth a trial."""
+        limit = self._limits.good_enough
+        if limit is None or len(records) < FEWEST_TRIALS:
+            return None
+        found = self.certificate(open_rows, records)
+        if found is None or not found.untried or found.possible_gain >= limit:
+            return None
+        return stop.good_enough(found.sentence)

@@ -1,0 +1,186 @@
+"""From the search, the rounds after it and the soak to the summary. Not: how they are run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from statistics import median
+
+from . import soak
+from .arms import Arm, compare, paired_speed_up
+from .cost.facts import TrainingFacts
+from .finals import FINALISTS, Finals, level, may_be_best, ranking
+from .meaning import compare_losses
+from .noise import FINAL_SUFFIX, SpeedUp, estimate_noise
+from .objective import OBJECTIVES, Objective
+from .settings import AutotuningSettings
+from .summary import Summary, baseline_of, best_of, learning_rate_of
+from .trial import Record
+
+CAUSELESS = 0.12
+"""Launches minutes apart were seen to differ by as much without cause (DESIGN, rule 11)."""
+
+
+def settled(
+    summary: Summary,
+    records: Sequence[Record],
+    finals: Sequence[Record],
+    settings: AutotuningSettings,
+    facts: TrainingFacts,
+    soaks: Sequence[Record] = (),
+) -> Summary:
+    """The summary with the choice that rounds and soak lead to; rows of spaces stay as searched.
+
+    The speed-up is from the rounds alone where both were in them.
+    """
+    objective = OBJECTIVES[settings.metric]
+    rounds = replayed(records, finals, objective)
+    order = safe_order(records, rounds, objective)
+    winner = _chosen(order, soaks)
+    baseline = baseline_of(records)
+    last = replace(
+        summary.rows[-1],
+        best_metric_val=objective.of(winner) if winner else None,
+        best_exp_name=winner.trial.name if winner else None,
+    )
+    repeats = [r for r in finals if r.trial.number == 0]
+    return replace(
+        summary,
+        rows=(*summary.rows[:-1], last),
+        winner=winner,
+        speed_up=_speed_up(summary, rounds, (baseline, winner), objective),
+        paired=_arm(rounds, winner) is not None and bool(rounds.rounds),
+        ties=_ties(records, rounds, winner, objective),
+        learning_rate=learning_rate_of(baseline, winner, facts),
+        rounds=rounds.rounds,
+        meaning=compare_losses(baseline, _searched(records, winner), repeats),
+        soak=soak.report(soaks) if soaks else None,
+    )
+
+
+def replayed(records: Sequence[Record], finals: Sequence[Record], objective: Objective) -> Finals:
+    """The rounds as these records had them."""
+    names = {record.trial.name.removesuffix(FINAL_SUFFIX) for record in finals}
+    known = [record for record in records if record.trial.name in names or not names]
+    rounds = Finals(known, objective, wanted=len(names) or FINALISTS, near_only=not names)
+    for record in finals:
+        rounds.tell(record)
+    return rounds
+
+
+def safe_order(
+    records: Sequence[Record], rounds: Finals, objective: Objective
+) -> tuple[Record, ...]:
+    """What may be trained with, the best first: as the rounds say, then as the search does."""
+    failed = {arm.name for arm in rounds.arms if arm.failed}
+    first = rounds.leader
+    met = [arm for arm in rounds.arms if arm is not first and not arm.failed and not arm.is_beaten]
+    near = sorted(met, key=lambda arm: compare(arm, first, objective).mean) if first else []
+    arms = [arm for arm in (first, *near) if arm is not None]
+    ahead = [(rounds.rounds and arm.measured()) or arm.searched for arm in arms]
+    names = {record.trial.name for record in ahead} | failed
+    return (*ahead, *(r for r in ranking(records, objective) if r.trial.name not in names))
+
+
+def findings(
+    records: Sequence[Record],
+    finals: Sequence[Record],
+    objective: Objective,
+    soaks: Sequence[Record] = (),
+) -> tuple[str, ...]:
+    """A sentence on each thing that launches after the search show and it did not."""
+    rounds = replayed(records, finals, objective)
+    failures = tuple(
+        f"{arm.name} failed when it was launched again "
+        f"({arm.failed.failure.kind.value}: {arm.failed.failure.detail}), so it was passed over."
+        for arm in rounds.arms
+        if arm.failed and arm.failed.failure
+    )
+    refused = soak.report(soaks).refused if soaks else ()
+    return (*failures, *_surprise(records, rounds, objective), *refused, *_gaps(rounds, soaks))
+
+
+def _chosen(order: Sequence[Record], soaks: Sequence[Record]) -> Record | None:
+    """The one that passed the soak; the first that no soak has refused where none was run."""
+    if not soaks:
+        return order[0] if order else None
+    passed = soaks[-1] if soak.refusal(soaks[-1]) is None else None
+    name = soak.soaked_name(passed) if passed else None
+    return next((record for record in order if record.trial.name == name), None)
+
+
+def _searched(records: Sequence[Record], winner: Record | None) -> Record | None:
+    name = winner.trial.name if winner else None
+    return next((r for r in records if r.trial.name == name and r.measurement), None)
+
+
+def _arm(rounds: Finals, record: Record | None) -> Arm | None:
+    name = record.trial.name if record else None
+    return next((arm for arm in rounds.arms if arm.name == name and arm.rounds), None)
+
+
+def _speed_up(
+    summary: Summary,
+    rounds: Finals,
+    pair: tuple[Record | None, Record | None],
+    objective: Objective,
+) -> SpeedUp | None:
+    """Of the baseline and the winner, from the rounds; else from the search if it chose alike."""
+    baseline, winner = pair
+    before, after = _arm(rounds, baseline), _arm(rounds, winner)
+    if before and after and before is not after:
+        return paired_speed_up(before, after, objective)
+    same = winner and summary.winner and summary.winner.trial.name == winner.trial.name
+    return summary.speed_up if same else None
+
+
+def _ties(
+    records: Sequence[Record], rounds: Finals, winner: Record | None, objective: Objective
+) -> tuple[str, ...]:
+    """What the rounds, or else the noise of the search, do not tell from the winner."""
+    if winner is None:
+        return ()
+    noise, first = estimate_noise(records), _arm(rounds, winner)
+    alpha = level(rounds.arms)
+    names = []
+    for record in ranking(records, objective):
+        arm = _arm(rounds, record)
+        if record.trial.name == winner.trial.name or (arm and arm.failed):
+            continue
+        if arm and first:
+            # The baseline as its speed-up's interval says, the others all at once.
+            own = {} if record.trial.number == 0 else {"alpha": alpha}
+            found = compare(arm, first, objective, **own)
+            tie = bool(found.count) and not found.differs
+        else:
+            tie = may_be_best(record, winner, objective, noise)
+        names += [record.trial.name] * tie
+    return tuple(names)
+
+
+def _surprise(records: Sequence[Record], rounds: Finals, objective: Objective) -> tuple[str, ...]:
+    first, arm = best_of(records, objective), rounds.leader
+    if first is None or arm is None or not rounds.rounds or arm.name == first.trial.name:
+        return ()
+    return (
+        f"Measured again in turn, {arm.name} is better than {first.trial.name}, which was best "
+        "in the search.",
+    )
+
+
+def _gaps(rounds: Finals, soaks: Sequence[Record]) -> tuple[str, ...]:
+    """What to say where the launch as the training's own measures something else."""
+    last = soaks[-1] if soaks else None
+    arm = next((a for a in rounds.arms if last and a.name == soak.soaked_name(last)), None)
+    before = (arm.measured() or arm.searched).measurement if arm else None
+    after = last.measurement if last else None
+    if before is None or after is None or last is None:
+        return ()
+    before_s, after_s = median(before.step_s), median(after.step_s)
+    if abs(after_s / before_s - 1.0) <= CAUSELESS:
+        return ()
+    return (
+        f"{soak.soaked_name(last)} took {1e3 * before_s:.4g} ms per step in its trials but "
+        f"{1e3 * after_s:.4g} ms in a launch of its own, as the training will be: expect the "
+        "latter.",
+    )

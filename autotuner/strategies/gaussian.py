@@ -1,0 +1,151 @@
+"""A Gaussian process over features: what few measurements say of all rows. Not: the features.
+
+The covariance is a quarter each of what all rows share, of a trend along the features, of effects
+that rows share the more the closer they are (a Matérn kernel of order 1/2: no smoothness is
+assumed), and of what is a row's own. Its scale is learned together with the mean: a normal prior
+of inverse-gamma variance (Rasmussen and Williams 2006, 2.25; O'Hagan 1994, 9.3), so that beliefs
+are Student's t. Where the measurements are more probable so, what rows share may be far off:
+another machine, or a unit.
+Shapes: S = measured rows, C = rows of the pool, F = features.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from ..table import Floats
+
+REACH = 2.0
+"""Units of features over which effects fade to 1/e."""
+NOISE = 0.02
+"""What two runs of one setting differ by, as a share."""
+_PRIOR_FREEDOM = 4.0
+"""Measurements that the prior scale counts as."""
+_SHARED = (1.0, 100.0)
+"""Variances of what all rows share, over that of each other part."""
+_OWN = 0.25
+"""Share of the variance that no other row tells of."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Kernel:
+    """Covariance of rows in units of the prior variance; see the module for its four parts."""
+
+    shared: float
+    trend: float
+
+    def between(self, a_RF: Floats, b_RF: Floats) -> Floats:
+        """Of each row with each other one."""
+        products = a_RF @ b_RF.T
+        squares = _squares(a_RF)[:, None] + _squares(b_RF)[None, :]
+        near = np.exp(np.sqrt(np.maximum(squares - 2.0 * products, 0.0)) / -REACH)
+        return np.asarray((self.shared + self.trend * products + near) / 4.0)
+
+    def own(self, a_RF: Floats) -> Floats:
+        """Variance of each row."""
+        return np.asarray((self.shared + self.trend * _squares(a_RF) + 2.0) / 4.0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Belief:
+    """Logarithms to expect. Shapes: as in the module.
+
+    Attributes:
+        mean_C: expected value.
+        variance_C: in units of ``scale``, noise of a new measurement left out.
+        scale: variance that the prior's unit stands for.
+        freedom: of the t-distribution.
+    """
+
+    mean_C: Floats
+    variance_C: Floats
+    scale: float
+    freedom: float
+    kernel: Kernel
+    features_CF: Floats
+    seen_CS: Floats
+
+    @property
+    def spread_C(self) -> Floats:
+        """Standard deviation of each row's true value."""
+        return np.sqrt(self.scale * self.variance_C)
+
+    def after(self, row: int) -> Belief:
+        """As if ``row`` had been measured and were just what is expected of it."""
+        near = self.kernel.between(self.features_CF, self.features_CF[row : row + 1])[:, 0]
+        covariance = near - self.seen_CS @ self.seen_CS[row]
+        column = covariance / np.sqrt(max(self.variance_C[row], _OWN) + NOISE**2 / self.scale)
+        return replace(
+            self,
+            variance_C=np.maximum(self.variance_C - column**2, _OWN),
+            seen_CS=np.column_stack([self.seen_CS, column]),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Fit:
+    kernel: Kernel
+    root_SS: Floats
+    white_S: Floats
+    scale: float
+    evidence: float
+
+
+def believed(
+    features_RF: Floats,
+    targets_S: Floats,
+    *,
+    spread: float,
+    constant: bool = True,
+    doubt_S: Floats | None = None,
+) -> Belief:
+    """What targets of the first rows say of the others.
+
+    Args:
+        features_RF: of the measured rows, then of the pool.
+        targets_S: what was found for each measured row, around 0.
+        spread: standard deviation to expect of a target.
+        constant: whether a part of the covariance is common to all rows.
+        doubt_S: standard deviation of each target besides that of the measurement.
+    """
+    count = len(targets_S)
+    features = features_RF - features_RF.mean(axis=0)
+    size = float(_squares(features).mean())
+    trend = 1.0 / size if size > 0 else 0.0
+    kernels = [Kernel(shared=x, trend=trend) for x in (_SHARED if constant else (0.0,))]
+    seen, pool = features[:count], features[count:]
+    noise_S = _OWN + (NOISE**2 + (0.0 if doubt_S is None else doubt_S**2)) / spread**2
+    among = np.eye(count) * noise_S
+    fits = (_fitted(k, k.between(seen, seen) + among, targets_S, spread) for k in kernels)
+    fit = max(fits, key=lambda found: found.evidence)
+    half_SC = np.linalg.solve(fit.root_SS, fit.kernel.between(seen, pool))
+    return Belief(
+        mean_C=np.asarray(half_SC.T @ fit.white_S),
+        variance_C=fit.kernel.own(pool) - np.einsum("sc,sc->c", half_SC, half_SC),
+        scale=fit.scale,
+        freedom=_PRIOR_FREEDOM + count,
+        kernel=fit.kernel,
+        features_CF=pool,
+        seen_CS=np.asarray(half_SC.T, np.float64),
+    )
+
+
+def _fitted(kernel: Kernel, among_SS: Floats, targets_S: Floats, spread: float) -> _Fit:
+    root = np.linalg.cholesky(among_SS)
+    white = np.linalg.solve(root, targets_S)
+    freedom = _PRIOR_FREEDOM + len(targets_S)
+    squares = _PRIOR_FREEDOM * spread**2 + float(white @ white)
+    evidence = -np.log(np.diag(root)).sum() - freedom / 2.0 * np.log(squares)
+    return _Fit(
+        kernel=kernel,
+        root_SS=np.asarray(root, np.float64),
+        white_S=white,
+        scale=squares / freedom,
+        evidence=float(evidence),
+    )
+
+
+def _squares(a_RF: Floats) -> Floats:
+    return np.asarray(np.einsum("rf,rf->r", a_RF, a_RF))

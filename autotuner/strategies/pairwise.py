@@ -1,0 +1,92 @@
+"""The ranker of the DeepSpeed Autotuner, to compare with. Not: offered to users as a tuner.
+
+Boosted trees learn which of two configurations is faster from the raw numbers of the
+configuration alone. The first two trials are the first row and a random one; after that one trial
+in five is random (DeepSpeed 0.19.8, ``model_based_tuner.py`` and ``cost_model.py``, as intended:
+its own two first trials are lost by a slip).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ..objective import Objective
+from ..table import CandidateTable, Column, Floats, Ints, PredictionTable, concat
+from ..trial import Record, Trial
+from .base import free_rows, generator
+
+_FIRST = 2
+_EXPLORATION = 0.2
+_ROUNDS = 10
+_SETTINGS = {
+    "objective": "rank:pairwise",
+    "max_depth": 3,
+    "gamma": 1e-4,
+    "min_child_weight": 1,
+    "subsample": 1.0,
+    "eta": 0.3,
+    "lambda": 1.0,
+    "alpha": 0,
+    "nthread": 1,
+    "verbosity": 0,
+}
+
+
+class PairwiseRanker:
+    """See the module."""
+
+    def __init__(self, objective: Objective) -> None:
+        self._objective = objective
+
+    def propose(
+        self,
+        pool: CandidateTable,
+        predictions: PredictionTable | None,
+        history: tuple[Record, ...],
+        pending: tuple[Trial, ...],
+        count: int,
+        seed: int,
+    ) -> tuple[int, ...]:
+        """See :class:`~.base.Strategy`."""
+        left = free_rows(pool, pending)
+        draw = generator(seed, history, pending)
+        ranked = left
+        if len(history) >= _FIRST:
+            ranked = left[np.argsort(-self._scores(pool, history)[left], kind="stable")]
+        chosen: list[int] = []
+        for number in range(len(history) + len(pending), len(history) + len(pending) + count):
+            rest = ranked[~np.isin(ranked, chosen)]
+            if not len(rest):
+                break
+            chosen.append(_next(rest, number, draw))
+        return tuple(chosen)
+
+    def _scores(self, pool: CandidateTable, history: tuple[Record, ...]) -> Floats:
+        import xgboost
+
+        seen = CandidateTable.from_candidates([record.trial.candidate for record in history])
+        table = concat((seen, pool))
+        numbers = np.stack([_numbers(column) for _, column in table.columns], axis=1)
+        values = np.array([self._value(record) for record in history])
+        largest = values.max() or 1.0
+        data = xgboost.DMatrix(numbers[: len(seen)], label=values / largest, nthread=1)
+        trees = xgboost.train({**_SETTINGS, "seed": 0}, data, num_boost_round=_ROUNDS)
+        return np.asarray(trees.predict(xgboost.DMatrix(numbers[len(seen) :], nthread=1)))
+
+    def _value(self, record: Record) -> float:
+        """The metric, larger is better; 0 for a failure."""
+        value = self._objective.of(record) or 0.0
+        return value if self._objective.higher_is_better or not value else 1.0 / value
+
+
+def _next(rest: Ints, number: int, draw: np.random.Generator) -> int:
+    if number > 0 and (number < _FIRST or draw.random() < _EXPLORATION):
+        return int(draw.choice(rest))
+    return int(rest[0])
+
+
+def _numbers(column: Column) -> Floats:
+    known = column.categories
+    if known is None or not all(isinstance(value, (int, float)) for value in known):
+        return column.codes.astype(np.float64)
+    return np.array([*known, np.nan], np.float64)[column.codes]

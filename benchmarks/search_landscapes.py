@@ -1,0 +1,230 @@
+"""How many trials tuners need on published measurements, and whether they stop where they should.
+
+    python benchmarks/search_landscapes.py [--seeds 5] [--write]
+
+Groups of ``benchmarks/ground_truth`` with 8 configurations or more. The planner's constants are
+fitted again without the rows of the group's model (``planner_leave_one_out.py``); "as shipped" is
+with the constants that users get, which all these tables informed except the mixed cluster's.
+Optuna is left out where it is not installed. No GPU is needed; it takes some minutes.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from planner_leave_one_out import all_rows, physics_without_each
+
+from autoconf_launch.autotuner.cost.model.physics import DEFAULT_PHYSICS, Physics
+from autoconf_launch.autotuner.landscape import Landscape
+from autoconf_launch.autotuner.replay import Exploration, ReplayRules, Score, run, score
+from autoconf_launch.autotuner.strategies import load_strategy
+from autoconf_launch.core import ConfigError
+from autoconf_launch.launcher.landscapes import GROUP_BY, read_landscapes
+
+FOLDER = Path(__file__).parent / "ground_truth"
+RESULT = Path(__file__).parent / "results" / "search_landscapes.md"
+SMALLEST_GROUP = 8
+GOOD_ENOUGH = 0.02
+TABLES = {
+    "vtrain_single_node": "<= 1.3, no group above 3",
+    "vtrain_multi_node": "<= 2.5",
+    "amp_homogeneous_t4": "<= 3, at most 1 out of memory",
+    "amp_heterogeneous_v100_t4": "<= 6",
+}
+"""What was asked for: mean trials until within 2 % of the best."""
+FITTED_AS = {"amp_heterogeneous_v100_t4": "amp_homogeneous_t4"}
+"""The same model in another table, whose rows are left out instead."""
+OTHERS = ("gridsearch", "random", "optuna:TPESampler", "deepspeed")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Group:
+    """A landscape with its scores for each seed."""
+
+    landscape: Landscape
+    scores: tuple[Score, ...]
+
+
+def main() -> None:
+    """Print the tables, and write them where that was asked for."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--seeds", type=int, default=5, help="runs of tuners that draw")
+    parser.add_argument("--write", action="store_true", help=f"write {RESULT.name}")
+    flags = parser.parse_args()
+    text = "\n\n".join(report(flags.seeds))
+    print(text)
+    if flags.write:
+        RESULT.parent.mkdir(exist_ok=True)
+        RESULT.write_text(f"{PREAMBLE}\n{text}\n", encoding="utf-8")
+
+
+PREAMBLE = """# The search on published measurements
+
+Made by `python benchmarks/search_landscapes.py --write`; that file says what is compared. Trials
+are counted until one is within 2 % of the best of its group; `model_based` does not draw, so that
+one seed is all. "stopped after" is each tuner's own rule: `model_based` stops when its certificate
+says that no more than 2 % can be gained, or, like all others, after 5 trials that are no better.
+A certificate is counted where candidates were left untried; it is true where none of them gains
+more than it said.
+
+These tables were looked at while the search was written. Three choices followed from what was
+seen here, and its numbers flatter it by as much: that a quarter of the process's variance is a
+row's own (without it 3 of 44 certificates were false), that certificates are to hold with 98 %
+(at 95 % one of 48 was false with the constants as shipped; 90 to 99.5 % were tried), and that the
+first trial weighs the chance to fit against the gain over the middle row. Reach, shares and
+acquisition (expected improvement, against the mean and the chance of 2 %) were varied too and
+changed the trials to 2 % by less than 0.1 on vtrain_single_node; they were left as they had been.
+"""
+
+
+def report(seeds: int) -> Iterator[str]:
+    """Sections of the text."""
+    left_out, shipped = landscapes(left_out_physics()), landscapes(None)
+    runs: dict[str, dict[str, list[Group]]] = {
+        "model_based": replayed(left_out, "model_based"),
+        "model_based, as shipped": replayed(shipped, "model_based"),
+        "model_based, staged": replayed(left_out, "model_based", exploration="staged"),
+    }
+    for tuner in OTHERS:
+        try:
+            load_strategy(tuner, peers=True)
+        except ConfigError:
+            continue
+        count = 1 if tuner == "gridsearch" else seeds
+        runs[tuner] = replayed(left_out, tuner, seeds=count)
+    yield "## Trials until within 2 % of the best, mean over groups\n\n" + trials_table(runs)
+    yield "## Each tuner's own stopping\n\n" + stopping_table(runs)
+    yield "## Groups of vtrain_multi_node, and those that took over 3 trials\n\n" + worst_table(
+        runs["model_based"]
+    )
+
+
+def left_out_physics() -> dict[tuple[str, str], Physics]:
+    """Constants for each table and model, fitted without it."""
+    return {(table, name): found for table, name, found in physics_without_each(all_rows())}
+
+
+def landscapes(
+    physics: dict[tuple[str, str], Physics] | None,
+) -> dict[str, list[Landscape]]:
+    """Large groups of each table."""
+    found: dict[str, list[Landscape]] = {}
+    for table in TABLES:
+        of = _physics_of(physics, FITTED_AS.get(table, table))
+        groups = read_landscapes(FOLDER / f"{table}.csv", GROUP_BY, of).groups
+        found[table] = [group for group in groups if len(group) >= SMALLEST_GROUP]
+    return found
+
+
+def _physics_of(
+    physics: dict[tuple[str, str], Physics] | None, table: str
+) -> Callable[[str], Physics]:
+    return lambda model: DEFAULT_PHYSICS if physics is None else physics[table, model]
+
+
+def replayed(
+    tables: dict[str, list[Landscape]],
+    tuner: str,
+    *,
+    seeds: int = 1,
+    exploration: Exploration = "global",
+) -> dict[str, list[Group]]:
+    """Every group of every table."""
+    rules = ReplayRules(
+        exploration=exploration, good_enough=GOOD_ENOUGH if tuner == "model_based" else None
+    )
+    strategy = load_strategy(tuner, peers=True)
+    return {
+        table: [
+            Group(
+                landscape=group,
+                scores=tuple(
+                    score(group, run(group, strategy, rules, seed)) for seed in range(seeds)
+                ),
+            )
+            for group in groups
+        ]
+        for table, groups in tables.items()
+    }
+
+
+def trials_table(runs: dict[str, dict[str, list[Group]]]) -> str:
+    """A row for each landscape, a column for each tuner: mean, and the worst group's mean."""
+    header = ("landscape", "groups", "asked", "random (expected)", *runs)
+    rows = []
+    for table, asked in TABLES.items():
+        groups = next(iter(runs.values()))[table]
+        expected = np.mean([_expected(group.landscape) for group in groups])
+        cells = [table, str(len(groups)), asked, f"{expected:.1f}"]
+        for found in runs.values():
+            means = [np.mean([s.trials_to[0] for s in group.scores]) for group in found[table]]
+            cells.append(f"{np.mean(means):.2f} (worst {max(means):.0f})")
+        rows.append(cells)
+    return markdown(rows, header)
+
+
+def _expected(landscape: Landscape) -> float:
+    """Mean position of the first of the good ones in a random order."""
+    good = int((landscape.regret_C <= 0.02).sum())
+    return (len(landscape) + 1) / (good + 1)
+
+
+def stopping_table(runs: dict[str, dict[str, list[Group]]]) -> str:
+    """A row for each tuner, over all groups and seeds of all landscapes."""
+    header = ("tuner", "stopped after", "groups within 1 %", "mean regret %", "worst regret %")
+    header += ("out of memory", "certificates true")
+    rows = []
+    for name, tables in runs.items():
+        groups = [group for found in tables.values() for group in found]
+        scores = [one for group in groups for one in group.scores]
+        within = np.mean([np.mean([s.final_regret <= 0.01 for s in g.scores]) for g in groups])
+        regrets = [100 * one.final_regret for one in scores]
+        told = [s.certificate_true for s in scores if s.certificate_true is not None]
+        rows.append(
+            [
+                name,
+                f"{np.mean([s.stopped_at for s in scores]):.1f}",
+                f"{100 * within:.0f} %",
+                f"{np.mean(regrets):.2f}",
+                f"{max(regrets):.1f}",
+                f"{np.mean([s.out_of_memory_trials for s in scores]):.2f}",
+                f"{sum(told)} of {len(told)}" if told else "-",
+            ]
+        )
+    return markdown(rows, header)
+
+
+def worst_table(tables: dict[str, list[Group]]) -> str:
+    """One row for each group that is to be seen by itself."""
+    header = ("group", "configurations", "to 2 %", "stopped after", "final regret %", "OOM trials")
+    rows = []
+    for table, groups in tables.items():
+        for group in groups:
+            first = group.scores[0]
+            if table == "vtrain_single_node" and first.trials_to[0] <= 3:
+                continue
+            rows.append(
+                [
+                    group.landscape.name,
+                    str(len(group.landscape)),
+                    str(first.trials_to[0]),
+                    str(first.stopped_at),
+                    f"{100 * first.final_regret:.1f}",
+                    str(first.out_of_memory_trials),
+                ]
+            )
+    return markdown(rows, header)
+
+
+def markdown(rows: Sequence[Sequence[str]], header: Sequence[str]) -> str:
+    """A pipe table."""
+    lines = [header, ["---"] * len(header), *rows]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+if __name__ == "__main__":
+    main()

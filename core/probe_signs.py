@@ -1,0 +1,34 @@
+"""What a launcher and a probe tell each other beside the rank's task and result. Not: either side.
+
+A probe is told by one environment variable. Whatever it comes to leaves a small file below the
+trial's folder, named after the attempt, so that a silent launch can be explained.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from pathlib import Path
+
+from .rank import RankTask
+
+PROBE_VARIABLE = "AUTOCONF_LAUNCH_PROBE"
+"""Holds a :class:`RankTask` as ``RankTask.to_variable`` writes it."""
+SIGNS_FOLDER = "probe"
+
+
+class Sign(str, Enum):
+    """How far the probe came in any process of a launch."""
+
+    INJECTED = "injected"
+    """A Python of the launch read our ``sitecustomize``."""
+    ARMED = "armed"
+    """One of them imported torch, and the probe's hooks stand."""
+    BROKEN = "broken"
+    """The probe could not be loaded or failed; the file says why."""
+    STOP = "stop"
+    """Holds the number of the optimizer step after which all ranks end."""
+
+
+def sign_path(task: RankTask, name: str) -> Path:
+    """The file of a sign, or of any other ``name`` that belongs to this attempt."""
+    return Path(task.folder, SIGNS_FOLDER, f"{name}.{task.attempt}")

@@ -1,0 +1,96 @@
+"""``export RESULTS --to FRAMEWORK``: the optimum in another framework's words.
+
+Not: a run with it, nor a change of the results folder.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from autoconf_launch.core import ConfigError, Precision
+from autoconf_launch.core import config_keys as keys
+
+from ..dialects.export import EXPORTERS, Exported, Optimum, export_optimum
+from ..read_results import Results, read_results
+from ..views.summary_text import SCHEMA_VERSION
+from .arguments import VerbParser
+
+
+def export(arguments: Sequence[str]) -> Iterator[str]:
+    """Text to print.
+
+    Raises:
+        ConfigError: wrong arguments, no results folder, or no optimum in it.
+        ResultsFolderError: its journal is damaged.
+    """
+    flags = _parser().parse_args(arguments)
+    results = read_results(Path(flags.results))
+    optimum = _optimum(results)
+    exported = export_optimum(optimum, flags.to)
+    if flags.json:
+        yield json.dumps(_document(optimum, flags.to, exported), indent=2)
+    elif flags.output is None:
+        yield exported.text.rstrip("\n")
+    else:
+        _write(Path(flags.output), exported.text)
+        yield f"{optimum.name} is written to {flags.output}."
+        yield from (f"not expressed: {sentence}" for sentence in exported.left_out)
+
+
+def _parser() -> VerbParser:
+    parser = VerbParser(
+        prog="autoconf-launch export", description="Write an optimum for another framework."
+    )
+    parser.add_argument("results", metavar="RESULTS", help="the results folder of a tuning run")
+    parser.add_argument("--to", required=True, metavar="|".join(EXPORTERS), help="the framework")
+    parser.add_argument("-o", "--output", metavar="FILE", help="write it there, not to the screen")
+    parser.add_argument("--json", action="store_true", help="one JSON document")
+    return parser
+
+
+def _optimum(results: Results) -> Optimum:
+    winner = results.summary().winner
+    if winner is None:
+        raise ConfigError(
+            f"{results.folder} has no measured trial yet, so there is no optimum to export."
+        )
+    config = results.baseline_config
+    on = [
+        kind
+        for path, kind in ((keys.BF16, Precision.BF16), (keys.FP16, Precision.FP16))
+        if config is not None and config.get(path) is True
+    ]
+    return Optimum(
+        name=winner.trial.name,
+        candidate=winner.trial.candidate,
+        nodes=_nodes(results),
+        precision=on[0] if on else None,
+    )
+
+
+def _nodes(results: Results) -> int:
+    """Machines of the run, as its environment file lists their devices."""
+    try:
+        document = json.loads(results.paths.environment.read_text())
+        return len({device["host"] for device in document["devices"]}) or 1
+    except (OSError, ValueError, KeyError, TypeError):
+        return 1
+
+
+def _document(optimum: Optimum, framework: str, exported: Exported) -> dict[str, object]:
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "trial": optimum.name,
+        "to": framework,
+        "text": exported.text,
+        "not_expressed": list(exported.left_out),
+    }
+
+
+def _write(path: Path, text: str) -> None:
+    try:
+        path.write_text(text)
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be written ({error.strerror}).") from error

@@ -1,0 +1,120 @@
+"""``replay LANDSCAPE…``: a tuner against recorded measurements. Not: the tuners, nor the files."""
+
+from __future__ import annotations
+
+import json
+from argparse import Namespace
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from autoconf_launch.autotuner.budget import parse_share
+from autoconf_launch.autotuner.landscape import Landscape
+from autoconf_launch.autotuner.replay import ReplayRules, run, score
+from autoconf_launch.autotuner.strategies import Strategy, load_strategy
+from autoconf_launch.core import ConfigError
+
+from ..landscapes import LandscapeFile, parse_group_by, read_landscapes
+from ..views.replay_text import GroupScores, replay_document, replay_lines
+from .arguments import VerbParser
+
+_CERTIFIED = "model_based"
+_PATIENCE = 5
+_SEEDS = 3
+
+
+def replay(arguments: Sequence[str]) -> Iterator[str]:
+    """Text to print.
+
+    Raises:
+        ConfigError: wrong arguments, an unknown tuner, or a file is no landscape.
+    """
+    flags = _parser().parse_args(arguments)
+    strategy, rules = load_strategy(flags.tuner, peers=True, where="--tuner"), _rules(flags)
+    group_by = parse_group_by(flags.group_by)
+    files = [read_landscapes(Path(name), group_by) for name in flags.landscapes]
+    scored = [_scored(name, group, strategy, rules, flags.seeds) for name, group in _named(files)]
+    notes = [note for file in files for note in file.notes]
+    if not scored:
+        raise ConfigError("No file has a group with a measured time, so nothing can be replayed.")
+    if flags.json:
+        yield json.dumps(replay_document(scored, notes), indent=2, allow_nan=False)
+        return
+    yield from notes
+    yield from replay_lines(scored)
+
+
+def _scored(
+    name: str, group: Landscape, strategy: Strategy, rules: ReplayRules, seeds: int
+) -> GroupScores:
+    scores = (score(group, run(group, strategy, rules, seed)) for seed in range(seeds))
+    return GroupScores(name=name, configs=len(group), scores=tuple(scores))
+
+
+def _named(files: Sequence[LandscapeFile]) -> Iterator[tuple[str, Landscape]]:
+    """Groups by name; with the file's where several files have a group of one name."""
+    names = [group.name for file in files for group in file.groups]
+    for file in files:
+        for group in file.groups:
+            several = names.count(group.name) > 1
+            yield (f"{file.name}: {group.name}" if several else group.name), group
+
+
+def _rules(flags: Namespace) -> ReplayRules:
+    for name in ("trials", "early_stopping", "seeds"):
+        if (value := getattr(flags, name)) is not None and value < 1:
+            raise ConfigError(f"--{name.replace('_', '-')} is {value}, but must be at least 1.")
+    certified = flags.tuner == _CERTIFIED
+    return ReplayRules(
+        exploration=flags.strategy,
+        trials=flags.trials,
+        patience=flags.early_stopping,
+        good_enough=parse_share(flags.good_enough, "--good-enough") if certified else None,
+    )
+
+
+def _parser() -> VerbParser:
+    parser = VerbParser(
+        prog="autoconf-launch replay",
+        description="Run a tuner against recorded measurements instead of a cluster.",
+    )
+    parser.add_argument(
+        "landscapes",
+        metavar="LANDSCAPE",
+        nargs="+",
+        help="a CSV table of measurements, a journal, or the results folder of one",
+    )
+    parser.add_argument(
+        "--tuner",
+        default=_CERTIFIED,
+        metavar="NAME",
+        help="gridsearch, random, model_based (default), optuna:SAMPLER, or deepspeed, the ranker "
+        "of the DeepSpeed Autotuner",
+    )
+    parser.add_argument(
+        "--strategy",
+        choices=("staged", "global"),
+        default="global",
+        help="one kind of parallelism after the other, or all together (default)",
+    )
+    parser.add_argument("--trials", type=int, metavar="N", help="at most; all by default")
+    parser.add_argument(
+        "--early-stopping",
+        type=int,
+        default=_PATIENCE,
+        metavar="K",
+        help=f"stop after K trials that are no better (default {_PATIENCE})",
+    )
+    parser.add_argument(
+        "--good-enough",
+        default="2%",
+        metavar="SHARE",
+        help="model_based stops when no more than this can be gained (default 2%%)",
+    )
+    parser.add_argument("--seeds", type=int, default=_SEEDS, metavar="S", help="runs per group")
+    parser.add_argument(
+        "--group-by",
+        metavar="COLUMNS",
+        help="what rows of a group share (default model,gpu,n_gpus,gbs)",
+    )
+    parser.add_argument("--json", action="store_true", help="one JSON document")
+    return parser

@@ -1,0 +1,51 @@
+"""The dialect ``dataloader``: the micro-batch set inside ``DataLoader.__init__``, on request only.
+
+The probe reads the variable in each rank. Not: a change of the script's arguments.
+"""
+
+from __future__ import annotations
+
+from .any_script import recognised
+from .base import ScriptSource
+from .own_words import values_of
+from .script_facts import facts_of
+from .sheet import Variable
+from .spelling import Spelled, Spelling
+from .spellings.common import ACCUMULATION
+from .table_dialect import TableDialect
+
+DATALOADER_BATCH_VARIABLE = "AUTOCONF_LAUNCH_DATALOADER_BATCH"
+"""Samples of each batch that a training DataLoader of a rank gives, instead of the script's."""
+
+
+class DataLoaderDialect(TableDialect):
+    """Scripts that set the batch in their source alone."""
+
+    name = "dataloader"
+
+    def detects(self, source: ScriptSource) -> bool:
+        """Never by itself: it reaches into the script's process."""
+        return source.words.dialect == self.name
+
+    def table(self, source: ScriptSource, ranks: int) -> tuple[Spelled, ...]:
+        """See TableDialect."""
+        row = Spelling(
+            knob="micro_batch",
+            places=(Variable(DATALOADER_BATCH_VARIABLE),),
+            default=_today(source),
+        )
+        own = recognised(source, "accumulation", ACCUMULATION, ranks)
+        return (row,) if own is None else (row, own)
+
+
+def _today(source: ScriptSource) -> int | None:
+    """The batch of the script's own DataLoader: a literal, a constant, or the user's first."""
+    facts = facts_of(source.text)
+    row = Spelling(knob="micro_batch", places=(Variable(DATALOADER_BATCH_VARIABLE),))
+    listed = values_of(row, source.words.knobs)
+    keyword = facts.keyword("DataLoader", "batch_size")
+    found: object = keyword.value if keyword else None
+    if found is None:
+        constants = {name.lower(): value for name, value in facts.constants}
+        found = constants.get("batch_size", listed[0] if listed else None)
+    return found if type(found) is int else None

@@ -1,0 +1,144 @@
+"""Frameworks that read YAML: Accelerate, LightningCLI, NeMo 1.0. Not: their other settings."""
+
+from __future__ import annotations
+
+import yaml
+
+from autoconf_launch.core import Offload, Precision, Recompute
+
+from .page import Exported, Optimum, Page, comments
+
+_DATALOADER = "is the script's own: give it to the DataLoader"
+_ONE_RANK, _SEVERAL = "NO", "MULTI_GPU"
+
+
+def accelerate(optimum: Optimum) -> Exported:
+    """The file of ``accelerate config``."""
+    page, layout = Page(optimum), optimum.layout
+    several = layout.world_size > 1
+    kind = {1: "DEEPSPEED", 2: "FSDP", 3: "FSDP"}.get(
+        layout.zero_stage, _SEVERAL if several else _ONE_RANK
+    )
+    page.say(("compute_environment",), "LOCAL_MACHINE")
+    page.say(("distributed_type",), kind, "zero_stage")
+    page.say(("num_machines",), optimum.nodes)
+    page.say(("num_processes",), layout.world_size)
+    half = optimum.precision in (Precision.BF16, Precision.FP16)
+    page.say(("mixed_precision",), optimum.precision.value if half and optimum.precision else "no")
+    _say_sharding(page, kind)
+    _say_degrees(page)
+    page.cannot("micro_batch", _DATALOADER)
+    return _yaml(page)
+
+
+def lightning(optimum: Optimum) -> Exported:
+    """The ``trainer`` section of a LightningCLI configuration."""
+    page, layout = Page(optimum), optimum.layout
+    page.say(("trainer", "num_nodes"), optimum.nodes)
+    page.say(("trainer", "devices"), optimum.ranks_per_node)
+    page.say(("trainer", "accumulate_grad_batches"), layout.accumulation, "accumulation")
+    if optimum.precision in (Precision.BF16, Precision.FP16):
+        mixed = {Precision.BF16: "bf16-mixed", Precision.FP16: "16-mixed"}
+        page.say(("trainer", "precision"), mixed[optimum.precision])
+    strategy = ("trainer", "strategy")
+    if layout.tensor_parallel > 1:
+        page.say((*strategy, "class_path"), _strategy("ModelParallelStrategy"))
+        arguments = (*strategy, "init_args")
+        page.say((*arguments, "data_parallel_size"), layout.data_parallel)
+        page.say((*arguments, "tensor_parallel_size"), layout.tensor_parallel, "tensor_parallel")
+    elif layout.zero_stage in (0, 1):
+        name = "deepspeed_stage_1" if layout.zero_stage else "ddp"
+        page.say(strategy, name, "zero_stage")
+    else:
+        page.say((*strategy, "class_path"), _strategy("FSDPStrategy"), "zero_stage")
+        sharding = "FULL_SHARD" if layout.zero_stage == 3 else "SHARD_GRAD_OP"
+        page.say((*strategy, "init_args", "sharding_strategy"), sharding)
+        if layout.offload is Offload.PARAMETERS:
+            page.say((*strategy, "init_args", "cpu_offload"), True, "offload")
+    page.cannot("micro_batch", _DATALOADER)
+    if layout.recompute is not Recompute.NONE:
+        page.cannot("recompute", "wrap the blocks in configure_model")
+    return _yaml(page)
+
+
+def nemo1(optimum: Optimum) -> Exported:
+    """The ``trainer`` and ``model`` sections of a NeMo 1.0 configuration."""
+    page, layout = Page(optimum), optimum.layout
+    page.say(("trainer", "num_nodes"), optimum.nodes)
+    page.say(("trainer", "devices"), optimum.ranks_per_node)
+    if optimum.precision in (Precision.BF16, Precision.FP16):
+        page.say(("trainer", "precision"), "bf16" if optimum.precision is Precision.BF16 else 16)
+    page.say(("model", "micro_batch_size"), layout.micro_batch, "micro_batch")
+    page.say(("model", "global_batch_size"), layout.global_batch, "accumulation")
+    for knob, key in NEMO_DEGREES.items():
+        page.say(("model", key), getattr(layout, knob), knob)
+    virtual = layout.virtual_pipeline if layout.virtual_pipeline > 1 else None
+    page.say(("model", "virtual_pipeline_model_parallel_size"), virtual, "virtual_pipeline")
+    page.say(("model", "sequence_parallel"), layout.sequence_parallel, "sequence_parallel")
+    _say_nemo1_recompute(page)
+    if layout.zero_stage < 2:
+        name = "distributed_fused_adam" if layout.zero_stage else "fused_adam"
+        page.say(("model", "optim", "name"), name, "zero_stage")
+    return _yaml(page)
+
+
+NEMO_DEGREES = {
+    "tensor_parallel": "tensor_model_parallel_size",
+    "pipeline_parallel": "pipeline_model_parallel_size",
+    "context_parallel": "context_parallel_size",
+    "expert_parallel": "expert_model_parallel_size",
+}
+
+
+def _say_nemo1_recompute(page: Page) -> None:
+    kind = page.optimum.layout.recompute
+    granularity = None if kind is Recompute.NONE else kind.value
+    page.say(("model", "activations_checkpoint_granularity"), granularity, "recompute")
+    if kind is Recompute.FULL:
+        page.say(("model", "activations_checkpoint_method"), "uniform")
+        page.say(("model", "activations_checkpoint_num_layers"), 1)
+
+
+def _say_sharding(page: Page, kind: str) -> None:
+    layout = page.optimum.layout
+    offloads = layout.offload is not Offload.NONE
+    if kind == "DEEPSPEED":
+        section = ("deepspeed_config",)
+        page.say((*section, "zero_stage"), layout.zero_stage)
+        page.say((*section, "gradient_accumulation_steps"), layout.accumulation, "accumulation")
+        if offloads:
+            page.say((*section, "offload_optimizer_device"), "cpu", "offload")
+        return
+    if kind == "FSDP":
+        section = ("fsdp_config",)
+        page.say((*section, "fsdp_version"), 2)
+        page.say((*section, "fsdp_reshard_after_forward"), layout.zero_stage == 3)
+        page.say((*section, "fsdp_auto_wrap_policy"), "TRANSFORMER_BASED_WRAP")
+        if layout.recompute is Recompute.FULL:
+            page.say((*section, "fsdp_activation_checkpointing"), True, "recompute")
+        if layout.offload is Offload.PARAMETERS:
+            page.say((*section, "fsdp_offload_params"), True, "offload")
+    page.cannot("accumulation", "export ACCELERATE_GRADIENT_ACCUMULATION_STEPS with this value")
+
+
+def _say_degrees(page: Page) -> None:
+    layout = page.optimum.layout
+    degrees = {"tensor_parallel": "tp_size", "context_parallel": "cp_size"}
+    if layout.tensor_parallel * layout.context_parallel == 1:
+        return
+    section = "parallelism_config"
+    sharded = layout.zero_stage > 1
+    page.say((section, f"{section}_dp_replicate_size"), 1 if sharded else layout.data_parallel)
+    page.say((section, f"{section}_dp_shard_size"), layout.data_parallel if sharded else 1)
+    for knob, key in degrees.items():
+        page.say((section, f"{section}_{key}"), getattr(layout, knob), knob)
+
+
+def _strategy(name: str) -> str:
+    return f"lightning.pytorch.strategies.{name}"
+
+
+def _yaml(page: Page) -> Exported:
+    left_out = page.left_out()
+    text = yaml.safe_dump(page.document.to_dict(), sort_keys=False)
+    return Exported(text=comments(left_out) + text, left_out=left_out)

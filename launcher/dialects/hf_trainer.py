@@ -1,0 +1,241 @@
+"""The dialect ``hf_trainer``: scripts around ``transformers.Trainer``. Not: its own loops.
+
+Its arguments stand on the command line or in the one JSON or YAML file that replaces it; with
+``--deepspeed FILE`` the ZeRO stage stands there.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, replace
+from typing import Any
+
+import yaml
+
+from autoconf_launch.autotuner.cost.facts import TrainingFacts
+from autoconf_launch.autotuner.knobs import LayoutValue
+from autoconf_launch.core import ConfigError, Precision, RawConfig, Recompute
+from autoconf_launch.core import config_keys as keys
+
+from .arguments import find_argument, put_argument, with_path_argument
+from .base import Rendered, RenderedFile, ScriptSource, TrialNeeds
+from .script_facts import facts_of
+from .sheet import Argument, Key, Place, Sheet, scalar
+from .spelling import GLOBAL_BATCH, SWITCHED, Spelled, Spelling
+from .spellings import hf_trainer as names
+from .table_dialect import Reading, TableDialect
+from .versions import check_version, installed, refuse_renamed
+
+_PARSERS = frozenset({"HfArgumentParser", "TrlParser"})
+"""What makes TrainingArguments of the command line."""
+_TRAINS = ("TrainingArguments", "Trainer")
+_SUFFIXES = (".json", ".yaml", ".yml")
+_ARGUMENTS = "arguments"
+"""Name of the file of a trial where the user's arguments stand in one."""
+
+
+@dataclass(frozen=True, slots=True)
+class FsdpWords:
+    """``--fsdp`` as a stage of ZeRO; words beside the strategy stay."""
+
+    places: tuple[Place, ...]
+    free: tuple[LayoutValue, ...] = (0, 2, 3)
+    knob: str = "zero_stage"
+
+    def names(self) -> tuple[str, ...]:
+        """See Spelled."""
+        return (names.FSDP, self.knob)
+
+    def read(self, sheet: Sheet) -> LayoutValue:
+        """See Spelled."""
+        given = next((v for place in self.places if (v := place.get(sheet)) is not None), "")
+        return self.value_of(given)
+
+    def value_of(self, word: Any) -> LayoutValue:
+        """See Spelled."""
+        if type(word) is int and word in (0, 2, 3):
+            return word
+        words = str(word).lower().split()
+        if words in ([], ["false"]):
+            return 0
+        stages = [names.FSDP_STAGES[word] for word in words if word in names.FSDP_STAGES]
+        if len(stages) != 1:
+            known = ", ".join(names.FSDP_STAGES)
+            raise ConfigError(f"--fsdp is {word!r}, but must name one of {known} to be tuned.")
+        return stages[0]
+
+    def write(self, sheet: Sheet, value: LayoutValue) -> Sheet:
+        """See Spelled."""
+        if self.read(sheet) == value:
+            return sheet
+        place = next((p for p in self.places if p.get(sheet) is not None), self.places[0])
+        if value == 0:
+            return place.drop(sheet)
+        strategies = {stage: word for word, stage in reversed(names.FSDP_STAGES.items())}
+        if value not in strategies:
+            raise ConfigError(f"zero_stage is {value}, but --fsdp has stages 2 and 3 alone.")
+        kept = [w for w in str(place.get(sheet) or "").split() if w not in names.FSDP_STAGES]
+        words = (strategies[value], *(kept or [names.FSDP_WRAP]))  # type: ignore[index]
+        return place.put(sheet, " ".join(words))
+
+
+class HfTrainerDialect(TableDialect):
+    """Hugging Face Trainer scripts."""
+
+    name = "hf_trainer"
+    checks = ("micro_batch", "accumulation", "zero_stage", "recompute")
+
+    def detects(self, source: ScriptSource) -> bool:
+        """Its command line is that of TrainingArguments; a script with its own is another's."""
+        facts = facts_of(source.text)
+        names_ = {name.rpartition(".")[2] for name in facts.imported} | facts.called
+        trains = facts.imports("trl") or any(name.endswith(_TRAINS) for name in names_)
+        return bool(_PARSERS & names_) and trains
+
+    def table(self, source: ScriptSource, ranks: int) -> tuple[Spelled, ...]:
+        """See TableDialect."""
+        refuse_renamed(source, names.KNOWN.package, names.RENAMED)
+        _refuse_later(source)
+        micro = _either(source, names.MICRO_BATCH)
+        return (
+            Spelling(
+                knob="micro_batch",
+                places=micro,
+                default=names.MICRO_BATCH_DEFAULT,
+                also=(Key(keys.MICRO_BATCH),),
+            ),
+            Spelling(
+                knob="accumulation",
+                places=_either(source, names.ACCUMULATION),
+                default=1,
+                also=(Key(keys.ACCUMULATION),),
+            ),
+            Spelling(knob=GLOBAL_BATCH, places=(Key(keys.GLOBAL_BATCH),)),
+            Spelling(
+                knob="recompute",
+                places=_either(source, *names.RECOMPUTE, switch=True),
+                words=SWITCHED,
+                default=Recompute.NONE,
+                free=(Recompute.NONE, Recompute.FULL),
+            ),
+            _stage_row(source, ranks),
+        )
+
+    def sheet(self, source: ScriptSource) -> Sheet:
+        """See TableDialect."""
+        file = arguments_file(source)
+        document = RawConfig(_parsed(file.text)) if file else source.config
+        return Sheet(
+            arguments=source.script_args, environment=source.environment, document=document
+        )
+
+    def shown(self, reading: Reading, sheet: Sheet) -> RawConfig:
+        """The document where there is one."""
+        if reading.source.config_argument is None and not arguments_file(reading.source):
+            return super().shown(reading, sheet)
+        return sheet.document.without(keys.AUTOTUNING)
+
+    def files(
+        self, source: ScriptSource, sheet: Sheet, config_path: str
+    ) -> tuple[Sheet, tuple[RenderedFile, ...]]:
+        """See TableDialect."""
+        file = arguments_file(source)
+        if file is None:
+            arguments = with_path_argument(sheet.arguments, source.config_argument, config_path)
+            return replace(sheet, arguments=arguments), ()
+        name = f"{_ARGUMENTS}{_suffix(file.path)}"
+        path = f"{config_path.rpartition('/')[0] or '.'}/{name}"
+        arguments = with_path_argument(sheet.arguments, file.position, path)
+        text = sheet.document.to_json() + "\n"  # JSON is YAML, too
+        return replace(sheet, arguments=arguments), (RenderedFile(name=name, text=text),)
+
+    def facts(self, reading: Reading) -> TrainingFacts:
+        """See TableDialect."""
+        precision = Precision.FP32
+        for flag, kind in (("--fp16", Precision.FP16), ("--bf16", Precision.BF16)):
+            if any(
+                scalar(place.get(reading.sheet)) is True for place in _either(reading.source, flag)
+            ):
+                precision = kind
+        optim = next(
+            (v for p in _either(reading.source, "--optim") if (v := p.get(reading.sheet))), "adamw"
+        )
+        family = "AdamW" if str(optim).startswith("adamw") else str(optim)
+        return TrainingFacts(optimizer=family, precision=precision)
+
+    def remarks(self, reading: Reading) -> tuple[str, ...]:
+        """See TableDialect."""
+        return check_version(reading.source, names.KNOWN)
+
+    def in_trial(self, rendered: Rendered, source: ScriptSource, needs: TrialNeeds) -> Rendered:
+        """No checkpoint, no tracker, no evaluation; output goes below the trial's folder."""
+        rendered = super().in_trial(rendered, source, needs)
+        version = installed(source, names.KNOWN.package) or names.KNOWN.newest
+        edits = [
+            (argument, value)
+            for argument, value, since, until in names.IN_TRIALS
+            if since <= version < until
+        ]
+        edits += [
+            ("--max_steps", str(needs.steps + 1)),
+            ("--output_dir", f"{needs.folder}/output"),
+        ]
+        for flag, value in edits:
+            rendered = _with_setting(rendered, flag, value)
+        return rendered
+
+
+def arguments_file(source: ScriptSource) -> Any:
+    """The file that holds all arguments, as HfArgumentParser and trl's parser take it."""
+    for file in source.files:
+        alone = not file.flag and len(source.script_args) == 1
+        if _suffix(file.path) in _SUFFIXES and (alone or file.flag == "--config"):
+            return file
+    return None
+
+
+def _with_setting(rendered: Rendered, flag: str, value: str) -> Rendered:
+    if rendered.files:
+        (file,) = rendered.files
+        document = {**json.loads(file.text), flag.lstrip("-"): scalar(value)}
+        text = json.dumps(document, indent=2) + "\n"
+        rendered = replace(rendered, files=(replace(file, text=text),))
+    given = find_argument(rendered.script_args, (flag,))
+    if given is None and (rendered.files or value == "false"):
+        return rendered
+    arguments = put_argument(rendered.script_args, given, flag, value)
+    return replace(rendered, script_args=arguments)
+
+
+def _either(source: ScriptSource, *flags: str, switch: bool = False) -> tuple[Place, ...]:
+    """On the command line or in the file of all arguments; both have the same words."""
+    file = arguments_file(source)
+    argument = () if file and not file.flag else (Argument(flags, switch=switch),)
+    return (*argument, *(Key((flag.lstrip("-"),)) for flag in flags if file))
+
+
+def _stage_row(source: ScriptSource, ranks: int) -> Spelled:
+    if source.config_argument is not None:
+        return Spelling(knob="zero_stage", places=(Key(keys.ZERO_STAGE),), default=0)
+    return FsdpWords(places=_either(source, names.FSDP), free=(0, 2, 3) if ranks > 1 else ())
+
+
+def _refuse_later(source: ScriptSource) -> None:
+    version = installed(source, names.KNOWN.package)
+    wanted = {knob.name.replace("-", "_").lstrip("_") for knob in source.words.knobs}
+    for flag, since in names.ADDED:
+        asked = flag.lstrip("-") in wanted or find_argument(source.script_args, (flag,))
+        if version is not None and version < since and asked:
+            raise ConfigError(
+                f"{flag} is no argument of transformers "
+                f"{dict(source.versions)['transformers']}; it came in {since[0]}.{since[1]}."
+            )
+
+
+def _suffix(path: str) -> str:
+    return f".{path.rpartition('.')[2].lower()}" if "." in path else ""
+
+
+def _parsed(text: str) -> dict[str, Any]:
+    document = yaml.safe_load(text)
+    return document if isinstance(document, dict) else {}

@@ -1,0 +1,237 @@
+"""The dialect ``megatron``: Megatron-LM's command line. Not: NeMo, which has files of its own."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+from typing import Any
+
+from autoconf_launch.autotuner.knobs import LayoutValue
+from autoconf_launch.core import ConfigError, Recompute
+
+from .arguments import find_argument, put_argument, without_arguments
+from .base import Rendered, ScriptSource, TrialNeeds
+from .script_facts import facts_of
+from .sheet import Argument, Place, Sheet, scalar
+from .spelling import GLOBAL_BATCH, Spelled, Spelling
+from .spellings import megatron as names
+from .table_dialect import Reading, TableDialect
+from .versions import check_version
+
+_DISTRIBUTED = Argument((names.DISTRIBUTED_OPTIMIZER,), switch=True)
+_FIRST, _LAST = Argument((names.FIRST_LAYERS,)), Argument((names.LAST_LAYERS,))
+_LAYOUT = Argument((names.LAYOUT,))
+_GRANULARITY, _METHOD = Argument((names.GRANULARITY,)), Argument((names.METHOD,))
+_NUM_LAYERS = Argument((names.NUM_LAYERS,))
+_OLD = Argument((names.RECOMPUTE_ACTIVATIONS,), switch=True)
+_STAGES, _LAYERS_EACH = Argument((names.VIRTUAL_STAGES,)), Argument((names.VIRTUAL_LAYERS,))
+_PIPELINE = Argument((names.DEGREES["pipeline_parallel"],))
+
+
+@dataclass(frozen=True, slots=True)
+class RecomputeWords:
+    """Granularity, method and number of layers as one knob."""
+
+    free: tuple[LayoutValue, ...] = (Recompute.NONE, Recompute.SELECTIVE, Recompute.FULL)
+    knob: str = "recompute"
+    places: tuple[Place, ...] = (_GRANULARITY, _METHOD, _NUM_LAYERS, _OLD)
+
+    def names(self) -> tuple[str, ...]:
+        """See Spelled."""
+        return (names.GRANULARITY, self.knob)
+
+    def read(self, sheet: Sheet) -> LayoutValue:
+        """See Spelled."""
+        if _OLD.get(sheet) is not None:
+            return Recompute.SELECTIVE
+        return self.value_of(_GRANULARITY.get(sheet) or "none")
+
+    def value_of(self, word: Any) -> LayoutValue:
+        """See Spelled."""
+        try:
+            return Recompute(str(word))
+        except ValueError:
+            raise ConfigError(
+                f"{names.GRANULARITY} is {word!r}, but must be full or selective."
+            ) from None
+
+    def write(self, sheet: Sheet, value: LayoutValue) -> Sheet:
+        """See Spelled."""
+        if self.read(sheet) == value:
+            return sheet
+        for place in self.places:
+            sheet = place.drop(sheet)
+        if value is Recompute.NONE:
+            return sheet
+        sheet = _GRANULARITY.put(sheet, Recompute(value).value)
+        if value is Recompute.FULL:
+            sheet = _NUM_LAYERS.put(_METHOD.put(sheet, "uniform"), "1")
+        return sheet
+
+
+@dataclass(frozen=True, slots=True)
+class VirtualWords:
+    """Model chunks of each rank, by their number or by their layers."""
+
+    free: tuple[LayoutValue, ...] = ()
+    knob: str = "virtual_pipeline"
+    places: tuple[Place, ...] = (_STAGES, _LAYERS_EACH)
+
+    def names(self) -> tuple[str, ...]:
+        """See Spelled."""
+        return (names.VIRTUAL_STAGES, self.knob)
+
+    def read(self, sheet: Sheet) -> LayoutValue:
+        """See Spelled."""
+        if (each := _LAYERS_EACH.get(sheet)) is None:
+            return self.value_of(_STAGES.get(sheet) or 1)
+        return _layers(sheet) // (_stages(sheet) * int(each))
+
+    def value_of(self, word: Any) -> LayoutValue:
+        """See Spelled."""
+        return _whole(word, names.VIRTUAL_STAGES)
+
+    def write(self, sheet: Sheet, value: LayoutValue) -> Sheet:
+        """See Spelled."""
+        if self.read(sheet) == value:
+            return sheet
+        if _LAYERS_EACH.get(sheet) is None:
+            return _STAGES.drop(sheet) if value == 1 else _STAGES.put(sheet, value)
+        if value == 1:
+            return _LAYERS_EACH.drop(sheet)
+        chunks = _stages(sheet) * int(value)  # type: ignore[arg-type]
+        if _layers(sheet) % chunks:
+            raise ConfigError(
+                f"{_layers(sheet)} layers cannot be split into {chunks} equal chunks."
+            )
+        return _LAYERS_EACH.put(sheet, _layers(sheet) // chunks)
+
+
+@dataclass(frozen=True, slots=True)
+class SplitWords:
+    """Layers of each pipeline stage: the first and the last one, or a layout of all."""
+
+    free: tuple[LayoutValue, ...] = ()
+    knob: str = "pipeline_split"
+    places: tuple[Place, ...] = (_FIRST, _LAST, _LAYOUT)
+
+    def names(self) -> tuple[str, ...]:
+        """See Spelled."""
+        return (names.LAYOUT, self.knob)
+
+    def read(self, sheet: Sheet) -> LayoutValue:
+        """See Spelled."""
+        layout, stages = _LAYOUT.get(sheet), _stages(sheet)
+        if layout is not None:
+            return self.value_of(layout)
+        first, last = scalar(_FIRST.get(sheet)), scalar(_LAST.get(sheet))
+        if (first is None and last is None) or stages < 2:
+            return None
+        middle = stages - (first is not None) - (last is not None)
+        left = _layers(sheet) - (first or 0) - (last or 0)
+        each = left // middle if middle else 0
+        return (
+            *((first,) if first is not None else ()),
+            *(each,) * middle,
+            *((last,) if last is not None else ()),
+        )
+
+    def value_of(self, word: Any) -> LayoutValue:
+        """See Spelled."""
+        return tuple(_count(part) for part in str(word).split("|"))
+
+    def write(self, sheet: Sheet, value: LayoutValue) -> Sheet:
+        """See Spelled."""
+        if self.read(sheet) == value:
+            return sheet
+        for place in self.places:
+            sheet = place.drop(sheet)
+        if not isinstance(value, tuple) or len(set(value)) == 1:
+            return sheet
+        first, *middle, last = value
+        if len(set(middle)) == 1:
+            return _LAST.put(_FIRST.put(sheet, first), last)
+        return _LAYOUT.put(sheet, layout_text(value))
+
+
+class MegatronDialect(TableDialect):
+    """Megatron-LM's training scripts."""
+
+    name = "megatron"
+
+    def detects(self, source: ScriptSource) -> bool:
+        """It imports megatron, or is given its micro-batch and a parallel size."""
+        if facts_of(source.text).imports(*names.PACKAGES):
+            return True
+        wanted = (names.MICRO_BATCH, names.DEGREES["tensor_parallel"])
+        return all(find_argument(source.script_args, (name,)) for name in wanted)
+
+    def table(self, source: ScriptSource, ranks: int) -> tuple[Spelled, ...]:
+        """See TableDialect."""
+        return (
+            Spelling(knob="micro_batch", places=(Argument((names.MICRO_BATCH,)),)),
+            Spelling(knob=GLOBAL_BATCH, places=(Argument((names.GLOBAL_BATCH,)),)),
+            *(
+                Spelling(knob=knob, places=(Argument((name,)),), default=1)
+                for knob, name in names.DEGREES.items()
+            ),
+            VirtualWords(),
+            SplitWords(),
+            Spelling(
+                knob="sequence_parallel",
+                places=(Argument((names.SEQUENCE_PARALLEL,), switch=True),),
+                words=((False, False), (True, True)),
+                default=False,
+            ),
+            Spelling(
+                knob="zero_stage",
+                places=(_DISTRIBUTED,),
+                words=((False, 0), (True, 1)),
+                default=0,
+                free=(0, 1) if ranks > 1 else (),
+            ),
+            RecomputeWords(),
+        )
+
+    def remarks(self, reading: Reading) -> tuple[str, ...]:
+        """See TableDialect."""
+        return check_version(reading.source, names.KNOWN)
+
+    def in_trial(self, rendered: Rendered, source: ScriptSource, needs: TrialNeeds) -> Rendered:
+        """Nothing is saved or evaluated, and the script leaves by itself if the probe does not."""
+        rendered = super().in_trial(rendered, source, needs)
+        arguments = without_arguments(rendered.script_args, names.GONE_IN_TRIALS)
+        exits = (names.EXIT_INTERVAL, str(needs.steps + 1))
+        for flag, value in (*names.IN_TRIALS, exits):
+            arguments = put_argument(arguments, find_argument(arguments, (flag,)), flag, value)
+        return replace(rendered, script_args=arguments)
+
+
+def layout_text(split: tuple[int, ...]) -> str:
+    """Megatron's words for a split: ``Ettt|tttt|tttL``."""
+    parts = ["t" * layers for layers in split]
+    return "|".join(("E" + parts[0], *parts[1:-1], parts[-1] + "L"))
+
+
+def _count(part: str) -> int:
+    """Transformer layers of one stage: ``Et*3`` has three."""
+    single = re.sub(r"t\*(\d+)", lambda match: "t" * int(match[1]), part)
+    return single.count("t")
+
+
+def _whole(value: Any, name: str) -> int:
+    number = scalar(value)
+    if type(number) is not int or number < 1:
+        raise ConfigError(f"{name} is {value!r}, but must be a whole number of at least 1.")
+    return number
+
+
+def _layers(sheet: Sheet) -> int:
+    given = find_argument(sheet.arguments, (names.LAYERS,))
+    if given is None:
+        raise ConfigError(f"{names.LAYERS} is not given, but the split of the pipeline needs it.")
+    return _whole(given.value, names.LAYERS)
+
+
+def _stages(sheet: Sheet) -> int:
+    return _whole(_PIPELINE.get(sheet) or 1, _PIPELINE.name)

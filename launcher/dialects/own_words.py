@@ -1,0 +1,97 @@
+"""The user's ``--arg`` and ``--knob`` as rows beside a dialect's own table. Not: their parsing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from autoconf_launch.autotuner.knobs import LAYOUT_KNOBS
+from autoconf_launch.core import ConfigError, KnobValue, nearest_known
+
+from .base import OwnKnob, ScriptSource
+from .script_facts import Declared, ScriptFacts, facts_of
+from .sheet import Argument, Place, Sheet, Variable
+from .spelling import CANONICAL, GLOBAL_BATCH, SWITCHED, Spelled, Spelling, named, spelled
+
+_KNOWN = {**CANONICAL, **{name: name for name in (*LAYOUT_KNOBS, GLOBAL_BATCH)}}
+
+
+def with_own_words(
+    table: Sequence[Spelled],
+    source: ScriptSource,
+    mappings: Sequence[tuple[str, str]],
+    ranks: int,
+) -> tuple[Spelled, ...]:
+    """The table with the user's arguments in place of its own, and with their further knobs.
+
+    Where a framework has no word for the global batch, an argument that is mapped to it is the
+    micro-batch times the ranks.
+
+    Raises:
+        ConfigError: a name is unknown, or the script's arguments do not say its value.
+    """
+    facts, rows = facts_of(source.text), list(table)
+    for key, flag in (*mappings, *source.words.arguments):
+        row = _mapped(key, flag, source, facts)
+        if row.knob == GLOBAL_BATCH and spelled(rows, GLOBAL_BATCH) is None:
+            row = replace(row, knob="micro_batch", factor=ranks, default=None)
+        own = spelled(rows, row.knob)
+        rows = [row if other is own else other for other in rows] if own else [*rows, row]
+    for knob in source.words.knobs:
+        if named(rows, knob.name) is None:
+            place = _place(knob.name, facts)
+            default = _default(facts, knob.name)
+            rows.append(Spelling(knob=bare(knob.name), places=(place,), default=default))
+    return tuple(rows)
+
+
+def values_of(row: Spelled, knobs: Sequence[OwnKnob]) -> tuple[KnobValue, ...]:
+    """The values that the user lists for a row; none where they do not."""
+    listed = [knob for knob in knobs if named((row,), knob.name) is not None]
+    values = (row.value_of(value) for knob in listed for value in knob.values)
+    return tuple(dict.fromkeys(values))  # type: ignore[arg-type]
+
+
+def bare(name: str) -> str:
+    """A name without dashes: ``--num-workers`` is the knob ``num_workers``."""
+    return name.lstrip("-").replace("-", "_")
+
+
+def declared_as(facts: ScriptFacts, flag: str) -> Declared | None:
+    """The script's own declaration of an argument, by any of its names."""
+    for argument in facts.declared:
+        if bare(flag) in {bare(name) for name in argument.names}:
+            return argument
+    return None
+
+
+def _mapped(key: str, flag: str, source: ScriptSource, facts: ScriptFacts) -> Spelling:
+    if key not in _KNOWN:
+        raise ConfigError(f"--arg {key}={flag} maps {key}; {nearest_known(key, CANONICAL)}")
+    knob, place = _KNOWN[key], _place(flag, facts)
+    row = Spelling(knob=knob, places=(place,), default=_default(facts, flag))
+    if knob == "recompute":
+        row = replace(row, words=SWITCHED, default=SWITCHED[0][1])
+    sheet = Sheet(arguments=source.script_args, environment=source.environment)
+    if row.read(sheet) is None:
+        raise ConfigError(
+            f"{flag} is to stand for {key}, but is not among the script's arguments and its "
+            f"default cannot be read from {source.script or 'the script'}; give it there."
+        )
+    return row
+
+
+def _place(name: str, facts: ScriptFacts) -> Place:
+    if name.isupper():
+        return Variable(name)
+    declared = declared_as(facts, name)
+    others = declared.names if declared else ()
+    names = (name, *(other for other in others if other != name))
+    return Argument(names, switch=bool(declared and declared.switch))
+
+
+def _default(facts: ScriptFacts, name: str) -> KnobValue:
+    declared = declared_as(facts, name)
+    if declared is not None:
+        return declared.default
+    return dict(facts.constants).get(bare(name))

@@ -1,0 +1,159 @@
+"""All that a launch is told, as one immutable value with edits. Not: what any of it means."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol
+
+from autoconf_launch.core import Path, RawConfig, dotted
+
+from .arguments import Form, drop_argument, find_argument, put_argument
+
+_EMPTY = RawConfig({})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sheet:
+    """Arguments, variables and one document of a launch."""
+
+    arguments: tuple[str, ...] = ()
+    environment: tuple[tuple[str, str], ...] = ()
+    document: RawConfig = field(default_factory=lambda: _EMPTY)
+
+    def variable(self, name: str) -> str | None:
+        """The value of a variable; None where it is not set."""
+        return dict(self.environment).get(name)
+
+    def with_variable(self, name: str, value: str) -> Sheet:
+        """The same with one variable set."""
+        kept = tuple(pair for pair in self.environment if pair[0] != name)
+        return replace(self, environment=(*kept, (name, value)))
+
+    def without_variable(self, name: str) -> Sheet:
+        """The same with one variable not set."""
+        kept = tuple(pair for pair in self.environment if pair[0] != name)
+        return replace(self, environment=kept)
+
+
+class Place(Protocol):
+    """Where a setting may stand."""
+
+    @property
+    def name(self) -> str:
+        """How people call it: ``--batch_size``, ``FSDP_VERSION``, ``training.steps``."""
+
+    def get(self, sheet: Sheet) -> Any:
+        """Text of an argument or variable, a JSON value of a document; None: not there."""
+
+    def put(self, sheet: Sheet, value: Any) -> Sheet:
+        """Set it."""
+
+    def drop(self, sheet: Sheet) -> Sheet:
+        """Leave it out."""
+
+
+@dataclass(frozen=True, slots=True)
+class Argument:
+    """An argument by any of its names, of which the first is written.
+
+    Attributes:
+        names: all that mean it.
+        switch: it is given or not, and takes no value.
+        joined: its value needs an equals sign.
+    """
+
+    names: tuple[str, ...]
+    switch: bool = False
+    joined: bool = False
+
+    @property
+    def name(self) -> str:
+        """See :class:`Place`."""
+        return self.names[0]
+
+    def get(self, sheet: Sheet) -> Any:
+        """See :class:`Place`."""
+        given = find_argument(sheet.arguments, self.names, switch=self.switch)
+        if given is None:
+            return None
+        return "true" if given.form is Form.BARE else given.value
+
+    def put(self, sheet: Sheet, value: Any) -> Sheet:
+        """See :class:`Place`."""
+        given = find_argument(sheet.arguments, self.names, switch=self.switch)
+        if self.switch and value is False:
+            return self.drop(sheet)
+        bare = self.switch and value is True
+        text = None if bare else text_of(value)
+        arguments = put_argument(sheet.arguments, given, self.name, text, joined=self.joined)
+        return replace(sheet, arguments=arguments)
+
+    def drop(self, sheet: Sheet) -> Sheet:
+        """See :class:`Place`."""
+        given = find_argument(sheet.arguments, self.names, switch=self.switch)
+        return replace(sheet, arguments=drop_argument(sheet.arguments, given))
+
+
+@dataclass(frozen=True, slots=True)
+class Variable:
+    """An environment variable."""
+
+    name: str
+
+    def get(self, sheet: Sheet) -> Any:
+        """See :class:`Place`."""
+        return sheet.variable(self.name)
+
+    def put(self, sheet: Sheet, value: Any) -> Sheet:
+        """See :class:`Place`."""
+        return sheet.with_variable(self.name, text_of(value))
+
+    def drop(self, sheet: Sheet) -> Sheet:
+        """See :class:`Place`; a variable of the user can only be emptied."""
+        return sheet.without_variable(self.name)
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """A key of the document."""
+
+    path: Path
+
+    @property
+    def name(self) -> str:
+        """See :class:`Place`."""
+        return dotted(self.path)
+
+    def get(self, sheet: Sheet) -> Any:
+        """See :class:`Place`."""
+        return sheet.document.get(self.path)
+
+    def put(self, sheet: Sheet, value: Any) -> Sheet:
+        """See :class:`Place`."""
+        return replace(sheet, document=sheet.document.with_value(self.path, value))
+
+    def drop(self, sheet: Sheet) -> Sheet:
+        """See :class:`Place`."""
+        return replace(sheet, document=sheet.document.without(self.path))
+
+
+def text_of(value: Any) -> str:
+    """A value as an argument or a variable has it."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return "" if value is None else str(value)
+
+
+def scalar(value: Any) -> Any:
+    """A plain value of text: ``2``, ``0.5``, ``true``; other text stays."""
+    if not isinstance(value, str):
+        return value
+    lower = value.strip().lower()
+    if lower in ("true", "false"):
+        return lower == "true"
+    for read in (int, float):
+        try:
+            return read(value)
+        except ValueError:
+            continue
+    return value

@@ -1,0 +1,174 @@
+"""One row of a table of spellings: a knob, where it may stand, and its words. Not: a framework."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, Protocol
+
+from autoconf_launch.autotuner.knobs import LAYOUT_KNOBS, LayoutValue, parse_value
+from autoconf_launch.core import ConfigError, Recompute
+
+from .arguments import TRUE_WORDS
+from .sheet import Place, Sheet, scalar
+
+GLOBAL_BATCH = "global_batch"
+"""Stands in tables like a knob, but follows from the knobs of the batch."""
+WHOLE = ("micro_batch", "accumulation", GLOBAL_BATCH)
+CANONICAL = {
+    "train_micro_batch_size_per_gpu": "micro_batch",
+    "gradient_accumulation_steps": "accumulation",
+    "train_batch_size": GLOBAL_BATCH,
+    "zero_optimization.stage": "zero_stage",
+    "activation_checkpointing.mode": "recompute",
+}
+"""Names of the configuration file for the knobs that other frameworks have, too."""
+SWITCHED: tuple[tuple[Any, LayoutValue], ...] = (
+    (False, Recompute.NONE),
+    (True, Recompute.FULL),
+)
+"""Words of a truth value that turns recomputation of whole blocks on."""
+
+
+class Spelled(Protocol):
+    """Reads one knob from a sheet, and writes it there."""
+
+    @property
+    def knob(self) -> str:
+        """Field of ``Layout``, an extra, or ``GLOBAL_BATCH``."""
+
+    @property
+    def free(self) -> tuple[LayoutValue, ...]:
+        """Values that are searched where the user says nothing and wants all of it."""
+
+    def names(self) -> tuple[str, ...]:
+        """How people may call it."""
+
+    def read(self, sheet: Sheet) -> LayoutValue:
+        """Its value; None where neither the sheet nor a default says it.
+
+        Raises:
+            ConfigError: what stands there cannot be its value.
+        """
+
+    def write(self, sheet: Sheet, value: LayoutValue) -> Sheet:
+        """The sheet with another value; the same sheet where it has this value already."""
+
+    def value_of(self, word: Any) -> LayoutValue:
+        """What a word means, as the user writes it in a list of values.
+
+        Raises:
+            ConfigError: it has no meaning here.
+        """
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spelling:
+    """A knob that stands in one place.
+
+    Attributes:
+        knob: field of ``Layout``, an extra, or ``GLOBAL_BATCH``.
+        places: the first that holds it decides; where none does, the first is written.
+        words: what is written there and what it means; the first word of a meaning is written,
+            None leaves the setting out. Empty: plain values.
+        default: what leaving it out means; None: not known.
+        free: values that are searched where the user says nothing and wants all of it.
+        factor: how often the knob's value is in what is written.
+        overrides: the first place outweighs the others, and only there is written.
+        also: places that are kept the same where they hold a value.
+    """
+
+    knob: str
+    places: tuple[Place, ...]
+    words: tuple[tuple[Any, LayoutValue], ...] = ()
+    default: LayoutValue = None
+    free: tuple[LayoutValue, ...] = ()
+    factor: int = 1
+    overrides: bool = False
+    also: tuple[Place, ...] = ()
+
+    def names(self) -> tuple[str, ...]:
+        """See :class:`Spelled`."""
+        own = [name for place in self.places for name in getattr(place, "names", (place.name,))]
+        return (*own, self.knob)
+
+    def read(self, sheet: Sheet) -> LayoutValue:
+        """See :class:`Spelled`."""
+        place = self._held(sheet)
+        return self.default if place is None else self._parsed(place.get(sheet), place.name)
+
+    def value_of(self, word: Any) -> LayoutValue:
+        """See :class:`Spelled`."""
+        return self._parsed(word, self.places[0].name)
+
+    def write(self, sheet: Sheet, value: LayoutValue) -> Sheet:
+        """See :class:`Spelled`."""
+        if self.read(sheet) == value:
+            return sheet
+        held = None if self.overrides else self._held(sheet)
+        for place in (held or self.places[0], *filter(lambda p: _holds(p, sheet), self.also)):
+            word = self._word(value)
+            sheet = place.drop(sheet) if word is None else place.put(sheet, word)
+        return sheet
+
+    def _word(self, value: LayoutValue) -> Any:
+        """What is written for a value; None leaves the setting out."""
+        if self.words:
+            return next((word for word, meaning in self.words if meaning == value), None)
+        plain = value.value if isinstance(value, Enum) else value
+        return plain * self.factor if self.factor > 1 else plain  # type: ignore[operator]
+
+    def _parsed(self, given: Any, name: str) -> LayoutValue:
+        if self.words:
+            return self._meaning(given, name)
+        value = scalar(given)
+        if self.knob in WHOLE or self.knob in LAYOUT_KNOBS:
+            return self._whole(value, name)
+        return value  # type: ignore[no-any-return]
+
+    def _held(self, sheet: Sheet) -> Place | None:
+        return next((place for place in self.places if _holds(place, sheet)), None)
+
+    def _meaning(self, given: Any, name: str) -> LayoutValue:
+        for word, meaning in self.words:
+            if _same(word, given):
+                return meaning
+        known = ", ".join(str(word) for word, _ in self.words if word is not None)
+        raise ConfigError(f"{name} is {given!r}, which is not known here; known: {known}.")
+
+    def _whole(self, value: Any, name: str) -> LayoutValue:
+        number = int(value) if isinstance(value, float) and value.is_integer() else value
+        if self.knob in LAYOUT_KNOBS and LAYOUT_KNOBS[self.knob].values is not None:
+            return parse_value(self.knob, number)
+        if type(number) is not int or number < 1:
+            raise ConfigError(f"{name} is {value!r}, but must be a whole number of at least 1.")
+        if number % self.factor:
+            raise ConfigError(f"{name} is {number}, which does not divide by {self.factor} ranks.")
+        return number // self.factor
+
+
+def _holds(place: Place, sheet: Sheet) -> bool:
+    """Whether a value stands there; "auto" leaves it to others."""
+    return place.get(sheet) not in (None, "auto")
+
+
+def _same(word: Any, given: Any) -> bool:
+    if isinstance(word, bool):
+        truth = given if isinstance(given, bool) else str(given).lower() in TRUE_WORDS
+        return word == truth
+    return str(word).lower() == str(given).strip().lower()
+
+
+def spelled(table: Sequence[Spelled], knob: str) -> Spelled | None:
+    """The row of a knob; None where the framework has no word for it."""
+    return next((row for row in table if row.knob == knob), None)
+
+
+def named(table: Sequence[Spelled], name: str) -> Spelled | None:
+    """The row that people call ``name``."""
+    wanted = CANONICAL.get(name, name).lstrip("-").replace("-", "_")
+    for row in table:
+        if wanted in {known.lstrip("-").replace("-", "_") for known in row.names()}:
+            return row
+    return None

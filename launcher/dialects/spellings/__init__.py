@@ -1,0 +1,1 @@
+"""Tables of what frameworks call things, by version. Not: any code that acts on them."""

@@ -1,0 +1,43 @@
+"""Names that scripts of all kinds use for the batch. Not: a framework's own."""
+
+from __future__ import annotations
+
+MICRO_BATCH = (
+    "micro_batch_size",
+    "train_micro_batch_size_per_gpu",
+    "micro_batch_size_per_gpu",
+    "per_device_train_batch_size",
+    "per_device_batch_size",
+    "per_gpu_train_batch_size",
+    "per_gpu_batch_size",
+    "batch_size_per_gpu",
+    "batch_size_per_device",
+    "device_batch_size",
+    "local_batch_size",
+    "microbatch_size",
+    "train_batch_size",
+    "batch_size_train",
+    "training_batch_size",
+    "batch_size",
+    "batchsize",
+    "train_bs",
+    "bsz",
+    "bs",
+)
+"""Last parts of names, the most telling first; ``-`` and ``_`` are equal."""
+ACCUMULATION = (
+    "gradient_accumulation_steps",
+    "gradient_accumulation",
+    "grad_accumulation_steps",
+    "grad_accum_steps",
+    "grad_accumulation",
+    "grad_accum",
+    "accumulation_steps",
+    "accumulate_grad_batches",
+    "accum_steps",
+    "accum_iter",
+    "accum_freq",
+    "update_freq",
+)
+ELSEWHERE = ("eval", "evaluation", "val", "valid", "validation", "test", "predict", "infer")
+"""Parts of a dotted name that make it another batch than that of training."""

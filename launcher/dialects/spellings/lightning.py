@@ -1,0 +1,46 @@
+"""Trainer arguments of Lightning 2, as LightningCLI and variables spell them.
+
+Checked against ``pytorch/trainer/trainer.py``, ``pytorch/strategies`` and
+``pytorch/utilities/argparse.py`` of lightning 2.0.9, 2.1.4 and 2.6.6 (PyPI).
+"""
+
+from __future__ import annotations
+
+from ..versions import Known
+
+KNOWN = Known(package="lightning", oldest=(2, 0), newest=(2, 6))
+PACKAGES = ("lightning", "pytorch_lightning")
+CLI = "--trainer."
+VARIABLE = "PL_TRAINER_"
+"""A Trainer takes what its call leaves out from variables of this name in capitals."""
+ACCUMULATION = "accumulate_grad_batches"
+STRATEGY = "strategy"
+STAGES: tuple[tuple[str, int], ...] = (
+    ("auto", 0),
+    ("ddp", 0),
+    ("fsdp", 3),
+    ("deepspeed_stage_1", 1),
+    ("deepspeed_stage_2", 2),
+    ("deepspeed_stage_3", 3),
+    ("single_device", 0),
+    ("ddp_find_unused_parameters_true", 0),
+    ("ddp_find_unused_parameters_false", 0),
+    ("ddp_spawn", 0),
+    ("fsdp_cpu_offload", 3),
+    ("deepspeed", 2),
+    ("deepspeed_stage_1_offload", 1),
+    ("deepspeed_stage_2_offload", 2),
+    ("deepspeed_stage_3_offload", 3),
+)
+"""Names of strategies; the first one of a stage is written."""
+DATA_KEYS = (
+    ("data", "batch_size"),
+    ("data", "init_args", "batch_size"),
+    ("model", "batch_size"),
+    ("model", "init_args", "batch_size"),
+)
+MONITORS = ("LearningRateMonitor", "DeviceStatsMonitor")
+"""Callbacks that refuse a Trainer without a logger."""
+CHECKPOINTERS = ("ModelCheckpoint",)
+"""Callbacks that refuse a Trainer that saves nothing."""
+PRECISION = "precision"

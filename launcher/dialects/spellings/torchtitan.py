@@ -1,0 +1,45 @@
+"""Options of torchtitan, by version.
+
+Checked against ``config_manager.py`` of torchtitan 0.1.0, ``config/job_config.py`` of 0.2.0 and
+0.2.2, ``config/configs.py`` of 0.3.0 (PyPI). Up to 0.2 they stand in a TOML file or behind ``--``
+on the command line, which weighs more; from 0.3 on there is no file.
+"""
+
+from __future__ import annotations
+
+from ..versions import Known
+
+KNOWN = Known(package="torchtitan", oldest=(0, 1), newest=(0, 3))
+FILE_FLAGS = ("--job.config_file", "--job.config-file")
+WITHOUT_FILE = (0, 3)
+SCRIPT = "torchtitan.train"
+MICRO_BATCH = "training.local_batch_size"
+GLOBAL_BATCH = "training.global_batch_size"
+PIPELINE_MICRO_BATCH = "parallelism.pipeline_parallel_microbatch_size"
+DEGREES = {
+    "tensor_parallel": "parallelism.tensor_parallel_degree",
+    "pipeline_parallel": "parallelism.pipeline_parallel_degree",
+    "context_parallel": "parallelism.context_parallel_degree",
+    "expert_parallel": "parallelism.expert_parallel_degree",
+}
+EXPERT_SINCE = (0, 2)
+REPLICATE = "parallelism.data_parallel_replicate_degree"
+SHARD = "parallelism.data_parallel_shard_degree"
+RESHARD = "parallelism.fsdp_reshard_after_forward"
+RECOMPUTE = "activation_checkpoint.mode"
+"""Up to 0.2; from 0.3 on it is a part of the chosen configuration."""
+RECOMPUTE_DEFAULT = "selective"
+MICRO_BATCH_DEFAULT = 8
+STEPS = "training.steps"
+DUMP_FOLDER = "job.dump_folder"
+OFF_IN_TRIALS = (
+    "checkpoint.enable",
+    "checkpoint.enable_checkpoint",
+    "metrics.enable_tensorboard",
+    "metrics.enable_wandb",
+    "profiling.enable_profiling",
+)
+"""Keys of the file that are set to false where it has them; the second one is that of 0.1."""
+OFFLOAD = "training.enable_cpu_offload"
+SCHEDULE = "parallelism.pipeline_parallel_schedule"
+INTERLEAVED = "Interleaved1F1B"

@@ -1,0 +1,264 @@
+"""What all dialects share that are a table of spellings. Not: any framework's words."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from autoconf_launch.autotuner.choices import ChoiceKind, KnobChoice
+from autoconf_launch.autotuner.cost.facts import TrainingFacts
+from autoconf_launch.autotuner.knobs import LAYOUT_KNOBS, LayoutValue
+from autoconf_launch.autotuner.settings import AutotuningSettings
+from autoconf_launch.autotuner.space import GlobalBatchRule
+from autoconf_launch.core import Candidate, ConfigError, Layout, RawConfig, data_parallel_degree
+
+from .base import Rendered, RenderedFile, ScriptSource, TrialNeeds, UserSettings
+from .open_document import settings_of
+from .own_words import values_of, with_own_words
+from .sheet import Sheet
+from .spelling import GLOBAL_BATCH, Spelled, spelled
+from .trackers import silent
+
+_BATCH = ("micro_batch", "accumulation", GLOBAL_BATCH)
+_OWN = "--knob"
+_DEGREES = {"tensor_parallel": "tensor", "pipeline_parallel": "pipeline"} | {
+    "context_parallel": "context"
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reading:
+    """A source as its table reads it."""
+
+    source: ScriptSource
+    table: tuple[Spelled, ...]
+    sheet: Sheet
+    settings: AutotuningSettings
+
+
+class TableDialect:
+    """Reads and renders by a table; a framework gives the table and what is special in it."""
+
+    name = ""
+    checks: tuple[str, ...] = ("micro_batch", "accumulation")
+    """Knobs that a probe can find in this framework's ranks."""
+
+    def table(self, source: ScriptSource, ranks: int) -> tuple[Spelled, ...]:
+        """The framework's rows for this source."""
+        raise NotImplementedError
+
+    def sheet(self, source: ScriptSource) -> Sheet:
+        """What the launch is told today."""
+        return Sheet(
+            arguments=source.script_args, environment=source.environment, document=source.config
+        )
+
+    def facts(self, reading: Reading) -> TrainingFacts:
+        """What else a prediction must know."""
+        return TrainingFacts()
+
+    def remarks(self, reading: Reading) -> tuple[str, ...]:
+        """Sentences for the user on what was taken for what."""
+        return ()
+
+    def shown(self, reading: Reading, sheet: Sheet) -> RawConfig:
+        """What is shown as the configuration: names with their values."""
+        given: dict[str, Any] = dict(sheet.environment)
+        for row in reading.table:
+            for place in getattr(row, "places", ()):
+                if (value := place.get(sheet)) is not None:
+                    given[place.name] = value
+        return RawConfig(given)
+
+    def files(
+        self, source: ScriptSource, sheet: Sheet, config_path: str
+    ) -> tuple[Sheet, tuple[RenderedFile, ...]]:
+        """Files beside the configuration, and the arguments that name them."""
+        return sheet, ()
+
+    def read(
+        self,
+        source: ScriptSource,
+        *,
+        world_size: int,
+        overrides: tuple[tuple[str, str], ...] = (),
+        allow_global_batch_change: bool = False,
+    ) -> UserSettings:
+        """See :class:`Dialect`."""
+        reading = self._reading(source, world_size, overrides)
+        layout = _layout(reading, world_size)
+        extras = _extras(reading)
+        choices = _choices(reading, layout)
+        consent = allow_global_batch_change or reading.settings.max_train_batch_size is not None
+        rule = GlobalBatchRule(pinned=layout.global_batch)
+        if consent:
+            rule = GlobalBatchRule(maximum=reading.settings.max_train_batch_size)
+        return UserSettings(
+            baseline=Candidate(layout=layout, extras=extras),
+            choices=choices,
+            batch_rule=rule,
+            facts=self.facts(reading),
+            settings=reading.settings,
+            warnings=(
+                *source.warnings,
+                *self.remarks(reading),
+                *_on_global_batch(reading, choices, layout, consent),
+            ),
+        )
+
+    def render(self, candidate: Candidate, source: ScriptSource, config_path: str) -> Rendered:
+        """See :class:`Dialect`."""
+        reading = self._reading(source, candidate.layout.world_size, ())
+        sheet = reading.sheet
+        for row in reading.table:
+            if _is_set(row, candidate, reading):
+                sheet = row.write(sheet, _value(candidate, row))
+        before, after = self.shown(reading, reading.sheet), self.shown(reading, sheet)
+        sheet, files = self.files(source, sheet, config_path)
+        given = set(source.environment)
+        return Rendered(
+            config=after,
+            script_args=sheet.arguments,
+            environment=tuple(pair for pair in sheet.environment if pair not in given),
+            files=files,
+            before=before,
+            checked=tuple(
+                (row.knob, row.names()[0]) for row in reading.table if row.knob in self.checks
+            ),
+        )
+
+    def in_trial(self, rendered: Rendered, source: ScriptSource, needs: TrialNeeds) -> Rendered:
+        """See :class:`Dialect`."""
+        return replace(rendered, environment=(*rendered.environment, *silent(needs.folder)))
+
+    def _reading(
+        self, source: ScriptSource, world_size: int, overrides: tuple[tuple[str, str], ...]
+    ) -> Reading:
+        settings = settings_of(source.config, overrides)
+        mappings = tuple((settings.arg_mappings or {}).items())
+        table = with_own_words(self.table(source, world_size), source, mappings, world_size)
+        return Reading(source=source, table=table, sheet=self.sheet(source), settings=settings)
+
+
+def _value(candidate: Candidate, row: Spelled) -> LayoutValue:
+    if row.knob == GLOBAL_BATCH or row.knob in LAYOUT_KNOBS:
+        return getattr(candidate.layout, row.knob)  # type: ignore[no-any-return]
+    return dict(candidate.extras).get(row.knob)
+
+
+def _is_set(row: Spelled, candidate: Candidate, reading: Reading) -> bool:
+    """Whether a candidate says anything of a row: a pinned extra is left alone."""
+    if row.knob == GLOBAL_BATCH:
+        is_only = spelled(reading.table, "accumulation") is None
+        needed = is_only and candidate.layout.accumulation > 1
+        return needed or row.read(reading.sheet) is not None
+    if row.knob in LAYOUT_KNOBS:
+        return True
+    listed = bool(values_of(row, reading.source.words.knobs))
+    return listed or row.knob in dict(candidate.extras)
+
+
+def _layout(reading: Reading, world_size: int) -> Layout:
+    values: dict[str, Any] = {}
+    for row in reading.table:
+        if row.knob in LAYOUT_KNOBS and (value := row.read(reading.sheet)) is not None:
+            values[row.knob] = value
+    degrees = {_DEGREES[knob]: values[knob] for knob in _DEGREES if knob in values}
+    data = data_parallel_degree(world_size // reading.settings.mp_size, **degrees)
+    values = {**values, "data_parallel": data, **_batch(reading, values, data)}
+    return Layout(**values)
+
+
+def _batch(reading: Reading, values: dict[str, Any], data: int) -> dict[str, int]:
+    micro, accumulation = values.get("micro_batch"), values.get("accumulation")
+    row = spelled(reading.table, GLOBAL_BATCH)
+    stated: Any = row.read(reading.sheet) if row else None
+    if stated is None:
+        return {"micro_batch": micro or _unknown_batch(reading), "accumulation": accumulation or 1}
+    if micro is None:
+        micro = max(1, stated // (data * (accumulation or 1)))
+    found = stated // (micro * data)
+    if found * micro * data != stated or (accumulation or found) != found:
+        raise ConfigError(
+            f"{row.names()[0] if row else GLOBAL_BATCH} is {stated}, but micro-batch {micro} x "
+            f"accumulation {accumulation or found} x {data} data-parallel ranks is "
+            f"{micro * (accumulation or found) * data}; change one of them."
+        )
+    return {"micro_batch": micro, "accumulation": found}
+
+
+def _unknown_batch(reading: Reading) -> int:
+    row = spelled(reading.table, "micro_batch")
+    script = reading.source.script or "the script"
+    if row is None:
+        raise ConfigError(
+            f"No argument of {script} is known to be the micro-batch; name it with "
+            "--arg train_micro_batch_size_per_gpu=--NAME."
+        )
+    raise ConfigError(
+        f"{row.names()[0]}, the micro-batch, is not among the arguments of {script} and its "
+        "default cannot be read there; give it a value."
+    )
+
+
+def _extras(reading: Reading) -> tuple[tuple[str, Any], ...]:
+    return tuple(
+        (row.knob, value)
+        for row in reading.table
+        if _is_searched_extra(row, reading) and (value := row.read(reading.sheet)) is not None
+    )
+
+
+def _is_searched_extra(row: Spelled, reading: Reading) -> bool:
+    own = row.knob not in LAYOUT_KNOBS and row.knob != GLOBAL_BATCH
+    return own and bool(values_of(row, reading.source.words.knobs))
+
+
+def _choices(reading: Reading, layout: Layout) -> tuple[KnobChoice, ...]:
+    found = [_choice(row, reading, layout) for row in reading.table]
+    choices = tuple(choice for choice in found if choice is not None)
+    if _accumulates(reading.table):
+        return choices
+    return (*choices, KnobChoice("accumulation", (layout.accumulation,), ChoiceKind.LISTED))
+
+
+def _choice(row: Spelled, reading: Reading, layout: Layout) -> KnobChoice | None:
+    """How the user left one knob; None: it has one value."""
+    listed: tuple[Any, ...] = values_of(row, reading.source.words.knobs)
+    values, kind, origin = listed, ChoiceKind.LISTED, _OWN
+    if row.knob == GLOBAL_BATCH:
+        return None
+    if row.knob not in LAYOUT_KNOBS:
+        if listed:
+            values = tuple(dict.fromkeys((row.read(reading.sheet), *listed)))
+    elif row.knob == "micro_batch" and not listed:
+        values, kind, origin = (layout.micro_batch,), ChoiceKind.MINIMUM, row.names()[0]
+    elif not listed and row.knob != "accumulation" and not reading.settings.fast:
+        values, kind, origin = row.free, ChoiceKind.FREE, "default"
+    return KnobChoice(row.knob, values, kind, origin=origin) if values else None
+
+
+def _accumulates(table: Sequence[Spelled]) -> bool:
+    return any(spelled(table, knob) is not None for knob in ("accumulation", GLOBAL_BATCH))
+
+
+def _on_global_batch(
+    reading: Reading, choices: tuple[KnobChoice, ...], layout: Layout, consent: bool
+) -> tuple[str, ...]:
+    """What is said where no other micro-batch keeps the global batch.
+
+    Raises:
+        ConfigError: then nothing is left to search.
+    """
+    if consent or _accumulates(reading.table):
+        return ()
+    sentence = (
+        f"No argument of {reading.source.script or 'the script'} sets gradient accumulation, so "
+        f"another micro-batch would change the global batch of {layout.global_batch}: allow that "
+        "with --allow-global-batch-change, or name the argument with "
+        "--arg gradient_accumulation_steps=--NAME."
+    )
+    if not any(len(choice.values) > 1 for choice in choices if choice.knob not in _BATCH):
+        raise ConfigError(sentence)
+    return (sentence,)

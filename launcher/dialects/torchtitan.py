@@ -1,0 +1,243 @@
+"""The dialect ``torchtitan``: its TOML file and command line. Not: its model registry."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from autoconf_launch.autotuner.knobs import LayoutValue
+from autoconf_launch.core import ConfigError, RawConfig, Recompute
+
+from .arguments import find_argument, put_argument, with_path_argument
+from .base import NamedFile, Rendered, RenderedFile, ScriptSource, TrialNeeds
+from .sheet import Argument, Key, Place, Sheet, scalar
+from .spelling import GLOBAL_BATCH, Spelled, Spelling
+from .spellings import torchtitan as names
+from .table_dialect import Reading, TableDialect
+from .toml_text import edit_toml, parse_toml
+from .versions import check_version, installed
+
+_FILE = "torchtitan.toml"
+
+
+@dataclass(frozen=True, slots=True)
+class DegreeWords:
+    """Replicate and shard degrees with the reshard policy, as a stage of ZeRO."""
+
+    replicate: tuple[Place, ...]
+    shard: tuple[Place, ...]
+    reshard: tuple[Place, ...]
+    ranks: int
+    free: tuple[LayoutValue, ...] = (0, 2, 3)
+    knob: str = "zero_stage"
+
+    @property
+    def places(self) -> tuple[Place, ...]:
+        """What is shown of it."""
+        return (*self.replicate, *self.shard, *self.reshard)
+
+    def names(self) -> tuple[str, ...]:
+        """See Spelled."""
+        return (f"--{names.SHARD}", self.knob)
+
+    def read(self, sheet: Sheet) -> LayoutValue:
+        """See Spelled."""
+        if self.ranks == 1 or _got(self.shard, sheet, -1) == 1:
+            return 0
+        return 2 if _got(self.reshard, sheet, "default") == "never" else 3
+
+    def value_of(self, word: Any) -> LayoutValue:
+        """See Spelled."""
+        if word not in (0, 2, 3):
+            raise ConfigError(f"zero_stage is {word!r}, but torchtitan has 0 (DDP), 2 and 3.")
+        return int(word)
+
+    def write(self, sheet: Sheet, value: LayoutValue) -> Sheet:
+        """See Spelled; the ranks of the launch are all data-parallel ones here."""
+        if self.read(sheet) == value:
+            return sheet
+        if value == 0:
+            sheet = _set(self.shard, sheet, 1)
+            return _set(self.replicate, sheet, self.ranks)
+        if _got(self.shard, sheet, -1) == 1:
+            sheet = _set(self.shard, sheet, -1)
+            sheet = _set(self.replicate, sheet, 1)
+        return _set(self.reshard, sheet, "never" if value == 2 else "default")
+
+
+class TorchtitanDialect(TableDialect):
+    """torchtitan's own trainer."""
+
+    name = "torchtitan"
+    checks = ("micro_batch", "zero_stage")
+
+    def detects(self, source: ScriptSource) -> bool:
+        """It is torchtitan's program, or is given its file."""
+        path = source.script.replace("/", ".").removesuffix(".py")
+        return path.endswith(names.SCRIPT) or _file_argument(source) is not None
+
+    def table(self, source: ScriptSource, ranks: int) -> tuple[Spelled, ...]:
+        """See TableDialect."""
+        version = _version(source)
+        degrees = tuple(
+            Spelling(knob=knob, places=_places(source, name), default=1)
+            for knob, name in names.DEGREES.items()
+            if knob != "expert_parallel" or version >= names.EXPERT_SINCE
+        )
+        sheet = self.sheet(source)
+        pipelined = any(r.knob == "pipeline_parallel" and r.read(sheet) != 1 for r in degrees)
+        data = ranks
+        for row in degrees:
+            data //= int(row.read(sheet) or 1) if row.knob != "expert_parallel" else 1  # type: ignore[arg-type]
+        rows: list[Spelled] = [*_batch_rows(source, sheet, pipelined=pipelined), *degrees]
+        if version < names.WITHOUT_FILE:
+            rows.append(_recompute_row(source))
+        places = [_places(source, name) for name in (names.REPLICATE, names.SHARD, names.RESHARD)]
+        free = (0, 2, 3) if data > 1 else ()
+        rows.append(DegreeWords(places[0], places[1], places[2], data, free))
+        return tuple(rows)
+
+    def sheet(self, source: ScriptSource) -> Sheet:
+        """See TableDialect."""
+        file = _file(source)
+        return Sheet(
+            arguments=source.script_args,
+            environment=source.environment,
+            document=parse_toml(file.text) if file else RawConfig({}),
+        )
+
+    def shown(self, reading: Reading, sheet: Sheet) -> RawConfig:
+        """The document where there is one."""
+        return sheet.document if _file(reading.source) else super().shown(reading, sheet)
+
+    def files(
+        self, source: ScriptSource, sheet: Sheet, config_path: str
+    ) -> tuple[Sheet, tuple[RenderedFile, ...]]:
+        """See TableDialect."""
+        file = _file(source)
+        if file is None:
+            return sheet, ()
+        edits = parse_toml(file.text).diff(sheet.document)
+        path = f"{config_path.rpartition('/')[0] or '.'}/{_FILE}"
+        arguments = with_path_argument(sheet.arguments, file.position, path)
+        made = RenderedFile(name=_FILE, text=edit_toml(file.text, edits) if edits else file.text)
+        return replace(sheet, arguments=arguments), (made,)
+
+    def remarks(self, reading: Reading) -> tuple[str, ...]:
+        """See TableDialect."""
+        return check_version(reading.source, names.KNOWN)
+
+    def in_trial(self, rendered: Rendered, source: ScriptSource, needs: TrialNeeds) -> Rendered:
+        """No checkpoint, no tracker; what is dumped stands below the trial's folder."""
+        rendered = super().in_trial(rendered, source, needs)
+        steps, folder = needs.steps + 1, needs.folder
+        for file in rendered.files:
+            held = parse_toml(file.text)
+            changed = held.with_value(tuple(names.STEPS.split(".")), steps)
+            changed = changed.with_value(tuple(names.DUMP_FOLDER.split(".")), folder)
+            for key in names.OFF_IN_TRIALS:
+                path = tuple(key.split("."))
+                changed = changed.with_value(path, value=False) if path in held else changed
+            text = edit_toml(file.text, held.diff(changed))
+            rendered = replace(rendered, files=(replace(file, text=text),))
+        for key, value in ((names.STEPS, str(steps)), (names.DUMP_FOLDER, folder)):
+            given = find_argument(rendered.script_args, (f"--{key}",))
+            if given is not None or (key == names.STEPS and not rendered.files):
+                arguments = put_argument(rendered.script_args, given, f"--{key}", value)
+                rendered = replace(rendered, script_args=arguments)
+        return rendered
+
+
+def _version(source: ScriptSource) -> tuple[int, int]:
+    """What is installed; else what the arguments tell."""
+    version = installed(source, names.KNOWN.package)
+    if version is not None:
+        return version
+    module = find_argument(source.script_args, ("--module",))
+    return names.WITHOUT_FILE if module else (0, 2)
+
+
+def _file_argument(source: ScriptSource) -> int | None:
+    for file in source.files:
+        if file.flag in names.FILE_FLAGS:
+            return file.position
+    return None
+
+
+def _file(source: ScriptSource) -> NamedFile | None:
+    position = _file_argument(source)
+    return next((file for file in source.files if file.position == position), None)
+
+
+def _places(source: ScriptSource, name: str) -> tuple[Place, ...]:
+    """The command line weighs more; where nothing holds it, the file is written."""
+    argument, key = Argument((f"--{name}",)), Key(tuple(name.split(".")))
+    if _file(source) is None:
+        return (argument,)
+    return (argument, key) if argument.get(Sheet(arguments=source.script_args)) else (key,)
+
+
+def _batch_rows(source: ScriptSource, sheet: Sheet, *, pipelined: bool) -> tuple[Spelled, ...]:
+    local = _places(source, names.MICRO_BATCH)
+    total = _places(source, names.GLOBAL_BATCH)
+    known = None if _version(source) >= names.WITHOUT_FILE else names.MICRO_BATCH_DEFAULT
+    micro = Spelling(knob="micro_batch", places=local, default=known)
+    if pipelined:
+        places = _places(source, names.PIPELINE_MICRO_BATCH)
+        micro = Spelling(knob="micro_batch", places=places, default=1)
+    stated = scalar(_got(total, sheet, -1))
+    if stated == -1 and pipelined:
+        raise ConfigError(
+            f"{names.GLOBAL_BATCH} is not set, but pipeline stages are; give it, so that "
+            "micro-batches can change within it."
+        )
+    if stated == -1:
+        return (micro, _UnsetBatch(total))
+    return (micro, Spelling(knob=GLOBAL_BATCH, places=total))
+
+
+@dataclass(frozen=True, slots=True)
+class _UnsetBatch:
+    """The global batch where the user leaves it to torchtitan: one micro-batch of each rank."""
+
+    places: tuple[Place, ...]
+    free: tuple[LayoutValue, ...] = ()
+    knob: str = GLOBAL_BATCH
+
+    def names(self) -> tuple[str, ...]:
+        """See Spelled."""
+        return (names.GLOBAL_BATCH, self.knob)
+
+    def read(self, sheet: Sheet) -> LayoutValue:
+        """See Spelled."""
+        stated = scalar(_got(self.places, sheet, -1))
+        return None if stated == -1 else int(stated)
+
+    def value_of(self, word: Any) -> LayoutValue:
+        """See Spelled."""
+        return int(word)
+
+    def write(self, sheet: Sheet, value: LayoutValue) -> Sheet:
+        """See Spelled."""
+        return sheet if self.read(sheet) == value else _set(self.places, sheet, value)
+
+
+def _recompute_row(source: ScriptSource) -> Spelling:
+    kinds = (Recompute.NONE, Recompute.SELECTIVE, Recompute.FULL)
+    return Spelling(
+        knob="recompute",
+        places=_places(source, names.RECOMPUTE),
+        words=tuple((kind.value, kind) for kind in kinds),
+        default=Recompute(names.RECOMPUTE_DEFAULT),
+        free=kinds,
+    )
+
+
+def _got(places: tuple[Place, ...], sheet: Sheet, default: Any) -> Any:
+    found = (place.get(sheet) for place in places)
+    return scalar(next((value for value in found if value is not None), default))
+
+
+def _set(places: tuple[Place, ...], sheet: Sheet, value: Any) -> Sheet:
+    place = next((p for p in places if p.get(sheet) is not None), places[0])
+    return place.put(sheet, value)

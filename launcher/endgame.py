@@ -1,0 +1,135 @@
+"""What is launched after the search: rounds of the best, then the winner's soak.
+
+Not: which ones and what follows from them (finals, soak and settle in autotuner/).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from autoconf_launch.autotuner.arms import compare
+from autoconf_launch.autotuner.decider import Decider
+from autoconf_launch.autotuner.finals import FINALISTS, Finals, FinalsBudget, ranking
+from autoconf_launch.autotuner.objective import Objective
+from autoconf_launch.autotuner.settle import safe_order
+from autoconf_launch.autotuner.soak import Soak, soak_steps
+from autoconf_launch.autotuner.trial import Record
+
+from .controller import Controller
+from .events import Event, Listener, RoundFinished, Standing, TrialFinished
+from .journal import JournalContents
+from .running import TrialLimits
+from .slots import ALONE, WHOLE
+
+FINALS_SHARE = 0.3
+"""Of the time of the search, for the rounds after it."""
+
+_ROUNDS_TO_HAVE = 3
+_STEPS_OF_A_ROUND = 6
+"""Of each launch, those that do not count with them."""
+
+SOAK_SHARE = 0.1
+MOST_SOAK_S = 20.0
+"""Seconds of steps in a soak, where the user has not said how many steps."""
+
+Control = Callable[[Decider, Listener, TrialLimits], Controller]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Search:
+    """What came before: trials, what they were compared by, and how long they took.
+
+    ``takes_turns``: ranks can live beside others and compute in turn, as our own runtime's can.
+    """
+
+    records: tuple[Record, ...]
+    objective: Objective
+    elapsed_s: float
+    takes_turns: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Endgame:
+    """What came of it. ``elapsed_s`` is of the whole study."""
+
+    finals: tuple[Record, ...] = ()
+    soaks: tuple[Record, ...] = ()
+    elapsed_s: float
+
+
+def play(
+    search: Search,
+    control: Control,
+    *,
+    listener: Listener,
+    limits: TrialLimits,
+    earlier: JournalContents,
+    soak_asked: int | None,
+) -> Endgame:
+    """Measure the best again in turn, then let the winner hold out."""
+    budget = FinalsBudget(time_s=FINALS_SHARE * search.elapsed_s)
+    wanted = _affordable(search, budget.time_s)
+    rounds = Finals(search.records, search.objective, wanted=wanted, budget=budget)
+    each = max(1, len(rounds.arms))
+    waiting = replace(limits, timeout_s=each * limits.timeout_s, stall_s=each * limits.stall_s)
+    controller = control(rounds, _Rounds(rounds, search.objective, listener), waiting)
+    controller.resume(replace(earlier, records=earlier.finals), before_s=search.elapsed_s)
+    controller.run(WHOLE * each if search.takes_turns else WHOLE)
+    elapsed_s = controller.elapsed_s
+    order = safe_order(search.records, rounds, search.objective)
+    if soak_asked == 0 or not order or order[0].measurement is None:
+        return Endgame(finals=rounds.records, elapsed_s=elapsed_s)
+    step_s = order[0].measurement.mean_step_s
+    time_s = min(MOST_SOAK_S, SOAK_SHARE * elapsed_s)
+    steps = soak_steps(soak_asked, step_s=step_s, time_s=time_s)
+    longer = replace(limits, timeout_s=limits.timeout_s + 2.0 * steps * step_s)
+    soak = Soak(order, steps=steps)
+    controller = control(soak, listener, longer)
+    controller.resume(replace(earlier, records=earlier.soaks), before_s=elapsed_s)
+    controller.run(ALONE)
+    return Endgame(finals=rounds.records, soaks=soak.records, elapsed_s=controller.elapsed_s)
+
+
+def _affordable(search: Search, time_s: float) -> int:
+    """How many finalists leave time for a few rounds; two at least."""
+    steps_s = [
+        record.measurement.mean_step_s
+        for record in ranking(search.records, search.objective)
+        if record.measurement
+    ]
+    wanted = FINALISTS
+    while wanted > 2 and _ROUNDS_TO_HAVE * _STEPS_OF_A_ROUND * sum(steps_s[:wanted]) > time_s:
+        wanted -= 1
+    return wanted
+
+
+class _Rounds:
+    """Hands events on, and tells of each round that is over."""
+
+    def __init__(self, rounds: Finals, objective: Objective, listener: Listener) -> None:
+        self._rounds = rounds
+        self._objective = objective
+        self._listener = listener
+        self._told = 0
+
+    def __call__(self, event: Event) -> None:
+        self._listener(event)
+        if isinstance(event, TrialFinished) and self._rounds.rounds > self._told:
+            self._told = self._rounds.rounds
+            self._listener(
+                RoundFinished(
+                    number=self._told, elapsed_s=event.elapsed_s, standings=self._standings()
+                )
+            )
+
+    def _standings(self) -> tuple[Standing, ...]:
+        first = self._rounds.leader
+        if first is None:
+            return ()
+        others = [arm for arm in self._rounds.arms if arm is not first and arm.rounds]
+        found = [(arm, compare(arm, first, self._objective)) for arm in others]
+        return (
+            Standing(name=first.name, behind=0.0, width=0.0),
+            *(Standing(name=a.name, behind=f.mean, width=f.width) for a, f in found),
+        )

@@ -1,0 +1,63 @@
+"""What a launch of another's script needs beside its words: the probe, its files. Not: a dialect.
+
+Our own scripts report by themselves; in others a probe does, and only what a probe can find is
+compared with what was asked.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from autoconf_launch.core import RankTask
+
+from .dialects import Dialect, Rendered, ScriptSource, TrialNeeds
+from .dialects.native import NativeDialect
+from .dialects.own_words import declared_as
+from .dialects.script_facts import facts_of
+from .plan import LaunchPlan
+from .probe_environment import probe_environment
+from .request import LaunchRequest
+
+
+def is_foreign(dialect: Dialect) -> bool:
+    """Whether the script is not one of our own runtime."""
+    return not isinstance(dialect, NativeDialect)
+
+
+def as_script_expects(
+    request: LaunchRequest, dialect: Dialect, source: ScriptSource
+) -> LaunchRequest:
+    """A foreign script gets ``--local_rank`` only where it declares it, or is DeepSpeed's."""
+    if not is_foreign(dialect) or dialect.name == "deepspeed":
+        return request
+    if declared_as(facts_of(source.text), "--local_rank") is not None:
+        return request
+    return replace(request, local_rank_argument=False)
+
+
+def in_trial(
+    dialect: Dialect, rendered: Rendered, source: ScriptSource, task: RankTask
+) -> Rendered:
+    """The candidate as a trial is told it; a foreign script gets the probe, too."""
+    needs = TrialNeeds(folder=task.folder, steps=task.most_steps or task.end_step)
+    trial = dialect.in_trial(rendered, source, needs)
+    if not is_foreign(dialect):
+        return trial
+    probe = probe_environment(task, Path(task.folder))
+    return replace(trial, environment=(*trial.environment, *probe))
+
+
+def write_files(rendered: Rendered, folder: Path) -> None:
+    """Write what stands beside the configuration."""
+    for file in rendered.files:
+        (folder / file.name).write_text(file.text, encoding="utf-8")
+
+
+def told(plan: LaunchPlan, rendered: Rendered) -> LaunchPlan:
+    """The plan with the variables that were rendered, and what is to be compared."""
+    ranks = tuple(
+        replace(rank, environment=(*rank.environment, *rendered.environment))
+        for rank in plan.ranks
+    )
+    return replace(plan, ranks=ranks, checked=rendered.checked)

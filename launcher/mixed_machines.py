@@ -1,0 +1,109 @@
+"""Step times on unequal machines, from a row's own stages. Not: a search for better ones.
+
+A pipeline stage goes at the pace of its slowest device and has the layers that the row gives it;
+the stages run under 1F1B. Devices fill stages in their order, pipeline stages outermost. The pace
+of a device is that of a whole cluster of it with the slowest network of the mix.
+Shapes: M = kinds of machines, S = pipeline stages.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from autoconf_launch.autotuner.cost.model.physics import DEFAULT_PHYSICS, Physics
+from autoconf_launch.autotuner.cost.model.step import StepParts
+from autoconf_launch.autotuner.table import Floats
+from autoconf_launch.tuning_spaces.machines import known_accelerator
+
+from .measured_runs import predicted_parts, runs_of
+from .measurements import Measurement, Shape
+
+_BOUNDARIES = re.compile(r"layer partition boundaries \[([\d, ]+)\]")
+_BEFORE = 2
+"""Modules of DeepSpeed's GPT pipeline before its first layer: embedding and a transposition."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kind:
+    """Some equal machines of a mix."""
+
+    gpu: str
+    count: int
+    interconnect: str
+
+
+def kinds_of(one: Measurement) -> tuple[Kind, ...]:
+    """Machines of ``V100-16GBx12+T4x4`` with their networks; none where it is no such mix."""
+    parts = one.gpu.split("+")
+    found = [re.fullmatch(r"(.+)x(\d+)", part) for part in parts]
+    if len(parts) < 2 or not all(m and known_accelerator(m[1]) for m in found):
+        return ()
+    networks = one.interconnect.split("+")
+    if len(networks) != len(parts):
+        networks = [one.interconnect] * len(parts)
+    pairs = zip(found, networks, strict=True)
+    return tuple(Kind(gpu=m[1], count=int(m[2]), interconnect=n) for m, n in pairs if m)
+
+
+def stage_layers(one: Measurement) -> tuple[int, ...] | None:
+    """Layers of each pipeline stage as the row's note gives them; None where it does not."""
+    match = _BOUNDARIES.search(one.note)
+    if match is None:
+        return None
+    edges = np.array([int(edge) for edge in match[1].split(",")])
+    if len(edges) != one.layout.pipeline_parallel + 1:
+        return None
+    inside = np.clip(edges - _BEFORE, 0, one.shape.layers)
+    return tuple(np.diff(inside).tolist())
+
+
+def mixed_step_s(rows: Sequence[Measurement], physics: Physics = DEFAULT_PHYSICS) -> Floats:
+    """Seconds of each row; NaN where its machines or stages are not known."""
+    seconds = np.full(len(rows), np.nan)
+    for i, one in enumerate(rows):
+        kinds, layers = kinds_of(one), stage_layers(one)
+        if kinds and layers and sum(kind.count for kind in kinds) == one.gpus:
+            seconds[i] = _step_s(one, kinds, layers, physics)
+    return seconds
+
+
+def _step_s(
+    one: Measurement, kinds: Sequence[Kind], layers: tuple[int, ...], physics: Physics
+) -> float:
+    alone = [_alone(one, kind, kinds, physics) for kind in kinds]
+    whole_s_M = np.array([_whole_s(parts, one) for parts in alone])
+    kind_of_rank = np.repeat(np.arange(len(kinds)), [kind.count for kind in kinds])
+    pace_s_S = whole_s_M[kind_of_rank].reshape(len(layers), -1).max(axis=1)
+    stage_s_S = pace_s_S * _shares(one.shape, layers)
+    slowest_s = float(stage_s_S.max())
+    pipeline_s = one.accumulation * slowest_s + float(stage_s_S.sum()) - slowest_s
+    rest = [float(parts.communication_s_C[0] + parts.update_s_C[0]) for parts in alone]
+    return pipeline_s + max(rest)
+
+
+def _alone(one: Measurement, kind: Kind, kinds: Sequence[Kind], physics: Physics) -> StepParts:
+    """The row on machines of one kind, with the slowest of all networks."""
+    runs = [
+        runs_of([replace(one, gpu=kind.gpu, interconnect=other.interconnect)])[0][0]
+        for other in kinds
+    ]
+    slowest = min(runs, key=lambda run: run.machine.node_network_bytes_per_s)
+    return predicted_parts(slowest, physics)
+
+
+def _whole_s(parts: StepParts, one: Measurement) -> float:
+    """All stages of one micro-batch, one after the other."""
+    busy = parts.ideal_s_C + parts.kernels_s_C + parts.recompute_s_C + parts.launch_s_C
+    return float(busy[0]) * one.layout.pipeline_parallel / one.accumulation
+
+
+def _shares(shape: Shape, layers: tuple[int, ...]) -> Floats:
+    """Work of each stage over all of it; the head counts as layers with as many products."""
+    layer = 4 * shape.hidden**2 + 2 * shape.hidden * shape.ffn
+    work = np.array(layers, np.float64)
+    work[-1] += shape.vocabulary * shape.hidden / layer
+    return np.asarray(work / work.sum())

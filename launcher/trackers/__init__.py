@@ -1,0 +1,91 @@
+"""Who keeps the runs of a study: one row per tracker. Not: what is kept (feed).
+
+A tracker's library is imported in its own process alone (worker).
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from importlib.metadata import entry_points
+from importlib.util import find_spec
+from pathlib import Path
+from types import MappingProxyType
+
+from autoconf_launch.core import ConfigError, nearest_known
+
+from ..request import TrackingChoice
+from .base import Tracker
+
+TRACKERS = MappingProxyType(
+    {
+        "mlflow": "autoconf_launch.launcher.trackers.mlflow:MlflowTracker",
+        "tensorboard": "autoconf_launch.launcher.trackers.tensorboard:TensorBoardTracker",
+        "wandb": "autoconf_launch.launcher.trackers.wandb:WandbTracker",
+    }
+)
+"""Name -> ``module:attribute``; others come by the entry-point group below."""
+
+ENTRY_POINTS = "autoconf_launch.tracker"
+
+
+def check_tracking(choice: TrackingChoice) -> None:
+    """See that every tracker can be made, before anything is launched.
+
+    Raises:
+        ConfigError: no tracker has this name, its library is missing, or the file of the key
+            has none.
+    """
+    for name in choice.trackers:
+        reference = find_tracker(name)
+        if name in TRACKERS:
+            _require(name, reference)
+    if "wandb" in choice.trackers and choice.wandb_key_file is not None:
+        read_key(choice.wandb_key_file)
+
+
+def find_tracker(name: str) -> str:
+    """``module:attribute`` of the tracker of this name; nothing of it is imported.
+
+    Raises:
+        ConfigError: no tracker has this name.
+    """
+    if name in TRACKERS:
+        return TRACKERS[name]
+    installed = {point.name: point.value for point in entry_points(group=ENTRY_POINTS)}
+    if name not in installed:
+        known = nearest_known(name, {*TRACKERS, *installed, "none"})
+        raise ConfigError(f"--report-to names the tracker {name!r}, which is unknown; {known}")
+    return installed[name]
+
+
+def read_key(path: str) -> str:
+    """The key on the first line of a file.
+
+    Raises:
+        ConfigError: the file cannot be read, or its first line is empty.
+    """
+    try:
+        lines = Path(path).expanduser().read_text().splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or "it is no text"
+        raise ConfigError(
+            f"{path} for the Weights & Biases key cannot be read: {reason}; give the path of a "
+            "file that has the key on its first line."
+        ) from error
+    if not lines or not lines[0].strip():
+        raise ConfigError(f"{path} must have the Weights & Biases key on its first line.")
+    return lines[0].strip()
+
+
+def _require(name: str, reference: str) -> None:
+    module, _, attribute = reference.partition(":")
+    package = getattr(import_module(module), attribute).requires
+    found = find_spec(package)
+    if found is None or found.origin is None:  # a folder of that name is no library
+        raise ConfigError(
+            f"--report-to {name} needs the package {package}, which is not installed; "
+            f"pip install 'autoconf-launch[{name}]', or leave {name} out."
+        )
+
+
+__all__ = ["ENTRY_POINTS", "TRACKERS", "Tracker", "check_tracking", "find_tracker", "read_key"]

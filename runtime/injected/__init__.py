@@ -1,0 +1,1 @@
+"""A folder to be put on PYTHONPATH by itself: it holds ``sitecustomize`` and nothing else."""

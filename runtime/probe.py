@@ -1,0 +1,294 @@
+"""The probe: measures a foreign training script from inside, without a change in its code.
+
+Armed by ``injected/sitecustomize`` once torch is imported. The process that first completes an
+optimizer step reports for its rank, in the files that our own runtime writes; after the steps
+asked for it ends. Standard library, torch and core alone. Not: a change in what is trained.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
+from functools import update_wrapper
+from multiprocessing import util
+from typing import Any, Concatenate, ParamSpec, cast
+from weakref import WeakKeyDictionary
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from autoconf_launch.core import Failure, FailureKind, RankTask
+from autoconf_launch.core.probe_signs import PROBE_VARIABLE, Sign, sign_path
+
+from .failures import asked_bytes, classify, is_out_of_memory
+from .probing.by_hand import ByHand
+from .probing.claim import Helper, mark_children
+from .probing.clock import loss_of
+from .probing.compiled import watch_compile
+from .probing.ending import Endings
+from .probing.hook import Hooks
+from .probing.left_behind import Surroundings
+from .probing.memory_use import MemoryWatch
+from .probing.roots import Roots
+from .probing.speaker import LastWord, Live, Speaker, claimed, unclaimed
+from .probing.steps import Meaning, StepCounter
+from .report import leave
+
+P = ParamSpec("P")
+_NO_STEPS = (
+    "The script trained (it ran backward passes), but no torch.optim.Optimizer made a step; only "
+    "steps of torch optimizers are measured."
+)
+
+
+def arm_probe() -> Probe | None:
+    """Begin to listen in this process, as the environment asks; None: it does not ask."""
+    value = os.environ.get(PROBE_VARIABLE)
+    if not value:
+        return None
+    probe = Probe(RankTask.from_variable(value))
+    probe.install()
+    return probe
+
+
+def _safely(
+    method: Callable[Concatenate[Probe, P], None],
+) -> Callable[Concatenate[Probe, P], None]:
+    """Keep our own errors from the script: the first one silences the probe for good."""
+
+    def guarded(self: Probe, *arguments: P.args, **named: P.kwargs) -> None:
+        if not self.silent:
+            try:
+                method(self, *arguments, **named)
+            except torch.OutOfMemoryError:
+                raise  # the emulated limit, meant for the script
+            except Exception as error:
+                self.give_up(error)
+
+    return cast("Callable[Concatenate[Probe, P], None]", update_wrapper(guarded, method))
+
+
+class Probe:
+    """Hears what the script does, and speaks for a rank once it has claimed it."""
+
+    silent: bool
+    _optimizers: WeakKeyDictionary[Optimizer, int]
+    _speaker: Speaker | None
+    _loss: Tensor | None
+    _refused: Failure | None
+    _caught: Failure | None
+    _asked: int
+    _status: object
+    _by_hand: ByHand
+    _trains: bool
+    _written: bool
+    _lost: bool
+
+    def __init__(self, task: RankTask) -> None:
+        self._task = task
+        self._hooks = Hooks(self)
+        self._endings = Endings(self)
+        self._roots = Roots(self, lambda: self._hooks.in_backward)
+        self._helper = Helper()
+        mark_children()
+        self._surroundings = Surroundings(own=task.folder)
+        self._begin()
+
+    def install(self) -> None:
+        """Listen from here on, in this process and in those that it forks."""
+        self._hooks.install()
+        self._endings.install()
+        self._roots.look()
+        watch_compile(self._roots)
+        os.register_at_fork(after_in_child=self._begin)
+        util.register_after_fork(self, Probe._forked)
+        path = sign_path(self._task, Sign.ARMED.value)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+
+    def give_up(self, error: Exception) -> None:
+        """Leave word of an error of our own and stay silent."""
+        self.silent = True
+        text = f"{type(error).__name__}: {error}"
+        with suppress(OSError):
+            sign_path(self._task, Sign.BROKEN.value).write_text(text)
+
+    @_safely
+    def call_begins(self, module: nn.Module) -> None:
+        """See CallListener."""
+        self._memory.begin(module, self._task.memory_limit_bytes)
+
+    @_safely
+    def called(self, samples: int) -> None:
+        """See CallListener."""
+        self._counter.forward(samples)
+
+    @_safely
+    def evaluated(self) -> None:
+        """See CallListener."""
+        if self._speaker:
+            self._speaker.timeline.evaluated()
+
+    @_safely
+    def backward_begins(self, tensors: Any) -> None:
+        """See Listener."""
+        self._trains = True
+        if not self._optimizers and self._by_hand.found(self._roots.candidates):
+            self.ending(None)
+            leave(0)
+        self._counter.backward()
+        self._loss = loss_of(tensors)
+
+    @_safely
+    def stepped(self, optimizer: Optimizer) -> None:
+        """See Listener."""
+        size = self._optimizers.get(optimizer)
+        if size is None:
+            size = sum(weight.numel() for weight in _weights(optimizer))
+            self._optimizers[optimizer] = size
+        meaning = self._counter.step(optimizer, size)
+        if meaning is Meaning.BOUNDARY:
+            self._boundary(optimizer)
+        elif meaning is Meaning.RESTART:
+            self._roots.look()
+            if self._speaker:
+                self._speaker.restart()
+
+    @_safely
+    def skipped(self) -> None:
+        """See Listener."""
+        self._counter.skipped()
+        if self._speaker:
+            self._speaker.timeline.begin()
+
+    @_safely
+    def drew(self, batch_size: int | None) -> None:
+        """See Listener."""
+        self._counter.draw(batch_size)
+
+    @_safely
+    def failed(self, error: BaseException) -> None:
+        """See Listener."""
+        self._counter.skipped()
+        if is_out_of_memory(error):
+            self._refused = classify(error)
+            self._asked = asked_bytes(error)
+
+    @_safely
+    def giving_up(self, error: BaseException | None, status: object) -> None:
+        """See EndListener."""
+        self._status = status
+        if error is not None and is_out_of_memory(error):
+            self.failed(error)
+
+    def uncaught(self, error: BaseException) -> bool:
+        """See EndListener."""
+        self.ending(error)
+        return self._written
+
+    @_safely
+    def ending(self, error: BaseException | None) -> None:
+        """See EndListener."""
+        if self._written:
+            return
+        self._memory.lift()
+        word = self._word(error)
+        trained = self._trains or word.is_out_of_memory
+        if self._speaker is None and trained and not self._helper:
+            self._speaker = unclaimed(self._task, self._memory)
+        if self._speaker:
+            self._written = True
+            self._speaker.write(word)
+
+    def _boundary(self, optimizer: Optimizer) -> None:
+        if self._speaker is None:
+            self._speaker = claimed(self._task, _device(optimizer), self._memory)
+        speaker = self._speaker
+        if speaker is None:
+            self.silent = True
+            return
+        if self._refused:
+            self._caught, self._refused = self._refused, None
+        number = speaker.step(self._counter.made(), self._loss)
+        settled = not self._roots.looking and self._counter.forwards_in_step
+        if number <= speaker.last_untimed or not settled:
+            self._follow(optimizer, number, speaker)
+        if speaker.is_last(number):
+            self._written = True
+            self._memory.lift()
+            speaker.finish(self._last_word())
+            leave(0)
+
+    def _follow(self, optimizer: Optimizer, number: int, speaker: Speaker) -> None:
+        """Keep an eye on the root, and look around where no time is taken."""
+        lost = not self._counter.forwards_in_step
+        if self._roots.looking:
+            self._roots.settle(_weights(optimizer))
+        elif lost and number > 1 and not self._lost:
+            self._lost = True
+            self._roots.look()
+        if number <= speaker.last_untimed:
+            live = Live(
+                modules=self._roots.candidates,
+                optimizers=tuple(self._optimizers),
+                in_backward=lambda: self._hooks.in_backward,
+            )
+            speaker.between(number, self._roots.root, live)
+            speaker.timeline.begin()
+
+    def _word(self, error: BaseException | None) -> LastWord:
+        """Why the script is over, as far as it can be seen."""
+        failure, asked = None, 0
+        if isinstance(error, Exception) or (error and error.__context__):
+            failure, asked = classify(error), asked_bytes(error)
+            if not isinstance(error, Exception) and failure.kind is FailureKind.CRASHED:
+                failure = None  # a script that exits by itself has its own reasons
+        if failure is None and self._refused:
+            failure, asked = self._refused, self._asked
+        steps = self._speaker.timeline.steps if self._speaker else 0
+        if failure is None and not steps:
+            failure = Failure(kind=FailureKind.NO_STEPS, detail=_NO_STEPS)
+        word = self._last_word()
+        early = failure is None and self._status in (None, 0)
+        return replace(word, failure=failure, error=error, asked_bytes=asked, ended_early=early)
+
+    def _last_word(self) -> LastWord:
+        notes = []
+        if self._caught:
+            notes.append(f"The script caught an out of memory and went on: {self._caught.detail}")
+        left = self._surroundings.new()
+        return LastWord(caught=self._caught, left_behind=left, notes=tuple(notes))
+
+    def _begin(self) -> None:
+        """Start anew: in a fork nothing has happened yet."""
+        self.silent = False
+        self._hooks.reset()
+        self._counter = StepCounter()
+        self._optimizers = WeakKeyDictionary()
+        self._memory = MemoryWatch()
+        self._speaker = None
+        self._loss = None
+        self._trains = False
+        self._by_hand = ByHand()
+        self._lost = False
+        self._written = False
+        self._refused = None
+        self._caught = None
+        self._asked = 0
+        self._status = None
+        self._roots.draw_size = lambda: self._counter.draw_size
+
+    def _forked(self) -> None:
+        """Multiprocessing has made a child, which forgot its finalizers."""
+        self._endings.finalize()
+
+
+def _weights(optimizer: Optimizer) -> list[Tensor]:
+    return [weight for group in optimizer.param_groups for weight in group["params"]]
+
+
+def _device(optimizer: Optimizer) -> torch.device:
+    return next((weight.device for weight in _weights(optimizer)), torch.device("cpu"))

@@ -1,0 +1,97 @@
+"""Points in time on the device that trains. Not: which of them bound a step.
+
+On CUDA they are events in the stream, so that nothing waits for the device while steps run.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Any, Protocol, cast
+
+import torch
+from torch import Tensor
+
+
+class Clock(Protocol):
+    """Takes marks and tells the seconds between them."""
+
+    def mark(self) -> Any:
+        """Now, in the order of the work given so far."""
+
+    def passed(self, mark: Any) -> bool:
+        """Whether the device has come to a mark."""
+
+    def between_s(self, start: Any, end: Any) -> float:
+        """Seconds from one mark to a later one that has passed."""
+
+    def wait(self, mark: Any) -> None:
+        """Return when the device has come to a mark."""
+
+    def settle(self) -> None:
+        """Wait until every mark has passed."""
+
+
+class HostClock:
+    """For devices that compute before they return."""
+
+    def mark(self) -> float:
+        """See Clock."""
+        return time.perf_counter()
+
+    def passed(self, mark: Any) -> bool:
+        """See Clock."""
+        return True
+
+    def between_s(self, start: Any, end: Any) -> float:
+        """See Clock."""
+        return float(end - start)
+
+    def wait(self, mark: Any) -> None:
+        """See Clock."""
+
+    def settle(self) -> None:
+        """See Clock."""
+
+
+class CudaClock:
+    """Events on the current stream of one GPU."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+
+    def mark(self) -> torch.cuda.Event:
+        """See Clock."""
+        event: torch.cuda.Event = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
+        event.record(torch.cuda.current_stream(self._device))
+        return event
+
+    def passed(self, mark: Any) -> bool:
+        """See Clock."""
+        return bool(mark.query())
+
+    def between_s(self, start: Any, end: Any) -> float:
+        """See Clock."""
+        return float(start.elapsed_time(end)) / 1e3
+
+    def wait(self, mark: Any) -> None:
+        """See Clock."""
+        mark.synchronize()
+
+    def settle(self) -> None:
+        """See Clock."""
+        torch.cuda.synchronize(self._device)
+
+
+def clock_of(device: torch.device) -> Clock:
+    """The clock that fits a device."""
+    return CudaClock(device) if device.type == "cuda" else HostClock()
+
+
+def loss_of(tensors: Any) -> Tensor | None:
+    """The number that a backward pass starts from, without waiting for it; None: no number."""
+    first = tensors[0] if isinstance(tensors, (tuple, list)) and tensors else tensors
+    if type(first) is not Tensor:
+        first = getattr(first, "_local_tensor", None)
+    if first is None or first.numel() != 1 or not first.is_floating_point():
+        return None
+    return cast(Tensor, first.detach())

@@ -1,0 +1,72 @@
+"""Notices modules that torch.compile takes, before anything of them is compiled.
+
+Global hooks on modules would be compiled in, and their removal would compile all anew: such
+modules are followed by hooks of their own, outside of what is compiled. Not: compiled functions.
+"""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable
+from functools import wraps
+from typing import Any, Protocol
+
+import torch
+from torch import nn
+
+_DEEPEST = 8
+
+
+class CompileListener(Protocol):
+    """Is told of each module."""
+
+    def compiles(self) -> None:
+        """A module is about to be compiled."""
+
+    def compiled(self, module: nn.Module) -> None:
+        """It was wrapped in a module, which is what the script calls."""
+
+    def in_place(self, module: nn.Module, call: Callable[..., Any]) -> Callable[..., Any]:
+        """It stays, and is called by this from now on; gives what takes its place."""
+
+
+def watch_compile(listener: CompileListener) -> None:
+    """Tell a listener from here on."""
+    compile_any, compile_module = torch.compile, nn.Module.compile
+
+    @wraps(compile_any)
+    def wrapped(model: Any = None, *arguments: Any, **named: Any) -> Any:
+        if isinstance(model, nn.Module):
+            listener.compiles()
+        result: Any = compile_any(model, *arguments, **named)
+        if isinstance(model, nn.Module) and isinstance(result, nn.Module):
+            listener.compiled(result)
+        return result
+
+    @wraps(compile_module)
+    def in_place(module: nn.Module, *arguments: Any, **named: Any) -> None:
+        listener.compiles()
+        compile_module(module, *arguments, **named)
+        call: Any = module._compiled_call_impl
+        module._compiled_call_impl = listener.in_place(module, call)
+
+    torch.compile = wrapped
+    nn.Module.compile = in_place  # type: ignore[assignment, method-assign]
+
+
+def outermost(module: nn.Module) -> nn.Module:
+    """The module that holds this one, if any lives, and the one that holds that."""
+    for _ in range(_DEEPEST):
+        holder = next((m for m in _modules() if _holds(m, module)), None)
+        if holder is None:
+            return module
+        module = holder
+    return module
+
+
+def _modules() -> list[nn.Module]:
+    return [thing for thing in gc.get_objects() if issubclass(type(thing), nn.Module)]
+
+
+def _holds(holder: nn.Module, module: nn.Module) -> bool:
+    return any(child is module for child in holder.__dict__.get("_modules", {}).values())

@@ -1,0 +1,123 @@
+"""Where the probe listens in torch: backward passes, optimizer steps, scalers, loaders.
+
+Installed once, before the script can have made anything. What a listener raises never reaches
+the script. Not: forward passes (``roots``), ends of the process (``ending``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import wraps
+from typing import Any, Protocol
+
+import torch
+from torch.optim import Optimizer
+from torch.optim.optimizer import register_optimizer_step_post_hook
+from torch.utils.data.dataloader import _BaseDataLoaderIter
+
+
+class Listener(Protocol):
+    """Is told what the script does, in order."""
+
+    def backward_begins(self, tensors: Any) -> None:
+        """An outermost backward pass, from these tensors."""
+
+    def stepped(self, optimizer: Optimizer) -> None:
+        """An optimizer's step is complete."""
+
+    def skipped(self) -> None:
+        """A scaler left the optimizer's step out."""
+
+    def drew(self, batch_size: int | None) -> None:
+        """A loader gave a batch, nominally of so many samples."""
+
+    def failed(self, error: BaseException) -> None:
+        """The script's computation raised; the script may still catch it."""
+
+
+class Hooks:
+    """The state that the hooks share."""
+
+    def __init__(self, listener: Listener) -> None:
+        self._listener = listener
+        self._depth = 0
+        self._steps = 0
+
+    @property
+    def in_backward(self) -> bool:
+        """Whether a backward pass runs, and forward passes are recomputation."""
+        return self._depth > 0
+
+    def reset(self) -> None:
+        """Forget calls that are going on; for a process just forked."""
+        self._depth = 0
+
+    def install(self) -> None:
+        """Listen from here on."""
+        torch.autograd.backward = self._backward(torch.autograd.backward)
+        Optimizer.profile_hook_step = staticmethod(  # type: ignore[method-assign]
+            self._watched_step(Optimizer.profile_hook_step)
+        )
+        register_optimizer_step_post_hook(self._after_step)
+        scaler: Any = getattr(getattr(torch, "amp", None), "GradScaler", None)
+        if scaler is not None:
+            scaler.step = self._scaled_step(scaler.step)
+        loader: Any = _BaseDataLoaderIter
+        loader.__next__ = self._draw(loader.__next__)
+
+    def _backward(self, original: Callable[..., None]) -> Callable[..., None]:
+        @wraps(original)
+        def backward(*arguments: Any, **named: Any) -> None:
+            if self._depth:  # of a recomputed part, inside of another
+                return original(*arguments, **named)
+            self._listener.backward_begins(arguments[0] if arguments else named.get("tensors"))
+            self._depth += 1
+            try:
+                return original(*arguments, **named)
+            except Exception as error:
+                self._listener.failed(error)
+                raise
+            finally:
+                self._depth -= 1
+
+        return backward
+
+    def _watched_step(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        def profile_hook_step(step: Callable[..., Any]) -> Any:
+            hooked = original(step)
+
+            @wraps(hooked)
+            def watched(*arguments: Any, **named: Any) -> Any:
+                try:
+                    return hooked(*arguments, **named)
+                except Exception as error:
+                    self._listener.failed(error)
+                    raise
+
+            return watched
+
+        return profile_hook_step
+
+    def _after_step(self, optimizer: Optimizer, arguments: Any, named: Any) -> None:
+        self._steps += 1
+        self._listener.stepped(optimizer)
+
+    def _scaled_step(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        @wraps(original)
+        def step(*arguments: Any, **named: Any) -> Any:
+            before = self._steps
+            result = original(*arguments, **named)
+            if self._steps == before:
+                self._listener.skipped()
+            return result
+
+        return step
+
+    def _draw(self, original: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        @wraps(original)
+        def __next__(iterator: Any) -> Any:
+            batch = original(iterator)
+            self._listener.drew(getattr(iterator._index_sampler, "batch_size", None))
+            return batch
+
+        return __next__

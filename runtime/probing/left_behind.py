@@ -1,0 +1,54 @@
+"""What a trial makes in its working directory: checkpoints, dated folders. Not: their removal."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+_DEPTH = 3
+_MOST_ENTRIES = 5000
+_MOST_SHOWN = 20
+_PASSED_OVER = frozenset({".git", "__pycache__", "node_modules", ".venv", ".pytest_cache"})
+
+
+class Surroundings:
+    """Entries of the working directory at first, three levels deep and 5000 at most."""
+
+    def __init__(self, *, own: str) -> None:
+        """``own`` is a folder that belongs to the trial and is passed over."""
+        self._folder = Path.cwd()
+        self._own = Path(own)
+        self._before = frozenset(self._entries())
+
+    def new(self) -> tuple[str, ...]:
+        """Paths that were not there, relative to the folder; of a new folder only itself."""
+        if len(self._before) >= _MOST_ENTRIES:
+            return ()
+        found: list[str] = []
+        for entry in sorted(set(self._entries()) - self._before):
+            if not any(parent.endswith("/") and entry.startswith(parent) for parent in found):
+                found.append(entry)
+        return tuple(found[:_MOST_SHOWN])
+
+    def _entries(self) -> list[str]:
+        entries: list[str] = []
+        for entry in self._walk(self._folder, _DEPTH):
+            entries.append(entry)
+            if len(entries) >= _MOST_ENTRIES:
+                break
+        return entries
+
+    def _walk(self, folder: Path, depth: int) -> Iterator[str]:
+        try:
+            inside = sorted(os.scandir(folder), key=lambda entry: entry.name)
+        except OSError:
+            return
+        for entry in inside:
+            path = Path(entry.path)
+            if entry.name in _PASSED_OVER or path == self._own or path in self._own.parents:
+                continue
+            is_folder = entry.is_dir(follow_symlinks=False)
+            yield str(path.relative_to(self._folder)) + ("/" if is_folder else "")
+            if is_folder and depth > 1:
+                yield from self._walk(path, depth - 1)

@@ -1,0 +1,73 @@
+"""Peak memory of a foreign rank. Not: an emulated limit by itself (``runtime/memory.py``).
+
+On CUDA it is the allocator's own count. On CPU it is the storages that lived at once in the one
+step that is looked into, and before that the process's growth since its first forward pass.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+
+import torch
+from torch import nn
+
+from autoconf_launch.core import MemoryUse
+
+from ..memory import CpuMeter
+
+
+class MemoryWatch:
+    """Begins with the first forward pass that trains, at ``began_s`` of ``time.perf_counter``."""
+
+    def __init__(self) -> None:
+        self.began_s = time.perf_counter()
+        self._meter: CpuMeter | None = None
+        self._device: torch.device | None = None
+        self.storages_peak_bytes: int | None = None
+
+    def begin(self, module: nn.Module, limit_bytes: int | None) -> None:
+        """Measure from here on, once; on CPU the limit holds from here on.
+
+        Raises:
+            torch.OutOfMemoryError: the weights alone exceed the limit.
+        """
+        if self._device is not None:
+            return
+        self.began_s = time.perf_counter()
+        weight = next(module.parameters(), None)
+        self._device = weight.device if weight is not None else torch.device("cpu")
+        if self._device.type == "cpu":
+            self._meter = CpuMeter(limit_bytes, _held_bytes(module))
+            self._meter.enforce()
+
+    def lift(self) -> None:
+        """End the limit."""
+        if self._meter:
+            self._meter.lift()
+
+    def use(self, asked_bytes: int) -> MemoryUse | None:
+        """Peak so far, with an allocation that was refused at the end; None: not begun."""
+        if self._meter:
+            use = self._meter.use()
+            peak = use.peak_bytes
+            if self.storages_peak_bytes is not None and not asked_bytes:
+                peak = self.storages_peak_bytes
+            return replace(use, peak_bytes=peak + asked_bytes)
+        device = self._device
+        if device is None or device.type != "cuda":
+            return None
+        free, total = torch.cuda.mem_get_info(device)
+        return MemoryUse(
+            free_before_bytes=free + torch.cuda.memory_reserved(device),
+            peak_bytes=torch.cuda.max_memory_allocated(device) + asked_bytes,
+            limit_bytes=total,
+            reserved_bytes=torch.cuda.max_memory_reserved(device),
+        )
+
+
+def _held_bytes(module: nn.Module) -> int:
+    """Bytes of weights and buffers on this rank; a storage counts once."""
+    local = [getattr(t, "_local_tensor", t) for t in (*module.parameters(), *module.buffers())]
+    storages = [tensor.untyped_storage() for tensor in local]
+    return sum({storage._cdata: storage.nbytes() for storage in storages}.values())

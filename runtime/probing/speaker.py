@@ -1,0 +1,252 @@
+"""A process that has claimed its rank: keeps its steps, looks into one, writes its last word.
+
+Not: which calls are steps (``steps``), nor what is heard (the probe).
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from autoconf_launch.core import (
+    AppliedStrategy,
+    Failure,
+    FailureKind,
+    Precision,
+    RankResult,
+    RankTask,
+    Recompute,
+    encode,
+)
+from autoconf_launch.core.rank import MODEL_INFO_FILE, result_file
+
+from ..last_words import last_words
+from ..report import write_whole
+from .agreement import Agreement, Schedule
+from .claim import Claim, environment_rank, environment_size
+from .clock import clock_of
+from .memory_use import MemoryWatch
+from .pieces import Pieces, is_compiled
+from .step_watch import StepWatch
+from .steps import Made
+from .strategy import find_strategy
+from .timeline import Timeline, first_not_finite
+
+_MODEL_FLOPS = 3.0
+"""Of a step over its forward pass; recomputation is not counted, as in trials of our own."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """Rank of this process and how many there are: by its process group, else its variables."""
+
+    rank: int
+    world_size: int
+
+
+def place() -> Place:
+    """Of this process."""
+    if dist.is_available() and dist.is_initialized():
+        return Place(rank=dist.get_rank(), world_size=dist.get_world_size())
+    return Place(rank=environment_rank(), world_size=environment_size())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Live:
+    """What the script holds now."""
+
+    modules: tuple[nn.Module, ...]
+    optimizers: tuple[Optimizer, ...]
+    in_backward: Callable[[], bool]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LastWord:
+    """What the probe adds when it writes."""
+
+    failure: Failure | None = None
+    error: BaseException | None = None
+    asked_bytes: int = 0
+    caught: Failure | None = None
+    ended_early: bool = False
+    left_behind: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    @property
+    def is_out_of_memory(self) -> bool:
+        """Whether that is why."""
+        return self.failure is not None and self.failure.kind is FailureKind.OUT_OF_MEMORY
+
+
+class Speaker:
+    """One rank's report in the making."""
+
+    def __init__(
+        self, task: RankTask, claim: Claim, here: Place, device: torch.device, memory: MemoryWatch
+    ) -> None:
+        began_s = memory.began_s
+        self.timeline = Timeline(task, here.rank, clock_of(device), began_s=began_s)
+        self.watch: StepWatch | None = None
+        self._task = task
+        self._claim = claim
+        self._place = here
+        self._memory = memory
+        self._schedule = Schedule.of(task, lead=2 if device.type == "cuda" else 1)
+        self._agreement = Agreement(
+            task, rank=here.rank, world_size=here.world_size, schedule=self._schedule
+        )
+        self._applied: AppliedStrategy | None = None
+        self._pieces: Pieces | None = None
+        self._flops: float | None = None
+        self._largest = Made(micro_batch=0, accumulation=1)
+        self._notes: list[str] = []
+
+    def step(self, made: Made, loss: Tensor | None) -> int:
+        """A step has ended; its number."""
+        if made.samples > self._largest.samples:
+            self._largest = made
+        return self.timeline.end(made, loss)
+
+    def between(self, number: int, root: nn.Module | None, live: Live) -> None:
+        """After step ``number`` and before the next one, outside of both: look around."""
+        if self.watch:
+            self._conclude()
+        self._describe(root, live)
+        if number + 1 == self._schedule.heavy and root is not None:
+            self._look_closely(root, live)
+
+    @property
+    def last_untimed(self) -> int:
+        """The last step after which there is time to look around."""
+        return self._schedule.heavy or 1
+
+    def is_last(self, number: int) -> bool:
+        """Whether all ranks end after this step."""
+        return self._agreement.is_last(number)
+
+    def restart(self) -> None:
+        """The steps so far were not those of the training."""
+        if self.watch:
+            self.watch.stop()
+            self.watch = None
+        self._largest = Made(micro_batch=0, accumulation=1)
+        self._agreement.restart()
+        self.timeline.restart()
+
+    def finish(self, word: LastWord) -> None:
+        """Write the result of the steps asked for, when the others have come as far."""
+        self.write(word, end_step=self._agreement.stop)
+        self._agreement.wait_for_peers()
+
+    def write(self, word: LastWord, end_step: int | None = None) -> None:
+        """Write the result, and rank 0 the model's description."""
+        if self.watch:
+            self.watch.stop()
+        self.timeline.settle()
+        records = self.timeline.records
+        if word.ended_early:
+            if len(records) == self._schedule.heavy:
+                records.pop()
+            end_step = len(records)
+        if self._claim.holds():
+            self._write_model_info()
+            result = self._result(word, end_step)
+            path = Path(self._task.folder, result_file(self._place.rank))
+            write_whole(path, json.dumps(encode(result)))
+
+    def _result(self, word: LastWord, end_step: int | None) -> RankResult:
+        failure = word.failure
+        if failure and failure.kind is FailureKind.CRASHED and word.error:
+            tail = last_words(Path(self._task.folder), word.error)
+            failure = replace(failure, log_tail=tail)
+        bad = first_not_finite(self.timeline.records)
+        if bad and not failure:
+            detail = f"the loss of optimizer step {bad.step} is {bad.loss}"
+            failure = Failure(kind=FailureKind.NAN, detail=detail)
+        return RankResult(
+            rank=self._place.rank,
+            world_size=self._place.world_size,
+            attempt=self._task.attempt,
+            ended_unix_s=time.time(),
+            steps=tuple(self.timeline.records),
+            failure=failure,
+            applied=self._applied_now(),
+            memory=self._memory.use(word.asked_bytes),
+            flops_per_step=self._flops,
+            end_step=end_step,
+            caught=word.caught,
+            ended_early=word.ended_early,
+            left_behind=word.left_behind,
+            notes=(*self._notes, *word.notes),
+        )
+
+    def _look_closely(self, root: nn.Module, live: Live) -> None:
+        if is_compiled(root):
+            self._notes.append("torch.compile runs: FLOPs and pieces of the model are not seen.")
+            self._pieces = Pieces(root)
+            return
+        self.watch = StepWatch(root, live.modules, live.in_backward)
+        self.watch.start(live.optimizers)
+
+    def _conclude(self) -> None:
+        assert self.watch
+        self.watch.stop()
+        if self.watch.storages_peak_bytes:
+            self._memory.storages_peak_bytes = self.watch.storages_peak_bytes
+        self._flops = _MODEL_FLOPS * self.watch.forward_flops or None
+        self._pieces = self.watch.pieces
+
+    def _describe(self, root: nn.Module | None, live: Live) -> None:
+        watch, self.watch = self.watch, None
+        if root is None:
+            return
+        self._applied = find_strategy(
+            root,
+            live.optimizers,
+            made=self._largest,
+            precision=watch.precision if watch else Precision.FP32,
+            recompute=watch.recompute if watch else Recompute.NONE,
+        )
+        self._pieces = self._pieces or Pieces(root)
+
+    def _applied_now(self) -> AppliedStrategy | None:
+        made = self._largest
+        return self._applied and replace(
+            self._applied, micro_batch=made.micro_batch, accumulation=made.accumulation
+        )
+
+    def _write_model_info(self) -> None:
+        if self._place.rank != 0 or self._pieces is None:
+            return
+        spec = self._pieces.spec(self._largest.micro_batch)
+        names = {
+            "num_params": spec.parameters,
+            "trainable_num_params": spec.trainable_parameters,
+            "activation_mem_per_gpu": spec.activation_bytes_per_sample,
+        }
+        path = Path(self._task.folder, MODEL_INFO_FILE)
+        write_whole(path, json.dumps({**encode(spec), **names}, indent=2))
+        self._pieces = None
+
+
+def claimed(task: RankTask, device: torch.device, memory: MemoryWatch) -> Speaker | None:
+    """Speak for this process's rank from its first step on; None: another process does."""
+    here = place()
+    claim = Claim(task, here.rank)
+    return Speaker(task, claim, here, device, memory) if claim.take() else None
+
+
+def unclaimed(task: RankTask, memory: MemoryWatch) -> Speaker | None:
+    """Speak for a rank that made no step, unless any process ever spoke for it."""
+    here = place()
+    claim = Claim(task, here.rank)
+    cpu = torch.device("cpu")
+    return Speaker(task, claim, here, cpu, memory) if claim.take_first() else None

@@ -1,0 +1,156 @@
+"""Which optimizer steps end a training step, and what went into it. Not: its time; no torch.
+
+A call of ``Optimizer.step`` is a boundary only after a backward pass: nested optimizers, several
+of them in a row and one call per group of weights make one step. Of optimizers that take turns
+(a GAN) the one with the most weights sets the pace; a larger one that comes later takes over.
+"""
+
+from __future__ import annotations
+
+import weakref
+from dataclasses import dataclass
+from enum import Enum
+
+_PATIENCE = 16
+"""Steps of other optimizers after which one that stands still is given up."""
+
+
+class Meaning(Enum):
+    """What one call of ``Optimizer.step`` is."""
+
+    INSIDE = "inside"
+    """Part of a step that ends elsewhere."""
+    BOUNDARY = "boundary"
+    """The end of a training step."""
+    RESTART = "restart"
+    """From here another optimizer sets the pace; steps count from 1 again."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Made:
+    """Micro-batches of one training step; 0 samples where nothing could be counted."""
+
+    micro_batch: int
+    accumulation: int
+
+    @property
+    def samples(self) -> int:
+        """Of this rank."""
+        return self.micro_batch * self.accumulation
+
+
+class StepCounter:
+    """Told of forward and backward passes, loaded batches and optimizer steps, in order."""
+
+    _forwards: int
+    _backwards: int
+    _samples: int
+    _draws: int
+    _most_draws: int
+    _spent: bool
+    _made: Made
+
+    def __init__(self) -> None:
+        self._pace: weakref.ref[object] | None = None
+        self._pace_size = 0
+        self._others = 0
+        self._backward_seen = False
+        self._most_draws = 0
+        self._draw_size: int | None = None
+        self._restart()
+
+    @property
+    def forwards_in_step(self) -> int:
+        """Forward passes that were seen for the last step of any optimizer, or since it."""
+        return self._forwards
+
+    @property
+    def draw_size(self) -> int | None:
+        """Samples that the loader of the last batch puts into one; None where not known."""
+        return self._draw_size
+
+    def forward(self, samples: int) -> None:
+        """A forward pass of the trained model outside of any backward pass."""
+        self._begin()
+        self._forwards += 1
+        self._samples = samples
+
+    def backward(self) -> None:
+        """An outermost backward pass begins."""
+        self._begin()
+        self._backward_seen = True
+        self._backwards += 1
+
+    def draw(self, batch_size: int | None) -> None:
+        """A loader gave a batch."""
+        self._draws += 1
+        self._draw_size = batch_size
+
+    def skipped(self) -> None:
+        """A scaler left the update out: what was computed for it belongs to no step."""
+        self._spent = True
+        self._draws = 0
+
+    def step(self, optimizer: object, size: int) -> Meaning:
+        """An optimizer with ``size`` weights has stepped."""
+        ready = self._backwards if self._backward_seen else self._forwards
+        if self._spent or not ready:
+            return Meaning.INSIDE
+        self._spent = True
+        pace = self._pace() if self._pace else None
+        if optimizer is pace:
+            return self._boundary()
+        replaced = pace is None and size == self._pace_size
+        if self._pace is None or replaced:
+            self._set_pace(optimizer, size)
+            return self._boundary()
+        self._others += 1
+        if pace is not None and size <= self._pace_size and self._others <= _PATIENCE:
+            return Meaning.INSIDE
+        self._set_pace(optimizer, size)
+        self._restart()
+        return Meaning.RESTART
+
+    def made(self) -> Made:
+        """What went into the step whose boundary was just met."""
+        return self._made
+
+    def _boundary(self) -> Meaning:
+        self._others = 0
+        self._most_draws = max(self._most_draws, self._draws)
+        self._made = self._count()
+        self._draws = 0
+        return Meaning.BOUNDARY
+
+    def _count(self) -> Made:
+        """Forward and backward passes pair up; a loader's batches bound them where it has any.
+
+        So two passes over one batch (real and generated, say) are not two micro-batches.
+        """
+        if not self._forwards:
+            size = self._draw_size or 0
+            return Made(micro_batch=size, accumulation=max(1, self._most_draws))
+        pairs = min(self._forwards, self._backwards) if self._backward_seen else self._forwards
+        if self._most_draws and self._draw_size and self._samples:
+            drawn = round(self._most_draws * self._draw_size / self._samples)
+            pairs = min(pairs, max(1, drawn))
+        made = self._made
+        if (made.micro_batch, made.accumulation) == (self._samples, pairs):
+            return made
+        return Made(micro_batch=self._samples, accumulation=max(1, pairs))
+
+    def _set_pace(self, optimizer: object, size: int) -> None:
+        self._pace = weakref.ref(optimizer)
+        self._pace_size = size
+        self._others = 0
+
+    def _begin(self) -> None:
+        if self._spent:
+            self._spent = False
+            self._forwards = self._backwards = self._samples = 0
+
+    def _restart(self) -> None:
+        self._forwards = self._backwards = self._samples = self._draws = 0
+        self._most_draws = 0
+        self._spent = True
+        self._made = Made(micro_batch=0, accumulation=1)

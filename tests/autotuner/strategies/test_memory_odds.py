@@ -1,0 +1,92 @@
+import numpy as np
+import pytest
+
+from autoconf_launch.autotuner import (
+    FailedTrial,
+    Measurement,
+    Outcome,
+    Prediction,
+    PredictionTable,
+    Record,
+    Trial,
+)
+from autoconf_launch.autotuner.strategies.memory_odds import chance_to_fit
+from autoconf_launch.core import Candidate, Failure, FailureKind, Layout, MemoryUse
+
+LIMIT = 1_000
+
+
+def predictions(*peaks: float, limit: float | None = LIMIT) -> PredictionTable:
+    return PredictionTable(
+        peak_bytes_C=np.array(peaks, float),
+        step_s_C=np.ones(len(peaks)),
+        band=None,
+        how="",
+        limit_bytes=limit,
+    )
+
+
+def odds(*peaks: float, history: tuple[Record, ...] = ()) -> list[float]:
+    found = chance_to_fit(predictions(*peaks), history)
+    assert found is not None
+    return [float(chance) for chance in found]
+
+
+def record(outcome: Outcome, predicted: int) -> Record:
+    trial = Trial(number=1, name="t", candidate=Candidate(layout=Layout()), space="z0")
+    prediction = Prediction(peak_bytes=predicted, step_s=1.0, band=None, how="")
+    return Record(trial=trial, outcome=outcome, wall_s=1.0, prediction=prediction)
+
+
+def ran(predicted: int, peak: int) -> Record:
+    memory = MemoryUse(free_before_bytes=LIMIT, peak_bytes=peak, limit_bytes=LIMIT)
+    return record(
+        Measurement(step_s=(1.0,), samples_per_step=1, world_size=1, memory=memory), predicted
+    )
+
+
+def full(predicted: int, kind: FailureKind = FailureKind.OUT_OF_MEMORY) -> Record:
+    return record(FailedTrial(failure=Failure(kind=kind, detail="")), predicted)
+
+
+def test_what_needs_far_less_surely_fits_and_what_needs_far_more_does_not() -> None:
+    few, even, many = odds(500, 1000, 2000)
+    assert few > 0.99
+    assert even == pytest.approx(0.5, abs=0.01)
+    assert many < 0.01
+
+
+def test_what_is_not_predicted_is_taken_to_fit() -> None:
+    assert odds(float("nan")) == [1.0]
+
+
+def test_a_trial_that_used_more_than_predicted_lowers_the_chance_of_the_others() -> None:
+    assert odds(950, history=(ran(500, peak=600),))[0] < odds(950)[0] - 0.3
+
+
+def test_a_trial_that_used_less_than_predicted_raises_it() -> None:
+    assert odds(1050, history=(ran(500, peak=430),))[0] > odds(1050)[0] + 0.3
+
+
+def test_a_trial_that_ran_out_of_memory_lowers_it() -> None:
+    assert odds(850, history=(full(850),))[0] < odds(850)[0] - 0.3
+
+
+def test_another_failure_says_nothing_of_memory() -> None:
+    assert odds(950, history=(full(800, FailureKind.CRASHED),)) == pytest.approx(odds(950))
+
+
+def test_outcomes_that_cannot_be_leave_numbers() -> None:
+    assert np.isfinite(odds(900, history=(full(10), ran(10, peak=900_000)))).all()
+
+
+def test_without_a_limit_nothing_is_said() -> None:
+    assert chance_to_fit(predictions(5, limit=None), ()) is None
+
+
+def test_the_limit_that_trials_found_counts_before_the_planner_s() -> None:
+    memory = MemoryUse(free_before_bytes=1, peak_bytes=1, limit_bytes=10 * LIMIT)
+    outcome = Measurement(step_s=(1.0,), samples_per_step=1, world_size=1, memory=memory)
+    found = chance_to_fit(predictions(2000), (record(outcome, 1),))
+    assert found is not None
+    assert found[0] > 0.99

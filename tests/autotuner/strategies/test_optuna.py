@@ -1,0 +1,107 @@
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from autoconf_launch.autotuner import (
+    CandidateTable,
+    FailedTrial,
+    Measurement,
+    Record,
+    Trial,
+    load_strategy,
+)
+from autoconf_launch.core import Candidate, ConfigError, Failure, FailureKind, Layout, MemoryUse
+
+SEED = 0
+
+
+def candidate(micro: int) -> Candidate:
+    return Candidate(layout=Layout(micro_batch=micro))
+
+
+def pool(*micro_batches: int) -> CandidateTable:
+    return CandidateTable.from_candidates([candidate(micro) for micro in micro_batches])
+
+
+def trial(number: int, micro: int) -> Trial:
+    return Trial(number=number, name=str(number), candidate=candidate(micro), space="z0")
+
+
+def measured(number: int, micro: int, step_s: float) -> Record:
+    outcome = Measurement(step_s=(step_s,), samples_per_step=micro, world_size=1)
+    return Record(trial=trial(number, micro), outcome=outcome, wall_s=0.0)
+
+
+def failed(number: int, micro: int, kind: FailureKind = FailureKind.OUT_OF_MEMORY) -> Record:
+    memory = MemoryUse(free_before_bytes=100, peak_bytes=130, limit_bytes=100)
+    outcome = FailedTrial(failure=Failure(kind=kind, detail=""), memory=memory)
+    return Record(trial=trial(number, micro), outcome=outcome, wall_s=0.0)
+
+
+def told(history: tuple[Record, ...]) -> list[Any]:
+    """The trials as Optuna keeps them."""
+    optuna = pytest.importorskip("optuna")
+    kept: list[Any] = []
+
+    class Watching(optuna.samplers.RandomSampler):  # type: ignore[misc, name-defined]
+        def before_trial(self, study: Any, trial: Any) -> None:
+            kept.extend(study.get_trials(deepcopy=False)[: len(history)])
+
+    strategy: Any = load_strategy("optuna:RandomSampler")
+    strategy._sampler = Watching
+    strategy.propose(pool(*range(1, 9)), None, history, (), 1, SEED)
+    return kept
+
+
+def test_the_sampler_learns_which_side_is_faster() -> None:
+    pytest.importorskip("optuna")
+    history = tuple(
+        measured(n, m, 1.0) for n, m in enumerate((1, 2, 3, 4, 5, 6, 30, 31, 32, 33, 34, 35))
+    )
+    found = [
+        load_strategy("optuna:TPESampler").propose(pool(7, 29), None, history, (), 1, seed)
+        for seed in range(10)
+    ]
+    assert found.count((1,)) >= 8
+
+
+def test_out_of_memory_is_a_constraint_that_is_not_met_and_no_good_value() -> None:
+    kept = told((measured(0, 1, 1.0), measured(1, 2, 8.0), failed(2, 3)))
+    assert kept[2].constraints["memory"] == pytest.approx(0.3)
+    assert kept[2].value == max(one.value for one in kept[:2])
+    assert all(one.constraints["memory"] <= 0 for one in kept[:2])
+
+
+def test_another_failure_has_no_value() -> None:
+    kept = told((measured(0, 1, 1.0), failed(1, 2, FailureKind.CRASHED)))
+    assert (kept[1].state.name, kept[1].value) == ("FAIL", None)
+
+
+def test_a_trial_that_fits_has_its_room_as_a_constraint_that_is_met() -> None:
+    memory = MemoryUse(free_before_bytes=100, peak_bytes=80, limit_bytes=100)
+    one = measured(0, 1, 1.0)
+    assert one.measurement is not None
+    kept = told((replace(one, outcome=replace(one.measurement, memory=memory)),))
+    assert kept[0].constraints["memory"] == pytest.approx(-0.2)
+
+
+def test_an_unknown_sampler_is_refused_with_the_nearest_one() -> None:
+    pytest.importorskip("optuna")
+    with pytest.raises(ConfigError, match="no sampler 'TPESampl'; did you mean 'TPESampler'"):
+        load_strategy("optuna:TPESampl")
+
+
+def test_a_sampler_that_needs_more_than_its_name_is_refused() -> None:
+    pytest.importorskip("optuna")
+    with pytest.raises(ConfigError, match="GridSampler cannot be used"):
+        load_strategy("optuna:GridSampler")
+
+
+def test_without_optuna_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "optuna", None)
+    with pytest.raises(ConfigError, match=r"install 'autoconf-launch\[optuna\]'"):
+        load_strategy("optuna")

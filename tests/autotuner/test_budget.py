@@ -1,0 +1,57 @@
+import pytest
+
+from autoconf_launch.autotuner.budget import SearchBudget, parse_budget, parse_share
+from autoconf_launch.core import ConfigError
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [("20m", 1200), ("90s", 90), ("1h30m", 5400), ("0.5h", 1800), ("2d", 172800)],
+)
+def test_a_time_is_read_in_its_units(text: str, seconds: float) -> None:
+    assert parse_budget(text) == SearchBudget(seconds=seconds)
+
+
+@pytest.mark.parametrize("text", ["30trials", "30 trials", "30TRIALS"])
+def test_a_number_of_trials_is_read(text: str) -> None:
+    assert parse_budget(text) == SearchBudget(trials=30)
+
+
+def test_money_is_time_at_the_price_of_the_machine() -> None:
+    assert parse_budget("$15").limit_s(usd_per_hour=30.0) == 1800.0
+
+
+def test_several_limits_hold_together() -> None:
+    assert parse_budget("20m,30trials") == SearchBudget(seconds=1200, trials=30)
+
+
+def test_the_first_limit_that_is_reached_counts() -> None:
+    assert parse_budget("1h,$15").limit_s(usd_per_hour=30.0) == 1800.0
+
+
+def test_money_needs_a_price() -> None:
+    with pytest.raises(ConfigError, match="price of this machine is not known"):
+        parse_budget("$15").limit_s(usd_per_hour=None)
+
+
+def test_a_number_of_trials_limits_no_time() -> None:
+    assert parse_budget("3trials").limit_s(usd_per_hour=None) is None
+
+
+@pytest.mark.parametrize("text", ["", "20", "m", "0m", "-5m", "15$", "20m 3", "20m,", "1e3s"])
+def test_other_forms_are_refused_with_those_that_are_known(text: str) -> None:
+    with pytest.raises(ConfigError, match=r"must be a time \(20m"):
+        parse_budget(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "share"), [("2%", 0.02), ("0.02", 0.02), ("0", 0.0), ("5 %", 0.05)]
+)
+def test_a_share_is_read_as_a_fraction_or_in_percent(text: str, share: float) -> None:
+    assert parse_share(text, "--good-enough") == pytest.approx(share)
+
+
+@pytest.mark.parametrize("text", ["2", "150%", "-1%", "some"])
+def test_what_is_no_share_is_refused_by_its_flag(text: str) -> None:
+    with pytest.raises(ConfigError, match="--good-enough is"):
+        parse_share(text, "--good-enough")

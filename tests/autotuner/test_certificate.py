@@ -1,0 +1,119 @@
+import numpy as np
+import pytest
+
+from autoconf_launch.autotuner import (
+    OBJECTIVES,
+    CandidateTable,
+    Measurement,
+    Prediction,
+    PredictionTable,
+    Record,
+    Trial,
+)
+from autoconf_launch.autotuner.certificate import Certificate, certify
+from autoconf_launch.core import Candidate, Layout
+
+THROUGHPUT = OBJECTIVES["throughput"]
+
+
+def candidate(accumulation: int) -> Candidate:
+    return Candidate(layout=Layout(accumulation=accumulation, data_parallel=16 // accumulation))
+
+
+def record(accumulation: int, step_s: float, predicted_s: float | None = 1.0) -> Record:
+    outcome = Measurement(step_s=(step_s,), samples_per_step=16, world_size=1)
+    prediction = Prediction(
+        peak_bytes=None, step_s=predicted_s, band=0.1, how="", least_step_s=0.5
+    )
+    trial = Trial(number=1, name="t", candidate=candidate(accumulation), space="z0")
+    return Record(trial=trial, outcome=outcome, wall_s=1.0, prediction=prediction)
+
+
+def certificate(
+    *predicted_s: float,
+    least_s: tuple[float, ...] | None = None,
+    peaks: tuple[float, ...] | None = None,
+    history: tuple[Record, ...] = (record(1, 1.0),),
+) -> Certificate | None:
+    """Of untried rows beside a best one that was predicted and measured at 1 s."""
+    table = CandidateTable.from_candidates([candidate(2**i) for i in range(len(predicted_s))])
+    told = PredictionTable(
+        peak_bytes_C=np.array(peaks or [np.nan] * len(predicted_s)),
+        step_s_C=np.array(predicted_s),
+        band=0.1,
+        how="",
+        least_step_s_C=None if least_s is None else np.array(least_s),
+        limit_bytes=1000.0,
+    )
+    return certify(table, told, history, THROUGHPUT)
+
+
+def found(*predicted_s: float, **others: object) -> Certificate:
+    result = certificate(*predicted_s, **others)  # type: ignore[arg-type]
+    assert result is not None
+    return result
+
+
+def test_what_is_predicted_far_slower_cannot_win() -> None:
+    one = found(3.0, 1.05)
+    assert one.beaten == 1
+    assert one.possible_gain > 0.02
+
+
+def test_a_roofline_above_the_best_decides_alone() -> None:
+    assert found(1.0, least_s=(1.01,)).beaten == 1
+
+
+def test_a_measurement_below_its_roofline_lowers_all_of_them() -> None:
+    below = (record(1, 0.4, predicted_s=0.4),)
+    assert found(0.4, least_s=(0.41,), history=below).beaten == 0
+
+
+def test_what_surely_does_not_fit_cannot_win() -> None:
+    assert found(1.0, peaks=(5000.0,)).beaten == 1
+
+
+def test_what_may_fit_may_win() -> None:
+    assert found(1.0, peaks=(1000.0,)).beaten == 0
+
+
+def test_trials_that_agree_with_their_predictions_leave_less_to_gain() -> None:
+    few = found(1.05)
+    many = found(1.05, history=tuple(record(2**i, 1.0) for i in range(4)))
+    assert many.possible_gain < few.possible_gain
+
+
+def test_more_candidates_leave_more_to_gain_by_chance() -> None:
+    assert found(1.1, 1.1, 1.1, 1.1).possible_gain > found(1.1).possible_gain
+
+
+def test_an_even_chance_has_something_to_expect() -> None:
+    assert found(1.0).expected_gain > 10 * found(1.3).expected_gain
+
+
+def test_without_a_prediction_nothing_is_said() -> None:
+    assert certificate(1.0, float("nan")) is None
+
+
+def test_without_a_measurement_nothing_is_said() -> None:
+    assert certificate(1.0, history=()) is None
+
+
+def test_with_nothing_left_nothing_can_be_gained() -> None:
+    one = found()
+    assert (one.possible_gain, one.sentence) == (0.0, "Every candidate was tried.")
+
+
+@pytest.mark.parametrize(
+    ("gains", "sentence"),
+    [
+        (
+            (0.0, 0.021, 0.0),
+            "2 of 3 untried candidates cannot beat this one; the rest could gain at most 2.1 %.",
+        ),
+        ((0.0, 0.0), "None of the 2 untried candidates can beat this one."),
+    ],
+)
+def test_it_says_what_is_left_in_one_sentence(gains: tuple[float, ...], sentence: str) -> None:
+    one = Certificate(untried=len(gains), possible_gain_C=np.array(gains), expected_gain=0.0)
+    assert one.sentence == sentence

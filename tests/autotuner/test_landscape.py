@@ -1,0 +1,87 @@
+import numpy as np
+import pytest
+
+from autoconf_launch.autotuner import CandidateTable, PredictionTable
+from autoconf_launch.autotuner.dominance import is_out_of_memory
+from autoconf_launch.autotuner.landscape import Landscape, families, merged
+from autoconf_launch.core import Candidate, Layout
+
+FULL = float("nan")
+
+
+def landscape(*rows: tuple[Layout, float]) -> Landscape:
+    table = CandidateTable.from_candidates([Candidate(layout=layout) for layout, _ in rows])
+    steps_s = np.array([step_s for _, step_s in rows])
+    predictions = PredictionTable(
+        peak_bytes_C=np.arange(len(rows), dtype=float), step_s_C=steps_s, band=0.1, how=""
+    )
+    return Landscape(name="one", table=table, step_s_C=steps_s, predictions=predictions)
+
+
+def micro(size: int, accumulation: int = 1) -> Layout:
+    return Layout(micro_batch=size, accumulation=accumulation)
+
+
+def test_regret_is_of_the_time_of_a_sample() -> None:
+    found = landscape((micro(1), 1.0), (micro(2), 1.0), (micro(4), FULL))
+    assert found.regret_C.tolist() == [1.0, 0.0, np.inf]
+
+
+def test_repeats_become_one_with_their_median() -> None:
+    found = landscape((micro(2), 1.0), (micro(1), 5.0), (micro(2), 4.0), (micro(2), 2.0))
+    one = merged(found, [2, 1, 2, 2])
+    assert one.table["micro_batch"].tolist() == [1, 2]
+    assert one.step_s_C.tolist() == [5.0, 2.0]
+
+
+def test_a_repeat_that_failed_once_of_three_counts_as_one_that_runs() -> None:
+    found = landscape((micro(1), 3.0), (micro(1), FULL), (micro(1), 1.0))
+    assert merged(found, [1, 1, 1]).step_s_C.tolist() == [2.0]
+
+
+def test_a_repeat_that_failed_mostly_counts_as_failed() -> None:
+    assert np.isnan(merged(landscape((micro(1), 3.0), (micro(1), FULL)), [1, 1]).step_s_C).all()
+
+
+def test_the_order_of_rows_says_nothing_of_the_order_of_lines() -> None:
+    rows = [(micro(m), float(m)) for m in (4, 1, 2)]
+    first, second = merged(landscape(*rows), [4, 1, 2]), merged(landscape(*rows[::-1]), [2, 1, 4])
+    assert first.table["micro_batch"].tolist() == second.table["micro_batch"].tolist()
+
+
+def test_a_smaller_last_micro_batch_does_not_flatter() -> None:
+    one = merged(landscape((micro(4, accumulation=2), 6.0)), [6])
+    assert one.step_s_C.tolist() == [8.0]
+    assert one.predictions is not None
+    assert one.predictions.step_s_C.tolist() == [8.0]
+
+
+def test_a_row_without_a_time_is_an_out_of_memory_trial() -> None:
+    assert is_out_of_memory(landscape((micro(1), FULL)).record(0, number=3))
+
+
+def test_a_record_has_what_was_predicted() -> None:
+    record = landscape((micro(1), 2.0)).record(0, number=3)
+    assert record.trial.number == 3
+    assert record.measurement is not None
+    assert record.measurement.mean_step_s == 2.0
+    assert record.prediction is not None
+    assert record.prediction.step_s == 2.0
+
+
+def test_families_come_with_the_fewest_kinds_of_parallelism_first() -> None:
+    rows = [
+        Layout(tensor_parallel=2, pipeline_parallel=2),
+        Layout(data_parallel=4, zero_stage=1),
+        Layout(tensor_parallel=4),
+        Layout(data_parallel=4),
+        Layout(pipeline_parallel=4),
+    ]
+    names = [name for name, _ in families(landscape(*((row, 1.0) for row in rows)))]
+    assert names == ["z0", "z1", "z0_pp", "z0_tp", "z0_tp_pp"]
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_every_row_is_of_one_family(count: int) -> None:
+    found = landscape(*((Layout(tensor_parallel=2**i), 1.0) for i in range(count)))
+    assert np.sum([rows for _, rows in families(found)], axis=0).tolist() == [1] * count

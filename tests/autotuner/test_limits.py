@@ -1,0 +1,68 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from autoconf_launch.autotuner import PredictionTable, Record, StopKind, Study
+from autoconf_launch.autotuner.limits import FEWEST_TRIALS, SearchLimits
+
+from .conftest import candidate, measured, settings, small_space
+
+SPACE = small_space(candidate(accumulation=64))
+PATIENT = settings(tuner_early_stopping=99)
+
+
+def predicted(step_s: float) -> PredictionTable:
+    """Every candidate alike, and surely no faster than that."""
+    count = len(SPACE.table)
+    return PredictionTable(
+        step_s_C=np.full(count, step_s),
+        peak_bytes_C=np.ones(count),
+        band=0.01,
+        least_step_s_C=np.full(count, step_s),
+        how="by the test",
+    )
+
+
+def stopped(limits: SearchLimits, predictions: PredictionTable | None = None) -> Study:
+    study = Study(SPACE, predictions, PATIENT, limits=limits)
+    known = None if predictions is None else predictions.row(0)
+    while study.stop_reason() is None:
+        for trial in study.ask(1, 0.0):
+            outcome = measured(trial, 1.0)
+            study.tell(Record(trial=trial, outcome=outcome, wall_s=0.0, prediction=known))
+    return study
+
+
+def test_a_budget_of_trials_counts_the_baseline() -> None:
+    study = stopped(SearchLimits(trials=4))
+    reason = study.stop_reason()
+    assert reason is not None
+    assert (len(study.records), reason.kind) == (4, StopKind.BUDGET)
+    assert reason.sentence == "The budget of 4 trials is spent."
+
+
+def test_where_nothing_can_be_gained_the_search_is_over_but_not_before_eight_trials() -> None:
+    study = stopped(SearchLimits(good_enough=0.02), predicted(1.0))
+    reason = study.stop_reason()
+    assert reason is not None
+    assert (len(study.records), reason.kind) == (FEWEST_TRIALS, StopKind.GOOD_ENOUGH)
+
+
+@pytest.mark.parametrize("predictions", [None, predicted(0.5)])
+def test_where_something_might_be_gained_it_goes_on(predictions: PredictionTable | None) -> None:
+    reason = stopped(SearchLimits(good_enough=0.02), predictions).stop_reason()
+    assert reason is not None
+    assert reason.kind is not StopKind.GOOD_ENOUGH
+
+
+def test_it_goes_on_where_that_is_what_the_user_wants() -> None:
+    assert len(stopped(SearchLimits(), predicted(1.0)).records) > FEWEST_TRIALS
+
+
+def test_money_and_time_are_no_errors_once_something_was_measured() -> None:
+    limits, records = SearchLimits(seconds=5.0), stopped(SearchLimits(trials=1)).records
+    reason = limits.spent(5.0, records)
+    assert reason is not None
+    assert not reason.is_error
+    assert limits.spent(4.9, records) is None

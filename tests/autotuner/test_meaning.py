@@ -1,0 +1,88 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from autoconf_launch.autotuner.meaning import MeaningVerdict, compare_losses
+from autoconf_launch.autotuner.trial import Measurement, Record, Trial
+from autoconf_launch.core import AppliedStrategy, Candidate, Layout, Precision, Recompute
+
+APPLIED = AppliedStrategy(
+    zero_stage=0,
+    data_parallel=1,
+    micro_batch=1,
+    accumulation=4,
+    precision=Precision.FP32,
+    recompute=Recompute.NONE,
+)
+
+
+def record(
+    number: int, *losses: float, batch: int = 4, precision: Precision = Precision.FP32
+) -> Record:
+    layout = Layout(micro_batch=batch)
+    trial = Trial(number=number, name=f"t{number}", candidate=Candidate(layout=layout), space="z0")
+    outcome = Measurement(
+        step_s=(1.0,),
+        samples_per_step=batch,
+        world_size=1,
+        applied=replace(APPLIED, precision=precision),
+        all_losses=losses,
+    )
+    return Record(trial=trial, outcome=outcome, wall_s=1.0)
+
+
+BASELINE = record(0, 5.0, 4.0, 3.0)
+
+
+def verdict(winner: Record, *repeats: Record, baseline: Record = BASELINE) -> MeaningVerdict:
+    found = compare_losses(baseline, winner, repeats)
+    assert found is not None
+    return found.verdict
+
+
+def test_equal_losses_are_the_same_training() -> None:
+    assert verdict(record(1, 5.0, 4.0, 3.0001)) is MeaningVerdict.SAME
+
+
+def test_losses_beyond_the_tolerance_are_another_training() -> None:
+    assert verdict(record(1, 5.0, 4.0, 3.3)) is MeaningVerdict.DIFFERS
+
+
+def test_only_steps_that_both_made_count() -> None:
+    assert verdict(record(1, 5.0, 4.0)) is MeaningVerdict.SAME
+
+
+def test_half_precision_is_allowed_more() -> None:
+    half = record(0, 5.0, 4.0, precision=Precision.BF16)
+    assert verdict(record(1, 5.0, 4.04), baseline=half) is MeaningVerdict.SAME
+
+
+def test_what_the_baseline_differs_from_itself_is_allowed() -> None:
+    winner, repeat = record(1, 5.05, 4.0), record(0, 5.03, 4.0)
+    assert verdict(winner) is MeaningVerdict.DIFFERS
+    assert verdict(winner, repeat) is MeaningVerdict.SAME
+
+
+@pytest.mark.parametrize(
+    ("winner", "repeats", "reason"),
+    [
+        pytest.param(record(1, 5.0, batch=8), (), "global batches are 4 and 8", id="batch"),
+        pytest.param(record(1), (), "reports no losses", id="losses"),
+        pytest.param(
+            record(1, 5.0), (record(0, 9.0),), "draws its data or weights anew", id="seed"
+        ),
+    ],
+)
+def test_where_nothing_can_be_compared_the_reason_is_said(
+    winner: Record, repeats: tuple[Record, ...], reason: str
+) -> None:
+    found = compare_losses(BASELINE, winner, repeats)
+    assert found is not None
+    assert found.verdict is MeaningVerdict.NOT_COMPARED
+    assert reason in found.sentence
+
+
+def test_the_users_own_configuration_needs_no_comparison() -> None:
+    assert compare_losses(BASELINE, BASELINE) is None

@@ -1,0 +1,110 @@
+"""The rounds at the end under noise that was recorded on a shared machine, resampled by rounds."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from autoconf_launch.autotuner.cost.facts import TrainingFacts
+from autoconf_launch.autotuner.finals import Finals
+from autoconf_launch.autotuner.objective import OBJECTIVES
+from autoconf_launch.autotuner.settings import AutotuningSettings
+from autoconf_launch.autotuner.settle import settled
+from autoconf_launch.autotuner.summary import Summary, summarise_records
+from autoconf_launch.autotuner.trial import Measurement, Record, Trial
+from autoconf_launch.core import Candidate, Layout
+
+DATA = Path(__file__).parents[1] / "data" / "step_noise.json"
+RUNS = 50
+
+
+@pytest.fixture(scope="module")
+def recorded() -> list[list[list[float]]]:
+    """Of each round, of each of three launches of one configuration, seconds of its steps."""
+    return [part["step_s"] for part in json.loads(DATA.read_text())["rounds"]]
+
+
+def measurement(steps: Sequence[float], factor: float) -> Measurement:
+    return Measurement(
+        step_s=tuple(factor * step_s for step_s in steps), samples_per_step=32, world_size=2
+    )
+
+
+class Machine:
+    """Configurations that differ by known factors, on a machine as noisy as the recorded one."""
+
+    def __init__(
+        self, rounds: list[list[list[float]]], factors: Sequence[float], seed: int
+    ) -> None:
+        self._rounds, self._factors = rounds, factors
+        self._chance = random.Random(seed)
+
+    def searched(self) -> tuple[Record, ...]:
+        """A trial of each, minutes apart."""
+        return tuple(self._record(number) for number in range(len(self._factors)))
+
+    def _record(self, number: int) -> Record:
+        trial = Trial(
+            number=number,
+            name=f"t{number}",
+            candidate=Candidate(layout=Layout(micro_batch=number + 1)),
+            space="z0",
+        )
+        steps = self._chance.choice(self._chance.choice(self._rounds))
+        return Record(trial=trial, outcome=measurement(steps, self._factors[number]), wall_s=1.0)
+
+    def play(self, finals: Finals) -> None:
+        """Round after round, each one that was recorded."""
+        while finals.stop_reason() is None:
+            launches = list(self._chance.choice(self._rounds))
+            self._chance.shuffle(launches)
+            rounds = finals.rounds
+            while finals.rounds == rounds and (trials := finals.ask(1, 0.0)):
+                (trial,) = trials
+                outcome = measurement(launches.pop(), self._factors[trial.number])
+                finals.tell(Record(trial=trial, outcome=outcome, wall_s=1.0))
+
+
+def tuned(rounds: list[list[list[float]]], factors: Sequence[float], seed: int) -> Summary:
+    """A whole study of two finalists and the baseline at most."""
+    machine, settings = Machine(rounds, factors, seed), AutotuningSettings()
+    records = machine.searched()
+    finals = Finals(records, OBJECTIVES["throughput"], wanted=2)
+    machine.play(finals)
+    summary = summarise_records(records, settings, duration_s=1.0)
+    return settled(summary, records, finals.records, settings, TrainingFacts())
+
+
+def is_tie_with_baseline(summary: Summary) -> bool:
+    assert summary.winner is not None
+    ratio = summary.speed_up
+    is_open = ratio is None or ratio.low <= 1.0 <= ratio.high
+    return summary.winner.trial.number == 0 or ("t0" in summary.ties and is_open)
+
+
+def test_identical_configurations_end_in_a_tie(recorded: list[list[list[float]]]) -> None:
+    found = [tuned(recorded, (1.0,) * 8, seed) for seed in range(RUNS)]
+    assert sum(map(is_tie_with_baseline, found)) >= 0.9 * RUNS
+
+
+def test_five_percent_are_found(recorded: list[list[list[float]]]) -> None:
+    found = [tuned(recorded, (1.05, 1.0), seed) for seed in range(RUNS)]
+    sure = [
+        summary
+        for summary in found
+        if summary.winner
+        and summary.winner.trial.number == 1
+        and not summary.ties
+        and summary.speed_up
+        and summary.speed_up.low > 1.0
+    ]
+    assert len(sure) >= 0.9 * RUNS
+
+
+def test_the_true_difference_lies_in_the_interval(recorded: list[list[list[float]]]) -> None:
+    ratios = [tuned(recorded, (1.3, 1.0), seed).speed_up for seed in range(RUNS)]
+    assert sum(r is not None and r.low <= 1.3 <= r.high for r in ratios) >= 0.9 * RUNS

@@ -1,0 +1,157 @@
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from autoconf_launch.autotuner import CandidateTable, PredictionTable, load_strategy
+from autoconf_launch.autotuner.landscape import Landscape
+from autoconf_launch.autotuner.replay import ReplayRules, Run, run, score
+from autoconf_launch.autotuner.strategies import PEERS, STRATEGIES
+from autoconf_launch.core import Candidate, Layout
+
+FULL = float("nan")
+TUNERS = [name for name in (*STRATEGIES, *PEERS) if name != "optuna"]
+
+
+def landscape(
+    *steps_s: float, predicted_s: tuple[float, ...] | None = None, zero: tuple[int, ...] = ()
+) -> Landscape:
+    """Micro-batches 1, 2, 3, … of which a sample takes so many seconds."""
+    stages = zero or (0,) * len(steps_s)
+    layouts = [
+        Layout(micro_batch=1 + i, zero_stage=stage, data_parallel=2)
+        for i, stage in enumerate(stages)
+    ]
+    table = CandidateTable.from_candidates([Candidate(layout=layout) for layout in layouts])
+    samples = table.global_batch_C
+    told = None
+    if predicted_s is not None:
+        told = PredictionTable(
+            peak_bytes_C=np.full(len(steps_s), np.nan),
+            step_s_C=np.array(predicted_s) * samples,
+            band=0.1,
+            how="",
+        )
+    return Landscape(
+        name="one", table=table, step_s_C=np.array(steps_s) * samples, predictions=told
+    )
+
+
+def in_order(found: Landscape, **rules: object) -> Run:
+    return run(found, load_strategy("gridsearch"), ReplayRules(**rules), 0)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("name", TUNERS)
+def test_every_tuner_comes_to_every_candidate(name: str) -> None:
+    found = landscape(3.0, 1.0, 2.0, 5.0, 4.0)
+    assert sorted(run(found, load_strategy(name, peers=True), ReplayRules(), 1).rows) == [
+        *range(5)
+    ]
+
+
+def test_trials_are_counted_until_within_a_share_of_the_best() -> None:
+    found = landscape(2.0, 1.04, 1.01, 1.0)
+    assert score(found, in_order(found)).trials_to == (3, 2)
+
+
+def test_a_run_that_never_gets_there_counts_as_one_more_than_there_are() -> None:
+    found = landscape(2.0, 1.5, 1.0)
+    assert score(found, in_order(found, trials=2)).trials_to == (4, 4)
+
+
+def test_regret_is_of_the_best_so_far_and_stays_after_the_last_trial() -> None:
+    found = landscape(4.0, 2.0, 3.0, 1.5, 2.0, 1.0)
+    assert score(found, in_order(found)).regret_at == pytest.approx((0.5, 0.0, 0.0))
+
+
+def test_before_anything_has_run_regret_is_infinite() -> None:
+    found = landscape(*[FULL] * 4, 1.0, zero=(3, 2, 1, 0, 3))
+    assert score(found, in_order(found)).regret_at[0] == np.inf
+
+
+def test_a_tuner_stops_after_trials_that_are_no_better() -> None:
+    found = landscape(1.0, 2.0, 2.0, 2.0, 0.5)
+    done = in_order(found, patience=3)
+    assert (done.stopped_at, len(done.rows)) == (4, 5)
+    assert score(found, done).final_regret == pytest.approx(1.0)
+
+
+def test_out_of_memory_uses_no_patience_up() -> None:
+    found = landscape(1.0, FULL, 2.0, 0.5, zero=(0, 3, 0, 0))
+    assert in_order(found, patience=2).stopped_at == 4
+
+
+def test_what_surely_needs_more_memory_is_not_tried() -> None:
+    found = landscape(1.0, 1.0, FULL, FULL, FULL)
+    assert in_order(found).rows == (0, 1, 2)
+
+
+def test_out_of_memory_trials_count_until_the_tuner_stops() -> None:
+    found = landscape(1.0, 2.0, FULL, zero=(0, 0, 3))
+    assert score(found, in_order(found, patience=1)).out_of_memory_trials == 0
+
+
+def test_the_first_out_of_memory_is_counted() -> None:
+    found = landscape(1.0, 2.0, FULL, FULL)
+    assert score(found, in_order(found)).out_of_memory_trials == 1
+
+
+def test_staged_ends_with_a_stage_that_is_no_better() -> None:
+    found = landscape(1.0, 2.0, 0.5, zero=(0, 1, 2))
+    assert in_order(found, exploration="staged").stopped_at == 2
+    assert in_order(found, exploration="global").stopped_at == 3
+
+
+def test_staged_goes_on_while_stages_get_better() -> None:
+    found = landscape(3.0, 2.0, 1.0, zero=(0, 1, 2))
+    assert in_order(found, exploration="staged").stopped_at == 3
+
+
+def test_staged_tries_the_stages_in_their_order() -> None:
+    found = landscape(1.0, 2.0, 3.0, 4.0, zero=(2, 1, 0, 2))
+    assert in_order(found, exploration="staged").rows == (2, 1, 0, 3)
+
+
+def test_a_good_prediction_ends_the_search_by_its_certificate() -> None:
+    steps_s = tuple(1.0 + 0.5 * i for i in range(12))
+    found = landscape(*steps_s, predicted_s=steps_s)
+    done = run(found, load_strategy("model_based"), ReplayRules(good_enough=0.02), 0)
+    assert done.rows[0] == 0
+    assert done.stopped_at <= 4
+    assert score(found, done).certificate_true is True
+
+
+def test_a_certificate_that_is_wrong_is_found_out() -> None:
+    found = landscape(*[3.0] * 8, 0.01, predicted_s=(*[1.0] * 8, 100.0))
+    done = run(found, load_strategy("model_based"), ReplayRules(good_enough=0.5), 0)
+    assert score(found, done).certificate_true is False
+
+
+def test_without_good_enough_there_is_no_certificate() -> None:
+    found = landscape(1.0, 2.0, predicted_s=(1.0, 2.0))
+    done = run(found, load_strategy("model_based"), ReplayRules(), 0)
+    assert score(found, done).certificate_true is None
+
+
+@given(
+    steps_s=st.lists(st.floats(0.1, 10) | st.just(FULL), min_size=1, max_size=10),
+    patience=st.integers(1, 6),
+)
+def test_scores_are_within_their_ranges(steps_s: list[float], patience: int) -> None:
+    found = landscape(*steps_s, 1.0, zero=tuple(i % 4 for i in range(len(steps_s) + 1)))
+    scored = score(found, in_order(found, patience=patience))
+    assert 1 <= scored.trials_to[1] <= scored.trials_to[0] <= len(found) + 1
+    assert 1 <= scored.stopped_at <= len(found)
+    assert list(scored.regret_at) == sorted(scored.regret_at, reverse=True)
+
+
+def test_what_was_measured_reaches_the_tuner_alone_through_the_records() -> None:
+    """Rows that were never tried may have any time: the first trials stay the same."""
+    found = landscape(1.0, 2.0, 3.0, 4.0, 5.0, predicted_s=(5.0, 4.0, 3.0, 2.0, 1.0))
+    first = run(found, load_strategy("model_based"), ReplayRules(trials=2), 0)
+    steps_s = found.step_s_C.copy()
+    steps_s[[i for i in range(5) if i not in first.rows]] = 77.0
+    other = replace(found, step_s_C=steps_s)
+    assert run(other, load_strategy("model_based"), ReplayRules(trials=2), 0).rows == first.rows

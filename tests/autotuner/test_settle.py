@@ -1,0 +1,130 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from autoconf_launch.autotuner.cost.facts import TrainingFacts
+from autoconf_launch.autotuner.finals import Finals
+from autoconf_launch.autotuner.meaning import MeaningVerdict
+from autoconf_launch.autotuner.settings import AutotuningSettings
+from autoconf_launch.autotuner.settle import findings, settled
+from autoconf_launch.autotuner.summary import Summary, summarise_records
+from autoconf_launch.autotuner.trial import Outcome, Record
+
+from .test_finals import CRASH, SEARCHED, THROUGHPUT, made, run, searched, truth
+
+SLOW_BASELINE = searched(3.0, 1.0, 1.02)
+
+
+def rounds(records: tuple[Record, ...], *seconds: float) -> tuple[Record, ...]:
+    finals = Finals(records, THROUGHPUT)
+    run(finals, truth(*seconds))
+    return finals.records
+
+
+def soaked(name: str, records: tuple[Record, ...], outcome: Outcome) -> Record:
+    known = next(record for record in records if record.trial.name == name)
+    trial = replace(known.trial, name=f"{name}_soak", soak_steps=5)
+    return Record(trial=trial, outcome=outcome, wall_s=1.0)
+
+
+def summary(
+    records: tuple[Record, ...], finals: tuple[Record, ...] = (), soaks: tuple[Record, ...] = ()
+) -> Summary:
+    settings, facts = AutotuningSettings(), TrainingFacts()
+    before = summarise_records(records, settings, duration_s=1.0)
+    return settled(before, records, finals, settings, facts, soaks)
+
+
+def winner(found: Summary) -> str:
+    assert found.winner is not None
+    return found.winner.trial.name
+
+
+def test_without_anything_after_it_the_search_stands() -> None:
+    found = summary(SLOW_BASELINE)
+    assert (winner(found), found.paired, found.rounds) == ("t1", False, 0)
+
+
+def test_the_best_of_the_rounds_wins() -> None:
+    found = summary(SLOW_BASELINE, rounds(SLOW_BASELINE, 3.0, 1.2, 1.0))
+    assert winner(found) == "t2"
+    assert found.rows[-1].best_exp_name == "t2"
+    assert found.rows[-1].best_metric_val == pytest.approx(10.0, rel=0.01)
+
+
+def test_the_speed_up_is_from_the_rounds_and_not_from_the_search() -> None:
+    found = summary(SLOW_BASELINE, rounds(SLOW_BASELINE, 1.5, 1.0, 1.0))
+    assert found.paired
+    assert found.speed_up is not None
+    assert found.speed_up.ratio == pytest.approx(1.5, rel=0.02)
+    assert found.speed_up.low > 1.0
+
+
+def test_who_is_surely_slower_in_the_rounds_is_no_tie() -> None:
+    found = summary(SLOW_BASELINE, rounds(SLOW_BASELINE, 3.0, 1.0, 1.3))
+    assert found.ties == ()
+
+
+def test_who_is_not_told_apart_is_a_tie() -> None:
+    found = summary(SLOW_BASELINE, rounds(SLOW_BASELINE, 3.0, 1.0, 1.0))
+    assert len(found.ties) == 1
+
+
+def test_trials_are_counted_once() -> None:
+    found = summary(SEARCHED, rounds(SEARCHED, 3.0, 1.0, 1.0, 1.0, 1.0, 3.0))
+    assert [row.num_experiments for row in found.rows] == [6, 6]
+
+
+def test_who_passed_the_soak_wins_though_another_was_faster() -> None:
+    soaks = (soaked("t1", SLOW_BASELINE, CRASH), soaked("t2", SLOW_BASELINE, made(1.02)))
+    found = summary(SLOW_BASELINE, (), soaks)
+    assert winner(found) == "t2"
+    assert found.soak is not None
+    assert found.soak.refused[0].startswith("t1 was refused")
+
+
+def test_where_none_passed_there_is_no_winner() -> None:
+    found = summary(SLOW_BASELINE, (), (soaked("t1", SLOW_BASELINE, CRASH),))
+    assert (found.winner, found.speed_up, found.ties) == (None, None, ())
+
+
+def test_the_losses_of_the_winner_are_compared_with_the_baselines() -> None:
+    found = summary(SLOW_BASELINE)
+    assert found.meaning is not None
+    assert found.meaning.verdict is MeaningVerdict.NOT_COMPARED
+
+
+def test_another_winner_than_the_searchs_is_said() -> None:
+    (said,) = findings(SLOW_BASELINE, rounds(SLOW_BASELINE, 3.0, 1.3, 1.0), THROUGHPUT)
+    assert said.startswith("Measured again in turn, t2 is better than t1")
+
+
+def test_nothing_is_said_where_the_choice_stands() -> None:
+    assert findings(SLOW_BASELINE, rounds(SLOW_BASELINE, 3.0, 1.0, 1.3), THROUGHPUT) == ()
+
+
+def test_who_fails_in_a_round_is_passed_over_and_that_is_said() -> None:
+    finals = Finals(SLOW_BASELINE, THROUGHPUT)
+    run(finals, lambda trial: CRASH if trial.number == 1 else truth(3.0, 1.0, 1.0)(trial))
+    assert winner(summary(SLOW_BASELINE, finals.records)) == "t2"
+    said = findings(SLOW_BASELINE, finals.records, THROUGHPUT)
+    assert said[0].startswith("t1 failed when it was launched again (crashed: it did)")
+
+
+@pytest.mark.parametrize(
+    ("step_s", "said"), [(1.1, 0), pytest.param(1.25, 1, id="beyond what has no cause")]
+)
+def test_a_soak_that_measures_something_else_is_said(step_s: float, said: int) -> None:
+    soaks = (soaked("t1", SLOW_BASELINE, made(step_s)),)
+    finals = rounds(SLOW_BASELINE, 3.0, 1.0, 1.3)
+    assert len(findings(SLOW_BASELINE, finals, THROUGHPUT, soaks)) == said
+
+
+def test_a_journal_of_before_with_one_final_of_the_best_can_be_read() -> None:
+    trial = replace(SLOW_BASELINE[1].trial, name="t1_final", final=True)
+    old = (Record(trial=trial, outcome=made(1.3), wall_s=1.0),)
+    found = summary(SLOW_BASELINE, old)
+    assert winner(found) == "t1"
+    assert found.speed_up is not None

@@ -1,0 +1,62 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from autoconf_launch.core import ConfigError
+from autoconf_launch.launcher.commands.export import export
+
+from ..views.fixed import finish, write_folder
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    made = write_folder(Path("results"))
+    finish(made)
+    return made
+
+
+def told(*arguments: str) -> str:
+    return "\n".join(export(arguments))
+
+
+def test_the_optimum_is_printed(folder: Path) -> None:
+    text = told(str(folder), "--to", "deepspeed")
+    assert '"train_micro_batch_size_per_gpu": ' in text
+
+
+def test_one_document_holds_text_and_what_is_left_out(folder: Path) -> None:
+    document = json.loads(told(str(folder), "--to=accelerate", "--json"))
+    assert (document["schema_version"], document["to"]) == (1, "accelerate")
+    assert any("micro_batch" in sentence for sentence in document["not_expressed"])
+    assert document["trial"].startswith("z")
+
+
+def test_it_is_written_to_a_file_and_said_what_is_left_out(folder: Path) -> None:
+    text = told(str(folder), "--to=accelerate", "-o", "out.yaml")
+    assert "is written to out.yaml" in text
+    assert "not expressed: micro_batch" in text
+    assert "distributed_type" in Path("out.yaml").read_text()
+
+
+def test_a_file_that_cannot_be_written_is_said(folder: Path) -> None:
+    with pytest.raises(ConfigError, match="cannot be written"):
+        told(str(folder), "--to=accelerate", "-o", "missing/out.yaml")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (("results", "--to", "nemo"), "did you mean 'nemo"),
+        (("results",), "--to"),
+        (("nowhere", "--to=nemo1"), "nowhere is no folder"),
+    ],
+)
+def test_what_cannot_be_exported_is_refused(
+    folder: Path, arguments: tuple[str, ...], says: str
+) -> None:
+    with pytest.raises(ConfigError, match=says):
+        told(*arguments)

@@ -1,0 +1,148 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from autoconf_launch.core import ConfigError
+from autoconf_launch.launcher.cli import USAGE, main
+from autoconf_launch.launcher.commands.replay import replay
+
+TABLES = Path(__file__).parents[3] / "benchmarks" / "ground_truth"
+MULTI = str(TABLES / "vtrain_multi_node.csv")
+T4 = str(TABLES / "amp_homogeneous_t4.csv")
+METRICS = {
+    "trials_to_2pct",
+    "trials_to_5pct",
+    "regret_at_4",
+    "regret_at_8",
+    "regret_at_16",
+    "out_of_memory_trials",
+    "stopped_at",
+    "final_regret",
+}
+
+
+def scored(*arguments: str) -> Any:
+    return json.loads("".join(replay([*arguments, "--json"])))
+
+
+def test_the_document_has_every_metric_of_every_group() -> None:
+    document = scored(MULTI, "--seeds", "1")
+    assert document["schema_version"] == 1
+    assert len(document["groups"]) == 2
+    for one in (*document["groups"].values(), document["all"]):
+        assert METRICS | {"configs"} <= set(one)
+        assert all(set(one[metric]) == {"mean", "worst"} for metric in METRICS)
+
+
+def test_all_counts_every_group() -> None:
+    document = scored(MULTI, T4, "--seeds", "1", "--tuner", "gridsearch")
+    assert document["all"]["configs"] == 15 + 47 + 52
+    assert document["all"]["stopped_at"]["worst"] == max(
+        one["stopped_at"]["worst"] for one in document["groups"].values()
+    )
+
+
+def test_the_default_tuner_needs_far_fewer_trials_than_chance() -> None:
+    ours = scored(MULTI, "--seeds", "1")["all"]["trials_to_2pct"]["mean"]
+    assert ours <= 4
+    assert scored(MULTI, "--tuner", "random")["all"]["trials_to_2pct"]["mean"] > 2 * ours
+
+
+def test_random_needs_as_many_trials_as_are_to_be_expected() -> None:
+    """One of 52 configurations is within 2 %: on average it is the 26.5th."""
+    found = scored(T4, "--tuner", "random", "--seeds", "40")["all"]
+    assert 20 < found["trials_to_2pct"]["mean"] < 32
+
+
+def test_means_are_over_seeds() -> None:
+    one, several = (
+        scored(T4, "--tuner", "random", "--seeds", seeds)["all"]["trials_to_2pct"]
+        for seeds in ("1", "4")
+    )
+    assert one["mean"] == one["worst"]
+    assert several["mean"] < several["worst"]
+
+
+def test_the_same_command_says_the_same() -> None:
+    assert scored(MULTI, "--seeds", "1") == scored(MULTI, "--seeds", "1")
+
+
+def test_a_run_that_never_gets_there_counts_one_more_than_there_are() -> None:
+    found = scored(T4, "--tuner", "gridsearch", "--trials", "3", "--seeds", "1")["all"]
+    assert found["trials_to_2pct"] == {"mean": 53, "worst": 53}
+
+
+def test_patience_and_the_kind_of_exploration_may_be_chosen() -> None:
+    short, long, staged = (
+        scored(T4, "--tuner", "gridsearch", "--seeds", "1", *more)["all"]["stopped_at"]["mean"]
+        for more in (("--early-stopping", "2"), (), ("--strategy", "staged"))
+    )
+    assert short < long
+    assert staged not in (short, long)
+
+
+def test_more_that_is_good_enough_stops_sooner() -> None:
+    early, late = (
+        scored(MULTI, "--seeds", "1", "--good-enough", share)["all"]["stopped_at"]["mean"]
+        for share in ("30%", "0")
+    )
+    assert early < late
+
+
+def test_the_ranker_of_deepspeed_can_be_compared_with() -> None:
+    assert scored(MULTI, "--tuner", "deepspeed")["all"]["trials_to_2pct"]["mean"] > 4
+
+
+def test_files_with_a_group_of_one_name_keep_both(tmp_path: Path) -> None:
+    copy = tmp_path / "again.csv"
+    copy.write_bytes(Path(MULTI).read_bytes())
+    names = scored(MULTI, str(copy), "--tuner", "gridsearch", "--seeds", "1")["groups"]
+    assert len(names) == 4
+    assert sum(name.startswith("again: ") for name in names) == 2
+
+
+def test_the_text_has_a_line_for_each_group_and_one_for_all() -> None:
+    text = "\n".join(replay([MULTI, "--seeds", "1"]))
+    assert "vtrain-gpt-18.4, 256 x A100-SXM-80GB, global batch 1024" in text
+    assert "all 2 groups" in text
+
+
+def test_lines_that_were_left_out_are_said(tmp_path: Path) -> None:
+    lines = Path(MULTI).read_text().splitlines()
+    path = tmp_path / "short.csv"
+    path.write_text("\n".join([*lines[:6], lines[6].replace("A100-SXM-80GB", "")]) + "\n")
+    assert scored(str(path), "--seeds", "1")["left_out"] == ["short.csv:7: left out: no gpu."]
+    assert "short.csv:7: left out: no gpu." in replay([str(path), "--seeds", "1"])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (("--tuner", "modelbased"), r"--tuner is 'modelbased'.*known: deepspeed, gridsearch"),
+        (("--tuner", "zzz"), "known: deepspeed, gridsearch, model_based, optuna, random"),
+        (("--strategy", "stagd"), "--strategy.*staged"),
+        (("--trials", "0"), "--trials is 0, but must be at least 1"),
+        (("--early-stopping", "-1"), "--early-stopping is -1"),
+        (("--seeds", "0"), "--seeds is 0"),
+        (("--good-enough", "3"), "--good-enough is '3'"),
+        (("--group-by", "modle"), "--group-by has 'modle'"),
+    ],
+)
+def test_wrong_arguments_are_refused_by_name(arguments: tuple[str, ...], text: str) -> None:
+    with pytest.raises(ConfigError, match=text):
+        scored(MULTI, *arguments)
+
+
+def test_the_command_ends_with_the_code_for_wrong_usage(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "table.csv"
+    path.write_text("model,step_time_s\nx,-1\n")
+    assert main(["replay", str(path)]) == USAGE
+    error = capsys.readouterr().err
+    assert "table.csv:1: it lacks the columns" in error
+    assert error.count("\n") == 1

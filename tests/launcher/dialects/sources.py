@@ -1,0 +1,48 @@
+"""Foreign scripts as values for these tests."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+from autoconf_launch.core import Candidate, RawConfig
+from autoconf_launch.launcher.dialects import (
+    Dialect,
+    OwnKnob,
+    Rendered,
+    ScriptSource,
+    UserSettings,
+    UserWords,
+)
+
+
+def script(*arguments: str, text: str = "", **rest: Any) -> ScriptSource:
+    made = ScriptSource(
+        script_args=arguments, config=RawConfig({}), config_argument=None, script="train.py"
+    )
+    return dataclasses.replace(made, text=text, **rest)
+
+
+def told(
+    source: ScriptSource,
+    *,
+    arguments: tuple[tuple[str, str], ...] = (),
+    knobs: tuple[tuple[str, tuple[Any, ...]], ...] = (),
+    dialect: str | None = None,
+) -> ScriptSource:
+    """The source with what the launcher's flags say."""
+    own = tuple(OwnKnob(name=name, values=values) for name, values in knobs)
+    words = UserWords(dialect=dialect, arguments=arguments, knobs=own)
+    return dataclasses.replace(source, words=words)
+
+
+def layout(user: UserSettings, **changes: Any) -> Candidate:
+    """The baseline with other fields of its layout."""
+    changed = dataclasses.replace(user.baseline.layout, **changes)
+    return dataclasses.replace(user.baseline, layout=changed)
+
+
+def rendered(dialect: Dialect, source: ScriptSource, ranks: int = 1, **changes: Any) -> Rendered:
+    """A candidate that differs from the baseline in these fields."""
+    user = dialect.read(source, world_size=ranks)
+    return dialect.render(layout(user, **changes), source, "trial/config.json")

@@ -1,0 +1,191 @@
+from __future__ import annotations
+
+import pytest
+
+from autoconf_launch.autotuner.choices import ChoiceKind
+from autoconf_launch.core import ConfigError
+from autoconf_launch.launcher.dialects import NamedFile, ScriptSource
+from autoconf_launch.launcher.dialects.any_script import ArgumentsDialect
+
+from .sources import layout, rendered, script, told
+
+DIALECT = ArgumentsDialect()
+DECLARES = 'p.add_argument("-b", "--batch-size", type=int, default=64)\n'
+NANO = """
+batch_size = 12
+gradient_accumulation_steps = 5 * 8
+exec(open("configurator.py").read())
+gradient_accumulation_steps //= ddp_world_size
+"""
+
+
+def micro_batch(source: ScriptSource, ranks: int = 1) -> int:
+    user = DIALECT.read(source, world_size=ranks, allow_global_batch_change=True)
+    return user.baseline.layout.micro_batch
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("--batch_size", "8"),
+        ("--batch-size=8",),
+        ("train.batch_size=8",),
+        ("--trainer.batch_size=8",),
+        ("--per_device_train_batch_size", "8", "--per_device_eval_batch_size", "3"),
+        ("--test-batch-size", "3", "--batch-size", "8"),
+        ("--train.global_batch_size", "64", "--train.micro_batch_size", "8"),
+        ("--bs=8", "data.val.batch_size=3"),
+    ],
+)
+def test_common_names_are_recognised(arguments: tuple[str, ...]) -> None:
+    assert micro_batch(script(*arguments)) == 8
+
+
+def test_what_is_recognised_is_said() -> None:
+    user = DIALECT.read(script("--bsz=8", "--grad_accum=2"), world_size=1)
+    assert [text.partition(" is taken for ")[0] for text in user.warnings] == [
+        "--bsz",
+        "--grad_accum",
+    ]
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("--test-batch-size", "8"),
+        ("-vb", "8"),
+        ("--per_device_eval_batch_size=8",),
+        ("val.batch_size=8",),
+        ("--seed", "8"),
+    ],
+)
+def test_look_alikes_are_not(arguments: tuple[str, ...]) -> None:
+    assert not DIALECT.detects(script(*arguments))
+
+
+def test_a_short_alias_is_known_by_its_declaration() -> None:
+    source = script("-b", "16", "-vb", "3", text=DECLARES)
+    assert micro_batch(source) == 16
+    assert DIALECT.render(
+        layout(DIALECT.read(source, world_size=1, allow_global_batch_change=True), micro_batch=32),
+        source,
+        "c",
+    ).script_args == ("-b", "32", "-vb", "3")
+
+
+def test_a_default_is_the_baseline_and_another_value_is_added() -> None:
+    source = script("--lr", "1", text=DECLARES)
+    user = DIALECT.read(source, world_size=1, allow_global_batch_change=True)
+    assert user.baseline.layout.micro_batch == 64
+    made = DIALECT.render(layout(user, micro_batch=32), source, "c")
+    assert made.script_args == ("--lr", "1", "--batch-size", "32")
+
+
+def test_names_of_an_executed_module_are_arguments_with_an_equals_sign() -> None:
+    config = NamedFile(position=0, flag="", path="config/small.py", text="batch_size = 6")
+    source = script("config/small.py", text=NANO, files=(config,))
+    made = rendered(DIALECT, source, 2, micro_batch=3, accumulation=40)
+    user = DIALECT.read(source, world_size=2)
+    assert (user.baseline.layout.micro_batch, user.baseline.layout.accumulation) == (6, 20)
+    assert made.script_args == (
+        "config/small.py",
+        "--batch_size=3",
+        "--gradient_accumulation_steps=80",
+    )
+
+
+def test_a_mapped_argument_weighs_more_than_a_recognised_one() -> None:
+    source = told(
+        script("--batch_size=8", "--n", "3"),
+        arguments=(("train_micro_batch_size_per_gpu", "--n"),),
+    )
+    assert micro_batch(source) == 3
+    assert "taken for" not in "".join(
+        DIALECT.read(source, world_size=1, allow_global_batch_change=True).warnings
+    )
+
+
+def test_an_argument_that_is_mapped_to_the_global_batch_is_that_of_all_ranks() -> None:
+    source = told(script("-b", "32"), arguments=(("train_batch_size", "-b"),))
+    user = DIALECT.read(source, world_size=4, allow_global_batch_change=True)
+    made = DIALECT.render(layout(user, micro_batch=16), source, "c")
+    assert user.baseline.layout.micro_batch == 8
+    assert made.script_args == ("-b", "64")
+
+
+@pytest.mark.parametrize(
+    ("mapping", "says"),
+    [
+        (("train_micro_batch_size_per_gpu", "--nope"), "--nope is to stand for train_micro"),
+        (("train_micro_batch", "--lr"), "did you mean 'train_micro_batch_size_per_gpu'"),
+    ],
+)
+def test_a_mapping_without_a_value_is_refused(mapping: tuple[str, str], says: str) -> None:
+    with pytest.raises(ConfigError, match=says):
+        DIALECT.read(told(script("--lr", "1"), arguments=(mapping,)), world_size=1)
+
+
+def test_own_knobs_are_searched_beside_the_value_of_today() -> None:
+    source = told(
+        script("--batch_size=8", "--num_workers", "1"), knobs=(("--num_workers", (0, 2)),)
+    )
+    user = DIALECT.read(source, world_size=1)
+    (workers,) = (choice for choice in user.choices if choice.knob == "num_workers")
+    assert (workers.values, workers.how) == ((1, 0, 2), ChoiceKind.LISTED)
+    assert user.baseline.extras == (("num_workers", 1),)
+
+
+def test_an_own_knob_that_is_not_given_is_left_out_today() -> None:
+    source = told(script("--batch_size=8"), knobs=(("OMP_PROC_BIND", ("true", "close")),))
+    user = DIALECT.read(source, world_size=1)
+    assert user.baseline.extras == ()
+    (bind,) = (choice for choice in user.choices if choice.knob == "OMP_PROC_BIND")
+    assert bind.values == (None, True, "close")
+
+
+def test_a_switch_is_given_or_not() -> None:
+    text = 'p.add_argument("--compile", action="store_true")'
+    source = told(script("--batch_size=8", text=text), knobs=(("--compile", (False, True)),))
+    baseline = DIALECT.read(source, world_size=1).baseline
+    on = type(baseline)(layout=baseline.layout, extras=(("compile", True),))
+    off = type(baseline)(layout=baseline.layout, extras=(("compile", False),))
+    assert DIALECT.render(on, source, "c").script_args == ("--batch_size=8", "--compile")
+    assert DIALECT.render(off, source, "c").script_args == ("--batch_size=8",)
+
+
+def test_a_variable_is_a_knob_by_its_capitals() -> None:
+    source = told(
+        script("--batch_size=8", environment=(("MALLOC_X", "1"),)), knobs=(("MALLOC_X", (1, 2)),)
+    )
+    baseline = DIALECT.read(source, world_size=1).baseline
+    two = type(baseline)(layout=baseline.layout, extras=(("MALLOC_X", 2),))
+    assert DIALECT.render(two, source, "c").environment == (("MALLOC_X", "2"),)
+
+
+def test_without_accumulation_another_micro_batch_needs_consent() -> None:
+    with pytest.raises(ConfigError, match="--allow-global-batch-change"):
+        DIALECT.read(script("--batch_size=8"), world_size=1)
+
+
+def test_with_other_knobs_the_need_of_consent_is_said_and_they_are_searched() -> None:
+    source = told(script("--batch_size=8"), knobs=(("--num_workers", (0, 2)),))
+    user = DIALECT.read(source, world_size=1)
+    assert any("--allow-global-batch-change" in text for text in user.warnings)
+    assert user.batch_rule.pinned == 8
+
+
+def test_with_consent_the_accumulation_stays_what_the_script_does() -> None:
+    user = DIALECT.read(script("--batch_size=8"), world_size=1, allow_global_batch_change=True)
+    (fixed,) = (choice for choice in user.choices if choice.knob == "accumulation")
+    assert fixed.values == (1,)
+
+
+@pytest.mark.parametrize("value", ["0", "many", "2.5"])
+def test_a_batch_that_is_no_whole_number_is_refused(value: str) -> None:
+    with pytest.raises(ConfigError, match=r"--batch_size is .* whole number"):
+        DIALECT.read(script(f"--batch_size={value}", "--grad_accum=2"), world_size=1)
+
+
+def test_no_known_name_says_how_to_name_one() -> None:
+    with pytest.raises(ConfigError, match="--arg train_micro_batch_size_per_gpu=--NAME"):
+        DIALECT.read(script("--lr=1"), world_size=1)

@@ -1,0 +1,76 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from autoconf_launch.launcher.dialects.arguments import (
+    Form,
+    drop_argument,
+    find_argument,
+    put_argument,
+)
+
+NAMES = ("--batch_size", "-b")
+
+
+@pytest.mark.parametrize(
+    ("argument", "form"),
+    [
+        (("--batch_size", "8"), Form.SPACED),
+        (("--batch-size=8",), Form.JOINED),
+        (("batch_size=8",), Form.WORD),
+        (("+batch_size=8",), Form.WORD),
+        (("-b", "8"), Form.SPACED),
+    ],
+)
+def test_a_value_is_found_in_each_form(argument: tuple[str, ...], form: Form) -> None:
+    found = find_argument(("--lr", "1", *argument, "--x"), NAMES)
+    assert found is not None
+    assert (found.value, found.form) == ("8", form)
+
+
+@pytest.mark.parametrize(
+    "other", ["--test-batch-size=8", "-vb=8", "--per_device_eval_batch_size=8", "-B=8", "b=8"]
+)
+def test_look_alikes_are_other_arguments(other: str) -> None:
+    assert find_argument((other,), NAMES) is None
+
+
+def test_the_last_one_given_counts() -> None:
+    found = find_argument(("-b", "2", "--batch_size=4"), NAMES)
+    assert found is not None
+    assert found.value == "4"
+
+
+def test_a_negative_number_is_a_value() -> None:
+    found = find_argument(("--batch_size", "-1"), NAMES)
+    assert found is not None
+    assert found.value == "-1"
+
+
+def test_a_switch_takes_only_a_truth_value() -> None:
+    bare = find_argument(("--amp", "data"), ("--amp",), switch=True)
+    valued = find_argument(("--amp", "True"), ("--amp",), switch=True)
+    assert (bare and bare.value, valued and valued.value) == ("", "True")
+
+
+def test_a_new_argument_has_an_equals_sign_where_all_others_have_one() -> None:
+    assert put_argument(("c.py", "--lr=1"), None, "--b", "2") == ("c.py", "--lr=1", "--b=2")
+    assert put_argument(("--lr", "1"), None, "--b", "2") == ("--lr", "1", "--b", "2")
+
+
+WORDS = st.lists(st.sampled_from(["--lr", "1", "--x=2", "y=3", "-v", "data"]), max_size=5)
+GIVEN = st.sampled_from([("--batch_size", "8"), ("--batch-size=8",), ("batch_size=8",), ()])
+
+
+@given(WORDS, GIVEN, WORDS)
+def test_a_changed_value_is_read_back_and_all_else_stays(
+    before: list[str], argument: tuple[str, ...], after: list[str]
+) -> None:
+    arguments = (*before, *argument, *after)
+    changed = put_argument(arguments, find_argument(arguments, NAMES), NAMES[0], "16")
+    found = find_argument(changed, NAMES)
+    assert found is not None
+    assert found.value == "16"
+    assert drop_argument(changed, found) == (*before, *after)

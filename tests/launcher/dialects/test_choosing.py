@@ -1,0 +1,72 @@
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from autoconf_launch.core import ConfigError, RawConfig
+from autoconf_launch.launcher.dialects import choose_dialect
+
+from .sources import script, told
+
+TRAINER = "from transformers import HfArgumentParser, TrainingArguments"
+ACCELERATOR = "from accelerate import Accelerator\nAccelerator()"
+
+
+def test_two_dialects_that_fit_are_said_and_the_first_is_taken() -> None:
+    choice = choose_dialect(script(text=f"{TRAINER}\n{ACCELERATOR}"))
+    assert choice.dialect.name == "hf_trainer"
+    assert choice.notes == (
+        "hf_trainer and accelerate both know this script; hf_trainer is taken "
+        "(--dialect decides).",
+    )
+
+
+def test_the_named_dialect_is_taken_without_a_word() -> None:
+    choice = choose_dialect(told(script(text=TRAINER), dialect="accelerate"))
+    assert (choice.dialect.name, choice.notes) == ("accelerate", ())
+
+
+def test_an_unknown_dialect_gets_the_nearest_known_one() -> None:
+    with pytest.raises(ConfigError, match="--dialect is 'acelerate'; did you mean 'accelerate'"):
+        choose_dialect(told(script(), dialect="acelerate"))
+
+
+def test_arguments_of_the_script_are_for_what_no_framework_knows() -> None:
+    assert choose_dialect(script("--batch_size=2", text=TRAINER)).notes == ()
+    assert choose_dialect(script("--batch_size=2")).dialect.name == "arguments"
+
+
+def test_a_mapping_makes_any_script_known() -> None:
+    source = told(script("--n=2"), arguments=(("train_micro_batch_size_per_gpu", "--n"),))
+    assert choose_dialect(source).dialect.name == "arguments"
+
+
+def test_nothing_known_says_what_to_do() -> None:
+    with pytest.raises(ConfigError, match="--arg train_micro_batch_size_per_gpu=--batch_size"):
+        choose_dialect(script("--lr=2"))
+
+
+def test_the_dataloader_is_never_reached_into_unasked() -> None:
+    with pytest.raises(ConfigError):
+        choose_dialect(script(text="DataLoader(d, batch_size=4)"))
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ("", "native"),
+        ("from autoconf_launch.runtime import initialize\nimport transformers", "native"),
+        ("import deepspeed", "deepspeed"),
+        (f"import deepspeed\n{TRAINER}", "hf_trainer"),
+    ],
+)
+def test_a_document_of_deepspeed_belongs_to_the_framework_of_the_script(
+    text: str, name: str
+) -> None:
+    source = dataclasses.replace(
+        script("--deepspeed", "ds.json", text=text),
+        config=RawConfig({"train_micro_batch_size_per_gpu": 1}),
+        config_argument=1,
+    )
+    assert choose_dialect(source).dialect.name == name

@@ -1,0 +1,138 @@
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import pytest
+
+from autoconf_launch.autotuner.choices import ChoiceKind
+from autoconf_launch.core import Candidate, ConfigError, RawConfig
+from autoconf_launch.launcher.dialects import ScriptSource, TrialNeeds
+from autoconf_launch.launcher.dialects.deepspeed import DeepSpeedDialect, decoded, encoded
+
+from .sources import script
+
+DIALECT = DeepSpeedDialect()
+FULL = {
+    "train_batch_size": 32,
+    "train_micro_batch_size_per_gpu": 4,
+    "zero_optimization": {
+        "stage": 2,
+        "reduce_bucket_size": 5e8,
+        "offload_optimizer": {"device": "cpu", "pin_memory": True},
+    },
+    "fp16": {"enabled": True},
+    "mine": {"a": [1, 2]},
+}
+
+
+def source(document: dict[str, Any], *arguments: str) -> ScriptSource:
+    made = script("--deepspeed", "--deepspeed_config", "ds.json", *arguments)
+    return dataclasses.replace(made, config=RawConfig(document), config_argument=2)
+
+
+def candidate(user_layout: Candidate, **changes: Any) -> Candidate:
+    return dataclasses.replace(
+        user_layout, layout=dataclasses.replace(user_layout.layout, **changes)
+    )
+
+
+def test_the_three_batch_keys_are_solved() -> None:
+    found = DIALECT.read(source(FULL), world_size=2).baseline.layout
+    assert (found.micro_batch, found.accumulation, found.zero_stage) == (4, 4, 2)
+
+
+def test_a_file_of_deepspeed_is_taken_with_offload_and_buckets() -> None:
+    user = DIALECT.read(source(FULL), world_size=2)
+    assert dict(user.baseline.extras) == {
+        "reduce_bucket_size": 500_000_000,
+        "offload_optimizer.device": "cpu",
+        "offload_optimizer.pin_memory": True,
+    }
+
+
+def test_rendering_the_baseline_changes_nothing_but_what_was_left_out() -> None:
+    user = DIALECT.read(source(FULL), world_size=2)
+    made = DIALECT.render(user.baseline, source(FULL), "t.json")
+    assert made.config.to_dict() == {**FULL, "gradient_accumulation_steps": 4}
+    assert made.script_args == ("--deepspeed", "--deepspeed_config", "t.json")
+
+
+def test_other_keys_stay_in_a_candidate() -> None:
+    user = DIALECT.read(source(FULL), world_size=2)
+    other = candidate(user.baseline, zero_stage=3, micro_batch=8, accumulation=2)
+    made = DIALECT.render(other, source(FULL), "t.json").config.to_dict()
+    assert made["zero_optimization"] == {**FULL["zero_optimization"], "stage": 3}  # type: ignore[dict-item]
+    assert (made["train_batch_size"], made["mine"]) == (32, {"a": [1, 2]})
+
+
+def test_lists_are_searched() -> None:
+    document = {
+        "train_micro_batch_size_per_gpu": 2,
+        "zero_optimization": {"stage": [1, 2], "overlap_comm": [True, False]},
+        "activation_checkpointing": {"number_checkpoints": [2, 4], "profile": False},
+    }
+    user = DIALECT.read(source(document), world_size=2)
+    values = {(c.knob, c.stages): c.values for c in user.choices if c.how is ChoiceKind.LISTED}
+    assert values == {
+        ("zero_stage", None): (1, 2),
+        ("overlap_comm", (1,)): (True, False),
+        ("overlap_comm", (2,)): (True, False),
+        ("activation_checkpointing.number_checkpoints", None): (2, 4),
+    }
+    made = DIALECT.render(user.baseline, source(document), "t.json").config
+    assert made.get(("activation_checkpointing", "number_checkpoints")) == 2
+
+
+def test_stages_are_explored_where_none_is_chosen() -> None:
+    user = DIALECT.read(source({"train_micro_batch_size_per_gpu": 2}), world_size=2)
+    (stages,) = (choice for choice in user.choices if choice.knob == "zero_stage")
+    assert (stages.values, stages.how) == ((0, 1, 2, 3), ChoiceKind.FREE)
+
+
+def test_a_mapped_argument_follows() -> None:
+    document = {
+        "train_micro_batch_size_per_gpu": 2,
+        "autotuning": {"arg_mappings": {"train_micro_batch_size_per_gpu": "--bs"}},
+    }
+    given = source(document, "--bs=2")
+    user = DIALECT.read(given, world_size=2)
+    made = DIALECT.render(candidate(user.baseline, micro_batch=4), given, "t.json")
+    assert made.script_args[-1] == "--bs=4"
+
+
+def test_base64_is_passed_only_where_the_user_did() -> None:
+    document = RawConfig({"train_micro_batch_size_per_gpu": 2})
+    made = script("--deepspeed_config", encoded(document))
+    given = dataclasses.replace(made, config=document, config_argument=1)
+    user = DIALECT.read(given, world_size=1)
+    (_, held) = DIALECT.render(candidate(user.baseline, micro_batch=4), given, "t").script_args
+    found = decoded(held)
+    assert found is not None
+    assert found.get(("train_micro_batch_size_per_gpu",)) == 4
+
+
+def test_trackers_of_the_file_are_off_in_a_trial() -> None:
+    document = {"train_micro_batch_size_per_gpu": 2, "wandb": {"enabled": True, "project": "p"}}
+    given = source(document)
+    made = DIALECT.render(DIALECT.read(given, world_size=1).baseline, given, "t")
+    trial = DIALECT.in_trial(made, given, TrialNeeds(folder="t", steps=5)).config
+    assert trial.get(("wandb",)) == {"enabled": False, "project": "p"}
+
+
+@pytest.mark.parametrize(
+    ("document", "says"),
+    [
+        ({"zero_optimization": {"stage": 4}}, "stage is 4, but ZeRO has stages 0 to 3"),
+        ({"train_batch_size": 9, "train_micro_batch_size_per_gpu": 2}, "train_batch_size is 9"),
+        ({"autotuning": {"metrik": "latency"}}, "did you mean 'metric'"),
+    ],
+)
+def test_what_cannot_be_meant_is_refused(document: dict[str, Any], says: str) -> None:
+    with pytest.raises(ConfigError, match=says):
+        DIALECT.read(source(document), world_size=2)
+
+
+def test_without_a_file_it_says_how_to_name_one() -> None:
+    with pytest.raises(ConfigError, match="--deepspeed_config FILE"):
+        DIALECT.read(script("--lr=1"), world_size=1)

@@ -1,0 +1,183 @@
+from __future__ import annotations
+
+import dataclasses
+import json
+from itertools import pairwise
+from typing import Any
+
+import pytest
+
+from autoconf_launch.autotuner.choices import ChoiceKind
+from autoconf_launch.core import ConfigError, Precision, RawConfig, Recompute
+from autoconf_launch.launcher.dialects import NamedFile, ScriptSource, TrialNeeds
+from autoconf_launch.launcher.dialects.hf_trainer import HfTrainerDialect
+
+from .sources import layout, rendered, script, told
+
+DIALECT = HfTrainerDialect()
+NEEDS = TrialNeeds(folder="trial", steps=7)
+
+
+def arguments_of(source: ScriptSource, ranks: int = 2, **changes: Any) -> tuple[str, ...]:
+    return rendered(DIALECT, source, ranks, **changes).script_args
+
+
+def with_deepspeed(document: dict[str, Any], *arguments: str) -> ScriptSource:
+    source = script("--deepspeed", "ds.json", *arguments)
+    return dataclasses.replace(source, config=RawConfig(document), config_argument=1)
+
+
+def test_the_defaults_are_those_of_training_arguments() -> None:
+    found = DIALECT.read(script("--output_dir", "o"), world_size=2).baseline.layout
+    assert (found.micro_batch, found.accumulation, found.zero_stage) == (8, 1, 0)
+
+
+@pytest.mark.parametrize(
+    ("words", "stage"),
+    [
+        (("--fsdp", "full_shard auto_wrap"), 3),
+        (("--fsdp=shard_grad_op",), 2),
+        (("--fsdp",), 3),
+        (("--fsdp", ""), 0),
+        ((), 0),
+    ],
+)
+def test_fsdp_is_a_stage(words: tuple[str, ...], stage: int) -> None:
+    assert DIALECT.read(script(*words), world_size=2).baseline.layout.zero_stage == stage
+
+
+def test_another_stage_keeps_the_words_beside_the_strategy() -> None:
+    source = script("--fsdp", "full_shard offload auto_wrap")
+    assert arguments_of(source, zero_stage=2) == ("--fsdp", "shard_grad_op offload auto_wrap")
+    assert arguments_of(source, zero_stage=0) == ()
+
+
+def test_an_unknown_strategy_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"--fsdp is 'hybrid_shard', but must name one of"):
+        DIALECT.read(script("--fsdp", "hybrid_shard"), world_size=2)
+
+
+def test_checkpointing_is_a_switch() -> None:
+    off, on = script("--lr", "1"), script("--gradient_checkpointing", "True", "--lr", "1")
+    assert arguments_of(off, recompute=Recompute.FULL)[-1] == "--gradient_checkpointing"
+    assert arguments_of(on, recompute=Recompute.NONE) == ("--lr", "1")
+
+
+def test_auto_in_the_deepspeed_file_is_filled_from_the_arguments() -> None:
+    document: dict[str, Any] = {"zero_optimization": {"stage": 2}}
+    document |= {"train_batch_size": "auto", "train_micro_batch_size_per_gpu": "auto"}
+    source = with_deepspeed(document, "--per_device_train_batch_size", "4")
+    made = rendered(DIALECT, source, 2, zero_stage=3, micro_batch=2, accumulation=2)
+    assert made.config.to_dict() == {**document, "zero_optimization": {"stage": 3}}
+    assert made.script_args[:2] == ("--deepspeed", "trial/config.json")
+    assert made.script_args[3] == "2"
+
+
+def test_numbers_in_the_deepspeed_file_follow_the_arguments() -> None:
+    document = {"train_batch_size": 16, "train_micro_batch_size_per_gpu": 8}
+    source = with_deepspeed(document, "--per_device_train_batch_size", "8")
+    made = rendered(DIALECT, source, 2, micro_batch=4, accumulation=2)
+    assert made.config.to_dict() == {"train_batch_size": 16, "train_micro_batch_size_per_gpu": 4}
+
+
+@pytest.mark.parametrize("path", ["args.json", "args.yaml"])
+def test_arguments_in_one_file_are_read_and_written_there(path: str) -> None:
+    text = json.dumps({"per_device_train_batch_size": 4, "output_dir": "o", "mine": [1]})
+    source = script(path, files=(NamedFile(position=0, flag="", path=path, text=text),))
+    made = rendered(DIALECT, source, 2, micro_batch=2, accumulation=2)
+    (file,) = DIALECT.in_trial(made, source, NEEDS).files
+    assert made.script_args == (f"trial/{file.name}",)
+    assert file.name.endswith(path[-5:].lstrip("s"))
+    found = json.loads(file.text)
+    assert (found["per_device_train_batch_size"], found["gradient_accumulation_steps"]) == (2, 2)
+    assert (found["mine"], found["save_strategy"], found["max_steps"]) == ([1], "no", 8)
+
+
+def test_a_trial_saves_nothing_and_reports_nowhere() -> None:
+    source = script("--output_dir", "o", "--report_to=wandb", "--push_to_hub")
+    trial = DIALECT.in_trial(rendered(DIALECT, source), source, NEEDS).script_args
+    assert trial[:3] == ("--output_dir", "trial/output", "--report_to=none")
+    assert ("--save_strategy", "no") in pairwise(trial)
+    assert ("--push_to_hub", "false") in pairwise(trial)
+    assert ("--max_steps", "8") in pairwise(trial)
+
+
+@pytest.mark.parametrize(
+    ("version", "name"), [("4.40.2", "--evaluation_strategy"), ("4.41.0", "--eval_strategy")]
+)
+def test_evaluation_is_turned_off_by_the_name_of_the_version(version: str, name: str) -> None:
+    source = script(versions=(("transformers", version),))
+    trial = DIALECT.in_trial(rendered(DIALECT, source), source, NEEDS).script_args
+    assert trial[trial.index(name) + 1] == "no"
+
+
+@pytest.mark.parametrize(
+    ("version", "argument", "says"),
+    [
+        ("5.0.0", "--evaluation_strategy", r"gone in 4\.57\); use --eval_strategy"),
+        ("5.1.0", "--no_cuda", "use --use_cpu"),
+        ("4.44.2", "--use_liger_kernel", r"came in 4\.45"),
+        ("4.20.0", "--lr", r"older than 4\.30"),
+    ],
+)
+def test_an_argument_of_another_version_is_refused(version: str, argument: str, says: str) -> None:
+    source = script(argument, "no", versions=(("transformers", version),))
+    with pytest.raises(ConfigError, match=says):
+        DIALECT.read(source, world_size=1)
+
+
+def test_a_newer_version_is_said() -> None:
+    user = DIALECT.read(script(versions=(("transformers", "9.0.1"),)), world_size=1)
+    assert user.warnings == (
+        "transformers 9.0.1 is newer than 5.23, the last one whose arguments were checked; they "
+        "are taken to be the same.",
+    )
+
+
+def test_further_arguments_are_searched_where_they_are_listed() -> None:
+    source = told(
+        script("--optim", "adamw_torch", "--bf16"),
+        knobs=(("--optim", ("adamw_torch", "adamw_torch_fused")), ("--torch_compile", (True,))),
+    )
+    user = DIALECT.read(source, world_size=2)
+    values = {choice.knob: choice.values for choice in user.choices}
+    assert values["optim"] == ("adamw_torch", "adamw_torch_fused")
+    assert values["torch_compile"] == (None, True)
+    assert user.facts.precision is Precision.BF16
+
+
+def test_listed_words_of_a_known_knob_are_its_values() -> None:
+    source = told(script(), knobs=(("--gradient_checkpointing", (False, True)),))
+    user = DIALECT.read(source, world_size=2)
+    (choice,) = (choice for choice in user.choices if choice.knob == "recompute")
+    assert choice.values == (Recompute.NONE, Recompute.FULL)
+
+
+def test_stages_are_searched_where_all_of_it_is_wanted() -> None:
+    fast = DIALECT.read(script(), world_size=2).choices
+    full = DIALECT.read(script(), world_size=2, overrides=(("fast", "false"),)).choices
+    assert "zero_stage" not in {choice.knob for choice in fast}
+    (stages,) = (choice for choice in full if choice.knob == "zero_stage")
+    assert (stages.values, stages.how) == ((0, 2, 3), ChoiceKind.FREE)
+
+
+@pytest.mark.parametrize(
+    ("text", "known"),
+    [
+        ("from transformers import HfArgumentParser, TrainingArguments", True),
+        ("import transformers\ntransformers.HfArgumentParser(A)\ntransformers.Trainer()", True),
+        ("from trl import SFTConfig, TrlParser", True),
+        ("from transformers import Trainer, TrainingArguments\nTrainingArguments('o')", False),
+        ("import lightning as L\nL.Trainer()", False),
+        ("from transformers import AutoModel\nfrom accelerate import Accelerator", False),
+    ],
+)
+def test_only_a_command_line_of_training_arguments_is_detected(text: str, known: bool) -> None:
+    assert DIALECT.detects(script(text=text)) is known
+
+
+def test_every_edit_of_a_candidate_leaves_the_others_alone() -> None:
+    source = script("--lr", "1", "--fsdp", "full_shard", "--seed=3")
+    user = DIALECT.read(source, world_size=2)
+    made = DIALECT.render(layout(user, micro_batch=4), source, "c").script_args
+    assert made == (*source.script_args, "--per_device_train_batch_size", "4")

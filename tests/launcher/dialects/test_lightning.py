@@ -1,0 +1,72 @@
+from __future__ import annotations
+
+import pytest
+
+from autoconf_launch.core import ConfigError
+from autoconf_launch.launcher.dialects import NamedFile, TrialNeeds
+from autoconf_launch.launcher.dialects.lightning import LightningDialect
+
+from .sources import rendered, script
+
+DIALECT = LightningDialect()
+NEEDS = TrialNeeds(folder="trial", steps=7)
+CLI = "from lightning.pytorch.cli import LightningCLI\nLightningCLI()"
+OWN = "import lightning as L\nL.Trainer(max_epochs=3)"
+CONFIG = "trainer:\n  accumulate_grad_batches: 4\ndata:\n  init_args:\n    batch_size: 2\n"
+
+
+def with_file() -> NamedFile:
+    return NamedFile(position=2, flag="--config", path="c.yaml", text=CONFIG)
+
+
+def test_the_file_is_read_and_arguments_after_it_outweigh_it() -> None:
+    source = script("fit", "--config", "c.yaml", text=CLI, files=(with_file(),))
+    found = DIALECT.read(source, world_size=2).baseline.layout
+    assert (found.micro_batch, found.accumulation) == (2, 4)
+    made = rendered(DIALECT, source, 2, micro_batch=4, accumulation=2)
+    assert made.script_args == (
+        *source.script_args,
+        "--data.batch_size",
+        "4",
+        "--trainer.accumulate_grad_batches",
+        "2",
+    )
+
+
+@pytest.mark.parametrize(
+    ("strategy", "stage"), [("auto", 0), ("ddp", 0), ("fsdp", 3), ("deepspeed_stage_2", 2)]
+)
+def test_a_strategy_is_a_stage(strategy: str, stage: int) -> None:
+    source = script("--data.batch_size=2", f"--trainer.strategy={strategy}", text=CLI)
+    assert DIALECT.read(source, world_size=2).baseline.layout.zero_stage == stage
+
+
+def test_a_trainer_in_the_source_is_told_by_variables() -> None:
+    source = script("--batch_size=2", text=OWN)
+    made = rendered(DIALECT, source, 2, micro_batch=1, accumulation=2, zero_stage=3)
+    assert made.environment == (
+        ("PL_TRAINER_ACCUMULATE_GRAD_BATCHES", "2"),
+        ("PL_TRAINER_STRATEGY", "fsdp"),
+    )
+
+
+def test_what_the_source_says_itself_is_left_to_it() -> None:
+    text = "import lightning as L\nL.Trainer(accumulate_grad_batches=4)"
+    with pytest.raises(ConfigError, match=r"No argument of train\.py sets gradient accumulation"):
+        DIALECT.read(script("--batch_size=2", text=text), world_size=1)
+
+
+def test_a_trial_neither_logs_nor_saves() -> None:
+    source = script("--batch_size=2", text=OWN)
+    trial = dict(DIALECT.in_trial(rendered(DIALECT, source), source, NEEDS).environment)
+    assert trial["PL_TRAINER_LOGGER"] == "False"
+    assert trial["PL_TRAINER_ENABLE_CHECKPOINTING"] == "False"
+    assert (trial["PL_TRAINER_MAX_STEPS"], trial["PL_TRAINER_DEFAULT_ROOT_DIR"]) == ("8", "trial")
+
+
+def test_a_callback_that_needs_a_logger_keeps_it() -> None:
+    text = f"{OWN}\nLearningRateMonitor()\nModelCheckpoint()"
+    source = script("--batch_size=2", text=text)
+    trial = dict(DIALECT.in_trial(rendered(DIALECT, source), source, NEEDS).environment)
+    assert "PL_TRAINER_LOGGER" not in trial
+    assert "PL_TRAINER_ENABLE_CHECKPOINTING" not in trial

@@ -1,0 +1,59 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from autoconf_launch.launcher.dialects.script_facts import Declared, facts_of
+
+
+def test_arguments_are_read_with_aliases_and_defaults() -> None:
+    text = 'p.add_argument("-b", "--batch-size", type=int, default=64)'
+    assert facts_of(text).declared == (Declared(names=("-b", "--batch-size"), default=64),)
+
+
+def test_a_switch_is_told_from_a_value() -> None:
+    (declared,) = facts_of('p.add_argument("--amp", action="store_true")').declared
+    assert declared.switch
+
+
+def test_fields_of_a_dataclass_are_arguments_where_a_parser_makes_them() -> None:
+    fields = "@dataclass\nclass A:\n    batch_size: int = 4\n"
+    assert facts_of(f"import tyro\n{fields}").declared == (
+        Declared(names=("--batch_size",), default=4),
+    )
+    assert facts_of(fields).declared == ()
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "gradient_accumulation_steps //= ddp_world_size",
+        "args.gradient_accumulation_steps = int(args.gradient_accumulation_steps / ranks)",
+    ],
+)
+def test_what_is_divided_and_kept_is_known(line: str) -> None:
+    assert "gradient_accumulation_steps" in facts_of(line).divided
+
+
+def test_a_product_of_literals_is_a_constant() -> None:
+    assert dict(facts_of("steps = 5 * 8\nname = f()").constants) == {"steps": 40}
+
+
+def test_keywords_of_calls_are_read_and_unknown_values_are_none() -> None:
+    facts = facts_of("t = pl.Trainer(max_steps=3, strategy=args.strategy)")
+    steps, strategy = facts.keyword("Trainer", "max_steps"), facts.keyword("Trainer", "strategy")
+    assert (steps and steps.value, strategy and strategy.value) == (3, None)
+    assert facts.keyword("Trainer", "logger") is None
+
+
+def test_parts_of_a_package_count_as_imports_of_it() -> None:
+    facts = facts_of("from transformers import Trainer\nimport torch.nn as nn")
+    assert facts.imports("transformers.Trainer")
+    assert facts.imports("torch")
+    assert not facts.imports("transform")
+
+
+@given(st.text(max_size=200))
+def test_any_text_has_facts(text: str) -> None:
+    assert facts_of(text).declared is not None

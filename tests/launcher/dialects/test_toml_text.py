@@ -1,0 +1,47 @@
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from autoconf_launch.core import RawConfig
+from autoconf_launch.launcher.dialects.toml_text import edit_toml, parse_toml, toml_of
+
+TEXT = """# mine
+[training]
+steps = 1_000  # many
+name = "a # b"
+mixed = 'half'
+
+[parallelism.inner]
+degrees = [1, 2]
+"""
+
+
+def test_scalars_and_lists_are_read_by_table() -> None:
+    assert parse_toml(TEXT).to_dict() == {
+        "training": {"steps": 1000, "name": "a # b", "mixed": "half"},
+        "parallelism": {"inner": {"degrees": [1, 2]}},
+    }
+
+
+def test_an_edit_changes_one_value_and_nothing_else() -> None:
+    before = parse_toml(TEXT)
+    after = before.with_value(("training", "steps"), 5)
+    assert edit_toml(TEXT, before.diff(after)) == TEXT.replace("1_000", "5")
+
+
+def test_a_new_key_stands_at_the_end_of_its_table() -> None:
+    before = parse_toml(TEXT)
+    after = before.with_value(("training", "new"), value=True).with_value(("other", "x"), 1)
+    edited = edit_toml(TEXT, before.diff(after))
+    assert "mixed = 'half'\nnew = true\n\n[parallelism.inner]" in edited
+    assert edited.endswith("[other]\nx = 1\n")
+
+
+NAMES = st.text("abc", min_size=1, max_size=2)
+VALUES = st.one_of(st.booleans(), st.integers(0, 99), st.text("xy #=", max_size=4))
+
+
+@given(st.dictionaries(NAMES, st.dictionaries(NAMES, VALUES, min_size=1), min_size=1))
+def test_a_document_is_read_back_from_its_text(document: dict[str, dict[str, object]]) -> None:
+    assert parse_toml(toml_of(RawConfig(document))).to_dict() == document

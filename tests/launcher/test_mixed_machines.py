@@ -1,0 +1,76 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from autoconf_launch.autotuner.cost.model.accuracy import spearman
+from autoconf_launch.launcher.measurements import Measurement, read_measurements
+from autoconf_launch.launcher.mixed_machines import kinds_of, mixed_step_s, stage_layers
+
+TABLE = Path(__file__).parents[2] / "benchmarks/ground_truth/amp_heterogeneous_v100_t4.csv"
+
+
+@pytest.fixture(scope="module")
+def rows() -> tuple[Measurement, ...]:
+    return read_measurements(TABLE).measurements
+
+
+@pytest.fixture
+def four_stages(rows: tuple[Measurement, ...]) -> Measurement:
+    return next(x for x in rows if x.layout.pipeline_parallel == 4 and x.layout.micro_batch == 2)
+
+
+def with_stages(one: Measurement, *edges: int) -> Measurement:
+    return replace(one, note=f"layer partition boundaries {list(edges)}")
+
+
+def test_a_mix_is_taken_apart(four_stages: Measurement) -> None:
+    kinds = kinds_of(four_stages)
+    assert [(kind.gpu, kind.count) for kind in kinds] == [("V100-16GB", 12), ("T4", 4)]
+    assert "10 Gb/s" in kinds[0].interconnect
+    assert "50 Gb/s" in kinds[1].interconnect
+
+
+@pytest.mark.parametrize("gpu", ["T4-16GB", "V100-16GBx12+Z9x4", "A+B"])
+def test_other_names_are_no_mix(four_stages: Measurement, gpu: str) -> None:
+    assert kinds_of(replace(four_stages, gpu=gpu)) == ()
+
+
+def test_stages_have_all_layers(rows: tuple[Measurement, ...]) -> None:
+    assert {sum(stage_layers(one) or ()) for one in rows} == {24}
+
+
+def test_a_stage_before_the_first_layer_has_none(four_stages: Measurement) -> None:
+    assert stage_layers(with_stages(four_stages, 0, 1, 10, 20, 30)) == (0, 8, 10, 6)
+
+
+def test_without_stages_nothing_is_predicted(four_stages: Measurement) -> None:
+    assert np.isnan(mixed_step_s([replace(four_stages, note="")])).all()
+
+
+def test_layers_on_the_slower_machines_take_longer(four_stages: Measurement) -> None:
+    """The last of four stages is on the T4s."""
+    early, late = (
+        with_stages(four_stages, 0, 9, 16, 23, 30),
+        with_stages(four_stages, 0, 6, 11, 16, 30),
+    )
+    early_s, late_s = mixed_step_s([early, late])
+    assert late_s > 1.15 * early_s
+
+
+def test_a_stage_that_spans_both_goes_at_the_slower_pace(four_stages: Measurement) -> None:
+    fast = "V100-16GBx8+V100-16GBx8"
+    mixed_s, fast_s = mixed_step_s([four_stages, replace(four_stages, gpu=fast)])
+    assert mixed_s > fast_s
+
+
+def test_the_published_mix_is_ordered_better_than_by_chance(
+    rows: tuple[Measurement, ...],
+) -> None:
+    ran = [one for one in rows if one.step_time_s is not None]
+    predicted_s = mixed_step_s(ran)
+    measured_s = np.array([one.step_time_s for one in ran], float)
+    assert spearman(predicted_s, measured_s) > 0.4

@@ -1,0 +1,42 @@
+from dataclasses import replace
+
+from autoconf_launch.autotuner import Measurement, Record, Trial
+from autoconf_launch.autotuner.trial import Prediction
+from autoconf_launch.core import Candidate, Layout
+from autoconf_launch.launcher.views.step_parts_text import step_parts_document, step_parts_text
+
+PARTS = {"samples": 6.0, "launch": 1.0, "recompute": 0.0, "communication": 2.0, "update": 1.0}
+RECORD = Record(
+    trial=Trial(
+        number=1, name="z0_gas1_tmbspg2", candidate=Candidate(layout=Layout()), space="z0"
+    ),
+    outcome=Measurement(step_s=(11.0,), samples_per_step=2, world_size=1),
+    wall_s=20.0,
+    prediction=Prediction(
+        peak_bytes=None, step_s=10.0, band=0.3, how="by hand", parts=tuple(PARTS.items())
+    ),
+)
+
+
+def test_the_measured_step_stands_below_the_predicted_parts() -> None:
+    lines = (step_parts_text(RECORD) or "").splitlines()
+    assert [line.split("  ")[0] for line in lines[1:-2]] == [
+        "samples",
+        "launch floor",
+        "recompute",
+        "exposed communication",
+        "update",
+    ]
+    assert lines[-1] == "measured 11 s, 10 % more"
+
+
+def test_the_document_has_the_parts_by_name() -> None:
+    assert step_parts_document(RECORD) == {
+        "predicted_step_s": 10.0,
+        "predicted_parts_s": PARTS,
+        "measured_step_s": 11.0,
+    }
+
+
+def test_without_a_prediction_nothing_is_drawn() -> None:
+    assert step_parts_text(replace(RECORD, prediction=None)) is None

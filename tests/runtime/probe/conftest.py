@@ -1,0 +1,181 @@
+"""Foreign scripts under the probe: forked for speed, or launched as a user would."""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import pytest
+
+from autoconf_launch.core import Failure, FailureKind, Mode, RankResult, RankTask, decode
+from autoconf_launch.core.rank import MODEL_INFO_FILE, result_file
+from autoconf_launch.launcher.probe_environment import INJECTED, probe_environment
+
+HERE = Path(__file__).parent
+SCRIPTS = HERE / "scripts"
+DEADLINE_S = 120
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ended:
+    """A probed launch that has ended."""
+
+    exit_codes: tuple[int, ...]
+    output: str
+    errors: str
+    task: RankTask
+
+    @property
+    def folder(self) -> Path:
+        return Path(self.task.folder)
+
+    def result(self, rank: int = 0) -> RankResult:
+        path = self.folder / result_file(rank)
+        assert path.exists(), f"no result: {self.errors[-2000:]} {self.signs()}"
+        return decode(RankResult, json.loads(path.read_text()))
+
+    def reported(self, rank: int = 0) -> bool:
+        return (self.folder / result_file(rank)).exists()
+
+    def failure(self, rank: int = 0) -> Failure | None:
+        return self.result(rank).failure
+
+    def failure_kind(self, rank: int = 0) -> FailureKind | None:
+        failure = self.failure(rank)
+        return failure.kind if failure else None
+
+    def steps(self, rank: int = 0) -> list[int]:
+        return [record.step for record in self.result(rank).steps]
+
+    def batches(self, rank: int = 0) -> tuple[int, int]:
+        """Micro-batch and accumulation that were found."""
+        applied = self.result(rank).applied
+        assert applied, self.signs()
+        return applied.micro_batch, applied.accumulation
+
+    def model_info(self) -> dict[str, Any]:
+        content: dict[str, Any] = json.loads((self.folder / MODEL_INFO_FILE).read_text())
+        return content
+
+    def signs(self) -> dict[str, str]:
+        signs = sorted((self.folder / "probe").glob("*"))
+        return {sign.name.partition(".")[0]: sign.read_text() for sign in signs}
+
+
+Probed: TypeAlias = Callable[..., Ended]
+
+
+@pytest.fixture(scope="session")
+def probe_zygote() -> Iterator[subprocess.Popen[str]]:
+    process = subprocess.Popen(
+        [sys.executable, str(HERE / "zygote.py")],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )
+    yield process
+    os.killpg(process.pid, signal.SIGKILL)
+    process.communicate()
+
+
+@pytest.fixture(scope="session")
+def probed(
+    probe_zygote: subprocess.Popen[str], tmp_path_factory: pytest.TempPathFactory
+) -> Probed:
+    """``probed(script, *arguments, ranks=1, **task)``: run to the end in forks, once each."""
+
+    @remembered
+    def run(script: str, *arguments: str, ranks: int = 1, **task: Any) -> Ended:
+        folder = tmp_path_factory.mktemp("probed")
+        asked, variables = asked_of(folder, **task)
+        order = {
+            "argv": [str(SCRIPTS / script), *arguments],
+            "folder": str(folder),
+            "working_directory": str(tmp_path_factory.mktemp("work")),
+            "injected": str(INJECTED / "sitecustomize.py"),
+            "environments": [{**variables, **place} for place in places(ranks)],
+        }
+        assert probe_zygote.stdin
+        assert probe_zygote.stdout
+        probe_zygote.stdin.write(json.dumps(order) + "\n")
+        probe_zygote.stdin.flush()
+        assert select.select([probe_zygote.stdout], [], [], DEADLINE_S)[0], "the ranks hang"
+        codes = tuple(json.loads(probe_zygote.stdout.readline()))
+        logs = [[(folder / f"{r}.{s}").read_text() for r in range(ranks)] for s in STREAMS]
+        return Ended(
+            exit_codes=codes, output="".join(logs[0]), errors="".join(logs[1]), task=asked
+        )
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def launched(tmp_path_factory: pytest.TempPathFactory) -> Probed:
+    """``launched(*command, **task)``: a command run with the probe's variables set, once each."""
+
+    @remembered
+    def run(*command: str, more: dict[str, str] | None = None, **task: Any) -> Ended:
+        asked, variables = asked_of(tmp_path_factory.mktemp("launched"), **task)
+        ended = subprocess.run(
+            command,
+            env={**os.environ, "OMP_NUM_THREADS": "1", **variables, **(more or {})},
+            cwd=tmp_path_factory.mktemp("work"),
+            capture_output=True,
+            text=True,
+            timeout=DEADLINE_S,
+            check=False,
+        )
+        return Ended(
+            exit_codes=(ended.returncode,), output=ended.stdout, errors=ended.stderr, task=asked
+        )
+
+    return run
+
+
+def remembered(run: Probed) -> Probed:
+    ended: dict[str, Ended] = {}
+
+    def once(*arguments: str, **named: Any) -> Ended:
+        key = repr((arguments, sorted(named.items())))
+        if key not in ended:
+            ended[key] = run(*arguments, **named)
+        return ended[key]
+
+    return once
+
+
+STREAMS = ("stdout", "stderr")
+
+
+def asked_of(folder: Path, **task: Any) -> tuple[RankTask, dict[str, str]]:
+    asked = RankTask(**{"mode": Mode.MEASURE, "folder": str(folder), "attempt": "a1", **task})
+    return asked, dict(probe_environment(asked, folder))
+
+
+def places(ranks: int) -> list[dict[str, str]]:
+    if ranks == 1:
+        return [{}]
+    shared = {
+        "WORLD_SIZE": str(ranks),
+        "LOCAL_WORLD_SIZE": str(ranks),
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(free_port()),
+    }
+    return [{**shared, "RANK": str(rank), "LOCAL_RANK": str(rank)} for rank in range(ranks)]
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])

@@ -1,0 +1,92 @@
+"""One process speaks for a rank; a claim passes on when its holder has ended."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from autoconf_launch.core import Mode, RankTask
+from autoconf_launch.runtime.probing.claim import Claim
+
+CLAIMS = """
+import sys
+from autoconf_launch.core import Mode, RankTask
+from autoconf_launch.runtime.probing.claim import Claim
+task = RankTask(mode=Mode.MEASURE, folder=sys.argv[1], attempt="a1")
+print(Claim(task, 0).take(), flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.fixture
+def task(tmp_path: Path) -> RankTask:
+    return RankTask(mode=Mode.MEASURE, folder=str(tmp_path), attempt="a1")
+
+
+@pytest.fixture
+def below(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
+    """A process of ours that has claimed rank 0 and lives."""
+    command = [sys.executable, "-c", CLAIMS, str(tmp_path)]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True) as process:
+        assert process.stdout
+        assert process.stdout.readline().strip() == "True"
+        yield process
+
+
+def test_the_first_gets_the_rank(task: RankTask) -> None:
+    assert Claim(task, 0).take()
+
+
+def test_each_rank_has_a_claim_of_its_own(task: RankTask) -> None:
+    assert [Claim(task, rank).take() for rank in range(2)] == [True, True]
+
+
+def test_nobody_gets_it_while_the_holder_lives(task: RankTask) -> None:
+    Claim(task, 0).take()
+    pid = os.fork()
+    if pid == 0:
+        os._exit(int(Claim(task, 0).take()))
+    assert os.waitpid(pid, 0)[1] == 0
+
+
+def test_a_dead_holders_claim_is_passed_on(task: RankTask, below: subprocess.Popen[str]) -> None:
+    below.communicate()
+    assert Claim(task, 0).take()
+
+
+def test_a_process_below_gives_way(task: RankTask, below: subprocess.Popen[str]) -> None:
+    assert Claim(task, 0).take()
+
+
+def test_who_was_taken_over_knows_it(task: RankTask) -> None:
+    claimed, taken_over = os.pipe(), os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        claim = Claim(task, 0)
+        claim.take()
+        os.write(claimed[1], b".")
+        os.read(taken_over[0], 1)
+        os._exit(int(claim.holds()))
+    os.read(claimed[0], 1)
+    Claim(task, 0).take()
+    os.write(taken_over[1], b".")
+    assert os.waitpid(pid, 0)[1] == 0
+
+
+def test_a_rank_that_was_ever_claimed_is_not_claimed_first(
+    task: RankTask, below: subprocess.Popen[str]
+) -> None:
+    below.communicate()
+    assert not Claim(task, 0).take_first()
+
+
+def test_a_claim_of_an_earlier_attempt_counts_for_nothing(task: RankTask, tmp_path: Path) -> None:
+    Claim(task, 0).take()
+    later = RankTask(mode=Mode.MEASURE, folder=str(tmp_path), attempt="a2")
+    assert Claim(later, 0).take_first()

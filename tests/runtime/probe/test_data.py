@@ -1,0 +1,40 @@
+"""Where samples come from, and how many they are."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+BATCH = 3
+
+
+@pytest.mark.parametrize(
+    "how",
+    [
+        "batch_in_dimension_1",
+        "no_loader",
+        "batch_object",
+        "images_of_unlike_sizes",
+        "iterable_with_workers",
+        "trains_in_workers",
+    ],
+)
+def test_the_samples_of_a_batch_are_found(probed: Any, how: str) -> None:
+    ended = probed("data.py", how)
+    assert (ended.batches(), ended.steps()) == ((BATCH, 1), [1, 2, 3, 4, 5]), ended.errors
+
+
+@pytest.mark.slow
+def test_workers_that_are_spawned_claim_nothing(probed: Any) -> None:
+    ended = probed("data.py", "trains_in_workers", "spawn")
+    assert (ended.batches(), ended.steps()) == ((BATCH, 1), [1, 2, 3, 4, 5]), ended.errors
+
+
+@pytest.mark.parametrize(("batches", "measured"), [(4, [1, 2, 3, 4]), (2, [1]), (1, [1])])
+def test_an_epoch_that_ends_early_gives_fewer_steps(
+    probed: Any, batches: int, measured: list[int]
+) -> None:
+    ended = probed("data.py", "short_epoch", str(batches))
+    shown = (ended.steps(), ended.failure(), ended.result().ended_early, ended.result().end_step)
+    assert shown == (measured, None, True, measured[-1])
