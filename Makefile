@@ -1,6 +1,6 @@
 # make tune: the main job, from nothing.   make test: all fast tests, from nothing.
 # make check: what CI runs, in a virtual environment of its own.   make format: fix what can be.
-.PHONY: tune test check types lint format links test-slow test-gpu test-cluster benchmark clean
+.PHONY: tune test check types lint format links test-slow test-gpu test-cluster benchmark benchmark-search plots clean
 PYTHON ?= python3
 VENV ?= .venv
 BIN = $(VENV)/bin
@@ -23,6 +23,14 @@ test-cluster: $(READY)
 
 benchmark: $(READY)
 	$(BIN)/python benchmarks/main_job.py
+	$(BIN)/python benchmarks/plan_speed.py
+
+benchmark-search: $(READY)
+	$(BIN)/python benchmarks/search_landscapes.py --write
+
+plots: $(READY)
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt matplotlib
+	$(BIN)/python benchmarks/cost_model_plots.py
 
 # torch first and pinned: on a machine without GPUs anything else pulls gigabytes of CUDA.
 $(READY): pyproject.toml setup.py constraints.txt

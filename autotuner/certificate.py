@@ -110,4 +110,4 @@ def _floor(
     ]
     samples = untried.global_batch_C if objective.per_sample else 1
     least_s = predictions.least_step_s_C / samples * min(1.0, *ratios, 1.0)
-    return np.asarray(np.nan_to_num(np.log(least_s), nan=-np.inf))
+    return np.log(least_s, out=np.full(len(untried), -np.inf), where=least_s > 0)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from .noise import Noise, estimate_noise
 from .objective import Objective
 from .stop_rule import StopRule
-from .trial import Measurement, Record, Trial
+from .trial import Record, Trial
 
 
 class Pace:
@@ -23,7 +23,7 @@ class Pace:
         self,
         trial: Trial,
         step_s: Sequence[float],
-        best: Measurement | None,
+        best: Record | None,
         records: Sequence[Record],
     ) -> int:
         """Where a running trial is to end, after these steps (of its slowest ranks).
@@ -31,14 +31,15 @@ class Pace:
         Args:
             trial: what runs.
             step_s: seconds of each step from the first on.
-            best: of the best trial so far.
+            best: the best trial so far.
             records: everything that came back.
         """
         if self._noise is None or self._at != len(records):
             self._at, self._noise = len(records), estimate_noise(records)
-        if best is None:
+        measured = best.measurement if best else None
+        if measured is None:
             return self._rule(step_s, None, self._noise)
         samples = trial.candidate.layout.global_batch
-        work = self._objective.cost_s(best.mean_step_s, best.samples_per_step)
+        work = self._objective.cost_s(measured.mean_step_s, measured.samples_per_step)
         as_fast_s = work / self._objective.cost_s(1.0, samples)
         return self._rule(step_s, as_fast_s, self._noise)

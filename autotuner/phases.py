@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 from autoconf_launch.core import Layout
 
+from .grouping import Grouping
 from .objective import Objective
 from .pool import Pool
 from .settings import AutotuningSettings
@@ -20,8 +21,11 @@ from .trial import Record, Trial
 class Phases:
     """Tells the phase of each stage from what is open and what came back."""
 
-    def __init__(self, pool: Pool, settings: AutotuningSettings, objective: Objective) -> None:
+    def __init__(
+        self, pool: Pool, settings: AutotuningSettings, objective: Objective, groups: Grouping
+    ) -> None:
         self._pool = pool
+        self._groups = groups
         self._settings = settings
         self._objective = objective
         self._given_up: set[tuple[int, bool]] = set()
@@ -53,7 +57,7 @@ class Phases:
         if not self._pool.has_further or (stage, True) in self._given_up:
             return self._pool.further_rows(stage, ())
         waits = any(
-            trial.candidate.layout.zero_stage == stage
+            self._groups.of(trial.candidate.layout) == stage
             and not self._pool.is_further(trial.candidate)
             for trial in pending
         )
@@ -70,6 +74,6 @@ class Phases:
         usual = [
             candidate.layout
             for _, candidate in sorted(measured, key=lambda pair: pair[0])
-            if candidate.layout.zero_stage == stage and not self._pool.is_further(candidate)
+            if self._groups.of(candidate.layout) == stage and not self._pool.is_further(candidate)
         ]
         return tuple(dict.fromkeys(usual))[: self._settings.num_tuning_micro_batch_sizes]

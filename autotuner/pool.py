@@ -10,6 +10,7 @@ from autoconf_launch.core import Candidate, Layout
 
 from .constraints import RejectedCounts, Rule, add_counts, apply_rules
 from .dominance import surely_needs_more
+from .grouping import Grouping
 from .knobs import LAYOUT_KNOBS
 from .space import SearchSpace
 from .table import Bools, Ints, PredictionTable
@@ -20,9 +21,14 @@ class Pool:
     """The rows of a space with what is known of them. Rows only ever leave it."""
 
     def __init__(
-        self, space: SearchSpace, predictions: PredictionTable | None, rules: Sequence[Rule]
+        self,
+        space: SearchSpace,
+        predictions: PredictionTable | None,
+        rules: Sequence[Rule],
+        groups: Grouping,
     ) -> None:
         self._table = space.table
+        self._group = groups.of_rows(space.table)
         self._predictions = predictions
         passed = apply_rules(space.table, rules)
         self._rejected = add_counts(space.rejected, passed.rejected)
@@ -61,34 +67,34 @@ class Pool:
             self._is_further[candidate] = bool(unusual.any())
         return self._is_further[candidate]
 
-    def usual_rows(self, zero_stage: int, *, small_too: bool) -> Ints:
-        """Numbers of the open rows of a stage with its usual further knobs, in order.
+    def usual_rows(self, group: int, *, small_too: bool) -> Ints:
+        """Numbers of the open rows of a group with its usual further knobs, in order.
 
         Args:
-            zero_stage: the stage.
+            group: its number.
             small_too: also micro-batches below the user's, who asked to search from there up.
         """
-        rows = self._open(zero_stage) & self._usual
+        rows = self._open(group) & self._usual
         return np.flatnonzero(rows if small_too else rows & ~self._small)
 
-    def further_rows(self, zero_stage: int, layouts: Sequence[Layout]) -> Ints:
-        """Numbers of the open rows of a stage that vary further knobs of these layouts."""
+    def further_rows(self, group: int, layouts: Sequence[Layout]) -> Ints:
+        """Numbers of the open rows of a group that vary further knobs of these layouts."""
         if not self.has_further or not layouts:
             return np.zeros(0, np.int64)
         extras = [name for name, _ in self._table.columns if name not in LAYOUT_KNOBS]
         wanted = np.zeros(len(self._table), np.bool_)
         for layout in layouts:
             wanted |= self._table.matches(Candidate(layout=layout), but=extras)
-        return np.flatnonzero(self._open(zero_stage) & ~self._usual & wanted)
+        return np.flatnonzero(self._open(group) & ~self._usual & wanted)
 
     def open_rows(self, *, small_too: bool) -> Ints:
         """Numbers of the open rows of all stages; ``small_too`` as in :meth:`usual_rows`."""
         rows = self._allowed & ~self._tried & ~self._too_large
         return np.flatnonzero(rows if small_too else rows & ~self._small)
 
-    def _open(self, zero_stage: int) -> Bools:
+    def _open(self, group: int) -> Bools:
         rows = self._allowed & ~self._tried & ~self._too_large
-        return np.asarray(rows & (self._table["zero_stage"] == zero_stage), np.bool_)
+        return np.asarray(rows & (self._group == group), np.bool_)
 
     def prediction(self, candidate: Candidate) -> Prediction | None:
         """What the cost models say of a candidate of the space."""

@@ -50,13 +50,14 @@ class AutotuningSettings(BaseModel):
     num_tuning_micro_batch_sizes: PositiveInt = 3
     mp_size: PositiveInt = 1
     tuner_type: str = "model_based"
+    strategy: Literal["global", "staged"] | None = None
     tuner_early_stopping: PositiveInt = 5
     tuner_num_trials: PositiveInt = 50
     arg_mappings: dict[str, str] | None = None
     model_info: ModelInfo | None = None
     seed: int = Field(default=0, ge=0)
 
-    @field_validator("metric", "tuner_type", mode="before")
+    @field_validator("metric", "tuner_type", "strategy", mode="before")
     @classmethod
     def _strip_name(cls, name: Any) -> Any:
         return name.strip() if isinstance(name, str) else name

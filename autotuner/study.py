@@ -1,7 +1,7 @@
 """The state machine that decides what is tried next. Not: how a trial is run or kept.
 
-What is asked follows from the space, the settings, the records told and the trials pending, and
-from nothing else: a study that is told the records of an earlier one goes on as that would.
+What is asked follows from space, settings, records told and trials pending alone: a study that is
+told the records of an earlier one goes on as that would.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from . import stop
 from .certificate import Certificate
 from .constraints import RejectedCounts, Rule
 from .dominance import is_out_of_memory, is_sure
+from .grouping import Grouping
 from .knobs import candidate_name
 from .limits import Prospects, SearchLimits
 from .objective import OBJECTIVES, Objective
@@ -43,9 +44,10 @@ def baseline_trial(baseline: Candidate) -> Trial:
 class Study:
     """Ask it for trials, tell it what came back, until there is a stop reason.
 
-    The baseline runs first and alone. Then stages in ascending order, each until its rows, its
-    trials or its patience are used up, as long as each is better than the one before. A stage
-    tries its micro-batches first, then further knobs of the best of them.
+    The baseline runs first and alone. Then all ZeRO stages together, or one after the other in
+    ascending order (``Grouping``; a stage here is such a group), each until its rows, trials or
+    patience are used up, as long as each is better than the one before. A group tries its
+    micro-batches first, then further knobs of the best of them.
     """
 
     def __init__(
@@ -76,13 +78,14 @@ class Study:
         self._limits = limits or SearchLimits()
         self._prospects = Prospects(space.table, predictions, self._objective, self._limits)
         self._elapsed_s = 0.0
-        self._pool = Pool(space, predictions, rules)
-        self._phases = Phases(self._pool, settings, self._objective)
+        groups = Grouping.of_settings(settings)
+        self._groups, self._pool = groups, Pool(space, predictions, rules, groups)
+        self._phases = Phases(self._pool, settings, self._objective, groups)
         self._baseline = baseline_trial(space.baseline)
         self._baseline_record: Record | None = None
-        stages: set[int] = set(space.table["zero_stage"].tolist())
-        stages.add(space.baseline.layout.zero_stage)
-        self._stages = {stage: StageProgress(name=space_name(stage)) for stage in sorted(stages)}
+        stages: set[int] = set(groups.of_rows(space.table).tolist())
+        stages.add(groups.of(space.baseline.layout))
+        self._stages = {stage: groups.start(stage) for stage in sorted(stages)}
         self._records: list[Record] = []
         self._told: set[tuple[str, int]] = set()
         self._pending: dict[tuple[str, int], Trial] = {}
@@ -97,7 +100,7 @@ class Study:
 
     @property
     def settings(self) -> AutotuningSettings:
-        """The settings that it was started with."""
+        """What it was started with."""
         return self._settings
 
     @property
@@ -117,7 +120,7 @@ class Study:
 
     @property
     def stages(self) -> tuple[StageProgress, ...]:
-        """Progress of each tuning space, in the order of exploration."""
+        """Progress of each group, in the order of exploration."""
         return tuple(self._stages.values())
 
     @property
@@ -156,7 +159,7 @@ class Study:
         self._records.append(record)
         if trial.name == self._baseline.name:
             self._baseline_record = record
-        stage = trial.candidate.layout.zero_stage
+        stage = self._groups.of(trial.candidate.layout)
         progress = self._stages.get(stage, StageProgress(name=trial.space))
         further = self._pool.is_further(trial.candidate)
         self._stages[stage] = progress.after(record, self._objective, further=further)
@@ -167,16 +170,12 @@ class Study:
 
     def end_step(self, trial: Trial, step_s: Sequence[float]) -> int | None:
         """Where a running trial is to end, after these steps (of its slowest ranks)."""
-        best = self._best.measurement if self._best else None
-        return self._pace.end_step(trial, step_s, best, self._records)
+        return self._pace.end_step(trial, step_s, self._best, self._records)
 
     def stop_reason(self) -> StopReason | None:
         """Why nothing more will be asked; None while trials run or are still wanted."""
-        ended = self._baseline_end()
-        if ended is not None:
+        if (ended := self._baseline_end()) is not None or self._baseline_is_open():
             return ended
-        if self._baseline_is_open():
-            return None
         over = self._limits.spent(self._elapsed_s, self._records)
         over = over or self._prospects.good_enough(self._open_rows(), self._records)
         if over is not None or self._pending or self._again:
@@ -241,7 +240,7 @@ class Study:
         return stop.explored(self._records, self._predictions)
 
     def _running(self, stage: int) -> int:
-        return sum(t.candidate.layout.zero_stage == stage for t in self._pending.values())
+        return sum(self._groups.of(t.candidate.layout) == stage for t in self._pending.values())
 
     def _wanted(self, stage: int) -> int:
         """Trials that this stage could still start now."""

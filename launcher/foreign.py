@@ -9,14 +9,14 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from autoconf_launch.core import RankTask
+from autoconf_launch.core import ConfigError, RankTask
 
 from .dialects import Dialect, Rendered, ScriptSource, TrialNeeds
 from .dialects.native import NativeDialect
 from .dialects.own_words import declared_as
 from .dialects.script_facts import facts_of
 from .plan import LaunchPlan
-from .probe_environment import probe_environment
+from .probe_environment import deaf_flag, probe_environment
 from .request import LaunchRequest
 
 
@@ -55,7 +55,16 @@ def write_files(rendered: Rendered, folder: Path) -> None:
 
 
 def told(plan: LaunchPlan, rendered: Rendered) -> LaunchPlan:
-    """The plan with the variables that were rendered, and what is to be compared."""
+    """The plan with the variables that were rendered, and what is to be compared.
+
+    Raises:
+        ConfigError: the script's Python would not read the probe.
+    """
+    if rendered.checked is not None and (flag := deaf_flag(plan.ranks[0].argv)):
+        raise ConfigError(
+            f"The script's Python is started with {flag}, with which it reads neither PYTHONPATH "
+            f"nor sitecustomize, so that nothing can be measured in it; start it without {flag}."
+        )
     ranks = tuple(
         replace(rank, environment=(*rank.environment, *rendered.environment))
         for rank in plan.ranks

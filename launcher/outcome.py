@@ -25,6 +25,7 @@ from autoconf_launch.core import (
 
 from .log_tail import LogStart, read_log_tail
 from .plan import LaunchPlan
+from .probe_environment import why_silent
 from .rank_results import RankResults, largest_memory, measure, read_rank_results
 
 _DECISIVE = (
@@ -120,7 +121,7 @@ def read_outcome(plan: LaunchPlan, end: RanksEnd, log_start: LogStart | None = N
     if end.cancelled is not None:
         causes = [cause for cause in causes if cause.unix_s <= end.cancelled.unix_s]
         causes.append(_Cause(failure=end.cancelled.reason, unix_s=end.cancelled.unix_s))
-    cause = _first(causes) or _Cause(failure=_no_steps(plan.task, results), unix_s=0.0)
+    cause = _first(causes) or _Cause(failure=_no_steps(plan, plan.task, results), unix_s=0.0)
     tail = cause.failure.log_tail or read_log_tail(plan.folder or plan.task.folder, log_start)
     return FailedTrial(
         failure=replace(cause.failure, log_tail=tail),
@@ -208,6 +209,8 @@ def _ignored(result: RankResult, expected: Candidate, checked: Checked) -> Failu
     ]
     if not wrong:
         return None
+    if result.caught is not None and result.caught.kind is FailureKind.OUT_OF_MEMORY:
+        return result.caught  # and then went on with less
     detail = f"the script ran with {', '.join(wrong)}; {result.applied.description}"
     return Failure(kind=FailureKind.NOT_APPLIED, detail=detail)
 
@@ -255,10 +258,12 @@ def signal_name(number: int) -> str:
         return f"signal {number}"
 
 
-def _no_steps(task: RankTask, results: RankResults) -> Failure:
+def _no_steps(plan: LaunchPlan, task: RankTask, results: RankResults) -> Failure:
     silent = [rank for rank, result in enumerate(results) if result is None]
     made = max((r.step for result in results if result for r in result.steps), default=0)
-    if task.mode is Mode.PROFILE:
+    if plan.checked is not None and len(silent) == len(results):
+        detail = why_silent(task)
+    elif task.mode is Mode.PROFILE:
         detail = "the script ended before its model could be described"
     elif silent:
         detail = f"rank {silent[0]} ended without reporting an optimizer step"

@@ -31,6 +31,7 @@ from .probing.compiled import watch_compile
 from .probing.ending import Endings
 from .probing.hook import Hooks
 from .probing.left_behind import Surroundings
+from .probing.loader_batch import set_batch_size
 from .probing.memory_use import MemoryWatch
 from .probing.roots import Roots
 from .probing.speaker import LastWord, Live, Speaker, claimed, unclaimed
@@ -99,6 +100,7 @@ class Probe:
 
     def install(self) -> None:
         """Listen from here on, in this process and in those that it forks."""
+        set_batch_size()
         self._hooks.install()
         self._endings.install()
         self._roots.look()

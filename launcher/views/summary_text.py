@@ -11,6 +11,7 @@ from autoconf_launch.autotuner.stop import StopKind
 from autoconf_launch.autotuner.summary import Summary, SummaryRow
 from autoconf_launch.core import Edit, dotted, encode
 
+from .step_parts_text import step_parts_document, step_parts_text
 from .tables import table_of
 
 SCHEMA_VERSION = 1
@@ -34,6 +35,7 @@ def findings_text(summary: Summary, edits: Sequence[Edit], command: str) -> str:
         lines += _edit_lines(edits)
         lines += [summary.learning_rate.sentence] if summary.learning_rate else []
         lines += _certificate_lines(summary)
+        lines += filter(None, [step_parts_text(summary.winner)])
         lines += ["Train with it:", f"  {command}"]
     return "\n".join(lines) + "\n"
 
@@ -53,6 +55,7 @@ def summary_document(summary: Summary, edits: Sequence[Edit], command: str) -> d
         "soak": encode(summary.soak),
         "meaning": encode(summary.meaning),
         "certificate": summary.certificate,
+        "step_parts": step_parts_document(summary.winner) if summary.winner else None,
         "rejected": dict(summary.rejected),
         "learning_rate": encode(summary.learning_rate),
         "stop": encode(summary.stop),

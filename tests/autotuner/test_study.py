@@ -264,7 +264,8 @@ def test_rows_that_a_rule_rejects_are_never_tried() -> None:
 @pytest.mark.parametrize("strategy", ["gridsearch", "random", "model_based"])
 @pytest.mark.parametrize("slots", [1, 3])
 def test_nothing_is_tried_twice(strategy: str, slots: int) -> None:
-    loop = Loop(study(tuner_type=strategy), by_stage(1, 2, 3, 4)).run(slots)
+    tried = study(tuner_type=strategy, strategy="staged")
+    loop = Loop(tried, by_stage(1, 2, 3, 4)).run(slots)
     assert len(set(loop.names)) == len(loop.names) == 16
 
 
@@ -403,3 +404,26 @@ def test_when_no_prediction_fits_the_end_names_the_smallest_need() -> None:
         "No configuration fits in memory: the only trial ran out of it; the smallest predicted "
         "need is 2.50 GB per rank, the limit is 0.00 GB."
     )
+
+
+def test_all_stages_are_one_group_where_a_model_ranks_them() -> None:
+    loop = Loop(study(tuner_type="model_based"), by_stage(1, 2, 3, 4)).run()
+    assert [p.name for p in loop.study.stages] == ["global"]
+    assert len({trial.space for trial in loop.trials}) > 1
+
+
+def test_patience_does_not_end_a_global_search_before_eight_trials() -> None:
+    asked = study(tuner_type="model_based", tuner_early_stopping=1)
+    assert len(Loop(asked, by_stage(9, 1, 1, 1)).run().trials) == 8
+
+
+@pytest.mark.parametrize(
+    ("given", "groups"),
+    [
+        ({"tuner_type": "model_based", "strategy": "staged"}, ["z0", "z1", "z2", "z3"]),
+        ({"tuner_type": "gridsearch"}, ["z0", "z1", "z2", "z3"]),
+        ({"tuner_type": "gridsearch", "strategy": "global"}, ["global"]),
+    ],
+)
+def test_what_is_explored_as_a_unit_can_be_said(given: dict[str, Any], groups: list[str]) -> None:
+    assert [p.name for p in study(**given).stages] == groups

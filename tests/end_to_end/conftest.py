@@ -57,10 +57,10 @@ class Place:
         return process.returncode, output
 
     def tune(self, *flags: str, fault: str = "", script: str = str(SCRIPT)) -> tuple[int, str]:
-        """Tune ``config.json`` on one process, one trial at a time."""
+        """Tune ``config.json`` on one process, one trial at a time, without a soak."""
         config = str(self.folder / "config.json")
-        one = "--max-parallel-trials=1"
-        argv = ("--autotuning=tune", one, *flags, script, "--config", config)
+        quick = ("--max-parallel-trials=1", "--soak-steps=0")
+        argv = ("--autotuning=tune", *quick, *flags, script, "--config", config)
         return self.run(*argv, fault=fault)
 
     @property

@@ -48,6 +48,7 @@ def test_what_is_wrong_is_said_before_anything_is_launched(
     assert not place.results.exists()
 
 
+@pytest.mark.slow
 def test_a_tracker_that_hangs_stops_no_tune(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     install_hanging_tracker(place.folder / "site", monkeypatch)
     code, output = place.tune("--tuner-num-trials=1", "--report-to=hanging")

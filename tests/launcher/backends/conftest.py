@@ -31,7 +31,7 @@ def report(kind=None, seconds=(9, 9, 1, 2, 3)):
         "failure": kind and {"kind": kind, "detail": "it is so"},
     }
     name = "result.json" if rank == 0 else f"result_rank{rank}.json"
-    with open(os.path.join(task["folder"], "." + name), "w") as file:
+    with open(os.path.join(task["folder"], f".{name}.{os.getpid()}"), "w") as file:
         json.dump(result, file)
     os.replace(file.name, os.path.join(task["folder"], name))
 

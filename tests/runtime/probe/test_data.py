@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import pytest
+
+from autoconf_launch.launcher.dialects.dataloader import DATALOADER_BATCH_VARIABLE
+from autoconf_launch.runtime.probing.loader_batch import BATCH_VARIABLE
+
+from .conftest import SCRIPTS
 
 BATCH = 3
 
@@ -23,6 +29,17 @@ BATCH = 3
 def test_the_samples_of_a_batch_are_found(probed: Any, how: str) -> None:
     ended = probed("data.py", how)
     assert (ended.batches(), ended.steps()) == ((BATCH, 1), [1, 2, 3, 4, 5]), ended.errors
+
+
+def test_another_batch_size_reaches_the_loaders_of_the_script(launched: Any) -> None:
+    script = str(SCRIPTS / "data.py")
+    more = {BATCH_VARIABLE: "5"}
+    ended = launched(sys.executable, script, "iterable_with_workers", more=more)
+    assert ended.batches() == (5, 1), ended.errors
+
+
+def test_the_probe_and_the_dialect_mean_the_same_variable() -> None:
+    assert BATCH_VARIABLE == DATALOADER_BATCH_VARIABLE
 
 
 @pytest.mark.slow
