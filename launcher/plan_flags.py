@@ -126,7 +126,7 @@ def _add_ranking(group: argparse._ArgumentGroup) -> None:
     add("--objective", type=one_of("objective", [g.value for g in Goal]), default="time")
     add("--tokens", type=_tokens, metavar="T", help="of the whole training, such as 300B or 15T")
     add("--deadline", type=_duration, metavar="TIME", help="for all tokens, such as 12h or 5d")
-    add("--max-cost", type=_number("amount"), metavar="USD", help="for all tokens")
+    add("--max-cost", type=_money, metavar="USD", help="for all tokens, such as 5M")
     add("--usd-per-gpu-hour", type=_number("price"), metavar="USD", help="instead of our price")
 
 
@@ -136,6 +136,16 @@ def _tokens(text: str) -> int:
     if not 0 < count <= _MOST_TOKENS:
         raise argparse.ArgumentTypeError(f"{text!r} must be tokens, such as 300B or 15T")
     return count
+
+
+def _money(text: str) -> float:
+    found = re.fullmatch(r"\$?([0-9]{1,15}(?:\.[0-9]{1,15})?)([kmb]?)", text.strip().lower())
+    amount = float(Decimal(found[1]) * 10 ** _POWERS[found[2]]) if found else 0.0
+    if amount <= 0.0:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} must be an amount in USD, such as 250000 or 5M"
+        )
+    return amount
 
 
 def _duration(text: str) -> float:

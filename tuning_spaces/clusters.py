@@ -10,8 +10,7 @@ import re
 from autoconf_launch.autotuner import ClusterSpec, Device, Node
 from autoconf_launch.core import ConfigError, RawConfig, nearest_known
 
-from .hints import hint
-from .machines import accelerator_names, known_accelerator, machine
+from .machines import known_accelerator, machine, unknown_gpu
 
 MOST_GPUS = 1 << 20
 _HBM_SHARE = 0.9875
@@ -60,7 +59,7 @@ def usable_bytes(gpu: str) -> int:
     """
     name = known_accelerator(gpu)
     if name is None:
-        raise ConfigError(f"GPU {gpu!r} is unknown; {hint(gpu, accelerator_names())}")
+        raise unknown_gpu(gpu)
     share = _GDDR_SHARE if name in _GDDR else _HBM_SHARE
     return int(machine(name).accelerator.memory_bytes * share)
 

@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
+
+_NONE: Mapping[str, str] = MappingProxyType({})
 
 
-def hint(name: str, known: Iterable[str]) -> str:
-    """``did you mean 'x'? known: x, y``, the question only where a name is near."""
+def hint(name: str, known: Iterable[str], also: Mapping[str, str] = _NONE) -> str:
+    """``did you mean 'x'? known: x, y``, the question only where a name is near.
+
+    ``also``: other spellings of known names, with the name that each stands for.
+    """
     names = sorted(known)
-    by_lower_case = {known.lower(): known for known in names}
+    by_lower_case = {
+        **{other.lower(): known for other, known in also.items()},
+        **{known.lower(): known for known in names},
+    }
     close = difflib.get_close_matches(name.lower(), by_lower_case, n=1, cutoff=0.4)
     question = f"did you mean '{by_lower_case[close[0]]}'? " if close else ""
     return f"{question}known: {', '.join(names)}"

@@ -13,7 +13,9 @@ from autoconf_launch.autotuner.cost.model.hardware import (
     Link,
     Machine,
 )
-from autoconf_launch.core import ConfigError, nearest_known
+from autoconf_launch.core import ConfigError
+
+from .hints import hint
 
 _FOLDER = Path(__file__).parent / "hardware"
 
@@ -26,6 +28,11 @@ def accelerator_names() -> tuple[str, ...]:
 def known_accelerator(name: str) -> str | None:
     """The name in our tables of a GPU, an alias or a driver's name; None where it is unknown."""
     return _names().get(name.lower())
+
+
+def unknown_gpu(name: str) -> ConfigError:
+    """What to raise for a name that is no GPU's."""
+    return ConfigError(f"GPU {name!r} is unknown; {hint(name, accelerator_names(), _names())}")
 
 
 def machine(
@@ -43,7 +50,7 @@ def machine(
     """
     known = known_accelerator(gpu)
     if known is None:
-        raise ConfigError(f"GPU {gpu!r} is unknown; {nearest_known(gpu, accelerator_names())}")
+        raise unknown_gpu(gpu)
     row = _rows()[known]
     count = gpus_per_node or int(row["gpus_per_node"])
     usual = float(row["network_gb_per_s"]) * 1e9 * count

@@ -15,6 +15,7 @@ from autoconf_launch.autotuner.layouts.families import name_of
 from autoconf_launch.autotuner.layouts.reasons import Loser
 from autoconf_launch.autotuner.layouts.search import Planned
 from autoconf_launch.autotuner.layouts.waterfall import waterfall
+from autoconf_launch.core import Offload
 
 from ..runnable import is_runnable
 from .duration import duration_text
@@ -141,6 +142,8 @@ def _notes(answer: PlanAnswer) -> Iterator[str]:
     )
     if max(bands) > STEP_TIME_BAND:
         yield f"The {100 * max(bands):.0f} % are a guess: no run with experts or offload is there."
+    if any(one.layout.offload is not Offload.NONE for one in best):
+        yield "Memory of the hosts is not checked: see that what is offloaded has room there."
     if answer.price is not None:
         yield f"Price: ${answer.price.usd_per_gpu_hour:.2f} a GPU and hour ({answer.price.how})."
     else:

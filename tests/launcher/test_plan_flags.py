@@ -44,7 +44,7 @@ def test_what_is_not_given_has_a_default() -> None:
         (("--deadline", "5", "--tokens", "1T"), "must be a time with its unit"),
         (("--tokens", "many"), "must be tokens"),
         (("--tokens", "0"), "must be tokens"),
-        (("--max-cost", "-5", "--tokens", "1T"), "must be a number above 0"),
+        (("--max-cost", "-5", "--tokens", "1T"), "must be an amount in USD"),
         (("--usd-per-gpu-hour", "free"), "must be a number above 0"),
         (("--objective", "tim"), "did you mean 'time'?"),
         (("--top", "-1"), "must be a whole number from 0"),
@@ -54,3 +54,8 @@ def test_what_is_not_given_has_a_default() -> None:
 def test_wrong_values_are_refused_with_what_is_right(flags: tuple[str, ...], says: str) -> None:
     with pytest.raises(ConfigError, match=says.replace("?", r"\?")):
         parsed(*flags)
+
+
+@pytest.mark.parametrize(("text", "usd"), [("250000", 250e3), ("$5M", 5e6), ("1.5k", 1500.0)])
+def test_money_may_be_short(text: str, usd: float) -> None:
+    assert parsed("--max-cost", text, "--tokens", "1T").max_cost_usd == usd

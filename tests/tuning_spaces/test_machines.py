@@ -25,3 +25,8 @@ def test_a_stated_network_replaces_the_usual_one() -> None:
 def test_an_unknown_gpu_is_named_with_the_nearest() -> None:
     with pytest.raises(ConfigError, match="did you mean 'A100-SXM-80GB'"):
         machine("A100-SXM-88GB")
+
+
+def test_an_unknown_gpu_that_is_near_an_alias_is_named_too() -> None:
+    with pytest.raises(ConfigError, match="did you mean 'H100-SXM-80GB'"):
+        machine("H101")
