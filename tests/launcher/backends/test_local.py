@@ -265,8 +265,15 @@ with open("/proc/self/status") as status:
     print(*[line.split()[1] for line in status if line.startswith(("SigBlk", "SigIgn"))])
 """
     lab.run(script)
-    command = (sys.executable, "-c", script)  # what it inherits besides depends on the caller
-    plain = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    # What it inherits besides depends on the caller, but a rank can always be interrupted.
+    command = (sys.executable, "-c", script)
+    plain = subprocess.run(
+        command,
+        capture_output=True,
+        text=True,
+        check=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    ).stdout
     assert (lab.folder / "stdout.log").read_text() == plain
 
 
