@@ -104,12 +104,16 @@ class Finals:
         return self._over
 
     def ask(self, free_slots: int, elapsed_s: float) -> tuple[Trial, ...]:
-        """The next launches, when none is running; no new round once the time is up."""
+        """The next launches, when none is running; no new round once the time is up.
+
+        A second one all the same where the first could not tell the baseline from the best.
+        """
         if self._start_s is None:
             self._begin(elapsed_s)
         if self._pending:
             return ()
-        if self._is_new_round() and elapsed_s - (self._start_s or 0.0) >= self._budget.time_s:
+        late = elapsed_s - (self._start_s or 0.0) >= self._budget.time_s
+        if late and self._is_new_round() and not self._owes_a_round():
             self._is_spent = True
         due = self._due()
         if not due or free_slots < 1:
@@ -162,6 +166,12 @@ class Finals:
 
     def _is_new_round(self) -> bool:
         return not any(self._round in arm.rounds for arm in self._order)
+
+    def _owes_a_round(self) -> bool:
+        """Whether one more is due though time is up: a single pair rarely shows any gain."""
+        own = next((arm for arm in self._arms if arm.searched.trial.number == 0), None)
+        told_apart = own is None or own.is_out or own.is_beaten or own is self._leader
+        return self._over == 1 and not told_apart
 
     def _begin(self, elapsed_s: float) -> None:
         self._start_s = elapsed_s - self._earlier_s

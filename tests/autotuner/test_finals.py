@@ -134,6 +134,17 @@ def test_no_round_begins_when_the_time_is_up() -> None:
     assert finals.stop_reason() is not None
 
 
+def test_a_baseline_that_one_round_cannot_tell_apart_gets_a_second_one() -> None:
+    finals = Finals(searched(1.2, 1.0), THROUGHPUT, budget=FinalsBudget(time_s=1.0))
+    asked = []
+    for elapsed_s in (0.0, 5.0, 10.0, 15.0, 20.0):
+        for trial in finals.ask(1, elapsed_s):
+            asked.append(trial.attempt)
+            step_s = 1.2 if trial.number == 0 else 1.0
+            finals.tell(Record(trial=trial, outcome=made(step_s), wall_s=1.0))
+    assert asked == [1, 1, 2, 2]
+
+
 def test_a_round_that_has_begun_is_ended() -> None:
     finals = Finals(searched(1.0, 1.0), THROUGHPUT, budget=FinalsBudget(time_s=10.0))
     (trial,) = finals.ask(1, 100.0)
