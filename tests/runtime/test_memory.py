@@ -1,6 +1,7 @@
 """The emulated limit is set in a child, since it holds for a whole process."""
 
 import ctypes
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -15,11 +16,19 @@ DEADLINE_S = 20.0
 M_MMAP_THRESHOLD = -3
 
 
+def in_fresh_heap(work: Callable[[], str]) -> str:
+    """In a child that has no room which pytest has left free, so that all memory is new."""
+
+    def fresh() -> str:
+        libc = ctypes.CDLL(None)
+        libc.mallopt(M_MMAP_THRESHOLD, MEGABYTE // 4)
+        libc.malloc_trim(0)
+        return work()
+
+    return in_child(fresh, timeout_s=DEADLINE_S)
+
+
 def allocate(count: int) -> list[torch.Tensor]:
-    """Memory that is new: the forked child has a heap with room that pytest has left free."""
-    libc = ctypes.CDLL(None)
-    libc.mallopt(M_MMAP_THRESHOLD, MEGABYTE // 4)
-    libc.malloc_trim(0)
     return [torch.ones(MEGABYTE // 4) for _ in range(count)]
 
 
@@ -29,7 +38,7 @@ def test_the_peak_is_what_was_allocated_at_most() -> None:
         allocate(100)
         return str(meter.use().peak_bytes)
 
-    peak = int(in_child(work, timeout_s=DEADLINE_S))
+    peak = int(in_fresh_heap(work))
     assert 90 * MEGABYTE < peak < 130 * MEGABYTE
 
 
@@ -44,7 +53,7 @@ def test_the_limit_holds(megabytes: int, fits: bool) -> None:
             return "refused"
         return "fits"
 
-    assert in_child(work, timeout_s=DEADLINE_S) == ("fits" if fits else "refused")
+    assert in_fresh_heap(work) == ("fits" if fits else "refused")
 
 
 def test_a_lifted_limit_holds_no_more() -> None:
@@ -54,7 +63,7 @@ def test_a_lifted_limit_holds_no_more() -> None:
         meter.lift()
         return str(len(allocate(70)))
 
-    assert in_child(work, timeout_s=DEADLINE_S) == "70"
+    assert in_fresh_heap(work) == "70"
 
 
 def test_a_model_that_exists_counts() -> None:
@@ -68,7 +77,7 @@ def test_a_model_that_exists_counts() -> None:
             return f"refused with {len(held)} held"
         return "fits"
 
-    assert in_child(work, timeout_s=DEADLINE_S) == "refused with 30 held"
+    assert in_fresh_heap(work) == "refused with 30 held"
 
 
 def test_a_model_larger_than_the_limit_is_out_of_memory() -> None:
