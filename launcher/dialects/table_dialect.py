@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -37,16 +38,16 @@ class Reading:
     settings: AutotuningSettings
 
 
-class TableDialect:
+class TableDialect(ABC):
     """Reads and renders by a table; a framework gives the table and what is special in it."""
 
     name = ""
     checks: tuple[str, ...] = ("micro_batch", "accumulation")
     """Knobs that a probe can find in this framework's ranks."""
 
+    @abstractmethod
     def table(self, source: ScriptSource, ranks: int) -> tuple[Spelled, ...]:
         """The framework's rows for this source."""
-        raise NotImplementedError
 
     def sheet(self, source: ScriptSource) -> Sheet:
         """What the launch is told today."""
