@@ -21,7 +21,7 @@ if TYPE_CHECKING:
         ModelSpec,
     )
     from autoconf_launch.launcher.cli import main
-    from autoconf_launch.launcher.questions import fit, plan
+    from autoconf_launch.launcher.planner.questions import fit, plan
     from autoconf_launch.runtime import Engine, initialize
 
 _HOME = {

@@ -19,7 +19,7 @@ import numpy as np
 
 from autoconf_launch.autotuner.cost.model.accuracy import TimeAccuracy, time_accuracy
 from autoconf_launch.launcher.measurements import MeasurementFile, read_measurements
-from autoconf_launch.launcher.validation import Calibration, Validation, validated
+from autoconf_launch.launcher.planner.validation import Calibration, Validation, validated
 
 FOLDER = Path(__file__).parent / "ground_truth"
 RESULT = Path(__file__).parent / "results" / "planner_accuracy.md"

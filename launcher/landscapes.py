@@ -21,10 +21,10 @@ from autoconf_launch.tuning_spaces.clusters import usable_bytes
 from autoconf_launch.tuning_spaces.machines import known_accelerator
 
 from .journal_landscape import journal_landscapes
-from .measured_memory import peaks_bytes
-from .measured_runs import predicted_parts, runs_of
 from .measurements import Measurement, MeasurementFile, read_measurements
-from .mixed_machines import kinds_of, mixed_step_s, stage_layers
+from .planner.measured_memory import peaks_bytes
+from .planner.measured_runs import predicted_parts, runs_of
+from .planner.mixed_machines import kinds_of, mixed_step_s, stage_layers
 
 BAND = 0.1
 """Relative error to expect of step times of models that the constants were not fitted on: their

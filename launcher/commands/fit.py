@@ -18,11 +18,11 @@ from autoconf_launch.autotuner.cost.layout_rules import broken_rule
 from autoconf_launch.autotuner.cost.memory_layouts import ALL_LAYERS, MemoryLayouts
 from autoconf_launch.core import Architecture, ConfigError, Layout
 
-from ..cluster_choice import choose_cluster
-from ..fit_flags import FitRequest, parse_fit
-from ..model_choice import choose_model
-from ..step_price import step_seconds
-from ..training_choice import choose_training
+from ..planner.cluster_choice import choose_cluster
+from ..planner.fit_flags import FitRequest, parse_fit
+from ..planner.model_choice import choose_model
+from ..planner.step_price import step_seconds
+from ..planner.training_choice import choose_training
 from ..verdict import DoesNotFitError
 from ..views.fit_text import fit_document, fit_text
 

@@ -18,12 +18,12 @@ from autoconf_launch.autotuner.layouts.search import Limits, Plan, Question
 from autoconf_launch.autotuner.layouts.search import plan as planned
 from autoconf_launch.core import Architecture, ConfigError, NothingFeasibleError
 
-from ..cluster_choice import choose_cluster
-from ..model_choice import choose_model
-from ..no_plan import why_nothing
-from ..plan_flags import Goal, PlanRequest, parse_plan
-from ..price_choice import ChosenPrice, choose_price
-from ..training_choice import choose_training, machine_of, workload_of
+from ..planner.cluster_choice import choose_cluster
+from ..planner.model_choice import choose_model
+from ..planner.no_plan import why_nothing
+from ..planner.plan_flags import Goal, PlanRequest, parse_plan
+from ..planner.price_choice import ChosenPrice, choose_price
+from ..planner.training_choice import choose_training, machine_of, workload_of
 from ..views.plan_csv import plan_csv
 from ..views.plan_text import plan_document, plan_text
 

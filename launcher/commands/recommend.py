@@ -9,10 +9,10 @@ from collections.abc import Iterator, Sequence
 
 from autoconf_launch.autotuner.recommend.base_config import RunPlan
 
-from ..base_config_file import base_document, write_base_config
-from ..recommend_cluster import ChosenCluster, cluster_of
-from ..recommend_flags import RecommendRequest, parse_recommend
-from ..recommendation import Recommendation, recommendation
+from ..planner.base_config_file import base_document, write_base_config
+from ..planner.recommend_cluster import ChosenCluster, cluster_of
+from ..planner.recommend_flags import RecommendRequest, parse_recommend
+from ..planner.recommendation import Recommendation, recommendation
 from ..views.recommend_text import recommend_document, recommend_text
 
 

@@ -36,8 +36,8 @@ from ..fingerprint import environment_document, fingerprint
 from ..foreign import as_script_expects, told
 from ..interrupts import stopping_on_signals
 from ..paths import ResultsPaths
+from ..planner.price_choice import choose_price
 from ..planning import plan_launch, require_script
-from ..price_choice import choose_price
 from ..profile_run import read_model_info, run_profile
 from ..request import LaunchRequest
 from ..results_folder import OpenFolder, open_folder

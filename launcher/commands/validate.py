@@ -9,7 +9,7 @@ from pathlib import Path
 from autoconf_launch.core import ConfigError
 
 from ..measurements import read_measurements
-from ..validation import Calibration, together, validated
+from ..planner.validation import Calibration, together, validated
 from ..views.validation_text import problem_lines, validation_document, validation_lines
 from .arguments import VerbParser
 

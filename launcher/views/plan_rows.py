@@ -12,7 +12,7 @@ from autoconf_launch.autotuner.layouts.search import Planned
 from autoconf_launch.autotuner.layouts.waterfall import PARTS
 from autoconf_launch.core import Layout
 
-from ..runnable import is_runnable
+from ..planner.runnable import is_runnable
 
 if TYPE_CHECKING:
     from ..commands.plan import PlanAnswer

@@ -17,7 +17,7 @@ from autoconf_launch.autotuner.layouts.search import Planned
 from autoconf_launch.autotuner.layouts.waterfall import waterfall
 from autoconf_launch.core import Offload
 
-from ..runnable import is_runnable
+from ..planner.runnable import is_runnable
 from .duration import duration_text
 from .plan_rows import GB, candidate_document, parts_document, row_document, usd_per_step
 from .tables import table_of

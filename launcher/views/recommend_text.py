@@ -16,7 +16,7 @@ from .tables import table_of
 if TYPE_CHECKING:
     from autoconf_launch.autotuner.recommend.outlook import Outlook
 
-    from ..recommendation import Recommendation
+    from ..planner.recommendation import Recommendation
 
 RECOMMEND_SCHEMA_VERSION = 1
 _GB = 2**30

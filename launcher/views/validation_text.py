@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from ..measurements import MeasurementFile
-from ..validation import Calibration, Validation
+from ..planner.validation import Calibration, Validation
 from .tables import table_of
 
 SCHEMA_VERSION = 1

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from autoconf_launch.launcher.commands.fit import answer_of
-from autoconf_launch.launcher.fit_flags import parse_fit
+from autoconf_launch.launcher.planner.fit_flags import parse_fit
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 plots = import_module("cost_model_plots")

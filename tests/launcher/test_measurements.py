@@ -3,14 +3,14 @@ from pathlib import Path
 import pytest
 
 from autoconf_launch.core import ConfigError, Recompute
-from autoconf_launch.launcher.measured_runs import (
+from autoconf_launch.launcher.measurements import MeasurementFile, read_measurements
+from autoconf_launch.launcher.planner.measured_runs import (
     architecture_of,
     network_bytes_per_s,
     runs_of,
     trainer_of,
     workload_of,
 )
-from autoconf_launch.launcher.measurements import MeasurementFile, read_measurements
 
 ROW = {
     "source": "a lab",

@@ -19,8 +19,8 @@ from autoconf_launch.autotuner.cost.model.step import StepParts
 from autoconf_launch.autotuner.table import Floats
 from autoconf_launch.tuning_spaces.machines import known_accelerator
 
+from ..measurements import Measurement, Shape
 from .measured_runs import predicted_parts, runs_of
-from .measurements import Measurement, Shape
 
 _BOUNDARIES = re.compile(r"layer partition boundaries \[([\d, ]+)\]")
 _BEFORE = 2

@@ -6,7 +6,7 @@ from autoconf_launch.autotuner.cost.model.workload import Arithmetic
 from autoconf_launch.autotuner.cost.trainers import trainer
 from autoconf_launch.autotuner.cost.training_setup import Format, FrozenPart, TrainingSetup
 from autoconf_launch.core import RawConfig
-from autoconf_launch.launcher.training_choice import machine_of, workload_of
+from autoconf_launch.launcher.planner.training_choice import machine_of, workload_of
 from autoconf_launch.tuning_spaces.clusters import cluster_of_document, parse_cluster
 from autoconf_launch.tuning_spaces.models import named_model
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from autoconf_launch.autotuner.recommend.goodput import Goodput, changed
 
-from .commands.arguments import VerbParser
+from ..commands.arguments import VerbParser
 from .fit_flags import MOST, spelled, whole
 
 _UNITS = {"": 0, "k": 3, "m": 6, "b": 9, "t": 12}

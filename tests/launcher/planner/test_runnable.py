@@ -5,7 +5,7 @@ import pytest
 
 from autoconf_launch.autotuner.cost.training_setup import Format, TrainingSetup
 from autoconf_launch.core import Layout, Offload, Recompute
-from autoconf_launch.launcher.runnable import is_runnable
+from autoconf_launch.launcher.planner.runnable import is_runnable
 
 SETUP = TrainingSetup(sequence=1024)
 

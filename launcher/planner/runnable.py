@@ -8,7 +8,7 @@ from autoconf_launch.autotuner.knobs import KNOBS
 from autoconf_launch.core import Layout, Precision
 from autoconf_launch.core.resolved_config import OPTIMIZERS
 
-from .dialects.native import SPELLINGS
+from ..dialects.native import SPELLINGS
 
 _SPELLED = frozenset({"data_parallel", *(spelling.knob for spelling in SPELLINGS)})
 _OTHERS = tuple(knob.name for knob in KNOBS if knob.name not in _SPELLED)

@@ -8,7 +8,7 @@ from autoconf_launch.autotuner import ClusterSpec
 from autoconf_launch.core import ConfigError
 from autoconf_launch.tuning_spaces.clusters import cluster_of_document, parse_cluster
 
-from .config_file import read_config
+from ..config_file import read_config
 
 _FILES = (".yaml", ".yml", ".json", ".hjson")
 

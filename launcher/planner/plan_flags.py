@@ -13,9 +13,9 @@ from typing import Any
 
 from autoconf_launch.autotuner.cost.training_setup import Format, FrozenPart
 
-from .commands.arguments import VerbParser
+from ..commands.arguments import VerbParser
+from ..flag_values import parse_bytes
 from .fit_flags import add_model, add_work, one_of, shapes_of, spelled, whole
-from .flag_values import parse_bytes
 
 _MOST_SHOWN = 1 << 24
 _MOST_TOKENS = 10**18

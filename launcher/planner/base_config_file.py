@@ -17,7 +17,7 @@ from autoconf_launch.autotuner.recommend.recipe_layout import recipe_document
 from autoconf_launch.core import ConfigError, RawConfig, dotted
 from autoconf_launch.tuning_spaces.recommend_tables import base_template
 
-from .config_file import read_config
+from ..config_file import read_config
 
 _NEAR = 0.8
 _OWN = "autoconf"

@@ -11,10 +11,10 @@ from autoconf_launch.autotuner.layouts.search import plan as planned
 from autoconf_launch.tuning_spaces.clusters import MOST_GPUS, usable_bytes
 from autoconf_launch.tuning_spaces.machines import accelerator_names
 
-from .views.duration import duration_text
+from ..views.duration import duration_text
 
 if TYPE_CHECKING:
-    from .commands.plan import PlanAnswer
+    from ..commands.plan import PlanAnswer
 
 _GB = 2**30
 _MOST_DOUBLINGS = 6

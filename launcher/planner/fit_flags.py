@@ -20,8 +20,8 @@ from autoconf_launch.autotuner.cost.training_setup import (
 from autoconf_launch.core import ConfigError, Experts, Offload, Recompute
 from autoconf_launch.tuning_spaces.hints import hint
 
-from .commands.arguments import VerbParser
-from .flag_values import parse_bytes
+from ..commands.arguments import VerbParser
+from ..flag_values import parse_bytes
 
 MOST = 1 << 31
 _MOST_DEGREE = 1 << 20

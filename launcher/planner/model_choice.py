@@ -25,7 +25,7 @@ from autoconf_launch.tuning_spaces.hugging_face import (
 )
 from autoconf_launch.tuning_spaces.models import named_model, shaped
 
-from .config_file import read_config
+from ..config_file import read_config
 
 _TRANSFORMERS_TIMEOUT_S = 120
 _WITH_TRANSFORMERS = """
