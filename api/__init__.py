@@ -41,10 +41,10 @@ _HOME = {
     "Summary": "autotuner.summary",
     "Trial": "autotuner.trial",
     "build_space": "autotuner.space",
-    "fit": "launcher.questions",
+    "fit": "launcher.planner.questions",
     "initialize": "runtime",
     "main": "launcher.cli",
-    "plan": "launcher.questions",
+    "plan": "launcher.planner.questions",
     "summarise": "autotuner.summary",
 }
 

@@ -10,7 +10,7 @@ from autoconf_launch.autotuner.cost.model.accuracy import spearman
 from autoconf_launch.launcher.measurements import Measurement, read_measurements
 from autoconf_launch.launcher.planner.mixed_machines import kinds_of, mixed_step_s, stage_layers
 
-TABLE = Path(__file__).parents[2] / "benchmarks/ground_truth/amp_heterogeneous_v100_t4.csv"
+TABLE = Path(__file__).parents[3] / "benchmarks/ground_truth/amp_heterogeneous_v100_t4.csv"
 
 
 @pytest.fixture(scope="module")
