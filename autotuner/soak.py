@@ -29,12 +29,16 @@ class SoakReport:
         memory_share: of the limit at its peak; None where there is no limit.
         refused: a sentence on each better one that did not pass.
         passed: whether the last one did.
+        phases: mean seconds of its steps' phases, where they were taken apart.
+        step_s: mean seconds of those steps; 0 where there are none.
     """
 
     steps: int
     memory_share: float | None
     refused: tuple[str, ...]
     passed: bool
+    phases: tuple[tuple[str, float], ...] = ()
+    step_s: float = 0.0
 
     @property
     def sentence(self) -> str:
@@ -120,6 +124,8 @@ def report(records: Sequence[Record]) -> SoakReport:
         else None,
         refused=tuple(f"{name} was refused: {reason}." for name, reason in reasons if reason),
         passed=bool(reasons) and reasons[-1][1] is None,
+        phases=last.phases if last else (),
+        step_s=last.mean_step_s if last and last.step_s else 0.0,
     )
 
 

@@ -45,6 +45,7 @@ class Measurement:
     ``flops_per_step`` is over all ranks; ``memory`` is of the rank that used most.
     ``first_step`` is the number of the first step that counts; None in journals of before.
     ``all_losses`` has one entry for each step from the first on, ``losses`` for each that counts.
+    ``phases`` are the mean seconds of a step's named phases, where it was taken apart (a soak).
     """
 
     step_s: tuple[float, ...]
@@ -56,6 +57,7 @@ class Measurement:
     losses: tuple[float, ...] = ()
     first_step: int | None = None
     all_losses: tuple[float, ...] = ()
+    phases: tuple[tuple[str, float], ...] = ()
 
     @property
     def mean_step_s(self) -> float:

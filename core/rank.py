@@ -131,6 +131,7 @@ class RankResult:
     """The last word of one rank of a trial, written whole or not at all.
 
     ``end_step`` is the step that it was to end at and did; None where it ended otherwise.
+    ``phases`` are the mean seconds of a step's named phases, where a soak took it apart.
 
     A probe in a foreign script also says: ``caught``, an out of memory that the script caught
     before it went on; ``ended_early``, it was over by itself before the steps asked for (then
@@ -147,6 +148,7 @@ class RankResult:
     memory: MemoryUse | None = None
     flops_per_step: float | None = None
     end_step: int | None = None
+    phases: tuple[tuple[str, float], ...] = ()
     caught: Failure | None = None
     ended_early: bool = False
     left_behind: tuple[str, ...] = ()

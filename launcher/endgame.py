@@ -41,12 +41,14 @@ class Search:
     """What came before: trials, what they were compared by, and how long they took.
 
     ``takes_turns``: ranks can live beside others and compute in turn, as our own runtime's can.
+    ``side_by_side``: trials shared the machine, so that the best are measured again in any case.
     """
 
     records: tuple[Record, ...]
     objective: Objective
     elapsed_s: float
     takes_turns: bool = False
+    side_by_side: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,8 +71,13 @@ def play(
 ) -> Endgame:
     """Measure the best again in turn, then let the winner hold out."""
     budget = FinalsBudget(time_s=FINALS_SHARE * search.elapsed_s)
-    wanted = _affordable(search, budget.time_s)
-    rounds = Finals(search.records, search.objective, wanted=wanted, budget=budget)
+    rounds = Finals(
+        search.records,
+        search.objective,
+        wanted=FINALISTS if search.side_by_side else _affordable(search, budget.time_s),
+        budget=budget,
+        near_only=not search.side_by_side,
+    )
     each = max(1, len(rounds.arms))
     waiting = replace(limits, timeout_s=each * limits.timeout_s, stall_s=each * limits.stall_s)
     controller = control(rounds, _Rounds(rounds, search.objective, listener), waiting)

@@ -80,6 +80,7 @@ def _measurement(results: Sequence[RankResult], steps: Sequence[int]) -> Measure
         losses=every[-len(steps) :] if steps else (),
         first_step=min(steps, default=None),
         all_losses=every,
+        phases=_phases(results),
     )
 
 
@@ -91,6 +92,13 @@ def _losses(results: Sequence[RankResult], steps: Sequence[int]) -> tuple[float,
             by_step[record.step].append(record.loss)
     rows = by_step.values()
     return tuple(sum(row) / len(row) for row in rows) if all(rows) else ()
+
+
+def _phases(results: Sequence[RankResult]) -> tuple[tuple[str, float], ...]:
+    """Mean over the ranks; nothing unless all took their steps apart."""
+    given = [dict(result.phases) for result in results]
+    names = [name for name in given[0] if all(name in rank for rank in given)]
+    return tuple((name, sum(rank[name] for rank in given) / len(given)) for name in names)
 
 
 def largest_memory(results: Sequence[RankResult | None]) -> MemoryUse | None:

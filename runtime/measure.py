@@ -19,6 +19,7 @@ from autoconf_launch.core.rank import END_FILE, STEPS_FILE, turn_file
 
 from .batches import Batch, tensors
 from .failures import NonFiniteLossError
+from .phase_clock import PhaseClock
 from .ranks import Ranks
 from .report import Report, leave
 from .trainer import Trainer
@@ -30,12 +31,16 @@ class Measured:
     So the script's own work between steps, its data loader above all, counts; the first step
     counts from the end of ``initialize``. After the last step asked for the process ends; where
     the launcher may move that step, rank 0 looks for its word and all ranks end together.
+    ``clock`` is the trainer's, where its steps are taken apart.
     """
 
-    def __init__(self, trainer: Trainer, report: Report, ranks: Ranks) -> None:
+    def __init__(
+        self, trainer: Trainer, report: Report, ranks: Ranks, clock: PhaseClock | None = None
+    ) -> None:
         self._trainer = trainer
         self._report = report
         self._ranks = ranks
+        self._clock = clock
         path = Path(report.task.folder) / STEPS_FILE
         self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
         self._end = EndStep(report.task)
@@ -78,9 +83,18 @@ class Measured:
             is_last = number >= task.end_step
             if self._longest is not None:
                 batch = self._longest.seen(batch, take=is_last)
-            return self._trainer.step(batch), is_last
+            return self._apart(batch, number), is_last
         is_asked = partial(self._end.is_at, number) if self._ranks.rank == 0 else bool
         return self._trainer.step_and_agree(batch, is_asked)
+
+    def _apart(self, batch: Batch, number: int) -> Tensor:
+        if self._clock is None:
+            return self._trainer.step(batch)
+        self._clock.begin()
+        loss = self._trainer.step(batch)
+        if number >= self._report.task.start_step:
+            self._clock.end_step()
+        return loss
 
     def _record(self, loss: float, samples: int) -> None:
         now = self._now()
@@ -102,6 +116,7 @@ class Measured:
 
     def _finish(self) -> None:
         dist.barrier()
+        self._report.phases = self._clock.means() if self._clock else ()
         self._report.write(end_step=len(self._report.steps))
         if self._turns is not None:
             self._turns.hand_on()

@@ -50,6 +50,7 @@ class Report:
         self.steps: list[StepRecord] = []
         self.applied: AppliedStrategy | None = None
         self.meter: Meter | None = None
+        self.phases: tuple[tuple[str, float], ...] = ()
         self._rank = rank
         self._world_size = world_size
         self._written = False
@@ -116,6 +117,7 @@ class Report:
             applied=self.applied,
             memory=self._memory(asked),
             end_step=end_step,
+            phases=self.phases,
         )
         folder = Path(self.task.folder)
         write_whole(folder / result_file(self._rank), json.dumps(encode(result)))

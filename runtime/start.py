@@ -13,6 +13,7 @@ from .measure import Measured
 from .memory import start_meter
 from .model_source import ModelSource, Recipe, held_bytes
 from .optimizers import MakeOptimizer, optimizer_maker
+from .phase_clock import PhaseClock
 from .profile import Profiler
 from .ranks import Ranks, join, rank_number, world_size
 from .report import Report, task_from_environment
@@ -72,7 +73,8 @@ def _measured(recipe: Recipe, ranks: Ranks, report: Report) -> Stepper:
     limit = report.task.memory_limit_bytes
     report.meter = start_meter(ranks.device, limit, held_bytes(recipe.model))
     report.meter.enforce()
-    return Measured(Trainer(recipe, ranks), report, ranks)
+    clock = PhaseClock(ranks) if report.task.soak else None
+    return Measured(Trainer(recipe, ranks, clock), report, ranks, clock)
 
 
 _STEPPERS: dict[Mode, Callable[[Recipe, Ranks, Report], Stepper]] = {

@@ -26,6 +26,16 @@ PROFILED_PARTS = {
 """The same for ``StepSeconds``: where a model was profiled, its samples are not told apart."""
 
 
+MEASURED_PARTS = {
+    "forward": "forward",
+    "backward": "backward",
+    "exchange": "exposed communication",
+    "update": "update",
+    "between": "between steps",
+}
+"""The same for a step that a rank took apart: recompute is within its backward."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WaterfallStep:
     """One loss: it starts where the ones before it end."""

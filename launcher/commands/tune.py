@@ -168,6 +168,7 @@ def search(job: TuningJob, backend: Backend, folder: OpenFolder) -> Rendered:
                 objective=study.objective,
                 elapsed_s=controller.elapsed_s,
                 takes_turns=isinstance(job.dialect, NativeDialect),
+                side_by_side=len(shares) > 1,
             ),
             control,
             listener=job.listener,

@@ -10,6 +10,7 @@ from autoconf_launch.core import encode
 from ..journal import Started
 from ..read_results import FolderState, Results
 from .cells import HEADERS, TrialRow, finished_row, open_row, seconds_text, step_text
+from .step_parts_text import step_parts_text
 from .summary_text import SCHEMA_VERSION, speed_up_text
 from .tables import table_of
 from .trials_csv import trial_document
@@ -29,9 +30,17 @@ def results_text(results: Results, *, markdown: bool) -> str:
         "\n".join(headlines(results, summary)),
         trials_table(trial_rows(results, summary), markdown=markdown),
         "\n".join(f"{'- ' if markdown else ''}{line}" for line in _failures(results)),
-        (results.summary_text or "").rstrip(),
+        *_conclusion(results, summary),
     ]
     return "\n\n".join(part for part in parts if part)
+
+
+def _conclusion(results: Results, summary: Summary) -> list[str]:
+    """The table of spaces and where the winner's step goes, once the study is over."""
+    if results.summary_text is None:
+        return []
+    parts = step_parts_text(summary.winner, summary.soak) if summary.winner else None
+    return [results.summary_text.rstrip(), *filter(None, [parts])]
 
 
 def headlines(results: Results, summary: Summary) -> list[str]:

@@ -35,7 +35,7 @@ def findings_text(summary: Summary, edits: Sequence[Edit], command: str) -> str:
         lines += _edit_lines(edits)
         lines += [summary.learning_rate.sentence] if summary.learning_rate else []
         lines += _certificate_lines(summary)
-        lines += filter(None, [step_parts_text(summary.winner)])
+        lines += filter(None, [step_parts_text(summary.winner, summary.soak)])
         lines += ["Train with it:", f"  {command}"]
     return "\n".join(lines) + "\n"
 
@@ -55,7 +55,9 @@ def summary_document(summary: Summary, edits: Sequence[Edit], command: str) -> d
         "soak": encode(summary.soak),
         "meaning": encode(summary.meaning),
         "certificate": summary.certificate,
-        "step_parts": step_parts_document(summary.winner) if summary.winner else None,
+        "step_parts": (
+            step_parts_document(summary.winner, summary.soak) if summary.winner else None
+        ),
         "rejected": dict(summary.rejected),
         "learning_rate": encode(summary.learning_rate),
         "stop": encode(summary.stop),

@@ -52,6 +52,8 @@ def played(
     soak_asked: int | None = None,
     crashing: str = "",
     earlier: JournalContents | None = None,
+    elapsed_s: float = 1000.0,
+    side_by_side: bool = False,
 ) -> tuple[Endgame, Seen]:
     """The end of a study of small micro-batches, whose larger ones are faster."""
     study, _ = run_study(space(), journal) if earlier is None else (None, None)
@@ -70,7 +72,12 @@ def played(
             decider, backend, ReplayDesk(), journal=journal, listener=listener, limits=limits
         )
 
-    search = Search(records=records, objective=OBJECTIVES["throughput"], elapsed_s=1000.0)
+    search = Search(
+        records=records,
+        objective=OBJECTIVES["throughput"],
+        elapsed_s=elapsed_s,
+        side_by_side=side_by_side,
+    )
     end = play(
         search,
         control,
@@ -111,6 +118,20 @@ def test_who_does_not_hold_out_gives_way_to_the_next_best(tmp_path: Path) -> Non
         end, seen = played(journal, crashing="z0_gas1_tmbspg6")
     assert seen.soaks == ["z0_gas1_tmbspg6_soak", "z0_gas1_tmbspg5_soak"]
     assert [record.failure is None for record in end.soaks] == [False, True]
+
+
+def test_after_a_short_search_side_by_side_the_best_three_are_measured_all_the_same(
+    tmp_path: Path,
+) -> None:
+    with opened(tmp_path) as journal:
+        end, _ = played(journal, elapsed_s=0.001, side_by_side=True)
+    assert len({record.trial.name for record in end.finals}) == 4  # the baseline beside them
+
+
+def test_after_a_short_search_one_after_the_other_there_is_time_for_two(tmp_path: Path) -> None:
+    with opened(tmp_path) as journal:
+        end, _ = played(journal, elapsed_s=0.001)
+    assert len({record.trial.name for record in end.finals}) == 3
 
 
 def test_what_the_journal_has_is_not_launched_again(tmp_path: Path) -> None:

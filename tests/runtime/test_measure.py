@@ -237,3 +237,15 @@ def test_launches_in_a_ring_take_steps_one_after_another(tmp_path: Path) -> None
     for thread in threads:
         thread.join(20)
     assert ring.order == [0, 1, 2] * 3
+
+
+def test_a_soak_takes_its_steps_apart(launch: Any) -> None:
+    ended = launch("scenario.py", "goes_well", ranks=2, mode=Mode.MEASURE, end_step=6, soak=True)
+    phases = dict(ended.result().phases)
+    assert list(phases) == ["forward", "backward", "exchange", "update"]
+    assert min(phases["forward"], phases["backward"], phases["update"]) > 0
+    assert sum(phases.values()) <= max(step.wall_s for step in ended.result().steps)
+
+
+def test_steps_that_are_compared_are_not_taken_apart(two_ranks: Any) -> None:
+    assert two_ranks.result().phases == ()

@@ -1,6 +1,7 @@
 from dataclasses import replace
 
 from autoconf_launch.autotuner import Measurement, Record, Trial
+from autoconf_launch.autotuner.soak import SoakReport
 from autoconf_launch.autotuner.trial import Prediction
 from autoconf_launch.core import Candidate, Layout
 from autoconf_launch.launcher.views.step_parts_text import step_parts_document, step_parts_text
@@ -35,8 +36,43 @@ def test_the_document_has_the_parts_by_name() -> None:
         "predicted_step_s": 10.0,
         "predicted_parts_s": PARTS,
         "measured_step_s": 11.0,
+        "measured_parts_s": {},
     }
 
 
 def test_without_a_prediction_nothing_is_drawn() -> None:
     assert step_parts_text(replace(RECORD, prediction=None)) is None
+
+
+def soaked(**phases: float) -> SoakReport:
+    return SoakReport(
+        steps=9,
+        memory_share=None,
+        refused=(),
+        passed=True,
+        phases=tuple(phases.items()),
+        step_s=10.0,
+    )
+
+
+def test_the_phases_of_the_soak_stand_below_the_prediction() -> None:
+    soak = soaked(forward=2.0, backward=4.0, exchange=1.0, update=1.0)
+    lines = (step_parts_text(RECORD, soak) or "").splitlines()
+    assert [line.split("  ")[0] for line in lines[-6:]] == [
+        "forward",
+        "backward",
+        "exposed communication",
+        "update",
+        "between steps",
+        "step",
+    ]
+
+
+def test_what_no_phase_explains_is_between_the_steps() -> None:
+    document = step_parts_document(RECORD, soaked(forward=2.0, backward=4.0, update=1.0)) or {}
+    assert document["measured_parts_s"]["between"] == 3.0
+
+
+def test_an_exchange_that_could_not_be_told_apart_is_not_drawn() -> None:
+    soak = soaked(forward=2.0, backward=4.0, exchange=0.0, update=1.0)
+    assert "exposed communication" not in (step_parts_text(RECORD, soak) or "").split("soak")[1]
