@@ -63,21 +63,17 @@ class Tuned:
 
 
 def tune(folder: Path, flags: Sequence[str]) -> Tuned:
-    """Run it in a folder of its own."""
+    """Tune the example with 2 processes in a folder of its own."""
     folder.mkdir(parents=True)
     (folder / "config.json").write_text(json.dumps(CONFIG))
-    command = (
-        sys.executable,
-        "-m",
-        "autoconf_launch.launcher.cli",
-        "--autotuning=tune",
-        "--num_gpus=2",
-        *flags,
-        str(SCRIPT),
-        "--config=config.json",
-    )
+    return tuned(folder, ("--num_gpus=2", *flags, str(SCRIPT), "--config=config.json"))
+
+
+def tuned(folder: Path, words: Sequence[str]) -> Tuned:
+    """Run the real command in a folder, where it goes on if it was stopped before."""
+    command = (sys.executable, "-m", "autoconf_launch.launcher.cli", "--autotuning=tune", *words)
     started = time.perf_counter()
-    with (folder / "tune.log").open("w") as log:
+    with (folder / "tune.log").open("a") as log:
         subprocess.run(command, cwd=folder, stdout=log, stderr=log, check=True)
     results = folder / "autotuning_results"
     return Tuned(
