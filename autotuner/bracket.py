@@ -1,4 +1,6 @@
-"""The micro-batch that is worth a look next: to the knee of throughput. Not: other knobs.
+"""The micro-batches of one ladder that are worth a trial: to the knee of throughput.
+
+Not: which candidates are a ladder (ladders), nor other knobs.
 
 Throughput rises ever more slowly with the logarithm of the micro-batch, until it is flat or
 falls; so the line through two measured points bounds what lies beyond them. A gap between tried
@@ -14,59 +16,124 @@ from math import inf, log, log2
 
 KNEE = 0.02
 """Gain, as a share, that is not worth a further trial."""
+_STEEP = 0.5
+"""Logarithm of throughput over that of the micro-batch. A curve that saturates is this steep
+below the half of its height, so that its knee is octaves away."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tried:
-    """A micro-batch with its throughput, at one global batch; None: it ran out of memory."""
+    """A micro-batch with its throughput in any unit; None: it ran out of memory."""
 
     micro_batch: int
-    samples_per_s: float | None
+    speed: float | None
 
 
 @dataclass(frozen=True, slots=True)
 class _Gap:
-    """Untried values side by side, and what the best of them could gain."""
+    """Untried values side by side, and the logarithm of the speed that none of them exceeds."""
 
     values: tuple[int, ...]
-    gain: float
-    upward: bool
+    bound: float
+    is_upward: bool
+    """Above all that was tried."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """What came back. ``points`` are logarithms (base 2 and e) of what ran, in order."""
+
+    ran: tuple[int, ...]
+    points: tuple[tuple[float, float], ...]
+    full: float
+    open_values: tuple[int, ...]
+
+
+def speed_bounds(values: Sequence[int], tried: Sequence[Tried]) -> dict[int, float]:
+    """Natural logarithm of the speed that each untried value cannot exceed.
+
+    A value far above all that ran counts as one twice as large as the last of them. Infinite
+    where two values have not run yet; nothing is said of values from one on that was full.
+
+    Args:
+        values: that may be tried, whole numbers above 0.
+        tried: what came back, in any order.
+    """
+    known = _known(values, tried)
+    if len(known.ran) < 2:
+        return dict.fromkeys(known.open_values, inf)
+    return {value: gap.bound for gap in _gaps(known) for value in gap.values}
 
 
 def next_micro_batch(
     values: Sequence[int],
     tried: Sequence[Tried],
     *,
-    predicted_largest: int | None = None,
-    knee: float = KNEE,
+    start: int | None = None,
 ) -> int | None:
     """The value to try next; None where no further one is worth it.
 
     Args:
         values: that may be tried, whole numbers above 0 and not powers of two alone.
         tried: what came back, in any order.
-        predicted_largest: that should fit; the search starts there.
-        knee: share by which a value must promise to be better.
+        start: that is thought to be best or to fit just so; the search begins there.
     """
-    full = min((one.micro_batch for one in tried if one.samples_per_s is None), default=inf)
-    known = {one.micro_batch for one in tried}
-    open_values = [value for value in sorted(set(values)) if value < full and value not in known]
-    ran = sorted((x.micro_batch, log(x.samples_per_s)) for x in tried if x.samples_per_s)
-    if not open_values:
+    known = _known(values, tried)
+    if not known.open_values:
         return None
-    if not ran:
-        limit = (predicted_largest or inf) if full is inf else full / 2
-        return _at_most(open_values, limit)
-    if len(ran) == 1:
-        below = [value for value in open_values if value < ran[0][0]]
-        return _at_most(below or open_values, (0.5 if below else 2.0) * ran[0][0])
-    gaps = [gap for gap in _gaps(open_values, ran, full) if gap.gain > knee]
+    if not known.ran:
+        return _first(known, start)
+    if len(known.ran) == 1:
+        return _second(known, start)
+    top = max(speed for _, speed in known.points)
+    gaps = [gap for gap in _gaps(known) if gap.bound > top + KNEE]
     if not gaps:
         return None
-    best = max(gaps, key=lambda gap: gap.gain)
-    if best.upward:
-        return _at_most(best.values, 2.0 * ran[-1][0])
-    return best.values[len(best.values) // 2]
+    best = max(gaps, key=lambda gap: gap.bound)
+    if not best.is_upward:
+        return _middle(best.values)
+    return _at_most(best.values, _jump(known) * known.ran[-1])
+
+
+def _known(values: Sequence[int], tried: Sequence[Tried]) -> _Known:
+    full = min((one.micro_batch for one in tried if one.speed is None), default=inf)
+    seen = {one.micro_batch for one in tried}
+    ran = sorted((one.micro_batch, one.speed) for one in tried if one.speed)
+    return _Known(
+        ran=tuple(value for value, _ in ran),
+        points=tuple((log2(value), log(speed)) for value, speed in ran),
+        full=full,
+        open_values=tuple(v for v in sorted(set(values)) if v < full and v not in seen),
+    )
+
+
+def _first(known: _Known, start: int | None) -> int:
+    """Where the search begins: at ``start``, or in the middle; below the half of what was full."""
+    if known.full < inf:
+        return _at_most(known.open_values, known.full / 2)
+    return _middle(known.open_values) if start is None else _at_most(known.open_values, start)
+
+
+def _second(known: _Known, start: int | None) -> int:
+    """Beside the only one that ran: to ``start``, else up as far as nothing speaks against it."""
+    here = known.ran[0]
+    above = tuple(value for value in known.open_values if value > here)
+    below = tuple(value for value in known.open_values if value < here)
+    if above and known.full < inf:
+        return _middle(above)
+    if above and (start is None or here < start or not below):
+        return _at_most(above, max(start or 0, 2 * here))
+    return _at_most(below, here / 2)
+
+
+def _jump(known: _Known) -> float:
+    """Factor to go up by: the farther, the less the curve has bent."""
+    (before, low), (last, high) = known.points[-2:]
+    return 4.0 if high - low > _STEEP * log(2) * (last - before) else 2.0
+
+
+def _middle(values: Sequence[int]) -> int:
+    return values[len(values) // 2]
 
 
 def _at_most(values: Sequence[int], limit: float) -> int:
@@ -74,19 +141,17 @@ def _at_most(values: Sequence[int], limit: float) -> int:
     return max((value for value in values if value <= limit), default=min(values))
 
 
-def _gaps(open_values: Sequence[int], ran: Sequence[tuple[int, float]], full: float) -> list[_Gap]:
-    """All gaps around and between the values that ran, with bounds by the lines beside them."""
-    top = max(speed for _, speed in ran)
-    points = [(log2(value), speed) for value, speed in ran]
-    edges = [0.0, *(float(value) for value, _ in ran), inf]
+def _gaps(known: _Known) -> list[_Gap]:
+    """Gaps around and between the values that ran, with bounds by the lines beside them."""
+    edges = [0.0, *(float(value) for value in known.ran), inf]
     found = []
     for i in range(len(edges) - 1):
-        inside = tuple(value for value in open_values if edges[i] < value < edges[i + 1])
+        inside = tuple(v for v in known.open_values if edges[i] < v < edges[i + 1])
         if inside:
-            upward = i == len(points) and full is inf
-            far = log2(min(inside[-1], _at_most(inside, 2.0 * edges[i]) if upward else inf))
-            bound = _bound(points, i, log2(inside[0]), far)
-            found.append(_Gap(inside, bound - top, upward))
+            is_upward = i == len(known.points) and known.full == inf
+            reach = _at_most(inside, 2.0 * edges[i]) if is_upward else inside[-1]
+            bound = _bound(known.points, i, log2(inside[0]), log2(reach))
+            found.append(_Gap(inside, bound, is_upward))
     return found
 
 

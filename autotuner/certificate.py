@@ -22,6 +22,8 @@ from .trial import Record
 CONFIDENCE = 0.98
 """Chance that no untried candidate is below its bound: one certificate in fifty may be wrong."""
 _SURELY_NOT = 0.01
+_REFUTED = 0.9
+"""Measured over least possible time, below which it is no noise."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -55,9 +57,13 @@ class Certificate:
             return "Every candidate was tried."
         if self.beaten == self.untried:
             return f"None of the {self.untried} untried candidates can beat this one."
+        beaten = (
+            f"{self.beaten} of {self.untried} untried candidates cannot beat this one; the rest"
+        )
         return (
-            f"{self.beaten} of {self.untried} untried candidates cannot beat this one; the rest "
-            f"could gain at most {100 * self.possible_gain:.1f} %."
+            f"{beaten if self.beaten else f'The {self.untried} untried candidates'} "
+            f"could gain at most {100 * self.possible_gain:.1f} %, "
+            f"{100 * self.expected_gain:.1f} % as is to be expected."
         )
 
 
@@ -66,9 +72,13 @@ def certify(
     predictions: PredictionTable | None,
     history: Sequence[Record],
     objective: Objective,
+    *,
+    most_C: Floats | None = None,
     seed: int = 0,
 ) -> Certificate | None:
     """What follows from predictions of the untried candidates and from all records.
+
+    ``most_C`` bounds what each could gain for another reason, as a logarithm.
 
     Returns:
         None where nothing was measured, or not every untried candidate has a prediction.
@@ -85,8 +95,10 @@ def certify(
     least = np.maximum(likely, _floor(untried, predictions, known.records, objective))
     odds = chance_to_fit(predictions, history)
     fits = np.ones(len(untried), np.bool_) if odds is None else odds > _SURELY_NOT
-    gain = np.where(fits, np.expm1(np.maximum(best - least, 0.0)), 0.0)
+    most = np.full(len(untried), np.inf) if most_C is None else most_C
+    gain = np.where(fits, np.expm1(np.clip(best - least, 0.0, np.maximum(most, 0.0))), 0.0)
     expected = expected_excess(best - now.mean_C, now.spread_C) * (1.0 if odds is None else odds)
+    expected = np.minimum(expected, gain)
     return Certificate(
         untried=len(untried),
         possible_gain_C=np.asarray(gain),
@@ -100,7 +112,10 @@ def _floor(
     records: Sequence[Record],
     objective: Objective,
 ) -> Floats:
-    """Logarithm of the least cost by the roofline, lowered where a measurement was below it."""
+    """Logarithm of the least cost by the roofline, lowered where a measurement was below it.
+
+    One that was far below it shows that there is no such bound.
+    """
     if predictions.least_step_s_C is None:
         return np.full(len(untried), -np.inf)
     ratios = [
@@ -108,6 +123,9 @@ def _floor(
         for record in records
         if record.measurement and record.prediction and record.prediction.least_step_s
     ]
+    lowered = min([1.0, *ratios])
+    if lowered < _REFUTED:
+        return np.full(len(untried), -np.inf)
     samples = untried.global_batch_C if objective.per_sample else 1
-    least_s = predictions.least_step_s_C / samples * min(1.0, *ratios, 1.0)
+    least_s = predictions.least_step_s_C / samples * lowered
     return np.log(least_s, out=np.full(len(untried), -np.inf), where=least_s > 0)

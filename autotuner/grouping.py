@@ -11,19 +11,24 @@ import numpy as np
 
 from autoconf_launch.core import Layout
 
-from .limits import FEWEST_TRIALS
 from .settings import AutotuningSettings
 from .stage import StageProgress, space_name
 from .table import CandidateTable, Ints
 
 _EVERYTHING = 0
+CURVES = "model_based"
+"""The tuner that draws conclusions from curves of throughput; others try what they say."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Grouping:
-    """Groups have numbers; ``staged``: those of the ZeRO stages, otherwise there is one."""
+    """Groups have numbers; ``staged``: those of the ZeRO stages, otherwise there is one.
+
+    ``to_the_knee``: micro-batches beyond the knee of throughput are left out.
+    """
 
     staged: bool
+    to_the_knee: bool = False
 
     @staticmethod
     def of_settings(settings: AutotuningSettings) -> Grouping:
@@ -32,9 +37,10 @@ class Grouping:
         Over recorded landscapes a model that ranks all stages needed 5 trials where stage after
         stage needed 8 (``benchmarks/results/search_landscapes.md``).
         """
+        staged = settings.tuner_type in ("gridsearch", "random")
         if settings.strategy is not None:
-            return Grouping(staged=settings.strategy == "staged")
-        return Grouping(staged=settings.tuner_type in ("gridsearch", "random"))
+            staged = settings.strategy == "staged"
+        return Grouping(staged=staged, to_the_knee=settings.tuner_type == CURVES)
 
     def of(self, layout: Layout) -> int:
         """The group of a layout."""
@@ -45,7 +51,5 @@ class Grouping:
         return table["zero_stage"] if self.staged else np.full(len(table), _EVERYTHING, np.int64)
 
     def start(self, group: int) -> StageProgress:
-        """A group of which nothing is known. All stages together deserve a few trials more."""
-        if self.staged:
-            return StageProgress(name=space_name(group))
-        return StageProgress(name="global", fewest=FEWEST_TRIALS)
+        """A group of which nothing is known."""
+        return StageProgress(name=space_name(group) if self.staged else "global")

@@ -12,13 +12,15 @@ from .constraints import RejectedCounts, Rule, add_counts, apply_rules
 from .dominance import surely_needs_more
 from .grouping import Grouping
 from .knobs import LAYOUT_KNOBS
+from .ladders import Ladders
+from .objective import Objective
 from .space import SearchSpace
-from .table import Bools, Ints, PredictionTable
+from .table import Bools, Floats, Ints, PredictionTable
 from .trial import Prediction, Record
 
 
 class Pool:
-    """The rows of a space with what is known of them. Rows only ever leave it."""
+    """The rows of a space with what is known of them."""
 
     def __init__(
         self,
@@ -26,8 +28,20 @@ class Pool:
         predictions: PredictionTable | None,
         rules: Sequence[Rule],
         groups: Grouping,
+        objective: Objective,
     ) -> None:
+        """All rows that pass the rules are open.
+
+        Args:
+            space: the rows.
+            predictions: of them.
+            rules: that rows must pass.
+            groups: units of exploration; they say whether micro-batches end at the knee.
+            objective: what is optimised.
+        """
         self._table = space.table
+        self._ladders = Ladders(space.table, objective, (space.baseline,))
+        self._to_the_knee = groups.to_the_knee
         self._group = groups.of_rows(space.table)
         self._predictions = predictions
         passed = apply_rules(space.table, rules)
@@ -44,6 +58,10 @@ class Pool:
     def take_out(self, candidate: Candidate) -> None:
         """It was handed out or came back."""
         self._tried[self._table.find(candidate)] = True
+
+    def learn(self, record: Record) -> None:
+        """Take what came back of a micro-batch."""
+        self._ladders.tell(record)
 
     def rule_out_larger(self, record: Record) -> None:
         """Close what surely needs more memory than a trial that ran out of it."""
@@ -88,13 +106,25 @@ class Pool:
         return np.flatnonzero(self._open(group) & ~self._usual & wanted)
 
     def open_rows(self, *, small_too: bool) -> Ints:
-        """Numbers of the open rows of all stages; ``small_too`` as in :meth:`usual_rows`."""
+        """Numbers of the rows of all stages that were not tried and may fit, beyond the knee too.
+
+        ``small_too`` is as in :meth:`usual_rows`.
+        """
         rows = self._allowed & ~self._tried & ~self._too_large
         return np.flatnonzero(rows if small_too else rows & ~self._small)
 
+    def gain_of(self, rows: Ints) -> Floats:
+        """Logarithm of what rows could gain by the curves of throughput; infinite if unknown."""
+        return self._ladders.gain_C[rows] if self._to_the_knee else np.full(len(rows), np.inf)
+
     def _open(self, group: int) -> Bools:
-        rows = self._allowed & ~self._tried & ~self._too_large
-        return np.asarray(rows & (self._group == group), np.bool_)
+        rows = self._allowed & ~self._tried & ~self._too_large & (self._group == group)
+        return np.asarray(rows & ~self._beyond_the_knee(), np.bool_)
+
+    def _beyond_the_knee(self) -> Bools:
+        if self._to_the_knee:
+            return self._ladders.beyond_C
+        return np.zeros(len(self._table), np.bool_)
 
     def prediction(self, candidate: Candidate) -> Prediction | None:
         """What the cost models say of a candidate of the space."""
@@ -106,5 +136,8 @@ class Pool:
     @property
     def rejected(self) -> RejectedCounts:
         """Candidates left out unmeasured, by the name of the rule."""
-        inferred = int((self._allowed & self._too_large & ~self._tried).sum())
-        return add_counts(self._rejected, (("needs_more_memory", inferred),) if inferred else ())
+        left = self._allowed & ~self._tried
+        beyond = left & ~self._too_large & self._beyond_the_knee()
+        inferred = {"needs_more_memory": left & self._too_large, "beyond_the_knee": beyond}
+        counts = ((name, int(rows.sum())) for name, rows in inferred.items() if rows.any())
+        return add_counts(self._rejected, tuple(counts))

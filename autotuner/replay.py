@@ -14,7 +14,9 @@ import numpy as np
 
 from .certificate import Certificate, certify
 from .dominance import is_out_of_memory, surely_needs_more
+from .ladders import Ladders
 from .landscape import Landscape, families
+from .limits import is_good_enough
 from .objective import OBJECTIVES
 from .strategies import Strategy
 from .table import Bools, Ints
@@ -40,12 +42,14 @@ class ReplayRules:
         patience: trials in a row that are no better.
         good_enough: possible gain below which the certificate ends the search, a share; None
             where it is not looked at.
+        to_the_knee: micro-batches beyond the knee of throughput are left out.
     """
 
     exploration: Exploration = "global"
     trials: int | None = None
     patience: int = 5
     good_enough: float | None = None
+    to_the_knee: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,8 +82,9 @@ class _Walk:
         self._strategy = strategy
         self._rules = rules
         self._seed = seed
-        self._open = np.ones(len(landscape), np.bool_)
+        self._untried_C = np.ones(len(landscape), np.bool_)
         self._stages = _Stages(landscape, rules)
+        self._ladders = Ladders(landscape.table, _OBJECTIVE)
         self._records: list[Record] = []
         self.rows: list[int] = []
         self._stopped_at: int | None = None
@@ -88,15 +93,21 @@ class _Walk:
 
     def step(self) -> bool:
         """One more trial; False where nothing is left to try."""
-        due = self._stages.due(self._open)
+        due = self._stages.due(self._open())
         while len(due):
             chosen = self._propose(due)
             if chosen is not None:
                 self._take(chosen)
                 return True
             self._stages.give_up()
-            due = self._stages.due(self._open)
+            due = self._stages.due(self._open())
         return False
+
+    def _open(self) -> Bools:
+        """What may be tried next."""
+        if not self._rules.to_the_knee:
+            return self._untried_C
+        return np.asarray(self._untried_C & ~self._ladders.beyond_C, np.bool_)
 
     def _propose(self, due: Ints) -> int | None:
         landscape = self._landscape
@@ -116,22 +127,22 @@ class _Walk:
         record = landscape.record(row, len(self.rows))
         self.rows.append(row)
         self._records.append(record)
-        self._open[row] = False
+        self._untried_C[row] = False
         if is_out_of_memory(record):
-            self._open &= ~_needs_more(landscape, record)
+            self._untried_C &= ~_needs_more(landscape, record)
+        self._ladders.tell(record)
         self._stages.tell(row, float(landscape.cost_s_C[row]))
         if self._stopped_at is None and self._is_over():
             self._stopped_at = len(self.rows)
 
     def _is_over(self) -> bool:
         found = None if self._rules.good_enough is None else self._certified()
-        if not self._open.any() or self._stages.are_over(self._open):
+        if not self._open().any() or self._stages.are_over(self._open()):
             return True
-        good_enough = self._rules.good_enough or 0.0
-        return found is not None and found.possible_gain < good_enough
+        return is_good_enough(found, self._rules.good_enough, len(self.rows))
 
     def _certified(self) -> Certificate | None:
-        left = np.flatnonzero(self._open)
+        left = np.flatnonzero(self._untried_C)
         landscape = self._landscape
         predictions = landscape.predictions
         self._untried = tuple(left.tolist())
@@ -140,7 +151,8 @@ class _Walk:
             None if predictions is None else predictions.take(left),
             self._records,
             _OBJECTIVE,
-            self._seed,
+            most_C=self._ladders.gain_C[left] if self._rules.to_the_knee else None,
+            seed=self._seed,
         )
         return self._certificate
 

@@ -27,7 +27,6 @@ class StageProgress:
         since_best: trials in a row that were no better, within a phase; out of memory does not
             count, as it says nothing of speed.
         further: the phase of further knobs has begun.
-        fewest: trials before which patience does not end it.
     """
 
     name: str
@@ -36,7 +35,6 @@ class StageProgress:
     best: Record | None = None
     since_best: int = 0
     further: bool = False
-    fewest: int = 0
 
     def after(self, record: Record, objective: Objective, *, further: bool) -> StageProgress:
         """Progress with one more record; ``further``: of a trial with unusual further knobs."""
@@ -57,7 +55,7 @@ class StageProgress:
     def remaining(self, settings: AutotuningSettings, running: int, *, further: bool) -> int:
         """Trials that may still start in a phase, beside ``running`` ones of this stage."""
         impatient = self.since_best >= settings.tuner_early_stopping
-        if further == self.further and impatient and self.experiments >= self.fewest:
+        if further == self.further and impatient:
             return 0
         return max(0, settings.tuner_num_trials - self.tried - running)
 

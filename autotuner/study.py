@@ -72,14 +72,17 @@ class Study:
         Raises:
             ConfigError: the settings name no known strategy.
         """
-        self._space, self._predictions, self._settings = space, predictions, settings
+        self.space = space
+        """What is searched."""
+        self._predictions, self._settings = predictions, settings
         self._objective = OBJECTIVES[settings.metric]
         self._strategy = strategy or load_strategy(settings.tuner_type, self._objective)
         self._limits = limits or SearchLimits()
         self._prospects = Prospects(space.table, predictions, self._objective, self._limits)
         self._elapsed_s = 0.0
         groups = Grouping.of_settings(settings)
-        self._groups, self._pool = groups, Pool(space, predictions, rules, groups)
+        self._groups = groups
+        self._pool = Pool(space, predictions, rules, groups, self._objective)
         self._phases = Phases(self._pool, settings, self._objective, groups)
         self._baseline = baseline_trial(space.baseline)
         self._baseline_record: Record | None = None
@@ -156,6 +159,7 @@ class Study:
             return
         self._told.add((trial.name, trial.attempt))
         self._mark(trial)
+        self._pool.learn(record)
         self._records.append(record)
         if trial.name == self._baseline.name:
             self._baseline_record = record
@@ -177,7 +181,7 @@ class Study:
         if (ended := self._baseline_end()) is not None or self._baseline_is_open():
             return ended
         over = self._limits.spent(self._elapsed_s, self._records)
-        over = over or self._prospects.good_enough(self._open_rows(), self._records)
+        over = over or self._prospects.good_enough(self._pool, self._small_too(), self._records)
         if over is not None or self._pending or self._again:
             return over
         stage = self._stage_now()
@@ -186,10 +190,7 @@ class Study:
     @property
     def certificate(self) -> Certificate | None:
         """What the untried candidates could still gain; None where nothing can be said."""
-        return self._prospects.certificate(self._open_rows(), self._records)
-
-    def _open_rows(self) -> Ints:
-        return self._pool.open_rows(small_too=self._small_too())
+        return self._prospects.certificate(self._pool, self._small_too(), self._records)
 
     def _baseline_is_open(self) -> bool:
         """Whether the baseline's last outcome is still to come."""
@@ -277,7 +278,7 @@ class Study:
             return ()
         rows = self._due_rows(stage)
         chosen = self._strategy.propose(
-            self._space.table.take(rows),
+            self.space.table.take(rows),
             None if self._predictions is None else self._predictions.take(rows),
             self.records,
             self.pending,
@@ -285,7 +286,7 @@ class Study:
             self._settings.seed,
         )
         first = next_number(self.records, self.pending)
-        candidates = [self._space.table.row(int(rows[i])) for i in dict.fromkeys(chosen)]
+        candidates = [self.space.table.row(int(rows[i])) for i in dict.fromkeys(chosen)]
         return tuple(_trial(first + i, c) for i, c in enumerate(candidates[:count]))
 
 

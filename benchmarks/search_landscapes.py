@@ -134,8 +134,9 @@ def replayed(
     exploration: Exploration = "global",
 ) -> dict[str, list[Group]]:
     """Every group of every table."""
+    ours = tuner == "model_based"
     rules = ReplayRules(
-        exploration=exploration, good_enough=GOOD_ENOUGH if tuner == "model_based" else None
+        exploration=exploration, good_enough=GOOD_ENOUGH if ours else None, to_the_knee=ours
     )
     strategy = load_strategy(tuner, peers=True)
     return {

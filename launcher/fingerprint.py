@@ -9,20 +9,50 @@ import re
 import socket
 import sys
 from collections.abc import Iterable
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from pathlib import Path
 
 from autoconf_launch.autotuner.cluster import ClusterSpec
 from autoconf_launch.autotuner.settings import AutotuningSettings
+from autoconf_launch.core import Candidate, ConfigError, Layout, Recompute
 from autoconf_launch.core import config_keys as keys
 
-from .dialects import ScriptSource
+from .dialects import Dialect, Rendered, ScriptSource, UserSettings
 from .journal import Fingerprint
 from .request import LaunchRequest
 
 _VERSIONED = ("autoconf-launch", "torch", "numpy")
 _SECRET = re.compile(r"(token|secret|passw|api[-_]?key|credential|auth)", re.IGNORECASE)
 HIDDEN = "***"
+_ANYWHERE = "trial/ds_config.json"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unsearched:
+    """What the user gave with each searched knob at one value, whatever lists there are.
+
+    ``global_batch`` is the one that every candidate has; None where it may change.
+    """
+
+    rendered: Rendered
+    global_batch: int | None
+
+
+_PLAIN = ((1, Recompute.FULL), (3, Recompute.FULL), (0, Recompute.NONE))
+"""ZeRO stages and recomputation, no default first: a document may leave a default out."""
+
+
+def unsearched(dialect: Dialect, source: ScriptSource, user: UserSettings) -> Unsearched | None:
+    """What is measured of the user's settings; None where this framework cannot spell it."""
+    ranks = user.baseline.layout.world_size
+    for stage, recompute in _PLAIN:
+        plain = Layout(data_parallel=ranks, zero_stage=stage, recompute=recompute)
+        try:
+            rendered = dialect.render(Candidate(layout=plain), source, _ANYWHERE)
+        except ConfigError:
+            continue
+        return Unsearched(rendered=rendered, global_batch=user.batch_rule.pinned)
+    return None
 
 
 def fingerprint(
@@ -30,16 +60,19 @@ def fingerprint(
     cluster: ClusterSpec,
     source: ScriptSource,
     settings: AutotuningSettings,
+    given: Unsearched | None = None,
 ) -> Fingerprint:
-    """Everything that a measurement depends on and the search does not change."""
+    """Everything that a measurement depends on and the search does not change.
+
+    Without ``given`` the values of searched knobs count, too.
+    """
+    arguments = given.rendered.script_args if given else source.script_args
     return Fingerprint(
         script=_digest(_script_bytes(request)),
         arguments=without_secrets(
-            argument
-            for index, argument in enumerate(source.script_args)
-            if index != source.config_argument
+            argument for index, argument in enumerate(arguments) if index != source.config_argument
         ),
-        config=_config_digest(source, settings),
+        config=_config_digest(source, settings, given),
         hardware=(
             *(f"{d.name}, limit {request.memory_limit_bytes}" for d in cluster.devices),
             *((str(request.binding),) if request.binding else ()),
@@ -102,13 +135,36 @@ def _script_bytes(request: LaunchRequest) -> bytes:
     return path.read_bytes() if path.is_file() else request.script.encode()
 
 
-def _config_digest(source: ScriptSource, settings: AutotuningSettings) -> str:
+def _config_digest(
+    source: ScriptSource, settings: AutotuningSettings, given: Unsearched | None
+) -> str:
     """Of the configuration, further files, variables of frameworks, and which words are used."""
     steps = f"{settings.start_profile_step}-{settings.end_profile_step}"
-    config = source.config.without(keys.AUTOTUNING).to_json()
-    others = [file.text for file in source.files if file.position != source.config_argument]
-    words = source.words.dialect, source.words.arguments
-    return _digest(f"{config} {steps} {others} {source.environment} {words}".encode())
+    config = given.rendered.config if given else source.config
+    arguments = given.rendered.script_args if given else source.script_args
+    as_they_are = [
+        file.text
+        for file in source.files
+        if file.position != source.config_argument
+        and arguments[file.position] == source.script_args[file.position]
+    ]
+    made = (given.rendered.files, given.rendered.environment, given.global_batch) if given else ()
+    parts = (
+        config.without(keys.AUTOTUNING).to_json(),
+        steps,
+        as_they_are,
+        _unchanged(source, given),
+        (source.modules, source.composed),
+        (source.words.dialect, source.words.arguments),
+        made,
+    )
+    return _digest(" ".join(map(str, parts)).encode())
+
+
+def _unchanged(source: ScriptSource, given: Unsearched | None) -> tuple[tuple[str, str], ...]:
+    """Variables of frameworks that no candidate sets."""
+    changed = {name for name, _ in given.rendered.environment} if given else set()
+    return tuple(pair for pair in source.environment if pair[0] not in changed)
 
 
 def _digest(data: bytes) -> str:

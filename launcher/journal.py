@@ -2,8 +2,9 @@
 
 One JSON object per line, each written with one call and synced: a header with the fingerprint
 of what is measured, a ``profiled`` line, a ``started`` line for each trial, a record for each
-outcome, and ``final`` and ``soak`` lines, records of what is launched again at the end. A line
-that a crash tore is dropped when the file is read, and cut off before the next one is written.
+outcome, and ``final`` and ``soak`` lines, records of what is launched again at the end. A
+``space`` line says that from here on another space is searched. A line that a crash tore is
+dropped when the file is read, and cut off before the next one is written.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import json
 import os
 import socket
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
@@ -25,6 +27,8 @@ from .lease import Lease
 
 FORMAT = "autoconf-launch journal"
 VERSION = 1
+_LONGEST_S = 1e9
+"""Of a step; a longer one is none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,18 +55,78 @@ class Started:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SpaceLine:
+    """What is searched: a hex digest, the name of trial 0, and names of trials outside of it."""
+
+    digest: str
+    baseline: str
+    left_out: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class JournalContents:
     """What a journal says. ``finals`` measured again; ``orphans`` began and have no record.
 
-    ``soaks`` are the winner's longer launches.
+    ``soaks`` are the winner's longer launches; ``others`` are records outside of the ``space``.
     """
 
     fingerprint: Fingerprint | None = None
+    space: SpaceLine | None = None
     records: tuple[Record, ...] = ()
+    others: tuple[Record, ...] = ()
     finals: tuple[Record, ...] = ()
     soaks: tuple[Record, ...] = ()
     orphans: tuple[Started, ...] = ()
     profiled: bool = False
+
+    @property
+    def history(self) -> tuple[Record, ...]:
+        """All records, whatever is searched."""
+        return (*self.records, *self.others)
+
+    def in_space(self, line: SpaceLine) -> JournalContents:
+        """The same where another space is searched from here on.
+
+        What was launched again at the end was chosen from other candidates, so it is left out.
+        Trial 0 is the new one. Where it was not known what was searched, all that fits in counts.
+        """
+        if self.space is None and not line.left_out:
+            return replace(self, space=line)
+        inside = [r for r in self.history if r.trial.name not in line.left_out]
+        return replace(
+            self,
+            space=line,
+            records=_numbered(inside, line.baseline),
+            others=tuple(r for r in self.history if r.trial.name in line.left_out),
+            finals=(),
+            soaks=(),
+        )
+
+
+def _numbered(records: Sequence[Record], baseline: str) -> tuple[Record, ...]:
+    """Number 0 for the baseline alone; one that was it is numbered after all others."""
+    last = max((record.trial.number for record in records), default=0)
+
+    def numbered(record: Record) -> Record:
+        is_baseline = record.trial.name == baseline
+        if is_baseline == (record.trial.number == 0):
+            return record
+        number = 0 if is_baseline else last + 1
+        return replace(record, trial=replace(record.trial, number=number))
+
+    return tuple(map(numbered, records))
+
+
+class JournalLineError(ResultsFolderError):
+    """A line that cannot be what it says."""
+
+    def __init__(self, path: Path, line: int, reason: str) -> None:
+        super().__init__(
+            f"line {line} of {path} cannot be read ({reason}); start anew with "
+            "--fresh, which moves the old folder aside."
+        )
+        self.line = line
+        self.reason = reason
 
 
 class Journal:
@@ -96,6 +160,10 @@ class Journal:
     def write_profiled(self) -> None:
         """The profile run is done; its result lies in its folder."""
         self._append({"profiled": True})
+
+    def write_space(self, line: SpaceLine) -> None:
+        """From here on this is searched."""
+        self._append({"space": encode(line)})
 
     def write_started(self, *, name: str, number: int, attempt: str, pid: int | None) -> None:
         """A trial's processes are about to report."""
@@ -155,56 +223,65 @@ def read_journal(path: Path) -> JournalContents:
     return reader.result()
 
 
+def _record(line: Any) -> Record:
+    """A record whose times can be."""
+    record = decode_record(line)
+    times_s = record.measurement.step_s if record.measurement else (1.0,)
+    if not times_s or not all(0.0 < time_s < _LONGEST_S for time_s in times_s):
+        raise DecodeError(f"step_s is {list(times_s)}, but must be numbers above 0")
+    return record
+
+
 class _Reader:
     """Folds lines into contents."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._fingerprint: Fingerprint | None = None
+        self._found = JournalContents()
         self._records: list[Record] = []
         self._finals: list[Record] = []
         self._soaks: list[Record] = []
         self._open: dict[str, Started] = {}
-        self._profiled = False
 
     def take(self, number: int, line: bytes) -> None:
         try:
             self._fold(json.loads(line))
         except (ValueError, KeyError, TypeError) as error:
-            raise ResultsFolderError(
-                f"line {number} of {self._path} cannot be read ({error}); start anew with "
-                "--fresh, which moves the old folder aside."
-            ) from error
+            raise JournalLineError(self._path, number, str(error)) from error
 
     def _fold(self, line: dict[str, Any]) -> None:
         if "fingerprint" in line:
             if line.get("version") != VERSION:
                 raise DecodeError(f"version {line.get('version')!r} is not {VERSION}")
-            self._fingerprint = decode(Fingerprint, line["fingerprint"])
+            read = decode(Fingerprint, line["fingerprint"])
+            self._found = replace(self._found, fingerprint=read)
         elif "profiled" in line:
-            self._profiled = True
+            self._found = replace(self._found, profiled=True)
+        elif "space" in line and "name" not in line:
+            self._found = self.result().in_space(decode(SpaceLine, line["space"]))
+            self._records, self._finals, self._soaks = [], [], []
         elif "started" in line:
             started = decode(Started, line["started"])
             self._open[started.name] = started
         elif "final" in line:
-            final = decode_record(line["final"])
+            final = _record(line["final"])
             self._finals.append(replace(final, trial=replace(final.trial, final=True)))
             self._open.pop(final.trial.name, None)
         elif "soak" in line:
-            soak = decode_record(line["soak"])
+            soak = _record(line["soak"])
             self._soaks.append(soak)
             self._open.pop(soak.trial.name, None)
         else:
-            record = decode_record(line)
+            record = _record(line)
             self._records.append(record)
             self._open.pop(record.trial.name, None)
 
     def result(self) -> JournalContents:
-        return JournalContents(
-            fingerprint=self._fingerprint,
-            records=tuple(self._records),
-            finals=tuple(self._finals),
-            soaks=tuple(self._soaks),
+        before = self._found
+        return replace(
+            before,
+            records=(*before.records, *self._records),
+            finals=(*before.finals, *self._finals),
+            soaks=(*before.soaks, *self._soaks),
             orphans=tuple(self._open.values()),
-            profiled=self._profiled,
         )

@@ -13,21 +13,20 @@ from autoconf_launch.autotuner.table import CandidateTable, PredictionTable
 from autoconf_launch.autotuner.trial import Record
 from autoconf_launch.core import ConfigError
 
-from .journal import JournalContents, read_journal
+from .journal import JournalContents, JournalLineError, read_journal
 
 
 def journal_landscapes(path: Path) -> tuple[Landscape, ...]:
     """One for each global batch; trials that failed for another reason than memory are left out.
 
     Raises:
-        ConfigError: there is no journal, or it measured nothing.
-        ResultsFolderError: a line of it cannot be read.
+        ConfigError: there is no journal, a line of it cannot be read, or it measured nothing.
     """
     if not path.is_file():
         raise ConfigError(f"{path} is no journal; give a journal.jsonl or the folder of one.")
-    contents = read_journal(path)
+    contents = _read(path)
     grouped: dict[int, list[Record]] = {}
-    for record in (*contents.records, *contents.finals):
+    for record in (*contents.history, *contents.finals):
         if record.measurement or is_out_of_memory(record):
             batch = record.trial.candidate.layout.global_batch
             grouped.setdefault(batch, []).append(record)
@@ -39,6 +38,16 @@ def journal_landscapes(path: Path) -> tuple[Landscape, ...]:
     if not found:
         raise ConfigError(f"{path} has no measured trial, so there is nothing to search in.")
     return found
+
+
+def _read(path: Path) -> JournalContents:
+    try:
+        return read_journal(path)
+    except JournalLineError as error:
+        text = f"{path}:{error.line}: it is no line of a journal of ours ({error.reason})."
+        raise ConfigError(text) from error
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be read: {error.strerror}.") from error
 
 
 def _name(path: Path, contents: JournalContents, batch: int, records: Sequence[Record]) -> str:

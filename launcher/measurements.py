@@ -27,6 +27,7 @@ _NEEDED = ("model", "layers", "hidden", "heads", "ffn_hidden", "seq", "vocab", "
 _DEGREES = ("tp", "pp", "dp", "mbs", "gbs")
 _COLUMNS = (*_NEEDED, *_DEGREES, "step_time_s")
 _LARGEST = 2**53
+_SEE = "see benchmarks/ground_truth/README.md for what a table of measurements has"
 _ZERO_NAMES = {"": 0, "0": 0, "1": 1, "2": 2, "3": 3, "fsdp": 3, "fsdp2": 3, "hsdp": 3}
 
 
@@ -151,10 +152,10 @@ def _lines(path: Path) -> Iterator[tuple[int, dict[str, str]]]:
             reader = csv.DictReader(file)
             missing = [name for name in _COLUMNS if name not in (reader.fieldnames or ())]
             if missing:
-                raise ConfigError(
-                    f"{path}:1: it lacks the columns {', '.join(missing)}; see "
-                    f"benchmarks/ground_truth/README.md for what a table of measurements has."
-                )
+                raise ConfigError(f"{path}:1: it lacks the columns {', '.join(missing)}; {_SEE}.")
+            names = reader.fieldnames or ()
+            for name in sorted({name for name in names if names.count(name) > 1}):
+                raise ConfigError(f"{path}:1: it has the column {name} twice; remove one.")
             for row in reader:
                 yield reader.line_num, row
     except (OSError, UnicodeDecodeError, csv.Error) as error:

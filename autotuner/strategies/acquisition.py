@@ -14,7 +14,8 @@ from .gaussian import Belief
 _MOST_DIVERSE = 32
 """Rows of a batch that are chosen one after the other; more follow in the order of the last."""
 
-_EVEN = 0.5
+EVEN = 0.5
+"""Chance to fit from which on a row rather does."""
 _NO_GAIN = 1e-4
 """Share of the cost below which an expected improvement is none; rows then go by their mean."""
 
@@ -30,7 +31,7 @@ def by_prediction(log_cost_C: Floats, odds_C: Floats | None, free: Ints) -> Ints
     if odds_C is None:
         return np.asarray(free[np.lexsort((free, -gain[free]))])
     weighed = np.where(gain > 0, gain * odds_C, gain)[free]
-    return np.asarray(free[np.lexsort((free, -weighed, odds_C[free] < _EVEN))])
+    return np.asarray(free[np.lexsort((free, -weighed, odds_C[free] < EVEN))])
 
 
 def by_improvement(

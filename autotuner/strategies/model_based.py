@@ -2,17 +2,19 @@
 
 Without a measurement rows go by predicted cost and chance to fit. With one or more they go by the
 improvement that is to be expected (Mockus 1978), times the chance to fit, over the time of the
-trial; trials that still run count as if they had ended as expected.
+trial; trials that still run count as if they had ended as expected. Where rows are not predicted,
+each ladder of micro-batches offers the one that its bracket takes next, the best ladder first.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
+from ..ladders import Ladders, cost_of
 from ..objective import Objective
 from ..table import CandidateTable, Floats, Ints, PredictionTable, concat
 from ..trial import Record, Trial
-from .acquisition import by_improvement, by_prediction, trial_weight
+from .acquisition import EVEN, by_improvement, by_prediction, trial_weight
 from .base import free_rows, generator
 from .features import knob_features
 from .memory_odds import chance_to_fit
@@ -23,7 +25,7 @@ _MOST = 8192
 
 
 class ModelBased:
-    """The default; see the module. Where rows are not predicted, knobs and history decide."""
+    """The default; see the module."""
 
     def __init__(self, objective: Objective) -> None:
         self._objective = objective
@@ -42,15 +44,39 @@ class ModelBased:
         odds = chance_to_fit(predictions, history)
         known = costs(pool, predictions, history, self._objective)
         order = by_prediction(np.nan_to_num(known.guess_C, nan=np.inf), odds, free)
-        if len(known.usable_S) and len(order):
-            if not known.predicted and len(order) > _MOST:
-                order = generator(seed, history, pending).permutation(order)
-            close = order[:_MOST]
+        if not known.predicted and len(order) > _MOST:
+            order = generator(seed, history, pending).permutation(order)
+        close = order[:_MOST]
+        if len(known.usable_S) and len(close):
             some = None if predictions is None else predictions.take(close)
             chances = np.ones(len(close)) if odds is None else odds[close]
             best = self._best(pool.take(close), some, history, pending, (chances, count, seed))
             order = np.concatenate([close[best], order[_MOST:]])
+        if not known.predicted:
+            order = self._rungs_first(pool, order, odds, history, pending)
         return tuple(order[:count].tolist())
+
+    def _rungs_first(
+        self,
+        pool: CandidateTable,
+        order: Ints,
+        odds: Floats | None,
+        history: tuple[Record, ...],
+        pending: tuple[Trial, ...],
+    ) -> Ints:
+        """The same rows, those first that the brackets take next."""
+        close = order[:_MOST]
+        seen = [record.trial.candidate for record in history]
+        running = [trial.candidate for trial in pending]
+        ladders = Ladders(pool.take(close), self._objective, (*seen, *running))
+        for row, record in enumerate(history, len(close)):
+            cost_s = cost_of(record, self._objective)
+            if cost_s is not None:
+                ladders.assume(row, cost_s)
+        busy = range(len(close) + len(seen), len(close) + len(seen) + len(running))
+        likely = None if odds is None else odds[close] >= EVEN
+        first = close[ladders.next_rows(np.arange(len(close)), likely, busy)]
+        return np.concatenate([first, order[~np.isin(order, first)]])
 
     def _best(
         self,

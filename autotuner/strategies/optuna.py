@@ -23,6 +23,8 @@ from ..trial import Record, Trial
 from .base import free_rows, generator
 
 _DEFAULT = "TPESampler"
+_DRAWS = 2
+"""Of a check. CMA-ES, as Optuna has it, draws the first one at random."""
 _NOT_MET = 0.01
 """Share by which a trial is taken to exceed memory at least."""
 
@@ -60,13 +62,16 @@ class OptunaSearch:
         self._sampler = sampler
 
     def check(self) -> None:
-        """Make the sampler once.
+        """Make the sampler and draw from it, as some import what they need only then.
 
         Raises:
             ConfigError: it needs another package, or more than a name.
         """
+        self._optuna.logging.set_verbosity(self._optuna.logging.WARNING)
         try:
-            self._made(0)
+            study = self._optuna.create_study(sampler=self._made(0))
+            for cost in range(_DRAWS):
+                study.tell(study.ask(self._box(np.array([[1, 1]]))), cost)
         except (ImportError, TypeError) as error:
             raise ConfigError(
                 f"The sampler {self._sampler.__name__} cannot be used: {error}."

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from argparse import Namespace
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -51,24 +52,30 @@ def _scored(
 
 
 def _named(files: Sequence[LandscapeFile]) -> Iterator[tuple[str, Landscape]]:
-    """Groups by name; with the file's where several files have a group of one name."""
-    names = [group.name for file in files for group in file.groups]
+    """Groups by name; with the file's, and then a number, where several have one name."""
+    names = Counter(group.name for file in files for group in file.groups)
+    seen: Counter[str] = Counter()
     for file in files:
         for group in file.groups:
-            several = names.count(group.name) > 1
-            yield (f"{file.name}: {group.name}" if several else group.name), group
+            name = f"{file.name}: {group.name}" if names[group.name] > 1 else group.name
+            seen[name] += 1
+            yield (f"{name} ({seen[name]})" if seen[name] > 1 else name), group
 
 
 def _rules(flags: Namespace) -> ReplayRules:
     for name in ("trials", "early_stopping", "seeds"):
         if (value := getattr(flags, name)) is not None and value < 1:
             raise ConfigError(f"--{name.replace('_', '-')} is {value}, but must be at least 1.")
-    certified = flags.tuner == _CERTIFIED
+    certified, good_enough = (
+        flags.tuner == _CERTIFIED,
+        parse_share(flags.good_enough, "--good-enough"),
+    )
     return ReplayRules(
         exploration=flags.strategy,
         trials=flags.trials,
         patience=flags.early_stopping,
-        good_enough=parse_share(flags.good_enough, "--good-enough") if certified else None,
+        good_enough=good_enough if certified else None,
+        to_the_knee=certified,
     )
 
 

@@ -34,6 +34,7 @@ def certificate(
     least_s: tuple[float, ...] | None = None,
     peaks: tuple[float, ...] | None = None,
     history: tuple[Record, ...] = (record(1, 1.0),),
+    most: tuple[float, ...] | None = None,
 ) -> Certificate | None:
     """Of untried rows beside a best one that was predicted and measured at 1 s."""
     table = CandidateTable.from_candidates([candidate(2**i) for i in range(len(predicted_s))])
@@ -45,13 +46,20 @@ def certificate(
         least_step_s_C=None if least_s is None else np.array(least_s),
         limit_bytes=1000.0,
     )
-    return certify(table, told, history, THROUGHPUT)
+    bounds = None if most is None else np.array(most)
+    return certify(table, told, history, THROUGHPUT, most_C=bounds)
 
 
 def found(*predicted_s: float, **others: object) -> Certificate:
     result = certificate(*predicted_s, **others)  # type: ignore[arg-type]
     assert result is not None
     return result
+
+
+def test_a_bound_that_is_known_otherwise_counts_where_it_is_lower() -> None:
+    one = found(1.0, 1.0, 1.0, most=(-0.1, 0.001, np.inf))
+    assert one.possible_gain_C[:2] == pytest.approx([0.0, 0.001], abs=1e-5)
+    assert one.possible_gain_C[2] > 0.01
 
 
 def test_what_is_predicted_far_slower_cannot_win() -> None:
@@ -65,8 +73,13 @@ def test_a_roofline_above_the_best_decides_alone() -> None:
 
 
 def test_a_measurement_below_its_roofline_lowers_all_of_them() -> None:
-    below = (record(1, 0.4, predicted_s=0.4),)
-    assert found(0.4, least_s=(0.41,), history=below).beaten == 0
+    below = (record(1, 0.46, predicted_s=0.46),)
+    assert found(0.46, least_s=(0.47,), history=below).beaten == 0
+
+
+def test_a_roofline_that_a_measurement_was_far_below_bounds_nothing() -> None:
+    far_below = (record(1, 0.4, predicted_s=0.4),)
+    assert found(0.4, least_s=(9.0,), history=far_below).beaten == 0
 
 
 def test_what_surely_does_not_fit_cannot_win() -> None:
@@ -109,11 +122,16 @@ def test_with_nothing_left_nothing_can_be_gained() -> None:
     [
         (
             (0.0, 0.021, 0.0),
-            "2 of 3 untried candidates cannot beat this one; the rest could gain at most 2.1 %.",
+            "2 of 3 untried candidates cannot beat this one; the rest could gain at most 2.1 %, "
+            "0.4 % as is to be expected.",
+        ),
+        (
+            (0.021, 0.01),
+            "The 2 untried candidates could gain at most 2.1 %, 0.4 % as is to be expected.",
         ),
         ((0.0, 0.0), "None of the 2 untried candidates can beat this one."),
     ],
 )
 def test_it_says_what_is_left_in_one_sentence(gains: tuple[float, ...], sentence: str) -> None:
-    one = Certificate(untried=len(gains), possible_gain_C=np.array(gains), expected_gain=0.0)
+    one = Certificate(untried=len(gains), possible_gain_C=np.array(gains), expected_gain=0.004)
     assert one.sentence == sentence

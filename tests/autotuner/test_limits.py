@@ -42,7 +42,7 @@ def test_a_budget_of_trials_counts_the_baseline() -> None:
     assert reason.sentence == "The budget of 4 trials is spent."
 
 
-def test_where_nothing_can_be_gained_the_search_is_over_but_not_before_eight_trials() -> None:
+def test_where_nothing_can_be_gained_the_search_is_over_but_not_before_a_few_trials() -> None:
     study = stopped(SearchLimits(good_enough=0.02), predicted(1.0))
     reason = study.stop_reason()
     assert reason is not None

@@ -2,7 +2,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from autoconf_launch.autotuner import CandidateTable, PredictionTable, load_strategy
@@ -49,6 +49,53 @@ def test_every_tuner_comes_to_every_candidate(name: str) -> None:
     assert sorted(run(found, load_strategy(name, peers=True), ReplayRules(), 1).rows) == [
         *range(5)
     ]
+
+
+def opaque(values: range | tuple[int, ...], half: float, fits: int, batch: int = 0) -> Landscape:
+    """Of which nothing is predicted: throughput like m / (m + half), to an edge of memory."""
+    layouts = [Layout(micro_batch=m, accumulation=batch // m if batch else 1) for m in values]
+    steps_s = [
+        one.global_batch * (one.micro_batch + half) / one.micro_batch
+        if one.micro_batch <= fits
+        else FULL
+        for one in layouts
+    ]
+    table = CandidateTable.from_candidates([Candidate(layout=layout) for layout in layouts])
+    return Landscape(name="opaque", table=table, step_s_C=np.array(steps_s))
+
+
+KNEE = ReplayRules(to_the_knee=True)
+
+
+def test_where_nothing_is_predicted_the_knee_is_found_in_few_trials() -> None:
+    """The best of 128 micro-batches is 52, the last one that fits."""
+    done = run(opaque(range(1, 129), half=12, fits=52), load_strategy("model_based"), KNEE, 0)
+    found = score(opaque(range(1, 129), half=12, fits=52), done)
+    assert found.final_regret < 0.02
+    assert found.stopped_at <= 8
+
+
+def test_the_search_ends_at_the_knee_and_not_at_the_edge_of_memory() -> None:
+    whole = opaque((1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 96), half=0.5, fits=80, batch=96)
+    done = run(whole, load_strategy("model_based"), KNEE, 0)
+    tried = [int(whole.table["micro_batch"][row]) for row in done.rows]
+    assert 96 not in tried
+    assert score(whole, done).final_regret < 0.03
+    assert len(tried) <= 4
+
+
+@settings(max_examples=30, deadline=None)
+@given(half=st.integers(1, 200), fits=st.integers(1, 96))
+def test_wherever_the_knee_is_it_is_found_without_a_prediction(half: int, fits: int) -> None:
+    whole = opaque(range(1, 97), half=half, fits=fits)
+    found = score(whole, run(whole, load_strategy("model_based"), KNEE, 0))
+    assert found.final_regret <= 0.04
+    assert found.stopped_at <= 13
+
+
+def test_every_tuner_but_the_model_goes_beyond_the_knee() -> None:
+    whole = opaque((1, 2, 4, 8), half=1, fits=8)
+    assert len(in_order(whole).rows) == 4
 
 
 def test_trials_are_counted_until_within_a_share_of_the_best() -> None:

@@ -265,8 +265,21 @@ def test_rows_that_a_rule_rejects_are_never_tried() -> None:
 @pytest.mark.parametrize("slots", [1, 3])
 def test_nothing_is_tried_twice(strategy: str, slots: int) -> None:
     tried = study(tuner_type=strategy, strategy="staged")
-    loop = Loop(tried, by_stage(1, 2, 3, 4)).run(slots)
-    assert len(set(loop.names)) == len(loop.names) == 16
+    loop = Loop(tried, faster_with_micro_batch).run(slots)
+    assert len(set(loop.names)) == len(loop.names)
+
+
+@pytest.mark.parametrize("strategy", ["gridsearch", "random"])
+def test_tuners_without_a_model_try_every_micro_batch_of_each_stage(strategy: str) -> None:
+    tried = study(tuner_type=strategy, strategy="staged")
+    assert len(Loop(tried, by_stage(1, 2, 3, 4)).run().trials) == 16
+
+
+def test_the_model_leaves_micro_batches_out_that_are_beyond_the_knee() -> None:
+    tried = study(tuner_type="model_based", strategy="staged")
+    loop = Loop(tried, by_stage(1, 2, 3, 4)).run()
+    assert len(loop.trials) == 8
+    assert dict(tried.rejected)["beyond_the_knee"] == 8
 
 
 @pytest.mark.parametrize("slots", [2, 5])
@@ -412,9 +425,9 @@ def test_all_stages_are_one_group_where_a_model_ranks_them() -> None:
     assert len({trial.space for trial in loop.trials}) > 1
 
 
-def test_patience_does_not_end_a_global_search_before_eight_trials() -> None:
-    asked = study(tuner_type="model_based", tuner_early_stopping=1)
-    assert len(Loop(asked, by_stage(9, 1, 1, 1)).run().trials) == 8
+def test_patience_ends_a_global_search_as_it_ends_a_stage() -> None:
+    asked = study(tuner_type="model_based", tuner_early_stopping=2)
+    assert len(Loop(asked, by_stage(9, 1, 1, 1)).run().trials) == 3
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from autoconf_launch.autotuner import Measurement, Prediction, Record, Trial
 from autoconf_launch.autotuner.cost.model.physics import DEFAULT_PHYSICS, Physics
 from autoconf_launch.autotuner.trial import FailedTrial
 from autoconf_launch.core import Candidate, ConfigError, Failure, FailureKind, Layout
-from autoconf_launch.launcher.journal import Fingerprint, Journal
+from autoconf_launch.launcher.journal import Fingerprint, Journal, SpaceLine
 from autoconf_launch.launcher.landscapes import parse_group_by, read_landscapes
 
 TABLES = Path(__file__).parents[2] / "benchmarks" / "ground_truth"
@@ -205,3 +205,52 @@ def test_a_journal_written_before_predictions_had_parts_is_read(tmp_path: Path) 
             (line.get("prediction") or {}).pop(name, None)
     path.write_text("\n".join(map(json.dumps, lines)) + "\n")
     assert len(read_landscapes(path).groups[0]) == 1
+
+
+def test_what_another_space_was_measured_for_is_part_of_a_landscape(tmp_path: Path) -> None:
+    first, second = record(0, 1, 2.0), record(1, 2, 3.0)
+    path = journal(tmp_path, first, second)
+    with Journal(path) as opened:
+        opened.write_space(
+            SpaceLine(digest="a", baseline=first.trial.name, left_out=(second.trial.name,))
+        )
+    assert len(read_landscapes(path).groups[0]) == 2
+
+
+@pytest.mark.parametrize("step_s", [[], [0.0], [-1.0], [float("nan")], [1e308, 1e308]])
+def test_times_of_a_journal_that_cannot_be_are_refused_with_their_line(
+    tmp_path: Path, step_s: list[float]
+) -> None:
+    path = journal(tmp_path, record(0, 1, 2.0))
+    *lines, last = path.read_text().splitlines()
+    changed = json.loads(last)
+    changed["measurement"]["step_s"] = step_s
+    path.write_text("\n".join([*lines, json.dumps(changed)]) + "\n")
+    with pytest.raises(ConfigError, match=rf"journal.jsonl:{len(lines) + 1}: .*step_s is \["):
+        read_landscapes(path)
+
+
+@pytest.mark.parametrize("line", [b"\xff\xfe", b"[]", b"{", b'{"name": "z"}'])
+def test_a_line_that_is_of_no_journal_is_refused_with_its_number(
+    tmp_path: Path, line: bytes
+) -> None:
+    path = tmp_path / "journal.jsonl"
+    path.write_bytes(line + b"\n")
+    with pytest.raises(ConfigError, match=r"journal\.jsonl:1: it is no line of a journal of ours"):
+        read_landscapes(path)
+
+
+def test_a_column_that_is_there_twice_is_refused(tmp_path: Path) -> None:
+    path = changed(tmp_path)
+    header, *rows = path.read_text().splitlines()
+    path.write_text("\n".join([f"{header},step_time_s", *(f"{row},1" for row in rows)]))
+    with pytest.raises(ConfigError, match=":1: it has the column step_time_s twice"):
+        read_landscapes(path)
+
+
+@pytest.mark.parametrize("content", [b"", b"\n\n", b"\x00\xff\xfe", b"a;b;c\n1;2;3\n"])
+def test_what_is_no_table_is_refused_by_name(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "some.csv"
+    path.write_bytes(content)
+    with pytest.raises(ConfigError, match=r"some\.csv"):
+        read_landscapes(path)

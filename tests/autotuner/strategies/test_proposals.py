@@ -71,8 +71,30 @@ def test_the_model_begins_with_the_shortest_step_where_latency_counts() -> None:
     assert search.propose(pool(1, 2, 4), predictions(1.0, 1.5, 4.0), (), (), 3, SEED) == (0, 1, 2)
 
 
-def test_without_predictions_the_model_begins_in_order() -> None:
-    assert load_strategy("model_based").propose(pool(4, 2, 1), None, (), (), 3, SEED) == (0, 1, 2)
+def test_without_predictions_the_model_begins_in_the_middle() -> None:
+    assert load_strategy("model_based").propose(pool(4, 2, 1), None, (), (), 1, SEED) == (1,)
+
+
+def test_without_predicted_times_the_model_begins_with_the_largest_that_should_fit() -> None:
+    peaks = limited(100.0, 400.0, 800.0, 1600.0, steps_s=(math.nan,) * 4)
+    found = load_strategy("model_based").propose(pool(1, 4, 6, 12), peaks, (), (), 1, SEED)
+    assert found == (2,)
+
+
+def test_without_predictions_the_model_goes_on_from_what_ran_towards_what_may_fit() -> None:
+    history = (measured(0, 2, 1.0),)
+    search = load_strategy("model_based")
+    assert search.propose(pool(1, 3, 4, 6, 12), None, history, (), 1, SEED) == (2,)
+
+
+def test_without_predictions_trials_in_parallel_are_of_different_micro_batches() -> None:
+    running = (replace(measured(1, 4, 1.0).trial),)
+    history = (measured(0, 2, 1.0),)
+    found = load_strategy("model_based").propose(
+        pool(1, 3, 4, 6, 12), None, history, running, 3, SEED
+    )
+    assert len(set(found)) == 3
+    assert 2 not in found
 
 
 def test_the_model_learns_which_side_is_faster() -> None:

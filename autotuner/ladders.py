@@ -1,0 +1,147 @@
+"""Rows that differ in the split of one batch alone, and what came back of them: a ladder.
+
+Not: which micro-batch of a ladder is next (bracket), nor which ladder (a strategy).
+Shapes: C = candidates of a table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from autoconf_launch.core import Candidate
+
+from .bracket import KNEE, Tried, next_micro_batch, speed_bounds
+from .dominance import is_out_of_memory
+from .objective import Objective
+from .table import Bools, CandidateTable, Floats, Ints, concat
+from .trial import Record
+
+_SPLIT = ("micro_batch", "accumulation")
+
+
+class Ladders:
+    """All ladders of a table, with what is told of them."""
+
+    def __init__(
+        self, table: CandidateTable, objective: Objective, others: Sequence[Candidate] = ()
+    ) -> None:
+        """Start without an outcome; ``others``: candidates beside the table, as the user's."""
+        self._count = len(table)
+        self._table = concat((table, CandidateTable.from_candidates(others))) if others else table
+        self._ladder_C = _ladders(self._table)
+        self._micro_C = self._table["micro_batch"]
+        self._objective = objective
+        self._tried: dict[int, dict[int, Tried]] = {}
+        self._bound_C = np.full(len(self._table), np.inf)
+        self._best = -np.inf
+        self._best_micro: int | None = None
+        self._best_ladder = -1
+
+    @property
+    def gain_C(self) -> Floats:
+        """Logarithm of what each row could gain over the best one; infinite where unknown."""
+        return self._bound_C[: self._count] - self._best
+
+    @property
+    def beyond_C(self) -> Bools:
+        """Rows beyond the knee of their ladder, or of one that is no match for the best."""
+        return np.asarray(self.gain_C <= KNEE, np.bool_)
+
+    def tell(self, record: Record) -> None:
+        """Take an outcome; one of a candidate that is not in the table says nothing."""
+        cost_s = cost_of(record, self._objective)
+        rows = self._table.find(record.trial.candidate)
+        if cost_s is None or not len(rows):
+            return
+        ladder = int(self._ladder_C[rows[0]])
+        self.assume(int(rows[0]), cost_s)
+        here = np.flatnonzero(self._ladder_C == ladder)
+        bounds = speed_bounds(self._micro_C[here].tolist(), self._known(ladder))
+        self._bound_C[here] = [bounds.get(x, np.inf) for x in self._micro_C[here].tolist()]
+
+    def next_rows(self, order: Ints, likely_C: Bools | None, busy: Sequence[int] = ()) -> Ints:
+        """Of these rows those that the bracket of their ladder takes next, the best ladder first.
+
+        A ladder begins with its largest row that is likely to fit; where nothing is known of
+        that, with the micro-batch that was best in another one.
+
+        Args:
+            order: rows that may be tried; their order is kept.
+            likely_C: whether each row of the table rather fits; None where nothing is known.
+            busy: rows that run now; their ladders wait for them.
+        """
+        waiting = set(self._ladder_C[list(busy)].tolist())
+        chosen: dict[int, int | None] = {}
+        places = np.argsort(self._ladder_C[order], kind="stable")
+        edges = np.flatnonzero(np.diff(self._ladder_C[order][places])) + 1
+        for here in np.split(order[places], edges) if len(order) else ():
+            ladder = int(self._ladder_C[here[0]])
+            if ladder not in waiting:
+                values = self._micro_C[here].tolist()
+                start = self._start(ladder, here, likely_C)
+                chosen[ladder] = next_micro_batch(values, self._known(ladder), start=start)
+        taken = [chosen.get(ladder) for ladder in self._ladder_C[order].tolist()]
+        mask = np.array([x is not None for x in taken], np.bool_)
+        mask[mask] &= self._micro_C[order][mask] == [x for x in taken if x is not None]
+        found = order[mask]
+        return found[np.argsort(self._ladder_C[found] != self._best_ladder, kind="stable")]
+
+    def assume(self, row: int, cost_s: float) -> None:
+        """What a row costs, those of ``others`` after the table's; infinite: it was too large."""
+        ladder = int(self._ladder_C[row])
+        known = self._tried.setdefault(ladder, {})
+        micro = int(self._micro_C[row])
+        before = known.get(micro)
+        speed = max(1.0 / cost_s, (before.speed or 0.0) if before else 0.0)
+        known[micro] = Tried(micro_batch=micro, speed=speed or None)
+        if speed and np.log(speed) > self._best:
+            self._best, self._best_micro, self._best_ladder = np.log(speed), micro, ladder
+
+    def _start(self, ladder: int, rows: Ints, likely_C: Bools | None) -> int | None:
+        if likely_C is not None:
+            return int(self._micro_C[rows[likely_C[rows]]].max(initial=0))
+        return None if ladder in self._tried else self._best_micro
+
+    def _known(self, ladder: int) -> tuple[Tried, ...]:
+        return tuple(self._tried.get(ladder, {}).values())
+
+
+def _ladders(table: CandidateTable) -> Ints:
+    """A number for each row, equal where rows differ in micro-batch and accumulation alone.
+
+    A micro-batch with several accumulations is in several ladders, the largest ones in the first.
+    """
+    found = np.zeros(len(table), np.int64)
+    for name, column in table.columns:
+        if name not in _SPLIT:
+            found = _with(found, column.codes)
+    return _with(found, _rank(_with(found, table["micro_batch"]), table["accumulation"]))
+
+
+def _with(numbers: Ints, codes: Ints) -> Ints:
+    """A number for each pair."""
+    if not len(codes) or not np.ptp(codes):
+        return numbers
+    codes = codes - codes.min()
+    pairs = numbers * (codes.max() + 1) + codes
+    return np.asarray(np.unique(pairs, return_inverse=True)[1], np.int64)
+
+
+def _rank(group_C: Ints, value_C: Ints) -> Ints:
+    """How many larger values there are in the group of each row."""
+    order = np.lexsort((-value_C, group_C))
+    starts = np.diff(group_C[order], prepend=-1) != 0
+    place = np.cumsum(starts | (np.diff(value_C[order], prepend=-1) != 0))
+    rank = np.empty_like(place)
+    rank[order] = place - np.maximum.accumulate(np.where(starts, place, 0))
+    return rank
+
+
+def cost_of(record: Record, objective: Objective) -> float | None:
+    """Seconds; infinite where it ran out of memory, None where it failed for another reason."""
+    if record.measurement is None:
+        return np.inf if is_out_of_memory(record) else None
+    samples = record.trial.candidate.layout.global_batch
+    return objective.cost_s(record.measurement.mean_step_s, samples)

@@ -1,0 +1,169 @@
+import numpy as np
+import pytest
+
+from autoconf_launch.autotuner import OBJECTIVES, CandidateTable, Trial
+from autoconf_launch.autotuner.ladders import Ladders, cost_of
+from autoconf_launch.autotuner.trial import Outcome
+from autoconf_launch.core import Candidate, FailureKind
+
+from .conftest import candidate, failed, measured, out_of_memory, record
+
+THROUGHPUT = OBJECTIVES["throughput"]
+BATCH = 48
+SIZES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 48)
+
+
+def split(micro: int, stage: int = 0, batch: int = BATCH) -> Candidate:
+    return candidate(stage, micro, batch // micro, ranks=1)
+
+
+def ladders(*stages: int) -> tuple[CandidateTable, Ladders]:
+    rows = [split(micro, stage) for stage in stages for micro in SIZES]
+    table = CandidateTable.from_candidates(rows)
+    return table, Ladders(table, THROUGHPUT)
+
+
+def tell(found: Ladders, one: Candidate, outcome: float | Outcome) -> None:
+    trial = Trial(number=1, name="t", candidate=one, space="z0")
+    done = measured(trial, outcome) if isinstance(outcome, float) else outcome
+    found.tell(record(trial, done))
+
+
+def beyond(table: CandidateTable, found: Ladders) -> list[tuple[int, int]]:
+    layouts = [table.row(i).layout for i in np.flatnonzero(found.beyond_C).tolist()]
+    return [(one.zero_stage, one.micro_batch) for one in layouts]
+
+
+def rungs(table: CandidateTable, found: Ladders, likely: int | None = None) -> list[int]:
+    fits = None if likely is None else np.array(table["micro_batch"] <= likely)
+    rows = found.next_rows(np.arange(len(table)), fits)
+    return [int(table["micro_batch"][row]) for row in rows]
+
+
+def test_nothing_is_beyond_a_knee_that_was_not_seen() -> None:
+    table, found = ladders(0)
+    tell(found, split(8), 1.0)
+    assert beyond(table, found) == []
+
+
+def test_larger_micro_batches_are_beyond_the_knee_once_throughput_is_flat() -> None:
+    table, found = ladders(0)
+    tell(found, split(8), 1.0)
+    tell(found, split(12), 0.999)
+    assert {micro for _, micro in beyond(table, found)} >= {1, 2, 3, 4, 6, 16, 24, 48}
+
+
+def test_what_was_tried_is_not_beyond_anything_because_a_better_one_was_found() -> None:
+    table, found = ladders(0)
+    tell(found, split(8), 1.0)
+    tell(found, split(12), 0.7)
+    assert {micro for _, micro in beyond(table, found)} == {1, 2, 3, 4, 6}
+
+
+def test_one_ladder_says_nothing_of_another() -> None:
+    table, found = ladders(0, 1)
+    tell(found, split(8), 1.0)
+    tell(found, split(12), 1.0)
+    assert {stage for stage, _ in beyond(table, found)} == {0}
+
+
+def test_a_ladder_that_cannot_come_near_the_best_of_another_is_beyond() -> None:
+    table, found = ladders(0, 1)
+    tell(found, split(8, 1), 1.0)
+    tell(found, split(12, 1), 0.9)
+    assert (1, 24) not in beyond(table, found)
+    tell(found, split(24, 0), 0.1)
+    assert (1, 24) in beyond(table, found)
+
+
+def test_above_what_was_full_memory_decides_and_not_the_knee() -> None:
+    table, found = ladders(0)
+    tell(found, split(8), 1.0)
+    tell(found, split(12), 1.0)
+    tell(found, split(16), out_of_memory())
+    assert {micro for _, micro in beyond(table, found)}.isdisjoint({24, 48})
+
+
+def test_a_failure_for_another_reason_says_nothing_of_a_micro_batch() -> None:
+    table, found = ladders(0)
+    for micro in (8, 12):
+        tell(found, split(micro), failed(FailureKind.CRASHED))
+    assert beyond(table, found) == []
+
+
+def test_an_outcome_of_a_candidate_that_is_not_in_the_table_says_nothing() -> None:
+    table, found = ladders(0)
+    tell(found, split(8, stage=3), 1.0)
+    tell(found, split(12, stage=3), 1.0)
+    assert beyond(table, found) == []
+
+
+def test_the_users_own_micro_batch_is_a_point_of_its_ladder_though_it_is_no_candidate() -> None:
+    table = CandidateTable.from_candidates([split(micro) for micro in SIZES if micro != 8])
+    found = Ladders(table, THROUGHPUT, (split(8),))
+    tell(found, split(8), 1.0)
+    tell(found, split(12), 1.0)
+    assert len(found.beyond_C) == len(table)
+    assert found.beyond_C.any()
+
+
+def test_a_second_attempt_that_ran_counts_for_more_than_a_first_that_was_full() -> None:
+    table, found = ladders(0)
+    tell(found, split(8), out_of_memory(free=False))
+    tell(found, split(8), 1.0)
+    assert rungs(table, found) == [16]
+
+
+def test_where_the_batch_may_change_micro_batches_with_as_much_accumulation_are_compared() -> None:
+    """Each micro-batch with the user's batch of 8 and with one near the maximum of 40."""
+    rows = [split(m, batch=40) for m in (1, 2, 4, 8)] + [split(m, batch=8) for m in (1, 2, 4, 8)]
+    table = CandidateTable.from_candidates(rows)
+    found = Ladders(table, THROUGHPUT)
+    tell(found, rows[0], 40.0)
+    tell(found, rows[1], 40.0)
+    near_the_maximum = [bool(x) for x in found.beyond_C[:4]]
+    assert near_the_maximum == [False, False, True, True]
+    assert not found.beyond_C[4:].any()
+
+
+def test_a_ladder_begins_with_the_largest_that_is_likely_to_fit() -> None:
+    table, found = ladders(0)
+    assert rungs(table, found, likely=13) == [12]
+
+
+def test_a_ladder_begins_with_what_was_best_in_another_one() -> None:
+    table, found = ladders(0, 1)
+    for micro, step_s in ((8, 1.0), (12, 0.9), (16, 0.89)):
+        tell(found, split(micro), step_s)
+    stage_one = [row for row in found.next_rows(np.arange(len(table)), None) if row >= len(SIZES)]
+    assert [int(table["micro_batch"][row]) for row in stage_one] == [16]
+
+
+def test_the_ladder_of_the_best_one_offers_first() -> None:
+    table, found = ladders(0, 1, 2)
+    tell(found, split(4, stage=1), 1.0)
+    first = int(found.next_rows(np.arange(len(table)), None)[0])
+    assert int(table["zero_stage"][first]) == 1
+
+
+def test_a_ladder_waits_for_what_runs_in_it() -> None:
+    table, found = ladders(0, 1)
+    offered = found.next_rows(np.arange(1, len(table)), None, busy=[0])
+    assert {int(table["zero_stage"][row]) for row in offered} == {1}
+
+
+def test_only_rows_that_may_be_tried_are_offered() -> None:
+    table, found = ladders(0)
+    small = np.flatnonzero(table["micro_batch"] < 4)
+    assert set(found.next_rows(small, None).tolist()) <= set(small.tolist())
+
+
+def test_of_no_rows_none_is_offered() -> None:
+    assert ladders(0)[1].next_rows(np.zeros(0, np.int64), None).tolist() == []
+
+
+@pytest.mark.parametrize("metric", ["throughput", "latency"])
+def test_cost_is_infinite_where_memory_was_full(metric: str) -> None:
+    trial = Trial(number=1, name="t", candidate=split(1), space="z0")
+    cost_s = cost_of(record(trial, out_of_memory()), OBJECTIVES[metric])  # type: ignore[index]
+    assert cost_s == np.inf
