@@ -18,6 +18,7 @@ _HBM_SHARE = 0.9875
 V100's 16 (torch.cuda.get_device_properties)."""
 _GDDR_SHARE = 0.92
 """The same where error correction takes its part from memory: 14.7 of a T4's 16, 22.1 of 24."""
+_LEAST_MEMORY_GB = 0.001
 _GDDR = frozenset({"T4-16GB", "A10-24GB", "A10G-24GB", "L4-24GB", "L40S-48GB"})
 
 
@@ -102,7 +103,7 @@ def _group(group: RawConfig, number: int, before: int) -> list[Node]:
     where = f"nodes[{number}]"
     for key in group.to_dict():
         if key not in _KEYS:
-            raise ConfigError(f"{where}.{key} is unknown; {nearest_known(key, _KEYS)}")
+            raise ConfigError(f"{where}.{key} is unknown; {nearest_known(str(key), _KEYS)}")
     gpu = group.get(("gpu",))
     if not isinstance(gpu, str):
         raise ConfigError(f"{where}.gpu is {gpu!r}, but must name a GPU.")
@@ -110,6 +111,10 @@ def _group(group: RawConfig, number: int, before: int) -> list[Node]:
     if count * gpus > MOST_GPUS:
         raise ConfigError(f"{where} has more than {MOST_GPUS} GPUs.")
     memory = _number(group, where, "memory_gb")
+    if memory is not None and memory < _LEAST_MEMORY_GB:
+        raise ConfigError(
+            f"{where}.memory_gb is {memory!r}, but must be at least {_LEAST_MEMORY_GB}."
+        )
     devices = _devices(gpu, gpus, round(memory * 2**30) if memory else None)
     link, network = (
         _number(group, where, "link_gb_per_s"),

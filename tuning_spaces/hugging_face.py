@@ -146,7 +146,7 @@ def _read(document: Mapping[str, Any], row: _Type, name: str) -> Architecture:
             shapes[ours] = _size(value, f"{name}: {theirs}")
     if "layers" not in shapes and "encoder_layers" in shapes:
         shapes["layers"] = shapes["encoder_layers"]
-    shapes["tied_embeddings"] = bool(document.get("tie_word_embeddings", row.tied))
+    shapes["tied_embeddings"] = _tied(document, row, name)
     if "gated" in str(document.get("feed_forward_proj", "")):
         shapes["gated"] = True
     shapes |= _mixture(document, name) | _latent(document, name) | _specials(document, shapes)
@@ -160,6 +160,13 @@ def _read(document: Mapping[str, Any], row: _Type, name: str) -> Architecture:
         raise ConfigError(f"{name} cannot be read: {error}.") from error
 
 
+def _tied(document: Mapping[str, Any], row: _Type, name: str) -> bool:
+    tied = document.get("tie_word_embeddings", row.tied)
+    if not isinstance(tied, bool):
+        raise ConfigError(f"{name}: tie_word_embeddings is {tied!r}, but must be true or false.")
+    return tied
+
+
 def _mixture(document: Mapping[str, Any], name: str) -> dict[str, Any]:
     """Experts by the names of Mixtral, Qwen and DeepSeek."""
     for key in ("num_local_experts", "n_routed_experts", "num_experts"):
@@ -171,12 +178,12 @@ def _mixture(document: Mapping[str, Any], name: str) -> dict[str, Any]:
             "count": _size(count, f"{name}: {key}"),
             "per_token": _size(document.get("num_experts_per_tok", 2), f"{name}: per token"),
             "ffn": _size(ffn, f"{name}: moe_intermediate_size"),
-            "first_dense": int(document.get("first_k_dense_replace") or 0),
-            "every": int(document.get("decoder_sparse_step") or 1),
+            "first_dense": _count(document, "first_k_dense_replace", name),
+            "every": _count(document, "decoder_sparse_step", name) or 1,
         }
-        wide = document.get("shared_expert_intermediate_size")
-        shared = int(wide) // experts["ffn"] if wide else document.get("n_shared_experts")
-        return {"experts": {**experts, "shared": int(shared or 0)}}
+        wide = _count(document, "shared_expert_intermediate_size", name)
+        shared = wide // experts["ffn"] or _count(document, "n_shared_experts", name)
+        return {"experts": {**experts, "shared": shared}}
     return {}
 
 
@@ -199,25 +206,29 @@ def _specials(document: Mapping[str, Any], shapes: Mapping[str, Any]) -> dict[st
     kind, hidden = document.get("model_type"), shapes.get("hidden", 0)
     found: dict[str, Any] = {}
     if kind in ("bert", "roberta"):  # token types, a norm, the pooler
-        types = int(document.get("type_vocab_size", 2))
+        types = _count({"type_vocab_size": 2, **document}, "type_vocab_size", str(kind))
         found["other_parameters"] = (types + 2 + hidden + 1) * hidden
     if kind == "opt":  # its table of positions starts at 2
         found["positions"] = shapes.get("positions", 0) + 2
     if kind == "gpt_bigcode" and document.get("multi_query", True):
         found["kv_heads"] = 1
     if kind == "deepseek_v3" and document.get("n_routed_experts"):
-        sparse = shapes.get("layers", 0) - int(document.get("first_k_dense_replace") or 0)
-        found["other_parameters"] = sparse * int(document["n_routed_experts"])
-    if document.get("use_sliding_window", True) and isinstance(
-        document.get("sliding_window"), int
-    ):
-        found["window"] = document["sliding_window"] if kind == "mistral" else None
+        sparse = shapes.get("layers", 0) - _count(document, "first_k_dense_replace", str(kind))
+        found["other_parameters"] = sparse * _count(document, "n_routed_experts", str(kind))
+    if document.get("use_sliding_window", True) and kind == "mistral":
+        found["window"] = _count(document, "sliding_window", str(kind)) or None
     return found
 
 
 def _generic_traits(document: Mapping[str, Any]) -> dict[str, Any]:
     gated = document.get("hidden_act") in ("silu", "swiglu")
     return {"gated": gated, "biases": not gated}
+
+
+def _count(document: Mapping[str, Any], key: str, name: str) -> int:
+    """A number that may be 0, as one that is missing or null is."""
+    value = document.get(key)
+    return _size(value, f"{name}: {key}") if value else 0
 
 
 def _size(value: object, what: str) -> int:

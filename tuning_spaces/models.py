@@ -15,11 +15,14 @@ import yaml
 from autoconf_launch.core import (
     Architecture,
     ConfigError,
+    DecodeError,
     decode,
 )
 
 from .hints import hint
 
+_MOST = 1 << 40
+"""No size of a model is above this."""
 _FOLDER = Path(__file__).parent / "models"
 _NORMS_OF_A_LAYER = 2
 _SHORTHAND = frozenset(
@@ -70,7 +73,30 @@ def shaped(name: str, shapes: Mapping[str, Any]) -> Architecture:
         given["head"] = given.get("hidden", 0) // given["heads"]
     short = {key: given.pop(key) for key in _SHORTHAND & given.keys()}
     architecture = decode(Architecture, {"name": name, **given})
+    if wrong := contradiction(architecture) or _no_head(architecture, shapes):
+        raise DecodeError(wrong)
     return _with_others(architecture, short)
+
+
+def contradiction(a: Architecture) -> str | None:
+    """Why there can be no such model; None where there can."""
+    for name in ("layers", "hidden", "heads", "kv_heads", "head", "ffn", "vocabulary"):
+        if not 1 <= getattr(a, name) <= _MOST:
+            return f"{name} is {getattr(a, name)}, but must be from 1 to {_MOST}"
+    if a.heads % a.kv_heads:
+        return f"heads is {a.heads}, but must be a multiple of kv_heads, which is {a.kv_heads}"
+    experts = a.experts
+    if experts and not 1 <= experts.per_token <= experts.count:
+        return f"{experts.per_token} of {experts.count} experts cannot be chosen for a token"
+    if experts and not 0 <= experts.first_dense <= a.layers:
+        return f"{experts.first_dense} of {a.layers} layers cannot be without experts"
+    return None
+
+
+def _no_head(a: Architecture, shapes: Mapping[str, Any]) -> str | None:
+    if a.hidden % a.heads == 0 or shapes.get("head") or a.latent is not None:
+        return None
+    return f"hidden is {a.hidden}, but must be a multiple of heads, which is {a.heads}"
 
 
 def _with_others(a: Architecture, short: Mapping[str, Any]) -> Architecture:

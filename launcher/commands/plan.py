@@ -1,6 +1,7 @@
 """``plan``: every layout of a training, ruled out or ranked. Not: whether one of them fits (fit).
 
-``plan --model M --cluster C --seq S --global-batch B [flags]``
+``plan --model M --cluster C --seq S --global-batch B [flags]``, or for a script as it is
+``plan --cluster C [flags] -- python train.py …``
 """
 
 from __future__ import annotations
@@ -24,8 +25,14 @@ from ..planner.no_plan import why_nothing
 from ..planner.plan_flags import Goal, PlanRequest, parse_plan
 from ..planner.price_choice import ChosenPrice, choose_price
 from ..planner.training_choice import choose_training, machine_of, workload_of
+from ..traced.asking import ask_plan, pieces_question
+from ..traced.command import divided
+from ..traced.planning import plan_by_pieces, why_no_pieces
+from ..traced.script import TracedScript
+from ..views.pieces_text import pieces_plan_document, pieces_plan_text
 from ..views.plan_csv import plan_csv
-from ..views.plan_text import plan_document, plan_text
+from ..views.plan_text import plan_document, plan_json, plan_text
+from ..views.script_text import script_document, script_text
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,25 +63,59 @@ def plan(arguments: Sequence[str]) -> Iterator[str]:
         ConfigError: wrong arguments, an unknown name, unequal nodes, an unwritable file.
         NothingFeasibleError: no layout fits or is within the limits; all has been yielded by then.
     """
-    request = parse_plan(arguments)
-    question, answer = answer_of(request)
+    own, command = divided(arguments)
+    if command is not None:
+        yield from _plan_script(own, command)
+        return
+    yield from _plan_known(parse_plan(own), None)
+
+
+def _plan_script(own: Sequence[str], command: Sequence[str]) -> Iterator[str]:
+    request, script, cluster = ask_plan(own, command)
+    if script.architecture is not None:
+        yield from _plan_known(request, script)
+        return
+    _check_equal(cluster)
+    found = plan_by_pieces(request, pieces_question(request.training, own, script, cluster))
+    price = choose_price(request.usd_per_gpu_hour, cluster)
+    hourly = None if price is None else price.usd_per_gpu_hour
+    as_json = request.training.json
+    yield pieces_plan_document(found, hourly) if as_json else pieces_plan_text(found)
+    if not found.best:
+        raise NothingFeasibleError(why_no_pieces(found))
+
+
+def _plan_known(request: PlanRequest, script: TracedScript | None) -> Iterator[str]:
+    question, answer = answer_of(request, None if script is None else script.architecture)
     if request.csv is not None:
         _write(request, answer)
-    yield plan_document(answer) if request.json else plan_text(answer)
+    if request.training.json:
+        section = {} if script is None else {"script": script_document(script)}
+        yield plan_json({**plan_document(answer), **section})
+    else:
+        text = plan_text(answer)
+        yield text if script is None else f"{script_text(script)}\n\n{text}"
     if not answer.plan.best:
         raise NothingFeasibleError(why_nothing(question, answer))
 
 
-def answer_of(request: PlanRequest) -> tuple[Question, PlanAnswer]:
+def answer_of(
+    request: PlanRequest, known: Architecture | None = None
+) -> tuple[Question, PlanAnswer]:
     """Read names and files, and plan.
+
+    Args:
+        request: the flags.
+        known: the model, where flags do not say it.
 
     Raises:
         ConfigError: an unknown name, unequal nodes, or no price where one is needed.
     """
-    architecture = choose_model(request.model, dict(request.shapes))
-    cluster = choose_cluster(request.cluster)
+    asked = request.training
+    architecture = known or choose_model(asked.model, dict(asked.shapes))
+    cluster = choose_cluster(asked.cluster)
     _check_equal(cluster)
-    setup = choose_training(request, cluster)
+    setup = choose_training(asked, cluster)
     price = choose_price(request.usd_per_gpu_hour, cluster)
     nodes = machine_of(cluster)
     training = Training(
@@ -88,9 +129,9 @@ def answer_of(request: PlanRequest) -> tuple[Question, PlanAnswer]:
     question = Question(
         training=training,
         world=world,
-        global_batch=request.global_batch,
+        global_batch=asked.global_batch,
         limits=Limits(
-            memory_bytes=request.memory_bytes or cluster.least_memory_bytes,
+            memory_bytes=asked.memory_bytes or cluster.least_memory_bytes,
             deadline_step_s=_deadline(request, steps),
             cost_step_s=_affordable(request, steps, price, world),
         ),
@@ -126,7 +167,7 @@ def _check_equal(cluster: ClusterSpec) -> None:
 def _steps(request: PlanRequest) -> int | None:
     if request.tokens is None:
         return None
-    return math.ceil(request.tokens / (request.global_batch * request.sequence))
+    return math.ceil(request.tokens / (request.training.global_batch * request.training.sequence))
 
 
 def _deadline(request: PlanRequest, steps: int | None) -> float:

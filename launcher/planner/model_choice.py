@@ -23,9 +23,10 @@ from autoconf_launch.tuning_spaces.hugging_face import (
     is_hugging_face,
     is_known_type,
 )
-from autoconf_launch.tuning_spaces.models import named_model, shaped
+from autoconf_launch.tuning_spaces.models import contradiction, named_model, shaped
 
 from ..config_file import read_config
+from .training_flags import MOST
 
 _TRANSFORMERS_TIMEOUT_S = 120
 _WITH_TRANSFORMERS = """
@@ -76,7 +77,10 @@ def _checked(shapes: Mapping[str, Any], name: str) -> Architecture:
         found = shaped(name, numbers)
     except DecodeError as error:
         raise ConfigError(f"Model {name}: {error}.") from error
-    return replace(found, experts=shapes.get("experts"), latent=shapes.get("latent"))
+    found = replace(found, experts=shapes.get("experts"), latent=shapes.get("latent"))
+    if wrong := contradiction(found):
+        raise ConfigError(f"Model {name}: {wrong}.")
+    return found
 
 
 def _from_flags(given: Mapping[str, Any]) -> Architecture:
@@ -102,21 +106,25 @@ def _from_file(path: Path) -> Architecture:
 
 def _through_transformers(config: RawConfig, path: Path) -> RawConfig:
     """Sizes by their usual names; in a child, since transformers may import torch."""
-    done = subprocess.run(
-        [sys.executable, "-c", _WITH_TRANSFORMERS],
-        input=config.to_json(),
-        capture_output=True,
-        text=True,
-        timeout=_TRANSFORMERS_TIMEOUT_S,
-        check=False,
-    )
-    if done.returncode:
-        last = (done.stderr.strip().splitlines() or ["it failed"])[-1]
+    try:
+        done = subprocess.run(
+            [sys.executable, "-c", _WITH_TRANSFORMERS],
+            input=config.to_json(),
+            capture_output=True,
+            text=True,
+            timeout=_TRANSFORMERS_TIMEOUT_S,
+            check=False,
+        )
+        problem = (done.stderr.strip().splitlines() or ["it failed"])[-1]
+        answer = (done.stdout.strip().splitlines() or [""])[-1] if not done.returncode else ""
+    except subprocess.TimeoutExpired:
+        problem, answer = f"nothing within {_TRANSFORMERS_TIMEOUT_S} s", ""
+    if not answer:
         raise ConfigError(
             f"{path}: model_type {config.get(('model_type',))!r} is read with transformers, "
-            f"which says: {last}"
+            f"which says: {problem}"
         )
-    read = {name: value for name, value in json.loads(done.stdout).items() if value is not None}
+    read = {name: value for name, value in json.loads(answer).items() if value is not None}
     return RawConfig({**config.to_dict(), **read})
 
 
@@ -127,12 +135,18 @@ def _from_model_spec(config: RawConfig, path: Path) -> Architecture:
     except DecodeError as error:
         raise ConfigError(f"{path} is no model_info.json: {error}.") from error
     block = max(spec.blocks, key=lambda b: b.count * b.parameters, default=None)
-    if block is None or block.count < 2 or not spec.hidden_size or not spec.vocabulary_size:
+    sizes = (spec.hidden_size or 0, spec.vocabulary_size or 0)
+    if block is None or not 2 <= block.count <= MOST or min(sizes) < 1 or max(sizes) > MOST:
         raise ConfigError(
             f"{path} describes no repeated blocks with hidden_size and vocabulary_size, which a "
             "layout other than data parallelism needs."
         )
-    hidden, vocabulary = spec.hidden_size, spec.vocabulary_size
+    hidden, vocabulary = sizes
+    if block.parameters < 4 * hidden * hidden or block.parameters > MOST * hidden:
+        raise ConfigError(
+            f"{path}: a block has {block.parameters:,} weights, which is no layer of a "
+            f"transformer of hidden_size {hidden}; a layout other than data parallelism needs one."
+        )
     attention = 4 * hidden * hidden
     ffn = max(hidden, round((block.parameters - attention) / (2 * hidden)))
     return shaped(
@@ -140,7 +154,7 @@ def _from_model_spec(config: RawConfig, path: Path) -> Architecture:
         {
             "layers": block.count,
             "hidden": hidden,
-            "heads": max(1, hidden // _HEAD),
+            "heads": next(n for n in range(max(1, hidden // _HEAD), 0, -1) if hidden % n == 0),
             "ffn": ffn - ffn % _HEAD if ffn > 2 * _HEAD else ffn,
             "vocabulary": vocabulary,
             "tied_embeddings": spec.parameters - block.count * block.parameters

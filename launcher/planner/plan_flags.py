@@ -9,13 +9,9 @@ from dataclasses import dataclass
 from decimal import Decimal
 from enum import Enum
 from pathlib import Path
-from typing import Any
-
-from autoconf_launch.autotuner.cost.training_setup import Format, FrozenPart
 
 from ..commands.arguments import VerbParser
-from ..flag_values import parse_bytes
-from .fit_flags import add_model, add_work, one_of, shapes_of, spelled, whole
+from .training_flags import TrainingRequest, add_training, one_of, spelled, training_of, whole
 
 _MOST_SHOWN = 1 << 24
 _MOST_TOKENS = 10**18
@@ -35,25 +31,12 @@ class PlanRequest:
     """What is asked; None where a flag was not given.
 
     Attributes:
-        shapes: fields of ``Architecture`` by name, None where no flag gave them.
         top: layouts to show; None for all that fit.
         deadline_s: of the whole training of ``tokens``.
         max_cost_usd: the same in money.
     """
 
-    model: str | None
-    shapes: tuple[tuple[str, Any], ...]
-    cluster: str
-    sequence: int
-    global_batch: int
-    precision: Format
-    optimizer: str
-    trainer: str
-    lora_rank: int | None
-    frozen: frozenset[FrozenPart]
-    flash_attention: bool | None
-    memory_bytes: int | None
-    compiled: bool
+    training: TrainingRequest
     top: int | None
     explain: bool
     goal: Goal
@@ -62,7 +45,6 @@ class PlanRequest:
     max_cost_usd: float | None
     usd_per_gpu_hour: float | None
     csv: Path | None
-    json: bool
 
 
 def parse_plan(arguments: Sequence[str]) -> PlanRequest:
@@ -77,19 +59,7 @@ def parse_plan(arguments: Sequence[str]) -> PlanRequest:
         if limit is not None and flags.tokens is None:
             parser.error(f"{flag} is of a whole training, so give its --tokens too, such as 15T")
     return PlanRequest(
-        model=flags.model,
-        shapes=shapes_of(flags),
-        cluster=flags.cluster,
-        sequence=flags.seq,
-        global_batch=flags.global_batch,
-        precision=Format(flags.precision),
-        optimizer=flags.optimizer,
-        trainer=flags.trainer,
-        lora_rank=flags.lora_rank,
-        frozen=flags.freeze,
-        flash_attention=flags.flash_attention,
-        memory_bytes=flags.memory_limit,
-        compiled=flags.compile,
+        training=training_of(flags),
         top=flags.top or None,
         explain=flags.explain,
         goal=Goal(flags.objective),
@@ -98,23 +68,20 @@ def parse_plan(arguments: Sequence[str]) -> PlanRequest:
         max_cost_usd=flags.max_cost,
         usd_per_gpu_hour=flags.usd_per_gpu_hour,
         csv=flags.csv,
-        json=flags.json,
     )
 
 
 def _make_parser() -> VerbParser:
     parser = VerbParser(
         prog="autoconf-launch plan",
-        usage="autoconf-launch plan --model M --cluster C --seq S --global-batch B [flags]",
+        usage="autoconf-launch plan --model M --cluster C --seq S --global-batch B [flags], or "
+        "--cluster C [flags] -- python train.py …",
         description="Rank every layout of a training by its predicted step, without a GPU.",
         allow_abbrev=False,
     )
-    add_model(parser)
-    add_work(parser)
+    add_training(parser)
     _add_ranking(parser.add_argument_group("ranking"))
-    parser.add_argument("--memory-limit", type=parse_bytes, metavar="SIZE", help="of each GPU")
     parser.add_argument("--csv", type=Path, metavar="FILE", help="write the ranked rows")
-    parser.add_argument("--json", action="store_true", help="one JSON document")
     return parser
 
 

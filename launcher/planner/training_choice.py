@@ -6,7 +6,6 @@ The one place where a TrainingSetup becomes a Workload.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, TypeAlias
 
 from autoconf_launch.autotuner import ClusterSpec
 from autoconf_launch.autotuner.cost.local_weights import trained_weights
@@ -22,17 +21,14 @@ from autoconf_launch.autotuner.cost.training_setup import (
 from autoconf_launch.core import Architecture, ConfigError
 from autoconf_launch.tuning_spaces.machines import machine
 
-if TYPE_CHECKING:
-    from .fit_flags import FitRequest
-    from .plan_flags import PlanRequest
+from .training_flags import TrainingRequest
 
-TrainingFlags: TypeAlias = "FitRequest | PlanRequest"
 _ARITHMETIC = {Format.FP32: Arithmetic.FP32, Format.FP8: Arithmetic.FP8}
 _MATRICES_REPEATED = 0.5
 """Of the matrix products, by torchtitan's selective recomputation."""
 
 
-def choose_training(flags: TrainingFlags, cluster: ClusterSpec) -> TrainingSetup:
+def choose_training(flags: TrainingRequest, cluster: ClusterSpec) -> TrainingSetup:
     """The setup with the trainer's habits, where no flag says otherwise.
 
     Raises:

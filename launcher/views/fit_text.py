@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
 FIT_SCHEMA_VERSION = 1
 _GB = 2**30
 _COLUMNS = 8
-_ANSWERS = {
+ANSWERS = {
     Verdict.YES: "yes: it fits",
     Verdict.MARGINAL: "marginal: it may fit",
     Verdict.NO: "no: it does not fit",
@@ -39,10 +38,10 @@ def fit_text(answer: FitAnswer) -> str:
     return "\n\n".join(blocks)
 
 
-def fit_document(answer: FitAnswer) -> str:
-    """One JSON document; sizes in GB of 2^30 bytes."""
+def fit_document(answer: FitAnswer) -> dict[str, Any]:
+    """A document; sizes in GB of 2^30 bytes."""
     total_S = answer.memory.total_SC[:, 0]
-    document = {
+    return {
         "schema_version": FIT_SCHEMA_VERSION,
         "model": answer.architecture.name,
         "parameters": parameters(answer.architecture),
@@ -58,7 +57,6 @@ def fit_document(answer: FitAnswer) -> str:
         ],
         "remedies": [_remedy_document(remedy) for remedy in answer.remedies],
     }
-    return json.dumps(document, indent=2)
 
 
 def _headline(answer: FitAnswer) -> str:
@@ -112,7 +110,7 @@ def _verdict(answer: FitAnswer) -> str:
     total_S = answer.memory.total_SC[:, 0]
     needed, stage = float(total_S.max()) / _GB, int(total_S.argmax())
     return (
-        f"{_ANSWERS[answer.verdict]}. The fullest rank (stage {stage}) needs {needed:.1f} GB "
+        f"{ANSWERS[answer.verdict]}. The fullest rank (stage {stage}) needs {needed:.1f} GB "
         f"+- {MEMORY_BAND:.0%} of {answer.limit_bytes / _GB:.1f} GB (GB = 2^30 bytes)."
     )
 

@@ -30,8 +30,8 @@ PLAN_SCHEMA_VERSION = 1
 _MOST_INDENTED = 1000
 
 
-def plan_document(answer: PlanAnswer) -> str:
-    """One JSON document; ``explanation`` and ``waterfall`` are there where they were asked for."""
+def plan_document(answer: PlanAnswer) -> dict[str, Any]:
+    """A document; ``explanation`` and ``waterfall`` are there where they were asked for."""
     found = answer.plan
     document: dict[str, Any] = {
         "schema_version": PLAN_SCHEMA_VERSION,
@@ -47,7 +47,12 @@ def plan_document(answer: PlanAnswer) -> str:
         document["waterfall"] = [
             {"name": step.name, "seconds": step.seconds} for step in waterfall(found.best[0].parts)
         ]
-    indent = 2 if len(found.best) <= _MOST_INDENTED else None
+    return document
+
+
+def plan_json(document: dict[str, Any]) -> str:
+    """Its text, in one line where it is very long."""
+    indent = 2 if len(document["best"]) <= _MOST_INDENTED else None
     return json.dumps(document, indent=indent, allow_nan=False)
 
 
@@ -63,13 +68,13 @@ def plan_text(answer: PlanAnswer) -> str:
 
 
 def _headline(answer: PlanAnswer) -> str:
-    model, found = answer.architecture, answer.plan
+    model, found, asked = answer.architecture, answer.plan, answer.request.training
     weights, active = parameters(model), active_parameters(model)
     idle = f" ({active / 1e9:.3g} B for each token)" if active != weights else ""
     gpus = answer.cluster.devices
     return (
         f"{model.name}: {weights / 1e9:.3g} B weights{idle}, on {len(gpus)} x {gpus[0].name}, "
-        f"global batch {answer.request.global_batch} of {answer.request.sequence} tokens\n"
+        f"global batch {asked.global_batch} of {asked.sequence} tokens\n"
         f"{found.considered:,} layouts considered in {answer.seconds:.2f} s: {found.valid:,} are "
         f"valid, {found.fit:,} fit"
     )
@@ -132,7 +137,7 @@ def _cells(rank: int, answer: PlanAnswer, one: Planned) -> dict[str, str]:
 
 def _notes(answer: PlanAnswer) -> Iterator[str]:
     best, limit = answer.plan.best, answer.cluster.least_memory_bytes
-    limit = answer.request.memory_bytes or limit
+    limit = answer.request.training.memory_bytes or limit
     bands = {time_band(answer.architecture, one.layout) for one in best}
     band = " to ".join(f"{100 * band:.0f}" for band in sorted(bands))
     yield (

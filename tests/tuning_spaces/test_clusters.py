@@ -78,11 +78,13 @@ def test_a_document_overrides_memory_links_and_prices() -> None:
         {"gpu": "H100", "count": 0},
         {"gpu": "H100", "gpus": 2.5},
         {"gpu": "H100", "memory_gb": -1},
+        {"gpu": "H100", "memory_gb": 1e-300},
+        {"gpu": "H100", 5: 1},
         {"count": 2},
         {"gpu": "H100", "count": 1 << 40},
     ],
 )
-def test_a_wrong_group_is_refused_with_its_place(group: dict[str, Any]) -> None:
+def test_a_wrong_group_is_refused_with_its_place(group: dict[Any, Any]) -> None:
     with pytest.raises(ConfigError, match=r"nodes\[0\]"):
         cluster_of_document(document(group))
 

@@ -150,3 +150,19 @@ def test_a_missing_size_is_named_as_the_file_spells_it() -> None:
     config = {key: value for key, value in GPT2.items() if key != "n_layer"}
     with pytest.raises(ConfigError, match="n_layer"):
         from_hugging_face(RawConfig(config), "x")
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("first_k_dense_replace", "all"),
+        ("decoder_sparse_step", 1.5),
+        ("shared_expert_intermediate_size", -4),
+        ("num_experts_per_tok", 99),
+        ("tie_word_embeddings", "maybe"),
+    ],
+)
+def test_a_count_that_is_none_is_refused(key: str, value: object) -> None:
+    mixture = {**LLAMA, "num_local_experts": 8, key: value}
+    with pytest.raises(ConfigError):
+        from_hugging_face(RawConfig(mixture), "x")

@@ -1,3 +1,5 @@
+from typing import Any
+
 import pytest
 
 from autoconf_launch.core import ConfigError, DecodeError
@@ -42,3 +44,24 @@ def test_what_shapes_leave_out_follows_from_the_others() -> None:
 def test_shapes_that_are_no_numbers_are_refused() -> None:
     with pytest.raises(DecodeError):
         shaped("x", {"layers": "two", "hidden": 64, "heads": 4, "vocabulary": 10})
+
+
+@pytest.mark.parametrize(
+    ("changed", "says"),
+    [
+        ({"heads": 7}, "hidden is 64, but must be a multiple of heads, which is 7"),
+        ({"kv_heads": 3}, "heads is 4, but must be a multiple of kv_heads, which is 3"),
+        ({"layers": 0}, "layers is 0, but must be from 1"),
+        ({"hidden": 1 << 60}, "hidden is 1152921504606846976"),
+        ({"experts": {"count": 8, "per_token": 9, "ffn": 4}}, "9 of 8 experts"),
+        ({"experts": {"count": 8, "per_token": 2, "ffn": 4, "first_dense": 5}}, "5 of 2 layers"),
+    ],
+)
+def test_shapes_that_contradict_each_other_are_refused(changed: Any, says: str) -> None:
+    with pytest.raises(DecodeError, match=says):
+        shaped("x", {"layers": 2, "hidden": 64, "heads": 4, "vocabulary": 10, **changed})
+
+
+def test_a_head_of_its_own_width_need_not_divide() -> None:
+    shapes = {"layers": 2, "hidden": 64, "heads": 6, "head": 16, "vocabulary": 10}
+    assert shaped("x", shapes).head == 16

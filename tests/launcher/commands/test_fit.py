@@ -3,11 +3,10 @@
 import json
 import re
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from autoconf_launch.launcher.cli import main
+from .verb import Run
 
 LLAMA = ("--model", "llama3.1-8b", "--seq", "4096", "--global-batch", "64")
 SMALL = ("--layers", "4", "--hidden", "512", "--heads", "8", "--vocabulary", "1000")
@@ -36,49 +35,27 @@ yes: it fits. The fullest rank (stage 0) needs 23.6 GB +- 10% of 39.5 GB (GB = 2
 """
 
 
-class Ran:
-    """What a command left."""
-
-    def __init__(self, code: int, out: str, err: str) -> None:
-        self.code, self.out, self.err = code, out, err
-
-    @property
-    def document(self) -> dict[str, Any]:
-        found: dict[str, Any] = json.loads(self.out)
-        return found
-
-
-@pytest.fixture
-def fit(capsys: pytest.CaptureFixture[str]) -> Any:
-    def run(*arguments: str) -> Ran:
-        code = main(["fit", *arguments])
-        captured = capsys.readouterr()
-        return Ran(code, captured.out, captured.err)
-
-    return run
-
-
-def test_the_report_is_as_it_was_agreed(fit: Any) -> None:
+def test_the_report_is_as_it_was_agreed(fit: Run) -> None:
     assert fit(*FITS).out == GOLDEN
 
 
-def test_the_answer_is_the_exit_code(fit: Any) -> None:
+def test_the_answer_is_the_exit_code(fit: Run) -> None:
     assert (fit(*FITS).code, fit(*TOO_LARGE).code) == (0, 1)
 
 
-def test_a_no_names_what_would_fit(fit: Any) -> None:
+def test_a_no_names_what_would_fit(fit: Run) -> None:
     ran = fit(*TOO_LARGE)
     assert "what would fit" in ran.out
     assert ran.err.startswith("autoconf-launch: it does not fit: a rank needs ")
 
 
-def test_each_remedy_has_its_price_in_time(fit: Any) -> None:
+def test_each_remedy_has_its_price_in_time(fit: Run) -> None:
     remedies = fit(*TOO_LARGE, "--json").document["remedies"]
     assert remedies
     assert all(remedy["step_time_s"] > 0 for remedy in remedies)
 
 
-def test_the_parts_of_each_stage_add_up(fit: Any) -> None:
+def test_the_parts_of_each_stage_add_up(fit: Run) -> None:
     document = fit(*FITS, "--json").document
     assert document["schema_version"] == 1
     assert [stage["stage"] for stage in document["stages"]] == [0, 1, 2, 3]
@@ -86,17 +63,17 @@ def test_the_parts_of_each_stage_add_up(fit: Any) -> None:
         assert sum(stage["parts"].values()) == pytest.approx(stage["memory_gb"], abs=0.02)
 
 
-def test_many_stages_stand_in_rows(fit: Any) -> None:
+def test_many_stages_stand_in_rows(fit: Run) -> None:
     arguments = ("--cluster", "16x8xA100-SXM-40GB", "--pp", "16", "--zero", "0")
     assert re.search(r"^15 ", fit(*LLAMA, *arguments).out, re.MULTILINE)
 
 
-def test_dashes_and_underscores_of_flags_are_equal(fit: Any) -> None:
+def test_dashes_and_underscores_of_flags_are_equal(fit: Run) -> None:
     spelled = [argument.replace("-batch", "_batch") for argument in FITS]
     assert fit(*spelled).out == fit(*FITS).out
 
 
-def test_flags_alone_describe_a_model(fit: Any) -> None:
+def test_flags_alone_describe_a_model(fit: Run) -> None:
     ran = fit(
         *SMALL,
         "--cluster",
@@ -111,16 +88,16 @@ def test_flags_alone_describe_a_model(fit: Any) -> None:
     assert ran.code == 0
 
 
-def test_flags_change_a_named_model(fit: Any) -> None:
+def test_flags_change_a_named_model(fit: Run) -> None:
     ran = fit(*FITS, "--layers", "16", "--json")
     assert ran.document["parameters"] < 5e9
 
 
-def test_a_memory_limit_takes_the_place_of_the_gpu_s(fit: Any) -> None:
+def test_a_memory_limit_takes_the_place_of_the_gpu_s(fit: Run) -> None:
     assert fit(*FITS, "--memory-limit", "4GB").code == 1
 
 
-def test_a_configuration_file_describes_a_model(fit: Any, tmp_path: Path) -> None:
+def test_a_configuration_file_describes_a_model(fit: Run, tmp_path: Path) -> None:
     config = {"model_type": "gpt2", "n_embd": 768, "n_layer": 12, "n_head": 12}
     path = tmp_path / "config.json"
     path.write_text(json.dumps({**config, "n_positions": 1024, "vocab_size": 50257}))
@@ -129,7 +106,7 @@ def test_a_configuration_file_describes_a_model(fit: Any, tmp_path: Path) -> Non
     assert fit("--model", str(tmp_path), *work).document["parameters"] == 124_439_808
 
 
-def test_a_profiled_model_describes_itself(fit: Any, tmp_path: Path) -> None:
+def test_a_profiled_model_describes_itself(fit: Run, tmp_path: Path) -> None:
     blocks = [
         {"name": "embedding", "parameters": 512_000},
         {"name": "blocks", "count": 6, "parameters": 12 * 512 * 512},
@@ -142,7 +119,7 @@ def test_a_profiled_model_describes_itself(fit: Any, tmp_path: Path) -> None:
     assert found == pytest.approx(512_000 + 6 * 12 * 512 * 512, rel=0.01)
 
 
-def test_a_file_describes_the_cluster(fit: Any, tmp_path: Path) -> None:
+def test_a_file_describes_the_cluster(fit: Run, tmp_path: Path) -> None:
     path = tmp_path / "cluster.yaml"
     path.write_text("nodes:\n- {gpu: H100, count: 1, gpus: 4}\n- {gpu: A100-SXM-40GB, gpus: 4}\n")
     work = ("--model", "gpt2", "--cluster", str(path), "--seq", "128", "--global-batch", "8")
@@ -167,24 +144,48 @@ def test_a_file_describes_the_cluster(fit: Any, tmp_path: Path) -> None:
         ((*FITS, "--micro-batch", "-1"), "must be a whole number from 1"),
         ((*FITS, "--seq", "9" * 40), "must be a whole number from 1"),
         ((*FITS, "--precision", "fp8"), "A100-SXM-40GB does not compute in fp8"),
+        ((*FITS, "--heads", "7"), "must be a multiple of heads"),
+        ((*FITS, "--experts", "8", "--expert-ffn", "9", "--experts-per-token", "9"), "9 of 8"),
+        ((*FITS, "--memory-limit", "nan"), "nan"),
+        ((*FITS, "--seq", "1e99"), "must be a whole number from 1"),
         (("--cluster", "8xH100", "--seq", "1", "--global-batch", "8"), "--layers"),
     ],
 )
-def test_bad_input_is_one_line_that_helps(fit: Any, arguments: tuple[str, ...], says: str) -> None:
+def test_bad_input_is_one_line_that_helps(fit: Run, arguments: tuple[str, ...], says: str) -> None:
     ran = fit(*arguments)
     assert (ran.code, ran.out) == (2, "")
     assert says in ran.err
     assert ran.err.count("\n") == 1
 
 
-def test_a_config_of_no_known_kind_is_refused(fit: Any, tmp_path: Path) -> None:
+def test_a_config_of_no_known_kind_is_refused(fit: Run, tmp_path: Path) -> None:
     path = tmp_path / "config.json"
     path.write_text("{}")
     ran = fit("--model", str(path), "--cluster", "8xH100", "--seq", "1", "--global-batch", "8")
     assert (ran.code, "neither a Hugging Face config" in ran.err) == (2, True)
 
 
-def test_a_type_that_nobody_knows_is_left_to_transformers(fit: Any, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("block", "sizes"),
+    [
+        ({"count": 4, "parameters": 100}, {}),
+        ({"count": 1 << 70, "parameters": 12 << 18}, {}),
+        ({"count": 4, "parameters": -5}, {}),
+        ({"count": 4, "parameters": 12 << 18}, {"hidden_size": -512}),
+        ({"count": 4, "parameters": 12 << 18}, {"vocabulary_size": 0}),
+    ],
+)
+def test_a_profile_of_no_transformer_is_refused(
+    fit: Run, tmp_path: Path, block: dict[str, int], sizes: dict[str, int]
+) -> None:
+    path = tmp_path / "model_info.json"
+    spec = {"grade": "measured", "blocks": [{"name": "b", **block}], "hidden_size": 512}
+    path.write_text(json.dumps({**spec, "vocabulary_size": 1000, **sizes}))
+    ran = fit("--model", str(path), "--cluster", "8xH100", "--seq", "1", "--global-batch", "8")
+    assert (ran.code, ran.is_one_line) == (2, True)
+
+
+def test_a_type_that_nobody_knows_is_left_to_transformers(fit: Run, tmp_path: Path) -> None:
     path = tmp_path / "config.json"
     path.write_text('{"model_type": "nobody-knows-it"}')
     ran = fit("--model", str(path), "--cluster", "8xH100", "--seq", "1", "--global-batch", "8")

@@ -32,7 +32,7 @@ def test_no_number_to_show_means_all() -> None:
 
 def test_what_is_not_given_has_a_default() -> None:
     request: Any = parsed()
-    assert (request.goal, request.explain, request.json) == (Goal.TIME, False, False)
+    assert (request.goal, request.explain, request.training.json) == (Goal.TIME, False, False)
     assert request.tokens is request.deadline_s is request.max_cost_usd is request.csv is None
 
 

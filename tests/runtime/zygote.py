@@ -1,7 +1,9 @@
-"""Starts probed ranks fast: has imported torch, and becomes each script by a fork.
+"""Starts ranks fast: a process that has imported its arguments and becomes scripts by forks.
 
-Arms the probe from its injected folder, as the hook behind ``import torch`` does; the rest is
-as in ``ranks/zygote.py``. A fork ends as the interpreter ends.
+Each line of its input is one launch; the answer is the exit codes of its ranks. A fork runs the
+script as ``python script.py`` does, and ends as the interpreter ends. No tensor is computed
+before a fork. A launch that names ``injected`` arms the probe from there, as the hook behind
+``import torch`` does.
 """
 
 from __future__ import annotations
@@ -14,33 +16,28 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import torch._dynamo
-import torch.distributed.fsdp
-import torch.distributed.optim
-import torch.nn.parallel
-import torch.utils.data  # noqa: F401
 
-
-def injected(file: str) -> Any:
+def arm_from(file: str) -> None:
     spec = importlib.util.spec_from_file_location("injected", file)
     assert spec
     assert spec.loader
-    module = importlib.util.module_from_spec(spec)
+    module: Any = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    return module
+    module.arm()
 
 
 def become(order: dict[str, Any], rank: int) -> str:
     """Take over the rank's environment, arguments and streams; gives the script."""
     os.environ.update(order["environments"][rank])
     for number, mode, name in ((0, "r", None), (1, "w", "stdout"), (2, "w", "stderr")):
-        path = Path(order["folder"]) / (f"{rank}.{name}") if name else Path(os.devnull)
+        path = Path(order["folder"]) / f"{rank}.{name}" if name else Path(os.devnull)
         with path.open(mode) as file:
             os.dup2(file.fileno(), number)
     os.chdir(order["working_directory"])
     sys.argv = order["argv"]
     sys.path[0] = str(Path(sys.argv[0]).parent)
-    injected(order["injected"]).arm()
+    if order["injected"]:
+        arm_from(order["injected"])
     return sys.argv[0]
 
 
@@ -59,4 +56,6 @@ def serve() -> str:
     sys.exit(0)
 
 
+for name in sys.argv[1:]:
+    importlib.import_module(name)
 runpy.run_path(serve(), run_name="__main__")

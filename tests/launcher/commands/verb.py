@@ -1,0 +1,41 @@
+"""One run of a verb: its exit code, its text, its document."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import pytest
+
+from autoconf_launch.launcher.cli import main
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ran:
+    """What a command left."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def document(self) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads(self.out)
+        return found
+
+    @property
+    def is_one_line(self) -> bool:
+        """Whether it ended with one sentence and nothing else."""
+        return self.err.count("\n") == 1 and not self.out and "Traceback" not in self.err
+
+
+Run: TypeAlias = Callable[..., Ran]
+
+
+def ran(capsys: pytest.CaptureFixture[str], *arguments: str) -> Ran:
+    """Run the command in this process."""
+    code = main(list(arguments))
+    captured = capsys.readouterr()
+    return Ran(code=code, out=captured.out, err=captured.err)

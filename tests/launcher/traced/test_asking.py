@@ -1,0 +1,51 @@
+"""Flags that only a known architecture answers are refused; no script runs here."""
+
+from __future__ import annotations
+
+import pytest
+
+from autoconf_launch.core import ConfigError
+from autoconf_launch.launcher.planner.fit_flags import parse_fit
+from autoconf_launch.launcher.traced.asking import check_pieces, pieces_question
+from autoconf_launch.tuning_spaces.clusters import parse_cluster
+
+from .made import script
+
+WORK = ("--cluster", "8xA100", "--seq", "1", "--global-batch", "64", "--precision", "fp32")
+
+
+def checked(*own: str) -> None:
+    check_pieces(own, script(), parse_fit([*WORK, *own]))
+
+
+@pytest.mark.parametrize(
+    "own",
+    [
+        ("--tp", "2"),
+        ("--pp=4",),
+        ("--offload", "optimizer"),
+        ("--seq", "8"),
+        ("--lora_rank", "4"),
+        ("--recompute", "selective"),
+    ],
+)
+def test_what_pieces_cannot_tell_is_refused(own: tuple[str, ...]) -> None:
+    with pytest.raises(ConfigError, match="architecture is known"):
+        checked(*own)
+
+
+def test_degrees_of_one_ask_for_nothing() -> None:
+    checked("--tp", "1", "--pp", "1", "--offload", "none", "--zero", "3", "--recompute", "full")
+
+
+def test_an_optimizer_flag_outweighs_the_script_s() -> None:
+    cluster, own = parse_cluster("8xA100"), ("--optimizer", "sgd")
+    training = parse_fit([*WORK, *own]).training
+    assert pieces_question(training, own, script(), cluster).states == 0
+    assert pieces_question(training, (), script(), cluster).states == 2
+
+
+def test_a_precision_that_our_runtime_has_not_is_refused() -> None:
+    training = parse_fit([*WORK, "--precision", "fp8"]).training
+    with pytest.raises(ConfigError, match="--precision fp8 needs a model"):
+        pieces_question(training, (), script(), parse_cluster("8xH100"))

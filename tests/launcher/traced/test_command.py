@@ -1,0 +1,88 @@
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from autoconf_launch.core import ConfigError
+from autoconf_launch.launcher.traced.command import divided, script_command
+
+
+@pytest.fixture(autouse=True)
+def _script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "train.py").touch()
+
+
+@pytest.fixture
+def launchers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An environment with the programs that start ranks."""
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    for name in ("torchrun", "deepspeed", "accelerate", "python"):
+        (folder / name).touch(mode=0o755)
+    monkeypatch.setenv("PATH", str(folder))
+    monkeypatch.setenv("HF_HOME", str(tmp_path / "nothing"))
+    return folder
+
+
+def test_the_command_stands_after_two_dashes() -> None:
+    own, words = divided(["--cluster", "T4", "--", "python", "train.py", "--", "x"])
+    assert (own, words) == (["--cluster", "T4"], ("python", "train.py", "--", "x"))
+
+
+def test_without_two_dashes_there_is_no_command() -> None:
+    assert divided(["--model", "gpt2"]) == (["--model", "gpt2"], None)
+
+
+def test_a_script_alone_is_run_by_our_python() -> None:
+    assert script_command(["train.py", "--lr", "1"]).argv == (
+        sys.executable,
+        "train.py",
+        "--lr",
+        "1",
+    )
+
+
+def test_another_python_stays() -> None:
+    assert script_command([sys.executable, "-u", "train.py"]).argv[0] == sys.executable
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["torchrun", "--nproc_per_node=8", "--nnodes", "1", "train.py", "--lr", "1"],
+        ["accelerate", "launch", "--num_processes", "8", "train.py", "--lr", "1"],
+        ["python", "-m", "torch.distributed.run", "--nproc-per-node=2", "train.py", "--lr", "1"],
+    ],
+)
+def test_launchers_are_taken_off(launchers: Path, words: list[str]) -> None:
+    command = script_command(words)
+    assert command.argv == (str(launchers / "python"), "train.py", "--lr", "1")
+    assert dict(command.environment)["WORLD_SIZE"] == "1"
+    assert command.name == "train.py"
+
+
+def test_deepspeed_tells_its_scripts_their_rank(launchers: Path) -> None:
+    argv = script_command(["deepspeed", "--num_gpus", "4", "train.py", "--lr", "1"]).argv
+    assert argv[1:] == ("train.py", "--local_rank=0", "--lr", "1")
+
+
+def test_modules_are_run_as_modules(launchers: Path) -> None:
+    assert script_command(["torchrun", "-m", "my.train", "x"]).argv[1:] == ("-m", "my.train", "x")
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        ([], "Nothing stands after --"),
+        (["no-such-program"], "is no command that can be run"),
+        (["elsewhere.py"], "elsewhere.py does not exist in"),
+        (["python3", "elsewhere.py"], "elsewhere.py does not exist in"),
+        ([sys.executable, "-I", "train.py"], "start it without -I"),
+    ],
+)
+def test_what_cannot_be_run_is_said(words: list[str], says: str) -> None:
+    with pytest.raises(ConfigError, match=says):
+        script_command(words)

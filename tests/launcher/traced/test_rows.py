@@ -1,0 +1,76 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from autoconf_launch.core import Layout, Recompute
+from autoconf_launch.launcher.traced.rows import peak_bytes, recomputations, traced_rows
+
+from .made import GB, MODEL, asked
+
+
+def parts(layout: Layout, cluster: str = "8xA100-SXM-80GB") -> dict[str, float]:
+    return dict(traced_rows(asked(cluster), [layout])[0].memory)
+
+
+def test_alone_a_rank_needs_what_was_traced() -> None:
+    found = parts(Layout(micro_batch=4), "A100-SXM-80GB")
+    overhead = found["context"] + found["fragmentation"]
+    assert sum(found.values()) - overhead == pytest.approx((10 + 2) * GB)
+
+
+def test_another_micro_batch_grows_by_its_samples() -> None:
+    four, eight, two = (
+        sum(parts(Layout(micro_batch=n), "A100-SXM-80GB").values()) for n in (4, 8, 2)
+    )
+    assert eight - four == pytest.approx(2 * (four - two))
+
+
+def test_buckets_of_gradients_stand_beside_all_activations() -> None:
+    found = parts(Layout(micro_batch=4, data_parallel=8))
+    assert found["gradients"] == pytest.approx(GB)
+    assert found["activations"] == pytest.approx(8 * GB)
+
+
+@pytest.mark.parametrize(("stage", "part"), [(1, "optimizer"), (2, "gradients"), (3, "gradients")])
+def test_stages_share_one_more_part(stage: int, part: str) -> None:
+    before = parts(Layout(micro_batch=4, data_parallel=8, zero_stage=stage - 1))[part]
+    after = parts(Layout(micro_batch=4, data_parallel=8, zero_stage=stage))[part]
+    assert after <= before
+    assert after < before or stage == 3
+
+
+def test_recomputation_keeps_the_inputs_of_blocks() -> None:
+    plain = Layout(micro_batch=4, data_parallel=8)
+    full = Layout(micro_batch=4, data_parallel=8, recompute=Recompute.FULL)
+    assert peak_bytes(asked(), full) < peak_bytes(asked(), plain) - 3 * GB
+
+
+def test_a_script_that_recomputes_goes_on_doing_so() -> None:
+    assert recomputations(asked().script) == (Recompute.NONE, Recompute.FULL)
+    assert recomputations(asked(recompute=Recompute.FULL).script) == (Recompute.NONE,)
+
+
+def test_a_step_takes_its_operations_at_least_as_long_as_the_datasheet_says() -> None:
+    row = traced_rows(asked("A100-SXM-80GB"), [Layout(micro_batch=4)])[0]
+    assert row.step_s is not None
+    assert row.step_s > 2.4e13 / 156e12
+
+
+def test_a_pass_without_operations_has_memory_alone() -> None:
+    row = traced_rows(asked(operations=()), [Layout(micro_batch=4, data_parallel=8)])[0]
+    assert (row.step_s, row.step) == (None, ())
+    assert row.peak_bytes > 0
+
+
+def test_one_size_alone_lets_all_but_the_weights_grow() -> None:
+    one = asked("A100-SXM-80GB", peaks=asked().script.found.peaks[:2])
+    four, eight = (peak_bytes(one, Layout(micro_batch=n)) for n in (4, 8))
+    assert eight - four >= 8 * GB
+
+
+def test_a_pass_that_kept_nothing_still_has_its_weights() -> None:
+    idle = replace(MODEL, blocks=(replace(MODEL.blocks[0], activation_bytes=0),))
+    one = asked("A100-SXM-80GB", peaks=(), model=idle)
+    assert peak_bytes(one, Layout(micro_batch=4)) > 4 * GB

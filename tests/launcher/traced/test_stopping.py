@@ -1,0 +1,83 @@
+"""Real processes: what is said of scripts that never come to a forward pass."""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from autoconf_launch.core import NothingFeasibleError
+from autoconf_launch.launcher.traced.command import script_command
+from autoconf_launch.launcher.traced.stopping import first_forward
+
+IGNORES_SIGNALS = """
+import signal, time
+for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+    signal.signal(number, signal.SIG_IGN)
+open("began", "w")
+time.sleep(600)
+"""
+TAKES_ALL = "kept = []\nwhile True: kept.append(bytearray(1 << 28))\n"
+NO_MODEL = "import torch\nprint('only looking')\n"
+LARGE = """
+import torch
+from torch import nn
+model = nn.Sequential(*[nn.Linear(1 << 14, 1 << 14, bias=False) for _ in range(64)]).half()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+loss = model(torch.ones(2, 1 << 14, dtype=torch.half, device="cuda")).float().sum()
+loss.backward()
+optimizer.step()
+"""
+
+
+@pytest.fixture(autouse=True)
+def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def why(text: str, *, time_limit_s: float = 100.0) -> NothingFeasibleError:
+    Path("train.py").write_text(text)
+    command = script_command([sys.executable, "train.py"])
+    with pytest.raises(NothingFeasibleError) as caught:
+        first_forward(command, time_limit_s)
+    return caught.value
+
+
+def test_a_failure_is_told_in_the_script_s_own_words() -> None:
+    error = why("raise SystemExit('data/train.bin is missing')")
+    assert str(error) == ("train.py fails before its first forward pass (exit code 1); it says:")
+    assert error.log_tail == ("data/train.bin is missing",)
+
+
+def test_a_script_without_torch_is_named() -> None:
+    assert "no process of the script imported torch" in str(why("print('hello')"))
+
+
+def test_a_script_without_a_pass_is_named() -> None:
+    error = why(NO_MODEL)
+    assert "no module with trainable weights was called with gradients" in str(error)
+    assert error.log_tail == ("only looking",)
+
+
+def test_time_is_limited_whatever_the_script_does_with_signals() -> None:
+    started_s = time.monotonic()
+    assert "made no forward pass with gradients within 3 s" in str(
+        why(IGNORES_SIGNALS, time_limit_s=3.0)
+    )
+    assert time.monotonic() - started_s < 30
+    assert Path("began").exists()
+
+
+def test_memory_is_limited_before_the_machine_s_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("autoconf_launch.launcher.traced.stopping._MEMORY_SHARE", 0.1)
+    assert why(TAKES_ALL).log_tail[-1] == "MemoryError"
+
+
+@pytest.mark.slow
+def test_a_model_larger_than_the_machine_is_gone_through_with_fake_weights() -> None:
+    Path("train.py").write_text(LARGE)
+    found = first_forward(script_command([sys.executable, "train.py"]), 500.0)
+    assert found.model.parameters == 64 << 28
+    assert (found.fake, found.model.parameter_bytes_each) == (True, 2.0)
