@@ -20,11 +20,13 @@ if TYPE_CHECKING:
         Layout,
         ModelSpec,
     )
+    from autoconf_launch.launcher.auto_configurator.configurator import AutoConfigurator
     from autoconf_launch.launcher.cli import main
     from autoconf_launch.launcher.planner.questions import fit, plan
     from autoconf_launch.runtime import Engine, initialize
 
 _HOME = {
+    "AutoConfigurator": "launcher.auto_configurator.configurator",
     "AutoconfError": "core",
     "AutotuningSettings": "autotuner.settings",
     "Candidate": "core",
@@ -49,6 +51,7 @@ _HOME = {
 }
 
 __all__ = [
+    "AutoConfigurator",
     "AutoconfError",
     "AutotuningSettings",
     "Candidate",

@@ -17,6 +17,7 @@ from autoconf_launch.autotuner.recommend.chosen_model import Tables
 from autoconf_launch.autotuner.recommend.families import Family, Rules
 from autoconf_launch.autotuner.recommend.nemo_grid import GridRow, PipelineRange
 from autoconf_launch.autotuner.recommend.shapes import ShapeRow
+from autoconf_launch.autotuner.recommend.speed_band import PublishedSpeed
 from autoconf_launch.core import ConfigError, RawConfig
 
 from .hints import hint
@@ -62,6 +63,17 @@ def grid_rows(generation: int) -> tuple[GridRow, ...]:
             global_batch=int(row["global_batch"]) if row["global_batch"] else None,
         )
         for row in _rows(f"grid_nemo{generation}.csv")
+    )
+
+
+@cache
+def published_speeds() -> tuple[PublishedSpeed, ...]:
+    """NVIDIA's published speeds over what we predict for the best layout."""
+    return tuple(
+        PublishedSpeed(
+            training=f"{row['config']} {row['gpu']} {row['precision']}", ratio=float(row["ratio"])
+        )
+        for row in _rows("published_speeds.csv")
     )
 
 

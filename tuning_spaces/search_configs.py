@@ -18,6 +18,7 @@ from .hints import hint
 
 CONF = Path(__file__).parent / "conf"
 _FOLDER = CONF / "search_config"
+_BASE_CONFIGS = Path(__file__).parent / "recommend" / "base_configs"
 UNKNOWN_SIZE = "unknown_size"
 
 
@@ -63,6 +64,12 @@ def usual_of(family: str) -> tuple[int, int] | None:
     settings = search_config(names[0])
     vocabulary = settings.get(("train_settings", "vocab_size"))
     return int(vocabulary), int(settings.get(("train_settings", "seq_length")))
+
+
+def shipped_base_config(stem: str) -> Path | None:
+    """Our file for one of NVIDIA's ``base_configs/<stem>.yaml``; None where we have none."""
+    path = _BASE_CONFIGS / f"{stem}.yaml"
+    return path if path.is_file() else None
 
 
 def _size_b(name: str) -> float:

@@ -40,7 +40,11 @@ def counted(grid: Grid) -> int:
 
 
 def obeying(
-    grid: Grid, architecture: Architecture, sequence: int, dropped: dict[str, int]
+    grid: Grid,
+    architecture: Architecture,
+    sequence: int,
+    dropped: dict[str, int],
+    rules: tuple[LayoutRule, ...] = PLAN_RULES,
 ) -> Bools:
     """Cells that exist and break no rule, in a shape that broadcasts to the grid's.
 
@@ -49,7 +53,7 @@ def obeying(
     """
     kept = grid.exists_C
     before = counted(grid)
-    for rule in PLAN_RULES:
+    for rule in rules:
         if not before:
             break
         kept = kept & rule.keep(grid.columns, architecture, sequence)

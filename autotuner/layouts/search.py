@@ -14,13 +14,14 @@ from autoconf_launch.core import Layout, Offload, Recompute
 
 from ..cost.fitting import Verdict, fits, verdict
 from ..cost.layout_memory import MEMORY_BAND
+from ..cost.layout_rules import LayoutRule
 from ..cost.memory_layouts import MemoryLayouts
 from ..table import Bools
 from .choices import Choices
 from .grids import Grid, grids
 from .pricing import Training, grid_costs, row_costs
 from .ranking import Ranking
-from .rules import counted, obeying, parts
+from .rules import PLAN_RULES, counted, obeying, parts
 
 MEMORY, DEADLINE, MAX_COST = "memory", "deadline", "max_cost"
 _CELLS = 1 << 16
@@ -43,7 +44,12 @@ class Limits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question:
-    """What is asked; ``most`` is how many layouts to rank, None for all that fit."""
+    """What is asked.
+
+    Attributes:
+        most: how many layouts to rank, None for all that fit.
+        rules: in the order in which they are asked.
+    """
 
     training: Training
     world: int
@@ -51,6 +57,7 @@ class Question:
     limits: Limits
     choices: Choices = field(default_factory=Choices)
     most: int | None = 10
+    rules: tuple[LayoutRule, ...] = PLAN_RULES
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,6 +119,7 @@ class _Tally:
 def plan(question: Question) -> Plan:
     """Enumerate, rule out, price and rank."""
     training = question.training
+    model, sequence = training.architecture, training.setup.sequence
     tally = _Tally(
         best=Ranking(most=question.most),
         surely=Ranking(most=1),
@@ -119,10 +127,9 @@ def plan(question: Question) -> Plan:
         fastest=Ranking(most=1),
     )
     limited: dict[str, int] = {}
-    found = grids(question.world, question.global_batch, training.architecture, question.choices)
-    for grid in found:
+    for grid in grids(question.world, question.global_batch, model, question.choices):
         tally.considered += counted(grid)
-        kept = obeying(grid, training.architecture, training.setup.sequence, tally.dropped)
+        kept = obeying(grid, model, sequence, tally.dropped, question.rules)
         for piece, kept_C in parts(grid, kept, _CELLS):
             _look(piece, kept_C, question, tally, limited)
     return _plan(question, tally, limited)

@@ -86,3 +86,12 @@ def architecture(family: Family, shape: Shape, vocabulary: int, sequence: int) -
         # token types, the norm of embeddings, the pooler
         other_parameters=hidden * (2 + 2 + hidden + 1) if is_bert else 0,
     )
+
+
+def runs_flash(model: Architecture) -> bool:
+    """Whether NVIDIA's trainings of such a model attend by flash kernels.
+
+    NeMo 1.0 builds GPT and its like on Transformer Engine, which does; its T5 and BERT mask and
+    bias the scores (``masked_softmax_fusion`` in its configurations), so that these are stored.
+    """
+    return model.causal and not model.encoder_layers

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 
 from .goodput import Goodput, Sensitivity, sensitivities
 from .model_size import SECONDS_PER_DAY
-from .throughput import TIME_BAND, Achieved, Machines
+from .speed_band import SpeedBand
+from .throughput import Achieved
 
 _ROUNDS = 6
 
@@ -19,7 +20,7 @@ class Outlook:
 
     Attributes:
         step_days: of steps alone; ``days`` has all that is lost beside them.
-        days_low, days_high: with the error band of a step.
+        days_low, days_high: with the band of published speeds.
         usd: None where no price is known.
         price: whose price it is.
         sensitivities: of ``days`` to each assumption.
@@ -31,6 +32,7 @@ class Outlook:
     days: float
     days_low: float
     days_high: float
+    band: SpeedBand
     usd: float | None
     price: str
     sensitivities: tuple[Sensitivity, ...]
@@ -44,12 +46,20 @@ class Rate:
     source: str
 
 
-def outlook(
-    achieved: Achieved, tokens_b: float, machines: Machines, goodput: Goodput, rate: Rate
-) -> Outlook:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Assumed:
+    """What an outlook assumes beside a speed."""
+
+    goodput: Goodput
+    rate: Rate
+    band: SpeedBand
+
+
+def outlook(achieved: Achieved, tokens_b: float, gpus: int, assumed: Assumed) -> Outlook:
     """Days and money of ``tokens_b`` billion tokens."""
     step_days = tokens_b * 1e9 / achieved.tokens_per_s / SECONDS_PER_DAY
-    share = goodput.share(machines.gpus)
+    goodput, rate, band = assumed.goodput, assumed.rate, assumed.band
+    share = goodput.share(gpus)
     days = step_days / share
     hourly = rate.usd_per_gpu_hour
     return Outlook(
@@ -57,11 +67,12 @@ def outlook(
         step_days=step_days,
         goodput_share=share,
         days=days,
-        days_low=days * (1 - TIME_BAND),
-        days_high=days * (1 + TIME_BAND),
-        usd=None if hourly is None else days * 24 * machines.gpus * hourly,
+        days_low=days / band.fastest,
+        days_high=days / band.slowest,
+        band=band,
+        usd=None if hourly is None else days * 24 * gpus * hourly,
         price=rate.source,
-        sensitivities=sensitivities(goodput, machines.gpus, step_days),
+        sensitivities=sensitivities(goodput, gpus, step_days),
     )
 
 

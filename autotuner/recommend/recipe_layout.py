@@ -24,6 +24,9 @@ _MODELS = {
     "starcoder": "Starcoder2",
     "baichuan2": "Baichuan2",
     "chatglm": "ChatGLM",
+    "bert": "Bert",
+    "t5": "T5",
+    "mt5": "T5",
 }
 _NEMO_CLASSES = {"gpt3": "GPTModel", "mixtral": "MixtralModel", "baichuan2": "Baichuan2Model"}
 
@@ -70,6 +73,8 @@ def _model(base: BaseConfig) -> dict[str, Any]:
         "add_bias_linear": form.biases,
         "share_embeddings_and_output_weights": form.tied,
     }
+    if asked.family.is_encoder_decoder:
+        config["encoder_num_layers"] = shape.layers
     if form.experts:
         config |= {"num_moe_experts": form.experts, "moe_router_topk": EXPERTS_PER_TOKEN}
     return config

@@ -1,61 +1,52 @@
-"""What a cluster achieves on a model by our cost model: the fastest layout that fits.
+"""What a cluster achieves on a model: the planner's fastest layout that surely fits.
 
-A small set of layouts, enough for days and costs. Not: the whole space of layouts (layouts/).
+Of those that a search would run (search_rules). Not: all layouts (layouts/search), nor days and
+money (outlook).
 """
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
-import numpy as np
+from autoconf_launch.core import Layout, Offload
 
-from autoconf_launch.core import Architecture, Layout, Recompute
-
-from ..cost.layout_memory import MEMORY_BAND, peak_bytes
-from ..cost.layout_rules import obeying
-from ..cost.memory_layouts import MemoryLayouts
-from ..cost.model.columns import LayoutColumns
-from ..cost.model.hardware import Machine
-from ..cost.model.step import step_parts
-from ..cost.model.workload import Workload
-from ..cost.trainers import TRAINERS
-from ..cost.training_setup import TrainingSetup
+from ..layouts.choices import Choices, divisors
+from ..layouts.pricing import Training
+from ..layouts.search import Limits, Planned, Question, plan
 from .model_size import FLOPS_PER_PARAMETER_AND_TOKEN
+from .search_rules import SearchLimits, search_rules
 
-TIME_BAND = 0.12
-"""Relative error of a step to expect: the mean over published tables is 2 to 12 % (see
-benchmarks/results/planner_accuracy.md)."""
-_LONG = 8192
-_DEGREES = (1, 2, 4, 8)
-_MICRO_BATCHES = (1, 2, 4, 8, 16, 32, 64)
-_MOST_STAGES = 64
+_CHOICES = Choices(zero=(0, 1), offload=(Offload.NONE,))
+"""ZeRO 1 is the distributed optimizer of NeMo's configurations; there is no more, nor offload."""
 _BATCH_BAND = 0.1
+_MOST_BATCHES = 3
+_WORTH = 1.05
+"""Speed that must be gained for another batch than a table's."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Machines:
-    """Equal nodes, and what one GPU can hold."""
+class Task:
+    """What is trained on how many equal nodes.
 
+    Attributes:
+        memory_bytes: what one GPU can hold.
+        global_batch: samples of a step; where it was not given by the user (``is_batch_given``),
+            one within a tenth of it may be taken.
+        active_parameters: for the formula's way to count operations.
+    """
+
+    training: Training
     nodes: int
-    machine: Machine
-    memory_bytes: int
+    memory_bytes: float
+    global_batch: int
+    is_batch_given: bool
+    active_parameters: int
 
     @property
     def gpus(self) -> int:
         """All of them."""
-        return self.nodes * self.machine.gpus_per_node
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Training:
-    """What one step is of."""
-
-    architecture: Architecture
-    sequence: int
-    global_batch: int
-    flash: bool = True
+        return self.nodes * self.training.machine.gpus_per_node
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,6 +54,7 @@ class Achieved:
     """The fastest layout found.
 
     Attributes:
+        recompute_layers: of each stage, recomputed in full; -1 for all.
         tflops_per_gpu: as NVIDIA's formula counts: 8 operations for each active parameter and
             token.
         model_tflops_per_gpu: operations of the model alone, attention included.
@@ -70,6 +62,7 @@ class Achieved:
     """
 
     layout: Layout
+    recompute_layers: int
     step_s: float
     tokens_per_s: float
     peak_bytes: float
@@ -78,84 +71,59 @@ class Achieved:
     is_batch_changed: bool
 
 
-def achieved(training: Training, machines: Machines, active_parameters: int) -> Achieved | None:
-    """The layout that reads most tokens in a second; None where none fits for sure.
+def achieved(task: Task) -> Achieved | None:
+    """The layout that reads most tokens in a second; None where none surely fits."""
+    exact = _planned(task, task.global_batch)
+    if task.is_batch_given and exact:
+        return _achieved(task, exact)
+    near = next((one for batch in _near(task) if (one := _planned(task, batch))), None)
+    best = exact or near
+    if exact and near and _samples_per_s(near) >= _WORTH * _samples_per_s(exact):
+        best = near
+    return _achieved(task, best) if best else None
 
-    Args:
-        training: model, sequence and batch; where no layout has this batch, one within a tenth.
-        machines: what it runs on.
-        active_parameters: for the formula's way to count operations.
-    """
-    layouts = _layouts(training, machines)
-    columns = MemoryLayouts.from_layouts(layouts)
-    if not layouts:
-        return None
-    usual = TRAINERS["megatron"].applied(TrainingSetup(sequence=training.sequence))
-    setup = replace(usual, flash_attention=training.flash)
-    kept = obeying(columns, training.architecture, training.sequence)
-    peaks = peak_bytes(columns, training.architecture, setup)
-    kept &= peaks * (1 + MEMORY_BAND) <= machines.memory_bytes
-    workload = Workload(
-        architecture=training.architecture, seq=training.sequence, flash=training.flash
+
+def _near(task: Task) -> Iterator[int]:
+    """Batches within a tenth that many data-parallel ranks divide, the widest first."""
+    wanted = task.global_batch
+    near = {
+        batch: None
+        for data in reversed(divisors(task.gpus))
+        if (batch := round(wanted / data) * data) != wanted
+        and abs(batch / wanted - 1) <= _BATCH_BAND
+    }
+    yield from list(near)[:_MOST_BATCHES]
+
+
+def _planned(task: Task, batch: int) -> Planned | None:
+    question = Question(
+        training=task.training,
+        world=task.gpus,
+        global_batch=batch,
+        limits=Limits(memory_bytes=task.memory_bytes),
+        choices=_CHOICES,
+        most=1,
+        rules=search_rules(SearchLimits(gpus_per_node=task.training.machine.gpus_per_node)),
     )
-    parts = step_parts(LayoutColumns.from_layouts(columns), workload, machines.machine)
-    step_s_C = parts.step_s_C
-    tokens_C = np.array([layout.global_batch * training.sequence for layout in layouts])
-    speed_C = np.where(kept & np.isfinite(step_s_C), tokens_C / step_s_C, 0.0)
-    best = int(speed_C.argmax())
-    if not speed_C[best]:
-        return None
-    tokens_per_s = float(speed_C[best])
-    per_token = FLOPS_PER_PARAMETER_AND_TOKEN * active_parameters
-    busy = float(parts.ideal_s_C[best] / step_s_C[best])
+    return plan(question).surely
+
+
+def _samples_per_s(one: Planned) -> float:
+    return one.layout.global_batch / one.step_s
+
+
+def _achieved(task: Task, one: Planned) -> Achieved:
+    training = task.training
+    tokens_per_s = _samples_per_s(one) * training.setup.sequence
+    busy = dict(one.parts)["ideal"] / one.step_s
+    per_token = FLOPS_PER_PARAMETER_AND_TOKEN * task.active_parameters
     return Achieved(
-        layout=layouts[best],
-        step_s=float(step_s_C[best]),
+        layout=one.layout,
+        recompute_layers=one.recompute_layers,
+        step_s=one.step_s,
         tokens_per_s=tokens_per_s,
-        peak_bytes=float(peaks[best]),
-        tflops_per_gpu=per_token * tokens_per_s / machines.gpus / 1e12,
-        model_tflops_per_gpu=busy * machines.machine.accelerator.half_flops_per_s / 1e12,
-        is_batch_changed=layouts[best].global_batch != training.global_batch,
+        peak_bytes=one.peak_bytes,
+        tflops_per_gpu=per_token * tokens_per_s / task.gpus / 1e12,
+        model_tflops_per_gpu=busy * training.machine.accelerator.half_flops_per_s / 1e12,
+        is_batch_changed=one.layout.global_batch != task.global_batch,
     )
-
-
-def _layouts(training: Training, machines: Machines) -> list[Layout]:
-    """Those with exactly the batch; where there are none, those near it."""
-    found = list(_all_layouts(training, machines))
-    exact = [layout for layout in found if layout.global_batch == training.global_batch]
-    return exact or found
-
-
-def _all_layouts(training: Training, machines: Machines) -> Iterator[Layout]:
-    for tensor, pipeline, context, expert in _meshes(training, machines):
-        data = machines.gpus // (tensor * pipeline * context)
-        for micro, recompute in itertools.product(_MICRO_BATCHES, Recompute):
-            times = max(1, round(training.global_batch / (data * micro)))
-            if abs(times * data * micro / training.global_batch - 1) > _BATCH_BAND:
-                continue
-            yield Layout(
-                data_parallel=data,
-                tensor_parallel=tensor,
-                pipeline_parallel=pipeline,
-                context_parallel=context,
-                expert_parallel=expert,
-                zero_stage=1,
-                micro_batch=micro,
-                accumulation=times,
-                recompute=recompute,
-                sequence_parallel=tensor > 1,
-            )
-
-
-def _meshes(training: Training, machines: Machines) -> Iterator[tuple[int, int, int, int]]:
-    a, gpus = training.architecture, machines.gpus
-    layers = a.layers + a.encoder_layers
-    stages = [n for n in range(1, min(layers, _MOST_STAGES) + 1) if layers % n == 0]
-    contexts = _DEGREES if training.sequence >= _LONG else (1,)
-    experts = _DEGREES if a.experts else (1,)
-    tensors = [n for n in _DEGREES if machines.machine.gpus_per_node % n == 0]
-    for mesh in itertools.product(tensors, stages, contexts, experts):
-        tensor, pipeline, context, expert = mesh
-        ranks, rest = divmod(gpus, tensor * pipeline * context)
-        if not rest and ranks * context % expert == 0:
-            yield mesh

@@ -7,44 +7,22 @@
     autoconf-launch --autotuning=run train.py --base-config base.yaml --config config.json
 
 The file gives model, batch, rate and schedule; whatever ``recommend`` wrote for NeMo trains here.
-Needs transformers. On a CPU it computes in fp32, whatever the file says.
+Model and text are those of ``autoconf_launch.runtime.pretraining``, which ``autoconf-launch
+search`` trains on this machine, too. Needs transformers. On a CPU it computes in fp32.
 """
 
 from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import torch
 import yaml
-from torch.utils.data import DataLoader, Sampler
 
-from autoconf_launch import runtime
 from autoconf_launch.autotuner.recommend.native_layout import native_document
-from autoconf_launch.core import RawConfig
-
-sys.path.insert(0, str(Path(__file__).parent))
-from models import build, family_of, sequence_of, vocabulary_of
-from text import LEAST_VOCABULARY, Sums
-
-
-class RankShare(Sampler[list[int]]):
-    """This rank's part of each global batch, out of one order that all layouts share."""
-
-    def __init__(self, engine: runtime.Engine, samples: int, steps: int) -> None:
-        self.size, self.rank, self.steps = engine.samples_per_step, engine.rank, steps
-        self.world_size = engine.world_size
-        self.order = torch.randperm(samples, generator=torch.Generator().manual_seed(0)).tolist()
-
-    def __len__(self) -> int:
-        return self.steps
-
-    def __iter__(self) -> Iterator[list[int]]:
-        for step in range(self.steps):
-            start = (step * self.world_size + self.rank) * self.size
-            yield [self.order[i % len(self.order)] for i in range(start, start + self.size)]
+from autoconf_launch.core import ConfigError, RawConfig
+from autoconf_launch.runtime.pretraining.train import train
 
 
 def configuration(base: RawConfig, micro_batch: int) -> RawConfig:
@@ -53,20 +31,6 @@ def configuration(base: RawConfig, micro_batch: int) -> RawConfig:
     if torch.cuda.is_available():
         return document
     return document.with_value(("bf16", "enabled"), False)
-
-
-def train(base: RawConfig, config: str | RawConfig, steps: int) -> None:
-    """Train for some optimizer steps."""
-    torch.manual_seed(0)
-    engine = runtime.initialize(lambda: build(base), config)
-    data = Sums(family_of(base), sequence_of(base))
-    share = RankShare(engine, len(data), steps)
-    for step, batch in enumerate(DataLoader(data, batch_sampler=share), start=1):
-        loss = engine.step(batch)
-        if engine.rank == 0 and (step % 10 == 0 or step == 1):
-            print(f"step {step:4d}  loss {loss:.4f}", flush=True)
-    if engine.rank == 0:
-        print(f"done: {steps} steps, last loss {loss:.4f}", flush=True)
 
 
 def main() -> None:
@@ -81,13 +45,15 @@ def main() -> None:
     args = parser.parse_args()
 
     base = RawConfig(yaml.safe_load(Path(args.base_config).read_text(encoding="utf-8")))
-    if vocabulary_of(base) < LEAST_VOCABULARY:
-        sys.exit(f"The text needs a vocabulary of {LEAST_VOCABULARY}; give recommend --vocab.")
     document = configuration(base, args.micro_batch)
     if args.write_config:
         Path(args.write_config).write_text(document.to_json(), encoding="utf-8")
         return
-    train(base, args.config or document, args.steps)
+    config = args.config or document.to_dict()
+    try:
+        train(base, config, args.steps, lambda line: print(line, flush=True))
+    except ConfigError as error:
+        sys.exit(str(error))
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
-"""``export RESULTS --to FRAMEWORK``: the optimum in another framework's words.
+"""``export RESULTS|BASE.yaml --to FRAMEWORK``: in another framework's words.
 
-Not: a run with it, nor a change of the results folder.
+Of a results folder its optimum, of a base configuration the whole training. Not: a run with it,
+nor a change of either.
 """
 
 from __future__ import annotations
@@ -12,7 +13,9 @@ from pathlib import Path
 from autoconf_launch.core import ConfigError, Precision
 from autoconf_launch.core import config_keys as keys
 
+from ..config_file import read_config
 from ..dialects.export import EXPORTERS, Exported, Optimum, export_optimum
+from ..dialects.export.base import export_base
 from ..read_results import Results, read_results
 from ..views.summary_text import SCHEMA_VERSION
 from .arguments import VerbParser
@@ -22,28 +25,37 @@ def export(arguments: Sequence[str]) -> Iterator[str]:
     """Text to print.
 
     Raises:
-        ConfigError: wrong arguments, no results folder, or no optimum in it.
+        ConfigError: wrong arguments, neither a results folder nor a base configuration, or no
+            optimum in the folder.
         ResultsFolderError: its journal is damaged.
     """
     flags = _parser().parse_args(arguments)
-    results = read_results(Path(flags.results))
-    optimum = _optimum(results)
-    exported = export_optimum(optimum, flags.to)
+    path = Path(flags.results)
+    if path.is_file():
+        name, exported = path.name, export_base(read_config(path), flags.to)
+    else:
+        optimum = _optimum(read_results(path))
+        name, exported = optimum.name, export_optimum(optimum, flags.to)
     if flags.json:
-        yield json.dumps(_document(optimum, flags.to, exported), indent=2)
+        yield json.dumps(_document(name, flags.to, exported), indent=2)
     elif flags.output is None:
         yield exported.text.rstrip("\n")
     else:
         _write(Path(flags.output), exported.text)
-        yield f"{optimum.name} is written to {flags.output}."
+        yield f"{name} is written to {flags.output}."
         yield from (f"not expressed: {sentence}" for sentence in exported.left_out)
 
 
 def _parser() -> VerbParser:
     parser = VerbParser(
-        prog="autoconf-launch export", description="Write an optimum for another framework."
+        prog="autoconf-launch export",
+        description="Write an optimum, or a base configuration, for another framework.",
     )
-    parser.add_argument("results", metavar="RESULTS", help="the results folder of a tuning run")
+    parser.add_argument(
+        "results",
+        metavar="RESULTS|BASE.yaml",
+        help="the results folder of a tuning run, or what recommend --base-config wrote",
+    )
     parser.add_argument("--to", required=True, metavar="|".join(EXPORTERS), help="the framework")
     parser.add_argument("-o", "--output", metavar="FILE", help="write it there, not to the screen")
     parser.add_argument("--json", action="store_true", help="one JSON document")
@@ -79,10 +91,10 @@ def _nodes(results: Results) -> int:
         return 1
 
 
-def _document(optimum: Optimum, framework: str, exported: Exported) -> dict[str, object]:
+def _document(name: str, framework: str, exported: Exported) -> dict[str, object]:
     return {
         "schema_version": SCHEMA_VERSION,
-        "trial": optimum.name,
+        "trial": name,
         "to": framework,
         "text": exported.text,
         "not_expressed": list(exported.left_out),

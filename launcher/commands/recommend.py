@@ -6,10 +6,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 from autoconf_launch.autotuner.recommend.base_config import RunPlan
 
-from ..planner.base_config_file import base_document, write_base_config
+from ..dialects.export.base import SUFFIXES, export_base
+from ..planner.base_config_file import base_document, write_base_config, write_text
 from ..planner.recommend_cluster import ChosenCluster, cluster_of
 from ..planner.recommend_flags import RecommendRequest, parse_recommend
 from ..planner.recommendation import Recommendation, recommendation
@@ -25,17 +27,20 @@ def recommend(arguments: Sequence[str]) -> Iterator[str]:
     request = parse_recommend(arguments)
     cluster = cluster_of(request)
     answer = recommendation(request, cluster)
-    if request.base_config is not None:
-        _write(request, cluster, answer)
+    written = _write(request, cluster, answer) if request.base_config else ()
     if request.json:
         yield recommend_document(answer)
         return
     yield recommend_text(answer)
-    if request.base_config is not None:
-        yield f"\nBase configuration: {request.base_config}"
+    if written:
+        yield f"\nBase configuration: {written[0]}"
+        yield from (f"exported to {path}" for path in written[1:])
 
 
-def _write(request: RecommendRequest, cluster: ChosenCluster, answer: Recommendation) -> None:
+def _write(
+    request: RecommendRequest, cluster: ChosenCluster, answer: Recommendation
+) -> tuple[Path, ...]:
+    """The file asked for, and each export beside it."""
     assert request.base_config is not None
     assert answer.model is not None
     plan = RunPlan(
@@ -46,4 +51,10 @@ def _write(request: RecommendRequest, cluster: ChosenCluster, answer: Recommenda
         wandb_project=request.wandb_project,
     )
     document = base_document(answer.model, plan, request.custom_config)
+    exports = {name: export_base(document, name).text for name in request.export}
     write_base_config(document, request.base_config)
+    paths = [request.base_config]
+    for name, text in exports.items():
+        paths.append(request.base_config.with_suffix(f".{name}{SUFFIXES[name]}"))
+        write_text(text, paths[-1])
+    return tuple(paths)

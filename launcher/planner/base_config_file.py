@@ -38,13 +38,19 @@ def base_document(model: ChosenModel, plan: RunPlan, custom: Path | None) -> Raw
     given = read_config(custom)
     base = base_config(_with_batch(model, given, custom), plan)
     if ("model", "num_layers") in given and ("model", "hidden_size") in given:
-        return custom_document(given, base)
+        return _with_family(custom_document(given, base), base)
     ours = _own_document(base)
     if near := next(_near_misses(given, ours), None):
         raise ConfigError(f"{custom}: {near}")
     for path, value in given.leaves():
         ours = ours.with_value(path, value)
     return ours
+
+
+def _with_family(document: RawConfig, base: BaseConfig) -> RawConfig:
+    """Whose model it is, which an export must know."""
+    family = base.model.asked.family.name
+    return document.with_value((_OWN, "family"), document.get((_OWN, "family"), family))
 
 
 def _with_batch(model: ChosenModel, given: RawConfig, file: Path) -> ChosenModel:
@@ -65,7 +71,15 @@ def write_base_config(document: RawConfig, path: Path) -> None:
     Raises:
         ConfigError: the file cannot be written.
     """
-    text = yaml.safe_dump(document.to_dict(), sort_keys=False, width=99)
+    write_text(yaml.safe_dump(document.to_dict(), sort_keys=False, width=99), path)
+
+
+def write_text(text: str, path: Path) -> None:
+    """With the folders that it stands in.
+
+    Raises:
+        ConfigError: the file cannot be written.
+    """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")

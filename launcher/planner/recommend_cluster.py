@@ -13,7 +13,8 @@ from .cluster_choice import choose_cluster
 from .recommend_flags import RecommendRequest
 
 _NODE = 8
-_SEEDS_GPUS = {80.0: "A100-SXM-80GB", 40.0: "A100-SXM-40GB"}
+_SEEDS_GPU = "A100-SXM-80GB"
+_SEEDS_GPUS = {80.0: _SEEDS_GPU, 40.0: "A100-SXM-40GB"}
 """What NVIDIA's tools count on: DGX A100 with either memory."""
 _SEEDS_MEMORY_GB = 80.0
 _GB = 2**30
@@ -42,6 +43,16 @@ class ChosenCluster:
         """All of them."""
         return self.nodes * self.gpus_per_node
 
+    @property
+    def memory_bytes(self) -> float:
+        """What a process can have on one GPU: of the given memory the share that it usually has.
+
+        0 where the planner cannot predict the cluster.
+        """
+        if self.spec is None:
+            return 0.0
+        return self.spec.least_memory_bytes * self.gpu_memory_gb / _datasheet_gb(self.spec)
+
 
 def cluster_of(request: RecommendRequest) -> ChosenCluster:
     """``--cluster``, or nodes of the GPUs that NVIDIA's tools count on.
@@ -59,17 +70,19 @@ def _given(request: RecommendRequest, text: str) -> ChosenCluster:
         raise ConfigError(
             f"--gpus is {request.gpus}, but --cluster {text} has {count}; leave --gpus out."
         )
-    gpu = spec.nodes[0].devices[0].name
-    datasheet = machine(gpu).accelerator.memory_bytes / _GB
     alike = spec.are_nodes_equal
     return ChosenCluster(
         nodes=len(spec.nodes) if alike else 1,
         gpus_per_node=len(spec.nodes[0].devices) if alike else count,
-        gpu_memory_gb=request.gpu_memory_gb or datasheet,
+        gpu_memory_gb=request.gpu_memory_gb or _datasheet_gb(spec),
         text=text,
         spec=spec if alike else None,
         why_no_machines="" if alike else "nodes that differ are not predicted here.",
     )
+
+
+def _datasheet_gb(spec: ClusterSpec) -> float:
+    return machine(spec.nodes[0].devices[0].name).accelerator.memory_bytes / _GB
 
 
 def _assumed(request: RecommendRequest) -> ChosenCluster:
@@ -77,25 +90,21 @@ def _assumed(request: RecommendRequest) -> ChosenCluster:
     assert gpus is not None
     each = _gpus_per_node(gpus, request.nodes)
     memory_gb = request.gpu_memory_gb or _SEEDS_MEMORY_GB
-    gpu = _SEEDS_GPUS.get(memory_gb)
-    if gpu is None:
-        why = f"no --cluster says which GPU has {memory_gb:g} GB."
-        return ChosenCluster(
-            nodes=gpus // each,
-            gpus_per_node=each,
-            gpu_memory_gb=memory_gb,
-            text="unknown GPUs",
-            spec=None,
-            why_no_machines=why,
-        )
+    gpu = _SEEDS_GPUS.get(memory_gb, _SEEDS_GPU)
     text = f"{gpus // each}x{each}x{gpu}"
+    counted = f"the planner counts on {text}"
+    notes = [f"No --cluster was given: {counted}, as NVIDIA's tools do."]
+    if memory_gb not in _SEEDS_GPUS:
+        notes = [
+            f"No --cluster says which GPU has {memory_gb:g} GB: {counted} with that much memory."
+        ]
     return ChosenCluster(
         nodes=gpus // each,
         gpus_per_node=each,
         gpu_memory_gb=memory_gb,
         text=text,
         spec=equal_nodes(gpus // each, each, gpu),
-        notes=(f"No --cluster was given: the planner counts on {text}, as NVIDIA's tools do.",),
+        notes=tuple(notes),
     )
 
 

@@ -10,9 +10,11 @@ from decimal import Decimal
 from pathlib import Path
 
 from autoconf_launch.autotuner.recommend.goodput import Goodput, changed
+from autoconf_launch.core import nearest_known
 
 from ..commands.arguments import VerbParser
-from .fit_flags import MOST, spelled, whole
+from ..dialects.export.base import BASE_EXPORTERS
+from .training_flags import MOST, spelled, whole
 
 _UNITS = {"": 0, "k": 3, "m": 6, "b": 9, "t": 12}
 _MOST_GPUS = 1 << 20
@@ -25,6 +27,7 @@ class RecommendRequest:
     Attributes:
         tokens_b: in billions.
         custom_config: a file whose keys win over those of the base configuration.
+        export: frameworks that the base configuration is written for, too.
     """
 
     family: str
@@ -43,6 +46,7 @@ class RecommendRequest:
     usd_per_gpu_hour: float | None
     base_config: Path | None
     custom_config: Path | None
+    export: tuple[str, ...]
     wandb_project: str | None
     json: bool
 
@@ -76,6 +80,7 @@ def parse_recommend(arguments: Sequence[str]) -> RecommendRequest:
         usd_per_gpu_hour=flags.usd_per_gpu_hour,
         base_config=flags.base_config,
         custom_config=flags.custom_config,
+        export=flags.export,
         wandb_project=flags.wandb_project,
         json=flags.json,
     )
@@ -92,6 +97,8 @@ def _check(parser: VerbParser, flags: argparse.Namespace) -> None:
         parser.error("--cluster says how many nodes there are; leave --num-nodes out")
     if flags.custom_config is not None and flags.base_config is None:
         parser.error("--custom-config changes what --base-config writes; give that too")
+    if flags.export and flags.base_config is None:
+        parser.error("--export is of what --base-config writes; give that too")
 
 
 def _make_parser() -> VerbParser:
@@ -144,6 +151,7 @@ def _add_output(group: argparse._ArgumentGroup) -> None:
     add(
         "--custom-config", type=Path, metavar="FILE", help="its keys win; a whole file is the base"
     )
+    add("--export", type=_frameworks, default=(), metavar="|".join(BASE_EXPORTERS), help="too")
     add("--wandb-project", metavar="NAME")
     add("--json", action="store_true", help="one JSON document")
 
@@ -178,6 +186,16 @@ def _number(least: float, most: float) -> Callable[[str], float]:
         return value
 
     return read
+
+
+def _frameworks(text: str) -> tuple[str, ...]:
+    names = tuple(dict.fromkeys(part.strip() for part in text.split(",")))
+    for name in names:
+        if name not in BASE_EXPORTERS:
+            raise argparse.ArgumentTypeError(
+                f"{name!r} is no framework; {nearest_known(name, BASE_EXPORTERS)}"
+            )
+    return names
 
 
 def _assumption(text: str) -> tuple[str, float]:

@@ -13,18 +13,26 @@ from autoconf_launch.autotuner.recommend.chosen_model import (
 )
 from autoconf_launch.autotuner.recommend.families import Family
 from autoconf_launch.autotuner.recommend.model_size import Budget, model_size_b
-from autoconf_launch.autotuner.recommend.outlook import Outlook, Rate, outlook, size_for_days
+from autoconf_launch.autotuner.recommend.outlook import (
+    Assumed,
+    Outlook,
+    Rate,
+    outlook,
+    size_for_days,
+)
 from autoconf_launch.autotuner.recommend.predefined import nearest_predefined
-from autoconf_launch.autotuner.recommend.throughput import Machines, Training, achieved
+from autoconf_launch.autotuner.recommend.speed_band import speed_band
+from autoconf_launch.autotuner.recommend.throughput import Task, achieved
 from autoconf_launch.autotuner.recommend.training_time import exact_training_days, training_days
 from autoconf_launch.core import ConfigError
-from autoconf_launch.tuning_spaces.machines import machine
 from autoconf_launch.tuning_spaces.prices import price
-from autoconf_launch.tuning_spaces.recommend_tables import generation_of, tables
+from autoconf_launch.tuning_spaces.recommend_tables import generation_of, published_speeds, tables
 from autoconf_launch.tuning_spaces.search_configs import predefined, usual_of
 
 from .recommend_cluster import ChosenCluster
 from .recommend_flags import RecommendRequest
+from .recommend_training import usual_training
+from .training_choice import machine_of
 
 _USUAL_VOCABULARY, _USUAL_SEQUENCE = 32_000, 4096
 _FIRST_GUESS_TFLOPS = 140.0
@@ -77,9 +85,7 @@ def recommendation(request: RecommendRequest, cluster: ChosenCluster) -> Recomme
     budget = Budget(gpus=cluster.gpus, tflops_per_gpu=rate, tokens_b=request.tokens_b)
     size_b = _size(request, budget)
     model, why = _model(replace(question, size_b=size_b), request)
-    planner = (
-        predictor.answer(model) if model else PlannerPart(outlook=None, size_b=None, why_not=why)
-    )
+    planner = predictor.answer(model) if model else predictor.without(size_b, why)
     nearest = nearest_predefined(predefined(), family.predefined, size_b)
     return Recommendation(
         family=family,
@@ -168,32 +174,51 @@ class _Predictor:
         found = self.outlook(model)
         if found is None and not self._why_not:
             gpus, name = self._cluster.gpus, self._cluster.text
-            why = f"no layout of {model.shape.layers} layers fits {gpus} GPUs of {name} for sure."
-            return PlannerPart(outlook=None, size_b=self._size(model), why_not=why)
+            why = (
+                f"no layout of {model.shape.layers} layers with a global batch near "
+                f"{model.batch.global_batch} divides {gpus} GPUs of {name} and surely fits into "
+                "them; try other --gpus or another --global-batch."
+            )
+            return self.without(model.asked.size_b, why)
         return PlannerPart(
             outlook=found,
-            size_b=self._size(model) if found else None,
+            size_b=self._size(model.asked.size_b) if found else None,
             why_not=self._why_not,
         )
 
+    def without(self, size_b: float, why_not: str) -> PlannerPart:
+        """No answer for this size, but the size for the days that were given."""
+        size = self._size(size_b) if self._cluster.spec else None
+        return PlannerPart(outlook=None, size_b=size, why_not=why_not)
+
     def outlook(self, model: ChosenModel) -> Outlook | None:
         """None where the cluster cannot be predicted or nothing fits."""
-        machines = _machines(self._cluster.spec) if self._cluster.spec else None
-        if machines is None:
+        spec = self._cluster.spec
+        if spec is None:
             return None
-        training = Training(
-            architecture=model.architecture,
-            sequence=model.asked.sequence,
-            global_batch=model.batch.global_batch,
-            flash=machines.machine.accelerator.flash > 0,
-        )
-        done = achieved(training, machines, model.active_count)
+        done = achieved(self._task(model, spec))
         if done is None:
             return None
-        rate = _rate(self._cluster.spec, self._request.usd_per_gpu_hour)
-        return outlook(done, self._request.tokens_b, machines, self._request.goodput, rate)
+        assumed = Assumed(
+            goodput=self._request.goodput,
+            rate=_rate(spec, self._request.usd_per_gpu_hour),
+            band=speed_band(
+                published_speeds(), has_experts=model.architecture.experts is not None
+            ),
+        )
+        return outlook(done, self._request.tokens_b, self._cluster.gpus, assumed)
 
-    def _size(self, model: ChosenModel) -> float | None:
+    def _task(self, model: ChosenModel, spec: ClusterSpec) -> Task:
+        return Task(
+            training=usual_training(model.architecture, model.asked.sequence, machine_of(spec)),
+            nodes=len(spec.nodes),
+            memory_bytes=self._cluster.memory_bytes,
+            global_batch=model.batch.global_batch,
+            is_batch_given=self._request.global_batch is not None,
+            active_parameters=model.active_count,
+        )
+
+    def _size(self, size_b: float) -> float | None:
         if self._request.max_days is None:
             return None
 
@@ -204,24 +229,11 @@ class _Predictor:
                 return None
             return found.days if found else None
 
-        return size_for_days(model.asked.size_b, self._request.max_days, days_of)
+        return size_for_days(size_b, self._request.max_days, days_of)
 
     def _choose(self, size_b: float) -> ChosenModel:
         asked = replace(self._question, size_b=size_b)
         return choose_model(tables(generation_of(asked.family)), asked)
-
-
-def _machines(cluster: ClusterSpec) -> Machines:
-    node = cluster.nodes[0]
-    return Machines(
-        nodes=len(cluster.nodes),
-        machine=machine(
-            node.devices[0].name,
-            gpus_per_node=len(node.devices),
-            network_bytes_per_s=node.network_bytes_per_s,
-        ),
-        memory_bytes=cluster.least_memory_bytes,
-    )
 
 
 def _rate(cluster: ClusterSpec | None, given: float | None) -> Rate:
@@ -252,10 +264,11 @@ def _notes(
     yield from cluster.notes
     if nearest is None:
         yield f"No search is predefined for the family {family.name}."
-    if model and (request.vocabulary is None or request.sequence is None):
-        has_usual = usual_of(family.predefined) is not None
-        whose = f"{family.name}'s predefined searches" if has_usual else "Llama's searches"
-        yield (
-            f"Vocabulary {model.asked.vocabulary} and {model.asked.sequence} tokens of a sample "
-            f"are those of {whose} where no --vocab, --seq was given."
-        )
+    if model is None:
+        return
+    has_usual = usual_of(family.predefined) is not None
+    whose = f"{family.name}'s predefined searches" if has_usual else "Llama's searches"
+    if request.vocabulary is None:
+        yield f"The vocabulary of {model.asked.vocabulary} is that of {whose}; --vocab sets it."
+    if request.sequence is None:
+        yield f"{model.asked.sequence} tokens of a sample are those of {whose}; --seq sets it."

@@ -7,14 +7,15 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
+from autoconf_launch.autotuner.cost.memory_layouts import ALL_LAYERS
 from autoconf_launch.autotuner.recommend.goodput import WHY
-from autoconf_launch.autotuner.recommend.throughput import TIME_BAND
-from autoconf_launch.core import Layout, encode
+from autoconf_launch.core import Recompute, encode
 
 from .tables import table_of
 
 if TYPE_CHECKING:
     from autoconf_launch.autotuner.recommend.outlook import Outlook
+    from autoconf_launch.autotuner.recommend.throughput import Achieved
 
     from ..planner.recommendation import Recommendation
 
@@ -72,7 +73,7 @@ def _formula(answer: Recommendation) -> Iterator[str]:
     predicted = ", predicted" if answer.is_rate_predicted else ""
     yield (
         f"{answer.family.name}: {answer.size_b:g} B parameters train in {_days(answer)} days on "
-        f"{budget.gpus} GPUs"
+        f"{budget.gpus} {'GPU' if budget.gpus == 1 else 'GPUs'}"
     )
     yield (
         f"by NeMo {_generation(answer)[-1]}.0's formula, for {budget.tokens_b:g} B tokens and "
@@ -102,6 +103,8 @@ def _planner(answer: Recommendation) -> Iterator[str]:
     part = answer.planner
     if part.outlook is None:
         yield f"planner: no answer. {part.why_not[:1].upper()}{part.why_not[1:]}"
+        if part.size_b is not None:
+            yield _largest(part.size_b)
         return
     found, done = part.outlook, part.outlook.achieved
     yield (
@@ -110,17 +113,26 @@ def _planner(answer: Recommendation) -> Iterator[str]:
     )
     yield (
         f"a step of {done.step_s:.3g} s, {done.tflops_per_gpu:.4g} TFLOP/s of each GPU as the "
-        f"formula counts ({done.model_tflops_per_gpu:.4g} of the model), predicted "
-        f"+- {TIME_BAND:.0%}"
+        f"formula counts ({done.model_tflops_per_gpu:.4g} of the model)"
     )
-    yield f"by {_layout(done.layout)}, {done.peak_bytes / _GB:.1f} GB of each GPU"
+    yield f"by {_layout(done)}, {done.peak_bytes / _GB:.1f} GB of each GPU"
+    band = found.band
+    yield (f"error band: {band.slowest:.2f} to {band.fastest:.2f} of this speed, {band.source}")
     if done.is_batch_changed:
-        yield f"with a global batch of {done.layout.global_batch}: no layout has the one asked for"
+        yield (
+            f"with a global batch of {done.layout.global_batch}, which more of the GPUs divide "
+            f"than {answer.model.batch.global_batch if answer.model else 0}"
+        )
     if part.size_b is not None:
-        yield f"largest size for the days given: {part.size_b:g} B"
+        yield _largest(part.size_b)
 
 
-def _layout(layout: Layout) -> str:
+def _largest(size_b: float) -> str:
+    return f"largest size for the days given: {size_b:g} B"
+
+
+def _layout(done: Achieved) -> str:
+    layout = done.layout
     degrees = (
         f"dp={layout.data_parallel} tp={layout.tensor_parallel} pp={layout.pipeline_parallel}"
     )
@@ -128,7 +140,17 @@ def _layout(layout: Layout) -> str:
         degrees += f" cp={layout.context_parallel}"
     if layout.expert_parallel > 1:
         degrees += f" ep={layout.expert_parallel}"
-    return f"{degrees} micro-batch={layout.micro_batch} recompute={layout.recompute.value}"
+    if layout.virtual_pipeline > 1:
+        degrees += f" vpp={layout.virtual_pipeline}"
+    text = f"{degrees} micro-batch={layout.micro_batch} recompute={layout.recompute.value}"
+    if done.recompute_layers == ALL_LAYERS or layout.recompute is not Recompute.FULL:
+        return text
+    return f"{text} of {done.recompute_layers} layers of a stage"
+
+
+def _recompute_layers(done: Achieved) -> int | None:
+    """Of each stage, in full; None for all or none, as the layout says."""
+    return None if done.recompute_layers == ALL_LAYERS else done.recompute_layers
 
 
 def _money(found: Outlook) -> str:
@@ -142,7 +164,9 @@ def _assumptions(found: Outlook) -> str:
         [one.name, f"{one.value:g}", f"{one.days_at_half:.4g}", f"{one.days_at_double:.4g}"]
         for one in found.sensitivities
     ]
-    rows.append(["(time of a step)", "", f"{found.days_low:.4g}", f"{found.days_high:.4g}"])
+    band = found.band
+    speeds = f"(speed x{band.fastest:.2f}, x{band.slowest:.2f})"
+    rows.append([speeds, "", f"{found.days_low:.4g}", f"{found.days_high:.4g}"])
     headers = [
         f"assumed ({found.goodput_share:.1%} goodput)",
         "value",
@@ -171,13 +195,17 @@ def _planner_document(answer: Recommendation) -> dict[str, Any]:
     part, found = answer.planner, answer.planner.outlook
     start = {"cluster": answer.cluster.text, "why_no_answer": part.why_not or None}
     if found is None:
-        return start
+        return start | {"model_size_b": part.size_b}
     done = found.achieved
     return start | {
         "training_days": found.days,
         "days_low": found.days_low,
         "days_high": found.days_high,
-        "error_band": TIME_BAND,
+        "error_band": {
+            "slowest": found.band.slowest,
+            "fastest": found.band.fastest,
+            "source": found.band.source,
+        },
         "model_size_b": part.size_b,
         "step_s": done.step_s,
         "tokens_per_s": done.tokens_per_s,
@@ -185,6 +213,7 @@ def _planner_document(answer: Recommendation) -> dict[str, Any]:
         "model_tflops_per_gpu": done.model_tflops_per_gpu,
         "peak_memory_gb": round(done.peak_bytes / _GB, 3),
         "layout": encode(done.layout),
+        "recompute_layers": _recompute_layers(done),
         "global_batch": done.layout.global_batch,
         "cost_usd": found.usd,
         "price": found.price,

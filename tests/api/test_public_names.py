@@ -4,6 +4,7 @@ import sys
 import autoconf_launch
 
 PUBLIC = {
+    "AutoConfigurator",
     "AutoconfError",
     "AutotuningSettings",
     "Candidate",

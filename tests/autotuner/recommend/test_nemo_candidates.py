@@ -9,7 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from autoconf_launch.autotuner.recommend.families import Family
-from autoconf_launch.autotuner.recommend.model_size import Budget, model_size_b
 from autoconf_launch.autotuner.recommend.nemo_candidates import (
     NemoCandidate,
     SearchedModel,
@@ -22,114 +21,14 @@ from autoconf_launch.autotuner.recommend.nemo_candidates import (
 )
 from autoconf_launch.autotuner.recommend.nemo_grid import (
     Grid,
-    GridOverrides,
-    GridQuestion,
-    nemo_grid,
 )
 from autoconf_launch.autotuner.recommend.nemo_recompute import (
     RecomputeQuestion,
     recompute_choices,
 )
-from autoconf_launch.tuning_spaces.recommend_tables import base_template, grid_rows
-from autoconf_launch.tuning_spaces.search_configs import search_config
 
-from .expected import cases, model
-
-Point = tuple[int, ...]
-COUNTS = {
-    "gpt3/0.126b": 7,
-    "gpt3/0.843b": 7,
-    "gpt3/2b": 12,
-    "gpt3/5b": 12,
-    "gpt3/8b": 12,
-    "gpt3/20b": 15,
-    "gpt3/43b": 18,
-    "gpt3/175b": 9,
-    "gpt3/unknown_size": 16,
-    "t5/0.22b": 49,
-    "t5/2.8b": 105,
-    "t5/11b": 98,
-    "t5/23.5b": 100,
-    "t5/41.2b": 175,
-    "mt5/0.17b": 35,
-    "mt5/11.9b": 56,
-    "mt5/42.54b": 175,
-    "bert/0.11b": 7,
-    "bert/4b": 12,
-    "bert/20b": 6,
-    "llama/llama3_8b": 14,
-    "llama/llama2_7b": 855,
-    "llama/llama2_13b": 234,
-    "llama/llama2_70b": 174,
-    "mixtral/3b": 24,
-    "mixtral/7b": 42,
-    "qwen2/4b": 4,
-    "qwen2/72b": 13,
-}
-"""Distinct points of NVIDIA's tool at 80 GB, of searches that none of its defects touches."""
-COUNTS_40GB = {
-    "gpt3/0.126b": 11,
-    "gpt3/2b": 16,
-    "gpt3/20b": 30,
-    "gpt3/43b": 9,
-    "gpt3/175b": 10,
-    "gpt3/unknown_size": 18,
-}
-
-
-def candidates(name: str, memory_gb: int = 80) -> tuple[NemoCandidate, ...]:
-    settings = search_config(name).get(("train_settings",))
-    family = Family(name.partition("/")[0])
-    gpus = settings["num_nodes"] * settings["gpus_per_node"]
-    size_b = settings["model_size_in_b"] or recommended(family, gpus, settings)
-    layers, heads, batch, method = shape(family, size_b, settings, memory_gb)
-    question = GridQuestion(
-        family=family,
-        size_b=size_b,
-        layers=layers,
-        sequence=settings["seq_length"],
-        gpu_memory_gb=memory_gb,
-    )
-    lists: dict[str, Any] = {
-        ours: tuple(settings[f"{ours}_parallel_sizes"])
-        for ours in ("context", "expert")
-        if isinstance(settings[f"{ours}_parallel_sizes"], list)
-    }
-    grid = nemo_grid(grid_rows(1), question, GridOverrides(**lists))
-    assert grid is not None
-    searched = SearchedModel(
-        family=family,
-        size_b=size_b,
-        layers=layers,
-        heads=heads,
-        global_batch=batch,
-        gpus=gpus,
-        method=method,
-    )
-    return nemo_candidates(grid, searched)
-
-
-def recommended(family: Family, gpus: int, settings: dict[str, Any]) -> float:
-    budget = Budget(
-        gpus=gpus,
-        tflops_per_gpu=settings["tflops_per_gpu"],
-        tokens_b=settings["num_tokens_in_b"],
-    )
-    return model_size_b(family.name, budget, settings["max_training_days"])
-
-
-def shape(
-    family: Family, size_b: float, settings: dict[str, Any], memory_gb: int
-) -> tuple[int, int, int, str | None]:
-    custom = settings["custom_config"]
-    if custom:
-        found = base_template(custom.rpartition("/")[2].removesuffix(".yaml")).get(("model",))
-        method = found["activations_checkpoint_method"]
-        batch = found["global_batch_size"]
-        return found["num_layers"], found["num_attention_heads"], batch, method
-    chosen = model(family.name, size_b, settings["seq_length"], gpu_memory_gb=memory_gb)
-    method = "block" if family.is_encoder_decoder else None
-    return chosen.shape.layers, chosen.shape.heads, chosen.batch.global_batch, method
+from .expected import cases
+from .searches import candidates, mesh
 
 
 def searched(**changes: Any) -> SearchedModel:
@@ -153,20 +52,6 @@ def grid(**changes: Any) -> Grid:
         "most_product": 64,
     }
     return Grid(**{**start, **changes})
-
-
-def mesh(one: NemoCandidate) -> Point:
-    return (one.tensor, one.pipeline, one.context, one.expert, one.micro_batch)
-
-
-@pytest.mark.parametrize(("name", "count"), COUNTS.items())
-def test_there_are_as_many_points_as_nemo_has(name: str, count: int) -> None:
-    assert len(candidates(name)) == count
-
-
-@pytest.mark.parametrize(("name", "count"), COUNTS_40GB.items())
-def test_there_are_as_many_points_at_40_gb(name: str, count: int) -> None:
-    assert len(candidates(name, 40)) == count
 
 
 def test_the_order_is_nemo_s() -> None:

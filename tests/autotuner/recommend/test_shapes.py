@@ -58,6 +58,26 @@ def test_parameters_are_counted_as_nemo_does(row: dict[str, str]) -> None:
     assert count_b == pytest.approx(float(row["exact_value_b"]), rel=1e-12)
 
 
+@pytest.mark.parametrize(
+    ("family", "vocabulary", "sequence", "shape", "size_b"),
+    [
+        ("qwen", 32000, 4096, (24, 1024, 16, 4096, 64), 0.34),
+        ("starcoder", 32000, 8192, (32, 4608, 36, 18432, 128), 8.34),
+        ("bert", 128_000, 512, (16, 768, 12, 2048, 64), 0.19),
+        ("t5", 50000, 512, (24, 4096, 64, 10240, 32), 8.67),
+    ],
+)
+def test_parameters_are_counted_as_nemo2_does(
+    family: str, vocabulary: int, sequence: int, shape: tuple[int, ...], size_b: float
+) -> None:
+    """Values of its own unit tests, which round to two digits."""
+    rules = Family(family).rules
+    assert rules is not None
+    layers, hidden, heads, ffn, kv = shape
+    made = Shape(layers=layers, hidden=hidden, heads=heads, ffn=ffn, kv=kv, learning_rate=0.0)
+    assert round(nemo_parameters_b(rules, made, vocabulary, sequence), 2) == size_b
+
+
 @pytest.mark.parametrize(("family", "size_b", "sequence", "layers"), LAYERS)
 def test_the_exact_count_is_within_a_twentieth(
     family: str, size_b: float, sequence: int, layers: int

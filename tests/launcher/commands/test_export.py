@@ -7,6 +7,7 @@ import pytest
 
 from autoconf_launch.core import ConfigError
 from autoconf_launch.launcher.commands.export import export
+from autoconf_launch.launcher.commands.recommend import recommend
 
 from ..views.fixed import finish, write_folder
 
@@ -45,6 +46,22 @@ def test_it_is_written_to_a_file_and_said_what_is_left_out(folder: Path) -> None
 def test_a_file_that_cannot_be_written_is_said(folder: Path) -> None:
     with pytest.raises(ConfigError, match="cannot be written"):
         told(str(folder), "--to=accelerate", "-o", "missing/out.yaml")
+
+
+def test_a_base_configuration_is_exported_by_its_file(tmp_path: Path) -> None:
+    path = tmp_path / "base.yaml"
+    arguments = ("--family", "llama", "--model-size", "8", "--gpus", "8", "--tokens", "1B")
+    list(recommend((*arguments, "--tflops-per-gpu", "400", "--base-config", str(path))))
+    assert "--swiglu" in told(str(path), "--to", "megatron")
+    document = json.loads(told(str(path), "--to", "torchtitan", "--json"))
+    assert "constant_steps" in document["not_expressed"][0]
+
+
+def test_a_base_configuration_is_not_for_every_framework(tmp_path: Path) -> None:
+    path = tmp_path / "base.yaml"
+    path.write_text("model: {}")
+    with pytest.raises(ConfigError, match="cannot be exported to 'deepspeed'"):
+        told(str(path), "--to", "deepspeed")
 
 
 @pytest.mark.parametrize(

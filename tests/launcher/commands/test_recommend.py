@@ -2,42 +2,18 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
 
-from autoconf_launch.launcher.cli import main
+from .verb import Run
 
 SEEDS = ("--family", "gpt3", "--gpus", "160", "--tflops-per-gpu", "140", "--tokens", "300B")
 CLUSTER = ("--family", "gpt3", "--cluster", "20x8xA100-SXM-80GB", "--tokens", "300B")
 
 
-class Ran:
-    """What a command left."""
-
-    def __init__(self, code: int, out: str, err: str) -> None:
-        self.code, self.out, self.err = code, out, err
-
-    @property
-    def document(self) -> dict[str, Any]:
-        found: dict[str, Any] = json.loads(self.out)
-        return found
-
-
-@pytest.fixture
-def recommend(capsys: pytest.CaptureFixture[str]) -> Any:
-    def run(*arguments: str) -> Ran:
-        code = main(["recommend", *arguments])
-        captured = capsys.readouterr()
-        return Ran(code, captured.out, captured.err)
-
-    return run
-
-
-def test_the_seeds_twenty_nodes_and_five_days(recommend: Any) -> None:
+def test_the_seeds_twenty_nodes_and_five_days(recommend: Run) -> None:
     document = recommend(*SEEDS, "--max-days", "5", "--json").document
     assert document["schema_version"] == 1
     assert (document["family"], document["model_size_b"]) == ("gpt3", 4.03)
@@ -45,24 +21,31 @@ def test_the_seeds_twenty_nodes_and_five_days(recommend: Any) -> None:
     assert document["planner"]["cluster"] == "20x8xA100-SXM-80GB"
 
 
-def test_a_given_size_has_its_days(recommend: Any) -> None:
+def test_a_given_size_has_its_days(recommend: Run) -> None:
     document = recommend(*SEEDS, "--model-size", "5", "--json").document
     assert (document["model_size_b"], document["training_days"]) == (5, 6.2)
 
 
-def test_the_text_says_all_of_it(recommend: Any) -> None:
+def test_the_text_says_all_of_it(recommend: Run) -> None:
     out = recommend(*SEEDS, "--max-days", "5").out
     for piece in ("4.03 B parameters train in 5 days", "gpt3/5b", "planner", "USD", "note:"):
         assert piece in out
 
 
-def test_what_was_assumed_is_told(recommend: Any) -> None:
+def test_what_was_assumed_is_told(recommend: Run) -> None:
     notes = " ".join(recommend(*SEEDS, "--max-days", "5", "--json").document["notes"])
     assert "No --cluster was given" in notes
-    assert "Vocabulary 51200 and 2048 tokens" in notes
+    assert "vocabulary of 51200" in notes
+    assert "2048 tokens" in notes
 
 
-def test_without_a_rate_the_planner_predicts_it(recommend: Any) -> None:
+def test_what_was_given_is_not_said_to_be_assumed(recommend: Run) -> None:
+    given = ("--seq", "4096", "--vocab", "50257", "--model-size", "5", "--json")
+    notes = recommend(*SEEDS, *given).document["notes"]
+    assert not any("predefined searches" in note for note in notes)
+
+
+def test_without_a_rate_the_planner_predicts_it(recommend: Run) -> None:
     document = recommend(*CLUSTER, "--max-days", "5", "--json").document
     assert document["formula"]["tflops_predicted"] is True
     assert document["formula"]["tflops_per_gpu"] == pytest.approx(
@@ -70,14 +53,14 @@ def test_without_a_rate_the_planner_predicts_it(recommend: Any) -> None:
     )
 
 
-def test_the_planner_has_cost_band_and_sensitivity(recommend: Any) -> None:
+def test_the_planner_has_cost_band_and_sensitivity(recommend: Run) -> None:
     planner = recommend(*CLUSTER, "--model-size", "5", "--json").document["planner"]
     assert planner["days_low"] < planner["training_days"] < planner["days_high"]
     assert planner["cost_usd"] > 0
     assert all(one["why"] for one in planner["assumptions"])
 
 
-def test_an_assumption_can_be_changed(recommend: Any) -> None:
+def test_an_assumption_can_be_changed(recommend: Run) -> None:
     def days(*more: str) -> float:
         planner = recommend(*CLUSTER, "--model-size", "5", "--json", *more).document["planner"]
         return float(planner["training_days"])
@@ -85,34 +68,49 @@ def test_an_assumption_can_be_changed(recommend: Any) -> None:
     assert days("--assume", "other_share=0.2") > days()
 
 
-def test_a_family_that_no_rule_knows_says_so(recommend: Any) -> None:
+def test_a_family_that_no_rule_knows_says_so(recommend: Run) -> None:
     arguments = ("--family", "falcon", *SEEDS[2:], "--max-days", "5", "--json")
     document = recommend(*arguments).document
     assert document["formula"]["generation"] == "nemo2"
     assert "No rule knows the family 'falcon'" in document["notes"][0]
 
 
-def test_a_memory_that_no_rule_covers_says_so(recommend: Any) -> None:
+def test_a_memory_that_no_rule_covers_says_so(recommend: Run) -> None:
     arguments = (*SEEDS, "--model-size", "5", "--gpu-memory-gb", "48", "--json")
     document = recommend(*arguments).document
-    assert "48 GB" in document["planner"]["why_no_answer"]
+    assert document["planner"]["peak_memory_gb"] < 48
     assert any("No table has a batch" in note for note in document["notes"])
+    assert any("which GPU has 48 GB" in note for note in document["notes"])
 
 
-def test_a_recommended_size_above_the_tables_is_told_with_its_limit(recommend: Any) -> None:
+def test_a_recommended_size_above_the_tables_is_told_with_its_limit(recommend: Run) -> None:
     arguments = ("--family", "t5", "--gpus", "1024", "--tflops-per-gpu", "1400")
     ran = recommend(*arguments, "--tokens", "340B", "--max-days", "14", "--json")
     assert (ran.code, ran.document["model_size_b"]) == (0, 637.53)
     assert "at most 250" in ran.document["planner"]["why_no_answer"]
+    assert 0 < ran.document["planner"]["model_size_b"] <= 250
 
 
-def test_a_price_can_be_given(recommend: Any) -> None:
+def test_gpus_that_no_layout_divides_are_told(recommend: Run) -> None:
+    arguments = ("--family", "llama", "--model-size", "405", "--gpus", "100000", "--seq", "8192")
+    ran = recommend(*arguments, "--tflops-per-gpu", "140", "--tokens", "15T", "--json")
+    assert "divides 100000 GPUs" in ran.document["planner"]["why_no_answer"]
+
+
+@pytest.mark.parametrize("gpus", ["1", "7"])
+def test_odd_numbers_of_gpus_have_an_answer(recommend: Run, gpus: str) -> None:
+    arguments = ("--family", "gpt3", "--gpus", gpus, "--max-days", "5", "--tokens", "300B")
+    planner = recommend(*arguments, "--tflops-per-gpu", "140", "--json").document["planner"]
+    assert planner["layout"]["data_parallel"] == int(gpus)
+
+
+def test_a_price_can_be_given(recommend: Run) -> None:
     arguments = (*CLUSTER, "--model-size", "5", "--usd-per-gpu-hour", "1", "--json")
     planner = recommend(*arguments).document["planner"]
     assert planner["cost_usd"] == pytest.approx(planner["training_days"] * 24 * 160)
 
 
-def test_the_base_configuration_is_written(recommend: Any, tmp_path: Path) -> None:
+def test_the_base_configuration_is_written(recommend: Run, tmp_path: Path) -> None:
     path = tmp_path / "new" / "base.yaml"
     ran = recommend(*SEEDS, "--model-size", "5", "--max-days", "6", "--base-config", str(path))
     document = yaml.safe_load(path.read_text())
@@ -122,7 +120,26 @@ def test_the_base_configuration_is_written(recommend: Any, tmp_path: Path) -> No
     assert document["autoconf"]["parameters"] == pytest.approx(5e9, rel=0.05)
 
 
-def test_a_few_custom_keys_win(recommend: Any, tmp_path: Path) -> None:
+def test_exports_stand_beside_the_base_configuration(recommend: Run, tmp_path: Path) -> None:
+    path = tmp_path / "base.yaml"
+    ran = recommend(
+        *SEEDS, "--model-size", "5", "--base-config", str(path), "--export", "megatron,nemo2"
+    )
+    assert ran.code == 0
+    assert "--num-layers 24" in (tmp_path / "base.megatron.args").read_text()
+    assert "llm.GPTModel" in (tmp_path / "base.nemo2.py").read_text()
+    assert f"exported to {tmp_path / 'base.nemo2.py'}" in ran.out
+
+
+def test_where_one_export_is_impossible_nothing_is_written(recommend: Run, tmp_path: Path) -> None:
+    path = tmp_path / "base.yaml"
+    arguments = ("--family", "t5", *SEEDS[2:], "--model-size", "3", "--base-config", str(path))
+    ran = recommend(*arguments, "--export", "nemo2,torchtitan")
+    assert (ran.code, list(tmp_path.iterdir())) == (2, [])
+    assert "torchtitan trains decoders" in ran.err
+
+
+def test_a_few_custom_keys_win(recommend: Run, tmp_path: Path) -> None:
     custom, out = tmp_path / "custom.yaml", tmp_path / "base.yaml"
     custom.write_text("model: {micro_batch_size: 2, optim: {lr: 1.0e-3}}\n")
     files = ("--base-config", str(out), "--custom-config", str(custom))
@@ -133,7 +150,7 @@ def test_a_few_custom_keys_win(recommend: Any, tmp_path: Path) -> None:
     assert document["model"]["num_layers"] == 24
 
 
-def test_a_custom_model_is_left_alone(recommend: Any, tmp_path: Path) -> None:
+def test_a_custom_model_is_left_alone(recommend: Run, tmp_path: Path) -> None:
     custom, out = tmp_path / "custom.yaml", tmp_path / "base.yaml"
     model = {"num_layers": 3, "hidden_size": 96, "global_batch_size": 7}
     custom.write_text(yaml.safe_dump({"model": model, "trainer": {"max_steps": 1}}))
@@ -163,10 +180,15 @@ def test_a_custom_model_is_left_alone(recommend: Any, tmp_path: Path) -> None:
         (("--family", "gpt3", "--tokens", "1B", "--max-days", "1"), "give --gpus, or --cluster"),
         (("--family", "g t", *SEEDS[2:], "--max-days", "1"), "is no name of a family"),
         ((*SEEDS, "--model-size", "5", "--custom-config", "x.yaml"), "--base-config"),
+        ((*SEEDS, "--model-size", "5", "--export", "megatron"), "--base-config"),
+        (
+            (*SEEDS, "--model-size", "5", "--base-config", "x.yaml", "--export", "nemo"),
+            "'nemo' is no framework; did you mean 'nemo",
+        ),
     ],
 )
 def test_bad_input_is_one_line_that_helps(
-    recommend: Any, arguments: tuple[str, ...], says: str
+    recommend: Run, arguments: tuple[str, ...], says: str
 ) -> None:
     ran = recommend(*arguments)
     assert (ran.code, ran.out) == (2, "")
@@ -174,7 +196,7 @@ def test_bad_input_is_one_line_that_helps(
     assert ran.err.count("\n") == 1
 
 
-def test_a_custom_key_that_is_nearly_known_gets_its_name(recommend: Any, tmp_path: Path) -> None:
+def test_a_custom_key_that_is_nearly_known_gets_its_name(recommend: Run, tmp_path: Path) -> None:
     custom = tmp_path / "custom.yaml"
     custom.write_text("model: {mirco_batch_size: 2}\n")
     files = ("--base-config", str(tmp_path / "b.yaml"), "--custom-config", str(custom))

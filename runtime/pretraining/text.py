@@ -12,6 +12,7 @@ from torch.utils.data import Dataset
 PAD, END, MASK = 0, 1, 2
 SPECIAL = 3
 LEAST_VOCABULARY = 256 + SPECIAL
+"""Tokens that a model must know to read this text."""
 _SUMS = 20_000
 _MASKED = 0.15
 _NOT_COUNTED = -100
@@ -28,7 +29,7 @@ class Sums(Dataset[dict[str, Tensor]]):
         self._ids = torch.frombuffer(bytearray(text), dtype=torch.uint8).long() + SPECIAL
 
     def __len__(self) -> int:
-        return len(self._ids) // self._tokens
+        return max(1, len(self._ids) // self._tokens)
 
     def __getitem__(self, index: int) -> dict[str, Tensor]:
         window = self._ids[index * self._tokens : (index + 1) * self._tokens]

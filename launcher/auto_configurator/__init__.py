@@ -1,0 +1,1 @@
+"""``AutoConfigurator``: NeMo 2.0's Python interface on our grids, runs and tables."""

@@ -1,0 +1,94 @@
+"""A recipe's document and what bounds a run of it, in either layout. Not: candidates' degrees.
+
+NeMo 2.0's sections (trainer, data, model.config) or a file of NeMo 1.0 (run, trainer, model).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from autoconf_launch.core import Path, RawConfig
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunBounds:
+    """What ends a run of the search, and where its logs go.
+
+    Attributes:
+        max_minutes: of one run, for the trainer's own limit of time.
+    """
+
+    log_folder: str
+    max_steps: int
+    max_minutes: int
+    is_finetune: bool
+
+
+_NEMO1_SHAPES: tuple[Path, ...] = (("model", "num_layers"), ("model", "encoder", "num_layers"))
+_NEMO1_SIGNS: tuple[Path, ...] = (
+    *(("run",), ("exp_manager",), ("model", "optim"), ("model", "data")),
+    ("model", "encoder_seq_length"),
+)
+
+
+def is_nemo1(document: RawConfig) -> bool:
+    """Whether a document has the layout of NeMo 1.0, not only a model without a section."""
+    return _has_any(document, _NEMO1_SHAPES) and _has_any(document, _NEMO1_SIGNS)
+
+
+def _has_any(document: RawConfig, paths: tuple[Path, ...]) -> bool:
+    return any(path in document for path in paths)
+
+
+def batch_path(document: RawConfig) -> Path:
+    """Where the global batch stands."""
+    return ("model" if is_nemo1(document) else "data", "global_batch_size")
+
+
+def bounded(document: RawConfig, name: str, bounds: RunBounds) -> RawConfig:
+    """A candidate's configuration, bounded for a short run.
+
+    What a fine-tuning starts from and trains (``resume``, ``peft``) stays as it is; a
+    pretraining resumes nothing.
+    """
+    for path, value in _bounds(document, name, bounds):
+        document = document.with_value(path, value)
+    return document if is_nemo1(document) else document.without(("run",))
+
+
+def with_data(document: RawConfig, data: Any, tokenizer: str | None) -> RawConfig:
+    """A configuration with its data and tokenizer, where there are some."""
+    paths: tuple[Path, Path] = (("data", "paths"), ("data", "tokenizer_path"))
+    if is_nemo1(document):
+        paths = (("model", "data", "data_prefix"), ("model", "tokenizer", "model"))
+    for path, value in zip(paths, (data, tokenizer), strict=True):
+        document = document if value is None else document.with_value(path, value)
+    return document
+
+
+def overlaid(base: RawConfig, given: RawConfig) -> RawConfig:
+    """The base with every value that the other has."""
+    for path, value in given.leaves():
+        base = base.with_value(path, value) if path else base
+    return base
+
+
+def _bounds(document: RawConfig, name: str, bounds: RunBounds) -> Iterator[tuple[Path, Any]]:
+    days, minutes = divmod(bounds.max_minutes, 24 * 60)
+    hours, minutes = divmod(minutes, 60)
+    yield ("trainer", "max_steps"), bounds.max_steps
+    yield ("trainer", "max_time"), f"{days:02d}:{hours:02d}:{minutes:02d}:00"
+    yield ("trainer", "log_every_n_steps"), 1
+    if is_nemo1(document):
+        yield ("trainer", "val_check_interval"), bounds.max_steps
+        yield ("run", "name"), name
+        yield ("run", "results_dir"), bounds.log_folder
+        yield ("exp_manager", "create_checkpoint_callback"), False
+        return
+    yield ("log", "name"), name
+    yield ("log", "log_dir"), bounds.log_folder
+    yield ("log", "ckpt", "save_last"), False
+    if not bounds.is_finetune:
+        yield ("resume",), None

@@ -1,0 +1,233 @@
+"""Which model a recipe trains: family, size, shape. Not: how a recipe is read (recipe)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from autoconf_launch.autotuner.cost.parameter_count import parameters
+from autoconf_launch.autotuner.recommend.architectures import architecture
+from autoconf_launch.autotuner.recommend.chosen_model import ModelQuestion, choose_model
+from autoconf_launch.autotuner.recommend.families import Family
+from autoconf_launch.autotuner.recommend.model_names import NamedModel, named
+from autoconf_launch.autotuner.recommend.shapes import Shape
+from autoconf_launch.core import Architecture, ConfigError
+from autoconf_launch.tuning_spaces.models import model_names, named_model
+from autoconf_launch.tuning_spaces.recommend_tables import tables
+
+from .recipe import Recipe
+
+GENERATION = 2
+"""Of NVIDIA's rules: the interface is that of NeMo 2.0."""
+_SMALL_B = 0.01
+_CONFIGS = ("config", "encoder", "")
+_FIELDS = {
+    "layers": ("num_layers", "num_hidden_layers"),
+    "hidden": ("hidden_size",),
+    "heads": ("num_attention_heads",),
+    "ffn": ("ffn_hidden_size", "intermediate_size"),
+    "kv": ("kv_channels", "head_dim"),
+}
+_NAMES = ("config.__fn_or_cls__.__name__", "__fn_or_cls__.__name__", "class", "model_type", "name")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelFacts:
+    """The model of a recipe.
+
+    Attributes:
+        shape: its learning rate is the table's, 0 where the recipe has a model of its own.
+        is_chosen: whether tables gave the shape, because the recipe has none.
+    """
+
+    family: Family
+    size_b: float
+    shape: Shape
+    vocabulary: int
+    sequence: int
+    is_chosen: bool
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelDefaults:
+    """What holds where a recipe says nothing.
+
+    Attributes:
+        calculated: gives a family's size in place of the recipe's; None keeps that.
+    """
+
+    vocabulary: int
+    sequence: int
+    gpu_memory_gb: float
+    calculated: Callable[[Family], float] | None = None
+
+
+def model_facts(recipe: Recipe, usual: ModelDefaults) -> ModelFacts:
+    """Read the recipe's model: a name, a mapping, or an object.
+
+    Raises:
+        ConfigError: neither names nor numbers say which model it is.
+    """
+    model = recipe.get("model")
+    own = Recipe({} if model is None or isinstance(model, str) else model, recipe.where)
+    name = _name(own, recipe, model)
+    if isinstance(model, str) and named(name).family is None:
+        raise ConfigError(
+            f"model {model!r} names no known family; write family and size, such as llama3-8b or "
+            "gpt3_5b, or give a mapping with num_layers, hidden_size, num_attention_heads."
+        )
+    family = _family(name, own, recipe)
+    found = _Found(
+        family=family,
+        name=named(name),
+        shape=None if usual.calculated else _shape(own, name),
+        vocabulary=_vocabulary(own, recipe) or usual.vocabulary,
+        sequence=usual.sequence,
+    )
+    size_b = usual.calculated(family) if usual.calculated else _given_size(own, recipe)
+    return _chosen(found, size_b, usual) if found.shape is None else _counted(found, size_b)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Found:
+    family: Family
+    name: NamedModel
+    shape: Shape | None
+    vocabulary: int
+    sequence: int
+
+    @property
+    def named_size_b(self) -> float | None:
+        """None of a mixture, whose name has the size of one expert's model."""
+        return None if self.name.experts else self.name.size_b
+
+
+def _name(own: Recipe, recipe: Recipe, model: object) -> str:
+    """The words that may tell family and size, the surest first."""
+    if isinstance(model, str):
+        return model
+    words = [own.get(path) for path in _NAMES]
+    if model is not None and not isinstance(model, Mapping):
+        words += [type(own.get("config")).__name__, type(model).__name__]
+    words += [recipe.get("name"), recipe.get("run.name"), recipe.get("log.name")]
+    texts = [str(word) for word in words if word is not None]
+    return next((text for text in texts if named(text).size_b), next(iter(texts), ""))
+
+
+def _family(name: str, own: Recipe, recipe: Recipe) -> Family:
+    given = own.get("family") or recipe.get("family", "autoconf.family")
+    family = given or named(name).family or named(str(own.get("class"))).family
+    if family is None:
+        raise ConfigError(
+            f"{recipe.where} does not say which family its model is of; give family: llama "
+            "(gpt3, t5, bert, …), or a model name such as llama3-8b."
+        )
+    return Family(str(family).lower())
+
+
+def _shape(own: Recipe, name: str) -> Shape | None:
+    """The model's own numbers, or those that a known name stands for."""
+    number = {field: _number(own, names) for field, names in _FIELDS.items()}
+    layers, hidden, heads = number["layers"], number["hidden"], number["heads"]
+    if layers and hidden and heads:
+        return Shape(
+            layers=layers,
+            hidden=hidden,
+            heads=heads,
+            ffn=number["ffn"] or 4 * hidden,
+            kv=number["kv"] or hidden // heads,
+            learning_rate=0.0,
+        )
+    known = {_plain(one): one for one in model_names()}
+    found = known.get(_plain(name))
+    return None if found is None else _shape_of(named_model(found))
+
+
+def _shape_of(model: Architecture) -> Shape:
+    return Shape(
+        layers=model.layers,
+        hidden=model.hidden,
+        heads=model.heads,
+        ffn=model.ffn,
+        kv=model.head,
+        learning_rate=0.0,
+    )
+
+
+def _number(own: Recipe, names: tuple[str, ...]) -> int | None:
+    """A number below ``config``, ``encoder`` or the model itself; interpolations are none."""
+    for config in _CONFIGS:
+        for name in names:
+            value: Any = own.get(f"{config}.{name}" if config else name)
+            if isinstance(value, int) and not isinstance(value, bool) and value > 0:
+                return value
+    return None
+
+
+def _vocabulary(own: Recipe, recipe: Recipe) -> int | None:
+    found = _number(own, ("vocab_size",))
+    return found or recipe.whole("autoconf.vocab_size", "vocab_size")
+
+
+def _given_size(own: Recipe, recipe: Recipe) -> float | None:
+    value = own.get("model_size_in_b")
+    value = recipe.get("model_size_in_b", "autoconf.model_size_in_b") if value is None else value
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not value > 0:
+        raise ConfigError(
+            f"{recipe.where}: model_size_in_b is {value!r}, but must be a number above 0, in "
+            "billions."
+        )
+    return float(value)
+
+
+def _counted(found: _Found, size_b: float | None) -> ModelFacts:
+    """A model whose shape is known; a size that nobody gives is counted."""
+    assert found.shape
+    size_b = size_b or found.named_size_b
+    if size_b is None:
+        counted = architecture(found.family, found.shape, found.vocabulary, found.sequence)
+        size_b = _size_b(parameters(counted))
+    return ModelFacts(
+        family=found.family,
+        size_b=size_b,
+        shape=found.shape,
+        vocabulary=found.vocabulary,
+        sequence=found.sequence,
+        is_chosen=False,
+        notes=tuple(note for note in (found.family.unknown_note,) if note),
+    )
+
+
+def _chosen(found: _Found, size_b: float | None, usual: ModelDefaults) -> ModelFacts:
+    """A model of a size, with the shape of NVIDIA's tables or ours."""
+    one = found.name.size_b * max(1, found.name.experts) if found.name.size_b else None
+    size_b = size_b or one
+    if size_b is None:
+        raise ConfigError(
+            "Nothing says how large the model is; give it num_layers, hidden_size and "
+            "num_attention_heads, or model_size_in_b, or set calculate_model_size=True."
+        )
+    question = ModelQuestion(
+        family=found.family,
+        size_b=size_b,
+        vocabulary=found.vocabulary,
+        sequence=found.sequence,
+        gpu_memory_gb=usual.gpu_memory_gb,
+    )
+    chosen = choose_model(tables(GENERATION), question)
+    facts = _counted(replace(found, shape=chosen.shape), size_b)
+    return replace(facts, is_chosen=True, notes=chosen.notes)
+
+
+def _size_b(count: int) -> float:
+    """Three decimals as NVIDIA's tool, and three digits of what would be nothing then."""
+    exact = count / 1e9
+    return round(exact, 3) if exact >= _SMALL_B else float(f"{exact:.3g}")
+
+
+def _plain(name: str) -> str:
+    return name.lower().replace("-", "").replace("_", "")

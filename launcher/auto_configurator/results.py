@@ -1,0 +1,122 @@
+"""What runs below ``path_to_logs`` left, as an outcome. Not: how one folder is read (elsewhere).
+
+Each candidate is looked for in the folder of its own name; folders that are no candidate's but
+whose names say their degrees are runs, too.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from autoconf_launch.autotuner.recommend.nemo_candidates import NemoCandidate
+from autoconf_launch.core import Failure, RawConfig
+
+from ..planner.price_choice import ChosenPrice
+from ..search_report.elsewhere import read_run
+from ..search_report.outcome import SearchedShape, SearchOutcome, SearchRun
+from .layouts import batch_path
+from .model_facts import ModelFacts
+from .training import Training
+
+_DEGREE = re.compile(r"_(tp|pp|cp|ep|mbs|vp|act_ckpt|num_mbs_act|act_per_pipe)_(\d+|None)(?=_|$)")
+_DATA: tuple[tuple[str, ...], ...] = (("model", "data"), ("data",))
+_NEEDED = {"tp", "pp", "mbs"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Expected:
+    """A run to look for."""
+
+    name: str
+    point: NemoCandidate
+    config: RawConfig
+
+
+def read_results(
+    training: Training,
+    logs: Path,
+    expected: Iterable[Expected],
+    *,
+    log_prefix: str,
+    price: ChosenPrice | None,
+) -> SearchOutcome:
+    """Every expected run and every other one in the folder.
+
+    Raises:
+        ConfigError: the package tensorboard is not installed.
+    """
+    known = {one.name: one for one in expected}
+    wanted = [*known.values(), *_others(logs, known, training.base)]
+    return SearchOutcome(
+        family=training.facts.family,
+        size_b=training.facts.size_b,
+        nodes=training.plan.nodes,
+        gpus_per_node=training.plan.gpus_per_node,
+        tokens_b=training.plan.tokens_b,
+        shape=_shape(training.facts, training.base),
+        base=training.base,
+        runs=tuple(_run(training, logs, one, log_prefix) for one in wanted),
+        usd_per_gpu_hour=price.usd_per_gpu_hour if price else None,
+        price=price.how if price else "",
+    )
+
+
+def _shape(facts: ModelFacts, base: RawConfig) -> SearchedShape:
+    shape = SearchedShape(
+        layers=facts.shape.layers,
+        hidden=facts.shape.hidden,
+        ffn=facts.shape.ffn,
+        vocabulary=facts.vocabulary,
+        sequence=facts.sequence,
+    )
+    written = (base.get((*where, "seq_length_dec")) for where in _DATA)
+    found = next((value for value in written if isinstance(value, int)), None)
+    return shape if found is None else replace(shape, decoder_sequence=found)
+
+
+def point_of(name: str) -> NemoCandidate | None:
+    """Degrees that a run's name says; None where it says too few."""
+    found = {key: _degree(value) for key, value in _DEGREE.findall(name)}
+    if any(found.get(key) is None for key in _NEEDED):
+        return None
+    return NemoCandidate(
+        tensor=found["tp"] or 1,
+        pipeline=found["pp"] or 1,
+        context=found.get("cp") or 1,
+        expert=found.get("ep") or 1,
+        micro_batch=found["mbs"] or 1,
+        virtual=found.get("vp"),
+        recompute_layers=found.get("act_ckpt"),
+        recompute_micro_batches=found.get("num_mbs_act"),
+        recompute_layers_per_pipeline=found.get("act_per_pipe"),
+    )
+
+
+def _degree(text: str) -> int | None:
+    return int(text) if text.isdigit() else None
+
+
+def _others(logs: Path, known: Mapping[str, Expected], base: RawConfig) -> Iterator[Expected]:
+    folders = sorted(path for path in logs.iterdir() if path.is_dir()) if logs.is_dir() else []
+    for folder in folders:
+        point = None if folder.name in known else point_of(folder.name)
+        if point is not None:
+            yield Expected(name=folder.name, point=point, config=base)
+
+
+def _run(training: Training, logs: Path, one: Expected, log_prefix: str) -> SearchRun:
+    found = read_run(logs / one.name, log_prefix)
+    batch = one.config.get(batch_path(one.config)) or training.global_batch
+    run = SearchRun(name=one.name, point=one.point, global_batch=batch, config=one.config)
+    if isinstance(found, Failure):
+        return replace(run, failure=found)
+    return replace(
+        run,
+        steps=found.steps,
+        step_s=found.step_s,
+        step_spread_s=found.step_spread_s,
+        loss=found.loss,
+    )

@@ -1,0 +1,30 @@
+"""``search``: the fastest configuration of a model, by short real runs. Not: its single parts.
+
+``search [flags] search_config=gpt3/5b [key=value …]``: keys of NVIDIA's AutoConfigurator.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from ..model_search.dry_run import dry_run_document, dry_run_text
+from ..model_search.flags import parse_search
+from ..model_search.local_search import run_search
+from ..model_search.prepare import prepare
+
+
+def search(arguments: Sequence[str]) -> Iterator[str]:
+    """Text to print; lines on single runs go to standard error as they come.
+
+    Raises:
+        ConfigError: wrong arguments, keys, sizes or paths: before anything is launched.
+        NothingFeasibleError: no candidate could be measured; its results are written by then.
+    """
+    request = parse_search(arguments)
+    prepared = prepare(request)
+    if not request.dry_run:
+        yield from run_search(prepared, request)
+    elif request.json:
+        yield dry_run_document(prepared)
+    else:
+        yield from dry_run_text(prepared)

@@ -1,0 +1,42 @@
+"""A base configuration in another framework's words: one row here, one module each.
+
+Not: a search's optimum, which has a layout and no model (the folder above).
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+
+from autoconf_launch.autotuner.recommend.base_reader import pretraining
+from autoconf_launch.core import ConfigError, RawConfig, nearest_known
+
+from ..page import Exported
+
+BASE_EXPORTERS = {
+    "nemo1": "nemo1_file:nemo1",
+    "nemo2": "nemo2_call:nemo2",
+    "megatron": "megatron_flags:megatron",
+    "torchtitan": "torchtitan_tables:torchtitan",
+}
+SUFFIXES = {"nemo1": ".yaml", "nemo2": ".py", "megatron": ".args", "torchtitan": ".toml"}
+"""What an export's file is called after the framework's name."""
+
+
+def export_base(document: RawConfig, framework: str) -> Exported:
+    """A base configuration of either layout as this framework's file, code or arguments.
+
+    Raises:
+        ConfigError: the framework is unknown or has no such models, or the document lacks values.
+    """
+    if framework not in BASE_EXPORTERS:
+        raise ConfigError(
+            f"A base configuration cannot be exported to {framework!r}; "
+            f"{nearest_known(framework, BASE_EXPORTERS)}"
+        )
+    module, _, name = BASE_EXPORTERS[framework].partition(":")
+    exporter = getattr(import_module(f".{module}", __name__), name)
+    exported: Exported = exporter(pretraining(document), document)
+    return exported
+
+
+__all__ = ["BASE_EXPORTERS", "SUFFIXES", "export_base"]

@@ -1,0 +1,1 @@
+"""The verb ``search`` part by part: keys, model, candidates, jobs, runs. Not: its reports."""

@@ -1,0 +1,128 @@
+"""A candidate as a whole configuration of its framework. Not: which candidates there are.
+
+Edits on the base configuration, by full path, in the words of NeMo 1.0 or of a recipe of 2.0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from autoconf_launch.autotuner.recommend.nemo_candidates import minutes_limit
+from autoconf_launch.autotuner.recommend.search_rules import are_ends_counted
+from autoconf_launch.core import Path, RawConfig, Recompute
+
+from .candidates import SearchCandidate
+from .described import RECIPE
+from .question import SearchQuestion
+
+_DISTRIBUTED_OPTIMIZER = 1
+_STRATEGY: Path = ("trainer", "strategy")
+
+
+def candidate_document(
+    question: SearchQuestion, candidate: SearchCandidate, nodes: int
+) -> RawConfig:
+    """The base configuration with the candidate's values and the limits of a run."""
+    is_recipe = RECIPE in question.base
+    edits = _recipe_edits(candidate) if is_recipe else _nemo1_edits(question, candidate)
+    document = question.base
+    ends = _ends_edits(RECIPE if is_recipe else ("model",), question, candidate)
+    for path, value in (*_run_edits(question, candidate, nodes), *edits, *ends):
+        document = document.with_value(path, value)
+    return document
+
+
+def knobs_of(candidate: SearchCandidate) -> tuple[tuple[str, int | float | str | bool], ...]:
+    """What a candidate has that NVIDIA's terms cannot say; their optimizer is ZeRO 1."""
+    layout = candidate.layout
+    found: list[tuple[str, int | float | str | bool]] = []
+    if layout.recompute is Recompute.SELECTIVE:
+        found.append(("recompute", layout.recompute.value))
+    if layout.zero_stage != _DISTRIBUTED_OPTIMIZER:
+        found.append(("zero", layout.zero_stage))
+    return tuple(found)
+
+
+def _run_edits(
+    question: SearchQuestion, candidate: SearchCandidate, nodes: int
+) -> Iterator[tuple[Path, Any]]:
+    train = question.settings.train
+    yield ("run", "name"), candidate.name
+    yield ("run", "time_limit"), minutes_limit(max(1, round(train.max_minutes)))
+    yield ("trainer", "num_nodes"), nodes
+    yield ("trainer", "devices"), question.gpus_per_node
+    yield ("trainer", "max_steps"), train.max_steps
+    yield ("trainer", "val_check_interval"), train.max_steps
+    if ("log", "name") in question.base:
+        yield ("name",), candidate.name
+        yield ("log", "name"), candidate.name
+
+
+def _ends_edits(
+    where: Path, question: SearchQuestion, candidate: SearchCandidate
+) -> Iterator[tuple[Path, Any]]:
+    """Fields of Megatron-LM's TransformerConfig, which NeMo 1.0 reads from ``model``."""
+    if are_ends_counted(candidate.layout, question.architecture):
+        yield (*where, "account_for_embedding_in_pipeline_split"), True
+        yield (*where, "account_for_loss_in_pipeline_split"), True
+
+
+def _nemo1_edits(
+    question: SearchQuestion, candidate: SearchCandidate
+) -> Iterator[tuple[Path, Any]]:
+    point = candidate.point
+    yield ("model", "tensor_model_parallel_size"), point.tensor
+    yield ("model", "pipeline_model_parallel_size"), point.pipeline
+    yield ("model", "virtual_pipeline_model_parallel_size"), point.virtual
+    if not question.family.is_encoder_decoder:
+        yield ("model", "context_parallel_size"), point.context
+        yield ("model", "expert_model_parallel_size"), point.expert
+        yield ("model", "sequence_parallel"), candidate.layout.sequence_parallel
+    yield ("model", "micro_batch_size"), point.micro_batch
+    if candidate.layout.zero_stage:
+        yield ("model", "optim", "name"), "mcore_distributed_optim"
+    if not question.family.is_encoder_decoder:
+        yield from _checkpoint_edits(("model",), candidate, point.recompute_layers)
+        yield (
+            ("model", "num_micro_batches_with_partial_activation_checkpoints"),
+            (point.recompute_micro_batches),
+        )
+        yield (
+            ("model", "activations_checkpoint_layers_per_pipeline"),
+            (point.recompute_layers_per_pipeline),
+        )
+        return
+    layers = point.recompute_layers
+    for stack in ("encoder", "decoder"):  # NVIDIA's value counts both
+        half = None if layers is None else layers // 2
+        yield from _checkpoint_edits(("model", stack), candidate, half)
+
+
+def _checkpoint_edits(
+    where: Path, candidate: SearchCandidate, layers: int | None
+) -> Iterator[tuple[Path, Any]]:
+    kind = candidate.layout.recompute
+    yield (*where, "activations_checkpoint_num_layers"), layers
+    if kind is Recompute.SELECTIVE:
+        yield (*where, "activations_checkpoint_granularity"), "selective"
+        yield (*where, "activations_checkpoint_method"), None
+    elif kind is Recompute.FULL:
+        yield (*where, "activations_checkpoint_granularity"), "full"
+        yield (*where, "activations_checkpoint_method"), "block"
+
+
+def _recipe_edits(candidate: SearchCandidate) -> Iterator[tuple[Path, Any]]:
+    point, layout = candidate.point, candidate.layout
+    yield (*_STRATEGY, "tensor_model_parallel_size"), point.tensor
+    yield (*_STRATEGY, "pipeline_model_parallel_size"), point.pipeline
+    yield (*_STRATEGY, "virtual_pipeline_model_parallel_size"), point.virtual
+    yield (*_STRATEGY, "context_parallel_size"), point.context
+    yield (*_STRATEGY, "expert_model_parallel_size"), point.expert
+    yield (*_STRATEGY, "sequence_parallel"), layout.sequence_parallel
+    yield ("data", "micro_batch_size"), point.micro_batch
+    if layout.recompute is not Recompute.NONE:
+        yield (*RECIPE, "recompute_granularity"), layout.recompute.value
+    if layout.recompute is Recompute.FULL:
+        yield (*RECIPE, "recompute_method"), "block"
+        yield (*RECIPE, "recompute_num_layers"), point.recompute_layers

@@ -1,0 +1,194 @@
+"""Overrides and the files below a configuration folder to one document, by hydra. Not: meaning.
+
+Only hydra's composition and OmegaConf's own interpolations are used: nothing of a file is run.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from autoconf_launch.core import ConfigError, RawConfig, dotted, nearest_known
+from autoconf_launch.tuning_spaces.search_configs import CONF
+
+from .known_keys import GROUPS, TRAIN, require_known
+
+_NODES = dotted((*TRAIN, "num_nodes"))
+_BCP_NODES = "$NGC_ARRAY_SIZE"
+_BCP_VARIABLE = "NGC_ARRAY_SIZE"
+_TOOL, _OLD_TOOL = "auto_configurator_path", "bignlp_hp_tool_path"
+_OLD_DATA = "${bignlp_hp_tool_path}/../bignlp-scripts/data"
+_HERE = "."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Override:
+    """``key=value`` of the command line; ``value`` as hydra reads it."""
+
+    key: str
+    value: str
+
+    @property
+    def text(self) -> str:
+        """For hydra: a group is chosen, any other key is set whether a file has it or not."""
+        if self.key in GROUPS:
+            return f"{self.key}={self.value.removesuffix('.yaml')}"
+        prefix = "" if self.key.startswith("hydra") else "++"
+        return f"{prefix}{self.key}={self.value}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Composed:
+    """One document with nothing left to interpolate.
+
+    Attributes:
+        choice: the search configuration by its name, such as ``gpt3/5b``.
+        given: keys of the command line.
+        has_paths: whether anybody said where NVIDIA's tool or ours stands.
+        notes: what was read otherwise than it is written.
+    """
+
+    document: RawConfig
+    choice: str
+    given: frozenset[str]
+    has_paths: bool
+    notes: tuple[str, ...] = ()
+
+
+def compose(arguments: Sequence[str], folder: Path | None = None) -> Composed:
+    """Compose ``config.yaml`` of a folder with overrides, as ``python3 main.py`` would.
+
+    Args:
+        arguments: ``key=value`` words.
+        folder: the user's own; files that it lacks are taken from ours.
+
+    Raises:
+        ConfigError: hydra is missing, a key or name is unknown, or a file cannot be read.
+    """
+    overrides, notes = _bcp_nodes(tuple(_parsed(arguments)))
+    require_known(override.key for override in overrides)
+    _check_choices(overrides, folder)
+    found = _composed(overrides, folder)
+    given = frozenset(override.key for override in overrides)
+    kind = found.document.get(("cluster_type",))
+    if "cluster" not in given and kind in ("bcp", "local"):
+        chosen = Override(key="cluster", value=str(kind))
+        found = _composed((*overrides, chosen), folder)
+    require_known(dotted(path) for path, _ in found.document.leaves() if path[0] != "hydra")
+    return replace(found, given=given, notes=notes)
+
+
+def _parsed(arguments: Iterable[str]) -> Iterator[Override]:
+    for argument in arguments:
+        key, equals, value = argument.partition("=")
+        if not equals or argument.startswith("-"):
+            raise ConfigError(
+                f"{argument!r} must be key=value, such as search_config=gpt3/5b; see "
+                "autoconf-launch search --help."
+            )
+        yield Override(key=key.lstrip("+").strip(), value=value.strip())
+
+
+def _bcp_nodes(overrides: tuple[Override, ...]) -> tuple[tuple[Override, ...], tuple[str, ...]]:
+    """``num_nodes=$NGC_ARRAY_SIZE`` where no shell, or no Base Command, has replaced it."""
+    kept, notes = [], []
+    for override in overrides:
+        if override.key != _NODES or override.value not in ("", _BCP_NODES):
+            kept.append(override)
+        elif value := os.environ.get(_BCP_VARIABLE):
+            kept.append(replace(override, value=value))
+        else:
+            notes.append(
+                f"{_BCP_VARIABLE} is not set here, as Base Command Platform does; num_nodes is "
+                "that of the search configuration."
+            )
+    return tuple(kept), tuple(notes)
+
+
+def _check_choices(overrides: Iterable[Override], folder: Path | None) -> None:
+    for override in overrides:
+        if override.key in GROUPS:
+            names = _names(override.key, folder)
+            if override.value.removesuffix(".yaml") not in names:
+                raise ConfigError(
+                    f"{override.key}={override.value} is unknown; "
+                    f"{nearest_known(override.value, names)}"
+                )
+
+
+def _names(group: str, folder: Path | None) -> tuple[str, ...]:
+    roots = [root / group for root in (folder, CONF) if root is not None]
+    found = {
+        path.relative_to(root).with_suffix("").as_posix()
+        for root in roots
+        for path in root.rglob("*.yaml")
+    }
+    return tuple(sorted(found))
+
+
+def _composed(overrides: Sequence[Override], folder: Path | None) -> Composed:
+    hydra, omegaconf = _libraries()
+    texts = [override.text for override in overrides]
+    if folder is not None:
+        texts.append(f"hydra.searchpath=[file://{CONF}]")
+    where = str((folder or CONF).resolve())
+    try:
+        with hydra.initialize_config_dir(where, version_base="1.3"):
+            config = hydra.compose("config", overrides=texts, return_hydra_config=True)
+        return _resolved(omegaconf.OmegaConf, config, {one.key for one in overrides})
+    except ConfigError:
+        raise
+    except Exception as error:
+        if not type(error).__module__.startswith(("hydra", "omegaconf", "yaml")):
+            raise
+        raise ConfigError(f"{where}: {_one_line(error)}") from error
+
+
+def _libraries() -> tuple[Any, Any]:
+    try:
+        return import_module("hydra"), import_module("omegaconf")
+    except ImportError as error:
+        raise ConfigError(
+            "search reads its configuration with hydra, which is not installed here; run "
+            "pip install 'autoconf-launch[search]'."
+        ) from error
+
+
+def _resolved(omega: Any, config: Any, given: set[str]) -> Composed:
+    choice = str(config.hydra.runtime.choices["search_config"])
+    omega.set_readonly(config, False)
+    omega.set_struct(config, False)
+    if "search_config_value" not in given:
+        config["search_config_value"] = choice  # hydra's own resolver needs hydra.main
+    has_paths = _set_paths(omega, config, given)
+    del config["hydra"]
+    document = omega.to_container(config, resolve=True, throw_on_missing=True)
+    return Composed(
+        document=RawConfig(document), choice=choice, given=frozenset(), has_paths=has_paths
+    )
+
+
+def _set_paths(omega: Any, config: Any, given: set[str]) -> bool:
+    """Where the tool stands by its old name, or here where nobody says."""
+    old = config.get(_OLD_TOOL) if not _is_missing(omega, config, _OLD_TOOL) else None
+    if old and "data_dir" not in given and _OLD_TOOL in given:
+        config["data_dir"] = _OLD_DATA
+    if not _is_missing(omega, config, _TOOL) and config.get(_TOOL) is not None:
+        return True
+    config[_TOOL] = old or _HERE
+    if _is_missing(omega, config, _OLD_TOOL) and _OLD_TOOL in config:
+        config[_OLD_TOOL] = config[_TOOL]
+    return bool(old)
+
+
+def _is_missing(omega: Any, config: Any, key: str) -> bool:
+    return bool(omega.is_missing(config, key))
+
+
+def _one_line(error: Exception) -> str:
+    """The first lines say what is wrong; the others where in hydra."""
+    return " ".join(" ".join(str(error).split("\n")[:2]).split())

@@ -1,0 +1,99 @@
+"""What a base configuration of either layout says of its model. Not: what a search makes of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from autoconf_launch.autotuner.recommend.families import Family
+from autoconf_launch.core import Architecture, ConfigError, Experts, Path, RawConfig, dotted
+
+RECIPE: Path = ("model", "config")
+"""Section of a recipe of NeMo 2.0; a file of 1.0 has none."""
+_TWO_MATRICES = "glu"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DescribedModel:
+    """Numbers of a file; of T5 ``layers`` are those of one stack.
+
+    ``method`` is how activations are checkpointed, None where they are not.
+    """
+
+    layers: int
+    hidden: int
+    heads: int
+    ffn: int
+    global_batch: int
+    method: str | None
+
+
+def described(base: RawConfig, family: Family) -> DescribedModel:
+    """Read them.
+
+    Raises:
+        ConfigError: the file lacks one.
+    """
+    where = section(base, family)
+    return DescribedModel(
+        layers=_whole(base, (*where, "num_layers")),
+        hidden=_whole(base, (*where, "hidden_size")),
+        heads=_whole(base, (*where, "num_attention_heads")),
+        ffn=_whole(base, (*where, "ffn_hidden_size")),
+        global_batch=_whole(base, batch_path(base)),
+        method=base.get((*where, "activations_checkpoint_method")),
+    )
+
+
+def section(base: RawConfig, family: Family) -> Path:
+    """Where the model's shape stands."""
+    if RECIPE in base:
+        return RECIPE
+    return ("model", "encoder") if family.is_encoder_decoder else ("model",)
+
+
+def batch_path(base: RawConfig) -> Path:
+    """Where the global batch stands."""
+    return ("data", "global_batch_size") if RECIPE in base else ("model", "global_batch_size")
+
+
+def architecture_of(
+    base: RawConfig, family: Family, vocabulary: int, sequence: int
+) -> Architecture:
+    """The model of a user's whole file, as the planner sees it.
+
+    Raises:
+        ConfigError: the file lacks a number.
+    """
+    model: dict[str, Any] = base.get(section(base, family)) or {}
+    shape = described(base, family)
+    gated = _TWO_MATRICES in str(model.get("activation", ""))
+    is_old = family.name in ("gpt3", "bert", "t5", "mt5")
+    experts, per_token = model.get("num_moe_experts"), model.get("moe_router_topk") or 2
+    return Architecture(
+        name=family.name,
+        layers=shape.layers,
+        encoder_layers=shape.layers if family.is_encoder_decoder else 0,
+        hidden=shape.hidden,
+        heads=shape.heads,
+        kv_heads=model.get("num_query_groups") or shape.heads,
+        head=model.get("kv_channels") or shape.hidden // shape.heads,
+        ffn=shape.ffn,
+        vocabulary=vocabulary,
+        gated=bool(model.get("gated_linear_unit", gated)),
+        tied_embeddings=bool(model.get("share_embeddings_and_output_weights", is_old)),
+        positions=sequence if is_old else 0,
+        biases=bool(model.get("add_bias_linear", is_old)),
+        causal=family.name != "bert",
+        experts=Experts(count=experts, per_token=per_token, ffn=shape.ffn) if experts else None,
+    )
+
+
+def _whole(base: RawConfig, path: Path) -> int:
+    value = base.get(path)
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise ConfigError(
+            f"{dotted(path)} of the base configuration is {value!r}, but must be a whole number "
+            "of at least 1."
+        )
+    return value

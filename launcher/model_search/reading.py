@@ -1,0 +1,134 @@
+"""Values of a composed document, each checked as it is read. Not: what they are for (settings)."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from autoconf_launch.core import ConfigError, Path, RawConfig, dotted
+
+AUTO = (None, "auto", "null", "None")
+"""What leaves a choice to us, in the words of all generations."""
+
+
+class Reader:
+    """One section; errors name the full key."""
+
+    def __init__(self, document: RawConfig, section: Path) -> None:
+        self._document, self._section = document, section
+
+    def has(self, key: str) -> bool:
+        """Whether the key is there with a value of its own."""
+        return self._document.get((*self._section, key)) not in AUTO
+
+    def whole(self, key: str, default: int | None = None, *, least: int = 1) -> int:
+        """A whole number.
+
+        Raises:
+            ConfigError: it is none, too small, or not given where it must be.
+        """
+        found = self.optional_whole(key, least=least)
+        return int(self._needed(key, default)) if found is None else found
+
+    def optional_whole(self, key: str, *, least: int = 1) -> int | None:
+        """A whole number; None where it is left to us.
+
+        Raises:
+            ConfigError: it is none, or too small.
+        """
+        value = self._value(key)
+        if value is None:
+            return None
+        if isinstance(value, bool) or not isinstance(value, int) or value < least:
+            raise self._wrong(key, value, f"a whole number of at least {least}")
+        return value
+
+    def number(self, key: str, default: float | None = None) -> float:
+        """A number above 0.
+
+        Raises:
+            ConfigError: it is none, or not given where it must be.
+        """
+        found = self.optional_number(key)
+        return float(self._needed(key, default)) if found is None else found
+
+    def optional_number(self, key: str) -> float | None:
+        """A number above 0; None where it is left to us.
+
+        Raises:
+            ConfigError: it is none.
+        """
+        value = self._value(key)
+        if value is None:
+            return None
+        is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+        if not is_number or not math.isfinite(value) or value <= 0:
+            raise self._wrong(key, value, "a number above 0")
+        return float(value)
+
+    def sizes(self, key: str, *, least: int = 1) -> tuple[int, ...] | None:
+        """A list of whole numbers, each once; a single one is a list of it.
+
+        Raises:
+            ConfigError: it is none, or empty.
+        """
+        value = self._value(key)
+        if value is None:
+            return None
+        values = value if isinstance(value, list) else [value]
+        good = [v for v in values if isinstance(v, int) and not isinstance(v, bool) and v >= least]
+        if not values or len(good) < len(values):
+            raise self._wrong(key, value, f"auto, or a list of numbers of at least {least}")
+        return tuple(dict.fromkeys(good))
+
+    def flag(self, key: str, default: bool) -> bool:
+        """True or False.
+
+        Raises:
+            ConfigError: it is neither.
+        """
+        value = self._value(key)
+        if value is None:
+            return default
+        if not isinstance(value, bool):
+            raise self._wrong(key, value, "True or False")
+        return value
+
+    def text(self, key: str) -> str | None:
+        """Words; None where there are none."""
+        value = self._value(key)
+        return None if value is None else str(value)
+
+    def texts(self, key: str) -> tuple[str, ...]:
+        """A list of words, without empty ones; a single one is a list of it."""
+        value = self._document.get((*self._section, key))
+        values = value if isinstance(value, list) else [value]
+        return tuple(str(one) for one in values if one not in AUTO)
+
+    def one_of(self, key: str, valid: tuple[str, ...], default: str) -> str:
+        """One of some words.
+
+        Raises:
+            ConfigError: it is another one.
+        """
+        value = self._value(key)
+        if value is None:
+            return default
+        if value not in valid:
+            raise self._wrong(key, value, f"one of {', '.join(valid)}")
+        return str(value)
+
+    def _value(self, key: str) -> Any:
+        value = self._document.get((*self._section, key))
+        return None if isinstance(value, str) and value in AUTO else value
+
+    def _needed(self, key: str, default: Any) -> Any:
+        if default is None:
+            raise ConfigError(f"{self._name(key)} is not given, but search needs it.")
+        return default
+
+    def _wrong(self, key: str, value: Any, must_be: str) -> ConfigError:
+        return ConfigError(f"{self._name(key)} is {value!r}, but must be {must_be}.")
+
+    def _name(self, key: str) -> str:
+        return dotted((*self._section, key))

@@ -1,0 +1,1 @@
+"""What a search for a training configuration leaves: tables, the best file, days and money."""

@@ -1,0 +1,106 @@
+"""Numbers that follow from a run's step time: speed, days, money, rank. Not: their text."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from autoconf_launch.autotuner.recommend.model_flops import StepShape, step_flops
+from autoconf_launch.autotuner.recommend.model_size import SECONDS_PER_DAY
+from autoconf_launch.core import Failure, FailureKind
+
+from .outcome import SearchOutcome, SearchRun
+
+_TIE_SPREADS = 2.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Figures:
+    """What a measured run means for the whole training.
+
+    Attributes:
+        model_tflops: of all GPUs, as NVIDIA's tool counts operations.
+        days: of steps alone, at the measured speed, on as many GPUs as were measured.
+        usd: of those days; None where no price is known.
+        is_tie: as fast as the fastest run within twice the error of both means.
+    """
+
+    run: SearchRun
+    step_s: float
+    samples_per_s: float
+    tokens_per_s: float
+    model_tflops: float
+    model_tflops_per_gpu: float
+    days: float
+    usd: float | None
+    is_tie: bool
+
+
+def fastest_first(outcome: SearchOutcome) -> tuple[Figures, ...]:
+    """Measured runs by the time of a sample, which is that of a step where batches are equal.
+
+    Equal ones stay in the order in which they ran.
+    """
+    measured = [run for run in outcome.runs if run.step_s and run.failure is None]
+    ranked = sorted(measured, key=_sample_s)
+    return tuple(_figures(outcome, run, ranked[0]) for run in ranked)
+
+
+def failed(outcome: SearchOutcome) -> tuple[tuple[SearchRun, Failure], ...]:
+    """Runs without a measurement, each with its reason, in the order in which they ran."""
+    found = [run for run in outcome.runs if run.failure is not None or not run.step_s]
+    return tuple((run, run.failure or _SILENT) for run in found)
+
+
+_SILENT = Failure(kind=FailureKind.NO_STEPS, detail="The run ended without a step time.")
+
+
+def _figures(outcome: SearchOutcome, run: SearchRun, best: SearchRun) -> Figures:
+    assert run.step_s
+    samples_per_s = run.global_batch / run.step_s
+    tokens_per_s = samples_per_s * outcome.shape.sequence
+    flops = step_flops(outcome.family, _step(outcome, run)) / run.step_s
+    days = outcome.tokens_b * 1e9 / tokens_per_s / SECONDS_PER_DAY
+    hourly = outcome.usd_per_gpu_hour
+    return Figures(
+        run=run,
+        step_s=run.step_s,
+        samples_per_s=samples_per_s,
+        tokens_per_s=tokens_per_s,
+        model_tflops=flops / 1e12,
+        model_tflops_per_gpu=flops / 1e12 / outcome.gpus,
+        days=days,
+        usd=None if hourly is None else days * 24 * outcome.gpus * hourly,
+        is_tie=_is_tie((run, best)),
+    )
+
+
+def _step(outcome: SearchOutcome, run: SearchRun) -> StepShape:
+    shape = outcome.shape
+    return StepShape(
+        global_batch=run.global_batch,
+        layers=shape.layers,
+        hidden=shape.hidden,
+        ffn=shape.ffn,
+        vocabulary=shape.vocabulary,
+        sequence=shape.sequence,
+        decoder_sequence=shape.decoder_sequence,
+    )
+
+
+def _is_tie(runs: Sequence[SearchRun]) -> bool:
+    one, other = runs
+    if one is other:
+        return False
+    error_2 = sum(
+        (run.step_spread_s or 0.0) ** 2 / run.steps / run.global_batch**2
+        for run in runs
+        if run.steps
+    )
+    return abs(_sample_s(one) - _sample_s(other)) <= _TIE_SPREADS * math.sqrt(error_2)
+
+
+def _sample_s(run: SearchRun) -> float:
+    assert run.step_s
+    return run.step_s / run.global_batch

@@ -1,0 +1,175 @@
+"""A model of transformers' classes from a base configuration. Not: its text, nor its training.
+
+Reads both layouts, NeMo 1.0's and the recipe's, by full path.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from importlib import import_module
+from types import MappingProxyType
+from typing import Any
+
+from torch import nn
+
+from autoconf_launch.core import ConfigError, RawConfig
+
+RECIPE_MODEL = ("model", "config")
+"""Where a recipe of NeMo 2.0 describes its model; files of 1.0 have no such section."""
+
+
+def build(base: RawConfig) -> nn.Module:
+    """A model with fresh weights.
+
+    Raises:
+        ConfigError: transformers is not installed, or the file lacks what its model needs.
+    """
+    family = family_of(base)
+    names = _FAMILIES.get(family, _LLAMA)
+    describe = _SHAPES.get(family, _decoder) if RECIPE_MODEL not in base else _recipe
+    try:
+        shape = describe(base)
+    except KeyError as error:
+        raise ConfigError(f"The base configuration of {family} lacks {error}.") from error
+    if names[0] in _WITHOUT_HEAD_SIZE:
+        shape.pop("head_dim", None)
+    config = getattr(_library(), names[0])(**shape)
+    config.use_cache = False
+    model: nn.Module = getattr(_library(), names[1])(config)
+    return model
+
+
+def family_of(base: RawConfig) -> str:
+    """The family that ``recommend`` noted in its file."""
+    return str(base.get(("autoconf", "family"), "gpt3"))
+
+
+def vocabulary_of(base: RawConfig) -> int:
+    """Tokens that the model knows."""
+    size = base.get(("autoconf", "vocab_size"))
+    if size is None:
+        raise ConfigError("The base configuration lacks autoconf.vocab_size; write it again.")
+    return int(size)
+
+
+def sequence_of(base: RawConfig) -> int:
+    """Tokens of a sample."""
+    where = ("data",) if ("data", "seq_length") in base else ("model", "data")
+    return int(base.get((*where, "seq_length")))
+
+
+def _library() -> Any:
+    try:
+        return import_module("transformers")
+    except ImportError as error:
+        raise ConfigError(
+            "Models are built by transformers, which is not installed here; run "
+            "pip install 'autoconf-launch[search]'."
+        ) from error
+
+
+def _gpt2(base: RawConfig) -> dict[str, Any]:
+    model = base.get(("model",))
+    dropout = model.get("hidden_dropout", 0.0)
+    return {
+        "vocab_size": vocabulary_of(base),
+        "n_positions": sequence_of(base),
+        "n_layer": model["num_layers"],
+        "n_embd": model["hidden_size"],
+        "n_head": model["num_attention_heads"],
+        "n_inner": model["ffn_hidden_size"],
+        "initializer_range": model["init_method_std"],
+        "embd_pdrop": dropout,
+        "resid_pdrop": dropout,
+        "attn_pdrop": dropout,
+    }
+
+
+def _bert(base: RawConfig) -> dict[str, Any]:
+    model = base.get(("model",))
+    return {
+        "vocab_size": vocabulary_of(base),
+        "max_position_embeddings": sequence_of(base),
+        "num_hidden_layers": model["num_layers"],
+        "hidden_size": model["hidden_size"],
+        "num_attention_heads": model["num_attention_heads"],
+        "intermediate_size": model["ffn_hidden_size"],
+        "initializer_range": model["init_method_std"],
+        "hidden_dropout_prob": model["hidden_dropout"],
+    }
+
+
+def _t5(base: RawConfig) -> dict[str, Any]:
+    """T5, and mT5, which has another vocabulary; transformers' own does not scale a tied head."""
+    encoder, decoder = base.get(("model", "encoder")), base.get(("model", "decoder"))
+    return {
+        "vocab_size": vocabulary_of(base),
+        "num_layers": encoder["num_layers"],
+        "num_decoder_layers": decoder["num_layers"],
+        "d_model": encoder["hidden_size"],
+        "d_ff": encoder["ffn_hidden_size"],
+        "d_kv": encoder["kv_channels"],
+        "num_heads": encoder["num_attention_heads"],
+        "dropout_rate": encoder["hidden_dropout"],
+        "feed_forward_proj": "gated-gelu",
+        "decoder_start_token_id": 0,
+        "pad_token_id": 0,
+    }
+
+
+def _recipe(base: RawConfig) -> dict[str, Any]:
+    """Models of the recipes: their configurations share their names in transformers."""
+    model = base.get(RECIPE_MODEL)
+    shape = _shared(base, model)
+    tied = model["share_embeddings_and_output_weights"]
+    return {**shape, "vocab_size": model["vocab_size"], "tie_word_embeddings": tied}
+
+
+def _decoder(base: RawConfig) -> dict[str, Any]:
+    """The same of a file of NeMo 1.0, as its own Llama, Mixtral and others have it."""
+    model = base.get(("model",))
+    tied = model.get("share_embeddings_and_output_weights", False)
+    return {**_shared(base, model), "tie_word_embeddings": tied}
+
+
+def _shared(base: RawConfig, model: dict[str, Any]) -> dict[str, Any]:
+    hidden, heads = model["hidden_size"], model["num_attention_heads"]
+    return {
+        "vocab_size": vocabulary_of(base),
+        "max_position_embeddings": sequence_of(base),
+        "num_hidden_layers": model["num_layers"],
+        "hidden_size": hidden,
+        "num_attention_heads": heads,
+        "num_key_value_heads": model.get("num_query_groups") or heads,
+        "head_dim": model.get("kv_channels") or hidden // heads,
+        "intermediate_size": model["ffn_hidden_size"],
+        "initializer_range": model["init_method_std"],
+        "bos_token_id": None,
+        "eos_token_id": None,
+        "pad_token_id": None,
+    }
+
+
+_SHAPES: Mapping[str, Callable[[RawConfig], dict[str, Any]]] = MappingProxyType(
+    {"gpt3": _gpt2, "bert": _bert, "t5": _t5, "mt5": _t5}
+)
+_LLAMA = ("LlamaConfig", "LlamaForCausalLM")
+_QWEN = ("Qwen2Config", "Qwen2ForCausalLM")
+_T5 = ("T5Config", "T5ForConditionalGeneration")
+_FAMILIES: Mapping[str, tuple[str, str]] = MappingProxyType(
+    {
+        "gpt3": ("GPT2Config", "GPT2LMHeadModel"),
+        "bert": ("BertConfig", "BertForMaskedLM"),
+        "t5": _T5,
+        "mt5": _T5,
+        "mistral": ("MistralConfig", "MistralForCausalLM"),
+        "mixtral": ("MixtralConfig", "MixtralForCausalLM"),
+        "gemma": ("GemmaConfig", "GemmaForCausalLM"),
+        "nemotron": ("NemotronConfig", "NemotronForCausalLM"),
+        "qwen": _QWEN,
+        "qwen2": _QWEN,
+        "starcoder": ("Starcoder2Config", "Starcoder2ForCausalLM"),
+    }
+)
+"""Families that are not here are trained as Llama's, whose form they have."""
+_WITHOUT_HEAD_SIZE = frozenset({"Qwen2Config", "Starcoder2Config"})

@@ -1,0 +1,62 @@
+"""Train the model of a base configuration for some optimizer steps. Not: command lines.
+
+On a CPU the runtime's configuration must ask for fp32, whatever the base says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import torch
+from torch.utils.data import DataLoader, Sampler
+
+from autoconf_launch.core import ConfigError, RawConfig
+
+from ..config_file import ConfigSource
+from ..engine import Engine
+from ..start import initialize
+from .models import build, family_of, sequence_of, vocabulary_of
+from .text import LEAST_VOCABULARY, Sums
+
+
+class RankShare(Sampler[list[int]]):
+    """This rank's part of each global batch, out of one order that all layouts share."""
+
+    def __init__(self, engine: Engine, samples: int, steps: int) -> None:
+        self.size, self.rank, self.steps = engine.samples_per_step, engine.rank, steps
+        self.world_size = engine.world_size
+        self.order = torch.randperm(samples, generator=torch.Generator().manual_seed(0)).tolist()
+
+    def __len__(self) -> int:
+        return self.steps
+
+    def __iter__(self) -> Iterator[list[int]]:
+        for step in range(self.steps):
+            start = (step * self.world_size + self.rank) * self.size
+            yield [self.order[i % len(self.order)] for i in range(start, start + self.size)]
+
+
+def train(
+    base: RawConfig, config: ConfigSource, steps: int, say: Callable[[str], None] = lambda _: None
+) -> None:
+    """Train on the text of :mod:`.text`; rank 0 says its loss now and then.
+
+    Raises:
+        ConfigError: the model knows fewer tokens than the text has.
+    """
+    if vocabulary_of(base) < LEAST_VOCABULARY:
+        raise ConfigError(
+            f"autoconf.vocab_size is {vocabulary_of(base)}, but the text needs a vocabulary of "
+            f"{LEAST_VOCABULARY}; give a larger one (recommend --vocab, vocab_size=…)."
+        )
+    torch.manual_seed(0)
+    engine = initialize(lambda: build(base), config)
+    data = Sums(family_of(base), sequence_of(base))
+    share = RankShare(engine, len(data), steps)
+    speaks = engine.rank == 0
+    for step, batch in enumerate(DataLoader(data, batch_sampler=share), start=1):
+        loss = engine.step(batch)
+        if speaks and (step % 10 == 0 or step == 1):
+            say(f"step {step:4d}  loss {loss:.4f}")
+    if speaks:
+        say(f"done: {steps} steps, last loss {loss:.4f}")

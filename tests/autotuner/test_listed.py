@@ -1,0 +1,120 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+from autoconf_launch.autotuner.listed import ListedStudy
+from autoconf_launch.autotuner.stop import StopKind
+from autoconf_launch.autotuner.trial import FailedTrial, Measurement, Record, Trial
+from autoconf_launch.core import Candidate, Failure, FailureKind, Layout, MemoryUse
+
+
+def trial(number: int, micro_batch: int = 1, accumulation: int = 8) -> Trial:
+    layout = Layout(data_parallel=2, micro_batch=micro_batch, accumulation=accumulation)
+    return Trial(
+        number=number, name=f"run{number}", candidate=Candidate(layout=layout), space="z0"
+    )
+
+
+def study(*trials: Trial, most_steps: int = 50, most_s: float = 60.0) -> ListedStudy:
+    return ListedStudy(trials, most_steps=most_steps, most_s=most_s)
+
+
+def measured(one: Trial, step_s: float) -> Record:
+    outcome = Measurement(step_s=(step_s,), samples_per_step=16, world_size=2)
+    return Record(trial=one, outcome=outcome, wall_s=1.0)
+
+
+def failed(one: Trial, kind: FailureKind, *, free: int = 10) -> Record:
+    memory = MemoryUse(free_before_bytes=free, peak_bytes=11, limit_bytes=10)
+    outcome = FailedTrial(failure=Failure(kind=kind, detail="why"), memory=memory)
+    return Record(trial=one, outcome=outcome, wall_s=1.0)
+
+
+def names(trials: tuple[Trial, ...]) -> list[str]:
+    return [one.name for one in trials]
+
+
+def test_trials_come_in_the_given_order() -> None:
+    asked = study(trial(0), trial(1), trial(2))
+    assert names(asked.ask(2, 0.0)) + names(asked.ask(2, 0.0)) == ["run0", "run1", "run2"]
+
+
+def test_it_is_over_when_all_were_told() -> None:
+    asked = study(trial(0))
+    (one,) = asked.ask(1, 0.0)
+    assert asked.stop_reason() is None
+    asked.tell(measured(one, 1.0))
+    stop = asked.stop_reason()
+    assert stop is not None
+    assert not stop.is_error
+
+
+def test_the_fastest_is_the_best() -> None:
+    asked = study(trial(0), trial(1))
+    for one, step_s in zip(asked.ask(2, 0.0), (2.0, 1.0), strict=True):
+        asked.tell(measured(one, step_s))
+    assert asked.best is not None
+    assert asked.best.trial.name == "run1"
+
+
+def test_a_failure_of_the_first_does_not_end_the_search() -> None:
+    asked = study(trial(0), trial(1))
+    (one,) = asked.ask(1, 0.0)
+    asked.tell(failed(one, FailureKind.CRASHED))
+    assert names(asked.ask(1, 0.0)) == ["run1"]
+
+
+def test_a_search_without_any_measurement_is_an_error() -> None:
+    asked = study(trial(0))
+    (one,) = asked.ask(1, 0.0)
+    asked.tell(failed(one, FailureKind.CRASHED))
+    stop = asked.stop_reason()
+    assert stop is not None
+    assert stop.kind is StopKind.NOTHING_MEASURED
+
+
+def test_what_surely_needs_more_memory_is_ruled_out_by_name() -> None:
+    asked = study(trial(0, 2, 4), trial(1, 4, 2), trial(2, 1, 8))
+    (one,) = asked.ask(1, 0.0)
+    asked.tell(failed(one, FailureKind.OUT_OF_MEMORY))
+    assert [name for name, _ in asked.ruled_out] == ["run1"]
+    assert names(asked.ask(2, 0.0)) == ["run2"]
+
+
+def test_a_doubtful_out_of_memory_is_tried_once_again() -> None:
+    asked = study(trial(0), trial(1))
+    (one,) = asked.ask(1, 0.0)
+    asked.tell(failed(one, FailureKind.OUT_OF_MEMORY, free=1))
+    (again,) = asked.ask(1, 0.0)
+    assert (again.name, again.attempt) == ("run0", 2)
+    asked.tell(failed(again, FailureKind.OUT_OF_MEMORY, free=1))
+    assert names(asked.ask(2, 0.0)) == ["run1"]
+
+
+def test_a_record_of_an_earlier_session_is_not_measured_again() -> None:
+    asked = study(trial(0), trial(1))
+    asked.tell(measured(trial(0), 1.0))
+    assert names(asked.ask(2, 0.0)) == ["run1"]
+
+
+def test_a_record_that_is_told_twice_counts_once() -> None:
+    asked = study(trial(0))
+    asked.tell(measured(trial(0), 1.0))
+    asked.tell(measured(trial(0), 0.5))
+    assert asked.best is not None
+    assert asked.best.measurement == replace(
+        asked.best.measurement or Measurement(step_s=(), samples_per_step=0, world_size=0),
+        step_s=(1.0,),
+    )
+
+
+def test_a_trial_makes_all_steps_while_there_is_time() -> None:
+    assert study(trial(0), most_steps=9).end_step(trial(0), (1.0, 1.0)) == 9
+
+
+def test_a_trial_ends_before_the_step_that_its_minutes_do_not_allow() -> None:
+    assert study(trial(0), most_s=10.0).end_step(trial(0), (3.0, 3.0, 3.0)) == 3
+
+
+def test_nothing_is_known_before_the_first_step() -> None:
+    assert study(trial(0), most_steps=9, most_s=0.0).end_step(trial(0), ()) == 9

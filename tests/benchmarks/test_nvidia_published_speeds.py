@@ -1,0 +1,43 @@
+"""The published speeds that ``recommend`` ships are those that the benchmark works out."""
+
+from __future__ import annotations
+
+import csv
+import sys
+from importlib import import_module
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+
+def imported(name: str) -> ModuleType:
+    folder = str(Path(__file__).parents[2] / "benchmarks")
+    sys.path.insert(0, folder)
+    try:
+        return import_module(name)
+    finally:
+        sys.path.remove(folder)
+
+
+speeds = imported("nvidia_published_speeds")
+
+
+def rows(path: Path) -> list[dict[str, str]]:
+    with path.open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+@pytest.mark.parametrize("number", [1, 10, 34])
+def test_a_shipped_ratio_is_what_is_predicted_now(number: int) -> None:
+    """Within 2 %; run the benchmark with --write where the cost model has changed."""
+    shipped = rows(speeds.RESULT)[number]
+    found = dict(zip(speeds.COLUMNS, speeds.compared(rows(speeds.PUBLISHED)[number]), strict=True))
+    assert float(found["ratio"]) == pytest.approx(float(shipped["ratio"]), rel=0.02)
+    assert [found[name] for name in ("config", "gpu", "gpus")] == [
+        shipped[name] for name in ("config", "gpu", "gpus")
+    ]
+
+
+def test_every_published_run_is_shipped() -> None:
+    assert len(rows(speeds.RESULT)) == len(rows(speeds.PUBLISHED)) == 38

@@ -1,0 +1,81 @@
+"""A whole search of a small GPT and a small T5 on this machine, by the command."""
+
+from __future__ import annotations
+
+import csv
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+pytest.importorskip("hydra", reason="searches are composed by hydra")
+pytest.importorskip("transformers", reason="its models are what is trained")
+
+SIZES = {"gpt3": 0.001, "t5": 0.0005}
+ENVIRONMENT = {**os.environ, "HF_HUB_OFFLINE": "1"}
+
+
+def search(folder: Path, family: str, **settings: object) -> subprocess.CompletedProcess[str]:
+    values = {
+        "model_size_in_b": SIZES[family],
+        "vocab_size": 512,
+        "seq_length": 32,
+        "global_batch_size": 8,
+        "gpus_per_node": 2,
+        "num_tokens_in_b": 0.01,
+        "limit_search_runs": 2,
+        "max_steps_per_run": 5,
+        "max_minutes_per_run": 5,
+        **settings,
+    }
+    command = [
+        *(sys.executable, "-m", "autoconf_launch.launcher.cli", "search", "cluster_type=local"),
+        *(f"search_config={family}/unknown_size", f"base_results_dir={folder}"),
+        "run_inference_hp_search=False",
+        *(f"search_config.train_settings.{key}={value}" for key, value in values.items()),
+    ]
+    return subprocess.run(
+        command, check=False, capture_output=True, text=True, env=ENVIRONMENT, timeout=900
+    )
+
+
+def rows(path: Path) -> list[dict[str, str]]:
+    with path.open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("family", SIZES)
+def test_a_search_ends_in_final_results(family: str, tmp_path: Path) -> None:
+    done = search(tmp_path, family)
+    assert done.returncode == 0, done.stderr
+    logs = tmp_path / family / "unknown_size_80gb"
+    base = yaml.safe_load((logs / f"base_cfg_{SIZES[family]}b.yaml").read_text())
+    final = logs / "final_results"
+    best = yaml.safe_load((final / f"optimal_config_{SIZES[family]}b_1nodes.yaml").read_text())
+    measured = rows(final / "final_summary_1nodes.csv")
+    names = {path.stem for path in (logs / "candidate_configs").iterdir()}
+    assert len(measured) == len(names) == 2
+    assert all((logs / "training_logs" / name / "steps.jsonl").is_file() for name in names)
+    assert best["run"]["name"] in names
+    assert best["trainer"]["max_steps"] == 5 < base["trainer"]["max_steps"]
+    times = [float(row["Time per Step"]) for row in measured]
+    assert times == sorted(times)
+    assert all(
+        "not started" in row["Error Message"] for row in rows(final / "failed_jobs_1nodes.csv")
+    )
+    assert "Optimal config:" in done.stdout
+
+
+@pytest.mark.slow
+def test_the_same_search_again_measures_nothing_twice(tmp_path: Path) -> None:
+    first = search(tmp_path, "gpt3", limit_search_runs=1)
+    assert first.returncode == 0, first.stderr
+    journal = tmp_path / "gpt3" / "unknown_size_80gb" / "training_logs" / "journal.jsonl"
+    before = journal.read_text()
+    again = search(tmp_path, "gpt3", limit_search_runs=1)
+    assert again.returncode == 0, again.stderr
+    assert journal.read_text() == before

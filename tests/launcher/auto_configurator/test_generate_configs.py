@@ -1,0 +1,355 @@
+"""Candidates of ``AutoConfigurator``: those of NeMo 2.0's own unit tests, and ours beside them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import yaml
+
+from autoconf_launch import AutoConfigurator, ConfigError
+from autoconf_launch.launcher.auto_configurator.results import point_of
+
+_NEMOTRON_15B = {
+    "class": "Nemotron4Config15B",
+    "num_layers": 32,
+    "hidden_size": 6144,
+    "num_attention_heads": 48,
+    "ffn_hidden_size": 24576,
+}
+_GEMMA_7B = {
+    "class": "GemmaConfig7B",
+    "num_layers": 28,
+    "hidden_size": 3072,
+    "num_attention_heads": 16,
+    "ffn_hidden_size": 24576,
+    "kv_channels": 256,
+}
+_NEMOTRON_8B = {
+    "class": "Nemotron3Config8B",
+    "num_layers": 32,
+    "hidden_size": 4096,
+    "num_attention_heads": 32,
+    "ffn_hidden_size": 16384,
+}
+
+
+def configurator(**arguments: Any) -> AutoConfigurator:
+    start: dict[str, Any] = {"path_to_logs": "logs", "num_nodes": 16, "seq_length": 4096}
+    return AutoConfigurator(**{**start, **arguments})
+
+
+def points(found: AutoConfigurator) -> list[tuple[int, ...]]:
+    named = [point_of(name) for name in found.generate_configs()[1]]
+    return [(p.tensor, p.pipeline, p.context, p.expert, p.micro_batch) for p in named if p]
+
+
+def test_llama3_70b_has_the_candidates_of_nemo() -> None:
+    found = configurator(
+        model="llama3-70b",
+        num_nodes=128,
+        seq_length=8192,
+        global_batch_size=2048,
+        micro_batch_sizes=[1],
+        context_parallel_sizes=[1, 2, 4],
+        min_model_parallel_size=16,
+        max_model_parallel_size=64,
+    )
+    assert points(found) == [(4, 1, 4, 1, 1), (8, 1, 2, 1, 1), (8, 1, 4, 1, 1)]
+
+
+def test_mistral_7b_has_the_candidates_of_nemo() -> None:
+    found = configurator(
+        model="mistral-7b",
+        global_batch_size=512,
+        tensor_parallel_sizes=[4],
+        pipeline_parallel_sizes=[1, 2],
+        micro_batch_sizes=[1],
+        min_model_parallel_size=4,
+        max_model_parallel_size=8,
+    )
+    assert points(found) == [(4, 1, 1, 1, 1), (4, 2, 1, 1, 1)]
+
+
+def test_mixtral_8x22b_has_the_candidates_of_nemo() -> None:
+    found = configurator(
+        model="mixtral-8x22b",
+        global_batch_size=512,
+        tensor_parallel_sizes=[4],
+        pipeline_parallel_sizes=[1],
+        expert_parallel_sizes=[1, 2],
+        micro_batch_sizes=[1],
+        min_model_parallel_size=4,
+        max_model_parallel_size=8,
+    )
+    assert points(found) == [(4, 1, 1, 1, 1), (4, 1, 1, 2, 1)]
+
+
+def test_gemma_7b_has_the_candidates_of_nemo() -> None:
+    found = configurator(
+        model=_GEMMA_7B,
+        global_batch_size=512,
+        tensor_parallel_sizes=[2],
+        pipeline_parallel_sizes=[2],
+        micro_batch_sizes=[1, 2],
+        min_model_parallel_size=4,
+        max_model_parallel_size=8,
+    )
+    assert points(found) == [(2, 2, 1, 1, 1), (2, 2, 1, 1, 2)]
+
+
+def test_nemotron3_8b_has_a_virtual_stage_for_each_layer() -> None:
+    found = configurator(
+        model=_NEMOTRON_8B,
+        global_batch_size=512,
+        tensor_parallel_sizes=[1],
+        pipeline_parallel_sizes=[4],
+        micro_batch_sizes=[1, 2],
+        min_model_parallel_size=4,
+        max_model_parallel_size=8,
+    )
+    assert [name.rpartition("_vp_")[2] for name in found.generate_configs()[1]] == ["8", "8"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "count", "index", "point"),
+    [
+        (
+            {
+                "model": "llama3.1-70b",
+                "num_nodes": 64,
+                "global_batch_size": 512,
+                "tensor_parallel_sizes": [4, 8],
+                "pipeline_parallel_sizes": [2, 4, 8],
+                "context_parallel_sizes": [2],
+                "micro_batch_sizes": [1, 2, 4],
+                "min_model_parallel_size": 4,
+                "max_model_parallel_size": 32,
+            },
+            9,
+            0,
+            (4, 2, 2, 1, 1),
+        ),
+        (
+            {
+                "model": _NEMOTRON_15B,
+                "global_batch_size": 128,
+                "tensor_parallel_sizes": [2, 4],
+                "pipeline_parallel_sizes": [2, 4],
+                "micro_batch_sizes": [1, 2],
+                "min_model_parallel_size": 4,
+                "max_model_parallel_size": 8,
+            },
+            6,
+            0,
+            (2, 2, 1, 1, 1),
+        ),
+        (
+            {
+                "model": _NEMOTRON_15B,
+                "num_nodes": 8,
+                "global_batch_size": 128,
+                "tensor_parallel_sizes": [1, 2, 4],
+                "pipeline_parallel_sizes": [1, 2],
+                "micro_batch_sizes": [1, 2],
+            },
+            12,
+            4,
+            (2, 1, 1, 1, 1),
+        ),
+    ],
+)
+def test_a_fine_tuning_has_the_candidates_of_nemo(
+    arguments: dict[str, Any], count: int, index: int, point: tuple[int, ...]
+) -> None:
+    found = points(configurator(mode="finetune", **arguments))
+    assert (len(found), found[index]) == (count, point)
+
+
+def test_a_degree_that_divides_no_heads_leaves_no_candidate() -> None:
+    with pytest.raises(ConfigError, match="No candidate for llama of 8 B"):
+        configurator(model="llama3-8b", tensor_parallel_sizes=[11], global_batch_size=512)
+
+
+def test_runs_are_named_as_nemo_does() -> None:
+    found = configurator(model="llama3-8b", global_batch_size=512, micro_batch_sizes=[2])
+    assert next(iter(found.generate_configs()[1])) == (
+        "llama_8b_16nodes_tp_1_pp_1_cp_1_ep_1_mbs_2_vp_None"
+    )
+
+
+def test_a_candidate_differs_from_the_base_in_its_degrees_and_bounds() -> None:
+    found = configurator(
+        model="llama3-8b",
+        global_batch_size=512,
+        max_steps_per_run=20,
+        max_minutes_per_run=90,
+        tensor_parallel_sizes=[2],
+        pipeline_parallel_sizes=[1],
+        micro_batch_sizes=[4],
+    )
+    ((name, config),) = found.generate_configs()[1].items()
+    strategy, data = config["trainer"]["strategy"], config["data"]
+    assert strategy["tensor_model_parallel_size"] == 2
+    assert (data["micro_batch_size"], data["global_batch_size"]) == (4, 512)
+    assert config["trainer"]["max_steps"] == 20
+    assert config["trainer"]["max_time"] == "00:01:30:00"
+    assert config["log"]["log_dir"] == f"logs/{name}"
+
+
+def test_the_guide_s_attributes_of_any_object_are_a_recipe() -> None:
+    recipe = SimpleNamespace(
+        model="gpt3_5b", num_nodes=16, seq_length=2048, global_batch_size=2048
+    )
+    found = AutoConfigurator(recipe, "logs")
+    base, candidates = found.generate_configs()
+    assert base["trainer"]["num_nodes"] == 16
+    assert base["model"]["config"]["num_layers"] == 24
+    assert len(candidates) == 12
+
+
+def test_all_parameters_of_the_guide_are_taken() -> None:
+    """Required and optional ones of NVIDIA's guide to the Auto Configurator of NeMo 2.0."""
+    found = AutoConfigurator(
+        path_to_logs="logs",
+        model="llama3-8b",
+        num_nodes=2,
+        seq_length=8192,
+        data_paths=["30", "data/books", "70", "data/web"],
+        tokenizer_path="tokenizer.model",
+        global_batch_size=64,
+        tensor_parallel_sizes=[1, 2],
+        pipeline_parallel_sizes=[1, 2],
+        context_parallel_sizes=[1, 2],
+        expert_parallel_sizes=[1],
+        micro_batch_sizes=[1, 2],
+        min_model_parallel_size=2,
+        max_model_parallel_size=4,
+    )
+    base, candidates = found.generate_configs()
+    assert base["data"]["paths"] == ["30", "data/books", "70", "data/web"]
+    assert base["data"]["tokenizer_path"] == "tokenizer.model"
+    assert {(2, 1, 1), (1, 2, 1), (1, 1, 2), (2, 2, 1), (2, 1, 2), (1, 2, 2)} == {
+        point[:3] for point in points(found)
+    }
+    assert len(candidates) == 12
+
+
+def test_an_object_built_like_nemo_s_recipes_is_one() -> None:
+    class Llama3Config70B:
+        num_layers, hidden_size, num_attention_heads, ffn_hidden_size = 80, 8192, 64, 28672
+
+    recipe = SimpleNamespace(
+        model=SimpleNamespace(config=Llama3Config70B()),
+        trainer=SimpleNamespace(num_nodes=64, devices=8),
+        data=SimpleNamespace(global_batch_size=512, seq_length=4096),
+    )
+    found = AutoConfigurator(recipe, "logs")
+    names = list(found.generate_configs()[1])
+    assert all(name.startswith("llama_70b_64nodes_") for name in names)
+
+
+def test_a_yaml_file_of_ours_is_a_recipe(tmp_path: Path) -> None:
+    document = {
+        "family": "llama",
+        "model": {"config": {"num_layers": 2, "hidden_size": 64, "num_attention_heads": 4}},
+        "trainer": {"num_nodes": 1, "devices": 2},
+        "data": {"global_batch_size": 8, "seq_length": 2048, "own": "kept"},
+    }
+    file = tmp_path / "recipe.yaml"
+    file.write_text(yaml.safe_dump(document))
+    base, candidates = AutoConfigurator(file, tmp_path).generate_configs()
+    assert base["data"]["own"] == "kept"
+    assert base["model"]["config"]["hidden_size"] == 64
+    assert candidates
+
+
+def test_a_file_of_nemo1_keeps_its_layout() -> None:
+    recipe = {
+        "run": {"name": "gpt3_5b"},
+        "trainer": {"num_nodes": 16, "devices": 8},
+        "model": {
+            "num_layers": 24,
+            "hidden_size": 4096,
+            "num_attention_heads": 32,
+            "encoder_seq_length": 2048,
+            "global_batch_size": 2048,
+        },
+    }
+    base, candidates = AutoConfigurator(recipe, "logs").generate_configs()
+    assert "data" not in base
+    assert {one["model"]["micro_batch_size"] for one in candidates.values()} == {1, 2, 4, 8}
+
+
+def test_a_mapping_of_hugging_face_s_names_is_a_model() -> None:
+    model = {
+        "model_type": "llama",
+        "num_hidden_layers": 2,
+        "hidden_size": 64,
+        "num_attention_heads": 4,
+        "intermediate_size": 96,
+        "vocab_size": 1000,
+    }
+    config = configurator(model=model, num_nodes=1).generate_configs()[0]["model"]["config"]
+    assert (config["num_layers"], config["ffn_hidden_size"]) == (2, 96)
+    assert config["vocab_size"] == 1000
+
+
+def test_numbers_of_a_model_beside_its_shape_stay() -> None:
+    model = {**_NEMOTRON_15B, "num_query_groups": 8, "rotary_percent": 0.5}
+    config = configurator(model=model).generate_configs()[0]["model"]["config"]
+    assert (config["num_query_groups"], config["rotary_percent"]) == (8, 0.5)
+
+
+def test_what_nobody_gave_is_said() -> None:
+    notes = AutoConfigurator(path_to_logs="logs", model="llama3-8b").notes
+    assert notes[0] == (
+        "Assumed, since nothing says so: num_nodes 1, gpus_per_node 8, seq_length 2048."
+    )
+
+
+def test_an_argument_wins_over_the_recipe() -> None:
+    recipe = {"model": "gpt3_5b", "num_nodes": 16, "seq_length": 2048}
+    base, _ = AutoConfigurator(recipe, "logs", num_nodes=8).generate_configs()
+    assert base["trainer"]["num_nodes"] == 8
+
+
+@pytest.mark.parametrize(("size", "batch"), [("126M", 256), ("2B", 1024), ("5B", 2048)])
+def test_an_unset_global_batch_is_that_of_nemo2(size: str, batch: int) -> None:
+    found = configurator(model=f"GPTConfig{size}", seq_length=2048)
+    assert found.generate_configs()[0]["data"]["global_batch_size"] == batch
+    assert any("No global batch was given" in note for note in found.notes)
+
+
+def test_a_recommended_batch_is_one_that_the_nodes_divide() -> None:
+    found = configurator(model="gpt3_5b", num_nodes=20, seq_length=2048)
+    assert found.generate_configs()[0]["data"]["global_batch_size"] == 2080
+    assert any("2048 does not divide over 160 GPUs" in note for note in found.notes)
+
+
+def test_a_batch_that_was_given_is_never_changed() -> None:
+    with pytest.raises(ConfigError, match="a global batch of 2048"):
+        configurator(model="gpt3_5b", num_nodes=20, seq_length=2048, global_batch_size=2048)
+
+
+def test_a_size_can_be_calculated_for_the_days() -> None:
+    found = configurator(
+        recipe={"family": "gpt3"},
+        num_nodes=20,
+        seq_length=2048,
+        num_tokens_in_b=300,
+        max_training_days=5,
+        vocab_size=51200,
+        calculate_model_size=True,
+    )
+    base, candidates = found.generate_configs()
+    assert next(iter(candidates)).startswith("gpt3_4.03b_20nodes_")
+    assert base["model"]["config"]["num_layers"] == 32
+
+
+def test_bert_without_a_size_in_its_name_is_counted() -> None:
+    model = {"num_layers": 12, "hidden_size": 768, "num_attention_heads": 12, "class": "BertModel"}
+    found = configurator(model=model, seq_length=512, global_batch_size=256, vocab_size=30522)
+    assert next(iter(found.generate_configs()[1])).startswith("bert_0.1")

@@ -1,0 +1,134 @@
+"""Tables from TensorBoard's files of runs that were made elsewhere."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from autoconf_launch import AutoConfigurator, ConfigError
+from autoconf_launch.launcher.auto_configurator.results import point_of
+
+from ..search_report.logged import log_steps
+
+_STEPS = 11
+
+
+def configurator(logs: Path, **arguments: Any) -> AutoConfigurator:
+    start: dict[str, Any] = {
+        "model": "gpt3_5b",
+        "num_nodes": 16,
+        "seq_length": 2048,
+        "global_batch_size": 2048,
+        "tensor_parallel_sizes": [1, 2],
+        "micro_batch_sizes": [1, 2],
+    }
+    return AutoConfigurator(path_to_logs=logs, **{**start, **arguments})
+
+
+def names(found: AutoConfigurator) -> list[str]:
+    return list(found.generate_configs()[1])
+
+
+def rows(path: Path) -> list[dict[str, str]]:
+    with path.open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def ran(logs: Path, name: str, step_s: float) -> None:
+    log_steps(logs / name, [9 * step_s, *[step_s] * _STEPS])
+
+
+def test_measured_runs_are_sorted_by_their_step(tmp_path: Path) -> None:
+    found = configurator(tmp_path)
+    for name, step_s in zip(names(found), (5.0, 3.0, 4.0, 2.0), strict=True):
+        ran(tmp_path, name, step_s)
+    table = rows(found.get_results(path_to_save=tmp_path / "out").summary)
+    assert [row["Time per Step"] for row in table] == ["2.0", "3.0", "4.0", "5.0"]
+    assert [(row["TP"], row["MBS"]) for row in table[:2]] == [("2", "2"), ("1", "2")]
+
+
+def test_each_run_that_left_nothing_is_in_the_other_table(tmp_path: Path) -> None:
+    found = configurator(tmp_path)
+    ran(tmp_path, names(found)[2], 1.0)
+    results = found.get_results(path_to_save=tmp_path / "out")
+    (row,) = rows(results.summary)
+    assert (row["TP"], row["MBS"]) == ("2", "1")
+    assert [(row["TP"], row["MBS"]) for row in rows(results.failed)] == [
+        ("1", "1"),
+        ("1", "2"),
+        ("2", "2"),
+    ]
+
+
+def test_without_any_run_there_are_two_tables_and_a_sentence(tmp_path: Path) -> None:
+    results = configurator(tmp_path / "never").get_results(path_to_save=tmp_path)
+    assert rows(results.summary) == []
+    assert "No configuration was measured" in results.text
+
+
+def test_folders_of_other_names_that_say_their_degrees_are_runs_too(tmp_path: Path) -> None:
+    ran(tmp_path, "theirs_5b_16nodes_tp_4_pp_2_cp_1_ep_1_mbs_3_vp_None", 1.0)
+    (row,) = rows(configurator(tmp_path).get_results(path_to_save=tmp_path).summary)
+    assert [row[name] for name in ("TP", "PP", "MBS", "VP")] == ["4", "2", "3", ""]
+
+
+def test_the_text_lists_the_fastest_with_days(tmp_path: Path) -> None:
+    found = configurator(tmp_path, num_tokens_in_b=300, usd_per_gpu_hour=2.0)
+    for name in names(found):
+        ran(tmp_path, name, 5.0)
+    text = found.get_results(path_to_save=tmp_path, output_top_n=2).text
+    assert text.count("Config #") == 2
+    assert "4.139 days to train, 25,431 USD" in text
+
+
+def test_without_a_price_the_published_one_of_the_gpu_counts_and_is_named(tmp_path: Path) -> None:
+    found = configurator(tmp_path)
+    ran(tmp_path, names(found)[0], 5.0)
+    assert "A100-SXM-80GB by its memory" in found.get_results(path_to_save=tmp_path).text
+
+
+def test_tables_go_beside_the_logs_by_default(tmp_path: Path) -> None:
+    summary = configurator(tmp_path).get_results().summary
+    assert summary == tmp_path / "final_results" / "nemo2" / "final_summary_16nodes.csv"
+
+
+def test_nemo_s_own_call_with_both_configurations_works(tmp_path: Path) -> None:
+    found = configurator(tmp_path)
+    base, candidates = found.generate_configs()
+    some = dict(list(candidates.items())[:1])
+    results = found.get_results(base, some, str(tmp_path), 5, "nemo_error")
+    assert len(rows(results.failed)) == 1
+
+
+def test_a_run_whose_name_says_no_degrees_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="'mine', whose name does not say its degrees"):
+        configurator(tmp_path).get_results(train_config={"mine": {}})
+
+
+def test_checkpointed_layers_are_read_from_names_of_nemo1() -> None:
+    found = point_of("gpt3_5b_16nodes_tp_1_pp_4_mbs_2_act_ckpt_8_num_mbs_act_3_act_per_pipe_2")
+    assert found is not None
+    assert (found.recompute_layers, found.recompute_micro_batches) == (8, 3)
+    assert found.recompute_layers_per_pipeline == 2
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("llama_8b_2nodes_tp_2_pp_4_cp_1_ep_1_mbs_3_vp_8", (2, 4, 1, 1, 3, 8)),
+        ("x_tp_1_pp_1_mbs_2", (1, 1, 1, 1, 2, None)),
+        ("x_tp_1_pp_1_mbs_2_act_ckpt_8_num_mbs_act_None", (1, 1, 1, 1, 2, None)),
+        ("x_tp_1_pp_1", None),
+        ("final_results", None),
+    ],
+)
+def test_degrees_are_read_from_names(name: str, expected: tuple[int | None, ...] | None) -> None:
+    found = point_of(name)
+    values = found and (
+        *(found.tensor, found.pipeline, found.context, found.expert, found.micro_batch),
+        found.virtual,
+    )
+    assert values == expected

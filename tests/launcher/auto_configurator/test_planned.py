@@ -1,0 +1,75 @@
+"""Candidates by the planner: where NeMo has no rule, or where they are asked for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from autoconf_launch import AutoConfigurator, ConfigError
+
+
+def configurator(**arguments: Any) -> AutoConfigurator:
+    start: dict[str, Any] = {
+        "model": "llama3-70b",
+        "num_nodes": 8,
+        "seq_length": 8192,
+        "global_batch_size": 128,
+        "path_to_logs": "logs",
+    }
+    return AutoConfigurator(**{**start, **arguments})
+
+
+def degrees(config: dict[str, Any]) -> tuple[int, int, int]:
+    strategy = config["trainer"]["strategy"]
+    names = ("tensor_model_parallel_size", "pipeline_model_parallel_size", "context_parallel_size")
+    tensor, pipeline, context = (strategy[name] for name in names)
+    return tensor, pipeline, context
+
+
+def test_a_limit_takes_the_most_promising() -> None:
+    few, many = (
+        list(configurator(grid="planner", limit_search_runs=limit).generate_configs()[1])
+        for limit in (3, 10)
+    )
+    assert (len(few), many[:3]) == (3, few)
+
+
+def test_llama3_70b_as_nvidia_tuned_it_is_among_the_first() -> None:
+    """Tensor 4, pipeline 4, context 2 (NeMo-Framework-Launcher 24.07), outside NeMo's own grid."""
+    found = configurator(grid="planner", context_parallel_sizes="auto", limit_search_runs=30)
+    assert (4, 4, 2) in map(degrees, found.generate_configs()[1].values())
+
+
+@pytest.mark.parametrize("memory_gb", [24, 141, 192])
+def test_a_memory_without_a_rule_goes_to_the_planner_and_says_so(memory_gb: float) -> None:
+    found = configurator(model="llama3-8b", gpu_memory_gb=memory_gb, limit_search_runs=5)
+    assert found.generate_configs()[1]
+    assert any(f"no grid for llama on {memory_gb} GB" in note for note in found.notes)
+
+
+def test_lists_bound_the_planner_too() -> None:
+    found = configurator(grid="planner", tensor_parallel_sizes=[8], micro_batch_sizes=[1])
+    configs = found.generate_configs()[1].values()
+    assert {degrees(config)[0] for config in configs} == {8}
+    assert {config["data"]["micro_batch_size"] for config in configs} == {1}
+
+
+def test_a_recommended_batch_that_nothing_divides_is_rounded() -> None:
+    found = configurator(
+        model="gpt3_5b",
+        num_nodes=5,
+        gpus_per_node=7,
+        seq_length=2048,
+        global_batch_size=None,
+        grid="planner",
+        limit_search_runs=3,
+    )
+    batch = found.generate_configs()[0]["data"]["global_batch_size"]
+    assert batch % 35 == 0
+    assert any("does not divide over 35 GPUs" in note for note in found.notes)
+
+
+def test_what_fits_nowhere_is_refused_in_one_sentence() -> None:
+    with pytest.raises(ConfigError, match="fits"):
+        configurator(grid="planner", num_nodes=1, gpu_memory_gb=40, model="llama3.1-405b")

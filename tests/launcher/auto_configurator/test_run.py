@@ -1,0 +1,86 @@
+"""``run()`` on this machine."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from autoconf_launch import AutoConfigurator, ConfigError
+
+from ..search_report.found import rows
+
+_TINY = {
+    "class": "LlamaModel",
+    "num_layers": 2,
+    "hidden_size": 64,
+    "num_attention_heads": 4,
+    "ffn_hidden_size": 128,
+}
+
+
+def configurator(logs: Path, **arguments: Any) -> AutoConfigurator:
+    start: dict[str, Any] = {
+        "model": _TINY,
+        "num_nodes": 1,
+        "gpus_per_node": 1,
+        "seq_length": 64,
+        "vocab_size": 512,
+        "global_batch_size": 8,
+        "num_tokens_in_b": 0.01,
+        "tensor_parallel_sizes": [1],
+        "micro_batch_sizes": [2, 8],
+        "max_steps_per_run": 10,
+        "max_minutes_per_run": 2,
+    }
+    return AutoConfigurator(path_to_logs=logs, **{**start, **arguments})
+
+
+def test_a_recipe_for_several_nodes_is_refused_before_anything_runs(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"is for 2 nodes, .* get_results\(\) reads their logs"):
+        configurator(tmp_path / "logs", num_nodes=2).run()
+    assert not (tmp_path / "logs").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ({"data_paths": [0.3, "no/such/data"]}, "data_paths names no/such/data"),
+        ({"tokenizer_path": "no/tokenizer"}, "tokenizer_path is no/tokenizer"),
+    ],
+)
+def test_missing_data_is_named_before_anything_runs(
+    tmp_path: Path, arguments: dict[str, Any], said: str
+) -> None:
+    with pytest.raises(ConfigError, match=said):
+        configurator(tmp_path / "logs", **arguments).run()
+    assert not (tmp_path / "logs").exists()
+
+
+def test_a_tiny_model_has_a_size_above_nothing(tmp_path: Path) -> None:
+    (name, *_) = configurator(tmp_path).generate_configs()[1]
+    assert float(name.split("_")[1].removesuffix("b")) > 0
+
+
+@pytest.mark.slow
+def test_a_small_llama_is_searched_for_real(tmp_path: Path) -> None:
+    pytest.importorskip("transformers")
+    found = configurator(tmp_path)
+    outcome = found.run()
+    assert all(run.step_s for run in outcome.runs)
+    results = found.get_results()
+    assert len(rows(results.summary)) == 2
+    assert configurator(tmp_path).get_results().text == results.text
+    base, candidates = found.generate_configs()
+    one = dict(list(candidates.items())[:1])
+    assert len(rows(found.get_results(base, one, tmp_path / "some").summary)) == 1
+    (best,) = (tmp_path / "final_results").glob("optimal_config_*.yaml")
+    assert yaml.safe_load(best.read_text())["model"]["config"]["num_layers"] == 2
+
+
+def test_candidates_that_cannot_run_here_are_told_with_the_reason(tmp_path: Path) -> None:
+    found = configurator(tmp_path, tensor_parallel_sizes=[2], gpus_per_node=2)
+    with pytest.raises(ConfigError, match="the runtime on this machine is data-parallel"):
+        found.run()

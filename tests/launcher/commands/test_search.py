@@ -1,0 +1,210 @@
+"""The verb through the command's entry point, without launching anything."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("hydra", reason="searches are composed by hydra")
+
+from autoconf_launch.tuning_spaces.search_configs import search_config_names
+
+from .verb import Ran, Run, ran
+
+SEEDS_BCP = (
+    "search_config=gpt3/0.126b run_inference_hp_search=False "
+    "auto_configurator_path=/opt/NeMo-Megatron-Launcher/auto_configurator "
+    "data_dir=/mount/data/the_pile_gpt3 base_results_dir=/mount/results/auto_configurator "
+    "search_config.train_settings.num_nodes={nodes} cluster_type=bcp"
+)
+TRAIN = "search_config.train_settings"
+
+
+@pytest.fixture
+def search(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Run:
+    monkeypatch.chdir(tmp_path)
+    return partial(ran, capsys, "search")
+
+
+def dry(search: Run, *words: str) -> Ran:
+    done = search("--dry-run", *words)
+    assert done.code == 0, done.err
+    return done
+
+
+@pytest.mark.parametrize("grid", ["nemo", "planner"])
+@pytest.mark.parametrize("name", search_config_names())
+def test_every_search_configuration_completes(name: str, grid: str, search: Run) -> None:
+    out = dry(search, f"search_config={name}", f"grid={grid}").out
+    family = name.partition("/")[0]
+    assert out.startswith(f"{family}_")
+    assert "#SBATCH --nodes=" in out
+    assert out.endswith("Nothing was launched (--dry-run).\n")
+
+
+def test_python3_main_py_without_a_word_completes(search: Run) -> None:
+    assert "gpt3_5b: 24 layers of 4096" in dry(search).out
+
+
+@pytest.mark.parametrize("nodes", ["", "$NGC_ARRAY_SIZE", "4"])
+def test_the_seeds_command_on_base_command_completes(nodes: str, search: Run) -> None:
+    done = dry(search, *shlex.split(SEEDS_BCP.format(nodes=nodes)))
+    assert f"on {nodes if nodes == '4' else 8} x 8 ranks" in done.out
+    assert "bcprun --nnodes" in done.out
+    assert "++data_dir=/mount/data/the_pile_gpt3" in done.out
+    assert "inference" not in done.out
+
+
+def test_the_seeds_command_runs_in_a_shell_of_base_command(
+    search: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NGC_ARRAY_SIZE", "2")
+    done = dry(search, *shlex.split(SEEDS_BCP.format(nodes="$NGC_ARRAY_SIZE")))
+    assert "on 2 x 8 ranks" in done.out
+
+
+def test_the_seeds_unknown_size_completes(search: Run) -> None:
+    words = (
+        "bignlp_hp_tool_path=/opt/hp",
+        f"{TRAIN}.num_nodes=20",
+        f"{TRAIN}.max_training_days=5",
+    )
+    out = dry(search, "search_config=gpt3/unknown_size", *words).out
+    assert "You can train a 4.03 B model in 5 days on 160 GPUs" in out
+
+
+def test_twenty_nodes_divide_no_batch_of_2048_and_sixteen_do(search: Run) -> None:
+    words = (f"{TRAIN}.num_nodes=20", f"{TRAIN}.max_training_days=5")
+    done = search("--dry-run", "search_config=gpt3/unknown_size", *words)
+    assert (done.code, done.is_one_line) == (2, True)
+    assert "num_nodes=16 would do" in done.err
+
+
+def test_every_key_of_the_seeds_can_be_given(search: Run) -> None:
+    keys = {
+        "model_size_in_b": 5,
+        "num_nodes": 16,
+        "gpus_per_node": 8,
+        "gpu_memory_gb": 80,
+        "max_training_days": 5,
+        "limit_search_runs": 100,
+        "output_top_n": 10,
+        "max_steps_per_run": 50,
+        "max_minutes_per_run": 10,
+        "tflops_per_gpu": 140,
+        "num_tokens_in_b": 300,
+        "vocab_size": 51200,
+        "logs": "${base_results_dir}/${search_config_value}_${.gpu_memory_gb}gb",
+        "tensor_parallel_sizes": "[1,2]",
+        "pipeline_parallel_sizes": "null",
+        "min_model_parallel_size": "auto",
+        "max_model_parallel_size": "auto",
+        "micro_batch_sizes": "auto",
+        "act_ckpt_layers": "auto",
+    }
+    words = [f"{TRAIN}.{key}={value}" for key, value in keys.items()]
+    inference = [
+        "search_config.inference_settings.run.data_type=fp16",
+        "search_config.inference_settings.benchmark.batch_sizes=[4,8]",
+        "search_config.inference_settings.max_batch_sizes=[1,2]",
+        "search_config.inference_settings.max_latency_ms=1200",
+    ]
+    paths = ["launcher_scripts_path=/l", "fastertransformer_path=/f", "bignlp_inference_path=/i"]
+    out = dry(search, *words, *inference, *paths, "wandb.api_key_file=/k").out
+    assert "gpt3_5b" in out
+
+
+def test_inference_is_said_to_follow(search: Run) -> None:
+    assert "The inference search follows in a later issue" in dry(search).out
+
+
+def test_without_a_training_search_only_the_base_configuration_is_told(search: Run) -> None:
+    out = dry(search, "run_training_hp_search=False").out
+    assert "only the base configuration" in out
+    assert "#SBATCH" not in out
+
+
+def test_slurm_s_options_are_those_of_the_cluster_s_file(search: Run) -> None:
+    words = ("cluster.partition=luna", "cluster.account=acct", "container_mounts=[/m,/a:/b]")
+    out = dry(search, *words, "auto_configurator_path=/tool", "grid=nemo").out
+    assert (
+        "#SBATCH -p luna\n#SBATCH -A acct\n#SBATCH --job-name=nemo_megatron_autoconfig:gpt3" in out
+    )
+    assert "#SBATCH --time=0-0:20:00" in out
+    assert "/tool:/tool,/tool/results:/tool/results,/launcher_scripts/data" in out
+    assert ",/m:/m,/a:/b --no-container-mount-home -o /tool/results/gpt3/5b_80gb" in out
+
+
+def test_a_dry_run_writes_nothing(search: Run, tmp_path: Path) -> None:
+    dry(search, "search_config=gpt3/0.126b")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_document_has_every_candidate(search: Run) -> None:
+    document = dry(search, "search_config=gpt3/175b", "grid=nemo", "--json").document
+    assert document["schema_version"] == 1
+    assert document["found"] == len(document["candidates"]) == 9
+    first = document["candidates"][0]
+    assert (first["tensor_parallel"], first["pipeline_parallel"], first["micro_batch"]) == (
+        8,
+        4,
+        1,
+    )
+    assert first["job"].startswith("#!/usr/bin/env bash\n#SBATCH --nodes=128")
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("search_config=gpt3/6b",), "did you mean 'gpt3/8b'"),
+        (("num_nodes=2",), "did you mean 'search_config.train_settings.num_nodes'"),
+        ((f"{TRAIN}.model_size_in_b=1200",), "must be smaller than 1105 billion"),
+        ((f"{TRAIN}.num_nodes=0",), "at least 1"),
+        ((f"{TRAIN}.global_batch_size=0",), "at least 1"),
+        (("--dryrun",), "Unknown flag --dryrun"),
+        (("--config-dir", "/no/such"), "has no config.yaml"),
+        (("cluster.gpu=Z100",), "Z100"),
+        ((f"{TRAIN}.custom_config=/no/such.yaml",), "does not exist"),
+    ],
+)
+def test_bad_input_is_one_line_and_exit_2(words: tuple[str, ...], said: str, search: Run) -> None:
+    done = search("--dry-run", *words)
+    assert (done.code, done.is_one_line) == (2, True), done.err
+    assert said in done.err
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ((), "data_dir is not given"),
+        (("data_dir=/no/such",), "data_dir: /no/such does not exist"),
+        (("data_dir=.", "container_mounts=[/no/m:/x]"), "container_mounts: /no/m does not exist"),
+        (("data_dir=.", "training_container=/no/image.sqsh"), "training_container: /no/image"),
+        (("data_dir=.", "training_container=null"), "training_container is not given"),
+        (("data_dir=.",), "Launching on Slurm (bcm) follows in a later issue"),
+        (("data_dir=.", "cluster_type=bcp"), "Base Command Platform (bcp) follows in a later"),
+        (("data_dir=/no/such", "cluster_type=local"), "data_dir: /no/such does not exist"),
+    ],
+)
+def test_what_cannot_be_launched_is_one_line_and_exit_2(
+    words: tuple[str, ...], said: str, search: Run, tmp_path: Path
+) -> None:
+    done = search(*words)
+    assert (done.code, done.is_one_line) == (2, True), done.err
+    assert said in done.err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_without_hydra_it_says_what_to_install(
+    search: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "hydra", None)
+    done = search("--dry-run")
+    assert (done.code, done.is_one_line) == (2, True)
+    assert "pip install 'autoconf-launch[search]'" in done.err

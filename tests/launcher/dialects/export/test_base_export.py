@@ -1,0 +1,174 @@
+"""A base configuration in four frameworks' words, beside golden files and published names."""
+
+from __future__ import annotations
+
+import ast
+import re
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from autoconf_launch.autotuner.recommend.base_config import RunPlan
+from autoconf_launch.autotuner.recommend.base_reader import pretraining
+from autoconf_launch.autotuner.recommend.chosen_model import ModelQuestion, choose_model
+from autoconf_launch.autotuner.recommend.families import KNOWN_FAMILIES, Family
+from autoconf_launch.core import ConfigError, RawConfig
+from autoconf_launch.launcher.dialects.export.base import BASE_EXPORTERS, export_base
+from autoconf_launch.launcher.dialects.toml_text import parse_toml
+from autoconf_launch.launcher.planner.base_config_file import base_document
+from autoconf_launch.tuning_spaces.recommend_tables import generation_of, tables
+
+DATA = Path(__file__).parents[3] / "data" / "dialects"
+USUAL = {"gpt3": (51200, 2048), "t5": (29000, 512), "mt5": (250_000, 512), "bert": (30522, 512)}
+GOLDEN = {"gpt3": 5.0, "llama": 8.0, "mixtral": 7.0, "t5": 11.0}
+EXPORTED = [
+    (family, framework)
+    for family in GOLDEN
+    for framework in BASE_EXPORTERS
+    if (family, framework) != ("t5", "torchtitan")
+]
+DECODERS = [name for name in KNOWN_FAMILIES if name not in ("t5", "mt5", "bert")]
+
+
+@cache
+def base(family: str, size_b: float = 5.0) -> RawConfig:
+    vocabulary, sequence = USUAL.get(family, (32000, 4096))
+    model = choose_model(
+        tables(generation_of(Family(family))),
+        ModelQuestion(
+            family=Family(family),
+            size_b=size_b,
+            vocabulary=vocabulary,
+            sequence=sequence,
+            gpu_memory_gb=80,
+        ),
+    )
+    plan = RunPlan(days=6.0, nodes=20, gpus_per_node=8, tokens_b=300.0)
+    return base_document(model, plan, None)
+
+
+def published(framework: str) -> set[str]:
+    lines = (DATA / "published" / f"{framework}.txt").read_text().splitlines()
+    return {line for line in lines if not line.startswith("#")}
+
+
+def flags(text: str) -> dict[str, str]:
+    lines = [line.split() for line in text.splitlines() if line.startswith("--")]
+    return {line[0]: " ".join(line[1:]) for line in lines}
+
+
+@pytest.mark.parametrize(("family", "framework"), EXPORTED)
+def test_what_is_exported_is_as_the_golden_file_says(family: str, framework: str) -> None:
+    golden = DATA / "export_base" / f"{family}.{framework}.txt"
+    assert export_base(base(family, GOLDEN[family]), framework).text == golden.read_text()
+
+
+@pytest.mark.parametrize("family", KNOWN_FAMILIES)
+def test_every_argument_of_megatron_is_a_published_one(family: str) -> None:
+    assert set(flags(export_base(base(family), "megatron").text)) <= published("megatron")
+
+
+@pytest.mark.parametrize("family", DECODERS)
+def test_every_key_of_torchtitan_is_a_published_one(family: str) -> None:
+    text = export_base(base(family), "torchtitan").text
+    keys = {".".join(path) for path, _ in parse_toml(text).leaves()}
+    flavor = re.search(r"TransformerModelArgs\((.*)\)", text)
+    assert flavor is not None
+    keys |= {f"TransformerModelArgs.{name}" for name in re.findall(r"(\w+)=", flavor[1])}
+    assert keys <= published("torchtitan")
+
+
+@pytest.mark.parametrize("family", [*KNOWN_FAMILIES, "falcon"])
+def test_the_recipe_is_python_of_published_classes(family: str) -> None:
+    tree = ast.parse(export_base(base(family), "nemo2").text)
+    used = {
+        node.attr
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Attribute)
+        and isinstance(node.value, ast.Name)
+        and node.value.id == "llm"
+    }
+    assert {"pretrain"} < used <= published("nemo2")
+
+
+@pytest.mark.parametrize("family", KNOWN_FAMILIES)
+def test_all_exports_train_the_same(family: str) -> None:
+    document = base(family)
+    asked = pretraining(document)
+    megatron = flags(export_base(document, "megatron").text)
+    nemo1 = yaml.safe_load(export_base(document, "nemo1").text)
+    stack: dict[str, Any] = nemo1["model"].get("encoder", nemo1["model"])
+    assert int(megatron["--hidden-size"]) == stack["hidden_size"] == asked.model.hidden
+    assert int(megatron["--ffn-hidden-size"]) == stack["ffn_hidden_size"] == asked.model.ffn
+    assert int(megatron["--train-iters"]) == nemo1["trainer"]["max_steps"]
+    assert float(megatron["--lr"]) == nemo1["model"]["optim"]["lr"]
+    assert int(megatron["--global-batch-size"]) == nemo1["model"]["global_batch_size"]
+    recipe = export_base(document, "nemo2").text
+    assert f"hidden_size={asked.model.hidden}," in recipe
+    assert f"max_steps={asked.schedule.steps}," in recipe
+
+
+@pytest.mark.parametrize("family", DECODERS)
+def test_the_flavors_perceptron_is_as_wide_as_the_models(family: str) -> None:
+    text = export_base(base(family), "torchtitan").text
+    found = re.search(r"ffn_dim_multiplier=([\d.]+)", text)
+    assert found is not None
+    model = pretraining(base(family)).model
+    assert int(float(found[1]) * int(8 * model.hidden / 3)) == model.ffn
+
+
+@pytest.mark.parametrize("family", KNOWN_FAMILIES)
+def test_a_nemo1_export_is_read_as_the_same_training(family: str) -> None:
+    document = base(family)
+    text = export_base(document, "nemo1").text
+    again = RawConfig(yaml.safe_load(text)).with_value(
+        ("autoconf",), {"family": family, "vocab_size": pretraining(document).model.vocabulary}
+    )
+    assert pretraining(again).model == pretraining(document).model
+    assert pretraining(again).schedule == pretraining(document).schedule
+
+
+def test_an_edited_file_says_what_is_exported() -> None:
+    edited = base("gpt3").with_value(("model", "num_layers"), 7)
+    assert "--num-layers 7\n" in export_base(edited, "megatron").text
+
+
+def test_what_a_framework_cannot_say_stands_at_the_top() -> None:
+    exported = export_base(base("t5", 11.0), "megatron")
+    assert "gated by GELU" in exported.left_out[0]
+    assert exported.text.startswith("# not expressed: ")
+
+
+def test_torchtitan_refuses_an_encoder() -> None:
+    with pytest.raises(ConfigError, match="export to nemo1, nemo2 or megatron"):
+        export_base(base("bert"), "torchtitan")
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "says"),
+    [
+        (("model", "num_layers"), None, "lacks model.num_layers"),
+        (("model", "hidden_size"), "${multiply:4, 8}", "must be a whole number"),
+        (("model", "optim", "lr"), "fast", "must be a number"),
+        (("autoconf", "family"), None, "does not say its family"),
+    ],
+)
+def test_a_value_that_is_missing_or_wrong_is_named(
+    path: tuple[str, ...], value: Any, says: str
+) -> None:
+    edited = base("gpt3").without(path) if value is None else base("gpt3").with_value(path, value)
+    with pytest.raises(ConfigError, match=re.escape(says)):
+        export_base(edited, "megatron")
+
+
+def test_another_file_is_no_base_configuration() -> None:
+    with pytest.raises(ConfigError, match="no base configuration"):
+        export_base(RawConfig({"train_batch_size": 8}), "megatron")
+
+
+def test_an_unknown_framework_gets_the_nearest() -> None:
+    with pytest.raises(ConfigError, match="did you mean 'megatron'"):
+        export_base(base("gpt3"), "megatrom")

@@ -1,0 +1,27 @@
+"""Shortcuts from overrides to the parts of a search."""
+
+from __future__ import annotations
+
+from autoconf_launch.launcher.model_search.flags import parse_search
+from autoconf_launch.launcher.model_search.prepare import Prepared, prepare
+
+LOCAL = "cluster_type=local"
+SMALL = (
+    "search_config=gpt3/unknown_size",
+    LOCAL,
+    "run_inference_hp_search=False",
+    "search_config.train_settings.model_size_in_b=0.001",
+    "search_config.train_settings.vocab_size=512",
+    "search_config.train_settings.seq_length=32",
+    "search_config.train_settings.global_batch_size=8",
+    "search_config.train_settings.gpus_per_node=2",
+    "search_config.train_settings.num_tokens_in_b=0.01",
+)
+
+
+def train(**values: object) -> tuple[str, ...]:
+    return tuple(f"search_config.train_settings.{key}={value}" for key, value in values.items())
+
+
+def asked(*overrides: str) -> Prepared:
+    return prepare(parse_search(["--dry-run", *overrides]))

@@ -1,0 +1,59 @@
+from __future__ import annotations
+
+import pytest
+
+pytest.importorskip("hydra", reason="searches are composed by hydra")
+
+from autoconf_launch.launcher.model_search.jobs import job_text, training_command
+
+from .asked import asked, train
+
+
+def first_job(*overrides: str) -> str:
+    found = asked(*overrides)
+    return job_text(found.question, found.found.candidates[0], found.found.nodes)
+
+
+@pytest.mark.parametrize(
+    ("choice", "script"),
+    [
+        ("gpt3/5b", "megatron_gpt_pretraining.py"),
+        ("llama/llama3_8b", "megatron_gpt_pretraining.py"),
+        ("mt5/0.17b", "megatron_t5_pretraining.py"),
+        ("bert/4b", "megatron_bert_pretraining.py"),
+    ],
+)
+def test_each_family_has_nemo_s_own_script(choice: str, script: str) -> None:
+    assert script in first_job(f"search_config={choice}", "grid=nemo")
+
+
+def test_families_of_nemo_2_alone_start_from_a_recipe() -> None:
+    found = asked("search_config=gemma/unknown_size")
+    command = training_command(found.question, found.found.candidates[0])
+    assert command.startswith("nemo llm pretrain --factory gemma_7b -y model.config.num_layers=36")
+    assert "trainer.strategy.tensor_model_parallel_size=" in command
+
+
+def test_a_job_reads_the_candidate_s_file_and_has_a_folder_of_its_own() -> None:
+    found = asked("search_config=gpt3/5b", "grid=nemo", "base_results_dir=/r", "data_dir=/d")
+    name = found.found.candidates[0].name
+    text = first_job("search_config=gpt3/5b", "grid=nemo", "base_results_dir=/r", "data_dir=/d")
+    assert "--config-path=/r/gpt3/5b_80gb/candidate_configs" in text
+    assert f"--config-name={name}.yaml ++data_dir=/d" in text
+    assert f"-o /r/gpt3/5b_80gb/training_logs/{name}/log_%j.log" in text
+
+
+def test_tasks_with_gpus_of_their_own_ask_for_none_of_the_node() -> None:
+    text = first_job("search_config=gpt3/5b", "grid=nemo", "cluster.gpus_per_task=1")
+    assert "#SBATCH --gpus-per-task=1" in text
+    assert "--gpus-per-node" not in text
+
+
+def test_1500_minutes_are_a_day_and_an_hour() -> None:
+    words = train(max_minutes_per_run=1500)
+    assert "--time=1-1:0:00" in first_job("search_config=gpt3/5b", "grid=nemo", *words)
+
+
+def test_base_command_runs_in_its_own_allocation() -> None:
+    text = first_job("search_config=gpt3/5b", "grid=nemo", "cluster_type=bcp")
+    assert text.startswith("bcprun --nnodes 16 --npernode 8 --cmd '")

@@ -1,0 +1,53 @@
+from __future__ import annotations
+
+import pytest
+
+pytest.importorskip("hydra", reason="searches are composed by hydra")
+
+from autoconf_launch.autotuner import ClusterSpec, Device, Node
+from autoconf_launch.autotuner.cost.facts import TrainingFacts
+from autoconf_launch.core import BlockSpec, Candidate, Grade, MicroBatchTiming, ModelSpec
+from autoconf_launch.launcher.model_search.candidates import SearchCandidate
+from autoconf_launch.launcher.model_search.local_order import ordered
+
+from .asked import SMALL, asked
+
+FACTS = TrainingFacts(optimizer="AdamW")
+
+
+def cluster(memory_bytes: int, ranks: int = 2) -> ClusterSpec:
+    device = Device(name="cpu (x86_64)", memory_bytes=memory_bytes, emulated=True)
+    return ClusterSpec(nodes=(Node(host="here", devices=(device,) * ranks),))
+
+
+def as_candidate(one: SearchCandidate) -> Candidate:
+    return Candidate(layout=one.layout)
+
+
+def model() -> ModelSpec:
+    block = BlockSpec(
+        name="block", count=2, parameters=500_000, flops=1e9, activation_bytes=10_000_000
+    )
+    timing = MicroBatchTiming(micro_batch=1, forward_backward_s=0.1, activation_bytes=20_000_000)
+    return ModelSpec(
+        grade=Grade.MEASURED, blocks=(block,), timings=(timing,), optimizer_step_s=0.01
+    )
+
+
+def test_without_a_model_the_order_stays() -> None:
+    found = asked(*SMALL).found.candidates
+    assert ordered(found, as_candidate, None, cluster(1 << 34), FACTS) == found
+
+
+def test_each_candidate_stays_with_its_best_zero_stage() -> None:
+    found = asked(*SMALL).found.candidates
+    best = ordered(found, as_candidate, model(), cluster(1 << 34), FACTS)
+    assert {one.name for one in best} == {one.name for one in found}
+    assert {one.layout.zero_stage for one in best} <= {0, 1, 2, 3}
+
+
+def test_what_surely_does_not_fit_comes_last() -> None:
+    found = asked(*SMALL).found.candidates
+    best = ordered(found, as_candidate, model(), cluster(60_000_000), FACTS)
+    is_large = [(one.peak_bytes or 0) > 60_000_000 for one in best]
+    assert is_large == sorted(is_large)

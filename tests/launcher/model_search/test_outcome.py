@@ -1,0 +1,106 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+pytest.importorskip("hydra", reason="searches are composed by hydra")
+
+from autoconf_launch.autotuner.noise import FINAL_SUFFIX
+from autoconf_launch.autotuner.stop import StopKind, StopReason
+from autoconf_launch.autotuner.trial import FailedTrial, Measurement, Outcome, Record, Trial
+from autoconf_launch.core import Candidate, Failure, FailureKind
+from autoconf_launch.launcher.model_search.candidates import SearchCandidate
+from autoconf_launch.launcher.model_search.local_runs import DoneRuns
+from autoconf_launch.launcher.model_search.outcome import outcome_of
+from autoconf_launch.launcher.model_search.prepare import Prepared
+from autoconf_launch.launcher.search_report.outcome import SearchOutcome
+
+from .asked import SMALL, asked
+
+STOP = StopReason(kind=StopKind.EXPLORED, sentence="done")
+TIMED_OUT = Failure(kind=FailureKind.TIMED_OUT, detail="did not end within 90 s (--trial-timeout)")
+
+
+@pytest.fixture(scope="module")
+def prepared() -> Prepared:
+    return asked(*SMALL)
+
+
+def record(one: SearchCandidate, outcome: Outcome, suffix: str = "") -> Record:
+    trial = Trial(
+        number=1, name=f"{one.name}{suffix}", candidate=Candidate(layout=one.layout), space="z1"
+    )
+    return Record(trial=trial, outcome=outcome, wall_s=1.0)
+
+
+def measured(*step_s: float) -> Measurement:
+    return Measurement(step_s=step_s, samples_per_step=8, world_size=2)
+
+
+def outcome(
+    prepared: Prepared,
+    *records: Record,
+    finals: tuple[Record, ...] = (),
+    ruled_out: tuple[tuple[str, Record], ...] = (),
+    too_slow: tuple[SearchCandidate, ...] = (),
+) -> SearchOutcome:
+    done = DoneRuns(
+        candidates=prepared.found.candidates,
+        records=records,
+        finals=finals,
+        ruled_out=ruled_out,
+        too_slow=too_slow,
+        stop=STOP,
+    )
+    return outcome_of(prepared, done)
+
+
+def test_a_measured_run_has_its_steps_and_their_spread(prepared: Prepared) -> None:
+    one = prepared.found.candidates[0]
+    run = outcome(prepared, record(one, measured(1.0, 3.0))).runs[0]
+    assert (run.step_s, run.steps, run.global_batch) == (2.0, 2, 8)
+    assert run.step_spread_s == pytest.approx(2**0.5)
+
+
+def test_what_was_measured_again_counts_with_it(prepared: Prepared) -> None:
+    one = prepared.found.candidates[0]
+    again = record(one, measured(2.0, 2.0), FINAL_SUFFIX)
+    run = outcome(prepared, record(one, measured(1.0, 3.0)), finals=(again,)).runs[0]
+    assert (run.step_s, run.steps) == (2.0, 4)
+
+
+def test_a_limit_of_minutes_is_named_as_the_search_names_it(prepared: Prepared) -> None:
+    one = prepared.found.candidates[0]
+    run = outcome(prepared, record(one, FailedTrial(failure=TIMED_OUT))).runs[0]
+    assert run.failure is not None
+    assert run.failure.detail == "did not end within 90 s (max_minutes_per_run)"
+
+
+def test_what_was_ruled_out_says_by_which_run(prepared: Prepared) -> None:
+    first, second, *_ = prepared.found.candidates
+    full = Failure(kind=FailureKind.OUT_OF_MEMORY, detail="full")
+    by = record(first, FailedTrial(failure=full))
+    run = outcome(prepared, by, ruled_out=((second.name, by),)).runs[1]
+    assert run.failure is not None
+    assert f"not started: needs more memory than {first.name}" in run.failure.detail
+
+
+def test_a_step_longer_than_the_minutes_is_named(prepared: Prepared) -> None:
+    one = replace(prepared.found.candidates[0], step_s=7200.0)
+    run = outcome(prepared, too_slow=(one,)).runs[0]
+    assert run.failure is not None
+    assert "a step is predicted to take 2 hours" in run.failure.detail
+
+
+def test_every_rejection_is_a_run_with_its_reason(prepared: Prepared) -> None:
+    found = outcome(prepared)
+    assert len(found.runs) == len(prepared.found.rejected)
+    assert all(run.failure and "data-parallel" in run.failure.detail for run in found.runs)
+
+
+def test_the_last_attempt_of_a_run_counts(prepared: Prepared) -> None:
+    one = prepared.found.candidates[0]
+    full = FailedTrial(failure=Failure(kind=FailureKind.OUT_OF_MEMORY, detail="full"))
+    run = outcome(prepared, record(one, full), record(one, measured(1.0, 1.0))).runs[0]
+    assert run.failure is None

@@ -1,0 +1,69 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("hydra", reason="searches are composed by hydra")
+
+from autoconf_launch.core import ConfigError
+
+from .asked import asked, train
+
+
+def test_an_unknown_size_is_recommended_and_said() -> None:
+    found = asked("search_config=gpt3/unknown_size", "grid=nemo")
+    assert found.question.size_b == 12.9
+    assert "You can train a 12.9 B model in 10 days on 256 GPUs" in found.notes[-1]
+
+
+def test_nvidia_s_custom_file_that_is_not_there_is_the_shipped_one() -> None:
+    found = asked("search_config=llama/llama3_70b", "grid=nemo").question
+    assert (found.model.layers, found.model.global_batch) == (80, 2048)
+
+
+def test_a_custom_file_of_another_name_must_exist() -> None:
+    with pytest.raises(ConfigError, match=r"custom_config /no/such\.yaml does not"):
+        asked("search_config=gpt3/5b", *train(custom_config="/no/such.yaml"))
+
+
+def test_a_whole_custom_file_is_the_model(tmp_path: Path) -> None:
+    file = tmp_path / "mine.yaml"
+    file.write_text(
+        "trainer: {}\nmodel:\n  num_layers: 10\n  hidden_size: 640\n  num_attention_heads: 10\n"
+        "  ffn_hidden_size: 2560\n  global_batch_size: 48\n  data: {seq_length: 2048}\n"
+    )
+    found = asked("search_config=gpt3/5b", "grid=nemo", *train(custom_config=file, num_nodes=2))
+    assert found.question.architecture.layers == 10
+    assert found.question.model.global_batch == 48
+
+
+@pytest.mark.parametrize(
+    ("choice", "size"), [("gpt3/5b", 1200), ("t5/0.22b", 251), ("bert/4b", 251)]
+)
+def test_a_size_above_what_the_family_allows_is_refused(choice: str, size: int) -> None:
+    with pytest.raises(ConfigError, match=f"{size}"):
+        asked(f"search_config={choice}", *train(model_size_in_b=size))
+
+
+def test_a_size_without_days_to_recommend_it_for_is_refused() -> None:
+    words = train(model_size_in_b="null", max_training_days="null")
+    with pytest.raises(ConfigError, match="no max_training_days to recommend one for"):
+        asked("search_config=gpt3/5b", *words)
+
+
+def test_a_global_batch_that_is_given_wins() -> None:
+    found = asked("search_config=gpt3/5b", "grid=nemo", *train(global_batch_size=1024))
+    assert found.question.base.get(("model", "global_batch_size")) == 1024
+
+
+def test_base_command_has_a_folder_for_indices() -> None:
+    found = asked("search_config=gpt3/5b", "cluster_type=bcp", "base_results_dir=/r", "grid=nemo")
+    where = ("model", "data", "index_mapping_dir")
+    assert found.question.base.get(where) == "/r/data_index_files"
+
+
+def test_w_and_b_is_written_into_the_base_configuration() -> None:
+    found = asked("search_config=gpt3/5b", "grid=nemo", "wandb.enable=True", "wandb.project=p")
+    where = ("exp_manager", "wandb_logger_kwargs", "project")
+    assert found.question.base.get(where) == "p"

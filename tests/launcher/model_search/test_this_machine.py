@@ -1,0 +1,78 @@
+from __future__ import annotations
+
+import pytest
+
+pytest.importorskip("hydra", reason="searches are composed by hydra")
+
+from autoconf_launch.core import ConfigError, Recompute
+from autoconf_launch.launcher.model_search.this_machine import LEAST_VOCABULARY
+from autoconf_launch.runtime.pretraining import text
+
+from .asked import SMALL, asked, train
+
+
+def test_ranks_split_the_batch_and_nothing_else() -> None:
+    found = asked(*SMALL).found
+    assert found.nodes == 1
+    for one in found.candidates:
+        layout = one.layout
+        assert (layout.data_parallel, layout.world_size, layout.global_batch) == (2, 2, 8)
+
+
+def test_micro_batches_and_recomputation_are_searched() -> None:
+    found = asked(*SMALL).found.candidates
+    assert {one.point.micro_batch for one in found} == {1, 2, 4}
+    assert {one.layout.recompute for one in found} == set(Recompute)
+
+
+def test_other_parallelism_is_a_named_rejection() -> None:
+    found = asked(*SMALL)
+    whys = {one.why for one in found.found.rejected}
+    assert "pipeline parallelism 2: the runtime on this machine is data-parallel" in whys
+    assert len(found.found.candidates) + len(found.found.rejected) == found.found.found
+    assert any("candidates are not started" in note for note in found.notes)
+
+
+def test_some_layers_recomputed_is_a_named_rejection() -> None:
+    found = asked(*SMALL, *train(act_ckpt_layers="[0,1,2]")).found
+    assert {one.point.recompute_layers for one in found.candidates} == {0, 2}
+    assert any("1 of 2 layers recomputed" in one.why for one in found.rejected)
+
+
+def test_nemo_s_grid_is_split_likewise() -> None:
+    found = asked(*SMALL, "grid=nemo").found
+    assert {one.point.tensor for one in found.candidates} == {1}
+    assert all("parallelism" in one.why for one in found.rejected)
+
+
+def test_a_limit_cuts_no_micro_batch_first() -> None:
+    found = asked(*SMALL, "grid=nemo", *train(limit_search_runs=2)).found.candidates
+    assert [one.point.micro_batch for one in found] == [4, 2]
+
+
+def test_nothing_that_can_run_is_one_sentence() -> None:
+    with pytest.raises(ConfigError, match="candidates can run here, such as"):
+        asked(*SMALL, *train(pipeline_parallel_sizes="[2]"))
+
+
+def test_ranks_that_do_not_divide_the_batch_are_said_with_those_that_do() -> None:
+    with pytest.raises(ConfigError, match="splits a global batch of 8 over 3 ranks"):
+        asked(*SMALL, *train(gpus_per_node=3))
+
+
+def test_several_nodes_are_said_to_be_one() -> None:
+    assert any(
+        "this machine is one node" in note for note in asked(*SMALL, *train(num_nodes=4)).notes
+    )
+
+
+def test_a_vocabulary_too_small_for_the_text_is_refused() -> None:
+    assert LEAST_VOCABULARY == text.LEAST_VOCABULARY
+    with pytest.raises(ConfigError, match="vocab_size is 258"):
+        asked(*SMALL, *train(vocab_size=258))
+
+
+def test_names_are_each_one_s_own() -> None:
+    found = asked(*SMALL).found
+    names = [one.name for one in found.candidates]
+    assert len(set(names)) == len(names)

@@ -1,0 +1,52 @@
+"""Outcomes of searches that never ran, for tests of what is told of them."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+from typing import Any
+
+from autoconf_launch.autotuner.recommend.families import Family
+from autoconf_launch.autotuner.recommend.nemo_candidates import NemoCandidate
+from autoconf_launch.core import Failure, FailureKind, RawConfig
+from autoconf_launch.launcher.search_report.outcome import (
+    SearchedShape,
+    SearchOutcome,
+    SearchRun,
+)
+
+GPT_5B = SearchedShape(layers=24, hidden=4096, ffn=16384, vocabulary=51200, sequence=2048)
+OUT_OF_MEMORY = Failure(kind=FailureKind.OUT_OF_MEMORY, detail="Rank 3 held 79 of 80 GiB.")
+
+
+def point(tensor: int = 1, pipeline: int = 1, **more: Any) -> NemoCandidate:
+    start: dict[str, Any] = {"context": 1, "expert": 1, "micro_batch": 4}
+    return NemoCandidate(tensor=tensor, pipeline=pipeline, **{**start, **more})
+
+
+def run(name: str, step_s: float | None = None, **more: Any) -> SearchRun:
+    start: dict[str, Any] = {
+        "point": point(),
+        "global_batch": 2048,
+        "config": RawConfig({"run": {"name": name}}),
+        "steps": 45 if step_s else 0,
+    }
+    return SearchRun(name=name, step_s=step_s, **{**start, **more})
+
+
+def outcome(*runs: SearchRun, **more: Any) -> SearchOutcome:
+    start: dict[str, Any] = {
+        "family": Family("gpt3"),
+        "size_b": 5.0,
+        "nodes": 16,
+        "gpus_per_node": 8,
+        "tokens_b": 300.0,
+        "shape": GPT_5B,
+        "base": RawConfig({}),
+    }
+    return SearchOutcome(runs=runs, **{**start, **more})
+
+
+def rows(path: Path) -> list[dict[str, str]]:
+    with path.open(newline="") as file:
+        return list(csv.DictReader(file))

@@ -1,0 +1,90 @@
+"""Runs made elsewhere, read from real event files."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from autoconf_launch.core import ConfigError, Failure
+from autoconf_launch.launcher.search_report.elsewhere import MeasuredElsewhere, read_run
+from autoconf_launch.launcher.search_report.event_files import event_files, read_numbers
+
+from .logged import STEP_TIME, log_steps
+
+_TIMES = [9.0, *[2.0, 4.0] * 6]
+
+
+def measured(folder: Path) -> MeasuredElsewhere:
+    found = read_run(folder, "log-")
+    assert isinstance(found, MeasuredElsewhere)
+    return found
+
+
+def reason(folder: Path) -> str:
+    found = read_run(folder, "log-")
+    assert isinstance(found, Failure)
+    return found.detail
+
+
+def test_the_first_step_is_left_out_of_the_mean(tmp_path: Path) -> None:
+    log_steps(tmp_path, _TIMES, [5.0, 4.0])
+    found = measured(tmp_path)
+    assert (found.steps, found.step_s, found.loss) == (12, 3.0, 4.0)
+    assert found.step_spread_s == pytest.approx(1.044, abs=1e-3)
+
+
+def test_files_deep_in_the_run_s_folder_are_found(tmp_path: Path) -> None:
+    log_steps(tmp_path / "tb_logs" / "version_0", _TIMES)
+    assert measured(tmp_path).steps == 12
+
+
+def test_a_restart_goes_on_in_another_file(tmp_path: Path) -> None:
+    log_steps(tmp_path / "first", _TIMES[:5])
+    log_steps(tmp_path / "second", _TIMES)
+    assert measured(tmp_path).steps == 12
+
+
+def test_a_run_without_a_folder_says_so(tmp_path: Path) -> None:
+    assert "left no folder" in reason(tmp_path / "missing")
+
+
+def test_a_run_without_an_event_file_tells_the_last_line_of_its_log(tmp_path: Path) -> None:
+    (tmp_path / "log-node0").write_text("starting\nRuntimeError: NCCL watchdog timeout\n\n")
+    assert reason(tmp_path) == (
+        "The run left no TensorBoard file. Its log ends: RuntimeError: NCCL watchdog timeout"
+    )
+
+
+def test_too_few_steps_are_a_failure_with_their_number(tmp_path: Path) -> None:
+    log_steps(tmp_path, [1.0, 1.0, 1.0])
+    assert "logged 3 step times" in reason(tmp_path)
+
+
+def test_times_that_are_no_numbers_do_not_count(tmp_path: Path) -> None:
+    log_steps(tmp_path, [1.0, float("nan"), 2.0, 0.0, 2.0, 2.0])
+    assert measured(tmp_path).step_s == 2.0
+
+
+@pytest.mark.parametrize("kept", [0.0, 0.5])
+def test_a_file_that_was_cut_gives_what_stands_before(tmp_path: Path, kept: float) -> None:
+    file = log_steps(tmp_path, _TIMES)
+    file.write_bytes(file.read_bytes()[: int(kept * file.stat().st_size)])
+    times = read_numbers(event_files(tmp_path), (STEP_TIME,))[STEP_TIME]
+    assert len(times) < len(_TIMES)
+    assert list(times) == _TIMES[: len(times)]
+
+
+def test_a_file_of_anything_else_is_no_measurement(tmp_path: Path) -> None:
+    (tmp_path / "events.out.tfevents.1").write_bytes(b"no events at all" * 50)
+    assert "logged 0 step times" in reason(tmp_path)
+
+
+def test_without_tensorboard_one_sentence_says_what_to_install(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log_steps(tmp_path, _TIMES)
+    monkeypatch.setitem(sys.modules, "tensorboard", None)
+    with pytest.raises(ConfigError, match=r"pip install 'autoconf-launch\[tensorboard\]'"):
+        read_run(tmp_path, "log-")

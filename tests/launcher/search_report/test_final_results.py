@@ -1,0 +1,89 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from autoconf_launch.core import RawConfig, ResultsFolderError
+from autoconf_launch.launcher.search_report.final_results import (
+    write_final_results,
+    write_nemo2_tables,
+)
+
+from .found import OUT_OF_MEMORY, outcome, rows, run
+
+
+def test_all_files_of_a_search_are_there(tmp_path: Path) -> None:
+    write_final_results(tmp_path, outcome(run("a", 5.0)))
+    files = {str(p.relative_to(tmp_path)) for p in tmp_path.rglob("*") if p.is_file()}
+    assert files == {
+        "final_results/final_summary_16nodes.csv",
+        "final_results/failed_jobs_16nodes.csv",
+        "final_results/optimal_config_5b_16nodes.yaml",
+        "final_results/top_10.log",
+        "final_results/nemo2/final_summary_16nodes.csv",
+        "final_results/nemo2/failed_jobs_16nodes.csv",
+    }
+
+
+def test_the_optimal_configuration_is_that_of_the_fastest_run(tmp_path: Path) -> None:
+    best = run("best", 4.0, config=RawConfig({"model": {"micro_batch_size": 4}}))
+    files = write_final_results(tmp_path, outcome(run("slow", 9.0), best, run("middle", 5.0)))
+    assert yaml.safe_load(files[0].read_text()) == {"model": {"micro_batch_size": 4}}
+
+
+def test_a_search_in_which_all_failed_has_tables_and_no_optimum(tmp_path: Path) -> None:
+    write_final_results(tmp_path, outcome(run("a", failure=OUT_OF_MEMORY)))
+    folder = tmp_path / "final_results"
+    assert rows(folder / "final_summary_16nodes.csv") == []
+    (row,) = rows(folder / "failed_jobs_16nodes.csv")
+    assert row["Error Message"] == "out_of_memory: Rank 3 held 79 of 80 GiB."
+    assert not (folder / "optimal_config_5b_16nodes.yaml").exists()
+
+
+def test_a_search_that_started_nothing_says_so(tmp_path: Path) -> None:
+    write_final_results(tmp_path, outcome(notes=("The limit of minutes was reached.",)))
+    text = (tmp_path / "final_results" / "top_10.log").read_text()
+    assert text == (
+        "No configuration was measured, so that none is best.\nThe limit of minutes was reached.\n"
+    )
+
+
+def test_an_optimum_of_an_earlier_search_does_not_stay_beside_failures(tmp_path: Path) -> None:
+    (best, *_) = write_final_results(tmp_path, outcome(run("a", 5.0)))
+    write_final_results(tmp_path, outcome(run("a", failure=OUT_OF_MEMORY)))
+    assert not best.exists()
+
+
+@pytest.mark.parametrize(("top", "listed"), [(2, 2), (10, 3), (0, 3)])
+def test_the_ranking_lists_as_many_as_asked(tmp_path: Path, top: int, listed: int) -> None:
+    write_final_results(tmp_path, outcome(run("a", 3.0), run("b", 2.0), run("c", 1.0)), top=top)
+    text = (tmp_path / "final_results" / f"top_{top or 'all'}.log").read_text()
+    assert text.count("Config #") == listed
+    assert "Optimal config: c" in text
+
+
+def test_the_ranking_has_days_cost_and_spread(tmp_path: Path) -> None:
+    one = run("a", 5.0, step_spread_s=0.25)
+    write_final_results(tmp_path, outcome(one, usd_per_gpu_hour=2.0, price="as given"))
+    text = (tmp_path / "final_results" / "top_10.log").read_text()
+    assert "a with 5.0000s +- 0.25s per global step over 45 steps" in text
+    assert "4.139 days to train, 25,431 USD" in text
+
+
+def test_the_tables_of_nemo2_can_be_written_alone(tmp_path: Path) -> None:
+    summary, failed = write_nemo2_tables(tmp_path / "new", outcome(run("a", 5.0)))
+    assert (len(rows(summary)), len(rows(failed))) == (1, 0)
+    assert summary == tmp_path / "new" / "final_summary_16nodes.csv"
+
+
+def test_a_folder_that_is_a_file_is_named(tmp_path: Path) -> None:
+    (tmp_path / "final_results").write_text("")
+    with pytest.raises(ResultsFolderError, match="final_results"):
+        write_final_results(tmp_path, outcome(run("a", 5.0)))
+
+
+def test_no_half_written_file_stays(tmp_path: Path) -> None:
+    write_final_results(tmp_path, outcome(run("a", 5.0)))
+    assert not [path for path in tmp_path.rglob(".*") if path.is_file()]

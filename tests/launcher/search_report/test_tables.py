@@ -1,0 +1,108 @@
+from __future__ import annotations
+
+import csv
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from autoconf_launch.autotuner.recommend.families import Family
+from autoconf_launch.core import Failure, FailureKind
+from autoconf_launch.launcher.search_report.outcome import SearchedShape
+from autoconf_launch.launcher.search_report.tables import (
+    Columns,
+    config_name,
+    failed_csv,
+    rounded,
+    summary_csv,
+)
+
+from .found import OUT_OF_MEMORY, outcome, point, run
+
+_SCHEMAS: dict[str, Any] = json.loads(
+    (Path(__file__).parents[2] / "data" / "recommend" / "csv_schemas.json").read_text()
+)
+_NAMES = {
+    "nemo1_training_final_summary": Columns.NEMO1_SUMMARY,
+    "nemo1_training_failed_jobs": Columns.NEMO1_FAILED,
+    "nemo2_final_summary": Columns.NEMO2_SUMMARY,
+    "nemo2_failed_jobs": Columns.NEMO2_FAILED,
+}
+
+
+def table(text: str) -> list[dict[str, str]]:
+    return list(csv.DictReader(io.StringIO(text)))
+
+
+@pytest.mark.parametrize(("schema", "columns"), _NAMES.items())
+def test_the_columns_are_those_of_nvidia_spelled_correctly(schema: str, columns: Columns) -> None:
+    wanted = [name.replace("Bathes", "Batches") for name in _SCHEMAS[schema]["columns"]]
+    assert list(columns.value[: len(wanted)]) == wanted
+
+
+def test_only_the_summary_of_nemo1_has_columns_of_ours() -> None:
+    longer = [name for name in _NAMES if len(_NAMES[name].value) > len(_SCHEMAS[name]["columns"])]
+    assert longer == ["nemo1_training_final_summary"]
+
+
+@pytest.mark.parametrize("columns", [Columns.NEMO1_SUMMARY, Columns.NEMO2_SUMMARY])
+def test_every_degree_stands_under_its_own_heading(columns: Columns) -> None:
+    one = run("a", 5.0, point=point(2, 3, context=5, expert=7, micro_batch=11))
+    (row,) = table(summary_csv(outcome(one), columns))
+    assert [row[name] for name in ("TP", "PP", "CP", "EP", "MBS")] == ["2", "3", "5", "7", "11"]
+
+
+def test_speed_and_days_are_in_the_summary() -> None:
+    (row,) = table(
+        summary_csv(outcome(run("a", 38.0), usd_per_gpu_hour=1.0), Columns.NEMO1_SUMMARY)
+    )
+    assert (row["Time per Step"], row["Samples per Second"]) == ("38.0", "53.89")
+    assert float(row["Days to Train"]) == pytest.approx(31.46, abs=0.01)
+    assert float(row["Cost [USD]"]) == pytest.approx(31.458 * 24 * 128, rel=1e-3)
+
+
+def test_a_value_that_is_not_there_is_left_empty() -> None:
+    (row,) = table(summary_csv(outcome(run("a", 5.0)), Columns.NEMO1_SUMMARY))
+    assert (row["Cost [USD]"], row["Act Ckpt Layers"], row["Loss"]) == ("", "", "")
+
+
+def test_a_reason_of_several_lines_stays_one_cell() -> None:
+    crash = Failure(kind=FailureKind.CRASHED, detail='Traceback, "quoted":\n  at line 3')
+    (row,) = table(failed_csv(outcome(run("a", failure=crash)), Columns.NEMO2_FAILED))
+    assert row["Error Message"] == 'crashed: Traceback, "quoted": at line 3'
+
+
+@pytest.mark.parametrize("columns", [Columns.NEMO1_FAILED, Columns.NEMO2_FAILED])
+def test_a_failed_run_is_in_the_table_of_failures_alone(columns: Columns) -> None:
+    found = outcome(run("a", 5.0), run("b", failure=OUT_OF_MEMORY))
+    assert len(table(failed_csv(found, columns))) == 1
+    assert len(table(summary_csv(found, Columns.NEMO2_SUMMARY))) == 1
+
+
+def test_layers_of_t5_are_those_of_both_stacks() -> None:
+    shape = SearchedShape(layers=12, hidden=768, ffn=2048, vocabulary=29000, sequence=512)
+    found = outcome(run("a", 0.5), family=Family("t5"), shape=shape)
+    assert table(summary_csv(found, Columns.NEMO1_SUMMARY))[0]["Num Layers"] == "24"
+
+
+def test_a_name_has_the_knobs_that_nvidia_s_does_not() -> None:
+    one = run("a", point=point(recompute_layers=2), knobs=(("zero_stage", 1),))
+    assert config_name(one) == (
+        "tp1_pp1_cp1_ep1_mbs4_act_2_num_mbs_act_None_act_per_pipe_None_zero_stage_1"
+    )
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"), [(214.0748, 214.07), (0.001234567, 0.001235), (0.0, 0.0)]
+)
+def test_numbers_keep_two_decimals_or_four_digits(value: float, expected: float) -> None:
+    assert rounded(value) == expected
+
+
+@given(st.floats(1e-9, 1e12))
+def test_no_number_is_rounded_to_nothing(value: float) -> None:
+    assert rounded(value) == pytest.approx(value, rel=5e-3)
