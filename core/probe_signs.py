@@ -27,6 +27,12 @@ class Sign(str, Enum):
     """The probe could not be loaded or failed; the file says why."""
     STOP = "stop"
     """Holds the number of the optimizer step after which all ranks end."""
+    HOLLOW = "hollow"
+    """Set by the launcher: weights are to be fake from their making on."""
+    NOT_FAKE = "not_fake"
+    """Why a first forward pass could not be gone through on fake tensors."""
+    OUT_OF_MEMORY = "out_of_memory"
+    """The script ran out of memory before its first backward pass was over."""
 
 
 def sign_path(task: RankTask, name: str) -> Path:

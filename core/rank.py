@@ -41,6 +41,8 @@ class Mode(str, Enum):
     """Time the steps asked for, report, exit."""
     PROFILE = "profile"
     """Describe the model (``model_info.json``), report, exit."""
+    FIRST_FORWARD = "first_forward"
+    """Describe another's script from its first forward pass (``first_forward``), exit."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

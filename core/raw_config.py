@@ -74,7 +74,7 @@ class RawConfig:
     def diff(self, other: RawConfig) -> tuple[Edit, ...]:
         """What must change in this document to get the other one."""
         mine, theirs = dict(self.leaves()), dict(other.leaves())
-        paths = (*mine, *(path for path in theirs if path not in mine))
+        paths = filter(None, (*mine, *(path for path in theirs if path not in mine)))
         return tuple(
             Edit(path, mine.get(path), theirs.get(path))
             for path in paths

@@ -48,6 +48,7 @@ VERBS = MappingProxyType(
         "plan": "autoconf_launch.launcher.commands.plan:plan",
         "recommend": "autoconf_launch.launcher.commands.recommend:recommend",
         "replay": "autoconf_launch.launcher.commands.replay:replay",
+        "search": "autoconf_launch.launcher.commands.search:search",
         "validate": "autoconf_launch.launcher.commands.validate:validate",
     }
 )

@@ -6,23 +6,34 @@ compared with what was asked.
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
 from autoconf_launch.core import ConfigError, RankTask
 
-from .dialects import Dialect, Rendered, ScriptSource, TrialNeeds
+from .dialects import DATALOADER_BATCH_VARIABLE, Dialect, Rendered, ScriptSource, TrialNeeds
 from .dialects.native import NativeDialect
 from .dialects.own_words import declared_as
 from .dialects.script_facts import facts_of
+from .paths import CONFIG, DS_CONFIG
 from .plan import LaunchPlan
-from .probe_environment import deaf_flag, probe_environment
+from .probe_environment import deaf_flag, probe_environment, search_path
 from .request import LaunchRequest
 
 
 def is_foreign(dialect: Dialect) -> bool:
     """Whether the script is not one of our own runtime."""
     return not isinstance(dialect, NativeDialect)
+
+
+def config_stem(dialect: Dialect, source: ScriptSource) -> str:
+    """What the file with a trial's configuration is called, without its suffix.
+
+    It is ``ds_config`` where a rank reads it, and ``config`` where it only shows what was set.
+    """
+    read = not is_foreign(dialect) or source.config_argument is not None
+    return DS_CONFIG if read else CONFIG
 
 
 def as_script_expects(
@@ -44,8 +55,16 @@ def in_trial(
     trial = dialect.in_trial(rendered, source, needs)
     if not is_foreign(dialect):
         return trial
+    shutil.rmtree(needs.output, ignore_errors=True)  # of an earlier launch of this trial
     probe = probe_environment(task, Path(task.folder))
     return replace(trial, environment=(*trial.environment, *probe))
+
+
+def in_training(rendered: Rendered) -> Rendered:
+    """The winner as a training is told it: our code goes along where it sets the batch."""
+    if DATALOADER_BATCH_VARIABLE not in dict(rendered.environment):
+        return rendered
+    return replace(rendered, environment=(*rendered.environment, search_path()))
 
 
 def write_files(rendered: Rendered, folder: Path) -> None:

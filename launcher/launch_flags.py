@@ -8,7 +8,7 @@ from .request import HostChoice, LaunchRequest, RemoteAccess, Rendezvous
 
 
 def launch_flags(request: LaunchRequest) -> tuple[str, ...]:
-    """Flags that start the same ranks without tuning."""
+    """Flags that start the same ranks without tuning; ``python`` itself stands for one alone."""
     binding = request.binding
     cores = ",".join(map(str, binding.cores)) if binding and binding.cores else None
     return (
@@ -16,13 +16,15 @@ def launch_flags(request: LaunchRequest) -> tuple[str, ...]:
         *_host_flags(request.hosts),
         *_rendezvous_flags(request.rendezvous),
         *_remote_flags(request.remote),
-        *_switch("--module", request.kind == "module"),
+        *_switch("--module", request.kind == "module" and not request.alone),
         *_switch("--no_python", request.kind == "program"),
-        *_switch("--no_local_rank", not request.local_rank_argument),
+        *_switch("--no_local_rank", not request.local_rank_argument and not request.alone),
         *_switch("--bind_cores_to_rank", binding is not None),
         *_valued("--bind_core_list", cores),
         *_valued("--enable_each_rank_log", request.rank_log_folder),
         *_switch("--save_pid", request.save_pid),
+        *(("--", "python") if request.alone else ()),
+        *_switch("-m", request.alone and request.kind == "module"),
     )
 
 

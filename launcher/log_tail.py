@@ -34,12 +34,13 @@ def read_log_tail(folder: str | Path, start: LogStart | None = None) -> tuple[st
     end of a file is read.
     """
     start = start or LogStart()
-    return _tail(Path(folder, STDERR_LOG), start.stderr_bytes) or _tail(
+    return file_tail(Path(folder, STDERR_LOG), start.stderr_bytes) or file_tail(
         Path(folder, STDOUT_LOG), start.stdout_bytes
     )
 
 
-def _tail(path: Path, start: int) -> tuple[str, ...]:
+def file_tail(path: Path, start: int = 0) -> tuple[str, ...]:
+    """The same of any file, from a byte on; nothing where it cannot be read."""
     try:
         with path.open("rb") as file:
             end = file.seek(0, os.SEEK_END)

@@ -23,10 +23,17 @@ from autoconf_launch.core import (
     RankTask,
 )
 
+from .deaths import how_it_died, who_left
 from .log_tail import LogStart, read_log_tail
 from .plan import LaunchPlan
 from .probe_environment import why_silent
-from .rank_results import RankResults, largest_memory, measure, read_rank_results
+from .rank_results import (
+    RankResults,
+    largest_memory,
+    measure,
+    read_rank_results,
+    started_ranks,
+)
 
 _DECISIVE = (
     FailureKind.OUT_OF_MEMORY,
@@ -110,7 +117,8 @@ def read_outcome(plan: LaunchPlan, end: RanksEnd, log_start: LogStart | None = N
     """
     if plan.task is None:
         raise ValueError(f"plan {plan.name!r} has no task, so there is no outcome to read.")
-    results = read_rank_results(plan.task, plan.world_size)
+    ranks = started_ranks(plan.task) if plan.alone else plan.world_size
+    results = read_rank_results(plan.task, ranks)
     causes = _reported(results, plan.expected, plan.checked)
     if not causes:
         strict = any(rank.code for rank in end.exits) and not plan.task.soak
@@ -123,8 +131,10 @@ def read_outcome(plan: LaunchPlan, end: RanksEnd, log_start: LogStart | None = N
         causes.append(_Cause(failure=end.cancelled.reason, unix_s=end.cancelled.unix_s))
     cause = _first(causes) or _Cause(failure=_no_steps(plan, plan.task, results), unix_s=0.0)
     tail = cause.failure.log_tail or read_log_tail(plan.folder or plan.task.folder, log_start)
+    left = who_left(_left_before(cause, results, end))
+    detail = "; ".join(filter(None, (cause.failure.detail, left)))
     return FailedTrial(
-        failure=replace(cause.failure, log_tail=tail),
+        failure=replace(cause.failure, detail=detail, log_tail=tail),
         memory=cause.memory or largest_memory(results),
     )
 
@@ -132,15 +142,16 @@ def read_outcome(plan: LaunchPlan, end: RanksEnd, log_start: LogStart | None = N
 def adopt(
     task: RankTask,
     *,
-    world_size: int,
+    world_size: int | None,
     expected: Candidate | None = None,
     checked: Checked | None = None,
 ) -> Outcome | None:
     """The outcome of a launch whose controller died, where its ranks' results settle it.
 
     A crash settles nothing (the ranks may have died with their controller): None, run it again.
+    Without ``world_size`` the ranks themselves say how many they were.
     """
-    results = read_rank_results(task, world_size)
+    results = read_rank_results(task, world_size or started_ranks(task))
     if any(result is None for result in results):
         return None
     cause = _first(_reported(results, expected, checked))
@@ -226,12 +237,12 @@ def _nan(result: RankResult) -> Failure | None:
 def _unreported(results: RankResults, end: RanksEnd) -> list[_Cause]:
     """Deaths of ranks that could not say why, and that nobody asked for."""
     causes = []
-    for rank, (result, exit_) in enumerate(zip(results, end.exits, strict=True)):
+    for rank, (result, exit_) in enumerate(zip(results, end.exits, strict=False)):
         asked_for = end.terminated_unix_s is not None and exit_.unix_s > end.terminated_unix_s
         if exit_.code == 0 or asked_for or (result is not None and result.failure is not None):
             continue
         sudden = exit_.code < 0 and -exit_.code not in _CAUSED_BY_OTHERS
-        detail = f"rank {rank} {_how_it_died(exit_.code)}"
+        detail = f"rank {rank} {how_it_died(exit_.code)}"
         causes.append(
             _Cause(
                 failure=Failure(kind=FailureKind.CRASHED, detail=detail),
@@ -242,20 +253,18 @@ def _unreported(results: RankResults, end: RanksEnd) -> list[_Cause]:
     return causes
 
 
-def _how_it_died(code: int) -> str:
-    if code > 0:
-        return f"ended with exit code {code} and did not report why"
-    if -code == signal.SIGKILL:
-        return "was killed by SIGKILL; the kernel may have run out of memory (see dmesg)"
-    return f"was killed by {signal_name(-code)}"
-
-
-def signal_name(number: int) -> str:
-    """``SIGTERM`` for 15, ``signal 99`` for what has no name."""
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f"signal {number}"
+def _left_before(cause: _Cause, results: RankResults, end: RanksEnd) -> list[int]:
+    """Ranks whose peer broke down because they had gone, without an error of their own."""
+    if cause.failure.kind is not FailureKind.CRASHED:
+        return []
+    latest_unix_s = cause.unix_s + _SUDDEN_SLACK_S
+    left = []
+    for rank, (result, exit_) in enumerate(zip(results, end.exits, strict=False)):
+        gone = exit_.code == 0 if result is None else result.ended_early
+        since_unix_s = exit_.unix_s if result is None else result.ended_unix_s
+        if gone and since_unix_s <= latest_unix_s:
+            left.append(rank)
+    return left
 
 
 def _no_steps(plan: LaunchPlan, task: RankTask, results: RankResults) -> Failure:

@@ -9,15 +9,22 @@ from pathlib import Path
 from autoconf_launch.core import ResultsFolderError
 
 PROFILE = "profile_model_info"
-CONFIG = "ds_config.json"
+DS_CONFIG = "ds_config"
+CONFIG = "config"
+CONFIG_STEMS = (DS_CONFIG, CONFIG)
+"""Of a trial's configuration: DeepSpeed's, and what any other framework was told."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResultsPaths:
-    """The folders of one tuning run; both paths are absolute."""
+    """The folders of one tuning run; both paths are absolute.
+
+    ``config_stem`` is one of ``CONFIG_STEMS``.
+    """
 
     results: Path
     exps: Path
+    config_stem: str = DS_CONFIG
 
     @property
     def journal(self) -> Path:
@@ -48,6 +55,10 @@ class ResultsPaths:
         """Folder of one trial."""
         return self.results / name
 
+    def config(self, folder: Path) -> Path:
+        """The configuration of the trial in this folder."""
+        return folder / f"{self.config_stem}.json"
+
     def experiment(self, name: str) -> Path:
         """What was asked of one trial."""
         return self.exps / f"{name}.json"
@@ -70,7 +81,7 @@ class ResultsPaths:
     @property
     def optimal_config(self) -> Path:
         """The user's configuration with the winner's values."""
-        return self.results / "ds_config_optimal.json"
+        return self.results / f"{self.config_stem}_optimal.json"
 
     @property
     def optimal_command(self) -> Path:

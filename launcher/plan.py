@@ -38,6 +38,7 @@ class LaunchPlan:
         checked: knobs of ``expected`` that are compared, with the words that ask for them; None:
             all that our own runtime reports.
         fresh: every rank is a new interpreter, also where a backend could fork one.
+        alone: the one process starts further ranks by itself, if there are any.
     """
 
     name: str
@@ -47,6 +48,7 @@ class LaunchPlan:
     task: RankTask | None = None
     expected: Candidate | None = None
     fresh: bool = False
+    alone: bool = False
     checked: tuple[tuple[str, str], ...] | None = None
 
     @property

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 from autoconf_launch.autotuner.cluster import ClusterSpec, Device
@@ -54,12 +55,14 @@ def plan_launch(
             rank=first + local,
             local_rank=local,
             argv=_argv(request, script_args, local),
-            environment=(*shared, ("RANK", str(first + local)), ("LOCAL_RANK", str(local))),
+            environment=(*shared, *_numbers(request, first, local)),
             cores=cores[local] if cores else None,
             log=paths[local] if paths else None,
         )
-        for local in range(len(devices))
+        for local in range(1 if request.alone else len(devices))
     )
+    if request.alone and cores:
+        ranks = (replace(ranks[0], cores=tuple(core for own in cores for core in own)),)
     return LaunchPlan(
         name=Path(task.folder).name if task else Path(request.script).name,
         ranks=ranks,
@@ -67,6 +70,7 @@ def plan_launch(
         folder=task.folder if task else None,
         task=task,
         expected=expected,
+        alone=request.alone,
     )
 
 
@@ -84,7 +88,8 @@ def require_script(request: LaunchRequest) -> None:
 
 
 def _argv(request: LaunchRequest, script_args: tuple[str, ...], rank: int) -> tuple[str, ...]:
-    local_rank = (f"--local_rank={rank}",) if request.local_rank_argument else ()
+    told = request.local_rank_argument and not request.alone
+    local_rank = (f"--local_rank={rank}",) if told else ()
     python = () if request.kind == "program" else (sys.executable, "-u")
     module = ("-m",) if request.kind == "module" else ()
     return (*python, *module, request.script, *local_rank, *script_args)
@@ -106,19 +111,31 @@ def _shared_variables(
     if threads or "OMP_NUM_THREADS" not in {**os.environ, **variables}:
         share = max(1, usable_cores() // len(devices))
         variables["OMP_NUM_THREADS"] = str(threads or share)
-    variables |= _rendezvous_variables(request, cluster)
+    if not request.alone:
+        variables |= _rendezvous_variables(request, cluster)
+        variables |= _sizes(cluster, node)
+    if task:
+        variables[TASK_VARIABLE] = task.to_variable()
+    return tuple(variables.items())
+
+
+def _sizes(cluster: ClusterSpec, node: int) -> dict[str, str]:
+    local = len(cluster.nodes[node].devices)
     numbers = {
         "WORLD_SIZE": len(cluster.devices),
-        "LOCAL_WORLD_SIZE": len(devices),
-        "LOCAL_SIZE": len(devices),
+        "LOCAL_WORLD_SIZE": local,
+        "LOCAL_SIZE": local,
         "GROUP_RANK": node,
         "CROSS_RANK": node,
         "CROSS_SIZE": len(cluster.nodes),
     }
-    variables |= {name: str(value) for name, value in numbers.items()}
-    if task:
-        variables[TASK_VARIABLE] = task.to_variable()
-    return tuple(variables.items())
+    return {name: str(value) for name, value in numbers.items()}
+
+
+def _numbers(request: LaunchRequest, first: int, local: int) -> tuple[tuple[str, str], ...]:
+    if request.alone:
+        return ()
+    return (("RANK", str(first + local)), ("LOCAL_RANK", str(local)))
 
 
 def _rendezvous_variables(request: LaunchRequest, cluster: ClusterSpec) -> dict[str, str]:

@@ -28,9 +28,14 @@ def probe_environment(task: RankTask, folder: Path) -> tuple[tuple[str, str], ..
             task from here on.
     """
     (folder / SIGNS_FOLDER).mkdir(parents=True, exist_ok=True)
+    return (search_path(), (PROBE_VARIABLE, task.to_variable()))
+
+
+def search_path() -> tuple[str, str]:
+    """The variable by which every Python of a launch finds our code first."""
     before = [entry for entry in os.environ.get(_SEARCH_PATH, "").split(os.pathsep) if entry]
     path = os.pathsep.join((str(INJECTED), *(e for e in before if e != str(INJECTED))))
-    return ((_SEARCH_PATH, path), (PROBE_VARIABLE, task.to_variable()))
+    return _SEARCH_PATH, path
 
 
 def deaf_flag(argv: Sequence[str]) -> str | None:

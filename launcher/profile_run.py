@@ -24,13 +24,22 @@ from .lease import HEARTBEAT_S
 from .plan import LaunchPlan
 
 
+class ProfileFailedError(NothingFeasibleError):
+    """The script fails as it is given, for another reason than memory."""
+
+    def __init__(self, message: str, failure: Failure) -> None:
+        super().__init__(message, failure.log_tail)
+        self.failure = failure
+
+
 def run_profile(
     plan: LaunchPlan, backend: Backend, *, journal: Journal, timeout_s: float
 ) -> ModelProfiled:
     """Run the plan and read what it wrote; no model where it does not fit into memory.
 
     Raises:
-        NothingFeasibleError: the script fails for another reason than memory.
+        ProfileFailedError: the script fails for another reason than memory.
+        NothingFeasibleError: it describes no model.
     """
     folder = Path(plan.folder or ".")
     end = _wait(backend, backend.submit(plan), timeout_s, journal)
@@ -79,8 +88,8 @@ def _require_memory_failure(end: JobEnd, folder: Path) -> None:
             f"autoconf_launch.runtime.initialize and step. Its output is in {folder}."
         )
     if failure.kind is not FailureKind.OUT_OF_MEMORY:
-        raise NothingFeasibleError(
+        raise ProfileFailedError(
             f"The script fails as it is given ({failure.kind.value}: {failure.detail}); mend it "
             f"first. Its output is in {folder}.",
-            failure.log_tail,
+            failure,
         )

@@ -26,6 +26,18 @@ def read_rank_results(task: RankTask, world_size: int) -> RankResults:
     return tuple(_read_result(task, rank) for rank in range(world_size))
 
 
+def started_ranks(task: RankTask) -> int:
+    """Ranks that one process made by itself, as any of them says; 1 where none has reported."""
+    numbers = (path.stem.removeprefix("result_rank") for path in _result_files(task))
+    ranks = (int(number) if number.isdecimal() else 0 for number in numbers)
+    found = (_read_result(task, rank) for rank in ranks)
+    return max((result.world_size for result in found if result), default=1)
+
+
+def _result_files(task: RankTask) -> tuple[Path, ...]:
+    return tuple(Path(task.folder).glob(f"{Path(result_file(0)).stem}*.json"))
+
+
 def _read_result(task: RankTask, rank: int) -> RankResult | None:
     try:
         content = Path(task.folder, result_file(rank)).read_bytes()

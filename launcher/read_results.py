@@ -23,7 +23,7 @@ from autoconf_launch.core.rank import STEPS_FILE
 
 from .journal import JournalContents, read_journal
 from .lease import STALE_AFTER_S
-from .paths import CONFIG, ResultsPaths
+from .paths import CONFIG_STEMS, ResultsPaths
 from .steps import StepsTail
 
 
@@ -83,7 +83,8 @@ def read_results(folder: Path) -> Results:
     running = is_held(paths.lease)  # asked first: what is written later is only more
     contents = read_journal(paths.journal)
     summary = _document(paths.summary_json)
-    baseline = _document(paths.profile / CONFIG)
+    stems = (_document(paths.profile / f"{stem}.json") for stem in CONFIG_STEMS)
+    baseline = next(filter(None, stems), {})
     count = len(contents.records)
     over = not running and _experiments(summary) == count
     state = FolderState.RUNNING if running else FolderState.STOPPED

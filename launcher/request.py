@@ -93,6 +93,9 @@ class LaunchRequest:
     Attributes:
         processes: ranks on each host: GPUs, or processes on a machine without any.
         script: path, module name or program, as ``kind`` says.
+        alone: one process without the variables of a distributed launch, as ``python train.py``
+            starts it; the script starts further ranks by itself, or none.
+        started: ranks that it was seen to start; None: one for each device.
         binding: None: ranks share all cores.
         rank_log_folder: one log file per rank goes here; None: the output is ours.
         tuning_space: path of a file whose lists are searched instead of the shipped ones.
@@ -112,6 +115,8 @@ class LaunchRequest:
     script_args: tuple[str, ...] = ()
     kind: Literal["script", "module", "program"] = "script"
     processes: Processes | None = None
+    alone: bool = False
+    started: int | None = None
     hosts: HostChoice = HostChoice()
     rendezvous: Rendezvous = Rendezvous()
     remote: RemoteAccess = RemoteAccess()

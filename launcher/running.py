@@ -57,6 +57,7 @@ class Running:
         self._started_s = self._progress_s = time.monotonic()
         self._longest_s = self._last_s = 0.0
         self._steps = 0
+        self._made = 0
 
     @property
     def weather(self) -> Weather:
@@ -77,6 +78,7 @@ class Running:
         """Steps since the last call."""
         for step in self._tail.new():
             self._steps += 1
+            self._made = max(self._made, step.step)
             self._last_s = step.wall_s
             self._longest_s = max(self._longest_s, step.wall_s)
             self._progress_s = time.monotonic()
@@ -121,5 +123,5 @@ class Running:
         silent_s = time.monotonic() - self._progress_s
         return Failure(
             kind=FailureKind.STALLED,
-            detail=f"made {self._steps} steps, then none for {silent_s:.0f} s (--stall-timeout)",
+            detail=f"made {self._made} steps, then none for {silent_s:.0f} s (--stall-timeout)",
         )

@@ -8,12 +8,15 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
-from .config_file import MOST_BYTES
 from .dialects import NamedFile, OwnKnob, ScriptSource, UserWords
+from .dialects.batch_names import is_of_batch
 from .dialects.deepspeed import decoded
+from .dialects.script_facts import facts_of
 from .dialects.spellings.accelerate import PREFIXES
+from .plain_text import plain_text
 from .request import LaunchRequest
 from .script_config import find_source
+from .script_files import composed, own_modules, script_path
 
 _SUFFIXES = (".json", ".yaml", ".yml", ".toml", ".py")
 _BASE64 = ("--deepspeed", "--deepspeed_config")
@@ -28,7 +31,11 @@ def find_script_source(request: LaunchRequest) -> ScriptSource:
         ConfigError: a configuration that is named cannot be read.
     """
     source = find_source(request.script_args, request.tuning_space)
+    script = script_path(request)
+    is_python = request.kind != "program" and script.suffix == ".py"
+    text = plain_text(script) if is_python else ""
     own = {name for name, _ in request.knobs}
+    own |= {name for name, _ in facts_of(text).variables if is_of_batch(name)}
     variables = {
         name: value
         for name, value in os.environ.items()
@@ -38,7 +45,9 @@ def find_script_source(request: LaunchRequest) -> ScriptSource:
     return replace(
         _with_encoded(source),
         script=request.script,
-        text=_source_text(request),
+        text=text,
+        modules=own_modules(script, text),
+        composed=composed(script, text),
         files=tuple(_named_files(request.script_args)),
         environment=tuple(sorted(variables.items())),
         versions=tuple(_versions()),
@@ -62,13 +71,6 @@ def _with_encoded(source: ScriptSource) -> ScriptSource:
     return source
 
 
-def _source_text(request: LaunchRequest) -> str:
-    path = Path(request.script)
-    if request.kind == "module":
-        path = Path(*request.script.split(".")).with_suffix(".py")
-    return _text(path) if request.kind != "program" and path.suffix == ".py" else ""
-
-
 def _named_files(arguments: tuple[str, ...]) -> Iterator[NamedFile]:
     for position, argument in enumerate(arguments):
         flag, equals, value = argument.partition("=")
@@ -77,17 +79,7 @@ def _named_files(arguments: tuple[str, ...]) -> Iterator[NamedFile]:
             continue
         before = arguments[position - 1] if position else ""
         own = flag if equals else before if before.startswith("-") and "=" not in before else ""
-        yield NamedFile(position=position, flag=own, path=str(path), text=_text(path))
-
-
-def _text(path: Path) -> str:
-    """A file's text; empty where it is missing, too large or no text."""
-    try:
-        if path.stat().st_size > MOST_BYTES:
-            return ""
-        return path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError):
-        return ""
+        yield NamedFile(position=position, flag=own, path=str(path), text=plain_text(path))
 
 
 def _versions() -> Iterator[tuple[str, str]]:

@@ -55,6 +55,8 @@ class Share:
             least = min(task.memory_limit_bytes, self.memory_bytes)
             task = replace(task, memory_limit_bytes=least)
         ranks = tuple(self._placed(rank, task) for rank in plan.ranks)
+        if plan.alone and self.cores:
+            ranks = (replace(ranks[0], cores=tuple(core for own in self.cores for core in own)),)
         return replace(plan, ranks=ranks, task=task, fresh=plan.fresh or self.fresh)
 
     def _placed(self, rank: RankPlan, task: RankTask | None) -> RankPlan:
@@ -84,6 +86,8 @@ def find_shares(request: LaunchRequest, cluster: ClusterSpec) -> tuple[Share, ..
     """
     most = request.max_parallel_trials
     if most == 1 or len(cluster.nodes) > 1 or request.binding or request.rendezvous.port:
+        return WHOLE
+    if request.alone and len(cluster.devices) > 1:  # such scripts choose a port of their own
         return WHOLE
     if cluster.devices[0].visible_as:
         return _gpu_shares(request, cluster.devices)

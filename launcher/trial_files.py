@@ -21,7 +21,7 @@ from .dialects import Dialect, Rendered, ScriptSource
 from .fingerprint import without_secrets
 from .foreign import in_trial, told, write_files
 from .outcome import adopt
-from .paths import CONFIG, ResultsPaths
+from .paths import ResultsPaths
 from .plan import LaunchPlan
 from .planning import plan_launch
 from .request import LaunchRequest
@@ -55,6 +55,11 @@ class TrialFiles:
         self._settings = settings
         self._spec: ModelSpec | None = None
         self._facts: TrainingFacts | None = None
+        self._most_steps: int | None = None
+
+    def bound_steps(self, most: int) -> None:
+        """Let each trial make so many steps, unless its decider ends it before."""
+        self._most_steps = most
 
     def describe_model(self, spec: ModelSpec | None, facts: TrainingFacts) -> None:
         """Give what predictions and FLOP counts need, once the profile run is over."""
@@ -76,8 +81,8 @@ class TrialFiles:
     def adopt(self, trial: Trial, attempt: str) -> Outcome | None:
         """See :class:`~.controller.TrialDesk`."""
         task = self._task(self._paths.trial(trial.name), trial, attempt, Mode.MEASURE)
-        world_size = len(self._cluster.devices)
-        checked = self.render(trial, self._paths.trial(trial.name) / CONFIG).checked
+        world_size = None if self._request.alone else len(self._cluster.devices)
+        checked = self.render(trial, self._paths.config(self._paths.trial(trial.name))).checked
         return adopt(task, world_size=world_size, expected=trial.candidate, checked=checked)
 
     def predict(self, trial: Trial) -> Prediction | None:
@@ -109,9 +114,10 @@ class TrialFiles:
         for name in (*_LEFT_BY_RANKS, *map(result_file, range(world_size))):
             (folder / name).unlink(missing_ok=True)
         task = self._task(folder, trial, attempt, mode)
-        rendered = self.render(trial, folder / CONFIG)
+        config_path = self._paths.config(folder)
+        rendered = self.render(trial, config_path)
         rendered = in_trial(self._dialect, rendered, self._source, task)
-        (folder / CONFIG).write_text(rendered.config.to_json() + "\n")
+        config_path.write_text(rendered.config.to_json() + "\n")
         write_files(rendered, folder)
         expected = trial.candidate if mode is Mode.MEASURE else None
         plan = plan_launch(
@@ -143,6 +149,8 @@ class TrialFiles:
         if trial.final:
             timed = STEPS_IN_TURN if trial.turn else FEWEST_TIMED
             return replace(task, end_step=first - 1 + timed)
+        if most := self._most_steps:
+            return replace(task, start_step=min(first, most), end_step=most, most_steps=most)
         return replace(task, most_steps=StopRule().most_steps)
 
     def _describe(self, folder: Path, trial: Trial, rendered: Rendered, plan: LaunchPlan) -> None:

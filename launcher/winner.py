@@ -13,7 +13,7 @@ from autoconf_launch.core import config_keys as keys
 
 from .dialects import Dialect, Rendered, ScriptSource
 from .fingerprint import HIDDEN, without_secrets
-from .foreign import write_files
+from .foreign import in_training, write_files
 from .launch_flags import launch_flags
 from .paths import ResultsPaths
 from .request import LaunchRequest
@@ -53,7 +53,7 @@ def render_winner(
     if summary.winner is None:
         return None
     path = os.path.relpath(paths.optimal_config)
-    return dialect.render(summary.winner.trial.candidate, source, path)
+    return in_training(dialect.render(summary.winner.trial.candidate, source, path))
 
 
 def optimal_command(request: LaunchRequest, winner: Rendered) -> str:

@@ -14,12 +14,16 @@ from typing import Any
 from autoconf_launch.core import ConfigError
 
 from .config_file import read_config
+from .dialects.script_facts import facts_of
 from .dialects.spellings import accelerate as names
 from .flags import parse_request
+from .plain_text import plain_text
 from .request import HostChoice, LaunchRequest
+from .script_files import script_path
 
 _LIKE_OURS = ("torchrun", "deepspeed")
 """Launchers whose flags are ours."""
+_OTHERS = ("mpirun", "mpiexec", "srun", "horovodrun", "bash", "sh", "uv", "poetry", "conda")
 _PYTHON = ("python", "python3")
 _MODULES = {
     "accelerate.commands.launch": ("accelerate", "launch"),
@@ -43,7 +47,14 @@ def unwrapped(request: LaunchRequest) -> LaunchRequest:
     if program == "accelerate" and rest[:1] == ("launch",):
         return _accelerate(request, rest[1:])
     if program in _LIKE_OURS:
-        return _merged(request, parse_request(rest))
+        inner = parse_request(rest)
+        usual = 1 if program == "torchrun" else None  # as many as it starts if nobody says
+        return _merged(request, replace(inner, processes=inner.processes or usual))
+    if program in _OTHERS and request.kind == "script" and not Path(request.script).is_file():
+        raise ConfigError(
+            f"{program} is no launcher that is known here; give the script itself, and the number "
+            "of its ranks by --num_gpus N."
+        )
     if program in _PYTHON and request.kind != "module":
         return _python(request, rest)
     return request
@@ -147,7 +158,12 @@ def _python(request: LaunchRequest, words: Sequence[str]) -> LaunchRequest:
         )
     inner = replace(request, script=words[0], script_args=tuple(words[1:]))
     inner = replace(inner, kind="module" if module else "script")
-    return unwrapped(inner) if module else inner
+    found = unwrapped(inner) if module else inner
+    if found is not inner or request.kind == "program":
+        return found
+    facts = facts_of(plain_text(script_path(inner)))
+    alone = request.processes in (None, 1) or facts.starts_ranks or facts.spreads
+    return replace(inner, alone=alone)
 
 
 def _text(value: object) -> str:

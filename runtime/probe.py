@@ -20,22 +20,24 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from autoconf_launch.core import Failure, FailureKind, RankTask
+from autoconf_launch.core import Failure, FailureKind, Mode, RankTask
 from autoconf_launch.core.probe_signs import PROBE_VARIABLE, Sign, sign_path
 
 from .failures import asked_bytes, classify, is_out_of_memory
 from .probing.by_hand import ByHand
 from .probing.claim import Helper, mark_children
-from .probing.clock import loss_of
+from .probing.clock import loss_of, sum_of
 from .probing.compiled import watch_compile
 from .probing.ending import Endings
+from .probing.first_forward import FirstForwardProbe
 from .probing.hook import Hooks
 from .probing.left_behind import Surroundings
 from .probing.loader_batch import set_batch_size
 from .probing.memory_use import MemoryWatch
 from .probing.roots import Roots
 from .probing.speaker import LastWord, Live, Speaker, claimed, unclaimed
-from .probing.steps import Meaning, StepCounter
+from .probing.steps import Made, Meaning, StepCounter
+from .probing.weights import device_of, weights_of
 from .report import leave
 
 P = ParamSpec("P")
@@ -45,12 +47,13 @@ _NO_STEPS = (
 )
 
 
-def arm_probe() -> Probe | None:
+def arm_probe() -> Probe | FirstForwardProbe | None:
     """Begin to listen in this process, as the environment asks; None: it does not ask."""
-    value = os.environ.get(PROBE_VARIABLE)
-    if not value:
+    set_batch_size()
+    if not (value := os.environ.get(PROBE_VARIABLE)):
         return None
-    probe = Probe(RankTask.from_variable(value))
+    task = RankTask.from_variable(value)
+    probe = FirstForwardProbe(task) if task.mode is Mode.FIRST_FORWARD else Probe(task)
     probe.install()
     return probe
 
@@ -92,7 +95,7 @@ class Probe:
         self._task = task
         self._hooks = Hooks(self)
         self._endings = Endings(self)
-        self._roots = Roots(self, lambda: self._hooks.in_backward)
+        self._roots = Roots(self, self._hooks.running.__len__)
         self._helper = Helper()
         mark_children()
         self._surroundings = Surroundings(own=task.folder)
@@ -100,7 +103,7 @@ class Probe:
 
     def install(self) -> None:
         """Listen from here on, in this process and in those that it forks."""
-        set_batch_size()
+        self._surroundings.guard()
         self._hooks.install()
         self._endings.install()
         self._roots.look()
@@ -112,21 +115,22 @@ class Probe:
         path.touch()
 
     def give_up(self, error: Exception) -> None:
-        """Leave word of an error of our own and stay silent."""
+        """Leave word of an error of our own, and end a training that nobody measures."""
         self.silent = True
         text = f"{type(error).__name__}: {error}"
         with suppress(OSError):
             sign_path(self._task, Sign.BROKEN.value).write_text(text)
+            if self._trains and not self._helper:
+                leave(0)
 
     @_safely
     def call_begins(self, module: nn.Module) -> None:
         """See CallListener."""
         self._memory.begin(module, self._task.memory_limit_bytes)
 
-    @_safely
     def called(self, samples: int) -> None:
         """See CallListener."""
-        self._counter.forward(samples)
+        self._counter.forward(samples)  # cannot raise, and is met in every step
 
     @_safely
     def evaluated(self) -> None:
@@ -138,22 +142,28 @@ class Probe:
     def backward_begins(self, tensors: Any) -> None:
         """See Listener."""
         self._trains = True
-        if not self._optimizers and self._by_hand.found(self._roots.candidates):
+        stepped = self._speaker is not None or self._optimizers
+        if not stepped and self._by_hand.found(self._roots.candidates):
             self.ending(None)
             leave(0)
-        self._counter.backward()
-        self._loss = loss_of(tensors)
+        first = self._counter.backward() == 1
+        loss = loss_of(tensors)
+        self._loss = loss if first else sum_of(self._loss, loss)
 
     @_safely
     def stepped(self, optimizer: Optimizer) -> None:
         """See Listener."""
+        made = self._counter.paced(optimizer)
+        if made is not None:
+            self._boundary(optimizer, made)
+            return
         size = self._optimizers.get(optimizer)
         if size is None:
-            size = sum(weight.numel() for weight in _weights(optimizer))
+            size = sum(weight.numel() for weight in weights_of(optimizer))
             self._optimizers[optimizer] = size
         meaning = self._counter.step(optimizer, size)
         if meaning is Meaning.BOUNDARY:
-            self._boundary(optimizer)
+            self._boundary(optimizer, self._counter.made())
         elif meaning is Meaning.RESTART:
             self._roots.look()
             if self._speaker:
@@ -166,10 +176,9 @@ class Probe:
         if self._speaker:
             self._speaker.timeline.begin()
 
-    @_safely
     def drew(self, batch_size: int | None) -> None:
         """See Listener."""
-        self._counter.draw(batch_size)
+        self._counter.draw(batch_size)  # cannot raise, and is met in every step
 
     @_safely
     def failed(self, error: BaseException) -> None:
@@ -205,16 +214,14 @@ class Probe:
             self._written = True
             self._speaker.write(word)
 
-    def _boundary(self, optimizer: Optimizer) -> None:
-        if self._speaker is None:
-            self._speaker = claimed(self._task, _device(optimizer), self._memory)
-        speaker = self._speaker
+    def _boundary(self, optimizer: Optimizer, made: Made) -> None:
+        speaker = self._speaker or self._claimed(optimizer)
         if speaker is None:
             self.silent = True
             return
         if self._refused:
             self._caught, self._refused = self._refused, None
-        number = speaker.step(self._counter.made(), self._loss)
+        number = speaker.step(made, self._loss)
         settled = not self._roots.looking and self._counter.forwards_in_step
         if number <= speaker.last_untimed or not settled:
             self._follow(optimizer, number, speaker)
@@ -224,11 +231,16 @@ class Probe:
             speaker.finish(self._last_word())
             leave(0)
 
+    def _claimed(self, optimizer: Optimizer) -> Speaker | None:
+        self._surroundings.training_begins()
+        self._speaker = claimed(self._task, device_of(optimizer), self._memory)
+        return self._speaker
+
     def _follow(self, optimizer: Optimizer, number: int, speaker: Speaker) -> None:
         """Keep an eye on the root, and look around where no time is taken."""
         lost = not self._counter.forwards_in_step
         if self._roots.looking:
-            self._roots.settle(_weights(optimizer))
+            self._roots.settle(weights_of(optimizer))
         elif lost and number > 1 and not self._lost:
             self._lost = True
             self._roots.look()
@@ -286,11 +298,3 @@ class Probe:
     def _forked(self) -> None:
         """Multiprocessing has made a child, which forgot its finalizers."""
         self._endings.finalize()
-
-
-def _weights(optimizer: Optimizer) -> list[Tensor]:
-    return [weight for group in optimizer.param_groups for weight in group["params"]]
-
-
-def _device(optimizer: Optimizer) -> torch.device:
-    return next((weight.device for weight in _weights(optimizer)), torch.device("cpu"))

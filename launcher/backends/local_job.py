@@ -18,8 +18,9 @@ from typing import Any
 from autoconf_launch.core import Failure, FailureKind
 
 from .. import agent
+from ..deaths import signal_name
 from ..log_tail import LogStart
-from ..outcome import Cancelled, RankExit, RanksEnd, read_outcome, signal_name
+from ..outcome import Cancelled, RankExit, RanksEnd, read_outcome
 from ..plan import LaunchPlan
 from .base import Job, JobEnd
 from .strays import kill_strays

@@ -10,10 +10,8 @@ import uuid
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from autoconf_launch.autotuner.budget import SearchBudget
 from autoconf_launch.autotuner.cluster import ClusterSpec
 from autoconf_launch.autotuner.decider import Decider
-from autoconf_launch.autotuner.limits import SearchLimits
 from autoconf_launch.autotuner.planner import knob_rules, memory_rule, predict
 from autoconf_launch.autotuner.settings import AutotuningSettings
 from autoconf_launch.autotuner.settle import findings, settled
@@ -32,17 +30,28 @@ from ..dialects.native import NativeDialect
 from ..discover import find_cluster
 from ..endgame import Endgame, Search, play
 from ..events import Finished, Listener, ModelProfiled, Note, SpaceBuilt
-from ..fingerprint import environment_document, fingerprint
-from ..foreign import as_script_expects, told
+from ..fingerprint import environment_document, fingerprint, unsearched
+from ..foreign import as_script_expects, config_stem, told
 from ..interrupts import stopping_on_signals
+from ..measured_batch import as_measured
+from ..outlook import with_outlook
 from ..paths import ResultsPaths
-from ..planner.price_choice import choose_price
+from ..plain_start import (
+    as_script_starts,
+    check_ranks,
+    first_that_starts,
+    profile_failed,
+    remembered,
+)
 from ..planning import plan_launch, require_script
-from ..profile_run import read_model_info, run_profile
+from ..profile_run import ProfileFailedError, read_model_info, run_profile
 from ..request import LaunchRequest
 from ..results_folder import OpenFolder, open_folder
+from ..said_by_probe import said_by_probes
 from ..script_source import find_script_source
+from ..search_limits import search_limits
 from ..slots import Share, find_shares, shares_text
+from ..space_change import of_space
 from ..trackers import check_tracking
 from ..trackers.feed import feed_of
 from ..trackers.listening import tracked
@@ -75,7 +84,8 @@ def tune(request: LaunchRequest, listener: Listener) -> int:
         NothingFeasibleError: the baseline fails, or nothing fits.
     """
     job = read_job(request, listener)
-    print_ = fingerprint(request, job.cluster, job.source, job.user.settings)
+    given = unsearched(job.dialect, job.source, job.user)
+    print_ = fingerprint(request, job.cluster, job.source, job.user.settings, given)
     fresh = request.fresh or job.user.settings.overwrite
     with stopping_on_signals(), open_folder(job.paths, print_, fresh=fresh) as folder:
         for text in folder.notes:
@@ -87,7 +97,7 @@ def tune(request: LaunchRequest, listener: Listener) -> int:
             tracked(request.tracking, feed_of(request), job.paths.tracking, listener) as heard,
             released(load_backend(_trial_backend(job))) as backend,
         ):
-            winner = search(replace(job, listener=heard), backend, folder)
+            job, winner = _searched(replace(job, listener=heard), backend, folder)
     if request.autotuning == "tune":
         return 0
     plan = told(plan_launch(job.request, job.cluster, winner.script_args), winner)
@@ -105,15 +115,16 @@ def read_job(request: LaunchRequest, listener: Listener) -> TuningJob:
     source = find_script_source(request)
     choice = choose_dialect(source)
     dialect = choice.dialect
-    request = as_script_expects(request, dialect, source)
+    request = as_script_starts(as_script_expects(request, dialect, source), dialect, source)
     cluster = find_cluster(request, listener)
     user = dialect.read(
         source,
-        world_size=len(cluster.devices),
+        world_size=request.started or len(cluster.devices),
         overrides=request.overrides,
         allow_global_batch_change=request.allow_global_batch_change,
     )
     load_strategy(user.settings.tuner_type)  # a wrong name is said before anything runs
+    search_limits(request, cluster)  # and money where there is no price
     check_tracking(request.tracking)
     for warning in (*choice.notes, *user.warnings):
         listener(Note(text=warning, warning=True))
@@ -123,9 +134,28 @@ def read_job(request: LaunchRequest, listener: Listener) -> TuningJob:
         dialect=dialect,
         cluster=cluster,
         user=user,
-        paths=_paths(user.settings),
+        paths=_paths(user.settings, config_stem(dialect, source)),
         listener=listener,
     )
+
+
+def _searched(job: TuningJob, backend: Backend, folder: OpenFolder) -> tuple[TuningJob, Rendered]:
+    """The search of the script as it is to be started, which a profile run may change."""
+
+    def attempt(request: LaunchRequest) -> tuple[TuningJob, Rendered]:
+        started = _started(job, request)
+        return started, search(started, backend, folder)
+
+    known = remembered(job.request, job.paths) if folder.contents.profiled else job.request
+    return first_that_starts(known, attempt, job.paths, job.listener)
+
+
+def _started(job: TuningJob, request: LaunchRequest) -> TuningJob:
+    """The same job, read anew where the script is started in another way."""
+    if request == job.request:
+        return job
+    known = read_job(request, lambda event: None)
+    return replace(known, listener=job.listener)
 
 
 def search(job: TuningJob, backend: Backend, folder: OpenFolder) -> Rendered:
@@ -146,6 +176,7 @@ def search(job: TuningJob, backend: Backend, folder: OpenFolder) -> Rendered:
     if len(shares) > 1:
         job.listener(Note(text=shares_text(shares)))
     spec = _profile(job, files, backend, folder, shares[0])
+    job = replace(job, user=as_measured(job.user, job.paths.profile, job.listener))
     files.describe_model(spec, job.user.facts)
     study = _study(job, spec)
     limits = TrialLimits(
@@ -157,8 +188,9 @@ def search(job: TuningJob, backend: Backend, folder: OpenFolder) -> Rendered:
             decider, backend, files, journal=folder.journal, listener=listener, limits=limits
         )
 
-    controller = control(study, job.listener, limits)
-    controller.resume(folder.contents)
+    controller = control(study, with_outlook(study, job.listener), limits)
+    contents = of_space(folder, study.space, job.listener)
+    controller.resume(contents)
     stop = controller.run(shares)
     end = Endgame(elapsed_s=controller.elapsed_s)
     if not stop.is_error:
@@ -173,7 +205,7 @@ def search(job: TuningJob, backend: Backend, folder: OpenFolder) -> Rendered:
             control,
             listener=job.listener,
             limits=limits,
-            earlier=folder.contents,
+            earlier=contents,
             soak_asked=job.request.soak_steps,
         )
     return _conclude(job, study, end, stop)
@@ -186,7 +218,8 @@ def _trial_backend(job: TuningJob) -> str:
 
 
 def _conclude(job: TuningJob, study: Study, end: Endgame, stop: StopReason) -> Rendered:
-    for text in findings(study.records, end.finals, study.objective, end.soaks):
+    found = findings(study.records, end.finals, study.objective, end.soaks)
+    for text in (*found, *said_by_probes(job.paths.results, Path.cwd(), job.paths.exps)):
         job.listener(Note(text=text, warning=True))
     facts, settings = job.user.facts, job.user.settings
     searched = summarise(study, duration_s=end.elapsed_s, facts=facts)
@@ -218,12 +251,17 @@ def _profile(
     event = ModelProfiled(spec=read_model_info(job.paths.profile / MODEL_INFO_FILE), wall_s=None)
     if not folder.contents.profiled:
         plan = files.plan_profile(baseline_trial(job.user.baseline), uuid.uuid4().hex)
-        event = run_profile(
-            share.place(plan, alone=True),
-            backend,
-            journal=folder.journal,
-            timeout_s=job.request.trial_timeout_s,
-        )
+        try:
+            event = run_profile(
+                share.place(plan, alone=True),
+                backend,
+                journal=folder.journal,
+                timeout_s=job.request.trial_timeout_s,
+            )
+        except ProfileFailedError as error:
+            ranks = len(job.cluster.devices)
+            raise profile_failed(job.request, job.dialect, ranks, error) from error
+        check_ranks(job.request, job.cluster, plan.task)
     job.listener(event)
     return event.spec
 
@@ -236,7 +274,13 @@ def _study(job: TuningJob, spec: ModelSpec | None) -> Study:
     predictions = predict(space.table, spec, job.cluster, user.facts)
     fits = memory_rule(predictions, job.cluster)
     rules = [fits, *knob_rules(spec)]
-    study = Study(space, predictions, user.settings, rules=rules, limits=_limits(job))
+    study = Study(
+        space,
+        predictions,
+        user.settings,
+        rules=rules,
+        limits=search_limits(job.request, job.cluster),
+    )
     rejected = sum(count for _, count in study.rejected)
     considered = len(space.table) + sum(count for _, count in space.rejected)
     job.listener(
@@ -245,20 +289,10 @@ def _study(job: TuningJob, spec: ModelSpec | None) -> Study:
     return study
 
 
-def _limits(job: TuningJob) -> SearchLimits:
-    """The user's, money as time at the price of the machine."""
-    request = job.request
-    budget, good_enough = request.budget or SearchBudget(), request.good_enough or None
-    price = None if budget.usd is None else choose_price(None, job.cluster)
-    usd_per_hour = price.usd_per_gpu_hour * len(job.cluster.devices) if price else None
-    return SearchLimits(
-        seconds=budget.limit_s(usd_per_hour), trials=budget.trials, good_enough=good_enough
-    )
-
-
-def _paths(settings: AutotuningSettings) -> ResultsPaths:
+def _paths(settings: AutotuningSettings, stem: str) -> ResultsPaths:
     here = Path.cwd()
     return ResultsPaths(
         results=here / (settings.results_dir or "autotuning_results"),
         exps=here / (settings.exps_dir or "autotuning_exps"),
+        config_stem=stem,
     )

@@ -20,9 +20,10 @@ from .base import (
     UserSettings,
     UserWords,
 )
+from .batch_names import on_source_batch
 from .dataloader import DATALOADER_BATCH_VARIABLE, DataLoaderDialect
-from .deepspeed import DeepSpeedDialect
-from .hf_trainer import HfTrainerDialect
+from .deepspeed import DeepSpeedDialect, out_of_reach
+from .hf_trainer import HfTrainerDialect, written_in_source
 from .lightning import LightningDialect
 from .megatron import MegatronDialect
 from .native import NativeDialect
@@ -70,16 +71,20 @@ def choose_dialect(source: ScriptSource) -> DialectChoice:
         return DialectChoice(dialect=named[wanted])
     fits = [dialect for dialect in DIALECTS if dialect.detects(source)]
     special = [dialect for dialect in fits if dialect.name not in _LAST_RESORT]
+    own = out_of_reach(source)
     if not fits:
         raise ConfigError(
-            "The script names no configuration file with keys that can be tuned; give one with "
+            own
+            or written_in_source(source)
+            or on_source_batch(source)
+            or "The script names no configuration file with keys that can be tuned; give one with "
             "--config FILE (JSON, hjson or YAML) among the script's arguments. If the script "
             'hands its file to initialize, add "autotuning": {} to it. If it has arguments of its '
             "own, name that of the batch: --arg train_micro_batch_size_per_gpu=--batch_size."
         )
     taken = (special or fits)[0]
     if len(special) < 2:
-        return DialectChoice(dialect=taken)
+        return DialectChoice(dialect=taken, notes=(own,) if own and not special else ())
     names = " and ".join(dialect.name for dialect in special)
     note = f"{names} both know this script; {taken.name} is taken (--dialect decides)."
     return DialectChoice(dialect=taken, notes=(note,))

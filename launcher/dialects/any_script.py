@@ -5,17 +5,21 @@ Common names are recognised, and said; ``--arg`` names others, ``--knob`` adds k
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from dataclasses import replace
 
-from .base import ScriptSource
+from .arguments import find_argument
+from .base import Rendered, ScriptSource, TrialNeeds
+from .batch_names import is_of_batch, name_key
 from .own_words import bare
+from .script_arguments import Told, told_of
 from .script_facts import facts_of
-from .sheet import Argument
+from .sheet import Argument, Place, Variable
 from .spelling import Spelled, Spelling, spelled
 from .spellings.common import ACCUMULATION, ELSEWHERE, MICRO_BATCH
+from .split_batch import SplitBatch, SplitMicroBatch
 from .table_dialect import Reading, TableDialect
 
-_SHORT = 2
+_RUN_FOLDER = "hydra.run.dir"
 _MEANING = {
     "micro_batch": "the micro-batch of each rank (train_micro_batch_size_per_gpu)",
     "accumulation": "the gradient accumulation (gradient_accumulation_steps)",
@@ -37,18 +41,34 @@ class ArgumentsDialect(TableDialect):
         """See TableDialect."""
         return batch_rows(source, ranks)
 
+    def in_trial(self, rendered: Rendered, source: ScriptSource, needs: TrialNeeds) -> Rendered:
+        """What hydra would put into a dated folder goes below the trial's."""
+        rendered = super().in_trial(rendered, source, needs)
+        if not _runs_elsewhere(source):
+            return rendered
+        folder = f"{_RUN_FOLDER}={needs.folder}/hydra"
+        return replace(rendered, script_args=(*rendered.script_args, folder))
+
     def remarks(self, reading: Reading) -> tuple[str, ...]:
         """Which arguments were taken for what."""
         return taken(reading)
 
 
-def batch_rows(source: ScriptSource, ranks: int) -> tuple[Spelling, ...]:
+def _runs_elsewhere(source: ScriptSource) -> bool:
+    """Whether hydra makes a dated folder for each run, and nobody says which."""
+    composed = {name for name, _ in source.composed}
+    given = find_argument(source.script_args, (_RUN_FOLDER,)) is not None
+    return facts_of(source.text).imports("hydra") and not given and _RUN_FOLDER not in composed
+
+
+def batch_rows(source: ScriptSource, ranks: int) -> tuple[Spelled, ...]:
     """Rows for what the script's own arguments say of the batch; nothing where they do not."""
-    rows = (
-        recognised(source, "micro_batch", MICRO_BATCH, ranks),
-        recognised(source, "accumulation", ACCUMULATION, ranks),
-    )
-    return tuple(row for row in rows if row is not None)
+    micro = recognised(source, "micro_batch", MICRO_BATCH, ranks)
+    accumulation = recognised(source, "accumulation", ACCUMULATION, ranks)
+    if micro and accumulation and _is_split(micro.names()[:-1], source):
+        split = SplitMicroBatch(micro, accumulation)
+        return (split, accumulation, SplitBatch(micro, ranks))
+    return tuple(row for row in (micro, accumulation) if row is not None)
 
 
 def taken(reading: Reading, knobs: tuple[str, ...] = tuple(_MEANING)) -> tuple[str, ...]:
@@ -64,68 +84,45 @@ def taken(reading: Reading, knobs: tuple[str, ...] = tuple(_MEANING)) -> tuple[s
 
 
 def _is_argument(row: Spelled) -> bool:
-    return isinstance(row, Spelling) and isinstance(row.places[0], Argument)
+    places: tuple[Place, ...] = getattr(row, "places", ())
+    return bool(places) and isinstance(places[0], (Argument, Variable))
+
+
+def _is_split(names: tuple[str, ...], source: ScriptSource) -> bool:
+    """Whether the script divides this argument by its accumulation."""
+    own = {bare(name) for name in names}
+    divisors = facts_of(source.text).divisors
+    return any(name in own and is_of_batch(by, ACCUMULATION) for name, by in divisors)
 
 
 def recognised(
     source: ScriptSource, knob: str, names: tuple[str, ...], ranks: int
 ) -> Spelling | None:
     """The row of the most telling of these names that the script gives or declares."""
-    known = {name: place for place, name in enumerate(names)}
+    known = {name_key(name): place for place, name in enumerate(names)}
     found = [
-        (known[last], spellings, default)
-        for spellings, default in _arguments(source)
-        if (last := _last_part(spellings, known)) is not None
+        (not told.has_value(source), known[last], told)
+        for told in told_of(source)
+        if (last := _last_part(told, known)) is not None
     ]
     if not found:
         return None
-    _, spellings, default = min(found, key=lambda item: item[0])
-    total = bool({bare(name) for name in spellings} & facts_of(source.text).divided)
-    whole = default if type(default) is int else None
+    _, _, told = min(found, key=lambda item: item[:2])
+    own = {bare(name) for name in told.names}
+    total = bool(own & facts_of(source.text).divided) and not _is_split(told.names, source)
+    whole = told.default if type(told.default) is int else None
     factor = ranks if total else 1
     if whole is not None and whole % factor == 0:
         whole //= factor
-    place = Argument(spellings, joined=_is_executed(source))
-    return Spelling(knob=knob, places=(place,), default=whole, factor=factor)
+    return Spelling(knob=knob, places=(told.place,), default=whole, factor=factor)
 
 
-def _arguments(source: ScriptSource) -> Iterator[tuple[tuple[str, ...], object]]:
-    """Names of each argument that is given or declared, with its default."""
-    facts = facts_of(source.text)
-    for argument in facts.declared:
-        long_first = sorted(argument.names, key=lambda name: len(name) <= _SHORT)
-        yield tuple(long_first), argument.default
-    declared = {bare(name) for argument in facts.declared for name in argument.names}
-    for word in source.script_args:
-        name = word.partition("=")[0]
-        is_word = "=" in word and not word.startswith("-")
-        if (is_word or word.startswith("--")) and bare(name) not in declared:
-            constants = dict(facts.constants)
-            yield (name.lstrip("+") if is_word else name,), constants.get(bare(name))
-    if _is_executed(source):
-        for name, value in _assigned(source):
-            yield (f"--{name}",), value
-
-
-def _is_executed(source: ScriptSource) -> bool:
-    """Whether the script executes text, as those do whose arguments are ``--NAME=VALUE`` alone."""
-    facts = facts_of(source.text)
-    return "exec" in facts.called and not facts.declared
-
-
-def _assigned(source: ScriptSource) -> Iterator[tuple[str, object]]:
-    """Module-level names of the script, overridden by the Python files that its arguments name."""
-    values = dict(facts_of(source.text).constants)
-    for file in source.files:
-        if file.path.endswith(".py"):
-            values |= dict(facts_of(file.text).constants)
-    yield from values.items()
-
-
-def _last_part(names: tuple[str, ...], known: dict[str, int]) -> str | None:
+def _last_part(told: Told, known: dict[str, int]) -> str | None:
     """The known name that any of these ends in, unless it is of another batch than training's."""
-    for name in names:
+    for name in told.names:
         *sections, last = bare(name).split(".")
-        if last in known and not set(sections) & set(ELSEWHERE):
-            return last
+        if name_key(last) in known and not {section.lower() for section in sections} & {
+            *ELSEWHERE
+        }:
+            return name_key(last)
     return None

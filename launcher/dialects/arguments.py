@@ -1,6 +1,7 @@
 """Values in a script's own arguments: read, and replaced in the form that they were given in.
 
-Forms are ``--x 1``, ``--x=1``, ``x=1`` and a bare ``--x``; ``-`` and ``_`` are equal in names.
+Forms are ``--x 1``, ``--x=1``, ``x=1``, ``-x1`` for a number, and a bare ``--x``; ``-`` and ``_``
+are equal in names.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ class Form(Enum):
     SPACED = "--x 1"
     JOINED = "--x=1"
     WORD = "x=1"
+    STUCK = "-x1"
     BARE = "--x"
 
 
@@ -44,6 +46,9 @@ def find_argument(
     found = None
     for index, argument in enumerate(arguments):
         written, equals, value = argument.partition("=")
+        if _is_stuck(argument, wanted):
+            found = Given(index=index, form=Form.STUCK, value=argument[2:])
+            continue
         if _plain(written) not in wanted or (not equals and not written.startswith("-")):
             continue
         if equals:
@@ -79,6 +84,8 @@ def put_argument(
     if given.form is Form.SPACED:
         rest = after[1:]
         return (*before, written, *(() if value is None else (value,)), *rest)
+    if given.form is Form.STUCK:
+        return (*before, f"{written[:2]}{value or ''}", *after)
     if given.form is Form.BARE:
         return (*before, written, *(() if value is None else (value,)), *after)
     return (*before, written if value is None else f"{written}={value}", *after)
@@ -103,6 +110,10 @@ def _plain(name: str) -> str:
     """A long name without its dashes; ``-b`` stays, as ``b`` is another thing."""
     bare = name.lstrip("-+")
     return name if name.startswith("-") and len(bare) == 1 else bare.replace("-", "_")
+
+
+def _is_stuck(argument: str, wanted: set[str]) -> bool:
+    return argument[:2] in wanted and argument[1:2].isalpha() and argument[2:].isdecimal()
 
 
 def _is_value(following: str | None, switch: bool) -> bool:

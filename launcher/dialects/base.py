@@ -70,6 +70,8 @@ class ScriptSource:
         warnings: of reading these files.
         script: path, module or program, as the user named it.
         text: its source; empty where it cannot be read.
+        modules: sources of the script's own modules that it imports.
+        composed: dotted keys with values of a configuration that the script composes itself.
         files: further files that the arguments name.
         environment: variables that frameworks read, as the ranks will get them.
         versions: installed frameworks.
@@ -83,6 +85,8 @@ class ScriptSource:
     warnings: tuple[str, ...] = ()
     script: str = ""
     text: str = ""
+    modules: tuple[str, ...] = ()
+    composed: tuple[tuple[str, KnobValue], ...] = ()
     files: tuple[NamedFile, ...] = ()
     environment: tuple[tuple[str, str], ...] = ()
     versions: tuple[tuple[str, str], ...] = ()
@@ -138,6 +142,11 @@ class TrialNeeds:
 
     folder: str
     steps: int
+
+    @property
+    def output(self) -> str:
+        """A folder for what the script saves; there is none at the start of a launch."""
+        return f"{self.folder}/output"
 
 
 class Dialect(Protocol):

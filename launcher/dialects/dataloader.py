@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from .any_script import recognised
 from .base import ScriptSource
+from .batch_names import batch_in_source
 from .own_words import values_of
-from .script_facts import facts_of
 from .sheet import Variable
 from .spelling import Spelled, Spelling
 from .spellings.common import ACCUMULATION
@@ -40,12 +40,8 @@ class DataLoaderDialect(TableDialect):
 
 def _today(source: ScriptSource) -> int | None:
     """The batch of the script's own DataLoader: a literal, a constant, or the user's first."""
-    facts = facts_of(source.text)
     row = Spelling(knob="micro_batch", places=(Variable(DATALOADER_BATCH_VARIABLE),))
     listed = values_of(row, source.words.knobs)
-    keyword = facts.keyword("DataLoader", "batch_size")
-    found: object = keyword.value if keyword else None
-    if found is None:
-        constants = {name.lower(): value for name, value in facts.constants}
-        found = constants.get("batch_size", listed[0] if listed else None)
+    found: object = batch_in_source(source)
+    found = listed[0] if found is None and listed else found
     return found if type(found) is int else None

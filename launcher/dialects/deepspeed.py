@@ -42,14 +42,17 @@ from autoconf_launch.tuning_spaces import (
 from .arguments import path_argument, with_path_argument
 from .base import Rendered, ScriptSource, TrialNeeds, UserSettings
 from .listed_keys import with_listed
-from .native import with_mapped_arguments
+from .native import is_deepspeeds, with_mapped_arguments
 from .open_document import decided, settings_for
 from .script_facts import facts_of
+from .spellings.deepspeed import KNOWN
 from .trackers import silent
+from .versions import check_version
 
 _CHECKPOINTING = keys.RECOMPUTE[0]
 _STAGES = (0, 1, 2, 3)
 _CHECKED = ("zero_stage", "micro_batch", "accumulation")
+_PACKAGE = "deepspeed"
 
 
 class DeepSpeedDialect:
@@ -58,8 +61,10 @@ class DeepSpeedDialect:
     name = "deepspeed"
 
     def detects(self, source: ScriptSource) -> bool:
-        """It imports deepspeed, and its arguments name a document."""
-        return source.config_argument is not None and facts_of(source.text).imports("deepspeed")
+        """Its arguments name a document, and it imports deepspeed or lets a module do so."""
+        if is_deepspeeds(source):
+            return True
+        return source.config_argument is not None and facts_of(source.text).imports(_PACKAGE)
 
     def read(
         self,
@@ -96,7 +101,7 @@ class DeepSpeedDialect:
             batch_rule=_rule(listed, settings, layout, allow_global_batch_change),
             facts=_facts(document),
             settings=settings,
-            warnings=source.warnings,
+            warnings=(*source.warnings, *check_version(source, KNOWN)),
         )
 
     def render(self, candidate: Candidate, source: ScriptSource, config_path: str) -> Rendered:
@@ -133,6 +138,19 @@ class DeepSpeedDialect:
                 document = document.with_value((name, "enabled"), value=False)
         environment = (*rendered.environment, *silent(needs.folder))
         return replace(rendered, config=document, environment=environment)
+
+
+def out_of_reach(source: ScriptSource) -> str | None:
+    """That a script gives DeepSpeed a configuration of its own, where it does: a sentence."""
+    facts = facts_of(source.text)
+    calls = facts.imports(_PACKAGE) and "initialize" in facts.called
+    if not calls or source.config_argument is not None:
+        return None
+    return (
+        "The script calls deepspeed.initialize, but its arguments name no configuration file: "
+        "what stands in its own code cannot be tuned. Let it read a file that is given by "
+        "--deepspeed_config FILE (deepspeed.add_config_arguments declares that)."
+    )
 
 
 def encoded(document: RawConfig) -> str:

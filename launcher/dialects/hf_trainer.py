@@ -17,7 +17,7 @@ from autoconf_launch.autotuner.knobs import LayoutValue
 from autoconf_launch.core import ConfigError, Precision, RawConfig, Recompute
 from autoconf_launch.core import config_keys as keys
 
-from .arguments import find_argument, put_argument, with_path_argument
+from .arguments import find_argument, put_argument, with_path_argument, without_arguments
 from .base import Rendered, RenderedFile, ScriptSource, TrialNeeds
 from .script_facts import facts_of
 from .sheet import Argument, Key, Place, Sheet, scalar
@@ -29,6 +29,7 @@ from .versions import check_version, installed, refuse_renamed
 _PARSERS = frozenset({"HfArgumentParser", "TrlParser"})
 """What makes TrainingArguments of the command line."""
 _TRAINS = ("TrainingArguments", "Trainer")
+_MADE = frozenset({"TrainingArguments", "Seq2SeqTrainingArguments", "SFTConfig", "DPOConfig"})
 _SUFFIXES = (".json", ".yaml", ".yml")
 _ARGUMENTS = "arguments"
 """Name of the file of a trial where the user's arguments stand in one."""
@@ -168,7 +169,7 @@ class HfTrainerDialect(TableDialect):
         return check_version(reading.source, names.KNOWN)
 
     def in_trial(self, rendered: Rendered, source: ScriptSource, needs: TrialNeeds) -> Rendered:
-        """No checkpoint, no tracker, no evaluation; output goes below the trial's folder."""
+        """No checkpoint, tracker, evaluation or resuming; output goes below the trial's folder."""
         rendered = super().in_trial(rendered, source, needs)
         version = installed(source, names.KNOWN.package) or names.KNOWN.newest
         edits = [
@@ -178,11 +179,25 @@ class HfTrainerDialect(TableDialect):
         ]
         edits += [
             ("--max_steps", str(needs.steps + 1)),
-            ("--output_dir", f"{needs.folder}/output"),
+            ("--output_dir", needs.output),
         ]
         for flag, value in edits:
             rendered = _with_setting(rendered, flag, value)
-        return rendered
+        return _without_settings(rendered, names.NOT_IN_TRIALS)
+
+
+def written_in_source(source: ScriptSource) -> str | None:
+    """That a script makes its TrainingArguments itself, where it does: a sentence."""
+    facts = facts_of(source.text)
+    if not facts.imports("transformers", "trl") or not facts.called & _MADE:
+        return None
+    return (
+        "The script makes its TrainingArguments itself, and no argument of it sets the batch. Let "
+        "HfArgumentParser make them or read the number from an argument (--arg "
+        "train_micro_batch_size_per_gpu=--NAME), or have the batch of its DataLoaders changed: "
+        "--dialect dataloader --allow-global-batch-change "
+        "--knob 'train_micro_batch_size_per_gpu=[8, 16]'."
+    )
 
 
 def arguments_file(source: ScriptSource) -> Any:
@@ -205,6 +220,17 @@ def _with_setting(rendered: Rendered, flag: str, value: str) -> Rendered:
         return rendered
     arguments = put_argument(rendered.script_args, given, flag, value)
     return replace(rendered, script_args=arguments)
+
+
+def _without_settings(rendered: Rendered, flags: tuple[str, ...]) -> Rendered:
+    arguments = without_arguments(rendered.script_args, flags)
+    rendered = replace(rendered, script_args=arguments)
+    if not rendered.files:
+        return rendered
+    (file,) = rendered.files
+    dropped = {flag.lstrip("-") for flag in flags}
+    kept = {key: held for key, held in json.loads(file.text).items() if key not in dropped}
+    return replace(rendered, files=(replace(file, text=json.dumps(kept, indent=2) + "\n"),))
 
 
 def _either(source: ScriptSource, *flags: str, switch: bool = False) -> tuple[Place, ...]:

@@ -40,8 +40,9 @@ class LightningDialect(TableDialect):
         rows: list[Spelled] = []
         micro = own.get("micro_batch")
         if is_cli(source):
-            named = micro.places if micro else (Argument(("--data.batch_size",)),)
-            default = micro.default if micro else None
+            known = micro if isinstance(micro, Spelling) else None
+            named = known.places if known else (Argument(("--data.batch_size",)),)
+            default = known.default if known else None
             places = (*named, *map(Key, names.DATA_KEYS))
             micro = Spelling(knob="micro_batch", places=places, default=default, overrides=True)
         if micro:
@@ -79,7 +80,7 @@ class LightningDialect(TableDialect):
         rendered = super().in_trial(rendered, source, needs)
         called = facts_of(source.text).called
         settings = {"max_steps": str(needs.steps + 1), "num_sanity_val_steps": "0"}
-        settings["default_root_dir"] = needs.folder
+        settings["default_root_dir"] = needs.output
         if not called & set(names.MONITORS):
             settings["logger"] = "False"
         if not called & set(names.CHECKPOINTERS):

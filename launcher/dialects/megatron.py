@@ -188,7 +188,7 @@ class MegatronDialect(TableDialect):
                 places=(_DISTRIBUTED,),
                 words=((False, 0), (True, 1)),
                 default=0,
-                free=(0, 1) if ranks > 1 else (),
+                free=_stages_to_search(source, ranks),
             ),
             RecomputeWords(),
         )
@@ -205,6 +205,14 @@ class MegatronDialect(TableDialect):
         for flag, value in (*names.IN_TRIALS, exits):
             arguments = put_argument(arguments, find_argument(arguments, (flag,)), flag, value)
         return replace(rendered, script_args=arguments)
+
+
+def _stages_to_search(source: ScriptSource, ranks: int) -> tuple[LayoutValue, ...]:
+    """With and without the distributed optimizer, where the other arguments allow both."""
+    tied = (*names.NEED_DISTRIBUTED, *names.REFUSE_DISTRIBUTED)
+    if ranks == 1 or any(find_argument(source.script_args, (flag,)) for flag in tied):
+        return ()
+    return (0, 1)
 
 
 def layout_text(split: tuple[int, ...]) -> str:

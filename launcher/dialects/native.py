@@ -37,6 +37,7 @@ from .script_facts import facts_of
 from .trackers import silent
 
 _FOREIGN = ("deepspeed", "transformers", "accelerate", "lightning", "pytorch_lightning")
+_DEEPSPEEDS = "--deepspeed_config"
 _OURS = "default"
 _COMMAND_LINE = "command line"
 
@@ -67,7 +68,8 @@ class NativeDialect:
     def detects(self, source: ScriptSource) -> bool:
         """A document with our keys, or one that waits for them, and no framework's script."""
         facts = facts_of(source.text)
-        foreign = facts.imports(*_FOREIGN) and not facts.imports("autoconf_launch")
+        foreign = facts.imports(*_FOREIGN) or is_deepspeeds(source)
+        foreign = foreign and not facts.imports("autoconf_launch")
         named = keys.is_ours(source.config) or source.config_argument is not None
         return named and not foreign
 
@@ -123,6 +125,15 @@ class NativeDialect:
     def in_trial(self, rendered: Rendered, source: ScriptSource, needs: TrialNeeds) -> Rendered:
         """Trackers of the script are silent; our runtime ends it by itself."""
         return replace(rendered, environment=(*rendered.environment, *silent(needs.folder)))
+
+
+def is_deepspeeds(source: ScriptSource) -> bool:
+    """Whether a script that can be read takes its document by DeepSpeed's own argument."""
+    position = source.config_argument
+    if position is None or not source.text or facts_of(source.text).imports("autoconf_launch"):
+        return False
+    words = source.script_args[max(0, position - 1) : position + 1]
+    return any(word.partition("=")[0] == _DEEPSPEEDS for word in words)
 
 
 def _refuse_model_parallelism(settings: AutotuningSettings) -> None:

@@ -9,7 +9,7 @@ from autoconf_launch.autotuner.knobs import LAYOUT_KNOBS
 from autoconf_launch.core import ConfigError, KnobValue, nearest_known
 
 from .base import OwnKnob, ScriptSource
-from .script_facts import Declared, ScriptFacts, facts_of
+from .script_facts import Declared, ScriptFacts, declared_in, facts_of
 from .sheet import Argument, Place, Sheet, Variable
 from .spelling import CANONICAL, GLOBAL_BATCH, SWITCHED, Spelled, Spelling, named, spelled
 
@@ -30,7 +30,8 @@ def with_own_words(
     Raises:
         ConfigError: a name is unknown, or the script's arguments do not say its value.
     """
-    facts, rows = facts_of(source.text), list(table)
+    rows = list(table)
+    facts = replace(facts_of(source.text), declared=declared_in((source.text, *source.modules)))
     for key, flag in (*mappings, *source.words.arguments):
         row = _mapped(key, flag, source, facts)
         if row.knob == GLOBAL_BATCH and spelled(rows, GLOBAL_BATCH) is None:

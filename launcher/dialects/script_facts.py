@@ -6,16 +6,23 @@ Other files of the script are not looked at; what cannot be read is left out.
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
 
 from autoconf_launch.core import KnobValue
+
+from .script_values import Value, literals, parameters, variables
+from .script_words import last_name, literal
 
 _DECLARE = ("add_argument", "option", "DEFINE_integer")
 _FROM_CLASSES = ("tyro", "simple_parsing", "jsonargparse", "draccus", "transformers")
 """Packages that make arguments of the fields of a dataclass."""
+_SPAWN = ("spawn", "start_processes")
+_SPAWNERS = ("mp", "multiprocessing", "xmp")
+"""As scripts call torch.multiprocessing; other things spawn, too."""
+_FROM_FUNCTIONS = ("fire", "typer", "jsonargparse", "defopt")
+"""Packages that make arguments of the parameters of a function."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,6 +54,10 @@ class ScriptFacts:
         keywords: of calls.
         called: last names of what is called.
         divided: names that are divided by something and kept, as total batches are by ranks.
+        divisors: these names with what they are divided by.
+        variables: environment variables that are read, with their default.
+        literals: names that are given a literal in any scope, the last one last.
+        starts_ranks: it starts its ranks itself, by torch.multiprocessing.
     """
 
     imported: frozenset[str] = frozenset()
@@ -55,6 +66,10 @@ class ScriptFacts:
     keywords: tuple[Keyword, ...] = ()
     called: frozenset[str] = frozenset()
     divided: frozenset[str] = frozenset()
+    divisors: frozenset[tuple[str, str]] = frozenset()
+    variables: tuple[Value, ...] = ()
+    literals: tuple[Value, ...] = ()
+    starts_ranks: bool = False
 
     def imports(self, *packages: str) -> bool:
         """Whether any of these packages, or something of them, is imported."""
@@ -63,6 +78,11 @@ class ScriptFacts:
             for name in self.imported
             for package in packages
         )
+
+    @property
+    def spreads(self) -> bool:
+        """Whether its one process uses several devices."""
+        return bool({"DataParallel", "data_parallel"} & self.called)
 
     def keyword(self, call: str, name: str) -> Keyword | None:
         """The last keyword of that name in a call of that name."""
@@ -80,17 +100,30 @@ def facts_of(text: str) -> ScriptFacts:
     nodes = tuple(ast.walk(tree))
     calls = [node for node in nodes if isinstance(node, ast.Call)]
     imported = frozenset(name for node in nodes for name in _imported(node))
-    declared = [found for call in calls for found in _declared(call)]
+    constants = tuple(_constants(tree))
+    declared = [found for call in calls for found in _declared(call, dict(constants))]
     if any(name.partition(".")[0] in _FROM_CLASSES for name in imported):
         declared += [field for node in nodes for field in _fields(node)]
+    if any(name.partition(".")[0] in _FROM_FUNCTIONS for name in imported):
+        given = parameters(tree, dashed="typer" in imported)
+        declared += [Declared(names=names, default=default) for names, default in given]
     return ScriptFacts(
         imported=imported,
         declared=tuple(declared),
-        constants=tuple(_constants(tree)),
+        constants=constants,
         keywords=tuple(keyword for call in calls for keyword in _keywords(call)),
-        called=frozenset(_last_name(call.func) for call in calls),
-        divided=frozenset(name for node in nodes for name in _divided(node)),
+        called=frozenset(last_name(call.func) for call in calls),
+        divided=frozenset(name for node in nodes for name, _ in _divided(node)),
+        divisors=frozenset(pair for node in nodes for pair in _divided(node)),
+        variables=tuple(variables(tree)),
+        literals=tuple(literals(tree)),
+        starts_ranks=any(_spawns(call, imported) for call in calls),
     )
+
+
+def declared_in(texts: Iterable[str]) -> tuple[Declared, ...]:
+    """Arguments that any of these sources declares."""
+    return tuple(argument for text in texts for argument in facts_of(text).declared)
 
 
 def _imported(node: ast.AST) -> Iterator[str]:
@@ -101,74 +134,68 @@ def _imported(node: ast.AST) -> Iterator[str]:
         yield from (f"{node.module}.{alias.name}" for alias in node.names)
 
 
-def _declared(call: ast.Call) -> Iterator[Declared]:
-    kind = _last_name(call.func)
+def _spawns(call: ast.Call, imported: frozenset[str]) -> bool:
+    if isinstance(call.func, ast.Attribute):
+        return call.func.attr in _SPAWN and last_name(call.func.value) in _SPAWNERS
+    name = last_name(call.func)
+    return name in _SPAWN and f"torch.multiprocessing.{name}" in imported
+
+
+def _declared(call: ast.Call, constants: Mapping[str, KnobValue]) -> Iterator[Declared]:
+    kind = last_name(call.func)
     if kind not in _DECLARE:
         return
     named = {keyword.arg: keyword.value for keyword in call.keywords}
-    words = [_literal(argument) for argument in call.args]
+    words = [literal(argument) for argument in call.args]
     names = tuple(str(word) for word in words if isinstance(word, str) and word.startswith("-"))
-    default = _literal(named.get("default"))
+    default = _default(named.get("default"), constants)
     if kind.startswith("DEFINE") and words:
         names, default = (f"--{words[0]}",), words[1] if len(words) > 1 else None
-    action = _literal(named.get("action"))
+    action = literal(named.get("action"))
     if names:
-        switch = action in ("store_true", "store_false") or _literal(named.get("is_flag")) is True
+        switch = action in ("store_true", "store_false") or literal(named.get("is_flag")) is True
         yield Declared(names=names, default=default, switch=switch)
+
+
+def _default(node: ast.AST | None, constants: Mapping[str, KnobValue]) -> KnobValue:
+    """A literal, also of a number as text, or what a module-level name holds."""
+    value: KnobValue = constants.get(node.id) if isinstance(node, ast.Name) else literal(node)
+    return int(value) if isinstance(value, str) and value.isdecimal() else value
 
 
 def _fields(node: ast.AST) -> Iterator[Declared]:
     if not isinstance(node, ast.ClassDef) or "dataclass" not in map(
-        _last_name, node.decorator_list
+        last_name, node.decorator_list
     ):
         return
     for line in node.body:
         if isinstance(line, ast.AnnAssign) and isinstance(line.target, ast.Name):
-            yield Declared(names=(f"--{line.target.id}",), default=_literal(line.value))
+            yield Declared(names=(f"--{line.target.id}",), default=literal(line.value))
 
 
 def _constants(tree: ast.Module) -> Iterator[tuple[str, KnobValue]]:
     for line in tree.body:
         if isinstance(line, ast.Assign) and isinstance(line.targets[0], ast.Name):
-            value = _literal(line.value)
+            value = literal(line.value)
             if value is not None:
                 yield line.targets[0].id, value
 
 
 def _keywords(call: ast.Call) -> Iterator[Keyword]:
-    name = _last_name(call.func)
+    name = last_name(call.func)
     for keyword in call.keywords:
         if keyword.arg:
-            yield Keyword(call=name, name=keyword.arg, value=_literal(keyword.value))
+            yield Keyword(call=name, name=keyword.arg, value=literal(keyword.value))
 
 
-def _divided(node: ast.AST) -> Iterator[str]:
+def _divided(node: ast.AST) -> Iterator[tuple[str, str]]:
     if isinstance(node, ast.AugAssign) and isinstance(node.op, (ast.Div, ast.FloorDiv)):
-        yield _last_name(node.target)
-    if isinstance(node, ast.Assign):
-        name = _last_name(node.targets[0])
+        yield last_name(node.target), last_name(node.value)
+    if isinstance(node, (ast.Assign, ast.keyword)):
+        name = node.arg if isinstance(node, ast.keyword) else last_name(node.targets[0])
         for inner in ast.walk(node.value):
             divides = isinstance(inner, ast.BinOp) and isinstance(
                 inner.op, (ast.Div, ast.FloorDiv)
             )
-            if divides and name and _last_name(inner.left) == name:  # type: ignore[attr-defined]
-                yield name
-
-
-def _last_name(node: ast.AST) -> str:
-    if isinstance(node, ast.Call):
-        return _last_name(node.func)
-    if isinstance(node, ast.Attribute):
-        return node.attr
-    return node.id if isinstance(node, ast.Name) else ""
-
-
-def _literal(node: ast.AST | None) -> Any:
-    """A plain literal, or a product of some; None for everything else."""
-    if isinstance(node, ast.Constant):
-        return node.value if isinstance(node.value, (bool, int, float, str)) else None
-    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult):
-        left, right = _literal(node.left), _literal(node.right)
-        if isinstance(left, (int, float)) and isinstance(right, (int, float)):
-            return left * right
-    return None
+            if divides and name and last_name(inner.left) == name:  # type: ignore[attr-defined]
+                yield name, last_name(inner.right)  # type: ignore[attr-defined]

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 from autoconf_launch.autotuner.knobs import LAYOUT_KNOBS, LayoutValue, parse_value
 from autoconf_launch.core import ConfigError, Recompute
 
-from .arguments import TRUE_WORDS
+from .arguments import FALSE_WORDS, TRUE_WORDS
 from .sheet import Place, Sheet, scalar
 
 GLOBAL_BATCH = "global_batch"
@@ -99,7 +99,11 @@ class Spelling:
         return self.default if place is None else self._parsed(place.get(sheet), place.name)
 
     def value_of(self, word: Any) -> LayoutValue:
-        """See :class:`Spelled`."""
+        """See :class:`Spelled`; the configuration file's own words for a value do, too."""
+        for _, meaning in self.words:
+            own = meaning.value if isinstance(meaning, Enum) else meaning
+            if type(own) is type(word) and own == word:
+                return meaning
         return self._parsed(word, self.places[0].name)
 
     def write(self, sheet: Sheet, value: LayoutValue) -> Sheet:
@@ -155,8 +159,8 @@ def _holds(place: Place, sheet: Sheet) -> bool:
 
 def _same(word: Any, given: Any) -> bool:
     if isinstance(word, bool):
-        truth = given if isinstance(given, bool) else str(given).lower() in TRUE_WORDS
-        return word == truth
+        said = str(given).strip().lower()
+        return said in TRUE_WORDS if word else said in (*FALSE_WORDS, "")
     return str(word).lower() == str(given).strip().lower()
 
 

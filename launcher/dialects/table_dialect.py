@@ -15,14 +15,17 @@ from autoconf_launch.autotuner.space import GlobalBatchRule
 from autoconf_launch.core import Candidate, ConfigError, Layout, RawConfig, data_parallel_degree
 
 from .base import Rendered, RenderedFile, ScriptSource, TrialNeeds, UserSettings
+from .batch_names import on_source_batch
 from .open_document import settings_of
 from .own_words import values_of, with_own_words
-from .sheet import Sheet
+from .sheet import Place, Sheet
 from .spelling import GLOBAL_BATCH, Spelled, spelled
 from .trackers import silent
 
 _BATCH = ("micro_batch", "accumulation", GLOBAL_BATCH)
 _OWN = "--knob"
+UNSET = "no argument"
+"""Origin of an accumulation that nothing in the script's words says."""
 _DEGREES = {"tensor_parallel": "tensor", "pipeline_parallel": "pipeline"} | {
     "context_parallel": "context"
 }
@@ -67,9 +70,12 @@ class TableDialect(ABC):
         """What is shown as the configuration: names with their values."""
         given: dict[str, Any] = dict(sheet.environment)
         for row in reading.table:
-            for place in getattr(row, "places", ()):
-                if (value := place.get(sheet)) is not None:
-                    given[place.name] = value
+            places: tuple[Place, ...] = getattr(row, "places", ())
+            held = {place.name: place.get(sheet) for place in places}
+            default = getattr(row, "default", None)
+            if row.knob in _BATCH and type(default) is int and not any(held.values()):
+                held = {places[0].name: default * getattr(row, "factor", 1)}
+            given |= {name: value for name, value in held.items() if value is not None}
         return RawConfig(given)
 
     def files(
@@ -194,8 +200,10 @@ def _unknown_batch(reading: Reading) -> int:
     script = reading.source.script or "the script"
     if row is None:
         raise ConfigError(
-            f"No argument of {script} is known to be the micro-batch; name it with "
-            "--arg train_micro_batch_size_per_gpu=--NAME."
+            on_source_batch(reading.source)
+            or f"No argument of {script} is known to be the micro-batch; name it with "
+            "--arg train_micro_batch_size_per_gpu=--NAME, or have the batch of its DataLoaders "
+            "changed: --dialect dataloader --allow-global-batch-change."
         )
     raise ConfigError(
         f"{row.names()[0]}, the micro-batch, is not among the arguments of {script} and its "
@@ -221,7 +229,8 @@ def _choices(reading: Reading, layout: Layout) -> tuple[KnobChoice, ...]:
     choices = tuple(choice for choice in found if choice is not None)
     if _accumulates(reading.table):
         return choices
-    return (*choices, KnobChoice("accumulation", (layout.accumulation,), ChoiceKind.LISTED))
+    pinned = (layout.accumulation,)
+    return (*choices, KnobChoice("accumulation", pinned, ChoiceKind.LISTED, origin=UNSET))
 
 
 def _choice(row: Spelled, reading: Reading, layout: Layout) -> KnobChoice | None:

@@ -171,10 +171,18 @@ def _file(source: ScriptSource) -> NamedFile | None:
 
 def _places(source: ScriptSource, name: str) -> tuple[Place, ...]:
     """The command line weighs more; where nothing holds it, the file is written."""
+    name = names.OLDER.get(name, name) if _is_old(source) else name
     argument, key = Argument((f"--{name}",)), Key(tuple(name.split(".")))
     if _file(source) is None:
         return (argument,)
     return (argument, key) if argument.get(Sheet(arguments=source.script_args)) else (key,)
+
+
+def _is_old(source: ScriptSource) -> bool:
+    """Whether the user's file or arguments have the micro-batch under its older name."""
+    older, file = names.OLDER[names.MICRO_BATCH], _file(source)
+    given = find_argument(source.script_args, (f"--{older}",)) is not None
+    return given or (file is not None and tuple(older.split(".")) in parse_toml(file.text))
 
 
 def _batch_rows(source: ScriptSource, sheet: Sheet, *, pipelined: bool) -> tuple[Spelled, ...]:
@@ -185,6 +193,8 @@ def _batch_rows(source: ScriptSource, sheet: Sheet, *, pipelined: bool) -> tuple
     if pipelined:
         places = _places(source, names.PIPELINE_MICRO_BATCH)
         micro = Spelling(knob="micro_batch", places=places, default=1)
+    if _is_old(source):
+        return (micro,)
     stated = scalar(_got(total, sheet, -1))
     if stated == -1 and pipelined:
         raise ConfigError(

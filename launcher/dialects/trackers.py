@@ -35,7 +35,7 @@ TRACKERS = (
     Tracker(name="Trackio", folder_variables=(("TRACKIO_DIR", "{folder}/trackio"),)),
     Tracker(name="CodeCarbon", variables=(("CODECARBON_SAVE_TO_API", "false"),)),
 )
-"""TensorBoard has no such variable: dialects whose framework starts it say so by arguments."""
+"""TensorBoard has no such variable: the probe turns its files to the trial's folder."""
 
 
 def silent(folder: str) -> tuple[tuple[str, str], ...]:

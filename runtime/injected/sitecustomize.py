@@ -13,6 +13,7 @@ from importlib import import_module
 from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
 
 VARIABLE = "AUTOCONF_LAUNCH_PROBE"
+BATCH_VARIABLE = "AUTOCONF_LAUNCH_DATALOADER_BATCH"
 PACKAGE = "_autoconf_launch_probe"
 OWN = b"autoconf_launch"
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -134,5 +135,6 @@ def run_the_other():
 if __name__ == "sitecustomize":
     if VARIABLE in os.environ:
         leave_sign("injected", sys.executable or "")
+    if VARIABLE in os.environ or BATCH_VARIABLE in os.environ:
         sys.meta_path.insert(0, AfterTorch())
     run_the_other()

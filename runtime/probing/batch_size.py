@@ -89,9 +89,12 @@ def _is_list_of_samples(arguments: tuple[Any, ...], hints: Collection[int]) -> b
         return False
     shapes = {tuple(item.shape) for item in first if isinstance(item, Tensor)}
     leading = {shape[0] for shape in shapes if shape}
-    if len(shapes) > 1 or not shapes:
+    if not shapes:
         return True
-    return len(first) in hints and not leading & set(hints)
+    if leading & set(hints):
+        return False  # inputs and targets of a batch
+    of_a_kind = len({len(shape) for shape in shapes}) == 1
+    return len(first) in hints or (len(shapes) > 1 and of_a_kind)
 
 
 def _dimension(tensors: list[Tensor], hints: Collection[int]) -> int:

@@ -6,7 +6,7 @@ On CUDA they are events in the stream, so that nothing waits for the device whil
 from __future__ import annotations
 
 import time
-from typing import Any, Protocol, cast
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -14,6 +14,9 @@ from torch import Tensor
 
 class Clock(Protocol):
     """Takes marks and tells the seconds between them."""
+
+    lags: bool
+    """Whether the device can be behind its marks."""
 
     def mark(self) -> Any:
         """Now, in the order of the work given so far."""
@@ -34,9 +37,9 @@ class Clock(Protocol):
 class HostClock:
     """For devices that compute before they return."""
 
-    def mark(self) -> float:
-        """See Clock."""
-        return time.perf_counter()
+    lags = False
+    mark = staticmethod(time.perf_counter)
+    """See Clock."""
 
     def passed(self, mark: Any) -> bool:
         """See Clock."""
@@ -55,6 +58,8 @@ class HostClock:
 
 class CudaClock:
     """Events on the current stream of one GPU."""
+
+    lags = True
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
@@ -94,4 +99,12 @@ def loss_of(tensors: Any) -> Tensor | None:
         first = getattr(first, "_local_tensor", None)
     if first is None or first.numel() != 1 or not first.is_floating_point():
         return None
-    return cast(Tensor, first.detach())
+    loss: Tensor = first.detach()
+    return loss
+
+
+def sum_of(earlier: Tensor | None, loss: Tensor | None) -> Tensor | None:
+    """What an optimizer step descends: the losses of its backward passes together, so far."""
+    if earlier is None or loss is None or earlier.device != loss.device:
+        return loss
+    return earlier.float() + loss.float()

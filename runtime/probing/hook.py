@@ -40,17 +40,18 @@ class Hooks:
 
     def __init__(self, listener: Listener) -> None:
         self._listener = listener
-        self._depth = 0
+        self.running: list[bool] = []
+        """One entry for each backward pass that runs: asked in every step, without a call."""
         self._steps = 0
 
     @property
     def in_backward(self) -> bool:
         """Whether a backward pass runs, and forward passes are recomputation."""
-        return self._depth > 0
+        return bool(self.running)
 
     def reset(self) -> None:
         """Forget calls that are going on; for a process just forked."""
-        self._depth = 0
+        self.running.clear()
 
     def install(self) -> None:
         """Listen from here on."""
@@ -68,17 +69,17 @@ class Hooks:
     def _backward(self, original: Callable[..., None]) -> Callable[..., None]:
         @wraps(original)
         def backward(*arguments: Any, **named: Any) -> None:
-            if self._depth:  # of a recomputed part, inside of another
+            if self.running:  # of a recomputed part, inside of another
                 return original(*arguments, **named)
             self._listener.backward_begins(arguments[0] if arguments else named.get("tensors"))
-            self._depth += 1
+            self.running.append(True)
             try:
                 return original(*arguments, **named)
             except Exception as error:
                 self._listener.failed(error)
                 raise
             finally:
-                self._depth -= 1
+                self.running.pop()
 
         return backward
 

@@ -6,6 +6,9 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
+from .saved_files import SavedFiles
+from .side_outputs import SideOutputs
+
 _DEPTH = 3
 _MOST_ENTRIES = 5000
 _MOST_SHOWN = 20
@@ -20,9 +23,23 @@ class Surroundings:
         self._folder = Path.cwd()
         self._own = Path(own)
         self._before = frozenset(self._entries())
+        self._saved = SavedFiles(own, self._was_there)
+
+    def guard(self) -> None:
+        """Keep out of it what trackers write, and checkpoints."""
+        SideOutputs(str(self._own)).install()
+        self._saved.install()
+
+    def training_begins(self) -> None:
+        """What the script saves from here on is of no use to anybody."""
+        self._saved.begin()
 
     def new(self) -> tuple[str, ...]:
-        """Paths that were not there, relative to the folder; of a new folder only itself."""
+        """Paths that were not there, relative to the folder; of a new folder only itself.
+
+        Checkpoints among them are moved away.
+        """
+        self._saved.put_away()
         if len(self._before) >= _MOST_ENTRIES:
             return ()
         found: list[str] = []
@@ -30,6 +47,15 @@ class Surroundings:
             if not any(parent.endswith("/") and entry.startswith(parent) for parent in found):
                 found.append(entry)
         return tuple(found[:_MOST_SHOWN])
+
+    def _was_there(self, path: Path) -> bool:
+        """Whether a file that is about to be written is not the trial's."""
+        try:
+            inside = str(path.relative_to(self._folder))
+        except ValueError:
+            return path.exists()
+        deep = len(Path(inside).parts) > _DEPTH or len(self._before) >= _MOST_ENTRIES
+        return path.exists() if deep else inside in self._before
 
     def _entries(self) -> list[str]:
         entries: list[str] = []

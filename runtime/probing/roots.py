@@ -46,11 +46,12 @@ class CallListener(Protocol):
 class Roots(SharedByCopies):
     """Looks for the root and follows it; one per process."""
 
-    def __init__(self, listener: CallListener, in_backward: Callable[[], bool]) -> None:
+    def __init__(self, listener: CallListener, in_backward: Callable[[], object]) -> None:
         self._listener = listener
         self._in_backward = in_backward
         self._handles: list[RemovableHandle] = []
-        self._looking = False
+        self.looking = False
+        """Whether the calls of all modules are listened to."""
         self._running: list[nn.Module] = []
         self._seen: weakref.WeakKeyDictionary[nn.Module, SampleCounter] = (
             weakref.WeakKeyDictionary()
@@ -59,17 +60,13 @@ class Roots(SharedByCopies):
         self._compiled: weakref.WeakSet[nn.Module] = weakref.WeakSet()
         self._thread = threading.get_ident()
         self._sequence_first = 0
+        self._counter = SampleCounter()
         self.draw_size: Callable[[], int | None] = lambda: None
 
     @property
     def root(self) -> nn.Module | None:
         """The module found, while it lives."""
         return self._root() if self._root else None
-
-    @property
-    def looking(self) -> bool:
-        """Whether the calls of all modules are listened to."""
-        return self._looking
 
     @property
     def candidates(self) -> tuple[nn.Module, ...]:
@@ -79,7 +76,7 @@ class Roots(SharedByCopies):
     def look(self) -> None:
         """Listen to the calls of all modules."""
         self._release()
-        self._looking = True
+        self.looking = True
         self._root = None
         self._running.clear()
         self._thread = threading.get_ident()
@@ -101,17 +98,18 @@ class Roots(SharedByCopies):
         self._release()
         self._root = weakref.ref(root) if root is not None else None
         if root is not None and not self._compiled:
+            self._counter = self._seen[root]
             after = root.register_forward_hook(
-                self._after_root, with_kwargs=True, always_call=True
+                self._after_settled, with_kwargs=True, always_call=True
             )
             self._handles = [after]
         return root
 
     def compiles(self) -> None:
         """See CompileListener."""
-        looking = self._looking
+        looking = self.looking
         self._release()
-        self._looking = looking
+        self.looking = looking
 
     def compiled(self, module: nn.Module) -> None:
         """See CompileListener."""
@@ -138,7 +136,7 @@ class Roots(SharedByCopies):
         for handle in self._handles:
             handle.remove()
         self._handles = []
-        self._looking = False
+        self.looking = False
 
     def _before_any(self, module: nn.Module, arguments: tuple[Any, ...]) -> None:
         if torch.compiler.is_compiling() or threading.get_ident() != self._thread:
@@ -182,6 +180,20 @@ class Roots(SharedByCopies):
             counter = self._seen.get(module)
             if counter is not None:
                 self._listener.called(self._samples(counter, arguments, rest))
+
+    def _after_settled(
+        self, module: nn.Module, arguments: tuple[Any, ...], named: Any, result: Any
+    ) -> None:
+        """The same of the root alone, which is called in every step: mostly in a few lines."""
+        if torch.compiler.is_compiling() or self._in_backward():
+            return
+        quick = self._counter.quick
+        if quick and type(result) is torch.Tensor and result.requires_grad and arguments:
+            first = arguments[0]
+            if type(first) is torch.Tensor:
+                self._listener.called(first.shape[quick - 1])
+                return
+        self._after_root(module, arguments, named, result)
 
     def _samples(
         self, counter: SampleCounter, arguments: tuple[Any, ...], rest: tuple[Any, ...]

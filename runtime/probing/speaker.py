@@ -33,7 +33,9 @@ from ..report import write_whole
 from .agreement import Agreement, Schedule
 from .claim import Claim, environment_rank, environment_size
 from .clock import clock_of
+from .exchange import Exchange, apart
 from .memory_use import MemoryWatch
+from .onlookers import leave_after
 from .pieces import Pieces, is_compiled
 from .step_watch import StepWatch
 from .steps import Made
@@ -108,36 +110,38 @@ class Speaker:
         self._flops: float | None = None
         self._largest = Made(micro_batch=0, accumulation=1)
         self._notes: list[str] = []
+        self._device = device.type
+        self._exchange = Exchange()
+        self._last_made = self._largest
+        self.last_untimed = self._schedule.heavy or 1
+        """The last step after which there is time to look around."""
+        self.is_last = self._agreement.is_last
+        """Whether all ranks end after a step."""
 
     def step(self, made: Made, loss: Tensor | None) -> int:
         """A step has ended; its number."""
-        if made.samples > self._largest.samples:
-            self._largest = made
+        if made is not self._last_made:
+            self._last_made = made
+            if made.samples > self._largest.samples:
+                self._largest = made
         return self.timeline.end(made, loss)
 
     def between(self, number: int, root: nn.Module | None, live: Live) -> None:
         """After step ``number`` and before the next one, outside of both: look around."""
+        if number == 1:
+            self._exchange.begin()
         if self.watch:
             self._conclude()
         self._describe(root, live)
         if number + 1 == self._schedule.heavy and root is not None:
             self._look_closely(root, live)
 
-    @property
-    def last_untimed(self) -> int:
-        """The last step after which there is time to look around."""
-        return self._schedule.heavy or 1
-
-    def is_last(self, number: int) -> bool:
-        """Whether all ranks end after this step."""
-        return self._agreement.is_last(number)
-
     def restart(self) -> None:
         """The steps so far were not those of the training."""
         if self.watch:
             self.watch.stop()
             self.watch = None
-        self._largest = Made(micro_batch=0, accumulation=1)
+        self._largest = self._last_made = Made(micro_batch=0, accumulation=1)
         self._agreement.restart()
         self.timeline.restart()
 
@@ -171,6 +175,9 @@ class Speaker:
         if bad and not failure:
             detail = f"the loss of optimizer step {bad.step} is {bad.loss}"
             failure = Failure(kind=FailureKind.NAN, detail=detail)
+        if not failure and self._are_apart():
+            detail = apart(self._place.world_size, self._device)
+            failure = Failure(kind=FailureKind.NOT_APPLIED, detail=detail)
         return RankResult(
             rank=self._place.rank,
             world_size=self._place.world_size,
@@ -187,6 +194,12 @@ class Speaker:
             left_behind=word.left_behind,
             notes=(*self._notes, *word.notes),
         )
+
+    def _are_apart(self) -> bool:
+        """Whether there are other ranks, of which this one's training takes no notice."""
+        several = self._place.world_size > 1 and self.timeline.steps > 1
+        joined = self._applied is not None and self._applied.data_parallel > 1
+        return several and not joined and self._exchange.is_nothing()
 
     def _look_closely(self, root: nn.Module, live: Live) -> None:
         if is_compiled(root):
@@ -238,10 +251,16 @@ class Speaker:
 
 
 def claimed(task: RankTask, device: torch.device, memory: MemoryWatch) -> Speaker | None:
-    """Speak for this process's rank from its first step on; None: another process does."""
+    """Speak for this process's rank from its first step on.
+
+    None: another process does, and this one ends when that has spoken.
+    """
     here = place()
     claim = Claim(task, here.rank)
-    return Speaker(task, claim, here, device, memory) if claim.take() else None
+    if claim.take():
+        return Speaker(task, claim, here, device, memory)
+    leave_after(Path(task.folder, result_file(here.rank)))
+    return None
 
 
 def unclaimed(task: RankTask, memory: MemoryWatch) -> Speaker | None:

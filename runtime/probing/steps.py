@@ -42,58 +42,67 @@ class Made:
 class StepCounter:
     """Told of forward and backward passes, loaded batches and optimizer steps, in order."""
 
-    _forwards: int
+    forwards_in_step: int
+    """Forward passes that were seen for the last step of any optimizer, or since it."""
+    draw_size: int | None
+    """Samples that the loader of the last batch puts into one; None where not known."""
     _backwards: int
     _samples: int
     _draws: int
     _most_draws: int
     _spent: bool
     _made: Made
+    _same: tuple[object, ...]
 
     def __init__(self) -> None:
         self._pace: weakref.ref[object] | None = None
         self._pace_size = 0
         self._others = 0
         self._backward_seen = False
-        self._most_draws = 0
-        self._draw_size: int | None = None
+        self.draw_size = None
         self._restart()
-
-    @property
-    def forwards_in_step(self) -> int:
-        """Forward passes that were seen for the last step of any optimizer, or since it."""
-        return self._forwards
-
-    @property
-    def draw_size(self) -> int | None:
-        """Samples that the loader of the last batch puts into one; None where not known."""
-        return self._draw_size
 
     def forward(self, samples: int) -> None:
         """A forward pass of the trained model outside of any backward pass."""
-        self._begin()
-        self._forwards += 1
+        if self._spent:
+            self._begin()
+        self.forwards_in_step += 1
         self._samples = samples
 
-    def backward(self) -> None:
-        """An outermost backward pass begins."""
-        self._begin()
+    def backward(self) -> int:
+        """An outermost backward pass begins; its number in the step."""
+        if self._spent:
+            self._begin()
         self._backward_seen = True
         self._backwards += 1
+        return self._backwards
 
     def draw(self, batch_size: int | None) -> None:
         """A loader gave a batch."""
         self._draws += 1
-        self._draw_size = batch_size
+        self.draw_size = batch_size
 
     def skipped(self) -> None:
         """A scaler left the update out: what was computed for it belongs to no step."""
         self._spent = True
         self._draws = 0
 
+    def paced(self, optimizer: object) -> Made | None:
+        """What went into the step that the optimizer that sets the pace ends here.
+
+        None: it is another one, or ends nothing; :meth:`step` says what it is, then.
+        """
+        if self._spent or self._pace is None or self._pace() is not optimizer:
+            return None
+        if not (self._backwards if self._backward_seen else self.forwards_in_step):
+            return None
+        self._spent = True
+        self._boundary()
+        return self._made
+
     def step(self, optimizer: object, size: int) -> Meaning:
         """An optimizer with ``size`` weights has stepped."""
-        ready = self._backwards if self._backward_seen else self._forwards
+        ready = self._backwards if self._backward_seen else self.forwards_in_step
         if self._spent or not ready:
             return Meaning.INSIDE
         self._spent = True
@@ -117,8 +126,12 @@ class StepCounter:
 
     def _boundary(self) -> Meaning:
         self._others = 0
-        self._most_draws = max(self._most_draws, self._draws)
-        self._made = self._count()
+        seen = self.forwards_in_step, self._backwards, self._samples
+        same = (*seen, self._draws, self.draw_size)
+        if same != self._same:
+            self._same = same
+            self._most_draws = max(self._most_draws, self._draws)
+            self._made = self._count()
         self._draws = 0
         return Meaning.BOUNDARY
 
@@ -127,16 +140,15 @@ class StepCounter:
 
         So two passes over one batch (real and generated, say) are not two micro-batches.
         """
-        if not self._forwards:
-            size = self._draw_size or 0
+        if not self.forwards_in_step:
+            size = self.draw_size or 0
             return Made(micro_batch=size, accumulation=max(1, self._most_draws))
-        pairs = min(self._forwards, self._backwards) if self._backward_seen else self._forwards
-        if self._most_draws and self._draw_size and self._samples:
-            drawn = round(self._most_draws * self._draw_size / self._samples)
+        pairs = self.forwards_in_step
+        if self._backward_seen:
+            pairs = min(pairs, self._backwards)
+        if self._most_draws and self.draw_size and self._samples:
+            drawn = round(self._most_draws * self.draw_size / self._samples)
             pairs = min(pairs, max(1, drawn))
-        made = self._made
-        if (made.micro_batch, made.accumulation) == (self._samples, pairs):
-            return made
         return Made(micro_batch=self._samples, accumulation=max(1, pairs))
 
     def _set_pace(self, optimizer: object, size: int) -> None:
@@ -145,12 +157,12 @@ class StepCounter:
         self._others = 0
 
     def _begin(self) -> None:
-        if self._spent:
-            self._spent = False
-            self._forwards = self._backwards = self._samples = 0
+        self._spent = False
+        self.forwards_in_step = self._backwards = self._samples = 0
 
     def _restart(self) -> None:
-        self._forwards = self._backwards = self._samples = self._draws = 0
+        self.forwards_in_step = self._backwards = self._samples = self._draws = 0
         self._most_draws = 0
         self._spent = True
+        self._same = ()
         self._made = Made(micro_batch=0, accumulation=1)

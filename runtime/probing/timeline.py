@@ -9,9 +9,8 @@ from __future__ import annotations
 import math
 import os
 import time
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from torch import Tensor
 
@@ -25,13 +24,8 @@ _WRITE_EVERY_S = 0.2
 """Short steps are written down several at a time."""
 
 
-@dataclass(slots=True)
-class _Pending:
-    start: Any
-    end: Any
-    wall_s: float | None
-    made: Made
-    loss: Tensor | None
+_Pending: TypeAlias = tuple[Any, Any, "float | None", Made, "Tensor | None"]
+"""Marks of its start and end, seconds where they are known, what was made, loss."""
 
 
 class Timeline:
@@ -40,6 +34,9 @@ class Timeline:
     def __init__(self, task: RankTask, rank: int, clock: Clock, *, began_s: float) -> None:
         """The first step counts from ``began_s`` of ``time.perf_counter`` on."""
         self.records: list[StepRecord] = []
+        """Of the steps that the device has passed."""
+        self.steps = 0
+        """How many have ended."""
         self._rank = rank
         self._clock = clock
         self._waiting: list[_Pending] = []
@@ -50,11 +47,6 @@ class Timeline:
         self._began_s: float | None = began_s
         self._evaluated: Any = None
         self._evaluated_before = False
-
-    @property
-    def steps(self) -> int:
-        """How many have ended."""
-        return len(self.records) + len(self._waiting)
 
     def begin(self) -> None:
         """The next step's time counts from here."""
@@ -70,15 +62,17 @@ class Timeline:
 
         So no rank can be further ahead of another than an announced end is.
         """
-        self._clock.wait(self._since)
+        if self._clock.lags:
+            self._clock.wait(self._since)
         now = self._clock.mark()
         left_out = self._evaluated is not None and not self._evaluated_before
         start = self._evaluated if left_out else self._since
         self._evaluated_before = self._evaluated is not None
         self._evaluated = None
         self._since = now
-        wall_s = self._first_wall_s()
-        self._waiting.append(_Pending(start, now, wall_s, made, loss))
+        wall_s = None if self._began_s is None else self._first_wall_s(self._began_s)
+        self._waiting.append((start, now, wall_s, made, loss))
+        self.steps += 1
         if time.perf_counter() - self._written_s > _WRITE_EVERY_S:
             self._write_passed()
         return self.steps
@@ -88,6 +82,7 @@ class Timeline:
         self._clock.settle()
         self.records.clear()
         self._waiting.clear()
+        self.steps = 0
         self.begin()
 
     def settle(self) -> None:
@@ -95,29 +90,34 @@ class Timeline:
         self._clock.settle()
         self._write_passed()
 
-    def _first_wall_s(self) -> float | None:
-        """Of the first step, which began before this timeline; None later."""
-        began_s, self._began_s = self._began_s, None
-        if began_s is None:
-            return None
+    def _first_wall_s(self, began_s: float) -> float:
+        """Of the first step, which began before this timeline."""
+        self._began_s = None
         self._clock.settle()
         return time.perf_counter() - began_s
 
     def _write_passed(self) -> None:
         self._written_s = time.perf_counter()
-        while self._waiting and self._clock.passed(self._waiting[0].end):
-            self._write(self._waiting.pop(0))
+        count = len(self._waiting)
+        if self._clock.lags:
+            ends = enumerate(step[1] for step in self._waiting)
+            count = next((n for n, end in ends if not self._clock.passed(end)), count)
+        if not count:
+            return
+        passed = [self._record(n, step) for n, step in enumerate(self._waiting[:count], 1)]
+        del self._waiting[:count]
+        self.records += passed
+        os.write(self._file, "".join(map(line_of, passed)).encode())
 
-    def _write(self, step: _Pending) -> None:
-        record = StepRecord(
+    def _record(self, number: int, step: _Pending) -> StepRecord:
+        start, end, wall_s, made, loss = step
+        return StepRecord(
             rank=self._rank,
-            step=len(self.records) + 1,
-            wall_s=step.wall_s or self._clock.between_s(step.start, step.end),
-            samples=step.made.samples,
-            loss=float(step.loss) if step.loss is not None else None,
+            step=len(self.records) + number,
+            wall_s=wall_s or self._clock.between_s(start, end),
+            samples=made.samples,
+            loss=float(loss) if loss is not None else None,
         )
-        self.records.append(record)
-        os.write(self._file, line_of(record).encode())
 
 
 def line_of(record: StepRecord) -> str:

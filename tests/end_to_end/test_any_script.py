@@ -14,6 +14,24 @@ QUICK = ("--num_gpus=1", "--max-parallel-trials=1", "--soak_steps=0", "--end_pro
 SIZES = ("--allow-global-batch-change", "--knob=train_micro_batch_size_per_gpu=[4, 16]")
 
 
+@pytest.fixture(autouse=True)
+def one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A tiny model on several threads takes long where other work has the cores."""
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+
+
+def test_a_plain_loop_is_measured_and_trained_to_its_own_end(place: Place) -> None:
+    words = ("--knob=train_micro_batch_size_per_gpu=[4]", SCRIPT, "--batch-size", "4")
+    consent = "--allow-global-batch-change"
+    code, output = place.run("--autotuning=run", *QUICK, consent, *words)
+    assert code == 0, output
+    assert "--batch-size is taken for the micro-batch" in output
+    shown = json.loads((place.results / "z0_gas1_tmbspg4" / "config.json").read_text())
+    assert shown == {"--batch-size": "4"}
+    assert (place.results / "config_optimal.json").exists()
+    assert "trained with 4" in output
+
+
 @pytest.mark.slow
 def test_a_plain_loop_is_tuned_by_its_own_argument(place: Place) -> None:
     code, output = place.run("--autotuning=run", *QUICK, *SIZES, SCRIPT, "--batch-size", "4")
@@ -23,6 +41,8 @@ def test_a_plain_loop_is_tuned_by_its_own_argument(place: Place) -> None:
     assert summary["spaces"][-1]["num_experiments"] >= 2
     assert f"trained with {summary['winner'].rpartition('tmbspg')[2]}" in output
     assert f"{SCRIPT} --batch-size" in (place.results / "cmd_optimal.txt").read_text()
+    shown = json.loads((place.results / "z0_gas1_tmbspg16" / "config.json").read_text())
+    assert shown == {"--batch-size": "16"}
 
 
 @pytest.mark.slow
@@ -33,6 +53,61 @@ def test_a_script_that_ignores_its_argument_is_found_out(place: Place) -> None:
     failure = json.loads((place.results / "z0_gas1_tmbspg16" / "failure.json").read_text())
     assert failure["kind"] == "not_applied"
     assert "micro_batch 4 instead of 16 (asked by --batch-size)" in failure["detail"]
+
+
+@pytest.mark.slow
+def test_a_knob_that_the_script_rejects_shows_the_scripts_own_usage_error(place: Place) -> None:
+    words = ("--knob=--nope=[2]", SCRIPT, "--batch-size", "4")
+    code, output = place.run("--autotuning=tune", *QUICK, *words)
+    assert code == 0, output
+    assert "plain_loop.py: error: unrecognized arguments: --nope 2" in output
+    assert "crashed: rank 0 ended with exit code 2 (as of a script that refuses its" in output
+
+
+def test_a_mapped_name_that_the_script_rejects_shows_its_own_usage_error(place: Place) -> None:
+    words = ("--arg=train_micro_batch_size_per_gpu=--bs", SCRIPT, "--bs", "4")
+    code, output = place.run("--autotuning=tune", *QUICK, "--allow-global-batch-change", *words)
+    assert code == 3
+    assert output.splitlines()[-1].endswith("plain_loop.py: error: unrecognized arguments: --bs 4")
+
+
+TWO_FRAMEWORKS = """raise SystemExit(5)
+from accelerate import Accelerator
+from transformers import HfArgumentParser, Trainer, TrainingArguments
+accelerator = Accelerator(gradient_accumulation_steps=2)
+accelerator.accumulate(Trainer())
+"""
+BATCH = ("--per_device_train_batch_size", "4")
+
+
+@pytest.mark.parametrize(("dialect", "is_said"), [((), True), (("--dialect=accelerate",), False)])
+def test_of_two_dialects_that_fit_it_is_said_which_is_taken(
+    place: Place, dialect: tuple[str, ...], is_said: bool
+) -> None:
+    (place.folder / "two.py").write_text(TWO_FRAMEWORKS)
+    code, output = place.run("--autotuning=tune", *QUICK, *dialect, "two.py", *BATCH)
+    assert code == 3, output
+    note = (
+        "hf_trainer and accelerate both know this script; hf_trainer is taken (--dialect decides)"
+    )
+    assert (note in output) is is_said
+
+
+def test_an_argument_that_the_installed_version_lacks_is_one_line(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    installed = place.folder / "packages" / "transformers-5.1.dist-info"
+    installed.mkdir(parents=True)
+    (installed / "METADATA").write_text(
+        "Metadata-Version: 2.1\nName: transformers\nVersion: 5.1\n"
+    )
+    monkeypatch.setenv("PYTHONPATH", str(installed.parent))
+    (place.folder / "two.py").write_text(TWO_FRAMEWORKS)
+    words = ("--dialect=hf_trainer", "two.py", *BATCH, "--no_cuda")
+    code, output = place.run("--autotuning=tune", *QUICK, *words)
+    assert code == 2, output
+    assert "--no_cuda is no argument of transformers 5.1 (gone in 5.0); use --use_cpu" in output
+    assert len(output.splitlines()) == 1
 
 
 @pytest.mark.parametrize(

@@ -41,6 +41,7 @@ def tune(tmp_path_factory: pytest.TempPathFactory) -> Tune:
         "--autotuning=tune",
         "--num_gpus=2",
         "--allow-global-batch-change",
+        "--good-enough=0%",
         f"--trial-timeout={TIMEOUT_S}",
         f"--stall-timeout={STALL_S}",
         str(SCRIPT),

@@ -17,7 +17,13 @@ CONFIG = {
     "train_micro_batch_size_per_gpu": list(range(1, 11)),
     "autotuning": {"enabled": True, "tuner_early_stopping": 50, "tuner_type": "random"},
 }
-ARGV = ("--autotuning=tune", "--allow-global-batch-change", str(SCRIPT), "--config=config.json")
+ARGV = (
+    "--autotuning=tune",
+    "--allow-global-batch-change",
+    "--good-enough=0%",
+    str(SCRIPT),
+    "--config=config.json",
+)
 
 
 def recorded(place: Place) -> list[str]:

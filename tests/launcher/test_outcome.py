@@ -242,6 +242,22 @@ def test_an_abort_that_a_peers_crash_caused_is_not_the_cause(tmp_path: Path) -> 
     assert failure_of(read_outcome(plan_of(tmp_path), end)).detail == "rank 0: crashed it is"
 
 
+def test_a_rank_that_left_without_an_error_is_named_beside_its_peers_crash(
+    tmp_path: Path,
+) -> None:
+    early = result_of(1, steps=steps_of(1, 9, 9), ended_early=True)
+    report(tmp_path, result_of(0, FailureKind.CRASHED), early)
+    failure = failure_of(read_outcome(plan_of(tmp_path), ended(1, 0, after_s=(11.0, 60.0))))
+    assert failure.detail == ("rank 0: crashed it is; rank 1 had ended without an error before it")
+
+
+def test_a_rank_that_ended_well_after_a_crash_is_not_named(tmp_path: Path) -> None:
+    late = result_of(1, ended_early=True, ended_unix_s=START_S + 20)
+    report(tmp_path, result_of(0, FailureKind.CRASHED), late)
+    failure = failure_of(read_outcome(plan_of(tmp_path), ended(1, 0, after_s=(10.0, 20.0))))
+    assert failure.detail == "rank 0: crashed it is"
+
+
 def test_ranks_that_we_ended_are_no_cause(tmp_path: Path) -> None:
     end = replace(ended(3, -15, after_s=(10, 12)), terminated_unix_s=START_S + 11)
     failure = failure_of(read_outcome(plan_of(tmp_path), end))

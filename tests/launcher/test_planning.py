@@ -53,6 +53,25 @@ def variables(plan: LaunchPlan, rank: int = 0) -> dict[str, str]:
     return dict(plan.ranks[rank].environment)
 
 
+def test_ranks_start_where_the_user_is_so_that_files_there_are_found(tmp_path: Path) -> None:
+    trial = RankTask(mode=Mode.MEASURE, folder=str(tmp_path / "trial"), attempt="a")
+    made = plan_launch(parse_request(["train.py"]), nodes(1), (), task=trial)
+    assert made.working_directory == str(tmp_path)
+
+
+def test_a_script_alone_is_one_process_without_a_place() -> None:
+    request = replace(parse_request(["train.py"]), alone=True)
+    (only,) = plan_launch(request, nodes(2), ("--x",)).ranks
+    names = {name for name, _ in only.environment}
+    assert not names & {"RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"}
+    assert only.argv[-2:] == ("train.py", "--x")
+
+
+def test_a_script_alone_has_the_cores_of_all_ranks() -> None:
+    request = replace(parse_request(["train.py"]), alone=True, binding=CoreBinding(cores=(0,)))
+    assert plan_launch(request, nodes(1), ()).ranks[0].cores == (0,)
+
+
 def test_each_rank_knows_its_place() -> None:
     second = variables(plan(nodes(2)), 1)
     assert (second["RANK"], second["LOCAL_RANK"], second["WORLD_SIZE"]) == ("1", "1", "2")

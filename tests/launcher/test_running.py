@@ -85,3 +85,14 @@ def test_who_was_cancelled_is_waited_for(tmp_path: Path) -> None:
     trial = running(tmp_path)
     trial.cancelled = True
     assert trial.due_s(LIMITS) == trial.look_s() == float("inf")
+
+
+def test_a_trial_that_hangs_has_made_the_steps_of_its_ranks_and_not_their_sum(
+    tmp_path: Path,
+) -> None:
+    trial = running(tmp_path)
+    write_steps(tmp_path, (0, 1, 0.5), (1, 1, 0.75), (0, 2, 0.5), (1, 2, 0.5))
+    assert len(list(trial.new_steps())) == 4
+    failure = trial.overdue(LIMITS)
+    assert failure.kind is FailureKind.STALLED
+    assert failure.detail.startswith("made 2 steps, then none for")

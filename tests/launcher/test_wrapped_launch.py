@@ -6,6 +6,7 @@ import pytest
 
 from autoconf_launch.core import ConfigError
 from autoconf_launch.launcher.flags import parse_request
+from autoconf_launch.launcher.launch_flags import launch_flags
 from autoconf_launch.launcher.request import LaunchRequest
 from autoconf_launch.launcher.wrapped_launch import unwrapped
 
@@ -83,6 +84,39 @@ def test_torchrun_and_python_are_unwrapped() -> None:
         ("--lr", "1"),
     )
     assert (python.kind, python.script, python.script_args) == ("script", "t.py", ("--lr", "1"))
+
+
+def test_torchrun_starts_one_rank_where_nobody_says_more() -> None:
+    assert launched("torchrun", "t.py").processes == 1
+    assert launched("--num_gpus=2", "torchrun", "t.py").processes == 2
+    assert launched("deepspeed", "t.py").processes is None
+
+
+def test_another_launcher_is_refused_by_its_name() -> None:
+    with pytest.raises(ConfigError, match="mpirun is no launcher that is known here"):
+        launched("--", "mpirun", "-np", "2", "python", "t.py")
+
+
+@pytest.mark.parametrize("words", [("t.py", "--lr"), ("-m", "pkg.train", "--lr")])
+def test_python_in_our_place_starts_one_process(words: tuple[str, ...]) -> None:
+    found = launched("--", "python", *words)
+    assert (found.alone, found.script_args) == (True, ("--lr",))
+    assert (*launch_flags(found), found.script)[-2 - (words[0] == "-m") :] == (
+        "python",
+        *words[:-1],
+    )
+
+
+def test_a_script_that_starts_its_ranks_is_one_process(tmp_path: Path) -> None:
+    path = tmp_path / "spawns.py"
+    path.write_text("import torch.multiprocessing as mp\nmp.spawn(main, nprocs=2)\n")
+    assert launched("--num_gpus=2", "--", "python", str(path)).alone
+
+
+def test_ranks_that_are_asked_for_are_made_of_python_too() -> None:
+    assert not launched("--num_gpus=2", "--", "python", "t.py").alone
+    assert not launched("--no_python", "python", "t.py").alone
+    assert not launched("--", "python", "-m", "torch.distributed.run", "t.py").alone
 
 
 def test_a_script_is_left_as_it_is() -> None:

@@ -4,12 +4,6 @@ from __future__ import annotations
 
 import importlib.util
 import json
-import os
-import select
-import signal
-import socket
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,8 +15,9 @@ import torch.distributed as dist
 from autoconf_launch.core import FailureKind, RankResult, RankTask, decode
 from autoconf_launch.core.rank import STEPS_FILE, TASK_VARIABLE, result_file
 
+from .forked import Order, Zygote, free_port, zygote_with
+
 SCRIPTS = Path(__file__).parent / "ranks"
-DEADLINE_S = 120
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,44 +45,30 @@ Launch: TypeAlias = Callable[..., Ended]
 
 
 @pytest.fixture(scope="session")
-def zygote() -> Iterator[subprocess.Popen[str]]:
-    process = subprocess.Popen(
-        [sys.executable, str(SCRIPTS / "zygote.py")],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-    )
-    yield process
-    os.killpg(process.pid, signal.SIGKILL)
-    process.communicate()
+def zygote() -> Iterator[Zygote]:
+    with zygote_with("autoconf_launch.runtime.start", "autoconf_launch.runtime.trace") as process:
+        yield process
 
 
 @pytest.fixture(scope="session")
-def launch(zygote: subprocess.Popen[str], tmp_path_factory: pytest.TempPathFactory) -> Launch:
+def launch(zygote: Zygote, tmp_path_factory: pytest.TempPathFactory) -> Launch:
     """``launch(script, *arguments, ranks=1, **task)``: run to the end."""
 
     def run(script: str | Path, *arguments: str, ranks: int = 1, **task: Any) -> Ended:
         folder = tmp_path_factory.mktemp("ranks")
-        port = _free_port()
-        order = {
-            "argv": [str(SCRIPTS / script), *arguments],
-            "folder": str(folder),
-            "environments": [
-                _environment(rank, ranks, port, folder, task) for rank in range(ranks)
-            ],
-        }
-        assert zygote.stdin
-        assert zygote.stdout
-        zygote.stdin.write(json.dumps(order) + "\n")
-        zygote.stdin.flush()
-        assert select.select([zygote.stdout], [], [], DEADLINE_S)[0], "the ranks hang"
+        port = free_port()
+        left = zygote.launch(
+            Order(
+                argv=[str(SCRIPTS / script), *arguments],
+                folder=folder,
+                environments=[
+                    _environment(rank, ranks, port, folder, task) for rank in range(ranks)
+                ],
+                working_directory=Path.cwd(),
+            )
+        )
         return Ended(
-            exit_codes=tuple(json.loads(zygote.stdout.readline())),
-            outputs=tuple((folder / f"{rank}.stdout").read_text() for rank in range(ranks)),
-            errors=tuple((folder / f"{rank}.stderr").read_text() for rank in range(ranks)),
-            folder=folder,
+            exit_codes=left.exit_codes, outputs=left.outputs, errors=left.errors, folder=folder
         )
 
     return run
@@ -126,9 +107,3 @@ def _environment(
         asked = RankTask(folder=str(folder), attempt="attempt-1", **task)
         environment[TASK_VARIABLE] = asked.to_variable()
     return environment
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])

@@ -14,17 +14,24 @@ MICRO_BATCH = (
     "batch_size_per_device",
     "device_batch_size",
     "local_batch_size",
+    "device_train_microbatch_size",
     "microbatch_size",
+    "samples_per_gpu",
     "train_batch_size",
     "batch_size_train",
     "training_batch_size",
     "batch_size",
-    "batchsize",
+    "batch_sz",
+    "mini_batch_size",
+    "train_batch",
     "train_bs",
+    "max_sentences",
+    "batch",
     "bsz",
+    "mbs",
     "bs",
 )
-"""Last parts of names, the most telling first; ``-`` and ``_`` are equal."""
+"""Last parts of names, the most telling first; ``-``, ``_`` and capitals make no difference."""
 ACCUMULATION = (
     "gradient_accumulation_steps",
     "gradient_accumulation",

@@ -6,6 +6,11 @@ are its aliases there.
 
 from __future__ import annotations
 
+from ..versions import Known
+
+KNOWN = Known(package="deepspeed", oldest=(0, 0), newest=(0, 19))
+"""The names below were checked in the newest; no older version is refused."""
+
 ZERO_KEYS = (
     "contiguous_gradients",
     "reduce_scatter",

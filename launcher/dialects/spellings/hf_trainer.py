@@ -51,6 +51,9 @@ IN_TRIALS: tuple[tuple[str, str, Version, Version], ...] = (
     ("--push_to_hub", "false", KNOWN.oldest, NEWEST),
     ("--load_best_model_at_end", "false", KNOWN.oldest, NEWEST),
     ("--eval_strategy", "no", (4, 41), NEWEST),
+    ("--eval_on_start", "false", (4, 44), NEWEST),
     ("--evaluation_strategy", "no", KNOWN.oldest, (4, 41)),
 )
 """Argument, value, from this version, to before that one."""
+NOT_IN_TRIALS = ("--resume_from_checkpoint",)
+"""A trial begins at the first step: one that is long past would leave it nothing to measure."""

@@ -25,6 +25,9 @@ FIRST_LAYERS = "--decoder-first-pipeline-num-layers"
 LAST_LAYERS = "--decoder-last-pipeline-num-layers"
 LAYOUT = "--pipeline-model-parallel-layout"
 DISTRIBUTED_OPTIMIZER = "--use-distributed-optimizer"
+NEED_DISTRIBUTED = ("--overlap-param-gather", "--use-precision-aware-optimizer")
+"""Arguments that Megatron-LM refuses without the distributed optimizer."""
+REFUSE_DISTRIBUTED = ("--use-torch-fsdp2",)
 GRANULARITY = "--recompute-granularity"
 METHOD = "--recompute-method"
 NUM_LAYERS = "--recompute-num-layers"

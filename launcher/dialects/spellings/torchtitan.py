@@ -1,8 +1,9 @@
 """Options of torchtitan, by version.
 
 Checked against ``config_manager.py`` of torchtitan 0.1.0, ``config/job_config.py`` of 0.2.0 and
-0.2.2, ``config/configs.py`` of 0.3.0 (PyPI). Up to 0.2 they stand in a TOML file or behind ``--``
-on the command line, which weighs more; from 0.3 on there is no file.
+0.2.2, ``config/configs.py`` of 0.3.0 (PyPI); older names against ``train_configs/`` of
+pytorch/torchtitan at ed24d730cb3e. Up to 0.2 they stand in a TOML file or behind ``--`` on the
+command line, which weighs more; from 0.3 on there is no file.
 """
 
 from __future__ import annotations
@@ -30,6 +31,16 @@ RECOMPUTE = "activation_checkpoint.mode"
 """Up to 0.2; from 0.3 on it is a part of the chosen configuration."""
 RECOMPUTE_DEFAULT = "selective"
 MICRO_BATCH_DEFAULT = 8
+OLDER = {
+    MICRO_BATCH: "training.batch_size",
+    REPLICATE: "training.data_parallel_replicate_degree",
+    SHARD: "training.data_parallel_shard_degree",
+    RESHARD: "training.fsdp_reshard_after_forward",
+    DEGREES["tensor_parallel"]: "training.tensor_parallel_degree",
+    DEGREES["context_parallel"]: "experimental.context_parallel_degree",
+    DEGREES["pipeline_parallel"]: "experimental.pipeline_parallel_degree",
+}
+"""Names before 0.1, as files of that time have them; there was no accumulation."""
 STEPS = "training.steps"
 DUMP_FOLDER = "job.dump_folder"
 OFF_IN_TRIALS = (

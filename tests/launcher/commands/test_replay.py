@@ -105,6 +105,33 @@ def test_files_with_a_group_of_one_name_keep_both(tmp_path: Path) -> None:
     assert sum(name.startswith("again: ") for name in names) == 2
 
 
+def test_a_file_that_is_named_twice_counts_twice() -> None:
+    found = scored(MULTI, MULTI, "--seeds", "1", "--trials", "1")
+    assert len(found["groups"]) == found["all"]["groups"] == 4
+
+
+def test_a_group_of_one_configuration_needs_one_trial(tmp_path: Path) -> None:
+    path = tmp_path / "one.csv"
+    path.write_text("\n".join(Path(MULTI).read_text().splitlines()[:2]))
+    found = scored(str(path))["all"]
+    assert (found["configs"], found["stopped_at"]["worst"], found["final_regret"]["worst"]) == (
+        1,
+        1,
+        0.0,
+    )
+
+
+@pytest.mark.parametrize("lines", [1, 3])
+def test_where_no_row_has_a_time_there_is_nothing_to_replay(tmp_path: Path, lines: int) -> None:
+    header, *rows = Path(T4).read_text().splitlines()
+    column = header.split(",").index("step_time_s")
+    failed = [row for row in rows if not row.split(",")[column]]
+    path = tmp_path / "full.csv"
+    path.write_text("\n".join([header, *failed[: lines - 1]]))
+    with pytest.raises(ConfigError, match="nothing can be replayed"):
+        scored(str(path))
+
+
 def test_the_text_has_a_line_for_each_group_and_one_for_all() -> None:
     text = "\n".join(replay([MULTI, "--seeds", "1"]))
     assert "vtrain-gpt-18.4, 256 x A100-SXM-80GB, global batch 1024" in text

@@ -4,7 +4,7 @@ import pytest
 
 from autoconf_launch.autotuner.choices import ChoiceKind
 from autoconf_launch.core import ConfigError
-from autoconf_launch.launcher.dialects import NamedFile, ScriptSource
+from autoconf_launch.launcher.dialects import NamedFile, ScriptSource, TrialNeeds
 from autoconf_launch.launcher.dialects.any_script import ArgumentsDialect
 
 from .sources import layout, rendered, script, told
@@ -24,6 +24,12 @@ def micro_batch(source: ScriptSource, ranks: int = 1) -> int:
     return user.baseline.layout.micro_batch
 
 
+def changed(source: ScriptSource, micro: int) -> tuple[str, ...]:
+    """The script's arguments with another micro-batch."""
+    user = DIALECT.read(source, world_size=1, allow_global_batch_change=True)
+    return DIALECT.render(layout(user, micro_batch=micro), source, "c").script_args
+
+
 @pytest.mark.parametrize(
     "arguments",
     [
@@ -35,6 +41,10 @@ def micro_batch(source: ScriptSource, ranks: int = 1) -> int:
         ("--test-batch-size", "3", "--batch-size", "8"),
         ("--train.global_batch_size", "64", "--train.micro_batch_size", "8"),
         ("--bs=8", "data.val.batch_size=3"),
+        ("--batchSize", "8"),
+        ("+trainer.batchSize=8",),
+        ("SOLVER.BATCH_SIZE=8",),
+        ("--trainBatchSize=8", "--valBatchSize=3"),
     ],
 )
 def test_common_names_are_recognised(arguments: tuple[str, ...]) -> None:
@@ -71,6 +81,118 @@ def test_a_short_alias_is_known_by_its_declaration() -> None:
         source,
         "c",
     ).script_args == ("-b", "32", "-vb", "3")
+
+
+def test_a_number_may_stick_to_a_short_flag() -> None:
+    source = script("-b16", "-vb3", text=DECLARES)
+    assert changed(source, 32) == ("-b32", "-vb3")
+
+
+def test_the_beginning_of_a_declared_name_is_enough() -> None:
+    source = script("--batch", "16", text=DECLARES)
+    assert changed(source, 32) == ("--batch", "32")
+
+
+def test_the_beginning_of_two_names_is_neither() -> None:
+    text = DECLARES + 'p.add_argument("--batch-sizes")\n'
+    assert micro_batch(script("--batch-siz", "16", text=text)) == 64
+
+
+@pytest.mark.parametrize(
+    ("text", "added"),
+    [
+        ("import fire\ndef train(batch_size=8): ...\nfire.Fire(train)", "--batch_size"),
+        ("import fire\ndef train(*, batch_size=8): ...\nfire.Fire()", "--batch_size"),
+        (
+            "import typer\n@app.command()\ndef main(batch_size: int = 8): ...",
+            "--batch-size",
+        ),
+        (
+            "import typer\ndef main(n: int = typer.Option(8, '--bs')): ...\ntyper.run(main)",
+            "--bs",
+        ),
+        ("@click.option('--bs', default=8)\ndef main(bs): ...", "--bs"),
+        ("flags.DEFINE_integer('batch_size', 8, 'of each rank')", "--batch_size"),
+        ("import tyro\n@dataclass\nclass A:\n    batch_size: int = 8", "--batch_size"),
+    ],
+)
+def test_defaults_are_read_wherever_a_command_line_is_made_of(text: str, added: str) -> None:
+    assert changed(script(text=text), 16) == (added, "16")
+
+
+def test_parameters_of_other_functions_are_no_arguments() -> None:
+    text = "import fire\ndef train(lr=1): ...\ndef load(batch_size=8): ...\nfire.Fire(train)"
+    assert not DIALECT.detects(script(text=text))
+
+
+def test_a_variable_that_the_script_reads_is_its_argument() -> None:
+    source = script(text='B = int(os.environ.get("BATCH_SIZE", "8"))')
+    assert micro_batch(source) == 8
+    user = DIALECT.read(source, world_size=1, allow_global_batch_change=True)
+    made = DIALECT.render(layout(user, micro_batch=16), source, "c")
+    assert (made.script_args, made.environment) == ((), (("BATCH_SIZE", "16"),))
+
+
+def test_arguments_may_be_declared_in_a_module_of_the_script() -> None:
+    assert micro_batch(script(text="from options import parser", modules=(DECLARES,))) == 64
+
+
+def test_a_key_of_a_composed_configuration_is_set_by_a_word() -> None:
+    source = script("lr=1", composed=(("val.batch_size", 3), ("trainer.batch_size", 8)))
+    assert micro_batch(source) == 8
+    assert changed(source, 16) == ("lr=1", "trainer.batch_size=16")
+
+
+@pytest.mark.parametrize(
+    ("words", "composed", "added"),
+    [
+        ((), (), ("hydra.run.dir=trial/hydra",)),
+        (("hydra.run.dir=runs",), (), ()),
+        ((), (("hydra.run.dir", "./"),), ()),
+    ],
+)
+def test_dated_folders_of_hydra_stand_below_the_trials(
+    words: tuple[str, ...], composed: tuple[tuple[str, str], ...], added: tuple[str, ...]
+) -> None:
+    source = script("batch_size=8", *words, text="import hydra", composed=composed)
+    user = DIALECT.read(source, world_size=1, allow_global_batch_change=True)
+    made = DIALECT.render(user.baseline, source, "c")
+    needs = TrialNeeds(folder="trial", steps=5)
+    assert DIALECT.in_trial(made, source, needs).script_args == (*made.script_args, *added)
+
+
+def test_a_given_word_outweighs_the_composed_key() -> None:
+    source = script("trainer.batch_size=4", composed=(("trainer.batch_size", 8),))
+    assert changed(source, 16) == ("trainer.batch_size=16",)
+
+
+def test_a_batch_that_is_handed_on_divided_is_that_of_all_ranks() -> None:
+    text = DECLARES + "make_loader(batch_size=options.batch_size // WORLD_SIZE)"
+    assert micro_batch(script("-b", "16", text=text), ranks=2) == 8
+
+
+def test_a_batch_that_is_divided_by_the_accumulation_holds_it() -> None:
+    text = DECLARES + (
+        "p.add_argument('--accum_steps', type=int, default=1)\n"
+        "args.batch_size = args.batch_size // args.accum_steps\n"
+    )
+    source = script("-b", "32", "--accum_steps=4", text=text)
+    user = DIALECT.read(source, world_size=2)
+    baseline = user.baseline.layout
+    assert (baseline.micro_batch, baseline.accumulation, baseline.global_batch) == (8, 4, 64)
+    kept = DIALECT.render(layout(user, micro_batch=16, accumulation=2), source, "c")
+    assert kept.script_args == ("-b", "32", "--accum_steps=2")
+    grown = DIALECT.render(layout(user, micro_batch=16), source, "c")
+    assert grown.script_args == ("-b", "64", "--accum_steps=4")
+
+
+def test_what_changes_is_told_against_the_default() -> None:
+    source = script(text=DECLARES)
+    user = DIALECT.read(source, world_size=1, allow_global_batch_change=True)
+    made = DIALECT.render(layout(user, micro_batch=32), source, "c")
+    assert made.before
+    (edit,) = made.before.diff(made.config)
+    assert (edit.path, edit.before, edit.after) == (("--batch-size",), 64, "32")
 
 
 def test_a_default_is_the_baseline_and_another_value_is_added() -> None:

@@ -42,6 +42,12 @@ def test_a_mapping_makes_any_script_known() -> None:
     assert choose_dialect(source).dialect.name == "arguments"
 
 
+def test_training_arguments_in_the_source_are_said() -> None:
+    text = "from transformers import Trainer, TrainingArguments\nTrainingArguments('o')"
+    with pytest.raises(ConfigError, match=r"makes its TrainingArguments itself.*dataloader"):
+        choose_dialect(script(text=text))
+
+
 def test_nothing_known_says_what_to_do() -> None:
     with pytest.raises(ConfigError, match="--arg train_micro_batch_size_per_gpu=--batch_size"):
         choose_dialect(script("--lr=2"))
@@ -66,6 +72,33 @@ def test_a_document_of_deepspeed_belongs_to_the_framework_of_the_script(
 ) -> None:
     source = dataclasses.replace(
         script("--deepspeed", "ds.json", text=text),
+        config=RawConfig({"train_micro_batch_size_per_gpu": 1}),
+        config_argument=1,
+    )
+    assert choose_dialect(source).dialect.name == name
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("batch_size = 64\nDataLoader(data, batch_size=batch_size)", "its batch of 64"),
+        ("config = {'batch_size': 16}\nDataLoader(data, config['batch_size'])", "batch of 16"),
+        ("DataLoader(data, 2 * size)", "'--knob=train_micro_batch_size_per_gpu=[TODAY"),
+    ],
+)
+def test_a_batch_in_the_source_alone_leads_to_the_dataloader(text: str, says: str) -> None:
+    with pytest.raises(ConfigError, match="--dialect dataloader") as error:
+        choose_dialect(script(text=text))
+    assert says in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [("from training import main", "deepspeed"), ("import autoconf_launch", "native")],
+)
+def test_deepspeeds_own_argument_tells_where_a_module_imports_it(text: str, name: str) -> None:
+    source = dataclasses.replace(
+        script("--deepspeed", "--deepspeed_config=ds.json", text=text),
         config=RawConfig({"train_micro_batch_size_per_gpu": 1}),
         config_argument=1,
     )

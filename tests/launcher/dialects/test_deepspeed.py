@@ -7,7 +7,7 @@ import pytest
 
 from autoconf_launch.autotuner.choices import ChoiceKind
 from autoconf_launch.core import Candidate, ConfigError, RawConfig
-from autoconf_launch.launcher.dialects import ScriptSource, TrialNeeds
+from autoconf_launch.launcher.dialects import ScriptSource, TrialNeeds, choose_dialect
 from autoconf_launch.launcher.dialects.deepspeed import DeepSpeedDialect, decoded, encoded
 
 from .sources import script
@@ -136,3 +136,17 @@ def test_what_cannot_be_meant_is_refused(document: dict[str, Any], says: str) ->
 def test_without_a_file_it_says_how_to_name_one() -> None:
     with pytest.raises(ConfigError, match="--deepspeed_config FILE"):
         DIALECT.read(script("--lr=1"), world_size=1)
+
+
+INSIDE = 'import deepspeed\ndeepspeed.initialize(config={"train_batch_size": 8})'
+
+
+def test_a_configuration_in_the_scripts_own_code_is_out_of_reach() -> None:
+    with pytest.raises(ConfigError, match="what stands in its own code cannot be tuned"):
+        choose_dialect(script("--lr=1", text=INSIDE))
+
+
+def test_arguments_beside_a_configuration_in_the_code_are_tuned_with_a_word_on_it() -> None:
+    choice = choose_dialect(script("--batch_size=2", text=INSIDE))
+    assert choice.dialect.name == "arguments"
+    assert "--deepspeed_config FILE" in choice.notes[0]

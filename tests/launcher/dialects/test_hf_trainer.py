@@ -102,6 +102,21 @@ def test_a_trial_saves_nothing_and_reports_nowhere() -> None:
     assert ("--max_steps", "8") in pairwise(trial)
 
 
+def test_a_trial_neither_resumes_nor_evaluates_first() -> None:
+    source = script("--resume_from_checkpoint", "out/checkpoint-9", "--eval_on_start", "True")
+    trial = DIALECT.in_trial(rendered(DIALECT, source), source, NEEDS).script_args
+    assert "--resume_from_checkpoint" not in trial
+    assert ("--eval_on_start", "false") in pairwise(trial)
+
+
+def test_a_file_of_arguments_is_without_the_resuming_in_a_trial() -> None:
+    text = json.dumps({"per_device_train_batch_size": 2, "resume_from_checkpoint": "out/c"})
+    file = NamedFile(position=0, flag="", path="a.json", text=text)
+    source = dataclasses.replace(script("a.json"), files=(file,))
+    (made,) = DIALECT.in_trial(rendered(DIALECT, source), source, NEEDS).files
+    assert "resume_from_checkpoint" not in json.loads(made.text)
+
+
 @pytest.mark.parametrize(
     ("version", "name"), [("4.40.2", "--evaluation_strategy"), ("4.41.0", "--eval_strategy")]
 )
@@ -146,11 +161,24 @@ def test_further_arguments_are_searched_where_they_are_listed() -> None:
     assert user.facts.precision is Precision.BF16
 
 
-def test_listed_words_of_a_known_knob_are_its_values() -> None:
-    source = told(script(), knobs=(("--gradient_checkpointing", (False, True)),))
+@pytest.mark.parametrize(
+    ("name", "values"),
+    [
+        ("--gradient_checkpointing", (False, True)),
+        ("activation_checkpointing.mode", ("none", "full")),
+    ],
+)
+def test_listed_words_of_a_known_knob_are_its_values(name: str, values: Any) -> None:
+    source = told(script(), knobs=((name, values),))
     user = DIALECT.read(source, world_size=2)
     (choice,) = (choice for choice in user.choices if choice.knob == "recompute")
     assert choice.values == (Recompute.NONE, Recompute.FULL)
+
+
+def test_a_listed_word_without_a_meaning_is_refused() -> None:
+    source = told(script(), knobs=(("activation_checkpointing.mode", ("none", "selective")),))
+    with pytest.raises(ConfigError, match="'selective', which is not known here"):
+        DIALECT.read(source, world_size=2)
 
 
 def test_stages_are_searched_where_all_of_it_is_wanted() -> None:

@@ -61,7 +61,8 @@ def test_a_trial_neither_logs_nor_saves() -> None:
     trial = dict(DIALECT.in_trial(rendered(DIALECT, source), source, NEEDS).environment)
     assert trial["PL_TRAINER_LOGGER"] == "False"
     assert trial["PL_TRAINER_ENABLE_CHECKPOINTING"] == "False"
-    assert (trial["PL_TRAINER_MAX_STEPS"], trial["PL_TRAINER_DEFAULT_ROOT_DIR"]) == ("8", "trial")
+    assert trial["PL_TRAINER_MAX_STEPS"] == "8"
+    assert trial["PL_TRAINER_DEFAULT_ROOT_DIR"] == "trial/output"
 
 
 def test_a_callback_that_needs_a_logger_keeps_it() -> None:

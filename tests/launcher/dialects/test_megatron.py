@@ -131,3 +131,21 @@ def test_degrees_are_searched_where_they_are_listed() -> None:
 def test_what_cannot_be_meant_is_refused(words: tuple[str, ...], says: str) -> None:
     with pytest.raises(ConfigError, match=says):
         DIALECT.read(script("--micro-batch-size", "2", *words), world_size=4)
+
+
+@pytest.mark.parametrize(
+    ("words", "searched"),
+    [
+        ((), (0, 1)),
+        (("--use-distributed-optimizer", "--overlap-param-gather"), None),
+        (("--use-distributed-optimizer", "--use-precision-aware-optimizer"), None),
+        (("--use-torch-fsdp2",), None),
+    ],
+)
+def test_the_distributed_optimizer_stays_where_other_arguments_need_it_so(
+    words: tuple[str, ...], searched: tuple[int, ...] | None
+) -> None:
+    source = script("--micro-batch-size=1", *words)
+    user = DIALECT.read(source, world_size=2, overrides=(("fast", "false"),))
+    choices = {choice.knob: choice.values for choice in user.choices}
+    assert choices.get("zero_stage") == searched

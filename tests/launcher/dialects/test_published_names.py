@@ -41,6 +41,7 @@ def test_arguments_of_transformers() -> None:
     flags = {hf_trainer.MICRO_BATCH, hf_trainer.ACCUMULATION, hf_trainer.RECOMPUTE[0]}
     names = {flag.lstrip("-") for flag in flags | set(hf_trainer.KNOBS)}
     names |= {row[0].lstrip("-") for row in hf_trainer.IN_TRIALS} - {"evaluation_strategy"}
+    names |= {flag.lstrip("-") for flag in hf_trainer.NOT_IN_TRIALS}
     assert_known(names - later, text)
 
 

@@ -12,6 +12,17 @@ def test_arguments_are_read_with_aliases_and_defaults() -> None:
     assert facts_of(text).declared == (Declared(names=("-b", "--batch-size"), default=64),)
 
 
+@pytest.mark.parametrize("written", ["64", "'64'", "SIZE", "2**6", "8 * 8"])
+def test_a_default_may_be_written_in_many_ways(written: str) -> None:
+    text = f'SIZE = 64\np.add_argument("--bs", default={written})'
+    assert facts_of(text).declared[0].default == 64
+
+
+@pytest.mark.parametrize("written", ["size()", "10**100", "2**-1", "config.size"])
+def test_what_is_not_written_there_is_no_default(written: str) -> None:
+    assert facts_of(f'p.add_argument("--bs", default={written})').declared[0].default is None
+
+
 def test_a_switch_is_told_from_a_value() -> None:
     (declared,) = facts_of('p.add_argument("--amp", action="store_true")').declared
     assert declared.switch

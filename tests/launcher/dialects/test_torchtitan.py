@@ -8,7 +8,7 @@ from autoconf_launch.core import ConfigError, Recompute
 from autoconf_launch.launcher.dialects import NamedFile, ScriptSource, TrialNeeds
 from autoconf_launch.launcher.dialects.torchtitan import TorchtitanDialect
 
-from .sources import rendered, script, told
+from .sources import layout, rendered, script, told
 
 DATA = Path(__file__).parents[2] / "data" / "dialects"
 DIALECT = TorchtitanDialect()
@@ -32,6 +32,23 @@ def test_a_trial_is_as_the_golden_file_says() -> None:
     trial = DIALECT.in_trial(made, source, NEEDS)
     assert trial.script_args == (FLAG, "trial/torchtitan.toml")
     assert trial.files[0].text == golden("torchtitan_trial.toml")
+
+
+def test_older_names_are_kept_where_the_file_has_them() -> None:
+    text = "[training]\nbatch_size = 8\n[experimental]\npipeline_parallel_degree = 1\n"
+    source = titan(text)
+    user = DIALECT.read(source, world_size=4, allow_global_batch_change=True)
+    made = DIALECT.render(layout(user, micro_batch=4, zero_stage=0), source, "c")
+    assert made.files[0].text == (
+        "[training]\nbatch_size = 4\ndata_parallel_shard_degree = 1\n"
+        "data_parallel_replicate_degree = 4\n[experimental]\npipeline_parallel_degree = 1\n"
+    )
+
+
+def test_without_accumulation_in_that_version_consent_is_needed() -> None:
+    source = told(titan("[training]\nbatch_size = 8\n"), knobs=(("zero_stage", (3,)),))
+    with pytest.raises(ConfigError, match="--allow-global-batch-change"):
+        DIALECT.read(source, world_size=2)
 
 
 def test_the_command_line_weighs_more_than_the_file() -> None:

@@ -4,11 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-import select
-import signal
-import socket
 import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,9 +16,11 @@ from autoconf_launch.core import Failure, FailureKind, Mode, RankResult, RankTas
 from autoconf_launch.core.rank import MODEL_INFO_FILE, result_file
 from autoconf_launch.launcher.probe_environment import INJECTED, probe_environment
 
+from ..forked import DEADLINE_S, Order, Zygote, zygote_with
+from ..forked import free_port as free_port
+
 HERE = Path(__file__).parent
 SCRIPTS = HERE / "scripts"
-DEADLINE_S = 120
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,46 +73,34 @@ Probed: TypeAlias = Callable[..., Ended]
 
 
 @pytest.fixture(scope="session")
-def probe_zygote() -> Iterator[subprocess.Popen[str]]:
-    process = subprocess.Popen(
-        [sys.executable, str(HERE / "zygote.py")],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-    )
-    yield process
-    os.killpg(process.pid, signal.SIGKILL)
-    process.communicate()
+def probe_zygote() -> Iterator[Zygote]:
+    modules = ("_dynamo", "distributed.fsdp", "distributed.optim", "nn.parallel", "utils.data")
+    with zygote_with(*(f"torch.{name}" for name in modules)) as process:
+        yield process
 
 
 @pytest.fixture(scope="session")
-def probed(
-    probe_zygote: subprocess.Popen[str], tmp_path_factory: pytest.TempPathFactory
-) -> Probed:
+def probed(probe_zygote: Zygote, tmp_path_factory: pytest.TempPathFactory) -> Probed:
     """``probed(script, *arguments, ranks=1, **task)``: run to the end in forks, once each."""
 
     @remembered
     def run(script: str, *arguments: str, ranks: int = 1, **task: Any) -> Ended:
         folder = tmp_path_factory.mktemp("probed")
         asked, variables = asked_of(folder, **task)
-        order = {
-            "argv": [str(SCRIPTS / script), *arguments],
-            "folder": str(folder),
-            "working_directory": str(tmp_path_factory.mktemp("work")),
-            "injected": str(INJECTED / "sitecustomize.py"),
-            "environments": [{**variables, **place} for place in places(ranks)],
-        }
-        assert probe_zygote.stdin
-        assert probe_zygote.stdout
-        probe_zygote.stdin.write(json.dumps(order) + "\n")
-        probe_zygote.stdin.flush()
-        assert select.select([probe_zygote.stdout], [], [], DEADLINE_S)[0], "the ranks hang"
-        codes = tuple(json.loads(probe_zygote.stdout.readline()))
-        logs = [[(folder / f"{r}.{s}").read_text() for r in range(ranks)] for s in STREAMS]
+        left = probe_zygote.launch(
+            Order(
+                argv=[str(SCRIPTS / script), *arguments],
+                folder=folder,
+                environments=[{**variables, **place} for place in places(ranks)],
+                working_directory=tmp_path_factory.mktemp("work"),
+                injected=str(INJECTED / "sitecustomize.py"),
+            )
+        )
         return Ended(
-            exit_codes=codes, output="".join(logs[0]), errors="".join(logs[1]), task=asked
+            exit_codes=left.exit_codes,
+            output="".join(left.outputs),
+            errors="".join(left.errors),
+            task=asked,
         )
 
     return run
@@ -155,9 +141,6 @@ def remembered(run: Probed) -> Probed:
     return once
 
 
-STREAMS = ("stdout", "stderr")
-
-
 def asked_of(folder: Path, **task: Any) -> tuple[RankTask, dict[str, str]]:
     asked = RankTask(**{"mode": Mode.MEASURE, "folder": str(folder), "attempt": "a1", **task})
     return asked, dict(probe_environment(asked, folder))
@@ -173,9 +156,3 @@ def places(ranks: int) -> list[dict[str, str]]:
         "MASTER_PORT": str(free_port()),
     }
     return [{**shared, "RANK": str(rank), "LOCAL_RANK": str(rank)} for rank in range(ranks)]
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])

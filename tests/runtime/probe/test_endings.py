@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from autoconf_launch.core import FailureKind, Mode
+from autoconf_launch.launcher.ports import free_port
 
-from .conftest import SCRIPTS, free_port
+from .conftest import SCRIPTS
 
 FIRST_FIVE = [1, 2, 3, 4, 5]
 OUT_OF_MEMORY = [
@@ -93,6 +94,19 @@ def test_what_a_trial_leaves_is_listed(probed: Any) -> None:
     assert left == ("checkpoint.pt", "outputs/")
 
 
+def test_checkpoints_of_a_trial_are_put_away_and_prepared_data_is_not(probed: Any) -> None:
+    ended = probed("endings.py", "saves_checkpoints")
+    saved = sorted(path.name.partition("_")[2] for path in (ended.folder / "saved").iterdir())
+    assert ended.result().left_behind == ("prepared.pt",)
+    assert saved == ["checkpoint.pt", "open.pt"]
+
+
+def test_a_training_that_the_probe_cannot_measure_is_ended_with_its_error(probed: Any) -> None:
+    ended = probed("endings.py", "breaks_the_probe")
+    assert "TypeError" in ended.signs()["broken"]
+    assert (ended.exit_codes, "reached the end" in ended.output) == ((0,), False)
+
+
 def test_a_usage_error_is_left_to_the_script(probed: Any) -> None:
     ended = probed("endings.py", "usage_error")
     shown = (ended.exit_codes, ended.reported(), "usage: train.py" in ended.errors)
@@ -104,6 +118,11 @@ def test_spawned_ranks_report_each_for_itself(launched: Any) -> None:
     port = {"PORT": str(free_port())}
     ended = launched(sys.executable, str(SCRIPTS / "endings.py"), "spawns", more=port)
     assert [ended.steps(rank) for rank in range(2)] == [FIRST_FIVE] * 2, ended.errors
+
+
+def test_who_trains_beside_the_reporting_process_ends_with_it(probed: Any) -> None:
+    ended = probed("endings.py", "hogwild")
+    assert (ended.steps(), "reached the end" in ended.output) == (FIRST_FIVE, True), ended.errors
 
 
 @pytest.mark.slow

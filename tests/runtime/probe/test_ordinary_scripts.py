@@ -66,6 +66,12 @@ def test_micro_batches_between_two_steps_are_accumulation(probed: Any) -> None:
     assert probed("plain.py", "--accumulation=3").batches() == (4, 3)
 
 
+def test_the_loss_of_a_step_is_that_of_its_micro_batches_together(probed: Any, plain: Any) -> None:
+    split = probed("plain.py", "--batch-size=2", "--accumulation=2").result()
+    losses = [[record.loss for record in result.steps] for result in (plain.result(), split)]
+    assert losses[0] == pytest.approx(losses[1], rel=1e-5)
+
+
 def test_every_rank_reports_and_ends_well(two_ranks: Any) -> None:
     assert two_ranks.exit_codes == (0, 0), two_ranks.errors
 

@@ -22,6 +22,8 @@ MADE = Made(micro_batch=4, accumulation=2)
 class FakeClock:
     """Counts its marks as seconds."""
 
+    lags = True
+
     def __init__(self) -> None:
         self.now = 0.0
 

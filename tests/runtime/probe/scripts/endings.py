@@ -182,6 +182,26 @@ def leaves_files() -> None:
     train()
 
 
+def saves_checkpoints() -> None:
+    """Data is prepared before the training, and checkpoints are saved in it."""
+    torch.save([1.0], "prepared.pt")
+    model = nn.Linear(4, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    while True:
+        model(torch.randn(8, 4)).sum().backward()
+        optimizer.step()
+        torch.save(model.state_dict(), "checkpoint.pt")
+        with Path("open.pt").open("wb") as file:
+            torch.save(model, file)
+
+
+def breaks_the_probe() -> None:
+    steps = next(m for name, m in sys.modules.items() if name.endswith(".probing.steps"))
+    steps.StepCounter.backward = None
+    train(steps=100)
+    print("reached the end")
+
+
 def usage_error() -> NoReturn:
     import argparse
 
@@ -196,6 +216,16 @@ def spawned_rank(rank: int, what: str) -> None:
 def spawns() -> None:
     what = sys.argv[2] if len(sys.argv) > 2 else ""
     torch.multiprocessing.spawn(spawned_group, args=(what,), nprocs=2)
+
+
+def hogwild() -> None:
+    """Two processes train side by side, and are waited for."""
+    context = torch.multiprocessing.get_context("fork")
+    processes = [context.Process(target=train, args=(100_000_000,)) for _ in range(2)]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join()
 
 
 def spawned_group(rank: int, what: str) -> None:

@@ -1,0 +1,122 @@
+"""Values that a source gives its names outside of an argument parser. Not: which of them matter.
+
+Parameters of functions that fire or typer make a command line of, environment variables that are
+read with a default, and literals of any scope.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from typing import TypeAlias
+
+from autoconf_launch.core import KnobValue
+
+from .script_words import last_name, literal
+
+Value: TypeAlias = tuple[str, KnobValue]
+_MAKE_COMMANDS = ("Fire", "run", "CLI", "auto_cli")
+_COMMANDS = ("command", "callback")
+_OPTIONS = ("Option",)
+_GET = ("get", "getenv")
+
+
+def parameters(tree: ast.Module, *, dashed: bool) -> Iterator[tuple[tuple[str, ...], KnobValue]]:
+    """Flags and defaults of the parameters of functions that a command line is made of.
+
+    Args:
+        tree: of the source.
+        dashed: flags have ``-`` where names have ``_``, as typer wants it.
+    """
+    functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]
+    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
+    handed = [argument for call in calls if _makes(call) for argument in call.args]
+    named = {last_name(argument) for argument in handed}
+    everything = any(
+        _makes(call) and last_name(call.func) == "Fire" for call in calls if not call.args
+    )
+    for function in functions:
+        decorated = {last_name(decorator) for decorator in function.decorator_list}
+        if function.name in named or everything or decorated & {*_COMMANDS}:
+            for name, default in _defaults(function):
+                yield _flag(name, default, dashed=dashed), _default(default)
+
+
+def variables(tree: ast.Module) -> Iterator[Value]:
+    """Environment variables that are read, with their default; None where there is none."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Subscript) and last_name(node.value) == "environ":
+            name = literal(node.slice)
+            if isinstance(name, str):
+                yield name, None
+        if isinstance(node, ast.Call) and last_name(node.func) in _GET and node.args:
+            owner = node.func.value if isinstance(node.func, ast.Attribute) else node.func
+            name = literal(node.args[0])
+            if isinstance(name, str) and last_name(owner) in ("environ", "os", "getenv"):
+                yield name, _number(literal(node.args[1])) if len(node.args) > 1 else None
+
+
+def literals(tree: ast.Module) -> Iterator[Value]:
+    """Every name that is given a literal: assigned, in a dict, as a keyword, as a default."""
+    for node in ast.walk(tree):
+        for name, value in _given(node):
+            found = literal(value)
+            if name and found is not None:
+                yield name, found
+
+
+def _given(node: ast.AST) -> Iterator[tuple[str, ast.AST | None]]:
+    if isinstance(node, ast.Assign):
+        yield from ((last_name(target), node.value) for target in node.targets)
+    elif isinstance(node, ast.AnnAssign):
+        yield last_name(node.target), node.value
+    elif isinstance(node, ast.Dict):
+        keys = (literal(key) for key in node.keys)
+        yield from (
+            (key, value)
+            for key, value in zip(keys, node.values, strict=True)
+            if isinstance(key, str)
+        )
+    elif isinstance(node, ast.Call):
+        yield from ((keyword.arg or "", keyword.value) for keyword in node.keywords)
+    elif isinstance(node, ast.FunctionDef):
+        yield from _defaults(node)
+
+
+def _makes(call: ast.Call) -> bool:
+    return last_name(call.func) in _MAKE_COMMANDS
+
+
+def _defaults(function: ast.FunctionDef) -> Iterator[tuple[str, ast.AST]]:
+    given = function.args
+    positional = [*given.posonlyargs, *given.args]
+    behind = positional[len(positional) - len(given.defaults) :]
+    yield from (
+        (argument.arg, value) for argument, value in zip(behind, given.defaults, strict=True)
+    )
+    for argument, value in zip(given.kwonlyargs, given.kw_defaults, strict=True):
+        if value is not None:
+            yield argument.arg, value
+
+
+def _flag(name: str, default: ast.AST, *, dashed: bool) -> tuple[str, ...]:
+    if isinstance(default, ast.Call) and last_name(default.func) in _OPTIONS:
+        words = [literal(argument) for argument in default.args]
+        own = tuple(word for word in words if isinstance(word, str) and word.startswith("-"))
+        if own:
+            return own
+    return (f"--{name.replace('_', '-') if dashed else name}",)
+
+
+def _default(default: ast.AST) -> KnobValue:
+    if isinstance(default, ast.Call) and last_name(default.func) in _OPTIONS:
+        named = [k.value for k in default.keywords if k.arg == "default"]
+        first = named or default.args
+        return literal(first[0]) if first else None
+    found: KnobValue = literal(default)
+    return found
+
+
+def _number(value: KnobValue) -> KnobValue:
+    """Defaults of variables are often text: ``"32"``."""
+    return int(value) if isinstance(value, str) and value.isdecimal() else value

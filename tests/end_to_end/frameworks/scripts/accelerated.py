@@ -1,0 +1,65 @@
+"""An Accelerate script as people write it, with accumulation and a tracker."""
+# mypy: ignore-errors
+
+import argparse
+import os
+
+import torch
+from accelerate import Accelerator
+from torch.utils.data import DataLoader, TensorDataset
+
+
+def parsed() -> argparse.Namespace:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--batch_size", type=int, default=4)
+    parser.add_argument("--eval_batch_size", type=int, default=32)
+    parser.add_argument("--epochs", type=int, default=1)
+    parser.add_argument("--hidden", type=int, default=64)
+    parser.add_argument("--greedy_from", type=int, default=0)
+    parser.add_argument("--with_tracking", action="store_true")
+    return parser.parse_args()
+
+
+def main() -> None:
+    arguments = parsed()
+    accelerator = Accelerator(
+        gradient_accumulation_steps=2,
+        log_with="tensorboard" if arguments.with_tracking else None,
+        project_dir="runs",
+    )
+    if arguments.with_tracking:
+        accelerator.init_trackers("tune_me", config=vars(arguments))
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(
+        torch.nn.Linear(32, arguments.hidden),
+        torch.nn.ReLU(),
+        torch.nn.Linear(arguments.hidden, 8),
+    )
+    if arguments.greedy_from and os.environ.get("RANK") == "1":
+        model.register_forward_pre_hook(
+            lambda module, inputs: (
+                torch.empty(2**50) if len(inputs[0]) >= arguments.greedy_from else None
+            )
+        )
+    data = TensorDataset(torch.randn(512, 32), torch.randint(0, 8, (512,)))
+    loader = DataLoader(data, batch_size=arguments.batch_size, shuffle=True)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+    model, optimizer, loader = accelerator.prepare(model, optimizer, loader)
+    steps = 0
+    for _ in range(arguments.epochs):
+        for inputs, classes in loader:
+            with accelerator.accumulate(model):
+                loss = torch.nn.functional.cross_entropy(model(inputs), classes)
+                accelerator.backward(loss)
+                optimizer.step()
+                optimizer.zero_grad()
+            steps += accelerator.sync_gradients
+            if arguments.with_tracking and accelerator.sync_gradients:
+                accelerator.log({"loss": loss.item()}, step=steps)
+        accelerator.save_state("checkpoint")
+    batch = arguments.batch_size * accelerator.gradient_accumulation_steps
+    accelerator.print(f"trained {steps} steps of {batch * accelerator.num_processes} samples")
+    accelerator.end_training()
+
+
+main()

@@ -1,0 +1,55 @@
+"""A Lightning script with flags of its own, and one around LightningCLI."""
+
+from __future__ import annotations
+
+import pytest
+
+from .conftest import ONE_AT_A_TIME, LaunchIt, Run, as_asked, script
+
+pytestmark = pytest.mark.slow
+OWN = (script("lit_script"), "--batch_size", "4", "--accumulate_grad_batches", "2")
+FIT = (script("lit_cli"), "fit", "--trainer.accelerator=cpu", "--trainer.max_epochs=1")
+CLI = (*FIT, "--data.batch_size=4", "--trainer.accumulate_grad_batches=2")
+LARGER = "--knob=train_micro_batch_size_per_gpu=[8]"
+
+
+@pytest.fixture(scope="module")
+def own_flags(launched: LaunchIt) -> Run:
+    flags = ("--autotuning=tune", "--num_gpus=2", *ONE_AT_A_TIME, LARGER)
+    return launched(*flags, *OWN, "--devices", "2")
+
+
+@pytest.fixture(scope="module")
+def by_cli(launched: LaunchIt) -> Run:
+    return launched("--autotuning=run", "--num_gpus=1", *ONE_AT_A_TIME, LARGER, *CLI)
+
+
+def test_a_cli_is_tuned_and_trained_to_its_own_end(by_cli: Run) -> None:
+    assert by_cli.code == 0, by_cli.output
+    assert by_cli.trained == [(64, 8)], by_cli.output
+
+
+def test_a_script_with_flags_of_its_own_is_tuned(own_flags: Run) -> None:
+    assert own_flags.code == 0, own_flags.output
+    found = {rank["applied"]["description"] for _, rank in own_flags.ranks()}
+    assert len(found) == 1
+    assert "DDP over 2 ranks" in found.pop()
+
+
+def test_accumulation_moves_with_the_micro_batch(own_flags: Run, by_cli: Run) -> None:
+    assert as_asked(own_flags), own_flags.output
+    assert as_asked(by_cli), by_cli.output
+
+
+def test_trials_leave_neither_logs_nor_checkpoints(own_flags: Run, by_cli: Run) -> None:
+    assert own_flags.left() == set()
+    versions = {path.name for path in (by_cli.folder / "lightning_logs").iterdir()}
+    assert versions == {"version_0"}, "of the training alone"
+
+
+def test_one_rank_out_of_memory_ends_the_trial_and_not_the_tune(launched: LaunchIt) -> None:
+    flags = ("--autotuning=tune", "--num_gpus=2", *ONE_AT_A_TIME, LARGER)
+    run = launched(*flags, *OWN, "--devices", "2", "--greedy_from", "8")
+    assert run.code == 0, run.output
+    assert run.failure("z0_gas1_tmbspg8")["kind"] == "out_of_memory"
+    assert run.failure("z0_gas1_tmbspg8")["detail"].startswith("rank 1: ")

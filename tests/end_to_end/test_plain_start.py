@@ -1,0 +1,40 @@
+"""Scripts that are started once, as python does it: by what they are, or by what is seen."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from autoconf_launch.launcher.ports import free_port
+
+from .conftest import Place
+
+SCRIPTS = Path(__file__).parent / "scripts"
+QUICK = ("--autotuning=tune", "--max-parallel-trials=1", "--soak_steps=0", "--end_profile_step=4")
+SIZES = ("--allow-global-batch-change", "--knob=train_micro_batch_size_per_gpu=[4]")
+
+
+@pytest.mark.slow
+def test_a_script_that_starts_its_ranks_is_tuned_with_all_of_them(place: Place) -> None:
+    script = (str(SCRIPTS / "spawning.py"), str(free_port()))
+    code, output = place.run(*QUICK, *SIZES, "--num_gpus=2", *script)
+    assert code == 0, output
+    results = sorted(path.name for path in (place.results / "z0_gas1_tmbspg4").glob("result*"))
+    assert results == ["result.json", "result_rank1.json"]
+    assert f"autoconf-launch --num_gpus 2 -- python {script[0]}" in output
+    assert not (place.folder / "snapshot.pt").exists()
+
+
+@pytest.mark.slow
+def test_a_script_that_takes_the_variables_of_a_launch_amiss_is_started_without(
+    place: Place,
+) -> None:
+    script = str(SCRIPTS / "by_environment.py")
+    code, output = place.run(*QUICK, *SIZES, "--num_gpus=1", script)
+    assert code == 0, output
+    assert "(RANK, WORLD_SIZE, …), as python starts it" in output
+    assert "BATCH_SIZE is taken for the micro-batch" in output
+    applied = json.loads((place.results / "z0_gas1_tmbspg4" / "result.json").read_text())
+    assert applied["applied"]["micro_batch"] == 4

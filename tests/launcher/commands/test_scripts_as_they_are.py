@@ -1,0 +1,92 @@
+"""``fit`` and ``plan`` of an unmodified script, from the command line to the last line."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from .verb import Ran, Run
+
+SCRIPT = """
+import torch
+from torch import nn
+
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Sequential(nn.Linear(64, 64), nn.ReLU()) for _ in range(4))
+        self.out = nn.Linear(64, 8)
+
+    def forward(self, x):
+        for layer in self.layers:
+            x = layer(x)
+        return self.out(x)
+
+
+model = Model()
+optimizer = torch.optim.AdamW(model.parameters())
+for _ in range(3):
+    loss = nn.functional.cross_entropy(model(torch.randn(16, 64)), torch.zeros(16).long())
+    loss.backward()
+    optimizer.step()
+    torch.save(model.state_dict(), "checkpoint.pt")
+"""
+WEIGHTS = 4 * (64 * 64 + 64) + 64 * 8 + 8
+COMMAND = ("--", sys.executable, "train.py")
+
+
+@pytest.fixture(autouse=True)
+def _script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "train.py").write_text(SCRIPT)
+    monkeypatch.chdir(tmp_path)
+
+
+def test_fit_answers_without_a_step_of_training(fit: Run) -> None:
+    ran: Ran = fit("--cluster", "4xA100", "--json", *COMMAND)
+    document = ran.document
+    assert (ran.code, document["verdict"], document["limit_gb"]) == (0, "yes", 79.0)
+    assert document["parameters"] == document["script"]["parameters"] == WEIGHTS
+    assert document["layout"]["micro_batch"] == 16
+    assert sum(document["stages"][0]["parts"].values()) == pytest.approx(
+        document["peak_memory_gb"], abs=0.01
+    )
+    assert [room["zero_stage"] for room in document["script"]["rooms"]] == [0, 1, 2, 3] * 2
+    assert not Path("checkpoint.pt").exists()
+
+
+def test_plan_ranks_what_a_script_of_unknown_kind_can_do(plan: Run) -> None:
+    ran: Ran = plan("--cluster", "8xH100", "--global-batch", "256", *COMMAND)
+    assert ran.code == 0
+    assert "train.py, stopped at its first forward pass (on fake tensors" in ran.out
+    assert "tensor and pipeline parallelism need a known architecture" in ran.out
+    assert "48 layouts considered" in ran.out
+    assert ran.err == ""
+
+
+@pytest.mark.parametrize(
+    ("flags", "says"),
+    [
+        (("--model", "gpt2"), "--model and the command after -- both say what the model is"),
+        (("--kv-heads", "2"), "--kv-heads and the command after -- both say"),
+        (("--cluster", "8xH1000"), "did you mean"),
+        (("--micro-batch", "0"), "must be a whole number from 1"),
+        (("--time-limit", "nan"), "must be a whole number from 1"),
+    ],
+)
+def test_flags_are_checked_before_the_script_is_run(
+    fit: Run, flags: tuple[str, ...], says: str
+) -> None:
+    Path("train.py").write_text("open('it_ran', 'w')")
+    ran: Ran = fit("--cluster", "4xA100", *flags, *COMMAND)
+    assert (ran.code, ran.is_one_line, says in ran.err) == (2, True, True)
+    assert not Path("it_ran").exists()
+
+
+def test_a_script_that_fails_ends_with_code_3_and_its_own_words(plan: Run) -> None:
+    Path("train.py").write_text("raise ValueError('no data')")
+    ran: Ran = plan("--cluster", "4xA100", *COMMAND)
+    assert (ran.code, ran.out) == (3, "")
+    assert ran.err.endswith("| ValueError: no data\n")

@@ -1,0 +1,32 @@
+"""Which number of a call's arguments is that of its samples."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from autoconf_launch.runtime.probing.batch_size import SampleCounter
+
+
+def of_shapes(*shapes: tuple[int, ...]) -> list[torch.Tensor]:
+    return [torch.zeros(shape) for shape in shapes]
+
+
+@pytest.mark.parametrize(
+    ("argument", "hints", "samples"),
+    [
+        (of_shapes((4, 32), (4,)), [4], 4),
+        (of_shapes((4, 32), (4,)), [], 4),
+        (of_shapes((2, 32), (2,)), [2], 2),
+        (of_shapes((3, 8, 9), (3, 7, 9), (3, 5, 5), (3, 4, 4)), [4], 4),
+        (of_shapes((3, 8, 9), (3, 7, 9)), [], 2),
+        (of_shapes((3, 8, 8), (3, 8, 8)), [2], 2),
+        ([{"a": 1}, {"a": 2}, {"a": 3}], [], 3),
+    ],
+)
+def test_a_list_holds_the_parts_of_a_batch_or_its_samples(
+    argument: Any, hints: list[int], samples: int
+) -> None:
+    assert SampleCounter().count((argument, 0), {}, hints) == samples
