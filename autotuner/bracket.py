@@ -159,14 +159,15 @@ def _bound(points: Sequence[tuple[float, float]], gap: int, near: float, far: fl
     """Logarithm of throughput that no value between can exceed, in gap number ``gap``.
 
     Gap 0 is below the first point, the last one above the last point. Between two points that
-    have no neighbour nothing better than them is assumed.
+    have no neighbour nothing better than them is assumed within an octave, anything beyond.
     """
     bounds = []
     if gap >= 2:
         bounds.append(max(_line(points[gap - 2], points[gap - 1], x) for x in (near, far)))
     if gap <= len(points) - 2:
         bounds.append(max(_line(points[gap], points[gap + 1], x) for x in (near, far)))
-    return min(bounds, default=max(speed for _, speed in points))
+    wide = 0 < gap < len(points) and points[gap][0] - points[gap - 1][0] > 1.0
+    return min(bounds, default=inf if wide else max(speed for _, speed in points))
 
 
 def _line(a: tuple[float, float], b: tuple[float, float], x: float) -> float:

@@ -78,6 +78,11 @@ def test_nothing_bounds_a_value_beside_the_only_one_that_ran() -> None:
     assert speed_bounds([1, 2], [Tried(micro_batch=1, speed=1.0)]) == {2: math.inf}
 
 
+def test_a_wide_gap_between_two_that_ran_is_looked_into() -> None:
+    ends = [Tried(micro_batch=1, speed=4.0), Tried(micro_batch=16, speed=9.0)]
+    assert next_micro_batch([1, 2, 4, 8, 16], ends) == 4
+
+
 @given(
     tried=st.lists(st.integers(0, 63), min_size=2, max_size=10, unique=True),
     half=st.floats(0.1, 300.0),
@@ -93,7 +98,7 @@ def test_no_value_of_a_curve_that_bends_down_exceeds_its_bound(
     reached = max(one.speed or 0.0 for one in known)
     for value, bound in speed_bounds(range(1, 65), known).items():
         if value <= 2 * top and value > min(one.micro_batch for one in known):
-            between = len(known) == 2 and value < top
+            between = len(known) == 2 and value < top  # within an octave: taken for no better
             assert between or math.log(speed(value)) <= max(bound, math.log(reached)) + 1e-9
 
 
