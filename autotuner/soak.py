@@ -29,7 +29,7 @@ class SoakReport:
         memory_share: of the limit at its peak; None where there is no limit.
         refused: a sentence on each better one that did not pass.
         passed: whether the last one did.
-        phases: mean seconds of its steps' phases, where they were taken apart.
+        phases: mean seconds of its steps' phases; our own runtime takes them apart.
         step_s: mean seconds of those steps; 0 where there are none.
     """
 
@@ -46,9 +46,14 @@ class SoakReport:
         if not self.passed:
             return "No measured configuration passed the soak."
         share = "" if self.memory_share is None else f", {self.memory_share:.0%} of memory at most"
+        if not self.phases:
+            return (
+                f"It ran {self.steps} steps in a launch of its own{share}; checkpoints and "
+                "evaluation that trials leave out were left out here, too."
+            )
         return (
             f"It ran {self.steps} steps in a launch of its own, the last one with the longest "
-            f"batch seen{share}. Evaluation and checkpoints are the script's own and were not run."
+            f"batch seen{share}. What the script does after its steps was not run."
         )
 
 

@@ -34,6 +34,7 @@ def trained(*arguments: str) -> int:
     return right(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
 
 
+@pytest.mark.slow
 def test_it_learns_the_same_however_the_batch_is_split() -> None:
     as_given = trained("--lr", "0.05")
     split_otherwise = trained("--lr", "0.05", "--batch_size", "64", "--grad_accum", "1")

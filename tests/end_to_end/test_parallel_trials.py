@@ -115,6 +115,7 @@ def test_without_a_soak_nothing_is_launched_in_a_fresh_process(telling: Place) -
     assert json.loads((telling.results / "summary.json").read_text())["soak"] is None
 
 
+@pytest.mark.slow
 def test_after_kill_9_nothing_is_measured_twice(telling: Place) -> None:
     argv = ("--autotuning=tune", "--num_gpus=1", "telling.py", "--config", "config.json")
     first = telling.start(*argv)

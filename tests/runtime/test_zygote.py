@@ -180,7 +180,8 @@ import torch, os
 torch.rand(700, 700) @ torch.rand(700, 700)
 import numpy
 numpy.ones((700, 700)) @ numpy.ones((700, 700))
-print(torch.get_num_threads(), len(os.listdir("/proc/self/task")) > 1)
+many = len(os.listdir("/proc/self/task")) > 1
+os.write(1, f"{torch.get_num_threads()} {many}\\n".encode())  # whole, whoever else prints
 """
     for _ in range(2):
         assert bench.output(script, ranks=2) == ["2 True"] * 2

@@ -63,8 +63,8 @@ def test_a_script_without_a_pass_is_named() -> None:
 
 def test_time_is_limited_whatever_the_script_does_with_signals() -> None:
     started_s = time.monotonic()
-    assert "made no forward pass with gradients within 3 s" in str(
-        why(IGNORES_SIGNALS, time_limit_s=3.0)
+    assert "made no forward pass with gradients within 1 s" in str(
+        why(IGNORES_SIGNALS, time_limit_s=1.0)
     )
     assert time.monotonic() - started_s < 30
     assert Path("began").exists()
