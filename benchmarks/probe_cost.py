@@ -9,12 +9,12 @@ of each kind stands beside it. Prints JSON; with an argument it writes it there.
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import platform
 import random
 import statistics
-import sys
 import tempfile
 import time
 from collections.abc import Callable
@@ -162,6 +162,9 @@ def median_interval(values: list[float]) -> tuple[float, float]:
 
 def main() -> None:
     """Measure every size in turn."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("output", nargs="?", type=Path, help="also write it there")
+    output = parser.parse_args().output
     random.seed(0)
     torch.manual_seed(0)
     torch.set_num_threads(1)
@@ -170,8 +173,8 @@ def main() -> None:
         rows.append(measure_in_child(size))
     machine = {"torch": torch.__version__, "machine": platform.machine(), "cores": os.cpu_count()}
     document = json.dumps({"environment": machine, "rows": rows}, indent=2)
-    if len(sys.argv) > 1:
-        Path(sys.argv[1]).write_text(document + "\n")
+    if output is not None:
+        output.write_text(document + "\n")
     print(document)
 
 
