@@ -15,10 +15,12 @@ pytest.importorskip("hydra", reason="searches are composed by hydra")
 pytest.importorskip("transformers", reason="its models are what is trained")
 
 SIZES = {"gpt3": 0.001, "t5": 0.0005}
-ENVIRONMENT = {**os.environ, "HF_HUB_OFFLINE": "1"}
+ENVIRONMENT = {**os.environ, "HF_HUB_OFFLINE": "1", "WANDB_MODE": "offline"}
 
 
-def search(folder: Path, family: str, **settings: object) -> subprocess.CompletedProcess[str]:
+def search(
+    folder: Path, family: str, words: tuple[str, ...] = (), **settings: object
+) -> subprocess.CompletedProcess[str]:
     values = {
         "model_size_in_b": SIZES[family],
         "vocab_size": 512,
@@ -36,6 +38,7 @@ def search(folder: Path, family: str, **settings: object) -> subprocess.Complete
         *(f"search_config={family}/unknown_size", f"base_results_dir={folder}"),
         "run_inference_hp_search=False",
         *(f"search_config.train_settings.{key}={value}" for key, value in values.items()),
+        *words,
     ]
     return subprocess.run(
         command, check=False, capture_output=True, text=True, env=ENVIRONMENT, timeout=900
@@ -79,3 +82,19 @@ def test_the_same_search_again_measures_nothing_twice(tmp_path: Path) -> None:
     again = search(tmp_path, "gpt3", limit_search_runs=1)
     assert again.returncode == 0, again.stderr
     assert journal.read_text() == before
+
+
+@pytest.mark.slow
+def test_every_run_of_a_search_is_a_run_of_wandb_and_the_key_stays_in_its_file(
+    tmp_path: Path,
+) -> None:
+    pytest.importorskip("wandb", reason="it is what is written with")
+    key = tmp_path / "key.txt"
+    key.write_text("0123456789abcdef" * 3 + "\n")
+    words = ("wandb.enable=True", "wandb.project=sizes", f"wandb.api_key_file={key}")
+    done = search(tmp_path / "results", "gpt3", words)
+    assert done.returncode == 0, done.stderr
+    logs = tmp_path / "results" / "gpt3" / "unknown_size_80gb"
+    assert len(list((logs / "training_logs").rglob("*.wandb"))) >= 2
+    said = [path for path in logs.rglob("*") if path.is_file() and not path.is_symlink()]
+    assert not [path for path in said if b"0123456789abcdef" in path.read_bytes()]
