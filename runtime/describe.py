@@ -15,7 +15,8 @@ from torch import Tensor, nn
 from autoconf_launch.core import BlockSpec, Grade, ModelSpec
 
 from .blocks import find_block_lists
-from .tape import Seen, record
+from .piece import Piece
+from .tape import record
 
 Forward: TypeAlias = Callable[[int], Tensor]
 """From a number of samples to their mean loss."""
@@ -50,23 +51,23 @@ def describe(model: nn.Module, forward: Forward, grade: Grade) -> Description:
     return Description(spec=spec, kept_bytes=(_kept(one), _kept(two)))
 
 
-def _kept(tape: tuple[Seen, ...]) -> int:
+def _kept(tape: tuple[Piece, ...]) -> int:
     return sum(seen.kept_bytes for seen in tape)
 
 
-def _blocks(one: tuple[Seen, ...], two: tuple[Seen, ...]) -> tuple[BlockSpec, ...]:
+def _blocks(one: tuple[Piece, ...], two: tuple[Piece, ...]) -> tuple[BlockSpec, ...]:
     in_two = {seen.name: seen for seen in two}
     pieces = [(seen, in_two.get(seen.name, seen)) for seen in one]
     return tuple(_merge(list(group)) for _, group in groupby(pieces, _kind))
 
 
-def _kind(piece: tuple[Seen, Seen]) -> tuple[str, int, int]:
+def _kind(piece: tuple[Piece, Piece]) -> tuple[str, int, int]:
     """Neighbours in one list with equal weights are equal pieces."""
     seen = piece[0]
     return seen.name.rpartition(".")[0] or seen.name, seen.parameters, seen.frozen_parameters
 
 
-def _merge(group: list[tuple[Seen, Seen]]) -> BlockSpec:
+def _merge(group: list[tuple[Piece, Piece]]) -> BlockSpec:
     first, count = group[0][0], len(group)
     return BlockSpec(
         name=_kind(group[0])[0],

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -18,24 +17,10 @@ from torch import Tensor, nn
 from .batches import tensors
 from .blocks import find_block_lists
 from .flops import flop_counter
-
-EMBEDDING, HEAD, REST, MODEL = "embedding", "head", "rest", "model"
-
-
-@dataclass(slots=True, kw_only=True)
-class Seen:
-    """One piece in one forward pass. Weights that pieces share count for the first of them."""
-
-    name: str
-    parameters: int = 0
-    frozen_parameters: int = 0
-    flops: float = 0.0
-    kept_bytes: int = 0
-    input_bytes: int = 0
-    input_shape: tuple[int, ...] = ()
+from .piece import EMBEDDING, HEAD, MODEL, REST, Piece
 
 
-def record(model: nn.Module, forward: Callable[[], Tensor]) -> tuple[Seen, ...]:
+def record(model: nn.Module, forward: Callable[[], Tensor]) -> tuple[Piece, ...]:
     """Run ``forward``, which calls ``model``, once and tell what was seen, in order of running."""
     return _Tape(model).run(forward)
 
@@ -50,13 +35,13 @@ class _Tape:
             for index, piece in enumerate(found.pieces)
         }
         self._outside = EMBEDDING if lists else MODEL
-        self._seen: dict[str, Seen] = {}
+        self._seen: dict[str, Piece] = {}
         self._ran_in: dict[nn.Module, str] = {}
         self._known: set[int] = set()
         self._kept: list[torch.UntypedStorage] = []
         self._flops_before = 0
 
-    def run(self, forward: Callable[[], Tensor]) -> tuple[Seen, ...]:
+    def run(self, forward: Callable[[], Tensor]) -> tuple[Piece, ...]:
         for tensor in (*self._model.parameters(), *self._model.buffers()):
             self._known.add(_storage(tensor)._cdata)
         self._place = self._outside
@@ -82,8 +67,8 @@ class _Tape:
                 stack.callback(handle.remove)
             yield
 
-    def _at(self, name: str) -> Seen:
-        return self._seen.setdefault(name, Seen(name=name))
+    def _at(self, name: str) -> Piece:
+        return self._seen.setdefault(name, Piece(name=name))
 
     def _enter(self, piece: nn.Module, arguments: tuple[Any, ...], named: dict[str, Any]) -> None:
         self._settle_flops()

@@ -7,7 +7,6 @@ do not grow with the batch (weights cast to another format) are spread over the 
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
@@ -16,9 +15,9 @@ from torch import Tensor, nn
 from autoconf_launch.core import BlockSpec, Grade, ModelSpec
 
 from ..blocks import find_block_lists
+from ..piece import EMBEDDING, HEAD, MODEL, REST, Piece
 from .batch_size import first_tensor
 
-EMBEDDING, HEAD, REST, MODEL = "embedding", "head", "rest", "model"
 _INSIDE = ("module", "_orig_mod", "_fsdp_wrapped_module")
 _WRAPPERS = (
     "DistributedDataParallel",
@@ -28,19 +27,6 @@ _WRAPPERS = (
     "OptimizedModule",
     "_FabricModule",
 )
-
-
-@dataclass(slots=True, kw_only=True)
-class Piece:
-    """One part of the model. Weights that parts share count for the first that runs."""
-
-    name: str
-    parameters: int = 0
-    frozen_parameters: int = 0
-    flops: float = 0.0
-    kept_bytes: int = 0
-    input_bytes: int = 0
-    input_shape: tuple[int, ...] = ()
 
 
 def unwrapped(root: nn.Module) -> nn.Module:

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-from importlib import import_module
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,9 +9,9 @@ import pytest
 from autoconf_launch.launcher.commands.fit import answer_of
 from autoconf_launch.launcher.planner.fit_flags import parse_fit
 
-sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
-plots = import_module("cost_model_plots")
-sys.path.pop(0)
+from .conftest import imported
+
+plots = imported("cost_model_plots")
 
 
 @pytest.mark.parametrize("known", plots.LAYOUTS, ids=lambda known: known.label.split(",")[0])

@@ -14,16 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
-
-
-def imported(name: str) -> ModuleType:
-    sys.path.insert(0, str(BENCHMARKS))
-    try:
-        return import_module(name)
-    finally:
-        sys.path.remove(str(BENCHMARKS))
-
+from .conftest import BENCHMARKS, imported
 
 blocks = imported("deepspeed_peer.blocks")
 children = imported("deepspeed_peer.children")

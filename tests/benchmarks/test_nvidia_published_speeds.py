@@ -3,22 +3,11 @@
 from __future__ import annotations
 
 import csv
-import sys
-from importlib import import_module
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 
-
-def imported(name: str) -> ModuleType:
-    folder = str(Path(__file__).parents[2] / "benchmarks")
-    sys.path.insert(0, folder)
-    try:
-        return import_module(name)
-    finally:
-        sys.path.remove(folder)
-
+from .conftest import imported
 
 speeds = imported("nvidia_published_speeds")
 

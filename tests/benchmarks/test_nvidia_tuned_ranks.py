@@ -2,25 +2,13 @@
 
 from __future__ import annotations
 
-import sys
-from importlib import import_module
-from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
 
 from autoconf_launch.autotuner.recommend.nemo_grid import GridOverrides
 
-
-def imported(name: str) -> ModuleType:
-    folder = str(Path(__file__).parents[2] / "benchmarks")
-    sys.path.insert(0, folder)
-    try:
-        return import_module(name)
-    finally:
-        sys.path.remove(folder)
-
+from .conftest import imported
 
 ranks = imported("nvidia_tuned_ranks")
 TUNED = {one.name: one for one in ranks.tuned_configs()}

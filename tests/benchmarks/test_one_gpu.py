@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +10,9 @@ import pytest
 from autoconf_launch.autotuner.trial import FailedTrial, Measurement, Record, Trial
 from autoconf_launch.core import Candidate, Failure, FailureKind, Layout, Recompute
 
-BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
-sys.path[:0] = [str(BENCHMARKS), str(BENCHMARKS / "gpu")]
-one_gpu = import_module("one_gpu")
-del sys.path[:2]
+from .conftest import imported
+
+one_gpu = imported("one_gpu", "gpu")
 
 
 def row(micro_batch: int, step_s: float | None, *, compiled: int = 0, number: int = 1) -> Any:

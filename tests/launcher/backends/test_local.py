@@ -17,11 +17,10 @@ from autoconf_launch.launcher.backends.local import LocalBackend
 from autoconf_launch.launcher.backends.local_job import LocalJob
 from autoconf_launch.launcher.plan import RankPlan
 
-from .conftest import Lab, eventually
+from .conftest import DEAF, LEAVE_BEHIND, Lab, eventually
 
 TIMED_OUT = Failure(kind=FailureKind.TIMED_OUT, detail="took too long")
 HANG = "ready(); time.sleep(100)"
-DEAF = "signal.signal(signal.SIGTERM, signal.SIG_IGN); ready(); time.sleep(100)"
 
 
 def failure_of(end: JobEnd) -> Failure:
@@ -146,17 +145,6 @@ while not os.path.exists("ready1"): time.sleep(0.01)
 sys.exit(5)
 """
     assert lab.run(script, ranks=2).exit_code == 5
-
-
-LEAVE_BEHIND = """
-for apart in (False, True):
-    if os.fork() == 0:
-        if apart: os.setsid()
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)
-        open(f"left{apart}", "w").close()
-        time.sleep(100)
-while not (os.path.exists("leftFalse") and os.path.exists("leftTrue")): time.sleep(0.01)
-"""
 
 
 def test_nothing_that_a_rank_started_outlives_its_success(lab: Lab) -> None:

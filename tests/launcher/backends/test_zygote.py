@@ -21,21 +21,11 @@ from autoconf_launch.launcher.backends.strays import await_agent
 from autoconf_launch.launcher.backends.zygote import ZygoteBackend
 from autoconf_launch.launcher.plan import LaunchPlan
 
-from .conftest import PREAMBLE, Lab, eventually, living_with
+from .conftest import DEAF, LEAVE_BEHIND, PREAMBLE, Lab, eventually, living_with
 
 TIMED_OUT = Failure(kind=FailureKind.TIMED_OUT, detail="took too long")
 FORKED = "print('torch' in sys.modules); report()"
 HANG = "ready(); time.sleep(100)"
-DEAF = "signal.signal(signal.SIGTERM, signal.SIG_IGN); ready(); time.sleep(100)"
-LEAVE_BEHIND = """
-for apart in (False, True):
-    if os.fork() == 0:
-        if apart: os.setsid()
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)
-        open(f"left{apart}", "w").close()
-        time.sleep(100)
-while not (os.path.exists("leftFalse") and os.path.exists("leftTrue")): time.sleep(0.01)
-"""
 
 
 @dataclass(frozen=True, kw_only=True)
