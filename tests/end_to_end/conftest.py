@@ -80,6 +80,16 @@ class Place:
             return False
 
 
+@dataclass(frozen=True)
+class Tune:
+    """A finished tune of candidates with faults; ``records`` by micro-batch."""
+
+    place: Place
+    code: int
+    output: str
+    records: dict[int, dict[str, Any]]
+
+
 @pytest.fixture
 def place(tmp_path: Path) -> Iterator[Place]:
     """A place with a small configuration; afterwards nothing that it started may live."""

@@ -5,13 +5,12 @@ from __future__ import annotations
 import json
 import time
 import uuid
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from .conftest import Place
+from .conftest import Place, Tune
 
 SCRIPTS = Path(__file__).parent / "scripts"
 LOOP, FAULTY = str(SCRIPTS / "ddp_loop.py"), str(SCRIPTS / "ddp_faulty.py")
@@ -62,16 +61,6 @@ def test_run_trains_on_both_ranks_to_the_scripts_own_end(place: Place) -> None:
     size = int(winner.rpartition("tmbspg")[2])
     assert f"{1024 // size} steps of {size} on 2" in output
     assert f"--batch_size={size}" in (place.results / "cmd_optimal.txt").read_text()
-
-
-@dataclass(frozen=True)
-class Tune:
-    """A finished tune in which nearly every candidate has a fault on the last rank."""
-
-    place: Place
-    code: int
-    output: str
-    records: dict[int, dict[str, Any]]
 
 
 @pytest.fixture(scope="module")

@@ -5,13 +5,11 @@ from __future__ import annotations
 import json
 import time
 import uuid
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from .conftest import Place
+from .conftest import Place, Tune
 
 SCRIPT = Path(__file__).parent / "scripts" / "faulty.py"
 CONFIG = {
@@ -21,16 +19,6 @@ CONFIG = {
     "autotuning": {"enabled": True, "tuner_type": "gridsearch", "tuner_early_stopping": 50},
 }
 TIMEOUT_S, STALL_S = 15.0, 3.0
-
-
-@dataclass(frozen=True)
-class Tune:
-    """A finished tune; ``records`` by micro-batch."""
-
-    place: Place
-    code: int
-    output: str
-    records: dict[int, dict[str, Any]]
 
 
 @pytest.fixture(scope="module")
