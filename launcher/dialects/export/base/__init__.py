@@ -10,15 +10,23 @@ from importlib import import_module
 from autoconf_launch.autotuner.recommend.base_reader import pretraining
 from autoconf_launch.core import ConfigError, RawConfig, nearest_known
 
-from ..page import Exported
+from ..page import Exported, comments
+from .split_rules import with_whole_steps
 
 BASE_EXPORTERS = {
     "nemo1": "nemo1_file:nemo1",
     "nemo2": "nemo2_call:nemo2",
     "megatron": "megatron_flags:megatron",
     "torchtitan": "torchtitan_tables:torchtitan",
+    "torchtitan_module": "torchtitan_module:torchtitan_module",
 }
-SUFFIXES = {"nemo1": ".yaml", "nemo2": ".py", "megatron": ".args", "torchtitan": ".toml"}
+SUFFIXES = {
+    "nemo1": ".yaml",
+    "nemo2": ".py",
+    "megatron": ".args",
+    "torchtitan": ".toml",
+    "torchtitan_module": ".py",
+}
 """What an export's file is called after the framework's name."""
 
 
@@ -35,8 +43,9 @@ def export_base(document: RawConfig, framework: str) -> Exported:
         )
     module, _, name = BASE_EXPORTERS[framework].partition(":")
     exporter = getattr(import_module(f".{module}", __name__), name)
-    exported: Exported = exporter(pretraining(document), document)
-    return exported
+    base, notes = with_whole_steps(pretraining(document))
+    exported: Exported = exporter(base, document)
+    return Exported(text=comments(notes) + exported.text, left_out=(*notes, *exported.left_out))
 
 
 __all__ = ["BASE_EXPORTERS", "SUFFIXES", "export_base"]

@@ -1,6 +1,8 @@
 """A base configuration as arguments of Megatron-LM's pretraining scripts. Not: its data.
 
-Checked against ``megatron/training/arguments.py`` of NVIDIA/Megatron-LM at 000c4ac24f61.
+Parsed and validated by ``megatron/training/arguments.py`` of Megatron-LM 0.6.0 (hetu-galvatron
+2.4.0 has it, PyPI), built by megatron-core 0.16.1 (PyPI); names are those of NVIDIA/Megatron-LM at
+000c4ac24f61.
 """
 
 from __future__ import annotations
@@ -12,18 +14,26 @@ from autoconf_launch.core import RawConfig
 
 from ...spellings import megatron as names
 from ..page import Exported, comments
+from .split_rules import groups_told, layers_per_stage, splits_sequence
 
 SCRIPTS = {"t5": "pretrain_t5.py", "mt5": "pretrain_t5.py", "bert": "pretrain_bert.py"}
 _SCRIPT = "pretrain_gpt.py"
 _GELU_GATED = frozenset({"t5", "mt5", "gemma"})
 """Families whose gate is a GELU, which Megatron-LM's arguments have no word for."""
+_OF_FAMILY = {
+    "qwen": ("--add-qkv-bias",),
+    "qwen2": ("--add-qkv-bias",),
+    "chatglm": ("--add-qkv-bias", "--rotary-percent 0.5"),
+    "nemotron": ("--apply-layernorm-1p", "--rotary-percent 0.5"),
+}
+"""As NeMo's classes of these families have it (nemo_toolkit 2.7.3)."""
 _LAYER_NORM = frozenset({"gpt3", "t5", "mt5", "bert", "nemotron", "starcoder"})
 _SQUARED_RELU = frozenset({"nemotron"})
 
 
 def megatron(base: Pretraining, document: RawConfig) -> Exported:
     """One argument on each line."""
-    left_out = tuple(_left_out(base))
+    left_out = (*groups_told(base), *_left_out(base))
     lines = [
         f"# for {SCRIPTS.get(base.family.name, _SCRIPT)}, with data and tokenizer of your own",
         *_model(base),
@@ -47,6 +57,8 @@ def _model(base: Pretraining) -> Iterator[str]:
     yield f"--ffn-hidden-size {model.ffn}"
     yield f"--num-attention-heads {model.heads}"
     yield f"--kv-channels {model.head}"
+    yield f"--hidden-dropout {model.hidden_dropout:g}"
+    yield f"--attention-dropout {model.attention_dropout:g}"
     if model.groups != model.heads:
         yield "--group-query-attention"
         yield f"--num-query-groups {model.groups}"
@@ -66,7 +78,7 @@ def _kind(model: TrainedModel, family: str) -> Iterator[str]:
         yield "--position-embedding-type rope"
     if family not in _LAYER_NORM:
         yield "--normalization RMSNorm"
-    if model.gated and family not in _GELU_GATED:
+    if model.gated:
         yield "--swiglu"
     if family in _SQUARED_RELU:
         yield "--squared-relu"
@@ -74,6 +86,7 @@ def _kind(model: TrainedModel, family: str) -> Iterator[str]:
         yield "--disable-bias-linear"
     if not model.tied:
         yield "--untie-embeddings-and-output-weights"
+    yield from _OF_FAMILY.get(family, ())
 
 
 def _schedule(schedule: Schedule) -> Iterator[str]:
@@ -103,14 +116,25 @@ def _split(base: Pretraining) -> Iterator[str]:
     }
     for knob, size in degrees.items():
         yield f"{names.DEGREES[knob]} {size}"
-    if split.virtual:
-        yield f"{names.VIRTUAL_STAGES} {split.virtual}"
-    if split.sequence_parallel and split.tensor > 1:
+    yield from _virtual(base)
+    if splits_sequence(base):
         yield names.SEQUENCE_PARALLEL
     yield names.DISTRIBUTED_OPTIMIZER
     yield "--bf16"
 
 
+def _virtual(base: Pretraining) -> Iterator[str]:
+    """By layers, which every version reads, where the stages are equal."""
+    each = layers_per_stage(base)
+    if each is not None:
+        yield f"{names.VIRTUAL_LAYERS} {each}"
+    elif base.split.virtual:
+        yield f"{names.VIRTUAL_STAGES} {base.split.virtual}"
+
+
 def _left_out(base: Pretraining) -> Iterator[str]:
     if base.model.gated and base.family.name in _GELU_GATED:
-        yield "a perceptron gated by GELU: set activation_func in the script's configuration"
+        yield (
+            "a perceptron gated by GELU: --swiglu stands for it, with as many weights; "
+            "--quick-geglu is nearer, where Megatron-LM has it"
+        )

@@ -1,6 +1,7 @@
-"""A base configuration as NeMo 1.0's YAML. Not: a file that it has already (taken as it is).
+"""A base configuration as NeMo 1.0's YAML: whole, so that its scripts start from it alone.
 
-Names of a decoder's keys: ``megatron_llama_config.yaml`` of NVIDIA/NeMo (24.07).
+What a file of that layout says stays as it is; keys that it leaves out are added. Not: the data.
+Read by the models of nemo_toolkit 2.0.0 (PyPI) with megatron-core.
 """
 
 from __future__ import annotations
@@ -10,14 +11,32 @@ from typing import Any
 
 import yaml
 
+from autoconf_launch.autotuner.recommend.base_config import time_limit
 from autoconf_launch.autotuner.recommend.pretraining import Pretraining
 from autoconf_launch.core import Path, RawConfig
 from autoconf_launch.tuning_spaces.recommend_tables import base_template
 
-from ..page import Exported
+from ..page import Exported, comments
+from .nemo1_needs import needs
+from .split_rules import groups_told, splits_sequence
 
 _OWN = "autoconf"
+_DAYS = (_OWN, "max_training_days")
 _TEMPLATE = "gpt3"
+_QKV_BIAS = frozenset({"qwen", "qwen2", "chatglm"})
+_HALF_ROTARY = frozenset({"chatglm", "nemotron"})
+_STACKS = ("encoder", "decoder")
+_SQUARED = "squared-relu"
+_SCRIPTS = {
+    "t5": "megatron_t5_pretraining.py",
+    "mt5": "megatron_t5_pretraining.py",
+    "bert": "megatron_bert_pretraining.py",
+}
+_SCRIPT = "megatron_gpt_pretraining.py"
+_HEAD = """\
+# for {script} of NeMo 1.x and 2.0 (--config-path, --config-name);
+# give ++data_dir, ++base_results_dir and model.data.data_prefix
+"""
 
 
 def nemo1(base: Pretraining, document: RawConfig) -> Exported:
@@ -28,12 +47,70 @@ def nemo1(base: Pretraining, document: RawConfig) -> Exported:
             made = made.with_value(path, value)
     else:
         made = document.without((_OWN,))
-    return Exported(text=yaml.safe_dump(made.to_dict(), sort_keys=False, width=99))
+        made = made.with_value(("model", "micro_batch_size"), base.split.micro_batch)
+    if splits_sequence(base):
+        made = made.with_value(("model", "sequence_parallel"), True)
+    for path, value in (*_kinds(base), *needs(base)):
+        if path not in made:
+            made = made.with_value(path, value)
+    script = _SCRIPTS.get(base.family.name, _SCRIPT)
+    text = _HEAD.format(script=script) + yaml.safe_dump(made.to_dict(), sort_keys=False, width=99)
+    left_out = groups_told(base)
+    return Exported(text=comments(left_out) + text, left_out=left_out)
+
+
+def _kinds(base: Pretraining) -> Iterator[tuple[Path, Any]]:
+    """Of each stack, where a model has two; embeddings are shared by other keys there."""
+    where: list[Path] = [("model",)]
+    if base.family.is_encoder_decoder:
+        where = [("model", stack) for stack in _STACKS]
+    for path in where:
+        yield from (((*path, name), value) for name, value in _kind(base).items())
+
+
+def _kind(base: Pretraining) -> dict[str, Any]:
+    """Positions, norm, gate, biases, dropout."""
+    model, family = base.model, base.family
+    values: dict[str, Any] = {
+        "position_embedding_type": "learned_absolute" if model.learned_positions else "rope",
+        "normalization": _normalization(base),
+        "activation": _activation(base),
+        "bias": model.biases,
+        "hidden_dropout": model.hidden_dropout,
+        "attention_dropout": model.attention_dropout,
+    }
+    if family.is_encoder_decoder:
+        return values | {"arch": "transformer"}
+    values["share_embeddings_and_output_weights"] = model.tied
+    values["num_query_groups"] = model.groups
+    if family.name in _HALF_ROTARY:
+        values["rotary_percentage"] = 0.5
+    if family.name in _QKV_BIAS:
+        values["qkv_bias"] = True
+    if values["activation"] == _SQUARED:  # no fused kernel for it: megatron-core refuses
+        values["bias_activation_fusion"] = False
+    return values
+
+
+def _normalization(base: Pretraining) -> str:
+    if base.model.biases:
+        return "layernorm"
+    return "layernorm1p" if base.family.name == "nemotron" else "rmsnorm"
+
+
+def _activation(base: Pretraining) -> str:
+    if not base.model.gated:
+        return _SQUARED if base.family.name == "nemotron" else "gelu"
+    has_gelu = base.family.is_encoder_decoder or base.family.name == "gemma"
+    return "geglu" if has_gelu else "fast-swiglu"
 
 
 def _run(base: Pretraining, document: RawConfig) -> Iterator[tuple[Path, Any]]:
     split = base.split
     yield ("run", "name"), base.name
+    days = document.get(_DAYS)
+    if days is not None:
+        yield ("run", "time_limit"), time_limit(float(days))
     yield ("trainer", "num_nodes"), split.nodes
     yield ("trainer", "devices"), split.gpus_per_node
     yield ("trainer", "max_steps"), base.schedule.steps
@@ -53,25 +130,17 @@ def _model(base: Pretraining) -> Iterator[tuple[Path, Any]]:
         "virtual_pipeline_model_parallel_size": split.virtual,
         "context_parallel_size": split.context,
         "expert_model_parallel_size": split.expert,
-        "sequence_parallel": split.sequence_parallel,
+        "sequence_parallel": splits_sequence(base),
         "encoder_seq_length": model.sequence,
         "max_position_embeddings": model.sequence,
         "num_layers": model.layers,
         "hidden_size": model.hidden,
         "ffn_hidden_size": model.ffn,
         "num_attention_heads": model.heads,
-        "num_query_groups": model.groups,
         "kv_channels": model.head,
         "init_method_std": model.init_std,
-        "hidden_dropout": 0.0,
-        "attention_dropout": 0.0,
-        "bias": model.biases,
-        "share_embeddings_and_output_weights": model.tied,
     }
-    if not model.learned_positions:
-        values |= {"position_embedding_type": "rope", "normalization": "rmsnorm"}
-    if model.gated:
-        values["activation"] = "geglu" if base.family.name == "gemma" else "fast-swiglu"
+    values |= _kind(base)
     if model.experts:
         values |= {"num_moe_experts": model.experts, "moe_router_topk": model.experts_per_token}
     for name, value in values.items():
