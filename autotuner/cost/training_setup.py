@@ -44,6 +44,7 @@ class TrainingSetup:
 
     Attributes:
         sequence: tokens of a sample.
+        written: tokens that an encoder-decoder's decoder writes of it; None: as many.
         optimizer: one of ``OPTIMIZER_BYTES``.
         flash_attention: the matrix of attention scores is never stored.
         dropout: its masks are kept.
@@ -68,6 +69,7 @@ class TrainingSetup:
     capacity_factor: float = 1.0
     fp8_weights: bool = False
     gradient_bytes: float | None = None
+    written: int | None = None
 
     @property
     def value_bytes(self) -> int:

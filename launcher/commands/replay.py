@@ -32,16 +32,25 @@ def replay(arguments: Sequence[str]) -> Iterator[str]:
     flags = _parser().parse_args(arguments)
     strategy, rules = load_strategy(flags.tuner, peers=True, where="--tuner"), _rules(flags)
     group_by = parse_group_by(flags.group_by)
-    files = [read_landscapes(Path(name), group_by) for name in flags.landscapes]
+    files = [
+        read_landscapes(Path(name), group_by, others=not flags.constants_alone)
+        for name in flags.landscapes
+    ]
     scored = [_scored(name, group, strategy, rules, flags.seeds) for name, group in _named(files)]
     notes = [note for file in files for note in file.notes]
     if not scored:
-        raise ConfigError("No file has a group with a measured time, so nothing can be replayed.")
+        raise ConfigError(_nothing(notes))
     if flags.json:
         yield json.dumps(replay_document(scored, notes), indent=2, allow_nan=False)
         return
     yield from notes
     yield from replay_lines(scored)
+
+
+def _nothing(notes: Sequence[str]) -> str:
+    """Why there is no group, with the first of the lines that were left out."""
+    left_out = f" {len(notes)} lines were left out; the first: {notes[0]}" if notes else ""
+    return f"No usable line has a measured time, so nothing can be replayed.{left_out}"
 
 
 def _scored(
@@ -121,7 +130,13 @@ def _parser() -> VerbParser:
     parser.add_argument(
         "--group-by",
         metavar="COLUMNS",
-        help="what rows of a group share (default model,gpu,n_gpus,gbs)",
+        help="what rows of a group share (default model,gpu,n_gpus,gbs); columns of the table",
+    )
+    parser.add_argument(
+        "--constants-alone",
+        action="store_true",
+        help="do not correct what is predicted of a model by the other models of its table, which "
+        "are taken to have run on the same machine",
     )
     parser.add_argument("--json", action="store_true", help="one JSON document")
     return parser

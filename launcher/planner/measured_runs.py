@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 
 import numpy as np
 
@@ -24,6 +25,7 @@ from autoconf_launch.tuning_spaces.machines import known_accelerator, machine
 from autoconf_launch.tuning_spaces.models import named_model
 
 from ..measurements import Measurement, Shape
+from .given_stages import stage_layers
 
 _TRAINERS = (
     ("megatron-deepspeed", "megatron-deepspeed"),
@@ -31,6 +33,7 @@ _TRAINERS = (
     ("llm-foundry", "llm-foundry"),
     ("torchtitan", "torchtitan"),
     ("nemo", "nemo"),
+    ("deepspeed pipeline", "megatron-deepspeed"),
     ("deepspeed", "deepspeed"),
     ("megatron", "megatron-2021"),
 )
@@ -83,6 +86,7 @@ def network_quality(interconnect: str, node_bytes_per_s: float) -> float:
     return _ETHERNET if node_bytes_per_s < _FAST_BYTES_PER_S else 1.0
 
 
+@cache  # tables have few shapes and many rows
 def architecture_of(shape: Shape) -> Architecture:
     """The model that comes nearest to its published number of parameters.
 
@@ -212,7 +216,8 @@ def runs_of(measurements: Sequence[Measurement]) -> tuple[tuple[Run, ...], dict[
 
 
 def _columns(rows: Sequence[Measurement]) -> LayoutColumns:
-    table = CandidateTable.from_candidates([Candidate(layout=one.layout) for one in rows])
+    given = [replace(one.layout, pipeline_split=stage_layers(one)) for one in rows]
+    table = CandidateTable.from_candidates([Candidate(layout=layout) for layout in given])
     layouts = LayoutColumns.from_table(table)
     guessed = np.array(
         [

@@ -20,11 +20,8 @@ from autoconf_launch.autotuner.table import Floats
 from autoconf_launch.tuning_spaces.machines import known_accelerator
 
 from ..measurements import Measurement, Shape
+from .given_stages import stage_layers
 from .measured_runs import predicted_parts, runs_of
-
-_BOUNDARIES = re.compile(r"layer partition boundaries \[([\d, ]+)\]")
-_BEFORE = 2
-"""Modules of DeepSpeed's GPT pipeline before its first layer: embedding and a transposition."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,18 +44,6 @@ def kinds_of(one: Measurement) -> tuple[Kind, ...]:
         networks = [one.interconnect] * len(parts)
     pairs = zip(found, networks, strict=True)
     return tuple(Kind(gpu=m[1], count=int(m[2]), interconnect=n) for m, n in pairs if m)
-
-
-def stage_layers(one: Measurement) -> tuple[int, ...] | None:
-    """Layers of each pipeline stage as the row's note gives them; None where it does not."""
-    match = _BOUNDARIES.search(one.note)
-    if match is None:
-        return None
-    edges = np.array([int(edge) for edge in match[1].split(",")])
-    if len(edges) != one.layout.pipeline_parallel + 1:
-        return None
-    inside = np.clip(edges - _BEFORE, 0, one.shape.layers)
-    return tuple(np.diff(inside).tolist())
 
 
 def mixed_step_s(rows: Sequence[Measurement], physics: Physics = DEFAULT_PHYSICS) -> Floats:

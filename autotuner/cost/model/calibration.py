@@ -2,11 +2,12 @@
 
 The logarithm of measured over predicted time is a sum of effects, each normal around 0 with a
 spread of its own: one of the software, one of each tensor-parallel degree of a model, one of each
-size of micro-batch under a degree, and one that changes smoothly with layout and width, so that
-layouts like the measured ones move with them. Models that are measured on the same machine share
-all but the second. Few measurements move predictions little; the most probable correction is a
-Gaussian process (Rasmussen and Williams 2006, equation 2.25).
-``benchmarks/planner_calibration.py`` finds the spreads (the same book, equation 2.30).
+size of micro-batch under a degree, one of layers of the same kernels (equal width besides, however
+many there are), and one that changes smoothly with layout and width, so that layouts like the
+measured ones move with them. Models that are measured on the same machine share all but the
+second. Few measurements move predictions little; the most probable correction is a Gaussian
+process (Rasmussen and Williams 2006, equation 2.25). ``benchmarks/planner_calibration.py`` finds
+the spreads (the same book, equation 2.30).
 Shapes: R = rows, M = measured rows, E = effects, L = kinds of levels, D = directions.
 """
 
@@ -19,8 +20,8 @@ import numpy as np
 from ...table import Floats, Ints
 from .columns import LayoutColumns
 
-EFFECTS = ("software", "degree of a model", "micro-batch", "near layouts")
-SPREADS = (0.046, 0.059, 0.039, 0.068)
+EFFECTS = ("software", "degree of a model", "micro-batch", "same kernels", "near layouts")
+SPREADS = (0.049, 0.055, 0.03, 0.029, 0.056)
 """Of each effect: the most probable ones on all published tables together."""
 NOISE = 0.027
 """What no effect explains, two runs of one setting included; from the same fit."""
@@ -84,7 +85,7 @@ def likeness(layouts: LayoutColumns, software: Ints, model: Ints, shapes: Floats
     mine = (software, sharded, layouts.recompute_C)
     degree = (layouts.tensor_C, layouts.context_C, sharded)
     micro = (*mine, *degree, layouts.micro_C, tokens)
-    levels = [_numbered(keys) for keys in (mine, (model, *degree), micro)]
+    levels = [_numbered(keys) for keys in (mine, (model, *degree), micro, (*micro, width))]
     sizes = (layouts.tensor_C, layouts.pipeline_C, layouts.micro_C, width)
     places = [*(np.log2(size) for size in sizes), _FAR * sharded]
     return Likeness(levels_RL=np.column_stack(levels), places_RD=np.column_stack(places))

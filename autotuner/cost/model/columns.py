@@ -7,7 +7,7 @@ be several axes that broadcast against each other, as in ``memory_layouts``.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 
@@ -19,6 +19,7 @@ from ..memory_layouts import OFFLOAD_CODES, RECOMPUTE_CODES, MemoryLayouts
 NONE = RECOMPUTE_CODES[Recompute.NONE]
 SELECTIVE = RECOMPUTE_CODES[Recompute.SELECTIVE]
 FULL = RECOMPUTE_CODES[Recompute.FULL]
+EVEN = -1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -27,7 +28,9 @@ class LayoutColumns:
 
     ``accumulation_C`` may be broken where a last micro-batch is smaller; ``recomputed_C`` is how
     many layers of each stage full recomputation covers, -1 for all of them. ``offload_C``: the
-    optimizer's state is on the host; ``weights_away_C``: the weights are, too.
+    optimizer's state is on the host; ``weights_away_C``: the weights are, too. ``given_C3``:
+    layers of the first stage, of the fullest one in the middle and of the last one, -1 where they
+    are even; None where all are.
     """
 
     data_C: Ints
@@ -44,6 +47,7 @@ class LayoutColumns:
     sequence_C: Bools
     offload_C: Bools
     weights_away_C: Bools
+    given_C3: Ints | None = None
 
     def __len__(self) -> int:
         return len(self.data_C)
@@ -51,7 +55,8 @@ class LayoutColumns:
     @staticmethod
     def from_table(table: CandidateTable) -> LayoutColumns:
         """Columns of a candidate table."""
-        return LayoutColumns.from_layouts(MemoryLayouts.from_table(table))
+        columns = LayoutColumns.from_layouts(MemoryLayouts.from_table(table))
+        return replace(columns, given_C3=_given(table))
 
     @staticmethod
     def from_layouts(layouts: MemoryLayouts) -> LayoutColumns:
@@ -74,6 +79,16 @@ class LayoutColumns:
         )
 
 
+def _given(table: CandidateTable) -> Ints | None:
+    """Of each row with a ``pipeline_split``; None where no row has one."""
+    column = dict(table.columns)["pipeline_split"]
+    splits = [x if isinstance(x, tuple) else None for x in column.categories or ()]
+    if not any(splits):
+        return None
+    edges = [(x[0], max(x[1:-1], default=0), x[-1]) if x else (EVEN,) * 3 for x in splits]
+    return np.array(edges, np.int64)[column.codes]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class InnerLayouts:
     """Distinct combinations of what one micro-batch of one layer depends on."""
@@ -92,9 +107,11 @@ class InnerLayouts:
 
 def joined_columns(layouts: Sequence[LayoutColumns]) -> LayoutColumns:
     """Rows of several sets, one after the other."""
-    names = [column.name for column in fields(LayoutColumns)]
+    names = [column.name for column in fields(LayoutColumns) if column.name != "given_C3"]
+    given = [np.full((len(x), 3), EVEN) if x.given_C3 is None else x.given_C3 for x in layouts]
     return LayoutColumns(
-        **{name: np.concatenate([getattr(one, name) for one in layouts]) for name in names}
+        **{name: np.concatenate([getattr(one, name) for one in layouts]) for name in names},
+        given_C3=np.concatenate(given),
     )
 
 

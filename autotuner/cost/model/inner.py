@@ -11,7 +11,7 @@ import numpy as np
 
 from autoconf_launch.core import Experts
 
-from ...table import Floats
+from ...table import Floats, Ints
 from .columns import FULL, SELECTIVE, InnerLayouts, distinct_kernels
 from .communication import GATHER, Group, all_to_all_s, ring_s
 from .hardware import Machine
@@ -24,7 +24,7 @@ from .weights import (
     expert_weights,
     shared_weights,
 )
-from .workload import Workload
+from .workload import Workload, stacks
 
 _MATRICES = 8
 """Weights of a layer that are gathered one by one (DeepSpeed's ZeRO 3; biases are kept whole)."""
@@ -46,6 +46,8 @@ class InnerTimes:
     first_s_U: Floats
     last_s_U: Floats
     ends_ideal_s_U: Floats
+    slowest_s_U: Floats
+    """One layer of the slower stack, of an encoder and a decoder that see different lengths."""
 
     @property
     def layer_s_U(self) -> Floats:
@@ -57,19 +59,14 @@ def inner_times(
     workload: Workload, inner: InnerLayouts, machine: Machine, kernels: Kernels
 ) -> InnerTimes:
     """Times of the mean layer and of both ends."""
-    model = workload.architecture
-    with_experts = expert_layers(model) / all_layers(model)
-    kinds: list[tuple[float, Experts | None]] = [(1.0 - with_experts, None)]
-    if model.experts is not None:
-        kinds.append((with_experts, model.experts))
     sized, which = distinct_kernels(inner)
+    parts = _Parts(inner=inner, sized=sized, which=which, machine=machine, kernels=kernels)
     mean = [np.zeros(len(inner.tensor_U)) for _ in range(5)]
-    for share, experts in kinds:
-        if share:
-            times = layer_times(workload, sized, kernels, experts=experts).rows(which)
-            one = _one_kind(workload, inner, machine, kernels, (times, experts))
-            for total, part in zip(mean, one, strict=True):
-                total += share * part
+    slowest = np.zeros(len(inner.tensor_U))
+    for share, stack in stacks(workload):
+        one = _of_stack(stack, parts)
+        mean = [total + share * part for total, part in zip(mean, one, strict=True)]
+        slowest = np.maximum(slowest, sum(one[1:]))
     first, last, ends_ideal = (one[which] for one in _ends(workload, sized, machine, kernels))
     return InnerTimes(
         ideal_s_U=mean[0],
@@ -80,7 +77,35 @@ def inner_times(
         first_s_U=first,
         last_s_U=last,
         ends_ideal_s_U=ends_ideal,
+        slowest_s_U=slowest,
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Parts:
+    """What the layers of all stacks run on; ``which`` of ``sized`` a layout's kernels are."""
+
+    inner: InnerLayouts
+    sized: InnerLayouts
+    which: Ints
+    machine: Machine
+    kernels: Kernels
+
+
+def _of_stack(stack: Workload, on: _Parts) -> list[Floats]:
+    """Ideal, busy, repeated, exposed and launch seconds of its mean layer, with experts or not."""
+    model = stack.architecture
+    with_experts = expert_layers(model) / all_layers(model)
+    kinds: list[tuple[float, Experts | None]] = [(1.0 - with_experts, None)]
+    if model.experts is not None:
+        kinds.append((with_experts, model.experts))
+    mean = [np.zeros(len(on.inner.tensor_U)) for _ in range(5)]
+    for share, experts in kinds:
+        if share:
+            times = layer_times(stack, on.sized, on.kernels, experts=experts).rows(on.which)
+            one = _one_kind(stack, on.inner, on.machine, on.kernels, (times, experts))
+            mean = [total + share * part for total, part in zip(mean, one, strict=True)]
+    return mean
 
 
 def _one_kind(
@@ -234,17 +259,21 @@ def _host_s(
 def _ends(
     workload: Workload, inner: InnerLayouts, machine: Machine, kernels: Kernels
 ) -> tuple[Floats, Floats, Floats]:
-    """Embedding on the first stage; logits and loss, in 16 bits, on the last one."""
-    model = workload.architecture
+    """Embedding on the first stage; logits and loss, in 16 bits, on the last one.
+
+    Of an encoder-decoder logits are of what the decoder writes.
+    """
+    model, seq = workload.architecture, workload.seq
     half = Kernels(accelerator=kernels.accelerator, physics=kernels.physics)
-    tokens = np.asarray(inner.micro_U * workload.seq / inner.context_U, np.float64)
+    every = np.asarray(inner.micro_U * seq / inner.context_U, np.float64)
+    tokens = every * (workload.said / seq)
     words = model.vocabulary / inner.tensor_U
-    product = (
+    logits = (
         half.product_s(tokens, words, model.hidden)
         + half.product_s(tokens, model.hidden, words)
         + half.product_s(words, model.hidden, tokens)
     )
     loss = half.traffic_s(tokens * words * (12.0 if workload.compiled else 24.0), 8)
-    embedding = half.traffic_s(tokens * model.hidden * 16.0, 6)
+    embedding = half.traffic_s(every * model.hidden * 16.0, 6)
     flops = 6.0 * tokens * model.hidden * words
-    return embedding, product + loss, flops / machine.accelerator.half_flops_per_s
+    return embedding, logits + loss, flops / machine.accelerator.half_flops_per_s

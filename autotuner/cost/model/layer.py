@@ -7,7 +7,7 @@ section 2.3 and appendix; bytes of the small operations: Korthikanti et al. 2022
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 
@@ -60,6 +60,8 @@ def layer_times(
     total = _Sum(zero.copy(), zero.copy(), zero.copy(), zero.copy())
     for n, k in _attention_products(model, inner):
         _add_product(total, workload, kernels, (tokens, n, k, 1))
+    if workload.across:
+        _add_cross_attention(total, workload, inner, kernels, tokens)
     if experts is None:
         _add_perceptron(total, workload, inner, kernels, tokens, model.ffn)
     else:
@@ -123,6 +125,24 @@ def _add_product(
     total.flops += 2.0 * m * n * k * count
 
 
+def _add_cross_attention(
+    total: _Sum, workload: Workload, inner: InnerLayouts, kernels: Kernels, tokens: Floats
+) -> None:
+    """Queries and output of a layer's tokens, keys and values of an encoder's, and scores."""
+    model, tp = workload.architecture, inner.tensor_U
+    hidden = np.full(len(tokens), float(model.hidden))
+    read = tokens * (workload.across / workload.seq)
+    wide, keys = model.heads * model.head / tp, model.kv_heads * model.head / tp
+    _add_product(total, workload, kernels, (tokens, wide, hidden, 1))
+    _add_product(total, workload, kernels, (read, 2 * keys, hidden, 1))
+    _add_product(total, workload, kernels, (tokens, hidden, wide, 1))
+    seen = replace(workload, architecture=replace(model, causal=False, window=None))
+    forward, backward, flops, _ = _attention_core(seen, inner, kernels, keys=workload.across)
+    total.forward += forward
+    total.backward += backward
+    total.flops += flops
+
+
 def _add_perceptron(
     total: _Sum,
     workload: Workload,
@@ -166,15 +186,17 @@ def _add_experts(
 
 
 def _attention_core(
-    workload: Workload, inner: InnerLayouts, kernels: Kernels
+    workload: Workload, inner: InnerLayouts, kernels: Kernels, *, keys: int | None = None
 ) -> tuple[Floats, Floats, Floats, Floats]:
     """Scores and their product with values: forward, backward, forward flops, unfused or not.
+
+    Over so many keys; by default over the sample's own tokens, as far as the window goes.
 
     A flash kernel skips what a causal mask hides and makes the scores again in its backward pass
     (Dao 2023, arXiv:2307.08691): 2.5 times the forward's operations.
     """
     model, physics = workload.architecture, kernels.physics
-    keys = min(workload.seq, model.window or workload.seq)
+    keys = min(workload.seq, model.window or workload.seq) if keys is None else keys
     latent = model.latent
     width = model.head if latent is None else model.head + latent.rope_head
     value = model.head if latent is None else latent.value_head

@@ -23,7 +23,7 @@ from .weights import (
     perceptron_weights,
     shared_weights,
 )
-from .workload import Workload
+from .workload import Workload, stacks
 
 _UPDATE_BYTES = 10.0
 """Least traffic of one update of a weight: weight and gradient read and weight written in 16 bits,
@@ -67,8 +67,12 @@ def _compute_s(layouts: LayoutColumns, workload: Workload, machine: Machine) -> 
     samples = layouts.micro_C * layouts.accumulation_C
     inside = layouts.tensor_C * layouts.context_C * layouts.pipeline_C
     head = 2.0 * workload.architecture.vocabulary * workload.architecture.hidden
-    body = forward_flops_per_token(workload) - head
-    flops = samples * workload.seq * (passes * body + (2.0 + workload.trained) * head) / inside
+    body = sum(
+        share * stack.seq * (forward_flops_per_token(stack) - head)
+        for share, stack in stacks(workload)
+    )
+    logits = workload.said * head
+    flops = samples * (passes * body + (2.0 + workload.trained) * logits) / inside
     count = np.maximum(layouts.accumulation_C, 1.0)
     bubble = (layouts.pipeline_C - 1) / (layouts.virtual_C * count)
     return np.asarray(flops / rate * (1.0 + _UNFILLED * bubble))

@@ -20,7 +20,7 @@ from .hardware import Machine
 from .inner import inner_times
 from .kernels import Kernels
 from .physics import DEFAULT_PHYSICS, Physics
-from .pipeline import schedule_s, stage_times
+from .pipeline import LayerSeconds, schedule_s, stage_times
 from .sharding import exchange_s, fetch_s, update_s
 from .weights import all_layers
 from .workload import Workload
@@ -106,7 +106,7 @@ def _parts(
     stages = stage_times(
         layouts,
         layers,
-        layer_s_C=layer.layer_s_U[which],
+        layer=LayerSeconds(mean_s_C=layer.layer_s_U[which], slowest_s_C=layer.slowest_s_U[which]),
         first_s_C=first,
         last_s_C=last,
         send_s_C=_send_s(layouts, workload, machine, physics),

@@ -1,12 +1,16 @@
+import math
+import random
+import statistics
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
-from autoconf_launch.autotuner.cost.compute import step_seconds
+from autoconf_launch.autotuner.cost.compute import least_step_s, step_seconds
 from autoconf_launch.autotuner.cost.facts import TrainingFacts
 from autoconf_launch.autotuner.cost.line import Line, fit
+from autoconf_launch.autotuner.noise import PRIOR
 from autoconf_launch.autotuner.table import CandidateTable
 from autoconf_launch.core import (
     BlockSpec,
@@ -75,8 +79,61 @@ def test_the_parts_add_up_to_the_step() -> None:
     assert sum(float(part[0]) for _, part in found.parts()) == found.step_s_C[0]
 
 
+def least_s(*timings: MicroBatchTiming, **layout: Any) -> float:
+    return float(least_step_s(table(**layout), replace(MODEL, timings=timings))[0])
+
+
 def test_the_least_time_leaves_out_launches_and_the_update() -> None:
-    assert step_seconds(table(micro_batch=4), MODEL, FACTS).least_s_C.tolist() == [4 * 0.5]
+    assert 0.8 * 4 * 0.5 < least_s(*MODEL.timings, micro_batch=4) < 4 * 0.5
+
+
+def test_the_least_time_is_of_all_samples_and_of_what_is_made_again() -> None:
+    one = least_s(*MODEL.timings)
+    many = least_s(*MODEL.timings, micro_batch=4, accumulation=3, recompute=Recompute.FULL)
+    assert many == pytest.approx(one * 12 * 4 / 3)
+
+
+def test_a_repeat_that_was_faster_lowers_the_least_time() -> None:
+    small, large = MODEL.timings
+    ratio = least_s(small, replace(large, fastest_s=1.8)) / least_s(small, large)
+    assert ratio == pytest.approx(0.3 / 0.5)
+
+
+def test_a_profile_that_shows_no_difference_bounds_nothing() -> None:
+    assert least_s(*timed((1, 2.0), (2, 2.0))) == 0.0
+
+
+def test_a_layout_without_a_formula_has_no_least_time() -> None:
+    assert np.isnan(least_s(*MODEL.timings, tensor_parallel=2))
+
+
+def profiled(each_s: float, floor_s: float, chance: random.Random) -> list[MicroBatchTiming]:
+    """By a launch that is as noisy as launches are before anything is known of a machine."""
+    launch = math.exp(chance.gauss(0.0, PRIOR.between))
+    found = []
+    for size in (1, 2):
+        true_s = launch * (floor_s + size * each_s)
+        taken = [true_s * math.exp(chance.gauss(0.0, PRIOR.within)) for _ in range(5)]
+        timing = MicroBatchTiming(
+            micro_batch=size,
+            forward_backward_s=statistics.median(taken),
+            activation_bytes=0,
+            fastest_s=min(taken),
+        )
+        found.append(timing)
+    return found
+
+
+def comes_below(each_s: float, floor_s: float, seed: int) -> bool:
+    """Whether a trial of one large micro-batch is faster than the profile says is possible."""
+    chance = random.Random(seed)
+    bound_s = least_s(*profiled(each_s, floor_s, chance), micro_batch=16)
+    return (floor_s + 16 * each_s) * math.exp(chance.gauss(0.0, PRIOR.between)) < bound_s
+
+
+@pytest.mark.parametrize("floor_s", [0.0, 0.2, 2.0])
+def test_a_trial_hardly_ever_comes_below_the_least_time(floor_s: float) -> None:
+    assert sum(comes_below(1.0, floor_s, seed) for seed in range(200)) <= 6
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import pytest
 
 from autoconf_launch.autotuner.cost.model.accuracy import spearman
 from autoconf_launch.launcher.measurements import Measurement, read_measurements
-from autoconf_launch.launcher.planner.mixed_machines import kinds_of, mixed_step_s, stage_layers
+from autoconf_launch.launcher.planner.mixed_machines import kinds_of, mixed_step_s
 
 TABLE = Path(__file__).parents[3] / "benchmarks/ground_truth/amp_heterogeneous_v100_t4.csv"
 
@@ -37,14 +37,6 @@ def test_a_mix_is_taken_apart(four_stages: Measurement) -> None:
 @pytest.mark.parametrize("gpu", ["T4-16GB", "V100-16GBx12+Z9x4", "A+B"])
 def test_other_names_are_no_mix(four_stages: Measurement, gpu: str) -> None:
     assert kinds_of(replace(four_stages, gpu=gpu)) == ()
-
-
-def test_stages_have_all_layers(rows: tuple[Measurement, ...]) -> None:
-    assert {sum(stage_layers(one) or ()) for one in rows} == {24}
-
-
-def test_a_stage_before_the_first_layer_has_none(four_stages: Measurement) -> None:
-    assert stage_layers(with_stages(four_stages, 0, 1, 10, 20, 30)) == (0, 8, 10, 6)
 
 
 def test_without_stages_nothing_is_predicted(four_stages: Measurement) -> None:

@@ -70,5 +70,13 @@ def test_another_model_moves_less(layouts: MakeLayouts) -> None:
     assert other[0] > other[SAME] > 1.0
 
 
+def test_a_model_of_another_width_moves_less_than_one_of_the_same(layouts: MakeLayouts) -> None:
+    columns, zero = layouts(*ROWS[:1], *ROWS[:1], *ROWS[2:]), np.zeros(5, np.int64)
+    models, wider = np.array([0, 1, 1, 1, 1]), SHAPES.copy()
+    wider[1, 0] *= 1.05
+    same, other = (moved(likeness(columns, zero, models, x), 1.2)[1] for x in (SHAPES, wider))
+    assert same > other > 1.0
+
+
 def test_an_outlier_moves_no_more_than_the_largest_error(alike: Likeness) -> None:
     assert moved(alike, 100.0).max() < np.exp(0.36)

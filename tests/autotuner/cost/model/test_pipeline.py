@@ -3,8 +3,14 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from autoconf_launch.autotuner.cost.model.columns import LayoutColumns
-from autoconf_launch.autotuner.cost.model.pipeline import largest_share, schedule_s, stage_times
+from autoconf_launch.autotuner.cost.model.columns import LayoutColumns, joined_columns
+from autoconf_launch.autotuner.cost.model.pipeline import (
+    LayerSeconds,
+    largest_share,
+    schedule_s,
+    stage_layers,
+    stage_times,
+)
 from autoconf_launch.autotuner.table import Floats
 
 MakeLayouts = Callable[..., LayoutColumns]
@@ -13,11 +19,15 @@ ZERO = np.zeros(1)
 
 def step(layouts: MakeLayouts, layers: int, ends: float = 0.0, **layout: int) -> float:
     """Seconds of layers that take 1 s each."""
-    columns = layouts(layout)
+    return step_of(layouts(layout), layers, ends)
+
+
+def step_of(columns: LayoutColumns, layers: int, ends: float, slowest: float = 1.0) -> float:
+    """The same of the first row of columns."""
     stages = stage_times(
         columns,
         layers,
-        layer_s_C=np.ones(1),
+        layer=LayerSeconds(mean_s_C=np.ones(1), slowest_s_C=ZERO + slowest),
         first_s_C=ZERO + ends,
         last_s_C=ZERO + ends,
         send_s_C=ZERO,
@@ -43,9 +53,37 @@ def test_the_slowest_stage_sets_the_pace(layouts: MakeLayouts) -> None:
     assert step(layouts, 8, 1.0, pipeline_parallel=2, accumulation=4) == 4 * 5 + 5
 
 
+def test_stages_of_the_slower_stack_set_the_pace(layouts: MakeLayouts) -> None:
+    # 12 layers of 1.5 s read, 12 of 0.5 s write
+    columns = layouts({"pipeline_parallel": 4, "accumulation": 8})
+    assert step_of(columns, 24, 0.0, slowest=1.5) > 9.0 * 8
+
+
 def test_spare_layers_are_taken_from_the_ends(layouts: MakeLayouts) -> None:
     # 126 layers on 8 stages: 16 each, 15 on the first and the last one, which have an end too
     assert step(layouts, 126, 1.0, pipeline_parallel=8, accumulation=1) == pytest.approx(128)
+
+
+def test_layers_may_be_given_for_each_stage(layouts: MakeLayouts) -> None:
+    columns = layouts({"pipeline_parallel": 4, "pipeline_split": (2, 9, 10, 3)})
+    assert [float(x[0]) for x in stage_layers(24, columns)] == [2, 10, 3]
+
+
+def test_the_fullest_stage_given_sets_the_pace(layouts: MakeLayouts) -> None:
+    columns = layouts({"pipeline_parallel": 2, "accumulation": 4, "pipeline_split": (5, 3)})
+    assert step_of(columns, 8, ends=1.0) == 4 * 6 + 4
+
+
+def test_only_some_rows_may_have_stages_of_their_own(layouts: MakeLayouts) -> None:
+    plain = {"pipeline_parallel": 2}
+    columns = layouts(plain, plain | {"pipeline_split": (5, 3)})
+    assert stage_layers(8, columns)[0].tolist() == [4, 5]
+
+
+def test_rows_joined_to_others_keep_their_stages(layouts: MakeLayouts) -> None:
+    plain = {"pipeline_parallel": 2}
+    columns = joined_columns([layouts(plain), layouts(plain | {"pipeline_split": (5, 3)})])
+    assert stage_layers(8, columns)[2].tolist() == [4, 3]
 
 
 def test_virtual_stages_round_up_too(layouts: MakeLayouts) -> None:

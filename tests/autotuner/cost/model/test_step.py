@@ -158,7 +158,8 @@ def test_axes_that_broadcast_give_what_a_flat_table_gives(
         *({"tensor_parallel": t, "recompute": kind} for kind in kinds for t in (1, 2, 4))
     )
     one = layouts({})
-    square = {f.name: getattr(one, f.name)[:, None] for f in fields(LayoutColumns)}
+    given = {f.name: getattr(one, f.name) for f in fields(LayoutColumns)}
+    square = {name: column[:, None] for name, column in given.items() if column is not None}
     axes = LayoutColumns(
         **{
             **square,

@@ -1,0 +1,24 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from autoconf_launch.launcher.measurements import read_measurements
+from autoconf_launch.launcher.planner.measured_memory import peaks_bytes
+from autoconf_launch.launcher.planner.validation import validated
+
+TABLES = Path(__file__).parents[3] / "benchmarks" / "ground_truth"
+
+
+def test_most_that_ran_out_of_memory_on_t4_is_flagged_and_nothing_that_ran() -> None:
+    """Attention there keeps its scores: flash attention does not run on these GPUs."""
+    fits = validated(read_measurements(TABLES / "amp_homogeneous_t4.csv")).fits
+    assert (fits.failed_rows, fits.failed_rows_flagged) == (5, 3)
+    assert fits.ran_rows_flagged == 0
+
+
+def test_rows_that_are_not_asked_for_have_no_peak() -> None:
+    measurements = read_measurements(TABLES / "amp_homogeneous_t4.csv").measurements
+    peaks = peaks_bytes(measurements, [1, 3])
+    assert np.flatnonzero(~np.isnan(peaks)).tolist() == [1, 3]
