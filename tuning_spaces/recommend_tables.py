@@ -28,7 +28,10 @@ _CONFIGS = _FOLDER / "base_configs"
 
 @cache
 def tables(generation: int = 1) -> Tables:
-    """Shapes and batches as NeMo 1.0 or 2.0 has them; they differ in the heads of large T5s."""
+    """Shapes and batches as NeMo 1.0 or 2.0 has them.
+
+    They differ in the heads of large T5s; the batches of 2.0 stand in its grids.
+    """
     return Tables(
         shapes={rules: _shape_rows(rules, generation) for rules in Rules},
         batches=tuple(
@@ -43,6 +46,7 @@ def tables(generation: int = 1) -> Tables:
             )
             for row in _rows("base_batches.csv")
         ),
+        grids=grid_rows(2) if generation == 2 else (),
     )
 
 
@@ -53,14 +57,15 @@ def grid_rows(generation: int) -> tuple[GridRow, ...]:
         GridRow(
             rules=row["family"],
             gpu_memory_gb=int(row["gpu_memory_gb"]),
-            sequence=int(row["sequence"]) if row["sequence"] else None,
+            sequence=_whole(row["sequence"]),
+            most_sequence=_whole(row.get("most_sequence", "")),
             bound_b=float(row["bound_b"]) if row["bound_b"] else None,
             tensor=_numbers(row["tensor"]),
             pipeline=_pipeline(row["pipeline"]),
             micro_batch=_numbers(row["micro_batch"]),
             least_product=int(row["least_product"]),
             most_product=int(row["most_product"]),
-            global_batch=int(row["global_batch"]) if row["global_batch"] else None,
+            global_batch=_whole(row["global_batch"]),
         )
         for row in _rows(f"grid_nemo{generation}.csv")
     )
@@ -109,8 +114,8 @@ def _shape_rows(rules: Rules, generation: int) -> tuple[ShapeRow, ...]:
             inclusive=row["op"] == "<=",
             hidden=int(row["hidden"]),
             heads=int(row["heads"]),
-            ffn=int(row["ffn"]) if row["ffn"] else None,
-            kv=int(row[kv]) if row[kv] else None,
+            ffn=_whole(row["ffn"]),
+            kv=_whole(row[kv]),
             learning_rate=float(row["learning_rate"]),
         )
         for row in _rows("shapes.csv")
@@ -121,6 +126,10 @@ def _shape_rows(rules: Rules, generation: int) -> tuple[ShapeRow, ...]:
 def _rows(name: str) -> Iterator[dict[str, str]]:
     with (_FOLDER / name).open(newline="", encoding="utf-8") as file:
         yield from csv.DictReader(file)
+
+
+def _whole(text: str) -> int | None:
+    return int(text) if text else None
 
 
 def _numbers(text: str) -> tuple[int, ...]:

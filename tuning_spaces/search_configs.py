@@ -11,6 +11,7 @@ from pathlib import Path
 
 import yaml
 
+from autoconf_launch.autotuner.recommend.families import Family
 from autoconf_launch.autotuner.recommend.predefined import Predefined
 from autoconf_launch.core import ConfigError, RawConfig
 
@@ -53,6 +54,22 @@ def predefined() -> tuple[Predefined, ...]:
     return tuple(
         Predefined(name=name, family=name.partition("/")[0], size_b=_size_b(name))
         for name in sized
+    )
+
+
+def is_shipped(family: Family, size_b: float, sequence: int) -> bool:
+    """Whether NVIDIA ships a search of this family, size and sequence length."""
+    return (family.predefined, size_b, sequence) in _shipped()
+
+
+@cache
+def _shipped() -> frozenset[tuple[str, float, int]]:
+    found = (
+        (one.family, search_config(one.name).get(("train_settings",))) for one in predefined()
+    )
+    return frozenset(
+        (family, float(settings["model_size_in_b"]), int(settings["seq_length"]))
+        for family, settings in found
     )
 
 

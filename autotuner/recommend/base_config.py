@@ -27,6 +27,7 @@ class RunPlan:
 
     Attributes:
         days: how long it may run, for its time limit.
+        max_steps: as given; None has those that the tokens need.
         wandb_project: None where runs are not logged there.
         index_folder: of data, which Base Command Platform keeps apart; None elsewhere.
     """
@@ -37,6 +38,7 @@ class RunPlan:
     tokens_b: float
     wandb_project: str | None = None
     index_folder: str | None = None
+    max_steps: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,7 +69,7 @@ def base_config(model: ChosenModel, plan: RunPlan) -> BaseConfig:
     """
     asked, shape = model.asked, model.shape
     per_step = asked.sequence * model.batch.global_batch
-    steps = int(plan.tokens_b * 1e9 / per_step)
+    steps = plan.max_steps or int(plan.tokens_b * 1e9 / per_step)
     if steps < 1:
         raise ConfigError(
             f"{plan.tokens_b * 1e9:.0f} tokens are less than one step reads: "

@@ -11,7 +11,7 @@ from typing import Any
 
 from autoconf_launch.core import ConfigError, Path, RawConfig, dotted
 
-from .architectures import EXPERTS_PER_TOKEN, form_of, key_value_heads
+from .architectures import EXPERTS_PER_TOKEN, Form, form_of, key_value_heads
 from .families import Family
 from .pretraining import Pretraining, Schedule, Split, TrainedModel
 
@@ -60,6 +60,8 @@ _RECIPE: Mapping[str, Path] = {
     "experts": (*_RECIPE_MODEL, "num_moe_experts"),
     "experts_per_token": (*_RECIPE_MODEL, "moe_router_topk"),
     "init_std": (*_RECIPE_MODEL, "init_method_std"),
+    "hidden_dropout": (*_RECIPE_MODEL, "hidden_dropout"),
+    "attention_dropout": (*_RECIPE_MODEL, "attention_dropout"),
     "learning_rate": (*_RECIPE_OPTIM, "lr"),
     "weight_decay": (*_RECIPE_OPTIM, "weight_decay"),
     "epsilon": (*_RECIPE_OPTIM, "adam_eps"),
@@ -78,6 +80,8 @@ _RECIPE: Mapping[str, Path] = {
     "expert": (*_RECIPE_STRATEGY, "expert_model_parallel_size"),
     "sequence_parallel": (*_RECIPE_STRATEGY, "sequence_parallel"),
 }
+RECIPE_PATHS = tuple(_RECIPE.values())
+"""Where a recipe has what is read of it."""
 _SCHED = ("model", "optim", "sched")
 _NEMO1: Mapping[str, Path] = {
     **_TRAINER,
@@ -93,6 +97,12 @@ _NEMO1: Mapping[str, Path] = {
     "experts": ("model", "num_moe_experts"),
     "experts_per_token": ("model", "moe_router_topk"),
     "init_std": ("model", "init_method_std"),
+    "hidden_dropout": ("model", "hidden_dropout"),
+    "attention_dropout": ("model", "attention_dropout"),
+    "activation": ("model", "activation"),
+    "biases": ("model", "bias"),
+    "tied": ("model", "share_embeddings_and_output_weights"),
+    "positions": ("model", "position_embedding_type"),
     "learning_rate": ("model", "optim", "lr"),
     "weight_decay": ("model", "optim", "weight_decay"),
     "epsilon": ("model", "optim", "eps"),
@@ -113,6 +123,10 @@ _NEMO1: Mapping[str, Path] = {
 }
 _ENCODER = "encoder"
 _COSINE = "CosineAnnealing"
+_GATED = "glu"
+_LEARNED = "learned_absolute"
+_DROPOUT = 0.1
+"""Of NeMo's GPT, T5 and BERT, hidden and of attention; its other families have none."""
 _EPSILON = 1e-8
 """torch's and Apex's own."""
 
@@ -169,24 +183,45 @@ def _model(reader: _Reader, family: Family) -> TrainedModel:
     heads, hidden = reader.whole("heads"), reader.whole("hidden")
     sequence = reader.whole("sequence")
     shorter = reader.whole("decoder_sequence", sequence)
+    dropout = _DROPOUT if form.learned_positions else 0.0
     return TrainedModel(
         layers=reader.whole("layers"),
         hidden=hidden,
         heads=heads,
-        groups=reader.whole("groups", key_value_heads(family, heads)),
+        groups=reader.whole("groups", _groups(reader, family, heads)),
         head=reader.whole("head", hidden // max(heads, 1)),
         ffn=reader.whole("ffn"),
         sequence=sequence,
         decoder_sequence=shorter if family.is_encoder_decoder else None,
         vocabulary=reader.get("vocabulary"),
-        gated=bool(reader.get("gated", form.gated)),
+        gated=_gated(reader, form),
         biases=bool(reader.get("biases", form.biases)),
         tied=bool(reader.get("tied", form.tied)),
-        learned_positions=form.learned_positions,
+        learned_positions=_learned_positions(reader, form),
         experts=reader.whole("experts", form.experts),
         experts_per_token=reader.whole("experts_per_token", EXPERTS_PER_TOKEN),
         init_std=reader.number("init_std"),
+        hidden_dropout=reader.number("hidden_dropout", dropout),
+        attention_dropout=reader.number("attention_dropout", dropout),
     )
+
+
+def _groups(reader: _Reader, family: Family, heads: int) -> int:
+    """Where a file is silent: NeMo 1.0 gives each head keys and values of its own."""
+    return key_value_heads(family, heads) if reader.paths is _RECIPE else heads
+
+
+def _gated(reader: _Reader, form: Form) -> bool:
+    """NeMo 1.0 has it in the activation's name, such as ``fast-swiglu``."""
+    activation = reader.get("activation")
+    if activation is None:
+        return bool(reader.get("gated", form.gated))
+    return _GATED in str(activation)
+
+
+def _learned_positions(reader: _Reader, form: Form) -> bool:
+    given = reader.get("positions")
+    return form.learned_positions if given is None else given == _LEARNED
 
 
 def _schedule(reader: _Reader) -> Schedule:

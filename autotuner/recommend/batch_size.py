@@ -1,15 +1,16 @@
 """Global batch and first layout of a base configuration. Not: the batch that a layout can do.
 
-NVIDIA's tables keep the tokens of a step over all sequence lengths (256 x 2048 = 64 x 8192); so
-do we where they have no row.
+NeMo 1.0 has both in one table; NeMo 2.0 has the batch in its grids. The table keeps the tokens
+of a step over all sequence lengths (256 x 2048 = 64 x 8192); so do we where no row covers a model.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from .families import Family
+from .nemo_grid import GridRow, rule_of
 
 _GPT_ROWS = "gpt3"
 _USUAL_MEMORY_GB = 80
@@ -54,21 +55,39 @@ class BatchQuestion:
     gpu_memory_gb: float
 
 
-def base_batch(rows: Sequence[BatchRow], asked: BatchQuestion) -> BaseBatch:
-    """The tables' batch and degrees, or ours with a note that says so."""
+def base_batch(
+    rows: Sequence[BatchRow], asked: BatchQuestion, grids: Sequence[GridRow] = ()
+) -> BaseBatch:
+    """The tables' batch and degrees, or ours with a note that says so.
+
+    Args:
+        rows: of NeMo 1.0, for the degrees and, without ``grids``, the batch.
+        asked: the model.
+        grids: of NeMo 2.0, where its batch is asked for.
+    """
     own = [row for row in rows if row.family == _rows_of(asked.family)]
-    for row in own:
-        here = (row.gpu_memory_gb, row.sequence) == (asked.gpu_memory_gb, asked.sequence)
-        if here and asked.size_b <= row.bound_b:
-            degrees = 1 if row.family == _GPT_ROWS else None
-            return BaseBatch(
-                global_batch=row.global_batch,
-                tensor=row.tensor,
-                pipeline=row.pipeline,
-                context=degrees,
-                expert=degrees,
-            )
-    return _by_tokens(own, asked)
+    row = next((row for row in own if _covers(row, asked)), None)
+    found = _by_tokens(own, asked) if row is None else _of_table(row)
+    rule = rule_of(grids, asked)
+    if rule is not None and rule.global_batch is not None:
+        return replace(found, global_batch=rule.global_batch, note="")
+    return _by_tokens(own, asked) if grids else found
+
+
+def _covers(row: BatchRow, asked: BatchQuestion) -> bool:
+    here = (row.gpu_memory_gb, row.sequence) == (asked.gpu_memory_gb, asked.sequence)
+    return here and asked.size_b <= row.bound_b
+
+
+def _of_table(row: BatchRow) -> BaseBatch:
+    degrees = 1 if row.family == _GPT_ROWS else None
+    return BaseBatch(
+        global_batch=row.global_batch,
+        tensor=row.tensor,
+        pipeline=row.pipeline,
+        context=degrees,
+        expert=degrees,
+    )
 
 
 def _rows_of(family: Family) -> str:
@@ -87,12 +106,13 @@ def _by_tokens(own: Sequence[BatchRow], asked: BatchQuestion) -> BaseBatch:
     batch = max(1, tokens // asked.sequence)
     if batch * asked.sequence != tokens:
         batch = 1 << (batch.bit_length() - 1)
+    read = batch * asked.sequence
+    near = "as the table has" if read == tokens else f"near the {tokens} that the table has"
     return BaseBatch(
         global_batch=batch,
         note=(
             f"No table has a batch for {asked.size_b:g} B with {asked.sequence} tokens on "
-            f"{asked.gpu_memory_gb:g} GB: {batch} samples read {batch * asked.sequence} tokens a "
-            f"step, near the {tokens} that the table has at {shortest}; the layout is the "
-            "planner's."
+            f"{asked.gpu_memory_gb:g} GB: {batch} samples read {read} tokens a step, {near} at "
+            f"{shortest}; the layout is the planner's."
         ),
     )

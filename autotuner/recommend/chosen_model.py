@@ -3,26 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from autoconf_launch.core import Architecture, ConfigError
 
 from ..cost.parameter_count import active_parameters, parameters
-from .architectures import architecture
+from .architectures import Form, architecture
 from .batch_size import BaseBatch, BatchQuestion, BatchRow, base_batch
 from .families import Family, Rules
+from .nemo_grid import GridRow
 from .nemo_parameters import nemo_parameters_b
-from .shapes import Shape, ShapeRow, own_shape, row_of, table_shape
+from .shapes import Shape, ShapeRow, most_text, own_shape, row_near, row_of, table_shape
 
 _CLOSE = 0.05
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tables:
-    """What NVIDIA's tools have as tables."""
+    """What NVIDIA's tools have as tables; ``grids`` of NeMo 2.0 alone, for its batches."""
 
     shapes: Mapping[Rules, Sequence[ShapeRow]]
     batches: Sequence[BatchRow]
+    grids: Sequence[GridRow] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,6 +33,8 @@ class ModelQuestion:
 
     Attributes:
         batch: samples of a step, if they are given.
+        may_exceed: a size above what the tables allow gets our shape, as one that was
+            recommended and not chosen must.
     """
 
     family: Family
@@ -39,6 +43,7 @@ class ModelQuestion:
     sequence: int
     gpu_memory_gb: float
     batch: int | None = None
+    may_exceed: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,21 +77,29 @@ def choose_model(tables: Tables, asked: ModelQuestion) -> ChosenModel:
     shape = _by_table(tables, asked)
     if shape is None:
         shape = _own(tables, asked)
-        notes.append(_own_note(asked))
-    batch = _batch(tables, asked)
-    model = architecture(asked.family, shape, asked.vocabulary, asked.sequence)
-    exact, rules = parameters(model), asked.family.rules
-    by_nemo = nemo_parameters_b(rules, shape, asked.vocabulary, asked.sequence) if rules else None
-    notes += [batch.note, _count_note(asked, exact, by_nemo)]
+        notes.append(_own_note(tables, asked))
+    model = counted_model(asked, shape, _batch(tables, asked))
+    notes += [model.batch.note, _layout_note(model.batch), _count_note(model)]
+    return replace(model, notes=tuple(note for note in notes if note))
+
+
+def counted_model(
+    asked: ModelQuestion, shape: Shape, batch: BaseBatch, form: Form | None = None
+) -> ChosenModel:
+    """A model of a known shape, in its own form or its family's, without notes."""
+    model = architecture(asked.family, shape, asked.vocabulary, asked.sequence, form)
+    rules = asked.family.rules
     return ChosenModel(
         asked=asked,
         shape=shape,
         architecture=model,
         batch=batch,
-        nemo_count_b=by_nemo,
-        exact_count=exact,
+        nemo_count_b=(
+            nemo_parameters_b(rules, shape, asked.vocabulary, asked.sequence) if rules else None
+        ),
+        exact_count=parameters(model),
         active_count=active_parameters(model),
-        notes=tuple(note for note in notes if note),
+        notes=(),
     )
 
 
@@ -94,7 +107,10 @@ def _by_table(tables: Tables, asked: ModelQuestion) -> Shape | None:
     rules = asked.family.rules
     if rules is None:
         return None
-    row = row_of(tables.shapes[rules], asked.size_b, asked.family.name)
+    rows = tables.shapes[rules]
+    if asked.may_exceed and not any(row.covers(asked.size_b) for row in rows):
+        return None
+    row = row_of(rows, asked.size_b, asked.family.name)
 
     def count_b(shape: Shape) -> float:
         return nemo_parameters_b(rules, shape, asked.vocabulary, asked.sequence)
@@ -103,8 +119,7 @@ def _by_table(tables: Tables, asked: ModelQuestion) -> Shape | None:
 
 
 def _own(tables: Tables, asked: ModelQuestion) -> Shape:
-    rows = tables.shapes[Rules.GPT]
-    row = next((row for row in rows if row.covers(asked.size_b)), rows[-1])
+    row = row_near(tables.shapes[Rules.GPT], asked.size_b)
 
     def count_b(shape: Shape) -> float:
         model = architecture(asked.family, shape, asked.vocabulary, asked.sequence)
@@ -120,9 +135,15 @@ def _own(tables: Tables, asked: ModelQuestion) -> Shape:
     return shape
 
 
-def _own_note(asked: ModelQuestion) -> str:
+def _own_note(tables: Tables, asked: ModelQuestion) -> str:
     if asked.family.rules is None:
         return ""
+    rows = tables.shapes[asked.family.rules]
+    if not any(row.covers(asked.size_b) for row in rows):
+        return (
+            f"By NVIDIA's tables a model of family {asked.family.name} must be {most_text(rows)} "
+            f"billion parameters; for {asked.size_b:g} the shape is our planner's."
+        )
     return (
         f"No number of layers of NVIDIA's table gives {asked.size_b:g} B with a vocabulary of "
         f"{asked.vocabulary}; the shape is our planner's."
@@ -138,6 +159,7 @@ def _batch(tables: Tables, asked: ModelQuestion) -> BaseBatch:
             sequence=asked.sequence,
             gpu_memory_gb=asked.gpu_memory_gb,
         ),
+        tables.grids,
     )
     if asked.batch is None or asked.batch == found.global_batch:
         return found
@@ -150,17 +172,24 @@ def _batch(tables: Tables, asked: ModelQuestion) -> BaseBatch:
     )
 
 
-def _count_note(asked: ModelQuestion, exact: int, by_nemo: float | None) -> str:
-    off = exact / 1e9 / asked.size_b - 1
+def _layout_note(batch: BaseBatch) -> str:
+    if batch.tensor is not None or batch.note:
+        return ""
+    return "No table has degrees of parallelism to begin with for this model: plan has the best."
+
+
+def _count_note(model: ChosenModel) -> str:
+    exact_b, by_nemo = model.exact_count / 1e9, model.nemo_count_b
+    off = exact_b / model.asked.size_b - 1
     if abs(off) <= _CLOSE:
         return ""
-    formula_is_off = by_nemo is not None and abs(exact / 1e9 / by_nemo - 1) > _CLOSE
+    formula_is_off = by_nemo is not None and abs(exact_b / by_nemo - 1) > _CLOSE
     why = (
         "the formula behind NVIDIA's table leaves out gates, experts and grouped queries"
         if formula_is_off
         else "the first number of layers within a tenth is taken, as NVIDIA's tool does"
     )
     return (
-        f"Exactly counted, this shape has {exact / 1e9:.3g} B parameters, {off:+.0%} of what was "
+        f"Exactly counted, this shape has {exact_b:.3g} B parameters, {off:+.0%} of what was "
         f"asked: {why}."
     )

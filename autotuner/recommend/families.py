@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from enum import Enum
 
-from autoconf_launch.core import nearest_known
+from autoconf_launch.core import ConfigError, nearest_known
 
 
 class Rules(str, Enum):
@@ -25,6 +26,9 @@ NEMO1_FURTHER = ("baichuan2", "chatglm", "qwen2")
 KNOWN_FAMILIES = NEMO1_FAMILIES + NEMO2_FAMILIES + NEMO1_FURTHER
 _OWN_RULES = {"t5": Rules.T5, "mt5": Rules.MT5, "bert": Rules.BERT}
 _PREDEFINED = {"qwen": "qwen2"}
+_NEIGHBOURS = frozenset({"bart"})
+"""Families of others that are one letter from a known one."""
+_VERSION = re.compile(r"[-_.]?[0-9][0-9.]*$")
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,3 +72,34 @@ class Family:
             f"({nearest_known(self.name, KNOWN_FAMILIES)}): its size is NeMo 2.0's formula, "
             "which takes any name, and its shape our planner's."
         )
+
+
+def family_named(name: str) -> Family:
+    """The family of any name, but of none that is a known one mistyped (``gtp3``, ``lama3``).
+
+    That is one letter missing, added, replaced, or changed with its neighbour. Another version
+    (``llama4``, ``gpt2``) and a name that has a known one in it (``roberta``) are families of
+    their own: NeMo 2.0's formula takes any name.
+
+    Raises:
+        ConfigError: the name is mistyped; the message has the one that is meant.
+    """
+    lower = name.lower()
+    if lower in _NEIGHBOURS or any(known in lower for known in KNOWN_FAMILIES):
+        return Family(lower)
+    for known in KNOWN_FAMILIES:
+        if _is_one_slip(lower, known) or _is_one_slip(_VERSION.sub("", lower), known):
+            raise ConfigError(f"The family {name!r} is unknown; did you mean {known!r}?")
+    return Family(lower)
+
+
+def _is_one_slip(typed: str, known: str) -> bool:
+    """Whether both are equal but for one letter, or for two neighbours in the other order."""
+    pairs = enumerate(zip(typed, known, strict=False))
+    start = next((at for at, (one, other) in pairs if one != other), min(len(typed), len(known)))
+    here, there = typed[start:], known[start:]
+    is_added = here[:1].isalpha() and here[1:] == there
+    is_missing = there[:1].isalpha() and here == there[1:]
+    is_other = here[:1].isalpha() and there[:1].isalpha() and here[1:] == there[1:]
+    is_swapped = here[:2] == there[1::-1] and here[2:] == there[2:]
+    return is_added or is_missing or is_other or is_swapped

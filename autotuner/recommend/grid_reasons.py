@@ -9,7 +9,7 @@ from ..cost.layout_rules import LayoutRule
 from ..layouts.choices import divisors
 from ..layouts.points import MEMORY, PointQuestion, points
 
-GPUS, GLOBAL_BATCH, EXPERTS = "gpus", "global_batch", "ep_experts"
+GPUS, GLOBAL_BATCH, EXPERTS, LAYERS = "gpus", "global_batch", "ep_experts", "recompute_layers"
 _MESH = ("tp", "pp", "cp")
 
 
@@ -21,19 +21,18 @@ def reason(question: PointQuestion, values: Mapping[str, int]) -> tuple[str, str
         values: by their flags.
     """
     a = question.training.architecture
+    too_many = LAYERS, f"{_spelled(values)} is more than the layers of a stage"
     if values.get("recompute-layers", 0) > (a.layers + a.encoder_layers) // values.get("pp", 1):
-        return "recompute_layers", f"{_spelled(values)} is more than the layers of a stage"
+        return too_many
     found = points(question)
     if not found.considered:
         return _equation(question, values)
     dropped = {name for name, _ in found.dropped}
     if MEMORY in dropped:
-        memory_gb = question.memory_bytes / 2**30
-        return MEMORY, f"{_spelled(values)} needs more than {memory_gb:.0f} GB of each GPU"
+        limit_gib = question.memory_bytes / 2**30
+        return MEMORY, f"{_spelled(values)} needs more than {limit_gib:.0f} GiB of each GPU"
     last = [rule for rule in question.rules if rule.name in dropped]
-    if not last:
-        return "recompute_layers", f"{_spelled(values)} is more than the layers of a stage"
-    return last[-1].name, _sentence(last[-1], question, values)
+    return (last[-1].name, _sentence(last[-1], question, values)) if last else too_many
 
 
 def _equation(question: PointQuestion, values: Mapping[str, int]) -> tuple[str, str]:
@@ -48,12 +47,9 @@ def _equation(question: PointQuestion, values: Mapping[str, int]) -> tuple[str, 
         return EXPERTS, f"ep={values['ep']} does not divide {has}"
     batch = question.global_batch
     if len(degrees) == len(_MESH):
-        data = question.world // product
-        samples = (
-            f"dp={data} x micro-batch={values['micro-batch']}"
-            if ("micro-batch" in values)
-            else f"dp={data}"
-        )
+        samples = f"dp={question.world // product}"
+        if "micro-batch" in values:
+            samples += f" x micro-batch={values['micro-batch']}"
         return GLOBAL_BATCH, f"{_spelled(degrees)}: {samples} does not divide {batch} samples"
     return (
         GLOBAL_BATCH,

@@ -50,7 +50,7 @@ def native_document(base: RawConfig, *, micro_batch: int | None = None) -> RawCo
         {
             "train_batch_size": batch,
             "train_micro_batch_size_per_gpu": micro,
-            "gradient_clipping": float(base.get(("trainer", "gradient_clip_val"), 0.0)),
+            "gradient_clipping": float(base.get(("trainer", "gradient_clip_val")) or 0.0),
             "bf16": {"enabled": str(base.get(("trainer", "precision"))).startswith("bf16")},
             "optimizer": {"type": "AdamW", "params": _optimizer(base, paths)},
             "scheduler": _schedule(base, paths),

@@ -7,6 +7,7 @@ its second check of the batch, and writes some twice; here each kept point runs 
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
@@ -47,9 +48,14 @@ class NemoCandidate:
     recompute_layers_per_pipeline: int | None = None
 
     @property
+    def degrees(self) -> tuple[int, int, int, int]:
+        """Tensor, pipeline, context, expert: the order of NVIDIA's loops."""
+        return (self.tensor, self.pipeline, self.context, self.expert)
+
+    @property
     def product(self) -> int:
         """Of all degrees of model parallelism, as NVIDIA counts it: with expert ranks."""
-        return self.tensor * self.pipeline * self.context * self.expert
+        return math.prod(self.degrees)
 
 
 def nemo_candidates(grid: Grid, model: SearchedModel) -> tuple[NemoCandidate, ...]:
@@ -79,9 +85,12 @@ def limited(candidates: Sequence[NemoCandidate], limit: int) -> tuple[NemoCandid
     return tuple(chosen[:limit])
 
 
-def minimum_nodes(candidates: Sequence[NemoCandidate], gpus_per_node: int) -> int:
-    """Nodes that the widest of the candidates needs, as the BigNLP HP tool searches."""
-    widest = max((one.product for one in candidates), default=1)
+def minimum_nodes(grid: Grid, model: SearchedModel, gpus_per_node: int) -> int:
+    """Nodes that the widest point of a grid needs, as the BigNLP HP tool searches.
+
+    That has one data-parallel rank: ``model.gpus``, of a training, do not matter.
+    """
+    widest = max((one.product for one in _meshes(grid, model)), default=1)
     return -(-widest // gpus_per_node)
 
 
@@ -113,26 +122,32 @@ def _start(model: SearchedModel, nodes: int, one: NemoCandidate) -> str:
 
 
 def _points(grid: Grid, model: SearchedModel) -> Iterator[NemoCandidate]:
-    meshes = itertools.product(grid.tensor, grid.pipeline, grid.context, grid.expert)
-    for tensor, pipeline, context, expert in meshes:
-        one = NemoCandidate(
-            tensor=tensor, pipeline=pipeline, context=context, expert=expert, micro_batch=1
-        )
-        if not _is_mesh(one, grid, model):
+    for one in _meshes(grid, model):
+        if model.gpus % one.product:
             continue
-        choices = _choices(model, pipeline)
-        data = model.gpus // (tensor * pipeline * context)
+        choices = _choices(model, one.pipeline)
+        data = model.gpus // (one.tensor * one.pipeline * one.context)
         for micro in grid.micro_batch:
             if model.global_batch % (micro * data) == 0:
                 yield from _with_recompute(one, micro, choices)
 
 
+def _meshes(grid: Grid, model: SearchedModel) -> Iterator[NemoCandidate]:
+    """Each mesh of the grid that the model allows, with a micro-batch of 1, on any GPUs."""
+    meshes = itertools.product(grid.tensor, grid.pipeline, grid.context, grid.expert)
+    for tensor, pipeline, context, expert in meshes:
+        one = NemoCandidate(
+            tensor=tensor, pipeline=pipeline, context=context, expert=expert, micro_batch=1
+        )
+        if _is_mesh(one, grid, model):
+            yield one
+
+
 def _is_mesh(one: NemoCandidate, grid: Grid, model: SearchedModel) -> bool:
-    """Whether the degrees divide what they must, and fit the grid's bounds and the GPUs."""
+    """Whether the degrees divide what they must, and fit the grid's bounds."""
     stacks = 2 if model.family.is_encoder_decoder else 1
     return (
         grid.least_product <= one.product <= grid.most_product
-        and model.gpus % one.product == 0
         and 1 in (one.context, one.expert)
         and model.heads % one.tensor == 0
         and stacks * model.layers % one.pipeline == 0
@@ -159,11 +174,8 @@ def _with_recompute(
 ) -> Iterator[NemoCandidate]:
     dimensions = (choices.layers, choices.micro_batches, choices.layers_per_pipeline)
     for layers, micro_batches, per_pipeline in itertools.product(*dimensions):
-        yield NemoCandidate(
-            tensor=one.tensor,
-            pipeline=one.pipeline,
-            context=one.context,
-            expert=one.expert,
+        yield replace(
+            one,
             micro_batch=micro,
             virtual=choices.virtual,
             recompute_layers=layers,

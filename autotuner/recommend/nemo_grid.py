@@ -1,16 +1,20 @@
 """The values that NVIDIA's tools put on each axis of their grids. Not: which points are valid.
 
-A grid that no rule covers is the class defaults of the tool, and says that it is.
+NVIDIA's tools fall to the defaults of a class where no rule covers a model, and do not say so.
+Here such a model has no grid, but for two: one that NVIDIA ships a search of, which is made to
+run on those defaults, and one for which a user lists every axis. Both say that no rule covers it.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Protocol
 
 from autoconf_launch.core import ConfigError
 
-from .families import Family
+from .families import KNOWN_FAMILIES, Family
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,11 +27,11 @@ class PipelineRange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GridRow:
-    """Axes for sizes up to a bound; the class defaults have no bound.
+    """Axes for sizes up to a bound; the defaults of a class have no bound.
 
     Attributes:
         rules: ``gpt_like``, ``t5`` (mT5 too) or ``bert``.
-        sequence: None for any.
+        sequence: None for any, up to ``most_sequence`` where that is one.
         least_product, most_product: of all degrees of model parallelism.
         global_batch: what NeMo 2.0 recommends beside it; 1.0 has none here.
     """
@@ -42,24 +46,49 @@ class GridRow:
     least_product: int
     most_product: int
     global_batch: int | None
+    most_sequence: int | None = None
+
+
+class Asked(Protocol):
+    """What a rule reads of a question."""
+
+    @property
+    def family(self) -> Family:
+        """Whose rules."""
+
+    @property
+    def size_b(self) -> float:
+        """Billions of parameters."""
+
+    @property
+    def sequence(self) -> int:
+        """Tokens of a sample."""
+
+    @property
+    def gpu_memory_gb(self) -> float:
+        """Of one GPU."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GridQuestion:
-    """What a grid is asked for; ``layers`` of T5 are those of one stack."""
+    """What a grid is asked for; ``layers`` of T5 are those of one stack.
+
+    ``is_shipped`` where NVIDIA ships a search of this family, size and sequence.
+    """
 
     family: Family
     size_b: float
     layers: int
     sequence: int
     gpu_memory_gb: float
+    is_shipped: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Grid:
     """Values of each axis, ascending as the tool has them.
 
-    ``note`` says so where no rule covers the question and these are the class defaults.
+    ``note`` says so where no rule covers the question; "" where one does.
     """
 
     tensor: tuple[int, ...]
@@ -86,10 +115,22 @@ class GridOverrides:
     most_product: int | None = None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NoRule:
+    """That NVIDIA's tool has no grid; ``why`` is a clause: what is not covered, and what is."""
+
+    why: str
+
+    @property
+    def sentence(self) -> str:
+        """For a search, which then goes to the planner."""
+        return f"{self.why}; the candidates are the planner's."
+
+
 def nemo_grid(
     rows: Sequence[GridRow], asked: GridQuestion, overrides: GridOverrides | None = None
-) -> Grid | None:
-    """The grid of one generation's rules; None where it has none for this memory or family.
+) -> Grid | NoRule:
+    """The grid of one generation's rules.
 
     Args:
         rows: of NeMo 1.0 or 2.0.
@@ -99,18 +140,28 @@ def nemo_grid(
     Raises:
         ConfigError: the size is above all rules of a family that has no defaults.
     """
-    name = _rules_of(asked.family)
+    given, name = overrides or GridOverrides(), _rules_of(asked.family)
     own = [row for row in rows if (row.rules, row.gpu_memory_gb) == (name, asked.gpu_memory_gb)]
     if not own:
-        return None
-    row = next((row for row in own if _covers(row, asked)), None)
-    if row is None:
-        most = max(row.bound_b or 0.0 for row in own)
-        raise ConfigError(
-            f"A model of family {asked.family.name} must have at most {most:g} billion "
-            f"parameters, but {asked.size_b:g} was asked."
-        )
-    return _overridden(_grid(row, asked), overrides or GridOverrides())
+        return NoRule(why=_uncovered(rows, asked))
+    rule = rule_of(rows, asked)
+    if rule is not None:
+        return _overridden(_grid(rule, asked), given)
+    defaults = next((row for row in own if row.bound_b is None), None)
+    why = _uncovered(rows, asked)
+    if defaults is None and asked.size_b > _most_b(own):
+        raise ConfigError(_too_large(own, asked))
+    if defaults is not None and asked.is_shipped:
+        note = f"{why}; NVIDIA ships a search of it, which runs on the defaults of its tool."
+        return _overridden(replace(_grid(defaults, asked), note=note), given)
+    return _listed(given, why) or NoRule(why=why)
+
+
+def rule_of(rows: Sequence[GridRow], asked: Asked) -> GridRow | None:
+    """The first row that covers family, memory, sequence and size; defaults cover nothing."""
+    name = _rules_of(asked.family)
+    own = (row for row in rows if (row.rules, row.gpu_memory_gb) == (name, asked.gpu_memory_gb))
+    return next((row for row in own if _covers(row, asked)), None)
 
 
 def stages_of(layers: int, *, is_encoder_decoder: bool) -> tuple[int, ...]:
@@ -127,9 +178,57 @@ def _rules_of(family: Family) -> str:
     return "bert" if family.name == "bert" else "gpt_like"
 
 
-def _covers(row: GridRow, asked: GridQuestion) -> bool:
-    right_length = row.sequence in (None, asked.sequence)
-    return right_length and (row.bound_b is None or asked.size_b <= row.bound_b)
+def _covers(row: GridRow, asked: Asked) -> bool:
+    is_size = row.bound_b is not None and asked.size_b <= row.bound_b
+    return is_size and _has_length(row, asked.sequence)
+
+
+def _has_length(row: GridRow, sequence: int) -> bool:
+    if row.sequence is not None:
+        return row.sequence == sequence
+    return row.most_sequence is None or sequence <= row.most_sequence
+
+
+def _most_b(rows: Sequence[GridRow]) -> float:
+    return max(row.bound_b or 0.0 for row in rows)
+
+
+def _too_large(own: Sequence[GridRow], asked: GridQuestion) -> str:
+    return (
+        f"A model of family {asked.family.name} must have at most {_most_b(own):g} billion "
+        f"parameters, but {asked.size_b:g} was asked."
+    )
+
+
+def _uncovered(rows: Sequence[GridRow], asked: GridQuestion) -> str:
+    """The first of family, memory, sequence and size that no rule has, and those that they do."""
+    family, name = asked.family.name, _rules_of(asked.family)
+    own = [row for row in rows if row.rules == name and row.bound_b is not None]
+    if not own:
+        families = ", ".join(sorted(KNOWN_FAMILIES))
+        return f"NeMo has no rule for the family {family}: its rules are for {families}"
+    where = f"on {asked.gpu_memory_gb:g} GB"
+    memories = sorted({row.gpu_memory_gb for row in own})
+    own = [row for row in own if row.gpu_memory_gb == asked.gpu_memory_gb]
+    if not own:
+        sizes = " and ".join(map(str, memories))
+        return f"NeMo has no rule for {family} {where}: its rules are for {sizes} GB"
+    where = f"with {asked.sequence} tokens {where}"
+    lengths = _lengths(own)
+    own = [row for row in own if _has_length(row, asked.sequence)]
+    if not own:
+        known = ", ".join(lengths)
+        return f"NeMo has no rule for {family} {where}: its rules are for {known} tokens"
+    return (
+        f"NeMo has no rule for {family} of {asked.size_b:g} B {where}: its rules end at "
+        f"{_most_b(own):g} B"
+    )
+
+
+def _lengths(rows: Sequence[GridRow]) -> list[str]:
+    exact = sorted({row.sequence for row in rows if row.sequence is not None})
+    most = sorted({row.most_sequence for row in rows if row.most_sequence is not None})
+    return [*map(str, exact), *(f"at most {length}" for length in most)]
 
 
 def _grid(row: GridRow, asked: GridQuestion) -> Grid:
@@ -144,15 +243,27 @@ def _grid(row: GridRow, asked: GridQuestion) -> Grid:
         least_product=row.least_product,
         most_product=row.most_product,
         global_batch=row.global_batch,
-        note="" if row.bound_b is not None else _default_note(asked),
     )
 
 
-def _default_note(asked: GridQuestion) -> str:
-    return (
-        f"NeMo has no rule for {asked.family.name} of {asked.size_b:g} B with {asked.sequence} "
-        f"tokens on {asked.gpu_memory_gb:g} GB; grid=nemo falls to the defaults of its class, "
-        "grid=planner covers it."
+def _listed(given: GridOverrides, why: str) -> Grid | None:
+    """The user's own lists; None where one is left to rules.
+
+    Products that nobody bounds follow from the lists, as NeMo 2.0 has it for fine-tuning.
+    """
+    if given.tensor is None or given.pipeline is None or given.micro_batch is None:
+        return None
+    context, expert = given.context or (1,), given.expert or (1,)
+    axes = (given.tensor, given.pipeline, context, expert)
+    return Grid(
+        tensor=given.tensor,
+        pipeline=given.pipeline,
+        micro_batch=given.micro_batch,
+        least_product=given.least_product or math.prod(map(min, axes)),
+        most_product=given.most_product or math.prod(map(max, axes)),
+        context=context,
+        expert=expert,
+        note=f"{why}; all sizes to search are given, so that none is needed.",
     )
 
 

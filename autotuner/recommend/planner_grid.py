@@ -15,9 +15,11 @@ from ..cost.memory_layouts import ALL_LAYERS
 from ..layouts.choices import Choices
 from ..layouts.points import PointQuestion, Points, points
 from ..layouts.pricing import Training
+from ..layouts.ranking import taken
 from ..layouts.search import layouts_of
 from .grid_reasons import reason
 from .nemo_grid import GridOverrides
+from .run_order import run_order
 from .search_rules import SearchLimits, are_ends_counted, search_rules
 
 
@@ -32,6 +34,7 @@ class PlannerGridQuestion:
         recompute_layers: layers of each pipeline stage that are recomputed in full
             (``act_ckpt_layers``), 0 for none; each is a run of its own. None leaves it too.
         zero: stages that the framework of the runs has; a distributed optimizer is 1.
+        sequence_parallel: what it can be told of tensor-parallel ranks.
     """
 
     training: Training
@@ -41,6 +44,7 @@ class PlannerGridQuestion:
     lists: GridOverrides = field(default_factory=GridOverrides)
     recompute_layers: tuple[int, ...] | None = None
     zero: tuple[int, ...] = (0, 1)
+    sequence_parallel: tuple[bool, ...] = (False, True)
 
     @property
     def gpus(self) -> int:
@@ -111,16 +115,30 @@ class PlannerGrid:
 def planner_grid(question: PlannerGridQuestion) -> PlannerGrid:
     """Every point of tensor, pipeline, context, expert and micro-batch that can run, once.
 
-    All other knobs are at their best. The order is that of predicted time, longer where it is
-    doubtful that a layout fits (``layouts.points.risked_s``).
+    All other knobs are at their best. The first is the planner's first (``layouts.points``); the
+    others follow by how likely they are the fastest of all (``run_order``).
     """
-    found = points(_points_of(question))
+    found = _ordered(points(_points_of(question)), question.training)
     candidates = tuple(_wanted(_candidates(found, question.training.architecture), question))
     return PlannerGrid(
         candidates=candidates,
         rejected=tuple(_rejected(candidates, question)),
         considered=found.considered,
         dropped=found.dropped,
+    )
+
+
+def _ordered(found: Points, training: Training) -> Points:
+    """The same points as they are to be run."""
+    if found.rows is None:
+        return found
+    order = run_order(found, training)
+    return replace(
+        found,
+        rows=taken(found.rows, order),
+        step_s_P=found.step_s_P[order],
+        peak_bytes_P=found.peak_bytes_P[order],
+        chance_P=found.chance_P[order],
     )
 
 
@@ -139,6 +157,7 @@ def _points_of(question: PlannerGridQuestion) -> PointQuestion:
         expert=lists.expert,
         micro_batch=lists.micro_batch,
         zero=question.zero,
+        sequence_parallel=question.sequence_parallel,
         offload=(Offload.NONE,),
     )
     if question.recompute_layers is not None:

@@ -33,6 +33,8 @@ class TrainedModel:
     experts: int
     experts_per_token: int
     init_std: float
+    hidden_dropout: float
+    attention_dropout: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,7 +9,6 @@ from typing import Any
 
 from autoconf_launch.core import RawConfig
 
-from .architectures import EXPERTS_PER_TOKEN, form_of, key_value_heads
 from .base_config import BaseConfig
 
 _MODELS = {
@@ -57,26 +56,27 @@ def recipe_document(base: BaseConfig) -> RawConfig:
 
 
 def _model(base: BaseConfig) -> dict[str, Any]:
-    asked, shape = base.model.asked, base.model.shape
-    form = form_of(asked.family)
+    asked, shape, model = base.model.asked, base.model.shape, base.model.architecture
     config: dict[str, Any] = {
         "num_layers": shape.layers,
         "hidden_size": shape.hidden,
         "ffn_hidden_size": shape.ffn,
         "num_attention_heads": shape.heads,
-        "num_query_groups": key_value_heads(asked.family, shape.heads),
+        "num_query_groups": model.kv_heads,
         "kv_channels": shape.kv,
         "seq_length": asked.sequence,
         "vocab_size": asked.vocabulary,
         "init_method_std": base.init_std,
-        "gated_linear_unit": form.gated,
-        "add_bias_linear": form.biases,
-        "share_embeddings_and_output_weights": form.tied,
+        "gated_linear_unit": model.gated,
+        "add_bias_linear": model.biases,
+        "share_embeddings_and_output_weights": model.tied_embeddings,
     }
     if asked.family.is_encoder_decoder:
         config["encoder_num_layers"] = shape.layers
-    if form.experts:
-        config |= {"num_moe_experts": form.experts, "moe_router_topk": EXPERTS_PER_TOKEN}
+    if experts := model.experts:
+        config |= {"num_moe_experts": experts.count, "moe_router_topk": experts.per_token}
+        if experts.ffn != shape.ffn:
+            config["moe_ffn_hidden_size"] = experts.ffn
     return config
 
 

@@ -57,11 +57,21 @@ def row_of(rows: Sequence[ShapeRow], size_b: float, family: str) -> ShapeRow:
     for row in rows:
         if row.covers(size_b):
             return row
-    last = rows[-1]
-    most = f"at most {last.bound_b:g}" if last.inclusive else f"smaller than {last.bound_b:g}"
     raise ConfigError(
-        f"A model of family {family} must be {most} billion parameters, but {size_b:g} was asked."
+        f"A model of family {family} must be {most_text(rows)} billion parameters, but "
+        f"{size_b:g} was asked."
     )
+
+
+def most_text(rows: Sequence[ShapeRow]) -> str:
+    """``at most 250`` or ``smaller than 1105``: billions that the last row covers."""
+    last = rows[-1]
+    return f"{'at most' if last.inclusive else 'smaller than'} {last.bound_b:g}"
+
+
+def row_near(rows: Sequence[ShapeRow], size_b: float) -> ShapeRow:
+    """The first row that covers a size, or the last."""
+    return next((row for row in rows if row.covers(size_b)), rows[-1])
 
 
 def table_shape(row: ShapeRow, size_b: float, count_b: CountB) -> Shape | None:

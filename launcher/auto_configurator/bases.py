@@ -1,93 +1,184 @@
-"""A recipe's model in the form that base configurations are made of, and its batch. Not: files."""
+"""A recipe's model as the base configuration of a training, in either layout. Not: files."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import replace
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
-from autoconf_launch.autotuner.cost.parameter_count import active_parameters, parameters
-from autoconf_launch.autotuner.recommend.architectures import architecture
+from autoconf_launch.autotuner.recommend.base_config import RunPlan, base_config
 from autoconf_launch.autotuner.recommend.batch_size import BaseBatch, BatchQuestion, base_batch
-from autoconf_launch.autotuner.recommend.chosen_model import ChosenModel, ModelQuestion
+from autoconf_launch.autotuner.recommend.chosen_model import (
+    ChosenModel,
+    ModelQuestion,
+    counted_model,
+)
 from autoconf_launch.autotuner.recommend.families import Rules
-from autoconf_launch.autotuner.recommend.nemo_grid import GridQuestion, nemo_grid
-from autoconf_launch.autotuner.recommend.nemo_parameters import nemo_parameters_b
-from autoconf_launch.autotuner.recommend.shapes import Shape
-from autoconf_launch.core import Path
-from autoconf_launch.tuning_spaces.recommend_tables import grid_rows, tables
+from autoconf_launch.autotuner.recommend.nemo1_layout import nemo1_document
+from autoconf_launch.autotuner.recommend.recipe_layout import recipe_document
+from autoconf_launch.autotuner.recommend.shapes import Shape, row_near
+from autoconf_launch.core import Path, RawConfig
+from autoconf_launch.tuning_spaces.recommend_tables import base_template, tables
 
+from ..model_search.described import batch_path, section, with_facts
+from .layouts import is_nemo1, overlaid, with_data
 from .model_facts import GENERATION, ModelFacts
+from .recipe import SECTIONS
+
+_OF_NO_CONFIG = frozenset({"class", "family", "model_size_in_b", "name"})
+_STEPS: tuple[Path, Path] = (("trainer", "max_steps"), ("optim", "lr_scheduler", "max_steps"))
+_RATES: tuple[Path, Path] = (("optim", "config", "lr"), ("model", "optim", "lr"))
+_CLIPS: tuple[Path, Path] = (("trainer", "gradient_clip_val"), ("optim", "config", "clip_grad"))
+_PRECISION: Path = ("trainer", "precision")
+_BF16: Path = ("optim", "config", "bf16")
+_SCHEDULE: Path = ("optim", "lr_scheduler")
 
 
-def chosen_model(facts: ModelFacts, batch: BaseBatch, gpu_memory_gb: float) -> ChosenModel:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Given:
+    """What recipe and arguments say of a training.
+
+    Attributes:
+        document: the recipe as data.
+        is_model_calculated: whether the model's shape takes the place of the recipe's.
+        data: paths as they were given, weights between them; None without any.
+    """
+
+    document: RawConfig
+    is_model_calculated: bool
+    data: Any
+    tokenizer: str | None
+
+    @property
+    def max_steps(self) -> int | None:
+        """Of the trainer, else of the schedule; None where neither has an end."""
+        found = (self.document.get(path) for path in _STEPS)
+        return next((n for n in found if _is_number(n) and isinstance(n, int) and n > 0), None)
+
+    @property
+    def learning_rate(self) -> float | None:
+        """The highest of the schedule."""
+        found = (self.document.get(path) for path in _RATES)
+        return next((float(rate) for rate in found if _is_number(rate) and rate > 0), None)
+
+
+def chosen_model(
+    facts: ModelFacts, given: Given, batch: BaseBatch, gpu_memory_gb: float
+) -> ChosenModel:
     """The model with its counts, and a learning rate by the tables where it has none."""
-    shape, rules = _with_rate(facts), facts.family.rules
-    model = architecture(facts.family, shape, facts.vocabulary, facts.sequence)
-    counted = nemo_parameters_b(rules, shape, facts.vocabulary, facts.sequence) if rules else None
-    return ChosenModel(
-        asked=ModelQuestion(
-            family=facts.family,
-            size_b=facts.size_b,
-            vocabulary=facts.vocabulary,
-            sequence=facts.sequence,
-            gpu_memory_gb=gpu_memory_gb,
-            batch=batch.global_batch,
-        ),
-        shape=shape,
-        architecture=model,
-        batch=batch,
-        nemo_count_b=counted,
-        exact_count=parameters(model),
-        active_count=active_parameters(model),
-        notes=(),
+    asked = ModelQuestion(
+        family=facts.family,
+        size_b=facts.size_b,
+        vocabulary=facts.vocabulary,
+        sequence=facts.sequence,
+        gpu_memory_gb=gpu_memory_gb,
+        batch=batch.global_batch,
     )
-
-
-def model_notes(facts: ModelFacts, tokens_b: float) -> Iterator[tuple[Path, Any]]:
-    """Our own section of a base configuration, which ranks here read."""
-    yield ("autoconf", "family"), facts.family.name
-    yield ("autoconf", "model_size_in_b"), facts.size_b
-    yield ("autoconf", "vocab_size"), facts.vocabulary
-    yield ("autoconf", "num_tokens_in_b"), tokens_b
+    return counted_model(asked, _with_rate(facts, given), batch, facts.form)
 
 
 def table_batch(facts: ModelFacts, gpu_memory_gb: float) -> BaseBatch:
-    """Batch and first degrees of the tables for base configurations."""
-    return base_batch(
-        tables(GENERATION).batches,
-        BatchQuestion(
-            family=facts.family,
-            size_b=facts.size_b,
-            sequence=facts.sequence,
-            gpu_memory_gb=gpu_memory_gb,
-        ),
-    )
-
-
-def recommended_batch(
-    facts: ModelFacts, table: BaseBatch, gpu_memory_gb: float
-) -> tuple[BaseBatch, str]:
-    """NeMo 2.0's batch where a rule covers the model, else the table's; and a note on it."""
-    question = GridQuestion(
+    """Batch of NeMo 2.0 and first degrees of the tables, or ours with a note."""
+    known = tables(GENERATION)
+    asked = BatchQuestion(
         family=facts.family,
         size_b=facts.size_b,
-        layers=facts.shape.layers,
         sequence=facts.sequence,
         gpu_memory_gb=gpu_memory_gb,
     )
-    grid = nemo_grid(grid_rows(GENERATION), question)
-    if grid is not None and not grid.note and grid.global_batch is not None:
-        batch = replace(table, global_batch=grid.global_batch, note="")
-        why = f"No global batch was given: {batch.global_batch}, as NeMo 2.0 has for this size."
-        return batch, why
-    why = table.note or "It is that of NVIDIA's base configurations."
-    return table, f"No global batch was given: {table.global_batch}. {why}"
+    return base_batch(known.batches, asked, known.grids)
 
 
-def _with_rate(facts: ModelFacts) -> Shape:
-    if facts.shape.learning_rate:
-        return facts.shape
-    rows = tables(GENERATION).shapes[facts.family.rules or Rules.GPT]
-    row = next((row for row in rows if row.covers(facts.size_b)), rows[-1])
-    return replace(facts.shape, learning_rate=row.learning_rate)
+def base_of(given: Given, model: ChosenModel, plan: RunPlan) -> RawConfig:
+    """The recipe's own document if it is a whole one, else ours with what the recipe has."""
+    own = given.document
+    if not is_nemo1(own):
+        own = _as_recipe(own, recipe_document(base_config(model, plan)))
+        own = own.with_value(("data", "seq_length"), model.asked.sequence)
+    if given.is_model_calculated:
+        own = _with_shape(own, model)
+    own = own.with_value(batch_path(own), model.batch.global_batch)
+    own = own.with_value(("trainer", "num_nodes"), plan.nodes)
+    own = own.with_value(("trainer", "devices"), plan.gpus_per_node)
+    return with_facts(with_data(own, given.data, given.tokenizer), model.asked, plan.tokens_b)
+
+
+def base_for_ranks(base: RawConfig, model: ChosenModel, plan: RunPlan) -> RawConfig:
+    """The base; of a family of NeMo 1.0 in that layout, in which ranks here read it."""
+    family = model.asked.family
+    if is_nemo1(base) or not family.has_nemo1_layout:
+        return base
+    document = nemo1_document(base_template(family.name), base_config(model, plan))
+    return with_facts(document, model.asked, plan.tokens_b)
+
+
+def _with_rate(facts: ModelFacts, given: Given) -> Shape:
+    rate = given.learning_rate or facts.shape.learning_rate
+    if not rate:
+        rows = tables(GENERATION).shapes[facts.family.rules or Rules.GPT]
+        rate = row_near(rows, facts.size_b).learning_rate
+    return replace(facts.shape, learning_rate=rate)
+
+
+def _as_recipe(document: RawConfig, ours: RawConfig) -> RawConfig:
+    """Ours with all that a document has; what says the same twice follows what was given."""
+    given = _sections(document)
+    if not _is_number(steps := given.get(_STEPS[0])) or steps < 1:
+        given = given.without(_STEPS[0])
+    own = overlaid(ours, given)
+    for path, value in _followers(given):
+        own = own.with_value(path, value)
+    return own
+
+
+def _followers(given: RawConfig) -> Iterator[tuple[Path, Any]]:
+    """Values of ours that stand beside one of the recipe's and must agree with it."""
+    for path, other in (_CLIPS, _CLIPS[::-1]):
+        if given.get(path) is not None and given.get(other) is None:
+            yield other, given.get(path)
+    precision = given.get(_PRECISION)
+    if precision is not None and _BF16 not in given:
+        yield _BF16, str(precision).startswith("bf16")
+    kind = given.get((*_SCHEDULE, "class"))
+    if kind is not None and (*_SCHEDULE, "name") not in given:
+        yield (*_SCHEDULE, "name"), str(kind).removesuffix("Scheduler")
+
+
+def _with_shape(document: RawConfig, model: ChosenModel) -> RawConfig:
+    """A calculated shape in place of the recipe's, as NeMo 2.0 writes it."""
+    shape, where = model.shape, section(document, model.asked.family)
+    numbers = {
+        "num_layers": shape.layers,
+        "hidden_size": shape.hidden,
+        "num_attention_heads": shape.heads,
+        "num_query_groups": model.architecture.kv_heads,
+        "ffn_hidden_size": shape.ffn,
+        "kv_channels": shape.kv,
+    }
+    stacks = (where, ("model", "decoder")) if where == ("model", "encoder") else (where,)
+    for stack in stacks:
+        for name, value in numbers.items():
+            document = document.with_value((*stack, name), value)
+    if ("model", "config", "encoder_num_layers") in document:
+        return document.with_value(("model", "config", "encoder_num_layers"), shape.layers)
+    return document
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def _sections(given: RawConfig) -> RawConfig:
+    """What of a document has a place in a recipe; short forms such as ``num_nodes`` do not."""
+    document: Mapping[str, Any] = given.to_dict()
+    kept = {name: value for name, value in document.items() if name in SECTIONS}
+    model = document.get("model")
+    if isinstance(model, Mapping):
+        kept["model"] = model if "config" in model else _as_config(model)
+    return RawConfig(kept)
+
+
+def _as_config(model: Mapping[str, Any]) -> dict[str, Any]:
+    """A model that is written without its section."""
+    config = {name: value for name, value in model.items() if name not in _OF_NO_CONFIG}
+    return {"config": config, **({"class": model["class"]} if "class" in model else {})}

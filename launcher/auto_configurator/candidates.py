@@ -7,27 +7,28 @@ from dataclasses import dataclass, replace
 
 from autoconf_launch.autotuner.recommend.nemo_candidates import (
     NemoCandidate,
-    SearchedModel,
     nemo2_name,
     nemo_candidates,
 )
 from autoconf_launch.autotuner.recommend.nemo_grid import (
     Grid,
     GridOverrides,
-    GridQuestion,
+    NoRule,
     nemo_grid,
 )
 from autoconf_launch.core import ConfigError
 from autoconf_launch.tuning_spaces.recommend_tables import grid_rows
 
-from ..model_search.candidates import SearchCandidate, layout_of
+from ..model_search.candidates import SearchCandidate, layout_of, searched_model
+from ..model_search.nemo_rules import grid_question
+from ..model_search.question import SearchQuestion
 from .model_facts import GENERATION
 from .training import Training, with_batch
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Candidates:
-    """What can run, in NeMo 2.0's order, and the training that it is of.
+    """What can run, in order, and the training that it is of.
 
     ``training`` has another batch than was asked about where the recommended one divides nowhere.
     """
@@ -37,66 +38,48 @@ class Candidates:
     notes: tuple[str, ...] = ()
 
 
-def nemo2_candidates(
-    training: Training, lists: GridOverrides, *, is_finetune: bool
-) -> Candidates | None:
-    """Every valid point of NeMo 2.0's grid; None where it has none for this family or memory.
+def nemo2_candidates(training: Training, *, is_finetune: bool) -> Candidates | NoRule:
+    """Every valid point of NeMo 2.0's grid, in its order, where its rules have a grid.
 
     Args:
-        training: what is made fast.
-        lists: what the user set.
+        training: what is made fast, with the user's lists.
         is_finetune: the products of model parallelism then follow from the lists.
 
     Raises:
         ConfigError: no point divides GPUs, batch, heads and layers.
     """
-    grid = nemo_grid(grid_rows(GENERATION), _question(training), lists)
-    if grid is None:
-        return None
+    question = training.question
+    lists = question.settings.train.grid
+    grid = nemo_grid(grid_rows(GENERATION), grid_question(question), lists)
+    if isinstance(grid, NoRule):
+        return grid
     if is_finetune:
-        grid = _products_of_lists(grid, lists, training.gpus)
-    points = _points(grid, training)
+        grid = _products_of_lists(grid, lists, question.gpus)
+    points = _points(grid, question)
     if not points and not training.is_batch_given:
         training = divisible(training)
-        points = _points(grid, training)
+        points = _points(grid, training.question)
     if not points:
-        raise ConfigError(_why_none(training))
-    model = searched(training)
+        raise ConfigError(_why_none(training.question))
     return Candidates(
         training=training,
-        points=tuple(
-            SearchCandidate(
-                name=nemo2_name(model, training.plan.nodes, one),
-                point=one,
-                layout=layout_of(one, model),
-            )
-            for one in points
-        ),
+        points=tuple(_candidate(one, training.question) for one in points),
         notes=(grid.note,) if grid.note else (),
     )
 
 
-def searched(training: Training) -> SearchedModel:
-    """The model as NVIDIA's rules see it; NeMo 2.0 searches no activation checkpointing."""
-    facts = training.facts
-    return SearchedModel(
-        family=facts.family,
-        size_b=facts.size_b,
-        layers=facts.shape.layers,
-        heads=facts.shape.heads,
-        global_batch=training.global_batch,
-        gpus=training.gpus,
-    )
+def divisible(training: Training) -> Training:
+    """With the batch nearest to the recommended one that all GPUs can share."""
+    gpus, recommended = training.question.gpus, training.question.model.global_batch
+    batch = max(1, round(recommended / gpus)) * gpus
+    note = f"{recommended} does not divide over {gpus} GPUs; the global batch is {batch}."
+    return with_batch(training, batch, note)
 
 
-def _question(training: Training) -> GridQuestion:
-    facts = training.facts
-    return GridQuestion(
-        family=facts.family,
-        size_b=facts.size_b,
-        layers=facts.shape.layers,
-        sequence=facts.sequence,
-        gpu_memory_gb=training.gpu_memory_gb,
+def _candidate(one: NemoCandidate, question: SearchQuestion) -> SearchCandidate:
+    model = searched_model(question, question.gpus)
+    return SearchCandidate(
+        name=nemo2_name(model, question.nodes, one), point=one, layout=layout_of(one, model)
     )
 
 
@@ -111,30 +94,17 @@ def _products_of_lists(grid: Grid, lists: GridOverrides, gpus: int) -> Grid:
     )
 
 
-def _points(grid: Grid, training: Training) -> tuple[NemoCandidate, ...]:
+def _points(grid: Grid, question: SearchQuestion) -> tuple[NemoCandidate, ...]:
     """In the order of NeMo 2.0's loops: tensor, pipeline, context, expert, micro-batch."""
-    return tuple(sorted(nemo_candidates(grid, searched(training)), key=_order))
+    found = nemo_candidates(grid, searched_model(question, question.gpus))
+    return tuple(sorted(found, key=lambda one: (*one.degrees, one.micro_batch)))
 
 
-def _order(one: NemoCandidate) -> tuple[int, ...]:
-    return (one.tensor, one.pipeline, one.context, one.expert, one.micro_batch)
-
-
-def divisible(training: Training) -> Training:
-    """With the batch nearest to the recommended one that all GPUs can share."""
-    batch = max(1, round(training.global_batch / training.gpus)) * training.gpus
-    note = (
-        f"{training.global_batch} does not divide over {training.gpus} GPUs; the global batch is "
-        f"{batch}."
-    )
-    return with_batch(training, batch, note)
-
-
-def _why_none(training: Training) -> str:
-    facts, plan = training.facts, training.plan
+def _why_none(question: SearchQuestion) -> str:
+    model = question.model
     return (
-        f"No candidate for {facts.family.name} of {facts.size_b:g} B divides {plan.nodes} x "
-        f"{plan.gpus_per_node} GPUs, a global batch of {training.global_batch}, "
-        f"{facts.shape.heads} heads and {facts.shape.layers} layers within the sizes to search; "
-        "take other sizes, nodes, or another global_batch_size."
+        f"No candidate for {question.family.name} of {question.size_b:g} B divides "
+        f"{question.nodes} x {question.gpus_per_node} GPUs, a global batch of "
+        f"{model.global_batch}, {model.heads} heads and {model.layers} layers within the sizes "
+        "to search; take other sizes, nodes, or another global_batch_size."
     )

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
 
 from autoconf_launch.core import ConfigError, nearest_known
+
+from ..model_search.reading import is_whole, whole
 
 AUTO = "auto"
 Sizes: TypeAlias = "Sequence[int] | str | None"
@@ -24,7 +25,7 @@ def sizes(name: str, value: object) -> tuple[int, ...] | None:
     if value is None or value == AUTO:
         return None
     listed = tuple(value) if isinstance(value, (list, tuple, range)) else ()
-    if listed and all(_is_whole(one) and one >= 1 for one in listed):
+    if listed and all(is_whole(one, 1) for one in listed):
         return tuple(dict.fromkeys(listed))
     raise ConfigError(
         f'{name} is {value!r}, but must be "auto" or a list of whole numbers of at least 1, such '
@@ -39,29 +40,6 @@ def size(name: str, value: object) -> int | None:
         ConfigError: it is neither.
     """
     return None if value is None or value == AUTO else whole(name, value)
-
-
-def whole(name: str, value: object, least: int = 1) -> int:
-    """A whole number.
-
-    Raises:
-        ConfigError: it is none, or too small.
-    """
-    if isinstance(value, int) and _is_whole(value) and value >= least:
-        return value
-    raise ConfigError(f"{name} is {value!r}, but must be a whole number of at least {least}.")
-
-
-def number(name: str, value: object) -> float:
-    """A number above 0.
-
-    Raises:
-        ConfigError: it is none.
-    """
-    is_flag = isinstance(value, bool)
-    if isinstance(value, (int, float)) and not is_flag and math.isfinite(value) and value > 0:
-        return float(value)
-    raise ConfigError(f"{name} is {value!r}, but must be a number above 0.")
 
 
 def one_of(name: str, value: object, known: Iterable[str]) -> str:
@@ -130,7 +108,3 @@ def _paths(data: Any) -> Iterator[str]:
 
 def _is_weight(text: str) -> bool:
     return text.replace(".", "", 1).isdigit()
-
-
-def _is_whole(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)

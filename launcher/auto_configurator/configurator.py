@@ -12,18 +12,19 @@ from autoconf_launch.core import ConfigError, RawConfig
 
 from ..model_search.candidate_file import candidate_document
 from ..model_search.question import SearchQuestion
+from ..model_search.reading import number, whole
 from ..model_search.settings import GridKind
 from ..search_report.final_results import FINAL_RESULTS, NEMO2, write_nemo2_tables
 from ..search_report.outcome import SearchOutcome, SearchRun
 from ..search_report.top_text import top_text
+from .arguments import SearchBounds
 from .candidates import Candidates, nemo2_candidates
-from .checks import AUTO, Sizes, number, one_of, require_paths, size, sizes, whole
+from .checks import AUTO, Sizes, one_of, require_paths, size, sizes
 from .here import run_here, seen_here
 from .layouts import RunBounds, bounded
 from .planned import planner_candidates, price_elsewhere
-from .question import SearchBounds, question_of
 from .results import Expected, point_of, read_results
-from .training import Training, training_of
+from .training import Training, for_ranks, training_of
 
 _MODES = ("pretrain", "finetune")
 _GRIDS = tuple(grid.value for grid in GridKind)
@@ -56,15 +57,15 @@ class AutoConfigurator:
         recipe: may hold ``model``, ``num_nodes``, ``seq_length``, ``data_paths``,
             ``tokenizer_path``, ``global_batch_size``, or a whole recipe's sections.
         path_to_logs: folder with a folder for each run.
-        gpu_memory_gb: of one GPU; where NeMo has no rule for it, candidates are the planner's.
+        gpu_memory_gb: of one GPU.
         num_tokens_in_b, max_training_days: of the whole training, for days, cost and sizes.
         max_minutes_per_run, max_steps_per_run: what ends a run of the search.
         vocab_size: where the recipe has none.
         calculate_model_size: recommend a size for the days instead of the recipe's.
         model: a name (``llama3-8b``), a mapping or an object; None takes the recipe's.
         global_batch_size: None or "auto" has one recommended.
-        grid: ``nemo`` is NeMo's grid, ``planner`` every layout that the planner sees fit, the
-            most promising first.
+        grid: ``nemo`` is NeMo's grid where a rule of NeMo's covers the model, ``planner`` every
+            layout that the planner sees fit, the most promising first.
         limit_search_runs: how many of the planner's; 0 takes all.
         usd_per_gpu_hour: None takes a published price of the GPU with this memory.
         notes: what was recommended or assumed, in sentences.
@@ -106,7 +107,7 @@ class AutoConfigurator:
 
     def __post_init__(self) -> None:
         self._logs = _check(self)
-        self._bounds = SearchBounds(
+        bounds = SearchBounds(
             grid=GridKind(self.grid),
             lists=_lists(self),
             logs=self._logs.absolute(),
@@ -114,13 +115,13 @@ class AutoConfigurator:
             max_steps=self.max_steps_per_run,
             max_minutes=self.max_minutes_per_run,
         )
-        self._candidates = _candidates(self, training_of(self), self._bounds)
-        self.notes = (*self._candidates.training.notes, *self._candidates.notes)
+        self._candidates = _candidates(self, training_of(self, bounds))
+        self.notes = (*self._question.notes, *self._candidates.notes)
 
     def generate_configs(self) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
         """The base configuration, and each candidate's by the name of its run."""
         found = {name: config.to_dict() for name, config in self._configs.items()}
-        return self._training.base.to_dict(), found
+        return self._question.base.to_dict(), found
 
     def run(self) -> SearchOutcome:
         """Run the candidates on this machine and write ``final_results`` below the logs.
@@ -132,10 +133,12 @@ class AutoConfigurator:
         Raises:
             ConfigError: the recipe is for several nodes, data or tokenizer are missing, or no
                 candidate can run here.
+            NothingFeasibleError: this machine cannot hold the model.
             HardwareError: this machine has not as many GPUs.
         """
-        require_paths(self._training.data, self._training.tokenizer)
-        self._found = run_here(self._question, self._candidates.points, self._configs)
+        training = self._candidates.training
+        require_paths(training.given.data, training.given.tokenizer)
+        self._found = run_here(for_ranks(training), self._candidates.points, self._configs)
         return self._found
 
     def get_results(
@@ -152,7 +155,8 @@ class AutoConfigurator:
 
         Args:
             base_config: not needed; NeMo 2.0's call has it.
-            train_config: runs to look for, by name; None takes all candidates.
+            train_config: runs to look for, by name; None takes all candidates and what else is
+                in the logs.
             path_to_save: folder of the tables; None is ``final_results/nemo2`` in the logs.
             output_top_n: how many configurations the text lists; 0 lists all.
             log_file_prefix: how names of a failed run's logs begin, for its reason.
@@ -167,11 +171,12 @@ class AutoConfigurator:
         found = self._found or self._seen()
         if found is None:
             found = read_results(
-                self._training,
+                self._question,
                 self._logs,
                 expected,
                 log_prefix=log_file_prefix,
                 price=price_elsewhere(self._question),
+                with_others=train_config is None,
             )
         elif train_config is not None:
             found = replace(found, runs=_of(found.runs, {one.name for one in expected}))
@@ -181,22 +186,18 @@ class AutoConfigurator:
         )
 
     def _seen(self) -> SearchOutcome | None:
-        return seen_here(self._question, self._candidates.points, self._configs)
+        question = for_ranks(self._candidates.training)
+        return seen_here(question, self._candidates.points, self._configs)
 
     @property
     def _question(self) -> SearchQuestion:
-        return question_of(self._training, self._bounds)
+        return self._candidates.training.question
 
     @property
     def _configs(self) -> dict[str, RawConfig]:
         return {one.name: one.config for one in self._expected()}
 
-    @property
-    def _training(self) -> Training:
-        return self._candidates.training
-
     def _expected(self) -> Iterator[Expected]:
-        question = replace(self._question, base=self._training.base)
         for one in self._candidates.points:
             bounds = RunBounds(
                 log_folder=str(self._logs / one.name),
@@ -204,7 +205,7 @@ class AutoConfigurator:
                 max_minutes=self.max_minutes_per_run,
                 is_finetune=self.mode == "finetune",
             )
-            document = candidate_document(question, one, question.nodes)
+            document = candidate_document(self._question, one, self._question.nodes)
             config = bounded(document, one.name, bounds)
             yield Expected(name=one.name, point=one.point, config=config)
 
@@ -258,11 +259,13 @@ def _lists(asked: AutoConfigurator) -> GridOverrides:
     return lists
 
 
-def _candidates(asked: AutoConfigurator, training: Training, bounds: SearchBounds) -> Candidates:
-    found = None
-    if bounds.grid is GridKind.NEMO:
-        found = nemo2_candidates(training, bounds.lists, is_finetune=asked.mode == "finetune")
-    return found or planner_candidates(training, bounds)
+def _candidates(asked: AutoConfigurator, training: Training) -> Candidates:
+    if training.question.settings.grid is GridKind.PLANNER:
+        return planner_candidates(training)
+    found = nemo2_candidates(training, is_finetune=asked.mode == "finetune")
+    if isinstance(found, Candidates):
+        return found
+    return planner_candidates(training, notes=(found.sentence,))
 
 
 def _of(runs: Iterable[SearchRun], names: Container[str]) -> tuple[SearchRun, ...]:

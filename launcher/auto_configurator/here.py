@@ -1,25 +1,30 @@
-"""Candidates of ``AutoConfigurator`` run on this machine, by the parts of ``search``."""
+"""Candidates of ``AutoConfigurator`` run on this machine, by the parts of ``search``.
+
+Not: runs made elsewhere (results).
+"""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from functools import partial
 from importlib.util import find_spec
 
 from autoconf_launch.autotuner.stop import StopKind, StopReason
 from autoconf_launch.core import ConfigError, RawConfig
 
 from ..journal import JournalContents, read_journal
-from ..model_search.candidate_file import candidate_document
+from ..model_search.candidate_file import write_documents
 from ..model_search.candidates import CandidateList, Rejected, SearchCandidate
+from ..model_search.done_runs import DoneRuns
 from ..model_search.folder import SearchFolder
-from ..model_search.local_runs import DoneRuns, LocalRuns
+from ..model_search.local_runs import LocalRuns
+from ..model_search.not_here import why_not_here
 from ..model_search.outcome import outcome_of
 from ..model_search.prepare import Prepared
 from ..model_search.question import SearchQuestion
-from ..model_search.this_machine import why_not_here
-from ..planner.base_config_file import write_base_config
+from ..model_search.room import require_room
 from ..search_report.final_results import write_final_results
 from ..search_report.outcome import SearchOutcome
 from ..views.lines import LinesView
@@ -41,20 +46,15 @@ def run_here(
 
     Raises:
         ConfigError: transformers is missing, there are several nodes, or nothing can run here.
+        NothingFeasibleError: this machine cannot hold the model.
         HardwareError: this machine has not as many GPUs.
     """
     prepared = _prepared(question, points)
     _check(prepared)
     folder = SearchFolder(question.settings.train.logs)
-
-    def write_files(candidates: tuple[SearchCandidate, ...]) -> None:
-        write_base_config(question.base, folder.base(question))
-        folder.clear_candidates()
-        for one in candidates:
-            write_base_config(candidate_document(question, one, 1), folder.candidate(one.name))
-
     view = LinesView(_to_stderr, quiet=False, level="info")
-    done = LocalRuns(prepared, folder, view.handle).run(write_files, fresh=False)
+    write = partial(write_documents, question, folder)
+    done = LocalRuns(prepared, folder, view.handle).run(write, fresh=False)
     found = _with_configs(outcome_of(prepared, done), configs)
     write_final_results(folder.logs, found, top=question.settings.train.top_n)
     return found
@@ -120,6 +120,7 @@ def _check(prepared: Prepared) -> None:
             f"run() builds models with {_NEEDED}, which is not installed; run "
             "pip install 'autoconf-launch[search]'."
         )
+    require_room(question)
 
 
 def _as_it_ran(one: SearchCandidate, contents: JournalContents) -> SearchCandidate:

@@ -42,11 +42,6 @@ def _has_any(document: RawConfig, paths: tuple[Path, ...]) -> bool:
     return any(path in document for path in paths)
 
 
-def batch_path(document: RawConfig) -> Path:
-    """Where the global batch stands."""
-    return ("model" if is_nemo1(document) else "data", "global_batch_size")
-
-
 def bounded(document: RawConfig, name: str, bounds: RunBounds) -> RawConfig:
     """A candidate's configuration, bounded for a short run.
 
@@ -69,10 +64,24 @@ def with_data(document: RawConfig, data: Any, tokenizer: str | None) -> RawConfi
 
 
 def overlaid(base: RawConfig, given: RawConfig) -> RawConfig:
-    """The base with every value that the other has."""
+    """The base with every value that the other has.
+
+    A section stays where the other has none of its values. None of the other says that a number
+    of the model, the optimizer or the schedule follows from others: then the base's stays.
+    """
     for path, value in given.leaves():
-        base = base.with_value(path, value) if path else base
+        if path and not (_is_empty(value) and _stays(base, path)):
+            base = base.with_value(path, value)
     return base
+
+
+def _is_empty(value: Any) -> bool:
+    return value is None or value == {}
+
+
+def _stays(base: RawConfig, path: Path) -> bool:
+    is_worked_out = path[0] == "model" or (path[0] == "optim" and path in base)
+    return is_worked_out or isinstance(base.get(path), dict)
 
 
 def _bounds(document: RawConfig, name: str, bounds: RunBounds) -> Iterator[tuple[Path, Any]]:

@@ -1,4 +1,4 @@
-"""Which model a recipe trains: family, size, shape. Not: how a recipe is read (recipe)."""
+"""Which model a recipe trains: family, size, shape, form. Not: how a recipe is read (recipe)."""
 
 from __future__ import annotations
 
@@ -7,15 +7,23 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from autoconf_launch.autotuner.cost.parameter_count import parameters
-from autoconf_launch.autotuner.recommend.architectures import architecture
+from autoconf_launch.autotuner.recommend.architectures import (
+    Form,
+    architecture,
+    form_of,
+    form_of_model,
+)
 from autoconf_launch.autotuner.recommend.chosen_model import ModelQuestion, choose_model
-from autoconf_launch.autotuner.recommend.families import Family
+from autoconf_launch.autotuner.recommend.families import Family, Rules, family_named
 from autoconf_launch.autotuner.recommend.model_names import NamedModel, named
+from autoconf_launch.autotuner.recommend.nemo_parameters import nemo_parameters_b
 from autoconf_launch.autotuner.recommend.shapes import Shape
-from autoconf_launch.core import Architecture, ConfigError
+from autoconf_launch.core import Architecture, ConfigError, nearest_known
 from autoconf_launch.tuning_spaces.models import model_names, named_model
 from autoconf_launch.tuning_spaces.recommend_tables import tables
 
+from .layouts import is_nemo1
+from .model_form import own_form
 from .recipe import Recipe
 
 GENERATION = 2
@@ -38,15 +46,15 @@ class ModelFacts:
 
     Attributes:
         shape: its learning rate is the table's, 0 where the recipe has a model of its own.
-        is_chosen: whether tables gave the shape, because the recipe has none.
+        form: the recipe's own, where it has one.
     """
 
     family: Family
     size_b: float
     shape: Shape
+    form: Form
     vocabulary: int
     sequence: int
-    is_chosen: bool
     notes: tuple[str, ...] = ()
 
 
@@ -74,15 +82,17 @@ def model_facts(recipe: Recipe, usual: ModelDefaults) -> ModelFacts:
     own = Recipe({} if model is None or isinstance(model, str) else model, recipe.where)
     name = _name(own, recipe, model)
     if isinstance(model, str) and named(name).family is None:
-        raise ConfigError(
-            f"model {model!r} names no known family; write family and size, such as llama3-8b or "
-            "gpt3_5b, or give a mapping with num_layers, hidden_size, num_attention_heads."
-        )
+        raise ConfigError(_no_model(model))
     family = _family(name, own, recipe)
+    shape = None if usual.calculated else _shape(own, name)
+    form = _form(recipe, family, name)
+    if shape is not None:
+        _check_groups(recipe, form, shape)
     found = _Found(
         family=family,
         name=named(name),
-        shape=None if usual.calculated else _shape(own, name),
+        shape=shape,
+        form=form,
         vocabulary=_vocabulary(own, recipe) or usual.vocabulary,
         sequence=usual.sequence,
     )
@@ -95,6 +105,7 @@ class _Found:
     family: Family
     name: NamedModel
     shape: Shape | None
+    form: Form
     vocabulary: int
     sequence: int
 
@@ -102,6 +113,20 @@ class _Found:
     def named_size_b(self) -> float | None:
         """None of a mixture, whose name has the size of one expert's model."""
         return None if self.name.experts else self.name.size_b
+
+    @property
+    def all_experts_b(self) -> float | None:
+        """What the name says, of a mixture for all experts together."""
+        return self.name.size_b and self.name.size_b * max(1, self.name.experts)
+
+
+def _no_model(name: str) -> str:
+    nearest = nearest_known(name.lower(), model_names())
+    helps = f"{nearest} Or write" if nearest.endswith("?") else "write"
+    return (
+        f"model {name!r} names no known family; {helps} family and size, such as llama3-8b or "
+        "gpt3_5b, or give a mapping with num_layers, hidden_size, num_attention_heads."
+    )
 
 
 def _name(own: Recipe, recipe: Recipe, model: object) -> str:
@@ -124,7 +149,7 @@ def _family(name: str, own: Recipe, recipe: Recipe) -> Family:
             f"{recipe.where} does not say which family its model is of; give family: llama "
             "(gpt3, t5, bert, …), or a model name such as llama3-8b."
         )
-    return Family(str(family).lower())
+    return family_named(str(family))
 
 
 def _shape(own: Recipe, name: str) -> Shape | None:
@@ -140,9 +165,38 @@ def _shape(own: Recipe, name: str) -> Shape | None:
             kv=number["kv"] or hidden // heads,
             learning_rate=0.0,
         )
+    known = _known(name)
+    return None if known is None else _shape_of(known)
+
+
+def _known(name: str) -> Architecture | None:
+    """The published model of a name."""
     known = {_plain(one): one for one in model_names()}
     found = known.get(_plain(name))
-    return None if found is None else _shape_of(named_model(found))
+    return None if found is None else named_model(found)
+
+
+def _form(recipe: Recipe, family: Family, name: str) -> Form:
+    """The recipe's own over that of the model with this name, else over the family's.
+
+    A file of NeMo 1.0 that is silent gives each head keys and values of its own.
+    """
+    document, known = recipe.document, _known(name)
+    usual = form_of(family) if known is None else form_of_model(known)
+    if is_nemo1(document):
+        usual = replace(usual, groups=0)
+    model = document.get(("model",))
+    return own_form(model, usual, recipe.where) if isinstance(model, dict) else usual
+
+
+def _check_groups(recipe: Recipe, form: Form, shape: Shape) -> None:
+    model = recipe.document.get(("model",))
+    given = own_form(model, Form(), recipe.where).groups if isinstance(model, dict) else 0
+    if given and given == form.groups and shape.heads % given:
+        raise ConfigError(
+            f"{recipe.where}: num_query_groups is {given}, but must divide num_attention_heads = "
+            f"{shape.heads}."
+        )
 
 
 def _shape_of(model: Architecture) -> Shape:
@@ -189,23 +243,21 @@ def _counted(found: _Found, size_b: float | None) -> ModelFacts:
     assert found.shape
     size_b = size_b or found.named_size_b
     if size_b is None:
-        counted = architecture(found.family, found.shape, found.vocabulary, found.sequence)
-        size_b = _size_b(parameters(counted))
+        size_b = _size_b(found)
     return ModelFacts(
         family=found.family,
         size_b=size_b,
         shape=found.shape,
+        form=found.form,
         vocabulary=found.vocabulary,
         sequence=found.sequence,
-        is_chosen=False,
         notes=tuple(note for note in (found.family.unknown_note,) if note),
     )
 
 
 def _chosen(found: _Found, size_b: float | None, usual: ModelDefaults) -> ModelFacts:
-    """A model of a size, with the shape of NVIDIA's tables or ours."""
-    one = found.name.size_b * max(1, found.name.experts) if found.name.size_b else None
-    size_b = size_b or one
+    """A model of a size, with the shape of NVIDIA's tables or ours; its batch is not told here."""
+    size_b = size_b or found.all_experts_b
     if size_b is None:
         raise ConfigError(
             "Nothing says how large the model is; give it num_layers, hidden_size and "
@@ -220,13 +272,21 @@ def _chosen(found: _Found, size_b: float | None, usual: ModelDefaults) -> ModelF
     )
     chosen = choose_model(tables(GENERATION), question)
     facts = _counted(replace(found, shape=chosen.shape), size_b)
-    return replace(facts, is_chosen=True, notes=chosen.notes)
+    return replace(facts, notes=tuple(n for n in chosen.notes if n != chosen.batch.note))
 
 
-def _size_b(count: int) -> float:
-    """Three decimals as NVIDIA's tool, and three digits of what would be nothing then."""
-    exact = count / 1e9
-    return round(exact, 3) if exact >= _SMALL_B else float(f"{exact:.3g}")
+def _size_b(found: _Found) -> float:
+    """Three decimals as NVIDIA's tool, and three digits of what would be nothing then.
+
+    BERT's is that of NVIDIA's formula, by which NeMo 2.0 names it; others are counted exactly.
+    """
+    assert found.shape
+    said = found.vocabulary, found.sequence
+    if found.family.rules is Rules.BERT:
+        size_b = nemo_parameters_b(Rules.BERT, found.shape, *said)
+    else:
+        size_b = parameters(architecture(found.family, found.shape, *said, found.form)) / 1e9
+    return round(size_b, 3) if size_b >= _SMALL_B else float(f"{size_b:.3g}")
 
 
 def _plain(name: str) -> str:

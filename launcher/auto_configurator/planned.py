@@ -4,40 +4,43 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from autoconf_launch.autotuner.recommend.nemo_candidates import nemo2_name
 from autoconf_launch.core import ConfigError
 
-from ..model_search.candidates import CandidateList, candidates_of
+from ..model_search.candidates import (
+    CandidateList,
+    SearchCandidate,
+    candidates_of,
+    searched_model,
+)
 from ..model_search.planner_points import search_machines
 from ..model_search.question import SearchQuestion
 from ..model_search.settings import GridKind
 from ..planner.price_choice import ChosenPrice
 from .candidates import Candidates, divisible
-from .question import SearchBounds, question_of
 from .training import Training
 
 
-def planner_candidates(training: Training, bounds: SearchBounds) -> Candidates:
-    """Every layout that the planner sees fit, cut to the limit.
+def planner_candidates(training: Training, notes: tuple[str, ...] = ()) -> Candidates:
+    """Every layout that the planner sees fit, cut to the limit; whatever grid was asked for.
+
+    Args:
+        training: what is made fast.
+        notes: why the planner is asked, before its own.
 
     Raises:
         ConfigError: none divides GPUs and batch, or none fits into memory.
     """
+    question = training.question
     try:
-        found = _listed(training, bounds)
+        found = _listed(question)
     except ConfigError:
-        if training.is_batch_given or training.global_batch % training.gpus == 0:
+        if training.is_batch_given or question.model.global_batch % question.gpus == 0:
             raise
         training = divisible(training)
-        found = _listed(training, bounds)
-    asked_for_nemo = (_uncovered(training),) if bounds.grid is GridKind.NEMO else ()
-    return Candidates(
-        training=training, points=found.candidates, notes=(*asked_for_nemo, *found.notes)
-    )
-
-
-def _listed(training: Training, bounds: SearchBounds) -> CandidateList:
-    question = question_of(training, replace(bounds, grid=GridKind.PLANNER))
-    return candidates_of(question, search_machines(question.settings, question.gpus_per_node))
+        found = _listed(training.question)
+    points = tuple(_named(one, training.question) for one in found.candidates)
+    return Candidates(training=training, points=points, notes=(*notes, *found.notes))
 
 
 def price_elsewhere(question: SearchQuestion) -> ChosenPrice | None:
@@ -49,8 +52,13 @@ def price_elsewhere(question: SearchQuestion) -> ChosenPrice | None:
     return replace(found, how=f"{machines.gpu} by its memory; {found.how}")
 
 
-def _uncovered(training: Training) -> str:
-    return (
-        f"NeMo has no grid for {training.facts.family.name} on {training.gpu_memory_gb:g} GB; the "
-        "candidates are the planner's."
-    )
+def _named(one: SearchCandidate, question: SearchQuestion) -> SearchCandidate:
+    """As NeMo 2.0 names a run; the planner has one candidate for each mesh and micro-batch."""
+    model = searched_model(question, question.gpus)
+    return replace(one, name=nemo2_name(model, question.nodes, one.point))
+
+
+def _listed(question: SearchQuestion) -> CandidateList:
+    settings = replace(question.settings, grid=GridKind.PLANNER)
+    machines = search_machines(settings, question.gpus_per_node)
+    return candidates_of(replace(question, settings=settings), machines)

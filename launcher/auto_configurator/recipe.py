@@ -1,19 +1,31 @@
 """Reads values from a recipe: a YAML file, a mapping, or any object with attributes.
 
-NeMo is not needed, and nothing of it is imported. Not: what the values mean (model_facts).
+NeMo is not needed, and nothing of it is imported. Not: what the values mean (model_facts), nor how
+an object becomes data (plain_data).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from autoconf_launch.autotuner.recommend.base_reader import RECIPE_PATHS
 from autoconf_launch.core import ConfigError, RawConfig
+from autoconf_launch.core import Path as Keys
 
 from ..config_file import read_config
+from .model_form import FLAGS, FURTHER, NUMBERS
+from .plain_data import Names, Written, written
 
-_MODEL = "model"
+_MODEL, _CONFIG = "model", "config"
+SECTIONS = frozenset({"trainer", "data", "optim", "log", "resume", "peft", "name"})
+"""Of a recipe's document, beside its model."""
+_OF_FILES = ("run", "exp_manager", "autoconf", "family")
+"""Of a file of NeMo 1.0, or of ours."""
+_FURTHER: tuple[Keys, ...] = (
+    *(("optim", "config", "clip_grad"), ("log", "ckpt"), ("model", "config", "seq_length")),
+)
 
 
 class Recipe:
@@ -52,11 +64,13 @@ class Recipe:
 
     @property
     def document(self) -> RawConfig:
-        """What of the recipe a document can hold; nothing of an object."""
-        document = dict(self._root) if isinstance(self._root, dict) else {}
-        if self._model is not None:
-            document[_MODEL] = self._model
-        return RawConfig({name: value for name, value in document.items() if _is_plain(value)})
+        """What of the recipe is data."""
+        return RawConfig(_written(self._root, self._model).value)
+
+    @property
+    def left_out(self) -> tuple[str, ...]:
+        """Paths of what is no data, such as functions."""
+        return _written(self._root, self._model).left_out
 
     def _at(self, dotted: str) -> Any:
         first, _, rest = dotted.partition(".")
@@ -109,10 +123,44 @@ def _plain(value: Any) -> Any:
     return value
 
 
-def _is_plain(value: Any) -> bool:
-    """Whether a document can hold a value."""
-    if isinstance(value, dict):
-        return all(map(_is_plain, value.values()))
-    if isinstance(value, list):
-        return all(map(_is_plain, value))
-    return value is None or isinstance(value, (str, int, float))
+def _written(root: object, model: object) -> Written:
+    """As one document; a model that is given takes the place of the recipe's."""
+    parts: dict[str, Any] = dict(root) if isinstance(root, Mapping) else _sections(root)
+    if model is not None:
+        parts[_MODEL] = model
+    if _MODEL in parts:
+        parts[_MODEL] = _bare(parts[_MODEL])
+    return written(parts, (), _NAMES)
+
+
+def _sections(root: object) -> dict[str, Any]:
+    """Of an object that a recipe is; what else it has is not read."""
+    names = (_MODEL, *sorted(SECTIONS), *_OF_FILES)
+    return {name: getattr(root, name) for name in names if hasattr(root, name)}
+
+
+def _bare(model: object) -> object:
+    """A built model's configuration alone: what else it has are weights and state."""
+    is_built = hasattr(type(model), "forward") and hasattr(model, _CONFIG)
+    return {_CONFIG: getattr(model, _CONFIG)} if is_built else model
+
+
+def _names(paths: Iterable[Keys]) -> Names:
+    found: dict[Keys, list[str]] = {}
+    for path in paths:
+        for depth in range(len(path)):
+            names = found.setdefault(path[:depth], [])
+            if path[depth] not in names:
+                names.append(path[depth])
+    return found
+
+
+_FIELDS = (*(name for names in (*NUMBERS.values(), *FLAGS.values()) for name in names), *FURTHER)
+_NAMES = _names(
+    (
+        *RECIPE_PATHS,
+        *_FURTHER,
+        *((_MODEL, _CONFIG, name) for name in _FIELDS),
+        *((_MODEL, name) for name in _FIELDS),
+    )
+)

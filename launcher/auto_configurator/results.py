@@ -1,7 +1,7 @@
 """What runs below ``path_to_logs`` left, as an outcome. Not: how one folder is read (elsewhere).
 
-Each candidate is looked for in the folder of its own name; folders that are no candidate's but
-whose names say their degrees are runs, too.
+Each run is looked for in the folder of its own name. Where nobody says which runs are meant, other
+folders whose names say their degrees are runs, too.
 """
 
 from __future__ import annotations
@@ -11,15 +11,15 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from autoconf_launch.autotuner.recommend.model_flops import SampleShape
 from autoconf_launch.autotuner.recommend.nemo_candidates import NemoCandidate
 from autoconf_launch.core import Failure, RawConfig
 
+from ..model_search.described import batch_path
+from ..model_search.question import SearchQuestion
 from ..planner.price_choice import ChosenPrice
 from ..search_report.elsewhere import read_run
-from ..search_report.outcome import SearchedShape, SearchOutcome, SearchRun
-from .layouts import batch_path
-from .model_facts import ModelFacts
-from .training import Training
+from ..search_report.outcome import SearchOutcome, SearchRun
 
 _DEGREE = re.compile(r"_(tp|pp|cp|ep|mbs|vp|act_ckpt|num_mbs_act|act_per_pipe)_(\d+|None)(?=_|$)")
 _DATA: tuple[tuple[str, ...], ...] = (("model", "data"), ("data",))
@@ -36,43 +36,46 @@ class Expected:
 
 
 def read_results(
-    training: Training,
+    question: SearchQuestion,
     logs: Path,
     expected: Iterable[Expected],
     *,
     log_prefix: str,
     price: ChosenPrice | None,
+    with_others: bool,
 ) -> SearchOutcome:
-    """Every expected run and every other one in the folder.
+    """Every expected run and, ``with_others``, every further one in the folder.
 
     Raises:
         ConfigError: the package tensorboard is not installed.
     """
     known = {one.name: one for one in expected}
-    wanted = [*known.values(), *_others(logs, known, training.base)]
+    others = _others(logs, known, question.base) if with_others else ()
+    wanted = [*known.values(), *others]
     return SearchOutcome(
-        family=training.facts.family,
-        size_b=training.facts.size_b,
-        nodes=training.plan.nodes,
-        gpus_per_node=training.plan.gpus_per_node,
-        tokens_b=training.plan.tokens_b,
-        shape=_shape(training.facts, training.base),
-        base=training.base,
-        runs=tuple(_run(training, logs, one, log_prefix) for one in wanted),
+        family=question.family,
+        size_b=question.size_b,
+        nodes=question.nodes,
+        gpus_per_node=question.gpus_per_node,
+        tokens_b=question.settings.train.tokens_b,
+        shape=_shape(question),
+        base=question.base,
+        runs=tuple(_run(question, logs, one, log_prefix) for one in wanted),
         usd_per_gpu_hour=price.usd_per_gpu_hour if price else None,
         price=price.how if price else "",
     )
 
 
-def _shape(facts: ModelFacts, base: RawConfig) -> SearchedShape:
-    shape = SearchedShape(
-        layers=facts.shape.layers,
-        hidden=facts.shape.hidden,
-        ffn=facts.shape.ffn,
-        vocabulary=facts.vocabulary,
-        sequence=facts.sequence,
+def _shape(question: SearchQuestion) -> SampleShape:
+    train, model = question.settings.train, question.model
+    shape = SampleShape(
+        layers=model.layers,
+        hidden=model.hidden,
+        ffn=model.ffn,
+        vocabulary=train.vocabulary,
+        sequence=train.sequence,
     )
-    written = (base.get((*where, "seq_length_dec")) for where in _DATA)
+    written = (question.base.get((*where, "seq_length_dec")) for where in _DATA)
     found = next((value for value in written if isinstance(value, int)), None)
     return shape if found is None else replace(shape, decoder_sequence=found)
 
@@ -107,9 +110,9 @@ def _others(logs: Path, known: Mapping[str, Expected], base: RawConfig) -> Itera
             yield Expected(name=folder.name, point=point, config=base)
 
 
-def _run(training: Training, logs: Path, one: Expected, log_prefix: str) -> SearchRun:
+def _run(question: SearchQuestion, logs: Path, one: Expected, log_prefix: str) -> SearchRun:
     found = read_run(logs / one.name, log_prefix)
-    batch = one.config.get(batch_path(one.config)) or training.global_batch
+    batch = one.config.get(batch_path(one.config)) or question.model.global_batch
     run = SearchRun(name=one.name, point=one.point, global_batch=batch, config=one.config)
     if isinstance(found, Failure):
         return replace(run, failure=found)

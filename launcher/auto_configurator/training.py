@@ -1,51 +1,44 @@
-"""What ``AutoConfigurator`` was asked, as one value: model, machines, batch, base configuration.
+"""What ``AutoConfigurator`` was asked, as one value: the question that a search answers.
 
-Not: candidates (candidates), nor runs.
+Not: candidates (candidates), nor runs (here).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
 
-from autoconf_launch.autotuner.recommend.base_config import RunPlan, base_config
-from autoconf_launch.autotuner.recommend.batch_size import BaseBatch
-from autoconf_launch.autotuner.recommend.families import Family
-from autoconf_launch.autotuner.recommend.model_size import Budget, model_size_b
-from autoconf_launch.autotuner.recommend.recipe_layout import recipe_document
-from autoconf_launch.core import ConfigError, RawConfig
+from autoconf_launch.autotuner.recommend.base_config import RunPlan, run_name
+from autoconf_launch.autotuner.recommend.chosen_model import ChosenModel
+from autoconf_launch.core import RawConfig
 
-from .bases import chosen_model, model_notes, recommended_batch, table_batch
-from .checks import AUTO, number, plain_paths, plain_tokenizer, whole
-from .layouts import batch_path, is_nemo1, overlaid, with_data
-from .model_facts import ModelDefaults, ModelFacts, model_facts
+from ..model_search.described import DescribedModel
+from ..model_search.question import SearchQuestion
+from ..model_search.reading import number, whole
+from ..model_search.settings import (
+    ClusterKind,
+    ClusterSettings,
+    PathSettings,
+    SearchSettings,
+    TrainSettings,
+    WandbSettings,
+)
+from .arguments import (
+    Arguments,
+    Machines,
+    SearchBounds,
+    calculated,
+    given_batch,
+    notes_on_size,
+)
+from .bases import Given, base_for_ranks, base_of, chosen_model, table_batch
+from .checks import plain_paths, plain_tokenizer
+from .model_facts import ModelDefaults, model_facts
 from .recipe import Recipe, read_recipe
 
-_SECTIONS = frozenset({"trainer", "data", "optim", "log", "resume", "peft", "name"})
-"""Of a recipe's document, beside its model."""
-_OF_NO_CONFIG = frozenset({"class", "family", "model_size_in_b", "name"})
-
-
-class Arguments(Protocol):
-    """What is read of an ``AutoConfigurator``."""
-
-    recipe: object
-    model: object
-    mode: str
-    num_nodes: int | None
-    gpus_per_node: int | None
-    seq_length: int | None
-    global_batch_size: int | str | None
-    data_paths: object
-    tokenizer_path: object
-    gpu_memory_gb: float
-    num_tokens_in_b: float
-    tflops_per_gpu: float
-    max_training_days: float
-    vocab_size: int
-    calculate_model_size: bool
-    usd_per_gpu_hour: float | None
+_CHOICE = "recipe"
+_TOP = 10
+_MOST_NAMED = 8
+_SEQUENCE = ("model", "config", "seq_length")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,191 +46,191 @@ class Training:
     """The training that is to be made fast.
 
     Attributes:
-        base: its configuration, in the recipe's own layout or that of NeMo 2.0.
+        question: its base is in the recipe's own layout, or in that of NeMo 2.0; its notes say
+            what was assumed and recommended, and what no rule covers.
+        model: of the question, with its counts.
+        given: by recipe and arguments.
         is_batch_given: whether the user chose the global batch.
-        data: paths as they were given, weights between them; None without any.
-        notes: what was recommended, and what no rule covers.
     """
 
-    facts: ModelFacts
-    plan: RunPlan
-    gpu_memory_gb: float
-    tflops_per_gpu: float
-    batch: BaseBatch
+    question: SearchQuestion
+    model: ChosenModel
+    given: Given
     is_batch_given: bool
-    base: RawConfig
-    data: Any
-    tokenizer: str | None
-    usd_per_gpu_hour: float | None
-    notes: tuple[str, ...]
 
     @property
-    def gpus(self) -> int:
-        """All of them."""
-        return self.plan.nodes * self.plan.gpus_per_node
-
-    @property
-    def global_batch(self) -> int:
-        """Samples of a step."""
-        return self.batch.global_batch
+    def plan(self) -> RunPlan:
+        """Machines, days, tokens and steps."""
+        return _plan(self.question.settings.train, self.given)
 
 
-def training_of(asked: Arguments) -> Training:
+def training_of(asked: Arguments, bounds: SearchBounds) -> Training:
     """Read recipe and arguments; an argument wins over the recipe.
 
     Raises:
         ConfigError: a value is wrong, or nothing says which model is trained.
     """
     recipe = read_recipe(asked.recipe, asked.model)
-    machines = _Machines(asked, recipe)
+    machines = Machines(asked, recipe)
     usual = ModelDefaults(
         vocabulary=whole("vocab_size", asked.vocab_size),
         sequence=machines.sequence,
         gpu_memory_gb=number("gpu_memory_gb", asked.gpu_memory_gb),
-        calculated=_calculated(asked, machines.nodes * machines.gpus_per_node),
+        calculated=calculated(asked, machines.gpus),
     )
-    facts = model_facts(recipe, usual)
-    batch, note = _batch(asked, recipe, facts)
-    data = plain_paths(asked.data_paths or recipe.get("data_paths", "data.paths"))
-    tokenizer = plain_tokenizer(asked.tokenizer_path or recipe.get("tokenizer_path"))
-    plan = RunPlan(
-        days=number("max_training_days", asked.max_training_days),
-        nodes=machines.nodes,
-        gpus_per_node=machines.gpus_per_node,
-        tokens_b=number("num_tokens_in_b", asked.num_tokens_in_b),
+    facts, given, samples = (
+        model_facts(recipe, usual),
+        _given(asked, recipe),
+        given_batch(asked, recipe),
     )
-    return Training(
-        facts=facts,
-        plan=plan,
-        gpu_memory_gb=asked.gpu_memory_gb,
-        tflops_per_gpu=asked.tflops_per_gpu,
-        batch=batch,
-        is_batch_given=not note,
-        base=with_data(_base(recipe, facts, batch, plan, asked.gpu_memory_gb), data, tokenizer),
-        data=data,
-        tokenizer=tokenizer,
-        usd_per_gpu_hour=asked.usd_per_gpu_hour,
-        notes=tuple(
-            text
-            for text in (machines.note, *_size_notes(asked, facts), *facts.notes, note)
-            if text
-        ),
+    batch = table_batch(facts, asked.gpu_memory_gb)
+    if samples is not None:
+        batch = replace(batch, global_batch=samples, note="")
+    model = chosen_model(facts, given, batch, asked.gpu_memory_gb)
+    settings = _settings(asked, bounds, _train(asked, bounds, machines, model))
+    notes = (
+        *(machines.note, *notes_on_size(asked, facts.family, facts.size_b)),
+        *(*facts.notes, _left_out_note(recipe)),
     )
+    base = base_of(given, model, _plan(settings.train, given))
+    training = Training(
+        question=_question(settings, model, base, tuple(note for note in notes if note)),
+        model=model,
+        given=given,
+        is_batch_given=samples is not None,
+    )
+    return training if samples is not None else _recommended(training)
 
 
 def with_batch(training: Training, batch: int, note: str) -> Training:
-    """The same with another global batch, and a note on it."""
-    return replace(
-        training,
-        batch=replace(training.batch, global_batch=batch),
-        base=training.base.with_value(batch_path(training.base), batch),
-        notes=(*training.notes, note),
+    """The same with another global batch, as many steps as its tokens need, and a note on it."""
+    model, question = training.model, training.question
+    changed = replace(
+        model,
+        asked=replace(model.asked, batch=batch),
+        batch=replace(model.batch, global_batch=batch, note=""),
+    )
+    base = base_of(training.given, changed, training.plan)
+    train = replace(question.settings.train, global_batch=batch)
+    settings = replace(question.settings, train=train)
+    notes = (*question.notes, note)
+    return replace(training, question=_question(settings, changed, base, notes), model=changed)
+
+
+def for_ranks(training: Training) -> SearchQuestion:
+    """The question with the base configuration that ranks of this machine read."""
+    base = base_for_ranks(training.question.base, training.model, training.plan)
+    return replace(training.question, base=base)
+
+
+def _recommended(training: Training) -> Training:
+    """With a note on the batch that nobody gave."""
+    table = training.model.batch
+    said = f". {table.note}" if table.note else ", as NeMo 2.0 has for this size."
+    note = f"No global batch was given: {table.global_batch}{said}"
+    question = training.question
+    return replace(training, question=replace(question, notes=(*question.notes, note)))
+
+
+def _given(asked: Arguments, recipe: Recipe) -> Given:
+    document = recipe.document
+    if asked.seq_length is not None and _SEQUENCE in document:
+        document = document.with_value(_SEQUENCE, asked.seq_length)
+    return Given(
+        document=document,
+        is_model_calculated=asked.calculate_model_size,
+        data=plain_paths(asked.data_paths or recipe.get("data_paths", "data.paths")),
+        tokenizer=plain_tokenizer(asked.tokenizer_path or recipe.get("tokenizer_path")),
     )
 
 
-class _Machines:
-    """Nodes, GPUs and sequence; ``note`` says which of them nobody gave."""
-
-    def __init__(self, asked: Arguments, recipe: Recipe) -> None:
-        self._assumed: list[str] = []
-        found = recipe.whole("num_nodes", "trainer.num_nodes")
-        self.nodes = self._known("num_nodes", asked.num_nodes, found, 1)
-        found = recipe.whole("gpus_per_node", "trainer.devices", "num_gpus_per_node")
-        self.gpus_per_node = self._known("gpus_per_node", asked.gpus_per_node, found, 8)
-        found = recipe.whole(
-            *("seq_length", "data.seq_length", "model.config.seq_length", "model.seq_length"),
-            *("model.encoder_seq_length", "model.data.seq_length"),
-        )
-        self.sequence = self._known("seq_length", asked.seq_length, found, 2048)
-
-    @property
-    def note(self) -> str:
-        if not self._assumed:
-            return ""
-        return f"Assumed, since nothing says so: {', '.join(self._assumed)}."
-
-    def _known(self, name: str, given: int | None, found: int | None, usual: int) -> int:
-        if given is not None:
-            return whole(name, given)
-        if found is None:
-            self._assumed.append(f"{name} {usual}")
-        return found or usual
+def _left_out_note(recipe: Recipe) -> str:
+    paths = recipe.left_out
+    if not paths:
+        return ""
+    more = f" and {len(paths) - _MOST_NAMED} more" if len(paths) > _MOST_NAMED else ""
+    return (
+        f"Left out of the configurations, since they are no data: "
+        f"{', '.join(paths[:_MOST_NAMED])}{more}."
+    )
 
 
-def _calculated(asked: Arguments, gpus: int) -> Callable[[Family], float] | None:
-    """What gives a size for the days, where one is to be calculated."""
-    if not asked.calculate_model_size:
-        return None
-    budget = Budget(
-        gpus=gpus,
-        tflops_per_gpu=number("tflops_per_gpu", asked.tflops_per_gpu),
+def _question(
+    settings: SearchSettings, model: ChosenModel, base: RawConfig, notes: tuple[str, ...]
+) -> SearchQuestion:
+    asked, shape = model.asked, model.shape
+    return SearchQuestion(
+        settings=settings,
+        family=asked.family,
+        size_b=asked.size_b,
+        name=run_name(asked.family.name, asked.size_b),
+        base=base,
+        model=DescribedModel(
+            layers=shape.layers,
+            hidden=shape.hidden,
+            heads=shape.heads,
+            ffn=shape.ffn,
+            global_batch=model.batch.global_batch,
+            method=None,
+        ),
+        architecture=model.architecture,
+        nodes=settings.train.nodes,
+        gpus_per_node=settings.train.gpus_per_node,
+        notes=notes,
+    )
+
+
+def _settings(asked: Arguments, bounds: SearchBounds, train: TrainSettings) -> SearchSettings:
+    """Those of a search on this machine, which asks for no tracker and no container."""
+    return SearchSettings(
+        choice=f"{train.family}/{_CHOICE}",
+        train=train,
+        cluster=ClusterSettings(kind=ClusterKind.LOCAL, usd_per_gpu_hour=asked.usd_per_gpu_hour),
+        paths=PathSettings(
+            tool=None, results=str(bounds.logs), data=None, container=None, mounts=()
+        ),
+        wandb=WandbSettings(enabled=False, key_file=None, project=None),
+        grid=bounds.grid,
+        runs_training=True,
+        runs_inference=False,
+        given=frozenset(),
+        notes=(),
+    )
+
+
+def _train(
+    asked: Arguments, bounds: SearchBounds, machines: Machines, model: ChosenModel
+) -> TrainSettings:
+    return TrainSettings(
+        family=model.asked.family.name,
+        size_b=model.asked.size_b,
+        nodes=machines.nodes,
+        gpus_per_node=machines.gpus_per_node,
+        gpu_memory_gb=asked.gpu_memory_gb,
+        max_days=number("max_training_days", asked.max_training_days),
+        limit_runs=bounds.limit_runs,
+        top_n=_TOP,
+        max_steps=bounds.max_steps,
+        max_minutes=bounds.max_minutes,
+        tflops_per_gpu=asked.tflops_per_gpu,
         tokens_b=number("num_tokens_in_b", asked.num_tokens_in_b),
+        vocabulary=model.asked.vocabulary,
+        sequence=model.asked.sequence,
+        global_batch=model.batch.global_batch,
+        custom_config=None,
+        logs=bounds.logs,
+        search_nodes=machines.nodes,
+        grid=bounds.lists,
+        recompute_layers=None,
     )
-    days = number("max_training_days", asked.max_training_days)
-
-    def size_b(family: Family) -> float:
-        found = model_size_b(family.name, budget, days)
-        if found > 0:
-            return found
-        raise ConfigError(
-            f"In {days:g} days {gpus} GPUs train less than 0.01 B parameters on "
-            f"{budget.tokens_b:g} B tokens; give more days or fewer tokens."
-        )
-
-    return size_b
 
 
-def _size_notes(asked: Arguments, facts: ModelFacts) -> Iterator[str]:
-    if asked.calculate_model_size:
-        yield (
-            f"A {facts.family.name} model of {facts.size_b:g} B is what the machines train on "
-            f"{asked.num_tokens_in_b:g} B tokens in {asked.max_training_days:g} days, if each GPU "
-            f"achieves {asked.tflops_per_gpu:g} TFLOP/s."
-        )
-
-
-def _batch(asked: Arguments, recipe: Recipe, facts: ModelFacts) -> tuple[BaseBatch, str]:
-    """The given batch, or a recommended one and a note on it."""
-    value = asked.global_batch_size
-    found = recipe.whole("global_batch_size", "data.global_batch_size", "model.global_batch_size")
-    given = found if value in (None, AUTO) else whole("global_batch_size", value)
-    table = table_batch(facts, asked.gpu_memory_gb)
-    if given is not None:
-        return replace(table, global_batch=given, note=""), ""
-    return recommended_batch(facts, table, asked.gpu_memory_gb)
-
-
-def _base(
-    recipe: Recipe, facts: ModelFacts, batch: BaseBatch, plan: RunPlan, gpu_memory_gb: float
-) -> RawConfig:
-    """The recipe's own document if it is a whole one, else ours with what the recipe has."""
-    given = recipe.document
-    if is_nemo1(given):
-        own = given
-    else:
-        made = base_config(chosen_model(facts, batch, gpu_memory_gb), plan)
-        own = overlaid(recipe_document(made), _sections(given))
-    for path, value in (
-        (batch_path(own), batch.global_batch),
-        (("trainer", "num_nodes"), plan.nodes),
-        (("trainer", "devices"), plan.gpus_per_node),
-        *model_notes(facts, plan.tokens_b),
-    ):
-        own = own.with_value(path, value)
-    return own if is_nemo1(own) else own.with_value(("data", "seq_length"), facts.sequence)
-
-
-def _sections(given: RawConfig) -> RawConfig:
-    """What of a document has a place in a recipe; short forms such as ``num_nodes`` do not."""
-    document: Mapping[str, Any] = given.to_dict()
-    kept = {name: value for name, value in document.items() if name in _SECTIONS}
-    model = document.get("model")
-    if isinstance(model, Mapping):
-        kept["model"] = model if "config" in model else _as_config(model)
-    return RawConfig(kept)
-
-
-def _as_config(model: Mapping[str, Any]) -> dict[str, Any]:
-    """A model that is written without its section."""
-    config = {name: value for name, value in model.items() if name not in _OF_NO_CONFIG}
-    return {"config": config, **({"class": model["class"]} if "class" in model else {})}
+def _plan(train: TrainSettings, given: Given) -> RunPlan:
+    assert train.max_days is not None
+    return RunPlan(
+        days=train.max_days,
+        nodes=train.nodes,
+        gpus_per_node=train.gpus_per_node,
+        tokens_b=train.tokens_b,
+        max_steps=given.max_steps,
+    )

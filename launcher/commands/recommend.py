@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from autoconf_launch.autotuner.recommend.base_config import RunPlan
+from autoconf_launch.core import ConfigError
 
 from ..dialects.export.base import SUFFIXES, export_base
 from ..planner.base_config_file import base_document, write_base_config, write_text
@@ -25,6 +26,8 @@ def recommend(arguments: Sequence[str]) -> Iterator[str]:
         ConfigError: wrong arguments, a size that the family does not allow, an unwritable file.
     """
     request = parse_recommend(arguments)
+    if request.base_config is not None:
+        _require_folder(request.base_config)
     cluster = cluster_of(request)
     answer = recommendation(request, cluster)
     written = _write(request, cluster, answer) if request.base_config else ()
@@ -37,12 +40,19 @@ def recommend(arguments: Sequence[str]) -> Iterator[str]:
         yield from (f"exported to {path}" for path in written[1:])
 
 
+def _require_folder(path: Path) -> None:
+    if not path.parent.is_dir():
+        raise ConfigError(
+            f"--base-config: the folder {path.parent} does not exist; make it, or give a path in "
+            "one that does."
+        )
+
+
 def _write(
     request: RecommendRequest, cluster: ChosenCluster, answer: Recommendation
 ) -> tuple[Path, ...]:
     """The file asked for, and each export beside it."""
     assert request.base_config is not None
-    assert answer.model is not None
     plan = RunPlan(
         days=request.max_days or answer.exact_days,
         nodes=cluster.nodes,

@@ -5,15 +5,17 @@ Edits on the base configuration, by full path, in the words of NeMo 1.0 or of a 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from autoconf_launch.autotuner.recommend.nemo_candidates import minutes_limit
 from autoconf_launch.autotuner.recommend.search_rules import are_ends_counted
 from autoconf_launch.core import Path, RawConfig, Recompute
 
+from ..planner.base_config_file import write_base_config
 from .candidates import SearchCandidate
 from .described import RECIPE
+from .folder import SearchFolder
 from .question import SearchQuestion
 
 _DISTRIBUTED_OPTIMIZER = 1
@@ -31,6 +33,20 @@ def candidate_document(
     for path, value in (*_run_edits(question, candidate, nodes), *edits, *ends):
         document = document.with_value(path, value)
     return document
+
+
+def write_documents(
+    question: SearchQuestion, folder: SearchFolder, candidates: Iterable[SearchCandidate]
+) -> None:
+    """The base configuration and each candidate's, in place of those of an earlier search.
+
+    Raises:
+        ConfigError: a file cannot be written.
+    """
+    write_base_config(question.base, folder.base(question))
+    folder.clear_candidates()
+    for one in candidates:
+        write_base_config(candidate_document(question, one, 1), folder.candidate(one.name))
 
 
 def knobs_of(candidate: SearchCandidate) -> tuple[tuple[str, int | float | str | bool], ...]:
@@ -75,27 +91,31 @@ def _nemo1_edits(
     yield ("model", "tensor_model_parallel_size"), point.tensor
     yield ("model", "pipeline_model_parallel_size"), point.pipeline
     yield ("model", "virtual_pipeline_model_parallel_size"), point.virtual
-    if not question.family.is_encoder_decoder:
-        yield ("model", "context_parallel_size"), point.context
-        yield ("model", "expert_model_parallel_size"), point.expert
-        yield ("model", "sequence_parallel"), candidate.layout.sequence_parallel
     yield ("model", "micro_batch_size"), point.micro_batch
     if candidate.layout.zero_stage:
         yield ("model", "optim", "name"), "mcore_distributed_optim"
-    if not question.family.is_encoder_decoder:
-        yield from _checkpoint_edits(("model",), candidate, point.recompute_layers)
-        yield (
-            ("model", "num_micro_batches_with_partial_activation_checkpoints"),
-            (point.recompute_micro_batches),
-        )
-        yield (
-            ("model", "activations_checkpoint_layers_per_pipeline"),
-            (point.recompute_layers_per_pipeline),
-        )
-        return
-    layers = point.recompute_layers
-    for stack in ("encoder", "decoder"):  # NVIDIA's value counts both
-        half = None if layers is None else layers // 2
+    is_t5 = question.family.is_encoder_decoder
+    yield from _t5_edits(candidate) if is_t5 else _gpt_edits(candidate)
+
+
+def _gpt_edits(candidate: SearchCandidate) -> Iterator[tuple[Path, Any]]:
+    """What NeMo 1.0 has for models of one stack alone."""
+    point = candidate.point
+    yield ("model", "context_parallel_size"), point.context
+    yield ("model", "expert_model_parallel_size"), point.expert
+    yield ("model", "sequence_parallel"), candidate.layout.sequence_parallel
+    yield from _checkpoint_edits(("model",), candidate, point.recompute_layers)
+    micro_batches = "num_micro_batches_with_partial_activation_checkpoints"
+    yield ("model", micro_batches), point.recompute_micro_batches
+    per_stage = "activations_checkpoint_layers_per_pipeline"
+    yield ("model", per_stage), point.recompute_layers_per_pipeline
+
+
+def _t5_edits(candidate: SearchCandidate) -> Iterator[tuple[Path, Any]]:
+    """NVIDIA's number of recomputed layers counts both stacks."""
+    layers = candidate.point.recompute_layers
+    half = None if layers is None else layers // 2
+    for stack in ("encoder", "decoder"):
         yield from _checkpoint_edits(("model", stack), candidate, half)
 
 

@@ -1,12 +1,14 @@
 """The candidates of a search, most promising first, and how many of them are run. Not: running.
 
-``grid=nemo`` has NVIDIA's points in NVIDIA's order; ``grid=planner`` our planner's.
+``grid=nemo`` has NVIDIA's points in NVIDIA's order where a rule covers the model (nemo_rules);
+everything else is our planner's.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from autoconf_launch.autotuner.cost.layout_memory import MEMORY_BAND
 from autoconf_launch.autotuner.recommend.nemo_candidates import (
     NemoCandidate,
     SearchedModel,
@@ -15,12 +17,11 @@ from autoconf_launch.autotuner.recommend.nemo_candidates import (
     nemo1_name,
     nemo_candidates,
 )
-from autoconf_launch.autotuner.recommend.nemo_grid import Grid, GridQuestion, nemo_grid
+from autoconf_launch.autotuner.recommend.nemo_grid import Grid
 from autoconf_launch.autotuner.recommend.planner_grid import PlannerCandidate, PlannerGrid
 from autoconf_launch.core import ConfigError, Layout, Recompute
-from autoconf_launch.tuning_spaces.recommend_tables import grid_rows
-from autoconf_launch.tuning_spaces.search_configs import predefined
 
+from .nemo_rules import nemo_grid_of
 from .planner_points import (
     OTHERWISE,
     SearchMachines,
@@ -29,9 +30,9 @@ from .planner_points import (
     recomputed_layers,
 )
 from .question import SearchQuestion
-from .settings import GridKind
 
 _MOST_REJECTED = 8
+_GIB = 2**30
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,21 +85,25 @@ def candidates_of(question: SearchQuestion, machines: SearchMachines) -> Candida
     Raises:
         ConfigError: no layout divides GPUs and batch, or none fits into memory.
     """
-    train = question.settings.train
-    if question.settings.grid is GridKind.NEMO:
-        grid = grid_of_nemo(question)
-        if grid is not None:
-            return _of_nemo(question, grid)
+    train, grid = question.settings.train, nemo_grid_of(question)
+    if isinstance(grid, Grid):
+        return _of_nemo(question, grid)
     nodes = train.search_nodes or machines.fewest_nodes(question)
     found = planner_points(question, machines, nodes)
     if not found.candidates:
         raise ConfigError(machines.why_nothing(question, nodes))
     wanted = found.candidates[: train.limit_runs or None]
+    candidates = tuple(planner_candidate(question, one, nodes) for one in wanted)
     return CandidateList(
-        candidates=tuple(planner_candidate(question, one, nodes) for one in wanted),
+        candidates=candidates,
         nodes=nodes,
         found=len(found.candidates),
-        notes=(*machines.notes, *_uncovered(question), *_in_vain(found)),
+        notes=(
+            *machines.notes,
+            *_order(found),
+            *_in_band(candidates, machines.memory_bytes),
+            *_in_vain(found),
+        ),
     )
 
 
@@ -158,27 +163,10 @@ def layout_of(one: NemoCandidate, model: SearchedModel) -> Layout:
     )
 
 
-def grid_of_nemo(question: SearchQuestion) -> Grid | None:
-    """NVIDIA's grid; None where it has none for this family or memory."""
-    train = question.settings.train
-    asked = GridQuestion(
-        family=question.family,
-        size_b=question.size_b,
-        layers=question.model.layers,
-        sequence=train.sequence,
-        gpu_memory_gb=train.gpu_memory_gb,
-    )
-    is_old = any(one.family == question.family.predefined for one in predefined())
-    return nemo_grid(grid_rows(1 if is_old else 2), asked, train.grid)
-
-
 def _of_nemo(question: SearchQuestion, grid: Grid) -> CandidateList:
     train = question.settings.train
     model = searched_model(question, question.gpus)
-    nodes = train.search_nodes
-    if not nodes:
-        found = nemo_candidates(grid, model)
-        nodes = minimum_nodes(found, question.gpus_per_node) if found else question.nodes
+    nodes = train.search_nodes or minimum_nodes(grid, model, question.gpus_per_node)
     model = replace(model, gpus=nodes * question.gpus_per_node)
     points = nemo_candidates(grid, model)
     if not points:
@@ -192,7 +180,6 @@ def _of_nemo(question: SearchQuestion, grid: Grid) -> CandidateList:
         ),
         nodes=nodes,
         found=len(points),
-        notes=(grid.note,) if grid.note else (),
     )
 
 
@@ -211,14 +198,26 @@ def _nothing_divides(question: SearchQuestion, grid: Grid, nodes: int) -> str:
     )
 
 
-def _uncovered(question: SearchQuestion) -> tuple[str, ...]:
-    """That NVIDIA has no rule here, where that is what was asked for."""
-    if question.settings.grid is not GridKind.NEMO:
+def _order(found: PlannerGrid) -> tuple[str, ...]:
+    """What the order of the planner's candidates means (``recommend.run_order``)."""
+    said = (
+        "The first candidate is the planner's best; the others follow by how likely they are the "
+        "fastest (errors of like layouts are alike, so that s/step need not rise), those with "
+        "tensor parallelism across nodes last."
+    )
+    return (said,) if len(found.candidates) > 1 else ()
+
+
+def _in_band(candidates: tuple[SearchCandidate, ...], limit_bytes: float) -> tuple[str, ...]:
+    """That some may not fit: they are kept, since predictions of memory have an error."""
+    peaks = [one.peak_bytes or 0.0 for one in candidates]
+    above = [peak for peak in peaks if peak > limit_bytes]
+    if not above:
         return ()
-    train = question.settings.train
     return (
-        f"NeMo has no grid for {question.family.name} on {train.gpu_memory_gb:g} GB; the "
-        "candidates are the planner's.",
+        f"{len(above)} of the candidates may not fit: up to {max(above) / _GIB:.1f} GiB are "
+        f"predicted of {limit_bytes / _GIB:.1f} GiB that a process has of a GPU, within the error "
+        f"of +-{MEMORY_BAND:.0%}.",
     )
 
 

@@ -6,14 +6,17 @@ Only hydra's composition and OmegaConf's own interpolations are used: nothing of
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from autoconf_launch.autotuner.recommend.families import Family
+from autoconf_launch.autotuner.recommend.predefined import nearest_predefined
 from autoconf_launch.core import ConfigError, RawConfig, dotted, nearest_known
-from autoconf_launch.tuning_spaces.search_configs import CONF
+from autoconf_launch.tuning_spaces.search_configs import CONF, predefined
 
 from .known_keys import GROUPS, TRAIN, require_known
 
@@ -23,6 +26,10 @@ _BCP_VARIABLE = "NGC_ARRAY_SIZE"
 _TOOL, _OLD_TOOL = "auto_configurator_path", "bignlp_hp_tool_path"
 _OLD_DATA = "${bignlp_hp_tool_path}/../bignlp-scripts/data"
 _HERE = "."
+_SIZE = re.compile(r"[0-9]+(\.[0-9]+)?")
+_NODE_LIST = "cluster.nodelist"
+_HOSTS = re.compile(r"[\w.,-]*[\w-]\[[\w.,\[\]-]+")
+"""Slurm's way to write hosts, ``n[3-4],m7``, which hydra's grammar lacks."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,7 +45,9 @@ class Override:
         if self.key in GROUPS:
             return f"{self.key}={self.value.removesuffix('.yaml')}"
         prefix = "" if self.key.startswith("hydra") else "++"
-        return f"{prefix}{self.key}={self.value}"
+        is_bare = self.key == _NODE_LIST and _HOSTS.fullmatch(self.value) is not None
+        value = f"'{self.value}'" if is_bare else self.value
+        return f"{prefix}{self.key}={value}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,7 +94,7 @@ def compose(arguments: Sequence[str], folder: Path | None = None) -> Composed:
 def _parsed(arguments: Iterable[str]) -> Iterator[Override]:
     for argument in arguments:
         key, equals, value = argument.partition("=")
-        if not equals or argument.startswith("-"):
+        if not equals or not key.lstrip("+").strip() or argument.startswith("-"):
             raise ConfigError(
                 f"{argument!r} must be key=value, such as search_config=gpt3/5b; see "
                 "autoconf-launch search --help."
@@ -114,10 +123,19 @@ def _check_choices(overrides: Iterable[Override], folder: Path | None) -> None:
         if override.key in GROUPS:
             names = _names(override.key, folder)
             if override.value.removesuffix(".yaml") not in names:
-                raise ConfigError(
-                    f"{override.key}={override.value} is unknown; "
-                    f"{nearest_known(override.value, names)}"
-                )
+                near = _nearest_size(override) or nearest_known(override.value, names)
+                raise ConfigError(f"{override.key}={override.value} is unknown; {near}")
+
+
+def _nearest_size(override: Override) -> str:
+    """Of a family's size that has no search, the nearest that has one; "" of anything else."""
+    found = re.fullmatch(r"(\w+)/([0-9.]+)b(?:\.yaml)?", override.value.lower())
+    size = _SIZE.fullmatch(found[2]) if found else None
+    if override.key != "search_config" or found is None or size is None:
+        return ""
+    family = Family(found[1]).predefined
+    name = nearest_predefined(predefined(), family, float(size[0]))
+    return f"did you mean '{name}'?" if name else ""
 
 
 def _names(group: str, folder: Path | None) -> tuple[str, ...]:

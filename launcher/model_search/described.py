@@ -5,12 +5,21 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from autoconf_launch.autotuner.recommend.chosen_model import ModelQuestion
 from autoconf_launch.autotuner.recommend.families import Family
 from autoconf_launch.core import Architecture, ConfigError, Experts, Path, RawConfig, dotted
 
 RECIPE: Path = ("model", "config")
 """Section of a recipe of NeMo 2.0; a file of 1.0 has none."""
 _TWO_MATRICES = "glu"
+_LENGTHS: tuple[Path, ...] = (
+    ("data", "seq_length"),
+    (*RECIPE, "seq_length"),
+    ("model", "data", "seq_length"),
+    ("model", "encoder_seq_length"),
+    ("model", "seq_length"),
+    ("model", "max_position_embeddings"),
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,6 +54,15 @@ def described(base: RawConfig, family: Family) -> DescribedModel:
     )
 
 
+def decoder_tokens(base: RawConfig, sequence: int) -> int:
+    """Tokens of a sample that T5's decoder writes.
+
+    Where no number stands, a quarter of what it reads, as in runs on this machine.
+    """
+    path = ("model", "data", "seq_length_dec")
+    return max(1, sequence // 4) if base.get(path) is None else _whole(base, path)
+
+
 def section(base: RawConfig, family: Family) -> Path:
     """Where the model's shape stands."""
     if RECIPE in base:
@@ -55,6 +73,27 @@ def section(base: RawConfig, family: Family) -> Path:
 def batch_path(base: RawConfig) -> Path:
     """Where the global batch stands."""
     return ("data", "global_batch_size") if RECIPE in base else ("model", "global_batch_size")
+
+
+def with_length(base: RawConfig, sequence: int) -> RawConfig:
+    """With samples of so many tokens, wherever a file says how long they are."""
+    for path in _LENGTHS:
+        if path in base:
+            base = base.with_value(path, sequence)
+    return base
+
+
+def with_facts(base: RawConfig, asked: ModelQuestion, tokens_b: float) -> RawConfig:
+    """With our own section, which says what a rank must know of a whole file of NeMo's."""
+    facts = (
+        ("family", asked.family.name),
+        ("model_size_in_b", asked.size_b),
+        ("vocab_size", asked.vocabulary),
+        ("num_tokens_in_b", tokens_b),
+    )
+    for name, value in facts:
+        base = base.with_value(("autoconf", name), value)
+    return base
 
 
 def architecture_of(

@@ -9,11 +9,12 @@ from tabulate import tabulate
 
 from .candidates import SearchCandidate
 from .jobs import job_text
+from .nemo_rules import whose_grid
 from .prepare import Prepared
 
 SCHEMA_VERSION = 1
-_GB = 2**30
-_HEADERS = ("#", "tp", "pp", "cp", "ep", "mbs", "vp", "gas", "recompute", "s/step", "GB", "name")
+_GIB = 2**30
+_HEADERS = ("#", "tp", "pp", "cp", "ep", "mbs", "vp", "gas", "recompute", "s/step", "GiB", "name")
 
 
 def dry_run_text(prepared: Prepared) -> Iterator[str]:
@@ -21,10 +22,8 @@ def dry_run_text(prepared: Prepared) -> Iterator[str]:
     question, found = prepared.question, prepared.found
     yield (
         f"{question.name}: {question.model.layers} layers of {question.model.hidden}, global "
-        f"batch {question.model.global_batch} of {prepared.settings.train.sequence} tokens; "
-        f"{len(found.candidates)} of {found.found} candidates ({prepared.settings.grid.value}) on "
-        f"{found.nodes} x {question.gpus_per_node} ranks\n"
-        f"Results would go to {prepared.settings.train.logs}"
+        f"batch {question.model.global_batch} of {question.settings.train.sequence} tokens"
+        f"{_searched(prepared)}\nResults would go to {prepared.settings.train.logs}"
     )
     yield from (f"Note: {note}" for note in prepared.notes)
     if not prepared.settings.runs_training:
@@ -39,6 +38,16 @@ def dry_run_text(prepared: Prepared) -> Iterator[str]:
     yield "\nNothing was launched (--dry-run)."
 
 
+def _searched(prepared: Prepared) -> str:
+    question, found = prepared.question, prepared.found
+    if not prepared.settings.runs_training:
+        return ""
+    return (
+        f"; {len(found.candidates)} of {found.found} candidates ({whose_grid(question).value}) on "
+        f"{found.nodes} x {question.gpus_per_node} ranks"
+    )
+
+
 def dry_run_document(prepared: Prepared) -> str:
     """The same as one JSON document."""
     question, found = prepared.question, prepared.found
@@ -50,7 +59,7 @@ def dry_run_document(prepared: Prepared) -> str:
         "nodes": found.nodes,
         "gpus_per_node": question.gpus_per_node,
         "global_batch": question.model.global_batch,
-        "grid": prepared.settings.grid.value,
+        "grid": whose_grid(question).value,
         "found": found.found,
         "notes": list(prepared.notes),
         "base_config": question.base.to_dict(),
@@ -68,7 +77,7 @@ def _row(number: int, one: SearchCandidate) -> tuple[object, ...]:
         *(point.tensor, point.pipeline, point.context, point.expert, point.micro_batch),
         *(layout.virtual_pipeline, layout.accumulation),
         kind if not layers else f"{kind} {layers}",
-        *(one.step_s, None if one.peak_bytes is None else one.peak_bytes / _GB),
+        *(one.step_s, None if one.peak_bytes is None else one.peak_bytes / _GIB),
         one.name,
     )
 

@@ -32,7 +32,8 @@ class SearchFolder:
     def runs(self) -> ResultsPaths:
         """Journal and folders of the runs."""
         logs = self.logs / "training_logs"
-        return ResultsPaths(results=logs, exps=self.logs / _RANKS / "asked")
+        asked = self.logs / _RANKS / "asked"
+        return ResultsPaths(results=logs, exps=asked, chosen_by="base_results_dir")
 
     def clear_candidates(self) -> None:
         """Files of an earlier search are no candidates of this one."""

@@ -7,9 +7,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from autoconf_launch.autotuner.recommend.nemo_candidates import minutes_limit
+from autoconf_launch.core import dotted
 
 from .candidate_file import candidate_document
 from .candidates import SearchCandidate
+from .described import RECIPE
 from .question import SearchQuestion
 from .settings import ClusterKind, ClusterSettings
 from .slurm import SlurmJob, container_flags, sbatch_text
@@ -34,12 +36,17 @@ _RECIPES = {
     "chatglm": "chatglm3_6b",
 }
 """Recipes of NeMo 2.0 that a run starts from; every number of the model is then set."""
+_SET_SECTIONS = (RECIPE, ("trainer", "strategy"))
+_SET_OF_TRAINER = tuple(
+    ("trainer", key)
+    for key in ("num_nodes", "devices", "max_steps", "val_check_interval", "log_every_n_steps")
+)
 _UNGIVEN = "???"
 
 
 def job_text(question: SearchQuestion, candidate: SearchCandidate, nodes: int) -> str:
     """What is submitted for a candidate: a batch script, or a command on Base Command."""
-    command = training_command(question, candidate)
+    command = training_command(question, candidate, nodes)
     if question.settings.cluster.kind is ClusterKind.BCP:
         tasks = question.gpus_per_node
         return f"bcprun --nnodes {nodes} --npernode {tasks} --cmd {shlex.quote(command)}\n"
@@ -65,7 +72,7 @@ def slurm_job(
         ),
         tasks_per_node=each,
         gpus_per_task=cluster.gpus_per_task,
-        gpus_per_node=None if cluster.gpus_per_task else each,
+        gpus_per_node=_gpus_of_node(question),
         partition=cluster.partition,
         account=cluster.account,
         mem=cluster.mem,
@@ -78,10 +85,10 @@ def slurm_job(
     )
 
 
-def training_command(question: SearchQuestion, candidate: SearchCandidate) -> str:
+def training_command(question: SearchQuestion, candidate: SearchCandidate, nodes: int) -> str:
     """NeMo's own pretraining of a candidate's file, or of a recipe with its values."""
-    if ("trainer", "strategy") in question.base:
-        return shlex.join(("nemo", "llm", "pretrain", *_recipe_words(question, candidate)))
+    if RECIPE in question.base:
+        return shlex.join(("nemo", "llm", "pretrain", *_recipe_words(question, candidate, nodes)))
     logs, data = question.settings.train.logs, question.settings.paths.data or _UNGIVEN
     script = _NEMO1_SCRIPTS.get(question.family.name, _NEMO1_SCRIPT)
     return shlex.join(
@@ -97,16 +104,34 @@ def training_command(question: SearchQuestion, candidate: SearchCandidate) -> st
     )
 
 
-def _recipe_words(question: SearchQuestion, candidate: SearchCandidate) -> Iterator[str]:
+def _recipe_words(
+    question: SearchQuestion, candidate: SearchCandidate, nodes: int
+) -> Iterator[str]:
     recipe = _RECIPES.get(question.family.name, "llama3_8b")
     yield from ("--factory", recipe, "-y")
-    document = candidate_document(question, candidate, question.nodes)
+    document = candidate_document(question, candidate, nodes)
     for path, value in document.leaves():
-        is_shape = path[:2] == ("model", "config") or path[:2] == ("trainer", "strategy")
-        if is_shape or path in (("data", "micro_batch_size"), ("data", "global_batch_size")):
-            yield f"{'.'.join(path)}={value}"
-    yield f"trainer.max_steps={question.settings.train.max_steps}"
+        if path[0] == "data" or path[:2] in _SET_SECTIONS or path in _SET_OF_TRAINER:
+            yield f"{dotted(path)}={value}"
     yield f"log.log_dir={_run_folder(question, candidate)}"
+
+
+def notes_on_jobs(question: SearchQuestion) -> tuple[str, ...]:
+    """What the jobs of a candidate do otherwise than the settings may seem to say."""
+    if RECIPE not in question.base or question.settings.paths.data is None:
+        return ()
+    return (
+        "Jobs that start from a recipe of NeMo 2.0 train on its made-up data, which no word of "
+        "its command replaces; data_dir is not read.",
+    )
+
+
+def _gpus_of_node(question: SearchQuestion) -> int | None:
+    """The cluster's own number where somebody gave it, else that of the training's nodes."""
+    settings = question.settings
+    own = settings.cluster.gpus_per_node
+    is_given = "cluster.gpus_per_node" in settings.given
+    return own if own is None or is_given else question.gpus_per_node
 
 
 def _run_folder(question: SearchQuestion, candidate: SearchCandidate) -> Path:

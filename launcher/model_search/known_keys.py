@@ -7,8 +7,9 @@ auto_configurator (23.03 to 24.12). Keys of inference are valid, too; their sear
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from difflib import get_close_matches
 
-from autoconf_launch.core import ConfigError, nearest_known
+from autoconf_launch.core import ConfigError
 
 TRAIN = ("search_config", "train_settings")
 GROUPS = ("cluster", "search_config")
@@ -136,13 +137,12 @@ def require_known(keys: Iterable[str]) -> None:
 
 def _nearest(key: str) -> str:
     """By the last word first: people leave the sections out."""
-    last = _BY_LAST.get(key.rpartition(".")[2])
-    if last is not None:
-        return f"did you mean '{last}'?"
-    near = nearest_known(key, KNOWN)
-    if near.startswith("did"):
-        return near
-    near = nearest_known(key.rpartition(".")[2], _BY_LAST)
-    if near.startswith("did"):
-        return f"did you mean '{_BY_LAST[near.split(chr(39))[1]]}'?"
+    last = key.rpartition(".")[2]
+    near = [
+        *([_BY_LAST[last]] if last in _BY_LAST else []),
+        *get_close_matches(key, sorted(KNOWN), n=1),
+        *(_BY_LAST[word] for word in get_close_matches(last, sorted(_BY_LAST), n=1)),
+    ]
+    if near:
+        return f"did you mean '{near[0]}'?"
     return "keys are those of NVIDIA's conf/config.yaml, such as search_config=gpt3/5b."

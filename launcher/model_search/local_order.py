@@ -31,7 +31,8 @@ def ordered(
 ) -> tuple[SearchCandidate, ...]:
     """Each with its best ZeRO stage, the fastest predicted one that fits first.
 
-    As they were where nothing can be predicted.
+    As they were where nothing can be predicted; the smallest micro-batch first where memory alone
+    can, since then not even two samples had room in the profile run.
     """
     if spec is None:
         return found
@@ -51,10 +52,12 @@ def ordered(
     return tuple(sorted(best, key=lambda one: _rank(one, limit)))
 
 
-def _rank(one: SearchCandidate, limit_bytes: float) -> tuple[bool, float, int]:
+def _rank(one: SearchCandidate, limit_bytes: float) -> tuple[bool, float, int, int]:
     is_large = one.peak_bytes is not None and one.peak_bytes > limit_bytes
     seconds = _UNKNOWN_S if one.step_s is None else one.step_s
-    return (is_large, one.peak_bytes or 0.0 if is_large else seconds, one.layout.zero_stage)
+    value = one.peak_bytes or 0.0 if is_large else seconds
+    samples = one.layout.micro_batch if one.step_s is None else 0
+    return (is_large, value, samples, one.layout.zero_stage)
 
 
 def _known(value: float) -> float | None:

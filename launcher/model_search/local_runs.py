@@ -14,9 +14,8 @@ from autoconf_launch.autotuner.cost.facts import TrainingFacts
 from autoconf_launch.autotuner.decider import Decider
 from autoconf_launch.autotuner.listed import ListedStudy
 from autoconf_launch.autotuner.settings import AutotuningSettings
-from autoconf_launch.autotuner.stop import StopReason
 from autoconf_launch.autotuner.trial import Record, Trial
-from autoconf_launch.core import Candidate, ModelSpec, NothingFeasibleError, resolve
+from autoconf_launch.core import Candidate, FailureKind, ModelSpec, NothingFeasibleError, resolve
 from autoconf_launch.core import config_keys as keys
 from autoconf_launch.core.rank import MODEL_INFO_FILE
 
@@ -29,46 +28,57 @@ from ..endgame import Search, play
 from ..events import Listener, ModelProfiled, Note
 from ..fingerprint import environment_document, fingerprint
 from ..interrupts import stopping_on_signals
-from ..profile_run import read_model_info, run_profile
+from ..journal import JournalContents
+from ..profile_run import ProfileFailedError, read_model_info, run_profile
 from ..results_folder import OpenFolder, open_folder
 from ..script_source import find_script_source
 from ..slots import WHOLE
 from ..trackers.feed import Feed
 from ..trackers.listening import tracked
 from ..trial_files import TrialFiles, write_json
-from ..views.duration import duration_text
 from .candidates import SearchCandidate
+from .done_runs import DoneRuns
 from .folder import SearchFolder
 from .local_order import ordered
 from .prepare import Prepared
 from .pretraining import request_of
+from .run_time import (
+    all_too_slow,
+    are_extrapolated,
+    counts,
+    in_time_first,
+    is_too_slow,
+    run_limit_s,
+    steps_limit_s,
+)
 from .settings import GridKind
 
-_STEPS_SHARE = 0.9
-"""Of a run's minutes for its steps; the rest is for its start."""
-_GRACE_S = 30.0
-_SURELY = 2.0
-"""Times the minutes of a run that a step must be predicted to take to be surely too slow."""
+_UNPROFILED = (
+    "The profile run did not end in time, so that nothing is predicted; candidates are tried in "
+    "their own order."
+)
 _Some: TypeAlias = tuple[SearchCandidate, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DoneRuns:
-    """What came back.
+class _Session:
+    """What the runs of a folder have in common while it is ours."""
 
-    Attributes:
-        candidates: that were to be run, in order.
-        records: of the search; ``finals`` of the best, measured again in turn.
-        ruled_out: names that were not started, each with the failure that rules it out.
-        too_slow: not started, as one step would surely overrun the minutes of a run.
-    """
+    opened: OpenFolder
+    backend: Backend
+    heard: Listener
+    files: TrialFiles
 
-    candidates: tuple[SearchCandidate, ...]
-    records: tuple[Record, ...]
-    finals: tuple[Record, ...]
-    ruled_out: tuple[tuple[str, Record], ...]
-    too_slow: tuple[SearchCandidate, ...]
-    stop: StopReason
+    def control(self, decider: Decider, listener: Listener, limits: TrialLimits) -> Controller:
+        """A controller of some of them."""
+        return Controller(
+            decider,
+            self.backend,
+            self.files,
+            journal=self.opened.journal,
+            listener=listener,
+            limits=limits,
+        )
 
 
 class LocalRuns:
@@ -108,68 +118,77 @@ class LocalRuns:
                 tracked(request.tracking, feed, paths.tracking, self._listener) as heard,
                 released(load_backend("zygote")) as backend,
             ):
-                return self._search(opened, backend, heard, write_files)
+                session = _Session(
+                    opened=opened, backend=backend, heard=heard, files=self._files()
+                )
+                return self._search(session, write_files)
 
     def _search(
         self,
-        opened: OpenFolder,
-        backend: Backend,
-        heard: Listener,
+        session: _Session,
         write_files: Callable[[tuple[SearchCandidate, ...]], None],
     ) -> DoneRuns:
-        files = self._files()
-        spec = self._profile(files, opened, backend, heard)
-        facts = TrainingFacts.from_config(
-            resolve(self._source.config, world_size=len(self._cluster.devices))
-        )
-        files.describe_model(spec, facts)
-        candidates, too_slow = self._ordered(spec, facts)
-        if not candidates:
-            raise NothingFeasibleError(self._all_too_slow(too_slow))
+        candidates, too_slow = self._candidates(session)
         write_files(candidates)
         trials = [self._trial(number, one) for number, one in enumerate(candidates)]
         study = self._study(trials)
-        limits = self._limits()
-
-        def control(decider: Decider, listener: Listener, limits: TrialLimits) -> Controller:
-            return Controller(
-                decider,
-                backend,
-                files,
-                journal=opened.journal,
-                listener=listener,
-                limits=limits,
-            )
-
-        controller = control(study, heard, limits)
-        known = {trial.name: trial.candidate for trial in trials}
-        records = opened.contents.records
-        ours = tuple(one for one in records if known.get(one.trial.name) == one.trial.candidate)
-        controller.resume(replace(opened.contents, records=ours))
+        controller = session.control(study, session.heard, self._limits())
+        controller.resume(self._earlier(session, trials))
         stop = controller.run(WHOLE)
-        end = None
-        if not stop.is_error:
-            end = play(
-                Search(
-                    records=study.records,
-                    objective=study.objective,
-                    elapsed_s=controller.elapsed_s,
-                    takes_turns=True,
-                ),
-                control,
-                listener=heard,
-                limits=limits,
-                earlier=opened.contents,
-                soak_asked=0,
-            )
+        finals: tuple[Record, ...] = ()
+        if not stop.is_error and not are_extrapolated(study.records):
+            finals = self._finals(session, study, controller.elapsed_s)
         return DoneRuns(
             candidates=candidates,
             records=study.records,
-            finals=end.finals if end else (),
+            finals=finals,
             ruled_out=study.ruled_out,
             too_slow=too_slow,
             stop=stop,
         )
+
+    def _candidates(self, session: _Session) -> tuple[_Some, _Some]:
+        """What is run and what is too slow, once the model has been profiled."""
+        spec = self._profile(session)
+        facts = TrainingFacts.from_config(
+            resolve(self._source.config, world_size=len(self._cluster.devices))
+        )
+        session.files.describe_model(spec, facts)
+        candidates, too_slow = self._ordered(spec, facts)
+        if not candidates:
+            minutes = self._prepared.settings.train.max_minutes
+            raise NothingFeasibleError(all_too_slow(too_slow, minutes))
+        return candidates, too_slow
+
+    def _earlier(self, session: _Session, trials: list[Trial]) -> JournalContents:
+        """What an earlier search of the same wrote down, as far as it is one of today's runs."""
+        contents = session.opened.contents
+        known = {trial.name: trial.candidate for trial in trials}
+        minutes = self._prepared.settings.train.max_minutes
+        ours = tuple(
+            one
+            for one in contents.records
+            if known.get(one.trial.name) == one.trial.candidate and counts(one, minutes)
+        )
+        return replace(contents, records=ours)
+
+    def _finals(
+        self, session: _Session, study: ListedStudy, elapsed_s: float
+    ) -> tuple[Record, ...]:
+        search = Search(
+            records=study.records,
+            objective=study.objective,
+            elapsed_s=elapsed_s,
+            takes_turns=True,
+        )
+        return play(
+            search,
+            session.control,
+            listener=session.heard,
+            limits=self._limits(),
+            earlier=session.opened.contents,
+            soak_asked=0,
+        ).finals
 
     def _files(self) -> TrialFiles:
         files = TrialFiles(
@@ -180,53 +199,66 @@ class LocalRuns:
             dialect=NativeDialect(),
             settings=self._settings,
         )
-        files.bound_steps(self._prepared.settings.train.max_steps)
+        train = self._prepared.settings.train
+        files.bound_steps(train.max_steps, cut_s=steps_limit_s(train.max_minutes))
         return files
 
-    def _profile(
-        self, files: TrialFiles, opened: OpenFolder, backend: Backend, heard: Listener
-    ) -> ModelSpec | None:
+    def _profile(self, session: _Session) -> ModelSpec | None:
+        opened = session.opened
         path = self._folder.runs.profile / MODEL_INFO_FILE
         event = ModelProfiled(spec=read_model_info(path), wall_s=None)
         if not opened.contents.profiled:
-            first = self._prepared.found.candidates[0]
-            plan = files.plan_profile(self._trial(0, first), uuid.uuid4().hex)
-            event = run_profile(
-                plan, backend, journal=opened.journal, timeout_s=self._request.trial_timeout_s
-            )
-        heard(event)
+            try:
+                event = self._run_profile(session)
+            except ProfileFailedError as error:
+                self._require_late(error)
+                session.heard(Note(text=_UNPROFILED, warning=True))
+                return None
+        session.heard(event)
         return event.spec
+
+    def _run_profile(self, session: _Session) -> ModelProfiled:
+        first = self._prepared.found.candidates[0]
+        return run_profile(
+            session.files.plan_profile(self._trial(0, first), uuid.uuid4().hex),
+            session.backend,
+            journal=session.opened.journal,
+            timeout_s=self._request.trial_timeout_s,
+        )
+
+    def _require_late(self, error: ProfileFailedError) -> None:
+        """See that a profile run only lacked time: then candidates can still be tried."""
+        failure = error.failure
+        if failure.kind is not FailureKind.TIMED_OUT:
+            raise NothingFeasibleError(
+                f"{self._prepared.question.name} cannot be trained here ({failure.kind.value}: "
+                f"{failure.detail}); the output of its first run is in "
+                f"{self._folder.runs.profile}.",
+                failure.log_tail,
+            ) from error
 
     def _ordered(self, spec: ModelSpec | None, facts: TrainingFacts) -> tuple[_Some, _Some]:
         """What is run, and what is too slow; NVIDIA's grid keeps NVIDIA's order.
 
-        Ours is by what the profile run lets predict.
+        Ours is by what the profile run lets predict, and what may lack time comes last.
         """
         found, train = self._prepared.found.candidates, self._prepared.settings.train
         priced = ordered(found, self.candidate, spec, self._cluster, facts)
         if self._prepared.settings.grid is GridKind.NEMO:
             times = {one.name: one.step_s for one in priced}
             priced = tuple(replace(one, step_s=times[one.name]) for one in found)
-        limit_s = _SURELY * 60.0 * train.max_minutes
-        too_slow = tuple(one for one in priced if (one.step_s or 0.0) > limit_s)
-        kept = tuple(one for one in priced if (one.step_s or 0.0) <= limit_s)
+        else:
+            priced = in_time_first(priced, train.max_minutes)
+        too_slow = tuple(one for one in priced if is_too_slow(one, train.max_minutes))
+        kept = tuple(one for one in priced if one not in too_slow)
         return kept[: train.limit_runs or None], too_slow
-
-    def _all_too_slow(self, found: _Some) -> str:
-        fastest = min(one.step_s or 0.0 for one in found)
-        minutes = self._prepared.settings.train.max_minutes
-        return (
-            f"No candidate can make a step here within max_minutes_per_run = {minutes:g}: the "
-            f"fastest is predicted to take {duration_text(fastest)}; give a smaller model, "
-            "global_batch_size or seq_length, or more minutes."
-        )
 
     def _study(self, trials: list[Trial]) -> ListedStudy:
         train = self._prepared.settings.train
         return ListedStudy(
             trials,
             most_steps=train.max_steps,
-            most_s=_STEPS_SHARE * 60.0 * train.max_minutes,
+            most_s=steps_limit_s(train.max_minutes),
         )
 
     def _trial(self, number: int, one: SearchCandidate) -> Trial:
@@ -250,5 +282,7 @@ class LocalRuns:
     def _limits(self) -> TrialLimits:
         minutes = self._prepared.settings.train.max_minutes
         return TrialLimits(
-            timeout_s=60.0 * minutes + _GRACE_S, stall_s=self._request.stall_timeout_s
+            timeout_s=run_limit_s(minutes),
+            stall_s=self._request.stall_timeout_s,
+            timeout_by="max_minutes_per_run",
         )

@@ -4,25 +4,31 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
+from functools import partial
 from importlib.util import find_spec
+from pathlib import Path
 
+from autoconf_launch.autotuner.stop import StopKind
 from autoconf_launch.core import ConfigError, NothingFeasibleError
 
 from ..events import Note
 from ..planner.base_config_file import write_base_config
 from ..search_report.final_results import write_final_results
+from ..search_report.outcome import SearchOutcome
 from ..search_report.top_text import top_text
 from ..trackers import check_tracking
 from ..views.lines import LinesView
-from .candidate_file import candidate_document
-from .candidates import SearchCandidate
+from .candidate_file import write_documents
+from .done_runs import DoneRuns
 from .flags import SearchRequest
 from .folder import SearchFolder
 from .local_runs import LocalRuns
 from .outcome import outcome_of
 from .prepare import Prepared
 from .pretraining import tracking_of
-from .result_document import result_document
+from .question import SearchQuestion
+from .result_document import base_alone_document, result_document
+from .room import require_room
 
 _NEEDED = "transformers"
 
@@ -32,44 +38,66 @@ def run_search(prepared: Prepared, request: SearchRequest) -> Iterator[str]:
 
     Raises:
         ConfigError: transformers or a tracker's package is missing.
-        NothingFeasibleError: no candidate could be measured; its results are written by then.
+        NothingFeasibleError: this machine cannot hold the model; or no candidate could be
+            measured, and its results are written by then.
     """
     settings, question = prepared.settings, prepared.question
     folder = SearchFolder(settings.train.logs.absolute())
     view = LinesView(_to_stderr, quiet=request.quiet, level="info")
-    for note in prepared.notes:
+    if settings.runs_training:
+        _require_all(prepared)
+    else:
+        write_base_config(question.base, folder.base(question))
+    runs = LocalRuns(prepared, folder, view.handle) if settings.runs_training else None
+    for note in prepared.notes:  # once the folder is known to be writable
         view.handle(Note(text=note))
-    if not settings.runs_training:
-        write_base_config(question.base, folder.base(question))
-        yield f"Base configuration: {folder.base(question)} (run_training_hp_search is False)"
+    if runs is None:
+        yield _base_alone(question, folder, json=request.json)
         return
-    if find_spec(_NEEDED) is None:
-        raise ConfigError(
-            f"cluster_type=local builds models with {_NEEDED}, which is not installed here; run "
-            "pip install 'autoconf-launch[search]'."
-        )
 
-    check_tracking(tracking_of(settings.wandb))
-
-    def write_files(candidates: tuple[SearchCandidate, ...]) -> None:
-        write_base_config(question.base, folder.base(question))
-        folder.clear_candidates()
-        for one in candidates:
-            write_base_config(candidate_document(question, one, 1), folder.candidate(one.name))
-
-    runs = LocalRuns(prepared, folder, view.handle)
-    done = runs.run(write_files, fresh=request.fresh)
+    write = partial(write_documents, question, folder)
+    done = runs.run(write, fresh=request.fresh)
     outcome = outcome_of(prepared, done)
     written = write_final_results(folder.logs, outcome, top=settings.train.top_n)
     if not any(run.step_s for run in outcome.runs):
-        raise NothingFeasibleError(
-            f"{done.stop.sentence} See {written[0].parent}.", done.stop.log_tail
-        )
+        sentence = _nothing_measured(done, outcome, written[0].parent)
+        raise NothingFeasibleError(sentence, done.stop.log_tail)
     if request.json:
         yield result_document(question.name, outcome)
         return
     yield top_text(outcome, settings.train.top_n).rstrip("\n")
     yield f"Results: {written[0].parent}"
+
+
+def _base_alone(question: SearchQuestion, folder: SearchFolder, *, json: bool) -> str:
+    """What was written where run_training_hp_search is False."""
+    path = folder.base(question)
+    if json:
+        return base_alone_document(question.name, path)
+    return f"Base configuration: {path} (run_training_hp_search is False)"
+
+
+def _require_all(prepared: Prepared) -> None:
+    """See that runs can be made, before anything is written."""
+    if find_spec(_NEEDED) is None:
+        raise ConfigError(
+            f"cluster_type=local builds models with {_NEEDED}, which is not installed here; run "
+            "pip install 'autoconf-launch[search]'."
+        )
+    require_room(prepared.question)
+    check_tracking(tracking_of(prepared.settings.wandb))
+
+
+def _nothing_measured(done: DoneRuns, outcome: SearchOutcome, folder: Path) -> str:
+    """Why, by the last run that was started, in the words of its table."""
+    sentence = done.stop.sentence
+    if done.stop.kind is not StopKind.NOTHING_FITS:
+        started = {record.trial.name for record in done.records}
+        last = [run for run in outcome.runs if run.name in started and run.failure][-1]
+        assert last.failure is not None
+        kind, detail = last.failure.kind.value, last.failure.detail
+        sentence = f"No configuration could be measured: at last {last.name} ({kind}, {detail})"
+    return f"{sentence.rstrip('.')}. See {folder}."
 
 
 def _to_stderr(line: str) -> None:

@@ -4,26 +4,28 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Iterator
+from dataclasses import replace
 
 from autoconf_launch.autotuner.noise import FINAL_SUFFIX
+from autoconf_launch.autotuner.recommend.model_flops import SampleShape
 from autoconf_launch.autotuner.trial import Measurement, Record
 from autoconf_launch.core import Failure, FailureKind
 
-from ..search_report.outcome import SearchedShape, SearchOutcome, SearchRun
+from ..search_report.outcome import SearchOutcome, SearchRun
 from ..views.duration import duration_text
 from .candidate_file import candidate_document, knobs_of
 from .candidates import SearchCandidate
-from .local_runs import DoneRuns
+from .described import decoder_tokens
+from .done_runs import DoneRuns
 from .prepare import Prepared
+from .run_time import least_run_s
 
 _NOT_STARTED = "not started"
-_OURS, _THEIRS = "(--trial-timeout)", "(max_minutes_per_run)"
 
 
 def outcome_of(prepared: Prepared, done: DoneRuns) -> SearchOutcome:
     """Every candidate, measured, failed or not started, in the order in which they were to run."""
     question, settings = prepared.question, prepared.settings
-    is_t5 = question.family.is_encoder_decoder
     sequence = settings.train.sequence
     return SearchOutcome(
         family=question.family,
@@ -31,13 +33,13 @@ def outcome_of(prepared: Prepared, done: DoneRuns) -> SearchOutcome:
         nodes=prepared.found.nodes,
         gpus_per_node=question.gpus_per_node,
         tokens_b=settings.train.tokens_b,
-        shape=SearchedShape(
+        shape=SampleShape(
             layers=question.model.layers,
             hidden=question.model.hidden,
             ffn=question.model.ffn,
             vocabulary=settings.train.vocabulary,
             sequence=sequence,
-            decoder_sequence=max(1, sequence // 4) if is_t5 else sequence,
+            decoder_sequence=decoder_tokens(question.base, sequence),
         ),
         base=question.base,
         runs=tuple(_runs(prepared, done)),
@@ -80,7 +82,8 @@ def _run(
     made = record.measurement
     if made is None:
         assert record.failure is not None
-        return _not_run(prepared, one, _in_our_words(record.failure))
+        minutes = prepared.settings.train.max_minutes
+        return _not_run(prepared, one, _in_our_words(record.failure, minutes))
     steps = [step_s for m in (made, *again) for step_s in m.step_s]
     peaks = [m.memory.peak_bytes for m in (made, *again) if m.memory]
     return SearchRun(
@@ -90,6 +93,8 @@ def _run(
         config=candidate_document(prepared.question, one, prepared.found.nodes),
         knobs=knobs_of(one),
         steps=len(steps),
+        extrapolated_from=made.extrapolated_from,
+        whole_micro_batches=one.layout.accumulation,
         step_s=statistics.fmean(steps),
         step_spread_s=statistics.stdev(steps) if len(steps) > 1 else None,
         peak_bytes=max(peaks, default=None),
@@ -118,12 +123,17 @@ def _needs_more(record: Record) -> Failure:
 def _too_slow(one: SearchCandidate) -> Failure:
     return Failure(
         kind=FailureKind.TIMED_OUT,
-        detail=f"{_NOT_STARTED}: a step is predicted to take {duration_text(one.step_s or 0.0)}, "
-        "more than max_minutes_per_run",
+        detail=f"{_NOT_STARTED}: a few micro-batches are predicted to take "
+        f"{duration_text(least_run_s(one))}, more than max_minutes_per_run",
     )
 
 
-def _in_our_words(failure: Failure) -> Failure:
-    """A search's limit of time has another name than a tune's."""
-    detail = failure.detail.replace(_OURS, _THEIRS)
-    return Failure(kind=failure.kind, detail=detail, log_tail=failure.log_tail)
+def _in_our_words(failure: Failure, minutes: float) -> Failure:
+    """A search's limit of time has another name than a tune's.
+
+    A run ends by itself once it has a step, or a few micro-batches of one.
+    """
+    if failure.kind is not FailureKind.TIMED_OUT:
+        return failure
+    detail = f"no step, nor enough micro-batches of one, within {minutes:g} minutes"
+    return replace(failure, detail=f"{detail} (max_minutes_per_run)")

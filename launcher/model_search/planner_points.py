@@ -18,13 +18,14 @@ from autoconf_launch.tuning_spaces.machines import accelerator_names, known_acce
 from ..planner.price_choice import ChosenPrice, choose_price
 from ..planner.recommend_training import usual_training
 from ..planner.training_choice import machine_of
+from .described import RECIPE, decoder_tokens
 from .question import SearchQuestion
 from .settings import SearchSettings
 
 _GB = 2**30
 _SEEDS_GPUS = {80.0: "A100-SXM-80GB", 40.0: "A100-SXM-40GB"}
 """What NVIDIA's tools count on."""
-_MOST_NODES = 1 << 14
+_POWERS = tuple(1 << power for power in range(12))
 OTHERWISE = "take other nodes, another global_batch_size, or other sizes to search"
 
 
@@ -48,12 +49,13 @@ class SearchMachines:
         return choose_price(self.usd_per_gpu_hour, self.cluster(1))
 
     def fewest_nodes(self, question: SearchQuestion) -> int:
-        """The smallest number of nodes on which some layout fits, as BigNLP's tool searches."""
-        nodes = 1
-        while nodes < min(question.nodes, _MOST_NODES):
+        """The smallest number of nodes on which some layout fits, as BigNLP's tool searches.
+
+        A power of two, or that of the training; the latter where none is found.
+        """
+        for nodes in sorted({*_POWERS, question.nodes}):
             if planner_points(question, self, nodes).candidates:
                 return nodes
-            nodes *= 2
         return question.nodes
 
     def why_nothing(self, question: SearchQuestion, nodes: int) -> str:
@@ -70,7 +72,7 @@ class SearchMachines:
 
 def near(nodes: int) -> tuple[int, ...]:
     """Numbers of nodes to offer instead: the neighbours and powers of two, the nearest first."""
-    found = {*(1 << power for power in range(12)), nodes - 1, nodes + 1} - {0, nodes}
+    found = {*_POWERS, nodes - 1, nodes + 1} - {0, nodes}
     return tuple(sorted(found, key=lambda count: abs(count - nodes)))
 
 
@@ -99,14 +101,26 @@ def planner_points(question: SearchQuestion, machines: SearchMachines, nodes: in
     cluster, train = machines.cluster(nodes), question.settings.train
     return planner_grid(
         PlannerGridQuestion(
-            training=usual_training(question.architecture, train.sequence, machine_of(cluster)),
+            training=usual_training(
+                question.architecture,
+                train.sequence,
+                machine_of(cluster),
+                written=decoder_tokens(question.base, train.sequence),
+            ),
             nodes=nodes,
             global_batch=question.model.global_batch,
             memory_bytes=machines.memory_bytes,
             lists=train.grid,
             recompute_layers=train.recompute_layers,
+            sequence_parallel=_sequence_parallel(question),
         )
     )
+
+
+def _sequence_parallel(question: SearchQuestion) -> tuple[bool, ...]:
+    """NeMo 1.0's configuration of a T5 has no word for it (``candidate_file``)."""
+    lacks_it = question.family.is_encoder_decoder and RECIPE not in question.base
+    return (False,) if lacks_it else (False, True)
 
 
 def recomputed_layers(one: PlannerCandidate, question: SearchQuestion) -> int | None:

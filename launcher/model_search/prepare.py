@@ -10,18 +10,20 @@ from autoconf_launch.core import ConfigError
 from .candidates import CandidateList, candidates_of
 from .compose import compose
 from .flags import SearchRequest
-from .jobs import cluster_words
+from .jobs import cluster_words, notes_on_jobs
+from .nemo_rules import notes_on_rules
 from .planner_points import SearchMachines, search_machines
 from .question import SearchQuestion, question_of
+from .room import refusals
 from .settings import ClusterKind, SearchSettings, read_settings
-from .this_machine import local_candidates, local_ranks
+from .this_machine import first_shown, local_candidates, local_ranks
 
 _LATER = "follows in a later issue"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prepared:
-    """All of it; ``machines`` is None where runs are on this machine."""
+    """All of it; ``machines`` is None where runs are on this machine, or none are made."""
 
     question: SearchQuestion
     found: CandidateList
@@ -42,11 +44,15 @@ def prepare(request: SearchRequest) -> Prepared:
     """
     settings = read_settings(compose(request.overrides, request.folder))
     is_local = settings.cluster.kind is ClusterKind.LOCAL
+    if not settings.runs_training:
+        return _base_alone(settings, is_local=is_local)
     if not request.dry_run:
         check_paths(settings)
     if is_local:
         question = question_of(settings, 1, local_ranks(settings))
         found, machines = local_candidates(question), None
+        if request.dry_run:
+            found = first_shown(found, settings.train.limit_runs)
     else:
         if not request.dry_run:
             raise ConfigError(_not_yet(settings))
@@ -54,9 +60,28 @@ def prepare(request: SearchRequest) -> Prepared:
         question = question_of(settings, settings.train.nodes, each)
         machines = search_machines(settings, each)
         found = candidates_of(question, machines)
-    notes = (*settings.notes, *_inference(settings), *question.notes, *found.notes)
+    notes = (
+        *(*settings.notes, *_inference(settings), *question.notes),
+        *(*notes_on_rules(question), *found.notes),
+        *(() if is_local else notes_on_jobs(question)),
+        *(refusals(question) if is_local and request.dry_run else ()),
+    )
     return Prepared(
         question=question, found=found, machines=machines, notes=tuple(dict.fromkeys(notes))
+    )
+
+
+def _base_alone(settings: SearchSettings, *, is_local: bool) -> Prepared:
+    """The base configuration needs no machine, container or data, wherever runs would be."""
+    nodes = 1 if is_local else settings.train.nodes
+    each = local_ranks(settings) if is_local else settings.train.gpus_per_node
+    question = question_of(settings, nodes, each)
+    notes = (*settings.notes, *_inference(settings), *question.notes)
+    return Prepared(
+        question=question,
+        found=CandidateList(candidates=(), nodes=nodes, found=0),
+        machines=None,
+        notes=tuple(dict.fromkeys(notes)),
     )
 
 

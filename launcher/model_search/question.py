@@ -14,18 +14,30 @@ from autoconf_launch.autotuner.recommend.chosen_model import (
     ModelQuestion,
     choose_model,
 )
-from autoconf_launch.autotuner.recommend.families import Family
-from autoconf_launch.autotuner.recommend.model_size import Budget, model_size_b
+from autoconf_launch.autotuner.recommend.families import Family, family_named
+from autoconf_launch.autotuner.recommend.model_size import Budget, recommended_size_b
 from autoconf_launch.autotuner.recommend.training_time import exact_training_days
-from autoconf_launch.core import Architecture, ConfigError, RawConfig
+from autoconf_launch.core import Architecture, ConfigError, RawConfig, dotted
 from autoconf_launch.tuning_spaces.recommend_tables import generation_of, tables
 from autoconf_launch.tuning_spaces.search_configs import shipped_base_config
 
 from ..planner.base_config_file import base_document
-from .described import DescribedModel, architecture_of, batch_path, described
+from ..planner.custom_model import custom_model
+from .described import (
+    DescribedModel,
+    architecture_of,
+    batch_path,
+    described,
+    with_facts,
+    with_length,
+)
+from .known_keys import TRAIN
 from .settings import ClusterKind, SearchSettings, TrainSettings
 
 _INDEX_FOLDER = "data_index_files"
+_LENGTH = dotted((*TRAIN, "seq_length"))
+_MADE_HERE = ("autoconf", "parameters")
+"""Stands in a base configuration of ours, not in a user's whole file."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,34 +81,43 @@ def question_of(settings: SearchSettings, nodes: int, gpus_per_node: int) -> Sea
             user's file cannot be read.
     """
     train = settings.train
-    family = Family(train.family)
+    family = family_named(train.family)
     budget = Budget(
         gpus=nodes * gpus_per_node, tflops_per_gpu=train.tflops_per_gpu, tokens_b=train.tokens_b
     )
     size_b, notes = _size(family, train, budget)
-    custom = _custom_file(train)
-    chosen = _chosen(family, train, size_b)
-    plan = RunPlan(
-        days=train.max_days or exact_training_days(family.name, size_b, budget),
-        nodes=nodes,
-        gpus_per_node=gpus_per_node,
-        tokens_b=train.tokens_b,
-        wandb_project=settings.wandb.project if settings.wandb.enabled else None,
-        index_folder=_index_folder(settings),
-    )
-    base = _with_facts(base_document(chosen, plan, custom), family, train, size_b)
-    is_whole = custom is not None and ("autoconf", "parameters") not in base
+    chosen = _chosen(settings, family, size_b)
+    days = train.max_days or exact_training_days(family.name, size_b, budget)
+    base = _base(settings, chosen, _plan(settings, days, nodes, gpus_per_node))
+    is_custom = train.custom_config is not None
+    train = replace(train, sequence=chosen.asked.sequence)
     return SearchQuestion(
-        settings=settings,
+        settings=replace(settings, train=train),
         family=family,
         size_b=size_b,
         name=run_name(family.name, size_b),
         base=base,
         model=described(base, family),
-        architecture=_architecture(base, family, train, chosen, is_custom=custom is not None),
+        architecture=(
+            architecture_of(base, family, train.vocabulary, train.sequence)
+            if is_custom
+            else chosen.architecture
+        ),
         nodes=nodes,
         gpus_per_node=gpus_per_node,
-        notes=(*notes, *(() if is_whole else chosen.notes)),
+        notes=(*notes, *_length(settings, chosen), *(chosen.notes if _MADE_HERE in base else ())),
+    )
+
+
+def _plan(settings: SearchSettings, days: float, nodes: int, gpus_per_node: int) -> RunPlan:
+    is_bcp = settings.cluster.kind is ClusterKind.BCP
+    return RunPlan(
+        days=days,
+        nodes=nodes,
+        gpus_per_node=gpus_per_node,
+        tokens_b=settings.train.tokens_b,
+        wandb_project=settings.wandb.project if settings.wandb.enabled else None,
+        index_folder=f"{settings.paths.results}/{_INDEX_FOLDER}" if is_bcp else None,
     )
 
 
@@ -108,20 +129,16 @@ def _size(family: Family, train: TrainSettings, budget: Budget) -> tuple[float, 
             "search_config.train_settings.model_size_in_b is not given, and no max_training_days "
             "to recommend one for; give one of them."
         )
-    size_b = model_size_b(family.name, budget, train.max_days)
-    if size_b <= 0:
-        raise ConfigError(
-            f"In {train.max_days:g} days {budget.gpus} GPUs of {budget.tflops_per_gpu:g} TFLOP/s "
-            f"train less than 0.01 B parameters on {budget.tokens_b:g} B tokens; give more days "
-            "or fewer tokens."
-        )
+    size_b = recommended_size_b(family.name, budget, train.max_days)
     return size_b, (
         f"You can train a {size_b:g} B model in {train.max_days:g} days on {budget.gpus} GPUs, "
         f"if each achieves {budget.tflops_per_gpu:g} TFLOP/s (max_training_days, tflops_per_gpu).",
     )
 
 
-def _chosen(family: Family, train: TrainSettings, size_b: float) -> ChosenModel:
+def _chosen(settings: SearchSettings, family: Family, size_b: float) -> ChosenModel:
+    """The tables' model, or the one of the user's file; what the command line gives wins."""
+    train = settings.train
     asked = ModelQuestion(
         family=family,
         size_b=size_b,
@@ -130,7 +147,27 @@ def _chosen(family: Family, train: TrainSettings, size_b: float) -> ChosenModel:
         gpu_memory_gb=train.gpu_memory_gb,
         batch=train.global_batch,
     )
-    return choose_model(tables(generation_of(family)), asked)
+    chosen = choose_model(tables(generation_of(family)), asked)
+    custom = _custom_file(train)
+    if custom is None:
+        return chosen
+    found = custom_model(chosen, custom)
+    if _LENGTH in settings.given:
+        found = replace(found, asked=replace(found.asked, sequence=train.sequence))
+    if train.global_batch is None:
+        return found
+    return replace(found, batch=replace(found.batch, global_batch=train.global_batch))
+
+
+def _length(settings: SearchSettings, chosen: ChosenModel) -> tuple[str, ...]:
+    """That a file's model reads samples of another length than the search's settings say."""
+    asked, found = settings.train.sequence, chosen.asked.sequence
+    if asked == found:
+        return ()
+    return (
+        f"custom_config {settings.train.custom_config} has samples of {found} tokens; seq_length "
+        f"= {asked} does not count.",
+    )
 
 
 def _custom_file(train: TrainSettings) -> Path | None:
@@ -148,39 +185,13 @@ def _custom_file(train: TrainSettings) -> Path | None:
     return shipped
 
 
-def _index_folder(settings: SearchSettings) -> str | None:
-    is_bcp = settings.cluster.kind is ClusterKind.BCP
-    return f"{settings.paths.results}/{_INDEX_FOLDER}" if is_bcp else None
-
-
-def _with_facts(base: RawConfig, family: Family, train: TrainSettings, size_b: float) -> RawConfig:
-    """The batch that was asked for, and what a rank must know of a whole file of NeMo's."""
+def _base(settings: SearchSettings, chosen: ChosenModel, plan: RunPlan) -> RawConfig:
+    """The user's file or ours, with the batch that was asked for."""
+    train = settings.train
+    base = base_document(chosen, plan, _custom_file(train))
     if train.global_batch is not None:
         base = base.with_value(batch_path(base), train.global_batch)
-    facts = (
-        ("family", family.name),
-        ("model_size_in_b", size_b),
-        ("vocab_size", train.vocabulary),
-        ("num_tokens_in_b", train.tokens_b),
-    )
-    for name, value in facts:
-        base = base.with_value(("autoconf", name), value)
-    return base
-
-
-def _architecture(
-    base: RawConfig,
-    family: Family,
-    train: TrainSettings,
-    chosen: ChosenModel,
-    *,
-    is_custom: bool,
-) -> Architecture:
-    if not is_custom:
-        return chosen.architecture
-    return architecture_of(base, family, train.vocabulary, train.sequence)
-
-
-def on_nodes(question: SearchQuestion, nodes: int) -> SearchQuestion:
-    """The same model, searched on other nodes."""
-    return replace(question, nodes=nodes)
+    if _LENGTH in settings.given:
+        base = with_length(base, train.sequence)
+    asked = replace(chosen.asked, vocabulary=train.vocabulary)
+    return with_facts(base, asked, train.tokens_b)

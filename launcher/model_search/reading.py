@@ -11,6 +11,34 @@ AUTO = (None, "auto", "null", "None")
 """What leaves a choice to us, in the words of all generations."""
 
 
+def is_whole(value: object, least: int) -> bool:
+    """Whether it is a whole number of at least ``least``; True and False are none."""
+    return isinstance(value, int) and not isinstance(value, bool) and value >= least
+
+
+def whole(name: str, value: object, least: int = 1) -> int:
+    """A whole number.
+
+    Raises:
+        ConfigError: it is none, or too small.
+    """
+    if isinstance(value, int) and is_whole(value, least):
+        return value
+    raise ConfigError(f"{name} is {value!r}, but must be a whole number of at least {least}.")
+
+
+def number(name: str, value: object) -> float:
+    """A number above 0.
+
+    Raises:
+        ConfigError: it is none.
+    """
+    is_flag = isinstance(value, bool)
+    if isinstance(value, (int, float)) and not is_flag and math.isfinite(value) and value > 0:
+        return float(value)
+    raise ConfigError(f"{name} is {value!r}, but must be a number above 0.")
+
+
 class Reader:
     """One section; errors name the full key."""
 
@@ -37,11 +65,7 @@ class Reader:
             ConfigError: it is none, or too small.
         """
         value = self._value(key)
-        if value is None:
-            return None
-        if isinstance(value, bool) or not isinstance(value, int) or value < least:
-            raise self._wrong(key, value, f"a whole number of at least {least}")
-        return value
+        return None if value is None else whole(self._name(key), value, least)
 
     def number(self, key: str, default: float | None = None) -> float:
         """A number above 0.
@@ -59,12 +83,7 @@ class Reader:
             ConfigError: it is none.
         """
         value = self._value(key)
-        if value is None:
-            return None
-        is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
-        if not is_number or not math.isfinite(value) or value <= 0:
-            raise self._wrong(key, value, "a number above 0")
-        return float(value)
+        return None if value is None else number(self._name(key), value)
 
     def sizes(self, key: str, *, least: int = 1) -> tuple[int, ...] | None:
         """A list of whole numbers, each once; a single one is a list of it.
@@ -76,7 +95,7 @@ class Reader:
         if value is None:
             return None
         values = value if isinstance(value, list) else [value]
-        good = [v for v in values if isinstance(v, int) and not isinstance(v, bool) and v >= least]
+        good = [one for one in values if is_whole(one, least)]
         if not values or len(good) < len(values):
             raise self._wrong(key, value, f"auto, or a list of numbers of at least {least}")
         return tuple(dict.fromkeys(good))

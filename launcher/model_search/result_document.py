@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 from ..search_report.outcome import SearchOutcome, SearchRun
 from .dry_run import SCHEMA_VERSION
@@ -24,6 +25,16 @@ def result_document(name: str, outcome: SearchOutcome) -> str:
     return json.dumps(document, indent=2)
 
 
+def base_alone_document(name: str, base_config: Path) -> str:
+    """Where nothing is searched: the file alone."""
+    document = {
+        "schema_version": SCHEMA_VERSION,
+        "model": name,
+        "base_config": str(base_config),
+    }
+    return json.dumps(document, indent=2)
+
+
 def _entry(run: SearchRun) -> dict[str, object]:
     point = run.point
     return {
@@ -36,7 +47,8 @@ def _entry(run: SearchRun) -> dict[str, object]:
         "recompute_layers": point.recompute_layers,
         "knobs": dict(run.knobs),
         "global_batch": run.global_batch,
-        "steps": run.steps,
+        "steps": run.steps if run.extrapolated_from is None else 0,
+        "extrapolated_from_micro_batches": run.extrapolated_from,
         "step_s": run.step_s,
         "step_spread_s": run.step_spread_s,
         "peak_bytes": run.peak_bytes,

@@ -52,11 +52,6 @@ def sbatch_text(job: SlurmJob) -> str:
     return f"{_SHEBANG}\n{options}\n{steps}set +x\n"
 
 
-def mounts_text(mounts: Iterable[str | None]) -> str:
-    """``,a:a`` for a bare path, ``,a:b`` for two; nothing for an empty one."""
-    return "".join(f",{mount_pair(mount)}" for mount in mounts if mount)
-
-
 def mount_pair(mount: str) -> str:
     """``source:destination`` of a mount; a bare path stands at the same place inside."""
     return mount if ":" in mount else f"{mount}:{mount}"

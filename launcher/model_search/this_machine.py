@@ -6,6 +6,7 @@ of parallelism are named rejections.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
@@ -21,6 +22,7 @@ from autoconf_launch.autotuner.recommend.nemo_candidates import (
     nemo1_name,
     nemo_candidates,
 )
+from autoconf_launch.autotuner.recommend.nemo_grid import Grid
 from autoconf_launch.core import ConfigError, Layout, Offload, Recompute
 
 from ..discover import find_cluster
@@ -29,25 +31,20 @@ from .candidates import (
     CandidateList,
     Rejected,
     SearchCandidate,
-    grid_of_nemo,
     layout_of,
     searched_model,
 )
 from .known_keys import TRAIN
+from .nemo_rules import nemo_grid_of
+from .not_here import layers_of_stage, why_not_here, why_nothing
 from .question import SearchQuestion
-from .settings import GridKind, SearchSettings
+from .settings import SearchSettings
 
 _OF_NODE = ".".join((*TRAIN, "gpus_per_node"))
 _OF_NODES = ".".join((*TRAIN, "num_nodes"))
 _MOST_WHYS = 3
 LEAST_VOCABULARY = 259
 """Of the text that ranks here train on: bytes, and three words of its own."""
-_KINDS = {
-    "tensor": "tensor parallelism",
-    "pipeline": "pipeline parallelism",
-    "context": "context parallelism",
-    "expert": "expert parallelism",
-}
 
 
 def local_ranks(settings: SearchSettings) -> int:
@@ -80,14 +77,15 @@ def local_candidates(question: SearchQuestion) -> CandidateList:
             f"{'.'.join((*TRAIN, 'vocab_size'))} is {vocabulary}, but runs on this machine read a "
             f"text that needs at least {LEAST_VOCABULARY}."
         )
-    is_nemo = question.settings.grid is GridKind.NEMO
-    found = tuple((_of_nemo if is_nemo else _of_planner)(question))
+    grid = nemo_grid_of(question)
+    is_nemo = isinstance(grid, Grid)
+    found = tuple(_of_nemo(question, grid) if isinstance(grid, Grid) else _of_planner(question))
     runnable = [one for one in found if not why_not_here(question, one)]
     rejected = tuple(
         Rejected(candidate=one, why=why) for one in found if (why := why_not_here(question, one))
     )
     if not runnable:
-        raise ConfigError(_nothing(question, rejected))
+        raise ConfigError(why_nothing(question, rejected))
     limit = question.settings.train.limit_runs
     return CandidateList(
         candidates=_cut(runnable, limit) if is_nemo else tuple(runnable),
@@ -96,6 +94,18 @@ def local_candidates(question: SearchQuestion) -> CandidateList:
         rejected=rejected,
         notes=tuple(_notes(question, rejected)),
     )
+
+
+def first_shown(found: CandidateList, limit: int) -> CandidateList:
+    """As many as a search would run, where no profile run says which; 0 for all."""
+    count = len(found.candidates)
+    if not 0 < limit < count:
+        return found
+    note = (
+        f"limit_search_runs is {limit}: a profile run of the model, which --dry-run leaves out, "
+        f"chooses them among {count}; the first ones are shown."
+    )
+    return replace(found, candidates=found.candidates[:limit], notes=(*found.notes, note))
 
 
 def _cut(found: Sequence[SearchCandidate], limit: int) -> tuple[SearchCandidate, ...]:
@@ -110,11 +120,7 @@ def with_zero(candidate: SearchCandidate, stage: int) -> SearchCandidate:
     return replace(candidate, layout=replace(candidate.layout, zero_stage=stage))
 
 
-def _of_nemo(question: SearchQuestion) -> Iterator[SearchCandidate]:
-    grid = grid_of_nemo(question)
-    if grid is None:
-        yield from _of_planner(question)
-        return
+def _of_nemo(question: SearchQuestion, grid: Grid) -> Iterator[SearchCandidate]:
     model = searched_model(question, question.gpus)
     for one in nemo_candidates(grid, model):
         name = nemo1_name(model, 1, one)
@@ -136,12 +142,14 @@ def _of_planner(question: SearchQuestion) -> Iterator[SearchCandidate]:
         sequence_parallel=(False,),
         offload=(Offload.NONE,),
     )
+    least, most = grid.least_product or 1, grid.most_product or question.gpus
     model = question.architecture
     layouts: dict[tuple[object, ...], Layout] = {}
     for piece in grids(question.gpus, question.model.global_batch, model, choices):
         kept = np.broadcast_to(obeying(piece, model, train.sequence, {}), piece.shape)
         for layout in layouts_of(piece.rows(np.flatnonzero(kept))):
-            layouts[_key(layout)] = layout  # ZeRO 1 comes after 0
+            if least <= math.prod(_mesh(layout)) <= most:
+                layouts[_key(layout)] = layout  # ZeRO 1 comes after 0
     for layout in sorted(layouts.values(), key=_order):
         yield from _with_recompute(question, layout)
 
@@ -166,7 +174,7 @@ def _order(layout: Layout) -> tuple[object, ...]:
 def _with_recompute(question: SearchQuestion, layout: Layout) -> Iterator[SearchCandidate]:
     """One candidate, or one for each of the numbers of layers that the user wants."""
     wanted, kind = question.settings.train.recompute_layers, layout.recompute
-    whole = _layers_of_stage(question, layout.pipeline_parallel)
+    whole = layers_of_stage(question, layout.pipeline_parallel)
     if wanted is None:
         numbers: tuple[int | None, ...] = (whole if kind is Recompute.FULL else None,)
     elif kind is Recompute.SELECTIVE:
@@ -189,47 +197,6 @@ def _candidate(question: SearchQuestion, layout: Layout, layers: int | None) -> 
     name = nemo1_name(searched_model(question, question.gpus), 1, one)
     selective = "_selective" if layout.recompute is Recompute.SELECTIVE else ""
     return SearchCandidate(name=f"{name}{selective}", point=one, layout=layout)
-
-
-def _layers_of_stage(question: SearchQuestion, stages: int) -> int:
-    model = question.architecture
-    return -(-(model.layers + model.encoder_layers) // stages)
-
-
-def why_not_here(question: SearchQuestion, one: SearchCandidate) -> str:
-    """Why this machine cannot run a candidate; "" where it can."""
-    wide = [
-        f"{text} {getattr(one.point, name)}"
-        for name, text in _KINDS.items()
-        if getattr(one.point, name) > 1
-    ]
-    if wide:
-        return f"{' and '.join(wide)}: the runtime on this machine is data-parallel"
-    layers = one.point.recompute_layers
-    whole = _layers_of_stage(question, 1)
-    if layers and layers != whole:
-        return (
-            f"{layers} of {whole} layers recomputed: the runtime on this machine recomputes all "
-            "layers or none"
-        )
-    if one.point.recompute_micro_batches or one.point.recompute_layers_per_pipeline:
-        return "some micro-batches recomputed: the runtime on this machine recomputes all or none"
-    return ""
-
-
-def _nothing(question: SearchQuestion, rejected: tuple[Rejected, ...]) -> str:
-    batch, ranks = question.model.global_batch, question.gpus
-    valid = [str(count) for count in range(1, 2 * ranks + 2) if batch % count == 0]
-    if rejected and batch % ranks == 0:
-        return (
-            f"None of {len(rejected)} candidates can run here, such as "
-            f"{rejected[0].candidate.name}: {rejected[0].why}; search other sizes."
-        )
-    return (
-        f"No candidate for {question.name} splits a global batch of {batch} over {ranks} ranks "
-        f"with the sizes given; {_OF_NODE}={' or '.join(valid)} divides it, or take another "
-        "global_batch_size."
-    )
 
 
 def _notes(question: SearchQuestion, rejected: tuple[Rejected, ...]) -> Iterator[str]:

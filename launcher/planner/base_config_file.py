@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -27,17 +26,17 @@ def base_document(model: ChosenModel, plan: RunPlan, custom: Path | None) -> Raw
     """The base configuration with a user's file laid over it.
 
     A file that describes a whole model is taken as it is, and only run and trainer are set, as
-    NVIDIA's tool does; the keys of any other file win one by one. Steps follow from the file's
-    global batch if it has one.
+    NVIDIA's tool does; the keys of any other file win one by one. Steps follow from the model,
+    which ``custom_model`` makes as the file has it.
 
     Raises:
         ConfigError: the file cannot be read, or a key of it is nearly one that exists.
     """
+    base = base_config(model, plan)
     if custom is None:
-        return _own_document(base_config(model, plan))
+        return _own_document(base)
     given = read_config(custom)
-    base = base_config(_with_batch(model, given, custom), plan)
-    if ("model", "num_layers") in given and ("model", "hidden_size") in given:
+    if is_whole_model(given):
         return _with_family(custom_document(given, base), base)
     ours = _own_document(base)
     if near := next(_near_misses(given, ours), None):
@@ -53,16 +52,9 @@ def _with_family(document: RawConfig, base: BaseConfig) -> RawConfig:
     return document.with_value((_OWN, "family"), document.get((_OWN, "family"), family))
 
 
-def _with_batch(model: ChosenModel, given: RawConfig, file: Path) -> ChosenModel:
-    batch = given.get(("model", "global_batch_size"), given.get(("data", "global_batch_size")))
-    if batch is None:
-        return model
-    if isinstance(batch, bool) or not isinstance(batch, int) or batch < 1:
-        raise ConfigError(
-            f"{file}: model.global_batch_size is {batch!r}, but must be a whole number of at "
-            "least 1."
-        )
-    return replace(model, batch=replace(model.batch, global_batch=batch, note=""))
+def is_whole_model(given: RawConfig) -> bool:
+    """Whether a user's file describes a whole model of NeMo 1.0."""
+    return ("model", "num_layers") in given and ("model", "hidden_size") in given
 
 
 def write_base_config(document: RawConfig, path: Path) -> None:

@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
 
+from autoconf_launch.autotuner.recommend.families import family_named
 from autoconf_launch.autotuner.recommend.goodput import Goodput, changed
-from autoconf_launch.core import nearest_known
+from autoconf_launch.core import ConfigError, nearest_known
 
 from ..commands.arguments import VerbParser
 from ..dialects.export.base import BASE_EXPORTERS
@@ -159,7 +160,10 @@ def _add_output(group: argparse._ArgumentGroup) -> None:
 def _family(text: str) -> str:
     if not re.fullmatch(r"[A-Za-z][A-Za-z0-9_.-]{0,63}", text):
         raise argparse.ArgumentTypeError(f"{text!r} is no name of a family")
-    return text.lower()
+    try:
+        return family_named(text).name
+    except ConfigError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 def _billions(text: str) -> float:

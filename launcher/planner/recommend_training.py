@@ -14,10 +14,17 @@ from autoconf_launch.core import Architecture
 from .training_choice import workload_of
 
 _TRAINER = "megatron"
+_WRITTEN = 128
+"""``seq_length_dec`` of NeMo 1.0's T5 and mT5, of which all its sizes read 512."""
 
 
 def usual_training(
-    architecture: Architecture, sequence: int, nodes: Machine, precision: Format = Format.BF16
+    architecture: Architecture,
+    sequence: int,
+    nodes: Machine,
+    precision: Format = Format.BF16,
+    *,
+    written: int | None = None,
 ) -> Training:
     """Adam and the habits of Megatron-LM, on which NeMo stands.
 
@@ -26,8 +33,14 @@ def usual_training(
         sequence: tokens of a sample.
         nodes: equal machines.
         precision: of the matrix products.
+        written: tokens of a decoder behind an encoder; None: NeMo's. Others have none.
     """
-    usual = TRAINERS[_TRAINER].applied(TrainingSetup(sequence=sequence, precision=precision))
+    if not architecture.encoder_layers:
+        written = None
+    elif written is None:
+        written = min(sequence, _WRITTEN)
+    asked = TrainingSetup(sequence=sequence, precision=precision, written=written)
+    usual = TRAINERS[_TRAINER].applied(asked)
     setup = replace(usual, flash_attention=runs_flash(architecture))
     return Training(
         architecture=architecture,

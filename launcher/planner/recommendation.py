@@ -12,7 +12,7 @@ from autoconf_launch.autotuner.recommend.chosen_model import (
     choose_model,
 )
 from autoconf_launch.autotuner.recommend.families import Family
-from autoconf_launch.autotuner.recommend.model_size import Budget, model_size_b
+from autoconf_launch.autotuner.recommend.model_size import Budget, recommended_size_b
 from autoconf_launch.autotuner.recommend.outlook import (
     Assumed,
     Outlook,
@@ -29,6 +29,7 @@ from autoconf_launch.tuning_spaces.prices import price
 from autoconf_launch.tuning_spaces.recommend_tables import generation_of, published_speeds, tables
 from autoconf_launch.tuning_spaces.search_configs import predefined, usual_of
 
+from .custom_model import custom_model
 from .recommend_cluster import ChosenCluster
 from .recommend_flags import RecommendRequest
 from .recommend_training import usual_training
@@ -54,20 +55,19 @@ class PlannerPart:
 class Recommendation:
     """All that the two forms of the report say.
 
-    ``days`` are rounded as NVIDIA's tool does. ``model`` is None where a recommended size is above
-    what the family's tables allow.
+    ``days`` are rounded as NVIDIA's tool does. ``model`` has a shape of ours where a recommended
+    size is above what the family's tables allow.
     """
 
     family: Family
     size_b: float
     days: float
     exact_days: float
-    is_size_given: bool
     budget: Budget
     is_rate_predicted: bool
     nearest: str | None
     cluster: ChosenCluster
-    model: ChosenModel | None
+    model: ChosenModel
     planner: PlannerPart
     notes: tuple[str, ...]
 
@@ -76,7 +76,8 @@ def recommendation(request: RecommendRequest, cluster: ChosenCluster) -> Recomme
     """Work it all out.
 
     Raises:
-        ConfigError: the size is above what the family allows, or the budget gives none.
+        ConfigError: the size is above what the family allows, or the budget gives none, or one
+            that no shape has.
     """
     family = Family(request.family)
     question = _question(request, family, cluster.gpu_memory_gb)
@@ -84,15 +85,16 @@ def recommendation(request: RecommendRequest, cluster: ChosenCluster) -> Recomme
     rate = request.tflops_per_gpu or predictor.rate()
     budget = Budget(gpus=cluster.gpus, tflops_per_gpu=rate, tokens_b=request.tokens_b)
     size_b = _size(request, budget)
-    model, why = _model(replace(question, size_b=size_b), request)
-    planner = predictor.answer(model) if model else predictor.without(size_b, why)
+    model = _model(replace(question, size_b=size_b), request, budget)
+    if request.custom_config is not None:
+        model = custom_model(model, request.custom_config)
+    planner = predictor.answer(model)
     nearest = nearest_predefined(predefined(), family.predefined, size_b)
     return Recommendation(
         family=family,
         size_b=size_b,
         days=training_days(family.name, size_b, budget),
         exact_days=exact_training_days(family.name, size_b, budget),
-        is_size_given=request.model_size_b is not None,
         budget=budget,
         is_rate_predicted=request.tflops_per_gpu is None,
         nearest=nearest,
@@ -112,6 +114,7 @@ def _question(request: RecommendRequest, family: Family, memory_gb: float) -> Mo
         sequence=request.sequence or usual[1],
         gpu_memory_gb=memory_gb,
         batch=request.global_batch,
+        may_exceed=request.model_size_b is None,
     )
 
 
@@ -119,24 +122,21 @@ def _size(request: RecommendRequest, budget: Budget) -> float:
     if request.model_size_b is not None:
         return request.model_size_b
     assert request.max_days is not None
-    size_b = model_size_b(request.family, budget, request.max_days)
-    if size_b <= 0:
-        raise ConfigError(
-            f"In {request.max_days:g} days {budget.gpus} GPUs of {budget.tflops_per_gpu:g} "
-            f"TFLOP/s train less than 0.01 B parameters on {budget.tokens_b:g} B tokens; give "
-            "more days or fewer tokens."
-        )
-    return size_b
+    return recommended_size_b(request.family, budget, request.max_days)
 
 
-def _model(question: ModelQuestion, request: RecommendRequest) -> tuple[ChosenModel | None, str]:
-    """The model; for a size that was recommended, why there is none instead of an error."""
+def _model(question: ModelQuestion, request: RecommendRequest, budget: Budget) -> ChosenModel:
+    """The model of a size; of one that was recommended it says why where there is none."""
     try:
-        return choose_model(tables(generation_of(question.family)), question), ""
+        return choose_model(tables(generation_of(question.family)), question)
     except ConfigError as error:
-        if request.model_size_b is not None or request.base_config is not None:
+        if request.max_days is None or request.model_size_b is not None:
             raise
-        return None, str(error)
+        raise ConfigError(
+            f"In {request.max_days:g} days {budget.gpus} GPUs would train {question.size_b:g} "
+            f"billion parameters on {budget.tokens_b * 1e9:.6g} tokens (--tokens 300B is "
+            f"{300e9:g}). {error}"
+        ) from error
 
 
 class _Predictor:
@@ -214,7 +214,7 @@ class _Predictor:
             nodes=len(spec.nodes),
             memory_bytes=self._cluster.memory_bytes,
             global_batch=model.batch.global_batch,
-            is_batch_given=self._request.global_batch is not None,
+            is_batch_given=(self._request.global_batch or self._request.custom_config) is not None,
             active_parameters=model.active_count,
         )
 
@@ -253,19 +253,14 @@ def _rate(cluster: ClusterSpec | None, given: float | None) -> Rate:
 
 
 def _notes(
-    request: RecommendRequest,
-    model: ChosenModel | None,
-    cluster: ChosenCluster,
-    nearest: str | None,
+    request: RecommendRequest, model: ChosenModel, cluster: ChosenCluster, nearest: str | None
 ) -> Iterator[str]:
     """What was not given, not covered, or not as it seems."""
     family = Family(request.family)
-    yield from model.notes if model else ([family.unknown_note] if not family.is_known else [])
+    yield from model.notes
     yield from cluster.notes
     if nearest is None:
         yield f"No search is predefined for the family {family.name}."
-    if model is None:
-        return
     has_usual = usual_of(family.predefined) is not None
     whose = f"{family.name}'s predefined searches" if has_usual else "Llama's searches"
     if request.vocabulary is None:

@@ -85,6 +85,7 @@ def workload_of(architecture: Architecture, setup: TrainingSetup, nodes: Machine
     return Workload(
         architecture=architecture,
         seq=setup.sequence,
+        written=setup.written,
         arithmetic=_ARITHMETIC.get(setup.precision, Arithmetic.HALF),
         flash=modern and nodes.accelerator.flash > 0,
         compiled=setup.compiled or engine,

@@ -55,8 +55,9 @@ def read_run(folder: Path, log_prefix: str) -> MeasuredElsewhere | Failure:
         return _failure(
             folder,
             log_prefix,
-            f"The run logged {len(numbers[STEP_TIME])} step times ({STEP_TIME!r}), but at least "
-            f"{WARM_UP_STEPS + LEAST_STEPS} are needed.",
+            f"The run logged {len(numbers[STEP_TIME])} step times ({STEP_TIME!r}), of which "
+            f"{len(times)} after the first are numbers above 0, but at least {LEAST_STEPS} must "
+            "be.",
         )
     losses: Sequence[float] = numbers[LOSS]
     return MeasuredElsewhere(
@@ -72,7 +73,8 @@ def _is_time(time_s: float) -> bool:
 
 
 def _failure(folder: Path, log_prefix: str, why: str) -> Failure:
-    logs = sorted(path for path in folder.rglob(f"{log_prefix}*") if path.is_file())
+    files = (path for path in folder.rglob("*") if path.is_file())
+    logs = sorted(path for path in files if path.name.startswith(log_prefix))
     tail = next((lines for path in reversed(logs) if (lines := file_tail(path))), ())
     said = f" Its log ends: {tail[-1]}" if tail else ""
     return Failure(kind=FailureKind.NO_STEPS, detail=why + said, log_tail=tail)

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from autoconf_launch.autotuner.recommend.model_flops import StepShape, step_flops
+from autoconf_launch.autotuner.recommend.model_flops import step_flops
 from autoconf_launch.autotuner.recommend.model_size import SECONDS_PER_DAY
 from autoconf_launch.core import Failure, FailureKind
 
@@ -60,7 +60,7 @@ def _figures(outcome: SearchOutcome, run: SearchRun, best: SearchRun) -> Figures
     assert run.step_s
     samples_per_s = run.global_batch / run.step_s
     tokens_per_s = samples_per_s * outcome.shape.sequence
-    flops = step_flops(outcome.family, _step(outcome, run)) / run.step_s
+    flops = step_flops(outcome.family, outcome.shape, run.global_batch) / run.step_s
     days = outcome.tokens_b * 1e9 / tokens_per_s / SECONDS_PER_DAY
     hourly = outcome.usd_per_gpu_hour
     return Figures(
@@ -73,19 +73,6 @@ def _figures(outcome: SearchOutcome, run: SearchRun, best: SearchRun) -> Figures
         days=days,
         usd=None if hourly is None else days * 24 * outcome.gpus * hourly,
         is_tie=_is_tie((run, best)),
-    )
-
-
-def _step(outcome: SearchOutcome, run: SearchRun) -> StepShape:
-    shape = outcome.shape
-    return StepShape(
-        global_batch=run.global_batch,
-        layers=shape.layers,
-        hidden=shape.hidden,
-        ffn=shape.ffn,
-        vocabulary=shape.vocabulary,
-        sequence=shape.sequence,
-        decoder_sequence=shape.decoder_sequence,
     )
 
 

@@ -5,25 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from autoconf_launch.autotuner.recommend.families import Family
+from autoconf_launch.autotuner.recommend.model_flops import SampleShape
 from autoconf_launch.autotuner.recommend.nemo_candidates import NemoCandidate
 from autoconf_launch.core import Failure, RawConfig
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SearchedShape:
-    """What was trained; of T5 ``layers`` are those of one stack.
-
-    Attributes:
-        sequence: tokens of a sample; of T5 those that the encoder reads.
-        decoder_sequence: tokens that T5's decoder writes; others have no decoder.
-    """
-
-    layers: int
-    hidden: int
-    ffn: int
-    vocabulary: int
-    sequence: int
-    decoder_sequence: int = 128
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,6 +20,8 @@ class SearchRun:
         config: its whole configuration, which the best one's file repeats.
         knobs: what else it sets beside ``point``, such as ``("zero_stage", 1)``.
         steps: optimizer steps that ``step_s`` is of; warm-up is not among them.
+        extrapolated_from: micro-batches that a rank made where there was no time for a step of
+            ``whole_micro_batches``; ``steps`` then counts those that an estimate was made of.
         step_s: mean seconds of a step; None where nothing was measured.
         step_spread_s: standard deviation of the steps; None below two of them.
         peak_bytes: of the fullest rank.
@@ -49,6 +35,8 @@ class SearchRun:
     config: RawConfig
     knobs: tuple[tuple[str, int | float | str | bool], ...] = ()
     steps: int = 0
+    extrapolated_from: int | None = None
+    whole_micro_batches: int | None = None
     step_s: float | None = None
     step_spread_s: float | None = None
     peak_bytes: int | None = None
@@ -73,7 +61,7 @@ class SearchOutcome:
     nodes: int
     gpus_per_node: int
     tokens_b: float
-    shape: SearchedShape
+    shape: SampleShape
     base: RawConfig
     runs: tuple[SearchRun, ...] = ()
     usd_per_gpu_hour: float | None = None

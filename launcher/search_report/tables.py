@@ -20,7 +20,15 @@ _MODEL = ("Model Name", "Model Size", "Seq Length", "TP", "PP", "CP", "EP", "MBS
 _RECOMPUTE = ("Act Ckpt Layers", "Act Ckpt Micro Batches", "Act Ckpt Layers per Pipeline")
 _SHAPE = ("Num Layers", "Hidden Size", "FFN Hidden Size", "GBS", "Nodes", "GPUs per Node")
 _SPEED = ("Time per Step", "Samples per Second", "Model TFLOPS / GPU", "Model TFLOPS Aggregate")
-_OURS = ("Days to Train", "Cost [USD]", "Steps", "Step Time Spread", "Peak Memory [GiB]", "Loss")
+_OURS = (
+    "Days to Train",
+    "Cost [USD]",
+    "Steps",
+    "Extrapolated from",
+    "Step Time Spread",
+    "Peak Memory [GiB]",
+    "Loss",
+)
 _NAME = "Config Name"
 _REASON = "Error Message"
 
@@ -55,6 +63,13 @@ def config_name(run: SearchRun) -> str:
         f"_act_per_pipe_{point.recompute_layers_per_pipeline}"
     )
     return "_".join((start, *(f"{name}_{value}" for name, value in run.knobs)))
+
+
+def extrapolation(run: SearchRun) -> str:
+    """``14 of 128 micro-batches`` where there was no time for a whole step; else ""."""
+    if run.extrapolated_from is None:
+        return ""
+    return f"{run.extrapolated_from} of {run.whole_micro_batches or '?'} micro-batches"
 
 
 def rounded(value: float) -> float:
@@ -106,7 +121,8 @@ def _measured(outcome: SearchOutcome, one: Figures) -> dict[str, object]:
         _NAME: config_name(run),
         "Days to Train": rounded(one.days),
         "Cost [USD]": None if one.usd is None else rounded(one.usd),
-        "Steps": run.steps,
+        "Steps": run.steps if run.extrapolated_from is None else 0,
+        "Extrapolated from": extrapolation(run) or None,
         "Step Time Spread": None if run.step_spread_s is None else _step_time(run.step_spread_s),
         "Peak Memory [GiB]": None if run.peak_bytes is None else rounded(run.peak_bytes / 2**30),
         "Loss": None if run.loss is None else rounded(run.loss),

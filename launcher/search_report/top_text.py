@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Iterator
 
 from .figures import Figures, failed, fastest_first
-from .outcome import SearchOutcome
-from .tables import rounded
+from .outcome import SearchOutcome, SearchRun
+from .tables import extrapolation, rounded
 
 
 def top_text(outcome: SearchOutcome, most: int) -> str:
@@ -37,10 +37,15 @@ def _line(one: Figures) -> str:
     cost = "" if one.usd is None else f", {one.usd:,.0f} USD"
     tie = "; as fast as the first within the noise" if one.is_tie else ""
     return (
-        f"{one.run.name} with {_seconds(one.step_s)}{spread} per global step over {one.run.steps} "
-        f"steps ({rounded(one.model_tflops_per_gpu):g} model TFLOPS / GPU, "
+        f"{one.run.name} with {_seconds(one.step_s)}{spread} per global step {_basis(one.run)} "
+        f"({rounded(one.model_tflops_per_gpu):g} model TFLOPS / GPU, "
         f"{rounded(one.days):,g} days to train{cost}){tie}."
     )
+
+
+def _basis(run: SearchRun) -> str:
+    made = extrapolation(run)
+    return f"extrapolated from {made}" if made else f"over {run.steps} steps"
 
 
 def _seconds(step_s: float) -> str:
@@ -53,6 +58,12 @@ def _remarks(outcome: SearchOutcome, ranked: tuple[Figures, ...]) -> Iterator[st
             f"Days are {outcome.tokens_b:g}B tokens at the measured speed on {outcome.nodes} x "
             f"{outcome.gpus_per_node} GPUs, steps alone: failures, checkpoints and evaluation "
             f"come on top.{_price(outcome)}"
+        )
+    if any(extrapolation(one.run) for one in ranked):
+        yield (
+            "Where a run had no time for a step, it is what its micro-batches make of one: their "
+            "mean for all but the last, which has the exchange and the update. With more "
+            "max_minutes_per_run there are more of them."
         )
     kinds = Counter(failure.kind.value for _, failure in failed(outcome))
     if kinds:

@@ -91,7 +91,8 @@ class Feed:
         )
 
     def _run(self, trial: Trial, *, launch: bool = True) -> str:
-        name = f"{self.study}_{trial.name}"
+        begins = f"{self.study}_"  # the runs of a search have both in their names
+        name = trial.name if trial.name.startswith(begins) else f"{begins}{trial.name}"
         phase = phase_of(trial)
         if not launch:
             return name

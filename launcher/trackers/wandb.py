@@ -17,6 +17,9 @@ from .base import Metrics, TrackedBest, TrackedChoice, TrackedStudy, TrackedTria
 
 DEFAULT_PROJECT = "autoconf-launch"
 LONGEST_NAME = 128
+_DIGEST = 8
+_KEPT_END = 40
+"""Of a name that is too long: the phase of a launch, such as ``_round1``, is its last word."""
 _CONNECT_WITHIN_S = 10.0
 _KEY_VARIABLE = "WANDB_API_KEY"
 _SETTINGS: dict[str, object] = {
@@ -104,7 +107,7 @@ class WandbTracker:
     def _init(self, name: str, run_id: str, job: str, parameters: dict[str, Any]) -> Any:
         return self._wandb.init(
             project=self._project,
-            name=name[:LONGEST_NAME],
+            name=fitting(name),
             id=run_id,
             group=f"{self._name}_{self._id[:8]}",
             job_type=job,
@@ -118,6 +121,15 @@ class WandbTracker:
 
     def _run_id(self, key: str) -> str:
         return f"{self._id[:16]}-{hashlib.sha256(key.encode()).hexdigest()[:16]}"
+
+
+def fitting(name: str) -> str:
+    """A name that W&B takes; of a longer one both ends, and between them what tells it apart."""
+    if len(name) <= LONGEST_NAME:
+        return name
+    digest = hashlib.sha256(name.encode()).hexdigest()[:_DIGEST]
+    start = LONGEST_NAME - _KEPT_END - _DIGEST - 2
+    return f"{name[:start]}_{digest}_{name[-_KEPT_END:]}"
 
 
 def _prefixed(prefix: str, metrics: Metrics) -> dict[str, float]:

@@ -20,15 +20,12 @@ if TYPE_CHECKING:
     from ..planner.recommendation import Recommendation
 
 RECOMMEND_SCHEMA_VERSION = 1
-_GB = 2**30
+_GIB = 2**30
 
 
 def recommend_text(answer: Recommendation) -> str:
     """Formula, model, planner with its assumptions, and notes."""
-    blocks = ["\n".join(_formula(answer))]
-    if answer.model:
-        blocks.append(_model(answer))
-    blocks.append("\n".join(_planner(answer)))
+    blocks = ["\n".join(_formula(answer)), _model(answer), "\n".join(_planner(answer))]
     if answer.planner.outlook:
         blocks.append(_assumptions(answer.planner.outlook))
     if answer.notes:
@@ -85,7 +82,6 @@ def _formula(answer: Recommendation) -> Iterator[str]:
 
 def _model(answer: Recommendation) -> str:
     model = answer.model
-    assert model is not None
     shape, batch = model.shape, model.batch
     both = " in each stack" if answer.family.is_encoder_decoder else ""
     counts = f"{model.exact_count / 1e9:.4g} B parameters"
@@ -115,13 +111,13 @@ def _planner(answer: Recommendation) -> Iterator[str]:
         f"a step of {done.step_s:.3g} s, {done.tflops_per_gpu:.4g} TFLOP/s of each GPU as the "
         f"formula counts ({done.model_tflops_per_gpu:.4g} of the model)"
     )
-    yield f"by {_layout(done)}, {done.peak_bytes / _GB:.1f} GB of each GPU"
+    yield f"by {_layout(done)}, {done.peak_bytes / _GIB:.1f} GiB of each GPU"
     band = found.band
     yield (f"error band: {band.slowest:.2f} to {band.fastest:.2f} of this speed, {band.source}")
     if done.is_batch_changed:
         yield (
             f"with a global batch of {done.layout.global_batch}, which more of the GPUs divide "
-            f"than {answer.model.batch.global_batch if answer.model else 0}"
+            f"than {answer.model.batch.global_batch}"
         )
     if part.size_b is not None:
         yield _largest(part.size_b)
@@ -176,10 +172,8 @@ def _assumptions(found: Outlook) -> str:
     return table_of(rows, headers, ["left", "right", "right", "right"])
 
 
-def _model_document(answer: Recommendation) -> dict[str, Any] | None:
+def _model_document(answer: Recommendation) -> dict[str, Any]:
     model = answer.model
-    if model is None:
-        return None
     return {
         **asdict(model.shape),
         "vocabulary": model.asked.vocabulary,
@@ -211,7 +205,7 @@ def _planner_document(answer: Recommendation) -> dict[str, Any]:
         "tokens_per_s": done.tokens_per_s,
         "tflops_per_gpu": done.tflops_per_gpu,
         "model_tflops_per_gpu": done.model_tflops_per_gpu,
-        "peak_memory_gb": round(done.peak_bytes / _GB, 3),
+        "peak_memory_gb": round(done.peak_bytes / _GIB, 3),
         "layout": encode(done.layout),
         "recompute_layers": _recompute_layers(done),
         "global_batch": done.layout.global_batch,

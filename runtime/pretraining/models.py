@@ -25,7 +25,7 @@ def build(base: RawConfig) -> nn.Module:
         ConfigError: transformers is not installed, or the file lacks what its model needs.
     """
     family = family_of(base)
-    names = _FAMILIES.get(family, _LLAMA)
+    names = _MIXTRAL if _has_experts(base) else _FAMILIES.get(family, _LLAMA)
     describe = _SHAPES.get(family, _decoder) if RECIPE_MODEL not in base else _recipe
     try:
         shape = describe(base)
@@ -56,6 +56,12 @@ def sequence_of(base: RawConfig) -> int:
     """Tokens of a sample."""
     where = ("data",) if ("data", "seq_length") in base else ("model", "data")
     return int(base.get((*where, "seq_length")))
+
+
+def written_of(base: RawConfig) -> int | None:
+    """Tokens that an encoder-decoder writes of a sample; None where the file does not say."""
+    written = base.get(("model", "data", "seq_length_dec"))
+    return None if written is None else int(written)
 
 
 def _library() -> Any:
@@ -147,7 +153,23 @@ def _shared(base: RawConfig, model: dict[str, Any]) -> dict[str, Any]:
         "bos_token_id": None,
         "eos_token_id": None,
         "pad_token_id": None,
+        **_experts(model),
     }
+
+
+def _experts(model: dict[str, Any]) -> dict[str, Any]:
+    """Nothing of a model without; a file that is silent on more has what transformers has."""
+    names = {
+        "num_local_experts": "num_moe_experts",
+        "num_experts_per_tok": "moe_router_topk",
+        "intermediate_size": "moe_ffn_hidden_size",
+    }
+    found = {ours: model[name] for ours, name in names.items() if model.get(name)}
+    return found if "num_local_experts" in found else {}
+
+
+def _has_experts(base: RawConfig) -> bool:
+    return any(base.get((*where, "num_moe_experts")) for where in (RECIPE_MODEL, ("model",)))
 
 
 _SHAPES: Mapping[str, Callable[[RawConfig], dict[str, Any]]] = MappingProxyType(
@@ -156,6 +178,7 @@ _SHAPES: Mapping[str, Callable[[RawConfig], dict[str, Any]]] = MappingProxyType(
 _LLAMA = ("LlamaConfig", "LlamaForCausalLM")
 _QWEN = ("Qwen2Config", "Qwen2ForCausalLM")
 _T5 = ("T5Config", "T5ForConditionalGeneration")
+_MIXTRAL = ("MixtralConfig", "MixtralForCausalLM")
 _FAMILIES: Mapping[str, tuple[str, str]] = MappingProxyType(
     {
         "gpt3": ("GPT2Config", "GPT2LMHeadModel"),
@@ -163,7 +186,7 @@ _FAMILIES: Mapping[str, tuple[str, str]] = MappingProxyType(
         "t5": _T5,
         "mt5": _T5,
         "mistral": ("MistralConfig", "MistralForCausalLM"),
-        "mixtral": ("MixtralConfig", "MixtralForCausalLM"),
+        "mixtral": _MIXTRAL,
         "gemma": ("GemmaConfig", "GemmaForCausalLM"),
         "nemotron": ("NemotronConfig", "NemotronForCausalLM"),
         "qwen": _QWEN,
@@ -171,5 +194,6 @@ _FAMILIES: Mapping[str, tuple[str, str]] = MappingProxyType(
         "starcoder": ("Starcoder2Config", "Starcoder2ForCausalLM"),
     }
 )
-"""Families that are not here are trained as Llama's, whose form they have."""
+"""Families that are not here are trained as Llama's, whose form they have; with experts all are
+Mixtral's."""
 _WITHOUT_HEAD_SIZE = frozenset({"Qwen2Config", "Starcoder2Config"})

@@ -15,26 +15,39 @@ LEAST_VOCABULARY = 256 + SPECIAL
 """Tokens that a model must know to read this text."""
 _SUMS = 20_000
 _MASKED = 0.15
+_MISSING = 4
+"""One token in so many is missing in what an encoder reads, at most."""
+_ENCODER_DECODERS = ("t5", "mt5")
 _NOT_COUNTED = -100
 
 
 class Sums(Dataset[dict[str, Tensor]]):
     """Windows of the text with what a family's model is to say of them."""
 
-    def __init__(self, family: str, tokens: int) -> None:
+    def __init__(self, family: str, tokens: int, written: int | None = None) -> None:
+        """Make the text.
+
+        Args:
+            family: of the model.
+            tokens: of a window.
+            written: tokens that an encoder-decoder writes of it; None: what is missing in it.
+        """
         self._family, self._tokens = family, tokens
+        self._written = max(1, tokens // _MISSING) if written is None else written
         numbers = torch.Generator().manual_seed(0)
         pairs = torch.randint(0, 100, (_SUMS, 2), generator=numbers).tolist()
         text = "".join(f"{a} and {b} are {a + b}. " for a, b in pairs).encode()
         self._ids = torch.frombuffer(bytearray(text), dtype=torch.uint8).long() + SPECIAL
 
     def __len__(self) -> int:
-        return max(1, len(self._ids) // self._tokens)
+        beyond = self._written if self._family in _ENCODER_DECODERS else 0
+        return max(1, (len(self._ids) - beyond) // self._tokens)
 
     def __getitem__(self, index: int) -> dict[str, Tensor]:
-        window = self._ids[index * self._tokens : (index + 1) * self._tokens]
-        if self._family in ("t5", "mt5"):
-            return _with_a_gap(window)
+        end = (index + 1) * self._tokens
+        window = self._ids[index * self._tokens : end]
+        if self._family in _ENCODER_DECODERS:
+            return _with_a_gap(window, self._ids[end : end + self._written], self._written)
         return _masked(window, index) if self._family == "bert" else _next(window)
 
 
@@ -52,10 +65,11 @@ def _masked(window: Tensor, index: int) -> dict[str, Tensor]:
     }
 
 
-def _with_a_gap(window: Tensor) -> dict[str, Tensor]:
-    """The middle quarter is missing and has to be said."""
-    quarter = max(1, len(window) // 4)
-    start = (len(window) - quarter) // 2
+def _with_a_gap(window: Tensor, following: Tensor, written: int) -> dict[str, Tensor]:
+    """The middle, a quarter at most, is missing and has to be said, then what follows."""
+    gap = min(written, max(1, len(window) // _MISSING))
+    start = (len(window) - gap) // 2
     given = window.clone()
-    given[start : start + quarter] = MASK
-    return {"input_ids": given, "labels": window[start : start + quarter]}
+    given[start : start + gap] = MASK
+    said = torch.cat((window[start : start + gap], following[: written - gap]))
+    return {"input_ids": given, "labels": said}

@@ -15,7 +15,7 @@ from autoconf_launch.core import ConfigError, RawConfig
 from ..config_file import ConfigSource
 from ..engine import Engine
 from ..start import initialize
-from .models import build, family_of, sequence_of, vocabulary_of
+from .models import build, family_of, sequence_of, vocabulary_of, written_of
 from .text import LEAST_VOCABULARY, Sums
 
 
@@ -51,7 +51,7 @@ def train(
         )
     torch.manual_seed(0)
     engine = initialize(lambda: build(base), config)
-    data = Sums(family_of(base), sequence_of(base))
+    data = Sums(family_of(base), sequence_of(base), written_of(base))
     share = RankShare(engine, len(data), steps)
     speaks = engine.rank == 0
     for step, batch in enumerate(DataLoader(data, batch_sampler=share), start=1):

@@ -5,42 +5,21 @@ from __future__ import annotations
 import pytest
 import yaml
 
-from autoconf_launch.autotuner.recommend.families import KNOWN_FAMILIES
+from autoconf_launch.autotuner.recommend.families import KNOWN_FAMILIES, Family
 from autoconf_launch.core import ConfigError
+from autoconf_launch.launcher.model_search.known_keys import KNOWN
 from autoconf_launch.tuning_spaces.recommend_tables import base_template_names
 from autoconf_launch.tuning_spaces.search_configs import (
     CONF,
+    is_shipped,
     predefined,
     search_config,
     search_config_names,
     usual_of,
 )
 
-_NEEDED = {
-    "model_size_in_b",
-    "num_nodes",
-    "gpus_per_node",
-    "gpu_memory_gb",
-    "max_training_days",
-    "limit_search_runs",
-    "output_top_n",
-    "max_steps_per_run",
-    "max_minutes_per_run",
-    "tflops_per_gpu",
-    "num_tokens_in_b",
-    "vocab_size",
-    "seq_length",
-    "logs",
-    "tensor_parallel_sizes",
-    "pipeline_parallel_sizes",
-    "context_parallel_sizes",
-    "expert_parallel_sizes",
-    "min_model_parallel_size",
-    "max_model_parallel_size",
-    "micro_batch_sizes",
-    "act_ckpt_layers",
-    "custom_config",
-}
+_TRAIN = "search_config.train_settings."
+_OPTIONAL = {"override_search_num_nodes", "global_batch_size"}
 
 
 def test_all_predefined_searches_are_there() -> None:
@@ -48,7 +27,7 @@ def test_all_predefined_searches_are_there() -> None:
     assert {"gpt3/5b", "mt5/42.54b", "llama/llama2_7b_nemo"} <= set(search_config_names())
 
 
-@pytest.mark.parametrize("family", sorted(set(KNOWN_FAMILIES) - {"qwen"}))
+@pytest.mark.parametrize("family", sorted(KNOWN_FAMILIES))
 def test_each_family_has_a_search_of_unknown_size(family: str) -> None:
     settings = search_config(f"{family}/unknown_size").get(("train_settings",))
     assert settings["model_size_in_b"] is None
@@ -56,8 +35,10 @@ def test_each_family_has_a_search_of_unknown_size(family: str) -> None:
 
 @pytest.mark.parametrize("name", search_config_names())
 def test_every_search_has_every_setting(name: str) -> None:
+    known = {key.removeprefix(_TRAIN) for key in KNOWN if key.startswith(_TRAIN)}
     settings = search_config(name).get(("train_settings",))
-    assert settings.keys() - {"override_search_num_nodes"} == _NEEDED
+    assert known - settings.keys() <= _OPTIONAL
+    assert settings.keys() <= known
 
 
 def test_five_billion_is_as_in_nemo() -> None:
@@ -84,6 +65,13 @@ def test_an_unknown_search_gets_its_nearest_name() -> None:
 def test_each_cluster_type_has_its_file(name: str) -> None:
     text = (CONF / "cluster" / f"{name}.yaml").read_text()
     assert "job_name_prefix" in yaml.safe_load(text)
+
+
+def test_only_what_nvidia_searches_itself_is_shipped() -> None:
+    assert is_shipped(Family("llama"), 70, 8192)
+    assert is_shipped(Family("qwen"), 72, 32768)
+    assert not is_shipped(Family("llama"), 70, 16384)
+    assert not is_shipped(Family("falcon"), 70, 8192)
 
 
 def test_families_have_their_usual_vocabulary_and_length() -> None:

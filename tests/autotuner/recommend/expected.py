@@ -13,7 +13,7 @@ from autoconf_launch.autotuner.recommend.chosen_model import (
     choose_model,
 )
 from autoconf_launch.autotuner.recommend.families import Family
-from autoconf_launch.tuning_spaces.recommend_tables import tables
+from autoconf_launch.tuning_spaces.recommend_tables import generation_of, tables
 
 DATA = Path(__file__).parents[2] / "data" / "recommend"
 VOCABULARY = {"gpt3": 51200, "t5": 29000, "mt5": 250_000, "bert": 30522}
@@ -32,7 +32,7 @@ def cases(name: str) -> list[dict[str, Any]]:
 
 def model(family: str, size_b: float, sequence: int | None = None, **more: Any) -> ChosenModel:
     return choose_model(
-        tables(),
+        tables(generation_of(Family(family))),
         ModelQuestion(
             family=Family(family),
             size_b=size_b,

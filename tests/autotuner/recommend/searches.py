@@ -12,9 +12,14 @@ from autoconf_launch.autotuner.recommend.nemo_candidates import (
     SearchedModel,
     nemo_candidates,
 )
-from autoconf_launch.autotuner.recommend.nemo_grid import GridOverrides, GridQuestion, nemo_grid
+from autoconf_launch.autotuner.recommend.nemo_grid import (
+    Grid,
+    GridOverrides,
+    GridQuestion,
+    nemo_grid,
+)
 from autoconf_launch.tuning_spaces.recommend_tables import base_template, grid_rows
-from autoconf_launch.tuning_spaces.search_configs import search_config
+from autoconf_launch.tuning_spaces.search_configs import is_shipped, search_config
 
 from .expected import model
 
@@ -33,6 +38,7 @@ def candidates(name: str, memory_gb: int = 80) -> tuple[NemoCandidate, ...]:
         layers=layers,
         sequence=settings["seq_length"],
         gpu_memory_gb=memory_gb,
+        is_shipped=is_shipped(family, size_b, settings["seq_length"]),
     )
     lists: dict[str, Any] = {
         ours: tuple(settings[f"{ours}_parallel_sizes"])
@@ -40,7 +46,7 @@ def candidates(name: str, memory_gb: int = 80) -> tuple[NemoCandidate, ...]:
         if isinstance(settings[f"{ours}_parallel_sizes"], list)
     }
     grid = nemo_grid(grid_rows(1), question, GridOverrides(**lists))
-    assert grid is not None
+    assert isinstance(grid, Grid)
     searched = SearchedModel(
         family=family,
         size_b=size_b,
@@ -92,13 +98,14 @@ def nemo_points(name: str, gpus: int) -> set[Point]:
             layers=layers,
             sequence=settings["seq_length"],
             gpu_memory_gb=80,
+            is_shipped=is_shipped(family, size_b, settings["seq_length"]),
         ),
         GridOverrides(
             context=as_tuple(settings["context_parallel_sizes"]),
             expert=as_tuple(settings["expert_parallel_sizes"]),
         ),
     )
-    assert axes is not None
+    assert isinstance(axes, Grid)
     found: set[Point] = set()
     every = itertools.product(
         axes.tensor, axes.pipeline, axes.context, axes.expert, axes.micro_batch

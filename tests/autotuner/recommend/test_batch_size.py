@@ -53,3 +53,48 @@ def test_a_memory_without_a_row_says_so() -> None:
 
 def test_a_batch_that_was_given_is_kept() -> None:
     assert model("gpt3", 5, batch=96).batch.global_batch == 96
+
+
+@pytest.mark.parametrize(
+    ("family", "size_b", "sequence", "memory_gb", "batch"),
+    [
+        ("qwen", 2.61, 2048, 80, 1024),
+        ("qwen", 2.61, 4096, 80, 512),
+        ("qwen", 2.61, 8192, 80, 128),
+        ("llama", 0.9, 16384, 80, 32),
+        ("mistral", 3.9, 16384, 80, 64),
+        ("gemma", 22, 16384, 80, 128),
+        ("nemotron", 3.9, 32768, 80, 32),
+        ("starcoder", 7.5, 32768, 80, 64),
+        ("mixtral", 46, 8192, 40, 2048),
+        ("llama", 3.9, 4096, 40, 1024),
+    ],
+)
+def test_families_of_nemo2_have_its_batches(
+    family: str, size_b: float, sequence: int, memory_gb: float, batch: int
+) -> None:
+    """Those beside its grids; NeMo 1.0 keeps the tokens of a step instead."""
+    chosen = model(family, size_b, sequence=sequence, gpu_memory_gb=memory_gb)
+    assert chosen.batch.global_batch == batch
+    assert "No table has a batch" not in " ".join(chosen.notes)
+
+
+def test_a_batch_of_nemo2_has_the_degrees_of_the_table() -> None:
+    batch = model("qwen", 7, sequence=8192).batch
+    assert (batch.global_batch, batch.tensor, batch.pipeline) == (256, 2, 1)
+
+
+def test_degrees_that_no_table_has_are_told() -> None:
+    chosen = model("gemma", 7, sequence=8192, gpu_memory_gb=40)
+    assert chosen.batch.tensor is None
+    assert any("No table has degrees of parallelism" in note for note in chosen.notes)
+
+
+@pytest.mark.parametrize(("family", "size_b", "batch"), [("t5", 3, 240), ("bert", 2, 128)])
+def test_beyond_what_nemo2_takes_a_step_reads_the_tokens_of_the_table(
+    family: str, size_b: float, batch: int
+) -> None:
+    known = tables(2)
+    found = base_batch(known.batches, question(family, size_b, 4096), known.grids)
+    assert found.global_batch == batch
+    assert "with 4096 tokens" in found.note

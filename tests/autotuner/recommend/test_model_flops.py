@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from autoconf_launch.autotuner.recommend.families import Family
-from autoconf_launch.autotuner.recommend.model_flops import StepShape, step_flops
+from autoconf_launch.autotuner.recommend.model_flops import SampleShape, step_flops
 
 from .expected import rows
 
@@ -14,8 +14,7 @@ from .expected import rows
 def test_teraflops_are_those_of_nemo(row: dict[str, str]) -> None:
     family = Family(row["family"])
     layers = int(row["layers(enc+dec)"])
-    step = StepShape(
-        global_batch=int(row["gbs"]),
+    shape = SampleShape(
         layers=layers // 2 if family.is_encoder_decoder else layers,
         hidden=int(row["hidden"]),
         ffn=int(row["ffn"] or 0),
@@ -23,7 +22,8 @@ def test_teraflops_are_those_of_nemo(row: dict[str, str]) -> None:
         sequence=int(row["enc_seq_len"]),
         decoder_sequence=int(row["dec_seq_len"] or 0),
     )
-    aggregate = step_flops(family, step) / float(row["time_per_step_s"]) / 1e12
+    flops = step_flops(family, shape, int(row["gbs"]))
+    aggregate = flops / float(row["time_per_step_s"]) / 1e12
     gpus = int(row["nodes"]) * int(row["gpus_per_node"])
     assert round(aggregate, 2) == float(row["model_tflops_aggregate"])
     assert round(aggregate / gpus, 2) == float(row["model_tflops_per_gpu"])

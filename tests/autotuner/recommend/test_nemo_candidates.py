@@ -175,5 +175,7 @@ def test_runs_are_named_as_nemo_does() -> None:
     assert nemo2_name(gpt, 16, one) == f"{start}_vp_None"
 
 
-def test_the_fewest_nodes_hold_the_widest_point() -> None:
-    assert minimum_nodes(candidates("gpt3/175b"), 8) == 16
+@pytest.mark.parametrize("gpus", [8, 24, 1024])
+def test_the_fewest_nodes_hold_the_widest_point_whatever_a_training_has(gpus: int) -> None:
+    wide = grid(pipeline=(1, 8, 16), most_product=128)
+    assert minimum_nodes(wide, searched(gpus=gpus), 8) == 16

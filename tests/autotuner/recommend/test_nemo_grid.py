@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from autoconf_launch.autotuner.recommend.families import Family
 from autoconf_launch.autotuner.recommend.nemo_grid import (
     Grid,
     GridOverrides,
     GridQuestion,
+    NoRule,
     nemo_grid,
     stages_of,
 )
@@ -54,7 +58,7 @@ def grid(
     family: str, size_b: float, layers: int, sequence: int, memory: float = 80, generation: int = 1
 ) -> Grid:
     found = nemo_grid(grid_rows(generation), asked(family, size_b, layers, sequence, memory))
-    assert found is not None
+    assert isinstance(found, Grid)
     return found
 
 
@@ -66,7 +70,8 @@ def test_the_axes_are_those_of_nemo_s_own_unit_tests(case: dict[str, Any]) -> No
         case["family"], case["model_size_in_b"], case["num_layers"], case["seq_length"], memory
     )
     found = nemo_grid(grid_rows(1), question, overrides(settings))
-    assert found is not None
+    assert isinstance(found, Grid)
+    assert found.note == ""
     ours = {
         "tp": list(found.tensor),
         "pp": list(found.pipeline),
@@ -93,24 +98,90 @@ def test_bert_of_nemo2_reaches_its_own_rules() -> None:
     assert grid("bert", 4, 48, 512, generation=2).tensor == (1, 2, 4)
 
 
+@pytest.mark.parametrize("generation", [1, 2])
 @pytest.mark.parametrize(
-    ("size_b", "sequence"), [(70, 8192), (5, 65536), (300, 4096), (1101, 2048)]
+    ("family", "size_b", "sequence", "memory", "why"),
+    [
+        ("falcon", 5, 2048, 80, "the family falcon: its rules are for baichuan2, bert, "),
+        ("gpt3", 5, 2048, 141, "gpt3 on 141 GB: its rules are for 40 and 80 GB"),
+        ("t5", 3, 512, 24, "t5 on 24 GB: its rules are for 40 and 80 GB"),
+        ("bert", 4, 512, 192, "bert on 192 GB: its rules are for 40 and 80 GB"),
+        (
+            "llama",
+            5,
+            65536,
+            80,
+            "llama with 65536 tokens on 80 GB: its rules are for 2048, 4096, 8192, 16384, 32768 "
+            "tokens",
+        ),
+        (
+            "mixtral",
+            141,
+            8192,
+            80,
+            "mixtral of 141 B with 8192 tokens on 80 GB: its rules end at 45 B",
+        ),
+        ("gpt3", 1101, 2048, 40, "gpt3 of 1101 B with 2048 tokens on 40 GB: its rules end at 110"),
+        ("mt5", 251, 512, 80, "mt5 of 251 B with 512 tokens on 80 GB: its rules end at 250 B"),
+    ],
 )
-def test_a_question_that_no_rule_covers_is_never_silently_a_default(
-    size_b: float, sequence: int
+def test_what_no_rule_covers_has_no_grid_but_a_reason(
+    generation: int, family: str, size_b: float, sequence: int, memory: float, why: str
 ) -> None:
-    found = grid("gpt3", size_b, 80, sequence)
-    assert found.tensor == (1, 2, 4, 8)
-    assert "grid=planner covers it" in found.note
+    found = nemo_grid(grid_rows(generation), asked(family, size_b, 96, sequence, memory))
+    assert isinstance(found, NoRule)
+    assert f"NeMo has no rule for {why}" in found.why
+
+
+@pytest.mark.parametrize("family", ["t5", "mt5", "bert"])
+def test_nemo2_has_no_rule_for_longer_samples_than_it_takes(family: str) -> None:
+    assert isinstance(nemo_grid(grid_rows(2), asked(family, 3, 24, 2048, 80)), Grid)
+    found = nemo_grid(grid_rows(2), asked(family, 3, 24, 4096, 80))
+    assert isinstance(found, NoRule)
+    assert found.why == (
+        f"NeMo has no rule for {family} with 4096 tokens on 80 GB: its rules are for at most "
+        "2048 tokens"
+    )
+
+
+@given(
+    st.sampled_from(("gpt3", "llama", "t5", "bert")),
+    st.floats(0.01, 250),
+    st.sampled_from((512, 2048, 3000, 8192, 1 << 20)),
+    st.sampled_from((24.0, 40.0, 80.0, 141.0)),
+)
+def test_a_model_that_nvidia_does_not_ship_never_falls_to_defaults(
+    family: str, size_b: float, sequence: int, memory: float
+) -> None:
+    found = nemo_grid(grid_rows(1), asked(family, size_b, 24, sequence, memory))
+    covered = [row for row in grid_rows(1) if row.bound_b is not None]
+    assert isinstance(found, NoRule) or any(
+        (found.tensor, found.micro_batch) == (row.tensor, row.micro_batch) for row in covered
+    )
+
+
+@pytest.mark.parametrize("generation", [1, 2])
+def test_a_search_that_nvidia_ships_runs_on_the_defaults_of_its_tool_and_says_so(
+    generation: int,
+) -> None:
+    question = replace(asked("llama", 70, 80, 8192, 80), is_shipped=True)
+    found = nemo_grid(grid_rows(generation), question)
+    assert isinstance(found, Grid)
+    assert (found.tensor, found.pipeline) == ((1, 2, 4, 8), (1,))
+    assert "NeMo has no rule for llama of 70 B" in found.note
+
+
+def test_a_user_s_own_lists_need_no_rule_and_bound_the_products() -> None:
+    lists = GridOverrides(tensor=(2, 4), pipeline=(1, 4), micro_batch=(1,), context=(1, 2))
+    found = nemo_grid(grid_rows(2), asked("llama", 70, 80, 65536, 80), lists)
+    assert isinstance(found, Grid)
+    assert (found.tensor, found.pipeline, found.context) == ((2, 4), (1, 4), (1, 2))
+    assert (found.least_product, found.most_product) == (2, 32)
+    assert "none is needed" in found.note
 
 
 def test_a_rule_that_covers_says_nothing() -> None:
     assert grid("gpt3", 5, 24, 2048).note == ""
-
-
-@pytest.mark.parametrize(("family", "memory"), [("gpt3", 141), ("falcon", 80)])
-def test_other_memories_and_families_have_no_grid(family: str, memory: float) -> None:
-    assert nemo_grid(grid_rows(1), asked(family, 5, 24, 2048, memory)) is None
 
 
 def test_a_bert_above_all_rules_is_refused() -> None:

@@ -174,7 +174,7 @@ def test_what_does_not_fit_is_said_to() -> None:
     grid = planner_grid(replace(asked, memory_bytes=MEMORY_BYTES / 4))
     assert grid.candidates == ()
     assert grid.rejected[0].rule == "memory"
-    assert "needs more than 20 GB" in grid.rejected[0].why
+    assert "needs more than 20 GiB" in grid.rejected[0].why
 
 
 def test_a_sentence_names_the_values_and_the_model() -> None:

@@ -123,10 +123,6 @@ def test_an_unknown_family_says_what_it_gets() -> None:
     assert chosen.exact_count / 1e9 == pytest.approx(7, rel=0.05)
 
 
-def test_a_mistyped_family_gets_its_nearest_name() -> None:
-    assert "did you mean 'gpt3'?" in Family("gtp3").unknown_note
-
-
 def test_a_count_that_the_formula_misses_is_noted() -> None:
     assert any("leaves out gates" in note for note in model("llama", 8).notes)
 

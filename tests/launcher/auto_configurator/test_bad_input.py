@@ -34,6 +34,8 @@ _GOOD: dict[str, Any] = {"recipe": {"model": "llama3-8b", "num_nodes": 1}, "path
         ({"data_paths": {1, 2}}, "data_paths is {1, 2}"),
         ({"tokenizer_path": 7}, "tokenizer_path is 7"),
         ({"model": "falcon-7b"}, "names no known family"),
+        ({"model": "lama3-8b"}, "names no known family; did you mean 'llama3-8b'"),
+        ({"model": None, "recipe": {"family": "gtp3"}}, "did you mean 'gpt3'"),
         ({"model": "llama3-70x"}, "Nothing says how large the model is"),
         ({"recipe": 7}, "recipe is 7"),
         ({"recipe": "no/such.yaml"}, "no/such.yaml cannot be read"),

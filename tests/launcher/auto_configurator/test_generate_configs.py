@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -11,6 +12,7 @@ import yaml
 
 from autoconf_launch import AutoConfigurator, ConfigError
 from autoconf_launch.launcher.auto_configurator.results import point_of
+from autoconf_launch.launcher.commands.recommend import recommend
 
 _NEMOTRON_15B = {
     "class": "Nemotron4Config15B",
@@ -329,6 +331,12 @@ def test_a_recommended_batch_is_one_that_the_nodes_divide() -> None:
     assert any("2048 does not divide over 160 GPUs" in note for note in found.notes)
 
 
+def test_a_rounded_batch_has_the_steps_that_its_tokens_need() -> None:
+    found = configurator(model="gpt3_5b", num_nodes=20, seq_length=2048, num_tokens_in_b=300)
+    base, _ = found.generate_configs()
+    assert base["trainer"]["max_steps"] == int(300e9 / (2048 * 2080))
+
+
 def test_a_batch_that_was_given_is_never_changed() -> None:
     with pytest.raises(ConfigError, match="a global batch of 2048"):
         configurator(model="gpt3_5b", num_nodes=20, seq_length=2048, global_batch_size=2048)
@@ -353,3 +361,34 @@ def test_bert_without_a_size_in_its_name_is_counted() -> None:
     model = {"num_layers": 12, "hidden_size": 768, "num_attention_heads": 12, "class": "BertModel"}
     found = configurator(model=model, seq_length=512, global_batch_size=256, vocab_size=30522)
     assert next(iter(found.generate_configs()[1])).startswith("bert_0.1")
+
+
+@pytest.mark.parametrize("model", ["t5_3b", "bert_4b"])
+def test_samples_that_nemo2_does_not_take_have_no_batch_of_its(model: str) -> None:
+    found = configurator(model=model, num_nodes=20, gpus_per_node=8)
+    (said,) = (note for note in found.notes if "No table has a batch" in note)
+    assert said.startswith("No global batch was given")
+    assert "as NeMo 2.0 has" not in said
+    assert any("its rules are for at most 2048 tokens" in note for note in found.notes)
+
+
+def test_a_batch_that_was_given_has_no_note_on_tables() -> None:
+    found = configurator(model="bert_4b", num_nodes=20, gpus_per_node=8, global_batch_size=320)
+    assert not any("No table has a batch" in note for note in found.notes)
+
+
+@pytest.mark.parametrize(
+    ("model", "sequence", "memory_gb"),
+    [("qwen_2.61b", 8192, 80), ("llama_3b", 16384, 80), ("gemma_7b", 4096, 40)],
+)
+def test_recommend_and_the_interface_of_nemo2_have_one_batch(
+    model: str, sequence: int, memory_gb: int
+) -> None:
+    family, _, size = model.rstrip("b").partition("_")
+    asked = ("--family", family, "--model-size", size, "--seq", str(sequence), "--gpus", "128")
+    further = ("--tflops-per-gpu", "140", "--tokens", "1400B", "--gpu-memory-gb", str(memory_gb))
+    told = json.loads("".join(recommend([*asked, *further, "--json"])))
+    base, _ = configurator(
+        model=model, seq_length=sequence, gpu_memory_gb=memory_gb
+    ).generate_configs()
+    assert base["data"]["global_batch_size"] == told["model"]["global_batch"]

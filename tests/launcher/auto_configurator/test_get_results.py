@@ -103,6 +103,17 @@ def test_nemo_s_own_call_with_both_configurations_works(tmp_path: Path) -> None:
     assert len(rows(results.failed)) == 1
 
 
+def test_runs_that_were_not_asked_for_are_in_no_table(tmp_path: Path) -> None:
+    found = configurator(tmp_path)
+    base, candidates = found.generate_configs()
+    for name in candidates:
+        ran(tmp_path, name, 1.0)
+    last = list(candidates)[-1]
+    results = found.get_results(base, {last: candidates[last]}, tmp_path / "out")
+    assert [(row["TP"], row["MBS"]) for row in rows(results.summary)] == [("2", "2")]
+    assert rows(results.failed) == []
+
+
 def test_a_run_whose_name_says_no_degrees_is_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="'mine', whose name does not say its degrees"):
         configurator(tmp_path).get_results(train_config={"mine": {}})

@@ -45,7 +45,24 @@ def test_llama3_70b_as_nvidia_tuned_it_is_among_the_first() -> None:
 def test_a_memory_without_a_rule_goes_to_the_planner_and_says_so(memory_gb: float) -> None:
     found = configurator(model="llama3-8b", gpu_memory_gb=memory_gb, limit_search_runs=5)
     assert found.generate_configs()[1]
-    assert any(f"no grid for llama on {memory_gb} GB" in note for note in found.notes)
+    said = f"NeMo has no rule for llama on {memory_gb:g} GB: its rules are for 40 and 80 GB; the "
+    assert f"{said}candidates are the planner's." in found.notes
+
+
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        ({"seq_length": 65536, "model": "llama3-8b"}, "llama with 65536 tokens on 80 GB"),
+        ({"model": "llama3.1-405b", "num_nodes": 64}, "llama of 405 B with 8192 tokens on 80 GB"),
+    ],
+)
+def test_what_no_rule_covers_has_the_planner_s_candidates(
+    asked: dict[str, Any], said: str
+) -> None:
+    by_rule = configurator(**asked, limit_search_runs=5)
+    by_planner = configurator(**asked, limit_search_runs=5, grid="planner")
+    assert by_rule.generate_configs() == by_planner.generate_configs()
+    assert sum(f"NeMo has no rule for {said}" in note for note in by_rule.notes) == 1
 
 
 def test_lists_bound_the_planner_too() -> None:
@@ -73,3 +90,14 @@ def test_a_recommended_batch_that_nothing_divides_is_rounded() -> None:
 def test_what_fits_nowhere_is_refused_in_one_sentence() -> None:
     with pytest.raises(ConfigError, match="fits"):
         configurator(grid="planner", num_nodes=1, gpu_memory_gb=40, model="llama3.1-405b")
+
+
+def test_the_planner_s_runs_are_named_as_nemo2_names_its_own() -> None:
+    found = configurator(grid="planner", context_parallel_sizes="auto", limit_search_runs=0)
+    configs = found.generate_configs()[1]
+    names = "_tp_{}_pp_{}_cp_{}"
+    for name, config in configs.items():
+        assert names.format(*degrees(config)) in name
+        strategy = config["trainer"]["strategy"]
+        assert name.endswith(f"_vp_{strategy['virtual_pipeline_model_parallel_size']}")
+        assert config["log"]["name"] == name

@@ -87,8 +87,29 @@ def test_a_recommended_size_above_the_tables_is_told_with_its_limit(recommend: R
     arguments = ("--family", "t5", "--gpus", "1024", "--tflops-per-gpu", "1400")
     ran = recommend(*arguments, "--tokens", "340B", "--max-days", "14", "--json")
     assert (ran.code, ran.document["model_size_b"]) == (0, 637.53)
-    assert "at most 250" in ran.document["planner"]["why_no_answer"]
+    assert any("at most 250 billion parameters" in note for note in ran.document["notes"])
+    assert ran.document["model"]["parameters"] == pytest.approx(637.53e9, rel=0.1)
     assert 0 < ran.document["planner"]["model_size_b"] <= 250
+
+
+def test_the_base_configuration_of_such_a_size_is_of_the_same_model(
+    recommend: Run, tmp_path: Path
+) -> None:
+    out = tmp_path / "base.yaml"
+    arguments = (*SEEDS, "--max-days", "5000", "--json")
+    told, written = recommend(*arguments), recommend(*arguments, "--base-config", str(out))
+    assert (told.code, written.code) == (0, 0)
+    assert told.document == written.document
+    layers = yaml.safe_load(out.read_text())["model"]["num_layers"]
+    assert layers == told.document["model"]["layers"]
+    assert "no layout" in told.document["planner"]["why_no_answer"]
+
+
+@pytest.mark.parametrize("more", [(), ("--base-config", "base.yaml")])
+def test_tokens_that_leave_no_model_are_refused(recommend: Run, more: tuple[str, ...]) -> None:
+    ran = recommend(*SEEDS[:-1], "300", "--max-days", "5", *more)
+    assert (ran.code, ran.is_one_line) == (2, True), ran.err
+    assert "on 300 tokens (--tokens 300B is 3e+11)" in ran.err
 
 
 def test_gpus_that_no_layout_divides_are_told(recommend: Run) -> None:
@@ -111,13 +132,21 @@ def test_a_price_can_be_given(recommend: Run) -> None:
 
 
 def test_the_base_configuration_is_written(recommend: Run, tmp_path: Path) -> None:
-    path = tmp_path / "new" / "base.yaml"
+    path = tmp_path / "base.yaml"
     ran = recommend(*SEEDS, "--model-size", "5", "--max-days", "6", "--base-config", str(path))
     document = yaml.safe_load(path.read_text())
     assert str(path) in ran.out
     assert document["run"]["name"] == "gpt3_5b"
     assert document["trainer"]["max_steps"] == 71525
     assert document["autoconf"]["parameters"] == pytest.approx(5e9, rel=0.05)
+
+
+def test_a_folder_that_is_not_there_is_not_made(recommend: Run, tmp_path: Path) -> None:
+    out = tmp_path / "new" / "base.yaml"
+    ran = recommend(*SEEDS, "--model-size", "5", "--base-config", str(out))
+    assert (ran.code, ran.is_one_line) == (2, True), ran.err
+    assert f"the folder {tmp_path}/new does not exist" in ran.err
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_exports_stand_beside_the_base_configuration(recommend: Run, tmp_path: Path) -> None:
@@ -150,6 +179,63 @@ def test_a_few_custom_keys_win(recommend: Run, tmp_path: Path) -> None:
     assert document["model"]["num_layers"] == 24
 
 
+WHOLE = {
+    "num_layers": 22,
+    "hidden_size": 4096,
+    "ffn_hidden_size": "${multiply:4, ${.hidden_size}}",
+    "num_attention_heads": 32,
+    "encoder_seq_length": 4096,
+    "global_batch_size": 96,
+    "optim": {"lr": 3.0e-4},
+    "data": {"seq_length": "${model.encoder_seq_length}"},
+}
+FEW = {
+    "num_layers": 22,
+    "encoder_seq_length": 4096,
+    "global_batch_size": 96,
+    "optim": {"lr": 3e-4},
+}
+
+
+@pytest.mark.parametrize("model", [WHOLE, FEW], ids=["whole", "few keys"])
+def test_all_numbers_are_those_of_a_custom_model(
+    recommend: Run, tmp_path: Path, model: dict[str, object]
+) -> None:
+    custom, out = tmp_path / "custom.yaml", tmp_path / "base.yaml"
+    custom.write_text(yaml.safe_dump({"model": model}))
+    arguments = (*SEEDS, "--gpus", "128", "--model-size", "5", "--base-config", str(out))
+    told = recommend(*arguments, "--custom-config", str(custom), "--json").document
+    assert told["model"]["layers"] == 22
+    assert told["model"]["learning_rate"] == 3e-4
+    assert (told["model"]["global_batch"], told["model"]["sequence"]) == (96, 4096)
+    assert told["model"]["parameters"] == pytest.approx(22 * 12 * 4096**2, rel=0.06)
+    assert told["planner"]["global_batch"] == 96
+    assert any(f"The model is that of {custom}" in note for note in told["notes"])
+    steps = yaml.safe_load(out.read_text())["trainer"]["max_steps"]
+    assert steps == int(300e9 / (4096 * 96))
+
+
+def test_the_text_describes_a_custom_model(recommend: Run, tmp_path: Path) -> None:
+    custom = tmp_path / "custom.yaml"
+    custom.write_text(yaml.safe_dump({"model": WHOLE}))
+    files = ("--base-config", str(tmp_path / "base.yaml"), "--custom-config", str(custom))
+    out = recommend(*SEEDS, "--model-size", "5", *files).out
+    assert "22 layers, hidden 4096, heads 32, ffn 16384, learning rate 0.0003" in out
+    assert "global batch 96 of 4096 tokens" in out
+
+
+@pytest.mark.parametrize("wrong", [{"global_batch_size": 0}, {"num_layers": "many"}])
+def test_a_custom_model_with_a_wrong_number_is_one_line(
+    recommend: Run, tmp_path: Path, wrong: dict[str, object]
+) -> None:
+    custom, out = tmp_path / "custom.yaml", tmp_path / "base.yaml"
+    custom.write_text(yaml.safe_dump({"model": {**WHOLE, **wrong}}))
+    files = ("--base-config", str(out), "--custom-config", str(custom))
+    ran = recommend(*SEEDS, "--model-size", "5", *files)
+    assert (ran.code, ran.is_one_line, out.exists()) == (2, True, False), ran.err
+    assert str(custom) in ran.err
+
+
 def test_a_custom_model_is_left_alone(recommend: Run, tmp_path: Path) -> None:
     custom, out = tmp_path / "custom.yaml", tmp_path / "base.yaml"
     model = {"num_layers": 3, "hidden_size": 96, "global_batch_size": 7}
@@ -178,6 +264,7 @@ def test_a_custom_model_is_left_alone(recommend: Run, tmp_path: Path) -> None:
         ((*CLUSTER, "--gpus", "8", "--max-days", "5"), "but --cluster 20x8xA100-SXM-80GB has 160"),
         ((*CLUSTER[:3], "8xH1000", *CLUSTER[4:], "--max-days", "5"), "did you mean"),
         (("--family", "gpt3", "--tokens", "1B", "--max-days", "1"), "give --gpus, or --cluster"),
+        (("--family", "gtp3", *SEEDS[2:], "--max-days", "1"), "did you mean 'gpt3'?"),
         (("--family", "g t", *SEEDS[2:], "--max-days", "1"), "is no name of a family"),
         ((*SEEDS, "--model-size", "5", "--custom-config", "x.yaml"), "--base-config"),
         ((*SEEDS, "--model-size", "5", "--export", "megatron"), "--base-config"),

@@ -52,6 +52,14 @@ def test_the_default_tuner_needs_far_fewer_trials_than_chance() -> None:
     assert scored(MULTI, "--tuner", "random")["all"]["trials_to_2pct"]["mean"] > 2 * ours
 
 
+def test_other_models_of_a_table_may_be_left_out_of_what_is_predicted() -> None:
+    assert scored(MULTI, "--seeds", "1") != scored(MULTI, "--seeds", "1", "--constants-alone")
+
+
+def test_the_constants_alone_are_enough_for_a_table_of_one_model() -> None:
+    assert scored(T4, "--seeds", "1") == scored(T4, "--seeds", "1", "--constants-alone")
+
+
 def test_random_needs_as_many_trials_as_are_to_be_expected() -> None:
     """One of 52 configurations is within 2 %: on average it is the 26.5th."""
     found = scored(T4, "--tuner", "random", "--seeds", "40")["all"]
@@ -130,6 +138,11 @@ def test_where_no_row_has_a_time_there_is_nothing_to_replay(tmp_path: Path, line
     path.write_text("\n".join([header, *failed[: lines - 1]]))
     with pytest.raises(ConfigError, match="nothing can be replayed"):
         scored(str(path))
+
+
+def test_where_every_line_was_left_out_the_first_is_named() -> None:
+    with pytest.raises(ConfigError, match=r"18 lines were left out; the first: dlperf.*no heads"):
+        scored(str(TABLES / "dlperf_megatron_v100.csv"))
 
 
 def test_the_text_has_a_line_for_each_group_and_one_for_all() -> None:

@@ -130,6 +130,26 @@ def test_without_a_training_search_only_the_base_configuration_is_told(search: R
     assert "#SBATCH" not in out
 
 
+@pytest.mark.parametrize("kind", ["bcm", "bcp", "local"])
+def test_the_base_configuration_alone_needs_no_machine_data_or_container(
+    kind: str, search: Run, tmp_path: Path
+) -> None:
+    words = ("run_training_hp_search=False", f"cluster_type={kind}", "data_dir=/no/such")
+    done = search(*words, "base_results_dir=out", "training_container=null")
+    (path,) = (one for one in tmp_path.rglob("*") if one.is_file())
+    assert (done.code, path.name) == (0, "base_cfg_5b.yaml"), done.err
+    assert str(path) in done.out
+
+
+def test_the_base_configuration_alone_is_one_document_where_one_is_asked_for(
+    search: Run, tmp_path: Path
+) -> None:
+    words = ("run_training_hp_search=False", "cluster_type=bcm", "base_results_dir=out")
+    document = search(*words, "--json").document
+    assert document["schema_version"] == 1
+    assert Path(document["base_config"]).is_file()
+
+
 def test_slurm_s_options_are_those_of_the_cluster_s_file(search: Run) -> None:
     words = ("cluster.partition=luna", "cluster.account=acct", "container_mounts=[/m,/a:/b]")
     out = dry(search, *words, "auto_configurator_path=/tool", "grid=nemo").out
@@ -162,7 +182,8 @@ def test_the_document_has_every_candidate(search: Run) -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("search_config=gpt3/6b",), "did you mean 'gpt3/8b'"),
+        (("search_config=gpt3/6b",), "did you mean 'gpt3/5b'"),
+        (("=5",), "'=5' must be key=value"),
         (("num_nodes=2",), "did you mean 'search_config.train_settings.num_nodes'"),
         ((f"{TRAIN}.model_size_in_b=1200",), "must be smaller than 1105 billion"),
         ((f"{TRAIN}.num_nodes=0",), "at least 1"),

@@ -29,6 +29,12 @@ def test_the_bignlp_path_stands_for_the_tool_s() -> None:
     assert data == "/opt/bignlp-hp-tool/../bignlp-scripts/data"
 
 
+@pytest.mark.parametrize("word", ["n[3-4]", "n[3-4,7],m1", "'n[3-4]'", "n3"])
+def test_nodes_are_written_as_slurm_has_them(word: str) -> None:
+    found = compose([f"cluster.nodelist={word}"])
+    assert found.document.get(("cluster", "nodelist")) == word.strip("'")
+
+
 def test_a_key_that_no_file_has_is_taken() -> None:
     found = compose(["search_config.train_settings.override_search_num_nodes=2"])
     assert found.document.get((*TRAIN, "override_search_num_nodes")) == 2
@@ -43,7 +49,13 @@ def test_bignlp_s_inference_keys_are_valid() -> None:
 @pytest.mark.parametrize(
     ("override", "said"),
     [
-        ("search_config=gpt3/6b", "did you mean 'gpt3/8b'"),
+        ("search_config=gpt3/6b", "did you mean 'gpt3/5b'"),
+        ("search_config=gpt3/13b.yaml", "did you mean 'gpt3/20b'"),
+        ("search_config=llama/9b", "did you mean 'llama/llama3_8b'"),
+        ("search_config=qwen/60b", "did you mean 'qwen2/72b'"),
+        ("search_config=gpt3/0.b", "did you mean 'gpt3/"),
+        ("search_config=gtp3/5b", "did you mean 'gpt3/5b'"),
+        ("=5", "'=5' must be key=value"),
         ("cluster=bcn", "did you mean 'bcp'"),
         ("num_nodes=3", "did you mean 'search_config.train_settings.num_nodes'"),
         ("search_config.train_settings.num_node=3", "train_settings.num_nodes'"),

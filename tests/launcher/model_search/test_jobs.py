@@ -29,7 +29,7 @@ def test_each_family_has_nemo_s_own_script(choice: str, script: str) -> None:
 
 def test_families_of_nemo_2_alone_start_from_a_recipe() -> None:
     found = asked("search_config=gemma/unknown_size")
-    command = training_command(found.question, found.found.candidates[0])
+    command = training_command(found.question, found.found.candidates[0], found.found.nodes)
     assert command.startswith("nemo llm pretrain --factory gemma_7b -y model.config.num_layers=36")
     assert "trainer.strategy.tensor_model_parallel_size=" in command
 
@@ -43,10 +43,35 @@ def test_a_job_reads_the_candidate_s_file_and_has_a_folder_of_its_own() -> None:
     assert f"-o /r/gpt3/5b_80gb/training_logs/{name}/log_%j.log" in text
 
 
-def test_tasks_with_gpus_of_their_own_ask_for_none_of_the_node() -> None:
+def test_a_recipe_s_own_machines_and_sequence_do_not_stay() -> None:
+    words = ("search_config=llama/llama2_7b_nemo", *train(max_steps_per_run=30))
+    command = first_job(*words, *train(override_search_num_nodes=2)).split()
+    for word in (
+        "trainer.num_nodes=2",
+        "trainer.devices=8",
+        "trainer.max_steps=30",
+        "trainer.val_check_interval=30",
+        "data.seq_length=4096",
+        "model.config.seq_length=4096",
+    ):
+        assert command.count(word) == 1, word
+
+
+def test_a_recipe_s_made_up_data_is_said_where_data_are_given() -> None:
+    words = ("search_config=llama/llama2_7b_nemo",)
+    assert any("made-up data" in note for note in asked(*words, "data_dir=/d").notes)
+    assert not any("made-up data" in note for note in asked(*words).notes)
+
+
+def test_tasks_and_nodes_both_have_their_gpus_as_nvidia_writes_it() -> None:
     text = first_job("search_config=gpt3/5b", "grid=nemo", "cluster.gpus_per_task=1")
-    assert "#SBATCH --gpus-per-task=1" in text
+    assert "#SBATCH --gpus-per-task=1\n#SBATCH --gpus-per-node=8\n" in text
+
+
+def test_a_node_s_gpus_can_be_left_out() -> None:
+    text = first_job("search_config=gpt3/5b", "grid=nemo", "cluster.gpus_per_node=null")
     assert "--gpus-per-node" not in text
+    assert "#SBATCH --ntasks-per-node=8" in text
 
 
 def test_1500_minutes_are_a_day_and_an_hour() -> None:

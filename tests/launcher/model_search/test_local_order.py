@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 pytest.importorskip("hydra", reason="searches are composed by hydra")
@@ -44,6 +46,15 @@ def test_each_candidate_stays_with_its_best_zero_stage() -> None:
     best = ordered(found, as_candidate, model(), cluster(1 << 34), FACTS)
     assert {one.name for one in best} == {one.name for one in found}
     assert {one.layout.zero_stage for one in best} <= {0, 1, 2, 3}
+
+
+def test_without_times_the_smallest_micro_batch_comes_first() -> None:
+    found = asked(*SMALL).found.candidates
+    untimed = replace(model(), timings=(), optimizer_step_s=None, grade=Grade.TRACED)
+    best = ordered(found, as_candidate, untimed, cluster(1 << 34), FACTS)
+    assert {one.step_s for one in best} == {None}
+    sizes = [one.point.micro_batch for one in best]
+    assert sizes == sorted(sizes)
 
 
 def test_what_surely_does_not_fit_comes_last() -> None:

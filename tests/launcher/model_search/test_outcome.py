@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 
 import pytest
@@ -11,10 +12,14 @@ from autoconf_launch.autotuner.stop import StopKind, StopReason
 from autoconf_launch.autotuner.trial import FailedTrial, Measurement, Outcome, Record, Trial
 from autoconf_launch.core import Candidate, Failure, FailureKind
 from autoconf_launch.launcher.model_search.candidates import SearchCandidate
-from autoconf_launch.launcher.model_search.local_runs import DoneRuns
+from autoconf_launch.launcher.model_search.done_runs import DoneRuns
 from autoconf_launch.launcher.model_search.outcome import outcome_of
 from autoconf_launch.launcher.model_search.prepare import Prepared
+from autoconf_launch.launcher.model_search.result_document import result_document
+from autoconf_launch.launcher.model_search.run_time import least_run_s
 from autoconf_launch.launcher.search_report.outcome import SearchOutcome
+from autoconf_launch.launcher.search_report.tables import extrapolation
+from autoconf_launch.launcher.search_report.top_text import top_text
 
 from .asked import SMALL, asked
 
@@ -74,7 +79,7 @@ def test_a_limit_of_minutes_is_named_as_the_search_names_it(prepared: Prepared) 
     one = prepared.found.candidates[0]
     run = outcome(prepared, record(one, FailedTrial(failure=TIMED_OUT))).runs[0]
     assert run.failure is not None
-    assert run.failure.detail == "did not end within 90 s (max_minutes_per_run)"
+    assert "within 35 minutes (max_minutes_per_run)" in run.failure.detail
 
 
 def test_what_was_ruled_out_says_by_which_run(prepared: Prepared) -> None:
@@ -86,11 +91,27 @@ def test_what_was_ruled_out_says_by_which_run(prepared: Prepared) -> None:
     assert f"not started: needs more memory than {first.name}" in run.failure.detail
 
 
-def test_a_step_longer_than_the_minutes_is_named(prepared: Prepared) -> None:
-    one = replace(prepared.found.candidates[0], step_s=7200.0)
-    run = outcome(prepared, too_slow=(one,)).runs[0]
+def test_what_is_too_slow_for_a_few_micro_batches_is_named(prepared: Prepared) -> None:
+    one = next(one for one in prepared.found.candidates if one.layout.accumulation == 1)
+    run = outcome(prepared, too_slow=(replace(one, step_s=7200.0),)).runs[0]
     assert run.failure is not None
-    assert "a step is predicted to take 2 hours" in run.failure.detail
+    assert "a few micro-batches are predicted to take 2 hours" in run.failure.detail
+
+
+def test_of_a_long_step_only_the_least_that_a_run_makes_must_fit(prepared: Prepared) -> None:
+    one = next(one for one in prepared.found.candidates if one.layout.accumulation == 4)
+    assert least_run_s(replace(one, step_s=400.0)) == 200.0
+
+
+def test_an_extrapolated_run_says_from_how_much(prepared: Prepared) -> None:
+    one = next(one for one in prepared.found.candidates if one.layout.accumulation == 4)
+    made = replace(measured(8.0, 10.0), extrapolated_from=3)
+    found = outcome(prepared, record(one, made))
+    assert (found.runs[0].step_s, extrapolation(found.runs[0])) == (9.0, "3 of 4 micro-batches")
+    (text,) = [line for line in top_text(found, 1).splitlines() if "Config #1" in line]
+    assert "extrapolated from 3 of 4 micro-batches" in text
+    first = json.loads(result_document("a", found))["runs"][0]
+    assert (first["steps"], first["extrapolated_from_micro_batches"]) == (0, 3)
 
 
 def test_every_rejection_is_a_run_with_its_reason(prepared: Prepared) -> None:

@@ -3,10 +3,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import yaml
 
 pytest.importorskip("hydra", reason="searches are composed by hydra")
 
 from autoconf_launch.core import ConfigError
+from autoconf_launch.tuning_spaces.search_configs import CONF
 
 from .asked import asked, train
 
@@ -27,6 +29,28 @@ def test_a_custom_file_of_another_name_must_exist() -> None:
         asked("search_config=gpt3/5b", *train(custom_config="/no/such.yaml"))
 
 
+@pytest.mark.parametrize("layout", ["whole", "few keys"])
+def test_samples_are_as_long_as_a_custom_file_says(tmp_path: Path, layout: str) -> None:
+    file = tmp_path / "mine.yaml"
+    shape = {"num_layers": 12, "hidden_size": 768, "num_attention_heads": 12}
+    whole = {**shape, "ffn_hidden_size": 3072} if layout == "whole" else {}
+    model = {**whole, "encoder_seq_length": 4096, "global_batch_size": 64}
+    file.write_text(yaml.safe_dump({"model": model}))
+    found = asked("search_config=gpt3/0.126b", *train(custom_config=file, num_tokens_in_b=10))
+    question = found.question
+    assert question.settings.train.sequence == 4096
+    assert question.base.get(("trainer", "max_steps")) == int(10e9 / (64 * 4096))
+    assert any("samples of 4096 tokens" in note for note in found.notes)
+
+
+def test_a_length_of_the_command_line_wins_over_a_custom_file_s() -> None:
+    words = ("search_config=mixtral/7b", "grid=nemo", *train(seq_length=8192))
+    question = asked(*words).question
+    assert question.settings.train.sequence == 8192
+    assert question.base.get(("model", "encoder_seq_length")) == 8192
+    assert question.base.get(("model", "data", "seq_length")) == 8192
+
+
 def test_a_whole_custom_file_is_the_model(tmp_path: Path) -> None:
     file = tmp_path / "mine.yaml"
     file.write_text(
@@ -44,6 +68,15 @@ def test_a_whole_custom_file_is_the_model(tmp_path: Path) -> None:
 def test_a_size_above_what_the_family_allows_is_refused(choice: str, size: int) -> None:
     with pytest.raises(ConfigError, match=f"{size}"):
         asked(f"search_config={choice}", *train(model_size_in_b=size))
+
+
+def test_a_mistyped_family_in_a_folder_of_one_s_own_is_refused(tmp_path: Path) -> None:
+    own = tmp_path / "search_config" / "gtp3" / "5b.yaml"
+    own.parent.mkdir(parents=True)
+    own.write_text((CONF / "search_config" / "gpt3" / "5b.yaml").read_text())
+    (tmp_path / "config.yaml").write_text((CONF / "config.yaml").read_text())
+    with pytest.raises(ConfigError, match="did you mean 'gpt3'"):
+        asked("search_config=gtp3/5b", "--config-dir", str(tmp_path))
 
 
 def test_a_size_without_days_to_recommend_it_for_is_refused() -> None:

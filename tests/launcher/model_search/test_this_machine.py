@@ -5,6 +5,8 @@ import pytest
 pytest.importorskip("hydra", reason="searches are composed by hydra")
 
 from autoconf_launch.core import ConfigError, Recompute
+from autoconf_launch.launcher.model_search.flags import parse_search
+from autoconf_launch.launcher.model_search.prepare import prepare
 from autoconf_launch.launcher.model_search.this_machine import LEAST_VOCABULARY
 from autoconf_launch.runtime.pretraining import text
 
@@ -40,14 +42,28 @@ def test_some_layers_recomputed_is_a_named_rejection() -> None:
 
 
 def test_nemo_s_grid_is_split_likewise() -> None:
-    found = asked(*SMALL, "grid=nemo").found
+    found = asked(*SMALL, "grid=nemo", *train(seq_length=2048)).found
     assert {one.point.tensor for one in found.candidates} == {1}
     assert all("parallelism" in one.why for one in found.rejected)
 
 
 def test_a_limit_cuts_no_micro_batch_first() -> None:
-    found = asked(*SMALL, "grid=nemo", *train(limit_search_runs=2)).found.candidates
+    words = train(limit_search_runs=2, seq_length=2048)
+    found = asked(*SMALL, "grid=nemo", *words).found.candidates
     assert [one.point.micro_batch for one in found] == [4, 2]
+
+
+def test_a_dry_run_shows_as_many_as_would_be_run() -> None:
+    every, three = asked(*SMALL), asked(*SMALL, *train(limit_search_runs=3))
+    assert three.found.candidates == every.found.candidates[:3]
+    assert three.found.found == every.found.found
+    among = len(every.found.candidates)
+    assert any(f"chooses them among {among}" in note for note in three.notes)
+
+
+def test_a_search_has_all_of_them_until_its_profile_run() -> None:
+    words = [*SMALL, *train(limit_search_runs=3), "run_inference_hp_search=False"]
+    assert len(prepare(parse_search(words)).found.candidates) > 3
 
 
 def test_nothing_that_can_run_is_one_sentence() -> None:
@@ -76,3 +92,28 @@ def test_names_are_each_one_s_own() -> None:
     found = asked(*SMALL).found
     names = [one.name for one in found.candidates]
     assert len(set(names)) == len(names)
+
+
+@pytest.mark.parametrize(
+    ("given", "sentence"),
+    [
+        ({"micro_batch_sizes": "[3]"}, r"none of .*micro_batch_sizes=\[3\] divides the 4 samples"),
+        ({"min_model_parallel_size": 2, "max_model_parallel_size": 1}, "min_model_parallel_size"),
+    ],
+)
+def test_a_size_that_leaves_nothing_is_named(given: dict[str, object], sentence: str) -> None:
+    with pytest.raises(ConfigError, match=sentence):
+        asked(*SMALL, *train(**given))
+
+
+def test_a_least_model_parallelism_is_not_dropped() -> None:
+    with pytest.raises(ConfigError, match="data-parallel"):
+        asked(*SMALL, *train(min_model_parallel_size=2))
+
+
+def test_one_layer_is_not_recomputed() -> None:
+    words = ("search_config=bert/unknown_size", *train(model_size_in_b=0.001, seq_length=64))
+    found = asked(*SMALL, *words)
+    assert found.question.model.layers == 1
+    assert {one.layout.recompute for one in found.found.candidates} == {Recompute.NONE}
+    assert any("no repeated layers" in one.why for one in found.found.rejected)

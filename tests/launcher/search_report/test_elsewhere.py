@@ -67,6 +67,20 @@ def test_times_that_are_no_numbers_do_not_count(tmp_path: Path) -> None:
     assert measured(tmp_path).step_s == 2.0
 
 
+def test_times_that_are_all_no_numbers_are_not_said_to_be_too_few(tmp_path: Path) -> None:
+    log_steps(tmp_path, [9.0, *[float("nan")] * 12])
+    assert "logged 13 step times" in reason(tmp_path)
+    assert "0 after the first are numbers above 0" in reason(tmp_path)
+
+
+@pytest.mark.parametrize("prefix", ["log-[", "log-*", "/log", "../log"])
+def test_a_prefix_of_logs_is_no_pattern(tmp_path: Path, prefix: str) -> None:
+    (tmp_path / "log-node0").write_text("RuntimeError: NCCL watchdog timeout\n")
+    found = read_run(tmp_path, prefix)
+    assert isinstance(found, Failure)
+    assert found.detail == "The run left no TensorBoard file."
+
+
 @pytest.mark.parametrize("kept", [0.0, 0.5])
 def test_a_file_that_was_cut_gives_what_stands_before(tmp_path: Path, kept: float) -> None:
     file = log_steps(tmp_path, _TIMES)

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from autoconf_launch.autotuner.recommend.families import Family
+from autoconf_launch.autotuner.recommend.model_flops import SampleShape
 from autoconf_launch.core import Failure, FailureKind
-from autoconf_launch.launcher.search_report.outcome import SearchedShape
 from autoconf_launch.launcher.search_report.tables import (
     Columns,
     config_name,
@@ -65,6 +65,15 @@ def test_speed_and_days_are_in_the_summary() -> None:
     assert float(row["Cost [USD]"]) == pytest.approx(31.458 * 24 * 128, rel=1e-3)
 
 
+def test_what_was_extrapolated_has_no_steps_and_says_from_what() -> None:
+    made = {"steps": 13, "extrapolated_from": 15, "whole_micro_batches": 128}
+    long, whole = table(
+        summary_csv(outcome(run("a", 38.0, **made), run("b", 39.0)), Columns.NEMO1_SUMMARY)
+    )
+    assert (long["Steps"], long["Extrapolated from"]) == ("0", "15 of 128 micro-batches")
+    assert (whole["Steps"], whole["Extrapolated from"]) == ("45", "")
+
+
 def test_a_value_that_is_not_there_is_left_empty() -> None:
     (row,) = table(summary_csv(outcome(run("a", 5.0)), Columns.NEMO1_SUMMARY))
     assert (row["Cost [USD]"], row["Act Ckpt Layers"], row["Loss"]) == ("", "", "")
@@ -84,7 +93,7 @@ def test_a_failed_run_is_in_the_table_of_failures_alone(columns: Columns) -> Non
 
 
 def test_layers_of_t5_are_those_of_both_stacks() -> None:
-    shape = SearchedShape(layers=12, hidden=768, ffn=2048, vocabulary=29000, sequence=512)
+    shape = SampleShape(layers=12, hidden=768, ffn=2048, vocabulary=29000, sequence=512)
     found = outcome(run("a", 0.5), family=Family("t5"), shape=shape)
     assert table(summary_csv(found, Columns.NEMO1_SUMMARY))[0]["Num Layers"] == "24"
 

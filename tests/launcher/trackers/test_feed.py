@@ -35,6 +35,15 @@ def test_a_run_is_named_by_model_size_and_parameters() -> None:
     assert told(Feed("gpt3", "5b"), FINISHED).run == "gpt3_5b_z0_gas2_tmbspg8"
 
 
+def test_a_run_whose_trial_has_model_and_size_in_its_name_has_them_once() -> None:
+    name = "gpt3_5b_16nodes_tp_2_pp_1_mbs_4"
+    searched = replace(RECORDS[1], trial=replace(RECORDS[1].trial, name=name))
+    again = replace(searched, trial=replace(searched.trial, attempt=1, final=True))
+    feed = Feed("gpt3", "5b")
+    assert told(feed, replace(FINISHED, record=searched)).run == name
+    assert told(feed, replace(FINISHED, record=again)).run == f"{name}_round1"
+
+
 def test_a_size_that_was_not_given_is_the_one_that_was_profiled() -> None:
     feed = Feed("train")
     feed.take(ModelProfiled(spec=SPEC, wall_s=1.0))

@@ -11,6 +11,7 @@ pytest.importorskip("wandb", reason="wandb is not installed")
 from autoconf_launch.launcher.events import Note
 from autoconf_launch.launcher.trackers import TRACKERS
 from autoconf_launch.launcher.trackers.outlet import Outlet, finish_all
+from autoconf_launch.launcher.trackers.wandb import LONGEST_NAME, fitting
 from autoconf_launch.launcher.trackers.wire import Setup
 
 from .read_back import read_wandb
@@ -44,6 +45,21 @@ def kept(folder: Path, key: str | None) -> list[Note]:
     outlet = Outlet("wandb", setup, folder / "tracker.log")
     notes = [note for entry in STUDY for note in outlet.send(entry)]
     return [*notes, *finish_all([outlet], 60)]
+
+
+def test_a_name_that_is_too_long_keeps_both_ends_and_what_tells_it_apart() -> None:
+    middle = "_".join(f"knob_{number}" for number in range(30))
+    names = [f"gpt3_5b_{middle}_{mbs}_{middle}_round1" for mbs in (1, 2)]
+    fitted = [fitting(name) for name in names]
+    assert len({*fitted}) == 2
+    assert {len(name) for name in fitted} == {LONGEST_NAME}
+    for name in fitted:
+        assert name.startswith("gpt3_5b_")
+        assert name.endswith("_round1")
+
+
+def test_a_name_that_fits_stays_as_it_is() -> None:
+    assert fitting("gpt3_5b_mbs_1_round1") == "gpt3_5b_mbs_1_round1"
 
 
 def holding(folder: Path, text: str) -> list[Path]:

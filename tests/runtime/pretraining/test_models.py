@@ -41,6 +41,26 @@ def test_grouped_queries_make_it_smaller() -> None:
     assert sizes[0] < sizes[1]
 
 
+@pytest.mark.parametrize("family", ["mixtral", "qwen2"])
+@pytest.mark.parametrize("section", [("model",), ("model", "config")])
+def test_experts_are_those_of_the_file(family: str, section: tuple[str, ...]) -> None:
+    pytest.importorskip("transformers")
+    base = nemo1(family)
+    if section == ("model", "config"):
+        config = {**base.get(("model",)), "vocab_size": 300}
+        base = base.with_value(("model",), {"config": config}).with_value(
+            ("data", "seq_length"), 16
+        )
+        base = base.with_value((*section, "share_embeddings_and_output_weights"), False)
+    sizes = []
+    for count in (2, 5):
+        sparse = base.with_value((*section, "num_moe_experts"), count)
+        sparse = sparse.with_value((*section, "moe_router_topk"), 1)
+        sparse = sparse.with_value((*section, "moe_ffn_hidden_size"), 48)
+        sizes.append(sum(weight.numel() for weight in build(sparse).parameters()))
+    assert sizes[1] - sizes[0] == 2 * 3 * (3 * 32 * 48 + 32)
+
+
 def test_vocabulary_and_sequence_are_read() -> None:
     assert (vocabulary_of(nemo1("llama")), sequence_of(nemo1("llama"))) == (300, 16)
 

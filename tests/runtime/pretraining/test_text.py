@@ -26,6 +26,19 @@ def test_t5_says_the_quarter_that_is_missing(family: str) -> None:
     assert len(sample["labels"]) == int((sample["input_ids"] == MASK).sum()) == 8
 
 
+def test_t5_writes_as_many_tokens_as_its_file_says() -> None:
+    samples = Sums("t5", 512, 128)
+    first, last = samples[0], samples[len(samples) - 1]
+    assert len(first["labels"]) == len(last["labels"]) == 128
+    assert len(first["input_ids"]) == 512
+
+
+def test_what_is_not_missing_follows_the_window() -> None:
+    window, following = Sums("gpt3", 32)[0]["labels"], Sums("gpt3", 32)[1]["labels"]
+    said = Sums("t5", 32, 20)[0]["labels"]
+    assert said.tolist() == [*window[12:20].tolist(), *following[:12].tolist()]
+
+
 def test_the_same_sample_is_the_same_text() -> None:
     first, second = Sums("bert", 32)[5], Sums("bert", 32)[5]
     assert all(first[name].equal(second[name]) for name in first)

@@ -1,0 +1,149 @@
+"""The order of a search's runs: the planner's first, then what may well be the fastest."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from autoconf_launch.autotuner.cost.memory_layouts import MemoryLayouts
+from autoconf_launch.autotuner.layouts.points import Points
+from autoconf_launch.autotuner.layouts.pricing import Training
+from autoconf_launch.autotuner.recommend import run_order as module
+from autoconf_launch.autotuner.recommend.run_order import (
+    error_covariance,
+    plausible_order,
+    run_order,
+)
+from autoconf_launch.autotuner.table import Floats
+from autoconf_launch.core import Architecture, Experts, Layout
+from autoconf_launch.launcher.planner.recommend_training import usual_training
+from autoconf_launch.tuning_spaces.machines import machine
+
+from .expected import model
+
+OWN = 0.03
+PLAIN = Layout(data_parallel=8, tensor_parallel=2, micro_batch=2)
+SLOWDOWNS = st.lists(st.floats(0, 2), min_size=1, max_size=12).map(sorted)
+
+
+def alike(kinds: list[int], shared: float = 0.1) -> Floats:
+    """Covariance of errors of which those of one kind share most."""
+    same = np.equal.outer(kinds, kinds)
+    return np.asarray(shared**2 * same + OWN**2 * np.eye(len(kinds)))
+
+
+def order(slower: list[float], covariance: Floats, chance: list[float] | None = None) -> list[int]:
+    chances = np.array(chance or [1.0] * len(slower))
+    found: list[int] = plausible_order(np.log1p(slower), chances, covariance).tolist()
+    return found
+
+
+def architecture(experts: int = 0) -> Architecture:
+    plain = model("gpt3", 5).architecture
+    if not experts:
+        return plain
+    return replace(plain, experts=Experts(count=experts, per_token=2, ffn=plain.ffn))
+
+
+def training() -> Training:
+    return usual_training(architecture(), 2048, machine("A100-SXM-80GB"))
+
+
+def found(layouts: list[Layout], slower: list[float]) -> Points:
+    count = len(layouts)
+    return Points(
+        rows=MemoryLayouts.from_layouts(layouts),
+        step_s_P=1.0 + np.array(slower),
+        peak_bytes_P=np.full(count, 1e9),
+        chance_P=np.ones(count),
+        considered=count,
+        dropped=(),
+    )
+
+
+@given(SLOWDOWNS, st.data())
+def test_every_point_stands_once_and_the_first_stays_the_first(
+    slower: list[float], data: st.DataObject
+) -> None:
+    count = len(slower)
+    kinds = data.draw(st.lists(st.integers(0, 3), min_size=count, max_size=count))
+    chance = data.draw(st.lists(st.floats(0, 1), min_size=count, max_size=count))
+    numbers = order(slower, alike(kinds), chance)
+    assert sorted(numbers) == list(range(count))
+    assert numbers[0] == 0
+
+
+@given(SLOWDOWNS)
+def test_points_of_one_kind_stand_as_predicted(slower: list[float]) -> None:
+    assert order(slower, alike([0] * len(slower))) == list(range(len(slower)))
+
+
+def test_another_kind_comes_before_a_like_layout_that_is_a_little_faster() -> None:
+    assert order([0.0, 0.05, 0.08], alike([0, 0, 1])) == [0, 2, 1]
+
+
+def test_another_kind_that_is_far_slower_comes_later() -> None:
+    assert order([0.0, 0.05, 0.5], alike([0, 0, 1])) == [0, 1, 2]
+
+
+def test_of_two_equal_ones_the_one_that_surely_fits_comes_first() -> None:
+    assert order([0.0, 0.1, 0.1], alike([0, 1, 2]), [1.0, 0.5, 1.0]) == [0, 2, 1]
+
+
+def test_what_hardly_fits_does_not_speak_against_its_like() -> None:
+    """1 and 2 are alike; whether 2 comes before 3 hangs on whether 1 fits."""
+    slower, covariance = [0.0, 0.02, 0.09, 0.1], alike([0, 1, 1, 2])
+    assert order(slower, covariance, [1.0, 1.0, 1.0, 1.0]).index(2) == 3
+    assert order(slower, covariance, [1.0, 0.1, 1.0, 1.0]).index(2) < 3
+
+
+def test_errors_are_shared_by_likeness() -> None:
+    near, far = replace(PLAIN, micro_batch=4), replace(PLAIN, tensor_parallel=8, data_parallel=2)
+    rows = MemoryLayouts.from_layouts([PLAIN, near, far])
+    covariance = error_covariance(rows, architecture())
+    assert covariance[0, 1] > covariance[0, 2] > 0
+    assert np.linalg.eigvalsh(covariance).min() > 0
+
+
+def test_tokens_that_travel_to_experts_have_an_error_of_their_own() -> None:
+    layouts = [replace(PLAIN, expert_parallel=degree) for degree in (1, 4, 8)]
+    rows = MemoryLayouts.from_layouts(layouts)
+    covariance = error_covariance(rows, architecture(experts=8))
+    assert covariance[1, 2] > 2 * covariance[0, 1]
+
+
+def test_tensor_ranks_on_several_nodes_come_last() -> None:
+    far = replace(PLAIN, tensor_parallel=16, data_parallel=1)
+    near = replace(PLAIN, tensor_parallel=8, data_parallel=2)
+    numbers = run_order(found([PLAIN, far, near], [0.0, 0.01, 0.9]), training())
+    assert numbers.tolist() == [0, 2, 1]
+
+
+def test_tensor_ranks_on_several_nodes_stand_with_the_others_where_they_are_the_best() -> None:
+    far = replace(PLAIN, tensor_parallel=16, data_parallel=1)
+    farther = replace(far, tensor_parallel=32)
+    numbers = run_order(found([far, farther, PLAIN], [0.0, 0.01, 0.9]), training())
+    assert numbers.tolist() == [0, 1, 2]
+
+
+def test_beyond_the_first_thousand_the_planner_s_order_stands(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    layouts = [replace(PLAIN, micro_batch=size) for size in (1, 2, 4, 8, 16)]
+    layouts[2] = replace(PLAIN, tensor_parallel=8, data_parallel=2)
+    points = found(layouts, [0.0, 0.05, 0.06, 0.07, 0.08])
+    assert run_order(points, training()).tolist()[:2] == [0, 2]
+    monkeypatch.setattr(module, "_MOST", 2)
+    assert run_order(points, training()).tolist() == [0, 1, 2, 3, 4]
+
+
+def test_no_points_have_no_order() -> None:
+    none = np.zeros(0)
+    empty = Points(
+        rows=None, step_s_P=none, peak_bytes_P=none, chance_P=none, considered=0, dropped=()
+    )
+    assert run_order(empty, training()).tolist() == []

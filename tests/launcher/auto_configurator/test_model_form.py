@@ -1,0 +1,127 @@
+"""A recipe's model is counted with its own groups, experts, ties and vocabulary."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from autoconf_launch import AutoConfigurator, ConfigError
+from autoconf_launch.autotuner.recommend.architectures import Form
+from autoconf_launch.launcher.auto_configurator.model_form import own_form
+
+_LLAMA2_7B = {
+    "num_layers": 32,
+    "hidden_size": 4096,
+    "num_attention_heads": 32,
+    "num_query_groups": 32,
+    "ffn_hidden_size": 11008,
+    "vocab_size": 32000,
+}
+_LLAMA3_8B = {
+    **_LLAMA2_7B,
+    "num_query_groups": 8,
+    "ffn_hidden_size": 14336,
+    "vocab_size": 128256,
+}
+_QWEN2_HALF_B = {
+    "num_layers": 24,
+    "hidden_size": 896,
+    "num_attention_heads": 14,
+    "num_query_groups": 2,
+    "ffn_hidden_size": 4864,
+    "vocab_size": 151936,
+    "share_embeddings_and_output_weights": True,
+}
+_GEMMA2_2B = {
+    "num_layers": 26,
+    "hidden_size": 2304,
+    "num_attention_heads": 8,
+    "num_query_groups": 4,
+    "kv_channels": 256,
+    "ffn_hidden_size": 9216,
+    "vocab_size": 256000,
+}
+_MIXTRAL = {**_LLAMA3_8B, "vocab_size": 32000, "moe_router_topk": 2}
+_EXPERT = 3 * 4096 * 14336 + 4096
+
+
+def size_b(family: str, config: dict[str, Any]) -> Any:
+    found = AutoConfigurator(
+        {"family": family, "model": {"config": config}, "num_nodes": 2, "seq_length": 4096},
+        "logs",
+        gpus_per_node=8,
+        global_batch_size=512,
+        tensor_parallel_sizes=[2],
+        pipeline_parallel_sizes=[1],
+        micro_batch_sizes=[1],
+        min_model_parallel_size=1,
+    )
+    return found.generate_configs()[0]["autoconf"]["model_size_in_b"]
+
+
+@pytest.mark.parametrize(
+    ("family", "config", "published_b"),
+    [
+        ("llama", _LLAMA2_7B, 6.738),
+        ("llama", _LLAMA3_8B, 8.030),
+        ("qwen", _QWEN2_HALF_B, 0.494),
+        ("gemma", _GEMMA2_2B, 2.614),
+        ("mixtral", {**_MIXTRAL, "num_moe_experts": 8}, 46.703),
+        ("mixtral", {**_MIXTRAL, "num_moe_experts": 16}, 46.703 + 8 * 32 * _EXPERT / 1e9),
+    ],
+)
+def test_a_model_has_its_published_size(
+    family: str, config: dict[str, Any], published_b: float
+) -> None:
+    assert size_b(family, config) == pytest.approx(published_b, abs=0.0011)
+
+
+def test_experts_have_their_own_width_and_half_of_the_layers() -> None:
+    config = {**_MIXTRAL, "num_moe_experts": 8}
+    narrow = {**config, "moe_ffn_hidden_size": 1024, "moe_layer_freq": 2}
+    lost = 32 * 8 * 3 * 4096 * 14336 - 16 * (8 * 3 * 4096 * 1024 + 3 * 4096 * 14336 - 8 * 4096)
+    assert size_b("mixtral", config) - size_b("mixtral", narrow) == pytest.approx(
+        lost / 1e9, abs=0.002
+    )
+
+
+@pytest.mark.parametrize(
+    ("config", "form"),
+    [
+        ({}, Form(groups=8)),
+        ({"num_query_groups": None}, Form()),
+        ({"num_query_groups": "${model.heads}"}, Form(groups=8)),
+        ({"num_key_value_heads": 2}, Form(groups=2)),
+        ({"activation": "fast-swiglu"}, Form(groups=8)),
+        ({"activation": "gelu"}, Form(groups=8, gated=False)),
+        ({"activation": "gelu", "gated_linear_unit": True}, Form(groups=8)),
+        ({"tie_word_embeddings": True, "bias": True}, Form(groups=8, tied=True, biases=True)),
+        ({"position_embedding_type": "learned_absolute"}, Form(groups=8, learned_positions=True)),
+        (
+            {"num_moe_experts": 64, "moe_router_topk": 6, "moe_layer_freq": [0, 1, 1]},
+            Form(groups=8, experts=64, experts_per_token=6, first_dense=1),
+        ),
+    ],
+)
+def test_what_a_model_does_not_say_is_as_usual(config: dict[str, Any], form: Form) -> None:
+    assert own_form({"config": config}, Form(groups=8), "recipe") == form
+
+
+def test_groups_that_do_not_divide_the_heads_are_refused() -> None:
+    with pytest.raises(ConfigError, match="num_query_groups is 3, but must divide"):
+        size_b("llama", {**_LLAMA2_7B, "num_query_groups": 3})
+
+
+def test_a_number_of_experts_that_is_none_is_named() -> None:
+    with pytest.raises(ConfigError, match=r"num_moe_experts is 2\.5, but must be"):
+        size_b("mixtral", {**_MIXTRAL, "num_moe_experts": 2.5})
+
+
+def test_a_bert_without_a_size_in_its_name_has_that_of_nvidia_s_formula() -> None:
+    """By which NeMo 2.0 names it; exactly counted it has 0.337 B."""
+    config = {"num_layers": 24, "hidden_size": 1024, "num_attention_heads": 16}
+    found = AutoConfigurator(
+        {"family": "bert", "model": config, "num_nodes": 1, "seq_length": 512}, "logs"
+    )
+    assert next(iter(found.generate_configs()[1])).startswith("bert_0.338b_")
