@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from statistics import fmean
 
-from .noise import SpeedUp, interval
+from .noise import PRIOR, Noise
 from .objective import Objective
-from .sequential import PairedEstimate, estimate
+from .sequential import Expected, PairedEstimate, estimate, expect_apart, expect_in_turn
 from .trial import Measurement, Record
 
 
@@ -63,16 +63,44 @@ def log_cost(measurement: Measurement, objective: Objective) -> float:
     return logs + math.log(objective.cost_s(1.0, measurement.samples_per_step))
 
 
-def compare(slower: Arm, faster: Arm, objective: Objective, alpha: float = 0.05) -> PairedEstimate:
-    """How much longer ``slower`` takes, over the rounds that both were in."""
+def compare(
+    slower: Arm, faster: Arm, objective: Objective, *, noise: Noise = PRIOR, alpha: float = 0.05
+) -> PairedEstimate:
+    """How much longer ``slower`` takes, over the rounds that both were in.
+
+    Below zero where they are the other way round. ``noise`` is of single steps, for launches that
+    followed each other; ``alpha`` the probability that the interval is ever wrong.
+    """
     ours, theirs = slower.costs(objective), faster.costs(objective)
-    return estimate([ours[n] - theirs[n] for n in sorted(ours) if n in theirs], alpha)
+    common = [number for number in sorted(ours) if number in theirs]
+    pairs = [(slower.rounds[number], faster.rounds[number]) for number in common]
+    differences = [ours[number] - theirs[number] for number in common]
+    return estimate(differences, _expected(pairs, noise), alpha)
 
 
-def paired_speed_up(before: Arm, after: Arm, objective: Objective) -> SpeedUp | None:
-    """How much better ``after`` is, with the interval; None where they never met."""
-    found = compare(before, after, objective)
-    return interval(found.mean, found.width) if found.count else None
+def _expected(pairs: Sequence[tuple[Record, Record]], noise: Noise) -> Expected:
+    """What the steps of all pairs let expect of the spread between rounds."""
+    apart = expect_apart(noise.within**2, noise.within_freedom)
+    squares, freedom, steps = 0.0, 0, math.inf
+    for one, other in pairs:
+        logs = _in_turn(one, other)
+        if len(logs) < 2:
+            return apart
+        mean = fmean(logs)
+        squares += sum((value - mean) ** 2 for value in logs)
+        freedom += len(logs) - 1
+        steps = min(steps, len(logs))
+    return expect_in_turn(squares / freedom, freedom, int(steps)) if freedom else apart
+
+
+def _in_turn(one: Record, other: Record) -> tuple[float, ...]:
+    """Logarithms of ratios of steps that took turns; none where the launches did not."""
+    if one.measurement is None or other.measurement is None:
+        return ()
+    if one.trial.turn is None or other.trial.turn is None:
+        return ()
+    steps = zip(one.measurement.step_s, other.measurement.step_s, strict=False)
+    return tuple(math.log(ours / theirs) for ours, theirs in steps)
 
 
 def leader(arms: Sequence[Arm], objective: Objective) -> Arm | None:
@@ -84,3 +112,13 @@ def leader(arms: Sequence[Arm], objective: Objective) -> Arm | None:
         return next((arm for arm in arms if not arm.failed), None)
     met = [arm for arm in arms if arm.name in costs and not arm.failed]
     return min(met, key=lambda arm: fmean(costs[arm.name][n] for n in common), default=None)
+
+
+def deviations(arms: Sequence[Arm], objective: Objective) -> tuple[tuple[float, int], ...]:
+    """How far the search was off what the rounds say of each arm, and of how many steps it was."""
+    pairs = [(arm.searched.measurement, arm.costs(objective)) for arm in arms]
+    return tuple(
+        (log_cost(measurement, objective) - fmean(costs.values()), len(measurement.step_s))
+        for measurement, costs in pairs
+        if measurement and costs
+    )

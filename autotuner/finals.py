@@ -14,15 +14,14 @@ from dataclasses import dataclass, replace
 from autoconf_launch.core import FailureKind
 
 from .arms import Arm, compare, leader
-from .noise import FINAL_SUFFIX, Noise, estimate_noise, speed_up
+from .finalists import FINALISTS, choose
+from .noise import FINAL_SUFFIX, Noise, estimate_noise
 from .objective import Objective
+from .pace import steps_in_turn
+from .resolution import round_times_s
 from .sequential import PairedEstimate, expected_width
-from .stage import is_better
 from .stop import StopKind, StopReason
 from .trial import Record, Trial, Turn
-
-FINALISTS = 3
-"""Of the search, the baseline not counted."""
 
 ALPHA = 0.05
 """Probability that any of the comparisons is ever wrong."""
@@ -30,15 +29,16 @@ ALPHA = 0.05
 EQUAL = 0.02
 """Configurations that surely differ by less are equal."""
 
+PRECISION = 0.03
+"""Half the width of the interval of what may be equal that is narrow enough."""
+
+DISTANCE = 0.05
+"""The same for the distance of a baseline that is surely slower."""
+
 TOGETHER = 0.8
 """Of the memory that is free may be used by configurations that live side by side."""
 
 _Z_95 = 1.645
-_FEW_ROUNDS = 3
-"""Before so many rounds nothing is given up as undecidable."""
-_WIDE = 0.1
-_ENOUGH_ROUNDS = 4
-"""A baseline that is surely slower stays until its interval is narrow, or for so many rounds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,16 +65,30 @@ class Finals:
         wanted: int = FINALISTS,
         budget: FinalsBudget | None = None,
         near_only: bool = True,
+        noise: Noise | None = None,
     ) -> None:
+        """Before the first round.
+
+        Args:
+            records: of the search.
+            objective: what is compared.
+            wanted: how many take part beside the baseline.
+            budget: when to end undecided.
+            near_only: leave out what the noise of the search tells from the best.
+            noise: of the search, where ``records`` are not all of it.
+        """
         self._objective = objective
         self._budget = budget or FinalsBudget()
-        self._arms = _arms(records, objective, wanted, near_only=near_only)
+        self._noise = noise or estimate_noise(records)
+        chosen = choose(records, objective, wanted, self._noise if near_only else None)
+        self._arms = tuple(Arm(record) for record in chosen)
+        self._steps = steps_in_turn(chosen, self._noise, self._budget.time_s)
         self._told: dict[tuple[str, int], Record] = {}
         self._round, self._over = 1, 0
         self._order = self._active()
         self._pending: set[str] = set()
         self._start_s: float | None = None
-        self._earlier_s = 0.0
+        self._spent_s = 0.0
         self._is_spent = False
         self._leader = leader(self._arms, objective)
 
@@ -103,6 +117,10 @@ class Finals:
         """Rounds that are over."""
         return self._over
 
+    def compare(self, slower: Arm, faster: Arm, alpha: float = ALPHA) -> PairedEstimate:
+        """How much longer ``slower`` takes, over the rounds that both were in."""
+        return compare(slower, faster, self._objective, noise=self._noise, alpha=alpha)
+
     def ask(self, free_slots: int, elapsed_s: float) -> tuple[Trial, ...]:
         """The next launches, when none is running; no new round once the time is up.
 
@@ -112,8 +130,8 @@ class Finals:
             self._begin(elapsed_s)
         if self._pending:
             return ()
-        late = elapsed_s - (self._start_s or 0.0) >= self._budget.time_s
-        if late and self._is_new_round() and not self._owes_a_round():
+        self._spent_s = elapsed_s - (self._start_s or 0.0)
+        if self._is_new_round() and self._is_late() and not self._owes_a_round():
             self._is_spent = True
         due = self._due()
         if not due or free_slots < 1:
@@ -133,7 +151,6 @@ class Finals:
             return
         self._told[key] = record
         if self._start_s is None:
-            self._earlier_s += record.wall_s
             self._round = max(self._round, record.trial.attempt)
         arm.rounds[record.trial.attempt] = record
         if record.failure is not None:
@@ -167,6 +184,11 @@ class Finals:
     def _is_new_round(self) -> bool:
         return not any(self._round in arm.rounds for arm in self._order)
 
+    def _is_late(self) -> bool:
+        """Whether another round would end beyond the time by more than half of it."""
+        round_s = self._spent_s / self._over if self._over else 0.0
+        return self._spent_s + round_s / 2.0 >= self._budget.time_s
+
     def _owes_a_round(self) -> bool:
         """Whether one more is due though time is up: a single pair rarely shows any gain."""
         own = next((arm for arm in self._arms if arm.searched.trial.number == 0), None)
@@ -174,7 +196,7 @@ class Finals:
         return self._over == 1 and not told_apart
 
     def _begin(self, elapsed_s: float) -> None:
-        self._start_s = elapsed_s - self._earlier_s
+        self._start_s = elapsed_s - sum(round_times_s(self._told.values()))
         if not self._is_new_round():
             self._round += 1
             self._order = self._active()
@@ -195,7 +217,10 @@ class Finals:
         """Each hands the turn to the one after it, the last to the first, which begins."""
         trials = [self._final(arm) for arm in due]
         after = [trial.name for trial in (*trials[1:], trials[0])]
-        turns = [Turn(next_name=name, is_first=i == 0) for i, name in enumerate(after)]
+        turns = [
+            Turn(next_name=name, is_first=place == 0, steps=self._steps)
+            for place, name in enumerate(after)
+        ]
         return tuple(replace(t, turn=turn) for t, turn in zip(trials, turns, strict=True))
 
     def _drop(self, arm: Arm) -> None:
@@ -213,7 +238,7 @@ class Finals:
         alpha = level(self._arms)
         for arm in (arm for arm in self._arms if not arm.is_out and arm is not first):
             if first is not None:
-                found = compare(arm, first, self._objective, alpha)
+                found = self.compare(arm, first, alpha)
                 arm.is_beaten = found.differs
                 arm.is_out = self._is_settled(arm, found, alpha)
         self._order = self._active()
@@ -221,13 +246,18 @@ class Finals:
     def _is_settled(self, arm: Arm, found: PairedEstimate, alpha: float) -> bool:
         """Whether more rounds would say nothing new of an arm beside the leader."""
         if found.differs:
-            is_known = found.width <= _WIDE or found.count >= _ENOUGH_ROUNDS
-            return is_known or arm.searched.trial.number > 0
+            return arm.searched.trial.number > 0 or found.width <= DISTANCE
+        if found.width > PRECISION:
+            return False
         if abs(found.mean) + found.width <= EQUAL:
             return True
-        last = max(self._budget.rounds, found.count)
         likely = abs(found.mean) + _Z_95 * found.spread / math.sqrt(found.count)
-        return found.count >= _FEW_ROUNDS and likely < expected_width(found, last, alpha)
+        return likely < expected_width(found, self._last_round(), alpha)
+
+    def _last_round(self) -> int:
+        """That there will be by number or by time."""
+        by_time = self._budget.time_s * self._over / self._spent_s if self._spent_s else math.inf
+        return max(self._over, int(min(self._budget.rounds, by_time)))
 
 
 def level(arms: Sequence[Arm]) -> float:
@@ -241,48 +271,6 @@ def fit_together(records: Sequence[Record]) -> bool:
     peaks = sum(memory.peak_bytes for memory in seen if memory)
     free = min((memory.free_before_bytes for memory in seen if memory), default=0)
     return all(seen) and peaks <= TOGETHER * free
-
-
-def _arms(
-    records: Sequence[Record], objective: Objective, wanted: int, *, near_only: bool
-) -> tuple[Arm, ...]:
-    """The best one, what noise does not tell from it, the runner-up and the baseline.
-
-    The runner-up anyhow: under a load that comes and goes anything may have looked slow.
-    """
-    if wanted < 1:
-        return ()
-    ranked = ranking(records, objective)
-    noise = estimate_noise(records)
-    near = [
-        record
-        for place, record in enumerate(ranked)
-        if place < 2 or not near_only or may_be_best(record, ranked[0], objective, noise)
-    ]
-    baseline = [record for record in ranked if record.trial.number == 0]
-    chosen = {record.trial.name: record for record in (*near[:wanted], *baseline)}
-    return tuple(Arm(record) for record in chosen.values())
-
-
-def may_be_best(record: Record, best: Record, objective: Objective, noise: Noise) -> bool:
-    """Whether noise could explain that a trial looked slower than the best one."""
-    if record.measurement is None or best.measurement is None:
-        return False
-    behind = speed_up(record.measurement, best.measurement, objective, noise)
-    return behind is not None and behind.low <= 1.0
-
-
-def ranking(records: Sequence[Record], objective: Objective) -> tuple[Record, ...]:
-    """Measured candidates once each, the best first; the earlier one where two are equal."""
-    latest = {r.trial.name: r for r in records if objective.of(r) is not None}
-    ranked: list[Record] = []
-    for record in latest.values():
-        place = next(
-            (i for i, other in enumerate(ranked) if is_better(record, other, objective)),
-            len(ranked),
-        )
-        ranked.insert(place, record)
-    return tuple(ranked)
 
 
 def _final_name(arm: Arm) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import NormalDist
 
 from .objective import Objective
@@ -90,6 +90,24 @@ def estimate_noise(records: Iterable[Record], prior: Noise = PRIOR) -> Noise:
         within=math.sqrt(within),
         within_freedom=within_freedom,
     )
+
+
+def checked(noise: Noise, deviations: Sequence[tuple[float, int]]) -> Noise:
+    """Corrected by how far trials of a search were off what is known of them better.
+
+    What they have in common says nothing: the machine was another one for all of them.
+
+    Args:
+        noise: of the search.
+        deviations: logarithm of each trial's mean step over the better one, and its steps.
+    """
+    if len(deviations) < 2:
+        return noise
+    found = [(deviation, _variance_of_mean(steps)) for deviation, steps in deviations]
+    squares, freedom = _between([found], noise.within**2)
+    total = noise.between_freedom + freedom
+    between = math.sqrt((noise.between_freedom * noise.between**2 + squares) / total)
+    return replace(noise, between=between, between_freedom=total)
 
 
 def relative_error(measurement: Measurement, noise: Noise = PRIOR) -> float:

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from .noise import Noise, estimate_noise
 from .objective import Objective
+from .sequential import LAUNCH
 from .stop_rule import StopRule
 from .trial import Record, Trial
+
+FEWEST_IN_TURN = 4
+MOST_IN_TURN = 10
+_ROUNDS_TO_HAVE = 3
 
 
 class Pace:
@@ -43,3 +49,26 @@ class Pace:
         work = self._objective.cost_s(measured.mean_step_s, measured.samples_per_step)
         as_fast_s = work / self._objective.cost_s(1.0, samples)
         return self._rule(step_s, as_fast_s, self._noise)
+
+
+def steps_in_turn(records: Sequence[Record], noise: Noise, time_s: float) -> int:
+    """Timed steps of each launch of a round in which these live side by side.
+
+    More of them where steps are noisy beside launches, and where a launch costs many steps; fewer
+    where a few rounds would not fit in ``time_s`` seconds.
+
+    Source:
+        Cochran 1977, "Sampling Techniques", chapter 10: the cheapest size of a second stage.
+    """
+    made = [(record.wall_s, record.measurement) for record in records if record.measurement]
+    turn_s = sum(measurement.mean_step_s for _, measurement in made)
+    if not turn_s:
+        return FEWEST_IN_TURN
+    warm_up = max((m.first_step or 1) - 1 for _, m in made)
+    launch_s = sum(
+        max(0.0, wall_s - m.mean_step_s * (warm_up + len(m.step_s))) for wall_s, m in made
+    )
+    cost = warm_up + launch_s / turn_s
+    best = round(math.sqrt(cost) * noise.within / LAUNCH)
+    room = math.floor(min(time_s / (_ROUNDS_TO_HAVE * turn_s) - cost, MOST_IN_TURN))
+    return max(FEWEST_IN_TURN, min(best, room))

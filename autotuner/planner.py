@@ -8,7 +8,7 @@ from autoconf_launch.core import Grade, ModelSpec
 
 from .cluster import ClusterSpec
 from .constraints import Rule, blocks_fill_units
-from .cost.compute import STEP_BAND, step_seconds
+from .cost.compute import STEP_BAND, least_step_s, step_seconds
 from .cost.exchange import Network
 from .cost.facts import TrainingFacts
 from .cost.memory import memory_parts
@@ -33,7 +33,7 @@ def predict(
     return PredictionTable(
         peak_bytes_C=memory_parts(table, spec, facts, foreach=on_gpu).peak_bytes_C,
         step_s_C=step.step_s_C,
-        least_step_s_C=step.least_s_C,
+        least_step_s_C=least_step_s(table, spec),
         parts=step.parts(),
         limit_bytes=cluster.least_memory_bytes,
         band=STEP_BAND,

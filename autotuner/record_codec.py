@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import math
+from dataclasses import replace
 from typing import Any, TypeVar
 
 from autoconf_launch.core import DecodeError, Failure, MemoryUse, decode, encode
+from autoconf_launch.core.asides import Asides
 
 from .trial import (
     Conditions,
@@ -33,10 +36,14 @@ def encode_record(record: Record) -> dict[str, Any]:
     }
     if trial.soak_steps:
         line["soak_steps"] = trial.soak_steps
+    if trial.turn is not None:
+        line["turn"] = encode(trial.turn)
     if record.conditions is not None:
         line["conditions"] = encode(record.conditions)
     if isinstance(outcome, Measurement):
         return {**line, "measurement": encode(outcome)}
+    if outcome.asides is not None:
+        line["asides"] = encode(outcome.asides)
     return {**line, "failure": encode(outcome.failure), "memory": encode(outcome.memory)}
 
 
@@ -52,7 +59,7 @@ def decode_record(line: Any) -> Record:
         trial=decode(Trial, line),
         outcome=_outcome(line),
         wall_s=decode(float, line.get("wall_s")),
-        prediction=_optional(Prediction, line.get("prediction")),
+        prediction=_prediction(line.get("prediction")),
         conditions=_optional(Conditions, line.get("conditions")),
     )
 
@@ -63,7 +70,16 @@ def _outcome(line: dict[str, Any]) -> Outcome:
     return FailedTrial(
         failure=decode(Failure, line.get("failure")),
         memory=_optional(MemoryUse, line.get("memory")),
+        asides=_optional(Asides, line.get("asides")),
     )
+
+
+def _prediction(value: object) -> Prediction | None:
+    """Journals of before have NaN for a least time that is not known."""
+    found = _optional(Prediction, value)
+    if found is None or found.least_step_s is None or not math.isnan(found.least_step_s):
+        return found
+    return replace(found, least_step_s=None)
 
 
 def _optional(kind: type[T], value: object) -> T | None:

@@ -1,7 +1,8 @@
-"""A comparison that may be looked at after every pair. Not: who is paired with whom (finals).
+"""A comparison that may be looked at after every round. Not: who is compared with whom (finals).
 
 The observations are differences of two launches of one round, as logarithms: what the machine
-did in that minute is in both. Their spread is not known before, so that it is part of the test.
+did in that minute is in both. Their spread is not known before, so that it is part of the test;
+what the steps of the launches let expect of it is where the test begins.
 """
 
 from __future__ import annotations
@@ -10,16 +11,25 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-EFFECT = 10.0
-"""Variance of the differences between configurations over that of the noise, as the mixture
-supposes it. It decides when an interval is narrowest, not whether it is true."""
+from .looks import bound, of_student
 
-PAIR_NOISE = 0.05
-"""Spread of a difference of two launches of one round before any was seen: as on a busy machine
-(``tests/data/step_noise.json``), so that a quiet one needs a few rounds to show that it is."""
+LAUNCH = 0.01
+"""Spread of launches of one configuration side by side beyond what their steps explain: 0 to
+0.016 in what was recorded (``tests/data/step_noise.json``, ``benchmarks/landscapes``)."""
 
-PRIOR_FREEDOM = 3.0
-"""How many seen differences that is worth."""
+FREEDOM = 3.0
+"""How many seen differences a guess of what launches differ by is worth."""
+
+MOST_FREEDOM = 12.0
+"""How many what steps show is worth at most: beyond that the rounds themselves must say."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Expected:
+    """What a difference is expected to spread by, and how many differences that is worth."""
+
+    spread: float
+    freedom: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,6 +41,8 @@ class PairedEstimate:
     count: int
     spread: float
     """Of a single difference, as far as is known."""
+    freedom: float
+    """Degrees of freedom that the spread stands on."""
 
     @property
     def differs(self) -> bool:
@@ -38,53 +50,71 @@ class PairedEstimate:
         return abs(self.mean) > self.width
 
 
-def estimate(differences: Sequence[float], alpha: float = 0.05) -> PairedEstimate:
-    """What the differences so far say; the interval holds at all times at once.
+def expect_in_turn(variance: float, freedom: float, steps: int) -> Expected:
+    """From steps that took turns, whose differences have nothing in common from step to step.
+
+    Args:
+        variance: of a difference of two steps about the mean of its round.
+        freedom: degrees of freedom of ``variance``.
+        steps: of each launch.
+
+    Source:
+        Satterthwaite 1946, "An Approximate Distribution of Estimates of Variance Components", for
+        the degrees of freedom of a sum of what steps show and what launches are guessed to add.
+    """
+    of_steps, of_launches = variance / steps, 2.0 * LAUNCH**2
+    total = of_steps + of_launches
+    doubt = of_steps**2 / freedom + of_launches**2 / FREEDOM
+    return Expected(spread=math.sqrt(total), freedom=min(total**2 / doubt, MOST_FREEDOM))
+
+
+def expect_apart(variance: float, freedom: float) -> Expected:
+    """From the steps of launches that follow each other.
+
+    Neighbouring steps have most of their noise in common (DESIGN, rule 11), so that launches may
+    differ by as much as single steps do, however many steps they make.
+
+    Args:
+        variance: of a single step about its launch.
+        freedom: degrees of freedom of ``variance``; the spread's are those of a product of it and
+            a guess.
+    """
+    spread = math.sqrt(2.0 * (variance + LAUNCH**2))
+    return Expected(spread=spread, freedom=1.0 / (1.0 / FREEDOM + 1.0 / freedom))
+
+
+def estimate(
+    differences: Sequence[float], expected: Expected, alpha: float = 0.05
+) -> PairedEstimate:
+    """What the differences so far say; the interval holds after every round at once.
 
     Args:
         differences: logarithms of ratios, one for each round.
+        expected: of their spread, from other observations.
         alpha: probability that the interval is ever wrong.
 
     Source:
-        Robbins 1970, "Statistical Methods Related to the Law of the Iterated Logarithm" (normal
-        mixture), with the spread mixed, too, as in the t-statistic of Lai 1976, "On Confidence
-        Sequences"; Wang and Ramdas 2024, "Anytime-valid t-tests and confidence sequences for
-        Gaussian means with unknown variance". Here the mixture over the variance is an inverse
-        gamma around ``PAIR_NOISE`` instead of the improper one, so that it says something from
-        the second round on.
+        :mod:`.looks`, with the spread estimated as from ``expected.freedom`` differences more.
     """
-    count = len(differences)
+    count, freedom = len(differences), expected.freedom
     if count == 0:
-        return PairedEstimate(mean=0.0, width=math.inf, count=0, spread=PAIR_NOISE)
+        return PairedEstimate(
+            mean=0.0, width=math.inf, count=0, spread=expected.spread, freedom=freedom
+        )
     mean = sum(differences) / count
-    squares = _squares(differences, mean)
-    return PairedEstimate(
-        mean=mean,
-        width=_width(squares, count, alpha),
-        count=count,
-        spread=math.sqrt(squares / (PRIOR_FREEDOM + count - 1)),
-    )
+    squares = freedom * expected.spread**2 + sum((value - mean) ** 2 for value in differences)
+    freedom += count - 1
+    spread = math.sqrt(squares / freedom) if freedom > 0.0 else math.inf
+    width = _width(spread, freedom, count, alpha)
+    return PairedEstimate(mean=mean, width=width, count=count, spread=spread, freedom=freedom)
 
 
 def expected_width(now: PairedEstimate, count: int, alpha: float = 0.05) -> float:
-    """Half the width of the interval after so many differences, if they spread as they did."""
-    squares = now.spread**2 * (PRIOR_FREEDOM + count - 1)
-    return _width(squares, count, alpha)
+    """Half the width of the interval after so many rounds, if they spread as they did."""
+    return _width(now.spread, now.freedom + count - now.count, count, alpha)
 
 
-def _squares(differences: Sequence[float], mean: float) -> float:
-    prior = PRIOR_FREEDOM * PAIR_NOISE**2
-    return prior + sum((difference - mean) ** 2 for difference in differences)
-
-
-def _width(squares: float, count: int, alpha: float) -> float:
-    """Where the mixture's likelihood ratio against a mean reaches 1 / alpha.
-
-    With S the sum of squares about the estimate, k = 1 + count * EFFECT and n the degrees of
-    freedom: k**-0.5 * ((S + count d**2) / (S + count d**2 / k)) ** (n / 2) = 1 / alpha.
-    """
-    growth = 1.0 + count * EFFECT
-    ratio = (math.sqrt(growth) / alpha) ** (2.0 / (PRIOR_FREEDOM + count))
-    if ratio >= growth:
+def _width(spread: float, freedom: float, count: int, alpha: float) -> float:
+    if math.isinf(spread):
         return math.inf
-    return math.sqrt(squares / count * (ratio - 1.0) / (1.0 - ratio / growth))
+    return of_student(bound(count, alpha), freedom) * spread / math.sqrt(count)

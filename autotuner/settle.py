@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from statistics import median
+from statistics import fmean, median
 
 from . import soak
-from .arms import Arm, compare, paired_speed_up
+from .arms import Arm, deviations
 from .cost.facts import TrainingFacts
-from .finals import FINALISTS, Finals, level, may_be_best, ranking
+from .finalists import FINALISTS, may_be_best, ranking
+from .finals import ALPHA, PRECISION, Finals, level
 from .meaning import compare_losses
-from .noise import FINAL_SUFFIX, SpeedUp, estimate_noise
+from .noise import FINAL_SUFFIX, SpeedUp, checked, estimate_noise, interval
 from .objective import OBJECTIVES, Objective
+from .resolution import Resolution, resolution, round_times_s
+from .sequential import PairedEstimate
 from .settings import AutotuningSettings
 from .summary import Summary, baseline_of, best_of, learning_rate_of
 from .trial import Record
@@ -44,13 +47,16 @@ def settled(
         best_exp_name=winner.trial.name if winner else None,
     )
     repeats = [r for r in finals if r.trial.number == 0]
+    near, met = _near(records, rounds, winner, objective), _arm(rounds, winner) is not None
     return replace(
         summary,
         rows=(*summary.rows[:-1], last),
         winner=winner,
-        speed_up=_speed_up(summary, rounds, (baseline, winner), objective),
-        paired=_arm(rounds, winner) is not None and bool(rounds.rounds),
-        ties=_ties(records, rounds, winner, objective),
+        speed_up=_speed_up(summary, rounds, (baseline, winner)),
+        paired=met and bool(rounds.rounds),
+        ties=tuple(arm.name for arm, _ in _alike(rounds, winner)) if met else near,
+        near=near if met else (),
+        resolution=_resolution(rounds, winner),
         learning_rate=learning_rate_of(baseline, winner, facts),
         rounds=rounds.rounds,
         meaning=compare_losses(baseline, _searched(records, winner), repeats),
@@ -62,7 +68,13 @@ def replayed(records: Sequence[Record], finals: Sequence[Record], objective: Obj
     """The rounds as these records had them."""
     names = {record.trial.name.removesuffix(FINAL_SUFFIX) for record in finals}
     known = [record for record in records if record.trial.name in names or not names]
-    rounds = Finals(known, objective, wanted=len(names) or FINALISTS, near_only=not names)
+    rounds = Finals(
+        known,
+        objective,
+        wanted=len(names) or FINALISTS,
+        near_only=not names,
+        noise=estimate_noise(records),
+    )
     for record in finals:
         rounds.tell(record)
     return rounds
@@ -75,7 +87,7 @@ def safe_order(
     failed = {arm.name for arm in rounds.arms if arm.failed}
     first = rounds.leader
     met = [arm for arm in rounds.arms if arm is not first and not arm.failed and not arm.is_beaten]
-    near = sorted(met, key=lambda arm: compare(arm, first, objective).mean) if first else []
+    near = sorted(met, key=lambda arm: rounds.compare(arm, first).mean) if first else []
     arms = [arm for arm in (first, *near) if arm is not None]
     ahead = [(rounds.rounds and arm.measured()) or arm.searched for arm in arms]
     names = {record.trial.name for record in ahead} | failed
@@ -123,39 +135,60 @@ def _speed_up(
     summary: Summary,
     rounds: Finals,
     pair: tuple[Record | None, Record | None],
-    objective: Objective,
 ) -> SpeedUp | None:
     """Of the baseline and the winner, from the rounds; else from the search if it chose alike."""
     baseline, winner = pair
     before, after = _arm(rounds, baseline), _arm(rounds, winner)
     if before and after and before is not after:
-        return paired_speed_up(before, after, objective)
+        found = rounds.compare(before, after)
+        return interval(found.mean, found.width) if found.count else None
     same = winner and summary.winner and summary.winner.trial.name == winner.trial.name
     return summary.speed_up if same else None
 
 
-def _ties(
+def _alike(rounds: Finals, winner: Record | None) -> tuple[tuple[Arm, PairedEstimate], ...]:
+    """What the rounds do not tell from the winner, the best first, and what they say of it."""
+    first = _arm(rounds, winner)
+    if first is None:
+        return ()
+    others = [a for a in rounds.arms if a is not first and a.rounds and not a.failed]
+    found = [(arm, rounds.compare(arm, first, _alpha(arm, rounds))) for arm in others]
+    alike = [(arm, one) for arm, one in found if one.count and not one.differs]
+    return tuple(sorted(alike, key=lambda pair: pair[1].mean))
+
+
+def _alpha(arm: Arm, rounds: Finals) -> float:
+    """The baseline as its speed-up's interval says, the others all at once."""
+    return ALPHA if arm.searched.trial.number == 0 else level(rounds.arms)
+
+
+def _near(
     records: Sequence[Record], rounds: Finals, winner: Record | None, objective: Objective
 ) -> tuple[str, ...]:
-    """What the rounds, or else the noise of the search, do not tell from the winner."""
-    if winner is None:
+    """What was not in the rounds and what the noise of the search does not tell from the winner.
+
+    Both as the search met them: what came later was in other minutes.
+    """
+    best = _searched(records, winner)
+    if best is None:
         return ()
-    noise, first = estimate_noise(records), _arm(rounds, winner)
-    alpha = level(rounds.arms)
-    names = []
-    for record in ranking(records, objective):
-        arm = _arm(rounds, record)
-        if record.trial.name == winner.trial.name or (arm and arm.failed):
-            continue
-        if arm and first:
-            # The baseline as its speed-up's interval says, the others all at once.
-            own = {} if record.trial.number == 0 else {"alpha": alpha}
-            found = compare(arm, first, objective, **own)
-            tie = bool(found.count) and not found.differs
-        else:
-            tie = may_be_best(record, winner, objective, noise)
-        names += [record.trial.name] * tie
-    return tuple(names)
+    noise = checked(estimate_noise(records), deviations(rounds.arms, objective))
+    others = [
+        record
+        for record in ranking(records, objective)
+        if record.trial.name != best.trial.name and _arm(rounds, record) is None
+    ]
+    return tuple(r.trial.name for r in others if may_be_best(r, best, objective, noise))
+
+
+def _resolution(rounds: Finals, winner: Record | None) -> Resolution | None:
+    """Of the pair that is known least."""
+    alike = _alike(rounds, winner)
+    if not alike:
+        return None
+    arm, found = max(alike, key=lambda pair: pair[1].width)
+    round_s = fmean(round_times_s(rounds.records))
+    return resolution(found, _alpha(arm, rounds), round_s=round_s, wanted=PRECISION)
 
 
 def _surprise(records: Sequence[Record], rounds: Finals, objective: Objective) -> tuple[str, ...]:

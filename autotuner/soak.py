@@ -1,14 +1,19 @@
-"""Whether the winner holds out: one longer launch, as the training will be. Not: its speed."""
+"""Whether the winner holds out: one longer launch, as the training will be. Not: its speed.
+
+Where a framework's words allow it the script's own evaluation and checkpoint are moved into it.
+What of them came to pass is seen, not assumed.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from autoconf_launch.core import FailureKind
+from autoconf_launch.core import Failure, FailureKind
+from autoconf_launch.core.asides import Aside, Asides
 
 from .stop import StopKind, StopReason
-from .trial import Record, Trial
+from .trial import FailedTrial, Record, Trial
 
 SOAK_STEPS = 50
 """Optimizer steps, unless they would take too long."""
@@ -18,6 +23,9 @@ MOST_MEMORY = 0.98
 """Of the device; a training that needs more fails sooner or later."""
 
 _SUFFIX = "_soak"
+_DOUBTFUL = (FailureKind.CRASHED, FailureKind.BAD_CONFIG, FailureKind.NO_STEPS)
+"""What a script may fail with because its evaluation or its checkpoint was moved."""
+_SIZES = ((1e9, "GB"), (1e6, "MB"), (1e3, "kB"), (0, "B"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,6 +39,8 @@ class SoakReport:
         passed: whether the last one did.
         phases: mean seconds of its steps' phases; our own runtime takes them apart.
         step_s: mean seconds of those steps; 0 where there are none.
+        asides: what a foreign script did between its steps; None: nobody looked.
+        as_trial: why the last one had to leave out what trials do; "" where it had not.
     """
 
     steps: int
@@ -39,30 +49,53 @@ class SoakReport:
     passed: bool
     phases: tuple[tuple[str, float], ...] = ()
     step_s: float = 0.0
+    asides: Asides | None = None
+    as_trial: str = ""
 
     @property
     def sentence(self) -> str:
         """What was done and what was not."""
         if not self.passed:
             return "No measured configuration passed the soak."
-        share = "" if self.memory_share is None else f", {self.memory_share:.0%} of memory at most"
-        if not self.phases:
-            return (
-                f"It ran {self.steps} steps in a launch of its own{share}; checkpoints and "
-                "evaluation that trials leave out were left out here, too."
-            )
+        share = self.memory_share
+        memory = "" if share is None else f", {share:.0%} of memory at most"
+        longest = ", the last one with the longest batch seen" if self.phases else ""
+        least = "at least " if self.asides and self.asides.under_way else ""
         return (
-            f"It ran {self.steps} steps in a launch of its own, the last one with the longest "
-            f"batch seen{share}. What the script does after its steps was not run."
+            f"It ran {least}{self.steps} steps in a launch of its own{longest}{memory}."
+            f"{self._beside} What the script does after its steps was not run."
         )
+
+    @property
+    def _beside(self) -> str:
+        if self.asides is None:
+            return ""
+        evaluation, checkpoint = _evaluation(self.asides), _checkpoint(self.asides)
+        seen = " and ".join(filter(None, (evaluation, checkpoint)))
+        missed = " and no ".join(
+            aside.value
+            for aside, words in ((Aside.EVALUATION, evaluation), (Aside.CHECKPOINT, checkpoint))
+            if not words
+        )
+        sentences = f" It went through {seen}." if seen else ""
+        sentences += f" No {missed} came within its steps." if missed else ""
+        if self.as_trial:
+            sentences += f" With the script's own moved there it had failed ({self.as_trial})."
+        return sentences
 
 
 class Soak:
     """Asks for the winner; for the next safer one where it does not pass."""
 
-    def __init__(self, ranked: Sequence[Record], *, steps: int) -> None:
+    def __init__(self, ranked: Sequence[Record], *, steps: int, moves: bool = False) -> None:
+        """``ranked`` is the best first; ``steps`` are of each.
+
+        ``moves``: a script's evaluation and checkpoint are moved into a first attempt, so that it
+        may fail for that. Then a second one leaves out what trials do.
+        """
         self._left = list(ranked)
         self._steps = steps
+        self._moves = moves
         self._told: list[Record] = []
         self._pending = False
 
@@ -82,9 +115,11 @@ class Soak:
         if self._pending or free_slots < 1 or self.best or not self._left:
             return ()
         self._pending = True
-        trial = self._left[0].trial
-        name = f"{trial.name}{_SUFFIX}"
-        return (replace(trial, name=name, attempt=1, final=False, soak_steps=self._steps),)
+        again = bool(self._told) and self._may_be_our_doing(self._told[-1])
+        trial = self._told[-1].trial if again else self._left[0].trial
+        name = f"{soaked_name_of(trial)}{_SUFFIX}"
+        attempt = 2 if again else 1
+        return (replace(trial, name=name, attempt=attempt, final=False, soak_steps=self._steps),)
 
     def tell(self, record: Record) -> None:
         """Take an outcome; what is not safer than a refused one is not tried."""
@@ -94,6 +129,8 @@ class Soak:
         if tried is None:
             return
         self._told.append(record)
+        if self._may_be_our_doing(record):
+            return
         self._left.remove(tried)
         if needs_less(record):
             self._left = [other for other in self._left if _peak(other) < _peak(tried)]
@@ -109,6 +146,9 @@ class Soak:
         kind = StopKind.EXPLORED if self.best else StopKind.NOTHING_MEASURED
         return StopReason(kind=kind, sentence=report(self.records).sentence)
 
+    def _may_be_our_doing(self, record: Record) -> bool:
+        return self._moves and _is_doubtful(record)
+
 
 def soak_steps(asked: int | None, *, step_s: float, time_s: float) -> int:
     """How many: as asked, else ``SOAK_STEPS`` or what ``time_s`` has room for."""
@@ -119,8 +159,12 @@ def soak_steps(asked: int | None, *, step_s: float, time_s: float) -> int:
 
 def report(records: Sequence[Record]) -> SoakReport:
     """What the soaks of a study, in their order, come to."""
-    reasons = [(soaked_name(record), refusal(record)) for record in records]
+    pairs = zip(records, (*records[1:], None), strict=True)
+    counted = [record for record, then in pairs if not (then and then.trial.attempt > 1)]
+    reasons = [(soaked_name(record), refusal(record)) for record in counted]
     last = records[-1].measurement if records else None
+    doubted = records[-2].failure if len(counted) < len(records) else None
+    again = bool(records) and records[-1].trial.attempt > 1
     memory = last.memory if last else None
     return SoakReport(
         steps=last.first_step - 1 + len(last.step_s) if last and last.first_step else 0,
@@ -131,13 +175,15 @@ def report(records: Sequence[Record]) -> SoakReport:
         passed=bool(reasons) and reasons[-1][1] is None,
         phases=last.phases if last else (),
         step_s=last.mean_step_s if last and last.step_s else 0.0,
+        asides=last.asides if last else None,
+        as_trial=_words(doubted) if doubted and again else "",
     )
 
 
 def refusal(record: Record) -> str | None:
     """Why a soak was not passed; None where it was."""
     if record.failure:
-        return f"it failed in the soak ({record.failure.kind.value}: {record.failure.detail})"
+        return f"it failed in the soak ({_words(record.failure)})"
     memory = record.outcome.memory
     if memory and memory.limit_bytes and memory.peak_bytes > MOST_MEMORY * memory.limit_bytes:
         share = memory.peak_bytes / memory.limit_bytes
@@ -154,7 +200,50 @@ def needs_less(record: Record) -> bool:
 
 def soaked_name(record: Record) -> str:
     """Of the trial in the search."""
-    return record.trial.name.removesuffix(_SUFFIX)
+    return soaked_name_of(record.trial)
+
+
+def soaked_name_of(trial: Trial) -> str:
+    """The same of a trial alone."""
+    return trial.name.removesuffix(_SUFFIX)
+
+
+def _is_doubtful(record: Record) -> bool:
+    """Whether a first attempt failed, and neither of memory nor in what was moved."""
+    if record.trial.attempt > 1 or not isinstance(record.outcome, FailedTrial):
+        return False
+    asides = record.outcome.asides
+    return record.outcome.failure.kind in _DOUBTFUL and not (asides and asides.under_way)
+
+
+def _words(failure: Failure) -> str:
+    return f"{failure.kind.value}: {failure.detail}"
+
+
+def _evaluation(asides: Asides) -> str:
+    """Words for it; "" where there was none."""
+    if not asides.evaluations:
+        return ""
+    batches = _counted(asides.evaluation_batches, "batch", "batches")
+    if asides.under_way is Aside.EVALUATION:
+        return f"{batches} of an evaluation that had not ended when its time was up"
+    return f"{_counted(asides.evaluations, 'evaluation', 'evaluations')} ({batches})"
+
+
+def _checkpoint(asides: Asides) -> str:
+    """Words for it; "" where there was none."""
+    if not asides.checkpoints:
+        return ""
+    if asides.under_way is Aside.CHECKPOINT:
+        return "a checkpoint that had not ended when its time was up"
+    size = next(
+        f"{asides.saved_bytes / (u or 1):.3g} {n}" for u, n in _SIZES if asides.saved_bytes >= u
+    )
+    return f"{_counted(asides.checkpoints, 'checkpoint', 'checkpoints')} ({size})"
+
+
+def _counted(count: int, one: str, several: str) -> str:
+    return f"1 {one}" if count == 1 else f"{count} {several}"
 
 
 def _peak(record: Record) -> float:

@@ -10,10 +10,12 @@ from autoconf_launch.core import FailureKind
 
 from .constraints import RejectedCounts
 from .cost.facts import TrainingFacts
+from .finalists import may_be_best
 from .learning_rate import LearningRateAdvice, learning_rate_advice
 from .meaning import Meaning
-from .noise import Noise, SpeedUp, estimate_noise, is_tie, speed_up
+from .noise import Noise, SpeedUp, estimate_noise, speed_up
 from .objective import OBJECTIVES, Objective
+from .resolution import Resolution
 from .settings import AutotuningSettings
 from .soak import SoakReport
 from .stage import is_better
@@ -54,7 +56,10 @@ class Summary:
         speed_up: of the winner over the baseline, where both were measured.
         paired: whether that is from rounds in which both were launched.
         rounds: how many there were.
-        ties: names of other trials that noise does not tell from the winner.
+        ties: names of other trials that noise does not tell from the winner; where the winner was
+            in rounds, of those that were in them with it.
+        near: where there were rounds, what was not in them and what the search does not rule out.
+        resolution: what the rounds could tell apart, where something is a tie after them.
         rejected: candidates that were left out unmeasured, by the name of the rule.
         learning_rate: advice where the winner has another global batch.
         stop: why the study ended.
@@ -78,6 +83,8 @@ class Summary:
     duration_s: float
     paired: bool = False
     rounds: int = 0
+    near: tuple[str, ...] = ()
+    resolution: Resolution | None = None
     meaning: Meaning | None = None
     soak: SoakReport | None = None
     certificate: str | None = None
@@ -170,11 +177,9 @@ def _speed_up(
 
 
 def _ties(record: Record, winner: Record | None, objective: Objective, noise: Noise) -> bool:
-    if winner is None or winner.measurement is None or record is winner:
+    if winner is None or record is winner:
         return False
-    return record.measurement is not None and is_tie(
-        record.measurement, winner.measurement, objective, noise
-    )
+    return may_be_best(record, winner, objective, noise)
 
 
 def learning_rate_of(

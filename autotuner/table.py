@@ -187,12 +187,13 @@ class PredictionTable:
         """The prediction of row ``i``."""
         peak_bytes, step_s = float(self.peak_bytes_C[i]), float(self.step_s_C[i])
         timed = not np.isnan(step_s)
+        least_s = np.nan if self.least_step_s_C is None else float(self.least_step_s_C[i])
         return Prediction(
             peak_bytes=None if np.isnan(peak_bytes) else round(peak_bytes),
             step_s=step_s if timed else None,
             band=self.band if timed else None,
             how=self.how,
-            least_step_s=None if self.least_step_s_C is None else float(self.least_step_s_C[i]),
+            least_step_s=None if np.isnan(least_s) else least_s,
             parts=tuple((name, float(seconds[i])) for name, seconds in self.parts if timed),
         )
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from autoconf_launch.core import AppliedStrategy, Candidate, Failure, MemoryUse
+from autoconf_launch.core.asides import Asides
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -15,6 +16,8 @@ class Turn:
     next_name: str
     """Name of the trial that the turn is handed to after each step."""
     is_first: bool
+    steps: int = 4
+    """Of each that count."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,6 +49,9 @@ class Measurement:
     ``first_step`` is the number of the first step that counts; None in journals of before.
     ``all_losses`` has one entry for each step from the first on, ``losses`` for each that counts.
     ``phases`` are the mean seconds of a step's named phases, where it was taken apart (a soak).
+    ``extrapolated_from`` is the number of micro-batches that a rank made of a step too long to be
+    made; ``step_s`` then has one extrapolated step for each of them that counts.
+    ``asides`` are what a script did between its steps, where a probe was told to see (a soak).
     """
 
     step_s: tuple[float, ...]
@@ -58,6 +64,8 @@ class Measurement:
     first_step: int | None = None
     all_losses: tuple[float, ...] = ()
     phases: tuple[tuple[str, float], ...] = ()
+    extrapolated_from: int | None = None
+    asides: Asides | None = None
 
     @property
     def mean_step_s(self) -> float:
@@ -84,10 +92,14 @@ class Measurement:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FailedTrial:
-    """A failure with the memory that was seen; ``memory`` tells whether it was really full."""
+    """A failure with the memory that was seen; ``memory`` tells whether it was really full.
+
+    ``asides`` as in :class:`Measurement`, up to the failure.
+    """
 
     failure: Failure
     memory: MemoryUse | None = None
+    asides: Asides | None = None
 
 
 Outcome: TypeAlias = Measurement | FailedTrial

@@ -19,7 +19,16 @@ from .errors import (
 from .failures import Failure, FailureKind
 from .layout import Candidate, KnobValue, Layout, Offload, Recompute
 from .model_spec import BlockSpec, GemmShape, Grade, MicroBatchTiming, ModelSpec, TracedPeak
-from .rank import AppliedStrategy, MemoryUse, Mode, RankResult, RankTask, StepRecord, result_file
+from .rank import (
+    AppliedStrategy,
+    CutStep,
+    MemoryUse,
+    Mode,
+    RankResult,
+    RankTask,
+    StepRecord,
+    result_file,
+)
 from .raw_config import Edit, Path, RawConfig, dotted
 from .resolved_config import (
     OptimizerConfig,
@@ -39,6 +48,7 @@ __all__ = [
     "BlockSpec",
     "Candidate",
     "ConfigError",
+    "CutStep",
     "DecodeError",
     "Edit",
     "Experts",

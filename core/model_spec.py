@@ -46,11 +46,15 @@ class BlockSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MicroBatchTiming:
-    """Seconds of forward and backward at one micro-batch, and memory held between them."""
+    """Seconds of forward and backward at one micro-batch, and memory held between them.
+
+    ``forward_backward_s`` is the median of a few repeats, ``fastest_s`` the fastest of them.
+    """
 
     micro_batch: int
     forward_backward_s: float
     activation_bytes: int
+    fastest_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -35,6 +35,11 @@ class Sign(str, Enum):
     """The script ran out of memory before its first backward pass was over."""
 
 
+def unfinished_sign(rank: int) -> str:
+    """Name of what stands in a soak for the result of a rank that has not come to its end."""
+    return f"unfinished_rank{rank}"
+
+
 def sign_path(task: RankTask, name: str) -> Path:
     """The file of a sign, or of any other ``name`` that belongs to this attempt."""
     return Path(task.folder, SIGNS_FOLDER, f"{name}.{task.attempt}")

@@ -10,6 +10,7 @@ import json
 from dataclasses import dataclass
 from enum import Enum
 
+from .asides import Asides
 from .codec import decode, encode
 from .failures import Failure
 from .layout import KnobValue, Recompute
@@ -60,6 +61,8 @@ class RankTask:
         next_folder: the folder of the launch that each rank hands the turn to after a step, its
             peer of the same number; None where it has nobody to wait for.
         first_turn: it begins, unasked.
+        cut_s: seconds after which a first step that is still running ends with the micro-batches
+            that it has, and after which no further step begins; None: every step is whole.
         soak: the last step takes the largest batch that the rank has seen.
         memory_limit_bytes: device memory that the rank holds itself to; on CPU over its use after
             imports. None where the device's own size is the limit.
@@ -75,6 +78,7 @@ class RankTask:
     soak: bool = False
     next_folder: str | None = None
     first_turn: bool = False
+    cut_s: float | None = None
 
     def to_variable(self) -> str:
         """The value of the environment variable ``TASK_VARIABLE``."""
@@ -93,6 +97,24 @@ class StepRecord:
     rank: int
     step: int
     wall_s: float
+    samples: int
+    loss: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CutStep:
+    """A first optimizer step that ended before all of its micro-batches were made.
+
+    Attributes:
+        whole: micro-batches that it would have had.
+        micro_s: of each but the last one that was made, the first one (warm-up) included.
+        rest_s: of the last one, with what comes once a step: gradient exchange and update.
+        samples: of this rank in a whole step.
+    """
+
+    whole: int
+    micro_s: tuple[float, ...]
+    rest_s: float
     samples: int
     loss: float | None = None
 
@@ -134,10 +156,12 @@ class RankResult:
 
     ``end_step`` is the step that it was to end at and did; None where it ended otherwise.
     ``phases`` are the mean seconds of a step's named phases, where a soak took it apart.
+    ``cut`` stands where the first step was too long for its time; there are no ``steps`` then.
 
     A probe in a foreign script also says: ``caught``, an out of memory that the script caught
     before it went on; ``ended_early``, it was over by itself before the steps asked for (then
-    ``end_step`` is its last); ``left_behind``, new paths in the working directory; ``notes``.
+    ``end_step`` is its last); ``left_behind``, new paths in the working directory; ``notes``;
+    ``asides``, what it did between its steps, where it was looked for or seen.
     """
 
     rank: int
@@ -151,7 +175,9 @@ class RankResult:
     flops_per_step: float | None = None
     end_step: int | None = None
     phases: tuple[tuple[str, float], ...] = ()
+    cut: CutStep | None = None
     caught: Failure | None = None
     ended_early: bool = False
     left_behind: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    asides: Asides | None = None

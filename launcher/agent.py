@@ -6,7 +6,7 @@ from it come JSON lines, first the document (see ``backends/local.py``), then ``
 and ``{"end": true}``; back goes one line, the report. When it closes, the controller is dead and
 all that was started here dies within 2 s. Not: what an outcome is (outcome).
 """
-# ruff: noqa: PTH112, PTH123, PTH208
+# ruff: noqa: PTH108, PTH112, PTH123, PTH208
 
 from __future__ import annotations
 
@@ -51,8 +51,7 @@ class Watch:
         """Start every rank, all in the process group of the first; in a fork, the rank."""
         group = 0
         for rank in self._document["ranks"]:
-            pid = os.fork()
-            if pid == 0:
+            if (pid := os.fork()) == 0:
                 return _become(rank, self._document["working_directory"], group, turn)
             self._pids.append(pid)
             group = group or pid
@@ -70,7 +69,7 @@ class Watch:
                 self._sleep(self._due[0][0] - time.monotonic() if self._due else None)
 
     def sweep(self) -> None:
-        """End what the ranks left behind; returns at once where there is nothing."""
+        """End and remove what the ranks left behind; at once where there is nothing."""
         self._stop_listening()
         kill_s = time.monotonic() + LEFTOVER_GRACE_S
         if self._reap():
@@ -79,6 +78,9 @@ class Watch:
             self._sleep(REPEAT_S)
             if time.monotonic() > kill_s:
                 _signal_all(descendants(os.getpid()), signal.SIGKILL)
+        for rank in self._document["ranks"]:
+            with contextlib.suppress(OSError):
+                os.unlink(rank.get("shared_memory") or "")
 
     def report(self) -> dict[str, Any]:
         """Exit code (negative: the signal) and time of each rank's end, in the plan's order."""
@@ -109,10 +111,9 @@ class Watch:
         self._poller.register(self._alarm, select.POLLIN)
 
     def _end(self, *, after_s: float, grace_s: float) -> None:
-        now = time.monotonic()
-        kill_s = now + after_s + grace_s
-        if not self._due or kill_s < self._due[-1][0]:
-            self._due = [(now + after_s, signal.SIGTERM), (kill_s, signal.SIGKILL)]
+        due_s = time.monotonic() + after_s
+        if not self._due or due_s + grace_s < self._due[-1][0]:
+            self._due = [(due_s, signal.SIGTERM), (due_s + grace_s, signal.SIGKILL)]
 
     def _reap(self) -> bool:
         """Collect every child that has ended; whether any is left."""
@@ -279,8 +280,7 @@ def prepare(control: Control) -> None:
 def supervise(document: dict[str, Any], control: Control, turn: Turn) -> dict[str, Any] | None:
     """Run the ranks to their end and report it; in a fork that ``turn`` returns to, the rank."""
     watch = Watch(document, control)
-    rank = watch.start(turn)
-    if rank is None:
+    if (rank := watch.start(turn)) is None:
         watch.run()
         watch.sweep()
         control.write(watch.report())

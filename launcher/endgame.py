@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from autoconf_launch.autotuner.arms import compare
 from autoconf_launch.autotuner.decider import Decider
-from autoconf_launch.autotuner.finals import FINALISTS, Finals, FinalsBudget, ranking
+from autoconf_launch.autotuner.finalists import FINALISTS, ranking
+from autoconf_launch.autotuner.finals import Finals, FinalsBudget
 from autoconf_launch.autotuner.objective import Objective
 from autoconf_launch.autotuner.settle import safe_order
 from autoconf_launch.autotuner.soak import Soak, soak_steps
@@ -25,13 +25,19 @@ from .slots import ALONE, WHOLE
 FINALS_SHARE = 0.3
 """Of the time of the search, for the rounds after it."""
 
-_ROUNDS_TO_HAVE = 3
+FINALS_S = 15.0
+"""Seconds that they may take in any case, if the search took as many."""
+
+_ROUNDS_TO_HAVE = 2
 _STEPS_OF_A_ROUND = 6
 """Of each launch, those that do not count with them."""
 
 SOAK_SHARE = 0.1
 MOST_SOAK_S = 20.0
 """Seconds of steps in a soak, where the user has not said how many steps."""
+
+PAUSE_S = 120.0
+"""Seconds that an evaluation or a checkpoint may take in a soak; then what was seen counts."""
 
 Control = Callable[[Decider, Listener, TrialLimits], Controller]
 
@@ -70,7 +76,7 @@ def play(
     soak_asked: int | None,
 ) -> Endgame:
     """Measure the best again in turn, then let the winner hold out."""
-    budget = FinalsBudget(time_s=FINALS_SHARE * search.elapsed_s)
+    budget = FinalsBudget(time_s=finals_s(search.elapsed_s))
     rounds = Finals(
         search.records,
         search.objective,
@@ -90,23 +96,31 @@ def play(
     step_s = order[0].measurement.mean_step_s
     time_s = min(MOST_SOAK_S, SOAK_SHARE * elapsed_s)
     steps = soak_steps(soak_asked, step_s=step_s, time_s=time_s)
-    longer = replace(limits, timeout_s=limits.timeout_s + 2.0 * steps * step_s)
-    soak = Soak(order, steps=steps)
+    longer = replace(
+        limits,
+        timeout_s=limits.timeout_s + 2.0 * (steps * step_s + PAUSE_S),
+        stall_s=max(limits.stall_s, PAUSE_S),
+    )
+    soak = Soak(order, steps=steps, moves=not search.takes_turns)
     controller = control(soak, listener, longer)
     controller.resume(replace(earlier, records=earlier.soaks), before_s=elapsed_s)
     controller.run(ALONE)
     return Endgame(finals=rounds.records, soaks=soak.records, elapsed_s=controller.elapsed_s)
 
 
+def finals_s(search_s: float) -> float:
+    """How long the rounds after a search of so many seconds may take."""
+    return max(FINALS_SHARE * search_s, min(FINALS_S, search_s))
+
+
 def _affordable(search: Search, time_s: float) -> int:
-    """How many finalists leave time for a few rounds; two at least."""
-    steps_s = [
-        record.measurement.mean_step_s
-        for record in ranking(search.records, search.objective)
-        if record.measurement
-    ]
+    """How many finalists leave time for a few rounds beside the baseline; two at least."""
+    ranked = ranking(search.records, search.objective)
+    steps_s = [r.measurement.mean_step_s for r in ranked if r.measurement]
+    own_s = sum(r.measurement.mean_step_s for r in ranked if r.measurement and not r.trial.number)
+    turn_s = time_s / (_ROUNDS_TO_HAVE * _STEPS_OF_A_ROUND)
     wanted = FINALISTS
-    while wanted > 2 and _ROUNDS_TO_HAVE * _STEPS_OF_A_ROUND * sum(steps_s[:wanted]) > time_s:
+    while wanted > 2 and sum(steps_s[:wanted]) + own_s > turn_s:
         wanted -= 1
     return wanted
 
@@ -135,7 +149,7 @@ class _Rounds:
         if first is None:
             return ()
         others = [arm for arm in self._rounds.arms if arm is not first and arm.rounds]
-        found = [(arm, compare(arm, first, self._objective)) for arm in others]
+        found = [(arm, self._rounds.compare(arm, first)) for arm in others]
         return (
             Standing(name=first.name, behind=0.0, width=0.0),
             *(Standing(name=a.name, behind=f.mean, width=f.width) for a, f in found),

@@ -48,10 +48,14 @@ def as_script_expects(
 
 
 def in_trial(
-    dialect: Dialect, rendered: Rendered, source: ScriptSource, task: RankTask
+    dialect: Dialect,
+    rendered: Rendered,
+    source: ScriptSource,
+    *,
+    task: RankTask,
+    needs: TrialNeeds,
 ) -> Rendered:
     """The candidate as a trial is told it; a foreign script gets the probe, too."""
-    needs = TrialNeeds(folder=task.folder, steps=task.most_steps or task.end_step)
     trial = dialect.in_trial(rendered, source, needs)
     if not is_foreign(dialect):
         return trial

@@ -17,6 +17,8 @@ from types import TracebackType
 
 from autoconf_launch.core import ResultsFolderError
 
+from .paths import CHOSEN_BY
+
 HEARTBEAT_S = 10.0
 STALE_AFTER_S = 60.0
 
@@ -28,8 +30,14 @@ class Lease:
         ResultsFolderError: on entering, where another controller holds the folder.
     """
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
+    def __init__(self, path: Path, chosen_by: str = CHOSEN_BY) -> None:
+        """Take nothing yet.
+
+        Args:
+            path: of the file.
+            chosen_by: words that another folder is chosen by.
+        """
+        self._path, self._chosen_by = path, chosen_by
         self._descriptor: int | None = None
         self._touched_s = 0.0
 
@@ -73,7 +81,7 @@ class Lease:
         who = f"process {holder.get('pid', '?')} on {holder.get('host', '?')}"
         return ResultsFolderError(
             f"results folder {self._path.parent} is in use by {who}; wait until it ends, "
-            "or choose another folder with --results-dir and --exps-dir."
+            f"or choose another folder with {self._chosen_by}."
         )
 
 

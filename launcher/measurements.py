@@ -99,11 +99,13 @@ class MeasurementFile:
     """A table; ``rows`` counts all of them.
 
     ``bad`` ones contradict themselves, ``skipped`` ones leave out what a prediction needs.
+    ``at_odds`` are those of the bad ones that contradict a repeat alone.
     """
 
     name: str
     rows: int
     measurements: tuple[Measurement, ...]
+    at_odds: tuple[Measurement, ...]
     bad: tuple[Problem, ...]
     skipped: tuple[Problem, ...]
     warnings: tuple[Problem, ...]
@@ -140,6 +142,7 @@ def read_measurements(path: Path) -> MeasurementFile:
         name=path.name,
         rows=count,
         measurements=tuple(m for m in found if m.line not in lines),
+        at_odds=tuple(m for m in found if m.line in lines),
         bad=tuple(bad),
         skipped=tuple(skipped),
         warnings=tuple(warnings),

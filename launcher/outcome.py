@@ -9,8 +9,6 @@ import math
 import signal
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from enum import Enum
-from typing import TypeAlias
 
 from autoconf_launch.autotuner.trial import FailedTrial, Outcome
 from autoconf_launch.core import (
@@ -25,14 +23,17 @@ from autoconf_launch.core import (
 
 from .deaths import how_it_died, who_left
 from .log_tail import LogStart, read_log_tail
+from .mismatch import Checked, mismatch
 from .plan import LaunchPlan
 from .probe_environment import why_silent
 from .rank_results import (
     RankResults,
+    asides_seen,
     largest_memory,
     measure,
     read_rank_results,
     started_ranks,
+    with_unfinished,
 )
 
 _DECISIVE = (
@@ -43,14 +44,8 @@ _DECISIVE = (
 )
 """Kinds that win over every other one, in this order, whoever was first."""
 
-Checked: TypeAlias = tuple[tuple[str, str], ...]
-"""Knobs that are compared, with the words that asked for them."""
-
 _SUDDEN_SLACK_S = 0.25
 """A peer can write down its broken connection before the death that broke it is seen."""
-
-_APPLIED = ("zero_stage", "data_parallel", "micro_batch", "accumulation", "recompute")
-"""Fields of a layout that a rank finds on its live model; extras come beside them."""
 
 _CAUSED_BY_OTHERS = {signal.SIGTERM, signal.SIGINT, signal.SIGABRT}
 
@@ -119,6 +114,8 @@ def read_outcome(plan: LaunchPlan, end: RanksEnd, log_start: LogStart | None = N
         raise ValueError(f"plan {plan.name!r} has no task, so there is no outcome to read.")
     ranks = started_ranks(plan.task) if plan.alone else plan.world_size
     results = read_rank_results(plan.task, ranks)
+    if end.cancelled is not None:
+        results = with_unfinished(plan.task, results)
     causes = _reported(results, plan.expected, plan.checked)
     if not causes:
         strict = any(rank.code for rank in end.exits) and not plan.task.soak
@@ -136,6 +133,7 @@ def read_outcome(plan: LaunchPlan, end: RanksEnd, log_start: LogStart | None = N
     return FailedTrial(
         failure=replace(cause.failure, detail=detail, log_tail=tail),
         memory=cause.memory or largest_memory(results),
+        asides=asides_seen(plan.task, results),
     )
 
 
@@ -163,6 +161,7 @@ def adopt(
     return FailedTrial(
         failure=replace(cause.failure, log_tail=tail),
         memory=cause.memory or largest_memory(results),
+        asides=asides_seen(task, results),
     )
 
 
@@ -174,56 +173,11 @@ def _reported(
     for result in results:
         if result is None:
             continue
-        failure = result.failure or _mismatch(result, expected, checked) or _nan(result)
+        failure = result.failure or mismatch(result, expected, checked) or _nan(result)
         if failure is not None:
             said = replace(failure, detail=_named(result.rank, len(results), failure.detail))
             causes.append(_Cause(failure=said, unix_s=result.ended_unix_s, memory=result.memory))
     return causes
-
-
-def _mismatch(
-    result: RankResult, expected: Candidate | None, checked: Checked | None
-) -> Failure | None:
-    if expected is not None and checked is not None:
-        return _ignored(result, expected, checked)
-    applied = result.applied
-    if expected is None or (applied is None and not result.steps):
-        return None
-    if applied is None:
-        detail = (
-            "the script never applied its configuration; "
-            "pass it to autoconf_launch.runtime.initialize"
-        )
-        return Failure(kind=FailureKind.NOT_APPLIED, detail=detail)
-    ran = {name: getattr(applied, name) for name in _APPLIED} | dict(applied.extras)
-    asked = {name: getattr(expected.layout, name) for name in _APPLIED} | dict(expected.extras)
-    wrong = [
-        f"{name} {_shown(ran[name]) if name in ran else 'left out'} instead of {_shown(value)}"
-        for name, value in asked.items()
-        if name not in ran or ran[name] != value
-    ]
-    if not wrong:
-        return None
-    return Failure(kind=FailureKind.NOT_APPLIED, detail=f"ran with {', '.join(wrong)}")
-
-
-def _ignored(result: RankResult, expected: Candidate, checked: Checked) -> Failure | None:
-    """What a foreign script did otherwise than it was told; 0 is what a probe could not count."""
-    if result.applied is None:
-        return None
-    found = {name: getattr(result.applied, name) for name, _ in checked}
-    asked = {name: getattr(expected.layout, name) for name, _ in checked}
-    wrong = [
-        f"{name} {_shown(found[name])} instead of {_shown(asked[name])} (asked by {word})"
-        for name, word in checked
-        if found[name] != asked[name] and (found[name] != 0 or name == "zero_stage")
-    ]
-    if not wrong:
-        return None
-    if result.caught is not None and result.caught.kind is FailureKind.OUT_OF_MEMORY:
-        return result.caught  # and then went on with less
-    detail = f"the script ran with {', '.join(wrong)}; {result.applied.description}"
-    return Failure(kind=FailureKind.NOT_APPLIED, detail=detail)
 
 
 def _nan(result: RankResult) -> Failure | None:
@@ -294,7 +248,3 @@ def _first(causes: Sequence[_Cause]) -> _Cause | None:
 
 def _named(rank: int, world_size: int, detail: str) -> str:
     return detail if world_size == 1 else f"rank {rank}: {detail}"
-
-
-def _shown(value: object) -> object:
-    return value.value if isinstance(value, Enum) else value

@@ -13,18 +13,21 @@ DS_CONFIG = "ds_config"
 CONFIG = "config"
 CONFIG_STEMS = (DS_CONFIG, CONFIG)
 """Of a trial's configuration: DeepSpeed's, and what any other framework was told."""
+CHOSEN_BY = "--results-dir and --exps-dir"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResultsPaths:
     """The folders of one tuning run; both paths are absolute.
 
-    ``config_stem`` is one of ``CONFIG_STEMS``.
+    ``config_stem`` is one of ``CONFIG_STEMS``; ``chosen_by`` are the words that another folder is
+    chosen by, for errors.
     """
 
     results: Path
     exps: Path
     config_stem: str = DS_CONFIG
+    chosen_by: str = CHOSEN_BY
 
     @property
     def journal(self) -> Path:
@@ -106,11 +109,11 @@ class ResultsPaths:
                 probe.write_text("")
                 probe.unlink()
             except (PermissionError, FileExistsError, NotADirectoryError) as error:
-                raise _unwritable(folder, error) from error
+                raise _unwritable(folder, error, self.chosen_by) from error
             except OSError as error:
                 if error.errno in _NO_SPACE:
                     raise
-                raise _unwritable(folder, error) from error
+                raise _unwritable(folder, error, self.chosen_by) from error
 
     def move_aside(self) -> Path | None:
         """Rename existing folders to the first free ``<name>.<n>``; the new results path."""
@@ -124,7 +127,7 @@ class ResultsPaths:
                 try:
                     folder.rename(_aside(folder, number))
                 except OSError as error:
-                    raise _unwritable(folder, error) from error
+                    raise _unwritable(folder, error, self.chosen_by) from error
         return _aside(self.results, number)
 
 
@@ -140,9 +143,8 @@ def _aside(folder: Path, number: int) -> Path:
     return folder.with_name(f"{folder.name}.{number}")
 
 
-def _unwritable(folder: Path, error: OSError) -> ResultsFolderError:
+def _unwritable(folder: Path, error: OSError, chosen_by: str) -> ResultsFolderError:
     reason = error.strerror or str(error)
     return ResultsFolderError(
-        f"results folder {folder} cannot be written ({reason}); "
-        "choose another with --results-dir and --exps-dir."
+        f"results folder {folder} cannot be written ({reason}); choose another with {chosen_by}."
     )

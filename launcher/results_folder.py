@@ -35,7 +35,7 @@ def open_folder(
     """
     with ExitStack() as stack:
         paths.make()
-        lease = stack.enter_context(Lease(paths.lease))
+        lease = stack.enter_context(Lease(paths.lease, paths.chosen_by))
         journal = stack.enter_context(Journal(paths.journal, lease))
         contents = journal.read()
         reason = _why_anew(contents, fingerprint, fresh=fresh)
@@ -43,7 +43,7 @@ def open_folder(
         if reason:
             moved = paths.move_aside()  # the lease goes along: its file is open
             paths.make()
-            lease = stack.enter_context(Lease(paths.lease))
+            lease = stack.enter_context(Lease(paths.lease, paths.chosen_by))
             journal = stack.enter_context(Journal(paths.journal, lease))
             contents = JournalContents()
             notes = (f"{reason}; the old results are kept in {moved}.",)
@@ -58,4 +58,4 @@ def _why_anew(contents: JournalContents, new: Fingerprint, *, fresh: bool) -> st
     if fresh:
         return "Starting anew as asked"
     changed = differences(contents.fingerprint, new)
-    return f"Starting anew because of a changed {' and '.join(changed)}" if changed else None
+    return f"Starting anew because {' and '.join(changed)} changed" if changed else None

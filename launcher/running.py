@@ -25,12 +25,16 @@ _LATER = 0.1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrialLimits:
-    """When a trial is taken for hung; ``stall_s`` is the least silence between two steps."""
+    """When a trial is taken for hung; ``stall_s`` is the least silence between two steps.
+
+    ``timeout_by`` is what the user sets ``timeout_s`` with.
+    """
 
     timeout_s: float
     stall_s: float
     stall_steps: float = 10.0
     """A silence is a stall only beyond this many times the trial's longest step."""
+    timeout_by: str = "--trial-timeout"
 
 
 class Running:
@@ -118,7 +122,7 @@ class Running:
         if time.monotonic() - self._started_s >= limits.timeout_s:
             return Failure(
                 kind=FailureKind.TIMED_OUT,
-                detail=f"did not end within {limits.timeout_s:g} s (--trial-timeout)",
+                detail=f"did not end within {limits.timeout_s:g} s ({limits.timeout_by})",
             )
         silent_s = time.monotonic() - self._progress_s
         return Failure(

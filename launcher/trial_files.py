@@ -19,15 +19,13 @@ from autoconf_launch.core.rank import END_FILE, MODEL_INFO_FILE, STEPS_FILE
 
 from .dialects import Dialect, Rendered, ScriptSource
 from .fingerprint import without_secrets
-from .foreign import in_trial, told, write_files
+from .foreign import in_trial, is_foreign, told, write_files
 from .outcome import adopt
 from .paths import ResultsPaths
 from .plan import LaunchPlan
 from .planning import plan_launch
 from .request import LaunchRequest
-
-STEPS_IN_TURN = 4
-"""Timed ones of a launch that takes turns with others."""
+from .soak_needs import clear_saved, needs_of
 
 BACKWARD_AND_FORWARD = 3.0
 """Model FLOPs of a step over those of its forward pass; recomputation is not counted."""
@@ -56,10 +54,16 @@ class TrialFiles:
         self._spec: ModelSpec | None = None
         self._facts: TrainingFacts | None = None
         self._most_steps: int | None = None
+        self._cut_s: float | None = None
 
-    def bound_steps(self, most: int) -> None:
-        """Let each trial make so many steps, unless its decider ends it before."""
-        self._most_steps = most
+    def bound_steps(self, most: int, *, cut_s: float) -> None:
+        """Let each trial make so many steps, unless its decider ends it before.
+
+        Args:
+            most: steps.
+            cut_s: seconds of steps; a first one that is longer is measured by its micro-batches.
+        """
+        self._most_steps, self._cut_s = most, cut_s
 
     def describe_model(self, spec: ModelSpec | None, facts: TrainingFacts) -> None:
         """Give what predictions and FLOP counts need, once the profile run is over."""
@@ -103,6 +107,8 @@ class TrialFiles:
         """Write the metrics, or the failure, of a trial."""
         folder = self._paths.trial(record.trial.name)
         folder.mkdir(parents=True, exist_ok=True)
+        if is_foreign(self._dialect):
+            clear_saved(folder)
         if record.measurement:
             write_json(folder / "metrics.json", metrics(record.measurement))
         elif record.failure:
@@ -116,7 +122,8 @@ class TrialFiles:
         task = self._task(folder, trial, attempt, mode)
         config_path = self._paths.config(folder)
         rendered = self.render(trial, config_path)
-        rendered = in_trial(self._dialect, rendered, self._source, task)
+        needs = needs_of(task, trial, self._spec)
+        rendered = in_trial(self._dialect, rendered, self._source, task=task, needs=needs)
         config_path.write_text(rendered.config.to_json() + "\n")
         write_files(rendered, folder)
         expected = trial.candidate if mode is Mode.MEASURE else None
@@ -147,10 +154,16 @@ class TrialFiles:
         if mode is not Mode.MEASURE or are_steps_given(self._settings):
             return task
         if trial.final:
-            timed = STEPS_IN_TURN if trial.turn else FEWEST_TIMED
+            timed = trial.turn.steps if trial.turn else FEWEST_TIMED
             return replace(task, end_step=first - 1 + timed)
         if most := self._most_steps:
-            return replace(task, start_step=min(first, most), end_step=most, most_steps=most)
+            return replace(
+                task,
+                start_step=min(first, most),
+                end_step=most,
+                most_steps=most,
+                cut_s=self._cut_s,
+            )
         return replace(task, most_steps=StopRule().most_steps)
 
     def _describe(self, folder: Path, trial: Trial, rendered: Rendered, plan: LaunchPlan) -> None:
@@ -189,7 +202,14 @@ def metrics(measurement: Measurement) -> dict[str, object]:
         "throughput": measurement.throughput_per_s,
         "latency": measurement.latency_ms,
         "FLOPS_per_gpu": measurement.flops_per_gpu_per_s,
+        **_extrapolation(measurement),
     }
+
+
+def _extrapolation(measurement: Measurement) -> dict[str, object]:
+    """Only where there was no time for a step."""
+    made = measurement.extrapolated_from
+    return {} if made is None else {"extrapolated_from_micro_batches": made}
 
 
 def write_json(path: Path, document: object) -> None:

@@ -18,6 +18,7 @@ from autoconf_launch.core import AppliedStrategy, RankTask, StepRecord, encode
 from autoconf_launch.core.rank import END_FILE, STEPS_FILE, turn_file
 
 from .batches import Batch, tensors
+from .cut_step import FEWEST_MADE, StepCutter
 from .failures import NonFiniteLossError
 from .phase_clock import PhaseClock
 from .ranks import Ranks
@@ -46,7 +47,8 @@ class Measured:
         self._end = EndStep(report.task)
         self._longest = LongestBatch() if report.task.soak else None
         self._turns = Turns(report.task, ranks.rank) if report.task.next_folder else None
-        self._since = self._now()
+        self._since = self._start_s = self._now()
+        self._cutter = self._step_cutter()
 
     @property
     def module(self) -> nn.Module:
@@ -66,8 +68,11 @@ class Measured:
                 self._turns.begin()
                 self._since = self._now()
             loss, is_last = self._step(batch, number)
-            self._record(float(loss), self._trainer.samples_per_step)
             self._report.applied = self._trainer.applied
+            if self._cutter is not None and self._cutter.is_cut:
+                self._finish_cut(float(loss))
+            self._cutter = None
+            self._record(float(loss), self._trainer.samples_per_step)
             if is_last:
                 self._finish()
             if self._turns is not None:
@@ -84,8 +89,27 @@ class Measured:
             if self._longest is not None:
                 batch = self._longest.seen(batch, take=is_last)
             return self._apart(batch, number), is_last
-        is_asked = partial(self._end.is_at, number) if self._ranks.rank == 0 else bool
-        return self._trainer.step_and_agree(batch, is_asked)
+        is_asked = partial(self._ends, number) if self._ranks.rank == 0 else bool
+        return self._trainer.step_and_agree(batch, is_asked, self._cutter)
+
+    def _ends(self, number: int) -> bool:
+        return self._end.is_at(number) or self._is_late(number)
+
+    def _is_late(self, number: int) -> bool:
+        """Whether one more step would overrun the time given."""
+        limit_s = self._report.task.cut_s
+        if limit_s is None:
+            return False
+        spent_s = self._now() - self._start_s
+        return spent_s + spent_s / number > limit_s
+
+    def _step_cutter(self) -> StepCutter | None:
+        """For the first step, where the time is limited and there is something to cut."""
+        applies = self._report.task.most_steps is not None
+        limit_s, micro_batches = self._report.task.cut_s, self._trainer.micro_batches
+        if limit_s is None or not applies or micro_batches <= FEWEST_MADE:
+            return None
+        return StepCutter(limit_s, micro_batches, self._ranks)
 
     def _apart(self, batch: Batch, number: int) -> Tensor:
         if self._clock is None:
@@ -114,12 +138,20 @@ class Measured:
             )
         self._report.steps.append(record)
 
+    def _finish_cut(self, loss: float) -> None:
+        """Report what the micro-batches took; there is no time for a step."""
+        assert self._cutter is not None
+        if not math.isfinite(loss):
+            raise NonFiniteLossError(f"The loss of the first micro-batches is {loss}.")
+        self._report.cut = self._cutter.result(self._trainer.samples_per_step, loss)
+        self._finish()
+
     def _finish(self) -> None:
         dist.barrier()
         self._report.phases = self._clock.means() if self._clock else ()
         self._report.write(end_step=len(self._report.steps))
         if self._turns is not None:
-            self._turns.hand_on()
+            self._turns.end()
         leave(0)
 
     def _now(self) -> float:
@@ -173,6 +205,12 @@ class Turns:
     def hand_on(self) -> None:
         """It is the next one's turn."""
         os.write(self._next, b".")
+
+    def end(self) -> None:
+        """Hand on for the last time and return once all have: who leaves slows who computes."""
+        self.hand_on()
+        self.wait()
+        self.hand_on()
 
 
 def _pipe(path: Path) -> int:

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from autoconf_launch.core import Failure, FailureKind, Mode, RankTask
+from autoconf_launch.core import Failure, Mode, RankTask
 from autoconf_launch.core.probe_signs import PROBE_VARIABLE, Sign, sign_path
 
 from .failures import asked_bytes, classify, is_out_of_memory
@@ -31,20 +31,17 @@ from .probing.compiled import watch_compile
 from .probing.ending import Endings
 from .probing.first_forward import FirstForwardProbe
 from .probing.hook import Hooks
+from .probing.last_word import NO_STEPS, LastWord, reason_of
 from .probing.left_behind import Surroundings
 from .probing.loader_batch import set_batch_size
 from .probing.memory_use import MemoryWatch
 from .probing.roots import Roots
-from .probing.speaker import LastWord, Live, Speaker, claimed, unclaimed
+from .probing.speaker import Live, Speaker, claimed, unclaimed
 from .probing.steps import Made, Meaning, StepCounter
 from .probing.weights import device_of, weights_of
 from .report import leave
 
 P = ParamSpec("P")
-_NO_STEPS = (
-    "The script trained (it ran backward passes), but no torch.optim.Optimizer made a step; only "
-    "steps of torch optimizers are measured."
-)
 
 
 def arm_probe() -> Probe | FirstForwardProbe | None:
@@ -136,12 +133,14 @@ class Probe:
     def evaluated(self) -> None:
         """See CallListener."""
         if self._speaker:
-            self._speaker.timeline.evaluated()
+            self._speaker.evaluated()
 
     @_safely
     def backward_begins(self, tensors: Any) -> None:
         """See Listener."""
         self._trains = True
+        if self._speaker and self._speaker.timeline.pause is not None:
+            self._speaker.resumed()
         stepped = self._speaker is not None or self._optimizers
         if not stepped and self._by_hand.found(self._roots.candidates):
             self.ending(None)
@@ -179,10 +178,14 @@ class Probe:
     def drew(self, batch_size: int | None) -> None:
         """See Listener."""
         self._counter.draw(batch_size)  # cannot raise, and is met in every step
+        if self._speaker and self._speaker.timeline.pause is not None:
+            self._speaker.timeline.drew()
 
     @_safely
     def failed(self, error: BaseException) -> None:
         """See Listener."""
+        if self._speaker and (self._counter.begun or torch.is_grad_enabled()):
+            self._speaker.resumed()
         self._counter.skipped()
         if is_out_of_memory(error):
             self._refused = classify(error)
@@ -206,6 +209,8 @@ class Probe:
         if self._written:
             return
         self._memory.lift()
+        if self._speaker and self._counter.begun:
+            self._speaker.resumed()
         word = self._word(error)
         trained = self._trains or word.is_out_of_memory
         if self._speaker is None and trained and not self._helper:
@@ -232,8 +237,8 @@ class Probe:
             leave(0)
 
     def _claimed(self, optimizer: Optimizer) -> Speaker | None:
-        self._surroundings.training_begins()
         self._speaker = claimed(self._task, device_of(optimizer), self._memory)
+        self._surroundings.training_begins(self._speaker)
         return self._speaker
 
     def _follow(self, optimizer: Optimizer, number: int, speaker: Speaker) -> None:
@@ -255,16 +260,11 @@ class Probe:
 
     def _word(self, error: BaseException | None) -> LastWord:
         """Why the script is over, as far as it can be seen."""
-        failure, asked = None, 0
-        if isinstance(error, Exception) or (error and error.__context__):
-            failure, asked = classify(error), asked_bytes(error)
-            if not isinstance(error, Exception) and failure.kind is FailureKind.CRASHED:
-                failure = None  # a script that exits by itself has its own reasons
+        failure, asked = reason_of(error)
         if failure is None and self._refused:
             failure, asked = self._refused, self._asked
         steps = self._speaker.timeline.steps if self._speaker else 0
-        if failure is None and not steps:
-            failure = Failure(kind=FailureKind.NO_STEPS, detail=_NO_STEPS)
+        failure = failure or (None if steps else NO_STEPS)
         word = self._last_word()
         early = failure is None and self._status in (None, 0)
         return replace(word, failure=failure, error=error, asked_bytes=asked, ended_early=early)

@@ -41,6 +41,8 @@ _TRACE_TIMEOUT_S = 60.0
 _REPEATS = 5
 _ENOUGH_S = 1.0
 """No further repeat of a measurement starts after so much time."""
+_LONG_S = 5.0
+"""What takes so long is measured once: beside it a warm-up is short."""
 _META = torch.device("meta")
 
 
@@ -121,24 +123,28 @@ class Profiler:
         timings = tuple(
             MicroBatchTiming(
                 micro_batch=size,
-                forward_backward_s=self._seconds(partial(forward_backward, size)),
+                forward_backward_s=statistics.median(taken),
                 activation_bytes=kept,
+                fastest_s=min(taken),
             )
             for size, kept in zip((1, 2), described.kept_bytes, strict=True)
+            for taken in (self._seconds(partial(forward_backward, size)),)
         )
         optimizer = recipe.make_optimizer([p for p in model.parameters() if p.requires_grad])
-        optimizer_step_s = self._seconds(optimizer.step)
+        optimizer_step_s = statistics.median(self._seconds(optimizer.step))
         return replace(described.spec, timings=timings, optimizer_step_s=optimizer_step_s)
 
-    def _seconds(self, run: Callable[[], object]) -> float:
-        """Median of a few runs after one that warms up."""
+    def _seconds(self, run: Callable[[], object]) -> list[float]:
+        """Of a few runs after one that warms up, or of a long one alone."""
+        start = self._now()
         run()
-        taken: list[float] = []
+        first_s = self._now() - start
+        taken = [first_s] if first_s > _LONG_S else []
         while len(taken) < _REPEATS and sum(taken) < _ENOUGH_S:
             start = self._now()
             run()
             taken.append(self._now() - start)
-        return statistics.median(taken)
+        return taken
 
     def _now(self) -> float:
         if self._ranks.device.type == "cuda":

@@ -20,6 +20,7 @@ from typing import NoReturn
 
 from autoconf_launch.core import (
     AppliedStrategy,
+    CutStep,
     Failure,
     FailureKind,
     MemoryUse,
@@ -51,6 +52,7 @@ class Report:
         self.applied: AppliedStrategy | None = None
         self.meter: Meter | None = None
         self.phases: tuple[tuple[str, float], ...] = ()
+        self.cut: CutStep | None = None
         self._rank = rank
         self._world_size = world_size
         self._written = False
@@ -118,6 +120,7 @@ class Report:
             memory=self._memory(asked),
             end_step=end_step,
             phases=self.phases,
+            cut=self.cut,
         )
         folder = Path(self.task.folder)
         write_whole(folder / result_file(self._rank), json.dumps(encode(result)))

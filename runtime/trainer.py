@@ -12,6 +12,7 @@ from torch.distributed.device_mesh import init_device_mesh
 from autoconf_launch.core import AppliedStrategy
 
 from .batches import Batch, split, to_device
+from .cut_step import StepCutter
 from .gradients import clipping_factor, global_norm, multiply
 from .model_source import Recipe, build
 from .observer import Observer
@@ -60,37 +61,52 @@ class Trainer:
         """Samples of this rank in one optimizer step."""
         return self._config.layout.micro_batch * self._config.layout.accumulation
 
+    @property
+    def micro_batches(self) -> int:
+        """Of this rank in one optimizer step."""
+        return self._config.layout.accumulation
+
     def step(self, batch: Batch) -> Tensor:
         """Mean loss over the global batch, after the update; see :meth:`.engine.Engine.step`."""
         return self._mean_over_ranks(self._step(batch))
 
-    def step_and_agree(self, batch: Batch, asks: Callable[[], bool]) -> tuple[Tensor, bool]:
+    def step_and_agree(
+        self, batch: Batch, asks: Callable[[], bool], cutter: StepCutter | None = None
+    ) -> tuple[Tensor, bool]:
         """The same, and whether any rank asks: its word travels with the loss, not by itself.
 
-        ``asks`` is called once the update is done.
+        Args:
+            batch: of the whole step.
+            asks: called once the update is done.
+            cutter: may end the step before its last micro-batch.
         """
-        loss = self._step(batch)
+        loss = self._step(batch, cutter)
         both = self._mean_over_ranks(torch.stack((loss, torch.full_like(loss, float(asks())))))
         return both[0], bool(both[1] > 0)
 
-    def _step(self, batch: Batch) -> Tensor:
-        losses = self._accumulate(batch)
+    def _step(self, batch: Batch, cutter: StepCutter | None = None) -> Tensor:
+        losses = self._accumulate(batch, cutter)
         self._update()
         if self._applied is None:
             self._applied = self._observer.strategy(
                 self.module,
                 self._optimizer,
                 micro_batch=self._config.layout.micro_batch,
-                accumulation=len(losses),
+                accumulation=self._config.layout.accumulation,
             )
         return torch.stack(losses).mean()
 
-    def _accumulate(self, batch: Batch) -> list[Tensor]:
+    def _accumulate(self, batch: Batch, cutter: StepCutter | None) -> list[Tensor]:
         micro, accumulation = self._config.layout.micro_batch, self._config.layout.accumulation
         losses: list[Tensor] = []
         for micro_batch in split(batch, micro_batch=micro, accumulation=accumulation):
-            with self._laid_out.around(len(losses) == accumulation - 1):
+            last = cutter.last() if cutter else accumulation
+            with self._laid_out.around(len(losses) == last - 1):
                 losses.append(self._forward_backward(micro_batch))
+            if cutter:
+                cutter.made()
+            if len(losses) == last:
+                break
         return losses
 
     def _forward_backward(self, micro_batch: Batch) -> Tensor:

@@ -28,6 +28,7 @@ from ..outcome import Cancelled
 from ..plan import LaunchPlan
 from .base import Job, JobEnd
 from .local_job import AgentHandle, LocalJob, own_job
+from .shared_memory import shared_memory
 
 LINGER_S = 1.5
 """How long the peers of a failed rank of a trial may take to write down what they saw."""
@@ -139,6 +140,7 @@ class LocalBackend:
                     "cores": rank.cores,
                     "log": rank.log,
                     "result": task and str(Path(task.folder, result_file(rank.rank))),
+                    "shared_memory": shared_memory(rank),
                 }
                 for rank in job.plan.ranks
             ],

@@ -23,6 +23,7 @@ from ..log_tail import LogStart
 from ..outcome import Cancelled, RankExit, RanksEnd, read_outcome
 from ..plan import LaunchPlan
 from .base import Job, JobEnd
+from .shared_memory import remove_shared_memory
 from .strays import kill_strays
 
 
@@ -126,6 +127,7 @@ class LocalJob:
 
     def _lost(self, status: int | None) -> RanksEnd:
         """The end of a job whose agent died without a word, and with it the ranks."""
+        remove_shared_memory(self.plan)
         detail = f"the process that watched the ranks {_how_it_ended(status)}"
         failure = Failure(kind=FailureKind.CRASHED, detail=detail)
         now = time.time()

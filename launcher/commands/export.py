@@ -15,7 +15,7 @@ from autoconf_launch.core import config_keys as keys
 
 from ..config_file import read_config
 from ..dialects.export import EXPORTERS, Exported, Optimum, export_optimum
-from ..dialects.export.base import export_base
+from ..dialects.export.base import BASE_EXPORTERS, export_base
 from ..read_results import Results, read_results
 from ..views.summary_text import SCHEMA_VERSION
 from .arguments import VerbParser
@@ -56,7 +56,12 @@ def _parser() -> VerbParser:
         metavar="RESULTS|BASE.yaml",
         help="the results folder of a tuning run, or what recommend --base-config wrote",
     )
-    parser.add_argument("--to", required=True, metavar="|".join(EXPORTERS), help="the framework")
+    parser.add_argument(
+        "--to",
+        required=True,
+        metavar="|".join(dict.fromkeys((*EXPORTERS, *BASE_EXPORTERS))),
+        help=f"the framework; of a base configuration {', '.join(BASE_EXPORTERS)}",
+    )
     parser.add_argument("-o", "--output", metavar="FILE", help="write it there, not to the screen")
     parser.add_argument("--json", action="store_true", help="one JSON document")
     return parser

@@ -14,7 +14,8 @@ from autoconf_launch.autotuner.knobs import LayoutValue
 from autoconf_launch.core import ConfigError, Precision, Recompute
 
 from .any_script import batch_rows, taken
-from .base import ScriptSource
+from .base import Rendered, ScriptSource, TrialNeeds
+from .own_asides import with_own_asides
 from .script_facts import facts_of
 from .sheet import Sheet, Variable, scalar
 from .spelling import Spelled, Spelling, spelled
@@ -104,6 +105,10 @@ class AccelerateDialect(TableDialect):
         """See TableDialect."""
         given = str(reading.sheet.variable(names.PRECISION)).lower()
         return TrainingFacts(precision=_PRECISIONS.get(given, Precision.FP32))
+
+    def in_trial(self, rendered: Rendered, source: ScriptSource, needs: TrialNeeds) -> Rendered:
+        """See own_asides; the probe keeps what is saved in the trial's folder."""
+        return with_own_asides(super().in_trial(rendered, source, needs), source, needs)
 
     def remarks(self, reading: Reading) -> tuple[str, ...]:
         """See TableDialect."""

@@ -10,6 +10,7 @@ from dataclasses import replace
 from .arguments import find_argument
 from .base import Rendered, ScriptSource, TrialNeeds
 from .batch_names import is_of_batch, name_key
+from .own_asides import with_own_asides
 from .own_words import bare
 from .script_arguments import Told, told_of
 from .script_facts import facts_of
@@ -42,8 +43,8 @@ class ArgumentsDialect(TableDialect):
         return batch_rows(source, ranks)
 
     def in_trial(self, rendered: Rendered, source: ScriptSource, needs: TrialNeeds) -> Rendered:
-        """What hydra would put into a dated folder goes below the trial's."""
-        rendered = super().in_trial(rendered, source, needs)
+        """What hydra would put into a dated folder goes below the trial's; see own_asides."""
+        rendered = with_own_asides(super().in_trial(rendered, source, needs), source, needs)
         if not _runs_elsewhere(source):
             return rendered
         folder = f"{_RUN_FOLDER}={needs.folder}/hydra"

@@ -136,12 +136,42 @@ class Rendered:
     checked: tuple[tuple[str, str], ...] | None = None
 
 
+_SHORTEST = 2
+"""Of so many steps there is none in their middle."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrialNeeds:
-    """What a trial asks of a launch; ``steps`` is the last optimizer step that it may make."""
+    """What a trial asks of a launch.
+
+    Attributes:
+        folder: the trial's.
+        steps: the last optimizer step that it may make.
+        accumulation: micro-batches of a step.
+        evaluates: it is to have an evaluation within its steps, if the script has any.
+        saves: the same of a checkpoint, which goes to :attr:`output`.
+    """
 
     folder: str
     steps: int
+    accumulation: int = 1
+    evaluates: bool = False
+    saves: bool = False
+
+    @property
+    def save_after(self) -> int:
+        """The step after which a checkpoint comes; a second one would be beyond the steps."""
+        return self.steps // 2 + 1 if self.steps > _SHORTEST else 1
+
+    @property
+    def evaluate_after(self) -> int:
+        """The same of an evaluation.
+
+        It may take longer than anybody waits, so it comes after the checkpoint; with a step
+        between them, or else together, so that no two steps in a row have a pause before them.
+        """
+        later = self.save_after + 2
+        return later if later < self.steps else self.save_after
 
     @property
     def output(self) -> str:
@@ -176,4 +206,8 @@ class Dialect(Protocol):
         """The document and arguments of a launch of ``candidate``; the file is not written."""
 
     def in_trial(self, rendered: Rendered, source: ScriptSource, needs: TrialNeeds) -> Rendered:
-        """The same as a trial: it ends early, saves nothing, tells no tracker."""
+        """The same as a trial: it ends early, tells no tracker and saves nothing.
+
+        Where ``needs`` say so the script's own evaluation and checkpoint stay on and come early;
+        what the user has turned off stays off.
+        """

@@ -6,8 +6,9 @@ The probe reads the variable in each rank. Not: a change of the script's argumen
 from __future__ import annotations
 
 from .any_script import recognised
-from .base import ScriptSource
+from .base import Rendered, ScriptSource, TrialNeeds
 from .batch_names import batch_in_source
+from .own_asides import with_own_asides
 from .own_words import values_of
 from .sheet import Variable
 from .spelling import Spelled, Spelling
@@ -36,6 +37,10 @@ class DataLoaderDialect(TableDialect):
         )
         own = recognised(source, "accumulation", ACCUMULATION, ranks)
         return (row,) if own is None else (row, own)
+
+    def in_trial(self, rendered: Rendered, source: ScriptSource, needs: TrialNeeds) -> Rendered:
+        """See own_asides; the probe keeps what is saved in the trial's folder."""
+        return with_own_asides(super().in_trial(rendered, source, needs), source, needs)
 
 
 def _today(source: ScriptSource) -> int | None:

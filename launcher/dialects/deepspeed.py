@@ -44,6 +44,7 @@ from .base import Rendered, ScriptSource, TrialNeeds, UserSettings
 from .listed_keys import with_listed
 from .native import is_deepspeeds, with_mapped_arguments
 from .open_document import decided, settings_for
+from .own_asides import with_own_asides
 from .script_facts import facts_of
 from .spellings.deepspeed import KNOWN
 from .trackers import silent
@@ -137,7 +138,8 @@ class DeepSpeedDialect:
             if document.get((name, "enabled")):
                 document = document.with_value((name, "enabled"), value=False)
         environment = (*rendered.environment, *silent(needs.folder))
-        return replace(rendered, config=document, environment=environment)
+        silenced = replace(rendered, config=document, environment=environment)
+        return with_own_asides(silenced, source, needs)
 
 
 def out_of_reach(source: ScriptSource) -> str | None:

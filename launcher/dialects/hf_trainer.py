@@ -19,6 +19,7 @@ from autoconf_launch.core import config_keys as keys
 
 from .arguments import find_argument, put_argument, with_path_argument, without_arguments
 from .base import Rendered, RenderedFile, ScriptSource, TrialNeeds
+from .hf_asides import aside_settings
 from .script_facts import facts_of
 from .sheet import Argument, Key, Place, Sheet, scalar
 from .spelling import GLOBAL_BATCH, SWITCHED, Spelled, Spelling
@@ -169,21 +170,24 @@ class HfTrainerDialect(TableDialect):
         return check_version(reading.source, names.KNOWN)
 
     def in_trial(self, rendered: Rendered, source: ScriptSource, needs: TrialNeeds) -> Rendered:
-        """No checkpoint, tracker, evaluation or resuming; output goes below the trial's folder."""
+        """No tracker or resuming; output, checkpoints too, goes below the trial's folder."""
         rendered = super().in_trial(rendered, source, needs)
         version = installed(source, names.KNOWN.package) or names.KNOWN.newest
-        edits = [
-            (argument, value)
-            for argument, value, since, until in names.IN_TRIALS
-            if since <= version < until
-        ]
-        edits += [
+        sheet = self.sheet(source)
+
+        def given(flag: str) -> object:
+            found = (place.get(sheet) for place in _either(source, flag))
+            return next((value for value in found if value is not None), None)
+
+        edits = (
+            *aside_settings(source, needs, version, given),
             ("--max_steps", str(needs.steps + 1)),
             ("--output_dir", needs.output),
-        ]
+        )
         for flag, value in edits:
             rendered = _with_setting(rendered, flag, value)
-        return _without_settings(rendered, names.NOT_IN_TRIALS)
+        older = tuple(flag for flag in names.EVALUATION if flag not in dict(edits))
+        return _without_settings(rendered, (*names.NOT_IN_TRIALS, *older))
 
 
 def written_in_source(source: ScriptSource) -> str | None:

@@ -76,15 +76,23 @@ class LightningDialect(TableDialect):
         return (*check_version(reading.source, names.KNOWN), *taken(reading, ("micro_batch",)))
 
     def in_trial(self, rendered: Rendered, source: ScriptSource, needs: TrialNeeds) -> Rendered:
-        """No logger and no checkpoint unless a callback needs one; all in the trial's folder."""
+        """No logger and no checkpoint unless a callback needs one; all in the trial's folder.
+
+        Lightning saves after an evaluation, or else after an epoch: a soak moves the one or
+        shortens the other.
+        """
         rendered = super().in_trial(rendered, source, needs)
         called = facts_of(source.text).called
         settings = {"max_steps": str(needs.steps + 1), "num_sanity_val_steps": "0"}
         settings["default_root_dir"] = needs.output
         if not called & set(names.MONITORS):
             settings["logger"] = "False"
-        if not called & set(names.CHECKPOINTERS):
+        if not needs.saves and not called & set(names.CHECKPOINTERS):
             settings["enable_checkpointing"] = "False"
+        if needs.evaluates and _validates(source):
+            settings |= _where_free(source, names.EVALUATION, needs.evaluate_after, needs)
+        elif needs.saves:
+            settings |= _where_free(source, names.EPOCH, needs.save_after, needs)
         for name, value in settings.items():
             rendered = _with_setting(rendered, source, name, value)
         return rendered
@@ -94,6 +102,30 @@ def is_cli(source: ScriptSource) -> bool:
     """Whether a LightningCLI reads the arguments."""
     given = any(argument.startswith(names.CLI) for argument in source.script_args)
     return given or "LightningCLI" in facts_of(source.text).called
+
+
+def _validates(source: ScriptSource) -> bool:
+    """Whether its text, or that of its modules, has a validation."""
+    return any(names.VALIDATES in text for text in (source.text, *source.modules))
+
+
+def _where_free(
+    source: ScriptSource, settings: tuple[str, str, str], after: int, needs: TrialNeeds
+) -> dict[str, str]:
+    """Two settings that belong together, unless the script's call decides any of them.
+
+    Args:
+        source: of the script.
+        settings: the one that counts batches; another with its value.
+        after: an optimizer step.
+        needs: what the launch asks for.
+    """
+    every, other, value = settings
+    facts = facts_of(source.text)
+    said = any(facts.keyword("Trainer", name) is not None for name in (every, other))
+    if not is_cli(source) and (said or "Trainer" in facts.spread):
+        return {}
+    return {every: str(after * needs.accumulation), other: value}
 
 
 def _is_config(file: NamedFile) -> bool:
@@ -114,7 +146,7 @@ def _with_setting(rendered: Rendered, source: ScriptSource, name: str, value: st
     if is_cli(source):
         flag = names.CLI + name
         given = find_argument(rendered.script_args, (flag,))
-        word = value.lower() if value in ("False", "True") else value
+        word = names.CLI_WORDS.get(value, value)
         arguments = put_argument(rendered.script_args, given, flag, word)
         return replace(rendered, script_args=arguments)
     if facts_of(source.text).keyword("Trainer", name) is not None:

@@ -198,13 +198,31 @@ class MegatronDialect(TableDialect):
         return check_version(reading.source, names.KNOWN)
 
     def in_trial(self, rendered: Rendered, source: ScriptSource, needs: TrialNeeds) -> Rendered:
-        """Nothing is saved or evaluated, and the script leaves by itself if the probe does not."""
+        """Nothing is saved or evaluated but in a soak, and the script leaves by itself.
+
+        The probe ends it before, as a rule.
+        """
         rendered = super().in_trial(rendered, source, needs)
+        saves = needs.saves and find_argument(source.script_args, (names.SAVE,)) is not None
         arguments = without_arguments(rendered.script_args, names.GONE_IN_TRIALS)
-        exits = (names.EXIT_INTERVAL, str(needs.steps + 1))
-        for flag, value in (*names.IN_TRIALS, exits):
+        settings = {
+            names.EVALUATE_ITERATIONS: str(_iterations(source) if needs.evaluates else 0),
+            names.EXIT_INTERVAL: str(needs.steps + 1),
+        }
+        if needs.evaluates:
+            settings[names.EVALUATE_INTERVAL] = str(needs.evaluate_after)
+        if saves:
+            settings |= {names.SAVE: needs.output, names.SAVE_INTERVAL: str(needs.save_after)}
+        for flag, value in settings.items():
             arguments = put_argument(arguments, find_argument(arguments, (flag,)), flag, value)
         return replace(rendered, script_args=arguments)
+
+
+def _iterations(source: ScriptSource) -> int:
+    """Of an evaluation: as the user has them, up to a few."""
+    given = find_argument(source.script_args, (names.EVALUATE_ITERATIONS,))
+    asked = scalar(given.value) if given else names.ITERATIONS_DEFAULT
+    return min(asked, names.MOST_ITERATIONS) if type(asked) is int else 0
 
 
 def _stages_to_search(source: ScriptSource, ranks: int) -> tuple[LayoutValue, ...]:

@@ -58,6 +58,7 @@ class ScriptFacts:
         variables: environment variables that are read, with their default.
         literals: names that are given a literal in any scope, the last one last.
         starts_ranks: it starts its ranks itself, by torch.multiprocessing.
+        spread: last names of calls that are given keywords which the source does not name.
     """
 
     imported: frozenset[str] = frozenset()
@@ -70,6 +71,7 @@ class ScriptFacts:
     variables: tuple[Value, ...] = ()
     literals: tuple[Value, ...] = ()
     starts_ranks: bool = False
+    spread: frozenset[str] = frozenset()
 
     def imports(self, *packages: str) -> bool:
         """Whether any of these packages, or something of them, is imported."""
@@ -118,6 +120,9 @@ def facts_of(text: str) -> ScriptFacts:
         variables=tuple(variables(tree)),
         literals=tuple(literals(tree)),
         starts_ranks=any(_spawns(call, imported) for call in calls),
+        spread=frozenset(
+            last_name(call.func) for call in calls if any(k.arg is None for k in call.keywords)
+        ),
     )
 
 

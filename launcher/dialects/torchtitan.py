@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from autoconf_launch.autotuner.knobs import LayoutValue
-from autoconf_launch.core import ConfigError, RawConfig, Recompute
+from autoconf_launch.core import ConfigError, Path, RawConfig, Recompute
 
 from .arguments import find_argument, put_argument, with_path_argument
 from .base import NamedFile, Rendered, RenderedFile, ScriptSource, TrialNeeds
@@ -128,16 +128,14 @@ class TorchtitanDialect(TableDialect):
         return check_version(reading.source, names.KNOWN)
 
     def in_trial(self, rendered: Rendered, source: ScriptSource, needs: TrialNeeds) -> Rendered:
-        """No checkpoint, no tracker; what is dumped stands below the trial's folder."""
+        """No tracker; what is dumped, checkpoints too, stands below the trial's folder."""
         rendered = super().in_trial(rendered, source, needs)
-        steps, folder = needs.steps + 1, needs.folder
+        steps, folder = needs.steps + 1, needs.output if needs.saves else needs.folder
         for file in rendered.files:
             held = parse_toml(file.text)
-            changed = held.with_value(tuple(names.STEPS.split(".")), steps)
-            changed = changed.with_value(tuple(names.DUMP_FOLDER.split(".")), folder)
-            for key in names.OFF_IN_TRIALS:
-                path = tuple(key.split("."))
-                changed = changed.with_value(path, value=False) if path in held else changed
+            changed = _aside(held, needs)
+            for key, value in ((names.STEPS, steps), (names.DUMP_FOLDER, folder)):
+                changed = changed.with_value(_path(key), value)
             text = edit_toml(file.text, held.diff(changed))
             rendered = replace(rendered, files=(replace(file, text=text),))
         for key, value in ((names.STEPS, str(steps)), (names.DUMP_FOLDER, folder)):
@@ -146,6 +144,33 @@ class TorchtitanDialect(TableDialect):
                 arguments = put_argument(rendered.script_args, given, f"--{key}", value)
                 rendered = replace(rendered, script_args=arguments)
         return rendered
+
+
+def _aside(held: RawConfig, needs: TrialNeeds) -> RawConfig:
+    """A file whose trackers, checkpoints and evaluations are off, or once within the steps."""
+    changed, off = held, list(names.OFF_IN_TRIALS)
+    if needs.saves and _is_on(held, names.SAVES):
+        changed = changed.with_value(_path(names.SAVE_EVERY), needs.save_after)
+    else:
+        off += names.SAVES
+    if needs.evaluates and _is_on(held, names.EVALUATES):
+        changed = changed.with_value(_path(names.EVALUATE_EVERY), needs.evaluate_after)
+        steps = held.get(_path(names.EVALUATE_STEPS))
+        few = steps if type(steps) is int and steps != names.ALL_STEPS else names.MOST_STEPS
+        changed = changed.with_value(_path(names.EVALUATE_STEPS), min(few, names.MOST_STEPS))
+    else:
+        off += names.EVALUATES
+    for key in off:
+        changed = changed.with_value(_path(key), value=False) if _path(key) in held else changed
+    return changed
+
+
+def _is_on(held: RawConfig, keys: tuple[str, ...]) -> bool:
+    return any(held.get(_path(key)) is True for key in keys)
+
+
+def _path(key: str) -> Path:
+    return tuple(key.split("."))
 
 
 def _version(source: ScriptSource) -> tuple[int, int]:

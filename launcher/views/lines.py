@@ -160,8 +160,10 @@ def _measured(record: Record) -> str:
         failure = record.failure
         return f"{failure.kind.value}: {failure.detail}" if failure else "-"
     memory = _memory(measurement.memory)
+    made = measurement.extrapolated_from
+    how = "measured" if made is None else f"extrapolated from {made} micro-batches"
     return (
-        f"measured {measurement.mean_step_s:.3f} s  "
+        f"{how} {measurement.mean_step_s:.3f} s  "
         f"{measurement.throughput_per_s:8.2f} samples/s  memory {memory}"
     )
 

@@ -52,6 +52,8 @@ def summary_document(summary: Summary, edits: Sequence[Edit], command: str) -> d
         "speed_up": encode(summary.speed_up),
         "paired_rounds": summary.rounds if summary.paired else 0,
         "ties": list(summary.ties),
+        "near": list(summary.near),
+        "resolution": encode(summary.resolution),
         "soak": encode(summary.soak),
         "meaning": encode(summary.meaning),
         "certificate": summary.certificate,
@@ -100,13 +102,17 @@ def _best_line(summary: Summary) -> str:
 
 
 def _tie_lines(summary: Summary) -> list[str]:
+    near = f"Of the search alone, not ruled out by its noise: {', '.join(summary.near)}."
+    lines = [near] * bool(summary.near)
     if not summary.ties:
-        return []
+        return lines
     names = ", ".join(summary.ties)
     own = summary.baseline is not None and summary.baseline.trial.name in summary.ties
     return [
         f"A tie, not told apart by the noise of this machine: {names}.",
         *["Your own configuration is among them: no gain was shown."] * own,
+        *([summary.resolution.sentence] if summary.resolution else []),
+        *lines,
     ]
 
 

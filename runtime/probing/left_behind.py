@@ -6,8 +6,8 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from .saved_files import SavedFiles
-from .side_outputs import SideOutputs
+from .saved_files import SavedFiles, SaveListener
+from .side_outputs import silence
 
 _DEPTH = 3
 _MOST_ENTRIES = 5000
@@ -27,12 +27,12 @@ class Surroundings:
 
     def guard(self) -> None:
         """Keep out of it what trackers write, and checkpoints."""
-        SideOutputs(str(self._own)).install()
+        silence(str(self._own))
         self._saved.install()
 
-    def training_begins(self) -> None:
-        """What the script saves from here on is of no use to anybody."""
-        self._saved.begin()
+    def training_begins(self, listener: SaveListener | None) -> None:
+        """What the script saves from here on is of no use to anybody; ``listener`` hears of it."""
+        self._saved.begin(listener)
 
     def new(self) -> tuple[str, ...]:
         """Paths that were not there, relative to the folder; of a new folder only itself.

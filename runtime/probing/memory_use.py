@@ -1,7 +1,8 @@
 """Peak memory of a foreign rank. Not: an emulated limit by itself (``runtime/memory.py``).
 
 On CUDA it is the allocator's own count. On CPU it is the storages that lived at once in the one
-step that is looked into, and before that the process's growth since its first forward pass.
+step that is looked into, with what evaluations and checkpoints of a soak added to the process,
+and before that the process's growth since its first forward pass.
 """
 
 from __future__ import annotations
@@ -25,6 +26,8 @@ class MemoryWatch:
         self._meter: CpuMeter | None = None
         self._device: torch.device | None = None
         self.storages_peak_bytes: int | None = None
+        self._high_bytes: int | None = None
+        self._grown_bytes = 0
 
     def begin(self, module: nn.Module, limit_bytes: int | None) -> None:
         """Measure from here on, once; on CPU the limit holds from here on.
@@ -46,13 +49,21 @@ class MemoryWatch:
         if self._meter:
             self._meter.lift()
 
+    def follow(self, *, paused: bool) -> None:
+        """A step has ended; on CPU what a pause before it added to the process counts as peak."""
+        if self._meter:
+            high = self._meter.use().peak_bytes
+            if paused and self._high_bytes is not None:
+                self._grown_bytes += max(0, high - self._high_bytes)
+            self._high_bytes = high
+
     def use(self, asked_bytes: int) -> MemoryUse | None:
         """Peak so far, with an allocation that was refused at the end; None: not begun."""
         if self._meter:
             use = self._meter.use()
             peak = use.peak_bytes
             if self.storages_peak_bytes is not None and not asked_bytes:
-                peak = self.storages_peak_bytes
+                peak = self.storages_peak_bytes + self._grown_bytes
             return replace(use, peak_bytes=peak + asked_bytes)
         device = self._device
         if device is None or device.type != "cuda":

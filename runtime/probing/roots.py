@@ -60,6 +60,7 @@ class Roots(SharedByCopies):
         self._compiled: weakref.WeakSet[nn.Module] = weakref.WeakSet()
         self._thread = threading.get_ident()
         self._sequence_first = 0
+        self._was_inside = False
         self._counter = SampleCounter()
         self.draw_size: Callable[[], int | None] = lambda: None
 
@@ -103,6 +104,10 @@ class Roots(SharedByCopies):
                 self._after_settled, with_kwargs=True, always_call=True
             )
             self._handles = [after]
+            if (inside := _innermost(root)) is not root:
+                self._handles.append(
+                    inside.register_forward_hook(self._after_inside, always_call=True)
+                )
         return root
 
     def compiles(self) -> None:
@@ -171,11 +176,14 @@ class Roots(SharedByCopies):
         if torch.compiler.is_compiling() or self._in_backward():
             return
         error = sys.exc_info()[1]
+        evaluates = not torch.is_grad_enabled() and not module.training
+        was_inside, self._was_inside = self._was_inside, False
+        if evaluates and not was_inside:
+            self._listener.evaluated()
         if rest[-1] is None and isinstance(error, Exception):
             self._listener.failed(error)
         elif not torch.is_grad_enabled():
-            if not module.training:
-                self._listener.evaluated()
+            pass
         elif getattr(rest[-1], "requires_grad", True):
             counter = self._seen.get(module)
             if counter is not None:
@@ -195,6 +203,12 @@ class Roots(SharedByCopies):
                 return
         self._after_root(module, arguments, named, result)
 
+    def _after_inside(self, module: nn.Module, arguments: object, result: object) -> None:
+        """A script may train through a wrapper (DDP) and evaluate what is in it."""
+        if not module.training and not torch.is_grad_enabled():
+            self._was_inside = True
+            self._listener.evaluated()
+
     def _samples(
         self, counter: SampleCounter, arguments: tuple[Any, ...], rest: tuple[Any, ...]
     ) -> int:
@@ -211,6 +225,21 @@ class Roots(SharedByCopies):
             return False
         self._seen[module] = SampleCounter()
         return True
+
+
+def _innermost(module: nn.Module) -> nn.Module:
+    """The module below it that still has all of its trainable weights, and no child that has."""
+    wanted = _trainable(module)
+    while wanted:
+        inside = next((c for c in module.children() if wanted == _trainable(c)), None)
+        if inside is None:
+            break
+        module = inside
+    return module
+
+
+def _trainable(module: nn.Module) -> set[int]:
+    return {id(weight) for weight in module.parameters() if weight.requires_grad}
 
 
 def _share(module: nn.Module, weights: set[int]) -> tuple[int, int]:

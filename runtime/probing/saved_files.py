@@ -8,17 +8,36 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from functools import wraps
+from itertools import islice
 from pathlib import Path
-from typing import Any
+from types import ModuleType
+from typing import Any, Protocol
 
 import torch
+from torch import Tensor, nn
+
+from .after_import import after_import
+
+_LOOKED_INTO = 100
+"""Entries of a container, when it is looked whether it holds tensors."""
+_DEEP = 3
+
+
+class SaveListener(Protocol):
+    """Is told of tensors that the training saves."""
+
+    def saves(self) -> None:
+        """They are about to be written."""
+
+    def saved(self, size_bytes: int) -> None:
+        """They were."""
 
 
 class SavedFiles:
-    """Follows ``torch.save``; one for each process."""
+    """Follows ``torch.save`` and what else writes checkpoints; one for each process."""
 
     def __init__(self, folder: str, was_there: Callable[[Path], bool]) -> None:
         """``folder`` is the trial's; ``was_there`` says of a path whether it is the user's."""
@@ -26,28 +45,61 @@ class SavedFiles:
         self._was_there = was_there
         self._made: dict[Path, None] = {}
         self._training = False
+        self._listener: SaveListener | None = None
 
     def install(self) -> None:
         """Listen from here on."""
-        original = torch.save
+        torch.save = self._followed(torch.save)
+        after_import(dict.fromkeys(_WRITERS, self._change))
 
-        @wraps(original)
-        def save(obj: object, f: Any, *arguments: Any, **named: Any) -> None:
-            original(obj, self._target(f) if self._training else f, *arguments, **named)
-
-        torch.save = save
-
-    def begin(self) -> None:
+    def begin(self, listener: SaveListener | None = None) -> None:
         """The script has made a step: what it saves from here on is of its training."""
         self._training = True
+        self._listener = listener
 
     def put_away(self) -> None:
         """Move what was made below the trial's folder."""
         for path in self._made:
             with suppress(OSError):
-                if path.is_file():
+                if path.is_file() and self._folder.parent not in path.parents:
                     shutil.move(path, self._place(path))
         self._made.clear()
+
+    def _change(self, module: ModuleType) -> None:
+        for name in _WRITERS[module.__name__]:
+            if hasattr(module, name):
+                setattr(module, name, self._followed(getattr(module, name)))
+
+    def _followed(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        """A function of what is saved and where, by place or by name."""
+
+        @wraps(original)
+        def save(*arguments: Any, **named: Any) -> Any:
+            if not self._training:
+                return original(*arguments, **named)
+            if len(arguments) > 1:
+                arguments = (arguments[0], self._target(arguments[1]), *arguments[2:])
+            named = {k: self._target(v) if k in _WHERE else v for k, v in named.items()}
+            with self._heard(
+                _given(arguments, named, 0, _WHAT), _given(arguments, named, 1, _WHERE)
+            ):
+                return original(*arguments, **named)
+
+        return save
+
+    @contextmanager
+    def _heard(self, obj: object, place: Any) -> Iterator[None]:
+        """Tell of it, unless it goes to memory alone or holds no tensors."""
+        listener = self._listener
+        if listener is None or hasattr(place, "getbuffer") or not _holds_tensors(obj):
+            yield
+            return
+        before = _size_bytes(place) if hasattr(place, "tell") else 0
+        with suppress(Exception):  # our own errors are none of the script's
+            listener.saves()
+        yield
+        with suppress(Exception):
+            listener.saved(max(0, _size_bytes(place) - before))
 
     def _target(self, file: Any) -> Any:
         """Where to write: as the script says, but never over what is not the trial's."""
@@ -63,3 +115,41 @@ class SavedFiles:
     def _place(self, path: Path) -> Path:
         self._folder.mkdir(parents=True, exist_ok=True)
         return self._folder / f"{os.getpid()}_{path.name}"
+
+
+_WHAT = ("obj", "tensors", "checkpoint", "state_dict")
+_WHERE = ("f", "filename", "filepath")
+_WRITERS: dict[str, tuple[str, ...]] = {
+    "safetensors.torch": ("save_file",),
+    "lightning.fabric.utilities.cloud_io": ("_atomic_save",),
+    "lightning_fabric.utilities.cloud_io": ("_atomic_save",),
+    "torch.distributed.checkpoint.state_dict_saver": ("save", "save_state_dict", "async_save"),
+}
+"""Functions of other modules that write checkpoints."""
+
+
+def _given(
+    arguments: tuple[Any, ...], named: Mapping[str, Any], index: int, names: tuple[str, ...]
+) -> Any:
+    if len(arguments) > index:
+        return arguments[index]
+    return next((named[name] for name in names if name in named), None)
+
+
+def _size_bytes(place: Any) -> int:
+    """Of a file by its path, or so far of an open one; 0 where there is neither."""
+    with suppress(OSError, ValueError, TypeError):
+        if hasattr(place, "tell"):
+            return int(place.tell())
+        path = Path(os.fspath(place))
+        return path.stat().st_size if path.is_file() else 0
+    return 0
+
+
+def _holds_tensors(obj: object, deep: int = _DEEP) -> bool:
+    if isinstance(obj, (Tensor, nn.Module)):
+        return True
+    if not isinstance(obj, (Mapping, list, tuple)) or not deep:
+        return False
+    inside = obj.values() if isinstance(obj, Mapping) else obj
+    return any(_holds_tensors(value, deep - 1) for value in islice(inside, _LOOKED_INTO))

@@ -12,7 +12,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
-import torch.distributed as dist
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
@@ -31,34 +30,23 @@ from autoconf_launch.core.rank import MODEL_INFO_FILE, result_file
 from ..last_words import last_words
 from ..report import write_whole
 from .agreement import Agreement, Schedule
-from .claim import Claim, environment_rank, environment_size
+from .aside_watch import AsideWatch
+from .claim import Claim
 from .clock import clock_of
 from .exchange import Exchange, apart
+from .last_word import LastWord
 from .memory_use import MemoryWatch
 from .onlookers import leave_after
 from .pieces import Pieces, is_compiled
+from .place import Place, place
 from .step_watch import StepWatch
 from .steps import Made
 from .strategy import find_strategy
 from .timeline import Timeline, first_not_finite
+from .unfinished import Unfinished
 
 _MODEL_FLOPS = 3.0
 """Of a step over its forward pass; recomputation is not counted, as in trials of our own."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
-    """Rank of this process and how many there are: by its process group, else its variables."""
-
-    rank: int
-    world_size: int
-
-
-def place() -> Place:
-    """Of this process."""
-    if dist.is_available() and dist.is_initialized():
-        return Place(rank=dist.get_rank(), world_size=dist.get_world_size())
-    return Place(rank=environment_rank(), world_size=environment_size())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,24 +56,6 @@ class Live:
     modules: tuple[nn.Module, ...]
     optimizers: tuple[Optimizer, ...]
     in_backward: Callable[[], bool]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LastWord:
-    """What the probe adds when it writes."""
-
-    failure: Failure | None = None
-    error: BaseException | None = None
-    asked_bytes: int = 0
-    caught: Failure | None = None
-    ended_early: bool = False
-    left_behind: tuple[str, ...] = ()
-    notes: tuple[str, ...] = ()
-
-    @property
-    def is_out_of_memory(self) -> bool:
-        """Whether that is why."""
-        return self.failure is not None and self.failure.kind is FailureKind.OUT_OF_MEMORY
 
 
 class Speaker:
@@ -112,6 +82,9 @@ class Speaker:
         self._notes: list[str] = []
         self._device = device.type
         self._exchange = Exchange()
+        self._asides = AsideWatch()
+        self._soaks = task.soak
+        self._unfinished = Unfinished(task, here.rank)
         self._last_made = self._largest
         self.last_untimed = self._schedule.heavy or 1
         """The last step after which there is time to look around."""
@@ -124,7 +97,37 @@ class Speaker:
             self._last_made = made
             if made.samples > self._largest.samples:
                 self._largest = made
-        return self.timeline.end(made, loss)
+        paused = self.timeline.pause is not None
+        number = self.timeline.end(made, loss)
+        if paused:
+            self._asides.step()
+        if self._soaks:
+            self._memory.follow(paused=paused)
+            if number >= self._task.start_step:
+                self._note()
+        return number
+
+    def evaluated(self) -> None:
+        """The model was called without gradients, in evaluation mode."""
+        self._asides.evaluated()
+        self.timeline.paused()
+        self._note()
+
+    def saves(self) -> None:
+        """See SaveListener."""
+        self._asides.saves()
+        self._note()
+
+    def saved(self, size_bytes: int) -> None:
+        """See SaveListener."""
+        self._asides.saved(size_bytes)
+        self.timeline.paused()
+
+    def resumed(self) -> None:
+        """The training goes on after what was done between its steps, if anything was."""
+        if self.timeline.pause is not None:
+            self._asides.resumed()
+            self.timeline.resumed()
 
     def between(self, number: int, root: nn.Module | None, live: Live) -> None:
         """After step ``number`` and before the next one, outside of both: look around."""
@@ -142,6 +145,7 @@ class Speaker:
             self.watch.stop()
             self.watch = None
         self._largest = self._last_made = Made(micro_batch=0, accumulation=1)
+        self._asides = AsideWatch()
         self._agreement.restart()
         self.timeline.restart()
 
@@ -166,8 +170,16 @@ class Speaker:
             path = Path(self._task.folder, result_file(self._place.rank))
             write_whole(path, json.dumps(encode(result)))
 
+    def _note(self) -> None:
+        if self._soaks and self._claim.holds():
+            self._unfinished.note(self._asides.under_way, self._so_far)
+
+    def _so_far(self) -> RankResult:
+        self.timeline.write_passed()
+        return self._result(LastWord(), end_step=None)
+
     def _result(self, word: LastWord, end_step: int | None) -> RankResult:
-        failure = word.failure
+        failure = word.failure and self._asides.located(word.failure, self.timeline.steps)
         if failure and failure.kind is FailureKind.CRASHED and word.error:
             tail = last_words(Path(self._task.folder), word.error)
             failure = replace(failure, log_tail=tail)
@@ -193,6 +205,9 @@ class Speaker:
             ended_early=word.ended_early,
             left_behind=word.left_behind,
             notes=(*self._notes, *word.notes),
+            asides=self._asides.seen(tuple(self.timeline.left_out))
+            if self.timeline.steps
+            else None,
         )
 
     def _are_apart(self) -> bool:

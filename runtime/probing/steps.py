@@ -62,6 +62,11 @@ class StepCounter:
         self.draw_size = None
         self._restart()
 
+    @property
+    def begun(self) -> bool:
+        """Whether a pass of the next step was seen since the last one."""
+        return not self._spent
+
     def forward(self, samples: int) -> None:
         """A forward pass of the trained model outside of any backward pass."""
         if self._spent:

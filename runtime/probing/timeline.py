@@ -1,7 +1,7 @@
 """Turns marks of a clock into step records, as soon as the device has passed them.
 
 Not: which calls bound a step. A step's time goes from the end of the one before to its own end;
-an evaluation between them is left out, unless every step has one.
+an evaluation or a checkpoint between them is left out, unless every step has one.
 """
 
 from __future__ import annotations
@@ -45,17 +45,34 @@ class Timeline:
         self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
         self._since = clock.mark()
         self._began_s: float | None = began_s
-        self._evaluated: Any = None
-        self._evaluated_before = False
+        self.left_out: list[int] = []
+        """Numbers of steps with a pause before them that their time leaves out."""
+        self.pause: Any = None
+        """Mark of the end of what was done since the last step; None: nothing was."""
+        self._paused_before = False
+        self._resumed = False
 
     def begin(self) -> None:
         """The next step's time counts from here."""
         self._since = self._clock.mark()
-        self._evaluated = None
+        self.pause = None
+        self._resumed = False
 
-    def evaluated(self) -> None:
-        """An evaluation has just passed."""
-        self._evaluated = self._clock.mark()
+    def paused(self) -> None:
+        """A part of an evaluation or of a checkpoint has just passed."""
+        self.pause = self._clock.mark()
+
+    def drew(self) -> None:
+        """A loader gave a batch: what an evaluation did with its results is over by now.
+
+        To be told in a pause alone.
+        """
+        if not self._resumed:
+            self.pause = self._clock.mark()
+
+    def resumed(self) -> None:
+        """A backward pass begins: what a loader gives from here on is of the step."""
+        self._resumed = True
 
     def end(self, made: Made, loss: Tensor | None) -> int:
         """A step ends here; its number. The device is at most one step behind from here on.
@@ -65,22 +82,26 @@ class Timeline:
         if self._clock.lags:
             self._clock.wait(self._since)
         now = self._clock.mark()
-        left_out = self._evaluated is not None and not self._evaluated_before
-        start = self._evaluated if left_out else self._since
-        self._evaluated_before = self._evaluated is not None
-        self._evaluated = None
+        left_out = self.pause is not None and not self._paused_before
+        start = self.pause if left_out else self._since
+        self._paused_before = self.pause is not None
+        self.pause = None
+        self._resumed = False
         self._since = now
         wall_s = None if self._began_s is None else self._first_wall_s(self._began_s)
         self._waiting.append((start, now, wall_s, made, loss))
         self.steps += 1
+        if left_out:
+            self.left_out.append(self.steps)
         if time.perf_counter() - self._written_s > _WRITE_EVERY_S:
-            self._write_passed()
+            self.write_passed()
         return self.steps
 
     def restart(self) -> None:
         """Forget all steps: they were not those of the training."""
         self._clock.settle()
         self.records.clear()
+        self.left_out.clear()
         self._waiting.clear()
         self.steps = 0
         self.begin()
@@ -88,15 +109,10 @@ class Timeline:
     def settle(self) -> None:
         """Wait for the device, so that all steps are there."""
         self._clock.settle()
-        self._write_passed()
+        self.write_passed()
 
-    def _first_wall_s(self, began_s: float) -> float:
-        """Of the first step, which began before this timeline."""
-        self._began_s = None
-        self._clock.settle()
-        return time.perf_counter() - began_s
-
-    def _write_passed(self) -> None:
+    def write_passed(self) -> None:
+        """Write down the steps that the device has passed."""
         self._written_s = time.perf_counter()
         count = len(self._waiting)
         if self._clock.lags:
@@ -108,6 +124,12 @@ class Timeline:
         del self._waiting[:count]
         self.records += passed
         os.write(self._file, "".join(map(line_of, passed)).encode())
+
+    def _first_wall_s(self, began_s: float) -> float:
+        """Of the first step, which began before this timeline."""
+        self._began_s = None
+        self._clock.settle()
+        return time.perf_counter() - began_s
 
     def _record(self, number: int, step: _Pending) -> StepRecord:
         start, end, wall_s, made, loss = step

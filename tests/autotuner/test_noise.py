@@ -11,6 +11,7 @@ from autoconf_launch.autotuner.noise import (
     PRIOR,
     SpeedUp,
     block_means,
+    checked,
     estimate_noise,
     is_tie,
     relative_error,
@@ -104,6 +105,23 @@ def test_different_candidates_say_nothing_about_the_noise_between_launches() -> 
 def test_steps_that_vary_let_launches_be_expected_to_differ() -> None:
     loud = [launched("a", 1.0, 1.5, 1.0)] * 10
     assert estimate_noise(loud).between > 2 * PRIOR.between
+
+
+def test_a_search_that_was_off_differently_makes_trials_less_sure() -> None:
+    assert checked(PRIOR, ((0.5, 3), (-0.5, 3), (0.1, 3))).between > 3 * PRIOR.between
+
+
+def test_a_search_that_was_off_by_the_same_makes_them_surer() -> None:
+    found = checked(PRIOR, ((0.5, 3), (0.5, 3), (0.5, 3)))
+    assert found.between < PRIOR.between
+    assert found.between_freedom == PRIOR.between_freedom + 2
+
+
+@pytest.mark.parametrize("deviations", [(), ((0.5, 3),)])
+def test_what_a_single_trial_was_off_by_may_be_the_machine(
+    deviations: tuple[tuple[float, int], ...],
+) -> None:
+    assert checked(PRIOR, deviations) == PRIOR
 
 
 @given(st.lists(st.floats(1e-3, 1e3), min_size=1, max_size=60))

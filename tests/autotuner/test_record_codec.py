@@ -1,4 +1,5 @@
 import json
+import math
 from dataclasses import replace
 from typing import Any
 
@@ -15,6 +16,7 @@ from autoconf_launch.autotuner.trial import (
     Prediction,
     Record,
     Trial,
+    Turn,
 )
 from autoconf_launch.core import (
     AppliedStrategy,
@@ -50,6 +52,8 @@ TRIALS = st.builds(
     space=st.sampled_from(("z0", "z1")),
     attempt=st.integers(1, 2),
     soak_steps=st.integers(0, 2),
+    turn=st.none()
+    | st.builds(Turn, next_name=st.text(max_size=8), is_first=st.booleans(), steps=COUNTS),
 )
 MEMORY = st.builds(MemoryUse, free_before_bytes=COUNTS, peak_bytes=COUNTS, limit_bytes=COUNTS)
 MEASUREMENTS = st.builds(
@@ -138,6 +142,15 @@ def test_a_line_of_before_lacks_what_is_new_and_is_read(key: str) -> None:
     line = encode_record(MEASURED)
     del line["measurement"][key]
     assert decode_record(line) == MEASURED
+
+
+def test_a_least_time_that_no_number_stands_for_is_read_as_unknown() -> None:
+    said = Prediction(peak_bytes=None, step_s=None, band=None, how="", least_step_s=math.nan)
+    line = encode_record(replace(MEASURED, prediction=said))
+    assert line["prediction"]["least_step_s"] == "nan"
+    prediction = decode_record(line).prediction
+    assert prediction is not None
+    assert prediction.least_step_s is None
 
 
 @pytest.mark.parametrize("key", ["name", "candidate", "measurement", "wall_s"])

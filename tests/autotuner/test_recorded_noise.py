@@ -6,20 +6,22 @@ import json
 import random
 from collections.abc import Sequence
 from pathlib import Path
+from statistics import median
 
 import pytest
 
 from autoconf_launch.autotuner.cost.facts import TrainingFacts
-from autoconf_launch.autotuner.finals import Finals
+from autoconf_launch.autotuner.finals import Finals, FinalsBudget
 from autoconf_launch.autotuner.objective import OBJECTIVES
 from autoconf_launch.autotuner.settings import AutotuningSettings
 from autoconf_launch.autotuner.settle import settled
 from autoconf_launch.autotuner.summary import Summary, summarise_records
 from autoconf_launch.autotuner.trial import Measurement, Record, Trial
-from autoconf_launch.core import Candidate, Layout
+from autoconf_launch.core import Candidate, Layout, MemoryUse
 
 DATA = Path(__file__).parents[1] / "data" / "step_noise.json"
 RUNS = 50
+THROUGHPUT = OBJECTIVES["throughput"]
 
 
 @pytest.fixture(scope="module")
@@ -30,7 +32,10 @@ def recorded() -> list[list[list[float]]]:
 
 def measurement(steps: Sequence[float], factor: float) -> Measurement:
     return Measurement(
-        step_s=tuple(factor * step_s for step_s in steps), samples_per_step=32, world_size=2
+        step_s=tuple(factor * step_s for step_s in steps),
+        samples_per_step=32,
+        world_size=2,
+        memory=MemoryUse(free_before_bytes=100, peak_bytes=10, limit_bytes=100),
     )
 
 
@@ -62,9 +67,8 @@ class Machine:
         while finals.stop_reason() is None:
             launches = list(self._chance.choice(self._rounds))
             self._chance.shuffle(launches)
-            rounds = finals.rounds
-            while finals.rounds == rounds and (trials := finals.ask(1, 0.0)):
-                (trial,) = trials
+            for trial in finals.ask(len(finals.arms), 0.0):
+                assert trial.turn is not None
                 outcome = measurement(launches.pop(), self._factors[trial.number])
                 finals.tell(Record(trial=trial, outcome=outcome, wall_s=1.0))
 
@@ -73,7 +77,7 @@ def tuned(rounds: list[list[list[float]]], factors: Sequence[float], seed: int) 
     """A whole study of two finalists and the baseline at most."""
     machine, settings = Machine(rounds, factors, seed), AutotuningSettings()
     records = machine.searched()
-    finals = Finals(records, OBJECTIVES["throughput"], wanted=2)
+    finals = Finals(records, THROUGHPUT, wanted=2)
     machine.play(finals)
     summary = summarise_records(records, settings, duration_s=1.0)
     return settled(summary, records, finals.records, settings, TrainingFacts())
@@ -105,6 +109,22 @@ def test_five_percent_are_found(recorded: list[list[list[float]]]) -> None:
     assert len(sure) >= 0.9 * RUNS
 
 
-def test_the_true_difference_lies_in_the_interval(recorded: list[list[list[float]]]) -> None:
-    ratios = [tuned(recorded, (1.3, 1.0), seed).speed_up for seed in range(RUNS)]
-    assert sum(r is not None and r.low <= 1.3 <= r.high for r in ratios) >= 0.9 * RUNS
+@pytest.mark.parametrize("factor", [1.05, 1.3])
+def test_the_true_difference_lies_in_the_interval(
+    recorded: list[list[list[float]]], factor: float
+) -> None:
+    ratios = [tuned(recorded, (factor, 1.0), seed).speed_up for seed in range(RUNS)]
+    assert sum(r is not None and r.low <= factor <= r.high for r in ratios) >= 0.93 * RUNS
+
+
+def test_on_the_busy_machine_three_rounds_tell_fifteen_percent(
+    recorded: list[list[list[float]]],
+) -> None:
+    widths = []
+    for seed in range(RUNS):
+        machine = Machine(recorded, (1.3, 1.0), seed)
+        finals = Finals(machine.searched(), THROUGHPUT, budget=FinalsBudget(rounds=3))
+        machine.play(finals)
+        slower, faster = sorted(finals.arms, key=lambda arm: arm.searched.trial.number)
+        widths.append(finals.compare(slower, faster).width)
+    assert median(widths) < 0.15

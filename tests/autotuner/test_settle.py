@@ -72,6 +72,33 @@ def test_who_is_not_told_apart_is_a_tie() -> None:
     assert len(found.ties) == 1
 
 
+def test_what_only_the_search_met_is_near_and_no_tie() -> None:
+    records = searched(3.0, 1.0, 1.02, 1.05, 2.9)
+    finals = Finals(records, THROUGHPUT, wanted=2)
+    run(finals, truth(3.0, 1.0, 1.02, 1.05, 2.9))
+    found = summary(records, finals.records)
+    assert found.near == ("t3",)
+    assert "t3" not in found.ties
+
+
+def test_a_machine_that_slowed_down_makes_nothing_of_the_search_look_near() -> None:
+    records = searched(3.0, 1.0, 1.0, 1.6)
+    found = summary(records, rounds(records, 9.0, 3.0, 3.0, 4.8))
+    assert "t3" not in (*found.ties, *found.near)
+
+
+def test_a_tie_comes_with_what_could_be_told_apart() -> None:
+    found = summary(SLOW_BASELINE, rounds(SLOW_BASELINE, 3.0, 1.0, 1.0))
+    assert found.ties
+    assert found.resolution is not None
+    assert found.resolution.rounds == found.rounds
+
+
+def test_without_a_tie_nothing_is_said_of_the_resolution() -> None:
+    found = summary(SLOW_BASELINE, rounds(SLOW_BASELINE, 3.0, 1.0, 1.3))
+    assert found.resolution is None
+
+
 def test_trials_are_counted_once() -> None:
     found = summary(SEARCHED, rounds(SEARCHED, 3.0, 1.0, 1.0, 1.0, 1.0, 3.0))
     assert [row.num_experiments for row in found.rows] == [6, 6]

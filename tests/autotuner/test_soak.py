@@ -1,10 +1,14 @@
 from __future__ import annotations
 
+import dataclasses
+from typing import Any
+
 import pytest
 
 from autoconf_launch.autotuner.soak import Soak, refusal, report, soak_steps
 from autoconf_launch.autotuner.trial import FailedTrial, Measurement, Outcome, Record, Trial
 from autoconf_launch.core import Candidate, Failure, FailureKind, Layout, MemoryUse
+from autoconf_launch.core.asides import Aside, Asides
 
 
 def made(peak: int) -> Measurement:
@@ -14,8 +18,14 @@ def made(peak: int) -> Measurement:
     )
 
 
-def failed(kind: FailureKind) -> FailedTrial:
-    return FailedTrial(failure=Failure(kind=kind, detail="it did"))
+def failed(kind: FailureKind, asides: Asides | None = None) -> FailedTrial:
+    return FailedTrial(failure=Failure(kind=kind, detail="it did"), asides=asides)
+
+
+def beside(**seen: Any) -> str:
+    """What a report says of these asides."""
+    outcome = dataclasses.replace(made(50), asides=Asides(**seen))
+    return report([record("x_soak", outcome)]).sentence
 
 
 def record(name: str, outcome: Outcome) -> Record:
@@ -26,13 +36,16 @@ def record(name: str, outcome: Outcome) -> Record:
 RANKED = (record("large", made(90)), record("larger", made(95)), record("small", made(40)))
 
 
-def run(**outcomes: Outcome) -> tuple[list[str], Soak]:
-    """Names in the order in which they were asked for, and the soak after all of them."""
-    soak, asked = Soak(RANKED, steps=6), []
+def run(*, moves: bool = False, **outcomes: Outcome) -> tuple[list[str], Soak]:
+    """Names in the order in which they were asked for, and the soak after all of them.
+
+    ``large__2`` is the outcome of its second attempt.
+    """
+    soak, asked = Soak(RANKED, steps=6, moves=moves), []
     while soak.stop_reason() is None:
         (trial,) = soak.ask(1, 0.0)
         asked.append(trial.name)
-        name = trial.name.removesuffix("_soak")
+        name = trial.name.removesuffix("_soak") + "__2" * (trial.attempt > 1)
         soak.tell(Record(trial=trial, outcome=outcomes.get(name, made(50)), wall_s=1.0))
     return asked, soak
 
@@ -98,3 +111,64 @@ def test_the_number_of_steps_is_bounded_in_seconds_unless_it_is_given(
     asked: int | None, step_s: float, expected: int
 ) -> None:
     assert soak_steps(asked, step_s=step_s, time_s=10.0) == expected
+
+
+CRASH = FailureKind.CRASHED
+
+
+def test_who_crashes_with_what_was_moved_is_tried_once_more_without() -> None:
+    asked, soak = run(moves=True, large=failed(CRASH))
+    assert asked == ["large_soak", "large_soak"]
+    assert [told.trial.attempt for told in soak.records] == [1, 2]
+
+
+def test_a_second_attempt_that_passes_is_no_refusal_and_says_what_it_left_out() -> None:
+    found = report(run(moves=True, large=failed(CRASH))[1].records)
+    assert (found.passed, found.refused, found.as_trial) == (True, (), "crashed: it did")
+
+
+def test_a_second_attempt_that_fails_is_refused_once() -> None:
+    asked, soak = run(moves=True, large=failed(CRASH), large__2=failed(FailureKind.NAN))
+    assert asked == ["large_soak", "large_soak", "larger_soak"]
+    found = report(soak.records)
+    assert found.refused == ("large was refused: it failed in the soak (nan: it did).",)
+    assert found.as_trial == ""
+
+
+@pytest.mark.parametrize("aside", list(Aside))
+def test_who_crashes_in_its_own_evaluation_or_checkpoint_is_refused_at_once(aside: Aside) -> None:
+    outcome = failed(CRASH, Asides(under_way=aside))
+    assert run(moves=True, large=outcome)[0] == ["large_soak", "larger_soak"]
+
+
+def test_out_of_memory_is_never_blamed_on_what_was_moved() -> None:
+    asked, _ = run(moves=True, large=failed(FailureKind.OUT_OF_MEMORY))
+    assert asked == ["large_soak", "small_soak"]
+
+
+def test_a_second_attempt_of_an_earlier_session_is_not_made_again() -> None:
+    _, before = run(moves=True, large=failed(CRASH))
+    again = Soak(RANKED, steps=6, moves=True)
+    for known in before.records:
+        again.tell(known)
+    assert again.ask(1, 0.0) == ()
+
+
+def test_the_sentence_says_what_was_seen() -> None:
+    seen = beside(evaluations=1, evaluation_batches=8, checkpoints=1, saved_bytes=1_300_000_000)
+    assert "It went through 1 evaluation (8 batches) and 1 checkpoint (1.3 GB)." in seen
+
+
+def test_the_sentence_says_what_was_not_seen() -> None:
+    assert "No evaluation and no checkpoint came within its steps." in beside()
+    assert "No checkpoint came within its steps." in beside(evaluations=2, evaluation_batches=4)
+
+
+def test_the_sentence_says_that_an_evaluation_was_not_waited_for() -> None:
+    seen = beside(evaluations=1, evaluation_batches=8, under_way=Aside.EVALUATION)
+    assert "8 batches of an evaluation that had not ended when its time was up" in seen
+
+
+def test_where_nobody_looked_nothing_is_said_of_it() -> None:
+    sentence = report([record("x_soak", made(50))]).sentence
+    assert ("evaluation" in sentence, "checkpoint" in sentence) == (False, False)

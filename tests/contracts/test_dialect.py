@@ -219,6 +219,18 @@ def test_in_a_trial_trackers_are_silent_and_the_candidate_stays(
 
 
 @each_dialect
+def test_in_a_soak_trackers_are_silent_and_the_candidate_stays(
+    dialect: Dialect, source: ScriptSource
+) -> None:
+    needs = dataclasses.replace(NEEDS, steps=20, evaluates=True, saves=True)
+    candidate = changed(dialect, dialect.read(source, world_size=RANKS).baseline)
+    rendered = dialect.render(candidate, source, "trial/c.json")
+    soak = dialect.in_trial(rendered, source, needs)
+    assert ("WANDB_MODE", "disabled") in soak.environment
+    assert dialect.read(again(source, soak), world_size=RANKS).baseline == candidate
+
+
+@each_dialect
 def test_the_micro_batch_is_checked_in_a_trial(dialect: Dialect, source: ScriptSource) -> None:
     baseline = dialect.read(source, world_size=RANKS).baseline
     checked = dialect.render(baseline, source, "trial/c.json").checked

@@ -1,4 +1,4 @@
-"""A whole search of a small GPT and a small T5 on this machine, by the command."""
+"""Whole searches of small models on this machine, by the command."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ import yaml
 pytest.importorskip("hydra", reason="searches are composed by hydra")
 pytest.importorskip("transformers", reason="its models are what is trained")
 
-SIZES = {"gpt3": 0.001, "t5": 0.0005}
+SIZES = {"gpt3": 0.001, "t5": 0.0005, "mt5": 0.0005, "bert": 0.001, "llama": 0.002}
+PRICE_USD = 2.0
 ENVIRONMENT = {**os.environ, "HF_HUB_OFFLINE": "1", "WANDB_MODE": "offline"}
 
 
@@ -53,7 +54,7 @@ def rows(path: Path) -> list[dict[str, str]]:
 @pytest.mark.slow
 @pytest.mark.parametrize("family", SIZES)
 def test_a_search_ends_in_final_results(family: str, tmp_path: Path) -> None:
-    done = search(tmp_path, family)
+    done = search(tmp_path, family, (f"cluster.usd_per_gpu_hour={PRICE_USD}",))
     assert done.returncode == 0, done.stderr
     logs = tmp_path / family / "unknown_size_80gb"
     base = yaml.safe_load((logs / f"base_cfg_{SIZES[family]}b.yaml").read_text())
@@ -67,10 +68,59 @@ def test_a_search_ends_in_final_results(family: str, tmp_path: Path) -> None:
     assert best["trainer"]["max_steps"] == 5 < base["trainer"]["max_steps"]
     times = [float(row["Time per Step"]) for row in measured]
     assert times == sorted(times)
+    for row in measured:
+        days = 0.01e9 / (8 * int(row["Seq Length"])) * float(row["Time per Step"]) / 86400
+        assert float(row["Days to Train"]) == pytest.approx(days, rel=0.01)
+        assert float(row["Cost [USD]"]) == pytest.approx(
+            days * 24 * 2 * PRICE_USD, rel=0.01, abs=0.01
+        )
     assert all(
         "not started" in row["Error Message"] for row in rows(final / "failed_jobs_1nodes.csv")
     )
     assert "Optimal config:" in done.stdout
+
+
+@pytest.mark.slow
+def test_a_step_with_no_time_is_extrapolated_from_its_micro_batches(tmp_path: Path) -> None:
+    done = search(
+        tmp_path,
+        "gpt3",
+        global_batch_size=32768,
+        micro_batch_sizes="[1]",
+        limit_search_runs=1,
+        max_minutes_per_run=0.2,
+    )
+    assert done.returncode == 0, done.stderr
+    (row,) = rows(tmp_path / "gpt3/unknown_size_80gb/final_results/final_summary_1nodes.csv")
+    made, of, whole, _ = row["Extrapolated from"].split()
+    assert (row["Steps"], of, whole) == ("0", "of", "16384")
+    assert 2 <= int(made) < 16384
+    assert float(row["Time per Step"]) > 12.0
+    assert f"extrapolated from {made} of 16384 micro-batches" in done.stdout
+
+
+@pytest.mark.slow
+def test_the_seeds_own_line_runs_here_with_its_paths_replaced(tmp_path: Path) -> None:
+    """On a machine that is small for 126 million parameters: with a smaller model."""
+    for name in ("auto_configurator", "the_pile_gpt3"):
+        (tmp_path / name).mkdir()
+    small = {"model_size_in_b": 0.001, "vocab_size": 512, "seq_length": 32, "gpus_per_node": 2}
+    short = {"limit_search_runs": 1, "max_steps_per_run": 5, "global_batch_size": 8}
+    command = [
+        *(sys.executable, "-m", "autoconf_launch.launcher.cli", "search"),
+        *("search_config=gpt3/0.126b", "run_inference_hp_search=False"),
+        f"auto_configurator_path={tmp_path}/auto_configurator",
+        f"data_dir={tmp_path}/the_pile_gpt3",
+        f"base_results_dir={tmp_path}/results/auto_configurator",
+        *("search_config.train_settings.num_nodes=1", "cluster_type=local"),
+        *(f"search_config.train_settings.{key}={value}" for key, value in (small | short).items()),
+    ]
+    done = subprocess.run(
+        command, check=False, capture_output=True, text=True, env=ENVIRONMENT, timeout=900
+    )
+    assert done.returncode == 0, done.stderr
+    final = tmp_path / "results/auto_configurator/gpt3/0.126b_80gb/final_results"
+    assert rows(final / "final_summary_1nodes.csv")
 
 
 @pytest.mark.slow

@@ -77,6 +77,21 @@ def test_a_controller_that_dies_before_it_says_anything_leaves_no_agent() -> Non
         assert process.wait(10) == 0
 
 
+def test_shared_memory_goes_with_the_ranks_when_the_controller_dies(tmp_path: Path) -> None:
+    made = tmp_path / "buffer"
+    document = json.loads(document_of(f"touch {made}; sleep 100"))
+    document["ranks"][0]["shared_memory"] = str(made)
+    with started_agent() as (process, control):
+        control.sendall(json.dumps(document).encode() + b"\n")
+        until_s = time.monotonic() + 5
+        while not made.exists() and time.monotonic() < until_s:
+            time.sleep(0.01)
+        assert made.exists()
+        control.close()
+        process.wait(10)
+    assert not made.exists()
+
+
 def test_a_document_that_comes_in_pieces_is_waited_for() -> None:
     with started_agent() as (_, control):
         document = document_of("exit 3")

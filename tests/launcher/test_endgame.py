@@ -5,19 +5,22 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+import pytest
+
 from autoconf_launch.autotuner.decider import Decider
 from autoconf_launch.autotuner.objective import OBJECTIVES
 from autoconf_launch.autotuner.trial import FailedTrial, Record
 from autoconf_launch.core import Failure, FailureKind
 from autoconf_launch.launcher.backends.replay import ReplayBackend, ReplayJob
 from autoconf_launch.launcher.controller import Controller, TrialLimits
-from autoconf_launch.launcher.endgame import Endgame, Search, play
+from autoconf_launch.launcher.endgame import Endgame, Search, finals_s, play
 from autoconf_launch.launcher.events import Event, Listener, RoundFinished
 from autoconf_launch.launcher.journal import Journal, JournalContents
 from autoconf_launch.launcher.plan import LaunchPlan
 
 from .controlled import LIMITS, ReplayDesk, opened, run_study, space
 
+NAN = FailedTrial(failure=Failure(kind=FailureKind.NAN, detail="it did"))
 CRASH = FailedTrial(failure=Failure(kind=FailureKind.CRASHED, detail="it did"))
 
 
@@ -33,12 +36,12 @@ class Seen:
         return [plan.name for plan in self.plans if plan.name.endswith("_soak")]
 
 
-def again(records: tuple[Record, ...], crashing: str) -> list[Record]:
+def again(records: tuple[Record, ...], failing: str, failure: FailedTrial = NAN) -> list[Record]:
     """Outcomes for every launch after the search."""
     found = []
     for record in records:
         name = record.trial.name
-        soak = CRASH if name == crashing else record.outcome
+        soak = failure if name == failing else record.outcome
         found += [replace(record, trial=replace(record.trial, name=f"{name}_final"))] * 40
         found.append(
             replace(record, trial=replace(record.trial, name=f"{name}_soak"), outcome=soak)
@@ -50,7 +53,8 @@ def played(
     journal: Journal,
     *,
     soak_asked: int | None = None,
-    crashing: str = "",
+    failing: str = "",
+    failure: FailedTrial = NAN,
     earlier: JournalContents | None = None,
     elapsed_s: float = 1000.0,
     side_by_side: bool = False,
@@ -65,7 +69,7 @@ def played(
             seen.plans.append(plan)
             return super().submit(plan)
 
-    backend = Backend(again(records, crashing))
+    backend = Backend(again(records, failing, failure))
 
     def control(decider: Decider, listener: Listener, limits: TrialLimits) -> Controller:
         return Controller(
@@ -115,9 +119,16 @@ def test_without_a_soak_the_rounds_are_all(tmp_path: Path) -> None:
 
 def test_who_does_not_hold_out_gives_way_to_the_next_best(tmp_path: Path) -> None:
     with opened(tmp_path) as journal:
-        end, seen = played(journal, crashing="z0_gas1_tmbspg6")
+        end, seen = played(journal, failing="z0_gas1_tmbspg6")
     assert seen.soaks == ["z0_gas1_tmbspg6_soak", "z0_gas1_tmbspg5_soak"]
     assert [record.failure is None for record in end.soaks] == [False, True]
+
+
+def test_who_crashes_has_a_second_attempt_without_what_was_moved_into_it(tmp_path: Path) -> None:
+    with opened(tmp_path) as journal:
+        end, seen = played(journal, failing="z0_gas1_tmbspg6", failure=CRASH)
+    assert seen.soaks == ["z0_gas1_tmbspg6_soak"] * 2 + ["z0_gas1_tmbspg5_soak"]
+    assert [record.trial.attempt for record in end.soaks] == [1, 2, 1]
 
 
 def test_after_a_short_search_side_by_side_the_best_three_are_measured_all_the_same(
@@ -132,6 +143,13 @@ def test_after_a_short_search_one_after_the_other_there_is_time_for_two(tmp_path
     with opened(tmp_path) as journal:
         end, _ = played(journal, elapsed_s=0.001)
     assert len({record.trial.name for record in end.finals}) == 3
+
+
+@pytest.mark.parametrize(("search_s", "rounds_s"), [(4.0, 4.0), (30.0, 15.0), (1000.0, 300.0)])
+def test_rounds_take_a_share_of_a_long_search_and_no_longer_than_a_short_one(
+    search_s: float, rounds_s: float
+) -> None:
+    assert finals_s(search_s) == rounds_s
 
 
 def test_what_the_journal_has_is_not_launched_again(tmp_path: Path) -> None:

@@ -98,7 +98,10 @@ def test_the_constants_may_be_others_for_each_model() -> None:
     def physics_of(model: str) -> Physics:
         return slow if "18.4" in model else DEFAULT_PHYSICS
 
-    plain, slower = read_landscapes(MULTI), read_landscapes(MULTI, physics_of=physics_of)
+    plain, slower = (
+        read_landscapes(MULTI, physics_of=constants, others=False)
+        for constants in (lambda model: DEFAULT_PHYSICS, physics_of)
+    )
     ratios = [
         b.predictions.step_s_C / a.predictions.step_s_C
         for a, b in zip(plain.groups, slower.groups, strict=True)
@@ -106,6 +109,62 @@ def test_the_constants_may_be_others_for_each_model() -> None:
     ]
     assert (ratios[0] > 1.2).all()
     assert (ratios[1] == 1.0).all()
+
+
+def test_other_models_of_the_table_correct_what_is_said_of_one() -> None:
+    for alone, by_others in zip(
+        read_landscapes(MULTI, others=False).groups, read_landscapes(MULTI).groups, strict=True
+    ):
+        assert alone.predictions is not None
+        assert by_others.predictions is not None
+        assert (alone.predictions.step_s_C != by_others.predictions.step_s_C).all()
+        assert "corrected by other models" in by_others.predictions.how
+        assert "corrected" not in alone.predictions.how
+
+
+def test_where_a_group_has_several_models_none_of_its_times_is_seen() -> None:
+    by = ("gpu", "n_gpus")
+    plain, others = (read_landscapes(MULTI, by, others=x).groups for x in (False, True))
+    for one, other in zip(plain, others, strict=True):
+        assert one.predictions is not None
+        assert other.predictions is not None
+        assert one.predictions.step_s_C.tolist() == other.predictions.step_s_C.tolist()
+
+
+@pytest.mark.parametrize(("times", "fits"), [(("", "9"), False), (("", "9", "9"), True)])
+def test_repeats_of_which_most_failed_are_out_of_memory(
+    tmp_path: Path, times: tuple[str, ...], fits: bool
+) -> None:
+    whole = read_landscapes(changed(tmp_path)).groups[0]
+    path = changed(tmp_path, step_time_s=times[0])
+    lines = path.read_text().splitlines()
+    for time_s in times[1:]:
+        other = tmp_path / "other"
+        other.mkdir(exist_ok=True)
+        lines.append(changed(other, step_time_s=time_s).read_text().splitlines()[-1])
+    path.write_text("\n".join(lines))
+    found = read_landscapes(path)
+    assert len(found.groups[0]) == len(whole)
+    assert int(np.isnan(found.groups[0].step_s_C).sum()) == (0 if fits else 1)
+    assert found.notes == ()
+
+
+def test_a_group_may_share_a_part_of_the_layout() -> None:
+    found = read_landscapes(MULTI, parse_group_by("model,gpu,n_gpus,gbs,tp")).groups
+    assert len(found) > 2
+    assert all(len(set(group.table["tensor_parallel"].tolist())) == 1 for group in found)
+
+
+def test_nodes_of_another_size_are_no_repeats(tmp_path: Path) -> None:
+    path = changed(tmp_path)
+    other = tmp_path / "other"
+    other.mkdir()
+    last = changed(other, gpus_per_node="4").read_text().splitlines()[-1]
+    path.write_text(path.read_text() + last + "\n")
+    assert (
+        len(read_landscapes(path).groups[0])
+        == len(read_landscapes(changed(tmp_path)).groups[0]) + 1
+    )
 
 
 def test_a_row_without_a_time_ran_out_of_memory(tmp_path: Path) -> None:

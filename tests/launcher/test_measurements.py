@@ -160,6 +160,7 @@ def test_the_number_of_parameters_tells_a_gated_perceptron(tmp_path: Path) -> No
     [
         ("github:mosaicml/llm-foundry", "bf16", "llm-foundry"),
         ("bigscience", "bf16", "megatron-deepspeed"),
+        ("AMP; DeepSpeed pipeline", "fp16", "megatron-deepspeed"),
         ("a lab", "fp16", "megatron-2021"),
         ("a lab", "fp8", "nemo"),
         ("a lab", "bf16", "auto"),

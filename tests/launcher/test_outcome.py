@@ -22,6 +22,8 @@ from autoconf_launch.core import (
     encode,
     result_file,
 )
+from autoconf_launch.core.asides import Aside, Asides
+from autoconf_launch.core.probe_signs import sign_path, unfinished_sign
 from autoconf_launch.launcher.outcome import (
     Cancelled,
     RankExit,
@@ -414,3 +416,72 @@ def test_an_out_of_memory_is_adopted(tmp_path: Path) -> None:
 def test_a_crash_is_not_adopted_for_it_may_be_the_controllers_death(tmp_path: Path) -> None:
     report(tmp_path, result_of(0), result_of(1, FailureKind.CRASHED))
     assert adopted(tmp_path) is None
+
+
+STALLED = Failure(kind=FailureKind.STALLED, detail="made 4 steps, then none")
+EVALUATES = Asides(evaluations=1, evaluation_batches=9, under_way=Aside.EVALUATION)
+
+
+def soak_of(folder: Path) -> LaunchPlan:
+    plan = plan_of(folder)
+    assert plan.task
+    return replace(plan, task=replace(plan.task, soak=True))
+
+
+def leave_unfinished(plan: LaunchPlan, *results: RankResult) -> None:
+    """What ranks had to say by the time that they were ended."""
+    assert plan.task
+    for result in results:
+        path = sign_path(plan.task, unfinished_sign(result.rank))
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(json.dumps(encode(result)))
+
+
+def given_up() -> RanksEnd:
+    cancelled = Cancelled(reason=STALLED, unix_s=START_S + 5)
+    return replace(ended(-15, -15), terminated_unix_s=START_S + 5, cancelled=cancelled)
+
+
+def test_a_soak_that_is_ended_in_a_long_evaluation_counts_as_far_as_it_came(
+    tmp_path: Path,
+) -> None:
+    plan = soak_of(tmp_path)
+    leave_unfinished(plan, result_of(0, asides=EVALUATES), result_of(1))
+    found = measured(read_outcome(plan, given_up()))
+    assert (found.step_s, found.asides) == ((1, 2, 3), EVALUATES)
+
+
+def test_a_soak_that_hangs_in_its_steps_is_stalled(tmp_path: Path) -> None:
+    plan = soak_of(tmp_path)
+    leave_unfinished(plan, result_of(0, asides=Asides()), result_of(1))
+    assert failure_of(read_outcome(plan, given_up())).kind is FailureKind.STALLED
+
+
+def test_a_soak_whose_rank_says_nothing_is_stalled(tmp_path: Path) -> None:
+    plan = soak_of(tmp_path)
+    leave_unfinished(plan, result_of(0, asides=EVALUATES))
+    assert failure_of(read_outcome(plan, given_up())).kind is FailureKind.STALLED
+
+
+def test_a_trial_that_is_no_soak_is_stalled_in_an_evaluation_too(tmp_path: Path) -> None:
+    plan = plan_of(tmp_path)
+    leave_unfinished(plan, result_of(0, asides=EVALUATES), result_of(1))
+    assert failure_of(read_outcome(plan, given_up())).kind is FailureKind.STALLED
+
+
+def test_a_soak_that_dies_in_an_evaluation_fails_and_says_where(tmp_path: Path) -> None:
+    plan = soak_of(tmp_path)
+    leave_unfinished(plan, result_of(0, asides=EVALUATES), result_of(1))
+    outcome = read_outcome(plan, ended(-9, -15))
+    assert failure_of(outcome).kind is FailureKind.CRASHED
+    assert isinstance(outcome, FailedTrial)
+    assert outcome.asides == EVALUATES
+
+
+def test_a_step_after_a_pause_has_the_time_of_the_rank_that_was_in_it(tmp_path: Path) -> None:
+    results = (
+        result_of(0, steps=steps_of(0, 9, 9, 1, 2, 3), asides=Asides(before_steps=(4,))),
+        result_of(1, steps=steps_of(1, 9, 9, 1, 50, 4)),
+    )
+    report(tmp_path, *results)
+    assert measured(read_outcome(plan_of(tmp_path), ended(0, 0))).step_s == (1, 2, 4)

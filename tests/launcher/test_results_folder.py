@@ -39,7 +39,7 @@ def test_results_of_another_script_are_moved_aside_and_the_change_is_named(
         pass
     changed = dataclasses.replace(PRINT, script="other")
     with open_folder(paths, changed, fresh=False) as folder:
-        assert "changed script" in folder.notes[0]
+        assert "script changed" in folder.notes[0]
         assert folder.contents.records == ()
 
 

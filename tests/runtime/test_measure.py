@@ -219,24 +219,38 @@ class Ring:
             for number, own in enumerate(folders)
         ]
         self.order: list[int] = []
+        self.left: list[int] = []
+        """Of each launch, when it left, the steps that all had made."""
 
     def take_part(self, number: int, steps: int) -> None:
         self.turns[number].begin()
         for step in range(1, steps + 1):
             self.order.append(number)
-            self.turns[number].hand_on()
             if step < steps:
+                self.turns[number].hand_on()
                 self.turns[number].wait()
+        self.turns[number].end()
+        self.left.append(len(self.order))
 
 
-def test_launches_in_a_ring_take_steps_one_after_another(tmp_path: Path) -> None:
-    ring = Ring(tmp_path, 3)
+def run_around(ring: Ring) -> None:
     threads = [Thread(target=ring.take_part, args=(n, 3), daemon=True) for n in (2, 1, 0)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join(20)
+
+
+def test_launches_in_a_ring_take_steps_one_after_another(tmp_path: Path) -> None:
+    ring = Ring(tmp_path, 3)
+    run_around(ring)
     assert ring.order == [0, 1, 2] * 3
+
+
+def test_none_leaves_a_ring_while_another_one_computes(tmp_path: Path) -> None:
+    ring = Ring(tmp_path, 3)
+    run_around(ring)
+    assert ring.left == [9, 9, 9]
 
 
 def test_a_soak_takes_its_steps_apart(launch: Any) -> None:

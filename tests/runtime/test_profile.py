@@ -59,6 +59,7 @@ def test_all_weights_are_counted_once(ended: dict[str, Any], tiny: Any) -> None:
 def test_both_micro_batches_are_timed(ended: dict[str, Any]) -> None:
     timings = spec(ended["goes_well"]).timings
     assert [t.micro_batch for t in timings if t.forward_backward_s > 0] == [1, 2]
+    assert all(t.fastest_s and t.fastest_s <= t.forward_backward_s for t in timings)
 
 
 def test_the_optimizer_step_is_timed(ended: dict[str, Any]) -> None:

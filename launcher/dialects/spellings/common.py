@@ -1,4 +1,4 @@
-"""Names that scripts of all kinds use for the batch. Not: a framework's own."""
+"""Names that scripts of all kinds use for the batch and for pauses. Not: a framework's own."""
 
 from __future__ import annotations
 
@@ -48,3 +48,38 @@ ACCUMULATION = (
 )
 ELSEWHERE = ("eval", "evaluation", "val", "valid", "validation", "test", "predict", "infer")
 """Parts of a dotted name that make it another batch than that of training."""
+EVALUATE_EVERY = (
+    "eval_interval",
+    "eval_every",
+    "eval_freq",
+    "eval_steps",
+    "eval_every_n_steps",
+    "evaluate_every",
+    "evaluation_interval",
+    "evaluation_steps",
+    "val_interval",
+    "val_every",
+    "val_freq",
+    "val_check_interval",
+    "valid_interval",
+    "validate_every",
+    "validate_interval",
+    "validation_interval",
+)
+"""Steps from one evaluation to the next."""
+SAVE_EVERY = (
+    "checkpointing_steps",
+    "checkpoint_interval",
+    "checkpoint_every",
+    "checkpoint_freq",
+    "checkpoint_steps",
+    "ckpt_interval",
+    "ckpt_every",
+    "ckpt_freq",
+    "save_steps",
+    "save_interval",
+    "save_every",
+    "save_freq",
+    "save_every_n_steps",
+)
+"""The same of checkpoints."""

@@ -55,5 +55,6 @@ IN_TRIALS: tuple[tuple[str, str, Version, Version], ...] = (
     ("--evaluation_strategy", "no", KNOWN.oldest, (4, 41)),
 )
 """Argument, value, from this version, to before that one."""
+EVALUATION = ("--eval_strategy", "--evaluation_strategy")
 NOT_IN_TRIALS = ("--resume_from_checkpoint",)
 """A trial begins at the first step: one that is long past would leave it nothing to measure."""

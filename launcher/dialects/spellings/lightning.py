@@ -44,3 +44,10 @@ MONITORS = ("LearningRateMonitor", "DeviceStatsMonitor")
 CHECKPOINTERS = ("ModelCheckpoint",)
 """Callbacks that refuse a Trainer that saves nothing."""
 PRECISION = "precision"
+VALIDATES = "validation_step"
+EVALUATION = ("val_check_interval", "check_val_every_n_epoch", "None")
+"""Batches between two, counted over epochs where the second one is None."""
+EPOCH = ("limit_train_batches", "max_epochs", "-1")
+"""Batches of an epoch, of which there are then as many as the steps need."""
+CLI_WORDS = {"False": "false", "True": "true", "None": "null"}
+"""Words of variables, which are Python's, as a LightningCLI's, which are YAML's."""

@@ -33,15 +33,19 @@ METHOD = "--recompute-method"
 NUM_LAYERS = "--recompute-num-layers"
 RECOMPUTE_ACTIVATIONS = "--recompute-activations"
 """The older word for selective granularity."""
+SAVE, SAVE_INTERVAL = "--save", "--save-interval"
+EVALUATE_ITERATIONS, EVALUATE_INTERVAL = "--eval-iters", "--eval-interval"
+MOST_ITERATIONS = 10
+"""Of an evaluation in a soak: none of them needs more memory than another."""
+ITERATIONS_DEFAULT = 100
 GONE_IN_TRIALS = (
-    "--save",
-    "--save-interval",
+    SAVE,
+    SAVE_INTERVAL,
     "--tensorboard-dir",
     "--wandb-project",
     "--wandb-exp-name",
     "--wandb-save-dir",
 )
-IN_TRIALS = (("--eval-iters", "0"),)
 EXIT_INTERVAL = "--exit-interval"
 PACKAGES = ("megatron",)
 FSDP = "--use-megatron-fsdp"

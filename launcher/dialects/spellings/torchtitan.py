@@ -43,14 +43,19 @@ OLDER = {
 """Names before 0.1, as files of that time have them; there was no accumulation."""
 STEPS = "training.steps"
 DUMP_FOLDER = "job.dump_folder"
+SAVES = ("checkpoint.enable", "checkpoint.enable_checkpoint")
+SAVE_EVERY = "checkpoint.interval"
+EVALUATES = ("validation.enable", "validation.enabled")
+"""The second ones are those of 0.1."""
+EVALUATE_EVERY, EVALUATE_STEPS = "validation.freq", "validation.steps"
+ALL_STEPS, MOST_STEPS = -1, 10
+"""Steps of an evaluation: all that there are, and in a soak; none needs more memory."""
 OFF_IN_TRIALS = (
-    "checkpoint.enable",
-    "checkpoint.enable_checkpoint",
     "metrics.enable_tensorboard",
     "metrics.enable_wandb",
     "profiling.enable_profiling",
 )
-"""Keys of the file that are set to false where it has them; the second one is that of 0.1."""
+"""Keys of the file that are set to false where it has them, with those above."""
 OFFLOAD = "training.enable_cpu_offload"
 SCHEDULE = "parallelism.pipeline_parallel_schedule"
 INTERLEAVED = "Interleaved1F1B"

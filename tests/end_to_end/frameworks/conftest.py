@@ -19,6 +19,7 @@ import pytest
 COMMAND = (sys.executable, "-m", "autoconf_launch.launcher.cli")
 SCRIPTS = Path(__file__).parent / "scripts"
 ONE_AT_A_TIME = ("--max-parallel-trials=1", "--soak_steps=0", "--end_profile_step=5")
+WITH_SOAK = ("--max-parallel-trials=1", "--soak_steps=20", "--end_profile_step=5")
 DEADLINE_S = 900
 NEEDED = {
     "test_hf_trainer": ("transformers", "accelerate"),
@@ -61,6 +62,16 @@ class Run:
     def failure(self, trial: str) -> dict[str, Any]:
         content: dict[str, Any] = json.loads((self.results / trial / "failure.json").read_text())
         return content
+
+    def soak_command(self) -> str:
+        """What the winner's soak was told."""
+        (path,) = self.results.glob("z*_soak/cmd.txt")
+        return path.read_text()
+
+    def saved(self) -> list[str]:
+        """Checkpoints below the user's folder, those of trials included."""
+        kinds = ("*.safetensors", "*.pt", "*.ckpt", "*.bin")
+        return [path.name for kind in kinds for path in self.folder.rglob(kind)]
 
     def left(self) -> set[str]:
         """What stands in the user's folder beside the results."""

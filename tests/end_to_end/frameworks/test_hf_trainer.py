@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from .conftest import ONE_AT_A_TIME, LaunchIt, Run, as_asked, script
+from .conftest import ONE_AT_A_TIME, WITH_SOAK, LaunchIt, Run, as_asked, script
 
 pytestmark = pytest.mark.slow
 SIZES = ("--per_device_train_batch_size", "2", "--gradient_accumulation_steps", "4")
@@ -15,6 +15,7 @@ SAVING = ("--save_strategy", "steps", "--save_steps", "1")
 EVALUATING = ("--eval_strategy", "steps", "--eval_on_start", "True")
 EAGER = (*SAVING, *EVALUATING, "--dataloader_num_workers", "1")
 ONE = "--knob=train_micro_batch_size_per_gpu=[4]"
+TODAY = "--knob=train_micro_batch_size_per_gpu=[2]"
 
 
 @pytest.fixture(scope="module")
@@ -97,3 +98,20 @@ def test_one_rank_out_of_memory_ends_the_trial_and_not_the_tune(launched: Launch
     assert run.code == 0, run.output
     assert run.failure("z0_gas2_tmbspg4")["kind"] == "out_of_memory"
     assert run.failure("z0_gas2_tmbspg4")["detail"].startswith("rank 1: ")
+
+
+def test_the_winners_soak_evaluates_and_saves_and_leaves_nothing(launched: LaunchIt) -> None:
+    words = (script("hf_trainer"), *WORDS, "--eval_strategy", "epoch")
+    run = launched("--autotuning=tune", "--num_gpus=2", *WITH_SOAK, TODAY, *words)
+    assert run.code == 0, run.output
+    assert "It went through 1 evaluation (" in run.output
+    assert " and 1 checkpoint (" in run.output
+    assert "--eval_strategy steps" in run.soak_command()
+    assert (run.saved(), run.left()) == ([], set())
+
+
+def test_an_evaluation_that_is_off_stays_off_in_the_soak(launched: LaunchIt) -> None:
+    words = (script("hf_trainer"), *WORDS, "--save_strategy", "no")
+    run = launched("--autotuning=tune", "--num_gpus=1", *WITH_SOAK, TODAY, *words)
+    assert run.code == 0, run.output
+    assert "No evaluation and no checkpoint came within its steps." in run.output

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from .conftest import ONE_AT_A_TIME, LaunchIt, Run, as_asked, script
+from .conftest import ONE_AT_A_TIME, WITH_SOAK, LaunchIt, Run, as_asked, script
 
 pytestmark = pytest.mark.slow
 OWN = (script("lit_script"), "--batch_size", "4", "--accumulate_grad_batches", "2")
 FIT = (script("lit_cli"), "fit", "--trainer.accelerator=cpu", "--trainer.max_epochs=1")
 CLI = (*FIT, "--data.batch_size=4", "--trainer.accumulate_grad_batches=2")
 LARGER = "--knob=train_micro_batch_size_per_gpu=[8]"
+TODAY = "--knob=train_micro_batch_size_per_gpu=[4]"
 
 
 @pytest.fixture(scope="module")
@@ -53,3 +54,19 @@ def test_one_rank_out_of_memory_ends_the_trial_and_not_the_tune(launched: Launch
     assert run.code == 0, run.output
     assert run.failure("z0_gas1_tmbspg8")["kind"] == "out_of_memory"
     assert run.failure("z0_gas1_tmbspg8")["detail"].startswith("rank 1: ")
+
+
+def test_the_winners_soak_evaluates_and_saves_and_leaves_nothing(launched: LaunchIt) -> None:
+    run = launched("--autotuning=tune", "--num_gpus=2", *WITH_SOAK, TODAY, *OWN, "--devices", "2")
+    assert run.code == 0, run.output
+    assert "It went through 1 evaluation (4 batches) and 1 checkpoint (" in run.output
+    assert (run.saved(), run.left()) == ([], set())
+
+
+def test_a_soak_without_a_validation_has_a_short_epoch_and_its_checkpoint(
+    launched: LaunchIt,
+) -> None:
+    run = launched("--autotuning=tune", "--num_gpus=1", *WITH_SOAK, TODAY, *CLI)
+    assert run.code == 0, run.output
+    assert "It went through 1 checkpoint (" in run.output
+    assert (run.saved(), run.left()) == ([], set())

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import io
+import sys
+from dataclasses import dataclass, field
+from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -19,7 +24,8 @@ def users(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def saved(tmp_path: Path, users: Path, monkeypatch: pytest.MonkeyPatch) -> SavedFiles:
-    monkeypatch.setattr(torch, "save", torch.save)  # is put back afterwards
+    monkeypatch.setattr(torch, "save", torch.save)  # both are put back afterwards
+    monkeypatch.setattr(sys, "meta_path", list(sys.meta_path))
     made = SavedFiles(str(tmp_path / "trial"), lambda path: path == users)
     made.install()
     return made
@@ -50,3 +56,82 @@ def test_what_is_saved_before_the_training_stays(saved: SavedFiles, tmp_path: Pa
     saved.begin()
     saved.put_away()
     assert (tmp_path / "data.pt").exists()
+
+
+@dataclass
+class Heard:
+    """Sizes of what was saved; a beginning is 0."""
+
+    sizes: list[int] = field(default_factory=list)
+
+    def saves(self) -> None:
+        self.sizes.append(0)
+
+    def saved(self, size_bytes: int) -> None:
+        self.sizes[-1] = size_bytes
+
+
+def test_tensors_that_are_saved_are_heard_with_their_size(
+    saved: SavedFiles, tmp_path: Path
+) -> None:
+    heard = Heard()
+    saved.begin(heard)
+    torch.save({"model": {"weight": torch.ones(1000)}}, tmp_path / "new.pt")
+    with (tmp_path / "open.pt").open("wb") as file:
+        torch.save(obj=torch.ones(1000), f=file)
+    assert all(size > 4000 for size in heard.sizes)
+    assert len(heard.sizes) == 2
+
+
+@pytest.mark.parametrize("what", [{"epoch": 1}, [1, 2]])
+def test_what_holds_no_tensors_is_not_heard(
+    saved: SavedFiles, tmp_path: Path, what: object
+) -> None:
+    heard = Heard()
+    saved.begin(heard)
+    torch.save(what, tmp_path / "new.pt")
+    assert heard.sizes == []
+
+
+def test_a_copy_in_memory_is_not_heard(saved: SavedFiles) -> None:
+    heard = Heard()
+    saved.begin(heard)
+    torch.save(torch.ones(10), io.BytesIO())
+    assert heard.sizes == []
+
+
+def test_an_error_of_whoever_listens_is_none_of_the_scripts(
+    saved: SavedFiles, tmp_path: Path
+) -> None:
+    class Deaf(Heard):
+        def saves(self) -> None:
+            raise RuntimeError
+
+    saved.begin(Deaf())
+    torch.save(torch.ones(10), tmp_path / "new.pt")
+    assert (tmp_path / "new.pt").exists()
+
+
+@pytest.fixture
+def writer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Imports ``safetensors.torch``, one that writes a line, once the probe listens."""
+    (tmp_path / "safetensors").mkdir()
+    (tmp_path / "safetensors" / "__init__.py").touch()
+    text = "def save_file(tensors, filename, metadata=None):\n    open(filename, 'w').write('x')\n"
+    (tmp_path / "safetensors" / "torch.py").write_text(text)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    for name in ("safetensors", "safetensors.torch"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    yield lambda: import_module("safetensors.torch")
+    for name in ("safetensors", "safetensors.torch"):
+        sys.modules.pop(name, None)
+
+
+def test_other_writers_are_followed_once_they_are_imported(
+    writer: Any, saved: SavedFiles, users: Path
+) -> None:
+    heard, module = Heard(), writer()
+    saved.begin(heard)
+    module.save_file({"weight": torch.ones(10)}, filename=str(users))
+    assert users.read_text() == "of a long training"
+    assert (heard.sizes, in_trial(users.parent)) == ([1], ["model.pt"])

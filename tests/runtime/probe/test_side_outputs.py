@@ -15,7 +15,7 @@ import pytest
 
 from autoconf_launch.launcher.probe_environment import INJECTED
 from autoconf_launch.runtime.probing.loader_batch import BATCH_VARIABLE
-from autoconf_launch.runtime.probing.side_outputs import SideOutputs
+from autoconf_launch.runtime.probing.side_outputs import silence
 
 LOADS = """
 import torch
@@ -34,7 +34,7 @@ def trackers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Module
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.setattr(sys, "meta_path", list(sys.meta_path))
     before = {name: sys.modules.pop(name) for name in list(sys.modules) if "accelerate" in name}
-    SideOutputs(str(tmp_path / "trial")).install()
+    silence(str(tmp_path / "trial"))
     yield import_module("accelerate.tracking")
     for name in [name for name in sys.modules if "accelerate" in name]:
         del sys.modules[name]
@@ -53,7 +53,7 @@ def test_event_files_stand_in_the_trials_folder(
 
     monkeypatch.setattr(sys, "meta_path", list(sys.meta_path))
     monkeypatch.setattr(writer.FileWriter, "__init__", writer.FileWriter.__init__)
-    SideOutputs(str(tmp_path / "trial")).install()
+    silence(str(tmp_path / "trial"))
     written: Any = writer.SummaryWriter(str(tmp_path / "runs"))
     written.add_scalar("loss", 1.0, 1)
     written.close()

@@ -26,6 +26,9 @@ STEPS = {"ends_before_it_counts": 2, "ends_early": 4}.get(NAME, 8)
 TOLD = {"told_to_end_at_3": 3, "told_to_end_at_1": 1, "told_to_end_at_7": 7, "told_late": 99}
 CONFIGS = {
     "unknown_parameter": config(optimizer={"type": "SGD", "params": {"momentun": 0.9}}),
+    "long_step": config(gradient_accumulation_steps=64),
+    "long_sharded_step": config(gradient_accumulation_steps=64, zero_optimization={"stage": 3}),
+    "slow_steps": config(gradient_accumulation_steps=4),
 }
 SLEEP_S = 0.1
 HUGE = 1 << 28
@@ -49,6 +52,8 @@ class Untraceable(Tiny):  # type: ignore[misc]
 
 def loss(model: nn.Module, batch: tuple[Tensor, Tensor]) -> Tensor:
     mean: Tensor = model(*batch)
+    if NAME in ("long_step", "long_sharded_step", "slow_steps"):
+        time.sleep(SLEEP_S * (1 + engine.rank))
     if engine.steps < 2:
         return mean
     if NAME == "not_finite":

@@ -1,0 +1,142 @@
+"""How wide the intervals of rounds are, and how often they hold the truth; prints a table.
+
+Rounds of two equal configurations are drawn from recordings (``tests/data/step_noise.json``, and
+the rounds in ``landscapes/real_cpu.jsonl`` less what each configuration differs from the others)
+and from normal noise of known spread. An interval counts as true only if those after all rounds
+before it are, too.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import random
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from statistics import fmean, median
+
+from autoconf_launch.autotuner.arms import Arm, compare
+from autoconf_launch.autotuner.objective import OBJECTIVES
+from autoconf_launch.autotuner.trial import Measurement, Record, Trial, Turn
+from autoconf_launch.core import Candidate, Layout
+
+ROOT = Path(__file__).parents[1]
+BUSY = ROOT / "tests" / "data" / "step_noise.json"
+QUIET = ROOT / "benchmarks" / "landscapes" / "real_cpu.jsonl"
+ROUNDS = (1, 2, 3, 4, 6, 10)
+STEPS = 6
+"""Of a launch, where the noise is made."""
+MADE = ((0.003, 0.003), (0.01, 0.005), (0.03, 0.01), (0.06, 0.01), (0.1, 0.02))
+"""Spread of a step and of a launch."""
+
+Steps = Sequence[float]
+Draw = Callable[[random.Random], tuple[Steps, Steps]]
+
+
+def busy_rounds() -> list[list[list[float]]]:
+    """Of each round, of each launch, logarithms of its steps."""
+    rounds = json.loads(BUSY.read_text())["rounds"]
+    return [[[math.log(s) for s in launch] for launch in part["step_s"]] for part in rounds]
+
+
+def quiet_rounds() -> list[list[list[float]]]:
+    """The same, each configuration's mean over its study taken out."""
+    found: list[list[list[float]]] = []
+    study: dict[str, dict[int, list[float]]] = defaultdict(dict)
+    for line in (*QUIET.read_text().splitlines(), "{}"):
+        final = json.loads(line).get("final")
+        if final:
+            steps = [math.log(step_s) for step_s in final["measurement"]["step_s"]]
+            study[final["name"]][final["attempt"]] = steps
+        elif study:
+            found += _levelled(study)
+            study = defaultdict(dict)
+    return found
+
+
+def _levelled(study: dict[str, dict[int, list[float]]]) -> list[list[list[float]]]:
+    common = set.intersection(*(set(rounds) for rounds in study.values()))
+    levels = {name: fmean(fmean(r[n]) for n in common) for name, r in study.items()}
+    return [
+        [[value - levels[name] for value in rounds[number]] for name, rounds in study.items()]
+        for number in sorted(common)
+    ]
+
+
+def drawn(rounds: list[list[list[float]]]) -> Draw:
+    """Two launches of any one of these rounds."""
+
+    def draw(chance: random.Random) -> tuple[Steps, Steps]:
+        one, other = chance.sample(chance.choice(rounds), 2)
+        return one, other
+
+    return draw
+
+
+def made(step: float, launch: float) -> Draw:
+    """Two launches with such noise."""
+
+    def one(chance: random.Random) -> Steps:
+        level = chance.gauss(0.0, launch)
+        return [level + chance.gauss(0.0, step) for _ in range(STEPS)]
+
+    return lambda chance: (one(chance), one(chance))
+
+
+def study(draw: Draw, seed: int) -> list[tuple[bool, float]]:
+    """After each round, whether every interval so far was true, and half the width of the last."""
+    chance, arms, found, true = random.Random(seed), (_arm(), _arm()), [], True
+    for number in range(1, max(ROUNDS) + 1):
+        for arm, steps in zip(arms, draw(chance), strict=True):
+            arm.rounds[number] = _record(steps, number)
+        last = compare(*arms, OBJECTIVES["throughput"])
+        true = true and not last.differs
+        found.append((true, last.width))
+    return found
+
+
+def _arm() -> Arm:
+    return Arm(_record([0.0], 0))
+
+
+def _record(logs: Steps, number: int) -> Record:
+    trial = Trial(
+        number=1,
+        name="one",
+        candidate=Candidate(layout=Layout()),
+        space="z0",
+        attempt=max(1, number),
+        turn=Turn(next_name="other", is_first=True),
+    )
+    steps = tuple(math.exp(log) for log in logs)
+    outcome = Measurement(step_s=steps, samples_per_step=1, world_size=1)
+    return Record(trial=trial, outcome=outcome, wall_s=1.0)
+
+
+def row(name: str, draw: Draw, runs: int) -> str:
+    """Half widths after so many rounds, and the share of studies that were never wrong."""
+    studies = [study(draw, seed) for seed in range(runs)]
+    widths = [median(one[count - 1][1] for one in studies) for count in ROUNDS]
+    cells = [f"{100 * math.expm1(width):.1f} %" for width in widths]
+    right = fmean(one[-1][0] for one in studies)
+    return f"| {name} | {' | '.join(cells)} | {100 * right:.1f} % |"
+
+
+def main() -> None:
+    """Print."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--runs", type=int, default=500, help="studies of each kind")
+    runs = parser.parse_args().runs
+    counts = " | ".join(f"{count} round{'s'[: count - 1]}" for count in ROUNDS)
+    print(f"| noise | {counts} | never wrong in {max(ROUNDS)} |")
+    print(f"|---|{'---|' * (len(ROUNDS) + 1)}")
+    print(row("recorded, busy", drawn(busy_rounds()), runs))
+    print(row("recorded, quiet", drawn(quiet_rounds()), runs))
+    for step, launch in MADE:
+        print(row(f"step {step:.1%}, launch {launch:.1%}", made(step, launch), runs))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,50 @@
+"""What a script does beside its optimizer steps: evaluations, checkpoints. Not: the steps."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+
+class Aside(str, Enum):
+    """A kind of it, by the word that people use."""
+
+    EVALUATION = "evaluation"
+    CHECKPOINT = "checkpoint"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asides:
+    """What a probe saw between the steps of one rank, or of a whole launch.
+
+    Attributes:
+        evaluations: pauses between steps in which the model was called without gradients, in
+            evaluation mode.
+        evaluation_batches: these calls.
+        checkpoints: pauses in which tensors were saved.
+        saved_bytes: that they took; ranks together.
+        under_way: what had begun last and had not ended; None: the next step had begun.
+        before_steps: numbers of steps whose time leaves out a pause before them.
+    """
+
+    evaluations: int = 0
+    evaluation_batches: int = 0
+    checkpoints: int = 0
+    saved_bytes: int = 0
+    under_way: Aside | None = None
+    before_steps: tuple[int, ...] = ()
+
+
+def of_all_ranks(asides: Sequence[Asides]) -> Asides | None:
+    """What the ranks of one launch did together; None where none of them says anything."""
+    if not asides:
+        return None
+    return Asides(
+        evaluations=max(rank.evaluations for rank in asides),
+        evaluation_batches=max(rank.evaluation_batches for rank in asides),
+        checkpoints=max(rank.checkpoints for rank in asides),
+        saved_bytes=sum(rank.saved_bytes for rank in asides),
+        under_way=next((rank.under_way for rank in asides if rank.under_way), None),
+        before_steps=tuple(sorted({step for rank in asides for step in rank.before_steps})),
+    )

@@ -1,0 +1,129 @@
+"""Intervals of rounds, on machines whose noise is known."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from statistics import median
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from autoconf_launch.autotuner.arms import Arm, compare
+from autoconf_launch.autotuner.noise import PRIOR
+from autoconf_launch.autotuner.objective import OBJECTIVES
+from autoconf_launch.autotuner.sequential import LAUNCH, PairedEstimate
+from autoconf_launch.autotuner.trial import Measurement, Record, Trial, Turn
+from autoconf_launch.core import Candidate, Layout
+
+THROUGHPUT = OBJECTIVES["throughput"]
+ROUNDS = 6
+RUNS = 200
+TURN = Turn(next_name="other", is_first=True)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Machine:
+    """Standard deviations of the logarithm: of a step, of a launch, of the minute it is in."""
+
+    step: float
+    launch: float
+    minute: float = 0.1
+    steps: int = 5
+
+
+def record(steps: Sequence[float], turn: Turn | None) -> Record:
+    trial = Trial(
+        number=1, name="t", candidate=Candidate(layout=Layout()), space="z0", final=True, turn=turn
+    )
+    outcome = Measurement(step_s=tuple(steps), samples_per_step=1, world_size=1)
+    return Record(trial=trial, outcome=outcome, wall_s=1.0)
+
+
+def rounds(machine: Machine, ratio: float, seed: int) -> Iterator[tuple[Arm, Arm]]:
+    """A slower and a faster one after each round in which their steps took turns."""
+    chance = random.Random(seed)
+    slower, faster = Arm(record([1.0], None)), Arm(record([1.0], None))
+    for number in range(1, ROUNDS + 1):
+        turns = [chance.gauss(0.0, machine.minute) for _ in range(machine.steps)]
+        for arm, factor in ((slower, ratio), (faster, 1.0)):
+            launch = chance.gauss(math.log(factor), machine.launch)
+            logs = [launch + turn + chance.gauss(0.0, machine.step) for turn in turns]
+            arm.rounds[number] = record([math.exp(log) for log in logs], TURN)
+        yield slower, faster
+
+
+def found(machine: Machine, ratio: float, seed: int, after: int = ROUNDS) -> PairedEstimate:
+    for _, (slower, faster) in zip(range(after), rounds(machine, ratio, seed), strict=False):
+        last = compare(slower, faster, THROUGHPUT)
+    return last
+
+
+def ever_wrong(machine: Machine, ratio: float, seed: int) -> bool:
+    """Whether the interval after any round leaves out the truth."""
+    truth = math.log(ratio)
+    intervals = (compare(*pair, THROUGHPUT) for pair in rounds(machine, ratio, seed))
+    return any(abs(one.mean - truth) > one.width for one in intervals)
+
+
+@settings(max_examples=12, deadline=None)
+@given(st.floats(0.002, 0.1), st.floats(0.0, LAUNCH), st.sampled_from([1.0, 1.5]))
+def test_intervals_hold_the_truth_in_all_rounds_at_once(
+    step: float, launch: float, ratio: float
+) -> None:
+    machine = Machine(step=step, launch=launch)
+    assert sum(ever_wrong(machine, ratio, run) for run in range(RUNS)) <= 0.07 * RUNS
+
+
+def test_launches_that_differ_twice_as_much_as_was_ever_seen_are_mostly_covered_too() -> None:
+    machine = Machine(step=0.01, launch=0.02)
+    assert sum(ever_wrong(machine, 1.2, run) for run in range(RUNS)) <= 0.15 * RUNS
+
+
+def test_a_quiet_machine_needs_two_rounds_for_five_percent() -> None:
+    widths = [found(Machine(step=0.01, launch=0.005), 1.5, seed, 2).width for seed in range(20)]
+    assert median(widths) < 0.05
+
+
+def test_a_quiet_machine_needs_three_rounds_to_find_five_percent() -> None:
+    machine = Machine(step=0.02, launch=0.005)
+    assert sum(found(machine, 1.05, seed, 3).differs for seed in range(50)) >= 45
+
+
+def test_what_the_minute_does_to_both_is_no_noise() -> None:
+    calm = found(Machine(step=0.01, launch=0.0, minute=0.0), 1.5, 1)
+    busy = found(Machine(step=0.01, launch=0.0, minute=1.0), 1.5, 1)
+    assert busy.width < 1.5 * calm.width
+
+
+def test_noisier_steps_make_it_wider() -> None:
+    quiet, loud = (found(Machine(step=step, launch=0.0), 1.5, 1).width for step in (0.01, 0.1))
+    assert loud > 3 * quiet
+
+
+def apart(arm: Arm) -> Arm:
+    """The same launches, one after the other."""
+    made = {n: r.measurement for n, r in arm.rounds.items()}
+    again = {n: record(m.step_s, None) for n, m in made.items() if m}
+    return Arm(arm.searched, again)
+
+
+def test_launches_one_after_the_other_say_less_than_the_same_in_turn() -> None:
+    *_, (slower, faster) = rounds(Machine(step=PRIOR.within, launch=0.0, minute=0.0), 1.5, 1)
+    together = compare(slower, faster, THROUGHPUT)
+    assert compare(apart(slower), apart(faster), THROUGHPUT).width > 1.3 * together.width
+
+
+def test_only_rounds_that_both_were_in_count() -> None:
+    *_, (slower, faster) = rounds(Machine(step=0.01, launch=0.0), 1.5, 1)
+    del faster.rounds[2]
+    assert compare(slower, faster, THROUGHPUT).count == ROUNDS - 1
+
+
+@pytest.mark.parametrize("steps", [1, 2])
+def test_turns_of_few_steps_have_an_interval_all_the_same(steps: int) -> None:
+    one = found(Machine(step=0.01, launch=0.0, steps=steps), 1.5, 1)
+    assert 0.0 < one.width < 1.0

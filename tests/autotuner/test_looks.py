@@ -1,0 +1,62 @@
+from __future__ import annotations
+
+import math
+import random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from autoconf_launch.autotuner.looks import LOOKS, bound, chance_beyond, of_student
+
+ALPHAS = st.sampled_from([0.05, 0.025, 0.01])
+
+
+def ever_beyond(alpha: float, seed: int) -> bool:
+    """Whether sums of normal numbers are beyond the bound at any look."""
+    chance, total = random.Random(seed), 0.0
+    for look in range(1, LOOKS + 1):
+        total += chance.gauss(0.0, 1.0)
+        if abs(total) / math.sqrt(look) > bound(look, alpha):
+            return True
+    return False
+
+
+@pytest.mark.parametrize("alpha", [0.05, 0.2])
+def test_all_looks_together_are_beyond_as_often_as_asked(alpha: float) -> None:
+    share = sum(ever_beyond(alpha, seed) for seed in range(1000)) / 1000
+    assert share == pytest.approx(alpha, abs=3 * math.sqrt(alpha * (1 - alpha) / 1000))
+
+
+def test_the_chance_of_one_level_is_the_one_that_it_was_found_for() -> None:
+    assert chance_beyond(bound(1, 0.05) ** 2 - math.log(2.0)) == pytest.approx(0.05, abs=1e-4)
+
+
+@given(ALPHAS, st.integers(1, LOOKS - 1))
+def test_a_later_look_may_be_further_away(alpha: float, look: int) -> None:
+    assert bound(look, alpha) < bound(look + 1, alpha)
+
+
+def test_a_smaller_chance_has_a_wider_bound() -> None:
+    assert bound(3, 0.01) > bound(3, 0.05)
+
+
+def test_it_is_wider_than_what_holds_at_one_look_alone() -> None:
+    assert 1.96 < bound(1, 0.05) < 2.6
+
+
+@pytest.mark.parametrize(
+    ("freedom", "exact"), [(3, 5.405), (5, 3.816), (8, 3.210), (12, 2.938), (30, 2.660)]
+)
+def test_student_is_at_least_what_the_tables_have(freedom: int, exact: float) -> None:
+    # Of the probability that a normal number has beyond 2.5.
+    assert exact <= of_student(2.5, freedom) <= 1.04 * exact
+
+
+@given(st.floats(0.5, 4.0), st.floats(0.1, 1e4))
+def test_a_spread_that_is_hardly_known_needs_more(deviations: float, freedom: float) -> None:
+    assert of_student(deviations, freedom) >= of_student(deviations, 2.0 * freedom) >= deviations
+
+
+def test_nothing_known_of_the_spread_says_nothing() -> None:
+    assert of_student(2.0, 0.0) == math.inf

@@ -1,0 +1,42 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from autoconf_launch.autotuner.noise import PRIOR
+from autoconf_launch.autotuner.pace import FEWEST_IN_TURN, MOST_IN_TURN, steps_in_turn
+from autoconf_launch.autotuner.trial import Record
+
+from .test_finals import CRASH, made, record
+
+
+def launched(extra_s: float) -> tuple[Record, ...]:
+    """Two of 1 s, with two steps that do not count and so many seconds beside all steps."""
+    outcome = replace(made(1.0), first_step=3)
+    return tuple(replace(record(n, outcome), wall_s=5.0 + extra_s) for n in range(2))
+
+
+def steps(*, within: float = 0.03, extra_s: float = 0.0, time_s: float = 1e9) -> int:
+    return steps_in_turn(launched(extra_s), replace(PRIOR, within=within), time_s)
+
+
+def test_noisier_steps_are_worth_more_of_them() -> None:
+    assert steps(within=0.03) < steps(within=0.05)
+
+
+def test_a_launch_that_costs_more_is_kept_longer() -> None:
+    assert steps() < steps(extra_s=10.0)
+
+
+def test_where_a_few_rounds_do_not_fit_in_the_time_they_are_shorter() -> None:
+    assert steps(within=0.1, time_s=45.0) < steps(within=0.1)
+
+
+@pytest.mark.parametrize(("within", "time_s"), [(1e-4, 1e9), (9.0, 1e9), (9.0, 0.1)])
+def test_there_is_a_least_and_a_most(within: float, time_s: float) -> None:
+    assert FEWEST_IN_TURN <= steps(within=within, time_s=time_s) <= MOST_IN_TURN
+
+
+def test_what_failed_says_nothing() -> None:
+    assert steps_in_turn((record(0, CRASH),), PRIOR, 10.0) == FEWEST_IN_TURN

@@ -1,0 +1,212 @@
+"""What a soak's launch is told of the script's own evaluation and checkpoint, in every dialect."""
+
+from __future__ import annotations
+
+import json
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from autoconf_launch.launcher.dialects import Dialect, NamedFile, ScriptSource, TrialNeeds
+from autoconf_launch.launcher.dialects.accelerate import AccelerateDialect
+from autoconf_launch.launcher.dialects.any_script import ArgumentsDialect
+from autoconf_launch.launcher.dialects.hf_trainer import HfTrainerDialect
+from autoconf_launch.launcher.dialects.lightning import LightningDialect
+from autoconf_launch.launcher.dialects.megatron import MegatronDialect
+from autoconf_launch.launcher.dialects.toml_text import parse_toml
+from autoconf_launch.launcher.dialects.torchtitan import TorchtitanDialect
+
+from .sources import script, told
+
+SOAK = TrialNeeds(folder="trial", steps=20, accumulation=2, evaluates=True, saves=True)
+SAVE, EVALUATE = str(SOAK.save_after), str(SOAK.evaluate_after)
+DATA = Path(__file__).parents[2] / "data" / "dialects"
+BATCH = ("--per_device_train_batch_size", "2")
+TRAINER = "t = Trainer(model, args, train_dataset=a, eval_dataset=b)"
+VALIDATES = "def validation_step(self, batch): ..."
+LIGHTNING = f"import lightning as L\nL.Trainer()\n{VALIDATES}"
+CLI = "from lightning.pytorch.cli import LightningCLI\nLightningCLI()"
+
+
+def soaked(dialect: Dialect, source: ScriptSource, needs: TrialNeeds = SOAK) -> tuple[str, ...]:
+    """The script's arguments in a soak."""
+    user = dialect.read(source, world_size=1, allow_global_batch_change=True)
+    made = dialect.render(user.baseline, source, "trial/config.json")
+    return dialect.in_trial(made, source, needs).script_args
+
+
+def trained(*words: str, text: str = TRAINER, version: str = "5.0.0") -> set[tuple[str, str]]:
+    """Neighbouring words of a Trainer's soak."""
+    source = script(*BATCH, *words, text=text, versions=(("transformers", version),))
+    return set(pairwise(soaked(HfTrainerDialect(), source)))
+
+
+@given(st.integers(3, 1000))
+def test_each_comes_once_within_the_steps_and_a_step_follows(steps: int) -> None:
+    needs = TrialNeeds(folder="trial", steps=steps)
+    for after in (needs.save_after, needs.evaluate_after):
+        assert 2 <= after < steps < 2 * after
+
+
+@given(st.integers(3, 1000))
+def test_no_two_steps_in_a_row_have_a_pause_before_them(steps: int) -> None:
+    needs = TrialNeeds(folder="trial", steps=steps)
+    assert needs.evaluate_after - needs.save_after in (0, 2)
+
+
+@pytest.mark.parametrize(
+    ("version", "name"), [("4.40.2", "--evaluation_strategy"), ("4.44.0", "--eval_strategy")]
+)
+def test_a_trainer_evaluates_and_saves_once(version: str, name: str) -> None:
+    words = trained(name, "epoch", version=version)
+    assert {(name, "steps"), ("--eval_steps", EVALUATE), ("--eval_delay", "0")} <= words
+    assert {("--save_strategy", "steps"), ("--save_steps", SAVE)} <= words
+    assert ("--output_dir", "trial/output") in words
+
+
+def test_the_older_name_of_a_trainers_strategy_does_not_outweigh_ours() -> None:
+    words = trained("--evaluation_strategy", "epoch", version="4.44.0")
+    assert ("--eval_strategy", "steps") in words
+    assert ("--evaluation_strategy", "epoch") not in words
+
+
+def test_a_trainer_that_evaluates_afterwards_what_it_is_given_evaluates() -> None:
+    assert ("--eval_strategy", "steps") in trained("--do_eval", "true")
+
+
+def test_a_trainer_without_a_set_to_evaluate_does_not() -> None:
+    assert ("--eval_strategy", "no") in trained("--do_eval", "true", text="t = Trainer(model)")
+
+
+def test_what_the_user_of_a_trainer_has_turned_off_stays_off() -> None:
+    words = trained("--save_strategy", "no")
+    assert {("--save_strategy", "no"), ("--eval_strategy", "no")} <= words
+
+
+def test_a_trainer_tells_nobody_in_a_soak_either() -> None:
+    words = trained("--push_to_hub", "true", "--report_to", "wandb")
+    assert {("--push_to_hub", "false"), ("--report_to", "none")} <= words
+
+
+def test_a_trainers_file_of_arguments_is_told_likewise() -> None:
+    text = json.dumps({"per_device_train_batch_size": 2, "eval_strategy": "epoch"})
+    file = NamedFile(position=0, flag="", path="a.json", text=text)
+    source, dialect = script("a.json", files=(file,)), HfTrainerDialect()
+    made = dialect.render(dialect.read(source, world_size=1).baseline, source, "trial/c.json")
+    (written,) = dialect.in_trial(made, source, SOAK).files
+    found = json.loads(written.text)
+    assert (found["eval_steps"], found["save_steps"]) == (int(EVALUATE), int(SAVE))
+
+
+def of_lightning(text: str) -> dict[str, str]:
+    source, dialect = script("--batch_size=2", text=text), LightningDialect()
+    made = dialect.render(dialect.read(source, world_size=1).baseline, source, "c")
+    return dict(dialect.in_trial(made, source, SOAK).environment)
+
+
+def test_lightning_evaluates_once_counted_in_batches_and_saves_then() -> None:
+    found = of_lightning(LIGHTNING)
+    assert found["PL_TRAINER_VAL_CHECK_INTERVAL"] == str(2 * SOAK.evaluate_after)
+    assert found["PL_TRAINER_CHECK_VAL_EVERY_N_EPOCH"] == "None"
+    assert "PL_TRAINER_ENABLE_CHECKPOINTING" not in found
+    assert found["PL_TRAINER_DEFAULT_ROOT_DIR"] == "trial/output"
+
+
+@pytest.mark.parametrize(
+    "words", ["check_val_every_n_epoch=2", "val_check_interval=0.5", "**more"]
+)
+def test_a_lightning_trainer_that_may_say_when_itself_is_left_to_it(words: str) -> None:
+    found = of_lightning(f"import lightning as L\nL.Trainer({words})\n{VALIDATES}")
+    assert not {"PL_TRAINER_VAL_CHECK_INTERVAL", "PL_TRAINER_CHECK_VAL_EVERY_N_EPOCH"} & {*found}
+
+
+def test_a_lightning_cli_is_told_in_its_own_words() -> None:
+    text = f"{CLI}\n{VALIDATES}"
+    words = soaked(LightningDialect(), script("fit", "--data.batch_size=2", text=text))
+    assert "--trainer.check_val_every_n_epoch=null" in words
+    assert f"--trainer.val_check_interval={2 * SOAK.evaluate_after}" in words
+
+
+def test_lightning_without_a_validation_saves_after_a_short_epoch() -> None:
+    source = script("fit", "--data.batch_size=2", "--trainer.max_epochs=1", text=CLI)
+    words = soaked(LightningDialect(), source)
+    assert f"--trainer.limit_train_batches={2 * SOAK.save_after}" in words
+    assert "--trainer.max_epochs=-1" in words
+    assert not any("val_check_interval" in word for word in words)
+
+
+def titan(sections: str) -> dict[str, dict[str, object]]:
+    file = NamedFile(position=1, flag="--job.config_file", path="a.toml", text=sections)
+    source, dialect = script("--job.config_file", "a.toml", files=(file,)), TorchtitanDialect()
+    user = dialect.read(source, world_size=1, allow_global_batch_change=True)
+    made = dialect.render(user.baseline, source, "trial/config.json")
+    found: dict[str, dict[str, object]] = parse_toml(
+        dialect.in_trial(made, source, SOAK).files[0].text
+    ).to_dict()
+    return found
+
+
+@pytest.mark.parametrize("on", ["enable", "enabled"])
+def test_torchtitan_saves_and_evaluates_a_few_steps_where_that_is_on(on: str) -> None:
+    text = f"[checkpoint]\nenable = true\ninterval = 500\n[validation]\n{on} = true\nsteps = -1\n"
+    found = titan(text)
+    assert found["checkpoint"] == {"enable": True, "interval": SOAK.save_after}
+    assert found["validation"] == {on: True, "steps": 10, "freq": SOAK.evaluate_after}
+    assert found["job"]["dump_folder"] == "trial/output"
+
+
+def test_torchtitan_leaves_off_what_is_off() -> None:
+    found = titan("[checkpoint]\nenable_checkpoint = false\n[validation]\nenable = false\n")
+    assert found["checkpoint"] == {"enable_checkpoint": False}
+    assert found["validation"] == {"enable": False}
+
+
+def test_megatron_saves_to_the_trials_folder_and_evaluates_a_few_iterations() -> None:
+    own = (DATA / "megatron.txt").read_text().split()
+    kept = [word for word in own if word != "--save"]
+    source = script(*kept, "--save", "out", "--eval-iters", "50")
+    dialect = MegatronDialect()
+    made = dialect.render(dialect.read(source, world_size=16).baseline, source, "c")
+    words = set(pairwise(dialect.in_trial(made, source, SOAK).script_args))
+    assert {("--save", "trial/output"), ("--save-interval", SAVE)} <= words
+    assert {("--eval-iters", "10"), ("--eval-interval", EVALUATE)} <= words
+
+
+def test_megatron_without_a_place_to_save_saves_nowhere() -> None:
+    source = script("--micro-batch-size", "2", "--global-batch-size", "4", text="import megatron")
+    assert "--save" not in soaked(MegatronDialect(), source)
+
+
+OWN = "p.add_argument('--batch_size', default=2)\np.add_argument('--eval-every', default=1000)"
+ACCELERATOR = f"from accelerate import Accelerator\na = Accelerator()\n{OWN}"
+
+
+@pytest.mark.parametrize(
+    ("dialect", "text"), [(ArgumentsDialect(), OWN), (AccelerateDialect(), ACCELERATOR)]
+)
+def test_arguments_of_a_script_with_its_own_are_brought_forward(
+    dialect: Dialect, text: str
+) -> None:
+    words = soaked(dialect, script("--checkpointing_steps=500", text=text))
+    assert f"--checkpointing_steps={SAVE}" in words
+    assert f"--eval-every={EVALUATE}" in words
+
+
+@pytest.mark.parametrize("given", ["3", "epoch", "0", "-1"])
+def test_what_comes_early_enough_or_never_is_left_alone(given: str) -> None:
+    source = script("--batch_size=2", f"--save_steps={given}")
+    assert soaked(ArgumentsDialect(), source) == source.script_args
+
+
+def test_an_argument_that_is_searched_is_left_to_the_search() -> None:
+    source = told(script("--batch_size=2", "--eval_steps=500"), knobs=(("eval_steps", (500,)),))
+    assert "--eval_steps=500" in soaked(ArgumentsDialect(), source)
+
+
+def test_a_trial_that_is_no_soak_is_told_nothing_of_it() -> None:
+    source = script("--batch_size=2", "--save_steps=500", "--eval_steps=500")
+    trial = TrialNeeds(folder="trial", steps=20)
+    assert soaked(ArgumentsDialect(), source, trial) == source.script_args
