@@ -56,14 +56,29 @@ class Certificate:
         if not self.untried:
             return "Every candidate was tried."
         if self.beaten == self.untried:
-            return f"None of the {self.untried} untried candidates can beat this one."
+            return f"{self._none} beat this one."
         beaten = (
             f"{self.beaten} of {self.untried} untried candidates cannot beat this one; the rest"
         )
         return (
-            f"{beaten if self.beaten else f'The {self.untried} untried candidates'} "
+            f"{beaten if self.beaten else self._all} "
             f"could gain at most {100 * self.possible_gain:.1f} %, "
             f"{100 * self.expected_gain:.1f} % as is to be expected."
+        )
+
+    @property
+    def _all(self) -> str:
+        return "The " + self._counted
+
+    @property
+    def _none(self) -> str:
+        """With its verb."""
+        return f"None of the {self._counted} can" if self.untried > 1 else f"{self._all} cannot"
+
+    @property
+    def _counted(self) -> str:
+        return (
+            f"{self.untried} untried candidates" if self.untried > 1 else "one untried candidate"
         )
 
 

@@ -15,7 +15,9 @@ from .looks import bound, of_student
 
 LAUNCH = 0.01
 """Spread of launches of one configuration side by side beyond what their steps explain: 0 to
-0.016 in what was recorded (``tests/data/step_noise.json``, ``benchmarks/landscapes``)."""
+0.016 in what was recorded (``tests/data/step_noise.json``, ``benchmarks/landscapes``). Where it is
+more than 0.012 the rounds' own spread corrects it only with time, and intervals of the first
+rounds are too narrow."""
 
 FREEDOM = 3.0
 """How many seen differences a guess of what launches differ by is worth."""

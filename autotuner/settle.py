@@ -17,6 +17,7 @@ from .objective import OBJECTIVES, Objective
 from .resolution import Resolution, resolution, round_times_s
 from .sequential import PairedEstimate
 from .settings import AutotuningSettings
+from .stop import StopKind
 from .summary import Summary, baseline_of, best_of, learning_rate_of
 from .trial import Record
 
@@ -49,7 +50,7 @@ def settled(
     repeats = [r for r in finals if r.trial.number == 0]
     near, met = _near(records, rounds, winner, objective), _arm(rounds, winner) is not None
     return replace(
-        summary,
+        _of_the_search(summary, winner),
         rows=(*summary.rows[:-1], last),
         winner=winner,
         speed_up=_speed_up(summary, rounds, (baseline, winner)),
@@ -119,6 +120,21 @@ def _chosen(order: Sequence[Record], soaks: Sequence[Record]) -> Record | None:
     passed = soaks[-1] if soak.refusal(soaks[-1]) is None else None
     name = soak.soaked_name(passed) if passed else None
     return next((record for record in order if record.trial.name == name), None)
+
+
+def _of_the_search(summary: Summary, winner: Record | None) -> Summary:
+    """Sentences on what could still be gained with the name of what they are about.
+
+    They compare with the best of the search, which rounds or soak may have passed over.
+    """
+    best, stop = summary.winner, summary.stop
+    if best is None or winner is None or best.trial.name == winner.trial.name:
+        return summary
+    about = f" (Said of {best.trial.name}, the best of the search.)"
+    if stop is not None and stop.kind is StopKind.GOOD_ENOUGH:
+        stop = replace(stop, sentence=stop.sentence + about)
+    certificate = summary.certificate and summary.certificate + about
+    return replace(summary, stop=stop, certificate=certificate)
 
 
 def _searched(records: Sequence[Record], winner: Record | None) -> Record | None:

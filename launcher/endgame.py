@@ -33,8 +33,9 @@ _STEPS_OF_A_ROUND = 6
 """Of each launch, those that do not count with them."""
 
 SOAK_SHARE = 0.1
-MOST_SOAK_S = 20.0
-"""Seconds of steps in a soak, where the user has not said how many steps."""
+SOAK_S = 20.0
+"""Seconds of steps in a soak, or that share of the study if it is more, where the user has not
+said how many steps."""
 
 PAUSE_S = 120.0
 """Seconds that an evaluation or a checkpoint may take in a soak; then what was seen counts."""
@@ -94,7 +95,7 @@ def play(
     if soak_asked == 0 or not order or order[0].measurement is None:
         return Endgame(finals=rounds.records, elapsed_s=elapsed_s)
     step_s = order[0].measurement.mean_step_s
-    time_s = min(MOST_SOAK_S, SOAK_SHARE * elapsed_s)
+    time_s = max(SOAK_S, SOAK_SHARE * elapsed_s)
     steps = soak_steps(soak_asked, step_s=step_s, time_s=time_s)
     longer = replace(
         limits,

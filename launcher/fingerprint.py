@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import importlib.metadata
+import json
 import platform
 import re
 import socket
@@ -14,7 +15,7 @@ from pathlib import Path
 
 from autoconf_launch.autotuner.cluster import ClusterSpec
 from autoconf_launch.autotuner.settings import AutotuningSettings
-from autoconf_launch.core import Candidate, ConfigError, Layout, Recompute
+from autoconf_launch.core import Candidate, ConfigError, Layout, RawConfig, Recompute
 from autoconf_launch.core import config_keys as keys
 
 from .dialects import Dialect, Rendered, ScriptSource, UserSettings
@@ -150,7 +151,7 @@ def _config_digest(
     ]
     made = (given.rendered.files, given.rendered.environment, given.global_batch) if given else ()
     parts = (
-        config.without(keys.AUTOTUNING).to_json(),
+        _whatever_its_order(config.without(keys.AUTOTUNING)),
         steps,
         as_they_are,
         _unchanged(source, given),
@@ -159,6 +160,11 @@ def _config_digest(
         made,
     )
     return _digest(" ".join(map(str, parts)).encode())
+
+
+def _whatever_its_order(config: RawConfig) -> str:
+    """The document; a key that was ``auto`` is put at its end."""
+    return json.dumps(json.loads(config.to_json()), sort_keys=True)
 
 
 def _unchanged(source: ScriptSource, given: Unsearched | None) -> tuple[tuple[str, str], ...]:

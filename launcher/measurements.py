@@ -98,8 +98,8 @@ class Problem:
 class MeasurementFile:
     """A table; ``rows`` counts all of them.
 
-    ``bad`` ones contradict themselves, ``skipped`` ones leave out what a prediction needs.
-    ``at_odds`` are those of the bad ones that contradict a repeat alone.
+    ``bad`` ones contradict themselves, or (``at_odds``) a repeat; ``skipped`` ones leave out what
+    a prediction needs.
     """
 
     name: str
@@ -135,8 +135,7 @@ def read_measurements(path: Path) -> MeasurementFile:
             skipped.append(Problem(line=line, text=str(reason)))
         except RowError as error:
             bad.append(Problem(line=line, text=str(error)))
-    contradicted = _contradictions(found)
-    bad += contradicted
+    bad += (contradicted := _contradictions(found))
     lines = {problem.line for problem in contradicted}
     return MeasurementFile(
         name=path.name,

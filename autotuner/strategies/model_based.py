@@ -2,11 +2,14 @@
 
 Without a measurement rows go by predicted cost and chance to fit. With one or more they go by the
 improvement that is to be expected (Mockus 1978), times the chance to fit, over the time of the
-trial; trials that still run count as if they had ended as expected. Where rows are not predicted,
-each ladder of micro-batches offers the one that its bracket takes next, the best ladder first.
+trial; trials that still run count as if they had ended as expected. Where most rows are not
+predicted, each ladder of micro-batches offers the one that its bracket takes next, the best ladder
+first.
 """
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 import numpy as np
 
@@ -22,6 +25,8 @@ from .surrogate import belief, costs
 
 _MOST = 8192
 """Rows that are looked at closely: the best predicted ones, or any where nothing is predicted."""
+_MOST_PAIRS = 10_000_000
+"""Of rows with and without a prediction that are compared."""
 
 
 class ModelBased:
@@ -41,6 +46,7 @@ class ModelBased:
     ) -> tuple[int, ...]:
         """See :class:`~.base.Strategy`."""
         free = free_rows(pool, pending)
+        predictions = _completed(pool, predictions)
         odds = chance_to_fit(predictions, history)
         known = costs(pool, predictions, history, self._objective)
         order = by_prediction(np.nan_to_num(known.guess_C, nan=np.inf), odds, free)
@@ -110,6 +116,28 @@ def _with_pending(
     if predictions is None:
         return table, None
     knobs = knob_features(table)
-    away = [np.square(knobs[: len(pool)] - row).sum(axis=1) for row in knobs[len(pool) :]]
-    nearest = [int(np.argmin(distance)) for distance in away]
+    nearest = _nearest(knobs[: len(pool)], knobs[len(pool) :])
     return table, predictions.take([*range(len(pool)), *nearest])
+
+
+def _completed(
+    pool: CandidateTable, predictions: PredictionTable | None
+) -> PredictionTable | None:
+    """Few rows without a time as those that are most like them, so that the others count."""
+    if predictions is None:
+        return None
+    lacks_C = np.isnan(predictions.step_s_C)
+    lacking, told = np.flatnonzero(lacks_C), np.flatnonzero(~lacks_C)
+    if not 0 < len(lacking) < len(told) or len(lacking) * len(pool) > _MOST_PAIRS:
+        return predictions
+    knobs = knob_features(pool)
+    taken = np.arange(len(pool))
+    taken[lacking] = told[_nearest(knobs[told], knobs[lacking])]
+    own = predictions.peak_bytes_C
+    found = predictions.take(taken)
+    return replace(found, peak_bytes_C=np.where(np.isnan(own), found.peak_bytes_C, own))
+
+
+def _nearest(knobs_CF: Floats, others_RF: Floats) -> list[int]:
+    """For each of the others the row whose knobs are most like it."""
+    return [int(np.argmin(np.square(knobs_CF - row).sum(axis=1))) for row in others_RF]

@@ -1,8 +1,9 @@
 """Step times on unequal machines, from a row's own stages. Not: a search for better ones.
 
-A pipeline stage goes at the pace of its slowest device and has the layers that the row gives it;
-the stages run under 1F1B. Devices fill stages in their order, pipeline stages outermost. The pace
-of a device is that of a whole cluster of it with the slowest network of the mix.
+A pipeline stage goes at the pace of its slowest device. It has the layers that the row gives it,
+or as many as the others where the row gives none; the stages run under 1F1B. Devices fill stages
+in their order, pipeline stages outermost. The pace of a device is that of a whole cluster of it
+with the slowest network of the mix.
 Shapes: M = kinds of machines, S = pipeline stages.
 """
 
@@ -36,7 +37,7 @@ class Kind:
 def kinds_of(one: Measurement) -> tuple[Kind, ...]:
     """Machines of ``V100-16GBx12+T4x4`` with their networks; none where it is no such mix."""
     parts = one.gpu.split("+")
-    found = [re.fullmatch(r"(.+)x(\d+)", part) for part in parts]
+    found = [re.fullmatch(r"\s*(.+?)\s*x\s*(\d+)\s*", part) for part in parts]
     if len(parts) < 2 or not all(m and known_accelerator(m[1]) for m in found):
         return ()
     networks = one.interconnect.split("+")
@@ -47,13 +48,18 @@ def kinds_of(one: Measurement) -> tuple[Kind, ...]:
 
 
 def mixed_step_s(rows: Sequence[Measurement], physics: Physics = DEFAULT_PHYSICS) -> Floats:
-    """Seconds of each row; NaN where its machines or stages are not known."""
+    """Seconds of each row; NaN where its machines are not known."""
     seconds = np.full(len(rows), np.nan)
     for i, one in enumerate(rows):
-        kinds, layers = kinds_of(one), stage_layers(one)
-        if kinds and layers and sum(kind.count for kind in kinds) == one.gpus:
+        kinds, layers = kinds_of(one), stage_layers(one) or _even(one)
+        if kinds and sum(kind.count for kind in kinds) == one.gpus:
             seconds[i] = _step_s(one, kinds, layers, physics)
     return seconds
+
+
+def _even(one: Measurement) -> tuple[int, ...]:
+    stages = np.array_split(np.arange(one.shape.layers), one.layout.pipeline_parallel)
+    return tuple(len(stage) for stage in stages)
 
 
 def _step_s(

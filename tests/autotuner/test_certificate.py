@@ -130,6 +130,11 @@ def test_with_nothing_left_nothing_can_be_gained() -> None:
             "The 2 untried candidates could gain at most 2.1 %, 0.4 % as is to be expected.",
         ),
         ((0.0, 0.0), "None of the 2 untried candidates can beat this one."),
+        ((0.0,), "The one untried candidate cannot beat this one."),
+        (
+            (0.021,),
+            "The one untried candidate could gain at most 2.1 %, 0.4 % as is to be expected.",
+        ),
     ],
 )
 def test_it_says_what_is_left_in_one_sentence(gains: tuple[float, ...], sentence: str) -> None:

@@ -45,6 +45,7 @@ def test_a_long_time_is_said_in_minutes() -> None:
             "1 round of 5.0 s told apart what differs by 638.9 %; it is too noisy here for 3.0 %.",
         ),
         (float("inf"), 2, "1 round of 5.0 s told nothing apart."),
+        (8.5, None, "1 round of 5.0 s told nothing apart."),
     ],
 )
 def test_it_says_so_where_there_is_no_more_to_say(

@@ -9,6 +9,7 @@ from autoconf_launch.autotuner.finals import Finals
 from autoconf_launch.autotuner.meaning import MeaningVerdict
 from autoconf_launch.autotuner.settings import AutotuningSettings
 from autoconf_launch.autotuner.settle import findings, settled
+from autoconf_launch.autotuner.stop import good_enough
 from autoconf_launch.autotuner.summary import Summary, summarise_records
 from autoconf_launch.autotuner.trial import Outcome, Record
 
@@ -115,6 +116,27 @@ def test_who_passed_the_soak_wins_though_another_was_faster() -> None:
 def test_where_none_passed_there_is_no_winner() -> None:
     found = summary(SLOW_BASELINE, (), (soaked("t1", SLOW_BASELINE, CRASH),))
     assert (found.winner, found.speed_up, found.ties) == (None, None, ())
+
+
+def certified(finals: tuple[Record, ...]) -> Summary:
+    settings, facts, said = AutotuningSettings(), TrainingFacts(), "None can beat this one."
+    before = summarise_records(SLOW_BASELINE, settings, duration_s=1.0, stop=good_enough(said))
+    before = replace(before, certificate=said)
+    return settled(before, SLOW_BASELINE, finals, settings, facts)
+
+
+def test_what_was_said_of_the_searchs_best_names_it_where_another_one_won() -> None:
+    found = certified(rounds(SLOW_BASELINE, 3.0, 1.2, 1.0))
+    assert found.stop is not None
+    assert winner(found) == "t2"
+    for sentence in (found.certificate, found.stop.sentence):
+        assert sentence is not None
+        assert sentence.endswith("beat this one. (Said of t1, the best of the search.)")
+
+
+def test_where_the_searchs_best_won_no_name_is_needed() -> None:
+    found = certified(rounds(SLOW_BASELINE, 3.0, 1.0, 1.3))
+    assert found.certificate == "None can beat this one."
 
 
 def test_the_losses_of_the_winner_are_compared_with_the_baselines() -> None:

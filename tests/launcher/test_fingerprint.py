@@ -63,6 +63,7 @@ def zero(**changed: Any) -> dict[str, Any]:
     [
         {"train_micro_batch_size_per_gpu": [2, 4]},
         {"train_micro_batch_size_per_gpu": 1},
+        {"train_micro_batch_size_per_gpu": "auto"},
         zero(stage=[1, 0]),
         zero(stage="all"),
         zero(bucket_cap_mb=[5]),
@@ -74,6 +75,12 @@ def test_lists_and_settings_of_the_search_are_not_what_is_measured(
     changed: dict[str, Any],
 ) -> None:
     assert native(**changed) == native()
+
+
+def test_the_order_of_keys_is_not_what_is_measured() -> None:
+    before = native()
+    Path("config.json").write_text(json.dumps(dict(reversed(NATIVE.items()))))
+    assert taken("train.py", "--config", "config.json") == before
 
 
 @pytest.mark.parametrize(

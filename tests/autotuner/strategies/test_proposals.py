@@ -224,6 +224,32 @@ def test_a_hundred_measurements_teach_what_no_prediction_knew() -> None:
     assert found == (1, 0)
 
 
+def test_a_row_without_a_prediction_does_not_hide_those_of_the_others() -> None:
+    told = predictions(8.0, 8.0, math.nan, 64.0, 1.0)
+    found = load_strategy("model_based").propose(pool(4, 8, 16, 32, 64), told, (), (), 1, SEED)
+    assert found == (4,)
+
+
+def test_a_row_without_a_prediction_is_as_good_as_its_like() -> None:
+    told = predictions(64.0, 1.0, math.nan, 640.0, 640.0)
+    history = (measured(0, 63, 1.0, 1.0),)
+    found = load_strategy("model_based").propose(
+        pool(1, 64, 65, 512, 1024), told, history, (), 2, SEED
+    )
+    assert set(found) == {1, 2}
+
+
+def test_a_row_without_a_time_keeps_what_is_said_of_its_memory() -> None:
+    """It is the one most like the best, but does not fit."""
+    told = replace(
+        predictions(64.0, math.nan, 64.0),
+        peak_bytes_C=np.array([1e9, 100e9, 1e9]),
+        limit_bytes=10e9,
+    )
+    found = load_strategy("model_based").propose(pool(64, 65, 66), told, (), (), 3, SEED)
+    assert found[-1] == 1
+
+
 @pytest.mark.slow
 def test_a_proposal_from_a_hundred_thousand_takes_no_half_second() -> None:
     table = pool(*range(1, 100_001))

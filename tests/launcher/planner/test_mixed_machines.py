@@ -39,8 +39,23 @@ def test_other_names_are_no_mix(four_stages: Measurement, gpu: str) -> None:
     assert kinds_of(replace(four_stages, gpu=gpu)) == ()
 
 
-def test_without_stages_nothing_is_predicted(four_stages: Measurement) -> None:
-    assert np.isnan(mixed_step_s([replace(four_stages, note="")])).all()
+@pytest.mark.parametrize("gpu", ["V100-16GB x12 + T4 x4", "V100-16GBx12+ T4x4 "])
+def test_spaces_in_a_mix_say_nothing(four_stages: Measurement, gpu: str) -> None:
+    assert kinds_of(replace(four_stages, gpu=gpu)) == kinds_of(four_stages)
+
+
+def test_without_stages_they_are_taken_as_equal(four_stages: Measurement) -> None:
+    given, open_s = mixed_step_s(
+        [
+            with_stages(four_stages, 0, 8, 14, 20, 30),
+            replace(four_stages, note="DeepSpeed pipeline"),
+        ]
+    )
+    assert open_s == given
+
+
+def test_ranks_that_the_mix_does_not_have_are_not_predicted(four_stages: Measurement) -> None:
+    assert np.isnan(mixed_step_s([replace(four_stages, gpu="V100-16GBx8+T4x4")])).all()
 
 
 def test_layers_on_the_slower_machines_take_longer(four_stages: Measurement) -> None:
