@@ -21,6 +21,7 @@ class AsideWatch:
         """The model was called without gradients, in evaluation mode."""
         self._evaluations += self._begins(Aside.EVALUATION)
         self._batches += 1
+        self._saving = False  # where the script went on after a save that failed
 
     def saves(self) -> None:
         """Tensors are about to be saved."""
@@ -35,11 +36,11 @@ class AsideWatch:
     def resumed(self) -> None:
         """The training goes on."""
         self.under_way = None
+        self._saving = False
 
     def step(self) -> None:
         """An optimizer step has ended."""
-        self.under_way = None
-        self._saving = False
+        self.resumed()
         self._before.clear()
 
     def located(self, failure: Failure, steps: int) -> Failure:

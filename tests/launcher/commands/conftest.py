@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from pathlib import Path
 
 import pytest
 
@@ -31,3 +32,10 @@ def plan(run: Run) -> Run:
 def recommend(run: Run) -> Run:
     """``recommend(*arguments)``."""
     return partial(run, "recommend")
+
+
+@pytest.fixture
+def search(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
+    """``search(*words)``, in an empty folder."""
+    monkeypatch.chdir(tmp_path)
+    return partial(run, "search")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shlex
 import sys
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -13,7 +12,7 @@ pytest.importorskip("hydra", reason="searches are composed by hydra")
 
 from autoconf_launch.tuning_spaces.search_configs import search_config_names
 
-from .verb import Ran, Run, ran
+from .verb import Ran, Run
 
 SEEDS_BCP = (
     "search_config=gpt3/0.126b run_inference_hp_search=False "
@@ -22,14 +21,6 @@ SEEDS_BCP = (
     "search_config.train_settings.num_nodes={nodes} cluster_type=bcp"
 )
 TRAIN = "search_config.train_settings"
-
-
-@pytest.fixture
-def search(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Run:
-    monkeypatch.chdir(tmp_path)
-    return partial(ran, capsys, "search")
 
 
 def dry(search: Run, *words: str) -> Ran:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -11,7 +10,7 @@ import pytest
 pytest.importorskip("hydra", reason="searches are composed by hydra")
 pytest.importorskip("transformers", reason="its models are what would be trained")
 
-from .verb import Run, ran
+from .verb import Run
 
 LINE = (
     "search_config=gpt3/{size} run_inference_hp_search=False auto_configurator_path={tool} "
@@ -29,14 +28,6 @@ _SMALL = tuple(
         "gpus_per_node": 2,
     }.items()
 )
-
-
-@pytest.fixture
-def search(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Run:
-    monkeypatch.chdir(tmp_path)
-    return partial(ran, capsys, "search")
 
 
 def line(folder: Path, size: str = "0.126b", nodes: int = 1, **given: Path) -> list[str]:
