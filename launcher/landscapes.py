@@ -31,7 +31,7 @@ BAND = 0.1
 """Relative error to expect of step times of models that the constants were not fitted on: their
 mean absolute error is 7 to 9 % (``benchmarks/results/planner_leave_one_out.md``)."""
 
-_HOW = "the planner's time model; these measurements were not seen"
+_HOW = "the planner's time model"
 _FIELDS: dict[str, Callable[[Measurement], KnobValue]] = {
     "model": lambda one: one.shape.name,
     "gpu": lambda one: one.gpu,

@@ -60,15 +60,16 @@ def _sentence(changed: JournalContents, space: SearchSpace) -> str:
     count, used = len(changed.history), len(changed.records)
     if count == used:
         return f"What is searched has changed; all {count} earlier trials are used again."
-    why = _missing_values(changed.others, space)
+    missing = _missing_values(changed.others, space) or ("their combination of values",)
+    why = f"{', '.join(missing)} {'is' if len(missing) == 1 else 'are'} no longer searched"
     return (
         f"What is searched has changed: {used} of {count} earlier trials are used again; "
-        f"{count - used} not, as {why} is no longer searched; the journal keeps them."
+        f"{count - used} not, as {why}; the journal keeps them."
     )
 
 
-def _missing_values(others: Sequence[Record], space: SearchSpace) -> str:
-    """Values that only records outside have; their combinations where there are none."""
+def _missing_values(others: Sequence[Record], space: SearchSpace) -> tuple[str, ...]:
+    """Values that only records outside have."""
     missing: dict[str, None] = {}
     for record in others:
         candidate = record.trial.candidate
@@ -80,4 +81,4 @@ def _missing_values(others: Sequence[Record], space: SearchSpace) -> str:
             code = column.code_of(value)
             if code is None or not (column.codes == code).any():
                 missing[f"{name} {getattr(value, 'value', value)}"] = None
-    return ", ".join(missing) or "their combination of values"
+    return tuple(missing)

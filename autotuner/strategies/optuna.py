@@ -44,7 +44,9 @@ def optuna_search(objective: Objective, sampler: str = _DEFAULT) -> OptunaSearch
     known = {
         name: kind
         for name, kind in vars(module.samplers).items()
-        if inspect.isclass(kind) and issubclass(kind, module.samplers.BaseSampler)
+        if inspect.isclass(kind)
+        and issubclass(kind, module.samplers.BaseSampler)
+        and not inspect.isabstract(kind)
     }
     if sampler not in known:
         raise ConfigError(f"Optuna has no sampler {sampler!r}; {nearest_known(sampler, known)}")

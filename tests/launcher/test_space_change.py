@@ -133,6 +133,12 @@ def test_what_is_no_longer_searched_stays_in_the_journal_alone(folder: Folder) -
     ]
 
 
+def test_several_values_that_are_no_longer_searched_are_named_together(folder: Folder) -> None:
+    folder.session(LARGE, measured(*records(LARGE)))
+    folder.session(space(1))
+    assert "as micro_batch 2, micro_batch 4 are no longer searched" in folder.said[0]
+
+
 def test_a_stage_that_is_no_longer_searched_is_named(folder: Folder) -> None:
     both = space(1, 2, stages=(0, 1))
     folder.session(both, measured(*records(both)))

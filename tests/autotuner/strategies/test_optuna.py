@@ -95,6 +95,12 @@ def test_an_unknown_sampler_is_refused_with_the_nearest_one() -> None:
         load_strategy("optuna:TPESampl")
 
 
+def test_what_only_samplers_are_made_of_is_not_offered() -> None:
+    pytest.importorskip("optuna")
+    with pytest.raises(ConfigError, match="no sampler 'BaseSampler'"):
+        load_strategy("optuna:BaseSampler")
+
+
 def test_a_sampler_that_needs_more_than_its_name_is_refused() -> None:
     pytest.importorskip("optuna")
     with pytest.raises(ConfigError, match="GridSampler cannot be used"):
