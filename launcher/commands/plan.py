@@ -117,40 +117,44 @@ def answer_of(
     _check_equal(cluster)
     setup = choose_training(asked, cluster)
     price = choose_price(request.usd_per_gpu_hour, cluster)
-    nodes = machine_of(cluster)
-    training = Training(
-        architecture=architecture,
-        setup=setup,
-        workload=workload_of(architecture, setup, nodes),
-        machine=nodes,
-    )
-    world = len(cluster.devices)
-    steps = _steps(request)
     question = Question(
-        training=training,
-        world=world,
+        training=_training(architecture, setup, cluster),
+        world=len(cluster.devices),
         global_batch=asked.global_batch,
-        limits=Limits(
-            memory_bytes=asked.memory_bytes or cluster.least_memory_bytes,
-            deadline_step_s=_deadline(request, steps),
-            cost_step_s=_affordable(request, steps, price, world),
-        ),
+        limits=_limits(request, cluster, price),
         most=request.top,
     )
     started = time.perf_counter()
     found = planned(question)
-    seconds = time.perf_counter() - started
-    explained = request.explain and bool(found.best)
     return question, PlanAnswer(
         request=request,
         architecture=architecture,
         cluster=cluster,
         setup=setup,
         price=price,
-        steps=steps,
+        steps=_steps(request),
         plan=found,
-        seconds=seconds,
-        losers=losers(question, found.best[0]) if explained else (),
+        seconds=time.perf_counter() - started,
+        losers=losers(question, found.best[0]) if request.explain and found.best else (),
+    )
+
+
+def _training(architecture: Architecture, setup: TrainingSetup, cluster: ClusterSpec) -> Training:
+    nodes = machine_of(cluster)
+    return Training(
+        architecture=architecture,
+        setup=setup,
+        workload=workload_of(architecture, setup, nodes),
+        machine=nodes,
+    )
+
+
+def _limits(request: PlanRequest, cluster: ClusterSpec, price: ChosenPrice | None) -> Limits:
+    steps = _steps(request)
+    return Limits(
+        memory_bytes=request.training.memory_bytes or cluster.least_memory_bytes,
+        deadline_step_s=_deadline(request, steps),
+        cost_step_s=_affordable(request, steps, price, len(cluster.devices)),
     )
 
 
