@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import inf, log, log2
+from math import hypot, inf, log, log2
 
 KNEE = 0.02
 """Gain, as a share, that is not worth a further trial."""
@@ -30,13 +30,29 @@ class Tried:
 
 
 @dataclass(frozen=True, slots=True)
+class Bound:
+    """What no value of a gap exceeds, and how much of that may be noise of what it follows from.
+
+    Attributes:
+        log_speed: natural logarithm of the speed; infinite where nothing is known.
+        doubt: standard deviation of ``log_speed``, in those of one measured logarithm.
+    """
+
+    log_speed: float
+    doubt: float
+
+
+@dataclass(frozen=True, slots=True)
 class _Gap:
-    """Untried values side by side, and the logarithm of the speed that none of them exceeds."""
+    """Untried values side by side, and what none of them exceeds."""
 
     values: tuple[int, ...]
-    bound: float
+    bound: Bound
     is_upward: bool
     """Above all that was tried."""
+
+
+NO_BOUND = Bound(inf, 0.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,8 +65,8 @@ class _Known:
     open_values: tuple[int, ...]
 
 
-def speed_bounds(values: Sequence[int], tried: Sequence[Tried]) -> dict[int, float]:
-    """Natural logarithm of the speed that each untried value cannot exceed.
+def speed_bounds(values: Sequence[int], tried: Sequence[Tried]) -> dict[int, Bound]:
+    """What the speed of each untried value cannot exceed.
 
     A value far above all that ran counts as one twice as large as the last of them. Infinite
     where two values have not run yet; nothing is said of values from one on that was full.
@@ -61,7 +77,7 @@ def speed_bounds(values: Sequence[int], tried: Sequence[Tried]) -> dict[int, flo
     """
     known = _known(values, tried)
     if len(known.ran) < 2:
-        return dict.fromkeys(known.open_values, inf)
+        return dict.fromkeys(known.open_values, NO_BOUND)
     return {value: gap.bound for gap in _gaps(known) for value in gap.values}
 
 
@@ -86,10 +102,10 @@ def next_micro_batch(
     if len(known.ran) == 1:
         return _second(known, start)
     top = max(speed for _, speed in known.points)
-    gaps = [gap for gap in _gaps(known) if gap.bound > top + KNEE]
+    gaps = [gap for gap in _gaps(known) if gap.bound.log_speed > top + KNEE]
     if not gaps:
         return None
-    best = max(gaps, key=lambda gap: gap.bound)
+    best = max(gaps, key=lambda gap: gap.bound.log_speed)
     if not best.is_upward:
         return _middle(best.values)
     return _at_most(best.values, _jump(known) * known.ran[-1])
@@ -155,21 +171,31 @@ def _gaps(known: _Known) -> list[_Gap]:
     return found
 
 
-def _bound(points: Sequence[tuple[float, float]], gap: int, near: float, far: float) -> float:
-    """Logarithm of throughput that no value between can exceed, in gap number ``gap``.
+def _bound(points: Sequence[tuple[float, float]], gap: int, near: float, far: float) -> Bound:
+    """What throughput no value between can exceed, in gap number ``gap``.
 
     Gap 0 is below the first point, the last one above the last point. Between two points that
     have no neighbour nothing better than them is assumed within an octave, anything beyond.
     """
     bounds = []
     if gap >= 2:
-        bounds.append(max(_line(points[gap - 2], points[gap - 1], x) for x in (near, far)))
+        bounds.append(_line(points[gap - 2], points[gap - 1], (near, far)))
     if gap <= len(points) - 2:
-        bounds.append(max(_line(points[gap], points[gap + 1], x) for x in (near, far)))
+        bounds.append(_line(points[gap], points[gap + 1], (near, far)))
+    if bounds:
+        return min(bounds, key=_log_speed)
     wide = 0 < gap < len(points) and points[gap][0] - points[gap - 1][0] > 1.0
-    return min(bounds, default=inf if wide else max(speed for _, speed in points))
+    return NO_BOUND if wide else Bound(max(speed for _, speed in points), 1.0)
 
 
-def _line(a: tuple[float, float], b: tuple[float, float], x: float) -> float:
-    slope = (b[1] - a[1]) / (b[0] - a[0])
-    return b[1] + slope * (x - b[0])
+def _line(a: tuple[float, float], b: tuple[float, float], ends: Sequence[float]) -> Bound:
+    """Of both ends of a line; the farther from its points, the more their noise counts."""
+    parts = [(x - b[0]) / (b[0] - a[0]) for x in ends]
+    return Bound(
+        log_speed=max(b[1] + part * (b[1] - a[1]) for part in parts),
+        doubt=max(hypot(1.0 + part, part) for part in parts),
+    )
+
+
+def _log_speed(bound: Bound) -> float:
+    return bound.log_speed

@@ -1,8 +1,10 @@
 """How much the candidates that were not tried could still gain. Not: when a study stops for it.
 
-A candidate cannot beat the best one where its roofline says so, where it surely does not fit, or
+A candidate cannot beat the best one where its roofline says so, where it surely does not fit,
 where what is believed of its time, predicted and corrected by all measurements, leaves it no
-chance: the bounds of all untried candidates hold together with ``CONFIDENCE``.
+chance, or where the curve of throughput over the micro-batch does: the bounds of all untried
+candidates hold together with ``CONFIDENCE``. A curve through two trials is no surer than they are,
+so that its bound carries their noise, and the more of it the farther it reaches beyond them.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from .ladders import CurveGains
 from .normal import expected_excess, student_quantile
 from .objective import Objective
 from .strategies.memory_odds import chance_to_fit
@@ -88,12 +91,18 @@ def certify(
     history: Sequence[Record],
     objective: Objective,
     *,
-    most_C: Floats | None = None,
+    curves: CurveGains | None = None,
     seed: int = 0,
 ) -> Certificate | None:
     """What follows from predictions of the untried candidates and from all records.
 
-    ``most_C`` bounds what each could gain for another reason, as a logarithm.
+    Args:
+        untried: candidates.
+        predictions: of them.
+        history: what came back so far.
+        objective: what is optimised.
+        curves: what each could gain by curves of throughput; None where none are looked at.
+        seed: of the study.
 
     Returns:
         None where nothing was measured, or not every untried candidate has a prediction.
@@ -110,8 +119,10 @@ def certify(
     least = np.maximum(likely, _floor(untried, predictions, known.records, objective))
     odds = chance_to_fit(predictions, history)
     fits = np.ones(len(untried), np.bool_) if odds is None else odds > _SURELY_NOT
-    most = np.full(len(untried), np.inf) if most_C is None else most_C
-    gain = np.where(fits, np.expm1(np.clip(best - least, 0.0, np.maximum(most, 0.0))), 0.0)
+    most = best - least
+    if curves is not None:
+        most = np.minimum(most, curves.at_most_C(chance))
+    gain = np.where(fits, np.expm1(np.maximum(most, 0.0)), 0.0)
     expected = expected_excess(best - now.mean_C, now.spread_C) * (1.0 if odds is None else odds)
     expected = np.minimum(expected, gain)
     return Certificate(

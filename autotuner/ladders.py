@@ -7,18 +7,46 @@ Shapes: C = candidates of a table.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from autoconf_launch.core import Candidate
 
-from .bracket import KNEE, Tried, next_micro_batch, speed_bounds
+from .bracket import KNEE, NO_BOUND, Tried, next_micro_batch, speed_bounds
 from .dominance import is_out_of_memory
+from .noise import PRIOR, Noise
+from .normal import student_quantile
 from .objective import Objective
 from .table import Bools, CandidateTable, Floats, Ints, concat
 from .trial import Record
 
 _SPLIT = ("micro_batch", "accumulation")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class CurveGains:
+    """What rows could gain over the best trial by the curves of throughput.
+
+    Attributes:
+        log_C: natural logarithms; infinite where nothing is known.
+        doubt_C: their standard deviations, in those of the logarithm of one trial's time.
+        noise: of the trials.
+    """
+
+    log_C: Floats
+    doubt_C: Floats
+    noise: Noise
+
+    def take(self, selection: Bools | Ints) -> CurveGains:
+        """Rows of a mask, or rows by number."""
+        log_C, doubt_C = self.log_C[selection], self.doubt_C[selection]
+        return replace(self, log_C=log_C, doubt_C=doubt_C)
+
+    def at_most_C(self, chance: float) -> Floats:
+        """What each logarithm is below with a chance, as far as noise decides."""
+        widths = student_quantile(chance, self.noise.between_freedom)
+        return np.asarray(self.log_C + widths * self.noise.between * self.doubt_C)
 
 
 class Ladders:
@@ -35,6 +63,7 @@ class Ladders:
         self._objective = objective
         self._tried: dict[int, dict[int, Tried]] = {}
         self._bound_C = np.full(len(self._table), np.inf)
+        self._doubt_C = np.zeros(len(self._table))
         self._best = -np.inf
         self._best_micro: int | None = None
         self._best_ladder = -1
@@ -49,6 +78,11 @@ class Ladders:
         """Rows beyond the knee of their ladder, or of one that is no match for the best."""
         return np.asarray(self.gain_C <= KNEE, np.bool_)
 
+    def gains(self, noise: Noise = PRIOR) -> CurveGains:
+        """Of each row, with the noise of its ladder's trials and of the best one."""
+        doubt_C = np.hypot(self._doubt_C[: self._count], 1.0)
+        return CurveGains(log_C=self.gain_C, doubt_C=doubt_C, noise=noise)
+
     def tell(self, record: Record) -> None:
         """Take an outcome; one of a candidate that is not in the table says nothing."""
         cost_s = cost_of(record, self._objective)
@@ -58,8 +92,11 @@ class Ladders:
         ladder = int(self._ladder_C[rows[0]])
         self.assume(int(rows[0]), cost_s)
         here = np.flatnonzero(self._ladder_C == ladder)
-        bounds = speed_bounds(self._micro_C[here].tolist(), self._known(ladder))
-        self._bound_C[here] = [bounds.get(x, np.inf) for x in self._micro_C[here].tolist()]
+        micros = self._micro_C[here].tolist()
+        bounds = speed_bounds(micros, self._known(ladder))
+        found = [bounds.get(micro, NO_BOUND) for micro in micros]
+        self._bound_C[here] = [bound.log_speed for bound in found]
+        self._doubt_C[here] = [bound.doubt for bound in found]
 
     def next_rows(self, order: Ints, likely_C: Bools | None, busy: Sequence[int] = ()) -> Ints:
         """Of these rows those that the bracket of their ladder takes next, the best ladder first.

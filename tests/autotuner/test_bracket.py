@@ -1,10 +1,17 @@
 import math
 
+import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from autoconf_launch.autotuner.bracket import KNEE, Tried, next_micro_batch, speed_bounds
+from autoconf_launch.autotuner.bracket import (
+    KNEE,
+    NO_BOUND,
+    Tried,
+    next_micro_batch,
+    speed_bounds,
+)
 
 
 def searched(
@@ -71,11 +78,45 @@ def test_below_the_knee_it_goes_up_the_faster_the_less_the_curve_has_bent(
 def test_a_bound_is_on_the_line_through_the_values_beside_it() -> None:
     rising = [Tried(micro_batch=m, speed=s) for m, s in ((1, 1.0), (2, 2.0), (8, 4.0))]
     bounds = speed_bounds(range(1, 17), rising)
-    assert bounds[16] == pytest.approx(math.log(4.0 * math.sqrt(2.0)))
+    assert bounds[16].log_speed == pytest.approx(math.log(4.0 * math.sqrt(2.0)))
+
+
+@pytest.mark.parametrize(("values", "doubt"), [((2, 4), math.sqrt(5.0)), ((1, 4), math.sqrt(2.5))])
+def test_a_bound_is_as_unsure_as_the_line_is_far_from_its_points(
+    values: tuple[int, int], doubt: float
+) -> None:
+    ran = [Tried(micro_batch=m, speed=s) for m, s in zip(values, (9.0, 10.0), strict=True)]
+    assert speed_bounds([8], ran)[8].doubt == pytest.approx(doubt)
+
+
+def test_between_two_values_side_by_side_a_bound_is_as_sure_as_the_better_one() -> None:
+    beside = [Tried(micro_batch=4, speed=9.0), Tried(micro_batch=8, speed=10.0)]
+    found = speed_bounds([6], beside)[6]
+    assert found.log_speed == pytest.approx(math.log(10.0))
+    assert found.doubt == 1.0
+
+
+@settings(max_examples=10, deadline=None, derandomize=True)
+@given(
+    slope=st.floats(-1.0, 0.5),
+    noise=st.floats(0.001, 0.1),
+    seed=st.integers(0, 2**32 - 1),
+)
+def test_a_bound_spreads_over_noisy_trials_as_its_doubt_says(
+    slope: float, noise: float, seed: int
+) -> None:
+    draws = np.random.default_rng(seed).normal(0.0, noise, (500, 2))
+    found = []
+    for first, second in draws:
+        ran = [(4, first), (8, slope * math.log(2.0) + second)]
+        bounds = speed_bounds([16], [Tried(micro_batch=m, speed=math.exp(x)) for m, x in ran])
+        found.append(bounds[16])
+    spread = float(np.std([one.log_speed for one in found]))
+    assert spread == pytest.approx(noise * found[0].doubt, rel=0.15)
 
 
 def test_nothing_bounds_a_value_beside_the_only_one_that_ran() -> None:
-    assert speed_bounds([1, 2], [Tried(micro_batch=1, speed=1.0)]) == {2: math.inf}
+    assert speed_bounds([1, 2], [Tried(micro_batch=1, speed=1.0)]) == {2: NO_BOUND}
 
 
 def test_a_wide_gap_between_two_that_ran_is_looked_into() -> None:
@@ -99,7 +140,8 @@ def test_no_value_of_a_curve_that_bends_down_exceeds_its_bound(
     for value, bound in speed_bounds(range(1, 65), known).items():
         if value <= 2 * top and value > min(one.micro_batch for one in known):
             between = len(known) == 2 and value < top  # within an octave: taken for no better
-            assert between or math.log(speed(value)) <= max(bound, math.log(reached)) + 1e-9
+            least = max(bound.log_speed, math.log(reached))
+            assert between or math.log(speed(value)) <= least + 1e-9
 
 
 def test_the_edge_of_memory_is_bisected_by_values_that_are_no_powers_of_two() -> None:

@@ -1,3 +1,5 @@
+import math
+
 import numpy as np
 import pytest
 
@@ -10,7 +12,10 @@ from autoconf_launch.autotuner import (
     Record,
     Trial,
 )
-from autoconf_launch.autotuner.certificate import Certificate, certify
+from autoconf_launch.autotuner.certificate import CONFIDENCE, Certificate, certify
+from autoconf_launch.autotuner.ladders import CurveGains
+from autoconf_launch.autotuner.noise import PRIOR
+from autoconf_launch.autotuner.normal import student_quantile
 from autoconf_launch.core import Candidate, Layout
 
 THROUGHPUT = OBJECTIVES["throughput"]
@@ -46,8 +51,12 @@ def certificate(
         least_step_s_C=None if least_s is None else np.array(least_s),
         limit_bytes=1000.0,
     )
-    bounds = None if most is None else np.array(most)
-    return certify(table, told, history, THROUGHPUT, most_C=bounds)
+    curves = None if most is None else gains(most)
+    return certify(table, told, history, THROUGHPUT, curves=curves)
+
+
+def gains(most: tuple[float, ...], doubt: float = 0.0) -> CurveGains:
+    return CurveGains(log_C=np.array(most), doubt_C=np.full(len(most), doubt), noise=PRIOR)
 
 
 def found(*predicted_s: float, **others: object) -> Certificate:
@@ -60,6 +69,22 @@ def test_a_bound_that_is_known_otherwise_counts_where_it_is_lower() -> None:
     one = found(1.0, 1.0, 1.0, most=(-0.1, 0.001, np.inf))
     assert one.possible_gain_C[:2] == pytest.approx([0.0, 0.001], abs=1e-5)
     assert one.possible_gain_C[2] > 0.01
+
+
+def test_the_bound_of_a_curve_carries_the_noise_of_its_trials() -> None:
+    table = CandidateTable.from_candidates([candidate(1)])
+    told = PredictionTable(
+        peak_bytes_C=np.array([np.nan]), step_s_C=np.array([0.7]), band=0.1, how=""
+    )
+    sure, unsure = (
+        certify(table, told, (record(1, 1.0),), THROUGHPUT, curves=gains((-0.01,), doubt))
+        for doubt in (0.0, 2.0)
+    )
+    assert sure is not None
+    assert unsure is not None
+    quantile = student_quantile(CONFIDENCE, PRIOR.between_freedom)
+    assert sure.possible_gain == 0.0
+    assert unsure.possible_gain == pytest.approx(math.expm1(quantile * PRIOR.between * 2.0 - 0.01))
 
 
 def test_what_is_predicted_far_slower_cannot_win() -> None:

@@ -1,8 +1,11 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from autoconf_launch.autotuner import OBJECTIVES, CandidateTable, Trial
 from autoconf_launch.autotuner.ladders import Ladders, cost_of
+from autoconf_launch.autotuner.noise import PRIOR
 from autoconf_launch.autotuner.trial import Outcome
 from autoconf_launch.core import Candidate, FailureKind
 
@@ -124,6 +127,42 @@ def test_where_the_batch_may_change_micro_batches_with_as_much_accumulation_are_
     near_the_maximum = [bool(x) for x in found.beyond_C[:4]]
     assert near_the_maximum == [False, False, True, True]
     assert not found.beyond_C[4:].any()
+
+
+def test_what_a_closed_ladder_could_gain_is_unsure_by_more_than_its_two_trials() -> None:
+    table, found = ladders(0)
+    tell(found, split(8), 1.0)
+    tell(found, split(16), 1.0)
+    next_one = int(np.flatnonzero(table["micro_batch"] == 24)[0])
+    gains = found.gains()
+    beyond = np.log2(24 / 16)
+    assert found.beyond_C[next_one]
+    assert gains.log_C[next_one] == pytest.approx(0.0)
+    assert gains.doubt_C[next_one] == pytest.approx(np.sqrt((1 + beyond) ** 2 + beyond**2 + 1))
+    assert gains.at_most_C(0.98)[next_one] > 0.1
+
+
+def test_on_a_noisier_machine_more_may_be_gained() -> None:
+    table, found = ladders(0)
+    tell(found, split(8), 1.0)
+    tell(found, split(16), 1.0)
+    row = int(np.flatnonzero(table["micro_batch"] == 24)[0])
+    noisy = replace(PRIOR, between=2 * PRIOR.between)
+    usual, more = (found.gains(noise).at_most_C(0.98)[row] for noise in (PRIOR, noisy))
+    assert more == pytest.approx(2 * usual)
+
+
+def test_where_no_curve_is_known_any_gain_is_possible() -> None:
+    _, found = ladders(0)
+    assert np.isinf(found.gains().at_most_C(0.98)).all()
+
+
+def test_gains_of_some_rows_are_those_rows() -> None:
+    _, found = ladders(0)
+    tell(found, split(8), 1.0)
+    tell(found, split(16), 0.9)
+    some = np.array([3, 1])
+    assert np.array_equal(found.gains().take(some).log_C, found.gain_C[some])
 
 
 def test_a_ladder_begins_with_the_largest_that_is_likely_to_fit() -> None:

@@ -202,3 +202,29 @@ def test_what_was_measured_reaches_the_tuner_alone_through_the_records() -> None
     steps_s[[i for i in range(5) if i not in first.rows]] = 77.0
     other = replace(found, step_s_C=steps_s)
     assert run(other, load_strategy("model_based"), ReplayRules(trials=2), 0).rows == first.rows
+
+
+def noisy_ladder(seed: int, noise: float) -> Landscape:
+    """Four micro-batches that are nearly equal, as predicted, each measured once."""
+    micros = (1, 2, 4, 8)
+    steps_s = np.array([1.0 + 0.05 / micro for micro in micros])
+    layouts = [Layout(micro_batch=micro, accumulation=64 // micro) for micro in micros]
+    told = PredictionTable(
+        peak_bytes_C=np.full(len(micros), np.nan), step_s_C=steps_s, band=0.1, how=""
+    )
+    return Landscape(
+        name="ladder",
+        table=CandidateTable.from_candidates([Candidate(layout=layout) for layout in layouts]),
+        step_s_C=steps_s * np.exp(np.random.default_rng(seed).normal(0.0, noise, len(micros))),
+        predictions=told,
+    )
+
+
+@pytest.mark.parametrize("noise", [0.0, 0.02, 0.05])
+def test_certificates_of_ladders_that_two_noisy_trials_close_are_true(noise: float) -> None:
+    rules = ReplayRules(good_enough=0.02, to_the_knee=True)
+    found = [noisy_ladder(seed, noise) for seed in range(100)]
+    scores = [score(one, run(one, load_strategy("model_based"), rules, 0)) for one in found]
+    told = [one.certificate_true for one in scores if one.certificate_true is not None]
+    assert len(told) > 50
+    assert np.mean(told) >= 0.97
