@@ -7,12 +7,14 @@ BIN = $(VENV)/bin
 FOLDERS = core autotuner tuning_spaces runtime launcher
 READY = $(VENV)/.ready
 EXAMPLE = examples/01_pretrain_gpt
+WORKERS ?= 2
 
 tune: $(READY)
 	$(BIN)/autoconf-launch --autotuning=tune --num_gpus 2 $(EXAMPLE)/train.py --config $(EXAMPLE)/config.json
 
+# Bytecode is kept: hundreds of processes would each compile everything again.
 test: $(READY)
-	$(BIN)/python -m pytest
+	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 test-slow: $(READY)
 	$(BIN)/python -m pytest -m slow

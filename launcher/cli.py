@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from importlib import import_module
 from types import MappingProxyType
+from typing import Any, TypeAlias
 
 from autoconf_launch.core import (
     AutoconfError,
@@ -19,9 +20,7 @@ from autoconf_launch.core import (
     ResultsFolderError,
 )
 
-from .commands.launch import launch
-from .commands.tune import tune
-from .events import Note
+from .events import Listener, Note
 from .flags import parse_request, usage
 from .interrupts import InterruptedBySignalError
 from .paths import is_disk_full
@@ -53,6 +52,9 @@ VERBS = MappingProxyType(
     }
 )
 """One or two words -> ``module:function`` from the arguments after them to text."""
+_LAUNCH = "autoconf_launch.launcher.commands.launch:launch"
+_TUNE = "autoconf_launch.launcher.commands.tune:tune"
+_Command: TypeAlias = Callable[[LaunchRequest, Listener], int]
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -69,7 +71,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _run(request: LaunchRequest) -> int:
     logging.basicConfig(level=request.log_level.upper(), format="%(levelname)s %(message)s")
-    command = tune if request.autotuning else launch
+    command: _Command = _loaded(_TUNE if request.autotuning else _LAUNCH)
     with (
         open_view(request, _write_line, os.environ) as view,
         saved_pid(request.save_pid),
@@ -81,14 +83,19 @@ def _run(request: LaunchRequest) -> int:
 
 def _run_verb(where: str, arguments: Sequence[str]) -> int:
     """Print text as it comes; a reader that has seen enough (``| head``) is no error."""
-    module, _, attribute = where.partition(":")
-    verb: Callable[[Sequence[str]], Iterable[str]] = getattr(import_module(module), attribute)
+    verb: Callable[[Sequence[str]], Iterable[str]] = _loaded(where)
     try:
         for piece in verb(arguments):
             print(piece, flush=True)
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return OK
+
+
+def _loaded(where: str) -> Any:
+    """What ``module:function`` names; no command waits for the imports of another."""
+    module, _, attribute = where.partition(":")
+    return getattr(import_module(module), attribute)
 
 
 def _write_line(line: str) -> None:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import importlib.metadata
 import os
+import sys
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 
 from .dialects import NamedFile, OwnKnob, ScriptSource, UserWords
@@ -50,7 +52,7 @@ def find_script_source(request: LaunchRequest) -> ScriptSource:
         composed=composed(script, text),
         files=tuple(_named_files(request.script_args)),
         environment=tuple(sorted(variables.items())),
-        versions=tuple(_versions()),
+        versions=_versions(tuple(sys.path)),
         words=UserWords(
             dialect=request.dialect,
             arguments=request.argument_names,
@@ -82,7 +84,13 @@ def _named_files(arguments: tuple[str, ...]) -> Iterator[NamedFile]:
         yield NamedFile(position=position, flag=own, path=str(path), text=plain_text(path))
 
 
-def _versions() -> Iterator[tuple[str, str]]:
+@cache
+def _versions(_: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
+    """Of what is installed on a path; to read it takes longer than all else here."""
+    return tuple(_installed())
+
+
+def _installed() -> Iterator[tuple[str, str]]:
     for name in _PACKAGES:
         try:
             yield name, importlib.metadata.version(name)

@@ -1,8 +1,48 @@
-"""Settings for every test: a slow or busy machine is no reason to fail."""
+"""Settings for every test: a slow or busy machine is no reason to fail.
 
+Where pytest-xdist runs tests side by side (``make test``), those marked ``undisturbed``
+have the machine to themselves.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Generator, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import pytest
 from hypothesis import HealthCheck, settings
 
 settings.register_profile(
     "any-machine", deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.load_profile("any-machine")
+
+MACHINE, QUEUE = Path(__file__), Path(__file__).parent
+"""What workers lock: the machine, shared or whole, and before it their place in the queue, so
+that who wants the whole is not overtaken for ever."""
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    if not hasattr(item.config, "workerinput"):
+        return (yield)
+    with ExitStack() as machine:
+        with locked(QUEUE, fcntl.LOCK_EX):
+            whole = item.get_closest_marker("undisturbed") is not None
+            machine.enter_context(locked(MACHINE, fcntl.LOCK_EX if whole else fcntl.LOCK_SH))
+        return (yield)
+
+
+@contextmanager
+def locked(path: Path, how: int) -> Iterator[None]:
+    """Until the block ends; given back by name, as processes forked by a test hold it, too."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, how)
+        yield
+    finally:
+        fcntl.flock(descriptor, fcntl.LOCK_UN)
+        os.close(descriptor)

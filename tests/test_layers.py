@@ -77,7 +77,10 @@ def test_nothing_is_importable_under_two_names(folder: str, tmp_path: Path) -> N
 
 
 def test_the_launcher_never_imports_torch() -> None:
-    code = "import sys, autoconf_launch.launcher.cli; sys.exit('torch' in sys.modules)"
+    commands = sorted(path.stem for path in (ROOT / "launcher" / "commands").glob("[a-z]*.py"))
+    modules = ("cli", *(f"commands.{name}" for name in commands))
+    names = ", ".join(f"{NAMESPACE}.launcher.{module}" for module in modules)
+    code = f"import sys, {names}; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 

@@ -8,6 +8,7 @@ before a fork. A launch that names ``injected`` arms the probe from there, as th
 
 from __future__ import annotations
 
+import gc
 import importlib.util
 import json
 import os
@@ -58,4 +59,5 @@ def serve() -> str:
 
 for name in sys.argv[1:]:
     importlib.import_module(name)
+gc.freeze()  # else each fork copies all of torch to collect it in the end
 runpy.run_path(serve(), run_name="__main__")
