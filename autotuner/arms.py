@@ -7,14 +7,19 @@ one round, so that what the machine did in that minute is in both.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import fmean
+
+import numpy as np
 
 from .noise import PRIOR, Noise
 from .objective import Objective
 from .sequential import Expected, PairedEstimate, estimate, expect_apart, expect_in_turn
 from .trial import Measurement, Record
+
+_DIGITS = 9
+"""Of what arms cost; beyond them they are equal, and the first one is the best."""
 
 
 @dataclass(slots=True)
@@ -104,14 +109,44 @@ def _in_turn(one: Record, other: Record) -> tuple[float, ...]:
 
 
 def leader(arms: Sequence[Arm], objective: Objective) -> Arm | None:
-    """The best by what all of them were in; by the search where that is nothing."""
-    costs = {arm.name: arm.costs(objective) for arm in arms}
-    costs = {name: made for name, made in costs.items() if made}
-    common = set.intersection(*map(set, costs.values())) if costs else set()
-    if not common:
+    """The best by the rounds; by the search where there are none.
+
+    Some came later: what a round's minute cost and what each arm costs are told apart by least
+    squares, which is the mean over the rounds where all arms were in all of them.
+    """
+    costs = {arm.name: arm.costs(objective) for arm in arms if not arm.failed}
+    made = _met({name: rounds for name, rounds in costs.items() if rounds})
+    if not made:
         return next((arm for arm in arms if not arm.failed), None)
-    met = [arm for arm in arms if arm.name in costs and not arm.failed]
-    return min(met, key=lambda arm: fmean(costs[arm.name][n] for n in common), default=None)
+    behind = _effects(made)
+    met = [arm for arm in arms if arm.name in behind]
+    return min(met, key=lambda arm: round(behind[arm.name], _DIGITS), default=None)
+
+
+def _met(made: Mapping[str, Mapping[int, float]]) -> dict[str, Mapping[int, float]]:
+    """Those that the first one met in its rounds, or who met one of them."""
+    met: dict[str, Mapping[int, float]] = {}
+    rounds: set[int] = set()
+    left = dict(made)
+    while found := [name for name in left if not met or rounds & left[name].keys()]:
+        met[found[0]] = left.pop(found[0])
+        rounds |= met[found[0]].keys()
+    return met
+
+
+def _effects(made: Mapping[str, Mapping[int, float]]) -> dict[str, float]:
+    """What each costs more than the others, the rounds' own costs taken out."""
+    names = list(made)
+    rounds = sorted({number for costs in made.values() for number in costs})
+    cells = [
+        (name, number, cost) for name, costs in made.items() for number, cost in costs.items()
+    ]
+    design = np.zeros((len(cells), len(names) + len(rounds)))
+    for row, (name, number, _) in enumerate(cells):
+        design[row, names.index(name)] = 1.0
+        design[row, len(names) + rounds.index(number)] = 1.0
+    found = np.linalg.lstsq(design, np.array([cost for *_, cost in cells]), rcond=None)[0]
+    return dict(zip(names, found.tolist(), strict=False))
 
 
 def deviations(arms: Sequence[Arm], objective: Objective) -> tuple[tuple[float, int], ...]:

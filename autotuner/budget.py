@@ -12,9 +12,12 @@ from dataclasses import dataclass
 
 from autoconf_launch.core import ConfigError
 
+GOOD_ENOUGH = 0.02
+"""Possible gain below which another trial is not worth it, a share."""
+
 _SECONDS = {"d": 86_400.0, "h": 3_600.0, "m": 60.0, "min": 60.0, "s": 1.0}
-_PART = re.compile(r"(\d+(?:\.\d+)?)(d|h|min|m|s)")
-_TIME = re.compile(rf"(?:{_PART.pattern})+")
+_PART = re.compile(r"(\d+(?:\.\d+)?)\s*(d|h|min|m|s)")
+_TIME = re.compile(rf"(?:{_PART.pattern}\s*)+")
 _TRIALS = re.compile(r"(\d+)\s*trials?")
 _MONEY = re.compile(r"\$\s*(\d+(?:\.\d+)?)")
 _SHARE = re.compile(r"(\d+(?:\.\d+)?)\s*(%?)")

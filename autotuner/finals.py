@@ -2,29 +2,31 @@
 
 The best of the search that noise does not tell apart, and the baseline, are launched in turn,
 each once a round and in another order each round, until a test that may be looked at after every
-round tells them apart, finds that it will not, or the budget is spent.
+round tells them apart, finds that it will not, or the budget is spent. Who is beaten leaves its
+place to the next that the search did not rule out, while there is time for some rounds more.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from statistics import fmean
 
 from autoconf_launch.core import FailureKind
 
 from .arms import Arm, compare, leader
-from .finalists import FINALISTS, choose
+from .finalists import FINALISTS
 from .noise import FINAL_SUFFIX, Noise, estimate_noise
 from .objective import Objective
 from .pace import steps_in_turn
+from .places import ALPHA, Places
+from .places import FinalsBudget as FinalsBudget
+from .places import fit_together as fit_together
 from .resolution import round_times_s
 from .sequential import PairedEstimate, expected_width
 from .stop import StopKind, StopReason
 from .trial import Record, Trial, Turn
-
-ALPHA = 0.05
-"""Probability that any of the comparisons is ever wrong."""
 
 EQUAL = 0.02
 """Configurations that surely differ by less are equal."""
@@ -35,18 +37,9 @@ PRECISION = 0.03
 DISTANCE = 0.05
 """The same for the distance of a baseline that is surely slower."""
 
-TOGETHER = 0.8
-"""Of the memory that is free may be used by configurations that live side by side."""
-
+_ROUNDS_TO_HAVE = 2
+"""Left, for a place to be given away."""
 _Z_95 = 1.645
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FinalsBudget:
-    """When the rounds end undecided; ``time_s`` from the first one on."""
-
-    rounds: int = 40
-    time_s: float = math.inf
 
 
 class Finals:
@@ -80,9 +73,16 @@ class Finals:
         self._objective = objective
         self._budget = budget or FinalsBudget()
         self._noise = noise or estimate_noise(records)
-        chosen = choose(records, objective, wanted, self._noise if near_only else None)
-        self._arms = tuple(Arm(record) for record in chosen)
-        self._steps = steps_in_turn(chosen, self._noise, self._budget.time_s)
+        self._places = Places(
+            records,
+            objective,
+            wanted=wanted,
+            noise=self._noise,
+            near_only=near_only,
+            comparisons=self._budget.comparisons,
+        )
+        self._arms = tuple(map(Arm, self._places.chosen))
+        self._steps = steps_in_turn(self._places.chosen, self._noise, self._budget.time_s)
         self._told: dict[tuple[str, int], Record] = {}
         self._round, self._over = 1, 0
         self._order = self._active()
@@ -94,8 +94,13 @@ class Finals:
 
     @property
     def arms(self) -> tuple[Arm, ...]:
-        """Everything that takes part, the best of the search first."""
+        """Everything that takes part, the best of the search first, then who came later."""
         return self._arms
+
+    @property
+    def level(self) -> float:
+        """Probability of a single comparison with the best to be ever wrong."""
+        return self._places.level
 
     @property
     def records(self) -> tuple[Record, ...]:
@@ -116,6 +121,10 @@ class Finals:
     def rounds(self) -> int:
         """Rounds that are over."""
         return self._over
+
+    def admit(self, records: Sequence[Record]) -> None:
+        """Who may be told of though they did not begin, and come in then."""
+        self._places.admit(records)
 
     def compare(self, slower: Arm, faster: Arm, alpha: float = ALPHA) -> PairedEstimate:
         """How much longer ``slower`` takes, over the rounds that both were in."""
@@ -144,7 +153,7 @@ class Finals:
     def tell(self, record: Record) -> None:
         """Take a launch of this session or an earlier one; one that was preempted never was."""
         self._pending.discard(record.trial.name)
-        arm = next((arm for arm in self._arms if _final_name(arm) == record.trial.name), None)
+        arm = self._arm(record.trial.name)
         key = record.trial.name, record.trial.attempt
         preempted = record.failure and record.failure.kind is FailureKind.PREEMPTED
         if arm is None or key in self._told or preempted:
@@ -168,6 +177,24 @@ class Finals:
             return None
         sentence = f"The best were measured again in {self.rounds} rounds."
         return StopReason(kind=StopKind.EXPLORED, sentence=sentence)
+
+    def _arm(self, name: str) -> Arm | None:
+        """The one of this launch; who came later in an earlier session comes now."""
+        self._join(self._places.take(name.removesuffix(FINAL_SUFFIX)))
+        return next((arm for arm in self._arms if _final_name(arm) == name), None)
+
+    def _join(self, record: Record | None) -> None:
+        self._arms += () if record is None else (Arm(record),)
+
+    def _fill(self) -> None:
+        """Give free places away while there are rounds left to be won."""
+        times_s = round_times_s(self._told.values())
+        round_s = fmean(times_s) if times_s else 0.0
+        late = self._budget.time_s - sum(times_s) < _ROUNDS_TO_HAVE * round_s
+        if late or self._over + _ROUNDS_TO_HAVE > self._budget.rounds:
+            return
+        while (record := self._places.next(self._arms, self._leader)) is not None:
+            self._join(record)
 
     def _active(self) -> tuple[Arm, ...]:
         """Arms of this round in its order; nobody where there is nobody to compare with."""
@@ -228,6 +255,7 @@ class Finals:
         arm.is_out = True
         if arm is self._leader:
             self._leader = leader(self._standing(), self._objective)
+        self._fill()
         self._order = self._active()
 
     def _close_round(self) -> None:
@@ -235,12 +263,13 @@ class Finals:
         self._over += 1
         left = [arm for arm in self._arms if not arm.is_out and not arm.is_beaten]
         first = self._leader = leader(left, self._objective) or self._leader
-        alpha = level(self._arms)
+        alpha = self._places.level
         for arm in (arm for arm in self._arms if not arm.is_out and arm is not first):
             if first is not None:
                 found = self.compare(arm, first, alpha)
                 arm.is_beaten = found.differs
                 arm.is_out = self._is_settled(arm, found, alpha)
+        self._fill()
         self._order = self._active()
 
     def _is_settled(self, arm: Arm, found: PairedEstimate, alpha: float) -> bool:
@@ -258,19 +287,6 @@ class Finals:
         """That there will be by number or by time."""
         by_time = self._budget.time_s * self._over / self._spent_s if self._spent_s else math.inf
         return max(self._over, int(min(self._budget.rounds, by_time)))
-
-
-def level(arms: Sequence[Arm]) -> float:
-    """Of a single comparison with the best."""
-    return ALPHA / max(1, len(arms) - 1)
-
-
-def fit_together(records: Sequence[Record]) -> bool:
-    """Whether their memory was seen to fit side by side, by the rank of each that used most."""
-    seen = [record.outcome.memory for record in records]
-    peaks = sum(memory.peak_bytes for memory in seen if memory)
-    free = min((memory.free_before_bytes for memory in seen if memory), default=0)
-    return all(seen) and peaks <= TOGETHER * free
 
 
 def _final_name(arm: Arm) -> str:

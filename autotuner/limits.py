@@ -7,15 +7,12 @@ from dataclasses import dataclass
 
 from . import stop
 from .certificate import Certificate, certify
+from .noise import estimate_noise
 from .objective import Objective
 from .pool import Pool
 from .stop import StopReason
 from .table import CandidateTable, PredictionTable
 from .trial import Record
-
-GOOD_ENOUGH = 0.02
-"""Possible gain below which it is not worth a trial, a share."""
-
 
 FEWEST_TRIALS = 4
 """Before so many nothing is good enough. Over recorded landscapes later stops gained nothing;
@@ -49,10 +46,14 @@ class SearchLimits:
     trials: int | None = None
     good_enough: float | None = None
 
+    def is_late(self, elapsed_s: float) -> bool:
+        """Whether nothing at all may be started."""
+        return self.seconds is not None and elapsed_s >= self.seconds
+
     def spent(self, elapsed_s: float, records: Sequence[Record]) -> StopReason | None:
         """Why nothing more may be started."""
         measured = any(record.measurement for record in records)
-        if self.seconds is not None and elapsed_s >= self.seconds:
+        if self.seconds is not None and self.is_late(elapsed_s):
             return stop.budget_spent(f"{self.seconds:.0f} s", measured=measured)
         if self.trials is not None and len(records) >= self.trials:
             return stop.budget_spent(f"{self.trials} trials", measured=measured)
@@ -74,6 +75,10 @@ class Prospects:
         self._at = -1
         self._found: Certificate | None = None
 
+    def forget(self) -> None:
+        """Records that were told are others now."""
+        self._at = -1
+
     def certificate(
         self, pool: Pool, small_too: bool, records: Sequence[Record]
     ) -> Certificate | None:
@@ -88,7 +93,7 @@ class Prospects:
                 self._predictions.take(rows),
                 records,
                 self._objective,
-                most_C=pool.gain_of(rows),
+                curves=pool.gains_of(rows, estimate_noise(records)),
             )
         return self._found
 

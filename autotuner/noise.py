@@ -24,6 +24,9 @@ MOST_BLOCKS = 8
 FINAL_SUFFIX = "_final"
 """What a trial's name has more where it was measured again."""
 
+AGAIN_SUFFIX = "_again"
+"""The same, where that was during the search."""
+
 _WIDEST = 100.0
 
 
@@ -65,7 +68,8 @@ PRIOR = Noise(between=0.043, between_freedom=8.0, within=0.03, within_freedom=4.
 def estimate_noise(records: Iterable[Record], prior: Noise = PRIOR) -> Noise:
     """The prior, corrected by all steps in a history and by every candidate measured twice.
 
-    Repeats are found by name, a final and its trial alike. What neighbouring steps have in
+    Repeats are found by name, a final, an anchor and their trial alike. What neighbouring steps
+    have in
     common may be common to all steps of a launch, so that launches are expected to differ by as
     much at least.
     """
@@ -76,7 +80,7 @@ def estimate_noise(records: Iterable[Record], prior: Noise = PRIOR) -> Noise:
             continue
         squares, freedom = _within(record.measurement.step_s)
         within, within_freedom = within + squares, within_freedom + freedom
-        name = record.trial.name.removesuffix(FINAL_SUFFIX)
+        name = measured_name(record.trial.name)
         mean, count = math.log(record.measurement.mean_step_s), len(record.measurement.step_s)
         launches.setdefault(name, []).append((mean, _variance_of_mean(count)))
     within /= within_freedom
@@ -90,6 +94,11 @@ def estimate_noise(records: Iterable[Record], prior: Noise = PRIOR) -> Noise:
         within=math.sqrt(within),
         within_freedom=within_freedom,
     )
+
+
+def measured_name(name: str) -> str:
+    """Of the trial that a launch of this name measures again; its own where it does not."""
+    return name.removesuffix(FINAL_SUFFIX).removesuffix(AGAIN_SUFFIX)
 
 
 def checked(noise: Noise, deviations: Sequence[tuple[float, int]]) -> Noise:

@@ -14,6 +14,8 @@ from .trial import Record, Trial
 FEWEST_IN_TURN = 4
 MOST_IN_TURN = 10
 _ROUNDS_TO_HAVE = 3
+_UNFELT = 0.2
+"""Of what launches cost, as much may be added in steps, however few rounds there is time for."""
 
 
 class Pace:
@@ -55,7 +57,7 @@ def steps_in_turn(records: Sequence[Record], noise: Noise, time_s: float) -> int
     """Timed steps of each launch of a round in which these live side by side.
 
     More of them where steps are noisy beside launches, and where a launch costs many steps; fewer
-    where a few rounds would not fit in ``time_s`` seconds.
+    where a few rounds would not fit in ``time_s`` seconds and it is the steps that make them long.
 
     Source:
         Cochran 1977, "Sampling Techniques", chapter 10: the cheapest size of a second stage.
@@ -70,5 +72,6 @@ def steps_in_turn(records: Sequence[Record], noise: Noise, time_s: float) -> int
     )
     cost = warm_up + launch_s / turn_s
     best = round(math.sqrt(cost) * noise.within / LAUNCH)
-    room = math.floor(min(time_s / (_ROUNDS_TO_HAVE * turn_s) - cost, MOST_IN_TURN))
+    in_time = time_s / (_ROUNDS_TO_HAVE * turn_s) - cost
+    room = math.floor(min(max(in_time, _UNFELT * cost), MOST_IN_TURN))
     return max(FEWEST_IN_TURN, min(best, room))

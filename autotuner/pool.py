@@ -12,10 +12,11 @@ from .constraints import RejectedCounts, Rule, add_counts, apply_rules
 from .dominance import surely_needs_more
 from .grouping import Grouping
 from .knobs import LAYOUT_KNOBS
-from .ladders import Ladders
+from .ladders import CurveGains, Ladders
+from .noise import Noise
 from .objective import Objective
 from .space import SearchSpace
-from .table import Bools, Floats, Ints, PredictionTable
+from .table import Bools, Ints, PredictionTable
 from .trial import Prediction, Record
 
 
@@ -40,7 +41,8 @@ class Pool:
             objective: what is optimised.
         """
         self._table = space.table
-        self._ladders = Ladders(space.table, objective, (space.baseline,))
+        self._baseline, self._objective = space.baseline, objective
+        self.forget_speeds()
         self._to_the_knee = groups.to_the_knee
         self._group = groups.of_rows(space.table)
         self._predictions = predictions
@@ -58,6 +60,10 @@ class Pool:
     def take_out(self, candidate: Candidate) -> None:
         """It was handed out or came back."""
         self._tried[self._table.find(candidate)] = True
+
+    def forget_speeds(self) -> None:
+        """What was learned of micro-batches is to be learned anew."""
+        self._ladders = Ladders(self._table, self._objective, (self._baseline,))
 
     def learn(self, record: Record) -> None:
         """Take what came back of a micro-batch."""
@@ -113,9 +119,9 @@ class Pool:
         rows = self._allowed & ~self._tried & ~self._too_large
         return np.flatnonzero(rows if small_too else rows & ~self._small)
 
-    def gain_of(self, rows: Ints) -> Floats:
-        """Logarithm of what rows could gain by the curves of throughput; infinite if unknown."""
-        return self._ladders.gain_C[rows] if self._to_the_knee else np.full(len(rows), np.inf)
+    def gains_of(self, rows: Ints, noise: Noise) -> CurveGains | None:
+        """What rows could gain by the curves of throughput; None where those are not looked at."""
+        return self._ladders.gains(noise).take(rows) if self._to_the_knee else None
 
     def _open(self, group: int) -> Bools:
         rows = self._allowed & ~self._tried & ~self._too_large & (self._group == group)

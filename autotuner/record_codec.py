@@ -34,6 +34,8 @@ def encode_record(record: Record) -> dict[str, Any]:
         "wall_s": encode(record.wall_s),
         "prediction": encode(record.prediction),
     }
+    if trial.again:
+        line |= {"again": trial.again, "doubted": trial.doubted}
     if trial.soak_steps:
         line["soak_steps"] = trial.soak_steps
     if trial.turn is not None:

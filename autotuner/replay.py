@@ -151,7 +151,7 @@ class _Walk:
             None if predictions is None else predictions.take(left),
             self._records,
             _OBJECTIVE,
-            most_C=self._ladders.gain_C[left] if self._rules.to_the_knee else None,
+            curves=self._ladders.gains().take(left) if self._rules.to_the_knee else None,
             seed=self._seed,
         )
         return self._certificate

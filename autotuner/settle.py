@@ -10,10 +10,11 @@ from . import soak
 from .arms import Arm, deviations
 from .cost.facts import TrainingFacts
 from .finalists import FINALISTS, may_be_best, ranking
-from .finals import ALPHA, PRECISION, Finals, level
+from .finals import PRECISION, Finals, FinalsBudget
 from .meaning import compare_losses
-from .noise import FINAL_SUFFIX, SpeedUp, checked, estimate_noise, interval
+from .noise import FINAL_SUFFIX, Noise, SpeedUp, checked, estimate_noise, interval
 from .objective import OBJECTIVES, Objective
+from .places import ALPHA, planned
 from .resolution import Resolution, resolution, round_times_s
 from .sequential import PairedEstimate
 from .settings import AutotuningSettings
@@ -35,10 +36,12 @@ def settled(
 ) -> Summary:
     """The summary with the choice that rounds and soak lead to; rows of spaces stay as searched.
 
+    ``records`` are without drift, as those of the summary.
+
     The speed-up is from the rounds alone where both were in them.
     """
     objective = OBJECTIVES[settings.metric]
-    rounds = replayed(records, finals, objective)
+    rounds = replayed(records, finals, objective, summary.noise)
     order = safe_order(records, rounds, objective)
     winner = _chosen(order, soaks)
     baseline = baseline_of(records)
@@ -48,7 +51,8 @@ def settled(
         best_exp_name=winner.trial.name if winner else None,
     )
     repeats = [r for r in finals if r.trial.number == 0]
-    near, met = _near(records, rounds, winner, objective), _arm(rounds, winner) is not None
+    near = _near(records, rounds, winner, objective, summary.noise)
+    met = _arm(rounds, winner) is not None
     return replace(
         _of_the_search(summary, winner),
         rows=(*summary.rows[:-1], last),
@@ -65,20 +69,42 @@ def settled(
     )
 
 
-def replayed(records: Sequence[Record], finals: Sequence[Record], objective: Objective) -> Finals:
-    """The rounds as these records had them."""
+def replayed(
+    records: Sequence[Record],
+    finals: Sequence[Record],
+    objective: Objective,
+    noise: Noise | None = None,
+) -> Finals:
+    """The rounds as these records had them; ``noise`` where ``records`` do not tell it."""
     names = {record.trial.name.removesuffix(FINAL_SUFFIX) for record in finals}
-    known = [record for record in records if record.trial.name in names or not names]
+    late = _late(finals)
+    began = [r for r in records if r.trial.name in names - late or not names]
+    noise = noise or estimate_noise(records)
     rounds = Finals(
-        known,
+        began,
         objective,
         wanted=len(names) or FINALISTS,
+        budget=FinalsBudget(comparisons=planned(records, objective, noise)),
         near_only=not names,
-        noise=estimate_noise(records),
+        noise=noise,
     )
+    rounds.admit([record for record in records if record.trial.name in late])
     for record in finals:
         rounds.tell(record)
     return rounds
+
+
+def _late(finals: Sequence[Record]) -> set[str]:
+    """Who came in after another one had left."""
+    seen: dict[str, list[int]] = {}
+    for record in finals:
+        name = record.trial.name.removesuffix(FINAL_SUFFIX)
+        seen.setdefault(name, []).append(record.trial.attempt)
+    return {
+        name
+        for name, attempts in seen.items()
+        if any(max(others) < min(attempts) for others in seen.values())
+    }
 
 
 def safe_order(
@@ -100,9 +126,10 @@ def findings(
     finals: Sequence[Record],
     objective: Objective,
     soaks: Sequence[Record] = (),
+    noise: Noise | None = None,
 ) -> tuple[str, ...]:
     """A sentence on each thing that launches after the search show and it did not."""
-    rounds = replayed(records, finals, objective)
+    rounds = replayed(records, finals, objective, noise)
     failures = tuple(
         f"{arm.name} failed when it was launched again "
         f"({arm.failed.failure.kind.value}: {arm.failed.failure.detail}), so it was passed over."
@@ -175,11 +202,15 @@ def _alike(rounds: Finals, winner: Record | None) -> tuple[tuple[Arm, PairedEsti
 
 def _alpha(arm: Arm, rounds: Finals) -> float:
     """The baseline as its speed-up's interval says, the others all at once."""
-    return ALPHA if arm.searched.trial.number == 0 else level(rounds.arms)
+    return ALPHA if arm.searched.trial.number == 0 else rounds.level
 
 
 def _near(
-    records: Sequence[Record], rounds: Finals, winner: Record | None, objective: Objective
+    records: Sequence[Record],
+    rounds: Finals,
+    winner: Record | None,
+    objective: Objective,
+    noise: Noise,
 ) -> tuple[str, ...]:
     """What was not in the rounds and what the noise of the search does not tell from the winner.
 
@@ -188,7 +219,7 @@ def _near(
     best = _searched(records, winner)
     if best is None:
         return ()
-    noise = checked(estimate_noise(records), deviations(rounds.arms, objective))
+    noise = checked(noise, deviations(rounds.arms, objective))
     others = [
         record
         for record in ranking(records, objective)

@@ -1,7 +1,7 @@
 """Whether the winner holds out: one longer launch, as the training will be. Not: its speed.
 
-Where a framework's words allow it the script's own evaluation and checkpoint are moved into it.
-What of them came to pass is seen, not assumed.
+The script's own evaluation and checkpoint are moved into it where its words allow that; else its
+data ends with the steps, as after an epoch. What of them came to pass is seen, not assumed.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from autoconf_launch.core import Failure, FailureKind
-from autoconf_launch.core.asides import Aside, Asides
+from autoconf_launch.core.asides import Aside, Asides, WentOn
 
 from .stop import StopKind, StopReason
 from .trial import FailedTrial, Record, Trial
@@ -39,7 +39,7 @@ class SoakReport:
         passed: whether the last one did.
         phases: mean seconds of its steps' phases; our own runtime takes them apart.
         step_s: mean seconds of those steps; 0 where there are none.
-        asides: what a foreign script did between its steps; None: nobody looked.
+        asides: what the script did beside its steps; None: nobody looked.
         as_trial: why the last one had to leave out what trials do; "" where it had not.
     """
 
@@ -57,19 +57,20 @@ class SoakReport:
         """What was done and what was not."""
         if not self.passed:
             return "No measured configuration passed the soak."
-        share = self.memory_share
+        share, asides = self.memory_share, self.asides or Asides()
         memory = "" if share is None else f", {share:.0%} of memory at most"
-        longest = ", the last one with the longest batch seen" if self.phases else ""
-        least = "at least " if self.asides and self.asides.under_way else ""
+        longest = ", the last one with the longest batch seen" if asides.longest_batch else ""
+        least = "at least " if asides.under_way and not asides.went_on else ""
         return (
             f"It ran {least}{self.steps} steps in a launch of its own{longest}{memory}."
-            f"{self._beside} What the script does after its steps was not run."
+            f"{_afterwards(asides)}{self._beside}{_left_out(asides)}"
         )
 
     @property
     def _beside(self) -> str:
         if self.asides is None:
             return ""
+        where = "within its steps or after them" if self.asides.went_on else "within its steps"
         evaluation, checkpoint = _evaluation(self.asides), _checkpoint(self.asides)
         seen = " and ".join(filter(None, (evaluation, checkpoint)))
         missed = " and no ".join(
@@ -78,7 +79,7 @@ class SoakReport:
             if not words
         )
         sentences = f" It went through {seen}." if seen else ""
-        sentences += f" No {missed} came within its steps." if missed else ""
+        sentences += f" No {missed} came {where}." if missed else ""
         if self.as_trial:
             sentences += f" With the script's own moved there it had failed ({self.as_trial})."
         return sentences
@@ -87,15 +88,14 @@ class SoakReport:
 class Soak:
     """Asks for the winner; for the next safer one where it does not pass."""
 
-    def __init__(self, ranked: Sequence[Record], *, steps: int, moves: bool = False) -> None:
+    def __init__(self, ranked: Sequence[Record], *, steps: int) -> None:
         """``ranked`` is the best first; ``steps`` are of each.
 
-        ``moves``: a script's evaluation and checkpoint are moved into a first attempt, so that it
-        may fail for that. Then a second one leaves out what trials do.
+        The script's evaluation and checkpoint are moved into a first attempt, so that it may fail
+        for that. Then a second one leaves out what trials do.
         """
         self._left = list(ranked)
         self._steps = steps
-        self._moves = moves
         self._told: list[Record] = []
         self._pending = False
 
@@ -115,7 +115,7 @@ class Soak:
         if self._pending or free_slots < 1 or self.best or not self._left:
             return ()
         self._pending = True
-        again = bool(self._told) and self._may_be_our_doing(self._told[-1])
+        again = bool(self._told) and _is_doubtful(self._told[-1])
         trial = self._told[-1].trial if again else self._left[0].trial
         name = f"{soaked_name_of(trial)}{_SUFFIX}"
         attempt = 2 if again else 1
@@ -129,7 +129,7 @@ class Soak:
         if tried is None:
             return
         self._told.append(record)
-        if self._may_be_our_doing(record):
+        if _is_doubtful(record):
             return
         self._left.remove(tried)
         if needs_less(record):
@@ -145,9 +145,6 @@ class Soak:
             return None
         kind = StopKind.EXPLORED if self.best else StopKind.NOTHING_MEASURED
         return StopReason(kind=kind, sentence=report(self.records).sentence)
-
-    def _may_be_our_doing(self, record: Record) -> bool:
-        return self._moves and _is_doubtful(record)
 
 
 def soak_steps(asked: int | None, *, step_s: float, time_s: float) -> int:
@@ -220,13 +217,30 @@ def _words(failure: Failure) -> str:
     return f"{failure.kind.value}: {failure.detail}"
 
 
+def _afterwards(asides: Asides) -> str:
+    """What came after the last step."""
+    if asides.went_on is WentOn.EPOCH:
+        return " Its data ended after them as after an epoch."
+    return " It went on to the script's end." if asides.went_on is WentOn.END else ""
+
+
+def _left_out(asides: Asides) -> str:
+    """What was not run, or why it could not be."""
+    if asides.broke:
+        return f" The script could not go on without its data ({asides.broke})."
+    if asides.went_on is WentOn.END:
+        return ""
+    left_out = "last epoch" if asides.went_on is WentOn.EPOCH else "steps"
+    return f" What the script does after its {left_out} was not run."
+
+
 def _evaluation(asides: Asides) -> str:
     """Words for it; "" where there was none."""
     if not asides.evaluations:
         return ""
     batches = _counted(asides.evaluation_batches, "batch", "batches")
     if asides.under_way is Aside.EVALUATION:
-        return f"{batches} of an evaluation that had not ended when its time was up"
+        return f"{batches} of an evaluation that was not seen to end in its time"
     return f"{_counted(asides.evaluations, 'evaluation', 'evaluations')} ({batches})"
 
 

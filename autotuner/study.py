@@ -7,17 +7,19 @@ told the records of an earlier one goes on as that would.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 from autoconf_launch.core import Candidate
 
 from . import stop
 from .certificate import Certificate
 from .constraints import RejectedCounts, Rule
-from .dominance import is_out_of_memory, is_sure
+from .dominance import is_out_of_memory
 from .grouping import Grouping
+from .handed_out import HandedOut
 from .knobs import candidate_name
+from .learned import Learned
 from .limits import Prospects, SearchLimits
+from .noise import Noise, estimate_noise
 from .objective import OBJECTIVES, Objective
 from .pace import Pace
 from .phases import Phases
@@ -32,8 +34,6 @@ from .table import Ints, PredictionTable
 from .trial import Record, Trial
 
 __all__ = ["StageProgress", "StopKind", "StopReason", "Study", "baseline_trial"]
-
-_ATTEMPTS = 2
 
 
 def baseline_trial(baseline: Candidate) -> Trial:
@@ -86,14 +86,9 @@ class Study:
         self._phases = Phases(self._pool, settings, self._objective, groups)
         self._baseline = baseline_trial(space.baseline)
         self._baseline_record: Record | None = None
-        stages: set[int] = set(groups.of_rows(space.table).tolist())
-        stages.add(groups.of(space.baseline.layout))
-        self._stages = {stage: groups.start(stage) for stage in sorted(stages)}
-        self._records: list[Record] = []
-        self._told: set[tuple[str, int]] = set()
-        self._pending: dict[tuple[str, int], Trial] = {}
-        self._again: dict[str, Trial] = {}
-        self._best: Record | None = None
+        self._learned = Learned(space, self._pool, groups, self._objective)
+        self._out = HandedOut(self._pool)
+        self._beside = False
         self._pace = Pace(self._objective)
 
     @property
@@ -108,23 +103,38 @@ class Study:
 
     @property
     def records(self) -> tuple[Record, ...]:
-        """Everything that was told, in order."""
-        return tuple(self._records)
+        """All trials that came back, in order, as they were measured."""
+        return self._learned.records
+
+    @property
+    def compared(self) -> tuple[Record, ...]:
+        """The same as if all were measured at one time; see :mod:`.drift`."""
+        return self._learned.compared
+
+    @property
+    def repeats(self) -> tuple[Record, ...]:
+        """What was launched again, in order."""
+        return self._learned.anchors.repeats
+
+    @property
+    def noise(self) -> Noise:
+        """Of launches, as trials and repeats tell."""
+        return estimate_noise(self._learned.launches)
 
     @property
     def pending(self) -> tuple[Trial, ...]:
         """Trials that were handed out and not told yet."""
-        return tuple(self._pending.values())
+        return self._out.pending
 
     @property
     def best(self) -> Record | None:
-        """The best measured record so far; the earlier one where two are equal."""
-        return self._best
+        """The best trial so far as it was measured; the earlier one where two are equal."""
+        return self._learned.best
 
     @property
     def stages(self) -> tuple[StageProgress, ...]:
         """Progress of each group, in the order of exploration."""
-        return tuple(self._stages.values())
+        return tuple(self._learned.stages.values())
 
     @property
     def rejected(self) -> RejectedCounts:
@@ -139,50 +149,44 @@ class Study:
             elapsed_s: seconds since the study began, earlier sessions included.
         """
         self._elapsed_s = elapsed_s
+        self._beside = self._beside or free_slots > 1
         if free_slots < 1 or self.stop_reason() is not None:
             return ()
-        trials = tuple(self._again.values())[:free_slots]
+        trials = self._out.second_attempts[:free_slots]
         if not trials and self._baseline_is_open():
-            trials = () if self._pending else (self._baseline,)
+            trials = () if self.pending else (self._baseline,)
         elif not trials:
-            trials = self._propose(free_slots)
-        for trial in trials:
-            self._pending[trial.name, trial.attempt] = trial
-            self._mark(trial)
+            repeats = self._repeats()
+            trials = (*repeats, *self._propose(free_slots - len(repeats)))
+        self._out.give(trials)
         return trials
 
     def tell(self, record: Record) -> None:
         """Take the outcome of a trial asked for here or in an earlier session; twice is once."""
-        trial = record.trial
-        self._pending.pop((trial.name, trial.attempt), None)
-        if (trial.name, trial.attempt) in self._told:
+        if not self._out.take(record.trial):
             return
-        self._told.add((trial.name, trial.attempt))
-        self._mark(trial)
-        self._pool.learn(record)
-        self._records.append(record)
-        if trial.name == self._baseline.name:
+        if self._learned.tell(record):
+            self._prospects.forget()
+        if record.trial.name == self._baseline.name:
             self._baseline_record = record
-        stage = self._groups.of(trial.candidate.layout)
-        progress = self._stages.get(stage, StageProgress(name=trial.space))
-        further = self._pool.is_further(trial.candidate)
-        self._stages[stage] = progress.after(record, self._objective, further=further)
-        if is_better(record, self._best, self._objective):
-            self._best = record
-        if is_out_of_memory(record):
-            self._learn_from_full_memory(record)
+        if is_out_of_memory(record) and not record.trial.again:
+            self._out.learn_from_full_memory(record)
 
     def end_step(self, trial: Trial, step_s: Sequence[float]) -> int | None:
         """Where a running trial is to end, after these steps (of its slowest ranks)."""
-        return self._pace.end_step(trial, step_s, self._best, self._records)
+        learned = self._learned
+        return self._pace.end_step(trial, step_s, learned.best_now, learned.launches)
 
     def stop_reason(self) -> StopReason | None:
         """Why nothing more will be asked; None while trials run or are still wanted."""
         if (ended := self._baseline_end()) is not None or self._baseline_is_open():
             return ended
-        over = self._limits.spent(self._elapsed_s, self._records)
-        over = over or self._prospects.good_enough(self._pool, self._small_too(), self._records)
-        if over is not None or self._pending or self._again:
+        records = self._learned.compared
+        over = self._limits.spent(self._elapsed_s, records)
+        if self._learned.anchors.is_in_doubt and not self._limits.is_late(self._elapsed_s):
+            return None
+        over = over or self._prospects.good_enough(self._pool, self._small_too(), records)
+        if over is not None or self._out.is_waiting:
             return over
         stage = self._stage_now()
         return stage if isinstance(stage, StopReason) else None
@@ -190,12 +194,11 @@ class Study:
     @property
     def certificate(self) -> Certificate | None:
         """What the untried candidates could still gain; None where nothing can be said."""
-        return self._prospects.certificate(self._pool, self._small_too(), self._records)
+        return self._prospects.certificate(self._pool, self._small_too(), self._learned.compared)
 
     def _baseline_is_open(self) -> bool:
         """Whether the baseline's last outcome is still to come."""
-        running = any(name == self._baseline.name for name, _ in self._pending)
-        return self._baseline_record is None or running or self._baseline.name in self._again
+        return self._baseline_record is None or self._out.is_open(self._baseline.name)
 
     def _baseline_end(self) -> StopReason | None:
         """The stop reason that the baseline's outcome gives, if it gives one."""
@@ -208,28 +211,19 @@ class Study:
             return stop.metric_missing(self._objective)
         return None
 
-    def _mark(self, trial: Trial) -> None:
-        self._again.pop(trial.name, None)
-        self._pool.take_out(trial.candidate)
-
-    def _learn_from_full_memory(self, record: Record) -> None:
-        """Rule out what surely needs more, or try once again where it is not sure."""
-        trial = record.trial
-        if is_sure(record):
-            self._pool.rule_out_larger(record)
-        elif trial.attempt < _ATTEMPTS:
-            self._again[trial.name] = replace(trial, attempt=trial.attempt + 1)
-        self._again = {
-            name: waiting
-            for name, waiting in self._again.items()
-            if not self._pool.is_too_large(waiting.candidate)
-        }
+    def _repeats(self) -> tuple[Trial, ...]:
+        """What is to be launched again now, one at a time."""
+        if self._out.is_repeating:
+            return ()
+        learned = self._learned
+        due = learned.anchors.due(learned.compared, learned.best_compared, beside=self._beside)
+        return () if due is None else (due,)
 
     def _stage_now(self) -> int | StopReason:
         """The first stage that is not done, or why none is left to explore."""
         before: StageProgress | None = None
-        last = max(self._stages)
-        for stage, progress in self._stages.items():
+        last = max(self._learned.stages)
+        for stage, progress in self._learned.stages.items():
             if self._running(stage) or self._wanted(stage):
                 return stage
             if progress.best is None:
@@ -238,24 +232,30 @@ class Study:
             if before and not better and stage != last:
                 return stop.stage_no_better(progress, before, self._objective)
             before = progress
-        return stop.explored(self._records, self._predictions)
+        return stop.explored(self.records, self._predictions)
 
     def _running(self, stage: int) -> int:
-        return sum(self._groups.of(t.candidate.layout) == stage for t in self._pending.values())
+        return sum(self._groups.of(t.candidate.layout) == stage for t in self.pending)
 
     def _wanted(self, stage: int) -> int:
         """Trials that this stage could still start now."""
-        remaining = self._stages[stage].remaining(
+        remaining = self._learned.stages[stage].remaining(
             self._settings, self._running(stage), further=self._is_further(stage)
         )
         return min(remaining, len(self._due_rows(stage))) if remaining else 0
 
     def _is_further(self, stage: int) -> bool:
-        return self._phases.is_further(stage, self._stages[stage], small_too=self._small_too())
+        return self._phases.is_further(
+            stage, self._learned.stages[stage], small_too=self._small_too()
+        )
 
     def _due_rows(self, stage: int) -> Ints:
         return self._phases.due_rows(
-            stage, self._stages[stage], self._records, self.pending, small_too=self._small_too()
+            stage,
+            self._learned.stages[stage],
+            self._learned.compared,
+            self.pending,
+            small_too=self._small_too(),
         )
 
     def _small_too(self) -> bool:
@@ -264,14 +264,12 @@ class Study:
 
     def _propose(self, free_slots: int) -> tuple[Trial, ...]:
         """New trials of the present stage; a phase that its strategy gives up is done."""
-        while True:
-            stage = self._stage_now()
-            if isinstance(stage, StopReason):
-                return ()
+        while free_slots and not isinstance(stage := self._stage_now(), StopReason):
             trials = self._proposed(stage, min(free_slots, self._wanted(stage)))
             if trials or self._running(stage):
                 return trials
             self._phases.give_up(stage, further=self._is_further(stage))
+        return ()
 
     def _proposed(self, stage: int, count: int) -> tuple[Trial, ...]:
         if count < 1:
@@ -280,7 +278,7 @@ class Study:
         chosen = self._strategy.propose(
             self.space.table.take(rows),
             None if self._predictions is None else self._predictions.take(rows),
-            self.records,
+            self._learned.compared,
             self.pending,
             count,
             self._settings.seed,

@@ -10,10 +10,11 @@ from autoconf_launch.core import FailureKind
 
 from .constraints import RejectedCounts
 from .cost.facts import TrainingFacts
+from .drift import without_drift
 from .finalists import may_be_best
 from .learning_rate import LearningRateAdvice, learning_rate_advice
 from .meaning import Meaning
-from .noise import Noise, SpeedUp, estimate_noise, speed_up
+from .noise import PRIOR, Noise, SpeedUp, estimate_noise, speed_up
 from .objective import OBJECTIVES, Objective
 from .resolution import Resolution
 from .settings import AutotuningSettings
@@ -66,6 +67,7 @@ class Summary:
         duration_s: wall time of the tuning, earlier sessions included.
         meaning: whether the winner's losses are the baseline's; None where it is the baseline.
         soak: the winner's longer launch; None where there was none.
+        noise: of launches in the search; what was measured again tells.
         certificate: a sentence on what the untried candidates could still gain; None where
             nothing can be said.
     """
@@ -87,6 +89,7 @@ class Summary:
     resolution: Resolution | None = None
     meaning: Meaning | None = None
     soak: SoakReport | None = None
+    noise: Noise = PRIOR
     certificate: str | None = None
 
 
@@ -103,11 +106,12 @@ def summarise(study: Study, *, duration_s: float, facts: TrainingFacts | None = 
         study.settings,
         duration_s=duration_s,
         facts=facts,
-        rejected=study.rejected,
+        repeats=study.repeats,
         stop=study.stop_reason(),
     )
     found = study.certificate
-    return replace(summary, certificate=found.sentence if found else None)
+    sentence = found.sentence if found else None
+    return replace(summary, rejected=study.rejected, certificate=sentence)
 
 
 def summarise_records(
@@ -116,14 +120,18 @@ def summarise_records(
     *,
     duration_s: float,
     facts: TrainingFacts | None = None,
-    rejected: RejectedCounts = (),
+    repeats: Sequence[Record] = (),
     stop: StopReason | None = None,
 ) -> Summary:
-    """Sum up records, a journal's for example, in the order in which they came back."""
+    """Sum up trials, a journal's for example, in the order in which they came back.
+
+    ``repeats`` of them: they are compared, and shown, as if all were measured at one time.
+    """
     objective = OBJECTIVES[settings.metric]
+    noise = estimate_noise((*records, *repeats))
+    records = without_drift(records, repeats)
     winner = best_of(records, objective)
     baseline = baseline_of(records)
-    noise = estimate_noise(records)
     spaces = sorted({record.trial.space for record in records})
     by_space = [(s, [r for r in records if r.trial.space == s]) for s in spaces]
     return Summary(
@@ -134,7 +142,8 @@ def summarise_records(
         baseline=baseline,
         speed_up=_speed_up(baseline, winner, objective, noise),
         ties=tuple(r.trial.name for r in records if _ties(r, winner, objective, noise)),
-        rejected=rejected,
+        rejected=(),
+        noise=noise,
         learning_rate=learning_rate_of(baseline, winner, facts or TrainingFacts()),
         stop=stop,
         duration_s=duration_s,

@@ -34,6 +34,11 @@ class Trial:
     final: bool = False
     """Measures again, at the end, what the search has measured; counts for no stage. ``attempt``
     is then the number of its round."""
+    again: int = 0
+    """Above 0 where it measures again, during the search, what that has measured: how many trials
+    had come back before. ``attempt`` is then the number of its repeat; counts for no stage."""
+    doubted: bool = False
+    """``again`` because that was a surprise."""
     soak_steps: int = 0
     """Above 0 for the winner's soak, a launch as the training's own; counts for no stage."""
     turn: Turn | None = None

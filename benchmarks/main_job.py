@@ -109,8 +109,10 @@ def wide_space(sizes: int) -> SearchSpace:
     return build_space(baseline, (choice,), GlobalBatchRule(), AutotuningSettings())
 
 
-def run_study(space: SearchSpace, journal: Path, backend: Backend, desk: TrialDesk) -> float:
-    """Seconds of a study of every candidate; records go through a real journal."""
+def run_study(
+    space: SearchSpace, journal: Path, backend: Backend, desk: TrialDesk
+) -> tuple[float, int]:
+    """Seconds and launches of a study of every candidate; records go through a real journal."""
     settings = AutotuningSettings(
         tuner_type="gridsearch", tuner_early_stopping=10**6, tuner_num_trials=10**6
     )
@@ -131,7 +133,7 @@ def run_study(space: SearchSpace, journal: Path, backend: Backend, desk: TrialDe
     failed = [record.failure for record in study.records if record.failure]
     assert not failed, failed[0]
     assert len(study.records) == len(space.table) + 1
-    return wall_s
+    return wall_s, len(study.records) + len(study.repeats)
 
 
 def own_time_per_trial_s(trials: int = 60) -> float:
@@ -140,7 +142,7 @@ def own_time_per_trial_s(trials: int = 60) -> float:
         folder = Path(name)
         desk = real_desk(folder)
         (folder / "exps").mkdir()
-        total_s = run_study(wide_space(trials), folder / "j", LocalBackend(), desk)
+        total_s, launches = run_study(wide_space(trials), folder / "j", LocalBackend(), desk)
         plan = desk.plan(baseline_trial(wide_space(1).baseline), "direct")
         argv, given = plan.ranks[0].argv, dict(plan.ranks[0].environment)
         alone_s = []
@@ -148,7 +150,7 @@ def own_time_per_trial_s(trials: int = 60) -> float:
             started_s = time.perf_counter()
             subprocess.run(argv, env={**os.environ, **given}, check=True)
             alone_s.append(time.perf_counter() - started_s)
-    return total_s / (trials + 1) - statistics.mean(alone_s)
+    return total_s / launches - statistics.mean(alone_s)
 
 
 def example() -> tuple[float, int, str]:
@@ -177,7 +179,7 @@ def replayed(trials: int = 1000) -> dict[str, float]:
     ]
     with tempfile.TemporaryDirectory() as name:
         journal = Path(name) / "journal.jsonl"
-        wall_s = run_study(space, journal, ReplayBackend(records), BareDesk())
+        wall_s, _ = run_study(space, journal, ReplayBackend(records), BareDesk())
         lines = journal.read_bytes().splitlines()[1:]
     half = len(lines) // 2
     return {

@@ -2,9 +2,10 @@
 
 One JSON object per line, each written with one call and synced: a header with the fingerprint
 of what is measured, a ``profiled`` line, a ``started`` line for each trial, a record for each
-outcome, and ``final`` and ``soak`` lines, records of what is launched again at the end. A
-``space`` line says that from here on another space is searched. A line that a crash tore is
-dropped when the file is read, and cut off before the next one is written.
+outcome, ``again`` lines, records of what is launched again meanwhile, and ``final`` and ``soak``
+lines, records of what is launched again at the end. A ``space`` line says that from here on
+another space is searched. A line that a crash tore is dropped when the file is read, and cut off
+before the next one is written.
 """
 
 from __future__ import annotations
@@ -13,108 +14,34 @@ import json
 import os
 import socket
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
 from autoconf_launch.autotuner.record_codec import decode_record, encode_record
-from autoconf_launch.autotuner.trial import Record
+from autoconf_launch.autotuner.trial import Record, Trial
 from autoconf_launch.core import DecodeError, ResultsFolderError, decode, encode
 
+from .journal_contents import Fingerprint, JournalContents, SpaceLine, Started
 from .lease import Lease
+
+__all__ = [
+    "Fingerprint",
+    "Journal",
+    "JournalContents",
+    "JournalLineError",
+    "SpaceLine",
+    "Started",
+    "read_journal",
+]
 
 FORMAT = "autoconf-launch journal"
 VERSION = 1
+_REPEATS = ("again", "final", "soak")
+"""Kinds of lines that have a record of what is launched again."""
 _LONGEST_S = 1e9
 """Of a step; a longer one is none."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Fingerprint:
-    """What must be equal for two measurements to count as of the same thing; digests are hex."""
-
-    script: str
-    arguments: tuple[str, ...]
-    config: str
-    hardware: tuple[str, ...]
-    versions: tuple[tuple[str, str], ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Started:
-    """A launch that was begun; without a record after it, it is an orphan."""
-
-    name: str
-    number: int
-    attempt: str
-    host: str
-    pid: int | None
-    start_unix_s: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SpaceLine:
-    """What is searched: a hex digest, the name of trial 0, and names of trials outside of it."""
-
-    digest: str
-    baseline: str
-    left_out: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JournalContents:
-    """What a journal says. ``finals`` measured again; ``orphans`` began and have no record.
-
-    ``soaks`` are the winner's longer launches; ``others`` are records outside of the ``space``.
-    """
-
-    fingerprint: Fingerprint | None = None
-    space: SpaceLine | None = None
-    records: tuple[Record, ...] = ()
-    others: tuple[Record, ...] = ()
-    finals: tuple[Record, ...] = ()
-    soaks: tuple[Record, ...] = ()
-    orphans: tuple[Started, ...] = ()
-    profiled: bool = False
-
-    @property
-    def history(self) -> tuple[Record, ...]:
-        """All records, whatever is searched."""
-        return (*self.records, *self.others)
-
-    def in_space(self, line: SpaceLine) -> JournalContents:
-        """The same where another space is searched from here on.
-
-        What was launched again at the end was chosen from other candidates, so it is left out.
-        Trial 0 is the new one. Where it was not known what was searched, all that fits in counts.
-        """
-        if self.space is None and not line.left_out:
-            return replace(self, space=line)
-        inside = [r for r in self.history if r.trial.name not in line.left_out]
-        return replace(
-            self,
-            space=line,
-            records=_numbered(inside, line.baseline),
-            others=tuple(r for r in self.history if r.trial.name in line.left_out),
-            finals=(),
-            soaks=(),
-        )
-
-
-def _numbered(records: Sequence[Record], baseline: str) -> tuple[Record, ...]:
-    """Number 0 for the baseline alone; one that was it is numbered after all others."""
-    last = max((record.trial.number for record in records), default=0)
-
-    def numbered(record: Record) -> Record:
-        is_baseline = record.trial.name == baseline
-        if is_baseline == (record.trial.number == 0):
-            return record
-        number = 0 if is_baseline else last + 1
-        return replace(record, trial=replace(record.trial, number=number))
-
-    return tuple(map(numbered, records))
 
 
 class JournalLineError(ResultsFolderError):
@@ -180,7 +107,7 @@ class Journal:
     def write_record(self, record: Record) -> None:
         """A trial's outcome."""
         line = encode_record(record)
-        kind = "soak" if record.trial.soak_steps else "final" if record.trial.final else None
+        kind = _kind(record.trial)
         self._append({kind: line} if kind else line)
 
     def _append(self, line: dict[str, Any]) -> None:
@@ -211,6 +138,15 @@ class Journal:
         return contents.result()
 
 
+def _kind(trial: Trial) -> str | None:
+    """Of a record's line; None for a trial of the search."""
+    if trial.soak_steps:
+        return "soak"
+    if trial.final:
+        return "final"
+    return "again" if trial.again else None
+
+
 def read_journal(path: Path) -> JournalContents:
     """Read a journal without holding it; a torn last line is ignored.
 
@@ -239,8 +175,7 @@ class _Reader:
         self._path = path
         self._found = JournalContents()
         self._records: list[Record] = []
-        self._finals: list[Record] = []
-        self._soaks: list[Record] = []
+        self._repeats: dict[str, list[Record]] = {kind: [] for kind in _REPEATS}
         self._open: dict[str, Started] = {}
 
     def take(self, number: int, line: bytes) -> None:
@@ -259,18 +194,16 @@ class _Reader:
             self._found = replace(self._found, profiled=True)
         elif "space" in line and "name" not in line:
             self._found = self.result().in_space(decode(SpaceLine, line["space"]))
-            self._records, self._finals, self._soaks = [], [], []
+            self._records, self._repeats = [], {kind: [] for kind in _REPEATS}
         elif "started" in line:
             started = decode(Started, line["started"])
             self._open[started.name] = started
-        elif "final" in line:
-            final = _record(line["final"])
-            self._finals.append(replace(final, trial=replace(final.trial, final=True)))
-            self._open.pop(final.trial.name, None)
-        elif "soak" in line:
-            soak = _record(line["soak"])
-            self._soaks.append(soak)
-            self._open.pop(soak.trial.name, None)
+        elif (kind := next((kind for kind in self._repeats if kind in line), None)) is not None:
+            repeat = _record(line[kind])
+            if kind == "final":
+                repeat = replace(repeat, trial=replace(repeat.trial, final=True))
+            self._repeats[kind].append(repeat)
+            self._open.pop(repeat.trial.name, None)
         else:
             record = _record(line)
             self._records.append(record)
@@ -281,7 +214,8 @@ class _Reader:
         return replace(
             before,
             records=(*before.records, *self._records),
-            finals=(*before.finals, *self._finals),
-            soaks=(*before.soaks, *self._soaks),
+            repeats=(*before.repeats, *self._repeats["again"]),
+            finals=(*before.finals, *self._repeats["final"]),
+            soaks=(*before.soaks, *self._repeats["soak"]),
             orphans=tuple(self._open.values()),
         )

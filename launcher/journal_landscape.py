@@ -26,7 +26,7 @@ def journal_landscapes(path: Path) -> tuple[Landscape, ...]:
         raise ConfigError(f"{path} is no journal; give a journal.jsonl or the folder of one.")
     contents = _read(path)
     grouped: dict[int, list[Record]] = {}
-    for record in (*contents.history, *contents.finals):
+    for record in (*contents.history, *contents.repeats, *contents.finals):
         if record.measurement or is_out_of_memory(record):
             batch = record.trial.candidate.layout.global_batch
             grouped.setdefault(batch, []).append(record)

@@ -23,6 +23,7 @@ class Phase(str, Enum):
     """Why a trial was launched."""
 
     SEARCH = "search"
+    AGAIN = "again"
     ROUND = "round"
     SOAK = "soak"
 

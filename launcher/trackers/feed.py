@@ -98,6 +98,8 @@ class Feed:
             return name
         if phase is Phase.ROUND:
             return f"{name}_round{trial.attempt}"
+        if phase is Phase.AGAIN:
+            return f"{name}{trial.attempt}"
         return f"{name}_again" if trial.attempt > 1 else name
 
 
@@ -119,6 +121,8 @@ def phase_of(trial: Trial) -> Phase:
     """Why it was launched."""
     if trial.soak_steps:
         return Phase.SOAK
+    if trial.again:
+        return Phase.AGAIN
     return Phase.ROUND if trial.final else Phase.SEARCH
 
 

@@ -110,8 +110,9 @@ class Board:
         if not self._entries:
             return ""
         most = "" if self._left is None else f" of at most {self._left + 1}"  # and the baseline
-        searched = [e for e in self._entries.values() if not (e.trial.final or e.trial.soak_steps)]
-        again = "" if len(searched) == len(self._entries) else ", measuring the best again"
+        trials = [entry.trial for entry in self._entries.values() if not entry.trial.again]
+        searched = [trial for trial in trials if not (trial.final or trial.soak_steps)]
+        again = "" if len(searched) == len(trials) else ", measuring the best again"
         return f"trial {len(searched)}{most}{again}"
 
     def _best_so_far(self) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
+from autoconf_launch.autotuner.noise import measured_name
 from autoconf_launch.autotuner.trial import Prediction, Record, Trial
 from autoconf_launch.core import MemoryUse
 
@@ -96,6 +97,8 @@ def _what(trial: Trial) -> tuple[str, str]:
     again = " (again)" if trial.attempt > 1 and not trial.final else ""
     if trial.final:
         again = f" (round {trial.attempt})"
+    if trial.again:
+        return str(trial.number), f"{measured_name(trial.name)} (measured again)"
     return str(trial.number), f"{trial.name}{again}"
 
 

@@ -6,7 +6,8 @@ import math
 from collections.abc import Callable
 from functools import singledispatchmethod
 
-from autoconf_launch.autotuner.trial import Prediction, Record
+from autoconf_launch.autotuner.noise import measured_name
+from autoconf_launch.autotuner.trial import Prediction, Record, Trial
 from autoconf_launch.core import Failure, FailureKind, MemoryUse, ModelSpec
 
 from ..events import (
@@ -62,7 +63,8 @@ class LinesView:
     @_show.register
     def _(self, event: TrialStarted) -> None:
         if self._debug:
-            self._write(f"trial {event.trial.number} {event.trial.name} started")
+            trial = event.trial
+            self._write(f"{_what(trial)} {trial.number} {measured_name(trial.name)} started")
 
     @_show.register
     def _(self, event: StepSeen) -> None:
@@ -117,7 +119,7 @@ def trial_line(event: TrialFinished) -> str:
     again = " (resumed)" if event.resumed else ""
     return (
         f"[{minutes_text(event.elapsed_s)}] "
-        f"trial {record.trial.number:<2d} {record.trial.name:<22s} "
+        f"{_what(record.trial)} {record.trial.number:<2d} {measured_name(record.trial.name):<22s} "
         f"predicted {_predicted(record.prediction):<9s} {_measured(record)}  best {best}{again}"
     )
 
@@ -146,6 +148,11 @@ def failure_lines(record: Record) -> list[str]:
     trial = record.trial
     what = f"trial {trial.number} {trial.name} {failure.kind.value}: {failure.detail}"
     return [what, *_log_lines(failure)]
+
+
+def _what(trial: Trial) -> str:
+    """What a line is about; one that is launched again is no further trial."""
+    return "again" if trial.again else "trial"
 
 
 def _predicted(prediction: Prediction | None) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from autoconf_launch.autotuner.summary import Summary
+from autoconf_launch.autotuner.trial import Record
 from autoconf_launch.core import encode
 
 from ..journal import Started
@@ -47,15 +48,22 @@ def headlines(results: Results, summary: Summary) -> list[str]:
     """Where and how far it is, and the best so far."""
     count = len(results.contents.records)
     trials = f"{count} trial{'' if count == 1 else 's'}"
-    first = f"{results.folder}: {_AFTER[results.state]}, {trials}."
+    repeats = len(results.contents.repeats)
+    again = f", {repeats} launch{'' if repeats == 1 else 'es'} again" if repeats else ""
+    first = f"{results.folder}: {_AFTER[results.state]}, {trials}{again}."
     return [first, _best(summary)] if summary.winner else [first]
 
 
 def trial_rows(results: Results, summary: Summary) -> list[TrialRow]:
     """One row per record, then one per trial that was started and has none."""
-    rows = [finished_row(r, is_best=r is summary.winner) for r in results.contents.records]
+    rows = [finished_row(r, is_best=_is_best(r, summary)) for r in results.contents.records]
     opened = [open_row(o.number, o.name, _open_status(results, o)) for o in _open(results)]
     return [*rows, *opened]
+
+
+def _is_best(record: Record, summary: Summary) -> bool:
+    """The winner is the same trial, maybe with the steps of its rounds."""
+    return summary.winner is not None and record.trial == summary.winner.trial
 
 
 def trials_table(rows: Sequence[TrialRow], *, markdown: bool) -> str:
@@ -113,6 +121,6 @@ def _best(summary: Summary) -> str:
 def _failures(results: Results) -> list[str]:
     return [
         f"{record.trial.name}: {record.failure.kind.value}, {record.failure.detail}"
-        for record in results.contents.records
+        for record in results.contents.search.records
         if record.failure
     ]

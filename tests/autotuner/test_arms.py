@@ -5,14 +5,14 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import median
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from autoconf_launch.autotuner.arms import Arm, compare
+from autoconf_launch.autotuner.arms import Arm, compare, leader
 from autoconf_launch.autotuner.noise import PRIOR
 from autoconf_launch.autotuner.objective import OBJECTIVES
 from autoconf_launch.autotuner.sequential import LAUNCH, PairedEstimate
@@ -127,3 +127,21 @@ def test_only_rounds_that_both_were_in_count() -> None:
 def test_turns_of_few_steps_have_an_interval_all_the_same(steps: int) -> None:
     one = found(Machine(step=0.01, launch=0.0, steps=steps), 1.5, 1)
     assert 0.0 < one.width < 1.0
+
+
+@given(
+    st.lists(st.floats(-1.0, 1.0), min_size=3, max_size=3),
+    st.lists(st.floats(-3.0, 3.0), min_size=4, max_size=4),
+)
+def test_who_came_later_leads_by_what_it_costs_and_not_by_its_minutes(
+    costs: list[float], minutes: list[float]
+) -> None:
+    stays, leaves, comes = (Arm(record([1.0], None)) for _ in range(3))
+    arms = {"stays": stays, "leaves": leaves, "comes": comes}
+    for cost, (name, arm) in zip(costs, arms.items(), strict=True):
+        numbers = {"stays": range(4), "leaves": range(2), "comes": range(2, 4)}[name]
+        arm.searched = replace(arm.searched, trial=replace(arm.searched.trial, name=name))
+        arm.rounds = {n: record([math.exp(cost + minutes[n])], None) for n in numbers}
+    first = leader(tuple(arms.values()), THROUGHPUT)
+    assert first is not None
+    assert costs[list(arms).index(first.name)] == pytest.approx(min(costs), abs=1e-6)

@@ -6,7 +6,7 @@ from autoconf_launch.core import ConfigError
 
 @pytest.mark.parametrize(
     ("text", "seconds"),
-    [("20m", 1200), ("90s", 90), ("1h30m", 5400), ("0.5h", 1800), ("2d", 172800)],
+    [("20m", 1200), ("90s", 90), ("1h30m", 5400), ("0.5h", 1800), ("2d", 172800), ("20 m", 1200)],
 )
 def test_a_time_is_read_in_its_units(text: str, seconds: float) -> None:
     assert parse_budget(text) == SearchBudget(seconds=seconds)

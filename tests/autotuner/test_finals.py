@@ -8,6 +8,7 @@ import pytest
 from autoconf_launch.autotuner.finalists import ranking
 from autoconf_launch.autotuner.finals import PRECISION, Finals, FinalsBudget, fit_together
 from autoconf_launch.autotuner.objective import OBJECTIVES
+from autoconf_launch.autotuner.places import ALPHA, MOST
 from autoconf_launch.autotuner.resolution import round_times_s
 from autoconf_launch.autotuner.trial import FailedTrial, Measurement, Outcome, Record, Trial, Turn
 from autoconf_launch.core import Candidate, Failure, FailureKind, Layout, MemoryUse
@@ -93,7 +94,7 @@ def test_what_is_surely_slower_leaves_before_the_others() -> None:
     asked = run(finals, truth(3.0, 1.0, 1.3, 1.0, 1.0, 3.0))
     assert asked.count("t2") < asked.count("t4")
     assert finals.leader is not None
-    assert finals.leader.name in ("t1", "t4")
+    assert finals.leader.name in ("t1", "t3", "t4")
 
 
 def test_the_best_in_the_rounds_leads_whoever_was_best_in_the_search() -> None:
@@ -255,3 +256,60 @@ def test_who_was_preempted_for_another_ones_sake_is_asked_again() -> None:
 def test_the_ranking_has_each_measured_candidate_once() -> None:
     twice = (*searched(3.0, 1.0, 2.0), record(3, CRASH), record(2, made(0.5)))
     assert [r.trial.name for r in ranking(twice, THROUGHPUT)] == ["t2", "t1", "t0"]
+
+
+ALIKE = searched(3.0, 1.0, 1.01, 1.02, 1.03, 1.04)
+"""All but the baseline may be the best; only three take part at first."""
+
+
+def test_who_is_beaten_leaves_the_place_to_the_next_that_may_be_the_best() -> None:
+    finals = Finals(ALIKE, THROUGHPUT)
+    asked = run(finals, truth(3.0, 1.0, 1.5, 1.5, 0.8, 1.0))
+    assert names(finals)[:4] == ["t1", "t2", "t3", "t0"]
+    assert set(asked[: asked.index("t4")]) == {"t0", "t1", "t2", "t3"}
+    assert finals.leader is not None
+    assert finals.leader.name == "t4"
+
+
+def test_a_place_stays_empty_where_the_search_has_ruled_out_all_others() -> None:
+    finals = Finals(searched(3.0, 1.0, 1.01, 1.02, 2.5, 2.6), THROUGHPUT)
+    run(finals, truth(3.0, 1.0, 1.5, 1.5, 2.5, 2.6))
+    assert names(finals) == ["t1", "t2", "t3", "t0"]
+
+
+def test_a_place_stays_empty_where_there_is_no_time_for_some_rounds() -> None:
+    finals = Finals(ALIKE, THROUGHPUT, budget=FinalsBudget(rounds=3))
+    run(finals, truth(3.0, 1.0, 1.5, 1.5, 0.8, 1.0))
+    assert names(finals) == ["t1", "t2", "t3", "t0"]
+
+
+def test_there_are_never_more_beside_each_other_than_began() -> None:
+    finals = Finals(searched(3.0, *(1.0 + 0.001 * n for n in range(9))), THROUGHPUT)
+    answer = truth(3.0, 1.0, *(1.2 for _ in range(8)))
+    most = 0
+    while finals.stop_reason() is None:
+        (trial,) = finals.ask(1, 0.0)
+        finals.tell(Record(trial=trial, outcome=answer(trial), wall_s=1.0))
+        most = max(most, sum(trial.attempt in arm.rounds for arm in finals.arms))
+    assert most == 4
+    assert len(finals.arms) == MOST + 1
+
+
+def test_the_probability_to_be_wrong_is_shared_by_all_that_may_come() -> None:
+    begun = Finals(ALIKE, THROUGHPUT)
+    before = begun.level
+    run(begun, truth(3.0, 1.0, 1.5, 1.5, 0.8, 1.0))
+    assert before == begun.level == ALPHA / 5
+
+
+def test_a_session_that_goes_on_knows_who_came_later() -> None:
+    answer = truth(3.0, 1.0, 1.5, 1.5, 0.8, 1.0)
+    whole = Finals(ALIKE, THROUGHPUT)
+    run(whole, answer)
+    for kept in range(0, len(whole.records), 5):
+        resumed = Finals(ALIKE, THROUGHPUT)
+        for known in whole.records[:kept]:
+            resumed.tell(known)
+        run(resumed, answer)
+        assert resumed.leader is not None
+        assert resumed.leader.name == "t4"

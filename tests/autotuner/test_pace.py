@@ -40,3 +40,7 @@ def test_there_is_a_least_and_a_most(within: float, time_s: float) -> None:
 
 def test_what_failed_says_nothing() -> None:
     assert steps_in_turn((record(0, CRASH),), PRIOR, 10.0) == FEWEST_IN_TURN
+
+
+def test_where_launches_take_the_time_steps_are_not_spared() -> None:
+    assert steps(within=0.1, extra_s=100.0, time_s=30.0) == MOST_IN_TURN

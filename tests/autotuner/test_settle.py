@@ -5,15 +5,15 @@ from dataclasses import replace
 import pytest
 
 from autoconf_launch.autotuner.cost.facts import TrainingFacts
-from autoconf_launch.autotuner.finals import Finals
+from autoconf_launch.autotuner.finals import Finals, FinalsBudget
 from autoconf_launch.autotuner.meaning import MeaningVerdict
 from autoconf_launch.autotuner.settings import AutotuningSettings
-from autoconf_launch.autotuner.settle import findings, settled
+from autoconf_launch.autotuner.settle import findings, replayed, settled
 from autoconf_launch.autotuner.stop import good_enough
 from autoconf_launch.autotuner.summary import Summary, summarise_records
 from autoconf_launch.autotuner.trial import Outcome, Record
 
-from .test_finals import CRASH, SEARCHED, THROUGHPUT, made, run, searched, truth
+from .test_finals import ALIKE, CRASH, SEARCHED, THROUGHPUT, made, run, searched, truth
 
 SLOW_BASELINE = searched(3.0, 1.0, 1.02)
 
@@ -75,7 +75,7 @@ def test_who_is_not_told_apart_is_a_tie() -> None:
 
 def test_what_only_the_search_met_is_near_and_no_tie() -> None:
     records = searched(3.0, 1.0, 1.02, 1.05, 2.9)
-    finals = Finals(records, THROUGHPUT, wanted=2)
+    finals = Finals(records, THROUGHPUT, wanted=2, budget=FinalsBudget(rounds=2))
     run(finals, truth(3.0, 1.0, 1.02, 1.05, 2.9))
     found = summary(records, finals.records)
     assert found.near == ("t3",)
@@ -177,3 +177,16 @@ def test_a_journal_of_before_with_one_final_of_the_best_can_be_read() -> None:
     found = summary(SLOW_BASELINE, old)
     assert winner(found) == "t1"
     assert found.speed_up is not None
+
+
+def test_rounds_that_somebody_came_into_later_are_read_as_they_were() -> None:
+    live = Finals(ALIKE, THROUGHPUT)
+    run(live, truth(3.0, 1.0, 1.5, 1.5, 0.8, 1.0))
+    read = replayed(ALIKE, live.records, THROUGHPUT)
+    assert (read.rounds, read.level) == (live.rounds, live.level)
+    assert read.leader is not None
+    assert live.leader is not None
+    assert read.leader.name == live.leader.name
+    assert {arm.name: (arm.is_out, arm.is_beaten, len(arm.rounds)) for arm in read.arms} == {
+        arm.name: (arm.is_out, arm.is_beaten, len(arm.rounds)) for arm in live.arms
+    }

@@ -8,7 +8,7 @@ import pytest
 from autoconf_launch.autotuner.soak import Soak, refusal, report, soak_steps
 from autoconf_launch.autotuner.trial import FailedTrial, Measurement, Outcome, Record, Trial
 from autoconf_launch.core import Candidate, Failure, FailureKind, Layout, MemoryUse
-from autoconf_launch.core.asides import Aside, Asides
+from autoconf_launch.core.asides import Aside, Asides, WentOn
 
 
 def made(peak: int) -> Measurement:
@@ -36,12 +36,12 @@ def record(name: str, outcome: Outcome) -> Record:
 RANKED = (record("large", made(90)), record("larger", made(95)), record("small", made(40)))
 
 
-def run(*, moves: bool = False, **outcomes: Outcome) -> tuple[list[str], Soak]:
+def run(**outcomes: Outcome) -> tuple[list[str], Soak]:
     """Names in the order in which they were asked for, and the soak after all of them.
 
     ``large__2`` is the outcome of its second attempt.
     """
-    soak, asked = Soak(RANKED, steps=6, moves=moves), []
+    soak, asked = Soak(RANKED, steps=6), []
     while soak.stop_reason() is None:
         (trial,) = soak.ask(1, 0.0)
         asked.append(trial.name)
@@ -71,8 +71,8 @@ def test_after_another_failure_the_next_best_is_tried() -> None:
 
 
 def test_where_nothing_holds_out_that_is_an_error() -> None:
-    crash = failed(FailureKind.CRASHED)
-    _, soak = run(large=crash, larger=crash, small=crash)
+    nan = failed(FailureKind.NAN)
+    _, soak = run(large=nan, larger=nan, small=nan)
     reason = soak.stop_reason()
     assert reason is not None
     assert (soak.best, reason.is_error) == (None, True)
@@ -117,18 +117,18 @@ CRASH = FailureKind.CRASHED
 
 
 def test_who_crashes_with_what_was_moved_is_tried_once_more_without() -> None:
-    asked, soak = run(moves=True, large=failed(CRASH))
+    asked, soak = run(large=failed(CRASH))
     assert asked == ["large_soak", "large_soak"]
     assert [told.trial.attempt for told in soak.records] == [1, 2]
 
 
 def test_a_second_attempt_that_passes_is_no_refusal_and_says_what_it_left_out() -> None:
-    found = report(run(moves=True, large=failed(CRASH))[1].records)
+    found = report(run(large=failed(CRASH))[1].records)
     assert (found.passed, found.refused, found.as_trial) == (True, (), "crashed: it did")
 
 
 def test_a_second_attempt_that_fails_is_refused_once() -> None:
-    asked, soak = run(moves=True, large=failed(CRASH), large__2=failed(FailureKind.NAN))
+    asked, soak = run(large=failed(CRASH), large__2=failed(FailureKind.NAN))
     assert asked == ["large_soak", "large_soak", "larger_soak"]
     found = report(soak.records)
     assert found.refused == ("large was refused: it failed in the soak (nan: it did).",)
@@ -138,17 +138,17 @@ def test_a_second_attempt_that_fails_is_refused_once() -> None:
 @pytest.mark.parametrize("aside", list(Aside))
 def test_who_crashes_in_its_own_evaluation_or_checkpoint_is_refused_at_once(aside: Aside) -> None:
     outcome = failed(CRASH, Asides(under_way=aside))
-    assert run(moves=True, large=outcome)[0] == ["large_soak", "larger_soak"]
+    assert run(large=outcome)[0] == ["large_soak", "larger_soak"]
 
 
 def test_out_of_memory_is_never_blamed_on_what_was_moved() -> None:
-    asked, _ = run(moves=True, large=failed(FailureKind.OUT_OF_MEMORY))
+    asked, _ = run(large=failed(FailureKind.OUT_OF_MEMORY))
     assert asked == ["large_soak", "small_soak"]
 
 
 def test_a_second_attempt_of_an_earlier_session_is_not_made_again() -> None:
-    _, before = run(moves=True, large=failed(CRASH))
-    again = Soak(RANKED, steps=6, moves=True)
+    _, before = run(large=failed(CRASH))
+    again = Soak(RANKED, steps=6)
     for known in before.records:
         again.tell(known)
     assert again.ask(1, 0.0) == ()
@@ -166,7 +166,45 @@ def test_the_sentence_says_what_was_not_seen() -> None:
 
 def test_the_sentence_says_that_an_evaluation_was_not_waited_for() -> None:
     seen = beside(evaluations=1, evaluation_batches=8, under_way=Aside.EVALUATION)
-    assert "8 batches of an evaluation that had not ended when its time was up" in seen
+    assert "8 batches of an evaluation that was not seen to end in its time" in seen
+
+
+NOT_RUN = "What the script does after its steps was not run."
+
+
+def test_the_sentence_says_what_was_not_run_where_the_script_ended_with_its_last_step() -> None:
+    assert beside().endswith(NOT_RUN)
+    assert NOT_RUN in report([record("x_soak", made(50))]).sentence
+
+
+def test_the_sentence_says_that_the_data_ended_after_the_steps() -> None:
+    seen = beside(evaluations=1, evaluation_batches=8, went_on=WentOn.EPOCH)
+    assert seen.endswith(
+        "Its data ended after them as after an epoch. It went through 1 evaluation (8 batches). "
+        "No checkpoint came within its steps or after them. What the script does after its last "
+        "epoch was not run."
+    )
+
+
+def test_the_sentence_of_a_script_that_came_to_its_end_says_so() -> None:
+    seen = beside(went_on=WentOn.END)
+    assert "It went on to the script's end." in seen
+    assert "not run" not in seen
+
+
+def test_the_sentence_says_where_a_script_failed_as_its_data_ended() -> None:
+    seen = beside(went_on=WentOn.EPOCH, broke="ZeroDivisionError: by zero")
+    assert seen.endswith("could not go on without its data (ZeroDivisionError: by zero).")
+
+
+def test_steps_were_all_made_before_an_evaluation_after_them() -> None:
+    seen = beside(evaluations=1, under_way=Aside.EVALUATION, went_on=WentOn.EPOCH)
+    assert ("at least" in seen, "at least" in beside(under_way=Aside.EVALUATION)) == (False, True)
+
+
+@pytest.mark.parametrize("longest", [True, False])
+def test_the_longest_batch_is_claimed_only_where_it_was_taken(longest: bool) -> None:
+    assert ("longest batch" in beside(longest_batch=longest)) is longest
 
 
 def test_where_nobody_looked_nothing_is_said_of_it() -> None:

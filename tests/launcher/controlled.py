@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from autoconf_launch.autotuner.knobs import candidate_name
+from autoconf_launch.autotuner.noise import AGAIN_SUFFIX
 from autoconf_launch.autotuner.settings import AutotuningSettings
 from autoconf_launch.autotuner.space import (
     ChoiceKind,
@@ -24,6 +25,7 @@ from autoconf_launch.launcher.journal import Fingerprint, Journal, JournalConten
 from autoconf_launch.launcher.plan import LaunchPlan
 
 PRINT = Fingerprint(script="a", arguments=(), config="b", hardware=(), versions=())
+_AGAIN = 9
 LIMITS = TrialLimits(timeout_s=60.0, stall_s=60.0)
 
 
@@ -47,26 +49,28 @@ def measured(candidate: Candidate) -> Measurement:
 
 
 def recorded(searched: SearchSpace) -> tuple[Record, ...]:
-    """An answer for every candidate."""
+    """An answer for every candidate, and for launching it again."""
     candidates = (searched.baseline, *map(searched.table.row, range(len(searched.table))))
     return tuple(
         Record(
-            trial=Trial(number=0, name=candidate_name(c), candidate=c, space="z0"),
+            trial=Trial(number=0, name=f"{candidate_name(c)}{suffix}", candidate=c, space="z0"),
             outcome=measured(c),
             wall_s=1.0,
         )
         for c in candidates
+        for suffix in ("", *(AGAIN_SUFFIX,) * _AGAIN)
     )
 
 
 class ReplayDesk:
-    """Plans without files; remembers what was planned."""
+    """Plans without files; remembers what was planned, for the first time and again."""
 
     def __init__(self) -> None:
         self.planned: list[str] = []
+        self.planned_again: list[str] = []
 
     def plan(self, trial: Trial, attempt: str) -> LaunchPlan:
-        self.planned.append(trial.name)
+        (self.planned_again if trial.again else self.planned).append(trial.name)
         task = RankTask(mode=Mode.MEASURE, folder=".", attempt=attempt)
         return LaunchPlan(name=trial.name, ranks=(), working_directory=".", task=task)
 
@@ -98,7 +102,7 @@ def run_study(
     controller = Controller(
         study, backend, desk, journal=journal, listener=listener, limits=LIMITS
     )
-    controller.resume(contents or JournalContents())
+    controller.resume((contents or JournalContents()).search)
     controller.run()
     return study, desk
 

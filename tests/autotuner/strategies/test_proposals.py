@@ -251,6 +251,7 @@ def test_a_row_without_a_time_keeps_what_is_said_of_its_memory() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.undisturbed
 def test_a_proposal_from_a_hundred_thousand_takes_no_half_second() -> None:
     table = pool(*range(1, 100_001))
     told = predictions(*(1.0 + m % 97 for m in range(100_000)))

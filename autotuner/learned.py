@@ -1,0 +1,102 @@
+"""What a study makes of what it was told: trials without drift, the best, stages, curves.
+
+Not: what is tried next (Study), nor what is launched again (anchors).
+"""
+
+from __future__ import annotations
+
+from .anchors import Anchors
+from .drift import Drift, at_level, drift
+from .grouping import Grouping
+from .objective import Objective
+from .pool import Pool
+from .space import SearchSpace
+from .stage import StageProgress, is_better
+from .trial import Record
+
+
+class Learned:
+    """Told of every trial once; where repeats show that the machine drifted, it learns anew."""
+
+    def __init__(
+        self, space: SearchSpace, pool: Pool, groups: Grouping, objective: Objective
+    ) -> None:
+        self._pool, self._groups, self._objective = pool, groups, objective
+        stages = {groups.of(space.baseline.layout), *groups.of_rows(space.table).tolist()}
+        self._numbers = sorted(stages)
+        self._records: list[Record] = []
+        self._drift = Drift(records=())
+        self.anchors = Anchors(objective)
+        """What was launched again, and what is to be."""
+        self._start_over()
+
+    def _start_over(self) -> None:
+        self.stages: dict[int, StageProgress] = {
+            number: self._groups.start(number) for number in self._numbers
+        }
+        self._compared: list[Record] = []
+        self._best: int | None = None
+        self._pool.forget_speeds()
+
+    @property
+    def records(self) -> tuple[Record, ...]:
+        """All trials as they were measured, in order."""
+        return tuple(self._records)
+
+    @property
+    def compared(self) -> tuple[Record, ...]:
+        """The same as if measured at one time."""
+        return tuple(self._compared)
+
+    @property
+    def launches(self) -> tuple[Record, ...]:
+        """All trials and what was launched again, as they were measured."""
+        return (*self._records, *self.anchors.repeats)
+
+    @property
+    def best(self) -> Record | None:
+        """The best trial as it was measured; the earlier one where two are equal."""
+        return None if self._best is None else self._records[self._best]
+
+    @property
+    def best_now(self) -> Record | None:
+        """As it would be measured now."""
+        return (
+            None if self._best is None else at_level(self._compared[self._best], self._drift.now)
+        )
+
+    @property
+    def best_compared(self) -> Record | None:
+        """As if measured with all others."""
+        return None if self._best is None else self._compared[self._best]
+
+    def tell(self, record: Record) -> bool:
+        """Take a trial or a repeat; whether trials before are now another than they were."""
+        if record.trial.again:
+            self.anchors.tell_again(record, self._compared)
+        else:
+            self._records.append(record)
+        if record.trial.again or self._drift.most:
+            self._drift = drift(self._records, self.anchors.repeats)
+        else:
+            self._drift = Drift(records=(*self._compared, record))
+        known = len(self._compared)
+        is_other = self._drift.records[:known] != tuple(self._compared)
+        if is_other:
+            self._start_over()
+        for compared in self._drift.records[len(self._compared) :]:
+            if len(self._compared) >= known:
+                self.anchors.tell(compared, self._compared)
+            self._take(compared)
+        return is_other
+
+    def _take(self, record: Record) -> None:
+        self._pool.learn(record)
+        layout, space = record.trial.candidate.layout, record.trial.space
+        group = self._groups.of(layout)
+        progress = self.stages.get(group, StageProgress(name=space))
+        further = self._pool.is_further(record.trial.candidate)
+        self.stages[group] = progress.after(record, self._objective, further=further)
+        if is_better(record, self.best_compared, self._objective):
+            self._best = len(self._compared)
+        self._compared.append(record)

@@ -1,0 +1,57 @@
+"""What launches again show and trials did not, in sentences. Not: what is chosen (settle)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from .drift import drift
+from .noise import measured_name
+from .settle import findings
+from .study import Study
+from .trial import Record
+
+
+def study_findings(
+    study: Study, finals: Sequence[Record], soaks: Sequence[Record] = ()
+) -> tuple[str, ...]:
+    """Of a study, of the rounds and of the soaks after it."""
+    during = repeat_findings(study.records, study.repeats)
+    return (*during, *findings(study.compared, finals, study.objective, soaks, study.noise))
+
+
+def repeat_findings(records: Sequence[Record], repeats: Sequence[Record]) -> tuple[str, ...]:
+    """A sentence on each repeat that failed or counts instead of its trial, and on the machine.
+
+    Args:
+        records: trials as they were measured, in order.
+        repeats: of them.
+    """
+    found = drift(records, repeats)
+    trials = {record.trial.name: record for record in records if record.measurement}
+    failed = (
+        f"{measured_name(record.trial.name)} failed when it was launched again during the search "
+        f"({record.failure.kind.value}: {record.failure.detail}); what was measured before counts."
+        for record in repeats
+        if record.failure
+    )
+    doubted = (
+        f"{name} took {_milliseconds(trials[name])} per step in its trial but "
+        f"{_milliseconds(repeat)} when it was launched again; the latter counts."
+        for repeat in found.doubted
+        if (name := measured_name(repeat.trial.name)) in trials
+    )
+    return (*failed, *doubted, *_machine(found.most))
+
+
+def _machine(most: float) -> tuple[str, ...]:
+    if not most:
+        return ()
+    return (
+        f"The machine was {math.expm1(most):.0%} slower at one time of the search than at "
+        "another, as launches again showed; trials are compared as if measured at one time.",
+    )
+
+
+def _milliseconds(record: Record) -> str:
+    return f"{record.measurement.latency_ms:.4g} ms" if record.measurement else "-"

@@ -1,0 +1,156 @@
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from autoconf_launch.autotuner.drift import at_level, drift, timeline, without_drift
+from autoconf_launch.autotuner.noise import AGAIN_SUFFIX
+from autoconf_launch.autotuner.trial import (
+    FailedTrial,
+    Measurement,
+    Outcome,
+    Prediction,
+    Record,
+    Trial,
+)
+from autoconf_launch.core import Candidate, Failure, FailureKind, Layout
+
+CRASH = FailedTrial(failure=Failure(kind=FailureKind.CRASHED, detail="it did"))
+SECONDS = st.floats(0.01, 100.0)
+EXPECTED = Prediction(peak_bytes=None, step_s=1.0, band=0.2, how="made up")
+LOADED = 2.0
+"""How much longer everything takes where the machine has other work."""
+
+
+def made(step_s: float) -> Measurement:
+    return Measurement(step_s=(step_s, step_s), samples_per_step=8, world_size=1)
+
+
+def trial(number: int, step_s: float) -> Record:
+    layout = Layout(micro_batch=number + 1)
+    what = Trial(number=number, name=f"t{number}", candidate=Candidate(layout=layout), space="z0")
+    return Record(trial=what, outcome=made(step_s), wall_s=1.0, prediction=EXPECTED)
+
+
+def trials(*seconds: float) -> tuple[Record, ...]:
+    return tuple(trial(number, step_s) for number, step_s in enumerate(seconds))
+
+
+def again(record: Record, after: int, outcome: Outcome, *, doubted: bool = False) -> Record:
+    name = f"{record.trial.name}{AGAIN_SUFFIX}"
+    what = replace(record.trial, name=name, again=after, doubted=doubted)
+    return Record(trial=what, outcome=outcome, wall_s=1.0)
+
+
+def seconds(records: tuple[Record, ...]) -> list[float]:
+    return [record.measurement.mean_step_s for record in records if record.measurement]
+
+
+@given(st.lists(SECONDS, min_size=1, max_size=8))
+def test_without_a_repeat_nothing_is_corrected(times: list[float]) -> None:
+    records = trials(*times)
+    assert without_drift(records, ()) == records
+
+
+@given(st.lists(SECONDS, min_size=2, max_size=8), st.floats(0.95, 1.05), st.data())
+def test_repeats_that_agree_correct_nothing(
+    times: list[float], factor: float, data: st.DataObject
+) -> None:
+    records = trials(*times)
+    place = data.draw(st.integers(0, len(records) - 1))
+    repeat = again(records[place], len(records), made(factor * times[place]))
+    found = without_drift(records, [repeat])
+    assert all(one is other for one, other in zip(found, records, strict=True))
+
+
+@given(st.lists(SECONDS, min_size=3, max_size=8), st.floats(0.1, 10.0))
+def test_order_and_number_of_trials_stay(times: list[float], factor: float) -> None:
+    records = trials(*times)
+    found = without_drift(records, [again(records[0], 2, made(factor * times[0]))])
+    assert [record.trial for record in found] == [record.trial for record in records]
+
+
+def test_what_came_after_a_load_is_as_fast_as_it_is_without() -> None:
+    records = trials(1.0, 1.0, LOADED, LOADED)
+    found = seconds(without_drift(records, [again(records[0], 2, made(LOADED))]))
+    assert found[2:] == pytest.approx([1.0, 1.0], rel=0.05)
+
+
+def test_the_change_is_where_trials_are_off_their_predictions() -> None:
+    records = trials(1.0, 1.1, 0.9, LOADED, 1.1 * LOADED)
+    found = seconds(without_drift(records, [again(records[0], 5, made(LOADED))]))
+    assert found[:3] == [1.0, 1.1, 0.9]
+    assert found[3:] == pytest.approx([1.0, 1.1], rel=0.05)
+
+
+def test_without_predictions_the_change_is_in_the_middle() -> None:
+    records = tuple(replace(one, prediction=None) for one in trials(1.0, 1.0, 1.0, 1.0, 1.0))
+    found = seconds(without_drift(records, [again(records[0], 5, made(LOADED))]))
+    assert found[:3] == [1.0, 1.0, 1.0]
+    assert max(found[3:]) < 0.6
+
+
+def test_a_load_that_goes_again_is_taken_off_while_it_lasted() -> None:
+    records = trials(1.0, 1.0, LOADED, LOADED, LOADED, 1.0)
+    repeats = [again(records[0], 3, made(LOADED)), again(records[0], 6, made(1.0))]
+    found = drift(records, repeats)
+    assert seconds(found.records) == pytest.approx([1.0] * 6, rel=0.05)
+    assert abs(found.now) < 0.1
+
+
+def test_a_load_may_be_over_before_anything_is_launched_again() -> None:
+    records = trials(1.0, 1.0, LOADED, LOADED, 1.0, 1.0)
+    found = drift(records, [again(records[0], 3, made(LOADED))])
+    assert seconds(found.records) == pytest.approx([1.0] * 6, rel=0.05)
+    assert found.now == 0.0
+
+
+def test_a_load_that_stays_is_taken_off_from_then_on() -> None:
+    records = trials(1.0, 1.0, LOADED, LOADED, LOADED)
+    found = drift(records, [again(records[0], 3, made(LOADED))])
+    assert seconds(found.records) == pytest.approx([1.0] * 5, rel=0.05)
+    assert math.exp(found.now) == pytest.approx(LOADED, rel=0.05)
+
+
+def test_a_surprise_that_is_not_confirmed_counts_as_it_was_the_second_time() -> None:
+    records = trials(1.0, 1.0, LOADED, 1.0)
+    found = drift(records, [again(records[2], 4, made(1.0), doubted=True)])
+    assert seconds(found.records) == pytest.approx([1.0] * 4)
+    assert [record.trial.name for record in found.doubted] == ["t2_again"]
+
+
+def test_a_surprise_that_is_confirmed_stays_as_it_is() -> None:
+    records = trials(1.0, 1.0, LOADED, 1.0)
+    assert without_drift(records, [again(records[2], 3, made(LOADED), doubted=True)]) == records
+
+
+def test_an_anchor_tells_a_surprising_candidate_from_a_slow_machine() -> None:
+    records = trials(1.0, 1.0, 1.0, LOADED)
+    surprise = again(records[3], 4, made(LOADED), doubted=True)
+    slow = seconds(without_drift(records, [surprise, again(records[0], 4, made(LOADED))]))
+    assert slow == pytest.approx([1.0] * 4, rel=0.05)
+    assert without_drift(records, [surprise, again(records[0], 4, made(1.0))]) == records
+
+
+def test_a_repeat_that_failed_hides_nothing() -> None:
+    records = trials(1.0, 2.0)
+    assert without_drift(records, [again(records[1], 2, CRASH)]) == records
+
+
+@given(st.floats(-3.0, 3.0))
+def test_a_record_at_another_level_and_back_is_as_it_was(level: float) -> None:
+    (record,) = trials(1.0)
+    there = at_level(record, level)
+    assert seconds((there,)) == pytest.approx([math.exp(level)])
+    assert seconds((at_level(there, -level),)) == pytest.approx([1.0])
+
+
+def test_repeats_are_where_they_were_made() -> None:
+    records = trials(1.0, 2.0, 3.0)
+    repeats = [again(records[0], 3, made(1.0)), again(records[1], 2, made(2.0))]
+    names = [record.trial.name for record in timeline(records, repeats)]
+    assert names == ["t0", "t1", "t1_again", "t2", "t0_again"]

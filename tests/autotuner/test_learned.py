@@ -1,0 +1,67 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+from autoconf_launch.autotuner.grouping import Grouping
+from autoconf_launch.autotuner.learned import Learned
+from autoconf_launch.autotuner.noise import AGAIN_SUFFIX
+from autoconf_launch.autotuner.objective import OBJECTIVES
+from autoconf_launch.autotuner.pool import Pool
+from autoconf_launch.autotuner.trial import Record, Trial
+
+from .conftest import measured, settings, small_space
+
+SPACE = small_space()
+
+
+def learned() -> Learned:
+    groups, objective = Grouping.of_settings(settings()), OBJECTIVES["throughput"]
+    return Learned(SPACE, Pool(SPACE, None, (), groups, objective), groups, objective)
+
+
+def told(number: int, step_s: float, again: int = 0) -> Record:
+    trial = Trial(
+        number=number,
+        name=f"t{number}{AGAIN_SUFFIX if again else ''}",
+        candidate=SPACE.table.row(number),
+        space="z0",
+        again=again,
+    )
+    return Record(trial=trial, outcome=measured(trial, step_s), wall_s=1.0)
+
+
+def test_a_repeat_that_agrees_changes_nothing() -> None:
+    known = learned()
+    for record in (told(0, 1.0), told(1, 0.9), told(2, 1.1)):
+        assert not known.tell(record)
+    before = known.compared, known.best, dict(known.stages)
+    assert not known.tell(told(0, 1.01, again=3))
+    assert (known.compared, known.best, known.stages) == before
+
+
+def test_a_repeat_that_shows_a_load_changes_who_is_the_best() -> None:
+    known = learned()
+    for record in (told(0, 1.0), told(1, 1.0), told(2, 1.6), told(3, 1.6)):
+        known.tell(record)
+    assert known.best == told(0, 1.0)
+    assert known.tell(told(0, 2.0, again=4))
+    assert known.best in (told(2, 1.6), told(3, 1.6))
+    assert known.records == (told(0, 1.0), told(1, 1.0), told(2, 1.6), told(3, 1.6))
+
+
+def test_the_best_is_told_as_it_would_be_measured_now() -> None:
+    known = learned()
+    for record in (told(0, 1.0), told(1, 3.0), told(0, 2.0, again=2)):
+        known.tell(record)
+    now = known.best_now
+    assert now is not None
+    assert now.measurement is not None
+    assert 1.9 < now.measurement.mean_step_s < 2.1
+
+
+def test_trials_that_are_told_again_count_for_no_stage() -> None:
+    known = learned()
+    known.tell(told(0, 1.0))
+    experiments = [stage.experiments for stage in known.stages.values()]
+    known.tell(replace(told(0, 5.0), trial=told(0, 5.0, again=1).trial))
+    assert [stage.experiments for stage in known.stages.values()] == experiments

@@ -1,0 +1,84 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from autoconf_launch.autotuner.objective import OBJECTIVES
+from autoconf_launch.autotuner.surprise import is_surprise, most_off
+from autoconf_launch.autotuner.trial import Measurement, Prediction, Record, Trial
+from autoconf_launch.core import Candidate, Layout
+
+THROUGHPUT = OBJECTIVES["throughput"]
+
+
+def trial(number: int, predicted_s: float, step_s: float) -> Record:
+    layout = Layout(micro_batch=number + 1, accumulation=8)
+    candidate = Candidate(layout=layout)
+    samples = layout.global_batch
+    return Record(
+        trial=Trial(number=number, name=f"t{number}", candidate=candidate, space="z0"),
+        outcome=Measurement(
+            step_s=(samples * step_s,) * 3, samples_per_step=samples, world_size=1
+        ),
+        wall_s=1.0,
+        prediction=Prediction(
+            peak_bytes=None, step_s=samples * predicted_s, band=0.1, how="made up"
+        ),
+    )
+
+
+def as_predicted(*seconds: float) -> list[Record]:
+    """Seconds per sample, predicted and measured alike."""
+    return [trial(number, step_s, step_s) for number, step_s in enumerate(seconds)]
+
+
+OTHERS = as_predicted(2.0, 1.5, 1.2, 1.1, 1.0)
+
+
+def test_what_is_as_predicted_is_no_surprise() -> None:
+    assert not is_surprise(trial(5, 0.9, 0.9), OTHERS, THROUGHPUT)
+
+
+@pytest.mark.parametrize("factor", [0.4, 2.5])
+def test_a_promising_one_far_off_is_a_surprise_in_either_direction(factor: float) -> None:
+    assert is_surprise(trial(5, 0.9, factor * 0.9), OTHERS, THROUGHPUT)
+
+
+def test_a_slow_one_that_would_not_be_chosen_anyway_is_none() -> None:
+    assert not is_surprise(trial(5, 2.0, 5.0), OTHERS, THROUGHPUT)
+
+
+def test_a_fast_one_that_is_still_behind_is_none() -> None:
+    assert not is_surprise(trial(5, 6.0, 2.0), OTHERS, THROUGHPUT)
+
+
+@pytest.mark.parametrize(("predicted", "surprises"), [(True, True), (False, False)])
+def test_one_trial_and_predictions_let_expect_something(predicted: bool, surprises: bool) -> None:
+    pair = [OTHERS[0], trial(5, 0.9, 5.0)]
+    known, new = pair if predicted else [replace(one, prediction=None) for one in pair]
+    assert is_surprise(new, [known], THROUGHPUT) == surprises
+
+
+def test_nothing_can_be_expected_of_the_first() -> None:
+    assert not is_surprise(OTHERS[0], [], THROUGHPUT)
+
+
+def test_predictions_that_are_all_off_by_the_same_surprise_nobody() -> None:
+    others = [trial(n, 0.1 * s, s) for n, s in enumerate((2.0, 1.5, 1.2, 1.1, 1.0))]
+    assert not is_surprise(trial(5, 0.09, 0.9), others, THROUGHPUT)
+
+
+def test_the_one_that_is_most_off_is_found_later() -> None:
+    slow = trial(5, 0.9, 2.0)
+    assert most_off([OTHERS[0], slow, *OTHERS[1:]], THROUGHPUT, ()) is slow
+
+
+def test_one_that_was_looked_into_is_not_found_again() -> None:
+    slow = trial(5, 0.9, 2.0)
+    assert most_off([*OTHERS, slow], THROUGHPUT, ("t5",)) is not slow
+
+
+def test_without_predictions_none_is_most_off() -> None:
+    records = [replace(one, prediction=None) for one in (*OTHERS, trial(5, 0.9, 2.0))]
+    assert most_off(records, THROUGHPUT, ()) is None
