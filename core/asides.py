@@ -14,6 +14,15 @@ class Aside(str, Enum):
     CHECKPOINT = "checkpoint"
 
 
+class WentOn(str, Enum):
+    """How far a script went after the steps that were asked of it."""
+
+    EPOCH = "epoch"
+    """To what it does after an epoch, up to its next training step or until nobody waited."""
+    END = "end"
+    """To its own end."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asides:
     """What a probe saw between the steps of one rank, or of a whole launch.
@@ -26,6 +35,10 @@ class Asides:
         saved_bytes: that they took; ranks together.
         under_way: what had begun last and had not ended; None: the next step had begun.
         before_steps: numbers of steps whose time leaves out a pause before them.
+        longest_batch: the last step took the longest batch that was seen.
+        went_on: after the last step; None: it ended there.
+        broke: what it failed with after them, outside of evaluations and checkpoints; "" where
+            it did not.
     """
 
     evaluations: int = 0
@@ -34,6 +47,9 @@ class Asides:
     saved_bytes: int = 0
     under_way: Aside | None = None
     before_steps: tuple[int, ...] = ()
+    longest_batch: bool = False
+    went_on: WentOn | None = None
+    broke: str = ""
 
 
 def of_all_ranks(asides: Sequence[Asides]) -> Asides | None:
@@ -47,4 +63,12 @@ def of_all_ranks(asides: Sequence[Asides]) -> Asides | None:
         saved_bytes=sum(rank.saved_bytes for rank in asides),
         under_way=next((rank.under_way for rank in asides if rank.under_way), None),
         before_steps=tuple(sorted({step for rank in asides for step in rank.before_steps})),
+        longest_batch=all(rank.longest_batch for rank in asides),
+        went_on=_of_all({rank.went_on for rank in asides}),
+        broke=next((rank.broke for rank in asides if rank.broke), ""),
     )
+
+
+def _of_all(ranks: set[WentOn | None]) -> WentOn | None:
+    """To the end only where all went there."""
+    return next((way for way in (WentOn.EPOCH, WentOn.END) if way in ranks), None)

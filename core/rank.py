@@ -64,6 +64,8 @@ class RankTask:
         cut_s: seconds after which a first step that is still running ends with the micro-batches
             that it has, and after which no further step begins; None: every step is whole.
         soak: the last step takes the largest batch that the rank has seen.
+        ends_epoch: where no evaluation or no checkpoint was seen by the last step, the script's
+            data ends after it, so that the script goes on to what it does after an epoch.
         memory_limit_bytes: device memory that the rank holds itself to; on CPU over its use after
             imports. None where the device's own size is the limit.
     """
@@ -76,6 +78,7 @@ class RankTask:
     memory_limit_bytes: int | None = None
     most_steps: int | None = None
     soak: bool = False
+    ends_epoch: bool = False
     next_folder: str | None = None
     first_turn: bool = False
     cut_s: float | None = None
@@ -157,11 +160,12 @@ class RankResult:
     ``end_step`` is the step that it was to end at and did; None where it ended otherwise.
     ``phases`` are the mean seconds of a step's named phases, where a soak took it apart.
     ``cut`` stands where the first step was too long for its time; there are no ``steps`` then.
+    ``asides`` are what it did beside its steps, where it made any.
 
     A probe in a foreign script also says: ``caught``, an out of memory that the script caught
     before it went on; ``ended_early``, it was over by itself before the steps asked for (then
     ``end_step`` is its last); ``left_behind``, new paths in the working directory; ``notes``;
-    ``asides``, what it did between its steps, where it was looked for or seen.
+    ``crowded``, more processes than one have trained for it, beside or after each other.
     """
 
     rank: int
@@ -181,3 +185,4 @@ class RankResult:
     left_behind: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     asides: Asides | None = None
+    crowded: bool = False

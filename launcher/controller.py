@@ -5,6 +5,7 @@ It waits for jobs and never polls in a fixed rhythm; it wakes for a deadline or 
 
 from __future__ import annotations
 
+import math
 import socket
 import time
 import uuid
@@ -29,6 +30,7 @@ from .events import Listener, StepSeen, TrialFinished, TrialStarted
 from .journal import Journal, JournalContents, Started
 from .lease import HEARTBEAT_S
 from .plan import LaunchPlan
+from .rings import Rings, is_waiting, members, preempted_by, share_progress
 from .running import Running, TrialLimits
 from .slots import WHOLE, Share
 
@@ -78,6 +80,7 @@ class Controller:
         self._running: list[Running] = []
         self._free: list[Share] = []
         self._to_repeat: list[Trial] = []
+        self._rings = Rings()
         self._orphans: dict[str, Started] = {}
         self._before_s = 0.0
         self._start_s = time.monotonic()
@@ -117,14 +120,16 @@ class Controller:
     def _start_trials(self) -> None:
         """Fill the free shares; what ran out of a share's memory first has the machine alone."""
         if not self._to_repeat:
-            for trial in self._study.ask(len(self._free), self.elapsed_s):
-                self._start(trial, alone=trial.number == 0)
+            slots = 1 if self._rings.are_broken else len(self._free)
+            for trial in self._study.ask(slots, self.elapsed_s):
+                self._start(trial, alone=trial.number == 0 and not trial.again)
         elif not self._running:
             self._start(self._to_repeat.pop(0), alone=True)
 
     def _start(self, trial: Trial, *, alone: bool) -> None:
         prediction = self._desk.predict(trial)
-        orphan = None if trial.final else self._orphans.pop(trial.name, None)
+        is_new = trial.final or trial.again  # it is about the machine as it is now
+        orphan = None if is_new else self._orphans.pop(trial.name, None)
         adopted = self._adopt(trial, orphan) if orphan else None
         if adopted is not None:
             self._finish(trial, prediction, adopted, wall_s=0.0, resumed=True)
@@ -150,30 +155,45 @@ class Controller:
         return None if in_doubt else outcome
 
     def _wait(self) -> None:
-        wake_s = min(min(r.due_s(self._limits), r.look_s()) for r in self._running)
+        wake_s = min(min(self._due_s(r), r.look_s()) for r in self._running)
         longest_s = min(HEARTBEAT_S, self._limits.stall_s)  # steps are seen when we wake
         pause_s = min(max(wake_s - time.monotonic(), 0.0), longest_s)
         self._backend.wait([running.job for running in self._running], pause_s)
         self._journal.heartbeat()
         for running in self._running:
             self._watch(running)
+        share_progress(self._running)
+        for running in self._running:
+            self._cancel_if_due(running)
         ends = self._backend.poll([running.job for running in self._running])
         ended = [(r, end) for r, end in zip(self._running, ends, strict=True) if end]
         self._running = [r for r in self._running if all(r is not done for done, _ in ended)]
         for running, end in ended:
             self._free.insert(0, running.share)
-            outcome = end.outcome or _nothing_reported()
-            lacked = running.share.memory_bytes is not None and not running.alone
-            if lacked and _is_out_of_memory(outcome):
-                self._to_repeat.append(running.trial)
-            else:
-                self._finish(
-                    running.trial,
-                    running.prediction,
-                    outcome,
-                    wall_s=end.wall_s,
-                    conditions=running.weather.conditions(),
-                )
+            self._take_end(running, end.outcome or _nothing_reported(), end.wall_s)
+
+    def _take_end(self, running: Running, outcome: Outcome, wall_s: float) -> None:
+        trial = running.trial
+        lacked = running.share.memory_bytes is not None and not running.alone
+        if lacked and _is_out_of_memory(outcome):
+            self._to_repeat.append(trial)
+            return
+        if trial.turn and isinstance(outcome, FailedTrial) and not _is_preempted(outcome):
+            self._break_ring(trial, outcome.failure)
+            return
+        if trial.turn and not all(map(self._has_reported, members(self._running))):
+            trial, note = self._rings.left(trial)
+            self._listener(note)
+            self._cancel_ring(trial)
+        elif to_blame := self._rings.came_back(trial, outcome):
+            self._listener(to_blame)
+        self._finish(
+            trial,
+            running.prediction,
+            outcome,
+            wall_s=wall_s,
+            conditions=running.weather.conditions(),
+        )
 
     def _watch(self, running: Running) -> None:
         for step in running.new_steps():
@@ -182,9 +202,18 @@ class Controller:
             end_step = self._study.end_step(running.trial, running.step_s)
             if end_step is not None:
                 running.end_at(end_step)
-        if not running.cancelled and time.monotonic() >= running.due_s(self._limits):
+
+    def _due_s(self, running: Running) -> float:
+        """When it is taken for hung; who waits for its turn is not."""
+        waits = is_waiting(running, self._running)
+        return math.inf if waits else running.due_s(self._limits)
+
+    def _cancel_if_due(self, running: Running) -> None:
+        if time.monotonic() >= self._due_s(running):
             running.cancelled = True
             self._backend.cancel(running.job, running.overdue(self._limits))
+            if running.trial.turn is not None:
+                self._cancel_ring(running.trial)
 
     def _finish(
         self,
@@ -210,15 +239,22 @@ class Controller:
         self._desk.finish(record)
         self._study.tell(record)
         self._announce(record, resumed=resumed)
-        if trial.turn is not None and record.failure is not None:
-            self._break_ring(trial)
 
-    def _break_ring(self, failed: Trial) -> None:
-        """Who fails hands no turn on; the others would wait for ever."""
-        detail = f"{failed.name} failed, with which it took turns"
-        for running in self._running:
+    def _break_ring(self, failed: Trial, failure: Failure) -> None:
+        again, note = self._rings.fell_out(failed, failure)
+        self._to_repeat.append(again)
+        self._listener(note)
+        self._cancel_ring(failed)
+
+    def _cancel_ring(self, left: Trial) -> None:
+        """Who has ended hands no turn on; the others would wait for ever."""
+        for running in members(self._running):
             running.cancelled = True
-            self._backend.cancel(running.job, Failure(kind=FailureKind.PREEMPTED, detail=detail))
+            self._backend.cancel(running.job, preempted_by(left))
+
+    def _has_reported(self, running: Running) -> bool:
+        """Whether its ranks have; in a ring that was gone round to its end all have."""
+        return self._desk.adopt(running.trial, running.attempt) is not None
 
     def _announce(self, record: Record, *, resumed: bool) -> None:
         self._listener(

@@ -10,14 +10,15 @@ from dataclasses import dataclass, replace
 
 from autoconf_launch.autotuner.decider import Decider
 from autoconf_launch.autotuner.finalists import FINALISTS, ranking
-from autoconf_launch.autotuner.finals import Finals, FinalsBudget
+from autoconf_launch.autotuner.finals import Finals, FinalsBudget, fit_together
+from autoconf_launch.autotuner.noise import Noise
 from autoconf_launch.autotuner.objective import Objective
 from autoconf_launch.autotuner.settle import safe_order
 from autoconf_launch.autotuner.soak import Soak, soak_steps
 from autoconf_launch.autotuner.trial import Record
 
 from .controller import Controller
-from .events import Event, Listener, RoundFinished, Standing, TrialFinished
+from .events import Event, Listener, Note, RoundFinished, Standing, TrialFinished
 from .journal import JournalContents
 from .running import TrialLimits
 from .slots import ALONE, WHOLE
@@ -45,17 +46,19 @@ Control = Callable[[Decider, Listener, TrialLimits], Controller]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Search:
-    """What came before: trials, what they were compared by, and how long they took.
+    """What came before: trials without drift, what they were compared by, how long they took.
 
-    ``takes_turns``: ranks can live beside others and compute in turn, as our own runtime's can.
+    ``noise``: of launches in the search; None: as its records tell.
+    ``apart``: why launches cannot live side by side and compute in turn (``beside``); else empty.
     ``side_by_side``: trials shared the machine, so that the best are measured again in any case.
     """
 
     records: tuple[Record, ...]
     objective: Objective
     elapsed_s: float
-    takes_turns: bool = False
+    apart: str = ""
     side_by_side: bool = False
+    noise: Noise | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,12 +87,15 @@ def play(
         wanted=FINALISTS if search.side_by_side else _affordable(search, budget.time_s),
         budget=budget,
         near_only=not search.side_by_side,
+        noise=search.noise,
     )
     each = max(1, len(rounds.arms))
     waiting = replace(limits, timeout_s=each * limits.timeout_s, stall_s=each * limits.stall_s)
     controller = control(rounds, _Rounds(rounds, search.objective, listener), waiting)
     controller.resume(replace(earlier, records=earlier.finals), before_s=search.elapsed_s)
-    controller.run(WHOLE * each if search.takes_turns else WHOLE)
+    if rounds.stop_reason() is None and (apart := search.apart or _why_apart(rounds)):
+        listener(Note(text=f"The best are launched one after the other, as {apart}."))
+    controller.run(WHOLE if search.apart else WHOLE * each)
     elapsed_s = controller.elapsed_s
     order = safe_order(search.records, rounds, search.objective)
     if soak_asked == 0 or not order or order[0].measurement is None:
@@ -102,7 +108,7 @@ def play(
         timeout_s=limits.timeout_s + 2.0 * (steps * step_s + PAUSE_S),
         stall_s=max(limits.stall_s, PAUSE_S),
     )
-    soak = Soak(order, steps=steps, moves=not search.takes_turns)
+    soak = Soak(order, steps=steps)
     controller = control(soak, listener, longer)
     controller.resume(replace(earlier, records=earlier.soaks), before_s=elapsed_s)
     controller.run(ALONE)
@@ -112,6 +118,11 @@ def play(
 def finals_s(search_s: float) -> float:
     """How long the rounds after a search of so many seconds may take."""
     return max(FINALS_SHARE * search_s, min(FINALS_S, search_s))
+
+
+def _why_apart(rounds: Finals) -> str:
+    fit = fit_together([arm.searched for arm in rounds.arms])
+    return "" if fit else "their memory was not seen to be enough side by side"
 
 
 def _affordable(search: Search, time_s: float) -> int:
@@ -153,5 +164,5 @@ class _Rounds:
         found = [(arm, self._rounds.compare(arm, first)) for arm in others]
         return (
             Standing(name=first.name, behind=0.0, width=0.0),
-            *(Standing(name=a.name, behind=f.mean, width=f.width) for a, f in found),
+            *(Standing(name=a.name, behind=f.mean, width=f.width) for a, f in found if f.count),
         )

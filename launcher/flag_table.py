@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import NoReturn, TypeAlias
 
-from autoconf_launch.autotuner.limits import GOOD_ENOUGH
+from autoconf_launch.autotuner.budget import GOOD_ENOUGH
 from autoconf_launch.autotuner.settings import AutotuningSettings
 from autoconf_launch.core import ConfigError
 

@@ -33,6 +33,7 @@ from .rank_results import (
     measure,
     read_rank_results,
     started_ranks,
+    with_ended,
     with_unfinished,
 )
 
@@ -82,6 +83,14 @@ class RanksEnd:
     cancelled: Cancelled | None = None
 
     @property
+    def told_to_end(self) -> frozenset[int]:
+        """Numbers of the ranks that were ended because another one had failed."""
+        since_unix_s = self.terminated_unix_s
+        if since_unix_s is None:
+            return frozenset()
+        return frozenset(n for n, e in enumerate(self.exits) if e.code and e.unix_s > since_unix_s)
+
+    @property
     def exit_code(self) -> int:
         """Of the first rank that failed, as a shell gives it (128 + signal); 0 if none did."""
         failed = [rank for rank in self.exits if rank.code != 0]
@@ -116,6 +125,8 @@ def read_outcome(plan: LaunchPlan, end: RanksEnd, log_start: LogStart | None = N
     results = read_rank_results(plan.task, ranks)
     if end.cancelled is not None:
         results = with_unfinished(plan.task, results)
+    else:
+        results = with_ended(plan.task, results, end.told_to_end)
     causes = _reported(results, plan.expected, plan.checked)
     if not causes:
         strict = any(rank.code for rank in end.exits) and not plan.task.soak
@@ -191,9 +202,13 @@ def _nan(result: RankResult) -> Failure | None:
 def _unreported(results: RankResults, end: RanksEnd) -> list[_Cause]:
     """Deaths of ranks that could not say why, and that nobody asked for."""
     causes = []
+    asked_for = end.told_to_end
     for rank, (result, exit_) in enumerate(zip(results, end.exits, strict=False)):
-        asked_for = end.terminated_unix_s is not None and exit_.unix_s > end.terminated_unix_s
-        if exit_.code == 0 or asked_for or (result is not None and result.failure is not None):
+        if (
+            exit_.code == 0
+            or rank in asked_for
+            or (result is not None and result.failure is not None)
+        ):
             continue
         sudden = exit_.code < 0 and -exit_.code not in _CAUSED_BY_OTHERS
         detail = f"rank {rank} {how_it_died(exit_.code)}"

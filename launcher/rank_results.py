@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TypeAlias
@@ -34,12 +34,29 @@ def read_rank_results(task: RankTask, world_size: int) -> RankResults:
 def with_unfinished(task: RankTask, results: RankResults) -> RankResults:
     """The same, with what ranks of a soak had to say by the time that nobody waited longer.
 
-    Only of one that was in an evaluation or in a checkpoint: whatever else takes too long hangs.
+    Only of one that was in an evaluation or in a checkpoint, or had made its steps: whatever else
+    takes too long hangs.
     """
     found = tuple(result or _read_unfinished(task, n) for n, result in enumerate(results))
     asides = [result.asides for result in found if result and result.asides]
-    waits = all(found) and any(aside.under_way for aside in asides)
-    return found if task.soak and waits else results
+    waits = any(aside.under_way for aside in asides) or all(aside.went_on for aside in asides)
+    return found if task.soak and all(found) and waits else results
+
+
+def with_ended(task: RankTask, results: RankResults, ended: Collection[int]) -> RankResults:
+    """The same, with what the ``ended`` ranks of a soak had to say once their steps were made.
+
+    They were ended because another one had come to its end or failed.
+    """
+    return tuple(
+        _past_its_steps(task, rank) if result is None and rank in ended else result
+        for rank, result in enumerate(results)
+    )
+
+
+def _past_its_steps(task: RankTask, rank: int) -> RankResult | None:
+    found = _read_unfinished(task, rank)
+    return found if found and found.asides and found.asides.went_on else None
 
 
 def asides_seen(task: RankTask, results: RankResults) -> Asides | None:

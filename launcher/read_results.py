@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from autoconf_launch.autotuner.cost.facts import TrainingFacts
+from autoconf_launch.autotuner.drift import without_drift
 from autoconf_launch.autotuner.objective import OBJECTIVES, Objective
 from autoconf_launch.autotuner.record_codec import decode_record
 from autoconf_launch.autotuner.settings import AutotuningSettings
@@ -61,10 +62,13 @@ class Results:
 
     def summary(self) -> Summary:
         """What the records say so far, and the launches that were measured again after them."""
-        records, settings = self.contents.records, AutotuningSettings(metric=self.objective.name)
-        searched = summarise_records(records, settings, duration_s=self.duration_s)
-        finals, soaks = self.contents.finals, self.contents.soaks
-        return settled(searched, records, finals, settings, TrainingFacts(), soaks)
+        contents, settings = self.contents, AutotuningSettings(metric=self.objective.name)
+        records, repeats = contents.records, contents.repeats
+        searched = summarise_records(
+            records, settings, duration_s=self.duration_s, repeats=repeats
+        )
+        compared, facts = without_drift(records, repeats), TrainingFacts()
+        return settled(searched, compared, contents.finals, settings, facts, contents.soaks)
 
     def last_step(self, name: str) -> int:
         """The last step that a rank of this trial has made; 0 before the first."""
@@ -88,7 +92,7 @@ def read_results(folder: Path) -> Results:
     count = len(contents.records)
     over = not running and _experiments(summary) == count
     state = FolderState.RUNNING if running else FolderState.STOPPED
-    spent_s = sum(record.wall_s for record in contents.records)
+    spent_s = sum(record.wall_s for record in contents.search.records)
     return Results(
         paths=paths,
         contents=contents,

@@ -53,15 +53,19 @@ class Running:
         self.trial, self.prediction, self.job = trial, prediction, job
         self.share, self.alone = share, alone
         self.cancelled = False
+        self.attempt = plan.task.attempt if plan.task else ""
         self._task = plan.task if plan.task and plan.task.most_steps else None
         self._end_step = plan.task.end_step if plan.task else 0
         self._slowest = SlowestRanks(max(1, plan.world_size))
         self._tail = StepsTail(Path(plan.folder) / STEPS_FILE if plan.folder else None)
         self._weather = Weather(share.devices)
-        self._started_s = self._progress_s = time.monotonic()
+        self._started_s = time.monotonic()
+        self.progress_s = self._started_s
+        """When it was last seen to go on."""
         self._longest_s = self._last_s = 0.0
         self._steps = 0
-        self._made = 0
+        self.made = 0
+        """The last step that any rank has made."""
 
     @property
     def weather(self) -> Weather:
@@ -82,10 +86,10 @@ class Running:
         """Steps since the last call."""
         for step in self._tail.new():
             self._steps += 1
-            self._made = max(self._made, step.step)
+            self.made = max(self.made, step.step)
             self._last_s = step.wall_s
             self._longest_s = max(self._longest_s, step.wall_s)
-            self._progress_s = time.monotonic()
+            self.progress_s = time.monotonic()
             self._slowest.take(step)
             if self._steps == 1:
                 self._weather.look()
@@ -115,7 +119,7 @@ class Running:
         if not self._steps:
             return deadline_s
         silence_s = max(limits.stall_s, limits.stall_steps * self._longest_s)
-        return min(deadline_s, self._progress_s + silence_s)
+        return min(deadline_s, self.progress_s + silence_s)
 
     def overdue(self, limits: TrialLimits) -> Failure:
         """Which limit it has overrun."""
@@ -124,8 +128,8 @@ class Running:
                 kind=FailureKind.TIMED_OUT,
                 detail=f"did not end within {limits.timeout_s:g} s ({limits.timeout_by})",
             )
-        silent_s = time.monotonic() - self._progress_s
+        silent_s = time.monotonic() - self.progress_s
         return Failure(
             kind=FailureKind.STALLED,
-            detail=f"made {self._made} steps, then none for {silent_s:.0f} s (--stall-timeout)",
+            detail=f"made {self.made} steps, then none for {silent_s:.0f} s (--stall-timeout)",
         )

@@ -14,6 +14,7 @@ from autoconf_launch.autotuner.cluster import ClusterSpec, Device
 from autoconf_launch.core import RankTask
 from autoconf_launch.core.rank import TASK_VARIABLE
 
+from .beside import why_apart
 from .cores import divided
 from .discover import find_cluster
 from .gpus import VISIBLE
@@ -81,13 +82,9 @@ ALONE = (Share(fresh=True),)
 def find_shares(request: LaunchRequest, cluster: ClusterSpec) -> tuple[Share, ...]:
     """Shares for trials of ``cluster``'s size; a single one where they could not be independent.
 
-    That is so with ranks bound by the user, with a port that they must all use, and with
-    several hosts.
+    That is so with ranks bound by the user, and as ``beside`` says.
     """
-    most = request.max_parallel_trials
-    if most == 1 or len(cluster.nodes) > 1 or request.binding or request.rendezvous.port:
-        return WHOLE
-    if request.alone and len(cluster.devices) > 1:  # such scripts choose a port of their own
+    if request.max_parallel_trials == 1 or request.binding or why_apart(request, cluster):
         return WHOLE
     if cluster.devices[0].visible_as:
         return _gpu_shares(request, cluster.devices)

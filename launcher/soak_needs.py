@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import shutil
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 from autoconf_launch.autotuner.trial import Trial
@@ -37,6 +38,20 @@ def needs_of(task: RankTask, trial: Trial, spec: ModelSpec | None) -> TrialNeeds
         accumulation=trial.candidate.layout.accumulation,
         evaluates=is_first,
         saves=is_first and _has_room(Path(task.folder), spec),
+    )
+
+
+def soak_task(task: RankTask, trial: Trial, spec: ModelSpec | None) -> RankTask:
+    """What ranks are asked in a soak: its steps and, in a first attempt, an epoch's end.
+
+    What the script would save after an epoch must find room.
+    """
+    return replace(
+        task,
+        start_step=min(task.start_step, trial.soak_steps),
+        end_step=trial.soak_steps,
+        soak=True,
+        ends_epoch=trial.attempt == 1 and _has_room(Path(task.folder), spec),
     )
 
 

@@ -19,13 +19,13 @@ from autoconf_launch.core.rank import END_FILE, MODEL_INFO_FILE, STEPS_FILE
 
 from .dialects import Dialect, Rendered, ScriptSource
 from .fingerprint import without_secrets
-from .foreign import in_trial, is_foreign, told, write_files
+from .foreign import in_trial, told, write_files
 from .outcome import adopt
 from .paths import ResultsPaths
 from .plan import LaunchPlan
 from .planning import plan_launch
 from .request import LaunchRequest
-from .soak_needs import clear_saved, needs_of
+from .soak_needs import clear_saved, needs_of, soak_task
 
 BACKWARD_AND_FORWARD = 3.0
 """Model FLOPs of a step over those of its forward pass; recomputation is not counted."""
@@ -107,8 +107,7 @@ class TrialFiles:
         """Write the metrics, or the failure, of a trial."""
         folder = self._paths.trial(record.trial.name)
         folder.mkdir(parents=True, exist_ok=True)
-        if is_foreign(self._dialect):
-            clear_saved(folder)
+        clear_saved(folder)
         if record.measurement:
             write_json(folder / "metrics.json", metrics(record.measurement))
         elif record.failure:
@@ -148,12 +147,10 @@ class TrialFiles:
             next_folder = str(self._paths.trial(trial.turn.next_name))
             task = replace(task, next_folder=next_folder, first_turn=trial.turn.is_first)
         if trial.soak_steps:
-            return replace(
-                task, start_step=min(first, trial.soak_steps), end_step=trial.soak_steps, soak=True
-            )
+            return soak_task(task, trial, self._spec)
         if mode is not Mode.MEASURE or are_steps_given(self._settings):
             return task
-        if trial.final:
+        if trial.final or trial.again:
             timed = trial.turn.steps if trial.turn else FEWEST_TIMED
             return replace(task, end_step=first - 1 + timed)
         if most := self._most_steps:

@@ -6,7 +6,6 @@ import json
 import math
 import os
 import time
-from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
@@ -15,15 +14,17 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from autoconf_launch.core import AppliedStrategy, RankTask, StepRecord, encode
-from autoconf_launch.core.rank import END_FILE, STEPS_FILE, turn_file
+from autoconf_launch.core.rank import END_FILE, STEPS_FILE
 
-from .batches import Batch, tensors
+from .batches import Batch
+from .between_steps import BetweenSteps
 from .cut_step import FEWEST_MADE, StepCutter
 from .failures import NonFiniteLossError
 from .phase_clock import PhaseClock
 from .ranks import Ranks
 from .report import Report, leave
 from .trainer import Trainer
+from .turns import Turns
 
 
 class Measured:
@@ -41,12 +42,13 @@ class Measured:
         self._trainer = trainer
         self._report = report
         self._ranks = ranks
-        self._clock = clock
+        self._clock = report.clock = clock
         path = Path(report.task.folder) / STEPS_FILE
         self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
         self._end = EndStep(report.task)
-        self._longest = LongestBatch() if report.task.soak else None
+        self._between = BetweenSteps(report, ranks, trainer.module, self._now)
         self._turns = Turns(report.task, ranks.rank) if report.task.next_folder else None
+        report.turns = self._turns
         self._since = self._start_s = self._now()
         self._cutter = self._step_cutter()
 
@@ -61,8 +63,10 @@ class Measured:
         return self._trainer.applied
 
     def step(self, batch: Batch) -> Tensor:
-        """The trainer's step, timed; does not return from the last one."""
-        with self._report.guard():
+        """The trainer's step, timed; it returns from the last one only where a soak goes on."""
+        with self._report.guard(), self._between.step():
+            if self._between.is_over:
+                return self._left_over(batch)
             number = len(self._report.steps) + 1
             if self._turns is not None and number == 1:
                 self._turns.begin()
@@ -73,7 +77,7 @@ class Measured:
                 self._finish_cut(float(loss))
             self._cutter = None
             self._record(float(loss), self._trainer.samples_per_step)
-            if is_last:
+            if is_last and not self._between.goes_on():
                 self._finish()
             if self._turns is not None:
                 self._turns.hand_on()
@@ -86,11 +90,16 @@ class Measured:
         task = self._report.task
         if task.most_steps is None:
             is_last = number >= task.end_step
-            if self._longest is not None:
-                batch = self._longest.seen(batch, take=is_last)
+            batch = self._between.batch(batch, is_last=is_last)
             return self._apart(batch, number), is_last
         is_asked = partial(self._ends, number) if self._ranks.rank == 0 else bool
         return self._trainer.step_and_agree(batch, is_asked, self._cutter)
+
+    def _left_over(self, batch: Batch) -> Tensor:
+        """A step after the last one: of batches drawn before, or the next epoch's first."""
+        if self._between.is_next_epoch():
+            self._finish()
+        return self._trainer.step(batch)
 
     def _ends(self, number: int) -> bool:
         return self._end.is_at(number) or self._is_late(number)
@@ -121,11 +130,11 @@ class Measured:
         return loss
 
     def _record(self, loss: float, samples: int) -> None:
-        now = self._now()
+        now, number = self._now(), len(self._report.steps) + 1
         record = StepRecord(
             rank=self._ranks.rank,
-            step=len(self._report.steps) + 1,
-            wall_s=now - self._since,
+            step=number,
+            wall_s=now - self._between.start_s(self._since, number),
             samples=samples,
             loss=loss,
         )
@@ -148,7 +157,6 @@ class Measured:
 
     def _finish(self) -> None:
         dist.barrier()
-        self._report.phases = self._clock.means() if self._clock else ()
         self._report.write(end_step=len(self._report.steps))
         if self._turns is not None:
             self._turns.end()
@@ -178,58 +186,3 @@ class EndStep:
             return self._task.end_step
         is_ours = attempt == self._task.attempt and step.strip().isdecimal()
         return int(step) if is_ours else self._task.end_step
-
-
-class Turns:
-    """A ring of launches of which one computes at a time; each rank has a peer in each of them.
-
-    The turn is a byte in a pipe. Both ends are held open, so that none waits for a reader and
-    none is lost.
-    """
-
-    def __init__(self, task: RankTask, rank: int) -> None:
-        assert task.next_folder is not None
-        self._own = _pipe(Path(task.folder) / turn_file(rank))
-        self._next = _pipe(Path(task.next_folder) / turn_file(rank))
-        self._is_first = task.first_turn
-
-    def begin(self) -> None:
-        """Wait for the first turn; the first launch of the ring has it."""
-        if not self._is_first:
-            self.wait()
-
-    def wait(self) -> None:
-        """Until it is this rank's turn."""
-        os.read(self._own, 1)
-
-    def hand_on(self) -> None:
-        """It is the next one's turn."""
-        os.write(self._next, b".")
-
-    def end(self) -> None:
-        """Hand on for the last time and return once all have: who leaves slows who computes."""
-        self.hand_on()
-        self.wait()
-        self.hand_on()
-
-
-def _pipe(path: Path) -> int:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with suppress(FileExistsError):
-        os.mkfifo(path)
-    return os.open(path, os.O_RDWR | os.O_CLOEXEC)
-
-
-class LongestBatch:
-    """Keeps the largest batch so far; a soak ends with it."""
-
-    def __init__(self) -> None:
-        self._batch: Batch | None = None
-        self._elements = -1
-
-    def seen(self, batch: Batch, *, take: bool) -> Batch:
-        """The batch, or the largest one where that is to be taken."""
-        elements = sum(tensor.numel() for tensor in tensors(batch))
-        if elements > self._elements:
-            self._batch, self._elements = batch, elements
-        return self._batch if take and self._batch is not None else batch

@@ -8,12 +8,10 @@ asked for it ends. Standard library, torch and core alone. Not: a change in what
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
-from functools import update_wrapper
 from multiprocessing import util
-from typing import Any, Concatenate, ParamSpec, cast
+from typing import Any
 from weakref import WeakKeyDictionary
 
 import torch
@@ -36,12 +34,12 @@ from .probing.left_behind import Surroundings
 from .probing.loader_batch import set_batch_size
 from .probing.memory_use import MemoryWatch
 from .probing.roots import Roots
+from .probing.safely import safely
 from .probing.speaker import Live, Speaker, claimed, unclaimed
 from .probing.steps import Made, Meaning, StepCounter
+from .probing.training_data import TrainingData
 from .probing.weights import device_of, weights_of
 from .report import leave
-
-P = ParamSpec("P")
 
 
 def arm_probe() -> Probe | FirstForwardProbe | None:
@@ -53,23 +51,6 @@ def arm_probe() -> Probe | FirstForwardProbe | None:
     probe = FirstForwardProbe(task) if task.mode is Mode.FIRST_FORWARD else Probe(task)
     probe.install()
     return probe
-
-
-def _safely(
-    method: Callable[Concatenate[Probe, P], None],
-) -> Callable[Concatenate[Probe, P], None]:
-    """Keep our own errors from the script: the first one silences the probe for good."""
-
-    def guarded(self: Probe, *arguments: P.args, **named: P.kwargs) -> None:
-        if not self.silent:
-            try:
-                method(self, *arguments, **named)
-            except torch.OutOfMemoryError:
-                raise  # the emulated limit, meant for the script
-            except Exception as error:
-                self.give_up(error)
-
-    return cast("Callable[Concatenate[Probe, P], None]", update_wrapper(guarded, method))
 
 
 class Probe:
@@ -120,7 +101,7 @@ class Probe:
             if self._trains and not self._helper:
                 leave(0)
 
-    @_safely
+    @safely
     def call_begins(self, module: nn.Module) -> None:
         """See CallListener."""
         self._memory.begin(module, self._task.memory_limit_bytes)
@@ -129,18 +110,23 @@ class Probe:
         """See CallListener."""
         self._counter.forward(samples)  # cannot raise, and is met in every step
 
-    @_safely
+    @safely
     def evaluated(self) -> None:
         """See CallListener."""
+        if self._hooks.data is not None:
+            self._hooks.data.evaluates()
         if self._speaker:
-            self._speaker.evaluated()
+            self._speaker.beside.evaluated()
 
-    @_safely
+    @safely
     def backward_begins(self, tensors: Any) -> None:
         """See Listener."""
         self._trains = True
         if self._speaker and self._speaker.timeline.pause is not None:
-            self._speaker.resumed()
+            self._speaker.beside.resumed()
+        data = self._hooks.data
+        if data is not None and data.trains() and self._speaker:
+            self._finish(self._speaker)
         stepped = self._speaker is not None or self._optimizers
         if not stepped and self._by_hand.found(self._roots.candidates):
             self.ending(None)
@@ -149,9 +135,14 @@ class Probe:
         loss = loss_of(tensors)
         self._loss = loss if first else sum_of(self._loss, loss)
 
-    @_safely
+    @safely
     def stepped(self, optimizer: Optimizer) -> None:
         """See Listener."""
+        if (data := self._hooks.data) is not None and data.is_over and self._speaker:
+            self._counter.skipped()
+            if not data.is_left_over():
+                self._finish(self._speaker)
+            return
         made = self._counter.paced(optimizer)
         if made is not None:
             self._boundary(optimizer, made)
@@ -168,7 +159,7 @@ class Probe:
             if self._speaker:
                 self._speaker.restart()
 
-    @_safely
+    @safely
     def skipped(self) -> None:
         """See Listener."""
         self._counter.skipped()
@@ -181,17 +172,19 @@ class Probe:
         if self._speaker and self._speaker.timeline.pause is not None:
             self._speaker.timeline.drew()
 
-    @_safely
+    @safely
     def failed(self, error: BaseException) -> None:
         """See Listener."""
         if self._speaker and (self._counter.begun or torch.is_grad_enabled()):
-            self._speaker.resumed()
+            self._speaker.beside.resumed()
+        elif self._speaker:
+            self._speaker.beside.fails()
         self._counter.skipped()
         if is_out_of_memory(error):
             self._refused = classify(error)
             self._asked = asked_bytes(error)
 
-    @_safely
+    @safely
     def giving_up(self, error: BaseException | None, status: object) -> None:
         """See EndListener."""
         self._status = status
@@ -203,14 +196,14 @@ class Probe:
         self.ending(error)
         return self._written
 
-    @_safely
+    @safely
     def ending(self, error: BaseException | None) -> None:
         """See EndListener."""
         if self._written:
             return
         self._memory.lift()
         if self._speaker and self._counter.begun:
-            self._speaker.resumed()
+            self._speaker.beside.resumed()
         word = self._word(error)
         trained = self._trains or word.is_out_of_memory
         if self._speaker is None and trained and not self._helper:
@@ -230,15 +223,21 @@ class Probe:
         settled = not self._roots.looking and self._counter.forwards_in_step
         if number <= speaker.last_untimed or not settled:
             self._follow(optimizer, number, speaker)
-        if speaker.is_last(number):
-            self._written = True
-            self._memory.lift()
-            speaker.finish(self._last_word())
-            leave(0)
+        if speaker.is_last(number) and not speaker.goes_on():
+            self._finish(speaker)
+        speaker.turns.wait()
+
+    def _finish(self, speaker: Speaker) -> None:
+        self._written = True
+        self._caught = self._caught or self._refused
+        self._memory.lift()
+        speaker.finish(self._last_word())
 
     def _claimed(self, optimizer: Optimizer) -> Speaker | None:
         self._speaker = claimed(self._task, device_of(optimizer), self._memory)
-        self._surroundings.training_begins(self._speaker)
+        if self._speaker is not None:
+            self._speaker.beside.data = self._hooks.data
+        self._surroundings.training_begins(self._speaker.beside if self._speaker else None)
         return self._speaker
 
     def _follow(self, optimizer: Optimizer, number: int, speaker: Speaker) -> None:
@@ -280,6 +279,7 @@ class Probe:
         """Start anew: in a fork nothing has happened yet."""
         self.silent = False
         self._hooks.reset()
+        self._hooks.data = TrainingData(self._task.end_step) if self._task.soak else None
         self._counter = StepCounter()
         self._optimizers = WeakKeyDictionary()
         self._memory = MemoryWatch()

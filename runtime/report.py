@@ -16,7 +16,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
-from typing import NoReturn
+from typing import NoReturn, Protocol
 
 from autoconf_launch.core import (
     AppliedStrategy,
@@ -30,17 +30,36 @@ from autoconf_launch.core import (
     StepRecord,
     encode,
 )
+from autoconf_launch.core.asides import Asides
 from autoconf_launch.core.rank import TASK_VARIABLE, result_file
 
 from .failures import asked_bytes, classify
 from .last_words import last_words
 from .memory import Meter
+from .phase_clock import PhaseClock
+from .turns import Turns
 
 
 def task_from_environment(environment: Mapping[str, str] = os.environ) -> RankTask | None:
     """What the launcher asks of this rank; None: just train."""
     value = environment.get(TASK_VARIABLE)
     return RankTask.from_variable(value) if value else None
+
+
+class Beside(Protocol):
+    """What the rank does beside its steps."""
+
+    def judged(self, failure: Failure, steps: int) -> Failure | None:
+        """The failure with its place; None where it is none of the steps' nor of these."""
+
+    def seen(self) -> Asides:
+        """All of it so far."""
+
+    def ended(self) -> None:
+        """The script came to its own end."""
+
+    def put_away(self) -> None:
+        """Clear away what it saved."""
 
 
 class Report:
@@ -51,8 +70,10 @@ class Report:
         self.steps: list[StepRecord] = []
         self.applied: AppliedStrategy | None = None
         self.meter: Meter | None = None
-        self.phases: tuple[tuple[str, float], ...] = ()
+        self.clock: PhaseClock | None = None
         self.cut: CutStep | None = None
+        self.beside: Beside | None = None
+        self.turns: Turns | None = None
         self._rank = rank
         self._world_size = world_size
         self._written = False
@@ -90,11 +111,13 @@ class Report:
         """Write the failure that an exception stands for."""
         if self.meter is not None:
             self.meter.lift()
-        failure = classify(error)
-        if failure.kind is FailureKind.CRASHED:
+        failure: Failure | None = classify(error)
+        if failure and self.beside is not None:
+            failure = self.beside.judged(failure, len(self.steps))
+        if failure and failure.kind is FailureKind.CRASHED:
             words = last_words(Path(self.task.folder), error)
             failure = replace(failure, log_tail=words)
-        self.write(failure, asked=asked_bytes(error))
+        self.write(failure, asked=asked_bytes(error) if failure else 0)
 
     def write(
         self, failure: Failure | None = None, *, asked: int = 0, end_step: int | None = None
@@ -109,7 +132,17 @@ class Report:
         if self._written:
             return
         self._written = True
-        result = RankResult(
+        if self.beside is not None:
+            self.beside.put_away()
+        result = self.result(failure, asked=asked, end_step=end_step)
+        folder = Path(self.task.folder)
+        write_whole(folder / result_file(self._rank), json.dumps(encode(result)))
+
+    def result(
+        self, failure: Failure | None = None, *, asked: int = 0, end_step: int | None = None
+    ) -> RankResult:
+        """What it would write now; the arguments as in :meth:`write`."""
+        return RankResult(
             rank=self._rank,
             world_size=self._world_size,
             attempt=self.task.attempt,
@@ -119,11 +152,10 @@ class Report:
             applied=self.applied,
             memory=self._memory(asked),
             end_step=end_step,
-            phases=self.phases,
+            phases=self.clock.means() if self.clock is not None else (),
             cut=self.cut,
+            asides=self.beside.seen() if self.beside is not None and self.steps else None,
         )
-        folder = Path(self.task.folder)
-        write_whole(folder / result_file(self._rank), json.dumps(encode(result)))
 
     def _memory(self, asked: int) -> MemoryUse | None:
         if self.meter is None:
@@ -134,7 +166,11 @@ class Report:
     def _script_ended(self) -> None:
         needed = self.task.start_step if self.task.mode is Mode.MEASURE else 1
         if self.task.mode is Mode.MEASURE and len(self.steps) >= needed:
+            if self.beside is not None:
+                self.beside.ended()
             self.write()
+            if self.turns is not None:
+                self.turns.end()
             return
         self.write(
             Failure(

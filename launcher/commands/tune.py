@@ -14,16 +14,18 @@ from autoconf_launch.autotuner.cluster import ClusterSpec
 from autoconf_launch.autotuner.decider import Decider
 from autoconf_launch.autotuner.planner import knob_rules, memory_rule, predict
 from autoconf_launch.autotuner.settings import AutotuningSettings
-from autoconf_launch.autotuner.settle import findings, settled
+from autoconf_launch.autotuner.settle import settled
 from autoconf_launch.autotuner.space import build_space
 from autoconf_launch.autotuner.strategies import load_strategy
 from autoconf_launch.autotuner.study import StopReason, Study, baseline_trial
+from autoconf_launch.autotuner.study_findings import study_findings
 from autoconf_launch.autotuner.summary import summarise
 from autoconf_launch.core import ModelSpec, NothingFeasibleError
 from autoconf_launch.core.rank import MODEL_INFO_FILE
 
 from ..backends import load_backend, released
 from ..backends.base import Backend
+from ..beside import why_not_in_turn
 from ..controller import Controller, TrialLimits
 from ..dialects import Dialect, Rendered, ScriptSource, UserSettings, choose_dialect
 from ..dialects.native import NativeDialect
@@ -190,17 +192,18 @@ def search(job: TuningJob, backend: Backend, folder: OpenFolder) -> Rendered:
 
     controller = control(study, with_outlook(study, job.listener), limits)
     contents = of_space(folder, study.space, job.listener)
-    controller.resume(contents)
+    controller.resume(contents.search)
     stop = controller.run(shares)
     end = Endgame(elapsed_s=controller.elapsed_s)
     if not stop.is_error:
         end = play(
             Search(
-                records=study.records,
+                records=study.compared,
                 objective=study.objective,
                 elapsed_s=controller.elapsed_s,
-                takes_turns=isinstance(job.dialect, NativeDialect),
+                apart=why_not_in_turn(job.request, job.cluster, job.source, job.paths.results),
                 side_by_side=len(shares) > 1,
+                noise=study.noise,
             ),
             control,
             listener=job.listener,
@@ -218,12 +221,12 @@ def _trial_backend(job: TuningJob) -> str:
 
 
 def _conclude(job: TuningJob, study: Study, end: Endgame, stop: StopReason) -> Rendered:
-    found = findings(study.records, end.finals, study.objective, end.soaks)
+    found = study_findings(study, end.finals, end.soaks)
     for text in (*found, *said_by_probes(job.paths.results, Path.cwd(), job.paths.exps)):
         job.listener(Note(text=text, warning=True))
     facts, settings = job.user.facts, job.user.settings
     searched = summarise(study, duration_s=end.elapsed_s, facts=facts)
-    summary = settled(searched, study.records, end.finals, settings, facts, end.soaks)
+    summary = settled(searched, study.compared, end.finals, settings, facts, end.soaks)
     winner = render_winner(summary, job.dialect, job.source, job.paths)
     text = write_results(
         job.paths,
@@ -272,8 +275,7 @@ def _study(job: TuningJob, spec: ModelSpec | None) -> Study:
     for text in space.notes:
         job.listener(Note(text=text))
     predictions = predict(space.table, spec, job.cluster, user.facts)
-    fits = memory_rule(predictions, job.cluster)
-    rules = [fits, *knob_rules(spec)]
+    rules = [memory_rule(predictions, job.cluster), *knob_rules(spec)]
     study = Study(
         space,
         predictions,

@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
+from autoconf_launch.autotuner.batches import GlobalBatchRule
+from autoconf_launch.autotuner.choices import KnobChoice
 from autoconf_launch.autotuner.cost.facts import TrainingFacts
 from autoconf_launch.autotuner.settings import AutotuningSettings
-from autoconf_launch.autotuner.space import GlobalBatchRule, KnobChoice
 from autoconf_launch.core import Candidate, KnobValue, RawConfig
 
 

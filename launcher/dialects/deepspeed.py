@@ -12,10 +12,10 @@ import json
 from dataclasses import replace
 from typing import Any
 
+from autoconf_launch.autotuner.batches import GlobalBatchRule
 from autoconf_launch.autotuner.choices import ChoiceKind, KnobChoice
 from autoconf_launch.autotuner.cost.facts import TrainingFacts
 from autoconf_launch.autotuner.settings import AutotuningSettings
-from autoconf_launch.autotuner.space import GlobalBatchRule
 from autoconf_launch.core import (
     Candidate,
     ConfigError,

@@ -6,10 +6,10 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any
 
+from autoconf_launch.autotuner.batches import GlobalBatchRule
 from autoconf_launch.autotuner.choices import ChoiceKind, KnobChoice
 from autoconf_launch.autotuner.cost.facts import TrainingFacts
 from autoconf_launch.autotuner.settings import AutotuningSettings
-from autoconf_launch.autotuner.space import GlobalBatchRule
 from autoconf_launch.core import (
     Candidate,
     ConfigError,
@@ -33,6 +33,7 @@ from .arguments import path_argument, with_argument, with_path_argument
 from .base import Rendered, ScriptSource, TrialNeeds, UserSettings
 from .listed_keys import with_listed
 from .open_document import decided, settings_for, with_zero_knobs
+from .own_asides import with_own_asides
 from .script_facts import facts_of
 from .trackers import silent
 
@@ -123,8 +124,9 @@ class NativeDialect:
         )
 
     def in_trial(self, rendered: Rendered, source: ScriptSource, needs: TrialNeeds) -> Rendered:
-        """Trackers of the script are silent; our runtime ends it by itself."""
-        return replace(rendered, environment=(*rendered.environment, *silent(needs.folder)))
+        """Trackers of the script are silent; our runtime ends it by itself; see own_asides."""
+        quiet = replace(rendered, environment=(*rendered.environment, *silent(needs.folder)))
+        return with_own_asides(quiet, source, needs)
 
 
 def is_deepspeeds(source: ScriptSource) -> bool:

@@ -18,6 +18,7 @@ from .script_words import last_name, literal
 _DECLARE = ("add_argument", "option", "DEFINE_integer")
 _FROM_CLASSES = ("tyro", "simple_parsing", "jsonargparse", "draccus", "transformers")
 """Packages that make arguments of the fields of a dataclass."""
+_PORT, _ADDRESS = "MASTER_PORT", "tcp://"
 _SPAWN = ("spawn", "start_processes")
 _SPAWNERS = ("mp", "multiprocessing", "xmp")
 """As scripts call torch.multiprocessing; other things spawn, too."""
@@ -59,6 +60,7 @@ class ScriptFacts:
         literals: names that are given a literal in any scope, the last one last.
         starts_ranks: it starts its ranks itself, by torch.multiprocessing.
         spread: last names of calls that are given keywords which the source does not name.
+        says_where_to_meet: it names the port at which its ranks meet.
     """
 
     imported: frozenset[str] = frozenset()
@@ -72,6 +74,7 @@ class ScriptFacts:
     literals: tuple[Value, ...] = ()
     starts_ranks: bool = False
     spread: frozenset[str] = frozenset()
+    says_where_to_meet: bool = False
 
     def imports(self, *packages: str) -> bool:
         """Whether any of these packages, or something of them, is imported."""
@@ -123,6 +126,7 @@ def facts_of(text: str) -> ScriptFacts:
         spread=frozenset(
             last_name(call.func) for call in calls if any(k.arg is None for k in call.keywords)
         ),
+        says_where_to_meet=any(map(_says_where, nodes)),
     )
 
 
@@ -144,6 +148,20 @@ def _spawns(call: ast.Call, imported: frozenset[str]) -> bool:
         return call.func.attr in _SPAWN and last_name(call.func.value) in _SPAWNERS
     name = last_name(call.func)
     return name in _SPAWN and f"torch.multiprocessing.{name}" in imported
+
+
+def _says_where(node: ast.AST) -> bool:
+    """A variable that is set, or an address as ``init_process_group`` takes it."""
+    if isinstance(node, ast.Assign):
+        keys = (t.slice for t in node.targets if isinstance(t, ast.Subscript))
+        return any(literal(key) == _PORT for key in keys)
+    if isinstance(node, ast.keyword):
+        return node.arg == _PORT
+    return (
+        isinstance(node, ast.Constant)
+        and isinstance(node.value, str)
+        and node.value.startswith(_ADDRESS)
+    )
 
 
 def _declared(call: ast.Call, constants: Mapping[str, KnobValue]) -> Iterator[Declared]:

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from autoconf_launch.autotuner.batches import GlobalBatchRule
 from autoconf_launch.autotuner.choices import ChoiceKind, KnobChoice
 from autoconf_launch.autotuner.cost.facts import TrainingFacts
 from autoconf_launch.autotuner.knobs import LAYOUT_KNOBS, LayoutValue
 from autoconf_launch.autotuner.settings import AutotuningSettings
-from autoconf_launch.autotuner.space import GlobalBatchRule
 from autoconf_launch.core import Candidate, ConfigError, Layout, RawConfig, data_parallel_degree
 
 from .base import Rendered, RenderedFile, ScriptSource, TrialNeeds, UserSettings

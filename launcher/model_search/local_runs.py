@@ -179,7 +179,6 @@ class LocalRuns:
             records=study.records,
             objective=study.objective,
             elapsed_s=elapsed_s,
-            takes_turns=True,
         )
         return play(
             search,

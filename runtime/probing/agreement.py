@@ -19,6 +19,8 @@ from autoconf_launch.core.rank import END_FILE
 from ..report import write_whole
 
 _PEERS_WAIT_S = 10.0
+_PEERS_PAUSE_S = 120.0
+"""The same where they may be in an evaluation; the launcher waits no longer either."""
 _POLL_S = 0.005
 _UNANNOUNCED_STEPS = 3
 """Steps beyond the last possible end after which a rank that hears nothing ends alone."""
@@ -70,12 +72,19 @@ class Agreement:
         most = max(self._task.most_steps or 0, self._task.end_step, self._schedule.least)
         return step >= most + _UNANNOUNCED_STEPS
 
-    def wait_for_peers(self) -> None:
-        """Return when the ranks of this host have all come here, or after 10 s."""
+    def ended(self) -> None:
+        """This rank has said its last word."""
+        if self._world_size > 1:
+            self._write(f"ended_rank{self._rank}", "")
+
+    def wait_for_peers(self, *, paused: bool = False) -> None:
+        """Return when the ranks of this host have all ended, or after 10 s.
+
+        ``paused``: they may be in an evaluation, and are waited for as long as the launcher does.
+        """
         if self._world_size == 1:
             return
-        self._write(f"ended_rank{self._rank}", "")
-        give_up_s = time.monotonic() + _PEERS_WAIT_S
+        give_up_s = time.monotonic() + (_PEERS_PAUSE_S if paused else _PEERS_WAIT_S)
         while self._missing() and time.monotonic() < give_up_s:
             time.sleep(_POLL_S)
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from autoconf_launch.core import Failure
-from autoconf_launch.core.asides import Aside, Asides
+from autoconf_launch.core import Failure, FailureKind
+from autoconf_launch.core.asides import Aside, Asides, WentOn
 
 
 class AsideWatch:
@@ -15,13 +15,25 @@ class AsideWatch:
         self._before: set[Aside] = set()
         self._evaluations = self._batches = self._checkpoints = self._saved_bytes = 0
         self.under_way: Aside | None = None
-        self._saving = False
+        self.went_on: WentOn | None = None
+        """Beyond the steps asked for."""
+        self._saving = self._failing = False
+        self._broke = ""
+
+    @property
+    def is_lacking(self) -> bool:
+        """Whether there was no evaluation or no checkpoint."""
+        return not (self._evaluations and self._checkpoints)
 
     def evaluated(self) -> None:
         """The model was called without gradients, in evaluation mode."""
         self._evaluations += self._begins(Aside.EVALUATION)
         self._batches += 1
-        self._saving = False  # where the script went on after a save that failed
+        self._saving = self._failing = False  # where the script went on after a save that failed
+
+    def fails(self) -> None:
+        """That call of the model raised."""
+        self._failing = self.under_way is Aside.EVALUATION
 
     def saves(self) -> None:
         """Tensors are about to be saved."""
@@ -32,16 +44,36 @@ class AsideWatch:
         """They were."""
         self._saved_bytes += size_bytes
         self._saving = False
+        if self.went_on:
+            self.under_way = None
 
     def resumed(self) -> None:
         """The training goes on."""
         self.under_way = None
-        self._saving = False
+        self._saving = self._failing = False
+
+    def ended(self) -> None:
+        """The script came to its own end."""
+        self.resumed()
+        self.went_on = WentOn.END
 
     def step(self) -> None:
         """An optimizer step has ended."""
         self.resumed()
         self._before.clear()
+
+    def judged(self, failure: Failure, steps: int) -> Failure | None:
+        """The failure with its place; None where the steps were made and it is none of the soak's.
+
+        Nobody knows whether a script can go on where its data ends early: after the steps only a
+        lack of memory counts, and what fails in the evaluation or the checkpoint itself.
+        """
+        blamed = failure.kind is FailureKind.OUT_OF_MEMORY or self._saving or self._failing
+        if self.went_on is None or blamed:
+            return self.located(failure, steps)
+        self.resumed()
+        self._broke = failure.detail
+        return None
 
     def located(self, failure: Failure, steps: int) -> Failure:
         """A failure with the place where it happened, where that is none of the training's."""
@@ -51,8 +83,8 @@ class AsideWatch:
         place = f"{at} the {self.under_way.value} that followed optimizer step {steps}"
         return replace(failure, detail=f"{failure.detail} ({place})")
 
-    def seen(self, before_steps: tuple[int, ...]) -> Asides:
-        """All of it so far; ``before_steps`` as in :class:`Asides`."""
+    def seen(self, before_steps: tuple[int, ...], *, longest_batch: bool = False) -> Asides:
+        """All of it so far; the arguments as in :class:`Asides`."""
         return Asides(
             evaluations=self._evaluations,
             evaluation_batches=self._batches,
@@ -60,6 +92,9 @@ class AsideWatch:
             saved_bytes=self._saved_bytes,
             under_way=self.under_way,
             before_steps=before_steps,
+            longest_batch=longest_batch,
+            went_on=self.went_on,
+            broke=self._broke,
         )
 
     def _begins(self, aside: Aside) -> bool:

@@ -41,7 +41,7 @@ class SampleCounter:
         if self._dimension is not None:
             tensor = first_tensor((arguments, named), self._dimension)
             return int(tensor.shape[self._dimension]) if tensor is not None else 0
-        tensors = [tensor for tensor in _tensors((arguments, named)) if tensor.dim()]
+        tensors = [tensor for tensor in tensors_in((arguments, named)) if tensor.dim()]
         if not tensors:
             return _said((*arguments, *named.values()))
         self._dimension = _dimension(tensors, hints)
@@ -62,12 +62,13 @@ def first_tensor(value: Any, dimension: int = 0, depth: int = _DEPTH) -> Tensor 
     return None
 
 
-def _tensors(value: Any, depth: int = _DEPTH) -> list[Tensor]:
+def tensors_in(value: Any, depth: int = _DEPTH) -> list[Tensor]:
+    """Every tensor in nested containers and in objects' attributes."""
     if isinstance(value, Tensor):
         return [value]
     if not depth:
         return []
-    return [tensor for item in _items(value) for tensor in _tensors(item, depth - 1)]
+    return [tensor for item in _items(value) for tensor in tensors_in(item, depth - 1)]
 
 
 def _items(value: Any) -> Collection[Any]:

@@ -32,6 +32,7 @@ class Claim:
         while True:
             last = self._last()
             if last is not None and not _gives_way(self._path(last)):
+                self._refused_path.touch()
                 return False
             number = 0 if last is None else last + 1
             if self._make(number):
@@ -48,6 +49,15 @@ class Claim:
     def holds(self) -> bool:
         """Whether nobody has taken it over."""
         return not self._path(self._number + 1).exists()
+
+    @property
+    def is_crowded(self) -> bool:
+        """Whether another process has made steps for this rank, before or beside this one."""
+        return self._number > 0 or self._refused_path.exists()
+
+    @property
+    def _refused_path(self) -> Path:
+        return sign_path(self._task, f"refused_rank{self._rank}")
 
     def _make(self, number: int) -> bool:
         path = self._path(number)

@@ -15,6 +15,8 @@ from torch.optim import Optimizer
 from torch.optim.optimizer import register_optimizer_step_post_hook
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 
+from .training_data import TrainingData
+
 
 class Listener(Protocol):
     """Is told what the script does, in order."""
@@ -43,6 +45,8 @@ class Hooks:
         self.running: list[bool] = []
         """One entry for each backward pass that runs: asked in every step, without a call."""
         self._steps = 0
+        self.data: TrainingData | None = None
+        """What a soak does with loaders."""
 
     @property
     def in_backward(self) -> bool:
@@ -117,7 +121,8 @@ class Hooks:
     def _draw(self, original: Callable[[Any], Any]) -> Callable[[Any], Any]:
         @wraps(original)
         def __next__(iterator: Any) -> Any:
-            batch = original(iterator)
+            data = self.data
+            batch = original(iterator) if data is None else data.draw(iterator, original)
             self._listener.drew(getattr(iterator._index_sampler, "batch_size", None))
             return batch
 

@@ -34,12 +34,16 @@ class Surroundings:
         """What the script saves from here on is of no use to anybody; ``listener`` hears of it."""
         self._saved.begin(listener)
 
+    def put_away(self) -> None:
+        """Move what the training saved below the trial's folder."""
+        self._saved.put_away()
+
     def new(self) -> tuple[str, ...]:
         """Paths that were not there, relative to the folder; of a new folder only itself.
 
         Checkpoints among them are moved away.
         """
-        self._saved.put_away()
+        self.put_away()
         if len(self._before) >= _MOST_ENTRIES:
             return ()
         found: list[str] = []

@@ -208,6 +208,8 @@ class Roots(SharedByCopies):
         if not module.training and not torch.is_grad_enabled():
             self._was_inside = True
             self._listener.evaluated()
+            if result is None and isinstance(error := sys.exc_info()[1], Exception):
+                self._listener.failed(error)
 
     def _samples(
         self, counter: SampleCounter, arguments: tuple[Any, ...], rest: tuple[Any, ...]

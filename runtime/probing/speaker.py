@@ -28,12 +28,14 @@ from autoconf_launch.core import (
 from autoconf_launch.core.rank import MODEL_INFO_FILE, result_file
 
 from ..last_words import last_words
-from ..report import write_whole
+from ..report import leave, write_whole
 from .agreement import Agreement, Schedule
-from .aside_watch import AsideWatch
+from .beside import Beside
 from .claim import Claim
 from .clock import clock_of
 from .exchange import Exchange, apart
+from .going_on import GoingOn
+from .in_turn import InTurn
 from .last_word import LastWord
 from .memory_use import MemoryWatch
 from .onlookers import leave_after
@@ -43,7 +45,6 @@ from .step_watch import StepWatch
 from .steps import Made
 from .strategy import find_strategy
 from .timeline import Timeline, first_not_finite
-from .unfinished import Unfinished
 
 _MODEL_FLOPS = 3.0
 """Of a step over its forward pass; recomputation is not counted, as in trials of our own."""
@@ -82,9 +83,10 @@ class Speaker:
         self._notes: list[str] = []
         self._device = device.type
         self._exchange = Exchange()
-        self._asides = AsideWatch()
+        self.beside = Beside(task, here.rank, self.timeline, self._so_far)
+        self.turns = InTurn(task, here.rank, self.timeline)
         self._soaks = task.soak
-        self._unfinished = Unfinished(task, here.rank)
+        self._going_on = GoingOn(task, rank=here.rank, world_size=here.world_size)
         self._last_made = self._largest
         self.last_untimed = self._schedule.heavy or 1
         """The last step after which there is time to look around."""
@@ -99,35 +101,18 @@ class Speaker:
                 self._largest = made
         paused = self.timeline.pause is not None
         number = self.timeline.end(made, loss)
-        if paused:
-            self._asides.step()
+        self.beside.stepped(paused=paused)
+        if self.beside.data is not None:
+            self._going_on.step(number, can_end=self.beside.data.can_end)
         if self._soaks:
             self._memory.follow(paused=paused)
             if number >= self._task.start_step:
-                self._note()
+                self.beside.note()
         return number
 
-    def evaluated(self) -> None:
-        """The model was called without gradients, in evaluation mode."""
-        self._asides.evaluated()
-        self.timeline.paused()
-        self._note()
-
-    def saves(self) -> None:
-        """See SaveListener."""
-        self._asides.saves()
-        self._note()
-
-    def saved(self, size_bytes: int) -> None:
-        """See SaveListener."""
-        self._asides.saved(size_bytes)
-        self.timeline.paused()
-
-    def resumed(self) -> None:
-        """The training goes on after what was done between its steps, if anything was."""
-        if self.timeline.pause is not None:
-            self._asides.resumed()
-            self.timeline.resumed()
+    def goes_on(self) -> bool:
+        """After the last step: whether the script goes on to what it does after an epoch."""
+        return self.beside.goes_on(self._going_on.agreed)
 
     def between(self, number: int, root: nn.Module | None, live: Live) -> None:
         """After step ``number`` and before the next one, outside of both: look around."""
@@ -145,41 +130,51 @@ class Speaker:
             self.watch.stop()
             self.watch = None
         self._largest = self._last_made = Made(micro_batch=0, accumulation=1)
-        self._asides = AsideWatch()
+        self.beside.restart()
         self._agreement.restart()
         self.timeline.restart()
 
     def finish(self, word: LastWord) -> None:
-        """Write the result of the steps asked for, when the others have come as far."""
+        """Write the result of the steps asked for; when the others have come as far, leave."""
         self.write(word, end_step=self._agreement.stop)
-        self._agreement.wait_for_peers()
+        self._agreement.wait_for_peers(paused=self.beside.went_on)
+        self.turns.end()
+        leave(0)
 
     def write(self, word: LastWord, end_step: int | None = None) -> None:
         """Write the result, and rank 0 the model's description."""
         if self.watch:
             self.watch.stop()
+        if self.beside.went_on:
+            self._memory.follow(paused=True)
         self.timeline.settle()
         records = self.timeline.records
         if word.ended_early:
             if len(records) == self._schedule.heavy:
                 records.pop()
             end_step = len(records)
+            self.beside.ended()
         if self._claim.holds():
             self._write_model_info()
             result = self._result(word, end_step)
             path = Path(self._task.folder, result_file(self._place.rank))
             write_whole(path, json.dumps(encode(result)))
+        self._agreement.ended()
+        if word.ended_early:
+            self.turns.end()
 
-    def _note(self) -> None:
-        if self._soaks and self._claim.holds():
-            self._unfinished.note(self._asides.under_way, self._so_far)
-
-    def _so_far(self) -> RankResult:
+    def _so_far(self) -> RankResult | None:
+        if not self._claim.holds():
+            return None
+        end_step = None
+        if self.beside.went_on:
+            end_step = self._agreement.stop
+            self.timeline.settle()
         self.timeline.write_passed()
-        return self._result(LastWord(), end_step=None)
+        return self._result(LastWord(), end_step=end_step)
 
     def _result(self, word: LastWord, end_step: int | None) -> RankResult:
-        failure = word.failure and self._asides.located(word.failure, self.timeline.steps)
+        failure = word.failure and self.beside.judged(word.failure, self.timeline.steps)
         if failure and failure.kind is FailureKind.CRASHED and word.error:
             tail = last_words(Path(self._task.folder), word.error)
             failure = replace(failure, log_tail=tail)
@@ -205,9 +200,8 @@ class Speaker:
             ended_early=word.ended_early,
             left_behind=word.left_behind,
             notes=(*self._notes, *word.notes),
-            asides=self._asides.seen(tuple(self.timeline.left_out))
-            if self.timeline.steps
-            else None,
+            asides=self.beside.seen() if self.timeline.steps else None,
+            crowded=self._claim.is_crowded,
         )
 
     def _are_apart(self) -> bool:

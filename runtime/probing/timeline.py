@@ -1,7 +1,6 @@
 """Turns marks of a clock into step records, as soon as the device has passed them.
 
-Not: which calls bound a step. A step's time goes from the end of the one before to its own end;
-an evaluation or a checkpoint between them is left out, unless every step has one.
+Not: which calls bound a step, nor what is left out of its time (``pauses``).
 """
 
 from __future__ import annotations
@@ -18,6 +17,7 @@ from autoconf_launch.core import RankTask, StepRecord
 from autoconf_launch.core.rank import STEPS_FILE
 
 from .clock import Clock
+from .pauses import PauseRule
 from .steps import Made
 
 _WRITE_EVERY_S = 0.2
@@ -28,11 +28,12 @@ _Pending: TypeAlias = tuple[Any, Any, "float | None", Made, "Tensor | None"]
 """Marks of its start and end, seconds where they are known, what was made, loss."""
 
 
-class Timeline:
+class Timeline(PauseRule):
     """The steps of one rank; each is also appended to the trial's ``steps.jsonl``."""
 
     def __init__(self, task: RankTask, rank: int, clock: Clock, *, began_s: float) -> None:
         """The first step counts from ``began_s`` of ``time.perf_counter`` on."""
+        super().__init__(clock.mark)
         self.records: list[StepRecord] = []
         """Of the steps that the device has passed."""
         self.steps = 0
@@ -45,34 +46,11 @@ class Timeline:
         self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
         self._since = clock.mark()
         self._began_s: float | None = began_s
-        self.left_out: list[int] = []
-        """Numbers of steps with a pause before them that their time leaves out."""
-        self.pause: Any = None
-        """Mark of the end of what was done since the last step; None: nothing was."""
-        self._paused_before = False
-        self._resumed = False
 
     def begin(self) -> None:
         """The next step's time counts from here."""
         self._since = self._clock.mark()
-        self.pause = None
-        self._resumed = False
-
-    def paused(self) -> None:
-        """A part of an evaluation or of a checkpoint has just passed."""
-        self.pause = self._clock.mark()
-
-    def drew(self) -> None:
-        """A loader gave a batch: what an evaluation did with its results is over by now.
-
-        To be told in a pause alone.
-        """
-        if not self._resumed:
-            self.pause = self._clock.mark()
-
-    def resumed(self) -> None:
-        """A backward pass begins: what a loader gives from here on is of the step."""
-        self._resumed = True
+        self.forget_pause()
 
     def end(self, made: Made, loss: Tensor | None) -> int:
         """A step ends here; its number. The device is at most one step behind from here on.
@@ -82,17 +60,11 @@ class Timeline:
         if self._clock.lags:
             self._clock.wait(self._since)
         now = self._clock.mark()
-        left_out = self.pause is not None and not self._paused_before
-        start = self.pause if left_out else self._since
-        self._paused_before = self.pause is not None
-        self.pause = None
-        self._resumed = False
+        start = self.start(self._since, self.steps + 1)
         self._since = now
         wall_s = None if self._began_s is None else self._first_wall_s(self._began_s)
         self._waiting.append((start, now, wall_s, made, loss))
         self.steps += 1
-        if left_out:
-            self.left_out.append(self.steps)
         if time.perf_counter() - self._written_s > _WRITE_EVERY_S:
             self.write_passed()
         return self.steps

@@ -28,11 +28,20 @@ class Unfinished:
         self._due_s = 0.0
         self._under_way: Aside | None = None
 
-    def note(self, under_way: Aside | None, result: Callable[[], RankResult]) -> None:
-        """So much was done by now; ``result`` is asked where it is written."""
-        if under_way is self._under_way and time.monotonic() < self._due_s:
+    def note(
+        self,
+        under_way: Aside | None,
+        result: Callable[[], RankResult | None],
+        *,
+        now: bool = False,
+    ) -> None:
+        """So much was done by now; ``result`` is asked where it is written, ``now`` perhaps."""
+        if not now and under_way is self._under_way and time.monotonic() < self._due_s:
+            return
+        if (said := result()) is None:
             return
         with suppress(OSError):
-            write_whole(self._path, json.dumps(encode(result())))
+            self._path.parent.mkdir(exist_ok=True)
+            write_whole(self._path, json.dumps(encode(said)))
         self._under_way = under_way
         self._due_s = time.monotonic() + _EVERY_S

@@ -9,6 +9,7 @@ import sys
 import time
 import uuid
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -90,10 +91,34 @@ class Tune:
     records: dict[int, dict[str, Any]]
 
 
+@dataclass(frozen=True)
+class Finished:
+    """A command that has ended, and where; several tests look at it."""
+
+    place: Place
+    code: int
+    output: str
+
+
 @pytest.fixture
 def place(tmp_path: Path) -> Iterator[Place]:
     """A place with a small configuration; afterwards nothing that it started may live."""
-    made = Place(tmp_path, uuid.uuid4().hex)
+    with clean_place(tmp_path) as made:
+        yield made
+
+
+@pytest.fixture(scope="session")
+def sound_tune(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Finished]:
+    """Two trials that work; a key is a near miss, and the script writes of errors to stderr."""
+    with clean_place(tmp_path_factory.mktemp("sound")) as place:
+        settings = {"enabled": True, "tuner_type": "gridsearch"}
+        place.write_config({**SMALL, "autotuning": settings, "gradient_cliping": 1.0})
+        yield Finished(place, *place.tune("--tuner-num-trials=2", fault="stderr"))
+
+
+@contextmanager
+def clean_place(folder: Path) -> Iterator[Place]:
+    made = Place(folder, uuid.uuid4().hex)
     made.write_config(SMALL)
     yield made
     deadline_s = time.monotonic() + 5

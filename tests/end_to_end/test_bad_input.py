@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from .conftest import SCRIPT, SMALL, Place
+from .conftest import SCRIPT, SMALL, Finished, Place
 
 USAGE, INFEASIBLE, HARDWARE = 2, 3, 4
 FEW = ("--tuner-num-trials=1",)
@@ -71,17 +71,15 @@ def test_a_silence_between_steps_is_a_stall(place: Place) -> None:
     assert "stalled: made 1 steps, then none" in output
 
 
-def test_the_word_error_on_stderr_is_no_failure(place: Place) -> None:
-    code, output = place.tune(*FEW, fault="stderr")
-    assert code == 0, output
-    assert (place.results / "ds_config_optimal.json").exists()
+def test_the_word_error_on_stderr_is_no_failure(sound_tune: Finished) -> None:
+    assert sound_tune.code == 0, sound_tune.output
+    profile = sound_tune.place.results / "profile_model_info"
+    assert "error: this is only a warning" in (profile / "stderr.log").read_text()
 
 
-def test_a_near_miss_elsewhere_is_only_warned_of(place: Place) -> None:
-    place.write_config({**SMALL, "gradient_cliping": 1.0})
-    code, output = place.tune(*FEW)
-    assert code == 0, output
-    assert "did you mean 'gradient_clipping'" in output
+def test_a_near_miss_elsewhere_is_only_warned_of(sound_tune: Finished) -> None:
+    assert sound_tune.code == 0, sound_tune.output
+    assert "did you mean 'gradient_clipping'" in sound_tune.output
 
 
 def test_a_model_that_does_not_fit_at_micro_batch_1_is_said_not_to_fit(place: Place) -> None:

@@ -10,7 +10,7 @@ import time
 
 import pytest
 
-from .conftest import SCRIPT, SMALL, Place
+from .conftest import SCRIPT, SMALL, Finished, Place
 
 SEARCHED = {**SMALL, "autotuning": {"enabled": True, "tuner_type": "gridsearch"}}
 
@@ -21,10 +21,9 @@ def names(place: Place) -> list[str]:
     return [line["name"] for line in map(json.loads, lines) if "name" in line]
 
 
-def test_a_tune_leaves_everything_that_the_results_folder_promises(place: Place) -> None:
-    place.write_config(SEARCHED)
-    code, output = place.tune("--tuner-num-trials=2")
-    assert code == 0, output
+def test_a_tune_leaves_everything_that_the_results_folder_promises(sound_tune: Finished) -> None:
+    place = sound_tune.place
+    assert sound_tune.code == 0, sound_tune.output
     kept = {path.name for path in place.results.iterdir()}
     assert kept >= {
         "journal.jsonl",
@@ -60,9 +59,8 @@ def test_run_trains_on_to_the_end_of_the_script_and_returns_its_code(place: Plac
     assert done.read_text() == "9 steps of 4"
 
 
-def test_the_optimal_command_trains_as_it_is_written(place: Place) -> None:
-    assert place.tune("--tuner-num-trials=1")[0] == 0
-    script = place.results / "run_optimal.sh"
+def test_the_optimal_command_trains_as_it_is_written(sound_tune: Finished) -> None:
+    script = sound_tune.place.results / "run_optimal.sh"
     answer = subprocess.run(
         ["sh", str(script)],
         capture_output=True,
@@ -82,7 +80,8 @@ def test_two_ranks_explore_the_stages_in_order(place: Place) -> None:
 
 def test_after_kill_9_the_same_command_goes_on_and_measures_nothing_twice(place: Place) -> None:
     place.write_config(SEARCHED)
-    first = place.start("--autotuning=tune", str(SCRIPT), "--config", "config.json")
+    command = ("--autotuning=tune", "--soak-steps=0", str(SCRIPT), "--config", "config.json")
+    first = place.start(*command)
     journal = place.results / "journal.jsonl"
     deadline_s = time.monotonic() + 60
     while not journal.exists() or len(names(place)) < 1:
@@ -91,7 +90,7 @@ def test_after_kill_9_the_same_command_goes_on_and_measures_nothing_twice(place:
     first.kill()
     first.communicate(timeout=10)
     before = names(place)
-    code, output = place.run("--autotuning=tune", str(SCRIPT), "--config", "config.json")
+    code, output = place.run(*command)
     assert code == 0, output
     after = names(place)
     assert after[: len(before)] == before

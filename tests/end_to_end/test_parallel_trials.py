@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import os
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from .conftest import SCRIPT, SMALL, Place
+from .conftest import SCRIPT, SMALL, Finished, Place, clean_place
 
 pytestmark = pytest.mark.skipif(
     len(os.sched_getaffinity(0)) < 2, reason="two trials need two cores"
@@ -34,6 +35,21 @@ BATCHES = {
 def telling(place: Place, monkeypatch: pytest.MonkeyPatch) -> Place:
     """A place whose script tells how it was started, on which cores."""
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    return with_script(place)
+
+
+@pytest.fixture(scope="module")
+def tuned(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Finished]:
+    """A whole tune of it, with all that is done by default."""
+    with (
+        pytest.MonkeyPatch.context() as patch,
+        clean_place(tmp_path_factory.mktemp("telling")) as place,
+    ):
+        patch.delenv("OMP_NUM_THREADS", raising=False)
+        yield Finished(place, 0, tune(with_script(place)))
+
+
+def with_script(place: Place) -> Place:
     (place.folder / "telling.py").write_text(TELLING)
     place.write_config(BATCHES)
     return place
@@ -76,14 +92,15 @@ def most_at_once(place: Place, of: str = "") -> int:
     for line in journal(place):
         if "started" in line and not (of and line["started"]["name"].endswith("_final")):
             running.add(line["started"]["name"])
-        running -= {line.get("name", line.get("final", line).get("name"))}
+        ended = line.get("final") or line.get("again") or line
+        running.discard(ended.get("name", ""))
         most = max(most, len(running))
     return most
 
 
-def test_two_trials_of_one_process_run_at_once_on_cores_of_their_own(telling: Place) -> None:
-    output = tune(telling)
-    assert "2 trials run at a time" in output
+def test_two_trials_of_one_process_run_at_once_on_cores_of_their_own(tuned: Finished) -> None:
+    telling = tuned.place
+    assert "2 trials run at a time" in tuned.output
     assert most_at_once(telling, "record") == 2
     baseline, *others = (told(telling, name)[0].split() for name in names(telling, "record"))
     assert baseline[0] == others[0][0] == "forked"
@@ -92,9 +109,9 @@ def test_two_trials_of_one_process_run_at_once_on_cores_of_their_own(telling: Pl
 
 
 def test_the_best_are_measured_again_alone_and_the_winner_in_a_fresh_process(
-    telling: Place,
+    tuned: Finished,
 ) -> None:
-    tune(telling)
+    telling = tuned.place
     cores = len(os.sched_getaffinity(0))
     for name in set(names(telling, "final")):
         started, threads = told(telling, name)

@@ -122,7 +122,7 @@ def test_a_failing_baseline_ends_with_its_sentence(place: Place, terminal: Termi
 
 
 def test_following_a_tune_shows_its_trials_and_ends_with_it(place: Place) -> None:
-    tune = place.start(*TUNE)
+    tune = place.start("--soak-steps=0", *TUNE)
     deadline_s = time.monotonic() + 60
     while not (place.results / "journal.jsonl").exists():
         assert time.monotonic() < deadline_s

@@ -32,6 +32,7 @@ def test_both_come_within_its_steps_and_leave_nothing_behind(place: Place) -> No
     assert left == []
 
 
+@pytest.mark.slow
 def test_who_has_no_memory_for_its_evaluation_gives_way_to_a_safer_one(place: Place) -> None:
     flags = ("--memory-limit=400MB", "--knob=train_micro_batch_size_per_gpu=[4, 64]")
     words = ("--batch-size", "4", "--eval-megabytes", "10")

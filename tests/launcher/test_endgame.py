@@ -14,7 +14,7 @@ from autoconf_launch.core import Failure, FailureKind
 from autoconf_launch.launcher.backends.replay import ReplayBackend, ReplayJob
 from autoconf_launch.launcher.controller import Controller, TrialLimits
 from autoconf_launch.launcher.endgame import Endgame, Search, finals_s, play
-from autoconf_launch.launcher.events import Event, Listener, RoundFinished
+from autoconf_launch.launcher.events import Event, Listener, Note, RoundFinished
 from autoconf_launch.launcher.journal import Journal, JournalContents
 from autoconf_launch.launcher.plan import LaunchPlan
 
@@ -30,6 +30,10 @@ class Seen:
 
     plans: list[LaunchPlan] = field(default_factory=list)
     events: list[Event] = field(default_factory=list)
+
+    @property
+    def notes(self) -> list[str]:
+        return [event.text for event in self.events if isinstance(event, Note)]
 
     @property
     def soaks(self) -> list[str]:
@@ -58,6 +62,7 @@ def played(
     earlier: JournalContents | None = None,
     elapsed_s: float = 1000.0,
     side_by_side: bool = False,
+    apart: str = "",
 ) -> tuple[Endgame, Seen]:
     """The end of a study of small micro-batches, whose larger ones are faster."""
     study, _ = run_study(space(), journal) if earlier is None else (None, None)
@@ -81,6 +86,7 @@ def played(
         objective=OBJECTIVES["throughput"],
         elapsed_s=elapsed_s,
         side_by_side=side_by_side,
+        apart=apart,
     )
     end = play(
         search,
@@ -160,3 +166,26 @@ def test_what_the_journal_has_is_not_launched_again(tmp_path: Path) -> None:
     assert seen.plans == []
     assert (second.finals, second.soaks) == (first.finals, first.soaks)
     assert (contents.finals, len(contents.soaks)) == (first.finals, 1)
+
+
+def test_why_launches_follow_each_other_is_said_once(tmp_path: Path) -> None:
+    with opened(tmp_path) as journal:
+        _, seen = played(journal, apart="each of them takes several hosts")
+    assert seen.notes == [
+        "The best are launched one after the other, as each of them takes several hosts."
+    ]
+
+
+def test_memory_that_was_not_seen_to_be_enough_is_a_reason(tmp_path: Path) -> None:
+    with opened(tmp_path) as journal:
+        _, seen = played(journal)
+    assert [note.partition(", as ")[2] for note in seen.notes] == [
+        "their memory was not seen to be enough side by side."
+    ]
+
+
+def test_nothing_is_said_of_launches_that_are_not_made(tmp_path: Path) -> None:
+    with opened(tmp_path) as journal:
+        played(journal)
+        _, seen = played(journal, earlier=journal.read())
+    assert seen.notes == []

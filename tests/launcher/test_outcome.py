@@ -22,7 +22,7 @@ from autoconf_launch.core import (
     encode,
     result_file,
 )
-from autoconf_launch.core.asides import Aside, Asides
+from autoconf_launch.core.asides import Aside, Asides, WentOn
 from autoconf_launch.core.probe_signs import sign_path, unfinished_sign
 from autoconf_launch.launcher.outcome import (
     Cancelled,
@@ -419,6 +419,7 @@ def test_a_crash_is_not_adopted_for_it_may_be_the_controllers_death(tmp_path: Pa
 
 
 STALLED = Failure(kind=FailureKind.STALLED, detail="made 4 steps, then none")
+WENT_ON = Asides(went_on=WentOn.EPOCH)
 EVALUATES = Asides(evaluations=1, evaluation_batches=9, under_way=Aside.EVALUATION)
 
 
@@ -476,6 +477,40 @@ def test_a_soak_that_dies_in_an_evaluation_fails_and_says_where(tmp_path: Path) 
     assert failure_of(outcome).kind is FailureKind.CRASHED
     assert isinstance(outcome, FailedTrial)
     assert outcome.asides == EVALUATES
+
+
+def told_to_end(code: int) -> RanksEnd:
+    """Rank 0 exits with this, and rank 1 is ended for it."""
+    return replace(ended(code, -15, after_s=(5.0, 6.0)), terminated_unix_s=START_S + 5.5)
+
+
+def test_a_soak_that_is_given_up_after_its_steps_has_passed(tmp_path: Path) -> None:
+    plan = soak_of(tmp_path)
+    leave_unfinished(plan, result_of(0, asides=WENT_ON), result_of(1, asides=WENT_ON))
+    assert measured(read_outcome(plan, given_up())).asides == WENT_ON
+
+
+def test_a_rank_that_was_ended_after_its_steps_has_made_them(tmp_path: Path) -> None:
+    plan = soak_of(tmp_path)
+    report(tmp_path, result_of(0, asides=replace(WENT_ON, broke="by zero")))
+    leave_unfinished(plan, result_of(1, asides=WENT_ON))
+    found = measured(read_outcome(plan, told_to_end(1)))
+    assert found.asides
+    assert (found.step_s, found.asides.broke) == ((1, 2, 3), "by zero")
+
+
+def test_a_rank_that_was_ended_within_its_steps_has_not(tmp_path: Path) -> None:
+    plan = soak_of(tmp_path)
+    report(tmp_path, result_of(0, asides=WENT_ON))
+    leave_unfinished(plan, result_of(1, asides=Asides()))
+    assert failure_of(read_outcome(plan, told_to_end(1))).kind is FailureKind.CRASHED
+
+
+def test_a_rank_that_dies_after_its_steps_is_a_crash_whatever_it_had_said(tmp_path: Path) -> None:
+    plan = soak_of(tmp_path)
+    leave_unfinished(plan, result_of(0, asides=WENT_ON), result_of(1, asides=WENT_ON))
+    failure = failure_of(read_outcome(plan, told_to_end(-9)))
+    assert (failure.kind, "rank 0" in failure.detail) == (FailureKind.CRASHED, True)
 
 
 def test_a_step_after_a_pause_has_the_time_of_the_rank_that_was_in_it(tmp_path: Path) -> None:

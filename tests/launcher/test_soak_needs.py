@@ -8,7 +8,7 @@ import pytest
 
 from autoconf_launch.autotuner.trial import Trial
 from autoconf_launch.core import BlockSpec, Candidate, Grade, Layout, Mode, ModelSpec, RankTask
-from autoconf_launch.launcher.soak_needs import clear_saved, needs_of
+from autoconf_launch.launcher.soak_needs import clear_saved, needs_of, soak_task
 
 
 def trial(*, soak_steps: int = 0, attempt: int = 1) -> Trial:
@@ -49,6 +49,22 @@ def test_a_checkpoint_that_finds_no_room_on_the_disk_is_left_out(tmp_path: Path)
     small = needs_of(task_in(tmp_path), soak, model_of(1000))
     large = needs_of(task_in(tmp_path), soak, model_of(10**18))
     assert (small.saves, large.saves, large.evaluates) == (True, False, True)
+
+
+@pytest.mark.parametrize(("attempt", "ends"), [(1, True), (2, False)])
+def test_only_in_a_first_attempt_the_data_ends_with_the_steps(
+    tmp_path: Path, attempt: int, ends: bool
+) -> None:
+    task = soak_task(task_in(tmp_path), trial(soak_steps=7, attempt=attempt), None)
+    assert (task.soak, task.end_step, task.ends_epoch) == (True, 7, ends)
+
+
+def test_a_short_soak_counts_from_a_step_that_it_has(tmp_path: Path) -> None:
+    assert soak_task(task_in(tmp_path), trial(soak_steps=2), None).start_step == 2
+
+
+def test_without_room_on_the_disk_no_checkpoint_after_an_epoch_is_provoked(tmp_path: Path) -> None:
+    assert not soak_task(task_in(tmp_path), trial(soak_steps=7), model_of(10**18)).ends_epoch
 
 
 def test_what_a_trial_saved_is_removed_and_its_results_stay(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 import pytest
+import torch
 import torch.distributed as dist
 
 from autoconf_launch.core import FailureKind, RankResult, RankTask, decode
@@ -42,6 +43,12 @@ class Ended:
 
 
 Launch: TypeAlias = Callable[..., Ended]
+
+
+@pytest.fixture(scope="session", autouse=True)
+def one_thread() -> None:
+    """Tiny models on several threads take long where other work has the cores."""
+    torch.set_num_threads(1)
 
 
 @pytest.fixture(scope="session")

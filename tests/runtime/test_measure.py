@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from threading import Thread
 from typing import Any
 
 import pytest
-import torch
 
-from autoconf_launch.core import FailureKind, Mode, Precision, RankTask
-from autoconf_launch.runtime.measure import LongestBatch, Turns
+from autoconf_launch.core import FailureKind, Mode, Precision
 
 LIMIT_BYTES = 20_000_000
 ALONE = (
@@ -182,75 +178,6 @@ def test_all_ranks_end_at_the_step_that_the_launcher_says(
 def test_an_end_that_may_not_be_moved_is_not(launch: Any) -> None:
     one = launch("scenario.py", "told_to_end_at_3", mode=Mode.MEASURE, end_step=5)
     assert len(one.result().steps) == 5
-
-
-def test_the_longest_batch_is_taken_where_it_is_asked_for() -> None:
-    short, long, last = torch.ones(2, 3), torch.ones(2, 9), torch.ones(2, 4)
-    seen = LongestBatch()
-    assert seen.seen(short, take=False) is short
-    assert seen.seen(long, take=False) is long
-    assert seen.seen(last, take=False) is last
-    assert seen.seen(last, take=True) is long
-
-
-def test_the_parts_of_a_batch_are_counted_together() -> None:
-    one, two = (torch.ones(2, 3), torch.ones(2, 9)), {"text": torch.ones(2, 11)}
-    seen = LongestBatch()
-    seen.seen(one, take=False)
-    assert seen.seen(two, take=True) is one
-
-
-class Ring:
-    """A few launches' places in a ring, without processes."""
-
-    def __init__(self, folder: Path, launches: int) -> None:
-        folders = [str(folder / str(number)) for number in range(launches)]
-        self.turns = [
-            Turns(
-                RankTask(
-                    mode=Mode.MEASURE,
-                    folder=own,
-                    attempt="now",
-                    next_folder=folders[(number + 1) % launches],
-                    first_turn=number == 0,
-                ),
-                0,
-            )
-            for number, own in enumerate(folders)
-        ]
-        self.order: list[int] = []
-        self.left: list[int] = []
-        """Of each launch, when it left, the steps that all had made."""
-
-    def take_part(self, number: int, steps: int) -> None:
-        self.turns[number].begin()
-        for step in range(1, steps + 1):
-            self.order.append(number)
-            if step < steps:
-                self.turns[number].hand_on()
-                self.turns[number].wait()
-        self.turns[number].end()
-        self.left.append(len(self.order))
-
-
-def run_around(ring: Ring) -> None:
-    threads = [Thread(target=ring.take_part, args=(n, 3), daemon=True) for n in (2, 1, 0)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(20)
-
-
-def test_launches_in_a_ring_take_steps_one_after_another(tmp_path: Path) -> None:
-    ring = Ring(tmp_path, 3)
-    run_around(ring)
-    assert ring.order == [0, 1, 2] * 3
-
-
-def test_none_leaves_a_ring_while_another_one_computes(tmp_path: Path) -> None:
-    ring = Ring(tmp_path, 3)
-    run_around(ring)
-    assert ring.left == [9, 9, 9]
 
 
 def test_a_soak_takes_its_steps_apart(launch: Any) -> None:

@@ -22,10 +22,18 @@ def in_fresh_heap(work: Callable[[], str]) -> str:
     def fresh() -> str:
         libc = ctypes.CDLL(None)
         libc.mallopt(M_MMAP_THRESHOLD, MEGABYTE // 4)
-        libc.malloc_trim(0)
+        fill_gaps(libc)
         return work()
 
     return in_child(fresh, timeout_s=DEADLINE_S)
+
+
+def fill_gaps(libc: ctypes.CDLL) -> None:
+    """Take what the heap has free in pieces of a megabyte; the first beyond it is mapped."""
+    libc.malloc.restype = libc.sbrk.restype = ctypes.c_void_p
+    end = libc.sbrk(0)
+    while libc.malloc(MEGABYTE) < end:
+        pass
 
 
 def allocate(count: int) -> list[torch.Tensor]:

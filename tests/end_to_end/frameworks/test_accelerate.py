@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from .conftest import ONE_AT_A_TIME, LaunchIt, Run, as_asked, script
+from .conftest import ONE_AT_A_TIME, WITH_SOAK, LaunchIt, Run, as_asked, script
 
 pytestmark = pytest.mark.slow
 WORDS = (script("accelerated"), "--batch_size", "4")
@@ -59,3 +59,13 @@ def test_ranks_that_accelerate_does_not_join_are_found_out(launched: LaunchIt) -
     assert run.code == 3, run.output
     assert "the 2 ranks exchanged nothing while they trained" in run.output
     assert "ACCELERATE_USE_CPU=true" in run.output
+
+
+def test_the_winners_soak_meets_what_comes_after_an_epoch(launched: LaunchIt) -> None:
+    launcher = ("accelerate", "launch", "--num_processes", "2", "--cpu")
+    run = launched("--autotuning=tune", *WITH_SOAK, LARGER, *launcher, *WORDS, "--validate")
+    assert run.code == 0, run.output
+    assert "the last one with the longest batch seen" in run.output
+    assert "It went on to the script's end. It went through 1 evaluation (2 ba" in run.output
+    assert " and 1 checkpoint (" in run.output
+    assert (run.saved(), run.left()) == ([], {"checkpoint"})  # an empty folder, which is said

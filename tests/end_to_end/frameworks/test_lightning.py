@@ -68,5 +68,5 @@ def test_a_soak_without_a_validation_has_a_short_epoch_and_its_checkpoint(
 ) -> None:
     run = launched("--autotuning=tune", "--num_gpus=1", *WITH_SOAK, TODAY, *CLI)
     assert run.code == 0, run.output
-    assert "It went through 1 checkpoint (" in run.output
+    assert "It went through 2 checkpoints (" in run.output
     assert (run.saved(), run.left()) == ([], set())

@@ -34,6 +34,7 @@ def test_ranks_that_report_their_steps_are_measured(lab: Lab) -> None:
     assert (end.exit_code, end.outcome.step_s) == (0, (1, 2, 3))
 
 
+@pytest.mark.undisturbed
 def test_the_time_of_a_job_ends_with_its_last_process(lab: Lab) -> None:
     job = lab.backend.submit(lab.plan("time.sleep(0.2); report()"))
     time.sleep(0.6)

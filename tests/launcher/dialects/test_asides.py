@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from itertools import pairwise
 from pathlib import Path
@@ -10,12 +11,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from autoconf_launch.core import RawConfig
 from autoconf_launch.launcher.dialects import Dialect, NamedFile, ScriptSource, TrialNeeds
 from autoconf_launch.launcher.dialects.accelerate import AccelerateDialect
 from autoconf_launch.launcher.dialects.any_script import ArgumentsDialect
 from autoconf_launch.launcher.dialects.hf_trainer import HfTrainerDialect
 from autoconf_launch.launcher.dialects.lightning import LightningDialect
 from autoconf_launch.launcher.dialects.megatron import MegatronDialect
+from autoconf_launch.launcher.dialects.native import NativeDialect
 from autoconf_launch.launcher.dialects.toml_text import parse_toml
 from autoconf_launch.launcher.dialects.torchtitan import TorchtitanDialect
 
@@ -193,6 +196,16 @@ def test_arguments_of_a_script_with_its_own_are_brought_forward(
     words = soaked(dialect, script("--checkpointing_steps=500", text=text))
     assert f"--checkpointing_steps={SAVE}" in words
     assert f"--eval-every={EVALUATE}" in words
+
+
+def test_those_of_a_script_on_our_engine_are_brought_forward() -> None:
+    document = RawConfig({"train_micro_batch_size_per_gpu": 2})
+    source = script("--config", "c.json", "--save-every=500", text=OWN)
+    source = dataclasses.replace(source, config=document, config_argument=1)
+    words = soaked(NativeDialect(), source)
+    assert {f"--save-every={SAVE}", EVALUATE} <= set(words)
+    trial = soaked(NativeDialect(), source, TrialNeeds(folder="trial", steps=20))
+    assert trial == ("--config", "trial/config.json", "--save-every=500")
 
 
 @pytest.mark.parametrize("given", ["3", "epoch", "0", "-1"])

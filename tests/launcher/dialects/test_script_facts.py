@@ -68,3 +68,24 @@ def test_parts_of_a_package_count_as_imports_of_it() -> None:
 @given(st.text(max_size=200))
 def test_any_text_has_facts(text: str) -> None:
     assert facts_of(text).declared is not None
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        'os.environ["MASTER_PORT"] = "12355"',
+        'os.environ.update(MASTER_PORT="12355")',
+        'dist.init_process_group("gloo", init_method="tcp://127.0.0.1:12355", rank=0)',
+        'dist.init_process_group("gloo", init_method=f"tcp://{host}:12355", rank=0)',
+    ],
+)
+def test_a_script_may_say_itself_where_its_ranks_meet(line: str) -> None:
+    assert facts_of(line).says_where_to_meet
+
+
+@pytest.mark.parametrize(
+    "line",
+    ['port = os.environ["MASTER_PORT"]', 'os.environ.setdefault("MASTER_PORT", "12355")'],
+)
+def test_a_script_that_takes_what_it_is_given_does_not_say_where_to_meet(line: str) -> None:
+    assert not facts_of(line).says_where_to_meet

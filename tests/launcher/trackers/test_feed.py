@@ -156,6 +156,7 @@ def test_the_best_so_far_follows_each_searched_trial() -> None:
     [
         ({"attempt": 2}, "m_z0_gas2_tmbspg8_again", Phase.SEARCH),
         ({"attempt": 3, "final": True}, "m_z0_gas2_tmbspg8_round3", Phase.ROUND),
+        ({"name": "z0_gas2_tmbspg8_again", "again": 4}, "m_z0_gas2_tmbspg8_again1", Phase.AGAIN),
         ({"soak_steps": 50}, "m_z0_gas2_tmbspg8", Phase.SOAK),
     ],
 )

@@ -95,7 +95,7 @@ def test_a_tracker_that_hangs_is_ended_with_one_warning(tmp_path: Path, tracker:
     start_s = time.monotonic()
     notes = [note for entry in STUDY for note in one.send(entry)]
     assert time.monotonic() - start_s < 0.5
-    notes += finish_all([one], 3.0)
+    notes += finish_all([one], 1.5)
     assert time.monotonic() - start_s < 6.0
     assert len(warnings(notes)) == 1
     assert "it was too slow to take everything" in warnings(notes)[0]

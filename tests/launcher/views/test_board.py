@@ -101,3 +101,11 @@ def test_the_newest_rows_are_given_in_order(count: int, limit: int) -> None:
     )
     shown = [int(row.cells[0]) for row in made.rows(limit)]
     assert shown == list(range(count))[max(0, count - limit) :]
+
+
+def test_what_is_launched_again_is_no_further_trial() -> None:
+    again = replace(RECORDS[0].trial, name=f"{RECORDS[0].trial.name}_again", again=5)
+    shown = board(*events(), TrialStarted(trial=again, prediction=None))
+    assert shown.rows(1)[0].cells[1] == f"{RECORDS[0].trial.name} (measured again)"
+    assert "trial 6 " in shown.headline(0.0)
+    assert "measuring the best again" not in shown.headline(0.0)

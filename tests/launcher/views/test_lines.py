@@ -1,10 +1,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 from autoconf_launch.core import FailureKind
-from autoconf_launch.launcher.events import Event, Finished, Note
-from autoconf_launch.launcher.views.lines import LinesView, failure_lines
+from autoconf_launch.launcher.events import Event, Finished, Note, TrialFinished
+from autoconf_launch.launcher.views.lines import LinesView, failure_lines, trial_line
 
 from .fixed import RECORDS, events, failed, golden, record, trial
 
@@ -42,3 +43,10 @@ def test_a_crash_comes_with_its_sentence_and_the_last_lines() -> None:
         "  | Traceback [most]",
         "  | ValueError: no",
     ]
+
+
+def test_what_was_launched_again_says_so_under_its_own_name() -> None:
+    again = replace(RECORDS[0].trial, name=f"{RECORDS[0].trial.name}_again", again=5)
+    done = TrialFinished(record=replace(RECORDS[0], trial=again), best=RECORDS[3], elapsed_s=9.0)
+    line = trial_line(done)
+    assert line.startswith(f"[0:09] again 0  {RECORDS[0].trial.name} ")

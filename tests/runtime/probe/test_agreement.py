@@ -92,4 +92,6 @@ def test_ranks_wait_until_the_others_of_the_host_have_ended(
     task: RankTask, monkeypatch: Any
 ) -> None:
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "1")
-    agreement(task, 0).wait_for_peers()  # returns at once: the other rank is elsewhere
+    first = agreement(task, 0)
+    first.ended()
+    first.wait_for_peers()  # returns at once: the other rank is elsewhere

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from autoconf_launch.core import Failure, FailureKind
+from autoconf_launch.core.asides import WentOn
 from autoconf_launch.runtime.probing.aside_watch import AsideWatch
 
 CRASH = Failure(kind=FailureKind.CRASHED, detail="no room")
@@ -24,3 +25,58 @@ def test_a_failure_of_the_training_itself_has_no_such_place() -> None:
     watch.saves()
     watch.resumed()
     assert watch.located(CRASH, 9) == CRASH
+
+
+def after_the_steps() -> AsideWatch:
+    """Of a rank that goes on."""
+    watch = AsideWatch()
+    watch.went_on = WentOn.EPOCH
+    return watch
+
+
+def test_after_the_steps_a_failure_elsewhere_is_kept_and_not_blamed() -> None:
+    watch = after_the_steps()
+    watch.evaluated()
+    assert watch.judged(CRASH, 9) is None
+    assert (watch.seen(()).broke, watch.seen(()).under_way) == ("no room", None)
+
+
+def test_after_the_steps_a_call_of_the_model_that_fails_is_blamed() -> None:
+    watch = after_the_steps()
+    watch.evaluated()
+    watch.fails()
+    assert "(in or after the evaluation" in detail_of(watch.judged(CRASH, 9))
+
+
+def test_after_the_steps_a_save_that_fails_is_blamed() -> None:
+    watch = after_the_steps()
+    watch.saves()
+    assert "(in the checkpoint" in detail_of(watch.judged(CRASH, 9))
+
+
+def test_after_the_steps_a_lack_of_memory_is_blamed_wherever_it_is() -> None:
+    failure = Failure(kind=FailureKind.OUT_OF_MEMORY, detail="no room")
+    assert after_the_steps().judged(failure, 9) == failure
+
+
+def test_within_the_steps_every_failure_is_blamed() -> None:
+    assert AsideWatch().judged(CRASH, 9) == CRASH
+
+
+def test_a_checkpoint_after_the_steps_is_over_once_it_is_written() -> None:
+    watch = after_the_steps()
+    watch.saves()
+    watch.saved(7)
+    assert watch.under_way is None
+
+
+def test_nothing_is_under_way_at_the_scripts_own_end() -> None:
+    watch = AsideWatch()
+    watch.evaluated()
+    watch.ended()
+    assert (watch.under_way, watch.went_on) == (None, WentOn.END)
+
+
+def detail_of(failure: Failure | None) -> str:
+    assert failure
+    return failure.detail

@@ -90,3 +90,28 @@ def test_a_claim_of_an_earlier_attempt_counts_for_nothing(task: RankTask, tmp_pa
     Claim(task, 0).take()
     later = RankTask(mode=Mode.MEASURE, folder=str(tmp_path), attempt="a2")
     assert Claim(later, 0).take_first()
+
+
+def test_a_rank_with_one_process_is_not_crowded(task: RankTask) -> None:
+    claim = Claim(task, 0)
+    claim.take()
+    assert not claim.is_crowded
+
+
+def test_a_rank_is_crowded_where_another_process_made_steps_before(
+    task: RankTask, below: subprocess.Popen[str]
+) -> None:
+    below.communicate()
+    claim = Claim(task, 0)
+    claim.take()
+    assert claim.is_crowded
+
+
+def test_a_rank_is_crowded_where_another_process_makes_steps_beside(task: RankTask) -> None:
+    claim = Claim(task, 0)
+    claim.take()
+    pid = os.fork()
+    if pid == 0:
+        os._exit(int(Claim(task, 0).take()))
+    os.waitpid(pid, 0)
+    assert claim.is_crowded

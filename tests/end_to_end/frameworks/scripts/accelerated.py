@@ -17,7 +17,16 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--hidden", type=int, default=64)
     parser.add_argument("--greedy_from", type=int, default=0)
     parser.add_argument("--with_tracking", action="store_true")
+    parser.add_argument("--validate", action="store_true")
     return parser.parse_args()
+
+
+@torch.no_grad()
+def validate(accelerator: Accelerator, model: torch.nn.Module, loader: DataLoader) -> None:
+    model.eval()
+    found = [accelerator.gather_for_metrics(model(inputs).argmax(-1)) for inputs, _ in loader]
+    accelerator.print(f"validated {len(torch.cat(found))} samples")
+    model.train()
 
 
 def main() -> None:
@@ -43,8 +52,9 @@ def main() -> None:
         )
     data = TensorDataset(torch.randn(512, 32), torch.randint(0, 8, (512,)))
     loader = DataLoader(data, batch_size=arguments.batch_size, shuffle=True)
+    few = DataLoader(TensorDataset(*data[:128]), batch_size=arguments.eval_batch_size)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
-    model, optimizer, loader = accelerator.prepare(model, optimizer, loader)
+    model, optimizer, loader, few = accelerator.prepare(model, optimizer, loader, few)
     steps = 0
     for _ in range(arguments.epochs):
         for inputs, classes in loader:
@@ -56,6 +66,8 @@ def main() -> None:
             steps += accelerator.sync_gradients
             if arguments.with_tracking and accelerator.sync_gradients:
                 accelerator.log({"loss": loss.item()}, step=steps)
+        if arguments.validate:
+            validate(accelerator, model, few)
         accelerator.save_state("checkpoint")
     batch = arguments.batch_size * accelerator.gradient_accumulation_steps
     accelerator.print(f"trained {steps} steps of {batch * accelerator.num_processes} samples")

@@ -1,0 +1,40 @@
+"""The real command while another load comes and goes; the script makes that load itself."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from .conftest import Place
+
+SCRIPT = Path(__file__).parent / "scripts" / "loaded.py"
+CONFIG = {
+    "train_micro_batch_size_per_gpu": [1, 4, 16],
+    "train_batch_size": 16,
+    "optimizer": {"type": "SGD", "params": {"lr": 0.01}},
+    "autotuning": {"enabled": True},
+}
+BEST = "z0_gas1_tmbspg16"
+THIRD = "3"
+"""Launch: after the profile run and the baseline comes what is predicted to be the best."""
+
+
+def test_a_load_during_one_trial_does_not_cost_it_the_choice(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LOADED", THIRD)
+    place.write_config(CONFIG)
+    code, output = place.tune("--good-enough=0%", script=str(SCRIPT))
+    assert code == 0, output
+    assert f"again 1  {BEST}" in output
+    assert f"{BEST} took " in output
+    summary = json.loads((place.results / "summary.json").read_text())
+    assert summary["winner"] == BEST
+    lines = map(json.loads, (place.results / "journal.jsonl").read_text().splitlines())
+    doubted = [line["again"]["name"] for line in lines if "again" in line and "name" not in line]
+    assert f"{BEST}_again" in doubted
+    code, shown = place.run("show", str(place.results))
+    assert code == 0
+    assert " again." in shown.splitlines()[0]

@@ -1,0 +1,156 @@
+"""Foreign launches that live side by side and take their steps in turn."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeAlias
+
+import pytest
+
+from autoconf_launch.core import Mode, RankTask
+from autoconf_launch.launcher.probe_environment import INJECTED, probe_environment
+
+from ..forked import Order, Zygote
+from .conftest import SCRIPTS, Ended, places
+
+END = 8
+
+
+class Ring:
+    """What launches of a ring came to."""
+
+    def __init__(self, ended: tuple[Ended, ...], log: Path) -> None:
+        self.ended = ended
+        self._lines = [line.split() for line in log.read_text().splitlines()]
+
+    @property
+    def overlapping(self) -> int:
+        """Steps that began while another launch was in one, the first ones not counted."""
+        inside: set[str] = set()
+        found = 0
+        for place, what, *number in self._lines:
+            if what == "begins" and number != ["1"]:
+                found += bool(inside - {place})
+                inside.add(place)
+            elif what == "ends":
+                inside.discard(place)
+        return found
+
+    def order(self, number: int) -> list[int]:
+        """In which they made a step."""
+        return [int(line[0]) for line in self._lines if line[1:] == ["begins", str(number)]]
+
+    def steps(self, place: int, rank: int = 0) -> list[int]:
+        return self.ended[place].steps(rank)
+
+    def step_s(self, place: int) -> list[float]:
+        records = self.ended[place].result().steps
+        return [record.wall_s for record in records if record.step > 2]
+
+
+Ringed: TypeAlias = Callable[..., Ring]
+
+
+@pytest.fixture
+def ringed(probe_zygote: Zygote, tmp_path: Path) -> Ringed:
+    """``ringed(*names, ranks=1)``: a launch of each, side by side."""
+
+    def run(*names: str, ranks: int = 1) -> Ring:
+        log = tmp_path / "log"
+        log.touch()
+        tasks = [task_of(tmp_path, place, len(names)) for place in range(len(names))]
+        environments = [
+            {**dict(probe_environment(task, Path(task.folder))), **rank, **of(place, log)}
+            for place, task in enumerate(tasks)
+            for rank in places(ranks)
+        ]
+        left = probe_zygote.launch(
+            Order(
+                argv=[str(SCRIPTS / "in_ring.py"), *names],
+                folder=tmp_path,
+                environments=environments,
+                working_directory=tmp_path,
+                injected=str(INJECTED / "sitecustomize.py"),
+            )
+        )
+        ended = [
+            Ended(
+                exit_codes=left.exit_codes[place * ranks :][:ranks],
+                output="".join(left.outputs[place * ranks :][:ranks]),
+                errors="".join(left.errors[place * ranks :][:ranks]),
+                task=task,
+            )
+            for place, task in enumerate(tasks)
+        ]
+        return Ring(tuple(ended), log)
+
+    return run
+
+
+def task_of(folder: Path, place: int, launches: int) -> RankTask:
+    own, after = (folder / str(n) for n in (place, (place + 1) % launches))
+    return RankTask(
+        mode=Mode.MEASURE,
+        folder=str(own),
+        attempt="a1",
+        end_step=END,
+        next_folder=str(after),
+        first_turn=place == 0,
+    )
+
+
+def of(place: int, log: Path) -> dict[str, str]:
+    return {"PLACE": str(place), "LOG": str(log)}
+
+
+ALL = list(range(1, END + 1))
+
+
+def test_one_computes_at_a_time_after_the_first_step(ringed: Ringed) -> None:
+    ring = ringed("plain", "plain", "plain")
+    assert ring.overlapping == 0
+    assert [ring.order(number) for number in range(2, END + 1)] == [[0, 1, 2]] * (END - 1)
+
+
+def test_all_make_the_steps_asked_for(ringed: Ringed) -> None:
+    ring = ringed("plain", "plain")
+    assert [ring.steps(place) for place in range(2)] == [ALL, ALL]
+    assert [ended.result().end_step for ended in ring.ended] == [END, END]
+
+
+def test_the_time_of_a_step_is_its_own_alone(ringed: Ringed) -> None:
+    ring = ringed("plain", "long_steps")
+    assert min(ring.step_s(0)) < 0.15 <= min(ring.step_s(1))
+
+
+def test_ranks_of_a_launch_compute_together(ringed: Ringed) -> None:
+    ring = ringed("two_ranks", "two_ranks", ranks=2)
+    assert ring.overlapping == 0
+    assert [ring.steps(place, rank) for place in range(2) for rank in range(2)] == [ALL] * 4
+
+
+@pytest.mark.parametrize("how", ["short", "exits", "leaves_suddenly"])
+def test_who_ends_early_by_itself_holds_up_nobody(ringed: Ringed, how: str) -> None:
+    ring = ringed("plain", how, "plain")
+    assert ring.overlapping == 0
+    assert [ring.steps(place) for place in range(3)] == [ALL, ALL[:4], ALL]
+    assert ring.ended[1].result().ended_early
+
+
+@pytest.mark.parametrize("how", ["catches", "slow_start"])
+def test_odd_ones_take_their_turns_all_the_same(ringed: Ringed, how: str) -> None:
+    ring = ringed(how, "plain")
+    assert ring.overlapping == 0
+    assert [ring.steps(place) for place in range(2)] == [ALL, ALL]
+
+
+def test_steps_that_were_not_the_trainings_hold_up_nobody(ringed: Ringed) -> None:
+    ring = ringed("plain", "gan", "gan")
+    assert ring.overlapping == 0
+    assert [ring.steps(place) for place in range(3)] == [ALL, ALL, ALL]
+
+
+def test_a_worker_loads_nothing_in_the_turns_of_others(ringed: Ringed) -> None:
+    ring = ringed("data_bound", "long_steps")
+    assert min(ring.step_s(0)) > 0.03
