@@ -13,7 +13,7 @@ from functools import partial
 
 import numpy as np
 
-from autoconf_launch.autotuner import ClusterSpec
+from autoconf_launch.autotuner.cluster import ClusterSpec
 from autoconf_launch.autotuner.cost.fitting import Proposal, Remedy, Verdict, remedies, verdict
 from autoconf_launch.autotuner.cost.layout_memory import StageMemory, memory_bytes, peak_bytes
 from autoconf_launch.autotuner.cost.layout_rules import broken_rule

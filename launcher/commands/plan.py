@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from autoconf_launch.autotuner import ClusterSpec
+from autoconf_launch.autotuner.cluster import ClusterSpec
 from autoconf_launch.autotuner.cost.training_setup import TrainingSetup
 from autoconf_launch.autotuner.layouts.pricing import Training
 from autoconf_launch.autotuner.layouts.reasons import Loser, losers

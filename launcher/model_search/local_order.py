@@ -9,7 +9,7 @@ import math
 from collections.abc import Callable
 from dataclasses import replace
 
-from autoconf_launch.autotuner import ClusterSpec
+from autoconf_launch.autotuner.cluster import ClusterSpec
 from autoconf_launch.autotuner.cost.facts import TrainingFacts
 from autoconf_launch.autotuner.planner import predict
 from autoconf_launch.autotuner.table import CandidateTable

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from autoconf_launch.autotuner import ClusterSpec
+from autoconf_launch.autotuner.cluster import ClusterSpec
 from autoconf_launch.autotuner.cost.fitting import Proposal
 from autoconf_launch.autotuner.cost.memory_layouts import MemoryLayouts
 from autoconf_launch.autotuner.cost.model.columns import LayoutColumns

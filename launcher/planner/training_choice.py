@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from autoconf_launch.autotuner import ClusterSpec
+from autoconf_launch.autotuner.cluster import ClusterSpec
 from autoconf_launch.autotuner.cost.local_weights import trained_weights
 from autoconf_launch.autotuner.cost.model.hardware import Machine
 from autoconf_launch.autotuner.cost.model.workload import Arithmetic, Workload

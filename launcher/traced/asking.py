@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from autoconf_launch.autotuner import ClusterSpec
+from autoconf_launch.autotuner.cluster import ClusterSpec
 from autoconf_launch.autotuner.cost.training_setup import OPTIMIZER_BYTES
 from autoconf_launch.core import ConfigError, Offload, Precision, Recompute
 

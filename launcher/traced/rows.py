@@ -11,7 +11,7 @@ from dataclasses import dataclass, fields, replace
 
 import numpy as np
 
-from autoconf_launch.autotuner import ClusterSpec
+from autoconf_launch.autotuner.cluster import ClusterSpec
 from autoconf_launch.autotuner.cost.compute import StepSeconds, step_seconds
 from autoconf_launch.autotuner.cost.eager import forward_backward_s, update_s
 from autoconf_launch.autotuner.cost.exchange import Network

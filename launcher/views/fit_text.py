@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from autoconf_launch.autotuner import candidate_name
 from autoconf_launch.autotuner.cost.fitting import Remedy, Verdict
 from autoconf_launch.autotuner.cost.layout_memory import MEMORY_BAND
 from autoconf_launch.autotuner.cost.parameter_count import active_parameters, parameters
+from autoconf_launch.autotuner.knobs import candidate_name
 from autoconf_launch.core import Candidate, encode
 
 from .tables import table_of

@@ -9,10 +9,10 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from autoconf_launch.autotuner import candidate_name
 from autoconf_launch.autotuner.cost.eager import EAGER_BAND
 from autoconf_launch.autotuner.cost.fitting import Verdict
 from autoconf_launch.autotuner.cost.layout_memory import MEMORY_BAND
+from autoconf_launch.autotuner.knobs import candidate_name
 from autoconf_launch.core import Candidate, Layout, encode
 
 from ..traced.fitting import PiecesFit

@@ -10,20 +10,15 @@ from statistics import fmean
 import numpy as np
 import pytest
 
-from autoconf_launch.autotuner import (
-    OBJECTIVES,
-    AutotuningSettings,
-    Measurement,
-    PredictionTable,
-    Record,
-    Study,
-    Trial,
-)
 from autoconf_launch.autotuner.drift import timeline
 from autoconf_launch.autotuner.finalists import choose
 from autoconf_launch.autotuner.limits import SearchLimits
 from autoconf_launch.autotuner.noise import AGAIN_SUFFIX
-from autoconf_launch.autotuner.trial import FailedTrial
+from autoconf_launch.autotuner.objective import OBJECTIVES
+from autoconf_launch.autotuner.settings import AutotuningSettings
+from autoconf_launch.autotuner.study import Study
+from autoconf_launch.autotuner.table import PredictionTable
+from autoconf_launch.autotuner.trial import FailedTrial, Measurement, Record, Trial
 from autoconf_launch.core import Candidate, Failure, FailureKind
 
 from .conftest import candidate, small_space

@@ -3,19 +3,13 @@ import math
 import numpy as np
 import pytest
 
-from autoconf_launch.autotuner import (
-    OBJECTIVES,
-    CandidateTable,
-    Measurement,
-    Prediction,
-    PredictionTable,
-    Record,
-    Trial,
-)
 from autoconf_launch.autotuner.certificate import CONFIDENCE, Certificate, certify
 from autoconf_launch.autotuner.ladders import CurveGains
 from autoconf_launch.autotuner.noise import PRIOR
 from autoconf_launch.autotuner.normal import student_quantile
+from autoconf_launch.autotuner.objective import OBJECTIVES
+from autoconf_launch.autotuner.table import CandidateTable, PredictionTable
+from autoconf_launch.autotuner.trial import Measurement, Prediction, Record, Trial
 from autoconf_launch.core import Candidate, Layout
 
 THROUGHPUT = OBJECTIVES["throughput"]

@@ -3,10 +3,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from autoconf_launch.autotuner import OBJECTIVES, CandidateTable, Trial
 from autoconf_launch.autotuner.ladders import Ladders, cost_of
 from autoconf_launch.autotuner.noise import PRIOR
-from autoconf_launch.autotuner.trial import Outcome
+from autoconf_launch.autotuner.objective import OBJECTIVES
+from autoconf_launch.autotuner.table import CandidateTable
+from autoconf_launch.autotuner.trial import Outcome, Trial
 from autoconf_launch.core import Candidate, FailureKind
 
 from .conftest import candidate, failed, measured, out_of_memory, record

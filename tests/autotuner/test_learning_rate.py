@@ -2,7 +2,7 @@ import math
 
 import pytest
 
-from autoconf_launch.autotuner import TrainingFacts
+from autoconf_launch.autotuner.cost.facts import TrainingFacts
 from autoconf_launch.autotuner.learning_rate import learning_rate_advice
 
 

@@ -3,8 +3,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from autoconf_launch.autotuner import PredictionTable, Record, StopKind, Study
 from autoconf_launch.autotuner.limits import FEWEST_TRIALS, SearchLimits
+from autoconf_launch.autotuner.stop import StopKind
+from autoconf_launch.autotuner.study import Study
+from autoconf_launch.autotuner.table import PredictionTable
+from autoconf_launch.autotuner.trial import Record
 
 from .conftest import candidate, measured, settings, small_space
 

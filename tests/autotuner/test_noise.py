@@ -5,7 +5,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autoconf_launch.autotuner import OBJECTIVES, Measurement, Record, baseline_trial
 from autoconf_launch.autotuner.noise import (
     MOST_BLOCKS,
     PRIOR,
@@ -18,7 +17,10 @@ from autoconf_launch.autotuner.noise import (
     speed_up,
     t_quantile,
 )
+from autoconf_launch.autotuner.objective import OBJECTIVES
 from autoconf_launch.autotuner.settings import MetricName
+from autoconf_launch.autotuner.study import baseline_trial
+from autoconf_launch.autotuner.trial import Measurement, Record
 
 from .conftest import candidate, measured
 

@@ -3,17 +3,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from autoconf_launch.autotuner import (
-    CandidateTable,
-    ClusterSpec,
-    Device,
-    Node,
-    PredictionTable,
-    TrainingFacts,
-    memory_rule,
-    predict,
-)
-from autoconf_launch.autotuner.planner import knob_rules
+from autoconf_launch.autotuner.cluster import ClusterSpec, Device, Node
+from autoconf_launch.autotuner.cost.facts import TrainingFacts
+from autoconf_launch.autotuner.planner import knob_rules, memory_rule, predict
+from autoconf_launch.autotuner.table import CandidateTable, PredictionTable
 from autoconf_launch.core import BlockSpec, Grade, MicroBatchTiming, ModelSpec
 
 from .conftest import candidate

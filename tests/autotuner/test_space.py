@@ -2,15 +2,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autoconf_launch.autotuner import (
-    AutotuningSettings,
-    ChoiceKind,
-    GlobalBatchRule,
-    KnobChoice,
-    SearchSpace,
-    build_space,
-    candidate_name,
-)
+from autoconf_launch.autotuner.batches import GlobalBatchRule
+from autoconf_launch.autotuner.choices import ChoiceKind, KnobChoice
+from autoconf_launch.autotuner.knobs import candidate_name
+from autoconf_launch.autotuner.settings import AutotuningSettings
+from autoconf_launch.autotuner.space import SearchSpace, build_space
 from autoconf_launch.core import Candidate, ConfigError, KnobValue, Layout, Recompute
 
 from .conftest import candidate, small_space

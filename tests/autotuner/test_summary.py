@@ -1,13 +1,7 @@
-from autoconf_launch.autotuner import (
-    Outcome,
-    Study,
-    Summary,
-    TrainingFacts,
-    Trial,
-    summarise,
-    summarise_records,
-)
-from autoconf_launch.autotuner.summary import SummaryRow
+from autoconf_launch.autotuner.cost.facts import TrainingFacts
+from autoconf_launch.autotuner.study import Study
+from autoconf_launch.autotuner.summary import Summary, SummaryRow, summarise, summarise_records
+from autoconf_launch.autotuner.trial import Outcome, Trial
 from autoconf_launch.core import FailureKind
 
 from .conftest import (

@@ -7,9 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from autoconf_launch.autotuner import Measurement, Prediction, Record, Trial
 from autoconf_launch.autotuner.cost.model.physics import DEFAULT_PHYSICS, Physics
-from autoconf_launch.autotuner.trial import FailedTrial
+from autoconf_launch.autotuner.trial import FailedTrial, Measurement, Prediction, Record, Trial
 from autoconf_launch.core import Candidate, ConfigError, Failure, FailureKind, Layout
 from autoconf_launch.launcher.journal import Fingerprint, Journal, SpaceLine
 from autoconf_launch.launcher.landscapes import parse_group_by, read_landscapes

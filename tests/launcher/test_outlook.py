@@ -1,11 +1,9 @@
 import numpy as np
 
-from autoconf_launch.autotuner import (
-    AutotuningSettings,
-    PredictionTable,
-    Record,
-    Study,
-)
+from autoconf_launch.autotuner.settings import AutotuningSettings
+from autoconf_launch.autotuner.study import Study
+from autoconf_launch.autotuner.table import PredictionTable
+from autoconf_launch.autotuner.trial import Record
 from autoconf_launch.launcher.events import Event, Note, TrialFinished
 from autoconf_launch.launcher.outlook import with_outlook
 

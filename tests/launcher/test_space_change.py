@@ -7,17 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from autoconf_launch.autotuner import (
-    AutotuningSettings,
-    ChoiceKind,
-    GlobalBatchRule,
-    KnobChoice,
-    Record,
-    SearchSpace,
-    baseline_trial,
-    build_space,
-)
-from autoconf_launch.autotuner.trial import Measurement, Trial
+from autoconf_launch.autotuner.batches import GlobalBatchRule
+from autoconf_launch.autotuner.choices import ChoiceKind, KnobChoice
+from autoconf_launch.autotuner.settings import AutotuningSettings
+from autoconf_launch.autotuner.space import SearchSpace, build_space
+from autoconf_launch.autotuner.study import baseline_trial
+from autoconf_launch.autotuner.trial import Measurement, Record, Trial
 from autoconf_launch.core import Candidate, Layout
 from autoconf_launch.launcher.events import Event, Note
 from autoconf_launch.launcher.journal import JournalContents, read_journal

@@ -2,7 +2,7 @@ from typing import Any
 
 import pytest
 
-from autoconf_launch.autotuner import ChoiceKind, KnobChoice
+from autoconf_launch.autotuner.choices import ChoiceKind, KnobChoice
 from autoconf_launch.core import ConfigError, RawConfig
 from autoconf_launch.tuning_spaces import (
     FOREIGN,

@@ -4,7 +4,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from autoconf_launch.autotuner import ClusterSpec, Device, Node
+from autoconf_launch.autotuner.cluster import ClusterSpec, Device, Node
 from autoconf_launch.autotuner.cost.exchange import Network, exchange_s
 from autoconf_launch.autotuner.cost.facts import TrainingFacts
 from autoconf_launch.autotuner.table import CandidateTable

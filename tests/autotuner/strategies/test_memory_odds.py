@@ -1,16 +1,16 @@
 import numpy as np
 import pytest
 
-from autoconf_launch.autotuner import (
+from autoconf_launch.autotuner.strategies.memory_odds import chance_to_fit
+from autoconf_launch.autotuner.table import PredictionTable
+from autoconf_launch.autotuner.trial import (
     FailedTrial,
     Measurement,
     Outcome,
     Prediction,
-    PredictionTable,
     Record,
     Trial,
 )
-from autoconf_launch.autotuner.strategies.memory_odds import chance_to_fit
 from autoconf_launch.core import Candidate, Failure, FailureKind, Layout, MemoryUse
 
 LIMIT = 1_000

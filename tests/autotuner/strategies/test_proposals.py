@@ -6,18 +6,11 @@ from importlib.metadata import EntryPoint, EntryPoints
 import numpy as np
 import pytest
 
-from autoconf_launch.autotuner import (
-    OBJECTIVES,
-    CandidateTable,
-    FailedTrial,
-    Measurement,
-    Prediction,
-    PredictionTable,
-    Record,
-    Trial,
-    load_strategy,
-    strategies,
-)
+from autoconf_launch.autotuner import strategies
+from autoconf_launch.autotuner.objective import OBJECTIVES
+from autoconf_launch.autotuner.strategies import load_strategy
+from autoconf_launch.autotuner.table import CandidateTable, PredictionTable
+from autoconf_launch.autotuner.trial import FailedTrial, Measurement, Prediction, Record, Trial
 from autoconf_launch.core import Candidate, Failure, FailureKind, Layout
 
 SEED = 0

@@ -6,14 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from autoconf_launch.autotuner import (
-    ChoiceKind,
-    GlobalBatchRule,
-    KnobChoice,
-    SearchSpace,
-    build_space,
-)
+from autoconf_launch.autotuner.batches import GlobalBatchRule
+from autoconf_launch.autotuner.choices import ChoiceKind, KnobChoice
 from autoconf_launch.autotuner.settings import AutotuningSettings, parse_settings
+from autoconf_launch.autotuner.space import SearchSpace, build_space
 from autoconf_launch.core import Candidate, ConfigError, KnobValue, Layout
 from autoconf_launch.launcher.config_file import read_config, read_document
 from autoconf_launch.launcher.dialects import ScriptSource, UserSettings
