@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from autoconf_launch.launcher.commands.fit import FitAnswer, answer_of
-from autoconf_launch.launcher.measurements import read_measurements
 from autoconf_launch.launcher.planner.fit_flags import parse_fit
 from autoconf_launch.launcher.planner.validation import Validation, validated
+from autoconf_launch.launcher.recorded.measurements import read_measurements
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -21,9 +21,9 @@ from autoconf_launch.core.rank import TASK_VARIABLE
 from autoconf_launch.launcher.backends.base import JobEnd
 from autoconf_launch.launcher.backends.local import LocalBackend
 from autoconf_launch.launcher.backends.zygote import ZygoteBackend
-from autoconf_launch.launcher.cores import usable_cores
+from autoconf_launch.launcher.machine.cores import usable_cores
+from autoconf_launch.launcher.machine.ports import free_port
 from autoconf_launch.launcher.plan import LaunchPlan, RankPlan
-from autoconf_launch.launcher.ports import free_port
 
 EXAMPLE = Path(__file__).parents[1] / "examples" / "01_pretrain_gpt"
 RANKS, STEPS = 2, 3

@@ -35,14 +35,14 @@ from autoconf_launch.core import Candidate, Layout, Mode, RankTask, RawConfig
 from autoconf_launch.launcher.backends.base import Backend
 from autoconf_launch.launcher.backends.local import LocalBackend
 from autoconf_launch.launcher.backends.replay import ReplayBackend
-from autoconf_launch.launcher.controller import Controller, TrialDesk, TrialLimits
 from autoconf_launch.launcher.dialects import ScriptSource
 from autoconf_launch.launcher.dialects.native import NativeDialect
-from autoconf_launch.launcher.journal import Fingerprint, Journal
-from autoconf_launch.launcher.paths import ResultsPaths
 from autoconf_launch.launcher.plan import LaunchPlan
 from autoconf_launch.launcher.request import LaunchRequest
-from autoconf_launch.launcher.trial_files import TrialFiles
+from autoconf_launch.launcher.results.journal import Fingerprint, Journal
+from autoconf_launch.launcher.results.paths import ResultsPaths
+from autoconf_launch.launcher.tuning.controller import Controller, TrialDesk, TrialLimits
+from autoconf_launch.launcher.tuning.trial_files import TrialFiles
 
 ROOT = Path(__file__).parents[1]
 EXAMPLE = ROOT / "examples" / "01_pretrain_gpt"

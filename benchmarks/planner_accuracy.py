@@ -20,8 +20,8 @@ import numpy as np
 from planner_leave_one_out import all_rows, left_out, scored
 
 from autoconf_launch.autotuner.cost.model.accuracy import TimeAccuracy, time_accuracy
-from autoconf_launch.launcher.measurements import MeasurementFile, read_measurements
 from autoconf_launch.launcher.planner.validation import Calibration, Validation, validated
+from autoconf_launch.launcher.recorded.measurements import MeasurementFile, read_measurements
 
 FOLDER = Path(__file__).parent / "ground_truth"
 RESULT = Path(__file__).parent / "results" / "planner_accuracy.md"

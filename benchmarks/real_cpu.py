@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from autoconf_launch.autotuner.trial import Record
-from autoconf_launch.launcher.journal import read_journal
+from autoconf_launch.launcher.results.journal import read_journal
 
 ROOT = Path(__file__).parents[1]
 SCRIPT = ROOT / "examples" / "01_pretrain_gpt" / "train.py"

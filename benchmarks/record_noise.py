@@ -23,10 +23,10 @@ from autoconf_launch.launcher.backends import load_backend, released
 from autoconf_launch.launcher.backends.base import Backend
 from autoconf_launch.launcher.dialects import ScriptSource
 from autoconf_launch.launcher.dialects.native import NativeDialect
-from autoconf_launch.launcher.discover import find_cluster
-from autoconf_launch.launcher.paths import ResultsPaths
+from autoconf_launch.launcher.machine.discover import find_cluster
 from autoconf_launch.launcher.request import LaunchRequest
-from autoconf_launch.launcher.trial_files import TrialFiles
+from autoconf_launch.launcher.results.paths import ResultsPaths
+from autoconf_launch.launcher.tuning.trial_files import TrialFiles
 
 EXAMPLE = Path(__file__).parents[1] / "examples" / "01_pretrain_gpt"
 CANDIDATE = Candidate(layout=Layout(micro_batch=4, accumulation=4, data_parallel=2))

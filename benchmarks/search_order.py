@@ -21,8 +21,8 @@ from planner_calibration import FOLDER, NOT_LEARNED_FROM, Table, learned, table_
 from autoconf_launch.autotuner.cost.model.calibration import NOISE, SPREADS
 from autoconf_launch.autotuner.recommend.run_order import plausible_order
 from autoconf_launch.autotuner.table import Floats, Ints
-from autoconf_launch.launcher.measurements import Measurement, read_measurements
 from autoconf_launch.launcher.planner.measured_runs import runs_of
+from autoconf_launch.launcher.recorded.measurements import Measurement, read_measurements
 
 RESULT = Path(__file__).parent / "results" / "search_order.md"
 RUNS = (1, 2, 3, 4, 6, 8, 16)

@@ -20,12 +20,12 @@ from autoconf_launch.core import (
     ResultsFolderError,
 )
 
+from .command_line.flags import parse_request, usage
 from .events import Listener, Note
-from .flags import parse_request, usage
 from .interrupts import InterruptedBySignalError
-from .paths import is_disk_full
 from .pid_file import saved_pid
 from .request import LaunchRequest
+from .results.paths import is_disk_full
 from .verdict import DoesNotFitError
 from .views.choice import open_view
 

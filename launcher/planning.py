@@ -11,13 +11,13 @@ from autoconf_launch.autotuner.cluster import ClusterSpec, Device
 from autoconf_launch.core import Candidate, ConfigError, RankTask
 from autoconf_launch.core.rank import TASK_VARIABLE
 
-from .cores import cores_of_ranks, usable_cores
-from .environment_file import read_environment_files
-from .gpus import VISIBLE
-from .hosts import LOCAL
+from .machine.cores import cores_of_ranks, usable_cores
+from .machine.environment_file import read_environment_files
+from .machine.gpus import VISIBLE
+from .machine.hosts import LOCAL
+from .machine.ports import free_port
+from .outcomes.rank_logs import rank_log_paths
 from .plan import LaunchPlan, RankPlan
-from .ports import free_port
-from .rank_logs import rank_log_paths
 from .request import LaunchRequest
 
 DEFAULT_PORT = 29500

@@ -20,7 +20,7 @@ from typing import Any
 from autoconf_launch import ConfigError, plan
 from autoconf_launch.autotuner.trial import Record
 from autoconf_launch.core import Layout, Offload
-from autoconf_launch.launcher.journal import read_journal
+from autoconf_launch.launcher.results.journal import read_journal
 
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE.parent))

@@ -14,7 +14,6 @@ from importlib.util import find_spec
 from autoconf_launch.autotuner.stop import StopKind, StopReason
 from autoconf_launch.core import ConfigError, RawConfig
 
-from ..journal import JournalContents, read_journal
 from ..model_search.candidate_file import write_documents
 from ..model_search.candidates import CandidateList, Rejected, SearchCandidate
 from ..model_search.done_runs import DoneRuns
@@ -25,6 +24,7 @@ from ..model_search.outcome import outcome_of
 from ..model_search.prepare import Prepared
 from ..model_search.question import SearchQuestion
 from ..model_search.room import require_room
+from ..results.journal import JournalContents, read_journal
 from ..search_report.final_results import write_final_results
 from ..search_report.outcome import SearchOutcome
 from ..views.lines import LinesView

@@ -23,8 +23,8 @@ from autoconf_launch.core import Failure
 from autoconf_launch.core.rank import JOB_VARIABLE, result_file
 
 from .. import agent
-from ..log_tail import STDERR_LOG, STDOUT_LOG, LogStart
-from ..outcome import Cancelled
+from ..outcomes.log_tail import STDERR_LOG, STDOUT_LOG, LogStart
+from ..outcomes.outcome import Cancelled
 from ..plan import LaunchPlan
 from .base import Job, JobEnd
 from .local_job import AgentHandle, LocalJob, own_job

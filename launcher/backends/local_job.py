@@ -18,9 +18,9 @@ from typing import Any
 from autoconf_launch.core import Failure, FailureKind
 
 from .. import agent
-from ..deaths import signal_name
-from ..log_tail import LogStart
-from ..outcome import Cancelled, RankExit, RanksEnd, read_outcome
+from ..outcomes.deaths import signal_name
+from ..outcomes.log_tail import LogStart
+from ..outcomes.outcome import Cancelled, RankExit, RanksEnd, read_outcome
 from ..plan import LaunchPlan
 from .base import Job, JobEnd
 from .shared_memory import remove_shared_memory

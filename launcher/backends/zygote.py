@@ -21,7 +21,7 @@ from autoconf_launch.core.rank import JOB_VARIABLE, TASK_VARIABLE
 
 from .. import agent
 from ..dialects.trackers import TRACKERS
-from ..gpus import VISIBLE
+from ..machine.gpus import VISIBLE
 from ..plan import LaunchPlan, RankPlan
 from .base import Job, JobEnd
 from .local import GRACE_S, LINGER_S, LocalBackend, Logs

@@ -6,8 +6,8 @@ import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from ..comparison import compare_results
-from ..read_results import read_results
+from ..results.comparison import compare_results
+from ..results.read_results import read_results
 from ..views.comparison_text import comparison_document, comparison_text
 from .arguments import VerbParser
 

@@ -16,7 +16,7 @@ from autoconf_launch.core import config_keys as keys
 from ..config_file import read_config
 from ..dialects.export import EXPORTERS, Exported, Optimum, export_optimum
 from ..dialects.export.base import BASE_EXPORTERS, export_base
-from ..read_results import Results, read_results
+from ..results.read_results import Results, read_results
 from ..views.summary_text import SCHEMA_VERSION
 from .arguments import VerbParser
 

@@ -12,14 +12,14 @@ from ..backends.base import Backend
 from ..config_file import is_plain_json
 from ..dialects import ScriptSource, find_dialect
 from ..dialects.open_document import is_open
-from ..discover import find_cluster
 from ..events import Listener, Note
 from ..interrupts import passing_signals_to
+from ..machine.discover import find_cluster
 from ..plan import LaunchPlan
 from ..planning import plan_launch, require_script
 from ..request import LaunchRequest
-from ..script_source import find_script_source
-from ..wrapped_launch import unwrapped
+from ..scripts.script_source import find_script_source
+from ..scripts.wrapped_launch import unwrapped
 
 _LONG_S = 3600.0
 _WITH_DOCUMENT = ("native", "deepspeed")

@@ -14,7 +14,7 @@ from autoconf_launch.autotuner.replay import ReplayRules, run, score
 from autoconf_launch.autotuner.strategies import Strategy, load_strategy
 from autoconf_launch.core import ConfigError
 
-from ..landscapes import LandscapeFile, parse_group_by, read_landscapes
+from ..recorded.landscapes import LandscapeFile, parse_group_by, read_landscapes
 from ..views.replay_text import GroupScores, replay_document, replay_lines
 from .arguments import VerbParser
 

@@ -17,12 +17,12 @@ from autoconf_launch.autotuner.space import SearchSpace, build_space
 from autoconf_launch.core import ZERO_KNOBS, dotted
 from autoconf_launch.core.config_keys import ZERO
 
+from ..command_line.flags import parse_request
 from ..dialects import ScriptSource, UserSettings, find_dialect
 from ..dialects.native import SPELLINGS, NativeDialect
-from ..discover import find_cluster
-from ..flags import parse_request
+from ..machine.discover import find_cluster
 from ..request import LaunchRequest
-from ..script_config import find_source
+from ..scripts.script_config import find_source
 from ..views.summary_text import SCHEMA_VERSION
 from ..views.tables import table_of
 from .arguments import VerbParser

@@ -25,41 +25,41 @@ from autoconf_launch.core.rank import MODEL_INFO_FILE
 
 from ..backends import load_backend, released
 from ..backends.base import Backend
-from ..beside import why_not_in_turn
-from ..controller import Controller, TrialLimits
 from ..dialects import Dialect, Rendered, ScriptSource, UserSettings, choose_dialect
 from ..dialects.native import NativeDialect
-from ..discover import find_cluster
-from ..endgame import Endgame, Search, play
 from ..events import Finished, Listener, ModelProfiled, Note, SpaceBuilt
-from ..fingerprint import environment_document, fingerprint, unsearched
-from ..foreign import as_script_expects, config_stem, told
 from ..interrupts import stopping_on_signals
-from ..measured_batch import as_measured
-from ..outlook import with_outlook
-from ..paths import ResultsPaths
-from ..plain_start import (
+from ..machine.beside import why_not_in_turn
+from ..machine.discover import find_cluster
+from ..machine.slots import Share, find_shares, shares_text
+from ..planning import plan_launch, require_script
+from ..request import LaunchRequest
+from ..results.fingerprint import environment_document, fingerprint, unsearched
+from ..results.paths import ResultsPaths
+from ..results.results_folder import OpenFolder, open_folder
+from ..scripts.foreign import as_script_expects, config_stem, told
+from ..scripts.plain_start import (
     as_script_starts,
     check_ranks,
     first_that_starts,
     profile_failed,
     remembered,
 )
-from ..planning import plan_launch, require_script
-from ..profile_run import ProfileFailedError, read_model_info, run_profile
-from ..request import LaunchRequest
-from ..results_folder import OpenFolder, open_folder
-from ..said_by_probe import said_by_probes
-from ..script_source import find_script_source
-from ..search_limits import search_limits
-from ..slots import Share, find_shares, shares_text
-from ..space_change import of_space
+from ..scripts.script_source import find_script_source
+from ..scripts.wrapped_launch import unwrapped
 from ..trackers import check_tracking
 from ..trackers.feed import feed_of
 from ..trackers.listening import tracked
-from ..trial_files import TrialFiles, write_json
-from ..winner import render_winner, write_results
-from ..wrapped_launch import unwrapped
+from ..tuning.controller import Controller, TrialLimits
+from ..tuning.endgame import Endgame, Search, play
+from ..tuning.measured_batch import as_measured
+from ..tuning.outlook import with_outlook
+from ..tuning.profile_run import ProfileFailedError, read_model_info, run_profile
+from ..tuning.said_by_probe import said_by_probes
+from ..tuning.search_limits import search_limits
+from ..tuning.space_change import of_space
+from ..tuning.trial_files import TrialFiles, write_json
+from ..tuning.winner import render_winner, write_results
 from .launch import run_to_end
 
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from autoconf_launch.core import ConfigError
 
-from ..measurements import read_measurements
 from ..planner.validation import Calibration, together, validated
+from ..recorded.measurements import read_measurements
 from ..views.validation_text import problem_lines, validation_document, validation_lines
 from .arguments import VerbParser
 

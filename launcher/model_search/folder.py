@@ -8,7 +8,7 @@ from pathlib import Path
 
 from autoconf_launch.core import RawConfig, ResultsFolderError
 
-from ..paths import ResultsPaths
+from ..results.paths import ResultsPaths
 from .question import SearchQuestion
 
 _RANKS = "local"

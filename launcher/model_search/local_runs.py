@@ -21,21 +21,21 @@ from autoconf_launch.core.rank import MODEL_INFO_FILE
 
 from ..backends import load_backend, released
 from ..backends.base import Backend
-from ..controller import Controller, TrialLimits
 from ..dialects.native import NativeDialect
-from ..discover import find_cluster
-from ..endgame import Search, play
 from ..events import Listener, ModelProfiled, Note
-from ..fingerprint import environment_document, fingerprint
 from ..interrupts import stopping_on_signals
-from ..journal import JournalContents
-from ..profile_run import ProfileFailedError, read_model_info, run_profile
-from ..results_folder import OpenFolder, open_folder
-from ..script_source import find_script_source
-from ..slots import WHOLE
+from ..machine.discover import find_cluster
+from ..machine.slots import WHOLE
+from ..results.fingerprint import environment_document, fingerprint
+from ..results.journal import JournalContents
+from ..results.results_folder import OpenFolder, open_folder
+from ..scripts.script_source import find_script_source
 from ..trackers.feed import Feed
 from ..trackers.listening import tracked
-from ..trial_files import TrialFiles, write_json
+from ..tuning.controller import Controller, TrialLimits
+from ..tuning.endgame import Search, play
+from ..tuning.profile_run import ProfileFailedError, read_model_info, run_profile
+from ..tuning.trial_files import TrialFiles, write_json
 from .candidates import SearchCandidate
 from .done_runs import DoneRuns
 from .folder import SearchFolder

@@ -9,7 +9,7 @@ from autoconf_launch.autotuner.cluster import ClusterSpec
 from autoconf_launch.autotuner.recommend.native_layout import native_document
 from autoconf_launch.core import RawConfig
 
-from ..discover import find_cluster
+from ..machine.discover import find_cluster
 from ..request import LaunchRequest, TrackingChoice
 from .folder import SearchFolder
 from .prepare import Prepared

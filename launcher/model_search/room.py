@@ -9,7 +9,7 @@ from autoconf_launch.autotuner.cost.parameter_count import parameters
 from autoconf_launch.core import NothingFeasibleError
 from autoconf_launch.tuning_spaces.search_configs import predefined
 
-from ..discover import find_cluster
+from ..machine.discover import find_cluster
 from ..views.cells import size_text
 from .question import SearchQuestion
 from .this_machine import local_request

@@ -25,7 +25,7 @@ from autoconf_launch.autotuner.recommend.nemo_candidates import (
 from autoconf_launch.autotuner.recommend.nemo_grid import Grid
 from autoconf_launch.core import ConfigError, Layout, Offload, Recompute
 
-from ..discover import find_cluster
+from ..machine.discover import find_cluster
 from ..request import LaunchRequest
 from .candidates import (
     CandidateList,

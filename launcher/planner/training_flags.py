@@ -20,7 +20,7 @@ from autoconf_launch.autotuner.cost.training_setup import (
 from autoconf_launch.core import ConfigError, Experts
 from autoconf_launch.tuning_spaces.hints import hint
 
-from ..flag_values import parse_bytes
+from ..command_line.flag_values import parse_bytes
 
 MOST = 1 << 31
 MOST_DEGREE = 1 << 20

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from autoconf_launch.core import Failure, FailureKind
 
-from ..log_tail import file_tail
+from ..outcomes.log_tail import file_tail
 from .event_files import event_files, read_numbers
 
 STEP_TIME = "train_step_timing in s"

@@ -11,11 +11,11 @@ from pathlib import Path
 
 from autoconf_launch.core import ConfigError
 
-from ..flags import parse_request
-from ..ports import free_port
-from ..probe_environment import deaf_flag
+from ..command_line.flags import parse_request
+from ..machine.ports import free_port
 from ..request import LaunchRequest
-from ..wrapped_launch import unwrapped
+from ..scripts.probe_environment import deaf_flag
+from ..scripts.wrapped_launch import unwrapped
 
 _PYTHON = re.compile(r"python(\d(\.\d+)?)?")
 _LAUNCHERS = ("torchrun", "deepspeed", "accelerate", "autoconf-launch")

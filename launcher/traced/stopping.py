@@ -27,9 +27,9 @@ from autoconf_launch.core.probe_signs import Sign, sign_path
 from ..backends.base import JobEnd
 from ..backends.local import LocalBackend
 from ..dialects.trackers import silent
-from ..log_tail import read_log_tail
+from ..outcomes.log_tail import read_log_tail
 from ..plan import LaunchPlan, RankPlan
-from ..probe_environment import probe_environment, why_silent
+from ..scripts.probe_environment import probe_environment, why_silent
 from .command import ScriptCommand
 
 _LOOK_S = 0.2

@@ -8,8 +8,8 @@ from autoconf_launch.autotuner.objective import Objective
 from autoconf_launch.autotuner.trial import Record
 from autoconf_launch.core import encode
 
-from ..comparison import Comparison, Difference, Pair, Verdict
-from ..read_results import Results
+from ..results.comparison import Comparison, Difference, Pair, Verdict
+from ..results.read_results import Results
 from .summary_text import SCHEMA_VERSION, speed_up_text
 from .tables import table_of
 

@@ -8,8 +8,8 @@ from autoconf_launch.autotuner.summary import Summary
 from autoconf_launch.autotuner.trial import Record
 from autoconf_launch.core import encode
 
-from ..journal import Started
-from ..read_results import FolderState, Results
+from ..results.journal import Started
+from ..results.read_results import FolderState, Results
 from .cells import HEADERS, TrialRow, finished_row, open_row, seconds_text, step_text
 from .step_parts_text import step_parts_text
 from .summary_text import SCHEMA_VERSION, speed_up_text

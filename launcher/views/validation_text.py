@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from ..measurements import MeasurementFile
 from ..planner.validation import Calibration, Validation
+from ..recorded.measurements import MeasurementFile
 from .tables import table_of
 
 SCHEMA_VERSION = 1

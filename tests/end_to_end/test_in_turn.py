@@ -14,14 +14,14 @@ from autoconf_launch.autotuner.objective import OBJECTIVES
 from autoconf_launch.autotuner.trial import Measurement, Outcome, Prediction, Record, Trial
 from autoconf_launch.core import Candidate, Layout, MemoryUse, Mode, RankTask
 from autoconf_launch.launcher.backends.local import LocalBackend
-from autoconf_launch.launcher.controller import Controller, TrialLimits
 from autoconf_launch.launcher.events import Event, Note
-from autoconf_launch.launcher.journal import Fingerprint, Journal
-from autoconf_launch.launcher.outcome import adopt
+from autoconf_launch.launcher.machine.ports import free_port
+from autoconf_launch.launcher.machine.slots import Share
+from autoconf_launch.launcher.outcomes.outcome import adopt
 from autoconf_launch.launcher.plan import LaunchPlan, RankPlan
-from autoconf_launch.launcher.ports import free_port
-from autoconf_launch.launcher.probe_environment import probe_environment
-from autoconf_launch.launcher.slots import Share
+from autoconf_launch.launcher.results.journal import Fingerprint, Journal
+from autoconf_launch.launcher.scripts.probe_environment import probe_environment
+from autoconf_launch.launcher.tuning.controller import Controller, TrialLimits
 
 SCRIPT = str(Path(__file__).parent / "scripts" / "in_turn.py")
 PRINT = Fingerprint(script="a", arguments=(), config="b", hardware=(), versions=())

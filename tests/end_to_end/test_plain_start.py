@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from autoconf_launch.launcher.ports import free_port
+from autoconf_launch.launcher.machine.ports import free_port
 
 from .conftest import Place
 

@@ -19,10 +19,10 @@ from autoconf_launch.autotuner.study import Study
 from autoconf_launch.autotuner.trial import Measurement, Outcome, Prediction, Record, Trial
 from autoconf_launch.core import Candidate, Layout, Mode, RankTask
 from autoconf_launch.launcher.backends.replay import ReplayBackend
-from autoconf_launch.launcher.controller import Controller, TrialLimits
 from autoconf_launch.launcher.events import Event
-from autoconf_launch.launcher.journal import Fingerprint, Journal, JournalContents
 from autoconf_launch.launcher.plan import LaunchPlan
+from autoconf_launch.launcher.results.journal import Fingerprint, Journal, JournalContents
+from autoconf_launch.launcher.tuning.controller import Controller, TrialLimits
 
 PRINT = Fingerprint(script="a", arguments=(), config="b", hardware=(), versions=())
 _AGAIN = 9

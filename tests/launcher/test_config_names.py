@@ -10,9 +10,9 @@ import pytest
 
 from autoconf_launch.core import RawConfig
 from autoconf_launch.launcher.dialects import DIALECTS, ScriptSource
-from autoconf_launch.launcher.foreign import config_stem
-from autoconf_launch.launcher.paths import ResultsPaths
-from autoconf_launch.launcher.read_results import read_results
+from autoconf_launch.launcher.results.paths import ResultsPaths
+from autoconf_launch.launcher.results.read_results import read_results
+from autoconf_launch.launcher.scripts.foreign import config_stem
 
 NO_FILE = ScriptSource(script_args=("--batch_size=2",), config=RawConfig({}), config_argument=None)
 A_FILE = dataclasses.replace(NO_FILE, script_args=("--deepspeed=ds.json",), config_argument=0)

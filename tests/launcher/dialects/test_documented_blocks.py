@@ -14,7 +14,7 @@ from autoconf_launch.core import Candidate, ConfigError, KnobValue, Layout
 from autoconf_launch.launcher.config_file import read_config, read_document
 from autoconf_launch.launcher.dialects import ScriptSource, UserSettings
 from autoconf_launch.launcher.dialects.native import NativeDialect
-from autoconf_launch.launcher.script_config import find_source
+from autoconf_launch.launcher.scripts.script_config import find_source
 from autoconf_launch.tuning_spaces import (
     FOREIGN,
     Section,

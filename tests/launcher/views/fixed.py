@@ -23,7 +23,7 @@ from autoconf_launch.launcher.events import (
     TrialFinished,
     TrialStarted,
 )
-from autoconf_launch.launcher.journal import Fingerprint, Journal
+from autoconf_launch.launcher.results.journal import Fingerprint, Journal
 
 GOLDEN = Path(__file__).parent / "golden"
 PRINT = Fingerprint(

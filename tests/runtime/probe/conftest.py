@@ -14,7 +14,7 @@ import pytest
 
 from autoconf_launch.core import Failure, FailureKind, Mode, RankResult, RankTask, decode
 from autoconf_launch.core.rank import MODEL_INFO_FILE, result_file
-from autoconf_launch.launcher.probe_environment import INJECTED, probe_environment
+from autoconf_launch.launcher.scripts.probe_environment import INJECTED, probe_environment
 
 from ..forked import DEADLINE_S, Order, Zygote, zygote_with
 from ..forked import free_port as free_port

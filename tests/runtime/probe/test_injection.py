@@ -12,8 +12,8 @@ import pytest
 
 from autoconf_launch.core import RankTask
 from autoconf_launch.core.probe_signs import PROBE_VARIABLE
-from autoconf_launch.launcher.probe_environment import INJECTED, why_silent
-from autoconf_launch.launcher.rank_results import measure, read_rank_results
+from autoconf_launch.launcher.outcomes.rank_results import measure, read_rank_results
+from autoconf_launch.launcher.scripts.probe_environment import INJECTED, why_silent
 
 from .conftest import SCRIPTS
 

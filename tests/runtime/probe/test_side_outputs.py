@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from autoconf_launch.launcher.probe_environment import INJECTED
+from autoconf_launch.launcher.scripts.probe_environment import INJECTED
 from autoconf_launch.runtime.probing.loader_batch import BATCH_VARIABLE
 from autoconf_launch.runtime.probing.side_outputs import silence
 

@@ -1,0 +1,1 @@
+"""Flags: what may stand before the script on the command line. Not: the verbs."""

@@ -1,0 +1,1 @@
+"""What there is to launch on: hosts, slots, cores, GPUs, ports. Not: what is launched."""

@@ -1,0 +1,84 @@
+"""CPU cores of this machine, and a share of them for each rank. Not: the binding (agent)."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+
+from autoconf_launch.core import ConfigError
+
+from ..request import CoreBinding
+
+_TOPOLOGY = Path("/sys/devices/system/cpu")
+
+
+def parse_core_list(text: str) -> tuple[int, ...]:
+    """Cores of ``0,2-4,6``, ascending.
+
+    Raises:
+        ConfigError: another form, a range that runs backwards, cores twice or out of order.
+    """
+    cores: list[int] = []
+    for part in text.split(","):
+        match = re.fullmatch(r"([0-9]{1,5})(?:-([0-9]{1,5}))?", part.strip())
+        if not match:
+            raise _core_list_error(text, f"{part!r} is neither a core nor a range")
+        first, last = int(match[1]), int(match[2] or match[1])
+        if last < first:
+            raise _core_list_error(text, f"range {part} runs backwards")
+        if cores and first <= cores[-1]:
+            raise _core_list_error(text, f"{part} does not lie above core {cores[-1]}")
+        cores += range(first, last + 1)
+    return tuple(cores)
+
+
+def _core_list_error(text: str, why: str) -> ConfigError:
+    return ConfigError(
+        f"--bind_core_list is {text!r}, but {why}; write ascending cores and ranges: 0,2-4,6"
+    )
+
+
+def cores_of_ranks(binding: CoreBinding, ranks: int) -> tuple[tuple[int, ...], ...]:
+    """Cores of each rank of this machine: equal shares in order; what is over stays free.
+
+    Raises:
+        ConfigError: a core that this process may not use, or fewer cores than ranks.
+    """
+    usable = sorted(os.sched_getaffinity(0))
+    cores = binding.cores or physical_cores(usable)
+    unusable = [core for core in cores if core not in usable]
+    if unusable:
+        raise ConfigError(
+            f"--bind_core_list names core {unusable[0]}, but this process may use only: "
+            f"{', '.join(map(str, usable))}."
+        )
+    if len(cores) < ranks:
+        raise ConfigError(
+            f"--bind_cores_to_rank has {len(cores)} cores for {ranks} ranks, but each rank needs "
+            "one; start fewer ranks, or leave it out."
+        )
+    return divided(tuple(cores), ranks)
+
+
+def divided(cores: tuple[int, ...], ranks: int) -> tuple[tuple[int, ...], ...]:
+    """Equal shares, each of neighbouring entries; needs at least as many cores as ranks."""
+    share = len(cores) // ranks
+    return tuple(cores[rank * share : (rank + 1) * share] for rank in range(ranks))
+
+
+def physical_cores(usable: list[int], topology: Path = _TOPOLOGY) -> tuple[int, ...]:
+    """Of each physical core its first usable thread; all of ``usable`` where nothing is known."""
+    first: dict[str, int] = {}
+    for core in usable:
+        try:
+            siblings = (topology / f"cpu{core}/topology/thread_siblings_list").read_text()
+        except OSError:
+            siblings = str(core)
+        first.setdefault(siblings.strip(), core)
+    return tuple(first.values())
+
+
+def usable_cores() -> int:
+    """Cores that this process may run on."""
+    return len(os.sched_getaffinity(0))

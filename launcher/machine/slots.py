@@ -1,0 +1,164 @@
+"""How many trials fit on this machine side by side, and what each of them gets. Not: which ones.
+
+On GPUs a share is as many of the visible ones as a launch has ranks. On a CPU it is cores of its
+own, to which the ranks are bound, and its part of the memory.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from autoconf_launch.autotuner.cluster import ClusterSpec, Device
+from autoconf_launch.core import RankTask
+from autoconf_launch.core.rank import TASK_VARIABLE
+
+from ..plan import LaunchPlan, RankPlan
+from ..request import HostChoice, LaunchRequest
+from .beside import why_apart
+from .cores import divided
+from .discover import find_cluster
+from .gpus import VISIBLE
+
+THREADS = "OMP_NUM_THREADS"
+
+MOST_ON_CPU = 2
+"""Trials at once where the user has said neither how many nor how many threads a rank has.
+
+A launch alone would use all cores, so that each further trial makes the trials less like it.
+"""
+_TOPOLOGY = Path("/sys/devices/system/cpu")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Share:
+    """What one trial has for itself.
+
+    Attributes:
+        devices: its GPUs; empty: those of the plan.
+        cores: of each rank, which is bound to them; empty: all.
+        threads: of each rank where the user has set none; None: as planned.
+        memory_bytes: limit of each rank where limits are emulated; None: as planned.
+        fresh: its ranks are new interpreters.
+    """
+
+    devices: tuple[Device, ...] = ()
+    cores: tuple[tuple[int, ...], ...] = ()
+    threads: int | None = None
+    memory_bytes: int | None = None
+    fresh: bool = False
+
+    def place(self, plan: LaunchPlan, *, alone: bool = False) -> LaunchPlan:
+        """The plan inside this share; ``alone``: with all the memory that it had."""
+        task = plan.task
+        if task is not None and task.memory_limit_bytes and self.memory_bytes and not alone:
+            least = min(task.memory_limit_bytes, self.memory_bytes)
+            task = replace(task, memory_limit_bytes=least)
+        ranks = tuple(self._placed(rank, task) for rank in plan.ranks)
+        if plan.alone and self.cores:
+            ranks = (replace(ranks[0], cores=tuple(core for own in self.cores for core in own)),)
+        return replace(plan, ranks=ranks, task=task, fresh=plan.fresh or self.fresh)
+
+    def _placed(self, rank: RankPlan, task: RankTask | None) -> RankPlan:
+        variables = dict(rank.environment)
+        if self.threads and THREADS in variables:
+            variables[THREADS] = str(self.threads)
+        if self.devices:
+            variables[VISIBLE] = ",".join(device.visible_as or "" for device in self.devices)
+        if task is not None:
+            variables[TASK_VARIABLE] = task.to_variable()
+        cores = self.cores[rank.local_rank] if self.cores else rank.cores
+        return replace(rank, environment=tuple(variables.items()), cores=cores)
+
+
+WHOLE = (Share(),)
+"""One trial at a time, as planned."""
+
+ALONE = (Share(fresh=True),)
+"""The same, started as a launch without tuning is."""
+
+
+def find_shares(request: LaunchRequest, cluster: ClusterSpec) -> tuple[Share, ...]:
+    """Shares for trials of ``cluster``'s size; a single one where they could not be independent.
+
+    That is so with ranks bound by the user, and as ``beside`` says.
+    """
+    if request.max_parallel_trials == 1 or request.binding or why_apart(request, cluster):
+        return WHOLE
+    if cluster.devices[0].visible_as:
+        return _gpu_shares(request, cluster.devices)
+    return _cpu_shares(request, cluster)
+
+
+def shares_text(shares: tuple[Share, ...]) -> str:
+    """One sentence on what runs side by side."""
+    cores = len(shares[0].cores[0]) if shares[0].cores else 0
+    each = f", each rank on {cores} core{'s'[: cores - 1]} of its own" if cores else ""
+    return (
+        f"{len(shares)} trials run at a time{each}; the best are measured again alone, which the "
+        "last row of the table shows (--max-parallel-trials 1: one at a time)."
+    )
+
+
+def _gpu_shares(request: LaunchRequest, own: tuple[Device, ...]) -> tuple[Share, ...]:
+    """Groups of GPUs like the launch's own; others would measure something else."""
+    ranks = len(own)
+    devices = find_cluster(replace(request, processes=None)).devices
+    groups = [devices[first : first + ranks] for first in range(0, len(devices), ranks)]
+    alike = [group for group in groups if _kinds(group) == _kinds(own)]
+    alike = alike[: request.max_parallel_trials]
+    if len(alike) < 2:
+        return WHOLE
+    threads = max(1, len(os.sched_getaffinity(0)) // (len(alike) * ranks))
+    return tuple(Share(devices=group, threads=threads) for group in alike)
+
+
+def _kinds(devices: tuple[Device, ...]) -> list[tuple[str, int]]:
+    return [(device.name, device.memory_bytes) for device in devices]
+
+
+def _cpu_shares(request: LaunchRequest, cluster: ClusterSpec) -> tuple[Share, ...]:
+    ranks = len(cluster.devices)
+    cores = _neighbours_together(sorted(os.sched_getaffinity(0)))
+    count = _trials_on_cpu(request, ranks, len(cores))
+    if count < 2:
+        return WHOLE
+    of_ranks = divided(cores, count * ranks)
+    roomy = find_cluster(replace(request, memory_limit_bytes=None)).least_memory_bytes // count
+    return tuple(
+        Share(
+            cores=of_ranks[first * ranks : (first + 1) * ranks],
+            threads=len(of_ranks[0]),
+            memory_bytes=roomy if roomy < cluster.least_memory_bytes else None,
+        )
+        for first in range(count)
+    )
+
+
+def _trials_on_cpu(request: LaunchRequest, ranks: int, cores: int) -> int:
+    """As many as have a core for each thread, and no more than there are slots."""
+    most = request.max_parallel_trials
+    threads = os.environ.get(THREADS, "").partition(",")[0]
+    if threads.isdecimal() and int(threads):
+        count = cores // (ranks * int(threads))
+    else:
+        count = min(cores // ranks, most or MOST_ON_CPU)
+    if request.hosts != HostChoice():
+        count = min(count, len(find_cluster(replace(request, processes=None)).devices) // ranks)
+    return min(count, most or count)
+
+
+def _neighbours_together(cores: list[int]) -> tuple[int, ...]:
+    """Threads of one physical core follow each other, so that it is in one share."""
+
+    def siblings(core: int) -> str:
+        try:
+            return (_TOPOLOGY / f"cpu{core}/topology/thread_siblings_list").read_text()
+        except OSError:
+            return str(core)
+
+    groups: dict[str, list[int]] = {}
+    for core in cores:
+        groups.setdefault(siblings(core), []).append(core)
+    return tuple(core for group in groups.values() for core in group)

@@ -1,0 +1,1 @@
+"""What came of a launch, from exit codes, results and logs. Not: what follows from it."""

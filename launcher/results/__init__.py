@@ -1,0 +1,1 @@
+"""A results folder: its names, journal, lease and readers. Not: what is decided from them."""

@@ -1,0 +1,205 @@
+"""Read a results folder that another process may be writing. Not: hold it, or change anything."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import time
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+from typing import Any
+
+from autoconf_launch.autotuner.cost.facts import TrainingFacts
+from autoconf_launch.autotuner.drift import without_drift
+from autoconf_launch.autotuner.objective import OBJECTIVES, Objective
+from autoconf_launch.autotuner.record_codec import decode_record
+from autoconf_launch.autotuner.settings import AutotuningSettings
+from autoconf_launch.autotuner.settle import settled
+from autoconf_launch.autotuner.summary import Summary, summarise_records
+from autoconf_launch.autotuner.trial import Record
+from autoconf_launch.core import ConfigError, RawConfig, ResultsFolderError
+from autoconf_launch.core.rank import STEPS_FILE
+
+from ..tuning.steps import StepsTail
+from .journal import JournalContents, read_journal
+from .lease import STALE_AFTER_S
+from .paths import CONFIG_STEMS, ResultsPaths
+
+
+class FolderState(str, Enum):
+    """Whether more is to come."""
+
+    RUNNING = "running"
+    FINISHED = "finished"
+    STOPPED = "stopped"
+    """Nobody holds the folder and the study is not over; the same command goes on."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Results:
+    """A results folder at one moment.
+
+    Attributes:
+        objective: what is optimised; throughput where the folder does not say it yet.
+        summary_text: the last summary; None unless the study is over.
+        baseline_config: of the profile run; None where there is none.
+    """
+
+    paths: ResultsPaths
+    contents: JournalContents
+    state: FolderState
+    objective: Objective
+    summary_text: str | None
+    duration_s: float
+    baseline_config: RawConfig | None
+
+    @property
+    def folder(self) -> str:
+        """The path, as it was given."""
+        return str(self.paths.results)
+
+    def summary(self) -> Summary:
+        """What the records say so far, and the launches that were measured again after them."""
+        contents, settings = self.contents, AutotuningSettings(metric=self.objective.name)
+        records, repeats = contents.records, contents.repeats
+        searched = summarise_records(
+            records, settings, duration_s=self.duration_s, repeats=repeats
+        )
+        compared, facts = without_drift(records, repeats), TrainingFacts()
+        return settled(searched, compared, contents.finals, settings, facts, contents.soaks)
+
+    def last_step(self, name: str) -> int:
+        """The last step that a rank of this trial has made; 0 before the first."""
+        steps = StepsTail(self.paths.trial(name) / STEPS_FILE).new()
+        return max((step.step for step in steps), default=0)
+
+
+def read_results(folder: Path) -> Results:
+    """Read a folder as it is now.
+
+    Raises:
+        ConfigError: it is no results folder.
+        ResultsFolderError: its journal is damaged.
+    """
+    paths = results_paths(folder)
+    running = is_held(paths.lease)  # asked first: what is written later is only more
+    contents = read_journal(paths.journal)
+    summary = _document(paths.summary_json)
+    stems = (_document(paths.profile / f"{stem}.json") for stem in CONFIG_STEMS)
+    baseline = next(filter(None, stems), {})
+    count = len(contents.records)
+    over = not running and _experiments(summary) == count
+    state = FolderState.RUNNING if running else FolderState.STOPPED
+    spent_s = sum(record.wall_s for record in contents.search.records)
+    return Results(
+        paths=paths,
+        contents=contents,
+        state=FolderState.FINISHED if over else state,
+        objective=_objective(summary, _document(paths.environment)),
+        summary_text=paths.summary_text.read_text() if over else None,
+        duration_s=float(summary.get("duration_s", spent_s)) if over else spent_s,
+        baseline_config=RawConfig(baseline) if baseline else None,
+    )
+
+
+def results_paths(folder: Path) -> ResultsPaths:
+    """Names in a folder that has a journal.
+
+    Raises:
+        ConfigError: it is no results folder.
+    """
+    paths = ResultsPaths(results=folder, exps=folder)
+    if not folder.is_dir():
+        raise ConfigError(
+            f"{folder} is no folder; give the results folder of a tuning run, "
+            "autotuning_results unless --results-dir said otherwise."
+        )
+    if not paths.journal.is_file():
+        inside = folder / "autotuning_results"
+        hint = f"did you mean {inside}?" if inside.is_dir() else "give one of a tuning run."
+        raise ConfigError(
+            f"{folder} is no results folder, as it has no {paths.journal.name}; {hint}"
+        )
+    if not os.access(paths.journal, os.R_OK):
+        raise ConfigError(f"{paths.journal} cannot be read; ask its owner for permission.")
+    return paths
+
+
+def is_held(lease: Path) -> bool:
+    """Whether a living controller holds the folder; looked at without touching the lock."""
+    try:
+        holder = json.loads(lease.read_bytes() or b"{}")
+        heartbeat_unix_s = lease.stat().st_mtime
+    except (OSError, ValueError):
+        return False
+    if not isinstance(holder, dict) or not isinstance(holder.get("pid"), int):
+        return False
+    if holder.get("host") != socket.gethostname():
+        return time.time() - heartbeat_unix_s < STALE_AFTER_S
+    return _is_alive(holder["pid"])
+
+
+class JournalTail:
+    """Gives each record once, as it is appended; a folder that starts anew is read anew."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._inode = 0
+        self._offset = 0
+
+    def new(self) -> tuple[Record, ...]:
+        """Records since the last call; one ``stat`` where there are none.
+
+        Raises:
+            ResultsFolderError: a whole line cannot be read.
+        """
+        try:
+            status = self._path.stat()
+            if status.st_ino != self._inode or status.st_size < self._offset:
+                self._inode, self._offset = status.st_ino, 0
+            if status.st_size == self._offset:
+                return ()
+            with self._path.open("rb") as file:
+                file.seek(self._offset)
+                whole, newline, _ = file.read().rpartition(b"\n")
+        except OSError:
+            return ()
+        self._offset += len(whole) + len(newline)
+        try:
+            lines = [json.loads(line) for line in whole.splitlines()]
+            return tuple(decode_record(line) for line in lines if "name" in line)
+        except (ValueError, TypeError) as error:
+            raise ResultsFolderError(
+                f"{self._path} has a line that cannot be read ({error})."
+            ) from error
+
+
+def _is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
+def _document(path: Path) -> dict[str, Any]:
+    """A JSON object; empty where there is none that can be read."""
+    try:
+        document = json.loads(path.read_bytes())
+    except (OSError, ValueError):
+        return {}
+    return document if isinstance(document, dict) else {}
+
+
+def _experiments(summary: dict[str, Any]) -> int:
+    spaces = summary.get("spaces") or [{}]
+    return int(spaces[-1].get("num_experiments", -1))
+
+
+def _objective(*documents: dict[str, Any]) -> Objective:
+    named = (OBJECTIVES.get(document.get("metric", "")) for document in documents)
+    return next((objective for objective in named if objective), OBJECTIVES["throughput"])

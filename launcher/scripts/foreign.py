@@ -1,0 +1,95 @@
+"""What a launch of another's script needs beside its words: the probe, its files. Not: a dialect.
+
+Our own scripts report by themselves; in others a probe does, and only what a probe can find is
+compared with what was asked.
+"""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+from autoconf_launch.core import ConfigError, RankTask
+
+from ..dialects import DATALOADER_BATCH_VARIABLE, Dialect, Rendered, ScriptSource, TrialNeeds
+from ..dialects.native import NativeDialect
+from ..dialects.own_words import declared_as
+from ..dialects.script_facts import facts_of
+from ..plan import LaunchPlan
+from ..request import LaunchRequest
+from ..results.paths import CONFIG, DS_CONFIG
+from .probe_environment import deaf_flag, probe_environment, search_path
+
+
+def is_foreign(dialect: Dialect) -> bool:
+    """Whether the script is not one of our own runtime."""
+    return not isinstance(dialect, NativeDialect)
+
+
+def config_stem(dialect: Dialect, source: ScriptSource) -> str:
+    """What the file with a trial's configuration is called, without its suffix.
+
+    It is ``ds_config`` where a rank reads it, and ``config`` where it only shows what was set.
+    """
+    read = not is_foreign(dialect) or source.config_argument is not None
+    return DS_CONFIG if read else CONFIG
+
+
+def as_script_expects(
+    request: LaunchRequest, dialect: Dialect, source: ScriptSource
+) -> LaunchRequest:
+    """A foreign script gets ``--local_rank`` only where it declares it, or is DeepSpeed's."""
+    if not is_foreign(dialect) or dialect.name == "deepspeed":
+        return request
+    if declared_as(facts_of(source.text), "--local_rank") is not None:
+        return request
+    return replace(request, local_rank_argument=False)
+
+
+def in_trial(
+    dialect: Dialect,
+    rendered: Rendered,
+    source: ScriptSource,
+    *,
+    task: RankTask,
+    needs: TrialNeeds,
+) -> Rendered:
+    """The candidate as a trial is told it; a foreign script gets the probe, too."""
+    trial = dialect.in_trial(rendered, source, needs)
+    if not is_foreign(dialect):
+        return trial
+    shutil.rmtree(needs.output, ignore_errors=True)  # of an earlier launch of this trial
+    probe = probe_environment(task, Path(task.folder))
+    return replace(trial, environment=(*trial.environment, *probe))
+
+
+def in_training(rendered: Rendered) -> Rendered:
+    """The winner as a training is told it: our code goes along where it sets the batch."""
+    if DATALOADER_BATCH_VARIABLE not in dict(rendered.environment):
+        return rendered
+    return replace(rendered, environment=(*rendered.environment, search_path()))
+
+
+def write_files(rendered: Rendered, folder: Path) -> None:
+    """Write what stands beside the configuration."""
+    for file in rendered.files:
+        (folder / file.name).write_text(file.text, encoding="utf-8")
+
+
+def told(plan: LaunchPlan, rendered: Rendered) -> LaunchPlan:
+    """The plan with the variables that were rendered, and what is to be compared.
+
+    Raises:
+        ConfigError: the script's Python would not read the probe.
+    """
+    if rendered.checked is not None and (flag := deaf_flag(plan.ranks[0].argv)):
+        raise ConfigError(
+            f"The script's Python is started with {flag}, with which it reads neither PYTHONPATH "
+            f"nor sitecustomize, so that nothing can be measured in it; start it without {flag}."
+        )
+    ranks = tuple(
+        replace(rank, environment=(*rank.environment, *rendered.environment))
+        for rank in plan.ranks
+    )
+    return replace(plan, ranks=ranks, checked=rendered.checked)

@@ -1,0 +1,98 @@
+"""All that a dialect may look at, from files, variables and packages. Not: its meaning."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+
+from ..dialects import NamedFile, OwnKnob, ScriptSource, UserWords
+from ..dialects.batch_names import is_of_batch
+from ..dialects.deepspeed import decoded
+from ..dialects.script_facts import facts_of
+from ..dialects.spellings.accelerate import PREFIXES
+from ..request import LaunchRequest
+from .plain_text import plain_text
+from .script_config import find_source
+from .script_files import composed, own_modules, script_path
+
+_SUFFIXES = (".json", ".yaml", ".yml", ".toml", ".py")
+_BASE64 = ("--deepspeed", "--deepspeed_config")
+_PREFIXES = (*PREFIXES, "PL_TRAINER_")
+_PACKAGES = ("transformers", "accelerate", "lightning", "torchtitan", "megatron-core", "deepspeed")
+
+
+def find_script_source(request: LaunchRequest) -> ScriptSource:
+    """The script's arguments with the files that they name, its source, and the user's words.
+
+    Raises:
+        ConfigError: a configuration that is named cannot be read.
+    """
+    source = find_source(request.script_args, request.tuning_space)
+    script = script_path(request)
+    is_python = request.kind != "program" and script.suffix == ".py"
+    text = plain_text(script) if is_python else ""
+    own = {name for name, _ in request.knobs}
+    own |= {name for name, _ in facts_of(text).variables if is_of_batch(name)}
+    variables = {
+        name: value
+        for name, value in os.environ.items()
+        if name.startswith(_PREFIXES) or name in own
+    }
+    variables |= dict(request.variables)
+    return replace(
+        _with_encoded(source),
+        script=request.script,
+        text=text,
+        modules=own_modules(script, text),
+        composed=composed(script, text),
+        files=tuple(_named_files(request.script_args)),
+        environment=tuple(sorted(variables.items())),
+        versions=_versions(tuple(sys.path)),
+        words=UserWords(
+            dialect=request.dialect,
+            arguments=request.argument_names,
+            knobs=tuple(OwnKnob(name=name, values=values) for name, values in request.knobs),
+        ),
+    )
+
+
+def _with_encoded(source: ScriptSource) -> ScriptSource:
+    """The document that an argument holds itself, in base64."""
+    for position, argument in enumerate(source.script_args):
+        flag, equals, value = argument.partition("=")
+        before = source.script_args[position - 1] if position else ""
+        held = value if equals and flag in _BASE64 else argument if before in _BASE64 else ""
+        document = decoded(held) if held else None
+        if document is not None and source.config_argument is None:
+            return replace(source, config=document, config_argument=position)
+    return source
+
+
+def _named_files(arguments: tuple[str, ...]) -> Iterator[NamedFile]:
+    for position, argument in enumerate(arguments):
+        flag, equals, value = argument.partition("=")
+        path = Path(value if equals else argument)
+        if path.suffix.lower() not in _SUFFIXES or not path.is_file():
+            continue
+        before = arguments[position - 1] if position else ""
+        own = flag if equals else before if before.startswith("-") and "=" not in before else ""
+        yield NamedFile(position=position, flag=own, path=str(path), text=plain_text(path))
+
+
+@cache
+def _versions(_: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
+    """Of what is installed on a path; to read it takes longer than all else here."""
+    return tuple(_installed())
+
+
+def _installed() -> Iterator[tuple[str, str]]:
+    for name in _PACKAGES:
+        try:
+            yield name, importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            continue

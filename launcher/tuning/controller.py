@@ -1,0 +1,290 @@
+"""The loop around a study: ask, run, watch, write down, tell. Not: any decision about candidates.
+
+It waits for jobs and never polls in a fixed rhythm; it wakes for a deadline or a heartbeat.
+"""
+
+from __future__ import annotations
+
+import math
+import socket
+import time
+import uuid
+from collections.abc import Sequence
+from typing import Protocol
+
+from autoconf_launch.autotuner.decider import Decider
+from autoconf_launch.autotuner.study import StopReason
+from autoconf_launch.autotuner.trial import (
+    Conditions,
+    FailedTrial,
+    Outcome,
+    Prediction,
+    Record,
+    Trial,
+)
+from autoconf_launch.core import Failure, FailureKind
+
+from ..backends.base import Backend
+from ..backends.strays import await_agent
+from ..events import Listener, StepSeen, TrialFinished, TrialStarted
+from ..machine.slots import WHOLE, Share
+from ..plan import LaunchPlan
+from ..results.journal import Journal, JournalContents, Started
+from ..results.lease import HEARTBEAT_S
+from .rings import Rings, is_waiting, members, preempted_by, share_progress
+from .running import Running, TrialLimits
+
+__all__ = ["Controller", "TrialDesk", "TrialLimits"]
+
+_AGENT_DIES_WITHIN_S = 5.0
+
+
+class TrialDesk(Protocol):
+    """Turns trials into plans and outcomes into files."""
+
+    def plan(self, trial: Trial, attempt: str) -> LaunchPlan:
+        """Write what is asked of the trial; the plan that runs it."""
+
+    def adopt(self, trial: Trial, attempt: str) -> Outcome | None:
+        """The outcome of an earlier launch whose ranks all reported, if there is one."""
+
+    def predict(self, trial: Trial) -> Prediction | None:
+        """What the cost models say of the trial."""
+
+    def complete(self, outcome: Outcome) -> Outcome:
+        """Add what the ranks cannot know."""
+
+    def finish(self, record: Record) -> None:
+        """Write the trial's results."""
+
+
+class Controller:
+    """Runs one study, or the finals after it, on one backend; use ``run`` once."""
+
+    def __init__(
+        self,
+        study: Decider,
+        backend: Backend,
+        desk: TrialDesk,
+        *,
+        journal: Journal,
+        listener: Listener,
+        limits: TrialLimits,
+    ) -> None:
+        self._study = study
+        self._backend = backend
+        self._desk = desk
+        self._journal = journal
+        self._listener = listener
+        self._limits = limits
+        self._running: list[Running] = []
+        self._free: list[Share] = []
+        self._to_repeat: list[Trial] = []
+        self._rings = Rings()
+        self._orphans: dict[str, Started] = {}
+        self._before_s = 0.0
+        self._start_s = time.monotonic()
+
+    @property
+    def elapsed_s(self) -> float:
+        """Time that this study has taken, earlier controllers of it included."""
+        return self._before_s + time.monotonic() - self._start_s
+
+    def resume(self, contents: JournalContents, *, before_s: float = 0.0) -> None:
+        """Tell the study what an earlier controller wrote down, after ``before_s`` seconds."""
+        self._before_s += before_s
+        self._orphans = {orphan.name: orphan for orphan in contents.orphans}
+        for record in contents.records:
+            self._before_s += record.wall_s
+            self._study.tell(record)
+            self._announce(record, resumed=True)
+
+    def run(self, shares: Sequence[Share] = WHOLE) -> StopReason:
+        """Until the study stops; whatever ends it, no job is left running.
+
+        As many trials run at a time as there are shares, each inside one of them.
+        """
+        self._free = list(shares)
+        try:
+            while True:
+                self._start_trials()
+                if not self._running:
+                    reason = self._study.stop_reason()
+                    if reason is not None:
+                        return reason
+                    continue
+                self._wait()
+        finally:
+            self._cancel_all()
+
+    def _start_trials(self) -> None:
+        """Fill the free shares; what ran out of a share's memory first has the machine alone."""
+        if not self._to_repeat:
+            slots = 1 if self._rings.are_broken else len(self._free)
+            for trial in self._study.ask(slots, self.elapsed_s):
+                self._start(trial, alone=trial.number == 0 and not trial.again)
+        elif not self._running:
+            self._start(self._to_repeat.pop(0), alone=True)
+
+    def _start(self, trial: Trial, *, alone: bool) -> None:
+        prediction = self._desk.predict(trial)
+        is_new = trial.final or trial.again  # it is about the machine as it is now
+        orphan = None if is_new else self._orphans.pop(trial.name, None)
+        adopted = self._adopt(trial, orphan) if orphan else None
+        if adopted is not None:
+            self._finish(trial, prediction, adopted, wall_s=0.0, resumed=True)
+            return
+        attempt = uuid.uuid4().hex
+        share = self._free.pop(0)
+        plan = share.place(self._desk.plan(trial, attempt), alone=alone)
+        job = self._backend.submit(plan)
+        self._journal.write_started(
+            name=trial.name, number=trial.number, attempt=attempt, pid=getattr(job, "pid", None)
+        )
+        self._running.append(
+            Running(trial, prediction, job=job, plan=plan, share=share, alone=alone)
+        )
+        self._listener(TrialStarted(trial=trial, prediction=prediction))
+
+    def _adopt(self, trial: Trial, orphan: Started) -> Outcome | None:
+        """Let a dead controller's launch end, then see whether its ranks had reported."""
+        if orphan.pid is not None and orphan.host == socket.gethostname():
+            await_agent(orphan.pid, _AGENT_DIES_WITHIN_S)
+        outcome = self._desk.adopt(trial, orphan.attempt)
+        in_doubt = self._free[0].memory_bytes is not None and _is_out_of_memory(outcome)
+        return None if in_doubt else outcome
+
+    def _wait(self) -> None:
+        wake_s = min(min(self._due_s(r), r.look_s()) for r in self._running)
+        longest_s = min(HEARTBEAT_S, self._limits.stall_s)  # steps are seen when we wake
+        pause_s = min(max(wake_s - time.monotonic(), 0.0), longest_s)
+        self._backend.wait([running.job for running in self._running], pause_s)
+        self._journal.heartbeat()
+        for running in self._running:
+            self._watch(running)
+        share_progress(self._running)
+        for running in self._running:
+            self._cancel_if_due(running)
+        ends = self._backend.poll([running.job for running in self._running])
+        ended = [(r, end) for r, end in zip(self._running, ends, strict=True) if end]
+        self._running = [r for r in self._running if all(r is not done for done, _ in ended)]
+        for running, end in ended:
+            self._free.insert(0, running.share)
+            self._take_end(running, end.outcome or _nothing_reported(), end.wall_s)
+
+    def _take_end(self, running: Running, outcome: Outcome, wall_s: float) -> None:
+        trial = running.trial
+        lacked = running.share.memory_bytes is not None and not running.alone
+        if lacked and _is_out_of_memory(outcome):
+            self._to_repeat.append(trial)
+            return
+        if trial.turn and isinstance(outcome, FailedTrial) and not _is_preempted(outcome):
+            self._break_ring(trial, outcome.failure)
+            return
+        if trial.turn and not all(map(self._has_reported, members(self._running))):
+            trial, note = self._rings.left(trial)
+            self._listener(note)
+            self._cancel_ring(trial)
+        elif to_blame := self._rings.came_back(trial, outcome):
+            self._listener(to_blame)
+        self._finish(
+            trial,
+            running.prediction,
+            outcome,
+            wall_s=wall_s,
+            conditions=running.weather.conditions(),
+        )
+
+    def _watch(self, running: Running) -> None:
+        for step in running.new_steps():
+            self._listener(StepSeen(trial=running.trial, step=step))
+        if running.is_steerable and running.step_s:
+            end_step = self._study.end_step(running.trial, running.step_s)
+            if end_step is not None:
+                running.end_at(end_step)
+
+    def _due_s(self, running: Running) -> float:
+        """When it is taken for hung; who waits for its turn is not."""
+        waits = is_waiting(running, self._running)
+        return math.inf if waits else running.due_s(self._limits)
+
+    def _cancel_if_due(self, running: Running) -> None:
+        if time.monotonic() >= self._due_s(running):
+            running.cancelled = True
+            self._backend.cancel(running.job, running.overdue(self._limits))
+            if running.trial.turn is not None:
+                self._cancel_ring(running.trial)
+
+    def _finish(
+        self,
+        trial: Trial,
+        prediction: Prediction | None,
+        outcome: Outcome,
+        *,
+        wall_s: float,
+        conditions: Conditions | None = None,
+        resumed: bool = False,
+    ) -> None:
+        if _is_preempted(outcome):  # for another trial's sake: it has not been tried
+            self._study.tell(Record(trial=trial, outcome=outcome, wall_s=wall_s))
+            return
+        record = Record(
+            trial=trial,
+            outcome=self._desk.complete(outcome),
+            wall_s=wall_s,
+            prediction=prediction,
+            conditions=conditions,
+        )
+        self._journal.write_record(record)
+        self._desk.finish(record)
+        self._study.tell(record)
+        self._announce(record, resumed=resumed)
+
+    def _break_ring(self, failed: Trial, failure: Failure) -> None:
+        again, note = self._rings.fell_out(failed, failure)
+        self._to_repeat.append(again)
+        self._listener(note)
+        self._cancel_ring(failed)
+
+    def _cancel_ring(self, left: Trial) -> None:
+        """Who has ended hands no turn on; the others would wait for ever."""
+        for running in members(self._running):
+            running.cancelled = True
+            self._backend.cancel(running.job, preempted_by(left))
+
+    def _has_reported(self, running: Running) -> bool:
+        """Whether its ranks have; in a ring that was gone round to its end all have."""
+        return self._desk.adopt(running.trial, running.attempt) is not None
+
+    def _announce(self, record: Record, *, resumed: bool) -> None:
+        self._listener(
+            TrialFinished(
+                record=record, best=self._study.best, elapsed_s=self.elapsed_s, resumed=resumed
+            )
+        )
+
+    def _cancel_all(self) -> None:
+        reason = Failure(kind=FailureKind.PREEMPTED, detail="the launcher was interrupted")
+        for running in self._running:
+            self._backend.cancel(running.job, reason)
+        while self._running:
+            jobs = [running.job for running in self._running]
+            self._backend.wait(jobs, HEARTBEAT_S)
+            ends = self._backend.poll(jobs)
+            self._running = [r for r, end in zip(self._running, ends, strict=True) if not end]
+
+
+def _is_preempted(outcome: Outcome) -> bool:
+    failure = outcome.failure if isinstance(outcome, FailedTrial) else None
+    return failure is not None and failure.kind is FailureKind.PREEMPTED
+
+
+def _is_out_of_memory(outcome: Outcome | None) -> bool:
+    failure = outcome.failure if isinstance(outcome, FailedTrial) else None
+    return failure is not None and failure.kind is FailureKind.OUT_OF_MEMORY
+
+
+def _nothing_reported() -> Outcome:
+    return FailedTrial(
+        failure=Failure(kind=FailureKind.NO_STEPS, detail="the launch reported nothing")
+    )

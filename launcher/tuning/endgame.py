@@ -1,0 +1,168 @@
+"""What is launched after the search: rounds of the best, then the winner's soak.
+
+Not: which ones and what follows from them (finals, soak and settle in autotuner/).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from autoconf_launch.autotuner.decider import Decider
+from autoconf_launch.autotuner.finalists import FINALISTS, ranking
+from autoconf_launch.autotuner.finals import Finals, FinalsBudget, fit_together
+from autoconf_launch.autotuner.noise import Noise
+from autoconf_launch.autotuner.objective import Objective
+from autoconf_launch.autotuner.settle import safe_order
+from autoconf_launch.autotuner.soak import Soak, soak_steps
+from autoconf_launch.autotuner.trial import Record
+
+from ..events import Event, Listener, Note, RoundFinished, Standing, TrialFinished
+from ..machine.slots import ALONE, WHOLE
+from ..results.journal import JournalContents
+from .controller import Controller
+from .running import TrialLimits
+
+FINALS_SHARE = 0.3
+"""Of the time of the search, for the rounds after it."""
+
+FINALS_S = 15.0
+"""Seconds that they may take in any case, if the search took as many."""
+
+_ROUNDS_TO_HAVE = 2
+_STEPS_OF_A_ROUND = 6
+"""Of each launch, those that do not count with them."""
+
+SOAK_SHARE = 0.1
+SOAK_S = 20.0
+"""Seconds of steps in a soak, or that share of the study if it is more, where the user has not
+said how many steps."""
+
+PAUSE_S = 120.0
+"""Seconds that an evaluation or a checkpoint may take in a soak; then what was seen counts."""
+
+Control = Callable[[Decider, Listener, TrialLimits], Controller]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Search:
+    """What came before: trials without drift, what they were compared by, how long they took.
+
+    ``noise``: of launches in the search; None: as its records tell.
+    ``apart``: why launches cannot live side by side and compute in turn (``beside``); else empty.
+    ``side_by_side``: trials shared the machine, so that the best are measured again in any case.
+    """
+
+    records: tuple[Record, ...]
+    objective: Objective
+    elapsed_s: float
+    apart: str = ""
+    side_by_side: bool = False
+    noise: Noise | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Endgame:
+    """What came of it. ``elapsed_s`` is of the whole study."""
+
+    finals: tuple[Record, ...] = ()
+    soaks: tuple[Record, ...] = ()
+    elapsed_s: float
+
+
+def play(
+    search: Search,
+    control: Control,
+    *,
+    listener: Listener,
+    limits: TrialLimits,
+    earlier: JournalContents,
+    soak_asked: int | None,
+) -> Endgame:
+    """Measure the best again in turn, then let the winner hold out."""
+    budget = FinalsBudget(time_s=finals_s(search.elapsed_s))
+    rounds = Finals(
+        search.records,
+        search.objective,
+        wanted=FINALISTS if search.side_by_side else _affordable(search, budget.time_s),
+        budget=budget,
+        near_only=not search.side_by_side,
+        noise=search.noise,
+    )
+    each = max(1, len(rounds.arms))
+    waiting = replace(limits, timeout_s=each * limits.timeout_s, stall_s=each * limits.stall_s)
+    controller = control(rounds, _Rounds(rounds, search.objective, listener), waiting)
+    controller.resume(replace(earlier, records=earlier.finals), before_s=search.elapsed_s)
+    if rounds.stop_reason() is None and (apart := search.apart or _why_apart(rounds)):
+        listener(Note(text=f"The best are launched one after the other, as {apart}."))
+    controller.run(WHOLE if search.apart else WHOLE * each)
+    elapsed_s = controller.elapsed_s
+    order = safe_order(search.records, rounds, search.objective)
+    if soak_asked == 0 or not order or order[0].measurement is None:
+        return Endgame(finals=rounds.records, elapsed_s=elapsed_s)
+    step_s = order[0].measurement.mean_step_s
+    time_s = max(SOAK_S, SOAK_SHARE * elapsed_s)
+    steps = soak_steps(soak_asked, step_s=step_s, time_s=time_s)
+    longer = replace(
+        limits,
+        timeout_s=limits.timeout_s + 2.0 * (steps * step_s + PAUSE_S),
+        stall_s=max(limits.stall_s, PAUSE_S),
+    )
+    soak = Soak(order, steps=steps)
+    controller = control(soak, listener, longer)
+    controller.resume(replace(earlier, records=earlier.soaks), before_s=elapsed_s)
+    controller.run(ALONE)
+    return Endgame(finals=rounds.records, soaks=soak.records, elapsed_s=controller.elapsed_s)
+
+
+def finals_s(search_s: float) -> float:
+    """How long the rounds after a search of so many seconds may take."""
+    return max(FINALS_SHARE * search_s, min(FINALS_S, search_s))
+
+
+def _why_apart(rounds: Finals) -> str:
+    fit = fit_together([arm.searched for arm in rounds.arms])
+    return "" if fit else "their memory was not seen to be enough side by side"
+
+
+def _affordable(search: Search, time_s: float) -> int:
+    """How many finalists leave time for a few rounds beside the baseline; two at least."""
+    ranked = ranking(search.records, search.objective)
+    steps_s = [r.measurement.mean_step_s for r in ranked if r.measurement]
+    own_s = sum(r.measurement.mean_step_s for r in ranked if r.measurement and not r.trial.number)
+    turn_s = time_s / (_ROUNDS_TO_HAVE * _STEPS_OF_A_ROUND)
+    wanted = FINALISTS
+    while wanted > 2 and sum(steps_s[:wanted]) + own_s > turn_s:
+        wanted -= 1
+    return wanted
+
+
+class _Rounds:
+    """Hands events on, and tells of each round that is over."""
+
+    def __init__(self, rounds: Finals, objective: Objective, listener: Listener) -> None:
+        self._rounds = rounds
+        self._objective = objective
+        self._listener = listener
+        self._told = 0
+
+    def __call__(self, event: Event) -> None:
+        self._listener(event)
+        if isinstance(event, TrialFinished) and self._rounds.rounds > self._told:
+            self._told = self._rounds.rounds
+            self._listener(
+                RoundFinished(
+                    number=self._told, elapsed_s=event.elapsed_s, standings=self._standings()
+                )
+            )
+
+    def _standings(self) -> tuple[Standing, ...]:
+        first = self._rounds.leader
+        if first is None:
+            return ()
+        others = [arm for arm in self._rounds.arms if arm is not first and arm.rounds]
+        found = [(arm, self._rounds.compare(arm, first)) for arm in others]
+        return (
+            Standing(name=first.name, behind=0.0, width=0.0),
+            *(Standing(name=a.name, behind=f.mean, width=f.width) for a, f in found if f.count),
+        )

@@ -1,0 +1,95 @@
+"""The profile run: one launch that describes the model. Not: what is predicted from it."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+
+from autoconf_launch.autotuner.trial import FailedTrial
+from autoconf_launch.core import (
+    DecodeError,
+    Failure,
+    FailureKind,
+    ModelSpec,
+    NothingFeasibleError,
+    decode,
+)
+from autoconf_launch.core.rank import MODEL_INFO_FILE
+
+from ..backends.base import Backend, Job, JobEnd
+from ..events import ModelProfiled
+from ..plan import LaunchPlan
+from ..results.journal import Journal
+from ..results.lease import HEARTBEAT_S
+
+
+class ProfileFailedError(NothingFeasibleError):
+    """The script fails as it is given, for another reason than memory."""
+
+    def __init__(self, message: str, failure: Failure) -> None:
+        super().__init__(message, failure.log_tail)
+        self.failure = failure
+
+
+def run_profile(
+    plan: LaunchPlan, backend: Backend, *, journal: Journal, timeout_s: float
+) -> ModelProfiled:
+    """Run the plan and read what it wrote; no model where it does not fit into memory.
+
+    Raises:
+        ProfileFailedError: the script fails for another reason than memory.
+        NothingFeasibleError: it describes no model.
+    """
+    folder = Path(plan.folder or ".")
+    end = _wait(backend, backend.submit(plan), timeout_s, journal)
+    spec = read_model_info(folder / MODEL_INFO_FILE)
+    if spec is None:
+        _require_memory_failure(end, folder)
+    journal.write_profiled()
+    return ModelProfiled(spec=spec, wall_s=end.wall_s)
+
+
+def read_model_info(path: Path) -> ModelSpec | None:
+    """The model's description; None where there is none that can be read."""
+    try:
+        return decode(ModelSpec, json.loads(path.read_text()))
+    except (OSError, ValueError, DecodeError):
+        return None
+
+
+def _wait(backend: Backend, job: Job, timeout_s: float, journal: Journal) -> JobEnd:
+    deadline_s = time.monotonic() + timeout_s
+    reason = Failure(kind=FailureKind.PREEMPTED, detail="the launcher was interrupted")
+    try:
+        while True:
+            left_s = deadline_s - time.monotonic()
+            backend.wait([job], min(max(left_s, 0.0), HEARTBEAT_S))
+            journal.heartbeat()
+            end = backend.poll([job])[0]
+            if end is not None:
+                return end
+            if left_s <= 0:
+                detail = f"did not end within {timeout_s:g} s (--trial-timeout)"
+                backend.cancel(job, Failure(kind=FailureKind.TIMED_OUT, detail=detail))
+                deadline_s = float("inf")
+    except BaseException:
+        backend.cancel(job, reason)
+        while backend.poll([job])[0] is None:
+            backend.wait([job], HEARTBEAT_S)
+        raise
+
+
+def _require_memory_failure(end: JobEnd, folder: Path) -> None:
+    failure = end.outcome.failure if isinstance(end.outcome, FailedTrial) else None
+    if failure is None:
+        raise NothingFeasibleError(
+            f"The script ended without describing its model; it must call "
+            f"autoconf_launch.runtime.initialize and step. Its output is in {folder}."
+        )
+    if failure.kind is not FailureKind.OUT_OF_MEMORY:
+        raise ProfileFailedError(
+            f"The script fails as it is given ({failure.kind.value}: {failure.detail}); mend it "
+            f"first. Its output is in {folder}.",
+            failure,
+        )

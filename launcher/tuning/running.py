@@ -1,0 +1,135 @@
+"""One trial while it runs: its steps, its deadlines, its end. Not: the loop around it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from autoconf_launch.autotuner.trial import Prediction, Trial
+from autoconf_launch.core import Failure, FailureKind, StepRecord
+from autoconf_launch.core.rank import STEPS_FILE
+
+from ..backends.base import Job
+from ..machine.conditions import Weather
+from ..machine.slots import Share
+from ..plan import LaunchPlan
+from .steps import SlowestRanks, StepsTail, tell_end
+
+_LATE = 1.05
+"""When the next step is looked for, in steps after the last one."""
+_LATER = 0.1
+"""How long, in steps, until one that is late is looked for again."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrialLimits:
+    """When a trial is taken for hung; ``stall_s`` is the least silence between two steps.
+
+    ``timeout_by`` is what the user sets ``timeout_s`` with.
+    """
+
+    timeout_s: float
+    stall_s: float
+    stall_steps: float = 10.0
+    """A silence is a stall only beyond this many times the trial's longest step."""
+    timeout_by: str = "--trial-timeout"
+
+
+class Running:
+    """A submitted trial."""
+
+    def __init__(
+        self,
+        trial: Trial,
+        prediction: Prediction | None,
+        *,
+        job: Job,
+        plan: LaunchPlan,
+        share: Share,
+        alone: bool,
+    ) -> None:
+        self.trial, self.prediction, self.job = trial, prediction, job
+        self.share, self.alone = share, alone
+        self.cancelled = False
+        self.attempt = plan.task.attempt if plan.task else ""
+        self._task = plan.task if plan.task and plan.task.most_steps else None
+        self._end_step = plan.task.end_step if plan.task else 0
+        self._slowest = SlowestRanks(max(1, plan.world_size))
+        self._tail = StepsTail(Path(plan.folder) / STEPS_FILE if plan.folder else None)
+        self._weather = Weather(share.devices)
+        self._started_s = time.monotonic()
+        self.progress_s = self._started_s
+        """When it was last seen to go on."""
+        self._longest_s = self._last_s = 0.0
+        self._steps = 0
+        self.made = 0
+        """The last step that any rank has made."""
+
+    @property
+    def weather(self) -> Weather:
+        """What the machine did beside the trial."""
+        return self._weather
+
+    @property
+    def is_steerable(self) -> bool:
+        """Whether its ranks listen to where they are to end."""
+        return self._task is not None
+
+    @property
+    def step_s(self) -> tuple[float, ...]:
+        """Seconds of each step that all ranks have made."""
+        return self._slowest.step_s
+
+    def new_steps(self) -> Iterator[StepRecord]:
+        """Steps since the last call."""
+        for step in self._tail.new():
+            self._steps += 1
+            self.made = max(self.made, step.step)
+            self._last_s = step.wall_s
+            self._longest_s = max(self._longest_s, step.wall_s)
+            self.progress_s = time.monotonic()
+            self._slowest.take(step)
+            if self._steps == 1:
+                self._weather.look()
+            yield step
+
+    def end_at(self, step: int) -> None:
+        """Have the ranks end there, unless that is what they were told last."""
+        if self._task is not None and step != self._end_step:
+            self._end_step = step
+            tell_end(self._task, step)
+
+    def look_s(self) -> float:
+        """When to look for its next step; infinite where nothing depends on it."""
+        if not self.is_steerable or self.cancelled:
+            return float("inf")
+        now = time.monotonic()
+        if not self._steps:
+            return now + max(0.02, _LATER * (now - self._started_s))
+        due_s = now - self._tail.age_s() + _LATE * self._last_s
+        return max(due_s, now + _LATER * self._last_s)
+
+    def due_s(self, limits: TrialLimits) -> float:
+        """When it is taken for hung."""
+        if self.cancelled:
+            return float("inf")
+        deadline_s = self._started_s + limits.timeout_s
+        if not self._steps:
+            return deadline_s
+        silence_s = max(limits.stall_s, limits.stall_steps * self._longest_s)
+        return min(deadline_s, self.progress_s + silence_s)
+
+    def overdue(self, limits: TrialLimits) -> Failure:
+        """Which limit it has overrun."""
+        if time.monotonic() - self._started_s >= limits.timeout_s:
+            return Failure(
+                kind=FailureKind.TIMED_OUT,
+                detail=f"did not end within {limits.timeout_s:g} s ({limits.timeout_by})",
+            )
+        silent_s = time.monotonic() - self.progress_s
+        return Failure(
+            kind=FailureKind.STALLED,
+            detail=f"made {self.made} steps, then none for {silent_s:.0f} s (--stall-timeout)",
+        )

@@ -1,0 +1,20 @@
+"""What a search may cost, of a request and its machine. Not: the limits' meaning (autotuner)."""
+
+from __future__ import annotations
+
+from autoconf_launch.autotuner.budget import SearchBudget
+from autoconf_launch.autotuner.cluster import ClusterSpec
+from autoconf_launch.autotuner.limits import SearchLimits
+
+from ..planner.price_choice import choose_price
+from ..request import LaunchRequest
+
+
+def search_limits(request: LaunchRequest, cluster: ClusterSpec) -> SearchLimits:
+    """The user's, money as time at the price of the machine."""
+    budget, good_enough = request.budget or SearchBudget(), request.good_enough or None
+    price = None if budget.usd is None else choose_price(None, cluster)
+    usd_per_hour = price.usd_per_gpu_hour * len(cluster.devices) if price else None
+    return SearchLimits(
+        seconds=budget.limit_s(usd_per_hour), trials=budget.trials, good_enough=good_enough
+    )

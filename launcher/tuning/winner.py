@@ -1,0 +1,78 @@
+"""What a tuning run leaves for people: summary, best configuration, command. Not: the search."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from pathlib import Path
+
+from autoconf_launch.autotuner.summary import Summary
+from autoconf_launch.autotuner.trial import Record
+from autoconf_launch.core import RawConfig
+from autoconf_launch.core import config_keys as keys
+
+from ..command_line.launch_flags import launch_flags
+from ..dialects import Dialect, Rendered, ScriptSource
+from ..request import LaunchRequest
+from ..results.fingerprint import HIDDEN, without_secrets
+from ..results.paths import ResultsPaths
+from ..scripts.foreign import in_training, write_files
+from ..views.summary_text import findings_text, summary_document, table_text
+from ..views.trials_csv import CSV_COLUMNS, csv_row, csv_text
+from .trial_files import write_json
+
+
+def write_results(
+    paths: ResultsPaths,
+    records: tuple[Record, ...],
+    summary: Summary,
+    *,
+    request: LaunchRequest,
+    source: ScriptSource,
+    winner: Rendered | None,
+) -> str:
+    """Write summary, table of trials, best configuration and command; what to show."""
+    command = optimal_command(request, winner) if winner else ""
+    edits = (winner.before or user_document(source)).diff(winner.config) if winner else ()
+    table = table_text(summary)
+    paths.summary_text.write_text(table)
+    write_json(paths.summary_json, summary_document(summary, edits, command))
+    paths.trials_csv.write_text(csv_text((CSV_COLUMNS, *map(csv_row, records))))
+    if winner:
+        paths.optimal_config.write_text(winner.config.to_json() + "\n")
+        write_files(winner, paths.results)
+        paths.optimal_command.write_text(command + "\n")
+        _write_script(paths.optimal_script, command)
+    return f"{table}\n{findings_text(summary, edits, command)}"
+
+
+def render_winner(
+    summary: Summary, dialect: Dialect, source: ScriptSource, paths: ResultsPaths
+) -> Rendered | None:
+    """The winner as a launch spells it, its configuration at the optimal path."""
+    if summary.winner is None:
+        return None
+    path = os.path.relpath(paths.optimal_config)
+    return in_training(dialect.render(summary.winner.trial.candidate, source, path))
+
+
+def optimal_command(request: LaunchRequest, winner: Rendered) -> str:
+    """The launch without tuning, quoted for a shell; secret values are hidden."""
+    arguments = without_secrets(winner.script_args)
+    changed = {**dict(request.variables), **dict(winner.environment)}
+    variables = [f"{name}={value}" for name, value in changed.items()]
+    prefix = ("env", *variables) if variables else ()
+    flags = launch_flags(request)
+    return shlex.join((*prefix, "autoconf-launch", *flags, request.script, *arguments))
+
+
+def user_document(source: ScriptSource) -> RawConfig:
+    """What the user's changes are told against: their document without the tuner's section."""
+    return source.config.without(keys.AUTOTUNING)
+
+
+def _write_script(path: Path, command: str) -> None:
+    secret = f"# replace {HIDDEN} by the secret value\n" if HIDDEN in command else ""
+    text = f"#!/bin/sh\n{secret}cd {shlex.quote(str(Path.cwd()))} || exit 1\nexec {command}\n"
+    path.write_text(text)
+    path.chmod(0o755)

@@ -1,0 +1,238 @@
+import os
+import socket
+from pathlib import Path
+
+import pytest
+
+from autoconf_launch.autotuner.cluster import ClusterSpec
+from autoconf_launch.core import ConfigError, HardwareError
+from autoconf_launch.launcher.command_line.flags import parse_request
+from autoconf_launch.launcher.events import Event, Note
+from autoconf_launch.launcher.machine.discover import find_cluster
+from autoconf_launch.launcher.machine.hosts import is_this_machine
+
+from ..conftest import Driver
+
+
+def cluster(*flags: str) -> ClusterSpec:
+    return find_cluster(parse_request([*flags, "train.py"]))
+
+
+def slots(*flags: str) -> list[int]:
+    return [device.slot for device in cluster(*flags).devices]
+
+
+@pytest.fixture
+def cpu_only(driver: Driver) -> None:
+    driver()
+
+
+@pytest.fixture
+def hostfile(tmp_path: Path, driver: Driver) -> str:
+    driver()
+    path = tmp_path / "hosts"
+    path.write_text("localhost slots=2\nfar.invalid slots=3\n")
+    return str(path)
+
+
+@pytest.mark.usefixtures("cpu_only")
+class TestWithoutGpus:
+    def test_one_process_is_the_default(self) -> None:
+        assert slots() == [0]
+
+    def test_processes_are_slots(self) -> None:
+        assert slots("--num_gpus=3") == [0, 1, 2]
+
+    def test_included_slots_are_used_as_given(self) -> None:
+        assert slots("--include", "localhost:1,3") == [1, 3]
+
+    def test_this_machine_may_be_called_by_any_of_its_names(self) -> None:
+        assert slots("--include", f"{socket.gethostname()}:1") == [1]
+        assert slots("--include", "127.0.0.1:1") == [1]
+
+    def test_torchruns_words_count_cores(self) -> None:
+        assert len(slots("--nproc_per_node=auto")) == len(os.sched_getaffinity(0))
+
+    def test_the_word_gpu_needs_one(self) -> None:
+        with pytest.raises(HardwareError, match="no GPU is visible"):
+            cluster("--nproc_per_node=gpu")
+
+    def test_excluding_the_only_slot_leaves_nothing(self) -> None:
+        with pytest.raises(ConfigError, match="leaves no slot"):
+            cluster("--exclude", "localhost")
+
+    def test_a_memory_limit_holds_for_each_slot(self) -> None:
+        devices = cluster("--num_gpus=2", "--memory_limit=1MB").devices
+        assert [device.memory_bytes for device in devices] == [10**6, 10**6]
+
+
+class TestWithGpus:
+    def test_all_visible_ones_are_used(self, driver: Driver) -> None:
+        driver(1000, 2000)
+        assert slots() == [0, 1]
+
+    def test_the_first_are_taken_when_fewer_are_asked_for(self, driver: Driver) -> None:
+        driver(1000, 2000, 3000)
+        memory = [device.memory_bytes for device in cluster("--num_gpus=2").devices]
+        assert memory == [1000 << 20, 2000 << 20]
+
+    def test_included_ones_are_those_devices(self, driver: Driver) -> None:
+        driver(1, 2, 3, 4)
+        devices = cluster("--include", "localhost:1,3").devices
+        assert [(d.slot, d.visible_as, d.memory_bytes >> 20) for d in devices] == [
+            (1, "1", 2),
+            (3, "3", 4),
+        ]
+
+    def test_excluded_ones_are_left_out(self, driver: Driver) -> None:
+        driver(1, 2, 3)
+        assert slots("--exclude", "localhost:1") == [0, 2]
+
+    def test_more_than_are_visible_are_refused(self, driver: Driver) -> None:
+        driver(1, 2)
+        with pytest.raises(HardwareError, match="is 3, but 2 GPUs are visible"):
+            cluster("--num_gpus=3")
+
+    def test_visible_devices_are_kept_in_their_order(
+        self, driver: Driver, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        driver(1, 2, 3, 4)
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3,1")
+        assert slots("--num_gpus=2") == [3, 1]
+
+    def test_a_device_may_be_named_by_the_beginning_of_its_uuid(
+        self, driver: Driver, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        driver(1, 2, 3)
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "GPU-2a, 0")
+        devices = cluster().devices
+        assert [(d.slot, d.visible_as) for d in devices] == [(2, "GPU-2a"), (0, "0")]
+
+    def test_a_filter_chooses_among_the_visible_ones_and_that_is_said(
+        self, driver: Driver, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        driver(1, 2, 3, 4)
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1,2")
+        heard: list[Event] = []
+        found = find_cluster(parse_request(["-i", "localhost:2", "t.py"]), heard.append)
+        assert [device.slot for device in found.devices] == [2]
+        (note,) = heard
+        assert isinstance(note, Note)
+        assert note.text.startswith("CUDA_VISIBLE_DEVICES=1,2 holds: ")
+
+    def test_a_filter_cannot_name_a_hidden_one(
+        self, driver: Driver, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        driver(1, 2, 3, 4)
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1,2")
+        with pytest.raises(ConfigError, match="slot 0 of localhost, which has: 1, 2"):
+            cluster("--include", "localhost:0")
+
+    @pytest.mark.parametrize("value", ["7", "GPU-x", "MIG-x"])
+    def test_visible_devices_that_are_not_here_are_no_reason_to_use_the_cpu(
+        self, driver: Driver, monkeypatch: pytest.MonkeyPatch, value: str
+    ) -> None:
+        driver(1, 2)
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", value)
+        with pytest.raises(HardwareError, match=f"begins with {value}"):
+            cluster()
+
+    @pytest.mark.parametrize("value", ["", "-1", "NoDevFiles"])
+    def test_visible_devices_that_name_none_mean_the_cpu(
+        self, driver: Driver, monkeypatch: pytest.MonkeyPatch, value: str
+    ) -> None:
+        driver(1, 2)
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", value)
+        assert cluster().devices[0].name.startswith("cpu")
+
+    def test_the_word_cpu_hides_them(self, driver: Driver) -> None:
+        driver(1, 2)
+        assert {device.visible_as for device in cluster("--nproc_per_node=cpu").devices} == {""}
+
+    def test_one_that_shares_the_machines_memory_has_some(self, driver: Driver) -> None:
+        driver("[N/A]")
+        assert cluster().least_memory_bytes > 0
+
+    def test_a_hostfile_may_not_give_more_slots_than_there_are(
+        self, driver: Driver, hostfile: str
+    ) -> None:
+        driver(1)
+        with pytest.raises(HardwareError, match="localhost 2 slots, but 1 GPUs are visible"):
+            cluster("--hostfile", hostfile, "--include", "localhost")
+
+    def test_a_hostfile_s_slots_are_the_first_visible_ones(
+        self, driver: Driver, hostfile: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        driver(1, 2, 3, 4)
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "2,3")
+        assert slots("--hostfile", hostfile, "--include", "localhost") == [2, 3]
+
+
+class TestWithAHostfile:
+    def test_its_slots_on_this_machine_are_used(self, hostfile: str) -> None:
+        assert slots("--hostfile", hostfile, "--num_nodes=1") == [0, 1]
+
+    def test_other_hosts_cannot_be_reached_yet(self, hostfile: str) -> None:
+        with pytest.raises(ConfigError, match=r"Host far\.invalid is another machine"):
+            cluster("--hostfile", hostfile)
+
+    def test_by_hand_every_host_counts(self, hostfile: str) -> None:
+        found = cluster("--hostfile", hostfile, "--no_ssh", "--node_rank=1")
+        assert [(node.host, len(node.devices)) for node in found.nodes] == [
+            ("localhost", 2),
+            ("far.invalid", 3),
+        ]
+
+    def test_by_hand_the_number_of_this_host_is_needed(self, hostfile: str) -> None:
+        with pytest.raises(ConfigError, match="--node_rank K, from 0 to 1"):
+            cluster("--hostfile", hostfile, "--no_ssh")
+
+    def test_the_number_of_this_host_must_be_one_of_theirs(self, hostfile: str) -> None:
+        with pytest.raises(ConfigError, match="--node_rank is 2, but must be from 0 to 1"):
+            cluster("--hostfile", hostfile, "--no_ssh", "--node_rank=2")
+
+    def test_several_hosts_cannot_be_tuned_on_yet(self, hostfile: str) -> None:
+        with pytest.raises(ConfigError, match="--autotuning would run on 2 hosts"):
+            cluster("--hostfile", hostfile, "--node_rank=0", "--autotuning=tune")
+
+    def test_two_names_of_this_machine_are_not_two_hosts(self, tmp_path: Path) -> None:
+        (tmp_path / "hosts").write_text("localhost slots=1\n127.0.0.1 slots=1\n")
+        with pytest.raises(ConfigError, match="are both this machine"):
+            cluster("--hostfile", str(tmp_path / "hosts"))
+
+    def test_fewer_slots_may_be_asked_for_on_each_host(self, hostfile: str) -> None:
+        found = cluster("--hostfile", hostfile, "--num_gpus=1", "--no_ssh", "--node_rank=0")
+        assert [len(node.devices) for node in found.nodes] == [1, 1]
+
+    def test_more_slots_than_a_host_has_are_refused(self, hostfile: str) -> None:
+        with pytest.raises(ConfigError, match="host localhost has 2 slots"):
+            cluster("--hostfile", hostfile, "--num_gpus=3")
+
+    def test_more_hosts_than_there_are_are_refused(self, hostfile: str) -> None:
+        with pytest.raises(ConfigError, match="--num_nodes is 3, but the hostfile names 2"):
+            cluster("--hostfile", hostfile, "--num_nodes=3")
+
+    def test_a_missing_one_is_no_reason_to_train_on_this_machine_alone(self) -> None:
+        with pytest.raises(ConfigError, match="does not exist"):
+            cluster("--hostfile", "absent")
+
+    def test_torchruns_words_do_not_go_with_it(self, hostfile: str) -> None:
+        with pytest.raises(ConfigError, match="says what each host has"):
+            cluster("--hostfile", hostfile, "--nproc_per_node=auto")
+
+
+@pytest.mark.usefixtures("cpu_only")
+def test_several_hosts_without_a_hostfile_need_a_number_and_an_address() -> None:
+    with pytest.raises(ConfigError, match="--hostfile FILE, or start each host with"):
+        cluster("--num_nodes=2")
+    found = cluster("--nnodes=2", "--nproc_per_node=3", "--node_rank=1", "--master_addr=10.0.0.1")
+    assert [len(node.devices) for node in found.nodes] == [3, 3]
+
+
+def test_a_name_that_does_not_resolve_is_another_machine() -> None:
+    assert not is_this_machine("far.invalid")
+
+
+@pytest.mark.parametrize("host", ["localhost", "127.0.0.1", "127.0.1.1", "::1"])
+def test_loopback_is_this_machine(host: str) -> None:
+    assert is_this_machine(host)

@@ -1,0 +1,78 @@
+from pathlib import Path
+
+import pytest
+
+from autoconf_launch.core import ConfigError
+from autoconf_launch.launcher.machine.hostfile import HostSlots, parse_hostfile, read_hostfile
+
+GOOD = """
+worker-1 slots=2
+
+#worker-1 slots=3
+# just a comment
+   worker-2 slots=2
+localhost slots=1
+  123.23.12.10  slots=2
+"""
+
+
+def sizes(hosts: tuple[HostSlots, ...]) -> list[tuple[str, int]]:
+    return [(host.host, len(host.slots)) for host in hosts]
+
+
+def test_hosts_are_read_in_order_around_blanks_and_comments() -> None:
+    assert sizes(parse_hostfile(GOOD, "hosts")) == [
+        ("worker-1", 2),
+        ("worker-2", 2),
+        ("localhost", 1),
+        ("123.23.12.10", 2),
+    ]
+
+
+def test_slots_count_from_0() -> None:
+    assert parse_hostfile("a slots=3", "hosts")[0].slots == (0, 1, 2)
+
+
+@pytest.mark.parametrize("tail", ["", " max_slots=8", "\t# comment", "#comment"])
+def test_further_words_on_a_line_mean_nothing(tail: str) -> None:
+    assert sizes(parse_hostfile(f"a slots=3{tail}", "hosts")) == [("a", 3)]
+
+
+@pytest.mark.parametrize(
+    ("text", "where"),
+    [
+        ("worker-1 slots=2\nworker-2 slots=4\nworker-1 slots=3", "Line 3 .* again, after line 1"),
+        ("this is bad slots=1", "Line 1 .* is 'this is bad slots=1'"),
+        ("missingslots", "Line 1 .* must be: HOST slots=N"),
+        ("", "names no host"),
+        ("# nothing\n\n", "names no host"),
+        ("good slots=2\nalso_good slots=1\nbad slot=1", "Line 3"),
+        ("a slots=0", "1 to 4096"),
+        ("a slots=99999999999999", "1 to 4096"),
+        ("a slots=2x", "must be"),
+    ],
+)
+def test_a_bad_hostfile_is_refused_with_its_line(text: str, where: str) -> None:
+    with pytest.raises(ConfigError, match=where):
+        parse_hostfile(text, "hosts")
+
+
+def test_the_error_names_the_file() -> None:
+    with pytest.raises(ConfigError, match="of hostfile my/hosts"):
+        parse_hostfile("bad", "my/hosts")
+
+
+def test_a_hostfile_that_was_named_must_exist(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="does not exist"):
+        read_hostfile(str(tmp_path / "absent"))
+
+
+def test_what_is_no_text_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "hosts").write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(ConfigError, match="cannot be read"):
+        read_hostfile(str(tmp_path / "hosts"))
+
+
+def test_a_folder_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="cannot be read: Is a directory"):
+        read_hostfile(str(tmp_path))

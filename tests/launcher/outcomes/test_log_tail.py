@@ -1,0 +1,67 @@
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from autoconf_launch.launcher.outcomes.log_tail import LogStart, clean_line, read_log_tail
+
+
+def test_the_last_15_lines_are_given(tmp_path: Path) -> None:
+    (tmp_path / "stderr.log").write_text("".join(f"line {n}\n" for n in range(10_000)))
+    assert read_log_tail(tmp_path) == tuple(f"line {n}" for n in range(9985, 10_000))
+
+
+def test_blank_lines_do_not_count(tmp_path: Path) -> None:
+    (tmp_path / "stderr.log").write_text("why\n\n  \n\n")
+    assert read_log_tail(tmp_path) == ("why",)
+
+
+def test_standard_output_speaks_where_standard_error_is_silent(tmp_path: Path) -> None:
+    (tmp_path / "stderr.log").write_text("\n")
+    (tmp_path / "stdout.log").write_text("hello\n")
+    assert read_log_tail(tmp_path) == ("hello",)
+
+
+def test_missing_logs_give_no_lines(tmp_path: Path) -> None:
+    assert read_log_tail(tmp_path) == ()
+
+
+def test_lines_of_an_earlier_launch_are_left_out(tmp_path: Path) -> None:
+    (tmp_path / "stderr.log").write_text("old\nnew\n")
+    assert read_log_tail(tmp_path, LogStart(stderr_bytes=4)) == ("new",)
+
+
+def test_a_line_that_the_read_cut_through_is_left_out(tmp_path: Path) -> None:
+    (tmp_path / "stderr.log").write_text("x" * 20_000 + "\nlast\n")
+    assert read_log_tail(tmp_path) == ("last",)
+
+
+def test_one_endless_line_is_shown_in_part(tmp_path: Path) -> None:
+    (tmp_path / "stderr.log").write_text("x" * 20_000)
+    assert read_log_tail(tmp_path) == ("x" * 500,)
+
+
+def test_bytes_that_are_no_text_are_replaced(tmp_path: Path) -> None:
+    (tmp_path / "stderr.log").write_bytes(b"caf\xe9\n")
+    assert read_log_tail(tmp_path) == ("caf\ufffd",)
+
+
+@pytest.mark.parametrize(
+    ("line", "shown"),
+    [
+        ("\x1b[31mred\x1b[0m", "red"),
+        ("\x1b]0;title\x07text", "text"),
+        (" 10%|#   \r 20%|##  ", " 20%|##"),
+        ("windows\r", "windows"),
+        ("a\tb\x00\x07c", "a\tbc"),
+    ],
+)
+def test_what_a_terminal_would_not_show_is_left_out(line: str, shown: str) -> None:
+    assert clean_line(line) == shown
+
+
+@given(st.text())
+def test_no_control_character_but_the_tab_remains(line: str) -> None:
+    kept = clean_line(line).replace("\t", "")
+    assert all(ord(character) >= 32 and not 127 <= ord(character) < 160 for character in kept)

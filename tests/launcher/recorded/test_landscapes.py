@@ -1,0 +1,314 @@
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from autoconf_launch.autotuner.cost.model.physics import DEFAULT_PHYSICS, Physics
+from autoconf_launch.autotuner.trial import FailedTrial, Measurement, Prediction, Record, Trial
+from autoconf_launch.core import Candidate, ConfigError, Failure, FailureKind, Layout
+from autoconf_launch.launcher.recorded.landscapes import parse_group_by, read_landscapes
+from autoconf_launch.launcher.results.journal import Fingerprint, Journal, SpaceLine
+
+TABLES = Path(__file__).parents[3] / "benchmarks" / "ground_truth"
+MULTI = TABLES / "vtrain_multi_node.csv"
+
+
+def changed(tmp_path: Path, **cells: str) -> Path:
+    """Six rows of a published table, the last one with other cells."""
+    lines = MULTI.read_text().splitlines()[:7]
+    names = lines[0].split(",")
+    last = lines[-1].split(",")
+    for name, text in cells.items():
+        last[names.index(name)] = text
+    path = tmp_path / "table.csv"
+    path.write_text("\n".join([*lines[:-1], ",".join(last)]) + "\n")
+    return path
+
+
+@pytest.mark.parametrize(
+    ("table", "groups", "configs"),
+    [
+        ("vtrain_single_node", 44, 620),
+        ("vtrain_multi_node", 2, 62),
+        ("amp_homogeneous_t4", 1, 52),
+        ("amp_heterogeneous_v100_t4", 1, 26),
+    ],
+)
+def test_published_tables_have_their_groups(table: str, groups: int, configs: int) -> None:
+    found = read_landscapes(TABLES / f"{table}.csv").groups
+    large = [len(group) for group in found if len(group) >= 8]
+    assert (len(large), sum(large)) == (groups, configs)
+
+
+def test_a_group_is_one_model_gpu_number_of_gpus_and_global_batch() -> None:
+    assert [group.name for group in read_landscapes(MULTI).groups] == [
+        "vtrain-gpt-18.4, 256 x A100-SXM-80GB, global batch 1024",
+        "vtrain-gpt-39.1, 512 x A100-SXM-80GB, global batch 1536",
+    ]
+
+
+def test_other_groups_may_be_asked_for() -> None:
+    found = read_landscapes(MULTI, ("gpu",)).groups
+    assert [group.name for group in found] == ["gpu A100-SXM-80GB"]
+    assert len(found[0]) == 62
+
+
+def test_what_differs_in_a_group_is_a_knob() -> None:
+    names = {name for name, _ in read_landscapes(MULTI, ("gpu",)).groups[0].table.columns}
+    assert {"model", "n_gpus", "layers"} <= names
+    assert "precision" not in names
+
+
+def test_an_unknown_column_is_refused_with_the_nearest_one() -> None:
+    with pytest.raises(ConfigError, match="--group-by has 'modle'; did you mean 'model'"):
+        parse_group_by("gpu, modle")
+
+
+def test_every_row_is_predicted_without_its_time(tmp_path: Path) -> None:
+    before = read_landscapes(changed(tmp_path)).groups[0].predictions
+    after = read_landscapes(changed(tmp_path, step_time_s="999")).groups[0].predictions
+    assert before is not None
+    assert after is not None
+    assert np.array_equal(before.step_s_C, after.step_s_C)
+    assert np.isfinite(before.step_s_C).all()
+
+
+def test_no_prediction_is_below_its_bound() -> None:
+    for group in read_landscapes(MULTI).groups:
+        assert group.predictions is not None
+        assert group.predictions.least_step_s_C is not None
+        assert (group.predictions.least_step_s_C < group.predictions.step_s_C).all()
+
+
+def test_parts_add_up_to_the_step() -> None:
+    for group in read_landscapes(MULTI).groups:
+        assert group.predictions is not None
+        total_s = sum(seconds for _, seconds in group.predictions.parts)
+        assert np.allclose(total_s, group.predictions.step_s_C)
+
+
+def test_the_constants_may_be_others_for_each_model() -> None:
+    slow = replace(DEFAULT_PHYSICS, sustained=DEFAULT_PHYSICS.sustained / 2)
+
+    def physics_of(model: str) -> Physics:
+        return slow if "18.4" in model else DEFAULT_PHYSICS
+
+    plain, slower = (
+        read_landscapes(MULTI, physics_of=constants, others=False)
+        for constants in (lambda model: DEFAULT_PHYSICS, physics_of)
+    )
+    ratios = [
+        b.predictions.step_s_C / a.predictions.step_s_C
+        for a, b in zip(plain.groups, slower.groups, strict=True)
+        if a.predictions and b.predictions
+    ]
+    assert (ratios[0] > 1.2).all()
+    assert (ratios[1] == 1.0).all()
+
+
+def test_other_models_of_the_table_correct_what_is_said_of_one() -> None:
+    for alone, by_others in zip(
+        read_landscapes(MULTI, others=False).groups, read_landscapes(MULTI).groups, strict=True
+    ):
+        assert alone.predictions is not None
+        assert by_others.predictions is not None
+        assert (alone.predictions.step_s_C != by_others.predictions.step_s_C).all()
+        assert "corrected by other models" in by_others.predictions.how
+        assert "corrected" not in alone.predictions.how
+
+
+def test_where_a_group_has_several_models_none_of_its_times_is_seen() -> None:
+    by = ("gpu", "n_gpus")
+    plain, others = (read_landscapes(MULTI, by, others=x).groups for x in (False, True))
+    for one, other in zip(plain, others, strict=True):
+        assert one.predictions is not None
+        assert other.predictions is not None
+        assert one.predictions.step_s_C.tolist() == other.predictions.step_s_C.tolist()
+
+
+@pytest.mark.parametrize(("times", "fits"), [(("", "9"), False), (("", "9", "9"), True)])
+def test_repeats_of_which_most_failed_are_out_of_memory(
+    tmp_path: Path, times: tuple[str, ...], fits: bool
+) -> None:
+    whole = read_landscapes(changed(tmp_path)).groups[0]
+    path = changed(tmp_path, step_time_s=times[0])
+    lines = path.read_text().splitlines()
+    for time_s in times[1:]:
+        other = tmp_path / "other"
+        other.mkdir(exist_ok=True)
+        lines.append(changed(other, step_time_s=time_s).read_text().splitlines()[-1])
+    path.write_text("\n".join(lines))
+    found = read_landscapes(path)
+    assert len(found.groups[0]) == len(whole)
+    assert int(np.isnan(found.groups[0].step_s_C).sum()) == (0 if fits else 1)
+    assert found.notes == ()
+
+
+def test_a_group_may_share_a_part_of_the_layout() -> None:
+    found = read_landscapes(MULTI, parse_group_by("model,gpu,n_gpus,gbs,tp")).groups
+    assert len(found) > 2
+    assert all(len(set(group.table["tensor_parallel"].tolist())) == 1 for group in found)
+
+
+def test_nodes_of_another_size_are_no_repeats(tmp_path: Path) -> None:
+    path = changed(tmp_path)
+    other = tmp_path / "other"
+    other.mkdir()
+    last = changed(other, gpus_per_node="4").read_text().splitlines()[-1]
+    path.write_text(path.read_text() + last + "\n")
+    assert (
+        len(read_landscapes(path).groups[0])
+        == len(read_landscapes(changed(tmp_path)).groups[0]) + 1
+    )
+
+
+def test_a_row_without_a_time_ran_out_of_memory(tmp_path: Path) -> None:
+    group = read_landscapes(changed(tmp_path, step_time_s="")).groups[0]
+    assert np.isnan(group.step_s_C).sum() == 1
+
+
+@pytest.mark.parametrize("text", ["-1.5", "0", "soon"])
+def test_a_time_that_cannot_be_is_refused_with_its_line(tmp_path: Path, text: str) -> None:
+    with pytest.raises(ConfigError, match=rf"table\.csv:7: step_time_s is '{text}'"):
+        read_landscapes(changed(tmp_path, step_time_s=text))
+
+
+def test_missing_columns_are_refused_with_the_line_of_the_header(tmp_path: Path) -> None:
+    path = tmp_path / "table.csv"
+    path.write_text("model,gpu\na,b\n")
+    with pytest.raises(ConfigError, match=r"table\.csv:1: it lacks the columns layers"):
+        read_landscapes(path)
+
+
+def test_other_lines_that_cannot_be_are_left_out_by_name(tmp_path: Path) -> None:
+    found = read_landscapes(changed(tmp_path, heads="7"))
+    assert len(found.notes) == 1
+    assert found.notes[0].startswith("table.csv:7: left out: ")
+
+
+def record(
+    number: int, micro: int, step_s: float | None, kind: FailureKind | None = None
+) -> Record:
+    layout = Layout(micro_batch=micro, accumulation=8 // micro, data_parallel=2)
+    trial = Trial(number=number, name=f"t{number}", candidate=Candidate(layout=layout), space="z0")
+    outcome: Measurement | FailedTrial
+    if step_s is None:
+        failure = Failure(kind=kind or FailureKind.OUT_OF_MEMORY, detail="")
+        outcome = FailedTrial(failure=failure)
+    else:
+        outcome = Measurement(step_s=(step_s, step_s), samples_per_step=16, world_size=2)
+    prediction = Prediction(peak_bytes=10 * micro, step_s=1.0, band=0.3, how="")
+    return Record(trial=trial, outcome=outcome, wall_s=1.0, prediction=prediction)
+
+
+def journal(tmp_path: Path, *records: Record) -> Path:
+    path = tmp_path / "journal.jsonl"
+    fingerprint = Fingerprint(
+        script="", arguments=(), config="", hardware=("cpu (x86), limit None",) * 2, versions=()
+    )
+    with Journal(path) as opened:
+        opened.write_header(fingerprint)
+        for one in records:
+            opened.write_record(one)
+    return path
+
+
+def test_a_journal_of_ours_is_a_landscape(tmp_path: Path) -> None:
+    path = journal(tmp_path, record(0, 1, 2.0), record(1, 2, 1.0), record(2, 4, None))
+    (group,) = read_landscapes(path).groups
+    assert group.name == f"{tmp_path.name}, 2 x cpu (x86), global batch 16"
+    found = dict(zip(group.table["micro_batch"].tolist(), group.step_s_C.tolist(), strict=True))
+    assert (found[1], found[2]) == (2.0, 1.0)
+    assert np.isnan(found[4])
+    assert group.predictions is not None
+    assert group.predictions.band == 0.3
+
+
+def test_a_results_folder_stands_for_its_journal(tmp_path: Path) -> None:
+    journal(tmp_path, record(0, 1, 2.0))
+    assert len(read_landscapes(tmp_path).groups) == 1
+
+
+def test_what_was_measured_again_at_the_end_is_a_repeat(tmp_path: Path) -> None:
+    first = record(0, 1, 2.0)
+    again = replace(record(0, 1, 4.0), trial=replace(first.trial, final=True))
+    (group,) = read_landscapes(journal(tmp_path, first, again)).groups
+    assert group.step_s_C.tolist() == [3.0]
+
+
+def test_a_trial_that_crashed_is_no_part_of_a_landscape(tmp_path: Path) -> None:
+    path = journal(tmp_path, record(0, 1, 2.0), record(1, 2, None, FailureKind.CRASHED))
+    assert len(read_landscapes(path).groups[0]) == 1
+
+
+def test_a_journal_without_a_measurement_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="has no measured trial"):
+        read_landscapes(journal(tmp_path, record(0, 1, None)))
+
+
+def test_a_folder_without_a_journal_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="is no journal"):
+        read_landscapes(tmp_path)
+
+
+def test_a_journal_written_before_predictions_had_parts_is_read(tmp_path: Path) -> None:
+    path = journal(tmp_path, record(0, 1, 2.0))
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    for line in lines:
+        for name in ("parts", "least_step_s"):
+            (line.get("prediction") or {}).pop(name, None)
+    path.write_text("\n".join(map(json.dumps, lines)) + "\n")
+    assert len(read_landscapes(path).groups[0]) == 1
+
+
+def test_what_another_space_was_measured_for_is_part_of_a_landscape(tmp_path: Path) -> None:
+    first, second = record(0, 1, 2.0), record(1, 2, 3.0)
+    path = journal(tmp_path, first, second)
+    with Journal(path) as opened:
+        opened.write_space(
+            SpaceLine(digest="a", baseline=first.trial.name, left_out=(second.trial.name,))
+        )
+    assert len(read_landscapes(path).groups[0]) == 2
+
+
+@pytest.mark.parametrize("step_s", [[], [0.0], [-1.0], [float("nan")], [1e308, 1e308]])
+def test_times_of_a_journal_that_cannot_be_are_refused_with_their_line(
+    tmp_path: Path, step_s: list[float]
+) -> None:
+    path = journal(tmp_path, record(0, 1, 2.0))
+    *lines, last = path.read_text().splitlines()
+    changed = json.loads(last)
+    changed["measurement"]["step_s"] = step_s
+    path.write_text("\n".join([*lines, json.dumps(changed)]) + "\n")
+    with pytest.raises(ConfigError, match=rf"journal.jsonl:{len(lines) + 1}: .*step_s is \["):
+        read_landscapes(path)
+
+
+@pytest.mark.parametrize("line", [b"\xff\xfe", b"[]", b"{", b'{"name": "z"}'])
+def test_a_line_that_is_of_no_journal_is_refused_with_its_number(
+    tmp_path: Path, line: bytes
+) -> None:
+    path = tmp_path / "journal.jsonl"
+    path.write_bytes(line + b"\n")
+    with pytest.raises(ConfigError, match=r"journal\.jsonl:1: it is no line of a journal of ours"):
+        read_landscapes(path)
+
+
+def test_a_column_that_is_there_twice_is_refused(tmp_path: Path) -> None:
+    path = changed(tmp_path)
+    header, *rows = path.read_text().splitlines()
+    path.write_text("\n".join([f"{header},step_time_s", *(f"{row},1" for row in rows)]))
+    with pytest.raises(ConfigError, match=":1: it has the column step_time_s twice"):
+        read_landscapes(path)
+
+
+@pytest.mark.parametrize("content", [b"", b"\n\n", b"\x00\xff\xfe", b"a;b;c\n1;2;3\n"])
+def test_what_is_no_table_is_refused_by_name(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "some.csv"
+    path.write_bytes(content)
+    with pytest.raises(ConfigError, match=r"some\.csv"):
+        read_landscapes(path)

@@ -1,0 +1,190 @@
+from pathlib import Path
+
+import pytest
+
+from autoconf_launch.core import ConfigError, Recompute
+from autoconf_launch.launcher.planner.measured_runs import (
+    architecture_of,
+    network_bytes_per_s,
+    runs_of,
+    trainer_of,
+    workload_of,
+)
+from autoconf_launch.launcher.recorded.measurements import MeasurementFile, read_measurements
+
+ROW = {
+    "source": "a lab",
+    "model": "gpt",
+    "params_b": "1.3",
+    "layers": "24",
+    "hidden": "2048",
+    "heads": "16",
+    "kv_heads": "16",
+    "ffn_hidden": "8192",
+    "seq": "2048",
+    "vocab": "51200",
+    "gpu": "A100-SXM-80GB",
+    "n_gpus": "8",
+    "gpus_per_node": "8",
+    "interconnect": "NVLink",
+    "tp": "2",
+    "pp": "2",
+    "vpp": "1",
+    "dp": "2",
+    "cp": "1",
+    "ep": "1",
+    "mbs": "1",
+    "gbs": "16",
+    "recompute": "full",
+    "sequence_parallel": "0",
+    "zero_dist_opt": "1",
+    "precision": "bf16",
+    "step_time_s": "1.5",
+    "mem_gb": "",
+    "note": "",
+}
+
+
+def read(folder: Path, *changes: dict[str, str]) -> MeasurementFile:
+    """A table of the row above, each time with some cells changed."""
+    lines = [",".join(ROW), *(",".join({**ROW, **change}.values()) for change in changes)]
+    path = folder / "table.csv"
+    path.write_text("\n".join(lines) + "\n")
+    return read_measurements(path)
+
+
+def test_a_row_says_its_layout(tmp_path: Path) -> None:
+    (one,) = read(tmp_path, {}).measurements
+    assert (one.layout.tensor_parallel, one.layout.data_parallel, one.accumulation) == (2, 2, 8.0)
+    assert one.layout.recompute is Recompute.FULL
+    assert one.assumed == ()
+
+
+def test_an_empty_optional_setting_is_assumed(tmp_path: Path) -> None:
+    (one,) = read(tmp_path, {"recompute": "", "vpp": ""}).measurements
+    assert one.assumed == ("recompute", "vpp")
+    assert one.layout.recompute is Recompute.NONE
+
+
+def test_a_row_that_leaves_out_its_layers_is_skipped_and_not_guessed(tmp_path: Path) -> None:
+    file = read(tmp_path, {"layers": ""}, {})
+    assert [problem.text for problem in file.skipped] == ["no layers"]
+    assert (file.rows, len(file.measurements)) == (2, 1)
+
+
+@pytest.mark.parametrize(
+    ("cell", "value", "text"),
+    [
+        ("n_gpus", "16", "tp x pp x dp x cp is 8, but n_gpus is 16"),
+        ("hidden", "-1", "hidden is '-1'"),
+        ("hidden", "nan", "hidden is 'nan'"),
+        ("hidden", "1e99", "hidden is '1e99'"),
+        ("layers", "2.5", "must be a whole number"),
+        ("heads", "15", "kv_heads=16 does not divide heads=15"),
+        ("recompute", "some", "none, selective or full"),
+        ("zero_dist_opt", "7", "zero_dist_opt is '7'"),
+        ("gbs", "1", "dp=2 is more than gbs=1"),
+        ("mem_gb", "OOM", "it ran out of memory, but has a step time"),
+        ("step_time_s", "0", "step_time_s is '0'"),
+    ],
+)
+def test_a_bad_row_is_named_with_its_line_and_the_others_count(
+    tmp_path: Path, cell: str, value: str, text: str
+) -> None:
+    file = read(tmp_path, {}, {cell: value})
+    (problem,) = file.bad
+    assert (problem.line, len(file.measurements)) == (3, 1)
+    assert text in problem.text
+
+
+def test_identical_lines_are_warned_of_and_count(tmp_path: Path) -> None:
+    file = read(tmp_path, {}, {})
+    assert [(warning.line, warning.text) for warning in file.warnings] == [
+        (3, "it is the same as line 2")
+    ]
+    assert len(file.measurements) == 2
+
+
+def test_settings_that_ran_and_did_not_contradict_each_other(tmp_path: Path) -> None:
+    file = read(tmp_path, {}, {"step_time_s": "", "mem_gb": "OOM"}, {"mbs": "2"})
+    assert [problem.line for problem in file.bad] == [2, 3]
+    assert len(file.measurements) == 1
+
+
+def test_a_row_with_too_few_cells_is_bad(tmp_path: Path) -> None:
+    path = tmp_path / "table.csv"
+    path.write_text(",".join(ROW) + "\na,b\n")
+    (problem,) = read_measurements(path).bad
+    assert problem.line == 2
+
+
+def test_a_file_without_the_columns_is_no_table(tmp_path: Path) -> None:
+    path = tmp_path / "table.csv"
+    path.write_text("a,b\n1,2\n")
+    with pytest.raises(ConfigError, match="lacks the columns"):
+        read_measurements(path)
+
+
+@pytest.mark.parametrize(
+    ("text", "gbit_per_s"),
+    [
+        ("8x200Gb/s HDR IB (Selene)", 1600),
+        ("NVLink3 intra; 4x Omni-Path 100Gb/s per node", 400),
+        ("NVLink2; Omni-Path 100Gb/s x4 per node (Jean Zay)", 400),
+        ("NVLink4; 400 Gb/s RDMA per GPU", 3200),
+        ("1600 Gb/s per node RoCE", 1600),
+        ("NVSwitch; 800 Gb/s per node", 800),
+        ("4x g4dn.12xlarge (16x T4, 50 Gb/s)", 50),
+        ("NVLink", None),
+        ("", None),
+    ],
+)
+def test_the_words_of_an_interconnect_give_the_cards_of_a_node(
+    text: str, gbit_per_s: float | None
+) -> None:
+    found = network_bytes_per_s(text, 8)
+    assert found == (None if gbit_per_s is None else gbit_per_s * 1e9 / 8)
+
+
+def test_the_number_of_parameters_tells_a_gated_perceptron(tmp_path: Path) -> None:
+    llama = {"params_b": "8.03", "layers": "32", "hidden": "4096", "heads": "32"}
+    llama |= {"kv_heads": "8", "ffn_hidden": "14336", "vocab": "128256"}
+    plain, gated = read(tmp_path, {}, llama).measurements
+    assert not architecture_of(plain.shape).gated
+    assert architecture_of(gated.shape).gated
+    assert not architecture_of(gated.shape).tied_embeddings
+
+
+@pytest.mark.parametrize(
+    ("source", "precision", "trainer"),
+    [
+        ("github:mosaicml/llm-foundry", "bf16", "llm-foundry"),
+        ("bigscience", "bf16", "megatron-deepspeed"),
+        ("AMP; DeepSpeed pipeline", "fp16", "megatron-deepspeed"),
+        ("a lab", "fp16", "megatron-2021"),
+        ("a lab", "fp8", "nemo"),
+        ("a lab", "bf16", "auto"),
+    ],
+)
+def test_source_and_precision_tell_the_training_code(
+    tmp_path: Path, source: str, precision: str, trainer: str
+) -> None:
+    (one,) = read(tmp_path, {"source": source, "precision": precision}).measurements
+    assert trainer_of(one) == trainer
+    assert workload_of(one).flash == (trainer in ("llm-foundry", "nemo", "auto"))
+
+
+def test_experts_come_from_the_named_model(tmp_path: Path) -> None:
+    mixtral = {"model": "Mixtral-8x7B", "params_b": "46.7", "layers": "32", "hidden": "4096"}
+    mixtral |= {"heads": "32", "kv_heads": "8", "ffn_hidden": "14336", "vocab": "32000"}
+    (one,) = read(tmp_path, mixtral).measurements
+    experts = architecture_of(one.shape).experts
+    assert experts is not None
+    assert experts.count == 8
+
+
+def test_experts_that_nobody_states_are_not_guessed(tmp_path: Path) -> None:
+    file = read(tmp_path, {"model": "some-moe", "params_b": "30"}, {})
+    runs, reasons = runs_of(file.measurements)
+    assert reasons == {0: "no experts"}
+    assert [run.rows for run in runs] == [(1,)]

@@ -1,0 +1,120 @@
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from autoconf_launch.autotuner.trial import Record
+from autoconf_launch.launcher.results.comparison import (
+    Comparison,
+    Difference,
+    Verdict,
+    compare_results,
+)
+from autoconf_launch.launcher.results.journal import Fingerprint
+from autoconf_launch.launcher.results.read_results import read_results
+
+from ..views.fixed import PRINT, RECORDS, measured, record, trial, write_folder
+
+
+def compared(
+    folder: Path, b: Sequence[Record], a: Sequence[Record] = RECORDS, print_: Fingerprint = PRINT
+) -> Comparison:
+    one = read_results(write_folder(folder / "a", a))
+    return compare_results(one, read_results(write_folder(folder / "b", b, print_)))
+
+
+def test_a_ratio_is_of_b_over_a(tmp_path: Path) -> None:
+    faster = record(trial(0, 0, 1), measured(0.16))
+    pair = compared(tmp_path, [faster]).pairs[0]
+    assert pair.ratio is not None
+    assert pair.ratio.ratio == pytest.approx(2.0)
+    assert pair.ratio.low < pair.ratio.ratio < pair.ratio.high
+    assert pair.verdict is Verdict.B
+
+
+def test_a_slower_b_means_that_a_is_faster(tmp_path: Path) -> None:
+    slower = record(trial(0, 0, 1), measured(0.64))
+    assert compared(tmp_path, [slower]).pairs[0].verdict is Verdict.A
+
+
+def test_what_noise_explains_is_a_tie(tmp_path: Path) -> None:
+    noisy = record(trial(0, 0, 1), measured(0.31, spread=0.2))
+    assert compared(tmp_path, [noisy]).pairs[0].verdict is Verdict.TIE
+
+
+def test_a_failed_candidate_has_no_ratio(tmp_path: Path) -> None:
+    pair = compared(tmp_path, [record(RECORDS[2].trial, measured(0.1))]).pairs[0]
+    assert (pair.ratio, pair.verdict) == (None, None)
+
+
+def test_candidates_of_one_side_are_named(tmp_path: Path) -> None:
+    found = compared(tmp_path, [RECORDS[0], record(trial(1, 3, 1), measured(0.1))])
+    assert found.only_a == tuple(done.trial.name for done in RECORDS[1:])
+    assert found.only_b == ("z3_gas16_tmbspg1",)
+
+
+def test_of_two_attempts_the_last_one_counts(tmp_path: Path) -> None:
+    again = record(replace(RECORDS[2].trial, attempt=2), measured(0.1))
+    found = compared(tmp_path, [again], [*RECORDS, again])
+    assert found.pairs[0].verdict is Verdict.TIE
+
+
+def test_the_best_of_each_are_compared_though_they_differ(tmp_path: Path) -> None:
+    best = compared(tmp_path, RECORDS[:2]).best
+    assert best is not None
+    assert (best.a.trial.name, best.b.trial.name) == ("z1_gas2_tmbspg8", "z0_gas2_tmbspg8")
+    assert best.verdict is Verdict.A
+
+
+def test_without_a_measurement_there_is_no_best(tmp_path: Path) -> None:
+    assert compared(tmp_path, RECORDS[2:3]).best is None
+
+
+def test_equal_folders_differ_in_nothing(tmp_path: Path) -> None:
+    assert compared(tmp_path, RECORDS).differences == ()
+
+
+CHANGES = (
+    (replace(PRINT, script="f" * 64), Difference(part="script", a="0123456789ab", b="f" * 12)),
+    (
+        replace(PRINT, arguments=("--data", "y")),
+        Difference(part="arguments", a="--data x", b="--data y"),
+    ),
+    (replace(PRINT, config="f" * 64), Difference(part="config", a="fedcba987654", b="f" * 12)),
+    (
+        replace(PRINT, hardware=("H100, limit None",)),
+        Difference(part="hardware", a="2 x cpu (x86_64), limit None", b="1 x H100, limit None"),
+    ),
+    (
+        replace(PRINT, versions=(("python", "3.11.7"),)),
+        Difference(part="version of torch", a="2.13.0", b=None),
+    ),
+)
+
+
+@pytest.mark.parametrize(("changed", "expected"), CHANGES)
+def test_each_part_of_the_fingerprint_is_told(
+    tmp_path: Path, changed: Fingerprint, expected: Difference
+) -> None:
+    assert compared(tmp_path, RECORDS, print_=changed).differences == (expected,)
+
+
+def test_a_changed_configuration_names_its_keys(tmp_path: Path) -> None:
+    documents = {"a": {"x": 1, "gradient_clipping": 1.0}, "b": {"x": 1}}
+    for name, document in documents.items():
+        profile = tmp_path / name / "profile_model_info"
+        profile.mkdir(parents=True)
+        (profile / "ds_config.json").write_text(json.dumps(document))
+    found = compared(tmp_path, RECORDS, print_=replace(PRINT, config="other"))
+    assert found.differences == (Difference(part="config gradient_clipping", a="1.0", b=None),)
+
+
+def test_different_metrics_are_told_and_throughput_compared(tmp_path: Path) -> None:
+    (write_folder(tmp_path / "b") / "env.json").write_text('{"metric": "latency"}')
+    found = compared(tmp_path, [])
+    assert found.differences == (Difference(part="metric", a="throughput", b="latency"),)
+    assert found.objective.name == "throughput"

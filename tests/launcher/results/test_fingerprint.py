@@ -1,0 +1,119 @@
+"""What counts as the same thing measured, however it is searched."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from autoconf_launch.autotuner.cluster import ClusterSpec, Device, Node
+from autoconf_launch.launcher.command_line.flags import parse_request
+from autoconf_launch.launcher.dialects import find_dialect
+from autoconf_launch.launcher.results.fingerprint import differences, fingerprint, unsearched
+from autoconf_launch.launcher.results.journal import Fingerprint
+from autoconf_launch.launcher.scripts.script_source import find_script_source
+
+NATIVE = {
+    "train_batch_size": 16,
+    "train_micro_batch_size_per_gpu": [1, 2],
+    "optimizer": {"type": "SGD", "params": {"lr": 0.01}},
+    "zero_optimization": {"stage": [0, 1], "bucket_cap_mb": [1, 25]},
+    "autotuning": {"enabled": True},
+}
+SCRIPT = """import argparse
+parser = argparse.ArgumentParser()
+parser.add_argument("--batch_size", type=int, default=4)
+parser.add_argument("--accumulation_steps", type=int, default=1)
+parser.add_argument("--lr", type=float, default=0.1)
+"""
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "train.py").write_text("")
+    (tmp_path / "plain.py").write_text(SCRIPT)
+    return tmp_path
+
+
+def taken(*argv: str) -> Fingerprint:
+    request = parse_request(("--autotuning=tune", *argv))
+    source = find_script_source(request)
+    dialect = find_dialect(source)
+    user = dialect.read(source, world_size=2)
+    devices = tuple(Device(name="cpu", memory_bytes=10**9) for _ in range(2))
+    cluster = ClusterSpec(nodes=(Node(host="h", devices=devices),))
+    given = unsearched(dialect, source, user)
+    return fingerprint(request, cluster, source, user.settings, given)
+
+
+def native(**changed: Any) -> Fingerprint:
+    Path("config.json").write_text(json.dumps({**NATIVE, **changed}))
+    return taken("train.py", "--config", "config.json")
+
+
+def zero(**changed: Any) -> dict[str, Any]:
+    return {"zero_optimization": {**NATIVE["zero_optimization"], **changed}}  # type: ignore[dict-item]
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"train_micro_batch_size_per_gpu": [2, 4]},
+        {"train_micro_batch_size_per_gpu": 1},
+        {"train_micro_batch_size_per_gpu": "auto"},
+        zero(stage=[1, 0]),
+        zero(stage="all"),
+        zero(bucket_cap_mb=[5]),
+        zero(gradient_as_bucket_view=[True, False]),
+        {"autotuning": {"enabled": True, "tuner_type": "random", "seed": 3}},
+    ],
+)
+def test_lists_and_settings_of_the_search_are_not_what_is_measured(
+    changed: dict[str, Any],
+) -> None:
+    assert native(**changed) == native()
+
+
+def test_the_order_of_keys_is_not_what_is_measured() -> None:
+    before = native()
+    Path("config.json").write_text(json.dumps(dict(reversed(NATIVE.items()))))
+    assert taken("train.py", "--config", "config.json") == before
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"optimizer": {"type": "SGD", "params": {"lr": 0.02}}},
+        {"train_batch_size": 32},
+        {"bf16": {"enabled": True}},
+        {"autotuning": {"enabled": True, "end_profile_step": 9}},
+    ],
+)
+def test_what_every_trial_does_is(changed: dict[str, Any]) -> None:
+    assert differences(native(), native(**changed)) == ("config",)
+
+
+def test_words_that_a_search_sets_are_not_what_is_measured() -> None:
+    one = taken("plain.py", "--batch_size", "4", "--accumulation_steps", "2")
+    assert one == taken("plain.py", "--batch_size", "2", "--accumulation_steps", "4")
+
+
+def test_other_words_are() -> None:
+    words = ("plain.py", "--batch_size", "4", "--accumulation_steps", "2")
+    assert differences(taken(*words), taken(*words, "--lr", "0.2")) == ("arguments",)
+
+
+def test_the_global_batch_of_words_is() -> None:
+    one = taken("plain.py", "--batch_size", "4", "--accumulation_steps", "2")
+    other = taken("plain.py", "--batch_size", "4", "--accumulation_steps", "4")
+    assert differences(one, other) == ("config",)
+
+
+def test_another_text_of_the_script_is() -> None:
+    words = ("plain.py", "--batch_size", "4", "--accumulation_steps", "2")
+    before = taken(*words)
+    Path("plain.py").write_text(f"{SCRIPT}#")
+    assert differences(before, taken(*words)) == ("script",)

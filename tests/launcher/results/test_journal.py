@@ -1,0 +1,98 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from autoconf_launch.autotuner.noise import AGAIN_SUFFIX
+from autoconf_launch.autotuner.trial import Record
+from autoconf_launch.core import ResultsFolderError
+from autoconf_launch.launcher.results.journal import (
+    Journal,
+    JournalContents,
+    SpaceLine,
+    read_journal,
+)
+
+from ..controlled import PRINT, opened, recorded, space
+
+RECORDS = recorded(space(2))
+
+
+def test_a_journal_says_what_was_written(tmp_path: Path) -> None:
+    with opened(tmp_path) as journal:
+        journal.write_profiled()
+        for record in RECORDS:
+            journal.write_record(record)
+        contents = journal.read()
+    assert contents.fingerprint == PRINT
+    assert contents.profiled
+    assert contents.records == RECORDS
+
+
+def test_a_started_trial_without_a_record_is_an_orphan(tmp_path: Path) -> None:
+    with opened(tmp_path) as journal:
+        name = RECORDS[0].trial.name
+        journal.write_started(name=name, number=0, attempt="one", pid=1)
+        journal.write_started(name="other", number=1, attempt="two", pid=2)
+        journal.write_record(RECORDS[0])
+        assert [orphan.attempt for orphan in journal.read().orphans] == ["two"]
+
+
+@pytest.mark.parametrize("cut", [1, 7, 40])
+def test_a_torn_last_line_is_cut_off_before_the_next_is_written(tmp_path: Path, cut: int) -> None:
+    with opened(tmp_path) as journal:
+        for record in RECORDS[:3]:
+            journal.write_record(record)
+    path = tmp_path / "journal.jsonl"
+    path.write_bytes(path.read_bytes()[:-cut])
+    with Journal(path) as journal:
+        assert journal.read().records == RECORDS[:2]
+        journal.write_record(RECORDS[2])
+        assert journal.read().records == RECORDS[:3]
+
+
+def test_a_reader_leaves_a_line_that_is_still_being_written_alone(tmp_path: Path) -> None:
+    with opened(tmp_path) as journal:
+        journal.write_record(RECORDS[0])
+    path = tmp_path / "journal.jsonl"
+    path.write_bytes(torn := path.read_bytes() + b'{"name": "z')
+    assert read_journal(path).records == RECORDS[:1]
+    assert path.read_bytes() == torn
+
+
+@pytest.mark.parametrize("line", [b"no json\n", b'{"name": "x"}\n', b"[]\n", b'"x"\n'])
+def test_a_broken_line_in_the_middle_is_named(tmp_path: Path, line: bytes) -> None:
+    with opened(tmp_path) as journal:
+        path = tmp_path / "journal.jsonl"
+        path.write_bytes(path.read_bytes() + line)
+        journal.write_record(RECORDS[0])
+        with pytest.raises(ResultsFolderError, match="line 2 of"):
+            journal.read()
+
+
+def repeat(record: Record, after: int, *, doubted: bool = False) -> Record:
+    name = f"{record.trial.name}{AGAIN_SUFFIX}"
+    return replace(record, trial=replace(record.trial, name=name, again=after, doubted=doubted))
+
+
+def test_what_was_launched_again_is_no_record_of_the_search(tmp_path: Path) -> None:
+    again = repeat(RECORDS[0], 2, doubted=True)
+    with opened(tmp_path) as journal:
+        for record in (*RECORDS[:2], again, RECORDS[2]):
+            journal.write_record(record)
+        contents = journal.read()
+    assert contents.records == RECORDS[:3]
+    assert contents.repeats == (again,)
+    assert contents.search.records == (*RECORDS[:2], again, RECORDS[2])
+
+
+def test_in_another_space_repeats_stay_behind_the_records_that_they_came_after() -> None:
+    first, _, second, third = (recorded(space(2))[n] for n in (0, 1, 10, 20))
+    repeats = (repeat(first, 2), repeat(second, 3), repeat(third, 3))
+    contents = JournalContents(records=(first, second, third), repeats=repeats)
+    line = SpaceLine(digest="d", baseline=first.trial.name, left_out=(second.trial.name,))
+    found = contents.in_space(line)
+    assert [record.trial.again for record in found.repeats] == [1, 2]
+    assert [r.trial.name for r in found.repeats] == [repeats[0].trial.name, repeats[2].trial.name]

@@ -1,0 +1,142 @@
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from autoconf_launch.core import ConfigError, ResultsFolderError
+from autoconf_launch.launcher.results.journal import Journal
+from autoconf_launch.launcher.results.lease import Lease
+from autoconf_launch.launcher.results.read_results import (
+    FolderState,
+    JournalTail,
+    is_held,
+    read_results,
+)
+
+from ..views.fixed import RECORDS, RUNNING, finish, start, write_folder
+
+
+def write_lease(folder: Path, **holder: object) -> Path:
+    path = folder / "controller.lease"
+    path.write_text(json.dumps(holder))
+    return path
+
+
+def test_a_folder_that_nobody_holds_is_stopped_until_its_study_is_over(tmp_path: Path) -> None:
+    assert read_results(write_folder(tmp_path)).state is FolderState.STOPPED
+    finish(tmp_path)
+    assert read_results(tmp_path).state is FolderState.FINISHED
+
+
+def test_a_summary_from_before_the_last_records_does_not_count(tmp_path: Path) -> None:
+    finish(write_folder(tmp_path), count=len(RECORDS) - 1)
+    results = read_results(tmp_path)
+    assert (results.state, results.summary_text) == (FolderState.STOPPED, None)
+
+
+def test_a_folder_that_is_held_is_running_whatever_summary_it_has(tmp_path: Path) -> None:
+    finish(write_folder(tmp_path))
+    with Lease(tmp_path / "controller.lease"):
+        assert read_results(tmp_path).state is FolderState.RUNNING
+
+
+def test_looking_does_not_keep_a_controller_out(tmp_path: Path) -> None:
+    path = write_lease(tmp_path, host=socket.gethostname(), pid=os.getpid())
+    assert is_held(path)
+    with Lease(path):
+        pass
+
+
+def test_a_dead_holder_on_this_host_holds_nothing(tmp_path: Path) -> None:
+    dead = subprocess.Popen([sys.executable, "-c", ""])
+    dead.wait()
+    assert not is_held(write_lease(tmp_path, host=socket.gethostname(), pid=dead.pid))
+
+
+@pytest.mark.parametrize(("silent_s", "held"), [(0.0, True), (120.0, False)])
+def test_a_holder_elsewhere_lives_as_long_as_its_heart_beats(
+    tmp_path: Path, silent_s: float, held: bool
+) -> None:
+    path = write_lease(tmp_path, host="another host", pid=1)
+    os.utime(path, (time.time() - silent_s,) * 2)
+    assert is_held(path) is held
+
+
+@pytest.mark.parametrize("content", ["", "[]", "{", '{"pid": "x"}'])
+def test_a_lease_that_says_nothing_holds_nothing(tmp_path: Path, content: str) -> None:
+    (tmp_path / "controller.lease").write_text(content)
+    assert not is_held(tmp_path / "controller.lease")
+
+
+def test_a_torn_last_line_is_no_problem(tmp_path: Path) -> None:
+    journal = write_folder(tmp_path) / "journal.jsonl"
+    journal.write_bytes(journal.read_bytes()[:-9])
+    assert read_results(tmp_path).contents.records == RECORDS[:-1]
+
+
+def test_a_damaged_journal_is_named(tmp_path: Path) -> None:
+    (write_folder(tmp_path) / "journal.jsonl").write_bytes(b"no json\n{}\n")
+    with pytest.raises(ResultsFolderError, match="line 1 of"):
+        read_results(tmp_path)
+
+
+def test_a_path_that_is_no_folder_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="is no folder; give the results folder"):
+        read_results(tmp_path / "nothing")
+
+
+def test_a_folder_without_a_journal_is_refused_and_says_what_it_lacks(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"no results folder, as it has no journal\.jsonl"):
+        read_results(tmp_path)
+
+
+def test_the_folder_above_gets_the_right_one_named(tmp_path: Path) -> None:
+    write_folder(tmp_path / "autotuning_results")
+    with pytest.raises(ConfigError, match=r"did you mean .*autotuning_results\?"):
+        read_results(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["summary.json", "env.json"])
+def test_the_metric_is_that_of_the_folder(tmp_path: Path, name: str) -> None:
+    (write_folder(tmp_path) / name).write_text('{"metric": "latency"}')
+    assert read_results(tmp_path).objective.name == "latency"
+
+
+def test_the_last_step_of_a_running_trial_is_read(tmp_path: Path) -> None:
+    start(write_folder(tmp_path))
+    assert read_results(tmp_path).last_step(RUNNING.name) == 3
+
+
+def test_a_tail_gives_each_record_once(tmp_path: Path) -> None:
+    tail = JournalTail(write_folder(tmp_path, RECORDS[:2]) / "journal.jsonl")
+    assert tail.new() == RECORDS[:2]
+    assert tail.new() == ()
+    with Journal(tmp_path / "journal.jsonl") as journal:
+        journal.write_record(RECORDS[2])
+    assert tail.new() == RECORDS[2:3]
+
+
+def test_a_tail_waits_for_the_end_of_a_line(tmp_path: Path) -> None:
+    path = write_folder(tmp_path, RECORDS[:2]) / "journal.jsonl"
+    whole = path.read_bytes()
+    path.write_bytes(whole[:-20])
+    tail = JournalTail(path)
+    assert tail.new() == RECORDS[:1]
+    path.write_bytes(whole)
+    assert tail.new() == RECORDS[1:2]
+
+
+def test_a_folder_that_starts_anew_is_read_anew(tmp_path: Path) -> None:
+    tail = JournalTail(write_folder(tmp_path, RECORDS[:2]) / "journal.jsonl")
+    tail.new()
+    (tmp_path / "journal.jsonl").rename(tmp_path / "aside")
+    assert tail.new() == ()
+    write_folder(tmp_path, RECORDS[2:3])
+    assert tail.new() == RECORDS[2:3]

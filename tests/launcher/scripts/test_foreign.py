@@ -1,0 +1,21 @@
+"""What a launch of another's script gets beside its words."""
+
+from __future__ import annotations
+
+from autoconf_launch.core import RawConfig
+from autoconf_launch.launcher.dialects import DATALOADER_BATCH_VARIABLE, Rendered
+from autoconf_launch.launcher.scripts.foreign import in_training
+from autoconf_launch.launcher.scripts.probe_environment import INJECTED
+
+
+def rendered(*environment: tuple[str, str]) -> Rendered:
+    return Rendered(config=RawConfig({}), script_args=(), environment=environment)
+
+
+def test_a_batch_that_our_code_sets_is_set_in_the_training_too() -> None:
+    told = dict(in_training(rendered((DATALOADER_BATCH_VARIABLE, "8"))).environment)
+    assert told["PYTHONPATH"].startswith(str(INJECTED))
+
+
+def test_other_trainings_get_nothing_of_ours() -> None:
+    assert in_training(rendered(("OTHER", "8"))).environment == (("OTHER", "8"),)

@@ -1,0 +1,188 @@
+"""Scripts that one process starts: which they are, and what a profile run teaches of them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from autoconf_launch.autotuner.cluster import ClusterSpec, Device, Node
+from autoconf_launch.core import (
+    Failure,
+    FailureKind,
+    Mode,
+    RankResult,
+    RankTask,
+    RawConfig,
+    encode,
+)
+from autoconf_launch.core.rank import result_file
+from autoconf_launch.launcher.dialects import ScriptSource
+from autoconf_launch.launcher.dialects.any_script import ArgumentsDialect
+from autoconf_launch.launcher.dialects.native import NativeDialect
+from autoconf_launch.launcher.dialects.script_facts import facts_of
+from autoconf_launch.launcher.events import Event, Note
+from autoconf_launch.launcher.outcomes.rank_results import started_ranks
+from autoconf_launch.launcher.request import LaunchRequest
+from autoconf_launch.launcher.results.paths import ResultsPaths
+from autoconf_launch.launcher.scripts.plain_start import (
+    OtherStartError,
+    as_script_starts,
+    check_ranks,
+    first_that_starts,
+    profile_failed,
+    remember,
+    remembered,
+)
+from autoconf_launch.launcher.tuning.profile_run import ProfileFailedError
+
+SPAWNS = "import torch.multiprocessing as mp\nmp.spawn(main, nprocs=2)\n"
+REQUEST = LaunchRequest(script="train.py")
+ALONE = LaunchRequest(script="train.py", alone=True)
+CRASH = Failure(kind=FailureKind.CRASHED, detail="rank 0 ended with exit code 1 and …")
+DIALECT = ArgumentsDialect()
+
+
+def source(text: str = "") -> ScriptSource:
+    return ScriptSource(script_args=(), config=RawConfig({}), config_argument=None, text=text)
+
+
+def cluster(devices: int, visible_as: str | None = None) -> ClusterSpec:
+    device = Device(name="cpu", memory_bytes=1, visible_as=visible_as)
+    return ClusterSpec(nodes=(Node(host="a", devices=(device,) * devices),))
+
+
+def reporting(folder: Path, ranks: int) -> RankTask:
+    """The task of a launch in which one process made this many ranks."""
+    task = RankTask(mode=Mode.PROFILE, folder=str(folder), attempt="a")
+    for rank in range(ranks):
+        result = RankResult(rank=rank, world_size=ranks, attempt="a", ended_unix_s=0.0)
+        (folder / result_file(rank)).write_text(json.dumps(encode(result)))
+    return task
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        SPAWNS,
+        "import torch\ntorch.multiprocessing.spawn(main)",
+        "from torch.multiprocessing import spawn\nspawn(main)",
+    ],
+)
+def test_a_script_that_spawns_is_known_by_its_source(text: str) -> None:
+    assert facts_of(text).starts_ranks
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "import torch, multiprocessing\nmultiprocessing.Pool().map(f, x)",
+        "import torch\nnp.random.SeedSequence(0).spawn(2)",
+        "import torch.multiprocessing as mp\nmp.set_start_method('spawn')",
+    ],
+)
+def test_other_things_spawn_too(text: str) -> None:
+    assert not facts_of(text).starts_ranks
+
+
+def test_a_script_that_spawns_is_started_once() -> None:
+    assert as_script_starts(REQUEST, DIALECT, source(SPAWNS)).alone
+    assert not as_script_starts(REQUEST, DIALECT, source()).alone
+
+
+def test_our_own_scripts_are_left_to_us() -> None:
+    assert not as_script_starts(REQUEST, NativeDialect(), source(SPAWNS)).alone
+
+
+def test_a_plain_script_has_one_rank_and_a_data_parallel_one_all_devices() -> None:
+    assert as_script_starts(ALONE, DIALECT, source()).processes == 1
+    spreads = source("import torch\nmodel = torch.nn.DataParallel(model)")
+    assert as_script_starts(ALONE, DIALECT, spreads).processes is None
+
+
+def test_a_crash_with_the_variables_of_a_launch_is_tried_without_them() -> None:
+    error = ProfileFailedError("fails", CRASH)
+    found = profile_failed(REQUEST, DIALECT, 1, error)
+    assert isinstance(found, OtherStartError)
+    assert (found.request.alone, found.first) == (True, error)
+
+
+@pytest.mark.parametrize(
+    ("request_", "ranks", "failure"),
+    [
+        (ALONE, 1, CRASH),
+        (REQUEST, 2, CRASH),
+        (REQUEST, 1, Failure(kind=FailureKind.NO_STEPS, detail="none")),
+        (REQUEST, 1, Failure(kind=FailureKind.CRASHED, detail="rank 0 ended with exit code 2 …")),
+    ],
+)
+def test_other_failures_are_the_scripts_own(
+    request_: LaunchRequest, ranks: int, failure: Failure
+) -> None:
+    error = ProfileFailedError("fails", failure)
+    assert profile_failed(request_, DIALECT, ranks, error) is error
+
+
+def test_ranks_that_the_script_made_are_counted_by_what_they_say(tmp_path: Path) -> None:
+    assert started_ranks(reporting(tmp_path, 2)) == 2
+
+
+def test_other_ranks_than_counted_on_are_found_out(tmp_path: Path) -> None:
+    with pytest.raises(OtherStartError, match="starts 2 ranks by itself") as found:
+        check_ranks(ALONE, cluster(1), reporting(tmp_path, 2))
+    assert (found.value.request.processes, found.value.request.started) == (2, 2)
+
+
+def test_one_rank_may_have_several_gpus(tmp_path: Path) -> None:
+    with pytest.raises(OtherStartError) as found:
+        check_ranks(ALONE, cluster(2, "0"), reporting(tmp_path, 1))
+    assert (found.value.request.processes, found.value.request.started) == (None, 1)
+
+
+@pytest.mark.parametrize(("request_", "ranks"), [(ALONE, 1), (REQUEST, 2)])
+def test_what_is_as_counted_or_started_by_us_passes(
+    tmp_path: Path, request_: LaunchRequest, ranks: int
+) -> None:
+    check_ranks(request_, cluster(1), reporting(tmp_path, ranks))
+
+
+def test_the_start_is_remembered_for_a_tune_that_goes_on(tmp_path: Path) -> None:
+    paths = ResultsPaths(results=tmp_path / "results", exps=tmp_path / "exps")
+    paths.profile.mkdir(parents=True)
+    assert remembered(REQUEST, paths) == REQUEST
+    remember(LaunchRequest(script="train.py", alone=True, processes=2), paths)
+    found = remembered(REQUEST, paths)
+    assert (found.alone, found.processes) == (True, 2)
+
+
+def other_start(request: LaunchRequest) -> str:
+    """Works alone only."""
+    if not request.alone:
+        raise OtherStartError(ALONE, "alone it is", first=ProfileFailedError("first", CRASH))
+    return "works"
+
+
+def no_start(request: LaunchRequest) -> str:
+    if not request.alone:
+        return other_start(request)
+    raise ProfileFailedError("second", CRASH)
+
+
+@pytest.fixture
+def paths(tmp_path: Path) -> ResultsPaths:
+    made = ResultsPaths(results=tmp_path / "results", exps=tmp_path / "exps")
+    made.profile.mkdir(parents=True)
+    return made
+
+
+def test_the_other_start_is_made_said_and_remembered(paths: ResultsPaths) -> None:
+    said: list[Event] = []
+    assert first_that_starts(REQUEST, other_start, paths, said.append) == "works"
+    assert said == [Note(text="alone it is", warning=True)]
+    assert remembered(REQUEST, paths).alone
+
+
+def test_a_script_that_fails_in_each_start_shows_its_first_error(paths: ResultsPaths) -> None:
+    with pytest.raises(ProfileFailedError, match="first"):
+        first_that_starts(REQUEST, no_start, paths, lambda event: None)

@@ -1,0 +1,72 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from autoconf_launch.core import ConfigError, RawConfig
+from autoconf_launch.launcher.command_line.flags import parse_request
+from autoconf_launch.launcher.dialects import OwnKnob
+from autoconf_launch.launcher.dialects.deepspeed import encoded
+from autoconf_launch.launcher.scripts.script_source import find_script_source
+
+
+def test_flags_are_the_users_words() -> None:
+    request = parse_request(
+        [
+            "--dialect=arguments",
+            "--arg=train_micro_batch_size_per_gpu=--bs",
+            "--knob=--num_workers=[0, 2]",
+            "--knob",
+            "--optim=[adamw_torch, sgd]",
+            "t.py",
+        ]
+    )
+    words = find_script_source(request).words
+    assert (words.dialect, words.arguments) == (
+        "arguments",
+        (("train_micro_batch_size_per_gpu", "--bs"),),
+    )
+    assert words.knobs == (
+        OwnKnob(name="--num_workers", values=(0, 2)),
+        OwnKnob(name="--optim", values=("adamw_torch", "sgd")),
+    )
+
+
+@pytest.mark.parametrize("knob", ["--num_workers", "--num_workers=[]", "--num_workers=4", "=[1]"])
+def test_a_knob_without_a_list_of_values_is_refused(knob: str) -> None:
+    with pytest.raises(ConfigError, match=r"has no list of values; write for example"):
+        parse_request(["--knob", knob, "t.py"])
+
+
+@pytest.mark.parametrize("mapping", ["batch", "batch=", "=--batch"])
+def test_a_mapping_without_both_sides_is_refused(mapping: str) -> None:
+    with pytest.raises(ConfigError, match="must be KEY=FLAG"):
+        parse_request(["--arg", mapping, "t.py"])
+
+
+def test_the_scripts_source_and_files_are_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "t.py").write_text("import deepspeed")
+    (tmp_path / "c.toml").write_text("[a]\nb = 1\n")
+    source = find_script_source(parse_request(["t.py", "--job.config_file=c.toml", "--x", "1"]))
+    (file,) = source.files
+    assert source.text == "import deepspeed"
+    assert (file.position, file.flag, file.text) == (0, "--job.config_file", "[a]\nb = 1\n")
+
+
+def test_a_document_in_base64_is_the_configuration() -> None:
+    document = RawConfig({"train_batch_size": 8})
+    source = find_script_source(parse_request(["t.py", "--deepspeed", encoded(document)]))
+    assert (source.config, source.config_argument) == (document, 1)
+
+
+def test_variables_of_frameworks_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FSDP_VERSION", "2")
+    monkeypatch.setenv("MY_KNOB", "3")
+    request = parse_request(["--knob=MY_KNOB=[3, 4]", "t.py"])
+    assert {("FSDP_VERSION", "2"), ("MY_KNOB", "3")} <= set(
+        find_script_source(request).environment
+    )

@@ -1,0 +1,137 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from autoconf_launch.core import ConfigError
+from autoconf_launch.launcher.command_line.flags import parse_request
+from autoconf_launch.launcher.command_line.launch_flags import launch_flags
+from autoconf_launch.launcher.request import LaunchRequest
+from autoconf_launch.launcher.scripts.wrapped_launch import unwrapped
+
+CONFIG = """
+compute_environment: LOCAL_MACHINE
+distributed_type: FSDP
+num_processes: 4
+num_machines: 1
+mixed_precision: bf16
+fsdp_config:
+  fsdp_version: 2
+  fsdp_reshard_after_forward: true
+  fsdp_transformer_layer_cls_to_wrap: Block
+"""
+
+
+@pytest.fixture(autouse=True)
+def _without_default_file(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("HF_HOME", str(tmp_path / "nothing"))
+
+
+def launched(*words: str) -> LaunchRequest:
+    return unwrapped(parse_request(["--autotuning=tune", *words]))
+
+
+def test_the_file_of_accelerate_becomes_variables(tmp_path: Path) -> None:
+    path = tmp_path / "c.yaml"
+    path.write_text(CONFIG)
+    found = launched("accelerate", "launch", "--config_file", str(path), "train.py", "--bs", "8")
+    assert (found.script, found.script_args, found.kind) == ("train.py", ("--bs", "8"), "script")
+    assert found.processes == 4
+    assert dict(found.variables) == {
+        "ACCELERATE_USE_FSDP": "true",
+        "ACCELERATE_MIXED_PRECISION": "bf16",
+        "FSDP_VERSION": "2",
+        "FSDP_RESHARD_AFTER_FORWARD": "true",
+        "FSDP_TRANSFORMER_CLS_TO_WRAP": "Block",
+    }
+
+
+def test_flags_of_accelerate_outweigh_its_file(tmp_path: Path) -> None:
+    path = tmp_path / "c.yaml"
+    path.write_text(CONFIG)
+    words = (f"--config-file={path}", "--mixed_precision", "fp16", "--fsdp_version=1", "--cpu")
+    found = launched("accelerate", "launch", *words, "--num_processes", "2", "t.py")
+    variables = dict(found.variables)
+    assert (variables["ACCELERATE_MIXED_PRECISION"], variables["FSDP_VERSION"]) == ("fp16", "1")
+    assert variables["ACCELERATE_USE_CPU"] == "true"
+    assert found.processes == 2
+
+
+def test_a_default_file_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "accelerate").mkdir()
+    (tmp_path / "accelerate" / "default_config.yaml").write_text(CONFIG)
+    monkeypatch.setenv("HF_HOME", str(tmp_path))
+    assert launched("accelerate", "launch", "t.py").processes == 4
+
+
+def test_our_own_number_of_processes_weighs_more() -> None:
+    found = launched("--num_gpus=1", "accelerate", "launch", "--num_processes=2", "t.py")
+    assert found.processes == 1
+
+
+def test_a_module_of_accelerate_is_one() -> None:
+    found = launched("-m", "accelerate.commands.launch", "-m", "pkg.train", "--x=1")
+    assert (found.kind, found.script, found.script_args) == ("module", "pkg.train", ("--x=1",))
+
+
+def test_torchrun_and_python_are_unwrapped() -> None:
+    torchrun = launched("torchrun", "--nproc_per_node=2", "t.py", "--lr", "1")
+    python = launched("--no_python", "python", "-u", "t.py", "--lr", "1")
+    assert (torchrun.processes, torchrun.script, torchrun.script_args) == (
+        2,
+        "t.py",
+        ("--lr", "1"),
+    )
+    assert (python.kind, python.script, python.script_args) == ("script", "t.py", ("--lr", "1"))
+
+
+def test_torchrun_starts_one_rank_where_nobody_says_more() -> None:
+    assert launched("torchrun", "t.py").processes == 1
+    assert launched("--num_gpus=2", "torchrun", "t.py").processes == 2
+    assert launched("deepspeed", "t.py").processes is None
+
+
+def test_another_launcher_is_refused_by_its_name() -> None:
+    with pytest.raises(ConfigError, match="mpirun is no launcher that is known here"):
+        launched("--", "mpirun", "-np", "2", "python", "t.py")
+
+
+@pytest.mark.parametrize("words", [("t.py", "--lr"), ("-m", "pkg.train", "--lr")])
+def test_python_in_our_place_starts_one_process(words: tuple[str, ...]) -> None:
+    found = launched("--", "python", *words)
+    assert (found.alone, found.script_args) == (True, ("--lr",))
+    assert (*launch_flags(found), found.script)[-2 - (words[0] == "-m") :] == (
+        "python",
+        *words[:-1],
+    )
+
+
+def test_a_script_that_starts_its_ranks_is_one_process(tmp_path: Path) -> None:
+    path = tmp_path / "spawns.py"
+    path.write_text("import torch.multiprocessing as mp\nmp.spawn(main, nprocs=2)\n")
+    assert launched("--num_gpus=2", "--", "python", str(path)).alone
+
+
+def test_ranks_that_are_asked_for_are_made_of_python_too() -> None:
+    assert not launched("--num_gpus=2", "--", "python", "t.py").alone
+    assert not launched("--no_python", "python", "t.py").alone
+    assert not launched("--", "python", "-m", "torch.distributed.run", "t.py").alone
+
+
+def test_a_script_is_left_as_it_is() -> None:
+    request = parse_request(["--autotuning=tune", "accelerate.py", "launch"])
+    assert unwrapped(request) is request
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (("--num_machines=2", "t.py"), "2 machines; give hosts to autoconf-launch itself"),
+        (("--cpu",), "given no script"),
+        (("--config_file", "nope.yaml", "t.py"), "nope.yaml cannot be read"),
+    ],
+)
+def test_what_cannot_be_launched_is_refused(words: tuple[str, ...], says: str) -> None:
+    with pytest.raises(ConfigError, match=says):
+        launched("accelerate", "launch", *words)

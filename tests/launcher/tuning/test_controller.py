@@ -1,0 +1,218 @@
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from autoconf_launch.autotuner.drift import timeline
+from autoconf_launch.autotuner.finals import Finals
+from autoconf_launch.autotuner.objective import OBJECTIVES
+from autoconf_launch.autotuner.settings import AutotuningSettings
+from autoconf_launch.autotuner.study import Study
+from autoconf_launch.autotuner.trial import FailedTrial, Record
+from autoconf_launch.core import Failure, FailureKind
+from autoconf_launch.launcher.backends.base import Job, JobEnd
+from autoconf_launch.launcher.backends.replay import ReplayBackend, ReplayJob
+from autoconf_launch.launcher.events import Event, TrialFinished, TrialStarted
+from autoconf_launch.launcher.machine.slots import Share
+from autoconf_launch.launcher.plan import LaunchPlan
+from autoconf_launch.launcher.results.journal import Journal, JournalContents, read_journal
+from autoconf_launch.launcher.tuning.controller import Controller
+
+from ..controlled import LIMITS, ReplayDesk, opened, recorded, run_study, space
+
+SETTINGS = AutotuningSettings(tuner_type="model_based", tuner_early_stopping=3)
+
+
+def test_every_outcome_is_in_the_journal_in_the_order_it_was_told(tmp_path: Path) -> None:
+    with opened(tmp_path) as journal:
+        study, _ = run_study(space(), journal)
+        assert journal.read().records == study.records
+
+
+def test_the_baseline_is_trial_0_and_is_never_run_again(tmp_path: Path) -> None:
+    with opened(tmp_path) as journal:
+        _, desk = run_study(space(), journal)
+    assert desk.planned[0] == "z0_gas1_tmbspg1"
+    assert len(set(desk.planned)) == len(desk.planned)
+
+
+@pytest.mark.parametrize("kept", [1, 2, 5])
+def test_a_resumed_study_makes_the_proposals_of_the_uninterrupted_one(
+    tmp_path: Path, kept: int
+) -> None:
+    with opened(tmp_path) as journal:
+        whole, _ = run_study(space(), journal, settings=SETTINGS)
+    path = tmp_path / "journal.jsonl"
+    lines = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(b"".join(lines[: 1 + 2 * kept]))
+    with Journal(path) as journal:
+        contents = journal.read()
+        resumed, desk = run_study(space(), journal, contents=contents, settings=SETTINGS)
+    assert [r.trial.name for r in resumed.records] == [r.trial.name for r in whole.records]
+    assert len(desk.planned) == len(whole.records) - kept
+
+
+def test_a_torn_last_line_costs_its_own_trial_alone(tmp_path: Path) -> None:
+    with opened(tmp_path) as journal:
+        whole, _ = run_study(space(), journal, settings=SETTINGS)
+    path = tmp_path / "journal.jsonl"
+    path.write_bytes(path.read_bytes()[:-10])
+    with Journal(path) as journal:
+        contents = journal.read()
+        assert contents.records == whole.records[:-1]
+        assert [orphan.name for orphan in contents.orphans] == [whole.records[-1].trial.name]
+        run_study(space(), journal, contents=contents, settings=SETTINGS)
+    assert read_journal(path).records == whole.records
+
+
+def test_each_trial_is_announced_once_with_the_best_so_far(tmp_path: Path) -> None:
+    events: list[Event] = []
+    with opened(tmp_path) as journal:
+        study, _ = run_study(space(), journal, listener=events.append)
+    finished = [event for event in events if isinstance(event, TrialFinished)]
+    told = [event.record for event in finished]
+    assert told == list(timeline(study.records, study.repeats))
+    assert finished[-1].best == study.best
+
+
+class TakingTurns(ReplayBackend):
+    """Ends the job that was submitted last, at each ``wait``."""
+
+    def __init__(self, records: Sequence[Record]) -> None:
+        super().__init__(records)
+        self._ended: list[Job] = []
+
+    def poll(self, jobs: Sequence[Job]) -> tuple[JobEnd | None, ...]:
+        ends = super().poll(jobs)
+        return tuple(
+            end if job in self._ended else None for job, end in zip(jobs, ends, strict=True)
+        )
+
+    def wait(self, jobs: Sequence[Job], timeout_s: float) -> None:
+        self._ended.append(jobs[-1])
+
+
+class SideBySide:
+    """A study on two shares; remembers how many ran when a trial started."""
+
+    def __init__(self, journal: Journal, records: Sequence[Record], *shares: Share) -> None:
+        self.study = Study(space(), None, AutotuningSettings(tuner_type="gridsearch"))
+        self.running: list[str] = []
+        self.beside: dict[str, int] = {}
+        self.starts: list[str] = []
+        controller = Controller(
+            self.study,
+            TakingTurns(records),
+            ReplayDesk(),
+            journal=journal,
+            listener=self._see,
+            limits=LIMITS,
+        )
+        controller.run(shares or (Share(), Share()))
+
+    def _see(self, event: Event) -> None:
+        if isinstance(event, TrialStarted):
+            self.beside[event.trial.name] = len(self.running)
+            self.running.append(event.trial.name)
+            self.starts.append(event.trial.name)
+        elif isinstance(event, TrialFinished):
+            self.running = [n for n in self.running if n != event.record.trial.name]
+
+
+def test_as_many_trials_run_as_there_are_shares(tmp_path: Path) -> None:
+    with opened(tmp_path) as journal:
+        seen = SideBySide(journal, recorded(space()))
+    assert max(seen.beside.values()) == 1
+
+
+def test_the_baseline_runs_alone(tmp_path: Path) -> None:
+    with opened(tmp_path) as journal:
+        seen = SideBySide(journal, recorded(space()))
+    baseline, second, *_ = seen.beside.items()
+    assert baseline == ("z0_gas1_tmbspg1", 0)
+    assert second[1] == 0
+
+
+def test_trials_side_by_side_are_journalled_as_they_end(tmp_path: Path) -> None:
+    with opened(tmp_path) as journal:
+        seen = SideBySide(journal, recorded(space()))
+        contents = journal.read()
+    assert contents.records == seen.study.records
+    assert contents.orphans == ()
+    assert [r.trial.number for r in contents.records[:3]] == [0, 2, 3]
+
+
+def test_who_runs_out_of_a_shares_memory_runs_again_alone(tmp_path: Path) -> None:
+    full = FailedTrial(failure=Failure(kind=FailureKind.OUT_OF_MEMORY, detail="full"))
+    fine = recorded(space())
+    in_share = [replace(r, outcome=full) for r in fine if r.trial.name == "z0_gas1_tmbspg3"]
+    small = Share(memory_bytes=10)
+    with opened(tmp_path) as journal:
+        seen = SideBySide(journal, [*in_share, *fine], small, small)
+    assert seen.starts.count("z0_gas1_tmbspg3") == 2
+    assert [r.failure for r in seen.study.records] == [None] * len(seen.study.records)
+
+
+def test_who_runs_out_of_all_memory_has_failed(tmp_path: Path) -> None:
+    full = FailedTrial(failure=Failure(kind=FailureKind.OUT_OF_MEMORY, detail="full"))
+    records = [
+        replace(r, outcome=full) if r.trial.name == "z0_gas1_tmbspg3" else r
+        for r in recorded(space())
+    ]
+    small = Share(memory_bytes=10)
+    twice = [*records, *(r for r in records if r.failure)]
+    with opened(tmp_path) as journal:
+        seen = SideBySide(journal, twice, small, small)
+    assert "z0_gas1_tmbspg3" in {r.trial.name for r in seen.study.records if r.failure}
+
+
+def finals_of(
+    study: Study, journal: Journal, contents: JournalContents
+) -> tuple[Finals, list[LaunchPlan]]:
+    """Measure the best again; the plans that were submitted."""
+    finals = Finals(study.records, OBJECTIVES["throughput"], wanted=3)
+    again = [
+        replace(r, trial=replace(r.trial, name=f"{r.trial.name}_final"))
+        for r in study.records
+        for _ in range(40)
+    ]
+    plans: list[LaunchPlan] = []
+
+    class Seen(ReplayBackend):
+        def submit(self, plan: LaunchPlan) -> ReplayJob:
+            plans.append(plan)
+            return super().submit(plan)
+
+    controller = Controller(
+        finals,
+        Seen(again),
+        ReplayDesk(),
+        journal=journal,
+        listener=lambda event: None,
+        limits=LIMITS,
+    )
+    controller.resume(replace(contents, records=contents.finals))
+    controller.run()
+    return finals, plans
+
+
+def test_finals_are_launches_that_the_journal_keeps_apart(tmp_path: Path) -> None:
+    with opened(tmp_path) as journal:
+        study, _ = run_study(space(), journal, settings=SETTINGS)
+        finals, plans = finals_of(study, journal, JournalContents())
+        contents = journal.read()
+    assert len(plans) == len(finals.records) > 2
+    assert (contents.records, contents.finals) == (study.records, finals.records)
+    assert contents.orphans == ()
+
+
+def test_a_resumed_study_repeats_no_final(tmp_path: Path) -> None:
+    with opened(tmp_path) as journal:
+        study, _ = run_study(space(), journal, settings=SETTINGS)
+        finals, _ = finals_of(study, journal, JournalContents())
+        resumed, plans = finals_of(study, journal, journal.read())
+    assert plans == []
+    assert resumed.records == finals.records

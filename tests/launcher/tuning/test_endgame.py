@@ -1,0 +1,191 @@
+"""What is launched after a search, on replayed outcomes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import pytest
+
+from autoconf_launch.autotuner.decider import Decider
+from autoconf_launch.autotuner.objective import OBJECTIVES
+from autoconf_launch.autotuner.trial import FailedTrial, Record
+from autoconf_launch.core import Failure, FailureKind
+from autoconf_launch.launcher.backends.replay import ReplayBackend, ReplayJob
+from autoconf_launch.launcher.events import Event, Listener, Note, RoundFinished
+from autoconf_launch.launcher.plan import LaunchPlan
+from autoconf_launch.launcher.results.journal import Journal, JournalContents
+from autoconf_launch.launcher.tuning.controller import Controller, TrialLimits
+from autoconf_launch.launcher.tuning.endgame import Endgame, Search, finals_s, play
+
+from ..controlled import LIMITS, ReplayDesk, opened, run_study, space
+
+NAN = FailedTrial(failure=Failure(kind=FailureKind.NAN, detail="it did"))
+CRASH = FailedTrial(failure=Failure(kind=FailureKind.CRASHED, detail="it did"))
+
+
+@dataclass
+class Seen:
+    """Plans that were submitted and events that were told."""
+
+    plans: list[LaunchPlan] = field(default_factory=list)
+    events: list[Event] = field(default_factory=list)
+
+    @property
+    def notes(self) -> list[str]:
+        return [event.text for event in self.events if isinstance(event, Note)]
+
+    @property
+    def soaks(self) -> list[str]:
+        return [plan.name for plan in self.plans if plan.name.endswith("_soak")]
+
+
+def again(records: tuple[Record, ...], failing: str, failure: FailedTrial = NAN) -> list[Record]:
+    """Outcomes for every launch after the search."""
+    found = []
+    for record in records:
+        name = record.trial.name
+        soak = failure if name == failing else record.outcome
+        found += [replace(record, trial=replace(record.trial, name=f"{name}_final"))] * 40
+        found.append(
+            replace(record, trial=replace(record.trial, name=f"{name}_soak"), outcome=soak)
+        )
+    return found
+
+
+def played(
+    journal: Journal,
+    *,
+    soak_asked: int | None = None,
+    failing: str = "",
+    failure: FailedTrial = NAN,
+    earlier: JournalContents | None = None,
+    elapsed_s: float = 1000.0,
+    side_by_side: bool = False,
+    apart: str = "",
+) -> tuple[Endgame, Seen]:
+    """The end of a study of small micro-batches, whose larger ones are faster."""
+    study, _ = run_study(space(), journal) if earlier is None else (None, None)
+    records = study.records if study else (earlier or JournalContents()).records
+    seen = Seen()
+
+    class Backend(ReplayBackend):
+        def submit(self, plan: LaunchPlan) -> ReplayJob:
+            seen.plans.append(plan)
+            return super().submit(plan)
+
+    backend = Backend(again(records, failing, failure))
+
+    def control(decider: Decider, listener: Listener, limits: TrialLimits) -> Controller:
+        return Controller(
+            decider, backend, ReplayDesk(), journal=journal, listener=listener, limits=limits
+        )
+
+    search = Search(
+        records=records,
+        objective=OBJECTIVES["throughput"],
+        elapsed_s=elapsed_s,
+        side_by_side=side_by_side,
+        apart=apart,
+    )
+    end = play(
+        search,
+        control,
+        listener=seen.events.append,
+        limits=LIMITS,
+        earlier=earlier or JournalContents(),
+        soak_asked=soak_asked,
+    )
+    return end, seen
+
+
+def test_the_best_are_measured_in_rounds_and_the_winner_soaks_in_a_fresh_launch(
+    tmp_path: Path,
+) -> None:
+    with opened(tmp_path) as journal:
+        end, seen = played(journal)
+    assert [plan.fresh for plan in seen.plans] == [False] * (len(seen.plans) - 1) + [True]
+    assert seen.soaks == ["z0_gas1_tmbspg6_soak"]
+    assert len(end.finals) == len(seen.plans) - 1
+
+
+def test_each_round_is_told_once_with_its_standings(tmp_path: Path) -> None:
+    with opened(tmp_path) as journal:
+        _, seen = played(journal)
+    rounds = [event for event in seen.events if isinstance(event, RoundFinished)]
+    assert [event.number for event in rounds] == list(range(1, len(rounds) + 1))
+    assert all(event.standings[0].behind == 0.0 for event in rounds)
+
+
+def test_without_a_soak_the_rounds_are_all(tmp_path: Path) -> None:
+    with opened(tmp_path) as journal:
+        end, seen = played(journal, soak_asked=0)
+    assert (end.soaks, seen.soaks) == ((), [])
+
+
+def test_who_does_not_hold_out_gives_way_to_the_next_best(tmp_path: Path) -> None:
+    with opened(tmp_path) as journal:
+        end, seen = played(journal, failing="z0_gas1_tmbspg6")
+    assert seen.soaks == ["z0_gas1_tmbspg6_soak", "z0_gas1_tmbspg5_soak"]
+    assert [record.failure is None for record in end.soaks] == [False, True]
+
+
+def test_who_crashes_has_a_second_attempt_without_what_was_moved_into_it(tmp_path: Path) -> None:
+    with opened(tmp_path) as journal:
+        end, seen = played(journal, failing="z0_gas1_tmbspg6", failure=CRASH)
+    assert seen.soaks == ["z0_gas1_tmbspg6_soak"] * 2 + ["z0_gas1_tmbspg5_soak"]
+    assert [record.trial.attempt for record in end.soaks] == [1, 2, 1]
+
+
+def test_after_a_short_search_side_by_side_the_best_three_are_measured_all_the_same(
+    tmp_path: Path,
+) -> None:
+    with opened(tmp_path) as journal:
+        end, _ = played(journal, elapsed_s=0.001, side_by_side=True)
+    assert len({record.trial.name for record in end.finals}) == 4  # the baseline beside them
+
+
+def test_after_a_short_search_one_after_the_other_there_is_time_for_two(tmp_path: Path) -> None:
+    with opened(tmp_path) as journal:
+        end, _ = played(journal, elapsed_s=0.001)
+    assert len({record.trial.name for record in end.finals}) == 3
+
+
+@pytest.mark.parametrize(("search_s", "rounds_s"), [(4.0, 4.0), (30.0, 15.0), (1000.0, 300.0)])
+def test_rounds_take_a_share_of_a_long_search_and_no_longer_than_a_short_one(
+    search_s: float, rounds_s: float
+) -> None:
+    assert finals_s(search_s) == rounds_s
+
+
+def test_what_the_journal_has_is_not_launched_again(tmp_path: Path) -> None:
+    with opened(tmp_path) as journal:
+        first, _ = played(journal)
+        contents = journal.read()
+        second, seen = played(journal, earlier=contents)
+    assert seen.plans == []
+    assert (second.finals, second.soaks) == (first.finals, first.soaks)
+    assert (contents.finals, len(contents.soaks)) == (first.finals, 1)
+
+
+def test_why_launches_follow_each_other_is_said_once(tmp_path: Path) -> None:
+    with opened(tmp_path) as journal:
+        _, seen = played(journal, apart="each of them takes several hosts")
+    assert seen.notes == [
+        "The best are launched one after the other, as each of them takes several hosts."
+    ]
+
+
+def test_memory_that_was_not_seen_to_be_enough_is_a_reason(tmp_path: Path) -> None:
+    with opened(tmp_path) as journal:
+        _, seen = played(journal)
+    assert [note.partition(", as ")[2] for note in seen.notes] == [
+        "their memory was not seen to be enough side by side."
+    ]
+
+
+def test_nothing_is_said_of_launches_that_are_not_made(tmp_path: Path) -> None:
+    with opened(tmp_path) as journal:
+        played(journal)
+        _, seen = played(journal, earlier=journal.read())
+    assert seen.notes == []

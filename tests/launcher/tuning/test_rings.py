@@ -1,0 +1,195 @@
+"""Launches that take turns, one of which fails, leaves or holds the others up."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from autoconf_launch.autotuner.finals import Finals
+from autoconf_launch.autotuner.objective import OBJECTIVES
+from autoconf_launch.autotuner.trial import (
+    FailedTrial,
+    Measurement,
+    Outcome,
+    Record,
+    Trial,
+    Turn,
+)
+from autoconf_launch.core import Candidate, Failure, FailureKind, Layout, MemoryUse, Mode, RankTask
+from autoconf_launch.core.rank import STEPS_FILE
+from autoconf_launch.launcher.backends.base import Job, JobEnd
+from autoconf_launch.launcher.backends.replay import ReplayBackend, ReplayJob
+from autoconf_launch.launcher.events import Event, Note
+from autoconf_launch.launcher.machine.slots import Share
+from autoconf_launch.launcher.plan import LaunchPlan
+from autoconf_launch.launcher.tuning.controller import Controller
+from autoconf_launch.launcher.tuning.rings import is_waiting, members, share_progress
+from autoconf_launch.launcher.tuning.running import Running
+
+from ..controlled import LIMITS, ReplayDesk, opened
+
+MEMORY = MemoryUse(free_before_bytes=100, peak_bytes=10, limit_bytes=100)
+SAME = Measurement(step_s=(1.0, 1.01), samples_per_step=8, world_size=2, memory=MEMORY)
+LOST = FailedTrial(failure=Failure(kind=FailureKind.CRASHED, detail="address in use"))
+
+
+def trial(number: int) -> Trial:
+    layout = Layout(micro_batch=1 + number)
+    return Trial(number=number, name=f"t{number}", candidate=Candidate(layout=layout), space="z0")
+
+
+class OneByOne(ReplayBackend):
+    """Ends the job that was submitted last, at each ``wait``."""
+
+    def __init__(self, records: Iterable[Record]) -> None:
+        super().__init__(records)
+        self._ended: list[Job] = []
+
+    def poll(self, jobs: Sequence[Job]) -> tuple[JobEnd | None, ...]:
+        return tuple(
+            super(OneByOne, self).poll([job])[0] if job in self._ended else None for job in jobs
+        )
+
+    def wait(self, jobs: Sequence[Job], timeout_s: float) -> None:
+        own = [job for job in jobs if isinstance(job, ReplayJob)]
+        self._ended += [job for job in own if job.reason] or own[-1:]
+
+
+class Reporting(ReplayDesk):
+    """The ranks of every launch have reported whenever one ends, or of none."""
+
+    def __init__(self, *, reported: bool) -> None:
+        super().__init__()
+        self._reported = reported
+
+    def adopt(self, trial: Trial, attempt: str) -> Outcome | None:
+        return SAME if self._reported else None
+
+
+@dataclass
+class Played:
+    """Rounds of three launches, the last of which has a special answer at first."""
+
+    finals: Finals
+    events: list[Event] = field(default_factory=list)
+    kept: tuple[Record, ...] = ()
+
+    @property
+    def notes(self) -> list[str]:
+        return [event.text for event in self.events if isinstance(event, Note)]
+
+    @property
+    def kinds(self) -> list[FailureKind]:
+        return [record.failure.kind for record in self.kept if record.failure]
+
+    def turns(self, attempt: int) -> dict[str, bool]:
+        """Who of a round took turns."""
+        return {
+            record.trial.name: record.trial.turn is not None
+            for record in self.kept
+            if record.trial.attempt == attempt
+        }
+
+
+def play(folder: Path, *first: Outcome, reported: bool = True) -> Played:
+    """``first`` is what the first launches of the third one come to; all else goes well."""
+    searched = [Record(trial=trial(n), outcome=SAME, wall_s=1.0) for n in range(3)]
+    played = Played(Finals(searched, OBJECTIVES["throughput"]))
+    answers = []
+    for record in searched:
+        name = f"{record.trial.name}_final"
+        special = first if record.trial.number == 2 else ()
+        for attempt, outcome in enumerate((*special, *(SAME,) * 60)):
+            again = replace(record.trial, name=name, attempt=attempt)
+            answers.append(replace(record, trial=again, outcome=outcome))
+    with opened(folder) as journal:
+        controller = Controller(
+            played.finals,
+            OneByOne(answers),
+            Reporting(reported=reported),
+            journal=journal,
+            listener=played.events.append,
+            limits=LIMITS,
+        )
+        controller.run((Share(),) * 3)
+        played.kept = journal.read().finals
+    return played
+
+
+def test_a_ring_that_was_gone_round_to_its_end_is_one(tmp_path: Path) -> None:
+    played = play(tmp_path)
+    assert played.turns(1) == {"t0_final": True, "t1_final": True, "t2_final": True}
+    assert played.notes == []
+
+
+def test_who_fails_in_a_ring_and_alone_is_left_out_of_the_others_ring(tmp_path: Path) -> None:
+    played = play(tmp_path, LOST, LOST)
+    assert played.kinds == [FailureKind.CRASHED]
+    assert played.turns(2) == {"t0_final": True, "t1_final": True}
+
+
+def test_who_fails_in_a_ring_takes_the_others_down_and_they_run_again(tmp_path: Path) -> None:
+    finals = play(tmp_path, LOST, LOST).finals
+    assert finals.rounds > 1
+    assert all(len(arm.rounds) == finals.rounds for arm in finals.arms[:-1])
+
+
+def test_where_a_ring_is_to_blame_launches_follow_each_other(tmp_path: Path) -> None:
+    played = play(tmp_path, LOST)
+    assert played.kinds == []
+    assert played.turns(2) == {"t0_final": False, "t1_final": False, "t2_final": False}
+
+
+def test_both_launches_of_who_fails_beside_others_are_told(tmp_path: Path) -> None:
+    failed, alone = play(tmp_path, LOST).notes
+    assert "t2_final failed beside the others (crashed: address in use)" in failed
+    assert "one after the other from here on" in alone
+
+
+def test_who_leaves_before_all_are_done_took_no_turns(tmp_path: Path) -> None:
+    played = play(tmp_path, reported=False)
+    assert played.turns(1) == {"t0_final": False, "t1_final": False, "t2_final": False}
+    assert played.kinds == []
+
+
+def running(folder: Path, number: int, *steps: int) -> Running:
+    """A launch in a ring that has made these steps."""
+    own = folder / str(number)
+    own.mkdir()
+    lines = [{"rank": 0, "step": step, "wall_s": 0.1, "samples": 1} for step in steps]
+    (own / STEPS_FILE).write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    task = RankTask(mode=Mode.MEASURE, folder=str(own), attempt="now")
+    plan = LaunchPlan(
+        name="t", ranks=(), working_directory=".", folder=str(own), task=task, alone=True
+    )
+    turn = Turn(next_name="next", is_first=number == 0)
+    found = Running(
+        replace(trial(number), turn=turn),
+        None,
+        job=ReplayJob(plan, None),
+        plan=plan,
+        share=Share(),
+        alone=False,
+    )
+    assert len(list(found.new_steps())) == len(steps)
+    return found
+
+
+def test_who_has_made_the_fewest_steps_holds_the_others_up(tmp_path: Path) -> None:
+    ring = [running(tmp_path, 0, 1, 2, 3), running(tmp_path, 1, 1, 2), running(tmp_path, 2, 1, 2)]
+    assert [is_waiting(one, ring) for one in ring] == [True, False, True]
+
+
+def test_who_is_being_ended_holds_nobody_up(tmp_path: Path) -> None:
+    ring = [running(tmp_path, 0, 1), running(tmp_path, 1, 1, 2)]
+    ring[0].cancelled = True
+    assert (members(ring), is_waiting(ring[1], ring)) == ((ring[1],), False)
+
+
+def test_a_step_of_one_is_a_sign_of_life_of_all(tmp_path: Path) -> None:
+    ring = [running(tmp_path, 0, 1), running(tmp_path, 1)]
+    ring[0].progress_s = ring[1].progress_s + 100.0
+    share_progress(ring)
+    assert ring[1].progress_s == ring[0].progress_s
