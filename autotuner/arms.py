@@ -99,13 +99,16 @@ def _expected(pairs: Sequence[tuple[Record, Record]], noise: Noise) -> Expected:
 
 
 def _in_turn(one: Record, other: Record) -> tuple[float, ...]:
-    """Logarithms of ratios of steps that took turns; none where the launches did not."""
+    """Logarithms of ratios of turns; none where the launches did not take any."""
     if one.measurement is None or other.measurement is None:
         return ()
     if one.trial.turn is None or other.trial.turn is None:
         return ()
     steps = zip(one.measurement.step_s, other.measurement.step_s, strict=False)
-    return tuple(math.log(ours / theirs) for ours, theirs in steps)
+    logs = [math.log(ours / theirs) for ours, theirs in steps]
+    length = one.trial.turn.length
+    turns = range(0, len(logs) - length + 1, length)
+    return tuple(fmean(logs[first : first + length]) for first in turns)
 
 
 def leader(arms: Sequence[Arm], objective: Objective) -> Arm | None:

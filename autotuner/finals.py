@@ -19,7 +19,7 @@ from .arms import Arm, compare, leader
 from .finalists import FINALISTS
 from .noise import FINAL_SUFFIX, Noise, estimate_noise
 from .objective import Objective
-from .pace import steps_in_turn
+from .pace import steps_in_turn, steps_together
 from .places import ALPHA, Places
 from .places import FinalsBudget as FinalsBudget
 from .places import fit_together as fit_together
@@ -83,6 +83,7 @@ class Finals:
         )
         self._arms = tuple(map(Arm, self._places.chosen))
         self._steps = steps_in_turn(self._places.chosen, self._noise, self._budget.time_s)
+        self._length = steps_together(self._places.chosen)
         self._told: dict[tuple[str, int], Record] = {}
         self._round, self._over = 1, 0
         self._order = self._active()
@@ -245,7 +246,7 @@ class Finals:
         trials = [self._final(arm) for arm in due]
         after = [trial.name for trial in (*trials[1:], trials[0])]
         turns = [
-            Turn(next_name=name, is_first=place == 0, steps=self._steps)
+            Turn(next_name=name, is_first=place == 0, steps=self._steps, length=self._length)
             for place, name in enumerate(after)
         ]
         return tuple(replace(t, turn=turn) for t, turn in zip(trials, turns, strict=True))

@@ -13,6 +13,14 @@ from .trial import Record, Trial
 
 FEWEST_IN_TURN = 4
 MOST_IN_TURN = 10
+"""Turns of each launch."""
+
+TURN_S = 0.05
+"""Shorter turns are for the most part what a turn costs: a launch wakes up with cold caches."""
+
+MOST_TOGETHER = 10
+"""Steps of a turn."""
+
 _ROUNDS_TO_HAVE = 3
 _UNFELT = 0.2
 """Of what launches cost, as much may be added in steps, however few rounds there is time for."""
@@ -53,8 +61,15 @@ class Pace:
         return self._rule(step_s, as_fast_s, self._noise)
 
 
+def steps_together(records: Sequence[Record]) -> int:
+    """Steps that a turn of these has: enough of the fastest one's for ``TURN_S``."""
+    made = [record.measurement.mean_step_s for record in records if record.measurement]
+    fastest_s = min(filter(None, made), default=TURN_S)
+    return max(1, min(MOST_TOGETHER, math.ceil(TURN_S / fastest_s)))
+
+
 def steps_in_turn(records: Sequence[Record], noise: Noise, time_s: float) -> int:
-    """Timed steps of each launch of a round in which these live side by side.
+    """Timed steps of each launch of a round in which these live side by side: whole turns.
 
     More of them where steps are noisy beside launches, and where a launch costs many steps; fewer
     where a few rounds would not fit in ``time_s`` seconds and it is the steps that make them long.
@@ -63,15 +78,16 @@ def steps_in_turn(records: Sequence[Record], noise: Noise, time_s: float) -> int
         Cochran 1977, "Sampling Techniques", chapter 10: the cheapest size of a second stage.
     """
     made = [(record.wall_s, record.measurement) for record in records if record.measurement]
-    turn_s = sum(measurement.mean_step_s for _, measurement in made)
+    length = steps_together(records)
+    turn_s = length * sum(measurement.mean_step_s for _, measurement in made)
     if not turn_s:
-        return FEWEST_IN_TURN
+        return length * FEWEST_IN_TURN
     warm_up = max((m.first_step or 1) - 1 for _, m in made)
     launch_s = sum(
         max(0.0, wall_s - m.mean_step_s * (warm_up + len(m.step_s))) for wall_s, m in made
     )
-    cost = warm_up + launch_s / turn_s
-    best = round(math.sqrt(cost) * noise.within / LAUNCH)
+    cost = warm_up / length + launch_s / turn_s
+    best = round(math.sqrt(cost) * noise.mean_error(length) / LAUNCH)
     in_time = time_s / (_ROUNDS_TO_HAVE * turn_s) - cost
     room = math.floor(min(max(in_time, _UNFELT * cost), MOST_IN_TURN))
-    return max(FEWEST_IN_TURN, min(best, room))
+    return length * max(FEWEST_IN_TURN, min(best, room))

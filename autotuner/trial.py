@@ -14,10 +14,12 @@ class Turn:
     """A place in a ring of trials that live together and take steps one after another."""
 
     next_name: str
-    """Name of the trial that the turn is handed to after each step."""
+    """Name of the trial that the turn is handed to."""
     is_first: bool
     steps: int = 4
     """Of each that count."""
+    length: int = 1
+    """Of them, those that follow each other before the turn is handed on."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

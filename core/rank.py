@@ -61,6 +61,7 @@ class RankTask:
         next_folder: the folder of the launch that each rank hands the turn to after a step, its
             peer of the same number; None where it has nobody to wait for.
         first_turn: it begins, unasked.
+        turn_steps: steps of a turn, once steps count.
         cut_s: seconds after which a first step that is still running ends with the micro-batches
             that it has, and after which no further step begins; None: every step is whole.
         soak: the last step takes the largest batch that the rank has seen.
@@ -81,7 +82,13 @@ class RankTask:
     ends_epoch: bool = False
     next_folder: str | None = None
     first_turn: bool = False
+    turn_steps: int = 1
     cut_s: float | None = None
+
+    def turns_before(self, step: int) -> int:
+        """Turns that have ended with this step: one for each that does not count, then longer."""
+        untimed = self.start_step - 1
+        return min(step, untimed) + max(0, step - untimed) // self.turn_steps
 
     def to_variable(self) -> str:
         """The value of the environment variable ``TASK_VARIABLE``."""

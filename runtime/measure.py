@@ -79,7 +79,7 @@ class Measured:
             self._record(float(loss), self._trainer.samples_per_step)
             if is_last and not self._between.goes_on():
                 self._finish()
-            if self._turns is not None:
+            if self._turns is not None and self._turns.ends_with(number):
                 self._turns.hand_on()
                 self._turns.wait()
                 self._since = self._now()

@@ -35,6 +35,7 @@ class Turns:
         self._own = _pipe(Path(task.folder) / turn_file(rank))
         self._next = _pipe(Path(task.next_folder) / turn_file(rank))
         self._is_first = task.first_turn
+        self._turns_before = task.turns_before
         self._has_turn = False
 
     def begin(self) -> None:
@@ -46,6 +47,10 @@ class Turns:
             self.wait()
         self.hand_on()
         self.wait()
+
+    def ends_with(self, step: int) -> bool:
+        """Whether the turn is to be handed on after this step."""
+        return self._turns_before(step) > self._turns_before(step - 1)
 
     def wait(self) -> None:
         """Until it is this rank's turn."""

@@ -54,12 +54,12 @@ def members(running: Sequence[Running]) -> tuple[Running, ...]:
 
 
 def is_waiting(one: Running, running: Sequence[Running]) -> bool:
-    """Whether another launch of its ring has the turn: the one that has made the fewest steps.
+    """Whether another launch of its ring has the turn: the one that has had the fewest turns.
 
     The first of them, as the turn goes round in the order of submission.
     """
     ring = members(running)
-    return one in ring and one is not min(ring, key=lambda other: other.made)
+    return one in ring and one is not min(ring, key=lambda other: other.turns)
 
 
 def share_progress(running: Sequence[Running]) -> None:

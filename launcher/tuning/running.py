@@ -55,6 +55,7 @@ class Running:
         self.cancelled = False
         self.attempt = plan.task.attempt if plan.task else ""
         self._task = plan.task if plan.task and plan.task.most_steps else None
+        self._planned = plan.task
         self._end_step = plan.task.end_step if plan.task else 0
         self._slowest = SlowestRanks(max(1, plan.world_size))
         self._tail = StepsTail(Path(plan.folder) / STEPS_FILE if plan.folder else None)
@@ -76,6 +77,11 @@ class Running:
     def is_steerable(self) -> bool:
         """Whether its ranks listen to where they are to end."""
         return self._task is not None
+
+    @property
+    def turns(self) -> int:
+        """That it has had, in a ring."""
+        return self._planned.turns_before(self.made) if self._planned else self.made
 
     @property
     def step_s(self) -> tuple[float, ...]:

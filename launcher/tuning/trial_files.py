@@ -145,7 +145,12 @@ class TrialFiles:
         )
         if trial.turn is not None:
             next_folder = str(self._paths.trial(trial.turn.next_name))
-            task = replace(task, next_folder=next_folder, first_turn=trial.turn.is_first)
+            task = replace(
+                task,
+                next_folder=next_folder,
+                first_turn=trial.turn.is_first,
+                turn_steps=trial.turn.length,
+            )
         if trial.soak_steps:
             return soak_task(task, trial, self._spec)
         if mode is not Mode.MEASURE or are_steps_given(self._settings):

@@ -24,6 +24,8 @@ class InTurn:
         """After a step: let the others compute; the next one's time begins with its turn."""
         if self._task.next_folder is None:
             return
+        if self._turns is not None and not self._turns.ends_with(self._timeline.steps):
+            return
         self._timeline.settle()
         if self._turns is None:
             self._turns = Turns(self._task, self._rank)

@@ -6,7 +6,7 @@ import math
 import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from statistics import median
+from statistics import fmean, median
 
 import pytest
 from hypothesis import given, settings
@@ -145,3 +145,14 @@ def test_who_came_later_leads_by_what_it_costs_and_not_by_its_minutes(
     first = leader(tuple(arms.values()), THROUGHPUT)
     assert first is not None
     assert costs[list(arms).index(first.name)] == pytest.approx(min(costs), abs=1e-6)
+
+
+def test_steps_of_one_turn_are_one_observation() -> None:
+    long = Turn(next_name="other", is_first=True, length=3)
+    ours, theirs = [1.2, 1.1, 1.3, 1.15, 1.25, 1.2, 1.21, 1.19, 1.2], [1.0] * 9
+    slower, faster = Arm(record([1.0], None)), Arm(record([1.0], None))
+    slower.rounds[1], faster.rounds[1] = record(ours, long), record(theirs, long)
+    by_turns = compare(slower, faster, THROUGHPUT)
+    means = [math.exp(fmean(map(math.log, ours[at : at + 3]))) for at in (0, 3, 6)]
+    slower.rounds[1], faster.rounds[1] = record(means, TURN), record([1.0] * 3, TURN)
+    assert by_turns.width == pytest.approx(compare(slower, faster, THROUGHPUT).width)

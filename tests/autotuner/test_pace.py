@@ -5,7 +5,13 @@ from dataclasses import replace
 import pytest
 
 from autoconf_launch.autotuner.noise import PRIOR
-from autoconf_launch.autotuner.pace import FEWEST_IN_TURN, MOST_IN_TURN, steps_in_turn
+from autoconf_launch.autotuner.pace import (
+    FEWEST_IN_TURN,
+    MOST_IN_TURN,
+    MOST_TOGETHER,
+    steps_in_turn,
+    steps_together,
+)
 from autoconf_launch.autotuner.trial import Record
 
 from .test_finals import CRASH, made, record
@@ -44,3 +50,17 @@ def test_what_failed_says_nothing() -> None:
 
 def test_where_launches_take_the_time_steps_are_not_spared() -> None:
     assert steps(within=0.1, extra_s=100.0, time_s=30.0) == MOST_IN_TURN
+
+
+@pytest.mark.parametrize(
+    ("step_s", "together"), [(1.0, 1), (0.05, 1), (0.02, 3), (0.006, 9), (1e-4, MOST_TOGETHER)]
+)
+def test_a_turn_has_so_many_steps_that_it_is_no_short_one(step_s: float, together: int) -> None:
+    assert steps_together((record(0, made(1.0)), record(1, made(step_s)))) == together
+
+
+def test_rounds_of_short_steps_are_of_whole_turns() -> None:
+    records = tuple(record(n, made(0.006)) for n in range(2))
+    found = steps_in_turn(records, PRIOR, 1e9)
+    assert found % 9 == 0
+    assert FEWEST_IN_TURN <= found // 9 <= MOST_IN_TURN

@@ -154,13 +154,13 @@ def test_who_leaves_before_all_are_done_took_no_turns(tmp_path: Path) -> None:
     assert played.kinds == []
 
 
-def running(folder: Path, number: int, *steps: int) -> Running:
+def running(folder: Path, number: int, *steps: int, turn_steps: int = 1) -> Running:
     """A launch in a ring that has made these steps."""
     own = folder / str(number)
     own.mkdir()
     lines = [{"rank": 0, "step": step, "wall_s": 0.1, "samples": 1} for step in steps]
     (own / STEPS_FILE).write_text("".join(f"{json.dumps(line)}\n" for line in lines))
-    task = RankTask(mode=Mode.MEASURE, folder=str(own), attempt="now")
+    task = RankTask(mode=Mode.MEASURE, folder=str(own), attempt="now", turn_steps=turn_steps)
     plan = LaunchPlan(
         name="t", ranks=(), working_directory=".", folder=str(own), task=task, alone=True
     )
@@ -180,6 +180,14 @@ def running(folder: Path, number: int, *steps: int) -> Running:
 def test_who_has_made_the_fewest_steps_holds_the_others_up(tmp_path: Path) -> None:
     ring = [running(tmp_path, 0, 1, 2, 3), running(tmp_path, 1, 1, 2), running(tmp_path, 2, 1, 2)]
     assert [is_waiting(one, ring) for one in ring] == [True, False, True]
+
+
+def test_who_is_in_the_middle_of_a_turn_has_it(tmp_path: Path) -> None:
+    ring = [
+        running(tmp_path, 0, 1, 2, 3, 4, turn_steps=5),
+        running(tmp_path, 1, 1, 2, turn_steps=5),
+    ]
+    assert [is_waiting(one, ring) for one in ring] == [False, True]
 
 
 def test_who_is_being_ended_holds_nobody_up(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import TypeAlias
 
@@ -41,6 +42,11 @@ class Ring:
         """In which they made a step."""
         return [int(line[0]) for line in self._lines if line[1:] == ["begins", str(number)]]
 
+    def places(self, first_step: int) -> list[int]:
+        """Of all launches, as they began steps from this one on."""
+        begun = (line for line in self._lines if line[1] == "begins")
+        return [int(line[0]) for line in begun if int(line[2]) >= first_step]
+
     def steps(self, place: int, rank: int = 0) -> list[int]:
         return self.ended[place].steps(rank)
 
@@ -56,10 +62,13 @@ Ringed: TypeAlias = Callable[..., Ring]
 def ringed(probe_zygote: Zygote, tmp_path: Path) -> Ringed:
     """``ringed(*names, ranks=1)``: a launch of each, side by side."""
 
-    def run(*names: str, ranks: int = 1) -> Ring:
+    def run(*names: str, ranks: int = 1, turn_steps: int = 1) -> Ring:
         log = tmp_path / "log"
         log.touch()
-        tasks = [task_of(tmp_path, place, len(names)) for place in range(len(names))]
+        tasks = [
+            replace(task_of(tmp_path, place, len(names)), turn_steps=turn_steps)
+            for place in range(len(names))
+        ]
         environments = [
             {**dict(probe_environment(task, Path(task.folder))), **rank, **of(place, log)}
             for place, task in enumerate(tasks)
@@ -111,6 +120,11 @@ def test_one_computes_at_a_time_after_the_first_step(ringed: Ringed) -> None:
     ring = ringed("plain", "plain", "plain")
     assert ring.overlapping == 0
     assert [ring.order(number) for number in range(2, END + 1)] == [[0, 1, 2]] * (END - 1)
+
+
+def test_a_turn_of_several_steps_is_handed_on_after_them(ringed: Ringed) -> None:
+    ring = ringed("plain", "plain", turn_steps=3)
+    assert ring.places(first_step=3) == [0, 0, 0, 1, 1, 1] * 2
 
 
 def test_all_make_the_steps_asked_for(ringed: Ringed) -> None:
