@@ -6,7 +6,8 @@ level has changed since. When, its trials tell: the change is put where they are
 predicted by the least. Without predictions it is put in the middle. So is the end of a load, which
 may be over before the next repeat: then the level is 0 again.
 
-A surprise that its repeat does not confirm is one of a single launch: the repeat counts.
+A surprise whose repeat is off it, towards what was expected, is one of a single launch: the repeat
+counts. One whose repeat is further off still is left as it is: of two launches neither is right.
 """
 
 from __future__ import annotations
@@ -146,7 +147,25 @@ def _refuted(launches: Sequence[_Launch], noise: Noise) -> dict[str, _Launch]:
         for one, again in _pairs(launches)
         if (before := one.record.measurement) and (after := again.record.measurement)
         if not agree(before, after, noise)
+        if (again.log_s - one.log_s) * _unusual(one, launches) < 0.0
     }
+
+
+def _unusual(launch: _Launch, launches: Sequence[_Launch]) -> float:
+    """How much slower than other trials it is: beside predictions, else for each sample."""
+    others = [x for x in launches if _is_trial(x) and x is not launch]
+    for off in (_off, _log_sample_s):
+        known = [value for x in others if not math.isnan(value := off(x))]
+        if known and not math.isnan(own := off(launch)):
+            return own - median(known)
+    return 0.0
+
+
+def _log_sample_s(launch: _Launch) -> float:
+    measured = launch.record.measurement
+    if measured is None or measured.samples_per_step <= 0:
+        return math.nan
+    return launch.log_s - math.log(measured.samples_per_step)
 
 
 def _levels(launches: Sequence[_Launch], noise: Noise) -> tuple[_Step, ...]:

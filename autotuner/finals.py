@@ -19,7 +19,7 @@ from .arms import Arm, compare, leader
 from .finalists import FINALISTS
 from .noise import FINAL_SUFFIX, Noise, estimate_noise
 from .objective import Objective
-from .pace import steps_in_turn, steps_together
+from .pace import steps_apart, steps_in_turn, steps_together
 from .places import ALPHA, Places
 from .places import FinalsBudget as FinalsBudget
 from .places import fit_together as fit_together
@@ -83,9 +83,11 @@ class Finals:
         )
         self._arms = tuple(map(Arm, self._places.chosen))
         self._steps = steps_in_turn(self._places.chosen, self._noise, self._budget.time_s)
+        self._apart = steps_apart(self._places.chosen, self._noise, self._budget.time_s)
         self._length = steps_together(self._places.chosen)
         self._told: dict[tuple[str, int], Record] = {}
-        self._round, self._over = 1, 0
+        self._round = 1
+        self._whole: set[int] = set()
         self._order = self._active()
         self._pending: set[str] = set()
         self._start_s: float | None = None
@@ -121,7 +123,7 @@ class Finals:
     @property
     def rounds(self) -> int:
         """Rounds that are over."""
-        return self._over
+        return len(self._whole)
 
     def admit(self, records: Sequence[Record]) -> None:
         """Who may be told of though they did not begin, and come in then."""
@@ -134,7 +136,8 @@ class Finals:
     def ask(self, free_slots: int, elapsed_s: float) -> tuple[Trial, ...]:
         """The next launches, when none is running; no new round once the time is up.
 
-        A second one all the same where the first could not tell the baseline from the best.
+        One all the same where all before it were torn, and a second one where the first could not
+        tell the baseline from the best.
         """
         if self._start_s is None:
             self._begin(elapsed_s)
@@ -147,7 +150,8 @@ class Finals:
         if not due or free_slots < 1:
             return ()
         together = free_slots >= len(due) > 1 and fit_together([arm.searched for arm in due])
-        trials = self._in_turn(due) if together else (self._final(due[0]),)
+        alone = replace(self._final(due[0]), timed_steps=self._apart)
+        trials = self._in_turn(due) if together else (alone,)
         self._pending = {trial.name for trial in trials}
         return trials
 
@@ -192,7 +196,7 @@ class Finals:
         times_s = round_times_s(self._told.values())
         round_s = fmean(times_s) if times_s else 0.0
         late = self._budget.time_s - sum(times_s) < _ROUNDS_TO_HAVE * round_s
-        if late or self._over + _ROUNDS_TO_HAVE > self._budget.rounds:
+        if late or self.rounds + _ROUNDS_TO_HAVE > self._budget.rounds:
             return
         while (record := self._places.next(self._arms, self._leader)) is not None:
             self._join(record)
@@ -214,24 +218,25 @@ class Finals:
 
     def _is_late(self) -> bool:
         """Whether another round would end beyond the time by more than half of it."""
-        round_s = self._spent_s / self._over if self._over else 0.0
+        round_s = self._spent_s / self.rounds if self.rounds else 0.0
         return self._spent_s + round_s / 2.0 >= self._budget.time_s
 
     def _owes_a_round(self) -> bool:
         """Whether one more is due though time is up: a single pair rarely shows any gain."""
         own = next((arm for arm in self._arms if arm.searched.trial.number == 0), None)
         told_apart = own is None or own.is_out or own.is_beaten or own is self._leader
-        return self._over == 1 and not told_apart
+        return not self.rounds or (self.rounds == 1 and not told_apart)
 
     def _begin(self, elapsed_s: float) -> None:
-        self._start_s = elapsed_s - sum(round_times_s(self._told.values()))
+        whole = [record for record in self.records if record.trial.attempt in self._whole]
+        self._start_s = elapsed_s - sum(round_times_s(whole))
         if not self._is_new_round():
             self._round += 1
             self._order = self._active()
 
     def _due(self) -> tuple[Arm, ...]:
         """Arms to be launched now."""
-        is_over = self._is_spent or self._over >= self._budget.rounds
+        is_over = self._is_spent or self.rounds >= self._budget.rounds
         return () if is_over else self._lacking()
 
     def _lacking(self) -> tuple[Arm, ...]:
@@ -260,8 +265,8 @@ class Finals:
         self._order = self._active()
 
     def _close_round(self) -> None:
+        self._whole.add(self._round)
         self._round += 1
-        self._over += 1
         left = [arm for arm in self._arms if not arm.is_out and not arm.is_beaten]
         first = self._leader = leader(left, self._objective) or self._leader
         alpha = self._places.level
@@ -286,8 +291,8 @@ class Finals:
 
     def _last_round(self) -> int:
         """That there will be by number or by time."""
-        by_time = self._budget.time_s * self._over / self._spent_s if self._spent_s else math.inf
-        return max(self._over, int(min(self._budget.rounds, by_time)))
+        by_time = self._budget.time_s * self.rounds / self._spent_s if self._spent_s else math.inf
+        return max(self.rounds, int(min(self._budget.rounds, by_time)))
 
 
 def _final_name(arm: Arm) -> str:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from .noise import Noise, estimate_noise
 from .objective import Objective
 from .sequential import LAUNCH
-from .stop_rule import StopRule
+from .stop_rule import FEWEST_TIMED, StopRule
 from .trial import Record, Trial
 
 FEWEST_IN_TURN = 4
@@ -20,6 +20,10 @@ TURN_S = 0.05
 
 MOST_TOGETHER = 10
 """Steps of a turn."""
+
+FEWEST_APART = 6
+MOST_APART = 40
+"""Timed steps of a launch that follows another one, where launches are what takes the time."""
 
 _ROUNDS_TO_HAVE = 3
 _UNFELT = 0.2
@@ -77,17 +81,43 @@ def steps_in_turn(records: Sequence[Record], noise: Noise, time_s: float) -> int
     Source:
         Cochran 1977, "Sampling Techniques", chapter 10: the cheapest size of a second stage.
     """
-    made = [(record.wall_s, record.measurement) for record in records if record.measurement]
     length = steps_together(records)
-    turn_s = length * sum(measurement.mean_step_s for _, measurement in made)
+    turn_s = length * sum(r.measurement.mean_step_s for r in records if r.measurement)
     if not turn_s:
         return length * FEWEST_IN_TURN
+    cost = _cost(records, turn_s, length)
+    best = round(math.sqrt(cost) * noise.mean_error(length) / LAUNCH)
+    room = min(_room(cost, turn_s, time_s), MOST_IN_TURN)
+    return length * max(FEWEST_IN_TURN, min(best, room))
+
+
+def steps_apart(records: Sequence[Record], noise: Noise, time_s: float) -> int:
+    """The same where the launches of a round follow each other.
+
+    They differ by more than those that live side by side, which no number of steps mends; but
+    beside launches of many seconds a few steps more cost nothing.
+    """
+    step_s = sum(r.measurement.mean_step_s for r in records if r.measurement)
+    if not step_s:
+        return FEWEST_TIMED
+    cost = _cost(records, step_s, 1)
+    best = max(FEWEST_APART, round(math.sqrt(cost) * noise.within / noise.between))
+    room = min(_room(cost, step_s, time_s), MOST_APART)
+    return max(FEWEST_TIMED, min(best, room))
+
+
+def _cost(records: Sequence[Record], turn_s: float, length: int) -> float:
+    """What a round costs beside its timed steps, in turns of ``length`` steps of each launch."""
+    made = [(record.wall_s, record.measurement) for record in records if record.measurement]
     warm_up = max((m.first_step or 1) - 1 for _, m in made)
     launch_s = sum(
         max(0.0, wall_s - m.mean_step_s * (warm_up + len(m.step_s))) for wall_s, m in made
     )
-    cost = warm_up / length + launch_s / turn_s
-    best = round(math.sqrt(cost) * noise.mean_error(length) / LAUNCH)
+    return warm_up / length + launch_s / turn_s
+
+
+def _room(cost: float, turn_s: float, time_s: float) -> int:
+    """Turns for which there is time, or which nobody feels beside what launches cost."""
     in_time = time_s / (_ROUNDS_TO_HAVE * turn_s) - cost
-    room = math.floor(min(max(in_time, _UNFELT * cost), MOST_IN_TURN))
-    return length * max(FEWEST_IN_TURN, min(best, room))
+    most = max(in_time, _UNFELT * cost)
+    return math.floor(min(most, MOST_APART))

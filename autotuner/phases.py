@@ -5,7 +5,8 @@ Not: which stage is next (Study), nor which row of a phase (a strategy).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from autoconf_launch.core import Layout
 
@@ -63,6 +64,26 @@ class Phases:
         )
         layouts = () if waits else self._best_layouts(stage, records)
         return self._pool.further_rows(stage, layouts)
+
+    def are_cut(
+        self, stages: Mapping[int, StageProgress], records: Sequence[Record], *, small_too: bool
+    ) -> bool:
+        """Whether the number of trials alone keeps one of the stages from going on."""
+        return any(
+            self._is_cut(stage, progress, records, small_too=small_too)
+            for stage, progress in stages.items()
+        )
+
+    def _is_cut(
+        self, stage: int, progress: StageProgress, records: Sequence[Record], *, small_too: bool
+    ) -> bool:
+        if progress.tried < self._settings.tuner_num_trials:
+            return False
+        anew = replace(progress, tried=0)
+        further = self.is_further(stage, anew, small_too=small_too)
+        if not anew.remaining(self._settings, 0, further=further):
+            return False
+        return len(self.due_rows(stage, anew, records, (), small_too=small_too)) > 0
 
     def _best_layouts(self, stage: int, records: Sequence[Record]) -> tuple[Layout, ...]:
         """Micro-batches whose further knobs are worth a look, the best first."""

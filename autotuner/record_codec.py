@@ -38,6 +38,8 @@ def encode_record(record: Record) -> dict[str, Any]:
         line |= {"again": trial.again, "doubted": trial.doubted}
     if trial.soak_steps:
         line["soak_steps"] = trial.soak_steps
+    if trial.timed_steps:
+        line["timed_steps"] = trial.timed_steps
     if trial.turn is not None:
         line["turn"] = encode(trial.turn)
     if record.conditions is not None:

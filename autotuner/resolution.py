@@ -10,8 +10,8 @@ from .sequential import PairedEstimate, expected_width
 from .trial import Record
 
 _MOST_ROUNDS = 1000
-_NOTHING = math.log(20.0)
-"""Of a logarithm; an interval as wide as that is of no use to anybody."""
+NOTHING = math.log(2.5)
+"""Of a logarithm; half an interval that is wider is of no use to anybody."""
 _MINUTES_S = 180.0
 """From so many seconds on minutes are said."""
 
@@ -38,7 +38,7 @@ class Resolution:
     def sentence(self) -> str:
         """For people."""
         what = f"{self.rounds} round{'s' * (self.rounds > 1)} of {self.round_s:.1f} s"
-        if self.width > _NOTHING:
+        if self.width > NOTHING:
             return f"{what} told nothing apart."
         found = f"{what} told apart what differs by {_percent(self.width)}"
         if self.further == 0:

@@ -14,6 +14,7 @@ from .finals import PRECISION, Finals, FinalsBudget
 from .meaning import compare_losses
 from .noise import FINAL_SUFFIX, Noise, SpeedUp, checked, estimate_noise, interval
 from .objective import OBJECTIVES, Objective
+from .order import arms_in_order
 from .places import ALPHA, planned
 from .resolution import Resolution, resolution, round_times_s
 from .sequential import PairedEstimate
@@ -42,7 +43,7 @@ def settled(
     """
     objective = OBJECTIVES[settings.metric]
     rounds = replayed(records, finals, objective, summary.noise)
-    order = safe_order(records, rounds, objective)
+    order = safe_order(records, rounds, objective, summary.noise)
     winner = _chosen(order, soaks)
     baseline = baseline_of(records)
     last = replace(
@@ -58,7 +59,8 @@ def settled(
         rows=(*summary.rows[:-1], last),
         winner=winner,
         speed_up=_speed_up(summary, rounds, (baseline, winner)),
-        paired=met and bool(rounds.rounds),
+        paired=_pair(rounds, baseline, winner) is not None,
+        in_turn=_took_turns(rounds),
         ties=tuple(arm.name for arm, _ in _alike(rounds, winner)) if met else near,
         near=near if met else (),
         resolution=_resolution(rounds, winner),
@@ -75,10 +77,13 @@ def replayed(
     objective: Objective,
     noise: Noise | None = None,
 ) -> Finals:
-    """The rounds as these records had them; ``noise`` where ``records`` do not tell it."""
+    """The rounds as these records had them; ``noise`` where ``records`` do not tell it.
+
+    The baseline takes part in every first round, so that one without it was torn.
+    """
     names = {record.trial.name.removesuffix(FINAL_SUFFIX) for record in finals}
     late = _late(finals)
-    began = [r for r in records if r.trial.name in names - late or not names]
+    began = [r for r in records if r.trial.name in names - late or not names or not r.trial.number]
     noise = noise or estimate_noise(records)
     rounds = Finals(
         began,
@@ -108,14 +113,14 @@ def _late(finals: Sequence[Record]) -> set[str]:
 
 
 def safe_order(
-    records: Sequence[Record], rounds: Finals, objective: Objective
+    records: Sequence[Record], rounds: Finals, objective: Objective, noise: Noise | None = None
 ) -> tuple[Record, ...]:
-    """What may be trained with, the best first: as the rounds say, then as the search does."""
+    """What may be trained with, the best first: who was in the rounds, then as the search says.
+
+    ``noise`` where ``records`` do not tell it.
+    """
     failed = {arm.name for arm in rounds.arms if arm.failed}
-    first = rounds.leader
-    met = [arm for arm in rounds.arms if arm is not first and not arm.failed and not arm.is_beaten]
-    near = sorted(met, key=lambda arm: rounds.compare(arm, first).mean) if first else []
-    arms = [arm for arm in (first, *near) if arm is not None]
+    arms = arms_in_order(rounds, objective, noise or estimate_noise(records))
     ahead = [(rounds.rounds and arm.measured()) or arm.searched for arm in arms]
     names = {record.trial.name for record in ahead} | failed
     return (*ahead, *(r for r in ranking(records, objective) if r.trial.name not in names))
@@ -137,7 +142,8 @@ def findings(
         if arm.failed and arm.failed.failure
     )
     refused = soak.report(soaks).refused if soaks else ()
-    return (*failures, *_surprise(records, rounds, objective), *refused, *_gaps(rounds, soaks))
+    surprise = _surprise(records, rounds, objective, noise or estimate_noise(records))
+    return (*failures, *surprise, *refused, *_gaps(rounds, soaks))
 
 
 def _chosen(order: Sequence[Record], soaks: Sequence[Record]) -> Record | None:
@@ -170,7 +176,8 @@ def _searched(records: Sequence[Record], winner: Record | None) -> Record | None
 
 
 def _arm(rounds: Finals, record: Record | None) -> Arm | None:
-    name = record.trial.name if record else None
+    """That was in the rounds; launches of a round that was torn are not any yet."""
+    name = record.trial.name if record and rounds.rounds else None
     return next((arm for arm in rounds.arms if arm.name == name and arm.rounds), None)
 
 
@@ -179,14 +186,22 @@ def _speed_up(
     rounds: Finals,
     pair: tuple[Record | None, Record | None],
 ) -> SpeedUp | None:
-    """Of the baseline and the winner, from the rounds; else from the search if it chose alike."""
+    """Of the winner over a baseline, from the rounds; else from the search if it chose alike."""
     baseline, winner = pair
-    before, after = _arm(rounds, baseline), _arm(rounds, winner)
-    if before and after and before is not after:
-        found = rounds.compare(before, after)
-        return interval(found.mean, found.width) if found.count else None
-    same = winner and summary.winner and summary.winner.trial.name == winner.trial.name
-    return summary.speed_up if same else None
+    if found := _pair(rounds, baseline, winner):
+        return interval(found.mean, found.width)
+    if winner is None or summary.winner is None or winner.trial.number == 0:
+        return None
+    return summary.speed_up if summary.winner.trial.name == winner.trial.name else None
+
+
+def _pair(rounds: Finals, slower: Record | None, faster: Record | None) -> PairedEstimate | None:
+    """What the rounds say of two that met in them."""
+    before, after = _arm(rounds, slower), _arm(rounds, faster)
+    if before is None or after is None or before is after:
+        return None
+    found = rounds.compare(before, after)
+    return found if found.count else None
 
 
 def _alike(rounds: Finals, winner: Record | None) -> tuple[tuple[Arm, PairedEstimate], ...]:
@@ -195,12 +210,12 @@ def _alike(rounds: Finals, winner: Record | None) -> tuple[tuple[Arm, PairedEsti
     if first is None:
         return ()
     others = [a for a in rounds.arms if a is not first and a.rounds and not a.failed]
-    found = [(arm, rounds.compare(arm, first, _alpha(arm, rounds))) for arm in others]
+    found = [(arm, rounds.compare(arm, first, alpha_of(arm, rounds))) for arm in others]
     alike = [(arm, one) for arm, one in found if one.count and not one.differs]
     return tuple(sorted(alike, key=lambda pair: pair[1].mean))
 
 
-def _alpha(arm: Arm, rounds: Finals) -> float:
+def alpha_of(arm: Arm, rounds: Finals) -> float:
     """The baseline as its speed-up's interval says, the others all at once."""
     return ALPHA if arm.searched.trial.number == 0 else rounds.level
 
@@ -220,10 +235,11 @@ def _near(
     if best is None:
         return ()
     noise = checked(noise, deviations(rounds.arms, objective))
+    out = {best.trial.name, *(arm.name for arm in rounds.arms if arm.failed)}
     others = [
         record
         for record in ranking(records, objective)
-        if record.trial.name != best.trial.name and _arm(rounds, record) is None
+        if record.trial.name not in out and _arm(rounds, record) is None
     ]
     return tuple(r.trial.name for r in others if may_be_best(r, best, objective, noise))
 
@@ -235,17 +251,26 @@ def _resolution(rounds: Finals, winner: Record | None) -> Resolution | None:
         return None
     arm, found = max(alike, key=lambda pair: pair[1].width)
     round_s = fmean(round_times_s(rounds.records))
-    return resolution(found, _alpha(arm, rounds), round_s=round_s, wanted=PRECISION)
+    return resolution(found, alpha_of(arm, rounds), round_s=round_s, wanted=PRECISION)
 
 
-def _surprise(records: Sequence[Record], rounds: Finals, objective: Objective) -> tuple[str, ...]:
-    first, arm = best_of(records, objective), rounds.leader
-    if first is None or arm is None or not rounds.rounds or arm.name == first.trial.name:
+def _surprise(
+    records: Sequence[Record], rounds: Finals, objective: Objective, noise: Noise
+) -> tuple[str, ...]:
+    first = best_of(records, objective)
+    arm = next(iter(arms_in_order(rounds, objective, noise)), None)
+    before = _arm(rounds, first)
+    if arm is None or before is None or before is arm or before.failed:
         return ()
-    return (
-        f"Measured again in turn, {arm.name} is better than {first.trial.name}, which was best "
-        "in the search.",
-    )
+    how = f"Measured again in {'turn' if _took_turns(rounds) else 'rounds'}, {arm.name}"
+    best = f"{before.name}, which was best in the search"
+    if rounds.compare(before, arm, alpha_of(before, rounds)).differs:
+        return (f"{how} is better than {best}.",)
+    return (f"{how} leads {best}, but they are not told apart.",)
+
+
+def _took_turns(rounds: Finals) -> bool:
+    return any(record.trial.turn for record in rounds.records)
 
 
 def _gaps(rounds: Finals, soaks: Sequence[Record]) -> tuple[str, ...]:

@@ -25,6 +25,8 @@ MOST_MEMORY = 0.98
 _SUFFIX = "_soak"
 _DOUBTFUL = (FailureKind.CRASHED, FailureKind.BAD_CONFIG, FailureKind.NO_STEPS)
 """What a script may fail with because its evaluation or its checkpoint was moved."""
+_EVALUATION = "evaluation of the trained model"
+"""One of another, as of its average, may not be seen."""
 _SIZES = ((1e9, "GB"), (1e6, "MB"), (1e3, "kB"), (0, "B"))
 
 
@@ -60,9 +62,10 @@ class SoakReport:
         share, asides = self.memory_share, self.asides or Asides()
         memory = "" if share is None else f", {share:.0%} of memory at most"
         longest = ", the last one with the longest batch seen" if asides.longest_batch else ""
+        steps = _counted(self.steps, "step", "steps")
         least = "at least " if asides.under_way and not asides.went_on else ""
         return (
-            f"It ran {least}{self.steps} steps in a launch of its own{longest}{memory}."
+            f"It ran {least}{steps} in a launch of its own{longest}{memory}."
             f"{_afterwards(asides)}{self._beside}{_left_out(asides)}"
         )
 
@@ -74,8 +77,8 @@ class SoakReport:
         evaluation, checkpoint = _evaluation(self.asides), _checkpoint(self.asides)
         seen = " and ".join(filter(None, (evaluation, checkpoint)))
         missed = " and no ".join(
-            aside.value
-            for aside, words in ((Aside.EVALUATION, evaluation), (Aside.CHECKPOINT, checkpoint))
+            name
+            for name, words in ((_EVALUATION, evaluation), (Aside.CHECKPOINT.value, checkpoint))
             if not words
         )
         sentences = f" It went through {seen}." if seen else ""
@@ -226,6 +229,11 @@ def _afterwards(asides: Asides) -> str:
 
 def _left_out(asides: Asides) -> str:
     """What was not run, or why it could not be."""
+    if asides.broke and asides.broke_in:
+        return (
+            f" It failed in or after the {asides.broke_in.value} ({asides.broke}); whether "
+            "because its data ended early is not known."
+        )
     if asides.broke:
         return f" The script could not go on without its data ({asides.broke})."
     if asides.went_on is WentOn.END:

@@ -19,6 +19,7 @@ class StopKind(str, Enum):
     """Every way a study can end."""
 
     EXPLORED = "explored"
+    TRIALS = "trials"
     STAGE_NO_BETTER = "stage_no_better"
     BUDGET = "budget"
     GOOD_ENOUGH = "good_enough"
@@ -52,9 +53,16 @@ class StopReason:
         return self.kind in _ERRORS
 
 
-def explored(records: Sequence[Record], predictions: PredictionTable | None) -> StopReason:
-    """No stage wants another trial; an error unless something was measured."""
+def explored(
+    records: Sequence[Record], predictions: PredictionTable | None, most_trials: int = 0
+) -> StopReason:
+    """No stage wants another trial; an error unless something was measured.
+
+    ``most_trials``: of a stage, where that number alone has ended one; otherwise 0.
+    """
     if any(record.measurement for record in records):
+        if most_trials:
+            return _trials_spent(most_trials)
         return StopReason(
             kind=StopKind.EXPLORED,
             sentence="Every stage was explored as far as it was worth it.",
@@ -113,6 +121,14 @@ def budget_spent(budget: str, *, measured: bool) -> StopReason:
     return StopReason(
         kind=StopKind.NOTHING_MEASURED,
         sentence=f"The budget of {budget} was spent before anything could be measured.",
+    )
+
+
+def _trials_spent(most: int) -> StopReason:
+    return StopReason(
+        kind=StopKind.TRIALS,
+        sentence=f"The number of trials was reached: tuner_num_trials is {most}, beside your own "
+        "configuration; candidates are left that were worth a trial.",
     )
 
 

@@ -232,7 +232,10 @@ class Study:
             if before and not better and stage != last:
                 return stop.stage_no_better(progress, before, self._objective)
             before = progress
-        return stop.explored(self.records, self._predictions)
+        learned, small = self._learned, self._small_too()
+        cut = self._phases.are_cut(learned.stages, learned.compared, small_too=small)
+        most_trials = self._settings.tuner_num_trials if cut else 0
+        return stop.explored(self.records, self._predictions, most_trials)
 
     def _running(self, stage: int) -> int:
         return sum(self._groups.of(t.candidate.layout) == stage for t in self.pending)

@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from .drift import drift
-from .noise import measured_name
+from .drift import drift, without_drift
+from .noise import estimate_noise, measured_name
+from .objective import Objective
 from .settle import findings
 from .study import Study
 from .trial import Record
@@ -16,8 +17,20 @@ def study_findings(
     study: Study, finals: Sequence[Record], soaks: Sequence[Record] = ()
 ) -> tuple[str, ...]:
     """Of a study, of the rounds and of the soaks after it."""
-    during = repeat_findings(study.records, study.repeats)
-    return (*during, *findings(study.compared, finals, study.objective, soaks, study.noise))
+    return launch_findings(study.records, study.repeats, finals, study.objective, soaks)
+
+
+def launch_findings(
+    records: Sequence[Record],
+    repeats: Sequence[Record],
+    finals: Sequence[Record],
+    objective: Objective,
+    soaks: Sequence[Record] = (),
+) -> tuple[str, ...]:
+    """The same of launches, a journal's for example, in the order in which they came back."""
+    compared, noise = without_drift(records, repeats), estimate_noise((*records, *repeats))
+    after = findings(compared, finals, objective, soaks, noise)
+    return (*repeat_findings(records, repeats), *after)
 
 
 def repeat_findings(records: Sequence[Record], repeats: Sequence[Record]) -> tuple[str, ...]:
@@ -48,8 +61,9 @@ def _machine(most: float) -> tuple[str, ...]:
     if not most:
         return ()
     return (
-        f"The machine was {math.expm1(most):.0%} slower at one time of the search than at "
-        "another, as launches again showed; trials are compared as if measured at one time.",
+        f"The machine was about {math.expm1(most):.0%} slower at one time of the search than at "
+        "another, as launches again showed; trials are compared, and the best of them shown, as "
+        "if measured at one time, where the list of trials has what was measured.",
     )
 
 

@@ -54,9 +54,11 @@ class Summary:
         metric: name of what was optimised, in ``unit``.
         winner: the best record; None where nothing was measured.
         baseline: trial 0; None where it did not come back.
-        speed_up: of the winner over the baseline, where both were measured.
-        paired: whether that is from rounds in which both were launched.
+        speed_up: of the winner over the baseline, where both were measured; None where the
+            winner is the baseline.
+        paired: whether that is from rounds in which both were launched, and met.
         rounds: how many there were.
+        in_turn: whether launches of a round lived side by side and took their steps in turn.
         ties: names of other trials that noise does not tell from the winner; where the winner was
             in rounds, of those that were in them with it.
         near: where there were rounds, what was not in them and what the search does not rule out.
@@ -70,6 +72,7 @@ class Summary:
         noise: of launches in the search; what was measured again tells.
         certificate: a sentence on what the untried candidates could still gain; None where
             nothing can be said.
+        findings: sentences on what launches again show and trials did not.
     """
 
     rows: tuple[SummaryRow, ...]
@@ -85,12 +88,14 @@ class Summary:
     duration_s: float
     paired: bool = False
     rounds: int = 0
+    in_turn: bool = False
     near: tuple[str, ...] = ()
     resolution: Resolution | None = None
     meaning: Meaning | None = None
     soak: SoakReport | None = None
     noise: Noise = PRIOR
     certificate: str | None = None
+    findings: tuple[str, ...] = ()
 
 
 def summarise(study: Study, *, duration_s: float, facts: TrainingFacts | None = None) -> Summary:
@@ -178,7 +183,7 @@ def _row(name: str, records: Sequence[Record], objective: Objective) -> SummaryR
 def _speed_up(
     baseline: Record | None, winner: Record | None, objective: Objective, noise: Noise
 ) -> SpeedUp | None:
-    if baseline is None or winner is None:
+    if baseline is None or winner is None or winner.trial.number == 0:
         return None
     if baseline.measurement is None or winner.measurement is None:
         return None

@@ -43,6 +43,8 @@ class Trial:
     """``again`` because that was a surprise."""
     soak_steps: int = 0
     """Above 0 for the winner's soak, a launch as the training's own; counts for no stage."""
+    timed_steps: int = 0
+    """Above 0 where a final that takes no turns is to have so many that count."""
     turn: Turn | None = None
     """None: it has the machine to itself, or a share of it."""
 

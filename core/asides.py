@@ -37,8 +37,10 @@ class Asides:
         before_steps: numbers of steps whose time leaves out a pause before them.
         longest_batch: the last step took the longest batch that was seen.
         went_on: after the last step; None: it ended there.
-        broke: what it failed with after them, outside of evaluations and checkpoints; "" where
-            it did not.
+        broke: what it failed with after them, outside of calls of the model and of saves; ""
+            where it did not.
+        broke_in: what had begun last and was not seen to end then; None: nothing, or the data's
+            own end broke it.
     """
 
     evaluations: int = 0
@@ -50,12 +52,14 @@ class Asides:
     longest_batch: bool = False
     went_on: WentOn | None = None
     broke: str = ""
+    broke_in: Aside | None = None
 
 
 def of_all_ranks(asides: Sequence[Asides]) -> Asides | None:
     """What the ranks of one launch did together; None where none of them says anything."""
     if not asides:
         return None
+    broken = next((rank for rank in asides if rank.broke), Asides())
     return Asides(
         evaluations=max(rank.evaluations for rank in asides),
         evaluation_batches=max(rank.evaluation_batches for rank in asides),
@@ -65,7 +69,8 @@ def of_all_ranks(asides: Sequence[Asides]) -> Asides | None:
         before_steps=tuple(sorted({step for rank in asides for step in rank.before_steps})),
         longest_batch=all(rank.longest_batch for rank in asides),
         went_on=_of_all({rank.went_on for rank in asides}),
-        broke=next((rank.broke for rank in asides if rank.broke), ""),
+        broke=broken.broke,
+        broke_in=broken.broke_in,
     )
 
 

@@ -23,6 +23,13 @@ STEPS_FILE = "steps.jsonl"
 END_FILE = "end_step"
 """In it the launcher tells running ranks to end at another step: ``<attempt> <step>``."""
 MODEL_INFO_FILE = "model_info.json"
+NOTES_OF_SAVED = "saved_paths.*.jsonl"
+"""Of one process each: absolute paths that the script wrote checkpoints to, one in each line."""
+
+
+def notes_of_saved(pid: int) -> str:
+    """Name of a process's notes of what the script saves; gone once that was put away."""
+    return NOTES_OF_SAVED.replace("*", str(pid))
 
 
 def turn_file(rank: int) -> str:

@@ -47,7 +47,7 @@ class BetweenSteps:
             self.beside.data = TrainingData(report.task.end_step, repeats=False)
         report.beside = self
         model = module.module if isinstance(module, DistributedDataParallel) else module
-        model.register_forward_hook(self._called, always_call=True)
+        model.register_forward_hook(_Hook(self._called), always_call=True)
         self._follow_loaders()
 
     @contextmanager
@@ -109,9 +109,9 @@ class BetweenSteps:
         """See :class:`.report.Beside`."""
         self.beside.ended()
 
-    def put_away(self) -> None:
-        """Move what the script saved below the trial's folder."""
-        self._surroundings.put_away()
+    def put_away(self) -> tuple[str, ...]:
+        """See :class:`.report.Beside`."""
+        return self._surroundings.new()
 
     def _agreed(self, wanted: bool) -> bool:
         """All ranks alike: as rank 0 wants, where every rank's data can be ended."""
@@ -152,3 +152,26 @@ class BetweenSteps:
             return batch
 
         loader.__next__ = __next__
+
+
+class _Hook:
+    """A forward hook that the user's model keeps: saved with it, it is ``_unheard``.
+
+    A copy of the model is heard as the model is: its average is what many evaluate.
+    """
+
+    def __init__(self, called: Callable[[nn.Module, object, object], None]) -> None:
+        self._called = called
+
+    def __call__(self, module: nn.Module, arguments: object, result: object) -> None:
+        self._called(module, arguments, result)
+
+    def __deepcopy__(self, copied: dict[int, Any]) -> _Hook:
+        return self
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _Hook, (_unheard,)
+
+
+def _unheard(module: nn.Module, arguments: object, result: object) -> None:
+    """What the hook of a loaded model does."""

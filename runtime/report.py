@@ -58,8 +58,8 @@ class Beside(Protocol):
     def ended(self) -> None:
         """The script came to its own end."""
 
-    def put_away(self) -> None:
-        """Clear away what it saved."""
+    def put_away(self) -> tuple[str, ...]:
+        """Clear away what it saved; what else it has made in the working directory."""
 
 
 class Report:
@@ -77,6 +77,7 @@ class Report:
         self._rank = rank
         self._world_size = world_size
         self._written = False
+        self._left: tuple[str, ...] = ()
 
     def install(self) -> None:
         """Report errors of the script outside of our calls, and a script that just ends.
@@ -133,7 +134,7 @@ class Report:
             return
         self._written = True
         if self.beside is not None:
-            self.beside.put_away()
+            self._left = self.beside.put_away()
         result = self.result(failure, asked=asked, end_step=end_step)
         folder = Path(self.task.folder)
         write_whole(folder / result_file(self._rank), json.dumps(encode(result)))
@@ -152,6 +153,7 @@ class Report:
             applied=self.applied,
             memory=self._memory(asked),
             end_step=end_step,
+            left_behind=self._left,
             phases=self.clock.means() if self.clock is not None else (),
             cut=self.cut,
             asides=self.beside.seen() if self.beside is not None and self.steps else None,

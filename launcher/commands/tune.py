@@ -175,9 +175,9 @@ def search(job: TuningJob, backend: Backend, folder: OpenFolder) -> Rendered:
         settings=job.user.settings,
     )
     shares = find_shares(job.request, job.cluster)
-    if len(shares) > 1:
-        job.listener(Note(text=shares_text(shares)))
     spec = _profile(job, files, backend, folder, shares[0])
+    if len(shares) > 1:  # said only here: the profile run may ask for another start
+        job.listener(Note(text=shares_text(shares)))
     job = replace(job, user=as_measured(job.user, job.paths.profile, job.listener))
     files.describe_model(spec, job.user.facts)
     study = _study(job, spec)
@@ -225,7 +225,7 @@ def _conclude(job: TuningJob, study: Study, end: Endgame, stop: StopReason) -> R
     for text in (*found, *said_by_probes(job.paths.results, Path.cwd(), job.paths.exps)):
         job.listener(Note(text=text, warning=True))
     facts, settings = job.user.facts, job.user.settings
-    searched = summarise(study, duration_s=end.elapsed_s, facts=facts)
+    searched = replace(summarise(study, duration_s=end.elapsed_s, facts=facts), findings=found)
     summary = settled(searched, study.compared, end.finals, settings, facts, end.soaks)
     winner = render_winner(summary, job.dialect, job.source, job.paths)
     text = write_results(

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
 
+from autoconf_launch.autotuner.drift import without_drift
 from autoconf_launch.autotuner.noise import SpeedUp, is_tie, speed_up
 from autoconf_launch.autotuner.objective import OBJECTIVES, Objective
-from autoconf_launch.autotuner.summary import best_of
 from autoconf_launch.autotuner.trial import Record
 from autoconf_launch.core import dotted
 
@@ -55,9 +55,10 @@ class Comparison:
 
     Attributes:
         objective: the metric of both; throughput where they optimise different ones.
-        pairs: candidates that both tried, in the order of A.
+        pairs: candidates that both tried, in the order of A; as if all of a run were measured at
+            one time.
         only_a: names of candidates that B did not try; ``only_b`` the other way round.
-        best: the best of each; None where one of them measured nothing.
+        best: the winner of each as its summary has it; None where one measured nothing.
         differences: what else was not the same.
     """
 
@@ -78,7 +79,7 @@ def compare_results(a: Results, b: Results) -> Comparison:
     same = a.objective is b.objective
     objective = a.objective if same else OBJECTIVES["throughput"]
     in_a, in_b = _by_name(a), _by_name(b)
-    best_a, best_b = best_of(in_a.values(), objective), best_of(in_b.values(), objective)
+    best_a, best_b = a.summary().winner, b.summary().winner
     return Comparison(
         objective=objective,
         pairs=tuple(_pair(in_a[name], in_b[name], objective) for name in in_a if name in in_b),
@@ -91,7 +92,9 @@ def compare_results(a: Results, b: Results) -> Comparison:
 
 def _by_name(results: Results) -> dict[str, Record]:
     """The last record of each candidate, in the order of the first ones."""
-    return {record.trial.name: record for record in results.contents.records}
+    contents = results.contents
+    records = without_drift(contents.records, contents.repeats)
+    return {record.trial.name: record for record in records}
 
 
 def _pair(a: Record, b: Record, objective: Objective) -> Pair:

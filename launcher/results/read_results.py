@@ -6,7 +6,7 @@ import json
 import os
 import socket
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from autoconf_launch.autotuner.objective import OBJECTIVES, Objective
 from autoconf_launch.autotuner.record_codec import decode_record
 from autoconf_launch.autotuner.settings import AutotuningSettings
 from autoconf_launch.autotuner.settle import settled
+from autoconf_launch.autotuner.study_findings import launch_findings
 from autoconf_launch.autotuner.summary import Summary, summarise_records
 from autoconf_launch.autotuner.trial import Record
 from autoconf_launch.core import ConfigError, RawConfig, ResultsFolderError
@@ -67,6 +68,8 @@ class Results:
         searched = summarise_records(
             records, settings, duration_s=self.duration_s, repeats=repeats
         )
+        found = launch_findings(records, repeats, contents.finals, self.objective, contents.soaks)
+        searched = replace(searched, findings=found)
         compared, facts = without_drift(records, repeats), TrainingFacts()
         return settled(searched, compared, contents.finals, settings, facts, contents.soaks)
 

@@ -10,6 +10,7 @@ from .fingerprint import differences
 from .journal import Fingerprint, Journal, JournalContents
 from .lease import Lease
 from .paths import ResultsPaths
+from .saved_files import take_in_all
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,7 +29,7 @@ def open_folder(
     """Go on with what the folder holds, or start anew beside it.
 
     Old results are moved aside, never deleted: on request, or where they were measured of
-    something else.
+    something else. What launches left among the user's files is taken in at both ends.
 
     Raises:
         ResultsFolderError: another controller holds the folder, or it cannot be written.
@@ -37,6 +38,7 @@ def open_folder(
         paths.make()
         lease = stack.enter_context(Lease(paths.lease, paths.chosen_by))
         journal = stack.enter_context(Journal(paths.journal, lease))
+        take_in_all(paths.results, is_ours=False)
         contents = journal.read()
         reason = _why_anew(contents, fingerprint, fresh=fresh)
         notes: tuple[str, ...] = ()
@@ -49,6 +51,7 @@ def open_folder(
             notes = (f"{reason}; the old results are kept in {moved}.",)
         if contents.fingerprint is None:
             journal.write_header(fingerprint)
+        stack.callback(take_in_all, paths.results, is_ours=True)
         yield OpenFolder(journal=journal, contents=contents, notes=notes)
 
 

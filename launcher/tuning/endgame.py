@@ -13,7 +13,7 @@ from autoconf_launch.autotuner.finalists import FINALISTS, ranking
 from autoconf_launch.autotuner.finals import Finals, FinalsBudget, fit_together
 from autoconf_launch.autotuner.noise import Noise
 from autoconf_launch.autotuner.objective import Objective
-from autoconf_launch.autotuner.settle import safe_order
+from autoconf_launch.autotuner.settle import alpha_of, safe_order
 from autoconf_launch.autotuner.soak import Soak, soak_steps
 from autoconf_launch.autotuner.trial import Record
 
@@ -97,7 +97,7 @@ def play(
         listener(Note(text=f"The best are launched one after the other, as {apart}."))
     controller.run(WHOLE if search.apart else WHOLE * each)
     elapsed_s = controller.elapsed_s
-    order = safe_order(search.records, rounds, search.objective)
+    order = safe_order(search.records, rounds, search.objective, search.noise)
     if soak_asked == 0 or not order or order[0].measurement is None:
         return Endgame(finals=rounds.records, elapsed_s=elapsed_s)
     step_s = order[0].measurement.mean_step_s
@@ -161,7 +161,9 @@ class _Rounds:
         if first is None:
             return ()
         others = [arm for arm in self._rounds.arms if arm is not first and arm.rounds]
-        found = [(arm, self._rounds.compare(arm, first)) for arm in others]
+        found = [
+            (arm, self._rounds.compare(arm, first, alpha_of(arm, self._rounds))) for arm in others
+        ]
         return (
             Standing(name=first.name, behind=0.0, width=0.0),
             *(Standing(name=a.name, behind=f.mean, width=f.width) for a, f in found if f.count),

@@ -14,12 +14,10 @@ from autoconf_launch.autotuner.trial import Trial
 from autoconf_launch.core import Mode, ModelSpec, RankTask
 
 from ..dialects import TrialNeeds
+from ..results.saved_files import SAVED, take_in
 
 _BYTES_PER_PARAMETER = 16
 """Of a checkpoint: weights and both moments of Adam in fp32, and a third of it to spare."""
-
-SAVED = "saved"
-"""Folder of a trial that the probe puts checkpoints into."""
 
 
 def needs_of(task: RankTask, trial: Trial, spec: ModelSpec | None) -> TrialNeeds:
@@ -57,6 +55,7 @@ def soak_task(task: RankTask, trial: Trial, spec: ModelSpec | None) -> RankTask:
 
 def clear_saved(folder: Path) -> None:
     """Remove what the script of a trial saved: it can be gigabytes, and is of no training."""
+    take_in(folder, is_ours=True)
     output = TrialNeeds(folder=str(folder), steps=0).output
     for path in (output, folder / SAVED):
         shutil.rmtree(path, ignore_errors=True)

@@ -24,6 +24,7 @@ from ..planning import plan_launch
 from ..request import LaunchRequest
 from ..results.fingerprint import without_secrets
 from ..results.paths import ResultsPaths
+from ..results.saved_files import take_in
 from ..scripts.foreign import in_trial, told, write_files
 from .soak_needs import clear_saved, needs_of, soak_task
 
@@ -115,6 +116,7 @@ class TrialFiles:
 
     def _plan(self, folder: Path, trial: Trial, attempt: str, mode: Mode) -> LaunchPlan:
         folder.mkdir(parents=True, exist_ok=True)
+        take_in(folder, is_ours=False)
         world_size = len(self._cluster.devices)
         for name in (*_LEFT_BY_RANKS, *map(result_file, range(world_size))):
             (folder / name).unlink(missing_ok=True)
@@ -156,8 +158,7 @@ class TrialFiles:
         if mode is not Mode.MEASURE or are_steps_given(self._settings):
             return task
         if trial.final or trial.again:
-            timed = trial.turn.steps if trial.turn else FEWEST_TIMED
-            return replace(task, end_step=first - 1 + timed)
+            return replace(task, end_step=first - 1 + repeated_steps(trial))
         if most := self._most_steps:
             return replace(
                 task,
@@ -179,6 +180,11 @@ class TrialFiles:
         write_json(folder / "exp.json", {**experiment, "exp_id": trial.number})
         command = shlex.join(without_secrets(plan.ranks[0].argv))
         (folder / "cmd.txt").write_text(f"{command}\n")
+
+
+def repeated_steps(trial: Trial) -> int:
+    """Timed steps of a launch that measures again."""
+    return trial.turn.steps if trial.turn else max(FEWEST_TIMED, trial.timed_steps)
 
 
 def emulated_limit_bytes(cluster: ClusterSpec) -> int | None:

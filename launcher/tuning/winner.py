@@ -35,7 +35,8 @@ def write_results(
     command = optimal_command(request, winner) if winner else ""
     edits = (winner.before or user_document(source)).diff(winner.config) if winner else ()
     table = table_text(summary)
-    paths.summary_text.write_text(table)
+    said = "\n".join(("", *summary.findings, "")) if summary.findings else ""
+    paths.summary_text.write_text(f"{table}{said}")
     write_json(paths.summary_json, summary_document(summary, edits, command))
     paths.trials_csv.write_text(csv_text((CSV_COLUMNS, *map(csv_row, records))))
     if winner:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from autoconf_launch.autotuner.objective import Objective
+from autoconf_launch.autotuner.study_findings import repeat_findings
 from autoconf_launch.autotuner.trial import Record
 from autoconf_launch.core import encode
 
@@ -24,6 +25,7 @@ def comparison_text(a: Results, b: Results, found: Comparison) -> str:
         "\n".join(_difference_lines(found)),
         _table(found),
         "\n".join(_findings(found)),
+        "\n".join((*_again("A", a), *_again("B", b))),
     )
     return "\n\n".join(part for part in parts if part)
 
@@ -103,6 +105,12 @@ def _value(record: Record, objective: Objective) -> str:
     if value is not None:
         return f"{value:.6g}"
     return record.failure.kind.value if record.failure else "-"
+
+
+def _again(name: str, run: Results) -> Iterator[str]:
+    """Why numbers here are others than those of its trials."""
+    for sentence in repeat_findings(run.contents.records, run.contents.repeats):
+        yield f"In {name}: {sentence}"
 
 
 def _findings(found: Comparison) -> Iterator[str]:

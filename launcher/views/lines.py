@@ -7,6 +7,7 @@ from collections.abc import Callable
 from functools import singledispatchmethod
 
 from autoconf_launch.autotuner.noise import measured_name
+from autoconf_launch.autotuner.resolution import NOTHING
 from autoconf_launch.autotuner.trial import Prediction, Record, Trial
 from autoconf_launch.core import Failure, FailureKind, MemoryUse, ModelSpec
 
@@ -133,8 +134,8 @@ def round_line(event: RoundFinished) -> str:
 
 
 def _behind(standing: Standing) -> str:
-    if math.isinf(standing.width):
-        return f"{math.expm1(standing.behind):+.1%}"
+    if standing.width > max(NOTHING, abs(standing.behind)):
+        return "not told apart so far"
     low, high = standing.behind - standing.width, standing.behind + standing.width
     interval = f"({math.expm1(low):+.1%} to {math.expm1(high):+.1%})"
     return f"{math.expm1(standing.behind):+.1%} {interval}"

@@ -31,9 +31,16 @@ def results_text(results: Results, *, markdown: bool) -> str:
         "\n".join(headlines(results, summary)),
         trials_table(trial_rows(results, summary), markdown=markdown),
         "\n".join(f"{'- ' if markdown else ''}{line}" for line in _failures(results)),
+        "\n".join(_found(results, summary)),
         *_conclusion(results, summary),
     ]
     return "\n\n".join(part for part in parts if part)
+
+
+def _found(results: Results, summary: Summary) -> list[str]:
+    """Why numbers of trials and of the best may differ, unless the kept summary says so."""
+    said = results.summary_text or ""
+    return [sentence for sentence in summary.findings if sentence not in said]
 
 
 def _conclusion(results: Results, summary: Summary) -> list[str]:
@@ -86,6 +93,7 @@ def results_document(results: Results) -> dict[str, object]:
         "best": summary.winner.trial.name if summary.winner else None,
         "baseline": summary.baseline.trial.name if summary.baseline else None,
         "speed_up": encode(summary.speed_up),
+        "findings": list(summary.findings),
         "duration_s": results.duration_s,
         "spaces": [encode(row) for row in summary.rows],
         "trials": [trial_document(record) for record in results.contents.records],

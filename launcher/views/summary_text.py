@@ -53,6 +53,7 @@ def summary_document(summary: Summary, edits: Sequence[Edit], command: str) -> d
         "paired_rounds": summary.rounds if summary.paired else 0,
         "ties": list(summary.ties),
         "near": list(summary.near),
+        "findings": list(summary.findings),
         "resolution": encode(summary.resolution),
         "soak": encode(summary.soak),
         "meaning": encode(summary.meaning),
@@ -96,21 +97,21 @@ def _best_line(summary: Summary) -> str:
     if summary.speed_up is None or summary.baseline is None:
         return f"{best}."
     rounds = f"{summary.rounds} round{'s'[: summary.rounds - 1]}"
-    how = f", in {rounds} in turn" if summary.paired else ""
+    how = f", in {rounds}{' in turn' * summary.in_turn}" if summary.paired else ""
     own = summary.baseline.trial.name
     return f"{best}; {speed_up_text(summary.speed_up)} of your {own}{how}."
 
 
 def _tie_lines(summary: Summary) -> list[str]:
     near = f"Of the search alone, not ruled out by its noise: {', '.join(summary.near)}."
-    lines = [near] * bool(summary.near)
+    own = summary.baseline.trial.name if summary.baseline else None
+    no_gain = ["Your own configuration is among them: no gain was shown."]
+    lines = [near, *no_gain * (own in summary.near)] if summary.near else []
     if not summary.ties:
         return lines
-    names = ", ".join(summary.ties)
-    own = summary.baseline is not None and summary.baseline.trial.name in summary.ties
     return [
-        f"A tie, not told apart by the noise of this machine: {names}.",
-        *["Your own configuration is among them: no gain was shown."] * own,
+        f"A tie, not told apart by the noise of this machine: {', '.join(summary.ties)}.",
+        *no_gain * (own in summary.ties),
         *([summary.resolution.sentence] if summary.resolution else []),
         *lines,
     ]

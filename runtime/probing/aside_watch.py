@@ -19,6 +19,7 @@ class AsideWatch:
         """Beyond the steps asked for."""
         self._saving = self._failing = False
         self._broke = ""
+        self._broke_in: Aside | None = None
 
     @property
     def is_lacking(self) -> bool:
@@ -71,8 +72,9 @@ class AsideWatch:
         blamed = failure.kind is FailureKind.OUT_OF_MEMORY or self._saving or self._failing
         if self.went_on is None or blamed:
             return self.located(failure, steps)
-        self.resumed()
         self._broke = failure.detail
+        self._broke_in = None if StopIteration.__name__ in failure.detail else self.under_way
+        self.resumed()
         return None
 
     def located(self, failure: Failure, steps: int) -> Failure:
@@ -95,6 +97,7 @@ class AsideWatch:
             longest_batch=longest_batch,
             went_on=self.went_on,
             broke=self._broke,
+            broke_in=self._broke_in,
         )
 
     def _begins(self, aside: Aside) -> bool:

@@ -82,6 +82,7 @@ class Endings:
     def _sudden(self, original: Callable[[int], NoReturn]) -> Callable[[int], NoReturn]:
         @wraps(original)
         def leave(status: int) -> NoReturn:
+            self._listener.giving_up(sys.exc_info()[1], status)
             self._over()
             original(status)
 

@@ -7,7 +7,6 @@ user has would be overwritten. What is saved before the first step is data, and 
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import wraps
@@ -20,6 +19,8 @@ import torch
 from torch import Tensor, nn
 
 from .after_import import after_import
+from .file_calls import FileCalls
+from .trial_paths import TrialPaths
 
 _LOOKED_INTO = 100
 """Entries of a container, when it is looked whether it holds tensors."""
@@ -41,9 +42,8 @@ class SavedFiles:
 
     def __init__(self, folder: str, was_there: Callable[[Path], bool]) -> None:
         """``folder`` is the trial's; ``was_there`` says of a path whether it is the user's."""
-        self._folder = Path(folder) / "saved"
-        self._was_there = was_there
-        self._made: dict[Path, None] = {}
+        self._paths = TrialPaths(folder, was_there)
+        self._calls = FileCalls(self._paths)
         self._training = False
         self._listener: SaveListener | None = None
 
@@ -51,19 +51,17 @@ class SavedFiles:
         """Listen from here on."""
         torch.save = self._followed(torch.save)
         after_import(dict.fromkeys(_WRITERS, self._change))
+        self._calls.install()
 
     def begin(self, listener: SaveListener | None = None) -> None:
         """The script has made a step: what it saves from here on is of its training."""
         self._training = True
         self._listener = listener
+        self._calls.begin()
 
     def put_away(self) -> None:
         """Move what was made below the trial's folder."""
-        for path in self._made:
-            with suppress(OSError):
-                if path.is_file() and self._folder.parent not in path.parents:
-                    shutil.move(path, self._place(path))
-        self._made.clear()
+        self._paths.put_away()
 
     def _change(self, module: ModuleType) -> None:
         for name in _WRITERS[module.__name__]:
@@ -107,14 +105,12 @@ class SavedFiles:
         if not isinstance(name, (str, os.PathLike)):
             return file
         path = Path(os.fspath(name)).absolute()
-        if path in self._made or not self._was_there(path):
-            self._made[path] = None
-            return file
-        return self._place(path) if name is file else file
-
-    def _place(self, path: Path) -> Path:
-        self._folder.mkdir(parents=True, exist_ok=True)
-        return self._folder / f"{os.getpid()}_{path.name}"
+        if name is file:
+            place = self._paths.target(path)
+            return file if place == path else place
+        if not self._paths.is_users(path):
+            self._paths.target(path)
+        return file
 
 
 _WHAT = ("obj", "tensors", "checkpoint", "state_dict")

@@ -128,6 +128,22 @@ def test_a_surprise_that_is_confirmed_stays_as_it_is() -> None:
     assert without_drift(records, [again(records[2], 3, made(LOADED), doubted=True)]) == records
 
 
+@pytest.mark.parametrize("predicted", [True, False])
+@pytest.mark.parametrize(
+    ("trial_s", "repeat_s", "counts_s"),
+    [(LOADED, 1.0, 1.0), (LOADED, 4.0, LOADED), (0.5, 1.0, 1.0), (0.5, 0.25, 0.5)],
+)
+def test_only_a_repeat_nearer_to_what_was_expected_refutes(
+    predicted: bool, trial_s: float, repeat_s: float, counts_s: float
+) -> None:
+    records = trials(1.0, 1.0, trial_s, 1.0)
+    if not predicted:
+        records = tuple(replace(one, prediction=None) for one in records)
+    found = drift(records, [again(records[2], 4, made(repeat_s), doubted=True)])
+    assert seconds(found.records) == pytest.approx([1.0, 1.0, counts_s, 1.0])
+    assert len(found.doubted) == (counts_s == repeat_s)
+
+
 def test_an_anchor_tells_a_surprising_candidate_from_a_slow_machine() -> None:
     records = trials(1.0, 1.0, 1.0, LOADED)
     surprise = again(records[3], 4, made(LOADED), doubted=True)

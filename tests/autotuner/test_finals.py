@@ -86,7 +86,9 @@ def test_every_round_has_another_order() -> None:
 def test_a_round_is_the_attempt_of_a_final() -> None:
     finals = Finals(searched(1.0, 1.0), THROUGHPUT)
     (trial,) = finals.ask(1, 0.0)
-    assert trial == replace(searched(1.0)[0].trial, name="t0_final", attempt=1, final=True)
+    assert trial == replace(
+        searched(1.0)[0].trial, name="t0_final", attempt=1, final=True, timed_steps=6
+    )
 
 
 def test_what_is_surely_slower_leaves_before_the_others() -> None:
@@ -218,6 +220,27 @@ def test_a_round_that_was_torn_is_begun_anew() -> None:
     resumed.tell(Record(trial=trial, outcome=made(1.0), wall_s=1.0))
     (again,) = resumed.ask(1, 0.0)
     assert again.attempt == 2
+
+
+def test_torn_rounds_leave_time_for_a_whole_one() -> None:
+    finals = Finals(searched(2.0, 1.0), THROUGHPUT, budget=FinalsBudget(time_s=10.0))
+    for attempt in (1, 2):
+        trial = replace(searched(2.0, 1.0)[1].trial, name="t1_final", attempt=attempt, final=True)
+        finals.tell(Record(trial=trial, outcome=made(1.0), wall_s=20.0))
+    run(finals, truth(2.0, 1.0))
+    assert finals.rounds > 0
+
+
+def test_a_round_that_was_torn_late_is_made_up_for() -> None:
+    finals = Finals(searched(2.0, 1.0), THROUGHPUT, budget=FinalsBudget(time_s=0.0))
+    assert finals.ask(1, 100.0)
+
+
+def test_launches_that_follow_each_other_have_more_steps_where_launching_is_dear() -> None:
+    dear = tuple(replace(one, wall_s=20.0) for one in searched(0.03, 0.02))
+    (trial,) = Finals(dear, THROUGHPUT).ask(1, 0.0)
+    assert trial.timed_steps >= 6
+    assert trial.turn is None
 
 
 def test_one_of_another_search_is_left_out() -> None:

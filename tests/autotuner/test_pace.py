@@ -6,12 +6,16 @@ import pytest
 
 from autoconf_launch.autotuner.noise import PRIOR
 from autoconf_launch.autotuner.pace import (
+    FEWEST_APART,
     FEWEST_IN_TURN,
+    MOST_APART,
     MOST_IN_TURN,
     MOST_TOGETHER,
+    steps_apart,
     steps_in_turn,
     steps_together,
 )
+from autoconf_launch.autotuner.stop_rule import FEWEST_TIMED
 from autoconf_launch.autotuner.trial import Record
 
 from .test_finals import CRASH, made, record
@@ -64,3 +68,20 @@ def test_rounds_of_short_steps_are_of_whole_turns() -> None:
     found = steps_in_turn(records, PRIOR, 1e9)
     assert found % 9 == 0
     assert FEWEST_IN_TURN <= found // 9 <= MOST_IN_TURN
+
+
+def apart(step_s: float, extra_s: float, time_s: float = 1.0) -> int:
+    made_s = tuple(replace(record(n, made(step_s)), wall_s=extra_s) for n in range(2))
+    return steps_apart(made_s, PRIOR, time_s)
+
+
+def test_steps_are_not_spared_where_a_launch_that_follows_another_one_is_dear() -> None:
+    assert FEWEST_APART <= apart(0.02, 20.0) <= MOST_APART
+
+
+def test_steps_that_are_as_long_as_a_launch_are_spared() -> None:
+    assert apart(20.0, 61.0) == FEWEST_TIMED
+
+
+def test_steps_apart_of_what_failed_are_the_fewest() -> None:
+    assert steps_apart((record(0, CRASH),), PRIOR, 10.0) == FEWEST_TIMED

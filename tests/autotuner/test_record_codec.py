@@ -52,6 +52,7 @@ TRIALS = st.builds(
     space=st.sampled_from(("z0", "z1")),
     attempt=st.integers(1, 2),
     soak_steps=st.integers(0, 2),
+    timed_steps=st.integers(0, 2),
     turn=st.none()
     | st.builds(Turn, next_name=st.text(max_size=8), is_first=st.booleans(), steps=COUNTS),
 )

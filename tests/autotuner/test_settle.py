@@ -147,7 +147,70 @@ def test_the_losses_of_the_winner_are_compared_with_the_baselines() -> None:
 
 def test_another_winner_than_the_searchs_is_said() -> None:
     (said,) = findings(SLOW_BASELINE, rounds(SLOW_BASELINE, 3.0, 1.3, 1.0), THROUGHPUT)
+    assert said.startswith("Measured again in rounds, t2 is better than t1")
+
+
+def in_turns(records: tuple[Record, ...], *seconds: float) -> tuple[Record, ...]:
+    finals = Finals(records, THROUGHPUT)
+    run(finals, truth(*seconds), slots=3)
+    return finals.records
+
+
+def test_in_turn_is_said_of_launches_that_took_turns() -> None:
+    side_by_side = searched(3.0, 1.0, 1.02, peak=20)
+    finals = in_turns(side_by_side, 3.0, 1.3, 1.0)
+    (said,) = findings(side_by_side, finals, THROUGHPUT)
     assert said.startswith("Measured again in turn, t2 is better than t1")
+    assert summary(side_by_side, finals).in_turn
+
+
+def test_a_tie_that_the_searchs_best_does_not_lead_is_not_called_better() -> None:
+    finals = Finals(SLOW_BASELINE, THROUGHPUT, budget=FinalsBudget(rounds=1))
+    run(finals, truth(3.0, 1.08, 1.0))
+    (said,) = findings(SLOW_BASELINE, finals.records, THROUGHPUT)
+    assert said == (
+        "Measured again in rounds, t2 leads t1, which was best in the search, but they are not "
+        "told apart."
+    )
+
+
+def test_who_leads_one_round_by_a_hair_does_not_displace_the_searchs_best() -> None:
+    finals = Finals(SLOW_BASELINE, THROUGHPUT, budget=FinalsBudget(rounds=1))
+    run(finals, truth(3.0, 1.001, 1.0))
+    assert winner(summary(SLOW_BASELINE, finals.records)) == "t1"
+    assert findings(SLOW_BASELINE, finals.records, THROUGHPUT) == ()
+
+
+def torn(records: tuple[Record, ...], *seconds: float) -> tuple[Record, ...]:
+    """A first round whose baseline's launch, the last one, was interrupted."""
+    finals = Finals(records, THROUGHPUT, budget=FinalsBudget(rounds=1))
+    run(finals, truth(*seconds))
+    return tuple(record for record in finals.records if record.trial.number)
+
+
+def test_a_round_that_was_torn_is_none() -> None:
+    found = summary(SLOW_BASELINE, torn(SLOW_BASELINE, 3.0, 1.3, 1.0))
+    assert (winner(found), found.rounds, found.paired) == ("t1", 0, False)
+    assert found.speed_up == summary(SLOW_BASELINE).speed_up
+
+
+def test_a_baseline_that_no_whole_round_met_is_a_tie_by_the_search() -> None:
+    close = searched(1.01, 1.0, 1.02)
+    assert "t0" in summary(close, torn(close, 1.01, 1.0, 1.02)).ties
+
+
+def test_who_failed_in_a_torn_round_is_no_tie() -> None:
+    close = searched(1.0, 1.01)
+    finals = Finals(close, THROUGHPUT)
+    run(finals, lambda trial: made(1.01) if trial.number else CRASH)
+    found = summary(close, finals.records)
+    assert (winner(found), found.rounds, found.ties) == ("t1", 0, ())
+
+
+def test_the_baseline_has_no_speed_up_over_itself() -> None:
+    fast = searched(1.0, 1.2, 1.25)
+    assert summary(fast).speed_up is None
+    assert summary(fast, rounds(fast, 1.0, 1.2, 1.25)).speed_up is None
 
 
 def test_nothing_is_said_where_the_choice_stands() -> None:

@@ -160,7 +160,9 @@ def test_the_sentence_says_what_was_seen() -> None:
 
 
 def test_the_sentence_says_what_was_not_seen() -> None:
-    assert "No evaluation and no checkpoint came within its steps." in beside()
+    assert (
+        "No evaluation of the trained model and no checkpoint came within its steps." in beside()
+    )
     assert "No checkpoint came within its steps." in beside(evaluations=2, evaluation_batches=4)
 
 
@@ -195,6 +197,19 @@ def test_the_sentence_of_a_script_that_came_to_its_end_says_so() -> None:
 def test_the_sentence_says_where_a_script_failed_as_its_data_ended() -> None:
     seen = beside(went_on=WentOn.EPOCH, broke="ZeroDivisionError: by zero")
     assert seen.endswith("could not go on without its data (ZeroDivisionError: by zero).")
+
+
+def test_the_sentence_blames_no_end_of_data_for_what_failed_in_an_evaluation() -> None:
+    seen = beside(went_on=WentOn.EPOCH, broke="KeyError: 'a'", broke_in=Aside.EVALUATION)
+    assert seen.endswith(
+        "It failed in or after the evaluation (KeyError: 'a'); whether because its data ended "
+        "early is not known."
+    )
+
+
+def test_one_step_is_said_to_be_one() -> None:
+    seen = dataclasses.replace(report([record("x_soak", made(50))]), steps=1)
+    assert "It ran 1 step in a launch" in seen.sentence
 
 
 def test_steps_were_all_made_before_an_evaluation_after_them() -> None:

@@ -345,6 +345,21 @@ def test_a_space_of_the_baseline_alone_is_explored_by_it() -> None:
     assert (len(loop.trials), reason.kind, reason.is_error) == (1, StopKind.EXPLORED, False)
 
 
+def test_a_study_that_its_number_of_trials_ends_says_so() -> None:
+    asked = study(tuner_num_trials=2, strategy="global")
+    reason = Loop(asked, by_stage(1, 2, 3, 4)).run().study.stop_reason()
+    assert reason is not None
+    assert (reason.kind, "tuner_num_trials is 2" in reason.sentence) == (StopKind.TRIALS, True)
+
+
+@pytest.mark.parametrize("how", [{"tuner_num_trials": 15}, {"tuner_early_stopping": 2}])
+def test_a_study_that_more_trials_would_not_prolong_is_explored(how: dict[str, Any]) -> None:
+    asked = study(**{"tuner_num_trials": 15, "strategy": "global", **how})
+    reason = Loop(asked, by_stage(4, 3, 2, 1)).run().study.stop_reason()
+    assert reason is not None
+    assert reason.kind is StopKind.EXPLORED
+
+
 class GivesUp:
     """A strategy that finds nothing worth a trial."""
 

@@ -100,7 +100,8 @@ def most_at_once(place: Place, of: str = "") -> int:
 
 def test_two_trials_of_one_process_run_at_once_on_cores_of_their_own(tuned: Finished) -> None:
     telling = tuned.place
-    assert "2 trials run at a time" in tuned.output
+    profile, _, search = tuned.output.partition("2 trials run at a time")
+    assert ("profile (" in profile, "search: " in search) == (True, True)
     assert most_at_once(telling, "record") == 2
     baseline, *others = (told(telling, name)[0].split() for name in names(telling, "record"))
     assert baseline[0] == others[0][0] == "forked"

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from autoconf_launch.core import FailureKind, Mode, RankResult, decode
-from autoconf_launch.core.asides import Asides, WentOn
+from autoconf_launch.core.asides import Aside, Asides, WentOn
 
 STEPS, SHORT, LONG, SLOW_S = 8, 8, 24, 0.5
 SOAK = {"mode": Mode.MEASURE, "soak": True, "ends_epoch": True, "end_step": STEPS}
@@ -50,6 +50,18 @@ def test_an_evaluation_and_a_checkpoint_are_seen(soaked: Any, how: str) -> None:
     asides = asides_of(soaked(how))
     assert (asides.evaluations, asides.evaluation_batches, asides.checkpoints) == (1, 3, 1)
     assert asides.saved_bytes > 4 * 16 * 4
+
+
+def test_a_model_can_be_saved_whole_without_what_listens_to_it(soaked: Any) -> None:
+    ended = soaked("whole")
+    assert (ended.failure_kind(), asides_of(ended).checkpoints) == (None, 1), ended.errors
+    (path,) = (ended.folder / "saved").iterdir()
+    assert b"BetweenSteps" not in path.read_bytes()
+
+
+def test_the_evaluation_of_a_copy_is_seen(soaked: Any) -> None:
+    asides = asides_of(soaked("average"))
+    assert (asides.evaluations, asides.evaluation_batches) == (1, 3)
 
 
 def test_their_time_is_in_no_step(soaked: Any) -> None:
@@ -94,6 +106,10 @@ def test_what_was_saved_is_not_left_where_the_script_put_it(soaked: Any) -> None
     assert [path.suffix for path in (folder / "saved").iterdir()] == [".pt"]
 
 
+def test_what_else_the_script_wrote_is_named(soaked: Any) -> None:
+    assert soaked("plain").result().left_behind == ("losses.txt",)
+
+
 def test_a_script_that_does_nothing_after_its_epoch_is_no_failure(soaked: Any) -> None:
     ended = soaked("nothing")
     assert (ended.failure_kind(), asides_of(ended).evaluations) == (None, 0)
@@ -125,8 +141,10 @@ def test_a_script_that_cannot_go_on_is_no_failure_and_its_words_are_kept(
 ) -> None:
     ended = soaked(how)
     words = {"broken": "20 batches", "no_metric": "nothing to divide by"}
+    places = {"broken": None, "no_metric": Aside.EVALUATION}
     assert (ended.failure_kind(), steps(ended)) == (None, EVERY)
     assert words[how] in asides_of(ended).broke
+    assert asides_of(ended).broke_in == places[how]
 
 
 def test_memory_that_the_evaluation_lacks_is_a_failure_with_its_place(soaked: Any) -> None:

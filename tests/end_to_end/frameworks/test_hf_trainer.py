@@ -115,4 +115,4 @@ def test_an_evaluation_that_is_off_stays_off_in_the_soak(launched: LaunchIt) -> 
     run = launched("--autotuning=tune", "--num_gpus=1", *WITH_SOAK, TODAY, *words)
     assert run.code == 0, run.output
     assert "It went on to the script's end. It went through 1 checkpoint (" in run.output
-    assert "No evaluation came within its steps or after them." in run.output
+    assert "No evaluation of the trained model came within its steps or after them." in run.output

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from autoconf_launch.autotuner.noise import AGAIN_SUFFIX
 from autoconf_launch.core import ConfigError
 from autoconf_launch.launcher.commands.compare import compare
 
@@ -29,6 +30,14 @@ def compared(*arguments: str) -> str:
 
 def test_the_text_is_as_it_was_looked_at() -> None:
     assert compared("a", "b") == golden("compare.txt")
+
+
+def test_a_machine_that_drifted_is_said_of_its_run() -> None:
+    (first, *others) = RECORDS
+    name = f"{first.trial.name}{AGAIN_SUFFIX}"
+    again = record(replace(first.trial, name=name, again=len(RECORDS)), measured(3.2))
+    write_folder(Path("c"), (first, *others, again))
+    assert compared("a", "c").splitlines()[-1].startswith("In B: The machine was about ")
 
 
 def test_json_is_one_document_with_a_version() -> None:

@@ -6,10 +6,12 @@ import json
 import threading
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from autoconf_launch.autotuner.noise import AGAIN_SUFFIX
 from autoconf_launch.autotuner.trial import Record
 from autoconf_launch.core import ConfigError
 from autoconf_launch.launcher.commands import show as module
@@ -18,7 +20,16 @@ from autoconf_launch.launcher.results.journal import Journal
 from autoconf_launch.launcher.results.lease import Lease
 from autoconf_launch.launcher.results.read_results import is_held
 
-from ..views.fixed import RECORDS, RUNNING, finish, golden, start, write_folder
+from ..views.fixed import (
+    RECORDS,
+    RUNNING,
+    finish,
+    golden,
+    measured,
+    record,
+    start,
+    write_folder,
+)
 
 
 @pytest.fixture
@@ -40,6 +51,24 @@ def test_a_finished_tune_is_as_it_was_looked_at(folder: Path) -> None:
 def test_markdown_is_as_it_was_looked_at(folder: Path) -> None:
     finish(folder)
     assert shown("results", "--format", "md") == golden("show.md")
+
+
+def test_a_machine_that_was_slower_for_a_while_is_said(tmp_path: Path) -> None:
+    (first, *others) = RECORDS
+    name = f"{first.trial.name}{AGAIN_SUFFIX}"
+    again = record(replace(first.trial, name=name, again=len(RECORDS)), measured(3.2))
+    folder = write_folder(tmp_path / "results", (first, *others, again))
+    assert "The machine was about " in shown(str(folder))
+    assert "The machine was about " in json.loads(shown(str(folder), "--json"))["findings"][0]
+
+
+def test_what_the_kept_summary_says_is_not_said_twice(tmp_path: Path) -> None:
+    test_a_machine_that_was_slower_for_a_while_is_said(tmp_path)
+    folder = tmp_path / "results"
+    (said,) = json.loads(shown(str(folder), "--json"))["findings"]
+    finish(folder)
+    (folder / "summary.txt").write_text(f"| the summary |\n\n{said}\n")
+    assert shown(str(folder)).count(said) == 1
 
 
 def test_a_running_tune_shows_the_step_of_what_runs(folder: Path) -> None:

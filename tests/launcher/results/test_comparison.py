@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from autoconf_launch.autotuner.noise import AGAIN_SUFFIX, FINAL_SUFFIX
 from autoconf_launch.autotuner.trial import Record
 from autoconf_launch.launcher.results.comparison import (
     Comparison,
@@ -68,6 +69,29 @@ def test_the_best_of_each_are_compared_though_they_differ(tmp_path: Path) -> Non
     assert best is not None
     assert (best.a.trial.name, best.b.trial.name) == ("z1_gas2_tmbspg8", "z0_gas2_tmbspg8")
     assert best.verdict is Verdict.A
+
+
+def final(of: Record, step_s: float) -> Record:
+    what = replace(of.trial, name=f"{of.trial.name}{FINAL_SUFFIX}", final=True)
+    return replace(of, trial=what, outcome=measured(step_s))
+
+
+def test_the_best_is_who_won_the_rounds(tmp_path: Path) -> None:
+    finals = (final(RECORDS[0], 0.32), final(RECORDS[1], 0.05), final(RECORDS[3], 0.1))
+    best = compared(tmp_path, [*RECORDS, *finals]).best
+    assert best is not None
+    assert (best.a.trial.name, best.b.trial.name) == ("z1_gas2_tmbspg8", "z0_gas2_tmbspg8")
+
+
+def test_trials_are_compared_without_the_drift_of_their_machine(tmp_path: Path) -> None:
+    loaded = [record(one.trial, measured(1.28)) for one in RECORDS[:1]]
+    again = replace(
+        loaded[0].trial, name=f"{loaded[0].trial.name}{AGAIN_SUFFIX}", again=1, doubted=True
+    )
+    others = [*loaded, record(again, measured(0.32)), *RECORDS[1:]]
+    pair = compared(tmp_path, others).pairs[0]
+    assert pair.ratio is not None
+    assert pair.ratio.ratio == pytest.approx(1.0)
 
 
 def test_without_a_measurement_there_is_no_best(tmp_path: Path) -> None:

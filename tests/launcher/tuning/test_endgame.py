@@ -9,6 +9,7 @@ import pytest
 
 from autoconf_launch.autotuner.decider import Decider
 from autoconf_launch.autotuner.objective import OBJECTIVES
+from autoconf_launch.autotuner.settle import alpha_of, replayed
 from autoconf_launch.autotuner.trial import FailedTrial, Record
 from autoconf_launch.core import Failure, FailureKind
 from autoconf_launch.launcher.backends.replay import ReplayBackend, ReplayJob
@@ -115,6 +116,20 @@ def test_each_round_is_told_once_with_its_standings(tmp_path: Path) -> None:
     rounds = [event for event in seen.events if isinstance(event, RoundFinished)]
     assert [event.number for event in rounds] == list(range(1, len(rounds) + 1))
     assert all(event.standings[0].behind == 0.0 for event in rounds)
+
+
+def test_a_rounds_intervals_are_those_that_decide(tmp_path: Path) -> None:
+    with opened(tmp_path) as journal:
+        end, seen = played(journal)
+        records = journal.read().records
+    last = [event for event in seen.events if isinstance(event, RoundFinished)][-1]
+    rounds = replayed(records, end.finals, OBJECTIVES["throughput"])
+    arms = {arm.name: arm for arm in rounds.arms}
+    first, *others = last.standings
+    for other in others:
+        arm = arms[other.name]
+        found = rounds.compare(arm, arms[first.name], alpha_of(arm, rounds))
+        assert other.width == pytest.approx(found.width)
 
 
 def test_without_a_soak_the_rounds_are_all(tmp_path: Path) -> None:

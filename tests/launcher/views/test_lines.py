@@ -3,9 +3,18 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
+import pytest
+
 from autoconf_launch.core import FailureKind
-from autoconf_launch.launcher.events import Event, Finished, Note, TrialFinished
-from autoconf_launch.launcher.views.lines import LinesView, failure_lines, trial_line
+from autoconf_launch.launcher.events import (
+    Event,
+    Finished,
+    Note,
+    RoundFinished,
+    Standing,
+    TrialFinished,
+)
+from autoconf_launch.launcher.views.lines import LinesView, failure_lines, round_line, trial_line
 
 from .fixed import RECORDS, events, failed, golden, record, trial
 
@@ -50,3 +59,24 @@ def test_what_was_launched_again_says_so_under_its_own_name() -> None:
     done = TrialFinished(record=replace(RECORDS[0], trial=again), best=RECORDS[3], elapsed_s=9.0)
     line = trial_line(done)
     assert line.startswith(f"[0:09] again 0  {RECORDS[0].trial.name} ")
+
+
+def stood(behind: float, width: float) -> str:
+    standings = (
+        Standing(name="best", behind=0.0, width=0.0),
+        Standing(name="other", behind=behind, width=width),
+    )
+    return round_line(RoundFinished(number=2, elapsed_s=9.0, standings=standings))
+
+
+def test_a_round_tells_how_far_behind_another_one_is() -> None:
+    assert stood(0.1, 0.05).endswith("best leads; other +10.5% (+5.1% to +16.2%)")
+
+
+@pytest.mark.parametrize("width", [1.2, float("inf")])
+def test_an_interval_that_says_nothing_is_not_shown(width: float) -> None:
+    assert stood(0.1, width).endswith("best leads; other not told apart so far")
+
+
+def test_who_is_far_behind_is_told_apart_by_a_wide_interval() -> None:
+    assert "(+" in stood(3.0, 1.2)

@@ -1,6 +1,10 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
+from typing import Any
+
+import pytest
 
 from autoconf_launch.autotuner.settings import AutotuningSettings
 from autoconf_launch.autotuner.stop import StopKind, StopReason
@@ -51,3 +55,26 @@ def test_the_document_says_what_changes() -> None:
         {"key": "zero_optimization.stage", "before": None, "after": 1},
         {"key": "train_batch_size", "before": "auto", "after": 32},
     ]
+
+
+def test_the_document_has_what_launches_again_showed() -> None:
+    found = replace(summary(), findings=("The machine was slower.",))
+    assert summary_document(found, EDITS, "command")["findings"] == ["The machine was slower."]
+
+
+def told(**changed: Any) -> str:
+    return findings_text(replace(summary(), **changed), (), "command")
+
+
+@pytest.mark.parametrize(
+    ("in_turn", "how"), [(True, ", in 2 rounds in turn."), (False, ", in 2 rounds.")]
+)
+def test_turns_are_said_of_rounds_that_had_them(in_turn: bool, how: str) -> None:
+    line = told(paired=True, rounds=2, in_turn=in_turn).splitlines()[1]
+    assert line.endswith(how)
+
+
+@pytest.mark.parametrize("where", ["ties", "near"])
+def test_where_your_own_configuration_is_not_told_apart_no_gain_was_shown(where: str) -> None:
+    own = (RECORDS[0].trial.name,)
+    assert "no gain was shown" in told(**{"ties": (), "near": (), where: own})

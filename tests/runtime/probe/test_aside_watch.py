@@ -1,7 +1,11 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
+import pytest
+
 from autoconf_launch.core import Failure, FailureKind
-from autoconf_launch.core.asides import WentOn
+from autoconf_launch.core.asides import Aside, WentOn
 from autoconf_launch.runtime.probing.aside_watch import AsideWatch
 
 CRASH = Failure(kind=FailureKind.CRASHED, detail="no room")
@@ -38,7 +42,18 @@ def test_after_the_steps_a_failure_elsewhere_is_kept_and_not_blamed() -> None:
     watch = after_the_steps()
     watch.evaluated()
     assert watch.judged(CRASH, 9) is None
-    assert (watch.seen(()).broke, watch.seen(()).under_way) == ("no room", None)
+    seen = watch.seen(())
+    assert (seen.broke, seen.broke_in, seen.under_way) == ("no room", Aside.EVALUATION, None)
+
+
+@pytest.mark.parametrize(
+    "detail", ["StopIteration", "RuntimeError: generator raised StopIteration"]
+)
+def test_an_end_of_data_is_no_failure_of_an_evaluation(detail: str) -> None:
+    watch = after_the_steps()
+    watch.evaluated()
+    watch.judged(replace(CRASH, detail=detail), 9)
+    assert (watch.seen(()).broke, watch.seen(()).broke_in) == (detail, None)
 
 
 def test_after_the_steps_a_call_of_the_model_that_fails_is_blamed() -> None:

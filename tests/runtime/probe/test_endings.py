@@ -66,6 +66,14 @@ def test_a_script_that_exits_1_by_itself_is_not_measured_as_ended_early(probed: 
     assert (result.ended_early, result.end_step) == (False, None)
 
 
+@pytest.mark.parametrize(("status", "early"), [("0", True), ("3", False)])
+def test_a_sudden_end_is_an_early_one_only_with_status_0(
+    probed: Any, status: str, early: bool
+) -> None:
+    ended = probed("endings.py", "leaves_at_once", status)
+    assert (ended.exit_codes, ended.result().ended_early) == ((int(status),), early)
+
+
 def test_a_script_that_swallows_exits_ends_all_the_same(probed: Any) -> None:
     ended = probed("endings.py", "swallows_exits")
     shown = (ended.exit_codes, ended.steps(), "swallowed" in ended.output)

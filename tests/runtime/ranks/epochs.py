@@ -10,6 +10,7 @@ import os
 import sys
 import time
 from collections.abc import Iterator
+from copy import deepcopy
 from pathlib import Path
 
 import torch
@@ -62,8 +63,11 @@ def ahead(batches: Iterator[Tensor]) -> Iterator[Tensor]:
 @torch.no_grad()
 def evaluate(engine: Engine, model: nn.Module) -> None:
     engine.module.eval()
+    evaluated = model if HOW == "inside" else engine.module
+    if HOW == "average":
+        evaluated = deepcopy(evaluated)
     for text in list(DataLoader(Texts(2), batch_size=None))[:3]:
-        (model if HOW == "inside" else engine.module)(text)
+        evaluated(text)
     if HOW == "no_memory":
         torch.empty(1 << 60)
     if HOW == "no_metric":
@@ -74,7 +78,9 @@ def evaluate(engine: Engine, model: nn.Module) -> None:
 
 def pause(engine: Engine, model: nn.Module) -> None:
     if HOW == "saves_over" or engine.rank == 0:
-        torch.save(model.state_dict(), "checkpoint.pt")
+        torch.save(engine.module if HOW == "whole" else model.state_dict(), "checkpoint.pt")
+    if HOW == "plain" and engine.rank == 0:
+        Path("losses.txt").write_text("none")
     evaluate(engine, model)
     if dist.is_initialized():
         dist.barrier()

@@ -143,6 +143,11 @@ def exits_1_after_steps() -> None:
     sys.exit(1)
 
 
+def leaves_at_once() -> None:
+    train(steps=2)
+    os._exit(int(sys.argv[2]))
+
+
 def swallows_exits() -> None:
     while True:
         try:

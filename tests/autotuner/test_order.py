@@ -1,0 +1,65 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from autoconf_launch.autotuner.finals import Finals, FinalsBudget
+from autoconf_launch.autotuner.noise import PRIOR
+from autoconf_launch.autotuner.order import arms_in_order, together
+from autoconf_launch.autotuner.sequential import PairedEstimate
+
+from .test_finals import CRASH, THROUGHPUT, run, searched, truth
+
+SLOW_BASELINE = searched(3.0, 1.0, 1.05)
+
+
+def ordered(*seconds: float, rounds: int = 1) -> list[str]:
+    finals = Finals(SLOW_BASELINE, THROUGHPUT, budget=FinalsBudget(rounds=rounds))
+    run(finals, truth(*seconds))
+    return [arm.name for arm in arms_in_order(finals, THROUGHPUT, PRIOR)]
+
+
+def weighed(mean: float, *, spread: float = 0.05, count: int = 1, between: float = 0.05) -> float:
+    arms = Finals(SLOW_BASELINE, THROUGHPUT).arms
+    found = PairedEstimate(mean=mean, width=1.0, count=count, spread=spread, freedom=3.0)
+    return together(found, arms[1], arms[0], THROUGHPUT, replace(PRIOR, between=between))
+
+
+def test_before_the_first_round_is_over_the_search_says() -> None:
+    finals = Finals(SLOW_BASELINE, THROUGHPUT)
+    assert [arm.name for arm in arms_in_order(finals, THROUGHPUT, PRIOR)] == ["t1", "t2", "t0"]
+
+
+def test_where_one_round_says_little_the_search_says_the_rest() -> None:
+    assert ordered(3.0, 1.001, 1.0)[:2] == ["t1", "t2"]
+
+
+def test_where_one_round_says_more_than_the_search_it_decides() -> None:
+    assert ordered(3.0, 1.2, 1.0)[:2] == ["t2", "t1"]
+
+
+def test_what_rounds_tell_apart_stands_as_they_say() -> None:
+    assert ordered(3.0, 1.2, 1.0, rounds=40) == ["t2"]
+
+
+def test_who_failed_is_not_among_them() -> None:
+    finals = Finals(SLOW_BASELINE, THROUGHPUT, budget=FinalsBudget(rounds=1))
+    run(finals, lambda trial: CRASH if trial.number == 1 else truth(3.0, 1.0, 1.0)(trial))
+    assert "t1" not in [arm.name for arm in arms_in_order(finals, THROUGHPUT, PRIOR)]
+
+
+def test_both_say_something() -> None:
+    assert -0.05 < weighed(-0.05) < 0.0488
+
+
+def test_more_rounds_are_worth_more() -> None:
+    assert weighed(-0.05, count=10) < weighed(-0.05, count=1)
+
+
+def test_a_noisy_search_is_worth_little() -> None:
+    assert weighed(-0.05, between=10.0) == pytest.approx(-0.05, abs=1e-4)
+
+
+def test_without_a_round_the_search_is_all() -> None:
+    assert weighed(0.0, count=0) == pytest.approx(0.0488, abs=1e-3)

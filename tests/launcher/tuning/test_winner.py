@@ -1,0 +1,40 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from autoconf_launch.autotuner.settings import AutotuningSettings
+from autoconf_launch.autotuner.summary import summarise_records
+from autoconf_launch.core import RawConfig
+from autoconf_launch.launcher.command_line.flags import parse_request
+from autoconf_launch.launcher.dialects import ScriptSource
+from autoconf_launch.launcher.results.paths import ResultsPaths
+from autoconf_launch.launcher.tuning.winner import write_results
+
+from ..views.fixed import RECORDS
+
+SAID = ("The machine was slower.", "t1 failed when it was launched again.")
+
+
+def kept(folder: Path, *findings: str) -> str:
+    """The summary that is left of these trials."""
+    paths = ResultsPaths(results=folder, exps=folder)
+    summary = summarise_records(RECORDS, AutotuningSettings(), duration_s=1.0)
+    write_results(
+        paths,
+        RECORDS,
+        replace(summary, findings=findings),
+        request=parse_request(["train.py"]),
+        source=ScriptSource(script_args=(), config=RawConfig({}), config_argument=None),
+        winner=None,
+    )
+    return paths.summary_text.read_text()
+
+
+@pytest.mark.parametrize("count", [0, 1, 2])
+def test_what_launches_again_show_stands_below_the_kept_table(tmp_path: Path, count: int) -> None:
+    table = kept(tmp_path)
+    said = "".join(f"{line}\n" for line in SAID[:count])
+    assert kept(tmp_path, *SAID[:count]) == table + ("\n" + said if said else "")
