@@ -27,6 +27,9 @@ FINAL_SUFFIX = "_final"
 AGAIN_SUFFIX = "_again"
 """The same, where that was during the search."""
 
+NOTHING = math.log(2.5)
+"""Of a logarithm; half an interval that is wider is of no use to anybody."""
+
 _WIDEST = 100.0
 
 

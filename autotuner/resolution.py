@@ -6,12 +6,11 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from .noise import NOTHING
 from .sequential import PairedEstimate, expected_width
 from .trial import Record
 
 _MOST_ROUNDS = 1000
-NOTHING = math.log(2.5)
-"""Of a logarithm; half an interval that is wider is of no use to anybody."""
 _MINUTES_S = 180.0
 """From so many seconds on minutes are said."""
 

@@ -6,8 +6,7 @@ import math
 from collections.abc import Callable
 from functools import singledispatchmethod
 
-from autoconf_launch.autotuner.noise import measured_name
-from autoconf_launch.autotuner.resolution import NOTHING
+from autoconf_launch.autotuner.noise import NOTHING, measured_name
 from autoconf_launch.autotuner.trial import Prediction, Record, Trial
 from autoconf_launch.core import Failure, FailureKind, MemoryUse, ModelSpec
 

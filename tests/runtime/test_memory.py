@@ -29,11 +29,16 @@ def in_fresh_heap(work: Callable[[], str]) -> str:
 
 
 def fill_gaps(libc: ctypes.CDLL) -> None:
-    """Take what the heap has free in pieces of a megabyte; the first beyond it is mapped."""
-    libc.malloc.restype = libc.sbrk.restype = ctypes.c_void_p
-    end = libc.sbrk(0)
-    while libc.malloc(MEGABYTE) < end:
+    """Take what the heap has free in pieces of a megabyte; what is not there is mapped."""
+    libc.malloc.restype = ctypes.c_void_p
+    while not _is_mapped(libc.malloc(MEGABYTE)):
         pass
+
+
+def _is_mapped(address: int) -> bool:
+    """By the flag that glibc keeps in a chunk's size, just before it."""
+    size = ctypes.c_size_t.from_address(address - ctypes.sizeof(ctypes.c_size_t))
+    return bool(size.value & 2)
 
 
 def allocate(count: int) -> list[torch.Tensor]:

@@ -82,11 +82,11 @@ def gan() -> None:
     """The larger optimizer steps after the smaller one, and sets the pace from there on."""
     small, large = nn.Linear(4, 1), nn.Linear(4, 64)
     optimizers = [torch.optim.SGD(model.parameters(), lr=0.1) for model in (small, large)]
-    for _ in range(100):
+    for number in range(1, 101):
         for model, optimizer in zip((small, large), optimizers, strict=True):
-            note("begins 0")
+            note(f"begins {number}")
             model(torch.randn(8, 4)).sum().backward()
-            note("ends 0")
+            note(f"ends {number}")
             optimizer.step()
 
 
