@@ -1,96 +1,55 @@
-"""The emulated limit is set in a child, since it holds for a whole process."""
+"""The emulated limit holds for a whole process, so each test of it has a fresh one."""
 
-import ctypes
-from collections.abc import Callable
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from torch import nn
 
-from autoconf_launch.runtime.child import in_child
 from autoconf_launch.runtime.memory import CpuMeter
 from autoconf_launch.runtime.model_source import held_bytes
 
+SCRIPT = Path(__file__).with_name("allocations.py")
 MEGABYTE = 1_000_000
-DEADLINE_S = 20.0
-M_MMAP_THRESHOLD = -3
+DEADLINE_S = 60.0
 
 
-def in_fresh_heap(work: Callable[[], str]) -> str:
-    """In a child that has no room which pytest has left free, so that all memory is new."""
-
-    def fresh() -> str:
-        libc = ctypes.CDLL(None)
-        libc.mallopt(M_MMAP_THRESHOLD, MEGABYTE // 4)
-        fill_gaps(libc)
-        return work()
-
-    return in_child(fresh, timeout_s=DEADLINE_S)
-
-
-def fill_gaps(libc: ctypes.CDLL) -> None:
-    """Take what the heap has free in pieces of a megabyte; what is not there is mapped."""
-    libc.malloc.restype = ctypes.c_void_p
-    while not _is_mapped(libc.malloc(MEGABYTE)):
-        pass
-
-
-def _is_mapped(address: int) -> bool:
-    """By the flag that glibc keeps in a chunk's size, just before it."""
-    size = ctypes.c_size_t.from_address(address - ctypes.sizeof(ctypes.c_size_t))
-    return bool(size.value & 2)
-
-
-def allocate(count: int) -> list[torch.Tensor]:
-    return [torch.ones(MEGABYTE // 4) for _ in range(count)]
+def allocated(*arguments: object) -> dict[str, Any]:
+    """What ``allocations.py`` says; large blocks are mapped, so that they come and go whole."""
+    done = subprocess.run(
+        [sys.executable, str(SCRIPT), *map(str, arguments)],
+        env={**os.environ, "MALLOC_MMAP_THRESHOLD_": str(MEGABYTE // 4), "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE_S,
+        check=True,
+    )
+    answer: dict[str, Any] = json.loads(done.stdout)
+    return answer
 
 
 def test_the_peak_is_what_was_allocated_at_most() -> None:
-    def work() -> str:
-        meter = CpuMeter(None, 0)
-        allocate(100)
-        return str(meter.use().peak_bytes)
-
-    peak = int(in_fresh_heap(work))
-    assert 90 * MEGABYTE < peak < 130 * MEGABYTE
+    assert 90 * MEGABYTE < allocated(0, 0, 100)["peak_bytes"] < 130 * MEGABYTE
 
 
 @pytest.mark.parametrize(("megabytes", "fits"), [(30, True), (70, False)])
 def test_the_limit_holds(megabytes: int, fits: bool) -> None:
-    def work() -> str:
-        meter = CpuMeter(50 * MEGABYTE, 0)
-        meter.enforce()
-        try:
-            allocate(megabytes)
-        except RuntimeError:
-            return "refused"
-        return "fits"
-
-    assert in_fresh_heap(work) == ("fits" if fits else "refused")
+    assert allocated(50, 0, megabytes)["fits"] is fits
 
 
 def test_a_lifted_limit_holds_no_more() -> None:
-    def work() -> str:
-        meter = CpuMeter(50 * MEGABYTE, 0)
-        meter.enforce()
-        meter.lift()
-        return str(len(allocate(70)))
-
-    assert in_fresh_heap(work) == "70"
+    assert allocated(50, 0, 70, "lift")["fits"]
 
 
 def test_a_model_that_exists_counts() -> None:
-    def work() -> str:
-        held = allocate(30)
-        meter = CpuMeter(50 * MEGABYTE, 30 * MEGABYTE)
-        meter.enforce()
-        try:
-            allocate(30)
-        except RuntimeError:
-            return f"refused with {len(held)} held"
-        return "fits"
-
-    assert in_fresh_heap(work) == "refused with 30 held"
+    assert allocated(50, 30, 30) == {"fits": False, "held": 30}
 
 
 def test_a_model_larger_than_the_limit_is_out_of_memory() -> None:

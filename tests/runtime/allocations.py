@@ -1,0 +1,42 @@
+"""Allocates beside a ``CpuMeter`` in a process of its own and says what it came to.
+
+Megabytes as arguments: the limit, what exists before the meter, what is asked for after it, and
+``lift`` to end the limit in between. Memory that a long process has left free, or frees
+meanwhile, would count as room below the limit; here there is none.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import sys
+
+import torch
+
+from autoconf_launch.runtime.memory import CpuMeter
+
+MEGABYTE = 1_000_000
+
+
+def allocate(megabytes: int) -> list[torch.Tensor]:
+    return [torch.ones(MEGABYTE // 4) for _ in range(megabytes)]
+
+
+def main(limit: int, before: int, after: int, *, lifted: bool) -> dict[str, int | bool]:
+    gc.collect()
+    held = allocate(before)
+    meter = CpuMeter(limit * MEGABYTE or None, before * MEGABYTE)
+    meter.enforce()
+    if lifted:
+        meter.lift()
+    try:
+        allocate(after)
+    except RuntimeError:
+        meter.lift()
+        return {"fits": False, "held": len(held)}
+    return {"fits": True, "held": len(held), "peak_bytes": meter.use().peak_bytes}
+
+
+if __name__ == "__main__":
+    numbers = [int(argument) for argument in sys.argv[1:4]]
+    sys.stdout.write(json.dumps(main(*numbers, lifted=sys.argv[4:] == ["lift"])))
