@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from statistics import fmean, median
 
-from . import soak
+from . import soak_report
 from .arms import Arm, deviations
 from .cost.facts import TrainingFacts
 from .finalists import FINALISTS, may_be_best, ranking
@@ -67,7 +67,7 @@ def settled(
         learning_rate=learning_rate_of(baseline, winner, facts),
         rounds=rounds.rounds,
         meaning=compare_losses(baseline, _searched(records, winner), repeats),
-        soak=soak.report(soaks) if soaks else None,
+        soak=soak_report.report(soaks) if soaks else None,
     )
 
 
@@ -141,7 +141,7 @@ def findings(
         for arm in rounds.arms
         if arm.failed and arm.failed.failure
     )
-    refused = soak.report(soaks).refused if soaks else ()
+    refused = soak_report.report(soaks).refused if soaks else ()
     surprise = _surprise(records, rounds, objective, noise or estimate_noise(records))
     return (*failures, *surprise, *refused, *_gaps(rounds, soaks))
 
@@ -150,8 +150,8 @@ def _chosen(order: Sequence[Record], soaks: Sequence[Record]) -> Record | None:
     """The one that passed the soak; the first that no soak has refused where none was run."""
     if not soaks:
         return order[0] if order else None
-    passed = soaks[-1] if soak.refusal(soaks[-1]) is None else None
-    name = soak.soaked_name(passed) if passed else None
+    passed = soak_report.passed(soaks)
+    name = soak_report.soaked_name(passed) if passed else None
     return next((record for record in order if record.trial.name == name), None)
 
 
@@ -275,8 +275,8 @@ def _took_turns(rounds: Finals) -> bool:
 
 def _gaps(rounds: Finals, soaks: Sequence[Record]) -> tuple[str, ...]:
     """What to say where the launch as the training's own measures something else."""
-    last = soaks[-1] if soaks else None
-    arm = next((a for a in rounds.arms if last and a.name == soak.soaked_name(last)), None)
+    last = soak_report.passed(soaks)
+    arm = next((a for a in rounds.arms if last and a.name == soak_report.soaked_name(last)), None)
     before = (arm.measured() or arm.searched).measurement if arm else None
     after = last.measurement if last else None
     if before is None or after is None or last is None:
@@ -285,7 +285,7 @@ def _gaps(rounds: Finals, soaks: Sequence[Record]) -> tuple[str, ...]:
     if abs(after_s / before_s - 1.0) <= CAUSELESS:
         return ()
     return (
-        f"{soak.soaked_name(last)} took {1e3 * before_s:.4g} ms per step in its trials but "
+        f"{soak_report.soaked_name(last)} took {1e3 * before_s:.4g} ms per step in its trials but "
         f"{1e3 * after_s:.4g} ms in a launch of its own, as the training will be: expect the "
         "latter.",
     )

@@ -18,7 +18,7 @@ from .noise import PRIOR, Noise, SpeedUp, estimate_noise, speed_up
 from .objective import OBJECTIVES, Objective
 from .resolution import Resolution
 from .settings import AutotuningSettings
-from .soak import SoakReport
+from .soak_report import SoakReport
 from .stage import is_better
 from .study import StopReason, Study
 from .trial import Record

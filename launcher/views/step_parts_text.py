@@ -9,7 +9,7 @@ from autoconf_launch.autotuner.layouts.waterfall import (
     PROFILED_PARTS,
     waterfall,
 )
-from autoconf_launch.autotuner.soak import SoakReport
+from autoconf_launch.autotuner.soak_report import SoakReport
 from autoconf_launch.autotuner.trial import Record
 
 from .waterfall_text import waterfall_text

@@ -1,11 +1,13 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
-from autoconf_launch.autotuner.soak import Soak, refusal, report, soak_steps
+from autoconf_launch.autotuner.soak import Soak, soak_steps
+from autoconf_launch.autotuner.soak_report import refusal, report
 from autoconf_launch.autotuner.trial import FailedTrial, Measurement, Outcome, Record, Trial
 from autoconf_launch.core import Candidate, Failure, FailureKind, Layout, MemoryUse
 from autoconf_launch.core.asides import Aside, Asides, WentOn
@@ -36,12 +38,12 @@ def record(name: str, outcome: Outcome) -> Record:
 RANKED = (record("large", made(90)), record("larger", made(95)), record("small", made(40)))
 
 
-def run(**outcomes: Outcome) -> tuple[list[str], Soak]:
+def run(ranked: Sequence[Record] = RANKED, **outcomes: Outcome) -> tuple[list[str], Soak]:
     """Names in the order in which they were asked for, and the soak after all of them.
 
     ``large__2`` is the outcome of its second attempt.
     """
-    soak, asked = Soak(RANKED, steps=6), []
+    soak, asked = Soak(ranked, steps=6), []
     while soak.stop_reason() is None:
         (trial,) = soak.ask(1, 0.0)
         asked.append(trial.name)
@@ -114,6 +116,51 @@ def test_the_number_of_steps_is_bounded_in_seconds_unless_it_is_given(
 
 
 CRASH = FailureKind.CRASHED
+
+
+def with_own(name: str, number: int) -> Record:
+    trial = dataclasses.replace(record(name, made(50)).trial, number=number)
+    return Record(trial=trial, outcome=made(50), wall_s=1.0)
+
+
+WITH_OWN = tuple(with_own(name, number) for number, name in zip((3, 2, 1, 0), "abco", strict=True))
+
+
+def test_where_two_fail_alike_and_the_users_own_too_nothing_else_is_tried() -> None:
+    nan = failed(FailureKind.NAN)
+    asked, soak = run(WITH_OWN, a=nan, b=nan, o=nan)
+    assert asked == ["a_soak", "b_soak", "o_soak"]
+    assert "whatever the configuration, as it was given too (nan: it did)" in (
+        report(soak.records).sentence
+    )
+
+
+def test_the_users_own_among_two_that_fail_alike_says_enough() -> None:
+    nan = failed(FailureKind.NAN)
+    assert run(WITH_OWN[::-1], o=nan, c=nan)[0] == ["o_soak", "c_soak"]
+
+
+def test_where_the_users_own_passes_the_others_go_on_in_their_order() -> None:
+    nan = failed(FailureKind.NAN)
+    asked, soak = run(WITH_OWN, a=nan, b=nan)
+    assert asked == ["a_soak", "b_soak", "o_soak", "c_soak"]
+    assert soak.best is not None
+    assert soak.best.trial.name == "c_soak"
+
+
+@pytest.mark.parametrize("kind", [FailureKind.STALLED, FailureKind.OUT_OF_MEMORY])
+def test_the_users_own_is_not_launched_again_in_its_turn(kind: FailureKind) -> None:
+    nan = failed(FailureKind.NAN)
+    asked, soak = run(WITH_OWN, a=nan, b=nan, c=failed(kind))
+    assert asked == ["a_soak", "b_soak", "o_soak", "c_soak"]
+    assert soak.best is not None
+    assert soak.best.trial.number == 0
+    assert report(soak.records).passed
+
+
+def test_failures_of_two_kinds_say_nothing_of_the_script() -> None:
+    outcomes = {"a": failed(FailureKind.NAN), "b": failed(FailureKind.STALLED)}
+    assert run(WITH_OWN, **outcomes)[0] == ["a_soak", "b_soak", "c_soak"]
 
 
 def test_who_crashes_with_what_was_moved_is_tried_once_more_without() -> None:

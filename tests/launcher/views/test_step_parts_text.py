@@ -1,6 +1,6 @@
 from dataclasses import replace
 
-from autoconf_launch.autotuner.soak import SoakReport
+from autoconf_launch.autotuner.soak_report import SoakReport
 from autoconf_launch.autotuner.trial import Measurement, Prediction, Record, Trial
 from autoconf_launch.core import Candidate, Layout
 from autoconf_launch.launcher.views.step_parts_text import step_parts_document, step_parts_text

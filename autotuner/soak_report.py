@@ -1,0 +1,227 @@
+"""What a study's soaks come to, in words: who was refused and why, what the last one went through.
+
+Not: which configuration is launched (``soak``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from autoconf_launch.core import Failure, FailureKind
+from autoconf_launch.core.asides import Aside, Asides, WentOn
+
+from .trial import Record, Trial
+
+MOST_MEMORY = 0.98
+"""Of the device; a training that needs more fails sooner or later."""
+
+SUFFIX = "_soak"
+"""Of the name of a launch."""
+
+_EVALUATION = "evaluation of the trained model"
+"""One of another, as of its average, may not be seen."""
+_SIZES = ((1e9, "GB"), (1e6, "MB"), (1e3, "kB"), (0, "B"))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SoakReport:
+    """The launch that the winner passed, or that nothing passed.
+
+    Attributes:
+        steps: optimizer steps that it made.
+        memory_share: of the limit at its peak; None where there is no limit.
+        refused: a sentence on each better one that did not pass.
+        passed: whether the last one did.
+        phases: mean seconds of its steps' phases; our own runtime takes them apart.
+        step_s: mean seconds of those steps; 0 where there are none.
+        asides: what the script did beside its steps; None: nobody looked.
+        as_trial: why the last one had to leave out what trials do; "" where it had not.
+        whatever: what the script fails with in any configuration; "" where that is not known.
+    """
+
+    steps: int
+    memory_share: float | None
+    refused: tuple[str, ...]
+    passed: bool
+    phases: tuple[tuple[str, float], ...] = ()
+    step_s: float = 0.0
+    asides: Asides | None = None
+    as_trial: str = ""
+    whatever: str = ""
+
+    @property
+    def sentence(self) -> str:
+        """What was done and what was not."""
+        if self.whatever:
+            return (
+                "No configuration passes the soak: the script fails there whatever the "
+                f"configuration, as it was given too ({self.whatever})."
+            )
+        if not self.passed:
+            return "No measured configuration passed the soak."
+        share, asides = self.memory_share, self.asides or Asides()
+        memory = "" if share is None else f", {share:.0%} of memory at most"
+        longest = ", the last one with the longest batch seen" if asides.longest_batch else ""
+        steps = _counted(self.steps, "step", "steps")
+        least = "at least " if asides.under_way and not asides.went_on else ""
+        return (
+            f"It ran {least}{steps} in a launch of its own{longest}{memory}."
+            f"{_afterwards(asides)}{self._beside}{_left_out(asides)}"
+        )
+
+    @property
+    def _beside(self) -> str:
+        if self.asides is None:
+            return ""
+        where = "within its steps or after them" if self.asides.went_on else "within its steps"
+        evaluation, checkpoint = _evaluation(self.asides), _checkpoint(self.asides)
+        seen = " and ".join(filter(None, (evaluation, checkpoint)))
+        missed = " and no ".join(
+            name
+            for name, words in ((_EVALUATION, evaluation), (Aside.CHECKPOINT.value, checkpoint))
+            if not words
+        )
+        sentences = f" It went through {seen}." if seen else ""
+        sentences += f" No {missed} came {where}." if missed else ""
+        if self.as_trial:
+            sentences += f" With the script's own moved there it had failed ({self.as_trial})."
+        return sentences
+
+
+def report(records: Sequence[Record]) -> SoakReport:
+    """What the soaks of a study, in their order, come to."""
+    pairs = zip(records, (*records[1:], None), strict=True)
+    counted = [record for record, then in pairs if not (then and then.trial.attempt > 1)]
+    reasons = [(soaked_name(record), refusal(record)) for record in counted]
+    chosen = passed(records)
+    final = chosen or (records[-1] if records else None)
+    last = final.measurement if final else None
+    memory = last.memory if last else None
+    return SoakReport(
+        steps=last.first_step - 1 + len(last.step_s) if last and last.first_step else 0,
+        memory_share=memory.peak_bytes / memory.limit_bytes
+        if memory and memory.limit_bytes
+        else None,
+        refused=tuple(f"{name} was refused: {reason}." for name, reason in reasons if reason),
+        passed=chosen is not None,
+        phases=last.phases if last else (),
+        step_s=last.mean_step_s if last and last.step_s else 0.0,
+        asides=last.asides if last else None,
+        as_trial=_doubted(records, chosen) if chosen else "",
+        whatever="" if chosen else _whatever(records),
+    )
+
+
+def passed(records: Sequence[Record]) -> Record | None:
+    """The last one that did; the user's own may have before others were refused."""
+    return next((r for r in reversed(records) if refusal(r) is None), None)
+
+
+def refusal(record: Record) -> str | None:
+    """Why a soak was not passed; None where it was."""
+    if record.failure:
+        return f"it failed in the soak ({_words(record.failure)})"
+    memory = record.outcome.memory
+    if memory and memory.limit_bytes and memory.peak_bytes > MOST_MEMORY * memory.limit_bytes:
+        share = memory.peak_bytes / memory.limit_bytes
+        return f"it used {share:.1%} of memory in the soak, more than {MOST_MEMORY:.0%}"
+    return None
+
+
+def needs_less(record: Record) -> bool:
+    """Whether it was memory that a soak failed for."""
+    if record.failure:
+        return record.failure.kind is FailureKind.OUT_OF_MEMORY
+    return refusal(record) is not None
+
+
+def failed_alike(records: Sequence[Record]) -> tuple[Record, ...]:
+    """One launch of each configuration that failed as the last one did; none if of memory."""
+    last = records[-1].failure if records else None
+    if last is None or needs_less(records[-1]):
+        return ()
+    latest = {soaked_name(record): record for record in records}
+    found = ((record, record.failure) for record in latest.values())
+    return tuple(r for r, failure in found if failure and _words(failure) == _words(last))
+
+
+def fails_whatever(records: Sequence[Record]) -> bool:
+    """Whether two failed alike at last, one of them as the user gave it."""
+    alike = failed_alike(records)
+    return len(alike) > 1 and any(record.trial.number == 0 for record in alike)
+
+
+def soaked_name(record: Record) -> str:
+    """Of the trial in the search."""
+    return soaked_name_of(record.trial)
+
+
+def soaked_name_of(trial: Trial) -> str:
+    """The same of a trial alone."""
+    return trial.name.removesuffix(SUFFIX)
+
+
+def _doubted(records: Sequence[Record], chosen: Record) -> str:
+    """What a first attempt of it failed with, if there were two."""
+    name = soaked_name(chosen)
+    before = (r.failure for r in records if r is not chosen and soaked_name(r) == name)
+    failure = next(before, None) if chosen.trial.attempt > 1 else None
+    return _words(failure) if failure else ""
+
+
+def _whatever(records: Sequence[Record]) -> str:
+    failure = records[-1].failure if fails_whatever(records) else None
+    return _words(failure) if failure else ""
+
+
+def _words(failure: Failure) -> str:
+    return f"{failure.kind.value}: {failure.detail}"
+
+
+def _afterwards(asides: Asides) -> str:
+    """What came after the last step."""
+    if asides.went_on is WentOn.EPOCH:
+        return " Its data ended after them as after an epoch."
+    return " It went on to the script's end." if asides.went_on is WentOn.END else ""
+
+
+def _left_out(asides: Asides) -> str:
+    """What was not run, or why it could not be."""
+    if asides.broke and asides.broke_in:
+        return (
+            f" It failed in or after the {asides.broke_in.value} ({asides.broke}); whether "
+            "because its data ended early is not known."
+        )
+    if asides.broke:
+        return f" The script could not go on without its data ({asides.broke})."
+    if asides.went_on is WentOn.END:
+        return ""
+    left_out = "last epoch" if asides.went_on is WentOn.EPOCH else "steps"
+    return f" What the script does after its {left_out} was not run."
+
+
+def _evaluation(asides: Asides) -> str:
+    """Words for it; "" where there was none."""
+    if not asides.evaluations:
+        return ""
+    batches = _counted(asides.evaluation_batches, "batch", "batches")
+    if asides.under_way is Aside.EVALUATION:
+        return f"{batches} of an evaluation that was not seen to end in its time"
+    return f"{_counted(asides.evaluations, 'evaluation', 'evaluations')} ({batches})"
+
+
+def _checkpoint(asides: Asides) -> str:
+    """Words for it; "" where there was none."""
+    if not asides.checkpoints:
+        return ""
+    if asides.under_way is Aside.CHECKPOINT:
+        return "a checkpoint that had not ended when its time was up"
+    size = next(
+        f"{asides.saved_bytes / (u or 1):.3g} {n}" for u, n in _SIZES if asides.saved_bytes >= u
+    )
+    return f"{_counted(asides.checkpoints, 'checkpoint', 'checkpoints')} ({size})"
+
+
+def _counted(count: int, one: str, several: str) -> str:
+    return f"1 {one}" if count == 1 else f"{count} {several}"
