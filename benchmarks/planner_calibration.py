@@ -20,7 +20,8 @@ from autoconf_launch.autotuner.cost.model.calibration import EFFECTS, NOISE, SPR
 from autoconf_launch.autotuner.table import Floats, Ints
 from autoconf_launch.launcher.planner.measured_runs import predicted_s, runs_of
 from autoconf_launch.launcher.planner.validation import likeness_of
-from autoconf_launch.launcher.recorded.measurements import Measurement, read_measurements
+from autoconf_launch.launcher.recorded.measurement_row import Measurement
+from autoconf_launch.launcher.recorded.measurements import read_measurements
 
 FOLDER = Path(__file__).parent / "ground_truth"
 RESULT = Path(__file__).parent / "results" / "planner_calibration.md"

@@ -24,7 +24,8 @@ from autoconf_launch.autotuner.cost.model.physics import DEFAULT_PHYSICS, Physic
 from autoconf_launch.autotuner.table import Bools, Floats
 from autoconf_launch.launcher.planner.measured_runs import Run, predicted_s, runs_of
 from autoconf_launch.launcher.planner.other_models import PhysicsOf, factors_of_others
-from autoconf_launch.launcher.recorded.measurements import Measurement, read_measurements
+from autoconf_launch.launcher.recorded.measurement_row import Measurement
+from autoconf_launch.launcher.recorded.measurements import read_measurements
 
 FOLDER = Path(__file__).parent / "ground_truth"
 RESULT = Path(__file__).parent / "results" / "planner_leave_one_out.md"

@@ -22,7 +22,8 @@ from autoconf_launch.autotuner.cost.model.calibration import NOISE, SPREADS
 from autoconf_launch.autotuner.recommend.run_order import plausible_order
 from autoconf_launch.autotuner.table import Floats, Ints
 from autoconf_launch.launcher.planner.measured_runs import runs_of
-from autoconf_launch.launcher.recorded.measurements import Measurement, read_measurements
+from autoconf_launch.launcher.recorded.measurement_row import Measurement
+from autoconf_launch.launcher.recorded.measurements import read_measurements
 
 RESULT = Path(__file__).parent / "results" / "search_order.md"
 RUNS = (1, 2, 3, 4, 6, 8, 16)

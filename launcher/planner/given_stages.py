@@ -6,7 +6,7 @@ import re
 
 import numpy as np
 
-from ..recorded.measurements import Measurement
+from ..recorded.measurement_row import Measurement
 
 _BOUNDARIES = re.compile(r"layer partition boundaries \[([\d, ]+)\]")
 _BEFORE = 2

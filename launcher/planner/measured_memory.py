@@ -14,7 +14,7 @@ from autoconf_launch.autotuner.cost.training_setup import Format, TrainingSetup
 from autoconf_launch.autotuner.table import CandidateTable, Floats
 from autoconf_launch.core import Candidate, Layout
 
-from ..recorded.measurements import Measurement
+from ..recorded.measurement_row import Measurement
 from .measured_runs import architecture_of, is_lora, trainer_of
 
 _LORA_RANK = 16

@@ -24,7 +24,7 @@ from autoconf_launch.core import Architecture, Candidate, ConfigError
 from autoconf_launch.tuning_spaces.machines import known_accelerator, machine
 from autoconf_launch.tuning_spaces.models import named_model
 
-from ..recorded.measurements import Measurement, Shape
+from ..recorded.measurement_row import Measurement, Shape
 from .given_stages import stage_layers
 
 _TRAINERS = (

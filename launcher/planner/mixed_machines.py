@@ -20,7 +20,7 @@ from autoconf_launch.autotuner.cost.model.step import StepParts
 from autoconf_launch.autotuner.table import Floats
 from autoconf_launch.tuning_spaces.machines import known_accelerator
 
-from ..recorded.measurements import Measurement, Shape
+from ..recorded.measurement_row import Measurement, Shape
 from .given_stages import stage_layers
 from .measured_runs import predicted_parts, runs_of
 

@@ -17,7 +17,7 @@ from autoconf_launch.autotuner.cost.model.physics import DEFAULT_PHYSICS, Physic
 from autoconf_launch.autotuner.cost.model.step import concatenated
 from autoconf_launch.autotuner.table import Floats, Ints
 
-from ..recorded.measurements import Measurement, Shape
+from ..recorded.measurement_row import Measurement, Shape
 from .measured_runs import predicted_parts, runs_of
 from .validation import likeness_of
 

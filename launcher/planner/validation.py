@@ -16,7 +16,8 @@ from autoconf_launch.autotuner.cost.model.step import concatenated
 from autoconf_launch.autotuner.table import Bools, Floats, Ints
 from autoconf_launch.tuning_spaces.clusters import usable_bytes
 
-from ..recorded.measurements import Measurement, MeasurementFile
+from ..recorded.measurement_row import Measurement
+from ..recorded.measurements import MeasurementFile
 from .measured_memory import peaks_bytes
 from .measured_runs import Run, predicted_parts, runs_of
 

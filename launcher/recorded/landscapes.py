@@ -25,7 +25,8 @@ from ..planner.measured_runs import predicted_parts, runs_of
 from ..planner.mixed_machines import kinds_of, mixed_step_s
 from ..planner.other_models import PhysicsOf, factors_of_others, shipped
 from .journal_landscape import journal_landscapes
-from .measurements import Measurement, MeasurementFile, read_measurements
+from .measurement_row import Measurement
+from .measurements import MeasurementFile, read_measurements
 
 BAND = 0.1
 """Relative error to expect of step times of models that the constants were not fitted on: their

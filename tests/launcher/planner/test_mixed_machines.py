@@ -8,7 +8,8 @@ import pytest
 
 from autoconf_launch.autotuner.cost.model.accuracy import spearman
 from autoconf_launch.launcher.planner.mixed_machines import kinds_of, mixed_step_s
-from autoconf_launch.launcher.recorded.measurements import Measurement, read_measurements
+from autoconf_launch.launcher.recorded.measurement_row import Measurement
+from autoconf_launch.launcher.recorded.measurements import read_measurements
 
 TABLE = Path(__file__).parents[3] / "benchmarks/ground_truth/amp_heterogeneous_v100_t4.csv"
 

@@ -10,7 +10,8 @@ from autoconf_launch.autotuner.cost.model.physics import DEFAULT_PHYSICS, Physic
 from autoconf_launch.autotuner.table import Floats
 from autoconf_launch.launcher.planner.measured_runs import predicted_s, runs_of
 from autoconf_launch.launcher.planner.other_models import factors_of_others
-from autoconf_launch.launcher.recorded.measurements import Measurement, read_measurements
+from autoconf_launch.launcher.recorded.measurement_row import Measurement
+from autoconf_launch.launcher.recorded.measurements import read_measurements
 
 TABLES = Path(__file__).parents[3] / "benchmarks" / "ground_truth"
 

@@ -118,6 +118,11 @@ def test_a_row_with_too_few_cells_is_bad(tmp_path: Path) -> None:
     assert problem.line == 2
 
 
+def test_a_file_that_is_not_there_is_said_without_a_number(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"none.csv cannot .*: No such file or directory.$"):
+        read_measurements(tmp_path / "none.csv")
+
+
 def test_a_file_without_the_columns_is_no_table(tmp_path: Path) -> None:
     path = tmp_path / "table.csv"
     path.write_text("a,b\n1,2\n")

@@ -1,0 +1,211 @@
+"""One row of a table of published measurements. Not: the table (``measurements``).
+
+Columns are those of ``benchmarks/ground_truth/README.md``. An optional setting that a row leaves
+empty takes the default in ``DEFAULTS`` and is named in ``Measurement.assumed``.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+
+from autoconf_launch.core import ConfigError, Layout, Recompute
+
+DEFAULTS: tuple[tuple[str, str], ...] = (
+    ("recompute", "none"),
+    ("sequence_parallel", "on where tp is above 1 and the stack has flash attention"),
+    ("zero_dist_opt", "0"),
+    ("vpp", "1"),
+    ("interconnect", "what nodes of the GPU usually have"),
+)
+"""What an empty optional setting means."""
+
+_NEEDED = ("model", "layers", "hidden", "heads", "ffn_hidden", "seq", "vocab", "gpu", "n_gpus")
+_DEGREES = ("tp", "pp", "dp", "mbs", "gbs")
+COLUMNS = (*_NEEDED, *_DEGREES, "step_time_s")
+_LARGEST = 2**53
+_ZERO_NAMES = {"": 0, "0": 0, "1": 1, "2": 2, "3": 3, "fsdp": 3, "fsdp2": 3, "hsdp": 3}
+
+
+class RowError(ConfigError):
+    """One row that cannot be what it says; the others of its file still count."""
+
+
+class SkippedRowError(ConfigError):
+    """One row that says too little to be predicted; the message is the reason."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shape:
+    """What a row says of its model."""
+
+    name: str
+    params_b: float | None
+    layers: int
+    hidden: int
+    heads: int
+    kv_heads: int
+    ffn: int
+    vocabulary: int
+    seq: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measurement:
+    """One row. ``step_time_s`` is None for a run that failed, ``memory_gb`` where not given.
+
+    ``accumulation`` is broken where the micro-batch does not divide a rank's batch.
+    """
+
+    line: int
+    shape: Shape
+    gpu: str
+    gpus: int
+    gpus_per_node: int | None
+    interconnect: str
+    layout: Layout
+    accumulation: float
+    global_batch: int
+    precision: str
+    compiled: bool | None
+    async_tensor: bool | None
+    step_time_s: float | None
+    memory_gb: float | None
+    out_of_memory: bool
+    note: str
+    assumed: tuple[str, ...]
+
+    @property
+    def settings(self) -> tuple[object, ...]:
+        """Everything but what was measured: equal for repeats."""
+        measured = {"line", "step_time_s", "memory_gb", "out_of_memory", "note", "assumed"}
+        return tuple(getattr(self, x.name) for x in fields(self) if x.name not in measured)
+
+
+def read_row(line: int, row: Mapping[str, str]) -> Measurement:
+    """A line of a table by its columns.
+
+    Raises:
+        SkippedRowError: it says too little.
+        RowError: it cannot be what it says.
+    """
+    cell = {name: (value or "").strip() for name, value in row.items()}
+    for name in (*_NEEDED, *_DEGREES):
+        if not cell[name]:
+            raise SkippedRowError(f"no {name}")
+    shape = _shape(cell)
+    layout, accumulation = _layout(cell, shape)
+    gpus = _whole(cell, "n_gpus")
+    if layout.world_size != gpus:
+        raise RowError(
+            f"tp x pp x dp x cp is {layout.world_size}, but n_gpus is {gpus}; they must be equal"
+        )
+    memory_gb, failed = _memory(cell)
+    step_time_s = _number(cell, "step_time_s") if cell["step_time_s"] else None
+    if step_time_s is not None and failed:
+        raise RowError("it ran out of memory, but has a step time; one of them must be empty")
+    return Measurement(
+        line=line,
+        shape=shape,
+        gpu=cell["gpu"],
+        gpus=gpus,
+        gpus_per_node=_whole(cell, "gpus_per_node") if cell.get("gpus_per_node") else None,
+        interconnect=cell.get("interconnect", ""),
+        layout=layout,
+        accumulation=accumulation,
+        global_batch=_whole(cell, "gbs"),
+        precision=cell.get("precision", "").lower(),
+        compiled=_flag(cell, "compile"),
+        async_tensor=_flag(cell, "async_tp"),
+        step_time_s=step_time_s,
+        memory_gb=memory_gb,
+        out_of_memory=step_time_s is None,
+        note=f"{cell.get('source', '')} {cell.get('note', '')}",
+        assumed=tuple(name for name, _ in DEFAULTS if not cell.get(name)),
+    )
+
+
+def _shape(cell: Mapping[str, str]) -> Shape:
+    heads = _whole(cell, "heads")
+    shape = Shape(
+        name=cell["model"],
+        params_b=_number(cell, "params_b") if cell.get("params_b") else None,
+        layers=_whole(cell, "layers"),
+        hidden=_whole(cell, "hidden"),
+        heads=heads,
+        kv_heads=_whole(cell, "kv_heads") if cell.get("kv_heads") else heads,
+        ffn=_whole(cell, "ffn_hidden"),
+        vocabulary=_whole(cell, "vocab"),
+        seq=_whole(cell, "seq"),
+    )
+    if shape.kv_heads > heads or heads % shape.kv_heads:
+        raise RowError(f"kv_heads={shape.kv_heads} does not divide heads={heads}")
+    return shape
+
+
+def _layout(cell: Mapping[str, str], shape: Shape) -> tuple[Layout, float]:
+    tp, pp, dp = (_whole(cell, name) for name in ("tp", "pp", "dp"))
+    cp, ep = (_whole(cell, name) if cell.get(name) else 1 for name in ("cp", "ep"))
+    mbs, gbs = _whole(cell, "mbs"), _whole(cell, "gbs")
+    vpp = _whole(cell, "vpp") if cell.get("vpp") else 1
+    if pp > shape.layers:
+        raise RowError(f"pp={pp} is more than layers={shape.layers}")
+    if shape.heads % tp:
+        raise RowError(f"tp={tp} does not divide heads={shape.heads}")
+    if dp > gbs:
+        raise RowError(f"dp={dp} is more than gbs={gbs}: some ranks would have no sample")
+    accumulation = gbs / dp / mbs
+    zero_name = cell.get("zero_dist_opt", "").lower()
+    zero = 1 if "dist" in zero_name else _ZERO_NAMES.get(zero_name)
+    if zero is None:
+        raise RowError(f"zero_dist_opt is {zero_name!r}, but must be 0, 1, 2, 3 or fsdp2")
+    layout = Layout(
+        data_parallel=dp,
+        tensor_parallel=tp,
+        pipeline_parallel=pp,
+        virtual_pipeline=vpp if pp > 1 else 1,
+        context_parallel=cp,
+        expert_parallel=ep,
+        zero_stage=zero,
+        micro_batch=min(mbs, max(1, gbs // dp)),
+        accumulation=max(1, math.ceil(accumulation)),
+        recompute=_recompute(cell.get("recompute", "")),
+        sequence_parallel=cell.get("sequence_parallel", "") in ("1", "true", "True"),
+    )
+    return layout, max(1.0, accumulation)
+
+
+def _recompute(text: str) -> Recompute:
+    try:
+        return Recompute(text.lower() or "none")
+    except ValueError:
+        raise RowError(f"recompute is {text!r}, but must be none, selective or full") from None
+
+
+def _memory(cell: Mapping[str, str]) -> tuple[float | None, bool]:
+    text = cell.get("mem_gb", "")
+    if text.upper() == "OOM":
+        return None, True
+    return (_number(cell, "mem_gb") if text else None), False
+
+
+def _flag(cell: Mapping[str, str], name: str) -> bool | None:
+    return cell[name] in ("1", "true", "True") if cell.get(name) else None
+
+
+def _whole(cell: Mapping[str, str], name: str) -> int:
+    number = _number(cell, name)
+    if number != int(number):
+        raise RowError(f"{name} is {cell[name]!r}, but must be a whole number")
+    return int(number)
+
+
+def _number(cell: Mapping[str, str], name: str) -> float:
+    try:
+        number = float(cell[name])
+    except ValueError:
+        number = math.nan
+    if not 0 < number <= _LARGEST:
+        raise RowError(f"{name} is {cell[name]!r}, but must be a number above 0 and not too large")
+    return number
