@@ -1,0 +1,88 @@
+"""What is read before anything runs: script, configuration, machine. Not: the runs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from autoconf_launch.autotuner.cluster import ClusterSpec
+from autoconf_launch.autotuner.settings import AutotuningSettings
+from autoconf_launch.autotuner.strategies import load_strategy
+
+from ..dialects import Dialect, ScriptSource, UserSettings, choose_dialect
+from ..events import Listener, Note
+from ..machine.discover import find_cluster
+from ..planning import require_script
+from ..request import LaunchRequest
+from ..results.paths import ResultsPaths
+from ..scripts.foreign import as_script_expects, config_stem
+from ..scripts.plain_start import as_script_starts
+from ..scripts.script_source import find_script_source
+from ..scripts.wrapped_launch import unwrapped
+from ..trackers import check_tracking
+from .search_limits import search_limits
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TuningJob:
+    """Everything that was read before anything runs."""
+
+    request: LaunchRequest
+    source: ScriptSource
+    dialect: Dialect
+    cluster: ClusterSpec
+    user: UserSettings
+    paths: ResultsPaths
+    listener: Listener
+
+
+def read_job(request: LaunchRequest, listener: Listener) -> TuningJob:
+    """Read the command line, the configuration and the machine; warn of what is odd.
+
+    Raises:
+        ConfigError: one of them cannot mean anything.
+    """
+    request = unwrapped(request)
+    require_script(request)
+    source = find_script_source(request)
+    choice = choose_dialect(source)
+    dialect = choice.dialect
+    request = as_script_starts(as_script_expects(request, dialect, source), dialect, source)
+    cluster = find_cluster(request, listener)
+    user = dialect.read(
+        source,
+        world_size=request.started or len(cluster.devices),
+        overrides=request.overrides,
+        allow_global_batch_change=request.allow_global_batch_change,
+    )
+    load_strategy(user.settings.tuner_type)  # a wrong name is said before anything runs
+    search_limits(request, cluster)  # and money where there is no price
+    check_tracking(request.tracking)
+    for warning in (*choice.notes, *user.warnings):
+        listener(Note(text=warning, warning=True))
+    return TuningJob(
+        request=request,
+        source=source,
+        dialect=dialect,
+        cluster=cluster,
+        user=user,
+        paths=_paths(user.settings, config_stem(dialect, source)),
+        listener=listener,
+    )
+
+
+def started_as(job: TuningJob, request: LaunchRequest) -> TuningJob:
+    """The same job, read anew where the script is started in another way."""
+    if request == job.request:
+        return job
+    known = read_job(request, lambda event: None)
+    return replace(known, listener=job.listener)
+
+
+def _paths(settings: AutotuningSettings, stem: str) -> ResultsPaths:
+    here = Path.cwd()
+    return ResultsPaths(
+        results=here / (settings.results_dir or "autotuning_results"),
+        exps=here / (settings.exps_dir or "autotuning_exps"),
+        config_stem=stem,
+    )

@@ -1,0 +1,79 @@
+"""From a job that was read to a study that can be asked: the profile run, the space, predictions.
+
+Not: trials.
+"""
+
+from __future__ import annotations
+
+import uuid
+
+from autoconf_launch.autotuner.planner import knob_rules, memory_rule, predict
+from autoconf_launch.autotuner.space import build_space
+from autoconf_launch.autotuner.study import Study, baseline_trial
+from autoconf_launch.core import ModelSpec
+from autoconf_launch.core.rank import MODEL_INFO_FILE
+
+from ..backends.base import Backend
+from ..events import ModelProfiled, Note, SpaceBuilt
+from ..machine.slots import Share
+from ..results.results_folder import OpenFolder
+from ..scripts.plain_start import check_ranks, profile_failed
+from .job import TuningJob
+from .profile_run import ProfileFailedError, read_model_info, run_profile
+from .search_limits import search_limits
+from .trial_files import TrialFiles
+
+
+def profiled(
+    job: TuningJob, files: TrialFiles, backend: Backend, folder: OpenFolder, share: Share
+) -> ModelSpec | None:
+    """The model as the user's settings, an earlier session or a profile run tells it.
+
+    Raises:
+        ProfileFailedError: the script does not run as it is.
+        OtherStartError: it may, if it is started otherwise.
+    """
+    given = job.user.settings.known_model()
+    if given is not None:
+        text = "The model is what autotuning.model_info says of it; there is no profile run."
+        job.listener(Note(text=text))
+        return given
+    event = ModelProfiled(spec=read_model_info(job.paths.profile / MODEL_INFO_FILE), wall_s=None)
+    if not folder.contents.profiled:
+        plan = files.plan_profile(baseline_trial(job.user.baseline), uuid.uuid4().hex)
+        try:
+            event = run_profile(
+                share.place(plan, alone=True),
+                backend,
+                journal=folder.journal,
+                timeout_s=job.request.trial_timeout_s,
+            )
+        except ProfileFailedError as error:
+            ranks = len(job.cluster.devices)
+            raise profile_failed(job.request, job.dialect, ranks, error) from error
+        check_ranks(job.request, job.cluster, plan.task)
+    job.listener(event)
+    return event.spec
+
+
+def study_of(job: TuningJob, spec: ModelSpec | None) -> Study:
+    """The candidates with what is predicted of them; says what was left out and why."""
+    user = job.user
+    space = build_space(user.baseline, user.choices, user.batch_rule, user.settings)
+    for text in space.notes:
+        job.listener(Note(text=text))
+    predictions = predict(space.table, spec, job.cluster, user.facts)
+    rules = [memory_rule(predictions, job.cluster), *knob_rules(spec)]
+    study = Study(
+        space,
+        predictions,
+        user.settings,
+        rules=rules,
+        limits=search_limits(job.request, job.cluster),
+    )
+    rejected = sum(count for _, count in study.rejected)
+    considered = len(space.table) + sum(count for _, count in space.rejected)
+    job.listener(
+        SpaceBuilt(considered=considered, left=considered - rejected, rejected=study.rejected)
+    )
+    return study
