@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from autoconf_launch.core import FailureKind
+from autoconf_launch.core import FailureKind, MemoryUse
 
+from .dominance import surely_needs_more
 from .soak_report import (
     SUFFIX,
     failed_alike,
@@ -22,6 +23,7 @@ from .soak_report import (
     soaked_name_of,
 )
 from .stop import StopKind, StopReason
+from .table import CandidateTable
 from .trial import FailedTrial, Record, Trial
 
 SOAK_STEPS = 50
@@ -110,7 +112,8 @@ class Soak:
     def _rule_out(self, record: Record, tried: Record) -> None:
         """What this refusal says of others."""
         if needs_less(record):
-            self._left = [r for r in self._left if _peak(r) < _peak(tried) or self._is_sound(r)]
+            safer = _safer(self._left, tried)
+            self._left = [r for r in self._left if r in safer or self._is_sound(r)]
         elif fails_whatever(self._told):
             self._left = []
 
@@ -130,6 +133,16 @@ def _is_doubtful(record: Record) -> bool:
     return record.outcome.failure.kind in _DOUBTFUL and not (asides and asides.under_way)
 
 
-def _peak(record: Record) -> float:
-    memory = record.outcome.memory
-    return memory.peak_bytes if memory else float("inf")
+def _safer(left: Sequence[Record], full: Record) -> list[Record]:
+    """What was seen to need less; where nobody saw, what does not surely need as much."""
+    peaks = [record.outcome.memory for record in left]
+    own = full.outcome.memory
+    if own is not None:
+        return [r for r, peak in zip(left, peaks, strict=True) if _is_below(peak, own)]
+    table = CandidateTable.from_candidates([record.trial.candidate for record in left])
+    more = surely_needs_more(table, full.trial.candidate)
+    return [record for record, known in zip(left, more, strict=True) if not known]
+
+
+def _is_below(one: MemoryUse | None, other: MemoryUse) -> bool:
+    return one is not None and one.peak_bytes < other.peak_bytes

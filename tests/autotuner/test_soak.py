@@ -68,6 +68,21 @@ def test_after_too_much_memory_only_what_needs_less_is_tried(outcome: Outcome) -
     assert run(large=outcome)[0] == ["large_soak", "small_soak"]
 
 
+def test_without_figures_of_memory_a_smaller_micro_batch_is_still_tried() -> None:
+    blind = [
+        dataclasses.replace(
+            one,
+            trial=dataclasses.replace(
+                one.trial, candidate=Candidate(layout=Layout(micro_batch=size))
+            ),
+            outcome=dataclasses.replace(made(1), memory=None),
+        )
+        for one, size in zip(RANKED, (4, 8, 2), strict=True)
+    ]
+    asked = run(blind, large=failed(FailureKind.OUT_OF_MEMORY))[0]
+    assert asked == ["large_soak", "small_soak"]
+
+
 def test_after_another_failure_the_next_best_is_tried() -> None:
     assert run(large=failed(FailureKind.NAN))[0] == ["large_soak", "larger_soak"]
 
