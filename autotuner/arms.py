@@ -63,9 +63,12 @@ class Arm:
 
 
 def log_cost(measurement: Measurement, objective: Objective) -> float:
-    """Logarithm of seconds to compare by, the mean of the steps' own."""
-    logs = fmean(math.log(step_s) for step_s in measurement.step_s)
-    return logs + math.log(objective.cost_s(1.0, measurement.samples_per_step))
+    """Logarithm of seconds to compare by.
+
+    Of the mean, as a training takes them: a mean of logarithms would forgive a configuration its
+    stalls.
+    """
+    return math.log(objective.cost_s(measurement.mean_step_s, measurement.samples_per_step))
 
 
 def compare(
@@ -88,27 +91,38 @@ def _expected(pairs: Sequence[tuple[Record, Record]], noise: Noise) -> Expected:
     apart = expect_apart(noise.within**2, noise.within_freedom)
     squares, freedom, steps = 0.0, 0, math.inf
     for one, other in pairs:
-        logs = _in_turn(one, other)
-        if len(logs) < 2:
+        shares = _in_turn(one, other)
+        if len(shares) < 2:
             return apart
-        mean = fmean(logs)
-        squares += sum((value - mean) ** 2 for value in logs)
-        freedom += len(logs) - 1
-        steps = min(steps, len(logs))
+        squares += sum(share**2 for share in shares)
+        freedom += len(shares) - 1
+        steps = min(steps, len(shares))
     return expect_in_turn(squares / freedom, freedom, int(steps)) if freedom else apart
 
 
 def _in_turn(one: Record, other: Record) -> tuple[float, ...]:
-    """Logarithms of ratios of turns; none where the launches did not take any."""
+    """What each pair of turns adds to the logarithm of the ratio of the means, times their number.
+
+    Their sum is zero, their spread that of a single pair; none where launches took no turns.
+    """
     if one.measurement is None or other.measurement is None:
         return ()
     if one.trial.turn is None or other.trial.turn is None:
         return ()
-    steps = zip(one.measurement.step_s, other.measurement.step_s, strict=False)
-    logs = [math.log(ours / theirs) for ours, theirs in steps]
+    count = min(len(one.measurement.step_s), len(other.measurement.step_s))
     length = one.trial.turn.length
-    turns = range(0, len(logs) - length + 1, length)
-    return tuple(fmean(logs[first : first + length]) for first in turns)
+    ours, theirs = (
+        _shares(measurement.step_s[:count], length)
+        for measurement in (one.measurement, other.measurement)
+    )
+    return tuple(a - b for a, b in zip(ours, theirs, strict=True))
+
+
+def _shares(step_s: Sequence[float], length: int) -> tuple[float, ...]:
+    """What whole turns of so many steps took, as shares of their mean."""
+    firsts = range(0, len(step_s) - length + 1, length)
+    turns = [fmean(step_s[first : first + length]) for first in firsts]
+    return tuple(turn / fmean(turns) for turn in turns) if turns else ()
 
 
 def leader(arms: Sequence[Arm], objective: Objective) -> Arm | None:
