@@ -22,6 +22,7 @@ from autoconf_launch.core.asides import Asides
 
 from .longest import Longest
 from .probing.beside import Beside
+from .probing.copies import SharedByCopies, stay_out_of_scripts
 from .probing.left_behind import Surroundings
 from .probing.pauses import PauseRule
 from .probing.training_data import TrainingData
@@ -47,7 +48,8 @@ class BetweenSteps:
             self.beside.data = TrainingData(report.task.end_step, repeats=False)
         report.beside = self
         model = module.module if isinstance(module, DistributedDataParallel) else module
-        model.register_forward_hook(_Hook(self._called), always_call=True)
+        stay_out_of_scripts()
+        model.register_forward_hook(_Hook(self._called).heard, always_call=True)
         self._follow_loaders()
 
     @contextmanager
@@ -154,24 +156,12 @@ class BetweenSteps:
         loader.__next__ = __next__
 
 
-class _Hook:
-    """A forward hook that the user's model keeps: saved with it, it is ``_unheard``.
-
-    A copy of the model is heard as the model is: its average is what many evaluate.
-    """
+class _Hook(SharedByCopies):
+    """A copy of the model is heard as the model is: its average is what many evaluate."""
 
     def __init__(self, called: Callable[[nn.Module, object, object], None]) -> None:
         self._called = called
 
-    def __call__(self, module: nn.Module, arguments: object, result: object) -> None:
+    def heard(self, module: nn.Module, arguments: object, result: object) -> None:
+        """A forward hook."""
         self._called(module, arguments, result)
-
-    def __deepcopy__(self, copied: dict[int, Any]) -> _Hook:
-        return self
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return _Hook, (_unheard,)
-
-
-def _unheard(module: nn.Module, arguments: object, result: object) -> None:
-    """What the hook of a loaded model does."""

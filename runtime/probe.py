@@ -18,21 +18,23 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from autoconf_launch.core import Failure, Mode, RankTask
+from autoconf_launch.core import Mode, RankTask
 from autoconf_launch.core.probe_signs import PROBE_VARIABLE, Sign, sign_path
 
-from .failures import asked_bytes, classify, is_out_of_memory
+from .failures import is_out_of_memory
 from .probing.by_hand import ByHand
 from .probing.claim import Helper, mark_children
 from .probing.clock import loss_of, sum_of
 from .probing.compiled import watch_compile
+from .probing.copies import stay_out_of_scripts
 from .probing.ending import Endings
 from .probing.first_forward import FirstForwardProbe
 from .probing.hook import Hooks
-from .probing.last_word import NO_STEPS, LastWord, reason_of
 from .probing.left_behind import Surroundings
 from .probing.loader_batch import set_batch_size
 from .probing.memory_use import MemoryWatch
+from .probing.pieces import dynamo_ran
+from .probing.reasons import Reasons
 from .probing.roots import Roots
 from .probing.safely import safely
 from .probing.speaker import Live, Speaker, claimed, unclaimed
@@ -60,10 +62,7 @@ class Probe:
     _optimizers: WeakKeyDictionary[Optimizer, int]
     _speaker: Speaker | None
     _loss: Tensor | None
-    _refused: Failure | None
-    _caught: Failure | None
-    _asked: int
-    _status: object
+    _reasons: Reasons
     _by_hand: ByHand
     _trains: bool
     _written: bool
@@ -85,7 +84,8 @@ class Probe:
         self._hooks.install()
         self._endings.install()
         self._roots.look()
-        watch_compile(self._roots)
+        watch_compile(self._roots, self.compiles)
+        stay_out_of_scripts()
         os.register_at_fork(after_in_child=self._begin)
         util.register_after_fork(self, Probe._forked)
         path = sign_path(self._task, Sign.ARMED.value)
@@ -109,6 +109,11 @@ class Probe:
     def called(self, samples: int) -> None:
         """See CallListener."""
         self._counter.forward(samples)  # cannot raise, and is met in every step
+
+    @safely
+    def compiles(self) -> None:
+        """The script compiles something."""
+        self._hooks.compiles()
 
     @safely
     def evaluated(self) -> None:
@@ -180,16 +185,19 @@ class Probe:
         elif self._speaker:
             self._speaker.beside.fails()
         self._counter.skipped()
-        if is_out_of_memory(error):
-            self._refused = classify(error)
-            self._asked = asked_bytes(error)
+        self._reasons.failed(error)
 
     @safely
     def giving_up(self, error: BaseException | None, status: object) -> None:
         """See EndListener."""
-        self._status = status
+        self._reasons.exits(status)
         if error is not None and is_out_of_memory(error):
             self.failed(error)
+
+    @safely
+    def thread_died(self, error: BaseException) -> None:
+        """See EndListener."""
+        self._reasons.thread_died(error)
 
     def uncaught(self, error: BaseException) -> bool:
         """See EndListener."""
@@ -204,21 +212,21 @@ class Probe:
         self._memory.lift()
         if self._speaker and self._counter.begun:
             self._speaker.beside.resumed()
-        word = self._word(error)
+        steps = self._speaker.timeline.steps if self._speaker else 0
+        word = self._reasons.last_word(error, steps)
         trained = self._trains or word.is_out_of_memory
         if self._speaker is None and trained and not self._helper:
             self._speaker = unclaimed(self._task, self._memory)
         if self._speaker:
             self._written = True
-            self._speaker.write(word)
+            self._speaker.write(replace(word, left_behind=self._surroundings.new()))
 
     def _boundary(self, optimizer: Optimizer, made: Made) -> None:
         speaker = self._speaker or self._claimed(optimizer)
         if speaker is None:
             self.silent = True
             return
-        if self._refused:
-            self._caught, self._refused = self._refused, None
+        self._reasons.trains()
         number = speaker.step(made, self._loss)
         settled = not self._roots.looking and self._counter.forwards_in_step
         if number <= speaker.last_untimed or not settled:
@@ -229,9 +237,9 @@ class Probe:
 
     def _finish(self, speaker: Speaker) -> None:
         self._written = True
-        self._caught = self._caught or self._refused
         self._memory.lift()
-        speaker.finish(self._last_word())
+        word = self._reasons.word_of_success()
+        speaker.finish(replace(word, left_behind=self._surroundings.new()))
 
     def _claimed(self, optimizer: Optimizer) -> Speaker | None:
         self._speaker = claimed(self._task, device_of(optimizer), self._memory)
@@ -245,7 +253,7 @@ class Probe:
         lost = not self._counter.forwards_in_step
         if self._roots.looking:
             self._roots.settle(weights_of(optimizer))
-        elif lost and number > 1 and not self._lost:
+        elif lost and number > 1 and not self._lost and not dynamo_ran():
             self._lost = True
             self._roots.look()
         if number <= speaker.last_untimed:
@@ -256,24 +264,6 @@ class Probe:
             )
             speaker.between(number, self._roots.root, live)
             speaker.timeline.begin()
-
-    def _word(self, error: BaseException | None) -> LastWord:
-        """Why the script is over, as far as it can be seen."""
-        failure, asked = reason_of(error)
-        if failure is None and self._refused:
-            failure, asked = self._refused, self._asked
-        steps = self._speaker.timeline.steps if self._speaker else 0
-        failure = failure or (None if steps else NO_STEPS)
-        word = self._last_word()
-        early = failure is None and self._status in (None, 0)
-        return replace(word, failure=failure, error=error, asked_bytes=asked, ended_early=early)
-
-    def _last_word(self) -> LastWord:
-        notes = []
-        if self._caught:
-            notes.append(f"The script caught an out of memory and went on: {self._caught.detail}")
-        left = self._surroundings.new()
-        return LastWord(caught=self._caught, left_behind=left, notes=tuple(notes))
 
     def _begin(self) -> None:
         """Start anew: in a fork nothing has happened yet."""
@@ -289,10 +279,7 @@ class Probe:
         self._by_hand = ByHand()
         self._lost = False
         self._written = False
-        self._refused = None
-        self._caught = None
-        self._asked = 0
-        self._status = None
+        self._reasons = Reasons()
         self._roots.draw_size = lambda: self._counter.draw_size
 
     def _forked(self) -> None:

@@ -48,7 +48,7 @@ def join(environment: Mapping[str, str] = os.environ) -> Ranks:
         torch.cuda.set_device(device)
     if not dist.is_initialized():
         _initialize_process_group(environment, device)
-        atexit.register(_leave)
+        atexit.register(_leave, os.getpid())
     return Ranks(rank=dist.get_rank(), world_size=dist.get_world_size(), device=device)
 
 
@@ -82,8 +82,9 @@ def _initialize_process_group(environment: Mapping[str, str], device: torch.devi
     dist.init_process_group(backend, device_id=device_id)
 
 
-def _leave() -> None:
-    if dist.is_initialized():
+def _leave(joined: int) -> None:
+    """Not of a helper that was forked: it has not the group's threads, and would wait for them."""
+    if os.getpid() == joined and dist.is_initialized():
         dist.destroy_process_group()
 
 

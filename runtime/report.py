@@ -77,6 +77,7 @@ class Report:
         self._rank = rank
         self._world_size = world_size
         self._written = False
+        self._process = os.getpid()
         self._left: tuple[str, ...] = ()
 
     def install(self) -> None:
@@ -109,7 +110,9 @@ class Report:
             raise
 
     def fail(self, error: BaseException) -> None:
-        """Write the failure that an exception stands for."""
+        """Write the failure that an exception stands for; in a forked helper nothing."""
+        if os.getpid() != self._process:
+            return
         if self.meter is not None:
             self.meter.lift()
         failure: Failure | None = classify(error)
@@ -166,6 +169,8 @@ class Report:
         return replace(use, peak_bytes=use.peak_bytes + asked)
 
     def _script_ended(self) -> None:
+        if os.getpid() != self._process:
+            return
         needed = self.task.start_step if self.task.mode is Mode.MEASURE else 1
         if self.task.mode is Mode.MEASURE and len(self.steps) >= needed:
             if self.beside is not None:
@@ -193,8 +198,9 @@ def write_whole(path: Path, text: str) -> None:
 def leave(code: int) -> NoReturn:
     """End this process now, its helpers too: no exit handlers, nothing that can hang."""
     for stream in (sys.stdout, sys.stderr):
-        with suppress(OSError, ValueError):
+        with suppress(Exception):  # somebody's own stream
             stream.flush()
     for child in multiprocessing.active_children():
-        child.terminate()
+        if getattr(child, "_parent_pid", None) == os.getpid():  # else a brother of this helper
+            child.terminate()
     os._exit(code)

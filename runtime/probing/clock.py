@@ -99,7 +99,7 @@ def loss_of(tensors: Any) -> Tensor | None:
         first = getattr(first, "_local_tensor", None)
     if first is None or first.numel() != 1 or not first.is_floating_point():
         return None
-    loss: Tensor = first.detach()
+    loss: Tensor = first.detach().clone()  # scripts change theirs: all_reduce, *= steps
     return loss
 
 

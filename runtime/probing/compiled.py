@@ -30,14 +30,16 @@ class CompileListener(Protocol):
         """It stays, and is called by this from now on; gives what takes its place."""
 
 
-def watch_compile(listener: CompileListener) -> None:
-    """Tell a listener from here on."""
+def watch_compile(listener: CompileListener, any_compiles: Callable[[], None]) -> None:
+    """Tell a listener from here on; ``any_compiles`` is called for functions, too."""
     compile_any, compile_module = torch.compile, nn.Module.compile
 
     @wraps(compile_any)
     def wrapped(model: Any = None, *arguments: Any, **named: Any) -> Any:
         if isinstance(model, nn.Module):
             listener.compiles()
+        if model is not None:
+            any_compiles()
         result: Any = compile_any(model, *arguments, **named)
         if isinstance(model, nn.Module) and isinstance(result, nn.Module):
             listener.compiled(result)
@@ -46,6 +48,7 @@ def watch_compile(listener: CompileListener) -> None:
     @wraps(compile_module)
     def in_place(module: nn.Module, *arguments: Any, **named: Any) -> None:
         listener.compiles()
+        any_compiles()
         compile_module(module, *arguments, **named)
         call: Any = module._compiled_call_impl
         module._compiled_call_impl = listener.in_place(module, call)

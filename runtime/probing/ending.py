@@ -28,6 +28,9 @@ exit_now = os._exit
 class EndListener(Protocol):
     """Is told of the end, perhaps more than once."""
 
+    def thread_died(self, error: BaseException) -> None:
+        """Nobody caught this error in the thread that calls; the process goes on."""
+
     def uncaught(self, error: BaseException) -> bool:
         """Nobody catches this error; whether the process may be ended for it."""
 
@@ -70,12 +73,24 @@ class Endings:
             previous(kind, error, trace)
 
         sys.excepthook = hook
+        self._watch_threads()
+
+    def _watch_threads(self) -> None:
+        previous = threading.excepthook
+
+        def hook(ended: threading.ExceptHookArgs) -> None:
+            if isinstance(ended.exc_value, Exception):
+                self._listener.thread_died(ended.exc_value)
+            previous(ended)
+
+        threading.excepthook = hook
 
     def _exit(self, original: Callable[..., Any]) -> Callable[..., Any]:
         @wraps(original, updated=())
-        def leave(*arguments: Any) -> Any:
-            self._listener.giving_up(sys.exc_info()[1], arguments[0] if arguments else None)
-            return original(*arguments)
+        def leave(*arguments: Any, **named: Any) -> Any:
+            status = next(iter((*arguments, *named.values())), None)
+            self._listener.giving_up(sys.exc_info()[1], status)
+            return original(*arguments, **named)
 
         return leave
 

@@ -122,6 +122,9 @@ class FirstForwardProbe:
         """See Listener."""
         self._draw_size = batch_size
 
+    def thread_died(self, error: BaseException) -> None:
+        """See EndListener."""
+
     def uncaught(self, error: BaseException) -> bool:
         """See EndListener."""
         self.ending(error)

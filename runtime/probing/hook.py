@@ -14,6 +14,7 @@ import torch
 from torch.optim import Optimizer
 from torch.optim.optimizer import register_optimizer_step_post_hook
 from torch.utils.data.dataloader import _BaseDataLoaderIter
+from torch.utils.hooks import RemovableHandle
 
 from .training_data import TrainingData
 
@@ -45,6 +46,8 @@ class Hooks:
         self.running: list[bool] = []
         """One entry for each backward pass that runs: asked in every step, without a call."""
         self._steps = 0
+        self._after_each: RemovableHandle | None = None
+        """Where steps are heard of until anything is compiled."""
         self.data: TrainingData | None = None
         """What a soak does with loaders."""
 
@@ -63,12 +66,20 @@ class Hooks:
         Optimizer.profile_hook_step = staticmethod(  # type: ignore[method-assign]
             self._watched_step(Optimizer.profile_hook_step)
         )
-        register_optimizer_step_post_hook(self._after_step)
+        self._after_each = register_optimizer_step_post_hook(self._after_step)
         scaler: Any = getattr(getattr(torch, "amp", None), "GradScaler", None)
         if scaler is not None:
             scaler.step = self._scaled_step(scaler.step)
         loader: Any = _BaseDataLoaderIter
         loader.__next__ = self._draw(loader.__next__)
+
+    def compiles(self) -> None:
+        """The script compiles something, its optimizer's step perhaps: stay outside of it."""
+        if self._after_each is not None:
+            self._after_each.remove()
+            self._after_each = None
+            outside: Any = torch.compiler.disable
+            register_optimizer_step_post_hook(outside(self._after_step))
 
     def _backward(self, original: Callable[..., None]) -> Callable[..., None]:
         @wraps(original)

@@ -21,8 +21,11 @@ class Surroundings:
     def __init__(self, *, own: str) -> None:
         """``own`` is a folder that belongs to the trial and is passed over."""
         self._folder = Path.cwd()
-        self._own = Path(own)
+        self._own = Path(own).resolve()
+        self._unseen: set[Path] = set()
+        """Folders that were not looked into."""
         self._before = frozenset(self._entries())
+        self._unseen_before = frozenset(self._unseen)
         self._saved = SavedFiles(own, self._was_there)
 
     def guard(self) -> None:
@@ -54,12 +57,12 @@ class Surroundings:
 
     def _was_there(self, path: Path) -> bool:
         """Whether a file that is about to be written is not the trial's."""
-        try:
-            inside = str(path.relative_to(self._folder))
-        except ValueError:
-            return path.exists()
-        deep = len(Path(inside).parts) > _DEPTH or len(self._before) >= _MOST_ENTRIES
-        return path.exists() if deep else inside in self._before
+        real = path.parent.resolve() / path.name  # as the walk calls it: no links, no ".."
+        known = real.is_relative_to(self._folder) and len(self._before) < _MOST_ENTRIES
+        if not known or not self._unseen_before.isdisjoint((real, *real.parents)):
+            return real.exists()
+        inside = str(real.relative_to(self._folder))
+        return inside in self._before or f"{inside}/" in self._before
 
     def _entries(self) -> list[str]:
         entries: list[str] = []
@@ -76,9 +79,12 @@ class Surroundings:
             return
         for entry in inside:
             path = Path(entry.path)
-            if entry.name in _PASSED_OVER or path == self._own or path in self._own.parents:
-                continue
             is_folder = entry.is_dir(follow_symlinks=False)
+            if entry.name in _PASSED_OVER or path == self._own or path in self._own.parents:
+                self._unseen.add(path)
+                continue
             yield str(path.relative_to(self._folder)) + ("/" if is_folder else "")
             if is_folder and depth > 1:
                 yield from self._walk(path, depth - 1)
+            elif is_folder:
+                self._unseen.add(path)

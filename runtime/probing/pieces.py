@@ -43,7 +43,7 @@ class Pieces:
     """Told of the modules that run in one forward pass, in order."""
 
     def __init__(self, root: nn.Module) -> None:
-        self._model = unwrapped(root)
+        self._model: nn.Module | None = unwrapped(root)
         lists = find_block_lists(self._model)
         self._names = {
             id(piece): f"{found.name}.{number}"
@@ -97,9 +97,17 @@ class Pieces:
             pass  # no storage of its own
         return tensor
 
+    def let_go(self) -> None:
+        """Take what is still needed of the model: a script may drop it and make another."""
+        if self._model is not None:
+            self._count_what_never_ran(self._model)
+            self._bytes_each = _bytes_each(self._model)
+            self._vocabulary_size = _vocabulary(self._model)
+            self._model = None
+
     def spec(self, micro_batch: int) -> ModelSpec:
         """The model for one sample."""
-        self._count_what_never_ran()
+        self.let_go()
         ordered = [self._pieces.pop(name, None) for name in (HEAD, REST)]
         pieces = [*self._pieces.values(), *(piece for piece in ordered if piece)]
         shape = next((p.input_shape for p in pieces if len(p.input_shape) == 3), None)
@@ -107,11 +115,11 @@ class Pieces:
         return ModelSpec(
             grade=Grade.MEASURED,
             blocks=tuple(_block(list(group), micro_batch) for _, group in groupby(pieces, _kind)),
-            parameter_bytes_each=_bytes_each(self._model),
+            parameter_bytes_each=self._bytes_each,
             hidden_size=shape[2] if shape else None,
             sequence_length=shape[0 if swapped else 1] if shape else None,
             layers=self.repeated or None,
-            vocabulary_size=_vocabulary(self._model),
+            vocabulary_size=self._vocabulary_size,
             notes=("From one micro-batch of the script's own, spread over its samples.",),
         )
 
@@ -127,12 +135,12 @@ class Pieces:
         piece.parameters += elements
         piece.frozen_parameters += 0 if weight.requires_grad else elements
 
-    def _count_what_never_ran(self) -> None:
+    def _count_what_never_ran(self, model: nn.Module) -> None:
         if any(piece.parameters for piece in self._pieces.values()):
-            for weight in self._model.parameters():
+            for weight in model.parameters():
                 self._count(weight, REST)
             return
-        for module in self._model.modules():
+        for module in model.modules():
             for weight in module.parameters(recurse=False):
                 self._count(weight)
 

@@ -50,6 +50,7 @@ class SavedFiles:
     def install(self) -> None:
         """Listen from here on."""
         torch.save = self._followed(torch.save)
+        torch.load = self._reading(torch.load)
         after_import(dict.fromkeys(_WRITERS, self._change))
         self._calls.install()
 
@@ -67,6 +68,9 @@ class SavedFiles:
         for name in _WRITERS[module.__name__]:
             if hasattr(module, name):
                 setattr(module, name, self._followed(getattr(module, name)))
+        for name in _READERS.get(module.__name__, ()):
+            if hasattr(module, name):
+                setattr(module, name, self._reading(getattr(module, name)))
 
     def _followed(self, original: Callable[..., Any]) -> Callable[..., Any]:
         """A function of what is saved and where, by place or by name."""
@@ -99,6 +103,17 @@ class SavedFiles:
         with suppress(Exception):
             listener.saved(max(0, _size_bytes(place) - before))
 
+    def _reading(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        """A function of where, by place or by name, that may not open it as Python does."""
+
+        @wraps(original)
+        def load(*arguments: Any, **named: Any) -> Any:
+            where = tuple(self._calls.read(file) for file in arguments[:1])
+            named = {k: self._calls.read(v) if k in _WHERE else v for k, v in named.items()}
+            return original(*where, *arguments[1:], **named)
+
+        return load
+
     def _target(self, file: Any) -> Any:
         """Where to write: as the script says, but never over what is not the trial's."""
         name = file if isinstance(file, (str, os.PathLike)) else getattr(file, "name", None)
@@ -108,7 +123,9 @@ class SavedFiles:
         if name is file:
             place = self._paths.target(path)
             return file if place == path else place
-        if not self._paths.is_users(path):
+        if self._paths.is_users(path):
+            self._calls.saves_into(path)
+        else:
             self._paths.target(path)
         return file
 
@@ -122,6 +139,8 @@ _WRITERS: dict[str, tuple[str, ...]] = {
     "torch.distributed.checkpoint.state_dict_saver": ("save", "save_state_dict", "async_save"),
 }
 """Functions of other modules that write checkpoints."""
+_READERS: dict[str, tuple[str, ...]] = {"safetensors.torch": ("load_file",)}
+"""Those of the same modules that read them otherwise than by Python's files."""
 
 
 def _given(

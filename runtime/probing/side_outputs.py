@@ -1,7 +1,7 @@
 """Turns what a trial would tell trackers without a variable of their own away from the user.
 
-TensorBoard's files go below the trial's folder, and Accelerate has no trackers. Not: trackers
-that a variable silences (the launcher).
+TensorBoard's files go below the trial's folder, and Accelerate's one tracker does nothing. Not:
+trackers that a variable silences (the launcher).
 """
 
 from __future__ import annotations
@@ -35,13 +35,50 @@ def _writes_elsewhere(module: Any, folder: Path) -> None:
     module.FileWriter.__init__ = __init__
 
 
+class _AnyName(str):
+    """Equal to every name: of the one tracker that is there, whichever was asked for."""
+
+    __hash__ = str.__hash__
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, str)
+
+
+class _Nothing:
+    """Whatever is asked of it or done with it, nothing happens."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return self
+
+    def __call__(self, *_: object, **__: object) -> Any:
+        return self
+
+    def __getitem__(self, key: object) -> Any:
+        return self
+
+    def __setitem__(self, key: object, value: object) -> None:
+        pass
+
+
 def _without_trackers(module: Any, folder: Path) -> None:
-    """An Accelerator finds none; its own methods for them do nothing then."""
-    module.filter_trackers = _none
+    """An Accelerator finds one that does nothing, where the script wants any."""
 
+    class Silent(_Nothing, module.GeneralTracker):  # type: ignore[misc]
+        name = _AnyName("silent")
+        requires_logging_directory = main_process_only = False
+        tracker = _Nothing()
 
-def _none(*_: object, **__: object) -> list[object]:
-    return []
+        def __init__(self) -> None:
+            super().__init__(_blank=True)
+
+        store_init_configuration = log = log_images = start = finish = lambda *_, **__: None
+
+    def filtered(log_with: Any, *_: object, **__: object) -> list[object]:
+        return [Silent()] if log_with else []
+
+    module.filter_trackers = filtered
 
 
 _CHANGES: dict[str, Callable[..., None]] = {

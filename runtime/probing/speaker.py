@@ -14,6 +14,7 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
+from torch.utils._python_dispatch import _get_current_dispatch_mode
 
 from autoconf_launch.core import (
     AppliedStrategy,
@@ -211,6 +212,11 @@ class Speaker:
         return several and not joined and self._exchange.is_nothing()
 
     def _look_closely(self, root: nn.Module, live: Live) -> None:
+        if _get_current_dispatch_mode() is not None:  # ours would end while the script's goes on
+            self._notes.append(
+                "A mode of the script's sees its operations: FLOPs are not counted."
+            )
+            return
         if is_compiled(root):
             self._notes.append("torch.compile runs: FLOPs and pieces of the model are not seen.")
             self._pieces = Pieces(root)
@@ -225,6 +231,7 @@ class Speaker:
             self._memory.storages_peak_bytes = self.watch.storages_peak_bytes
         self._flops = _MODEL_FLOPS * self.watch.forward_flops or None
         self._pieces = self.watch.pieces
+        self._pieces.let_go()
 
     def _describe(self, root: nn.Module | None, live: Live) -> None:
         watch, self.watch = self.watch, None
@@ -238,6 +245,7 @@ class Speaker:
             recompute=watch.recompute if watch else Recompute.NONE,
         )
         self._pieces = self._pieces or Pieces(root)
+        self._pieces.let_go()
 
     def _applied_now(self) -> AppliedStrategy | None:
         made = self._largest

@@ -87,7 +87,7 @@ class StepWatch(SharedByCopies):
         """The root is called; the first time it is seen what it keeps."""
         self._passes += 1
         self._in_call = True
-        if self._passes == 1:
+        if self._passes == 1 and not _hooks_of_script():
             self._forward = ExitStack()
             keep = torch.autograd.graph.saved_tensors_hooks(self.pieces.keep, _same)
             self._forward.enter_context(keep)
@@ -128,6 +128,12 @@ class StepWatch(SharedByCopies):
             self.forward_flops += flops
             if self._forward is not None:
                 self.pieces.computed(flops)
+
+
+def _hooks_of_script() -> bool:
+    """Whether the script keeps saved tensors elsewhere: of such hooks the last alone act."""
+    top = getattr(torch._C._autograd, "_top_saved_tensors_default_hooks", None)
+    return top is not None and top(True) is not None
 
 
 def _same(tensor: Tensor) -> Tensor:

@@ -23,9 +23,11 @@ class TrialPaths:
         """``folder`` is the trial's; ``was_there`` says of a path whether it is the user's."""
         self._own = Path(folder)
         self._was_there = was_there
-        self._made: dict[Path, None] = {}
+        self._made: dict[Path, int] = {}
+        """The trial's files, and which process made each."""
         self._instead: dict[Path, Path] = {}
         """Where a file of the trial is, for a path of the user's."""
+        self._places: dict[Path, Path] = {}
 
     def is_users(self, path: Path) -> bool:
         """Whether a file there is neither the trial's nor new."""
@@ -48,20 +50,30 @@ class TrialPaths:
         if self._instead.pop(path, None) is None:
             self._made.pop(path, None)
 
+    @property
+    def has_others(self) -> bool:
+        """Whether anything was written elsewhere than the script said."""
+        return bool(self._instead)
+
+    def instead(self, path: Path) -> Path:
+        """Where to read what the script last wrote as ``path``."""
+        place = self._instead.get(path)
+        return place if place is not None and place.exists() else path
+
     def put_away(self) -> None:
-        """Move what was made below the trial's folder."""
-        made, self._made = self._made, {}
-        for path in made:
+        """Move what this process has made below the trial's folder."""
+        for path in [path for path, pid in self._made.items() if pid == os.getpid()]:
             with suppress(OSError):
                 if path.is_file():
                     shutil.move(path, self._place(path))
+            self._made.pop(path, None)
         with suppress(OSError):
             self._notes.unlink(missing_ok=True)
 
     def _make(self, path: Path) -> None:
         if path in self._made or self._is_own(path):
             return
-        self._made[path] = None
+        self._made[path] = os.getpid()
         with suppress(OSError), self._notes.open("a") as file:
             file.write(json.dumps(str(path.parent.resolve() / path.name)) + "\n")
 
@@ -73,6 +85,10 @@ class TrialPaths:
         return self._own in path.parents
 
     def _place(self, path: Path) -> Path:
-        folder = self._own / "saved"
-        folder.mkdir(parents=True, exist_ok=True)
-        return folder / f"{os.getpid()}_{path.name}"
+        """One for each path: checkpoints in several folders have files of the same names."""
+        if path not in self._places:
+            alike = sum(other.name == path.name for other in self._places)
+            folder = self._own / "saved" / (str(alike) if alike else "")
+            folder.mkdir(parents=True, exist_ok=True)
+            self._places[path] = folder / f"{os.getpid()}_{path.name}"
+        return self._places[path]

@@ -190,3 +190,13 @@ def test_a_soak_takes_its_steps_apart(launch: Any) -> None:
 
 def test_steps_that_are_compared_are_not_taken_apart(two_ranks: Any) -> None:
     assert two_ranks.result().phases == ()
+
+
+def test_a_model_that_is_measured_can_be_compiled_to_torchscript(launch: Any) -> None:
+    ended = launch("scenario.py", "to_torchscript", mode=Mode.MEASURE, end_step=5)
+    assert (ended.failure_kind(), ended.outputs) == (None, ("0\n" * 4,)), ended.errors
+
+
+def test_a_helper_that_fails_says_nothing_of_the_rank(launch: Any) -> None:
+    ended = launch("scenario.py", "helper_fails", mode=Mode.MEASURE, end_step=5)
+    assert (len(ended.result().steps), ended.outputs) == (5, ("[]\n",)), ended.errors

@@ -2,25 +2,45 @@
 
 from __future__ import annotations
 
+import builtins
+import io
 import json
 import os
+import pathlib
+import shutil
 import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
 
 import pytest
+import torch
+from torch.jit import _recursive
 
 from autoconf_launch.core import Failure, FailureKind, Mode, RankResult, RankTask, decode
 from autoconf_launch.core.rank import MODEL_INFO_FILE, result_file
 from autoconf_launch.launcher.scripts.probe_environment import INJECTED, probe_environment
+from autoconf_launch.runtime.probing.saved_files import SavedFiles
 
 from ..forked import DEADLINE_S, Order, Zygote, zygote_with
 from ..forked import free_port as free_port
 
+STOOD_BEFORE = (
+    (torch, "save"),
+    (torch, "load"),
+    (_recursive, "create_script_module"),
+    *((os, name) for name in ("replace", "rename", "remove", "unlink")),
+    (shutil, "rmtree"),
+    (io, "open"),
+    (builtins, "open"),
+    (sys, "meta_path"),
+)
+"""What our code puts something else in the place of."""
 HERE = Path(__file__).parent
 SCRIPTS = HERE / "scripts"
+OF_USER = "of a long training"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,6 +90,51 @@ class Ended:
 
 
 Probed: TypeAlias = Callable[..., Ended]
+
+
+@pytest.fixture
+def put_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What our code changes in this process is as it was, afterwards."""
+    for module, name in STOOD_BEFORE:
+        held = getattr(module, name)
+        monkeypatch.setattr(module, name, list(held) if name == "meta_path" else held)
+        if accessor := getattr(pathlib, "_NormalAccessor", None):  # of Python 3.10
+            monkeypatch.setattr(accessor, name, getattr(accessor, name, None), raising=False)
+
+
+@pytest.fixture
+def users(tmp_path: Path) -> Path:
+    """A checkpoint of the user's."""
+    path = tmp_path / "model.pt"
+    path.write_text(OF_USER)
+    return path
+
+
+@pytest.fixture
+def theirs(users: Path) -> set[Path]:
+    """All that the user has."""
+    return {users}
+
+
+@pytest.fixture
+def saved(tmp_path: Path, theirs: set[Path], put_back: None) -> SavedFiles:
+    """Follows what this process saves."""
+    made = SavedFiles(str(tmp_path / "trial"), theirs.__contains__)
+    made.install()
+    return made
+
+
+def on_disk(path: Path) -> str:
+    """Without ``open``, which gives what the trial wrote instead."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        return os.read(descriptor, 1 << 20).decode(errors="replace")
+    finally:
+        os.close(descriptor)
+
+
+def in_trial(folder: Path) -> list[str]:
+    return sorted(path.name.partition("_")[2] for path in (folder / "trial" / "saved").glob("*"))
 
 
 @pytest.fixture(scope="session")

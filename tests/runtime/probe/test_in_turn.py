@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from statistics import median
 from typing import TypeAlias
 
 import pytest
@@ -167,4 +168,4 @@ def test_steps_that_were_not_the_trainings_hold_up_nobody(ringed: Ringed) -> Non
 
 def test_a_worker_loads_nothing_in_the_turns_of_others(ringed: Ringed) -> None:
     ring = ringed("data_bound", "long_steps")
-    assert min(ring.step_s(0)[1:]) > 0.015  # two batches are drawn ahead before the first turn
+    assert median(ring.step_s(0)) > 0.015  # the first batches are drawn ahead of the first turn

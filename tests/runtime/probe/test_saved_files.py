@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-import builtins
 import io
 import json
 import os
-import pathlib
-import pickle
-import shutil
 import sys
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
@@ -22,35 +17,13 @@ import torch
 from autoconf_launch.core.rank import NOTES_OF_SAVED, notes_of_saved
 from autoconf_launch.runtime.probing.saved_files import SavedFiles
 
-
-@pytest.fixture
-def users(tmp_path: Path) -> Path:
-    path = tmp_path / "model.pt"
-    path.write_text("of a long training")
-    return path
-
-
-@pytest.fixture
-def saved(tmp_path: Path, users: Path, monkeypatch: pytest.MonkeyPatch) -> SavedFiles:
-    monkeypatch.setattr(torch, "save", torch.save)  # these are put back afterwards
-    for module, name in ((os, "replace"), (os, "rename"), (io, "open"), (builtins, "open")):
-        monkeypatch.setattr(module, name, getattr(module, name))
-        if accessor := getattr(pathlib, "_NormalAccessor", None):  # of Python 3.10
-            monkeypatch.setattr(accessor, name, getattr(accessor, name))
-    monkeypatch.setattr(sys, "meta_path", list(sys.meta_path))
-    made = SavedFiles(str(tmp_path / "trial"), lambda path: path == users)
-    made.install()
-    return made
-
-
-def in_trial(folder: Path) -> list[str]:
-    return sorted(path.name.partition("_")[2] for path in (folder / "trial" / "saved").glob("*"))
+from .conftest import OF_USER, in_trial, on_disk
 
 
 def test_the_users_own_checkpoint_is_not_overwritten(saved: SavedFiles, users: Path) -> None:
     saved.begin()
     torch.save(1, users)
-    assert users.read_text() == "of a long training"
+    assert on_disk(users) == OF_USER
     assert in_trial(users.parent) == ["model.pt"]
 
 
@@ -61,80 +34,6 @@ def test_a_new_one_is_there_until_it_is_put_away(saved: SavedFiles, tmp_path: Pa
     saved.put_away()
     assert not (tmp_path / "new.pt").exists()
     assert in_trial(tmp_path) == ["new.pt"]
-
-
-RENAMES: dict[str, Callable[[Path, Path], object]] = {
-    "os.replace": lambda source, target: os.replace(source, target),  # noqa: PTH105
-    "os.rename": lambda source, target: os.rename(source, dst=target),  # noqa: PTH104
-    "shutil.move": lambda source, target: shutil.move(source, target),
-    "Path.replace": lambda source, target: source.replace(target),
-}
-
-
-@pytest.mark.parametrize("how", RENAMES)
-def test_a_new_file_does_not_become_the_users(saved: SavedFiles, users: Path, how: str) -> None:
-    saved.begin()
-    torch.save(1, users.with_suffix(".tmp"))
-    RENAMES[how](users.with_suffix(".tmp"), users)
-    saved.put_away()
-    assert users.read_text() == "of a long training"
-    assert (in_trial(users.parent), sorted(users.parent.glob("*.*"))) == (["model.pt"], [users])
-
-
-def test_a_new_file_under_its_last_name_is_put_away(saved: SavedFiles, tmp_path: Path) -> None:
-    saved.begin()
-    torch.save(1, tmp_path / "new.tmp")
-    os.replace(tmp_path / "new.tmp", str(tmp_path / "new.pt"))  # noqa: PTH105
-    assert torch.load(tmp_path / "new.pt") == 1
-    saved.put_away()
-    assert not [*tmp_path.glob("new.*")]
-
-
-def test_what_was_written_instead_of_the_users_is_what_is_renamed(
-    saved: SavedFiles, users: Path
-) -> None:
-    saved.begin()
-    torch.save(1, users)
-    users.rename(users.with_name("last.pt"))
-    assert users.read_text() == "of a long training"
-    assert torch.load(users.with_name("last.pt")) == 1
-
-
-def test_files_of_the_user_are_renamed_as_ever(saved: SavedFiles, users: Path) -> None:
-    saved.begin()
-    users.rename(users.with_name("kept.pt"))
-    saved.put_away()
-    assert users.with_name("kept.pt").read_text() == "of a long training"
-
-
-def test_the_users_checkpoint_is_not_opened_for_new_bytes(saved: SavedFiles, users: Path) -> None:
-    saved.begin()
-    for opened in (builtins.open, io.open):
-        with opened(users, "wb") as file:
-            torch.save(1, file)
-    with users.open("wb") as file:
-        file.write(b"1")
-    assert users.read_text() == "of a long training"
-    assert in_trial(users.parent) == ["model.pt"]
-
-
-def test_a_copy_over_the_users_checkpoint_is_not_made(saved: SavedFiles, users: Path) -> None:
-    saved.begin()
-    torch.save(1, users.with_name("new.pt"))
-    shutil.copyfile(users.with_name("new.pt"), users)
-    assert users.read_text() == "of a long training"
-
-
-def test_other_opens_are_as_ever(saved: SavedFiles, users: Path, tmp_path: Path) -> None:
-    users.write_bytes(b"before the training")
-    saved.begin()
-    assert users.read_bytes() == b"before the training"
-    (tmp_path / "log.txt").write_bytes(b"words")
-    assert (tmp_path / "log.txt").read_text() == "words"
-
-
-def test_what_stands_before_a_call_is_saved_by_its_name(saved: SavedFiles) -> None:
-    assert pickle.loads(pickle.dumps((open, os.replace))) == (open, os.replace)
 
 
 def test_paths_are_noted_before_they_are_written(saved: SavedFiles, tmp_path: Path) -> None:
@@ -214,7 +113,12 @@ def writer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     """Imports ``safetensors.torch``, one that writes a line, once the probe listens."""
     (tmp_path / "safetensors").mkdir()
     (tmp_path / "safetensors" / "__init__.py").touch()
-    text = "def save_file(tensors, filename, metadata=None):\n    open(filename, 'w').write('x')\n"
+    text = """
+def save_file(tensors, filename, metadata=None):
+    open(filename, "w").write("x")
+def load_file(filename, device="cpu"):
+    return filename
+"""
     (tmp_path / "safetensors" / "torch.py").write_text(text)
     monkeypatch.syspath_prepend(str(tmp_path))
     for name in ("safetensors", "safetensors.torch"):
@@ -230,5 +134,6 @@ def test_other_writers_are_followed_once_they_are_imported(
     heard, module = Heard(), writer()
     saved.begin(heard)
     module.save_file({"weight": torch.ones(10)}, filename=str(users))
-    assert users.read_text() == "of a long training"
+    assert on_disk(users) == OF_USER
     assert (heard.sizes, in_trial(users.parent)) == ([1], ["model.pt"])
+    assert Path(module.load_file(users)).parent == users.parent / "trial" / "saved"

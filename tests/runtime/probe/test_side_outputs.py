@@ -29,7 +29,7 @@ def trackers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Module
     """``accelerate.tracking``, imported after the probe began to listen."""
     (tmp_path / "accelerate").mkdir()
     (tmp_path / "accelerate" / "__init__.py").touch()
-    text = "def filter_trackers(log_with, logging_dir=None):\n    return log_with\n"
+    text = "class GeneralTracker:\n    def __init__(self, _blank=False):\n        assert _blank\n"
     (tmp_path / "accelerate" / "tracking.py").write_text(text)
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.setattr(sys, "meta_path", list(sys.meta_path))
@@ -41,8 +41,33 @@ def trackers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Module
     sys.modules.update(before)
 
 
-def test_an_accelerator_finds_no_tracker(trackers: Any) -> None:
-    assert trackers.filter_trackers(["wandb"], logging_dir="runs") == []
+def test_an_accelerator_finds_one_tracker_whatever_it_asks_for(trackers: Any) -> None:
+    (found,) = trackers.filter_trackers(["wandb", object()], logging_dir="runs")
+    assert isinstance(found, trackers.GeneralTracker)
+    assert found.name == "wandb"
+
+
+def test_a_tracker_takes_all_it_is_told_and_does_nothing(trackers: Any) -> None:
+    (found,) = trackers.filter_trackers("all")
+    found.tracker.summary["loss"] = found.add_text("words", step=1)
+    assert (found.start(), found.log({"loss": 1.0}, step=1), found.finish()) == (None, None, None)
+
+
+@pytest.mark.parametrize("nothing", [None, [], ""])
+def test_an_accelerator_that_asks_for_no_tracker_finds_none(trackers: Any, nothing: Any) -> None:
+    assert trackers.filter_trackers(nothing) == []
+
+
+@pytest.mark.slow
+def test_an_accelerator_gives_its_tracker_by_name(trackers: Any) -> None:
+    for name in [name for name in sys.modules if name.startswith("accelerate")]:
+        del sys.modules[name]
+    sys.path.remove(str(Path(trackers.__file__).parents[1]))
+    accelerate = pytest.importorskip("accelerate")
+    accelerator = accelerate.Accelerator(cpu=True, log_with="all")
+    accelerator.init_trackers("run")
+    accelerator.log({"loss": 1.0})
+    accelerator.get_tracker("wandb", unwrap=True).watch("anything")
 
 
 def test_event_files_stand_in_the_trials_folder(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 import torch
 from tiny import (  # type: ignore[import-not-found]
     WIDTH,
+    WORDS,
     Tiny,
     config,
     global_batches,
@@ -50,6 +52,17 @@ class Untraceable(Tiny):  # type: ignore[misc]
         return mean * (1.0 if text.sum().item() >= 0 else 2.0)
 
 
+class Simple(nn.Module):
+    """TorchScript can say it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.words = nn.Embedding(WORDS, WORDS)
+
+    def forward(self, text: Tensor, target: Tensor) -> Tensor:
+        return nn.functional.cross_entropy(self.words(text).flatten(0, 1), target.flatten())
+
+
 def loss(model: nn.Module, batch: tuple[Tensor, Tensor]) -> Tensor:
     mean: Tensor = model(*batch)
     if NAME in ("long_step", "long_sharded_step", "slow_steps"):
@@ -72,7 +85,12 @@ class Progress:
     rank = 0
 
 
-MODELS = {"big": Big, "big_and_built": Big(), "untraceable": Untraceable}
+MODELS = {
+    "big": Big,
+    "big_and_built": Big(),
+    "untraceable": Untraceable,
+    "to_torchscript": Simple,
+}
 
 engine = Progress()
 model: Any = MODELS.get(NAME, Tiny)
@@ -87,6 +105,16 @@ for batch in global_batches(live.samples_per_step * live.world_size, STEPS):
         task = task_from_environment()
         assert task
         Path(task.folder, END_FILE).write_text(f"{task.attempt} {TOLD[NAME]}")
+    if NAME == "to_torchscript":
+        inside: Any = torch.jit.script(getattr(live.module, "module", live.module))
+        sys.stdout.write(f"{inside(*batch).dim()}\n")
+    if NAME == "helper_fails" and engine.steps == 3:
+        if (helper := os.fork()) == 0:
+            raise KeyError("a mistake in a helper")
+        os.waitpid(helper, 0)
+        task = task_from_environment()
+        assert task
+        sys.stdout.write(f"{[path.name for path in Path(task.folder).glob('result*')]}\n")
     if NAME == "raises_between_steps" and engine.steps == 1:
         raise KeyError("a mistake in the script")
 sys.stdout.write("reached the end")

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import builtins
 import os
 import subprocess
 import sys
@@ -136,6 +137,40 @@ def crashes_with_a_thread() -> None:
     """A thread that never ends keeps the interpreter from ending."""
     threading.Thread(target=threading.Event().wait).start()
     train(fail_from=8)
+
+
+def raises_in_a_thread() -> None:
+    """The one that trains; the main one ends with 0."""
+
+    def target() -> NoReturn:
+        train(steps=4)
+        raise KeyError("no such column")
+
+    thread = threading.Thread(target=target)
+    thread.start()
+    thread.join()
+
+
+def outlives_an_exit() -> None:
+    try:
+        sys.exit(2)
+    except SystemExit:
+        print("stays")
+    train(steps=4)
+
+
+def exits_by_name() -> None:
+    train(steps=3)
+    builtins.exit(code=0)
+
+
+def writes_to_a_stream_of_its_own() -> None:
+    class Twice:
+        def write(self, text: str) -> None:
+            os.write(1, text.encode())
+
+    sys.stdout = Twice()
+    train()
 
 
 def exits_1_after_steps() -> None:

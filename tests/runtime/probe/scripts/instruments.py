@@ -1,0 +1,116 @@
+"""Scripts that look at their own training or compile parts of it: how, says argument 1."""
+# mypy: disable-error-code="no-untyped-call, no-any-return, attr-defined"
+# ruff: noqa: T201
+
+from __future__ import annotations
+
+import gc
+import sys
+import weakref
+from collections.abc import Iterator
+from itertools import islice
+
+import torch
+from torch import Tensor, nn
+from torch._dynamo.utils import counters
+from torch.utils._python_dispatch import _get_current_dispatch_mode
+from torch.utils.flop_counter import FlopCounterMode
+
+STEPS = 20
+INPUTS = torch.ones(2, 4)
+
+
+class Model(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(4, 4)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        return self.layer(inputs)
+
+
+model = Model()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
+
+
+def step() -> Tensor:
+    optimizer.zero_grad()
+    loss = model(INPUTS).pow(2).mean()
+    loss.backward()
+    optimizer.step()
+    return loss
+
+
+def graphs() -> int:
+    return counters["stats"]["unique_graphs"]
+
+
+def scripts_its_model() -> Iterator[object]:
+    while True:
+        step()
+        yield tuple(torch.jit.script(model)(INPUTS).shape)
+
+
+def counts_flops() -> Iterator[object]:
+    while True:
+        with FlopCounterMode(display=False) as flops:
+            step()
+        yield flops.get_total_flops(), _get_current_dispatch_mode()
+
+
+def keeps_tensors_elsewhere() -> Iterator[object]:
+    kept: list[Tensor] = []
+
+    def keep(tensor: Tensor) -> Tensor:
+        kept.append(tensor)
+        return tensor
+
+    while True:
+        kept.clear()
+        with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+            step()
+        yield len(kept)
+
+
+def changes_its_loss() -> Iterator[object]:
+    """As a sum over ranks does, in place."""
+    while True:
+        total = step().detach()
+        total *= 1000.0
+        yield total.item()
+
+
+def drops_its_model() -> Iterator[object]:
+    global model, optimizer
+    for _ in range(4):
+        step()
+    old = weakref.ref(model)
+    model = Model()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
+    gc.collect()
+    yield "lives" if old() else "is gone"
+    while True:
+        yield step().item()
+
+
+def compiles_the_optimizers_step() -> Iterator[object]:
+    compiled = torch.compile(lambda: optimizer.step(), backend="eager")
+    while True:
+        model(INPUTS).pow(2).mean().backward()
+        compiled()
+        yield graphs()
+
+
+def calls_its_model_compiled_and_not() -> Iterator[object]:
+    compiled = torch.compile(lambda: model(INPUTS).pow(2).mean(), backend="eager")
+    model(INPUTS)
+    while True:
+        compiled().backward()
+        optimizer.step()
+        yield graphs()
+
+
+if __name__ == "__main__":
+    torch.manual_seed(0)
+    for shown in islice(globals()[sys.argv[1]](), STEPS):
+        print(shown, flush=True)

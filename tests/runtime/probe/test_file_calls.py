@@ -1,0 +1,242 @@
+"""Files of the user's under a training that renames, opens and removes checkpoints."""
+
+from __future__ import annotations
+
+import builtins
+import gzip
+import io
+import os
+import pickle
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from autoconf_launch.runtime.probing.saved_files import SavedFiles
+
+from .conftest import OF_USER, in_trial, on_disk
+
+RENAMES: dict[str, Callable[[Path, Path], object]] = {
+    "os.replace": lambda source, target: os.replace(source, target),  # noqa: PTH105
+    "os.rename": lambda source, target: os.rename(source, dst=target),  # noqa: PTH104
+    "shutil.move": lambda source, target: shutil.move(source, target),
+    "Path.replace": lambda source, target: source.replace(target),
+}
+
+
+@pytest.mark.parametrize("how", RENAMES)
+def test_a_new_file_does_not_become_the_users(saved: SavedFiles, users: Path, how: str) -> None:
+    saved.begin()
+    torch.save(1, users.with_suffix(".tmp"))
+    RENAMES[how](users.with_suffix(".tmp"), users)
+    saved.put_away()
+    assert on_disk(users) == OF_USER
+    assert (in_trial(users.parent), sorted(users.parent.glob("*.*"))) == (["model.pt"], [users])
+
+
+def test_a_new_file_under_its_last_name_is_put_away(saved: SavedFiles, tmp_path: Path) -> None:
+    saved.begin()
+    torch.save(1, tmp_path / "new.tmp")
+    os.replace(tmp_path / "new.tmp", str(tmp_path / "new.pt"))  # noqa: PTH105
+    assert torch.load(tmp_path / "new.pt") == 1
+    saved.put_away()
+    assert not [*tmp_path.glob("new.*")]
+
+
+def test_what_was_written_instead_of_the_users_is_what_is_renamed(
+    saved: SavedFiles, users: Path
+) -> None:
+    saved.begin()
+    torch.save(1, users)
+    users.rename(users.with_name("last.pt"))
+    assert on_disk(users) == OF_USER
+    assert torch.load(users.with_name("last.pt")) == 1
+
+
+def test_files_of_the_user_are_renamed_as_ever(saved: SavedFiles, users: Path) -> None:
+    saved.begin()
+    users.rename(users.with_name("kept.pt"))
+    saved.put_away()
+    assert users.with_name("kept.pt").read_text() == OF_USER
+
+
+def test_the_users_checkpoint_is_not_opened_for_new_bytes(saved: SavedFiles, users: Path) -> None:
+    saved.begin()
+    for opened in (builtins.open, io.open):
+        with opened(users, "wb") as file:
+            torch.save(1, file)
+    with users.open("wb") as file:
+        file.write(b"1")
+    assert on_disk(users) == OF_USER
+    assert in_trial(users.parent) == ["model.pt"]
+
+
+def test_a_copy_over_the_users_checkpoint_is_not_made(saved: SavedFiles, users: Path) -> None:
+    saved.begin()
+    torch.save(1, users.with_name("new.pt"))
+    shutil.copyfile(users.with_name("new.pt"), users)
+    assert on_disk(users) == OF_USER
+
+
+def test_other_opens_are_as_ever(saved: SavedFiles, users: Path, tmp_path: Path) -> None:
+    saved.begin()
+    assert users.read_text() == OF_USER
+    (tmp_path / "log.txt").write_bytes(b"words")
+    assert (tmp_path / "log.txt").read_text() == "words"
+
+
+def test_what_stands_before_a_call_is_saved_by_its_name(saved: SavedFiles) -> None:
+    assert pickle.loads(pickle.dumps((open, os.replace))) == (open, os.replace)
+
+
+def test_what_was_saved_under_the_users_name_is_what_is_read(
+    saved: SavedFiles, users: Path
+) -> None:
+    saved.begin()
+    torch.save({"step": torch.ones(2)}, users)
+    with users.open("rb") as file:
+        assert torch.load(file)["step"].sum() == 2
+    for mapped in (False, True):
+        assert torch.load(users, mmap=mapped)["step"].sum() == 2
+
+
+def test_files_of_one_name_in_two_folders_are_kept_apart(
+    saved: SavedFiles, theirs: set[Path], tmp_path: Path
+) -> None:
+    paths = [tmp_path / folder / "optimizer.pt" for folder in ("checkpoint-1", "checkpoint-2")]
+    theirs.update(paths)
+    saved.begin()
+    for number, path in enumerate(paths):
+        torch.save(number, path)
+    assert [torch.load(path) for path in paths] == [0, 1]
+
+
+REMOVALS: dict[str, Callable[[Path], object]] = {
+    "os.remove": lambda path: os.remove(path),  # noqa: PTH107
+    "os.unlink": lambda path: os.unlink(str(path)),  # noqa: PTH108
+    "Path.unlink": lambda path: path.unlink(),
+}
+
+
+@pytest.mark.parametrize("how", REMOVALS)
+def test_the_users_checkpoint_is_not_removed(saved: SavedFiles, users: Path, how: str) -> None:
+    saved.begin()
+    torch.save(1, users)
+    REMOVALS[how](users)
+    assert on_disk(users) == OF_USER
+    assert in_trial(users.parent) == []
+
+
+def test_what_the_trial_saved_is_removed(saved: SavedFiles, tmp_path: Path) -> None:
+    saved.begin()
+    torch.save(1, tmp_path / "new.pt")
+    (tmp_path / "new.pt").unlink()
+    assert not (tmp_path / "new.pt").exists()
+
+
+@pytest.mark.parametrize(("name", "stays"), [("optimizer.pt", True), ("tokens.txt", False)])
+def test_a_folder_of_the_users_stays_if_it_holds_checkpoints(
+    saved: SavedFiles, theirs: set[Path], tmp_path: Path, name: str, stays: bool
+) -> None:
+    folder = tmp_path / "checkpoint-10"
+    folder.mkdir()
+    (folder / name).touch()
+    theirs.add(folder)
+    saved.begin()
+    shutil.rmtree(folder)
+    assert (folder / name).exists() == stays
+
+
+def test_removals_before_the_training_are_as_ever(saved: SavedFiles, users: Path) -> None:
+    users.unlink()
+    assert not users.exists()
+
+
+def test_a_checkpoint_of_the_users_over_another_is_copied_for_the_trial(
+    saved: SavedFiles, users: Path, theirs: set[Path]
+) -> None:
+    best = users.with_name("best.pt")
+    best.write_text("the best")
+    theirs.add(best)
+    saved.begin()
+    best.replace(users)
+    assert (on_disk(users), on_disk(best), users.read_text()) == (OF_USER, "the best", "the best")
+
+
+def test_a_rename_that_fails_leaves_the_users_checkpoint_to_be_read(
+    saved: SavedFiles, users: Path
+) -> None:
+    saved.begin()
+    with pytest.raises(FileNotFoundError):
+        users.with_name("nowhere.pt").replace(users)
+    assert users.read_text() == OF_USER
+
+
+@pytest.fixture
+def others(users: Path, theirs: set[Path]) -> Path:
+    """A file of the user's whose name does not say what it is."""
+    path = users.with_name("model.state")
+    path.write_text(OF_USER)
+    theirs.add(path)
+    return path
+
+
+OPENS: dict[str, Callable[[Path, str], Any]] = {
+    "open": lambda path, mode: open(path, mode),  # noqa: PTH123, SIM115
+    "gzip.open": lambda path, mode: gzip.open(path, mode),  # noqa: SIM115
+    "Path.open": lambda path, mode: path.open(mode),
+}
+
+
+@pytest.mark.parametrize("how", OPENS)
+def test_any_file_that_is_opened_for_a_checkpoint_is_the_trials(
+    saved: SavedFiles, others: Path, how: str
+) -> None:
+    saved.begin()
+    with OPENS[how](others, "wb") as file:
+        torch.save({"step": 2}, file)
+    assert (on_disk(others), in_trial(others.parent)) == (OF_USER, ["model.state"])
+    with OPENS[how](others, "rb") as file:
+        assert torch.load(file) == {"step": 2}
+
+
+def test_a_file_that_is_opened_for_other_bytes_gets_them(saved: SavedFiles, others: Path) -> None:
+    saved.begin()
+    with others.open("wb") as file:
+        file.write(b"a log")
+    assert (on_disk(others), in_trial(others.parent)) == ("a log", [])
+
+
+def test_files_of_a_checkpoint_in_parts_are_put_away(saved: SavedFiles, tmp_path: Path) -> None:
+    saved.begin()
+    for name in ("__0_0.distcp", ".metadata.tmp"):
+        (tmp_path / name).write_bytes(b"part")
+    (tmp_path / ".metadata.tmp").rename(tmp_path / ".metadata")
+    saved.put_away()
+    assert in_trial(tmp_path) == [".metadata", "__0_0.distcp"]
+
+
+def test_the_index_of_the_users_checkpoint_stays(
+    saved: SavedFiles, theirs: set[Path], tmp_path: Path
+) -> None:
+    index = tmp_path / ".metadata"
+    index.write_text(OF_USER)
+    theirs.add(index)
+    saved.begin()
+    (tmp_path / ".metadata.tmp").write_bytes(b"part")
+    index.unlink()
+    (tmp_path / ".metadata.tmp").rename(index)
+    assert (on_disk(index), index.read_text()) == (OF_USER, "part")
+
+
+def test_a_process_puts_away_what_it_made_and_no_other(saved: SavedFiles, tmp_path: Path) -> None:
+    saved.begin()
+    torch.save(1, tmp_path / "new.pt")
+    if (child := os.fork()) == 0:
+        saved.put_away()
+        os._exit(0)
+    os.waitpid(child, 0)
+    assert (tmp_path / "new.pt").exists()

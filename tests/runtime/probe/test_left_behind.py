@@ -1,0 +1,79 @@
+"""Which checkpoints around a training are the user's, wherever they are."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+
+from autoconf_launch.runtime.probing.left_behind import Surroundings
+
+from .conftest import OF_USER, on_disk
+
+PLACES = {
+    "in the folder": "model.pt",
+    "deep below it": "a/b/c/d/e/model.pt",
+    "above it": "../model.pt",
+    "by another way": "out/../model.pt",
+    "behind a link": "linked/model.pt",
+    "beside the results": "out/model.pt",
+    "where nothing is looked for": ".venv/model.pt",
+}
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, put_back: None) -> Path:
+    """The working directory, with results below ``out``."""
+    folder = tmp_path / "work"
+    (folder / "out" / "results").mkdir(parents=True)
+    (tmp_path / "elsewhere").mkdir()
+    (folder / "linked").symlink_to(tmp_path / "elsewhere")
+    monkeypatch.chdir(folder)
+    return folder
+
+
+def begun() -> Surroundings:
+    made = Surroundings(own="out/results/trial")
+    made.guard()
+    made.training_begins(None)
+    return made
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_a_checkpoint_that_the_user_has_is_not_overwritten(here: Path, place: str) -> None:
+    users = here / PLACES[place]
+    users.parent.mkdir(parents=True, exist_ok=True)
+    users.write_text(OF_USER)
+    begun()
+    torch.save(1, PLACES[place])
+    assert on_disk(users) == OF_USER
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_one_that_the_training_makes_is_put_away(here: Path, place: str) -> None:
+    path = here / PLACES[place]
+    path.parent.mkdir(parents=True, exist_ok=True)
+    surroundings = begun()
+    for number in range(2):
+        torch.save(number, path)
+    assert torch.load(path) == 1
+    surroundings.put_away()
+    assert not path.exists()
+
+
+def test_a_folder_of_checkpoints_that_the_user_has_is_not_removed(here: Path) -> None:
+    folder = here / "out" / "checkpoint-10"
+    folder.mkdir()
+    (folder / "optimizer.pt").write_text(OF_USER)
+    begun()
+    shutil.rmtree("out/checkpoint-10")
+    assert on_disk(folder / "optimizer.pt") == OF_USER
+
+
+def test_the_trials_own_folder_is_not_left_behind(here: Path) -> None:
+    surroundings = begun()
+    (here / "out" / "results" / "trial").mkdir()
+    (here / "log.txt").touch()
+    assert surroundings.new() == ("log.txt",)
