@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from statistics import median
 
 from .drift import agree
 from .noise import AGAIN_SUFFIX, estimate_noise, measured_name
@@ -20,7 +21,7 @@ from .objective import Objective
 from .stage import is_better
 from .stop_rule import FEWEST_TIMED
 from .surprise import is_surprise, most_off
-from .trial import Record, Trial
+from .trial import Measurement, Record, Trial
 
 SHARE = 0.12
 """Of the time of the trials that anchors may take, to the nearest whole launch."""
@@ -94,7 +95,7 @@ class Anchors:
         chosen = self._reference(records, best, beside=beside)
         if chosen is None:
             return None
-        launch_s = _launch_s(chosen)
+        launch_s = _launch_s(chosen, records)
         is_due = self._repeats_s + launch_s / 2.0 <= self._room_s() and launch_s > 0.0
         is_new = not self._told or self._told[-1].trial.again < len(records)
         if self._confirmed is not None or (is_due and is_new):
@@ -121,8 +122,9 @@ class Anchors:
             if record.trial.name not in (*self._failed, self._confirmed)
             and not (beside and record.trial.number == 0)
         ]
-        least_s = min(map(_launch_s, found), default=0.0)
-        cheap = [record for record in found if _launch_s(record) <= _DEARER * least_s]
+        costs_s = [_launch_s(record, records) for record in found]
+        most_s = _DEARER * min(costs_s, default=0.0)
+        cheap = [one for one, cost_s in zip(found, costs_s, strict=True) if cost_s <= most_s]
         return min(cheap, key=lambda record: self._last(record, records), default=None)
 
     def _best_but(self, name: str, records: Sequence[Record]) -> Record | None:
@@ -145,10 +147,25 @@ class Anchors:
         return replace(record.trial, name=f"{name}{AGAIN_SUFFIX}", attempt=attempt, again=count)
 
 
-def _launch_s(record: Record) -> float:
-    """What a short launch of it should take."""
+def _launch_s(record: Record, records: Sequence[Record] = ()) -> float:
+    """What a short launch of it should take; by the others where its own time is not known.
+
+    Nobody saw the end of a trial that was adopted.
+    """
     measured = record.measurement
     if measured is None:
         return record.wall_s
+    if not record.wall_s:
+        starts_s = [
+            _launch_s(one) - _timed_s(done)
+            for one in records
+            if one.wall_s and (done := one.measurement)
+        ]
+        return max(0.0, median(starts_s) + _timed_s(measured)) if starts_s else 0.0
     spared = max(0, len(measured.step_s) - FEWEST_TIMED)
     return max(0.0, record.wall_s - spared * measured.mean_step_s)
+
+
+def _timed_s(measured: Measurement) -> float:
+    """Of the steps that a short launch times."""
+    return min(len(measured.step_s), FEWEST_TIMED) * measured.mean_step_s

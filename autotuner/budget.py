@@ -1,7 +1,7 @@
 """What a search may cost, and from which gain on it is good enough. Not: what it has cost.
 
-``20m``, ``1h30m``, ``90s`` are time; ``30trials`` is a number of trials; ``$15`` is money, which
-is time at the price of the machine.
+``20m``, ``1h30m``, ``90s`` are time; ``30trials`` is a number of trials, the one of the user's own
+configuration included; ``$15`` is money, which is time at the price of the machine.
 """
 
 from __future__ import annotations
@@ -77,10 +77,14 @@ def _limit(part: str, text: str) -> tuple[str, float]:
         found = "trials", float(match[1])
     elif match := _MONEY.fullmatch(part):
         found = "usd", float(match[1])
-    if found is None or not found[1]:
+    if found is None:
         raise ConfigError(
             f"--budget is {text!r}, but must be a time (20m, 1h30m), a number of trials "
             "(30trials), money ($15), or several of them with commas."
+        )
+    if not found[1]:
+        raise ConfigError(
+            f"--budget is {text!r}, but must be more than zero; leave it out for no limit."
         )
     return found
 

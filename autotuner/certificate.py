@@ -34,7 +34,7 @@ class Certificate:
     """Said of the untried candidates, beside the best measured one. Gains are shares.
 
     Attributes:
-        untried: how many there are.
+        untried: how many there are; those that were ruled out are none of them.
         possible_gain_C: what each could be faster by at most; 0 where it cannot be faster.
         expected_gain: what the most promising one is expected to gain.
     """
@@ -57,7 +57,7 @@ class Certificate:
     def sentence(self) -> str:
         """For people."""
         if not self.untried:
-            return "Every candidate was tried."
+            return "No candidate is left to try."
         if self.beaten == self.untried:
             return f"{self._none} beat this one."
         beaten = (

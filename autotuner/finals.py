@@ -10,36 +10,27 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
 from statistics import fmean
+from typing import TypeGuard
 
 from autoconf_launch.core import FailureKind
 
 from .arms import Arm, compare, leader
+from .enough import is_settled
 from .finalists import FINALISTS
 from .noise import FINAL_SUFFIX, Noise, estimate_noise
 from .objective import Objective
-from .pace import steps_apart, steps_in_turn, steps_together
 from .places import ALPHA, Places
 from .places import FinalsBudget as FinalsBudget
 from .places import fit_together as fit_together
 from .resolution import round_times_s
-from .sequential import PairedEstimate, expected_width
+from .round_launches import alone, final_name, in_turn, lengths, says_over
+from .sequential import PairedEstimate
 from .stop import StopKind, StopReason
-from .trial import Record, Trial, Turn
-
-EQUAL = 0.02
-"""Configurations that surely differ by less are equal."""
-
-PRECISION = 0.03
-"""Half the width of the interval of what may be equal that is narrow enough."""
-
-DISTANCE = 0.05
-"""The same for the distance of a baseline that is surely slower."""
+from .trial import Record, Trial
 
 _ROUNDS_TO_HAVE = 2
 """Left, for a place to be given away."""
-_Z_95 = 1.645
 
 
 class Finals:
@@ -82,9 +73,7 @@ class Finals:
             comparisons=self._budget.comparisons,
         )
         self._arms = tuple(map(Arm, self._places.chosen))
-        self._steps = steps_in_turn(self._places.chosen, self._noise, self._budget.time_s)
-        self._apart = steps_apart(self._places.chosen, self._noise, self._budget.time_s)
-        self._length = steps_together(self._places.chosen)
+        self._lengths = lengths(self._places.chosen, self._noise, self._budget.time_s)
         self._told: dict[tuple[str, int], Record] = {}
         self._round = 1
         self._whole: set[int] = set()
@@ -136,8 +125,8 @@ class Finals:
     def ask(self, free_slots: int, elapsed_s: float) -> tuple[Trial, ...]:
         """The next launches, when none is running; no new round once the time is up.
 
-        One all the same where all before it were torn, and a second one where the first could not
-        tell the baseline from the best.
+        One all the same where all before it were torn, a second one where the first could not tell
+        the baseline from the best, and one in which the baseline meets a best that came later.
         """
         if self._start_s is None:
             self._begin(elapsed_s)
@@ -150,8 +139,7 @@ class Finals:
         if not due or free_slots < 1:
             return ()
         together = free_slots >= len(due) > 1 and fit_together([arm.searched for arm in due])
-        alone = replace(self._final(due[0]), timed_steps=self._apart)
-        trials = self._in_turn(due) if together else (alone,)
+        trials = (in_turn if together else alone)(due, self._round, self._lengths)
         self._pending = {trial.name for trial in trials}
         return trials
 
@@ -165,12 +153,14 @@ class Finals:
             return
         self._told[key] = record
         if self._start_s is None:
-            self._round = max(self._round, record.trial.attempt)
+            self._go_on_from(record.trial.attempt, arm)
         arm.rounds[record.trial.attempt] = record
         if record.failure is not None:
             self._drop(arm)
-        if self._order and not self._lacking():
+        if self._is_over():
             self._close_round()
+        elif record.failure is not None:
+            self._fill()
 
     def end_step(self, trial: Trial, step_s: Sequence[float]) -> int | None:
         """As planned: every launch of a round has the same steps."""
@@ -186,20 +176,23 @@ class Finals:
     def _arm(self, name: str) -> Arm | None:
         """The one of this launch; who came later in an earlier session comes now."""
         self._join(self._places.take(name.removesuffix(FINAL_SUFFIX)))
-        return next((arm for arm in self._arms if _final_name(arm) == name), None)
+        return next((arm for arm in self._arms if final_name(arm) == name), None)
 
     def _join(self, record: Record | None) -> None:
-        self._arms += () if record is None else (Arm(record),)
+        """It leads where all before it have failed."""
+        if record is not None:
+            self._arms += (Arm(record),)
+            self._leader = self._leader or self._arms[-1]
 
     def _fill(self) -> None:
-        """Give free places away while there are rounds left to be won."""
+        """Give free places away while there are rounds left to be won; who is in is in order."""
         times_s = round_times_s(self._told.values())
         round_s = fmean(times_s) if times_s else 0.0
         late = self._budget.time_s - sum(times_s) < _ROUNDS_TO_HAVE * round_s
-        if late or self.rounds + _ROUNDS_TO_HAVE > self._budget.rounds:
-            return
-        while (record := self._places.next(self._arms, self._leader)) is not None:
-            self._join(record)
+        if not late and self.rounds + _ROUNDS_TO_HAVE <= self._budget.rounds:
+            while (record := self._places.next(self._arms, self._leader)) is not None:
+                self._join(record)
+        self._order = self._active()
 
     def _active(self) -> tuple[Arm, ...]:
         """Arms of this round in its order; nobody where there is nobody to compare with."""
@@ -223,48 +216,63 @@ class Finals:
 
     def _owes_a_round(self) -> bool:
         """Whether one more is due though time is up: a single pair rarely shows any gain."""
-        own = next((arm for arm in self._arms if arm.searched.trial.number == 0), None)
+        own = self._own()
         told_apart = own is None or own.is_out or own.is_beaten or own is self._leader
-        return not self.rounds or (self.rounds == 1 and not told_apart)
+        return not self.rounds or (self.rounds == 1 and not told_apart) or self._is_unmet(own)
+
+    def _own(self) -> Arm | None:
+        return next((arm for arm in self._arms if arm.searched.trial.number == 0), None)
+
+    def _is_unmet(self, own: Arm | None) -> TypeGuard[Arm]:
+        """Whether the baseline has yet to meet who leads: without that there is no speed-up."""
+        first = self._leader
+        if own is None or own.failed or first is None or first is own or not first.rounds:
+            return False
+        return not self.compare(own, first).count
+
+    def _go_on_from(self, number: int, arm: Arm) -> None:
+        """In a round of an earlier session; whoever was launched had not left."""
+        arm.is_out = arm.failed is not None
+        self._round = max(self._round, number)
+        self._order = self._active()
 
     def _begin(self, elapsed_s: float) -> None:
-        whole = [record for record in self.records if record.trial.attempt in self._whole]
-        self._start_s = elapsed_s - sum(round_times_s(whole))
+        self._start_s = elapsed_s - self._whole_s()
         if not self._is_new_round():
             self._round += 1
             self._order = self._active()
 
     def _due(self) -> tuple[Arm, ...]:
         """Arms to be launched now."""
-        is_over = self._is_spent or self.rounds >= self._budget.rounds
-        return () if is_over else self._lacking()
+        were_all = self.rounds >= self._budget.rounds and not self._is_unmet(self._own())
+        return () if self._is_spent or were_all else self._lacking()
 
     def _lacking(self) -> tuple[Arm, ...]:
         """Arms that this round still lacks, in its order."""
         return tuple(a for a in self._order if self._round not in a.rounds and not a.is_out)
 
-    def _final(self, arm: Arm) -> Trial:
-        return replace(arm.searched.trial, name=_final_name(arm), attempt=self._round, final=True)
+    def _is_over(self) -> bool:
+        """Whether this round is, by what its launches say, or else as nobody is lacking.
 
-    def _in_turn(self, due: Sequence[Arm]) -> tuple[Trial, ...]:
-        """Each hands the turn to the one after it, the last to the first, which begins."""
-        trials = [self._final(arm) for arm in due]
-        after = [trial.name for trial in (*trials[1:], trials[0])]
-        turns = [
-            Turn(next_name=name, is_first=place == 0, steps=self._steps, length=self._length)
-            for place, name in enumerate(after)
-        ]
-        return tuple(replace(t, turn=turn) for t, turn in zip(trials, turns, strict=True))
+        An earlier session may have had another budget, and so others in its rounds.
+        """
+        said = says_over([a.rounds[self._round] for a in self._arms if self._round in a.rounds])
+        return not self._lacking() if said is None else said
+
+    def _whole_s(self) -> float:
+        """Seconds of the rounds that are over."""
+        whole = [record for record in self.records if record.trial.attempt in self._whole]
+        return sum(round_times_s(whole))
 
     def _drop(self, arm: Arm) -> None:
         """One that failed: the others go on without it, if there are others."""
         arm.is_out = True
         if arm is self._leader:
             self._leader = leader(self._standing(), self._objective)
-        self._fill()
-        self._order = self._active()
 
     def _close_round(self) -> None:
+        for arm in self._lacking():  # of an earlier session's round
+            arm.is_out = bool(arm.rounds)
         self._whole.add(self._round)
         self._round += 1
         left = [arm for arm in self._arms if not arm.is_out and not arm.is_beaten]
@@ -274,26 +282,18 @@ class Finals:
             if first is not None:
                 found = self.compare(arm, first, alpha)
                 arm.is_beaten = found.differs
-                arm.is_out = self._is_settled(arm, found, alpha)
+                arm.is_out = is_settled(
+                    found,
+                    is_baseline=arm.searched.trial.number == 0,
+                    rounds=self._last_round(),
+                    alpha=alpha,
+                )
+        if self._is_unmet(own := self._own()):
+            own.is_out = False
         self._fill()
-        self._order = self._active()
-
-    def _is_settled(self, arm: Arm, found: PairedEstimate, alpha: float) -> bool:
-        """Whether more rounds would say nothing new of an arm beside the leader."""
-        if found.differs:
-            return arm.searched.trial.number > 0 or found.width <= DISTANCE
-        if found.width > PRECISION:
-            return False
-        if abs(found.mean) + found.width <= EQUAL:
-            return True
-        likely = abs(found.mean) + _Z_95 * found.spread / math.sqrt(found.count)
-        return likely < expected_width(found, self._last_round(), alpha)
 
     def _last_round(self) -> int:
         """That there will be by number or by time."""
-        by_time = self._budget.time_s * self.rounds / self._spent_s if self._spent_s else math.inf
+        spent_s = self._whole_s()
+        by_time = self._budget.time_s * self.rounds / spent_s if spent_s else math.inf
         return max(self.rounds, int(min(self._budget.rounds, by_time)))
-
-
-def _final_name(arm: Arm) -> str:
-    return f"{arm.name}{FINAL_SUFFIX}"

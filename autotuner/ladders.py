@@ -61,7 +61,13 @@ class Ladders:
         self._ladder_C = _ladders(self._table)
         self._micro_C = self._table["micro_batch"]
         self._objective = objective
+        self._rows: dict[Candidate, int | None] = {}
+        self.forget()
+
+    def forget(self) -> None:
+        """What was told is to be told anew."""
         self._tried: dict[int, dict[int, Tried]] = {}
+        self._stale: set[int] = set()
         self._bound_C = np.full(len(self._table), np.inf)
         self._doubt_C = np.zeros(len(self._table))
         self._best = -np.inf
@@ -71,6 +77,7 @@ class Ladders:
     @property
     def gain_C(self) -> Floats:
         """Logarithm of what each row could gain over the best one; infinite where unknown."""
+        self._bring_up_to_date()
         return self._bound_C[: self._count] - self._best
 
     @property
@@ -80,23 +87,17 @@ class Ladders:
 
     def gains(self, noise: Noise = PRIOR) -> CurveGains:
         """Of each row, with the noise of its ladder's trials and of the best one."""
+        log_C = self.gain_C
         doubt_C = np.hypot(self._doubt_C[: self._count], 1.0)
-        return CurveGains(log_C=self.gain_C, doubt_C=doubt_C, noise=noise)
+        return CurveGains(log_C=log_C, doubt_C=doubt_C, noise=noise)
 
     def tell(self, record: Record) -> None:
         """Take an outcome; one of a candidate that is not in the table says nothing."""
         cost_s = cost_of(record, self._objective)
-        rows = self._table.find(record.trial.candidate)
-        if cost_s is None or not len(rows):
-            return
-        ladder = int(self._ladder_C[rows[0]])
-        self.assume(int(rows[0]), cost_s)
-        here = np.flatnonzero(self._ladder_C == ladder)
-        micros = self._micro_C[here].tolist()
-        bounds = speed_bounds(micros, self._known(ladder))
-        found = [bounds.get(micro, NO_BOUND) for micro in micros]
-        self._bound_C[here] = [bound.log_speed for bound in found]
-        self._doubt_C[here] = [bound.doubt for bound in found]
+        row = self._row(record.trial.candidate)
+        if cost_s is not None and row is not None:
+            self.assume(row, cost_s)
+            self._stale.add(int(self._ladder_C[row]))
 
     def next_rows(self, order: Ints, likely_C: Bools | None, busy: Sequence[int] = ()) -> Ints:
         """Of these rows those that the bracket of their ladder takes next, the best ladder first.
@@ -135,6 +136,24 @@ class Ladders:
         known[micro] = Tried(micro_batch=micro, speed=speed or None)
         if speed and np.log(speed) > self._best:
             self._best, self._best_micro, self._best_ladder = np.log(speed), micro, ladder
+
+    def _row(self, candidate: Candidate) -> int | None:
+        """The first one of a candidate, which is looked for once."""
+        if candidate not in self._rows:
+            found = self._table.find(candidate)
+            self._rows[candidate] = int(found[0]) if len(found) else None
+        return self._rows[candidate]
+
+    def _bring_up_to_date(self) -> None:
+        """Bounds of the ladders that were told of something since."""
+        for ladder in self._stale:
+            here = np.flatnonzero(self._ladder_C == ladder)
+            micros = self._micro_C[here].tolist()
+            bounds = speed_bounds(micros, self._known(ladder))
+            found = [bounds.get(micro, NO_BOUND) for micro in micros]
+            self._bound_C[here] = [bound.log_speed for bound in found]
+            self._doubt_C[here] = [bound.doubt for bound in found]
+        self._stale.clear()
 
     def _start(self, ladder: int, rows: Ints, likely_C: Bools | None) -> int | None:
         if likely_C is not None:

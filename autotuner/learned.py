@@ -76,10 +76,7 @@ class Learned:
             self.anchors.tell_again(record, self._compared)
         else:
             self._records.append(record)
-        if record.trial.again or self._drift.most:
-            self._drift = drift(self._records, self.anchors.repeats)
-        else:
-            self._drift = Drift(records=(*self._compared, record))
+        self._drift = drift(self._records, self.anchors.repeats)
         known = len(self._compared)
         is_other = self._drift.records[:known] != tuple(self._compared)
         if is_other:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -38,11 +39,13 @@ class SearchLimits:
 
     Attributes:
         seconds: after which nothing new is started.
+        whole_s: the budget that ``seconds`` are the search's share of; None: there is no more.
         trials: the same, the baseline included.
         good_enough: possible gain of the untried ones, a share, below which the search ends.
     """
 
     seconds: float | None = None
+    whole_s: float | None = None
     trials: int | None = None
     good_enough: float | None = None
 
@@ -54,10 +57,16 @@ class SearchLimits:
         """Why nothing more may be started."""
         measured = any(record.measurement for record in records)
         if self.seconds is not None and self.is_late(elapsed_s):
-            return stop.budget_spent(f"{self.seconds:.0f} s", measured=measured)
+            whole = f" ({self.whole_s:.0f} s with rounds and soak)" if self.whole_s else ""
+            return stop.budget_spent(f"{self.seconds:.0f} s{whole}", measured=measured)
         if self.trials is not None and len(records) >= self.trials:
-            return stop.budget_spent(f"{self.trials} trials", measured=measured)
+            trials = "1 trial" if self.trials == 1 else f"{self.trials} trials"
+            return stop.budget_spent(trials, measured=measured)
         return None
+
+    def room(self, told: int, running: int) -> int:
+        """Trials that may be started beside those that came back and those that run."""
+        return sys.maxsize if self.trials is None else max(0, self.trials - told - running)
 
 
 class Prospects:

@@ -5,6 +5,7 @@ Not: a promise for the whole training; a few optimizer steps are compared.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
@@ -38,7 +39,8 @@ class Meaning:
 
     Attributes:
         sentence: for people, with the tolerance or the reason why they were not compared.
-        worst: largest relative difference of a step's loss; None where not compared.
+        worst: largest relative difference of a step's loss; None where not compared, and where a
+            loss of one of them alone is finite.
         tolerance: relative.
     """
 
@@ -64,6 +66,10 @@ def compare_losses(
     if reason is not None or baseline.measurement is None or winner.measurement is None:
         return _not_compared(reason or "one of them was not measured")
     own = max((_gap(baseline, repeat) for repeat in repeats), default=0.0)
+    if math.isinf(own):
+        return _not_compared(
+            "a loss of your own configuration is finite in one of two launches alone"
+        )
     if own > _USELESS:
         return _not_compared(
             f"two launches of your own configuration differ by {own:.1%} (the script draws its "
@@ -74,7 +80,10 @@ def compare_losses(
 
 
 def _compared(worst: float, tolerance: float, steps: int) -> Meaning:
-    how = f"by {worst:.1e} at most over the first {steps} global batches (tolerance {tolerance:g})"
+    over = f"over the first {steps} global batches"
+    how = f"by {worst:.1e} at most {over} (tolerance {tolerance:g})"
+    if math.isinf(worst):
+        how = f"{over}: one of them alone is finite"
     if worst <= tolerance:
         return Meaning(
             verdict=MeaningVerdict.SAME,
@@ -88,7 +97,7 @@ def _compared(worst: float, tolerance: float, steps: int) -> Meaning:
         sentence=f"The losses of your configuration and of the winner differ {how}; see that "
         "the script draws the same data for each global batch, however it is split, before you "
         "trust the winner.",
-        worst=worst,
+        worst=worst if math.isfinite(worst) else None,
         tolerance=tolerance,
     )
 
@@ -107,8 +116,8 @@ def _obstacle(baseline: Record, winner: Record) -> str | None:
         return "your configuration was not measured"
     if before.global_batch != after.global_batch:
         return f"their global batches are {before.global_batch} and {after.global_batch}"
-    if not _steps(baseline, winner):
-        return "the script reports no losses"
+    if not any(map(math.isfinite, _losses(baseline)[: _steps(baseline, winner)])):
+        return "the script reports no losses that are finite"
     return None
 
 
@@ -122,7 +131,15 @@ def _steps(a: Record, b: Record) -> int:
 
 def _gap(a: Record, b: Record) -> float:
     pairs = zip(_losses(a), _losses(b), strict=False)
-    return max((abs(x - y) / max(abs(x), abs(y), 1e-12) for x, y in pairs), default=0.0)
+    return max((_off(x, y) for x, y in pairs), default=0.0)
+
+
+def _off(x: float, y: float) -> float:
+    """Relative; infinite where one of them alone is finite."""
+    if x == y:
+        return 0.0
+    off = abs(x - y) / max(abs(x), abs(y), 1e-12)
+    return off if math.isfinite(off) else math.inf
 
 
 def _tolerance(measurement: Measurement) -> float:

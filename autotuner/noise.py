@@ -122,6 +122,19 @@ def checked(noise: Noise, deviations: Sequence[tuple[float, int]]) -> Noise:
     return replace(noise, between=between, between_freedom=total)
 
 
+def of_both(one: Noise, other: Noise) -> Noise:
+    """For launches of two machines or times: what a difference of one of each is told by.
+
+    Its freedom is that of the less known one, as both may stand on the same prior.
+    """
+    return Noise(
+        between=math.hypot(one.between, other.between) / math.sqrt(2.0),
+        between_freedom=min(one.between_freedom, other.between_freedom),
+        within=math.hypot(one.within, other.within) / math.sqrt(2.0),
+        within_freedom=min(one.within_freedom, other.within_freedom),
+    )
+
+
 def relative_error(measurement: Measurement, noise: Noise = PRIOR) -> float:
     """Standard error of the mean step over that mean, as far as its own launch tells.
 

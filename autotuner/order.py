@@ -16,8 +16,10 @@ from .sequential import PairedEstimate
 def arms_in_order(rounds: Finals, objective: Objective, noise: Noise) -> tuple[Arm, ...]:
     """Arms that neither failed nor are beaten, the best first.
 
-    What the rounds tell from their leader stands as they say; what they do not, as the search and
-    the rounds say together. Before the first round is over, as the search says.
+    What the rounds tell from their leader stands as they say. Of what they do not, who was shown
+    to be faster than the baseline goes first, then who met it, then as the search and the rounds
+    say together; of who joined but was not launched yet they say nothing. Before the first round
+    is over, as the search says.
 
     Args:
         rounds: as far as they are.
@@ -30,16 +32,28 @@ def arms_in_order(rounds: Finals, objective: Objective, noise: Noise) -> tuple[A
     others = [a for a in rounds.arms if a is not first and not a.failed and not a.is_beaten]
     if not rounds.rounds:
         return (first, *others)
+    launched = [arm for arm in (first, *others) if arm.rounds]
+    if not launched:
+        return ()
+    first, *others = launched
     noise = checked(noise, deviations(rounds.arms, objective))
     found = {arm.name: rounds.compare(arm, first, rounds.level) for arm in others}
 
-    def place(arm: Arm) -> tuple[bool, float]:
+    def place(arm: Arm) -> tuple[bool, bool, bool, float]:
         seen = found.get(arm.name)
+        gain = _gain(arm, rounds)
+        known = not (gain.differs and gain.mean > 0.0), not gain.count
         if seen is None or seen.differs:
-            return seen is not None and seen.mean > 0.0, seen.mean if seen else 0.0
-        return False, together(seen, arm, first, objective, noise)
+            return seen is not None and seen.mean > 0.0, *known, seen.mean if seen else 0.0
+        return False, *known, together(seen, arm, first, objective, noise)
 
     return tuple(sorted((first, *others), key=place))
+
+
+def _gain(arm: Arm, rounds: Finals) -> PairedEstimate:
+    """Over the baseline, which has none over itself."""
+    own = next((a for a in rounds.arms if a.searched.trial.number == 0 and not a.failed), arm)
+    return rounds.compare(own, arm)
 
 
 def together(

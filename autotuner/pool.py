@@ -19,6 +19,11 @@ from .space import SearchSpace
 from .table import Bools, Ints, PredictionTable
 from .trial import Prediction, Record
 
+NEEDS_MORE_MEMORY = "needs_more_memory"
+SMALLER_MICRO_BATCH = "smaller_micro_batch"
+BEYOND_THE_KNEE = "beyond_the_knee"
+"""Names of what is inferred of rows from what came back, beside those of rules."""
+
 
 class Pool:
     """The rows of a space with what is known of them."""
@@ -41,8 +46,8 @@ class Pool:
             objective: what is optimised.
         """
         self._table = space.table
-        self._baseline, self._objective = space.baseline, objective
-        self.forget_speeds()
+        self._baseline = space.baseline
+        self._ladders = Ladders(space.table, objective, (space.baseline,))
         self._to_the_knee = groups.to_the_knee
         self._group = groups.of_rows(space.table)
         self._predictions = predictions
@@ -56,6 +61,7 @@ class Pool:
         self._small: Bools = space.table["micro_batch"] < space.least_micro_batch
         self._tried = np.zeros(len(space.table), np.bool_)
         self._too_large = np.zeros(len(space.table), np.bool_)
+        self._baseline_fits = False
 
     def take_out(self, candidate: Candidate) -> None:
         """It was handed out or came back."""
@@ -63,11 +69,13 @@ class Pool:
 
     def forget_speeds(self) -> None:
         """What was learned of micro-batches is to be learned anew."""
-        self._ladders = Ladders(self._table, self._objective, (self._baseline,))
+        self._ladders.forget()
 
     def learn(self, record: Record) -> None:
         """Take what came back of a micro-batch."""
         self._ladders.tell(record)
+        if record.trial.candidate == self._baseline:
+            self._baseline_fits = record.measurement is not None
 
     def rule_out_larger(self, record: Record) -> None:
         """Close what surely needs more memory than a trial that ran out of it."""
@@ -143,7 +151,12 @@ class Pool:
     def rejected(self) -> RejectedCounts:
         """Candidates left out unmeasured, by the name of the rule."""
         left = self._allowed & ~self._tried
-        beyond = left & ~self._too_large & self._beyond_the_knee()
-        inferred = {"needs_more_memory": left & self._too_large, "beyond_the_knee": beyond}
+        fitting = left & ~self._too_large
+        small = fitting & self._small & self._baseline_fits
+        inferred = {
+            NEEDS_MORE_MEMORY: left & self._too_large,
+            SMALLER_MICRO_BATCH: small,
+            BEYOND_THE_KNEE: fitting & ~small & self._beyond_the_knee(),
+        }
         counts = ((name, int(rows.sum())) for name, rows in inferred.items() if rows.any())
         return add_counts(self._rejected, tuple(counts))

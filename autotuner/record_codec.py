@@ -38,10 +38,7 @@ def encode_record(record: Record) -> dict[str, Any]:
         line |= {"again": trial.again, "doubted": trial.doubted}
     if trial.soak_steps:
         line["soak_steps"] = trial.soak_steps
-    if trial.timed_steps:
-        line["timed_steps"] = trial.timed_steps
-    if trial.turn is not None:
-        line["turn"] = encode(trial.turn)
+    line |= _of_a_final(trial)
     if record.conditions is not None:
         line["conditions"] = encode(record.conditions)
     if isinstance(outcome, Measurement):
@@ -66,6 +63,16 @@ def decode_record(line: Any) -> Record:
         prediction=_prediction(line.get("prediction")),
         conditions=_optional(Conditions, line.get("conditions")),
     )
+
+
+def _of_a_final(trial: Trial) -> dict[str, Any]:
+    """What only launches of rounds have, as far as this one has it."""
+    line: dict[str, Any] = {"timed_steps": trial.timed_steps} if trial.timed_steps else {}
+    if trial.then is not None:
+        line["then"] = trial.then
+    if trial.turn is not None:
+        line["turn"] = encode(trial.turn)
+    return line
 
 
 def _outcome(line: dict[str, Any]) -> Outcome:

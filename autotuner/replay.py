@@ -1,7 +1,8 @@
 """Runs a strategy against measurements that are known, and scores it. Not: reading them.
 
 The run is a study without trial 0. It goes on after the tuner would have stopped, so that the
-order of its trials is scored apart from its stopping: ``stopped_at`` is where it would have.
+order of its trials is scored apart from its stopping: ``stopped_at`` is where it would have. It
+ends with the first trial after which no score can change.
 Shapes: C = candidates of a landscape.
 """
 
@@ -64,10 +65,10 @@ class Run:
 
 
 def run(landscape: Landscape, strategy: Strategy, rules: ReplayRules, seed: int) -> Run:
-    """Try candidates until none is left, or as many as the rules allow."""
+    """Try candidates until none is left, as many as the rules allow, or all scores are settled."""
     walk = _Walk(landscape, strategy, rules, seed)
     most = len(landscape) if rules.trials is None else min(rules.trials, len(landscape))
-    while len(walk.rows) < most and walk.step():
+    while len(walk.rows) < most and not walk.is_settled() and walk.step():
         pass
     return walk.result()
 
@@ -90,6 +91,13 @@ class _Walk:
         self._stopped_at: int | None = None
         self._certificate: Certificate | None = None
         self._untried: tuple[int, ...] = ()
+        self._regret_C = landscape.regret_C
+        self._regret = np.inf
+
+    def is_settled(self) -> bool:
+        """Whether further trials would change no score."""
+        looked_at = len(self.rows) >= max(REGRET_AT)
+        return looked_at and self._stopped_at is not None and self._regret <= _limit(min(WITHIN))
 
     def step(self) -> bool:
         """One more trial; False where nothing is left to try."""
@@ -127,6 +135,7 @@ class _Walk:
         record = landscape.record(row, len(self.rows))
         self.rows.append(row)
         self._records.append(record)
+        self._regret = min(self._regret, float(self._regret_C[row]))
         self._untried_C[row] = False
         if is_out_of_memory(record):
             self._untried_C &= ~_needs_more(landscape, record)
@@ -257,13 +266,18 @@ def score(landscape: Landscape, done: Run) -> Score:
     best = np.minimum.accumulate(regret_C[list(done.rows)])
     never = len(landscape) + 1
     return Score(
-        trials_to=tuple(_first(best <= share + _ROUNDING, never) for share in WITHIN),
+        trials_to=tuple(_first(best <= _limit(share), never) for share in WITHIN),
         regret_at=tuple(float(best[min(n, len(best)) - 1]) for n in REGRET_AT),
         out_of_memory_trials=int(np.isinf(regret_C[list(done.rows[: done.stopped_at])]).sum()),
         stopped_at=done.stopped_at,
         final_regret=float(best[done.stopped_at - 1]),
         certificate_true=_is_true(landscape, done),
     )
+
+
+def _limit(share: float) -> float:
+    """Regret up to which a trial is within a share of the best."""
+    return share + _ROUNDING
 
 
 def _first(reached: Bools, never: int) -> int:

@@ -35,8 +35,8 @@ class Resolution:
 
     @property
     def sentence(self) -> str:
-        """For people."""
-        what = f"{self.rounds} round{'s' * (self.rounds > 1)} of {self.round_s:.1f} s"
+        """For people, after the names of those that it is said of."""
+        what = f"Of these, {self.rounds} round{'s' * (self.rounds > 1)} of {self.round_s:.1f} s"
         if self.width > NOTHING:
             return f"{what} told nothing apart."
         found = f"{what} told apart what differs by {_percent(self.width)}"

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from statistics import fmean, median
+from statistics import fmean
 
 from . import soak_report
 from .arms import Arm, deviations
 from .cost.facts import TrainingFacts
-from .finalists import FINALISTS, may_be_best, ranking
-from .finals import PRECISION, Finals, FinalsBudget
+from .enough import PRECISION
+from .finalists import may_be_best, ranking
+from .finals import Finals
 from .meaning import compare_losses
-from .noise import FINAL_SUFFIX, Noise, SpeedUp, checked, estimate_noise, interval
+from .noise import Noise, SpeedUp, checked, estimate_noise, interval
 from .objective import OBJECTIVES, Objective
 from .order import arms_in_order
-from .places import ALPHA, planned
+from .past_rounds import replayed
+from .places import ALPHA
 from .resolution import Resolution, resolution, round_times_s
 from .sequential import PairedEstimate
 from .settings import AutotuningSettings
@@ -61,7 +63,7 @@ def settled(
         speed_up=_speed_up(summary, rounds, (baseline, winner)),
         paired=_pair(rounds, baseline, winner) is not None,
         in_turn=_took_turns(rounds),
-        ties=tuple(arm.name for arm, _ in _alike(rounds, winner)) if met else near,
+        ties=_ties(rounds, winner) if met else near,
         near=near if met else (),
         resolution=_resolution(rounds, winner),
         learning_rate=learning_rate_of(baseline, winner, facts),
@@ -71,57 +73,17 @@ def settled(
     )
 
 
-def replayed(
-    records: Sequence[Record],
-    finals: Sequence[Record],
-    objective: Objective,
-    noise: Noise | None = None,
-) -> Finals:
-    """The rounds as these records had them; ``noise`` where ``records`` do not tell it.
-
-    The baseline takes part in every first round, so that one without it was torn.
-    """
-    names = {record.trial.name.removesuffix(FINAL_SUFFIX) for record in finals}
-    late = _late(finals)
-    began = [r for r in records if r.trial.name in names - late or not names or not r.trial.number]
-    noise = noise or estimate_noise(records)
-    rounds = Finals(
-        began,
-        objective,
-        wanted=len(names) or FINALISTS,
-        budget=FinalsBudget(comparisons=planned(records, objective, noise)),
-        near_only=not names,
-        noise=noise,
-    )
-    rounds.admit([record for record in records if record.trial.name in late])
-    for record in finals:
-        rounds.tell(record)
-    return rounds
-
-
-def _late(finals: Sequence[Record]) -> set[str]:
-    """Who came in after another one had left."""
-    seen: dict[str, list[int]] = {}
-    for record in finals:
-        name = record.trial.name.removesuffix(FINAL_SUFFIX)
-        seen.setdefault(name, []).append(record.trial.attempt)
-    return {
-        name
-        for name, attempts in seen.items()
-        if any(max(others) < min(attempts) for others in seen.values())
-    }
-
-
 def safe_order(
     records: Sequence[Record], rounds: Finals, objective: Objective, noise: Noise | None = None
 ) -> tuple[Record, ...]:
     """What may be trained with, the best first: who was in the rounds, then as the search says.
 
-    ``noise`` where ``records`` do not tell it.
+    Before the first round is over, all as the search says. ``noise`` where ``records`` do not
+    tell it.
     """
     failed = {arm.name for arm in rounds.arms if arm.failed}
     arms = arms_in_order(rounds, objective, noise or estimate_noise(records))
-    ahead = [(rounds.rounds and arm.measured()) or arm.searched for arm in arms]
+    ahead = [arm.measured() or arm.searched for arm in arms if rounds.rounds]
     names = {record.trial.name for record in ahead} | failed
     return (*ahead, *(r for r in ranking(records, objective) if r.trial.name not in names))
 
@@ -215,6 +177,16 @@ def _alike(rounds: Finals, winner: Record | None) -> tuple[tuple[Arm, PairedEsti
     return tuple(sorted(alike, key=lambda pair: pair[1].mean))
 
 
+def _ties(rounds: Finals, winner: Record | None) -> tuple[str, ...]:
+    """Names of what is not told from the winner; who left as an equal before it came is last."""
+    first = _arm(rounds, winner)
+    others = [a for a in rounds.arms if a is not first and a.rounds]
+    left = [a.name for a in others if not (a.failed or a.is_beaten)]
+    unmet = [a.name for a in others if first and not rounds.compare(a, first).count]
+    alike = (arm.name for arm, _ in _alike(rounds, winner))
+    return (*alike, *(name for name in left if name in unmet))
+
+
 def alpha_of(arm: Arm, rounds: Finals) -> float:
     """The baseline as its speed-up's interval says, the others all at once."""
     return ALPHA if arm.searched.trial.number == 0 else rounds.level
@@ -281,7 +253,7 @@ def _gaps(rounds: Finals, soaks: Sequence[Record]) -> tuple[str, ...]:
     after = last.measurement if last else None
     if before is None or after is None or last is None:
         return ()
-    before_s, after_s = median(before.step_s), median(after.step_s)
+    before_s, after_s = before.mean_step_s, after.mean_step_s
     if abs(after_s / before_s - 1.0) <= CAUSELESS:
         return ()
     return (

@@ -154,9 +154,9 @@ def _nothing_fits(records: Sequence[Record], predictions: PredictionTable | None
     ]
     parts = [f"No configuration fits in memory: {runs} ran out of it"]
     if needs:
-        parts.append(f"; the smallest predicted need is {_gigabytes(min(needs))} per rank")
+        parts.append(f"; the smallest predicted need is {_size(min(needs))} per rank")
     if limits:
-        parts.append(f"{',' if needs else ';'} the limit is {_gigabytes(max(limits))}")
+        parts.append(f"{',' if needs else ';'} the limit is {_size(max(limits))}")
     return StopReason(kind=StopKind.NOTHING_FITS, sentence="".join(parts) + ".")
 
 
@@ -168,5 +168,5 @@ def _needs_bytes(
     return tuple(need for need in (*told, *table) if need is not None and not np.isnan(need))
 
 
-def _gigabytes(size_bytes: float) -> str:
-    return f"{size_bytes / 1e9:.2f} GB"
+def _size(size_bytes: float) -> str:
+    return f"{size_bytes / 1e6:.1f} MB" if size_bytes < 1e8 else f"{size_bytes / 1e9:.2f} GB"

@@ -14,23 +14,21 @@ from . import stop
 from .certificate import Certificate
 from .constraints import RejectedCounts, Rule
 from .dominance import is_out_of_memory
+from .exploration import Exploration, new_trial
 from .grouping import Grouping
 from .handed_out import HandedOut
-from .knobs import candidate_name
 from .learned import Learned
 from .limits import Prospects, SearchLimits
 from .noise import Noise, estimate_noise
 from .objective import OBJECTIVES, Objective
 from .pace import Pace
-from .phases import Phases
 from .pool import Pool
 from .settings import AutotuningSettings
 from .space import SearchSpace
-from .stage import StageProgress, is_better, space_name
+from .stage import StageProgress
 from .stop import StopKind, StopReason
 from .strategies import Strategy, load_strategy
-from .strategies.base import next_number
-from .table import Ints, PredictionTable
+from .table import PredictionTable
 from .trial import Record, Trial
 
 __all__ = ["StageProgress", "StopKind", "StopReason", "Study", "baseline_trial"]
@@ -38,7 +36,7 @@ __all__ = ["StageProgress", "StopKind", "StopReason", "Study", "baseline_trial"]
 
 def baseline_trial(baseline: Candidate) -> Trial:
     """Trial 0: what the user gave."""
-    return _trial(0, baseline)
+    return new_trial(0, baseline)
 
 
 class Study:
@@ -74,19 +72,20 @@ class Study:
         """
         self.space = space
         """What is searched."""
-        self._predictions, self._settings = predictions, settings
+        self._settings = settings
         self._objective = OBJECTIVES[settings.metric]
-        self._strategy = strategy or load_strategy(settings.tuner_type, self._objective)
+        strategy = strategy or load_strategy(settings.tuner_type, self._objective)
         self._limits = limits or SearchLimits()
         self._prospects = Prospects(space.table, predictions, self._objective, self._limits)
         self._elapsed_s = 0.0
         groups = Grouping.of_settings(settings)
-        self._groups = groups
         self._pool = Pool(space, predictions, rules, groups, self._objective)
-        self._phases = Phases(self._pool, settings, self._objective, groups)
         self._baseline = baseline_trial(space.baseline)
         self._baseline_record: Record | None = None
         self._learned = Learned(space, self._pool, groups, self._objective)
+        self._exploration = Exploration(
+            space, predictions, settings, strategy, self._pool, self._learned
+        )
         self._out = HandedOut(self._pool)
         self._beside = False
         self._pace = Pace(self._objective)
@@ -152,12 +151,7 @@ class Study:
         self._beside = self._beside or free_slots > 1
         if free_slots < 1 or self.stop_reason() is not None:
             return ()
-        trials = self._out.second_attempts[:free_slots]
-        if not trials and self._baseline_is_open():
-            trials = () if self.pending else (self._baseline,)
-        elif not trials:
-            repeats = self._repeats()
-            trials = (*repeats, *self._propose(free_slots - len(repeats)))
+        trials = self._next(free_slots)
         self._out.give(trials)
         return trials
 
@@ -169,6 +163,7 @@ class Study:
             self._prospects.forget()
         if record.trial.name == self._baseline.name:
             self._baseline_record = record
+            self._exploration.small_too = record.failure is not None
         if is_out_of_memory(record) and not record.trial.again:
             self._out.learn_from_full_memory(record)
 
@@ -185,16 +180,32 @@ class Study:
         over = self._limits.spent(self._elapsed_s, records)
         if self._learned.anchors.is_in_doubt and not self._limits.is_late(self._elapsed_s):
             return None
-        over = over or self._prospects.good_enough(self._pool, self._small_too(), records)
+        over = over or self._prospects.good_enough(
+            self._pool, self._exploration.small_too, records
+        )
         if over is not None or self._out.is_waiting:
             return over
-        stage = self._stage_now()
-        return stage if isinstance(stage, StopReason) else None
+        group = self._exploration.group_now(self.pending)
+        return group if isinstance(group, StopReason) else None
 
     @property
     def certificate(self) -> Certificate | None:
         """What the untried candidates could still gain; None where nothing can be said."""
-        return self._prospects.certificate(self._pool, self._small_too(), self._learned.compared)
+        return self._prospects.certificate(
+            self._pool, self._exploration.small_too, self._learned.compared
+        )
+
+    def _next(self, free_slots: int) -> tuple[Trial, ...]:
+        again = self._out.second_attempts
+        if self._baseline_is_open():
+            own = (trial for trial in again if trial.name == self._baseline.name)
+            return () if self.pending else (next(own, self._baseline),)
+        room = min(free_slots, self._limits.room(len(self.records), len(self.pending)))
+        if again and room:
+            return again[:room]
+        repeats = self._repeats()
+        room = min(room, free_slots - len(repeats))
+        return (*repeats, *self._exploration.propose(room, self.pending))
 
     def _baseline_is_open(self) -> bool:
         """Whether the baseline's last outcome is still to come."""
@@ -218,83 +229,3 @@ class Study:
         learned = self._learned
         due = learned.anchors.due(learned.compared, learned.best_compared, beside=self._beside)
         return () if due is None else (due,)
-
-    def _stage_now(self) -> int | StopReason:
-        """The first stage that is not done, or why none is left to explore."""
-        before: StageProgress | None = None
-        last = max(self._learned.stages)
-        for stage, progress in self._learned.stages.items():
-            if self._running(stage) or self._wanted(stage):
-                return stage
-            if progress.best is None:
-                continue
-            better = before is None or is_better(progress.best, before.best, self._objective)
-            if before and not better and stage != last:
-                return stop.stage_no_better(progress, before, self._objective)
-            before = progress
-        learned, small = self._learned, self._small_too()
-        cut = self._phases.are_cut(learned.stages, learned.compared, small_too=small)
-        most_trials = self._settings.tuner_num_trials if cut else 0
-        return stop.explored(self.records, self._predictions, most_trials)
-
-    def _running(self, stage: int) -> int:
-        return sum(self._groups.of(t.candidate.layout) == stage for t in self.pending)
-
-    def _wanted(self, stage: int) -> int:
-        """Trials that this stage could still start now."""
-        remaining = self._learned.stages[stage].remaining(
-            self._settings, self._running(stage), further=self._is_further(stage)
-        )
-        return min(remaining, len(self._due_rows(stage))) if remaining else 0
-
-    def _is_further(self, stage: int) -> bool:
-        return self._phases.is_further(
-            stage, self._learned.stages[stage], small_too=self._small_too()
-        )
-
-    def _due_rows(self, stage: int) -> Ints:
-        return self._phases.due_rows(
-            stage,
-            self._learned.stages[stage],
-            self._learned.compared,
-            self.pending,
-            small_too=self._small_too(),
-        )
-
-    def _small_too(self) -> bool:
-        """Whether micro-batches below the user's are tried: only if that one does not fit."""
-        return self._baseline_record is not None and self._baseline_record.failure is not None
-
-    def _propose(self, free_slots: int) -> tuple[Trial, ...]:
-        """New trials of the present stage; a phase that its strategy gives up is done."""
-        while free_slots and not isinstance(stage := self._stage_now(), StopReason):
-            trials = self._proposed(stage, min(free_slots, self._wanted(stage)))
-            if trials or self._running(stage):
-                return trials
-            self._phases.give_up(stage, further=self._is_further(stage))
-        return ()
-
-    def _proposed(self, stage: int, count: int) -> tuple[Trial, ...]:
-        if count < 1:
-            return ()
-        rows = self._due_rows(stage)
-        chosen = self._strategy.propose(
-            self.space.table.take(rows),
-            None if self._predictions is None else self._predictions.take(rows),
-            self._learned.compared,
-            self.pending,
-            count,
-            self._settings.seed,
-        )
-        first = next_number(self.records, self.pending)
-        candidates = [self.space.table.row(int(rows[i])) for i in dict.fromkeys(chosen)]
-        return tuple(_trial(first + i, c) for i, c in enumerate(candidates[:count]))
-
-
-def _trial(number: int, candidate: Candidate) -> Trial:
-    return Trial(
-        number=number,
-        name=candidate_name(candidate),
-        candidate=candidate,
-        space=space_name(candidate.layout.zero_stage),
-    )

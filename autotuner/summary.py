@@ -13,6 +13,7 @@ from .cost.facts import TrainingFacts
 from .drift import without_drift
 from .finalists import may_be_best
 from .learning_rate import LearningRateAdvice, learning_rate_advice
+from .left_out import left_out_text
 from .meaning import Meaning
 from .noise import PRIOR, Noise, SpeedUp, estimate_noise, speed_up
 from .objective import OBJECTIVES, Objective
@@ -71,7 +72,9 @@ class Summary:
         soak: the winner's longer launch; None where there was none.
         noise: of launches in the search; what was measured again tells.
         certificate: a sentence on what the untried candidates could still gain; None where
-            nothing can be said.
+            nothing can be said, or there are none.
+        left_out: sentences on how many were not tried and why; None where the certificate says
+            it all, or nothing was measured.
         findings: sentences on what launches again show and trials did not.
     """
 
@@ -95,6 +98,7 @@ class Summary:
     soak: SoakReport | None = None
     noise: Noise = PRIOR
     certificate: str | None = None
+    left_out: str | None = None
     findings: tuple[str, ...] = ()
 
 
@@ -115,8 +119,12 @@ def summarise(study: Study, *, duration_s: float, facts: TrainingFacts | None = 
         stop=study.stop_reason(),
     )
     found = study.certificate
-    sentence = found.sentence if found else None
-    return replace(summary, rejected=study.rejected, certificate=sentence)
+    return replace(
+        summary,
+        rejected=study.rejected,
+        certificate=found.sentence if found and found.untried else None,
+        left_out=(summary.winner and left_out_text(study, found, summary.stop)) or None,
+    )
 
 
 def summarise_records(

@@ -45,6 +45,9 @@ class Trial:
     """Above 0 for the winner's soak, a launch as the training's own; counts for no stage."""
     timed_steps: int = 0
     """Above 0 where a final that takes no turns is to have so many that count."""
+    then: str | None = None
+    """Name of the final that its round has next, empty where there is none; None in journals of
+    before."""
     turn: Turn | None = None
     """None: it has the machine to itself, or a share of it."""
 

@@ -2,11 +2,13 @@
 
 Logarithms of true over predicted peaks are normal around a common one, which is learned: a
 measured peak says what it is, a trial that ran or ran out of memory on which side of the limit.
+Shapes: R = records.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -19,6 +21,8 @@ _COMMON = 0.1
 _OWN = 0.06
 """Spreads of the common correction and of a row's own around it; together a band of about 12 %,
 which is what the memory models reach on models that they were not fitted on."""
+_LEAST = 1e-12
+"""Chance of an outcome that cannot be."""
 _GRID = np.linspace(-5 * _COMMON, 5 * _COMMON, 101)
 _ODDS = np.linspace(-1.0, 1.0, 401)
 
@@ -47,24 +51,43 @@ def memory_limit_bytes(
 
 def _correction(history: Sequence[Record], limit_bytes: float) -> Floats:
     """Chances of the values of the common correction."""
-    weights = np.exp(-0.5 * (_GRID / _COMMON) ** 2)
-    for record in history:
-        if record.prediction is not None and record.prediction.peak_bytes:
-            weights = weights * _likelihood(record, record.prediction.peak_bytes, limit_bytes)
-            weights /= weights.sum()
+    told = _told(history)
+    logs = -0.5 * (_GRID / _COMMON) ** 2
+    for was_full, predicted in ((False, told.ran), (True, told.full)):
+        room_R = np.log(limit_bytes / np.array(predicted, np.float64))
+        fits = chance_below((room_R[:, None] - _GRID) / _OWN)
+        logs += np.log(np.maximum(1.0 - fits if was_full else fits, _LEAST)).sum(axis=0)
+    measured_R2 = np.array(told.measured, np.float64).reshape(-1, 2)
+    error_R = np.log(measured_R2[:, 1] / measured_R2[:, 0])
+    away = (error_R[:, None] - _GRID) / _OWN
+    logs += np.log(np.maximum(np.exp(-0.5 * away**2), _LEAST)).sum(axis=0)
+    weights = np.exp(logs - logs.max())
     return np.asarray(weights / weights.sum())
 
 
-def _likelihood(record: Record, predicted_bytes: float, limit_bytes: float) -> Floats:
-    """Of the outcome, for each value of the common correction."""
-    room = np.log(limit_bytes / predicted_bytes)
-    ran = np.maximum(chance_below((room - _GRID) / _OWN), 1e-12)
-    if is_out_of_memory(record):
-        return np.asarray(np.maximum(1.0 - ran, 1e-12))
-    if isinstance(record.outcome, FailedTrial):
-        return np.ones_like(_GRID)
-    memory = record.outcome.memory
-    if memory is None or not memory.peak_bytes:
-        return np.asarray(ran)
-    away = (np.log(memory.peak_bytes / predicted_bytes) - _GRID) / _OWN
-    return np.asarray(np.maximum(np.exp(-0.5 * away**2), 1e-12))
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Told:
+    """Predicted peaks of trials that ran and that ran out of memory; with what was measured."""
+
+    ran: list[float] = field(default_factory=list)
+    full: list[float] = field(default_factory=list)
+    measured: list[tuple[float, float]] = field(default_factory=list)
+
+
+def _told(history: Sequence[Record]) -> _Told:
+    """What trials say of memory; another failure says nothing."""
+    told = _Told()
+    for record in history:
+        predicted = record.prediction.peak_bytes if record.prediction else None
+        if not predicted:
+            continue
+        memory = record.outcome.memory
+        if is_out_of_memory(record):
+            told.full.append(predicted)
+        elif isinstance(record.outcome, FailedTrial):
+            continue
+        elif memory is None or not memory.peak_bytes:
+            told.ran.append(predicted)
+        else:
+            told.measured.append((predicted, memory.peak_bytes))
+    return told

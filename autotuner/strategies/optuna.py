@@ -75,9 +75,8 @@ class OptunaSearch:
             for cost in range(_DRAWS):
                 study.tell(study.ask(self._box(np.array([[1, 1]]))), cost)
         except (ImportError, TypeError) as error:
-            raise ConfigError(
-                f"The sampler {self._sampler.__name__} cannot be used: {error}."
-            ) from error
+            why = _lacking(error) or f"cannot be used: {error}"
+            raise ConfigError(f"The sampler {self._sampler.__name__} {why}.") from error
 
     def propose(
         self,
@@ -147,6 +146,17 @@ class OptunaSearch:
             return None
         samples = record.trial.candidate.layout.global_batch
         return float(np.log(self._objective.cost_s(record.measurement.mean_step_s, samples)))
+
+
+def _lacking(error: ImportError | TypeError) -> str | None:
+    """What to install for a sampler, if that is why it cannot be made."""
+    name = error.name if isinstance(error, ModuleNotFoundError) else None
+    if name is None:
+        return None
+    return (
+        f"needs the Python module {name}, which is not installed; install it, for example with "
+        f"pip install {name}"
+    )
 
 
 def _excess(record: Record) -> float:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 import random
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from statistics import fmean
+from typing import Any
 
 import numpy as np
 import pytest
@@ -79,9 +80,9 @@ def predictions(rows: list[Candidate]) -> PredictionTable:
     )
 
 
-def new_study(limits: SearchLimits | None = None) -> Study:
+def new_study(limits: SearchLimits | None = None, **given: Any) -> Study:
     rows = [SPACE.table.row(i) for i in range(len(SPACE.table))]
-    settings = AutotuningSettings(tuner_type="model_based")
+    settings = AutotuningSettings(**{"tuner_type": "model_based", **given})
     return Study(SPACE, predictions(rows), settings, limits=limits)
 
 
@@ -199,3 +200,17 @@ def test_beside_other_trials_the_baseline_is_no_anchor() -> None:
             study.tell(machine.run(study, trial))
     assert study.repeats
     assert all(record.trial.number for record in study.repeats)
+
+
+@pytest.mark.parametrize("adopted", ["the baseline", "the best", "both"])
+def test_a_trial_that_was_adopted_does_not_end_the_anchors(adopted: str) -> None:
+    machine = Machine(0)
+    study = new_study(tuner_type="random", strategy="global", tuner_early_stopping=99)
+    best = min(machine.truth, key=lambda one: machine.truth[one])
+    while study.stop_reason() is None:
+        (trial,) = study.ask(1, machine.clock_s)
+        record = machine.run(study, trial)
+        is_own, is_best = trial.number == 0, trial.candidate == best
+        known = (is_own and adopted != "the best") or (is_best and adopted != "the baseline")
+        study.tell(replace(record, wall_s=0.0) if known and not trial.again else record)
+    assert sum(not one.trial.doubted for one in study.repeats) >= 2

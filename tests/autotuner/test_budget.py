@@ -38,9 +38,15 @@ def test_a_number_of_trials_limits_no_time() -> None:
     assert parse_budget("3trials").limit_s(usd_per_hour=None) is None
 
 
-@pytest.mark.parametrize("text", ["", "20", "m", "0m", "-5m", "15$", "20m 3", "20m,", "1e3s"])
+@pytest.mark.parametrize("text", ["", "20", "m", "-5m", "15$", "20m 3", "20m,", "1e3s"])
 def test_other_forms_are_refused_with_those_that_are_known(text: str) -> None:
     with pytest.raises(ConfigError, match=r"must be a time \(20m"):
+        parse_budget(text)
+
+
+@pytest.mark.parametrize("text", ["0m", "$0", "0trials", "0h0m"])
+def test_no_time_no_trial_and_no_money_is_no_budget(text: str) -> None:
+    with pytest.raises(ConfigError, match="must be more than zero"):
         parse_budget(text)
 
 

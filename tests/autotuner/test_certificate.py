@@ -133,7 +133,11 @@ def test_without_a_measurement_nothing_is_said() -> None:
 
 def test_with_nothing_left_nothing_can_be_gained() -> None:
     one = found()
-    assert (one.possible_gain, one.sentence) == (0.0, "Every candidate was tried.")
+    assert (one.untried, one.possible_gain, one.sentence) == (
+        0,
+        0.0,
+        "No candidate is left to try.",
+    )
 
 
 @pytest.mark.parametrize(

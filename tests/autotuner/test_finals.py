@@ -5,8 +5,9 @@ from dataclasses import replace
 
 import pytest
 
+from autoconf_launch.autotuner.enough import PRECISION
 from autoconf_launch.autotuner.finalists import ranking
-from autoconf_launch.autotuner.finals import PRECISION, Finals, FinalsBudget, fit_together
+from autoconf_launch.autotuner.finals import Finals, FinalsBudget, fit_together
 from autoconf_launch.autotuner.objective import OBJECTIVES
 from autoconf_launch.autotuner.places import ALPHA, MOST
 from autoconf_launch.autotuner.resolution import round_times_s
@@ -44,11 +45,11 @@ def truth(*seconds: float) -> Answer:
     return lambda trial: made(seconds[trial.number] * (1 + 0.001 * (trial.attempt % 2)))
 
 
-def run(finals: Finals, answer: Answer, slots: int = 1) -> list[str]:
+def run(finals: Finals, answer: Answer, slots: int = 1, launch_s: float = 0.0) -> list[str]:
     """Names in the order in which they were asked for; each gets its outcome."""
-    asked = []
+    asked: list[str] = []
     while finals.stop_reason() is None:
-        trials = finals.ask(slots, 0.0)
+        trials = finals.ask(slots, launch_s * len(asked))
         asked += [trial.name.removesuffix("_final") for trial in trials]
         for trial in trials:
             finals.tell(Record(trial=trial, outcome=answer(trial), wall_s=1.0))
@@ -87,7 +88,12 @@ def test_a_round_is_the_attempt_of_a_final() -> None:
     finals = Finals(searched(1.0, 1.0), THROUGHPUT)
     (trial,) = finals.ask(1, 0.0)
     assert trial == replace(
-        searched(1.0)[0].trial, name="t0_final", attempt=1, final=True, timed_steps=6
+        searched(1.0)[0].trial,
+        name="t0_final",
+        attempt=1,
+        final=True,
+        timed_steps=6,
+        then="t1_final",
     )
 
 
@@ -190,50 +196,14 @@ def test_a_round_that_has_begun_is_ended() -> None:
     assert len(finals.ask(1, 200.0)) == 1
 
 
-def test_rounds_of_an_earlier_session_are_not_repeated() -> None:
-    whole = Finals(SEARCHED, THROUGHPUT)
-    answer = truth(3.0, 1.0, 1.02, 1.05, 1.03, 2.9)
-    run(whole, answer)
-    resumed = Finals(SEARCHED, THROUGHPUT)
-    for known in whole.records:
-        resumed.tell(known)
-    assert run(resumed, answer) == []
-    assert resumed.rounds == whole.rounds
-    assert resumed.leader is not None
-    assert whole.leader is not None
-    assert resumed.leader.name == whole.leader.name
+def test_who_joins_when_the_last_of_a_round_failed_begins_with_the_next_round() -> None:
+    def answer(trial: Trial) -> Outcome:
+        return CRASH if trial.number == 3 else truth(3.0, 1.0, 1.0, 1.0, 1.0, 1.0)(trial)
 
-
-def test_rounds_of_an_earlier_session_took_as_long_as_their_launches_side_by_side() -> None:
-    alike, budget = searched(1.0, 1.0, peak=20), FinalsBudget(time_s=25.0)
-    first = Finals(alike, THROUGHPUT, budget=budget)
-    resumed = Finals(alike, THROUGHPUT, budget=budget)
-    for trial in first.ask(2, 0.0):
-        resumed.tell(Record(trial=trial, outcome=made(1.0, 20), wall_s=10.0))
-    assert len(resumed.ask(2, 1000.0)) == 2
-
-
-def test_a_round_that_was_torn_is_begun_anew() -> None:
-    first = Finals(searched(1.0, 1.0), THROUGHPUT)
-    (trial,) = first.ask(1, 0.0)
-    resumed = Finals(searched(1.0, 1.0), THROUGHPUT)
-    resumed.tell(Record(trial=trial, outcome=made(1.0), wall_s=1.0))
-    (again,) = resumed.ask(1, 0.0)
-    assert again.attempt == 2
-
-
-def test_torn_rounds_leave_time_for_a_whole_one() -> None:
-    finals = Finals(searched(2.0, 1.0), THROUGHPUT, budget=FinalsBudget(time_s=10.0))
-    for attempt in (1, 2):
-        trial = replace(searched(2.0, 1.0)[1].trial, name="t1_final", attempt=attempt, final=True)
-        finals.tell(Record(trial=trial, outcome=made(1.0), wall_s=20.0))
-    run(finals, truth(2.0, 1.0))
-    assert finals.rounds > 0
-
-
-def test_a_round_that_was_torn_late_is_made_up_for() -> None:
-    finals = Finals(searched(2.0, 1.0), THROUGHPUT, budget=FinalsBudget(time_s=0.0))
-    assert finals.ask(1, 100.0)
+    finals = Finals(ALIKE[1:], THROUGHPUT)
+    run(finals, answer)
+    joined = next(arm for arm in finals.arms if arm.name == "t4")
+    assert min(joined.rounds) == 2
 
 
 def test_launches_that_follow_each_other_have_more_steps_where_launching_is_dear() -> None:
@@ -323,16 +293,3 @@ def test_the_probability_to_be_wrong_is_shared_by_all_that_may_come() -> None:
     before = begun.level
     run(begun, truth(3.0, 1.0, 1.5, 1.5, 0.8, 1.0))
     assert before == begun.level == ALPHA / 5
-
-
-def test_a_session_that_goes_on_knows_who_came_later() -> None:
-    answer = truth(3.0, 1.0, 1.5, 1.5, 0.8, 1.0)
-    whole = Finals(ALIKE, THROUGHPUT)
-    run(whole, answer)
-    for kept in range(0, len(whole.records), 5):
-        resumed = Finals(ALIKE, THROUGHPUT)
-        for known in whole.records[:kept]:
-            resumed.tell(known)
-        run(resumed, answer)
-        assert resumed.leader is not None
-        assert resumed.leader.name == "t4"

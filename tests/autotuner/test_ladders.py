@@ -1,8 +1,10 @@
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
+from autoconf_launch.autotuner.bracket import Bound, Tried, speed_bounds
 from autoconf_launch.autotuner.ladders import Ladders, cost_of
 from autoconf_launch.autotuner.noise import PRIOR
 from autoconf_launch.autotuner.objective import OBJECTIVES
@@ -207,3 +209,34 @@ def test_cost_is_infinite_where_memory_was_full(metric: str) -> None:
     trial = Trial(number=1, name="t", candidate=split(1), space="z0")
     cost_s = cost_of(record(trial, out_of_memory()), OBJECTIVES[metric])  # type: ignore[index]
     assert cost_s == np.inf
+
+
+def test_bounds_of_a_ladder_are_made_when_they_are_asked_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    made: list[list[int]] = []
+
+    def counted(micros: list[int], tried: Sequence[Tried]) -> dict[int, Bound]:
+        made.append(micros)
+        return speed_bounds(micros, tried)
+
+    monkeypatch.setattr("autoconf_launch.autotuner.ladders.speed_bounds", counted)
+    table, found = ladders(0, 1)
+    for micro in SIZES:
+        tell(found, split(micro), 1.0)
+    assert made == []
+    assert beyond(table, found) == beyond(table, found)
+    assert len(made) == 1
+
+
+def test_what_was_forgotten_leaves_nothing() -> None:
+    table, found = ladders(0, 1)
+    tell(found, split(8), 0.1)
+    tell(found, split(12, 1), 1.0)
+    found.forget()
+    tell(found, split(4, 1), 1.0)
+    _, fresh = ladders(0, 1)
+    tell(fresh, split(4, 1), 1.0)
+    assert np.array_equal(found.gain_C, fresh.gain_C)
+    assert np.array_equal(found.gains().doubt_C, fresh.gains().doubt_C)
+    assert rungs(table, found) == rungs(table, fresh)

@@ -7,10 +7,15 @@ from dataclasses import replace
 
 import pytest
 
+from autoconf_launch.autotuner.cost.facts import TrainingFacts
 from autoconf_launch.autotuner.finals import Finals, FinalsBudget
 from autoconf_launch.autotuner.noise import PRIOR
+from autoconf_launch.autotuner.settings import AutotuningSettings
+from autoconf_launch.autotuner.settle import settled
+from autoconf_launch.autotuner.summary import Summary, summarise_records
 
-from .test_recorded_noise import DATA, THROUGHPUT, Machine
+from .test_finals import run, searched, truth
+from .test_recorded_noise import DATA, THROUGHPUT, Machine, is_tie_with_baseline
 
 RUNS = 50
 ROUNDS = FinalsBudget(rounds=20)
@@ -28,6 +33,29 @@ def played(recorded: list[list[list[float]]], factors: tuple[float, ...], seed: 
     finals = Finals(machine.searched(), THROUGHPUT, wanted=2, budget=ROUNDS, noise=LOUD)
     machine.play(finals)
     return finals
+
+
+def summary(recorded: list[list[list[float]]], factors: tuple[float, ...], seed: int) -> Summary:
+    records = Machine(recorded, factors, seed).searched()
+    settings, facts = AutotuningSettings(), TrainingFacts()
+    searched = replace(summarise_records(records, settings, duration_s=1.0), noise=LOUD)
+    finals = played(recorded, factors, seed).records
+    return settled(searched, records, finals, settings, facts)
+
+
+def test_the_baseline_is_called_back_for_a_best_that_came_later() -> None:
+    finals = Finals(searched(3.0, 1.0, 1.001, 1.002, 1.003, 1.004, peak=1), THROUGHPUT)
+    run(finals, truth(3.0, 1.0, 1.0, 1.0, 0.8, 1.5), slots=8)
+    own, best = (next(a for a in finals.arms if a.name == name) for name in ("t0", "t4"))
+    assert best is finals.leader
+    assert finals.compare(own, best).count
+
+
+def test_equals_end_in_a_tie_with_the_baseline_whoever_came_later(
+    recorded: list[list[list[float]]],
+) -> None:
+    found = [summary(recorded, (1.0,) * 8, seed) for seed in range(RUNS)]
+    assert sum(map(is_tie_with_baseline, found)) >= 0.9 * RUNS
 
 
 def test_of_equals_nobody_is_told_apart_whoever_came_later(

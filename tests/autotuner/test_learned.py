@@ -1,7 +1,10 @@
 from __future__ import annotations
 
+import math
+import random
 from dataclasses import replace
 
+from autoconf_launch.autotuner.drift import without_drift
 from autoconf_launch.autotuner.grouping import Grouping
 from autoconf_launch.autotuner.learned import Learned
 from autoconf_launch.autotuner.noise import AGAIN_SUFFIX
@@ -19,13 +22,14 @@ def learned() -> Learned:
     return Learned(SPACE, Pool(SPACE, None, (), groups, objective), groups, objective)
 
 
-def told(number: int, step_s: float, again: int = 0) -> Record:
+def told(number: int, step_s: float, again: int = 0, attempt: int = 1) -> Record:
     trial = Trial(
         number=number,
         name=f"t{number}{AGAIN_SUFFIX if again else ''}",
         candidate=SPACE.table.row(number),
         space="z0",
         again=again,
+        attempt=attempt,
     )
     return Record(trial=trial, outcome=measured(trial, step_s), wall_s=1.0)
 
@@ -65,3 +69,21 @@ def test_trials_that_are_told_again_count_for_no_stage() -> None:
     experiments = [stage.experiments for stage in known.stages.values()]
     known.tell(replace(told(0, 5.0), trial=told(0, 5.0, again=1).trial))
     assert [stage.experiments for stage in known.stages.values()] == experiments
+
+
+def shaken(record: Record, chance: random.Random) -> Record:
+    """The same by a launch, and by steps, that differ."""
+    assert record.measurement is not None
+    usual = chance.gauss(0.0, 0.15)
+    step_s = tuple(math.exp(usual + chance.gauss(0.0, 0.05)) for _ in range(4))
+    return replace(record, outcome=replace(record.measurement, step_s=step_s))
+
+
+def test_after_each_trial_all_are_compared_as_a_reader_of_all_of_them_would() -> None:
+    for seed in range(70, 100):
+        chance, known = random.Random(seed), learned()
+        for count in range(1, 16):
+            known.tell(shaken(told(count - 1, 1.0), chance))
+            if count % 3 == 0:
+                known.tell(shaken(told(0, 1.0, again=count, attempt=count), chance))
+            assert known.compared == without_drift(known.records, known.anchors.repeats)

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -7,9 +9,9 @@ from autoconf_launch.autotuner.limits import FEWEST_TRIALS, SearchLimits
 from autoconf_launch.autotuner.stop import StopKind
 from autoconf_launch.autotuner.study import Study
 from autoconf_launch.autotuner.table import PredictionTable
-from autoconf_launch.autotuner.trial import Record
+from autoconf_launch.autotuner.trial import Record, Trial
 
-from .conftest import candidate, measured, settings, small_space
+from .conftest import candidate, measured, out_of_memory, settings, small_space
 
 SPACE = small_space(candidate(accumulation=64))
 PATIENT = settings(tuner_early_stopping=99)
@@ -69,3 +71,33 @@ def test_money_and_time_are_no_errors_once_something_was_measured() -> None:
     assert reason is not None
     assert not reason.is_error
     assert limits.spent(4.9, records) is None
+
+
+def most_started(slots: int, budget: int, surprises: bool) -> int:
+    """Trials of a search side by side; the first of those that run comes back first."""
+    study = Study(SPACE, predicted(1.0), PATIENT, limits=SearchLimits(trials=budget))
+    running: list[Trial] = []
+    while study.stop_reason() is None:
+        running += study.ask(slots - len(running), 0.0)
+        trial = running.pop(0)
+        step_s = 9.0 if surprises and trial.number == 1 and not trial.again else 1.0
+        known = predicted(1.0).row(0)
+        told = Record(trial=trial, outcome=measured(trial, step_s), wall_s=1.0, prediction=known)
+        study.tell(told)
+    return len(study.records) + sum(not trial.again for trial in running)
+
+
+@pytest.mark.parametrize("surprises", [False, True])
+@pytest.mark.parametrize("slots", [1, 2, 4])
+@pytest.mark.parametrize("budget", [1, 3, 6])
+def test_side_by_side_no_more_trials_start_than_the_budget_has(
+    slots: int, budget: int, surprises: bool
+) -> None:
+    assert most_started(slots, budget, surprises) == budget
+
+
+def test_a_baseline_that_is_tried_once_again_is_so_whatever_the_budget() -> None:
+    study = Study(SPACE, None, PATIENT, limits=SearchLimits(trials=1))
+    (first,) = study.ask(4, 0.0)
+    study.tell(Record(trial=first, outcome=out_of_memory(free=False), wall_s=1.0))
+    assert study.ask(4, 0.0) == (replace(first, attempt=2),)

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import pytest
@@ -73,6 +74,9 @@ def test_what_the_baseline_differs_from_itself_is_allowed() -> None:
         pytest.param(
             record(1, 5.0), (record(0, 9.0),), "draws its data or weights anew", id="seed"
         ),
+        pytest.param(
+            record(1, 5.0, 4.0), (record(0, 5.0, math.inf),), "one of two launches", id="repeat"
+        ),
     ],
 )
 def test_where_nothing_can_be_compared_the_reason_is_said(
@@ -82,6 +86,21 @@ def test_where_nothing_can_be_compared_the_reason_is_said(
     assert found is not None
     assert found.verdict is MeaningVerdict.NOT_COMPARED
     assert reason in found.sentence
+
+
+@pytest.mark.parametrize("place", [0, 1, 2])
+def test_a_loss_that_is_infinite_in_one_of_them_alone_is_another_training(place: int) -> None:
+    losses = [5.0, 4.0, 3.0]
+    losses[place] = math.inf
+    found = compare_losses(BASELINE, record(1, *losses))
+    assert found is not None
+    assert (found.verdict, found.worst) == (MeaningVerdict.DIFFERS, None)
+    assert "over the first 3 global batches: one of them alone is finite;" in found.sentence
+
+
+def test_losses_that_are_all_infinite_are_not_compared() -> None:
+    both = record(0, math.inf), record(1, math.inf)
+    assert verdict(both[1], baseline=both[0]) is MeaningVerdict.NOT_COMPARED
 
 
 def test_the_users_own_configuration_needs_no_comparison() -> None:

@@ -13,6 +13,7 @@ from autoconf_launch.autotuner.noise import (
     checked,
     estimate_noise,
     is_tie,
+    of_both,
     relative_error,
     speed_up,
     t_quantile,
@@ -142,6 +143,13 @@ def test_quantiles_are_those_of_the_tables(freedom: int, expected: float) -> Non
 
 def test_noisy_steps_that_differ_as_much_are_a_tie() -> None:
     assert is_tie(steps(0.7, 1.3, 1.0), steps(0.9, 1.5, 1.2), THROUGHPUT)
+
+
+def test_a_difference_of_two_machines_is_as_uncertain_as_both_are() -> None:
+    quiet, loud = replace(PRIOR, between=0.03), replace(PRIOR, between=0.04, between_freedom=5.0)
+    both = of_both(quiet, loud)
+    assert math.sqrt(2.0) * both.between == pytest.approx(0.05)
+    assert both.between_freedom == 5.0
 
 
 def test_without_the_metric_there_is_no_speed_up() -> None:

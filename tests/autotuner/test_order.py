@@ -8,8 +8,9 @@ from autoconf_launch.autotuner.finals import Finals, FinalsBudget
 from autoconf_launch.autotuner.noise import PRIOR
 from autoconf_launch.autotuner.order import arms_in_order, together
 from autoconf_launch.autotuner.sequential import PairedEstimate
+from autoconf_launch.autotuner.trial import Record
 
-from .test_finals import CRASH, THROUGHPUT, run, searched, truth
+from .test_finals import ALIKE, CRASH, THROUGHPUT, made, run, searched, truth
 
 SLOW_BASELINE = searched(3.0, 1.0, 1.05)
 
@@ -43,10 +44,33 @@ def test_what_rounds_tell_apart_stands_as_they_say() -> None:
     assert ordered(3.0, 1.2, 1.0, rounds=40) == ["t2"]
 
 
+def test_who_was_shown_to_be_faster_than_the_baseline_goes_first() -> None:
+    finals = Finals(searched(3.0, 1.0, 0.8), THROUGHPUT, budget=FinalsBudget(rounds=2))
+    wild = {1: 1.5, 2: 0.7}
+    run(
+        finals,
+        lambda trial: made(
+            wild[trial.attempt] if trial.number == 2 else {0: 3.0, 1: 1.1}[trial.number]
+        ),
+    )
+    order = arms_in_order(finals, THROUGHPUT, PRIOR)
+    assert [arm.name for arm in order][:2] == ["t1", "t2"]
+
+
 def test_who_failed_is_not_among_them() -> None:
     finals = Finals(SLOW_BASELINE, THROUGHPUT, budget=FinalsBudget(rounds=1))
     run(finals, lambda trial: CRASH if trial.number == 1 else truth(3.0, 1.0, 1.0)(trial))
     assert "t1" not in [arm.name for arm in arms_in_order(finals, THROUGHPUT, PRIOR)]
+
+
+def test_who_joined_but_was_not_launched_yet_is_not_among_them() -> None:
+    finals = Finals(ALIKE, THROUGHPUT)
+    while len(finals.arms) == 4:
+        (trial,) = finals.ask(1, 0.0)
+        outcome = truth(3.0, 1.0, 1.5, 1.5, 0.8, 1.0)(trial)
+        finals.tell(Record(trial=trial, outcome=outcome, wall_s=1.0))
+    assert finals.arms[4].name == "t4"
+    assert "t4" not in [arm.name for arm in arms_in_order(finals, THROUGHPUT, PRIOR)]
 
 
 def test_both_say_something() -> None:

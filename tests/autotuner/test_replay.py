@@ -125,6 +125,34 @@ def test_a_tuner_stops_after_trials_that_are_no_better() -> None:
     assert score(found, done).final_regret == pytest.approx(1.0)
 
 
+def test_a_walk_ends_once_no_score_can_change() -> None:
+    found = landscape(1.0, *[2.0] * 40)
+    done = in_order(found, patience=3)
+    assert (done.stopped_at, len(done.rows)) == (4, 16)
+
+
+def test_a_walk_goes_on_until_within_the_smallest_share() -> None:
+    found = landscape(*[2.0] * 24, 1.03, 1.0, *[2.0] * 20)
+    assert len(in_order(found, patience=3).rows) == 26
+
+
+def test_a_walk_goes_on_until_the_tuner_stops() -> None:
+    found = landscape(1.0, *[2.0] * 40)
+    assert len(in_order(found, patience=30).rows) == 31
+
+
+@given(
+    steps_s=st.lists(st.floats(0.1, 10), min_size=1, max_size=40),
+    patience=st.integers(1, 30),
+)
+def test_trials_after_the_end_of_a_walk_would_change_no_score(
+    steps_s: list[float], patience: int
+) -> None:
+    found = landscape(*steps_s)
+    done = in_order(found, patience=patience)
+    assert score(found, done) == score(found, replace(done, rows=tuple(range(len(steps_s)))))
+
+
 def test_out_of_memory_uses_no_patience_up() -> None:
     found = landscape(1.0, FULL, 2.0, 0.5, zero=(0, 3, 0, 0))
     assert in_order(found, patience=2).stopped_at == 4

@@ -26,7 +26,8 @@ def test_after_the_rounds_that_it_asks_for_the_interval_is_as_wanted(found: list
 def test_it_says_what_can_be_told_apart_and_what_more_would_take() -> None:
     one = Resolution(rounds=2, round_s=5.0, width=0.0488, wanted=0.0296, further=4)
     assert one.sentence == (
-        "2 rounds of 5.0 s told apart what differs by 5.0 %; 3.0 % would take about 20 s more."
+        "Of these, 2 rounds of 5.0 s told apart what differs by 5.0 %; 3.0 % would take about "
+        "20 s more."
     )
 
 
@@ -38,14 +39,15 @@ def test_a_long_time_is_said_in_minutes() -> None:
 @pytest.mark.parametrize(
     ("width", "further", "sentence"),
     [
-        (0.0198, 0, "1 round of 5.0 s told apart what differs by 2.0 %."),
+        (0.0198, 0, "Of these, 1 round of 5.0 s told apart what differs by 2.0 %."),
         (
             0.9,
             None,
-            "1 round of 5.0 s told apart what differs by 146.0 %; it is too noisy here for 3.0 %.",
+            "Of these, 1 round of 5.0 s told apart what differs by 146.0 %; "
+            "it is too noisy here for 3.0 %.",
         ),
-        (float("inf"), 2, "1 round of 5.0 s told nothing apart."),
-        (2.0, None, "1 round of 5.0 s told nothing apart."),
+        (float("inf"), 2, "Of these, 1 round of 5.0 s told nothing apart."),
+        (2.0, None, "Of these, 1 round of 5.0 s told nothing apart."),
     ],
 )
 def test_it_says_so_where_there_is_no_more_to_say(

@@ -7,8 +7,9 @@ import pytest
 from autoconf_launch.autotuner.cost.facts import TrainingFacts
 from autoconf_launch.autotuner.finals import Finals, FinalsBudget
 from autoconf_launch.autotuner.meaning import MeaningVerdict
+from autoconf_launch.autotuner.past_rounds import replayed
 from autoconf_launch.autotuner.settings import AutotuningSettings
-from autoconf_launch.autotuner.settle import findings, replayed, settled
+from autoconf_launch.autotuner.settle import findings, safe_order, settled
 from autoconf_launch.autotuner.stop import good_enough
 from autoconf_launch.autotuner.summary import Summary, summarise_records
 from autoconf_launch.autotuner.trial import Outcome, Record
@@ -242,14 +243,25 @@ def test_a_journal_of_before_with_one_final_of_the_best_can_be_read() -> None:
     assert found.speed_up is not None
 
 
-def test_rounds_that_somebody_came_into_later_are_read_as_they_were() -> None:
-    live = Finals(ALIKE, THROUGHPUT)
-    run(live, truth(3.0, 1.0, 1.5, 1.5, 0.8, 1.0))
-    read = replayed(ALIKE, live.records, THROUGHPUT)
-    assert (read.rounds, read.level) == (live.rounds, live.level)
-    assert read.leader is not None
-    assert live.leader is not None
-    assert read.leader.name == live.leader.name
-    assert {arm.name: (arm.is_out, arm.is_beaten, len(arm.rounds)) for arm in read.arms} == {
-        arm.name: (arm.is_out, arm.is_beaten, len(arm.rounds)) for arm in live.arms
-    }
+def test_the_summary_counts_the_rounds_that_were_made() -> None:
+    even = (1.0, 1.01, 1.0)
+    finals = Finals(searched(*even), THROUGHPUT, budget=FinalsBudget(time_s=40.0))
+    run(finals, truth(*even), launch_s=1.0)
+    assert summary(searched(*even), finals.records).rounds == finals.rounds
+
+
+def test_where_all_that_were_launched_again_failed_the_search_says_what_is_next() -> None:
+    finals = Finals(ALIKE, THROUGHPUT, wanted=1)
+    run(finals, lambda trial: CRASH)
+    read = replayed(ALIKE, finals.records, THROUGHPUT)
+    orders = [safe_order(ALIKE, rounds, THROUGHPUT) for rounds in (finals, read)]
+    names = [[record.trial.name for record in order] for order in orders]
+    assert names == [["t2", "t3", "t4", "t5"]] * 2
+
+
+def test_before_a_round_is_over_what_has_not_failed_is_as_the_search_says() -> None:
+    finals = Finals(ALIKE, THROUGHPUT, wanted=1)
+    (trial,) = finals.ask(1, 0.0)
+    finals.tell(Record(trial=trial, outcome=CRASH, wall_s=1.0))
+    order = safe_order(ALIKE, finals, THROUGHPUT)
+    assert [record.trial.name for record in order] == ["t2", "t3", "t4", "t5", "t0"]

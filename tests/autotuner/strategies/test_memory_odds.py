@@ -80,6 +80,16 @@ def test_outcomes_that_cannot_be_leave_numbers() -> None:
     assert np.isfinite(odds(900, history=(full(10), ran(10, peak=900_000)))).all()
 
 
+def test_the_order_of_trials_says_nothing() -> None:
+    trials = (ran(500, peak=600), full(850), ran(300, peak=310), full(1200), ran(700, peak=650))
+    assert odds(900, history=trials) == pytest.approx(odds(900, history=trials[::-1]))
+
+
+def test_thousands_of_trials_leave_numbers() -> None:
+    trials = (ran(500, peak=600), full(850), full(10)) * 1000
+    assert np.isfinite(odds(100, 900, 5000, history=trials)).all()
+
+
 def test_without_a_limit_nothing_is_said() -> None:
     assert chance_to_fit(predictions(5, limit=None), ()) is None
 

@@ -90,6 +90,21 @@ def test_an_unknown_sampler_is_refused_with_the_nearest_one() -> None:
         load_strategy("optuna:TPESampl")
 
 
+def test_a_sampler_is_known_by_its_letters_whatever_their_case() -> None:
+    pytest.importorskip("optuna")
+    with pytest.raises(ConfigError, match="did you mean 'TPESampler'"):
+        load_strategy("optuna:tpesampler")
+
+
+def test_a_sampler_that_lacks_a_module_says_which_one_to_install(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    pytest.importorskip("optuna")
+    monkeypatch.setitem(sys.modules, "cmaes", None)
+    with pytest.raises(ConfigError, match=r"needs the Python module cmaes.* pip install cmaes"):
+        load_strategy("optuna:CmaEsSampler")
+
+
 def test_what_only_samplers_are_made_of_is_not_offered() -> None:
     pytest.importorskip("optuna")
     with pytest.raises(ConfigError, match="no sampler 'BaseSampler'"):

@@ -1,0 +1,187 @@
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+
+from autoconf_launch.autotuner.batches import GlobalBatchRule
+from autoconf_launch.autotuner.certificate import Certificate
+from autoconf_launch.autotuner.choices import ChoiceKind, KnobChoice
+from autoconf_launch.autotuner.constraints import Rule
+from autoconf_launch.autotuner.left_out import LeftOut, left_out, left_out_text
+from autoconf_launch.autotuner.limits import SearchLimits
+from autoconf_launch.autotuner.space import build_space
+from autoconf_launch.autotuner.study import Study
+from autoconf_launch.autotuner.summary import summarise
+from autoconf_launch.autotuner.trial import Outcome, Trial
+from autoconf_launch.core import Candidate
+
+from .conftest import (
+    Answer,
+    Loop,
+    by_stage,
+    candidate,
+    measured,
+    out_of_memory,
+    settings,
+    small_space,
+)
+
+OWN = candidate(micro=4, accumulation=4)
+"""In a space of the micro-batches 1, 2, 8 and 16 beside it."""
+
+
+def explored(
+    answer: Answer,
+    baseline: Candidate = OWN,
+    least: int = 4,
+    limits: SearchLimits | None = None,
+    rules: Sequence[Rule] = (),
+    **given: Any,
+) -> Study:
+    """A search of one stage to its end."""
+    space = small_space(baseline, stages=(0,), least=least)
+    study = Study(space, None, settings(**given), rules=rules, limits=limits)
+    return Loop(study, answer).run().study
+
+
+def fits_up_to(micro: int) -> Answer:
+    def answer(trial: Trial) -> Outcome:
+        fits = trial.candidate.layout.micro_batch <= micro
+        return measured(trial, 1.0) if fits else out_of_memory()
+
+    return answer
+
+
+def said(study: Study) -> str | None:
+    return summarise(study, duration_s=0.0).left_out
+
+
+def counts(**given: int) -> LeftOut:
+    none = {"needs_more_memory": 0, "smaller": 0, "open": 0, "beyond_the_knee": 0}
+    return LeftOut(**{"candidates": 9, **none, **given})
+
+
+def test_a_search_of_all_candidates_says_so() -> None:
+    assert said(explored(by_stage(1), least=1)) == "Every candidate was tried."
+
+
+def test_micro_batches_below_the_users_are_left_out_and_counted() -> None:
+    assert said(explored(by_stage(1))) == (
+        "2 of 4 candidates were not tried: they have a smaller micro-batch than yours, which fits."
+    )
+
+
+def test_what_needs_more_than_what_ran_out_of_memory_is_left_out_and_counted() -> None:
+    assert said(explored(fits_up_to(2))) == (
+        "1 of 4 candidates was not tried: it needs more memory than one that ran out of it."
+    )
+
+
+def test_each_reason_has_its_own_number() -> None:
+    own = candidate(micro=2, accumulation=8)
+    assert said(explored(fits_up_to(2), own, least=2)) == (
+        "2 of 4 candidates were not tried: 1 needs more memory than one that ran out of it, "
+        "1 has a smaller micro-batch than yours, which fits."
+    )
+
+
+def test_what_a_budget_left_is_counted() -> None:
+    study = explored(by_stage(1), limits=SearchLimits(trials=2))
+    assert said(study) == (
+        "3 of 4 candidates were not tried: 2 have a smaller micro-batch than yours, which fits, "
+        "1 was left when the search ended."
+    )
+
+
+def test_what_a_rule_left_out_is_no_candidate() -> None:
+    rule = Rule(name="no_16", keep=lambda t: t["micro_batch"] < 16, why="")
+    study = explored(by_stage(1), rules=[rule])
+    assert left_out(study) == counts(candidates=3, smaller=2)
+
+
+def certificate(*gains: float) -> Certificate:
+    return Certificate(
+        untried=len(gains), possible_gain_C=np.array(gains), expected_gain=max(gains) / 2
+    )
+
+
+def test_the_candidates_that_the_certificate_is_about_are_left_to_it() -> None:
+    study = explored(by_stage(1), limits=SearchLimits(trials=2))
+    assert left_out_text(study, certificate(0.5), study.stop_reason()) == (
+        "2 more were not tried: they have a smaller micro-batch than yours, which fits."
+    )
+
+
+def test_a_ladder_that_ended_at_its_knee_is_named_beside_what_noise_would_still_allow() -> None:
+    study = explored(by_stage(1), tuner_type="model_based", least=1)
+    left = left_out(study)
+    assert left.open == left.beyond_the_knee > 1
+    assert left_out_text(study, certificate(0.5, 0.1), study.stop_reason()) == (
+        "All of them were left out, as curves of throughput through the trials, noise aside, "
+        "promise no more than 2 % there."
+    )
+
+
+def test_patience_that_ended_a_search_is_named_beside_what_could_be_gained() -> None:
+    study = explored(by_stage(1), least=1, tuner_early_stopping=2)
+    assert left_out(study).open > 0
+    assert left_out_text(study, certificate(0.5), study.stop_reason()) == (
+        "The search ended after 2 trials in a row that were no better (tuner_early_stopping)."
+    )
+
+
+def test_what_could_gain_next_to_nothing_needs_no_reason() -> None:
+    study = explored(by_stage(1), tuner_type="model_based", least=1)
+    assert left_out_text(study, certificate(0.01, 0.0), study.stop_reason()) == ""
+
+
+def test_a_budget_that_ended_a_search_is_reason_enough() -> None:
+    study = explored(by_stage(1), least=1, limits=SearchLimits(trials=2))
+    assert left_out_text(study, certificate(0.5, 0.5, 0.5), study.stop_reason()) == ""
+
+
+def test_without_a_measurement_nothing_is_said() -> None:
+    assert said(explored(fits_up_to(0))) is None
+
+
+@pytest.mark.parametrize(
+    ("left", "sentence"),
+    [
+        (
+            counts(needs_more_memory=1),
+            "1 of 9 candidates was not tried: it needs more memory than one that ran out of it.",
+        ),
+        (
+            counts(open=4, beyond_the_knee=3),
+            "4 of 9 candidates were not tried: 3 lie where curves of throughput through the "
+            "trials, noise aside, promise no more than 2 %, 1 was left when the search ended.",
+        ),
+        (counts(), "Every candidate was tried."),
+    ],
+)
+def test_all_that_was_not_tried_is_said_in_one_sentence(left: LeftOut, sentence: str) -> None:
+    assert left.sentence == sentence
+
+
+@pytest.mark.parametrize(("beyond", "who"), [(1, "1 of them was left"), (2, "2 of them were")])
+def test_a_knee_that_speaks_against_some_is_said_of_those(beyond: int, who: str) -> None:
+    assert counts(open=4, beyond_the_knee=beyond).knee.startswith(who)
+
+
+def test_further_knobs_go_with_the_best_micro_batches_alone() -> None:
+    space = build_space(
+        candidate(accumulation=16),
+        (
+            KnobChoice("zero_stage", (0,), ChoiceKind.FREE),
+            KnobChoice("micro_batch", (1,), ChoiceKind.MINIMUM),
+            KnobChoice("num_workers", (0, 2), ChoiceKind.FREE),
+        ),
+        GlobalBatchRule(pinned=32),
+        settings(),
+    )
+    study = Loop(Study(space, None, settings(num_tuning_micro_batch_sizes=1)), by_stage(1)).run()
+    said = left_out_text(study.study, certificate(0.5), study.study.stop_reason())
+    assert said == "Further knobs were tried with the best micro-batches alone."
