@@ -25,7 +25,8 @@ from autoconf_launch.autotuner.landscape import Landscape
 from autoconf_launch.autotuner.replay import Exploration, ReplayRules, Score, run, score
 from autoconf_launch.autotuner.strategies import load_strategy
 from autoconf_launch.core import ConfigError
-from autoconf_launch.launcher.recorded.landscapes import GROUP_BY, read_landscapes
+from autoconf_launch.launcher.recorded.grouping import GROUP_BY
+from autoconf_launch.launcher.recorded.landscapes import read_landscapes
 
 FOLDER = Path(__file__).parent / "ground_truth"
 RESULT = Path(__file__).parent / "results" / "search_landscapes.md"

@@ -33,8 +33,9 @@ def nearest_known(name: str, known: Iterable[str]) -> str:
         ``did you mean 'x'?`` with the nearest known name, otherwise ``known: a, b, c``.
     """
     names = sorted(known)
-    close = difflib.get_close_matches(name, names, n=1)
-    return f"did you mean '{close[0]}'?" if close else f"known: {', '.join(names)}"
+    plain = {one.lower(): one for one in reversed(names)}
+    close = difflib.get_close_matches(name.lower(), plain, n=1)
+    return f"did you mean '{plain[close[0]]}'?" if close else f"known: {', '.join(names)}"
 
 
 def still_open(name: str, value: object) -> str:

@@ -2,9 +2,9 @@
 
 A script of its own, ``python -I -S agent.py DESCRIPTOR``, of the standard library alone, so that
 it starts in milliseconds; a zygote loads it, too. The descriptor is a socket to the controller:
-from it come JSON lines, first the document (see ``backends/local.py``), then ``{"signal": N}``
-and ``{"end": true}``; back goes one line, the report. When it closes, the controller is dead and
-all that was started here dies within 2 s. Not: what an outcome is (outcome).
+from it come JSON lines, first the document (``backends/local.py``), then ``{"signal": N}`` and
+``{"end": true}``; back goes one line, the report. When it closes, the controller is dead and all
+that was started here dies within 2 s. Not: what an outcome is (outcome).
 """
 # ruff: noqa: PTH108, PTH112, PTH123, PTH208
 
@@ -33,8 +33,8 @@ class Watch:
     """The ranks of one launch while they live."""
 
     def __init__(self, document: dict[str, Any], control: Control) -> None:
-        self._document = document
-        self._control = control
+        self._document, self._control = document, control
+        self._may_leave = document.get("may_leave")
         self._alarm, write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         signal.set_wakeup_fd(write, warn_on_full_buffer=False)
         signal.signal(signal.SIGCHLD, lambda *_: None)
@@ -69,12 +69,13 @@ class Watch:
                 self._sleep(self._due[0][0] - time.monotonic() if self._due else None)
 
     def sweep(self) -> None:
-        """End and remove what the ranks left behind; at once where there is nothing."""
+        """End what the ranks left behind, where they may not, failed or were stopped."""
         self._stop_listening()
         kill_s = time.monotonic() + LEFTOVER_GRACE_S
-        if self._reap():
+        ends = bool(self._due) or any(self._codes.values()) or not self._may_leave
+        if ends and self._reap():
             _signal_all(descendants(os.getpid()), signal.SIGTERM)
-        while self._reap() and time.monotonic() < kill_s + UNKILLABLE_S:
+        while ends and self._reap() and time.monotonic() < kill_s + UNKILLABLE_S:
             self._sleep(REPEAT_S)
             if time.monotonic() > kill_s:
                 _signal_all(descendants(os.getpid()), signal.SIGKILL)
@@ -99,6 +100,7 @@ class Watch:
     def _obey(self) -> None:
         for command in self._control.read_now():
             if "signal" in command:
+                self._may_leave = False
                 _signal_all(self._living(), command["signal"])
             elif "end" in command:
                 self._end(after_s=0.0, grace_s=self._document["grace_s"])
@@ -128,8 +130,7 @@ class Watch:
                 self._note(pid, os.waitstatus_to_exitcode(status))
 
     def _note(self, pid: int, code: int) -> None:
-        self._codes[pid] = code
-        self._exit_unix_s[pid] = time.time()
+        self._codes[pid], self._exit_unix_s[pid] = code, time.time()
         if code != 0:
             document, rank = self._document, self._document["ranks"][self._pids.index(pid)]
             sure = _ran_out_of_memory(rank["result"], document["attempt"])
@@ -195,8 +196,7 @@ class Control:
 def descendants(ancestor: int) -> list[int]:
     """Processes below ``ancestor`` that have not ended; empty where there is no ``/proc``."""
     parents = {pid: int(fields[1]) for pid, fields in living_processes()}
-    found: list[int] = []
-    below = {ancestor}
+    found, below = list[int](), {ancestor}
     while below:
         below = {pid for pid, parent in parents.items() if parent in below}
         found += sorted(below)

@@ -22,10 +22,10 @@ from autoconf_launch.core import (
 
 from .command_line.flags import parse_request, usage
 from .events import Listener, Note
+from .file_system import is_unwritable, sentence_on
 from .interrupts import InterruptedBySignalError
 from .pid_file import saved_pid
 from .request import LaunchRequest
-from .results.paths import is_disk_full
 from .verdict import DoesNotFitError
 from .views.choice import open_view
 
@@ -122,11 +122,10 @@ def _guarded(run: Callable[[], int]) -> int:
     except KeyboardInterrupt:
         return CTRL_C
     except OSError as error:
-        if not is_disk_full(error):
+        if (sentence := sentence_on(error)) is None:
             raise
-        where = f" ({error.filename})" if error.filename else ""
-        _write_line(f"autoconf-launch: the disk is full{where}; make room, then run it again.")
-        return HARDWARE
+        _write_line(f"autoconf-launch: {sentence}")
+        return USAGE if is_unwritable(error) else HARDWARE
 
 
 if __name__ == "__main__":

@@ -90,7 +90,7 @@ def require_script(request: LaunchRequest) -> None:
 def _argv(request: LaunchRequest, script_args: tuple[str, ...], rank: int) -> tuple[str, ...]:
     told = request.local_rank_argument and not request.alone
     local_rank = (f"--local_rank={rank}",) if told else ()
-    python = () if request.kind == "program" else (sys.executable, "-u")
+    python = () if request.kind == "program" else (request.python or sys.executable, "-u")
     module = ("-m",) if request.kind == "module" else ()
     return (*python, *module, request.script, *local_rank, *script_args)
 

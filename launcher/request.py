@@ -92,6 +92,7 @@ class LaunchRequest:
     Attributes:
         processes: ranks on each host: GPUs, or processes on a machine without any.
         script: path, module name or program, as ``kind`` says.
+        python: path of the interpreter that was named for it; None: ours.
         alone: one process without the variables of a distributed launch, as ``python train.py``
             starts it; the script starts further ranks by itself, or none.
         started: ranks that it was seen to start; None: one for each device.
@@ -113,6 +114,7 @@ class LaunchRequest:
     script: str
     script_args: tuple[str, ...] = ()
     kind: Literal["script", "module", "program"] = "script"
+    python: str | None = None
     processes: Processes | None = None
     alone: bool = False
     started: int | None = None

@@ -133,6 +133,7 @@ class LocalBackend:
             "linger_s": self._linger_s if task else 0.0,
             "grace_s": self._grace_s,
             "attempt": task and task.attempt,
+            "may_leave": job.plan.folder is None,  # a training may, as with python; no trial may
             "ranks": [
                 {
                     "argv": rank.argv,

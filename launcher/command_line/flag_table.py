@@ -138,7 +138,10 @@ def _add_tuning(group: _Group) -> None:
     add("--max_parallel_trials", type=parse_count, metavar="N", help="1: one at a time")
     add("--trial_timeout", type=parse_seconds, default=600.0, metavar="S")
     add("--stall_timeout", type=parse_seconds, default=120.0, metavar="S")
-    budget_help = "what the search may cost: 20m, 30trials, $15, or several with commas"
+    budget_help = (
+        "what the search may cost: 20m, 30trials (that of your own configuration included), $15, "
+        "or several with commas"
+    )
     add("--budget", type=parse_search_budget, metavar="LIMIT", help=budget_help)
     enough_help = "stop when no untried candidate could gain as much (default: 2%%); 0: never"
     add("--good_enough", type=parse_gain, default=GOOD_ENOUGH, metavar="SHARE", help=enough_help)

@@ -4,27 +4,31 @@ from __future__ import annotations
 
 import shlex
 
+from ..machine.interpreters import our_python
 from ..request import HostChoice, LaunchRequest, RemoteAccess, Rendezvous
 
 
 def launch_flags(request: LaunchRequest) -> tuple[str, ...]:
     """Flags that start the same ranks without tuning; ``python`` itself stands for one alone."""
     binding = request.binding
+    other = request.python if request.kind != "program" else None
+    named = request.alone or other is not None
     cores = ",".join(map(str, binding.cores)) if binding and binding.cores else None
     return (
         *_valued("--num_gpus", request.processes),
         *_host_flags(request.hosts),
         *_rendezvous_flags(request.rendezvous),
         *_remote_flags(request.remote),
-        *_switch("--module", request.kind == "module" and not request.alone),
-        *_switch("--no_python", request.kind == "program"),
+        *_switch("--module", request.kind == "module" and not named),
+        *_switch("--no_python", request.kind == "program" or (named and not request.alone)),
         *_switch("--no_local_rank", not request.local_rank_argument and not request.alone),
         *_switch("--bind_cores_to_rank", binding is not None),
         *_valued("--bind_core_list", cores),
         *_valued("--enable_each_rank_log", request.rank_log_folder),
         *_switch("--save_pid", request.save_pid),
-        *(("--", "python") if request.alone else ()),
-        *_switch("-m", request.alone and request.kind == "module"),
+        *_switch("--", request.alone),
+        *((other or our_python(),) if named else ()),
+        *_switch("-m", named and request.kind == "module"),
     )
 
 

@@ -14,7 +14,8 @@ from autoconf_launch.autotuner.replay import ReplayRules, run, score
 from autoconf_launch.autotuner.strategies import Strategy, load_strategy
 from autoconf_launch.core import ConfigError
 
-from ..recorded.landscapes import LandscapeFile, parse_group_by, read_landscapes
+from ..recorded.grouping import parse_group_by
+from ..recorded.landscapes import LandscapeFile, read_landscapes
 from ..views.replay_text import GroupScores, replay_document, replay_lines
 from .arguments import VerbParser
 
@@ -37,20 +38,24 @@ def replay(arguments: Sequence[str]) -> Iterator[str]:
         for name in flags.landscapes
     ]
     scored = [_scored(name, group, strategy, rules, flags.seeds) for name, group in _named(files)]
-    notes = [note for file in files for note in file.notes]
+    left_out = [note for file in files for note in file.notes]
+    unpredicted = [note for file in files for note in file.unpredicted]
     if not scored:
-        raise ConfigError(_nothing(notes))
+        raise ConfigError(_nothing(left_out))
     if flags.json:
-        yield json.dumps(replay_document(scored, notes), indent=2, allow_nan=False)
+        document = replay_document(scored, left_out) | {"not_predicted": unpredicted}
+        yield json.dumps(document, indent=2, allow_nan=False)
         return
-    yield from notes
+    yield from left_out
+    yield from unpredicted
     yield from replay_lines(scored)
 
 
-def _nothing(notes: Sequence[str]) -> str:
-    """Why there is no group, with the first of the lines that were left out."""
-    left_out = f" {len(notes)} lines were left out; the first: {notes[0]}" if notes else ""
-    return f"No usable line has a measured time, so nothing can be replayed.{left_out}"
+def _nothing(left_out: Sequence[str]) -> str:
+    """Why there is no group, with the first thing that was left out."""
+    more = f" (and {len(left_out) - 1} more)" if len(left_out) > 1 else ""
+    first = f" {left_out[0]}{more}" if left_out else ""
+    return f"No usable line has a measured time, so nothing can be replayed.{first}"
 
 
 def _scored(
@@ -130,7 +135,8 @@ def _parser() -> VerbParser:
     parser.add_argument(
         "--group-by",
         metavar="COLUMNS",
-        help="what rows of a group share (default model,gpu,n_gpus,gbs); columns of the table",
+        help="what rows of a group share (default model,gpu,n_gpus,gbs); columns of a table, "
+        "which stand for the knobs of a journal",
     )
     parser.add_argument(
         "--constants-alone",

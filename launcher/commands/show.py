@@ -15,7 +15,8 @@ from autoconf_launch.autotuner.trial import Record
 from autoconf_launch.core import ConfigError
 
 from ..events import TrialFinished
-from ..results.read_results import JournalTail, Results, is_held, read_results
+from ..results.lease import is_held
+from ..results.read_results import JournalTail, Results, read_results
 from ..views.lines import failure_lines, trial_line
 from ..views.results_text import headlines, results_document, results_text
 from ..views.summary_text import SCHEMA_VERSION

@@ -56,7 +56,7 @@ def tune(request: LaunchRequest, listener: Listener) -> int:
     """
     job = read_job(request, listener)
     given = unsearched(job.dialect, job.source, job.user)
-    print_ = fingerprint(request, job.cluster, job.source, job.user.settings, given)
+    print_ = fingerprint(job.request, job.cluster, job.source, job.user.settings, given)
     fresh = request.fresh or job.user.settings.overwrite
     with stopping_on_signals(), open_folder(job.paths, print_, fresh=fresh) as folder:
         for text in folder.notes:

@@ -27,7 +27,7 @@ from ..interrupts import stopping_on_signals
 from ..machine.discover import find_cluster
 from ..machine.slots import WHOLE
 from ..results.fingerprint import environment_document, fingerprint
-from ..results.journal import JournalContents
+from ..results.journal_contents import Earlier
 from ..results.results_folder import OpenFolder, open_folder
 from ..scripts.script_source import find_script_source
 from ..trackers.feed import Feed
@@ -160,7 +160,7 @@ class LocalRuns:
             raise NothingFeasibleError(all_too_slow(too_slow, minutes))
         return candidates, too_slow
 
-    def _earlier(self, session: _Session, trials: list[Trial]) -> JournalContents:
+    def _earlier(self, session: _Session, trials: list[Trial]) -> Earlier:
         """What an earlier search of the same wrote down, as far as it is one of today's runs."""
         contents = session.opened.contents
         known = {trial.name: trial.candidate for trial in trials}
@@ -170,7 +170,7 @@ class LocalRuns:
             for one in contents.records
             if known.get(one.trial.name) == one.trial.candidate and counts(one, minutes)
         )
-        return replace(contents, records=ours)
+        return replace(contents.search, records=ours)
 
     def _finals(
         self, session: _Session, study: ListedStudy, elapsed_s: float

@@ -6,14 +6,14 @@ import re
 
 import numpy as np
 
-from ..recorded.measurement_row import Measurement
+from ..recorded.measurement_row import Row
 
 _BOUNDARIES = re.compile(r"layer partition boundaries \[([\d, ]+)\]")
 _BEFORE = 2
 """Modules of DeepSpeed's GPT pipeline before its first layer: embedding and a transposition."""
 
 
-def stage_layers(one: Measurement) -> tuple[int, ...] | None:
+def stage_layers(one: Row) -> tuple[int, ...] | None:
     """Layers of each pipeline stage as the row's note gives them; None where it does not."""
     match = _BOUNDARIES.search(one.note)
     if match is None:

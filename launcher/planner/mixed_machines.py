@@ -20,7 +20,7 @@ from autoconf_launch.autotuner.cost.model.step import StepParts
 from autoconf_launch.autotuner.table import Floats
 from autoconf_launch.tuning_spaces.machines import known_accelerator
 
-from ..recorded.measurement_row import Measurement, Shape
+from ..recorded.measurement_row import Measurement, Row, Shape
 from .given_stages import stage_layers
 from .measured_runs import predicted_parts, runs_of
 
@@ -34,7 +34,7 @@ class Kind:
     interconnect: str
 
 
-def kinds_of(one: Measurement) -> tuple[Kind, ...]:
+def kinds_of(one: Row) -> tuple[Kind, ...]:
     """Machines of ``V100-16GBx12+T4x4`` with their networks; none where it is no such mix."""
     parts = one.gpu.split("+")
     found = [re.fullmatch(r"\s*(.+?)\s*x\s*(\d+)\s*", part) for part in parts]

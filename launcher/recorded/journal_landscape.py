@@ -11,13 +11,22 @@ from autoconf_launch.autotuner.dominance import is_out_of_memory
 from autoconf_launch.autotuner.landscape import Landscape, merged
 from autoconf_launch.autotuner.table import CandidateTable, PredictionTable
 from autoconf_launch.autotuner.trial import Record
-from autoconf_launch.core import ConfigError
+from autoconf_launch.core import ConfigError, KnobValue
 
 from ..results.journal import JournalContents, JournalLineError, read_journal
+from .grouping import GROUP_BY, key_of_candidate
+
+_USUAL_FOLDER = "autotuning_results"
+"""Of results where nothing else was said, and what folders begin with that were moved aside."""
 
 
-def journal_landscapes(path: Path) -> tuple[Landscape, ...]:
-    """One for each global batch; trials that failed for another reason than memory are left out.
+def journal_landscapes(
+    path: Path, group_by: Sequence[str] = GROUP_BY
+) -> tuple[tuple[Landscape, ...], tuple[str, ...]]:
+    """Groups, and a sentence on each of which nothing ran.
+
+    A journal is of one model and one machine, so that columns of these are equal in all of it.
+    Trials that failed for another reason than memory are left out.
 
     Raises:
         ConfigError: there is no journal, a line of it cannot be read, or it measured nothing.
@@ -25,19 +34,26 @@ def journal_landscapes(path: Path) -> tuple[Landscape, ...]:
     if not path.is_file():
         raise ConfigError(f"{path} is no journal; give a journal.jsonl or the folder of one.")
     contents = _read(path)
-    grouped: dict[int, list[Record]] = {}
+    grouped: dict[tuple[KnobValue, ...], list[Record]] = {}
     for record in (*contents.history, *contents.repeats, *contents.finals):
         if record.measurement or is_out_of_memory(record):
-            batch = record.trial.candidate.layout.global_batch
-            grouped.setdefault(batch, []).append(record)
-    found = tuple(
-        _landscape(_name(path, contents, batch, records), records)
-        for batch, records in sorted(grouped.items())
-        if any(record.measurement for record in records)
-    )
+            key = key_of_candidate(record.trial.candidate, group_by)
+            grouped.setdefault(key, []).append(record)
+    found, left_out = list[Landscape](), list[str]()
+    for key, records in sorted(grouped.items(), key=lambda one: _order(one[0])):
+        name = _name(path, contents, group_by, key)
+        if any(record.measurement for record in records):
+            found.append(_landscape(name, records))
+        else:
+            left_out.append(f"{path}: left out: {name}: none of its trials ran.")
     if not found:
         raise ConfigError(f"{path} has no measured trial, so there is nothing to search in.")
-    return found
+    return tuple(found), tuple(left_out)
+
+
+def _order(key: Sequence[KnobValue]) -> list[tuple[float, str]]:
+    """By size, what is no number first."""
+    return [(one if isinstance(one, int | float) else -1.0, str(one)) for one in key]
 
 
 def _read(path: Path) -> JournalContents:
@@ -50,12 +66,29 @@ def _read(path: Path) -> JournalContents:
         raise ConfigError(f"{path} cannot be read: {error.strerror}.") from error
 
 
-def _name(path: Path, contents: JournalContents, batch: int, records: Sequence[Record]) -> str:
-    folder = path.resolve().parent.name if path.name == "journal.jsonl" else path.stem
-    devices = contents.fingerprint.hardware if contents.fingerprint else ()
-    device = devices[0].partition(",")[0] if devices else "device"
-    ranks = max(record.trial.candidate.layout.world_size for record in records)
-    return f"{folder}, {ranks} x {device}, global batch {batch}"
+def _name(
+    path: Path, contents: JournalContents, group_by: Sequence[str], key: Sequence[KnobValue]
+) -> str:
+    if tuple(group_by) == GROUP_BY:
+        _, _, ranks, batch = key
+        devices = contents.fingerprint.hardware if contents.fingerprint else ()
+        device = devices[0].partition(",")[0] if devices else "device"
+        return f"{_folder(path)}, {ranks} x {device}, global batch {batch}"
+    shared = (
+        f"{name} {value}" for name, value in zip(group_by, key, strict=True) if value is not None
+    )
+    return ", ".join((_folder(path), *shared))
+
+
+def _folder(path: Path) -> str:
+    """What tells a journal from others; the usual folder is the same for all."""
+    if path.name != "journal.jsonl":
+        return path.stem
+    folder = path.resolve().parent
+    if folder.name == _USUAL_FOLDER:
+        return folder.parent.name or folder.name
+    aside = folder.name.startswith(_USUAL_FOLDER)
+    return f"{folder.parent.name}/{folder.name}" if aside else folder.name
 
 
 def _landscape(name: str, records: Sequence[Record]) -> Landscape:

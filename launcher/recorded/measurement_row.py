@@ -21,9 +21,10 @@ DEFAULTS: tuple[tuple[str, str], ...] = (
 )
 """What an empty optional setting means."""
 
-_NEEDED = ("model", "layers", "hidden", "heads", "ffn_hidden", "seq", "vocab", "gpu", "n_gpus")
+_MODEL = ("layers", "hidden", "heads", "ffn_hidden", "seq", "vocab")
+_WHAT_RAN = ("model", "gpu", "n_gpus")
 _DEGREES = ("tp", "pp", "dp", "mbs", "gbs")
-COLUMNS = (*_NEEDED, *_DEGREES, "step_time_s")
+COLUMNS = ("model", *_MODEL, "gpu", "n_gpus", *_DEGREES, "step_time_s")
 _LARGEST = 2**53
 _ZERO_NAMES = {"": 0, "0": 0, "1": 1, "2": 2, "3": 3, "fsdp": 3, "fsdp2": 3, "hsdp": 3}
 
@@ -33,15 +34,28 @@ class RowError(ConfigError):
 
 
 class SkippedRowError(ConfigError):
-    """One row that says too little to be predicted; the message is the reason."""
+    """One row that does not say what ran; the message is the reason."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Shape:
-    """What a row says of its model."""
+class PartialShape:
+    """What a row says of its model; None is "not stated"."""
 
     name: str
     params_b: float | None
+    layers: int | None
+    hidden: int | None
+    heads: int | None
+    kv_heads: int | None
+    ffn: int | None
+    vocabulary: int | None
+    seq: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shape(PartialShape):
+    """A model of which a row says all that a prediction needs."""
+
     layers: int
     hidden: int
     heads: int
@@ -52,14 +66,18 @@ class Shape:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Measurement:
-    """One row. ``step_time_s`` is None for a run that failed, ``memory_gb`` where not given.
+class Row:
+    """What ran, and how long; nothing can be predicted where its model is not stated.
 
-    ``accumulation`` is broken where the micro-batch does not divide a rank's batch.
+    Attributes:
+        accumulation: broken where the micro-batch does not divide a rank's batch.
+        step_time_s: None for a run that failed.
+        memory_gb: None where it is not given.
+        lacks: columns of the model that are empty.
     """
 
     line: int
-    shape: Shape
+    shape: PartialShape
     gpu: str
     gpus: int
     gpus_per_node: int | None
@@ -75,6 +93,7 @@ class Measurement:
     out_of_memory: bool
     note: str
     assumed: tuple[str, ...]
+    lacks: tuple[str, ...]
 
     @property
     def settings(self) -> tuple[object, ...]:
@@ -83,17 +102,25 @@ class Measurement:
         return tuple(getattr(self, x.name) for x in fields(self) if x.name not in measured)
 
 
-def read_row(line: int, row: Mapping[str, str]) -> Measurement:
-    """A line of a table by its columns.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measurement(Row):
+    """A row whose model is stated, so that it can be predicted."""
+
+    shape: Shape
+
+
+def read_row(line: int, row: Mapping[str, str]) -> Row:
+    """A line of a table by its columns; a ``Measurement`` where nothing of the model is left out.
 
     Raises:
-        SkippedRowError: it says too little.
+        SkippedRowError: it does not say what ran.
         RowError: it cannot be what it says.
     """
     cell = {name: (value or "").strip() for name, value in row.items()}
-    for name in (*_NEEDED, *_DEGREES):
+    for name in (*_WHAT_RAN, *_DEGREES):
         if not cell[name]:
             raise SkippedRowError(f"no {name}")
+    lacks = tuple(name for name in _MODEL if not cell[name])
     shape = _shape(cell)
     layout, accumulation = _layout(cell, shape)
     gpus = _whole(cell, "n_gpus")
@@ -102,15 +129,15 @@ def read_row(line: int, row: Mapping[str, str]) -> Measurement:
             f"tp x pp x dp x cp is {layout.world_size}, but n_gpus is {gpus}; they must be equal"
         )
     memory_gb, failed = _memory(cell)
-    step_time_s = _number(cell, "step_time_s") if cell["step_time_s"] else None
+    step_time_s = _step_time_s(cell)
     if step_time_s is not None and failed:
         raise RowError("it ran out of memory, but has a step time; one of them must be empty")
-    return Measurement(
+    given = Row(
         line=line,
         shape=shape,
         gpu=cell["gpu"],
         gpus=gpus,
-        gpus_per_node=_whole(cell, "gpus_per_node") if cell.get("gpus_per_node") else None,
+        gpus_per_node=_stated(cell, "gpus_per_node"),
         interconnect=cell.get("interconnect", ""),
         layout=layout,
         accumulation=accumulation,
@@ -123,35 +150,43 @@ def read_row(line: int, row: Mapping[str, str]) -> Measurement:
         out_of_memory=step_time_s is None,
         note=f"{cell.get('source', '')} {cell.get('note', '')}",
         assumed=tuple(name for name, _ in DEFAULTS if not cell.get(name)),
+        lacks=lacks,
     )
+    return given if lacks else _measurement(given)
 
 
-def _shape(cell: Mapping[str, str]) -> Shape:
-    heads = _whole(cell, "heads")
-    shape = Shape(
+def _measurement(row: Row) -> Measurement:
+    """The same row, of which nothing is lacking."""
+    shape = Shape(**{x.name: getattr(row.shape, x.name) for x in fields(row.shape)})
+    values = {x.name: getattr(row, x.name) for x in fields(row)}
+    return Measurement(**{**values, "shape": shape})
+
+
+def _shape(cell: Mapping[str, str]) -> PartialShape:
+    heads = _stated(cell, "heads")
+    kv_heads = _stated(cell, "kv_heads")
+    if heads and kv_heads and (kv_heads > heads or heads % kv_heads):
+        raise RowError(f"kv_heads={kv_heads} does not divide heads={heads}")
+    return PartialShape(
         name=cell["model"],
         params_b=_number(cell, "params_b") if cell.get("params_b") else None,
-        layers=_whole(cell, "layers"),
-        hidden=_whole(cell, "hidden"),
+        layers=_stated(cell, "layers"),
+        hidden=_stated(cell, "hidden"),
         heads=heads,
-        kv_heads=_whole(cell, "kv_heads") if cell.get("kv_heads") else heads,
-        ffn=_whole(cell, "ffn_hidden"),
-        vocabulary=_whole(cell, "vocab"),
-        seq=_whole(cell, "seq"),
+        kv_heads=kv_heads or heads,
+        ffn=_stated(cell, "ffn_hidden"),
+        vocabulary=_stated(cell, "vocab"),
+        seq=_stated(cell, "seq"),
     )
-    if shape.kv_heads > heads or heads % shape.kv_heads:
-        raise RowError(f"kv_heads={shape.kv_heads} does not divide heads={heads}")
-    return shape
 
 
-def _layout(cell: Mapping[str, str], shape: Shape) -> tuple[Layout, float]:
+def _layout(cell: Mapping[str, str], shape: PartialShape) -> tuple[Layout, float]:
     tp, pp, dp = (_whole(cell, name) for name in ("tp", "pp", "dp"))
-    cp, ep = (_whole(cell, name) if cell.get(name) else 1 for name in ("cp", "ep"))
+    cp, ep, vpp = (_stated(cell, name) or 1 for name in ("cp", "ep", "vpp"))
     mbs, gbs = _whole(cell, "mbs"), _whole(cell, "gbs")
-    vpp = _whole(cell, "vpp") if cell.get("vpp") else 1
-    if pp > shape.layers:
+    if shape.layers is not None and pp > shape.layers:
         raise RowError(f"pp={pp} is more than layers={shape.layers}")
-    if shape.heads % tp:
+    if shape.heads is not None and shape.heads % tp:
         raise RowError(f"tp={tp} does not divide heads={shape.heads}")
     if dp > gbs:
         raise RowError(f"dp={dp} is more than gbs={gbs}: some ranks would have no sample")
@@ -190,8 +225,23 @@ def _memory(cell: Mapping[str, str]) -> tuple[float | None, bool]:
     return (_number(cell, "mem_gb") if text else None), False
 
 
+def _step_time_s(cell: Mapping[str, str]) -> float | None:
+    """None where the run failed."""
+    if not cell["step_time_s"]:
+        return None
+    try:
+        return _number(cell, "step_time_s")
+    except RowError as error:
+        raise RowError(f"{error}; leave it empty where the run was out of memory") from None
+
+
 def _flag(cell: Mapping[str, str], name: str) -> bool | None:
     return cell[name] in ("1", "true", "True") if cell.get(name) else None
+
+
+def _stated(cell: Mapping[str, str], name: str) -> int | None:
+    """A whole number; None where the cell is empty or the column missing."""
+    return _whole(cell, name) if cell.get(name) else None
 
 
 def _whole(cell: Mapping[str, str], name: str) -> int:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from autoconf_launch.core import ConfigError
 
-from .measurement_row import COLUMNS, Measurement, RowError, SkippedRowError, read_row
+from .measurement_row import COLUMNS, Measurement, Row, RowError, SkippedRowError, read_row
 
 _SEE = "see benchmarks/ground_truth/README.md for what a table of measurements has"
+_SEPARATORS = {";": "';'", "\t": "tabs", "|": "'|'"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,13 +28,14 @@ class MeasurementFile:
     """A table; ``rows`` counts all of them.
 
     ``bad`` ones contradict themselves, or (``at_odds``) a repeat; ``skipped`` ones leave out what
-    a prediction needs.
+    a prediction needs, of which ``partial`` ones say what ran.
     """
 
     name: str
     rows: int
     measurements: tuple[Measurement, ...]
     at_odds: tuple[Measurement, ...]
+    partial: tuple[Row, ...]
     bad: tuple[Problem, ...]
     skipped: tuple[Problem, ...]
     warnings: tuple[Problem, ...]
@@ -45,7 +47,7 @@ def read_measurements(path: Path) -> MeasurementFile:
     Raises:
         ConfigError: the file cannot be read, or is no such table.
     """
-    found: list[Measurement] = []
+    found, partial = list[Measurement](), list[Row]()
     bad, skipped, warnings = list[Problem](), list[Problem](), list[Problem]()
     seen: dict[tuple[str, ...], int] = {}
     count = 0
@@ -58,7 +60,12 @@ def read_measurements(path: Path) -> MeasurementFile:
             if text in seen:
                 warnings.append(Problem(line=line, text=f"it is the same as line {seen[text]}"))
             seen.setdefault(text, line)
-            found.append(read_row(line, row))
+            one = read_row(line, row)
+            if isinstance(one, Measurement):
+                found.append(one)
+            else:
+                partial.append(one)
+                skipped.append(Problem(line=line, text=f"no {one.lacks[0]}"))
         except SkippedRowError as reason:
             skipped.append(Problem(line=line, text=str(reason)))
         except RowError as error:
@@ -70,6 +77,7 @@ def read_measurements(path: Path) -> MeasurementFile:
         rows=count,
         measurements=tuple(m for m in found if m.line not in lines),
         at_odds=tuple(m for m in found if m.line in lines),
+        partial=tuple(partial),
         bad=tuple(bad),
         skipped=tuple(skipped),
         warnings=tuple(warnings),
@@ -80,17 +88,29 @@ def _lines(path: Path) -> Iterator[tuple[int, dict[str, str]]]:
     try:
         with path.open(newline="", encoding="utf-8-sig") as file:
             reader = csv.DictReader(file)
-            missing = [name for name in COLUMNS if name not in (reader.fieldnames or ())]
-            if missing:
-                raise ConfigError(f"{path}:1: it lacks the columns {', '.join(missing)}; {_SEE}.")
-            names = reader.fieldnames or ()
-            for name in sorted({name for name in names if names.count(name) > 1}):
-                raise ConfigError(f"{path}:1: it has the column {name} twice; remove one.")
+            _refuse_header(path, reader.fieldnames)
             for row in reader:
                 yield reader.line_num, row
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         reason = (isinstance(error, OSError) and error.strerror) or error
         raise ConfigError(f"{path} cannot be read as a CSV table: {reason}.") from error
+
+
+def _refuse_header(path: Path, header: Sequence[str] | None) -> None:
+    """Names of columns that cannot be those of a table."""
+    if header is None:
+        raise ConfigError(f"{path} is empty; {_SEE}.")
+    if not any(name.strip() for name in header):
+        raise ConfigError(f"{path}:1: it is blank, but must have the names of the columns.")
+    for sign, word in _SEPARATORS.items():
+        if len(header) == 1 and sign in header[0]:
+            raise ConfigError(
+                f"{path}:1: it has no comma; is it separated by {word}? Write it with commas."
+            )
+    if missing := [name for name in COLUMNS if name not in header]:
+        raise ConfigError(f"{path}:1: it lacks the columns {', '.join(missing)}; {_SEE}.")
+    for name in sorted({name for name in header if header.count(name) > 1}):
+        raise ConfigError(f"{path}:1: it has the column {name} twice; remove one.")
 
 
 def _contradictions(found: list[Measurement]) -> list[Problem]:

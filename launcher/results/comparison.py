@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from autoconf_launch.autotuner.drift import without_drift
-from autoconf_launch.autotuner.noise import SpeedUp, is_tie, speed_up
+from autoconf_launch.autotuner.noise import Noise, SpeedUp, is_tie, of_both, speed_up
 from autoconf_launch.autotuner.objective import OBJECTIVES, Objective
 from autoconf_launch.autotuner.trial import Record
 from autoconf_launch.core import dotted
@@ -79,13 +79,18 @@ def compare_results(a: Results, b: Results) -> Comparison:
     same = a.objective is b.objective
     objective = a.objective if same else OBJECTIVES["throughput"]
     in_a, in_b = _by_name(a), _by_name(b)
-    best_a, best_b = a.summary().winner, b.summary().winner
+    of_a, of_b = a.summary(), b.summary()
+    noise = of_both(of_a.noise, of_b.noise)
+
+    def pair(one: Record, other: Record) -> Pair:
+        return _pair(one, other, objective, noise)
+
     return Comparison(
         objective=objective,
-        pairs=tuple(_pair(in_a[name], in_b[name], objective) for name in in_a if name in in_b),
+        pairs=tuple(pair(in_a[name], in_b[name]) for name in in_a if name in in_b),
         only_a=tuple(name for name in in_a if name not in in_b),
         only_b=tuple(name for name in in_b if name not in in_a),
-        best=_pair(best_a, best_b, objective) if best_a and best_b else None,
+        best=pair(of_a.winner, of_b.winner) if of_a.winner and of_b.winner else None,
         differences=tuple(_differences(a, b)),
     )
 
@@ -97,14 +102,14 @@ def _by_name(results: Results) -> dict[str, Record]:
     return {record.trial.name: record for record in records}
 
 
-def _pair(a: Record, b: Record, objective: Objective) -> Pair:
+def _pair(a: Record, b: Record, objective: Objective, noise: Noise) -> Pair:
     if a.measurement is None or b.measurement is None:
         return Pair(a=a, b=b, ratio=None, verdict=None)
-    ratio = speed_up(a.measurement, b.measurement, objective)
+    ratio = speed_up(a.measurement, b.measurement, objective, noise)
     if ratio is None:
         return Pair(a=a, b=b, ratio=None, verdict=None)
     faster = Verdict.B if ratio.ratio > 1.0 else Verdict.A
-    tie = is_tie(a.measurement, b.measurement, objective)
+    tie = is_tie(a.measurement, b.measurement, objective, noise)
     return Pair(a=a, b=b, ratio=ratio, verdict=Verdict.TIE if tie else faster)
 
 

@@ -20,6 +20,7 @@ from autoconf_launch.core import config_keys as keys
 
 from ..dialects import Dialect, Rendered, ScriptSource, UserSettings
 from ..request import LaunchRequest
+from ..scripts.script_files import script_path
 from .journal import Fingerprint
 
 _VERSIONED = ("autoconf-launch", "torch", "numpy")
@@ -132,7 +133,7 @@ def without_secrets(arguments: Iterable[str]) -> tuple[str, ...]:
 
 
 def _script_bytes(request: LaunchRequest) -> bytes:
-    path = Path(request.script)
+    path = script_path(request)
     return path.read_bytes() if path.is_file() else request.script.encode()
 
 

@@ -10,6 +10,7 @@ before the next one is written.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import socket
@@ -19,11 +20,12 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from autoconf_launch.autotuner.noise import FINAL_SUFFIX
 from autoconf_launch.autotuner.record_codec import decode_record, encode_record
 from autoconf_launch.autotuner.trial import Record, Trial
 from autoconf_launch.core import DecodeError, ResultsFolderError, decode, encode
 
-from .journal_contents import Fingerprint, JournalContents, SpaceLine, Started
+from .journal_contents import Fingerprint, JournalContents, LaunchStart, SpaceLine, Started
 from .lease import Lease
 
 __all__ = [
@@ -38,7 +40,7 @@ __all__ = [
 
 FORMAT = "autoconf-launch journal"
 VERSION = 1
-_REPEATS = ("again", "final", "soak")
+_WRAPPED = ("again", "final", "soak")
 """Kinds of lines that have a record of what is launched again."""
 _LONGEST_S = 1e9
 """Of a step; a longer one is none."""
@@ -92,8 +94,16 @@ class Journal:
         """From here on this is searched."""
         self._append({"space": encode(line)})
 
-    def write_started(self, *, name: str, number: int, attempt: str, pid: int | None) -> None:
-        """A trial's processes are about to report."""
+    def write_started(
+        self,
+        *,
+        name: str,
+        number: int,
+        attempt: str,
+        pid: int | None,
+        before_s: float | None = None,
+    ) -> None:
+        """A trial's processes are about to report; ``before_s`` as in :class:`Started`."""
         started = Started(
             name=name,
             number=number,
@@ -101,6 +111,7 @@ class Journal:
             host=socket.gethostname(),
             pid=pid,
             start_unix_s=time.time(),
+            before_s=before_s,
         )
         self._append({"started": encode(started)})
 
@@ -118,9 +129,10 @@ class Journal:
             if written < len(data):
                 os.write(self._descriptor, data[written:])
             os.fdatasync(self._descriptor)
-        except OSError:
-            os.ftruncate(self._descriptor, end)
-            raise
+        except OSError as error:
+            with contextlib.suppress(OSError):
+                os.ftruncate(self._descriptor, end)
+            raise OSError(error.errno, error.strerror, str(self._path)) from error
 
     def read(self) -> JournalContents:
         """All whole lines; a torn last one is cut off the file.
@@ -173,10 +185,16 @@ class _Reader:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._found = JournalContents()
-        self._records: list[Record] = []
-        self._repeats: dict[str, list[Record]] = {kind: [] for kind in _REPEATS}
+        self._start(JournalContents())
         self._open: dict[str, Started] = {}
+
+    def _start(self, found: JournalContents) -> None:
+        """Go on from these contents."""
+        self._found = found
+        self._told = list(found.told)
+        self._finals, self._soaks = list(found.finals), list(found.soaks)
+        self._starts = list(found.starts)
+        self._searched_s = found.searched_s
 
     def take(self, number: int, line: bytes) -> None:
         try:
@@ -193,29 +211,40 @@ class _Reader:
         elif "profiled" in line:
             self._found = replace(self._found, profiled=True)
         elif "space" in line and "name" not in line:
-            self._found = self.result().in_space(decode(SpaceLine, line["space"]))
-            self._records, self._repeats = [], {kind: [] for kind in _REPEATS}
+            self._start(self.result().in_space(decode(SpaceLine, line["space"])))
         elif "started" in line:
-            started = decode(Started, line["started"])
-            self._open[started.name] = started
-        elif (kind := next((kind for kind in self._repeats if kind in line), None)) is not None:
-            repeat = _record(line[kind])
-            if kind == "final":
-                repeat = replace(repeat, trial=replace(repeat.trial, final=True))
-            self._repeats[kind].append(repeat)
-            self._open.pop(repeat.trial.name, None)
+            self._take_start(decode(Started, line["started"]))
         else:
-            record = _record(line)
-            self._records.append(record)
-            self._open.pop(record.trial.name, None)
+            kind = next((kind for kind in _WRAPPED if kind in line), None)
+            self._take_record(_record(line if kind is None else line[kind]), kind)
+
+    def _take_start(self, started: Started) -> None:
+        self._open[started.name] = started
+        if started.name.endswith(FINAL_SUFFIX):
+            self._searched_s = started.before_s
+
+    def _take_record(self, record: Record, kind: str | None) -> None:
+        trial = record.trial
+        started = self._open.pop(trial.name, None)
+        if started is not None:
+            self._starts.append(
+                LaunchStart(name=trial.name, attempt=trial.attempt, unix_s=started.start_unix_s)
+            )
+        if kind == "final":
+            self._finals.append(replace(record, trial=replace(trial, final=True)))
+        elif kind == "soak":
+            self._soaks.append(record)
+        else:
+            self._told.append(record)
+            self._searched_s = None
 
     def result(self) -> JournalContents:
-        before = self._found
         return replace(
-            before,
-            records=(*before.records, *self._records),
-            repeats=(*before.repeats, *self._repeats["again"]),
-            finals=(*before.finals, *self._repeats["final"]),
-            soaks=(*before.soaks, *self._repeats["soak"]),
+            self._found,
+            told=tuple(self._told),
+            finals=tuple(self._finals),
+            soaks=tuple(self._soaks),
             orphans=tuple(self._open.values()),
+            starts=tuple(self._starts),
+            searched_s=self._searched_s,
         )

@@ -1,12 +1,13 @@
 """One controller per results folder. Not: protection of single files.
 
-The lease is a file with the holder's host and process id, locked while the holder lives (a
-dead holder's lock is gone with it) and touched as a heartbeat for folders that several hosts
-share, where locks may not reach.
+The lease is a file with the holder's host, process id and that process's start, locked while the
+holder lives (a dead holder's lock is gone with it) and touched as a heartbeat for folders that
+several hosts share, where locks may not reach.
 """
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import json
 import os
@@ -21,6 +22,8 @@ from .paths import CHOSEN_BY
 
 HEARTBEAT_S = 10.0
 STALE_AFTER_S = 60.0
+_START_FIELD = 19
+"""Index of ``starttime`` behind the name in ``/proc/PID/stat`` (proc(5), field 22)."""
 
 
 class Lease:
@@ -42,18 +45,20 @@ class Lease:
         self._touched_s = 0.0
 
     def __enter__(self) -> Lease:
-        descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            holder = _holder(descriptor)
+        descriptor = self._locked()
+        while not _is_named(self._path, descriptor):  # its holder ended after we opened it
             os.close(descriptor)
-            raise self._held_by(holder) from error
+            descriptor = self._locked()
         holder = _holder(descriptor)
         if _lives_elsewhere(holder, descriptor):
             os.close(descriptor)
             raise self._held_by(holder)
-        content = {"host": socket.gethostname(), "pid": os.getpid(), "start_unix_s": time.time()}
+        content = {
+            "host": socket.gethostname(),
+            "pid": os.getpid(),
+            "start_ticks": _state_and_start(os.getpid())[1],
+            "start_unix_s": time.time(),
+        }
         os.ftruncate(descriptor, 0)
         os.pwrite(descriptor, json.dumps(content).encode(), 0)
         self._descriptor = descriptor
@@ -66,7 +71,9 @@ class Lease:
         trace: TracebackType | None,
     ) -> None:
         if self._descriptor is not None:
-            self._path.unlink(missing_ok=True)
+            with contextlib.suppress(OSError):  # a dead disk has said so before
+                if _is_named(self._path, self._descriptor):  # else its folder was moved aside
+                    self._path.unlink(missing_ok=True)
             os.close(self._descriptor)
             self._descriptor = None
 
@@ -77,12 +84,65 @@ class Lease:
             os.utime(self._descriptor)
             self._touched_s = now_s
 
+    def _locked(self) -> int:
+        descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            holder = _holder(descriptor)
+            os.close(descriptor)
+            raise self._held_by(holder) from error
+        return descriptor
+
     def _held_by(self, holder: dict[str, object]) -> ResultsFolderError:
         who = f"process {holder.get('pid', '?')} on {holder.get('host', '?')}"
         return ResultsFolderError(
             f"results folder {self._path.parent} is in use by {who}; wait until it ends, "
             f"or choose another folder with {self._chosen_by}."
         )
+
+
+def is_held(lease: Path) -> bool:
+    """Whether a living controller holds the folder; looked at without touching the lock."""
+    try:
+        holder = json.loads(lease.read_bytes() or b"{}")
+        heartbeat_unix_s = lease.stat().st_mtime
+    except (OSError, ValueError):
+        return False
+    if not isinstance(holder, dict) or not isinstance(holder.get("pid"), int):
+        return False
+    if holder.get("host") != socket.gethostname():
+        return time.time() - heartbeat_unix_s < STALE_AFTER_S
+    return _is_alive(holder["pid"], holder.get("start_ticks"))
+
+
+def _is_alive(pid: int, start_ticks: object) -> bool:
+    """Whether the process that took the lease lives, not another that got its number since."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        pass
+    state, began = _state_and_start(pid)
+    return state != b"Z" and (began is None or start_ticks in (None, began))
+
+
+def _state_and_start(pid: int) -> tuple[bytes, int | None]:
+    """Of a process, its start in ticks since the machine's; empty where that is not told."""
+    try:
+        told = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
+        return told[0], int(told[_START_FIELD])
+    except (OSError, ValueError, IndexError):
+        return b"", None
+
+
+def _is_named(path: Path, descriptor: int) -> bool:
+    """Whether the path still leads to the open file."""
+    try:
+        return os.path.samestat(path.stat(), os.fstat(descriptor))
+    except FileNotFoundError:
+        return False
 
 
 def _holder(descriptor: int) -> dict[str, object]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from autoconf_launch.core import ResultsFolderError
@@ -96,6 +96,11 @@ class ResultsPaths:
         """The same as a shell script."""
         return self.results / "run_optimal.sh"
 
+    @property
+    def optimum(self) -> tuple[Path, ...]:
+        """What a winner is written to."""
+        return self.optimal_config, self.optimal_command, self.optimal_script
+
     def make(self) -> None:
         """Make both folders and see that they can be written.
 
@@ -115,20 +120,30 @@ class ResultsPaths:
                     raise
                 raise _unwritable(folder, error, self.chosen_by) from error
 
-    def move_aside(self) -> Path | None:
-        """Rename existing folders to the first free ``<name>.<n>``; the new results path."""
-        if not self.results.exists() and not self.exps.exists():
-            return None
+    def move_aside(self) -> ResultsPaths:
+        """Rename the results folder to the first free ``<name>.<n>``; where all is now.
+
+        What was asked of its trials goes to a folder of the same number. Others' files stay:
+        several tunes may share one.
+
+        Raises:
+            ResultsFolderError: they cannot be moved.
+        """
         number = 1
         while _aside(self.results, number).exists() or _aside(self.exps, number).exists():
             number += 1
-        for folder in (self.results, self.exps):
-            if folder.exists():
-                try:
-                    folder.rename(_aside(folder, number))
-                except OSError as error:
-                    raise _unwritable(folder, error, self.chosen_by) from error
-        return _aside(self.results, number)
+        moved = replace(self, results=_aside(self.results, number), exps=_aside(self.exps, number))
+        try:
+            names = [folder.name for folder in self.results.iterdir() if folder.is_dir()]
+            self.results.rename(moved.results)
+            asked = [name for name in names if self.experiment(name).exists()]
+            if asked:
+                moved.exps.mkdir(parents=True)
+            for name in asked:
+                self.experiment(name).rename(moved.experiment(name))
+        except OSError as error:
+            raise _unwritable(self.results, error, self.chosen_by) from error
+        return moved
 
 
 _NO_SPACE = (28, 122)  # ENOSPC, EDQUOT

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import socket
-import time
 from dataclasses import dataclass, replace
 from enum import Enum
 from pathlib import Path
@@ -25,7 +23,7 @@ from autoconf_launch.core.rank import STEPS_FILE
 
 from ..tuning.steps import StepsTail
 from .journal import JournalContents, read_journal
-from .lease import STALE_AFTER_S
+from .lease import is_held
 from .paths import CONFIG_STEMS, ResultsPaths
 
 
@@ -95,7 +93,7 @@ def read_results(folder: Path) -> Results:
     count = len(contents.records)
     over = not running and _experiments(summary) == count
     state = FolderState.RUNNING if running else FolderState.STOPPED
-    spent_s = sum(record.wall_s for record in contents.search.records)
+    spent_s = contents.search.spent_s
     return Results(
         paths=paths,
         contents=contents,
@@ -128,20 +126,6 @@ def results_paths(folder: Path) -> ResultsPaths:
     if not os.access(paths.journal, os.R_OK):
         raise ConfigError(f"{paths.journal} cannot be read; ask its owner for permission.")
     return paths
-
-
-def is_held(lease: Path) -> bool:
-    """Whether a living controller holds the folder; looked at without touching the lock."""
-    try:
-        holder = json.loads(lease.read_bytes() or b"{}")
-        heartbeat_unix_s = lease.stat().st_mtime
-    except (OSError, ValueError):
-        return False
-    if not isinstance(holder, dict) or not isinstance(holder.get("pid"), int):
-        return False
-    if holder.get("host") != socket.gethostname():
-        return time.time() - heartbeat_unix_s < STALE_AFTER_S
-    return _is_alive(holder["pid"])
 
 
 class JournalTail:
@@ -177,16 +161,6 @@ class JournalTail:
             raise ResultsFolderError(
                 f"{self._path} has a line that cannot be read ({error})."
             ) from error
-
-
-def _is_alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    return True
 
 
 def _document(path: Path) -> dict[str, Any]:

@@ -6,11 +6,16 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
+from autoconf_launch.core import FailureKind
+
 from .fingerprint import differences
 from .journal import Fingerprint, Journal, JournalContents
 from .lease import Lease
 from .paths import ResultsPaths
 from .saved_files import take_in_all
+
+_GOES_ON = (FailureKind.OUT_OF_MEMORY, FailureKind.PREEMPTED, FailureKind.NODE_LOST)
+"""Failures of a baseline that the search goes on after."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,8 +33,9 @@ def open_folder(
 ) -> Iterator[OpenFolder]:
     """Go on with what the folder holds, or start anew beside it.
 
-    Old results are moved aside, never deleted: on request, or where they were measured of
-    something else. What launches left among the user's files is taken in at both ends.
+    Old results are moved aside, never deleted: on request, where they were measured of
+    something else, or where the script failed as it is given, which it may do no more. What
+    launches left among the user's files is taken in at both ends.
 
     Raises:
         ResultsFolderError: another controller holds the folder, or it cannot be written.
@@ -39,26 +45,35 @@ def open_folder(
         lease = stack.enter_context(Lease(paths.lease, paths.chosen_by))
         journal = stack.enter_context(Journal(paths.journal, lease))
         take_in_all(paths.results, is_ours=False)
-        contents = journal.read()
-        reason = _why_anew(contents, fingerprint, fresh=fresh)
+        is_anew = fresh and paths.journal.stat().st_size > 0  # whether or not it can be read
+        contents = JournalContents() if is_anew else journal.read()
+        reason = "Starting anew as asked" if is_anew else _why_anew(contents, fingerprint)
         notes: tuple[str, ...] = ()
         if reason:
-            moved = paths.move_aside()  # the lease goes along: its file is open
+            moved = paths.move_aside()
+            moved.lease.unlink(missing_ok=True)  # it went along; we hold its open file
             paths.make()
             lease = stack.enter_context(Lease(paths.lease, paths.chosen_by))
             journal = stack.enter_context(Journal(paths.journal, lease))
             contents = JournalContents()
-            notes = (f"{reason}; the old results are kept in {moved}.",)
+            notes = (f"{reason}; the old results are kept in {moved.results}.",)
         if contents.fingerprint is None:
             journal.write_header(fingerprint)
         stack.callback(take_in_all, paths.results, is_ours=True)
         yield OpenFolder(journal=journal, contents=contents, notes=notes)
 
 
-def _why_anew(contents: JournalContents, new: Fingerprint, *, fresh: bool) -> str | None:
+def _why_anew(contents: JournalContents, new: Fingerprint) -> str | None:
     if contents.fingerprint is None:
         return None
-    if fresh:
-        return "Starting anew as asked"
-    changed = differences(contents.fingerprint, new)
-    return f"Starting anew because {' and '.join(changed)} changed" if changed else None
+    if changed := differences(contents.fingerprint, new):
+        return f"Starting anew because {' and '.join(changed)} changed"
+    return None if any(r.measurement for r in contents.history) else _baseline_failed(contents)
+
+
+def _baseline_failed(contents: JournalContents) -> str | None:
+    """Its cause may be gone, and there is nothing else to lose."""
+    own = next((r for r in reversed(contents.records) if r.trial.number == 0), None)
+    if own is None or own.failure is None or own.failure.kind in _GOES_ON:
+        return None
+    return f"Starting anew because nothing was measured before ({own.failure.kind.value})"

@@ -33,7 +33,8 @@ def probe_environment(task: RankTask, folder: Path) -> tuple[tuple[str, str], ..
 
 def search_path() -> tuple[str, str]:
     """The variable by which every Python of a launch finds our code first."""
-    before = [entry for entry in os.environ.get(_SEARCH_PATH, "").split(os.pathsep) if entry]
+    set_by_user = os.environ.get(_SEARCH_PATH)
+    before = set_by_user.split(os.pathsep) if set_by_user else []  # an empty one: where we are
     path = os.pathsep.join((str(INJECTED), *(e for e in before if e != str(INJECTED))))
     return _SEARCH_PATH, path
 

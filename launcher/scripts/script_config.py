@@ -37,7 +37,7 @@ def find_source(script_args: tuple[str, ...], tuning_space: str | None = None) -
     for flag, position, path in _named(script_args):
         if path.suffix.lower() not in _SUFFIXES:
             continue
-        if not path.exists():
+        if not _exists(path):
             raise ConfigError(f"{path}, named by the script's arguments, does not exist.")
         read = read_document(path)
         found = replace(
@@ -61,3 +61,11 @@ def _named(arguments: tuple[str, ...]) -> Iterator[tuple[str, int, Path]]:
             yield flag, index, Path(value)
         elif index + 1 < len(arguments) and not arguments[index + 1].startswith("-"):
             yield flag, index + 1, Path(arguments[index + 1])
+
+
+def _exists(path: Path) -> bool:
+    """Also of words that are too long to be a name."""
+    try:
+        return path.exists()
+    except OSError:
+        return False

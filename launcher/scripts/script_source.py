@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import os
+import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
@@ -23,6 +24,15 @@ from .script_files import composed, own_modules, script_path
 _SUFFIXES = (".json", ".yaml", ".yml", ".toml", ".py")
 _BASE64 = ("--deepspeed", "--deepspeed_config")
 _PREFIXES = (*PREFIXES, "PL_TRAINER_")
+_SAY_VERSIONS = """
+import sys
+from importlib.metadata import PackageNotFoundError, version
+for name in sys.argv[1:]:
+    try:
+        print(name, version(name))
+    except PackageNotFoundError:
+        pass
+"""
 _PACKAGES = ("transformers", "accelerate", "lightning", "torchtitan", "megatron-core", "deepspeed")
 
 
@@ -44,6 +54,8 @@ def find_script_source(request: LaunchRequest) -> ScriptSource:
         if name.startswith(_PREFIXES) or name in own
     }
     variables |= dict(request.variables)
+    if request.python:  # by torchrun's name for it; what another one measures is another thing
+        variables["PYTHON_EXEC"] = request.python
     return replace(
         _with_encoded(source),
         script=request.script,
@@ -52,7 +64,7 @@ def find_script_source(request: LaunchRequest) -> ScriptSource:
         composed=composed(script, text),
         files=tuple(_named_files(request.script_args)),
         environment=tuple(sorted(variables.items())),
-        versions=_versions(tuple(sys.path)),
+        versions=_versions(request.python, tuple(sys.path)),
         words=UserWords(
             dialect=request.dialect,
             arguments=request.argument_names,
@@ -77,17 +89,25 @@ def _named_files(arguments: tuple[str, ...]) -> Iterator[NamedFile]:
     for position, argument in enumerate(arguments):
         flag, equals, value = argument.partition("=")
         path = Path(value if equals else argument)
-        if path.suffix.lower() not in _SUFFIXES or not path.is_file():
+        if path.suffix.lower() not in _SUFFIXES or not _is_file(path):
             continue
         before = arguments[position - 1] if position else ""
         own = flag if equals else before if before.startswith("-") and "=" not in before else ""
         yield NamedFile(position=position, flag=own, path=str(path), text=plain_text(path))
 
 
+def _is_file(path: Path) -> bool:
+    """Also of words that are too long to be a name, as lists of files are."""
+    try:
+        return path.is_file()
+    except OSError:
+        return False
+
+
 @cache
-def _versions(_: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
-    """Of what is installed on a path; to read it takes longer than all else here."""
-    return tuple(_installed())
+def _versions(python: str | None, _: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
+    """Of what is installed on a path, or for another Python; nothing here takes longer to read."""
+    return tuple(_installed() if python is None else _installed_for(python))
 
 
 def _installed() -> Iterator[tuple[str, str]]:
@@ -96,3 +116,14 @@ def _installed() -> Iterator[tuple[str, str]]:
             yield name, importlib.metadata.version(name)
         except importlib.metadata.PackageNotFoundError:
             continue
+
+
+def _installed_for(python: str) -> Iterator[tuple[str, str]]:
+    command = (python, "-c", _SAY_VERSIONS, *_PACKAGES)
+    try:
+        said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    except (OSError, subprocess.CalledProcessError):
+        return  # as if none were installed; its launch says what is wrong with it
+    for line in said.splitlines():
+        name, _, version = line.partition(" ")
+        yield name, version

@@ -6,10 +6,12 @@ Their flags become ours and variables, so that one launcher starts the ranks. No
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from itertools import dropwhile
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from autoconf_launch.core import ConfigError
 
@@ -17,6 +19,7 @@ from ..command_line.flags import parse_request
 from ..config_file import read_config
 from ..dialects.script_facts import facts_of
 from ..dialects.spellings import accelerate as names
+from ..machine.interpreters import other_python, python_beside
 from ..request import HostChoice, LaunchRequest
 from .plain_text import plain_text
 from .script_files import script_path
@@ -24,11 +27,12 @@ from .script_files import script_path
 _LIKE_OURS = ("torchrun", "deepspeed")
 """Launchers whose flags are ours."""
 _OTHERS = ("mpirun", "mpiexec", "srun", "horovodrun", "bash", "sh", "uv", "poetry", "conda")
-_PYTHON = ("python", "python3")
+_PYTHON = re.compile(r"python(3(\.\d+)?)?")
+_TELLS_RANKS = "torch.distributed.launch"
 _MODULES = {
     "accelerate.commands.launch": ("accelerate", "launch"),
     "torch.distributed.run": ("torchrun",),
-    "torch.distributed.launch": ("torchrun",),
+    _TELLS_RANKS: ("torchrun",),
 }
 
 
@@ -41,21 +45,23 @@ def unwrapped(request: LaunchRequest) -> LaunchRequest:
     words = (request.script, *request.script_args)
     if request.kind == "module":
         words = (*_MODULES.get(request.script, (request.script,)), *request.script_args)
-    elif Path(request.script).suffix:
+    elif Path(request.script).suffix and not _PYTHON.fullmatch(Path(request.script).name):
         return request
     program, rest = Path(words[0]).name, words[1:]
     if program == "accelerate" and rest[:1] == ("launch",):
-        return _accelerate(request, rest[1:])
+        return _accelerate(_beside(request), rest[1:])
     if program in _LIKE_OURS:
         inner = parse_request(rest)
         usual = 1 if program == "torchrun" else None  # as many as it starts if nobody says
-        return _merged(request, replace(inner, processes=inner.processes or usual))
+        told = inner.local_rank_argument and (usual is None or request.script == _TELLS_RANKS)
+        inner = replace(inner, processes=inner.processes or usual, local_rank_argument=told)
+        return _merged(_beside(request), inner)
     if program in _OTHERS and request.kind == "script" and not Path(request.script).is_file():
         raise ConfigError(
             f"{program} is no launcher that is known here; give the script itself, and the number "
             "of its ranks by --num_gpus N."
         )
-    if program in _PYTHON and request.kind != "module":
+    if _PYTHON.fullmatch(program) and request.kind != "module":
         return _python(request, rest)
     return request
 
@@ -76,6 +82,13 @@ def accelerate_variables(config: dict[str, Any]) -> dict[str, str]:
     return found
 
 
+def _beside(request: LaunchRequest) -> LaunchRequest:
+    """With the Python of the environment that the launcher in our place is installed in."""
+    if request.kind == "module":
+        return request
+    return replace(request, python=python_beside(request.script))
+
+
 def _accelerate(request: LaunchRequest, words: Sequence[str]) -> LaunchRequest:
     flags, rest = _split(words)
     config = _config(flags.get(names.CONFIG_FILE))
@@ -94,6 +107,7 @@ def _accelerate(request: LaunchRequest, words: Sequence[str]) -> LaunchRequest:
         script=rest[0],
         script_args=tuple(rest[1:]),
         kind="module" if module else "program" if "--no_python" in flags else "script",
+        local_rank_argument=False,
         processes=request.processes or (int(processes) if processes.isdigit() else None),
         variables=(*request.variables, *sorted(variables.items())),
     )
@@ -143,13 +157,14 @@ def _merged(request: LaunchRequest, inner: LaunchRequest) -> LaunchRequest:
         script=inner.script,
         script_args=inner.script_args,
         kind=inner.kind,
+        local_rank_argument=request.local_rank_argument and inner.local_rank_argument,
         processes=request.processes or inner.processes,
         hosts=inner.hosts if request.hosts == HostChoice() else request.hosts,
     )
 
 
 def _python(request: LaunchRequest, words: Sequence[str]) -> LaunchRequest:
-    words = [word for word in words if word != "-u"]
+    words = [*dropwhile("-u".__eq__, words)]
     module = words[:1] == ["-m"]
     words = words[1:] if module else words
     if not words or words[0].startswith("-"):
@@ -157,7 +172,8 @@ def _python(request: LaunchRequest, words: Sequence[str]) -> LaunchRequest:
             f"{request.script} {' '.join(words)} cannot be launched; give the script itself."
         )
     inner = replace(request, script=words[0], script_args=tuple(words[1:]))
-    inner = replace(inner, kind="module" if module else "script")
+    kind: Literal["module", "script"] = "module" if module else "script"
+    inner = replace(inner, kind=kind, python=other_python(request.script))
     found = unwrapped(inner) if module else inner
     if found is not inner or request.kind == "program":
         return found

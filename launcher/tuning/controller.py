@@ -29,7 +29,8 @@ from ..backends.strays import await_agent
 from ..events import Listener, StepSeen, TrialFinished, TrialStarted
 from ..machine.slots import WHOLE, Share
 from ..plan import LaunchPlan
-from ..results.journal import Journal, JournalContents, Started
+from ..results.journal import Journal, Started
+from ..results.journal_contents import Earlier
 from ..results.lease import HEARTBEAT_S
 from .rings import Rings, is_waiting, members, preempted_by, share_progress
 from .running import Running, TrialLimits
@@ -82,7 +83,7 @@ class Controller:
         self._to_repeat: list[Trial] = []
         self._rings = Rings()
         self._orphans: dict[str, Started] = {}
-        self._before_s = 0.0
+        self._earlier_parts_s = self._before_s = 0.0
         self._start_s = time.monotonic()
 
     @property
@@ -90,12 +91,12 @@ class Controller:
         """Time that this study has taken, earlier controllers of it included."""
         return self._before_s + time.monotonic() - self._start_s
 
-    def resume(self, contents: JournalContents, *, before_s: float = 0.0) -> None:
+    def resume(self, earlier: Earlier, *, before_s: float = 0.0) -> None:
         """Tell the study what an earlier controller wrote down, after ``before_s`` seconds."""
-        self._before_s += before_s
-        self._orphans = {orphan.name: orphan for orphan in contents.orphans}
-        for record in contents.records:
-            self._before_s += record.wall_s
+        self._earlier_parts_s = self._before_s = before_s
+        self._orphans = {orphan.name: orphan for orphan in earlier.orphans}
+        for record, time_s in zip(earlier.records, earlier.times_s, strict=True):
+            self._before_s = before_s + time_s
             self._study.tell(record)
             self._announce(record, resumed=True)
 
@@ -139,7 +140,11 @@ class Controller:
         plan = share.place(self._desk.plan(trial, attempt), alone=alone)
         job = self._backend.submit(plan)
         self._journal.write_started(
-            name=trial.name, number=trial.number, attempt=attempt, pid=getattr(job, "pid", None)
+            name=trial.name,
+            number=trial.number,
+            attempt=attempt,
+            pid=getattr(job, "pid", None),
+            before_s=self._earlier_parts_s,
         )
         self._running.append(
             Running(trial, prediction, job=job, plan=plan, share=share, alone=alone)

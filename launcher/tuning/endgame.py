@@ -80,6 +80,7 @@ def play(
     soak_asked: int | None,
 ) -> Endgame:
     """Measure the best again in turn, then let the winner hold out."""
+    search = _as_it_began(search, earlier)
     budget = FinalsBudget(time_s=finals_s(search.elapsed_s))
     rounds = Finals(
         search.records,
@@ -92,7 +93,7 @@ def play(
     each = max(1, len(rounds.arms))
     waiting = replace(limits, timeout_s=each * limits.timeout_s, stall_s=each * limits.stall_s)
     controller = control(rounds, _Rounds(rounds, search.objective, listener), waiting)
-    controller.resume(replace(earlier, records=earlier.finals), before_s=search.elapsed_s)
+    controller.resume(earlier.rounds, before_s=search.elapsed_s)
     if rounds.stop_reason() is None and (apart := search.apart or _why_apart(rounds)):
         listener(Note(text=f"The best are launched one after the other, as {apart}."))
     controller.run(WHOLE if search.apart else WHOLE * each)
@@ -110,7 +111,7 @@ def play(
     )
     soak = Soak(order, steps=steps)
     controller = control(soak, listener, longer)
-    controller.resume(replace(earlier, records=earlier.soaks), before_s=elapsed_s)
+    controller.resume(earlier.soaking, before_s=elapsed_s)
     controller.run(ALONE)
     return Endgame(finals=rounds.records, soaks=soak.records, elapsed_s=controller.elapsed_s)
 
@@ -118,6 +119,15 @@ def play(
 def finals_s(search_s: float) -> float:
     """How long the rounds after a search of so many seconds may take."""
     return max(FINALS_SHARE * search_s, min(FINALS_S, search_s))
+
+
+def _as_it_began(search: Search, earlier: JournalContents) -> Search:
+    """With the time that it took when its rounds began first, unless it has gone on since."""
+    known = {record.trial.name for record in earlier.records}
+    has_gone_on = any(record.trial.name not in known for record in search.records)
+    if earlier.searched_s is None or has_gone_on:
+        return search
+    return replace(search, elapsed_s=earlier.searched_s)
 
 
 def _why_apart(rounds: Finals) -> str:

@@ -30,7 +30,9 @@ from .soak_needs import clear_saved, needs_of, soak_task
 
 BACKWARD_AND_FORWARD = 3.0
 """Model FLOPs of a step over those of its forward pass; recomputation is not counted."""
-_LEFT_BY_RANKS = (STEPS_FILE, MODEL_INFO_FILE, END_FILE, "metrics.json")
+_METRICS, _FAILURE = "metrics.json", "failure.json"
+_OF_AN_ATTEMPT = (STEPS_FILE, MODEL_INFO_FILE, END_FILE, _METRICS, _FAILURE)
+"""Beside results of ranks, what would be taken for the next attempt's."""
 
 
 class TrialFiles:
@@ -110,15 +112,15 @@ class TrialFiles:
         folder.mkdir(parents=True, exist_ok=True)
         clear_saved(folder)
         if record.measurement:
-            write_json(folder / "metrics.json", metrics(record.measurement))
+            write_json(folder / _METRICS, metrics(record.measurement))
         elif record.failure:
-            write_json(folder / "failure.json", encode(record.failure))
+            write_json(folder / _FAILURE, encode(record.failure))
 
     def _plan(self, folder: Path, trial: Trial, attempt: str, mode: Mode) -> LaunchPlan:
         folder.mkdir(parents=True, exist_ok=True)
         take_in(folder, is_ours=False)
         world_size = len(self._cluster.devices)
-        for name in (*_LEFT_BY_RANKS, *map(result_file, range(world_size))):
+        for name in (*_OF_AN_ATTEMPT, *map(result_file, range(world_size))):
             (folder / name).unlink(missing_ok=True)
         task = self._task(folder, trial, attempt, mode)
         config_path = self._paths.config(folder)

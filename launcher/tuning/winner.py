@@ -31,10 +31,15 @@ def write_results(
     source: ScriptSource,
     winner: Rendered | None,
 ) -> str:
-    """Write summary, table of trials, best configuration and command; what to show."""
+    """Write summary, table of trials, best configuration and command; what to show.
+
+    Without a winner no earlier one is left.
+    """
     command = optimal_command(request, winner) if winner else ""
     edits = (winner.before or user_document(source)).diff(winner.config) if winner else ()
     table = table_text(summary)
+    for path in () if winner else paths.optimum:
+        path.unlink(missing_ok=True)
     said = "\n".join(("", *summary.findings, "")) if summary.findings else ""
     paths.summary_text.write_text(f"{table}{said}")
     write_json(paths.summary_json, summary_document(summary, edits, command))

@@ -73,7 +73,7 @@ class Board:
         entry.trial = event.record.trial
         entry.record, entry.resumed = event.record, event.resumed
         self._best = event.best
-        self._earlier_s += event.record.wall_s if event.resumed else 0.0
+        self._earlier_s = max(self._earlier_s, event.elapsed_s if event.resumed else 0.0)
 
     @take.register
     def _(self, event: Finished) -> None:
@@ -113,7 +113,8 @@ class Board:
         trials = [entry.trial for entry in self._entries.values() if not entry.trial.again]
         searched = [trial for trial in trials if not (trial.final or trial.soak_steps)]
         again = "" if len(searched) == len(trials) else ", measuring the best again"
-        return f"trial {len(searched)}{most}{again}"
+        count = len({trial.name for trial in searched})  # a second attempt is no further one
+        return f"trial {count}{most}{again}"
 
     def _best_so_far(self) -> str:
         measured = self._best.measurement if self._best else None

@@ -58,6 +58,7 @@ def summary_document(summary: Summary, edits: Sequence[Edit], command: str) -> d
         "soak": encode(summary.soak),
         "meaning": encode(summary.meaning),
         "certificate": summary.certificate,
+        "left_out": summary.left_out,
         "step_parts": (
             step_parts_document(summary.winner, summary.soak) if summary.winner else None
         ),
@@ -118,10 +119,9 @@ def _tie_lines(summary: Summary) -> list[str]:
 
 
 def _certificate_lines(summary: Summary) -> list[str]:
-    """What could still be gained, unless that is why the search stopped."""
-    stop_kind = summary.stop.kind if summary.stop else None
-    is_said = not summary.certificate or stop_kind is StopKind.GOOD_ENOUGH
-    return [] if is_said or not summary.certificate else [summary.certificate]
+    """What could still be gained, unless that is why the search stopped, and what was left out."""
+    is_said = summary.stop is not None and summary.stop.kind is StopKind.GOOD_ENOUGH
+    return [*filter(None, (None if is_said else summary.certificate, summary.left_out))]
 
 
 def _check_lines(summary: Summary) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 
 import pytest
@@ -30,6 +31,17 @@ def test_a_plain_loop_is_measured_and_trained_to_its_own_end(place: Place) -> No
     assert shown == {"--batch-size": "4"}
     assert (place.results / "config_optimal.json").exists()
     assert "trained with 4" in output
+
+
+def test_an_edited_script_after_the_word_python_is_measured_anew(place: Place) -> None:
+    script = place.folder / "edited.py"
+    script.write_text(Path(SCRIPT).read_text())
+    words = ("--", sys.executable, str(script), "--batch-size", "4")
+    first = ("--autotuning=tune", "--budget=1trials", *QUICK, "--allow-global-batch-change")
+    assert place.run(*first, *words)[0] == 0
+    script.write_text(script.read_text() + "# edited\n")
+    code, output = place.run(*first, *words)
+    assert (code, "Starting anew because script changed" in output) == (0, True), output
 
 
 @pytest.mark.slow

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from autoconf_launch.launcher.machine.interpreters import our_python
 from autoconf_launch.launcher.machine.ports import free_port
 
 from .conftest import Place
@@ -23,7 +24,7 @@ def test_a_script_that_starts_its_ranks_is_tuned_with_all_of_them(place: Place) 
     assert code == 0, output
     results = sorted(path.name for path in (place.results / "z0_gas1_tmbspg4").glob("result*"))
     assert results == ["result.json", "result_rank1.json"]
-    assert f"autoconf-launch --num_gpus 2 -- python {script[0]}" in output
+    assert f"autoconf-launch --num_gpus 2 -- {our_python()} {script[0]}" in output
     assert not (place.folder / "snapshot.pt").exists()
 
 

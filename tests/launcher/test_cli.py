@@ -1,5 +1,13 @@
+import errno
+import os
 import subprocess
 import sys
+from collections.abc import Sequence
+from typing import NoReturn
+
+import pytest
+
+from autoconf_launch.launcher import cli
 
 HEAVY = ("numpy", "psutil", "tabulate", "hjson", "rich", "hydra")
 """Packages that only some commands need."""
@@ -9,3 +17,37 @@ def test_the_command_itself_waits_for_no_import_of_a_verb() -> None:
     code = f"import sys, autoconf_launch.launcher.cli; print({{*{HEAVY}}} & sys.modules.keys())"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "set()\n"
+
+
+def ending(number: int, name: str | None, monkeypatch: pytest.MonkeyPatch) -> int:
+    """Exit code of a verb that this error ends."""
+
+    def failing(arguments: Sequence[str]) -> NoReturn:
+        raise OSError(number, os.strerror(number), name)
+
+    monkeypatch.setattr(cli, "_loaded", lambda where: failing)
+    return cli.main(["show"])
+
+
+@pytest.mark.parametrize(
+    ("number", "code"),
+    [
+        (errno.EACCES, cli.USAGE),
+        (errno.EROFS, cli.USAGE),
+        (errno.ENOSPC, cli.HARDWARE),
+        (errno.ESTALE, cli.HARDWARE),
+    ],
+)
+def test_a_file_system_that_fails_ends_in_one_sentence_with_the_path(
+    number: int, code: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert ending(number, "/results/lease", monkeypatch) == code
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "/results/lease" in line
+
+
+def test_an_error_that_is_a_mistake_of_ours_keeps_its_traceback(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with pytest.raises(FileNotFoundError):
+        ending(errno.ENOENT, "/results/lease", monkeypatch)

@@ -67,6 +67,15 @@ def test_a_script_alone_is_one_process_without_a_place() -> None:
     assert only.argv[-2:] == ("train.py", "--x")
 
 
+def test_the_named_python_starts_the_ranks() -> None:
+    request = replace(parse_request(["train.py"]), python="/env/bin/python")
+    assert plan_launch(request, nodes(1), ()).ranks[0].argv[:3] == (
+        "/env/bin/python",
+        "-u",
+        "train.py",
+    )
+
+
 def test_a_script_alone_has_the_cores_of_all_ranks() -> None:
     request = replace(parse_request(["train.py"]), alone=True, binding=CoreBinding(cores=(0,)))
     assert plan_launch(request, nodes(1), ()).ranks[0].cores == (0,)

@@ -153,6 +153,57 @@ def test_nothing_that_a_rank_started_outlives_its_success(lab: Lab) -> None:
     assert lab.living() == []
 
 
+TRAINING = """
+import sys
+from autoconf_launch.launcher.backends.local import LocalBackend
+from autoconf_launch.launcher.commands.launch import run_to_end
+from autoconf_launch.launcher.plan import LaunchPlan, RankPlan
+folder, script, *codes = sys.argv[1:]
+ranks = tuple(
+    RankPlan(rank=rank, local_rank=rank, argv=(sys.executable, "-c", script, code),
+             environment=(("RANK", str(rank)), ("WORLD_SIZE", str(len(codes)))))
+    for rank, code in enumerate(codes)
+)
+plan = LaunchPlan(name="x", ranks=ranks, working_directory=folder)
+sys.exit(run_to_end(plan, LocalBackend(grace_s=0.3)))
+"""
+UPLOAD = """
+import subprocess
+upload = "import time; open('begun', 'w').close(); time.sleep(0.5); open('done', 'w').close()"
+if rank == 0:
+    subprocess.Popen((sys.executable, "-I", "-S", "-c", upload))
+while not os.path.exists("begun"): time.sleep(0.01)
+"""
+
+
+def training(lab: Lab, script: str, *codes: str) -> subprocess.Popen[bytes]:
+    """A plain launch of ranks, each with its word; its input and output are the test's own."""
+    whole = lab.plan(script).ranks[0].argv[-1]
+    return subprocess.Popen(
+        (sys.executable, "-c", TRAINING, str(lab.folder), whole, *codes),
+        env={**os.environ, "LAB": lab.mark},
+    )
+
+
+def test_what_a_training_leaves_behind_at_its_good_end_goes_on_as_with_python(lab: Lab) -> None:
+    assert training(lab, UPLOAD + "sys.exit(int(sys.argv[1]))", "0", "0").wait(10) == 0
+    eventually((lab.folder / "done").exists)
+
+
+def test_what_a_training_leaves_behind_ends_where_a_rank_fails(lab: Lab) -> None:
+    assert training(lab, UPLOAD + "sys.exit(int(sys.argv[1]))", "0", "3").wait(10) == 3
+    assert lab.living() == []
+
+
+def test_what_a_training_leaves_behind_ends_where_it_was_told_to_stop(lab: Lab) -> None:
+    script = "signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))\nready(); time.sleep(100)"
+    started = training(lab, UPLOAD.replace("0.5", "100") + script, "0")
+    eventually((lab.folder / "ready0").exists)
+    started.terminate()
+    assert started.wait(10) == 0
+    assert lab.living() == []
+
+
 def test_nothing_that_a_rank_started_outlives_a_cancel(lab: Lab) -> None:
     job = lab.start_and_await(LEAVE_BEHIND + DEAF)
     lab.backend.cancel(job, TIMED_OUT)

@@ -140,9 +140,19 @@ def test_where_no_row_has_a_time_there_is_nothing_to_replay(tmp_path: Path, line
         scored(str(path))
 
 
-def test_where_every_line_was_left_out_the_first_is_named() -> None:
-    with pytest.raises(ConfigError, match=r"18 lines were left out; the first: dlperf.*no heads"):
-        scored(str(TABLES / "dlperf_megatron_v100.csv"))
+def test_where_every_line_was_left_out_the_first_is_named(tmp_path: Path) -> None:
+    header, *rows = Path(MULTI).read_text().splitlines()
+    path = tmp_path / "nameless.csv"
+    path.write_text("\n".join([header, *(row.replace("A100-SXM-80GB", "") for row in rows[:3])]))
+    with pytest.raises(ConfigError, match=r"nameless\.csv:2: left out: no gpu\. \(and 2 more\)"):
+        scored(str(path))
+
+
+def test_rows_of_which_nothing_is_predicted_are_replayed_and_said() -> None:
+    table = str(TABLES / "dlperf_megatron_v100.csv")
+    (note,) = scored(table, "--seeds", "1")["not_predicted"]
+    assert "nothing is predicted of 14 rows (no heads)" in note
+    assert note in replay([table, "--seeds", "1"])
 
 
 def test_the_text_has_a_line_for_each_group_and_one_for_all() -> None:

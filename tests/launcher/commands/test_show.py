@@ -17,8 +17,7 @@ from autoconf_launch.core import ConfigError
 from autoconf_launch.launcher.commands import show as module
 from autoconf_launch.launcher.commands.show import show
 from autoconf_launch.launcher.results.journal import Journal
-from autoconf_launch.launcher.results.lease import Lease
-from autoconf_launch.launcher.results.read_results import is_held
+from autoconf_launch.launcher.results.lease import Lease, is_held
 
 from ..views.fixed import (
     RECORDS,

@@ -10,7 +10,8 @@ import pytest
 from autoconf_launch.autotuner.cost.model.physics import DEFAULT_PHYSICS, Physics
 from autoconf_launch.autotuner.trial import FailedTrial, Measurement, Prediction, Record, Trial
 from autoconf_launch.core import Candidate, ConfigError, Failure, FailureKind, Layout
-from autoconf_launch.launcher.recorded.landscapes import parse_group_by, read_landscapes
+from autoconf_launch.launcher.recorded.grouping import parse_group_by
+from autoconf_launch.launcher.recorded.landscapes import read_landscapes
 from autoconf_launch.launcher.results.journal import Fingerprint, Journal, SpaceLine
 
 TABLES = Path(__file__).parents[3] / "benchmarks" / "ground_truth"
@@ -190,6 +191,75 @@ def test_other_lines_that_cannot_be_are_left_out_by_name(tmp_path: Path) -> None
     assert found.notes[0].startswith("table.csv:7: left out: ")
 
 
+def test_rows_that_cannot_be_predicted_are_replayed_and_said(tmp_path: Path) -> None:
+    whole = read_landscapes(changed(tmp_path))
+    found = read_landscapes(changed(tmp_path, heads="", kv_heads="", layers=""))
+    (group,) = found.groups
+    assert len(group) == len(whole.groups[0])
+    assert group.predictions is not None
+    assert np.isnan(group.predictions.step_s_C).sum() == 1
+    assert found.notes == ()
+    assert found.unpredicted == (
+        "table.csv: nothing is predicted of 1 row (no layers, heads); what was measured of them "
+        "counts.",
+    )
+
+
+def test_what_is_said_of_the_others_stays_where_a_row_cannot_be_predicted(tmp_path: Path) -> None:
+    first, second = (tmp_path / name for name in ("first", "second"))
+    first.mkdir()
+    second.mkdir()
+    told = []
+    for path in (changed(first), changed(second, heads="")):
+        predictions = read_landscapes(path).groups[0].predictions
+        assert predictions is not None
+        told.append(predictions.step_s_C)
+    known = ~np.isnan(told[1])
+    assert known.sum() == len(known) - 1
+    assert np.array_equal(told[0][known], told[1][known])
+
+
+def test_a_repeat_that_states_less_takes_no_prediction_away(tmp_path: Path) -> None:
+    path = changed(tmp_path, heads="", kv_heads="")
+    header, *rows = path.read_text().splitlines()
+    whole = changed(tmp_path).read_text().splitlines()[-1]
+    path.write_text("\n".join([header, rows[-1], *rows[:-1], whole]) + "\n")
+    predictions = read_landscapes(path).groups[0].predictions
+    assert predictions is not None
+    assert np.isfinite(predictions.step_s_C).all()
+
+
+def test_an_unknown_gpu_is_said_to_be_the_reason_that_nothing_is_predicted(
+    tmp_path: Path,
+) -> None:
+    found = read_landscapes(changed(tmp_path, gpu="Slate-1"))
+    assert [text.partition("(")[2] for text in found.unpredicted] == [
+        "unknown GPU 'Slate-1'); what was measured of them counts."
+    ]
+
+
+def test_mixed_machines_that_are_known_are_not_said_to_be_unpredicted() -> None:
+    assert read_landscapes(TABLES / "amp_heterogeneous_v100_t4.csv").unpredicted == ()
+
+
+def test_a_table_that_leaves_out_heads_everywhere_is_replayed() -> None:
+    found = read_landscapes(TABLES / "dlperf_megatron_v100.csv")
+    assert sum(len(group) for group in found.groups) > 10
+    assert all("no mbs" in note for note in found.notes)
+
+
+def test_a_group_of_which_every_row_failed_is_said_to_be_left_out(tmp_path: Path) -> None:
+    found = read_landscapes(changed(tmp_path, step_time_s="", gbs="512"))
+    assert len(found.groups) == 1
+    (note,) = found.notes
+    assert "global batch 512: none of its rows has a time" in note
+
+
+def test_a_word_as_a_time_is_refused_with_what_to_write_instead(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"step_time_s is 'OOM'.*leave it empty"):
+        read_landscapes(changed(tmp_path, step_time_s="OOM"))
+
+
 def record(
     number: int, micro: int, step_s: float | None, kind: FailureKind | None = None
 ) -> Record:
@@ -226,6 +296,33 @@ def test_a_journal_of_ours_is_a_landscape(tmp_path: Path) -> None:
     assert np.isnan(found[4])
     assert group.predictions is not None
     assert group.predictions.band == 0.3
+
+
+def test_a_journal_is_grouped_as_was_asked_for(tmp_path: Path) -> None:
+    path = journal(tmp_path, record(0, 1, 2.0), record(1, 2, 1.0), record(2, 4, None))
+    found = read_landscapes(path, ("mbs", "gbs"))
+    assert [group.name for group in found.groups] == [
+        f"{tmp_path.name}, mbs {micro}, gbs 16" for micro in (1, 2)
+    ]
+    assert found.notes == (
+        f"{path}: left out: {tmp_path.name}, mbs 4, gbs 16: none of its trials ran.",
+    )
+
+
+def test_what_all_trials_of_a_journal_share_splits_nothing(tmp_path: Path) -> None:
+    path = journal(tmp_path, record(0, 1, 2.0), record(1, 2, 1.0))
+    (group,) = read_landscapes(path, ("model", "gpu", "seq")).groups
+    assert (group.name, len(group)) == (tmp_path.name, 2)
+
+
+def test_journals_in_the_usual_folder_go_by_the_one_above(tmp_path: Path) -> None:
+    names = []
+    for name in ("autotuning_results", "autotuning_results.1", "mine"):
+        folder = tmp_path / "project" / name
+        folder.mkdir(parents=True)
+        journal(folder, record(0, 1, 2.0))
+        names.append(read_landscapes(folder).groups[0].name.partition(",")[0])
+    assert names == ["project", "project/autotuning_results.1", "mine"]
 
 
 def test_a_results_folder_stands_for_its_journal(tmp_path: Path) -> None:
@@ -306,9 +403,18 @@ def test_a_column_that_is_there_twice_is_refused(tmp_path: Path) -> None:
         read_landscapes(path)
 
 
-@pytest.mark.parametrize("content", [b"", b"\n\n", b"\x00\xff\xfe", b"a;b;c\n1;2;3\n"])
-def test_what_is_no_table_is_refused_by_name(tmp_path: Path, content: bytes) -> None:
+@pytest.mark.parametrize(
+    ("content", "text"),
+    [
+        (b"", "is empty"),
+        (b"\n\nmodel,gpu\n", ":1: it is blank, but must have the names of the columns"),
+        (b"\x00\xff\xfe", "cannot be read"),
+        (b"a;b;c\n1;2;3\n", ":1: it has no comma; is it separated by ';'"),
+        (b"a\tb\n1\t2\n", ":1: it has no comma; is it separated by tabs"),
+    ],
+)
+def test_what_is_no_table_is_refused_by_name(tmp_path: Path, content: bytes, text: str) -> None:
     path = tmp_path / "some.csv"
     path.write_bytes(content)
-    with pytest.raises(ConfigError, match=r"some\.csv"):
+    with pytest.raises(ConfigError, match=rf"some\.csv ?{text}"):
         read_landscapes(path)

@@ -97,6 +97,24 @@ def test_a_bad_row_is_named_with_its_line_and_the_others_count(
     assert text in problem.text
 
 
+@pytest.mark.parametrize("cell", ["layers", "hidden", "heads", "ffn_hidden", "seq", "vocab"])
+def test_a_row_whose_model_is_not_stated_still_says_what_ran(tmp_path: Path, cell: str) -> None:
+    file = read(tmp_path, {cell: ""}, {})
+    (one,) = file.partial
+    assert (one.lacks, one.step_time_s, one.layout.tensor_parallel) == ((cell,), 1.5, 2)
+
+
+def test_a_row_that_does_not_say_what_ran_is_no_part_of_anything(tmp_path: Path) -> None:
+    file = read(tmp_path, {"mbs": ""}, {})
+    assert file.partial == ()
+    assert [problem.text for problem in file.skipped] == ["no mbs"]
+
+
+def test_a_row_whose_model_is_not_stated_may_still_be_bad(tmp_path: Path) -> None:
+    file = read(tmp_path, {"heads": "", "kv_heads": "", "n_gpus": "16"}, {})
+    assert (file.partial, len(file.bad)) == ((), 1)
+
+
 def test_identical_lines_are_warned_of_and_count(tmp_path: Path) -> None:
     file = read(tmp_path, {}, {})
     assert [(warning.line, warning.text) for warning in file.warnings] == [

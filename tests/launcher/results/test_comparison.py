@@ -47,6 +47,27 @@ def test_what_noise_explains_is_a_tie(tmp_path: Path) -> None:
     assert compared(tmp_path, [noisy]).pairs[0].verdict is Verdict.TIE
 
 
+def repeats(of: Record, *seconds: float) -> tuple[Record, ...]:
+    """What it took when it was launched again after all trials."""
+    name, after = f"{of.trial.name}{AGAIN_SUFFIX}", len(RECORDS)
+    return tuple(
+        record(replace(of.trial, name=name, attempt=attempt, again=after), measured(step_s))
+        for attempt, step_s in enumerate(seconds, 1)
+    )
+
+
+@pytest.mark.parametrize("noisy", ["a", "b"])
+def test_two_runs_of_a_noisy_machine_are_compared_by_the_noise_they_saw(
+    tmp_path: Path, noisy: str
+) -> None:
+    a: tuple[Record, ...] = RECORDS
+    b: tuple[Record, ...] = (record(RECORDS[0].trial, measured(0.25)), *RECORDS[1:])
+    assert compared(tmp_path / "quiet", b, a).pairs[0].verdict is Verdict.B
+    shaken = repeats(RECORDS[0], 0.45, 0.22, 0.4, 0.2, 0.5)
+    a, b = ((*a, *shaken), b) if noisy == "a" else (a, (*b, *shaken))
+    assert compared(tmp_path / "noisy", b, a).pairs[0].verdict is Verdict.TIE
+
+
 def test_a_failed_candidate_has_no_ratio(tmp_path: Path) -> None:
     pair = compared(tmp_path, [record(RECORDS[2].trial, measured(0.1))]).pairs[0]
     assert (pair.ratio, pair.verdict) == (None, None)

@@ -96,6 +96,15 @@ def test_what_every_trial_does_is(changed: dict[str, Any]) -> None:
     assert differences(native(), native(**changed)) == ("config",)
 
 
+@pytest.mark.parametrize("words", [("plain.py",), ("-m", "plain")])
+def test_a_script_that_was_edited_is_another_by_its_path_and_as_a_module(
+    words: tuple[str, ...],
+) -> None:
+    before = taken(*words, "--batch_size", "4")
+    Path("plain.py").write_text(SCRIPT + "# edited")
+    assert differences(before, taken(*words, "--batch_size", "4")) == ("script",)
+
+
 def test_words_that_a_search_sets_are_not_what_is_measured() -> None:
     one = taken("plain.py", "--batch_size", "4", "--accumulation_steps", "2")
     assert one == taken("plain.py", "--batch_size", "2", "--accumulation_steps", "4")

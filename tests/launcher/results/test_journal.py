@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from autoconf_launch.autotuner.noise import AGAIN_SUFFIX
+from autoconf_launch.autotuner.noise import AGAIN_SUFFIX, FINAL_SUFFIX
 from autoconf_launch.autotuner.trial import Record
 from autoconf_launch.core import ResultsFolderError
 from autoconf_launch.launcher.results.journal import (
@@ -88,10 +88,78 @@ def test_what_was_launched_again_is_no_record_of_the_search(tmp_path: Path) -> N
     assert contents.search.records == (*RECORDS[:2], again, RECORDS[2])
 
 
+def test_a_repeat_is_told_again_where_it_came_back(tmp_path: Path) -> None:
+    again = repeat(RECORDS[0], 1)
+    with opened(tmp_path) as journal:
+        for record in (*RECORDS[:3], again):
+            journal.write_record(record)
+        assert journal.read().search.records == (*RECORDS[:3], again)
+
+
+def test_in_another_space_a_repeat_stays_where_it_came_back() -> None:
+    first, second, third = (recorded(space(2))[n] for n in (0, 10, 20))
+    again = repeat(first, 1)
+    line = SpaceLine(digest="d", baseline=first.trial.name, left_out=(third.trial.name,))
+    found = JournalContents(told=(first, second, third, again)).in_space(line)
+    assert [record.trial.name for record in found.told] == [
+        record.trial.name for record in (first, second, again)
+    ]
+
+
+def test_in_another_space_repeats_have_the_number_of_their_trial() -> None:
+    first, second = (
+        replace(record, trial=replace(record.trial, number=number))
+        for number, record in enumerate((RECORDS[0], recorded(space(2))[10]))
+    )
+    told = (first, second, repeat(first, 2), repeat(second, 2))
+    line = SpaceLine(digest="d", baseline=second.trial.name, left_out=("other",))
+    found = JournalContents(told=told).in_space(line)
+    assert [record.trial.number for record in found.told] == [2, 0, 2, 0]
+
+
+def final(record: Record) -> Record:
+    name = f"{record.trial.name}{FINAL_SUFFIX}"
+    return replace(record, trial=replace(record.trial, name=name, final=True))
+
+
+def start(journal: Journal, record: Record, before_s: float | None) -> None:
+    trial = record.trial
+    journal.write_started(name=trial.name, number=0, attempt="a", pid=None, before_s=before_s)
+
+
+def test_the_first_round_says_how_long_the_search_took(tmp_path: Path) -> None:
+    with opened(tmp_path) as journal:
+        journal.write_record(RECORDS[0])
+        start(journal, final(RECORDS[0]), 12.5)
+        assert journal.read().searched_s == 12.5
+
+
+def test_of_a_search_that_went_on_nothing_says_how_long_it_took(tmp_path: Path) -> None:
+    with opened(tmp_path) as journal:
+        start(journal, final(RECORDS[0]), 12.5)
+        journal.write_record(RECORDS[0])
+        assert journal.read().searched_s is None
+
+
+def test_a_start_in_a_journal_of_before_says_no_time(tmp_path: Path) -> None:
+    with opened(tmp_path) as journal:
+        start(journal, final(RECORDS[0]), None)
+    path = tmp_path / "journal.jsonl"
+    path.write_text(path.read_text().replace(',"before_s":null', ""))
+    assert [(one.before_s, one.attempt) for one in read_journal(path).orphans] == [(None, "a")]
+
+
+def test_without_starts_launches_took_all_their_times(tmp_path: Path) -> None:
+    with opened(tmp_path) as journal:
+        for record in RECORDS[:3]:
+            journal.write_record(record)
+        assert journal.read().search.times_s == (1.0, 2.0, 3.0)
+
+
 def test_in_another_space_repeats_stay_behind_the_records_that_they_came_after() -> None:
     first, _, second, third = (recorded(space(2))[n] for n in (0, 1, 10, 20))
     repeats = (repeat(first, 2), repeat(second, 3), repeat(third, 3))
-    contents = JournalContents(records=(first, second, third), repeats=repeats)
+    contents = JournalContents(told=(first, second, repeats[0], third, *repeats[1:]))
     line = SpaceLine(digest="d", baseline=first.trial.name, left_out=(second.trial.name,))
     found = contents.in_space(line)
     assert [record.trial.again for record in found.repeats] == [1, 2]

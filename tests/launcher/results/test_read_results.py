@@ -1,11 +1,5 @@
 from __future__ import annotations
 
-import json
-import os
-import socket
-import subprocess
-import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -16,17 +10,10 @@ from autoconf_launch.launcher.results.lease import Lease
 from autoconf_launch.launcher.results.read_results import (
     FolderState,
     JournalTail,
-    is_held,
     read_results,
 )
 
 from ..views.fixed import RECORDS, RUNNING, finish, start, write_folder
-
-
-def write_lease(folder: Path, **holder: object) -> Path:
-    path = folder / "controller.lease"
-    path.write_text(json.dumps(holder))
-    return path
 
 
 def test_a_folder_that_nobody_holds_is_stopped_until_its_study_is_over(tmp_path: Path) -> None:
@@ -45,34 +32,6 @@ def test_a_folder_that_is_held_is_running_whatever_summary_it_has(tmp_path: Path
     finish(write_folder(tmp_path))
     with Lease(tmp_path / "controller.lease"):
         assert read_results(tmp_path).state is FolderState.RUNNING
-
-
-def test_looking_does_not_keep_a_controller_out(tmp_path: Path) -> None:
-    path = write_lease(tmp_path, host=socket.gethostname(), pid=os.getpid())
-    assert is_held(path)
-    with Lease(path):
-        pass
-
-
-def test_a_dead_holder_on_this_host_holds_nothing(tmp_path: Path) -> None:
-    dead = subprocess.Popen([sys.executable, "-c", ""])
-    dead.wait()
-    assert not is_held(write_lease(tmp_path, host=socket.gethostname(), pid=dead.pid))
-
-
-@pytest.mark.parametrize(("silent_s", "held"), [(0.0, True), (120.0, False)])
-def test_a_holder_elsewhere_lives_as_long_as_its_heart_beats(
-    tmp_path: Path, silent_s: float, held: bool
-) -> None:
-    path = write_lease(tmp_path, host="another host", pid=1)
-    os.utime(path, (time.time() - silent_s,) * 2)
-    assert is_held(path) is held
-
-
-@pytest.mark.parametrize("content", ["", "[]", "{", '{"pid": "x"}'])
-def test_a_lease_that_says_nothing_holds_nothing(tmp_path: Path, content: str) -> None:
-    (tmp_path / "controller.lease").write_text(content)
-    assert not is_held(tmp_path / "controller.lease")
 
 
 def test_a_torn_last_line_is_no_problem(tmp_path: Path) -> None:

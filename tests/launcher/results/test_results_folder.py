@@ -3,9 +3,11 @@ from pathlib import Path
 
 import pytest
 
-from autoconf_launch.core import ResultsFolderError
+from autoconf_launch.autotuner.trial import FailedTrial, Measurement, Record, Trial
+from autoconf_launch.core import Candidate, Failure, FailureKind, Layout, ResultsFolderError
 from autoconf_launch.launcher.results.journal import Fingerprint
 from autoconf_launch.launcher.results.paths import ResultsPaths
+from autoconf_launch.launcher.results.read_results import FolderState, read_results
 from autoconf_launch.launcher.results.results_folder import open_folder
 
 PRINT = Fingerprint(script="a", arguments=(), config="b", hardware=("cpu",), versions=())
@@ -32,6 +34,38 @@ def test_asking_for_a_fresh_start_moves_the_old_folder_aside(paths: ResultsPaths
         assert not (paths.results / "kept").exists()
 
 
+@pytest.mark.parametrize("line", [b'{"nonsense": 1}\n', b'{"version": 2, "fingerprint": {}}\n'])
+def test_fresh_moves_a_damaged_journal_aside(paths: ResultsPaths, line: bytes) -> None:
+    paths.results.mkdir()
+    paths.journal.write_bytes(line)
+    with open_folder(paths, PRINT, fresh=True):
+        assert (paths.results.with_name("results.1") / paths.journal.name).read_bytes() == line
+
+
+def test_a_folder_that_was_moved_aside_is_nobodys(paths: ResultsPaths) -> None:
+    with open_folder(paths, PRINT, fresh=False):
+        pass
+    with open_folder(paths, PRINT, fresh=True):
+        state = read_results(paths.results.with_name("results.1")).state
+    assert state is FolderState.STOPPED
+
+
+def test_what_was_asked_of_a_trial_is_moved_aside_with_it(paths: ResultsPaths) -> None:
+    with open_folder(paths, PRINT, fresh=False):
+        asked_of(paths, "z0")
+    with open_folder(paths, PRINT, fresh=True):
+        assert not paths.experiment("z0").exists()
+        assert (paths.exps.with_name("exps.1") / "z0.json").exists()
+
+
+def test_what_another_tune_asked_in_the_same_folder_stays(paths: ResultsPaths) -> None:
+    other = dataclasses.replace(paths, results=paths.results.with_name("others"))
+    with open_folder(paths, PRINT, fresh=False), open_folder(other, PRINT, fresh=False):
+        asked_of(other, "z0")
+    with open_folder(paths, PRINT, fresh=True):
+        assert other.experiment("z0").exists()
+
+
 def test_results_of_another_script_are_moved_aside_and_the_change_is_named(
     paths: ResultsPaths,
 ) -> None:
@@ -41,6 +75,43 @@ def test_results_of_another_script_are_moved_aside_and_the_change_is_named(
     with open_folder(paths, changed, fresh=False) as folder:
         assert "script changed" in folder.notes[0]
         assert folder.contents.records == ()
+
+
+def told(paths: ResultsPaths, outcome: FailureKind | None, number: int = 0) -> None:
+    """A session whose trial of that number failed so, or was measured."""
+    made = Measurement(step_s=(1.0,), samples_per_step=1, world_size=1)
+    failed = Failure(kind=outcome, detail="it did") if outcome else None
+    trial = Trial(
+        number=number, name=f"t{number}", candidate=Candidate(layout=Layout()), space="z0"
+    )
+    record = Record(
+        trial=trial, outcome=FailedTrial(failure=failed) if failed else made, wall_s=1.0
+    )
+    with open_folder(paths, PRINT, fresh=False) as folder:
+        folder.journal.write_record(record)
+
+
+def test_a_script_that_failed_as_it_is_given_is_launched_again(paths: ResultsPaths) -> None:
+    told(paths, FailureKind.CRASHED)
+    with open_folder(paths, PRINT, fresh=False) as folder:
+        assert "nothing was measured before (crashed)" in folder.notes[0]
+        assert folder.contents.records == ()
+
+
+@pytest.mark.parametrize("kind", [None, FailureKind.OUT_OF_MEMORY, FailureKind.PREEMPTED])
+def test_a_baseline_that_the_search_goes_on_after_is_kept(
+    paths: ResultsPaths, kind: FailureKind | None
+) -> None:
+    told(paths, kind)
+    with open_folder(paths, PRINT, fresh=False) as folder:
+        assert len(folder.contents.records) == 1
+
+
+def test_what_was_measured_is_kept_though_the_baseline_failed(paths: ResultsPaths) -> None:
+    told(paths, None, number=1)
+    told(paths, FailureKind.CRASHED)
+    with open_folder(paths, PRINT, fresh=False) as folder:
+        assert len(folder.contents.records) == 2
 
 
 def test_a_folder_in_use_is_not_moved_even_for_a_fresh_start(paths: ResultsPaths) -> None:
@@ -60,3 +131,9 @@ def test_a_path_that_cannot_be_a_folder_is_named(tmp_path: Path) -> None:
         open_folder(paths, PRINT, fresh=False),
     ):
         pass
+
+
+def asked_of(paths: ResultsPaths, name: str) -> None:
+    """The files of a trial."""
+    paths.trial(name).mkdir()
+    paths.experiment(name).write_text("{}")

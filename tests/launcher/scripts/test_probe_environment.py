@@ -40,6 +40,21 @@ def test_the_users_search_path_is_kept_behind_ours(
     assert variables["PYTHONPATH"].split(os.pathsep) == [str(INJECTED), "/users/own"]
 
 
+def test_an_empty_entry_of_the_search_path_still_means_the_current_folder(
+    task: RankTask, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTHONPATH", f"{os.pathsep}/users/own")
+    variables = dict(probe_environment(task, tmp_path))
+    assert variables["PYTHONPATH"].split(os.pathsep) == [str(INJECTED), "", "/users/own"]
+
+
+def test_an_empty_search_path_adds_no_folder(
+    task: RankTask, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTHONPATH", "")
+    assert dict(probe_environment(task, tmp_path))["PYTHONPATH"] == str(INJECTED)
+
+
 def test_our_packages_are_not_on_the_scripts_path(task: RankTask, tmp_path: Path) -> None:
     path = dict(probe_environment(task, tmp_path))["PYTHONPATH"].split(os.pathsep)
     assert not any(Path(entry, "autoconf_launch").exists() for entry in path)

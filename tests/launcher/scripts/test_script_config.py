@@ -33,6 +33,12 @@ def test_an_equals_sign_will_do(tmp_path: Path) -> None:
     assert find_source(("--lr=1", f"--config={path}")).config_argument == 1
 
 
+def test_a_list_of_files_too_long_to_be_a_path_is_no_configuration() -> None:
+    files = ",".join(f"part_{number:05}.json" for number in range(80))
+    with pytest.raises(ConfigError, match="named by the script's arguments, does not exist"):
+        find_source(("--config", files))
+
+
 def test_a_scripts_own_file_is_left_alone(tmp_path: Path) -> None:
     source = found(tmp_path, "--config", OWN)
     assert source.config_argument is None

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -55,6 +57,44 @@ def test_the_scripts_source_and_files_are_read(
     (file,) = source.files
     assert source.text == "import deepspeed"
     assert (file.position, file.flag, file.text) == (0, "--job.config_file", "[a]\nb = 1\n")
+
+
+def test_an_argument_too_long_to_be_a_path_is_no_file() -> None:
+    files = ",".join(f"data/part_{number:05}.json" for number in range(80))
+    assert find_script_source(parse_request(["t.py", files])).files == ()
+
+
+def another_python(folder: Path) -> str:
+    """One that is not ours, with what ours has."""
+    path = folder / "python3"
+    path.write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n')
+    path.chmod(0o755)
+    return str(path)
+
+
+def test_versions_are_those_that_the_named_python_has(tmp_path: Path) -> None:
+    package = tmp_path / "transformers-4.99.0.dist-info"
+    package.mkdir()
+    (package / "METADATA").write_text("Name: transformers\nVersion: 4.99.0\n")
+    python = Path(another_python(tmp_path))
+    python.write_text(f'#!/bin/sh\nPYTHONPATH={tmp_path} exec {sys.executable} "$@"\n')
+    request = replace(parse_request(["t.py"]), python=str(python))
+    assert dict(find_script_source(request).versions)["transformers"] == "4.99.0"
+
+
+def test_a_named_python_that_cannot_be_asked_has_no_versions(tmp_path: Path) -> None:
+    broken = tmp_path / "python3"
+    broken.write_text("nothing that could be executed")
+    broken.chmod(0o755)
+    request = replace(parse_request(["t.py"]), python=str(broken))
+    assert find_script_source(request).versions == ()
+
+
+def test_what_another_python_measures_is_another_thing(tmp_path: Path) -> None:
+    request = parse_request(["t.py"])
+    other = replace(request, python=another_python(tmp_path))
+    environments = [find_script_source(asked).environment for asked in (request, other)]
+    assert environments[0] != environments[1]
 
 
 def test_a_document_in_base64_is_the_configuration() -> None:

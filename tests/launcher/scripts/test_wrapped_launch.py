@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -7,6 +9,7 @@ import pytest
 from autoconf_launch.core import ConfigError
 from autoconf_launch.launcher.command_line.flags import parse_request
 from autoconf_launch.launcher.command_line.launch_flags import launch_flags
+from autoconf_launch.launcher.machine.interpreters import our_python
 from autoconf_launch.launcher.request import LaunchRequest
 from autoconf_launch.launcher.scripts.wrapped_launch import unwrapped
 
@@ -102,9 +105,84 @@ def test_python_in_our_place_starts_one_process(words: tuple[str, ...]) -> None:
     found = launched("--", "python", *words)
     assert (found.alone, found.script_args) == (True, ("--lr",))
     assert (*launch_flags(found), found.script)[-2 - (words[0] == "-m") :] == (
-        "python",
+        our_python(),
         *words[:-1],
     )
+
+
+def test_only_the_u_before_the_script_is_pythons() -> None:
+    found = launched("--", "python", "-u", "t.py", "-u", "5")
+    assert (found.script, found.script_args) == ("t.py", ("-u", "5"))
+
+
+def test_python_is_known_with_its_version_too() -> None:
+    name = f"python3.{sys.version_info.minor}"
+    found = launched(name, "t.py", "--lr")
+    assert (found.script, found.script_args, found.alone) == ("t.py", ("--lr",), True)
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (("deepspeed", "t.py"), True),
+        (("deepspeed", "--no_local_rank", "t.py"), False),
+        (("--no_local_rank", "deepspeed", "t.py"), False),
+        (("torchrun", "t.py"), False),
+        (("accelerate", "launch", "t.py"), False),
+        (("-m", "torch.distributed.run", "t.py"), False),
+        (("-m", "torch.distributed.launch", "t.py"), True),
+    ],
+)
+def test_ranks_are_told_their_number_where_their_launcher_tells_it(
+    words: tuple[str, ...], told: bool
+) -> None:
+    assert launched(*words).local_rank_argument is told
+
+
+@pytest.fixture
+def other(tmp_path: Path) -> Path:
+    """An environment that is not ours: a Python, and a launcher beside it."""
+    for name in ("python", "torchrun", "accelerate"):
+        path = tmp_path / "env" / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_text("#!/bin/sh\n")
+        path.chmod(0o755)
+    return tmp_path / "env"
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("--", "PYTHON", "t.py", "-x"),
+        ("--", "PYTHON", "-m", "pkg.t", "-x"),
+        ("--num_gpus=2", "--", "PYTHON", "t.py", "-x"),
+        ("--no_python", "PYTHON", "-m", "pkg.t", "-x"),
+        ("--", "PYTHON", "-m", "torch.distributed.run", "--nproc_per_node=2", "t.py", "-x"),
+    ],
+)
+def test_the_python_that_is_named_runs_the_script_and_stands_in_the_command(
+    other: Path, words: tuple[str, ...]
+) -> None:
+    python = str(other / "python")
+    found = launched(*(python if word == "PYTHON" else word for word in words))
+    again = launched(*launch_flags(found), found.script, *found.script_args)
+    assert (found.python, found.script_args) == (python, ("-x",))
+    assert replace(again, argv=found.argv) == found
+
+
+@pytest.mark.parametrize("words", [("torchrun",), ("accelerate", "launch")])
+def test_a_launcher_of_another_environment_runs_the_script_there(
+    other: Path, words: tuple[str, ...]
+) -> None:
+    found = launched(str(other / words[0]), *words[1:], "t.py")
+    assert found.python == str(other / "python")
+
+
+def test_a_bare_python_is_the_one_of_the_shell(
+    other: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(other))
+    assert launched("--", "python", "t.py").python == str(other / "python")
 
 
 def test_a_script_that_starts_its_ranks_is_one_process(tmp_path: Path) -> None:

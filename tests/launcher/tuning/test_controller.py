@@ -78,6 +78,27 @@ def test_each_trial_is_announced_once_with_the_best_so_far(tmp_path: Path) -> No
     assert finished[-1].best == study.best
 
 
+def test_trials_side_by_side_take_their_time_once_when_resumed(tmp_path: Path) -> None:
+    told = [replace(record, wall_s=60.0) for record in recorded(space())[::20][:4]]
+    with opened(tmp_path) as journal:
+        for record in told:
+            name = record.trial.name
+            journal.write_started(name=name, number=0, attempt=name, pid=None)
+        for record in told:
+            journal.write_record(record)
+        study = Study(space(), None, SETTINGS)
+        controller = Controller(
+            study,
+            ReplayBackend(()),
+            ReplayDesk(),
+            journal=journal,
+            listener=lambda event: None,
+            limits=LIMITS,
+        )
+        controller.resume(journal.read().search)
+    assert controller.elapsed_s == pytest.approx(60.0, abs=10.0)
+
+
 class TakingTurns(ReplayBackend):
     """Ends the job that was submitted last, at each ``wait``."""
 
@@ -194,7 +215,7 @@ def finals_of(
         listener=lambda event: None,
         limits=LIMITS,
     )
-    controller.resume(replace(contents, records=contents.finals))
+    controller.resume(contents.rounds)
     controller.run()
     return finals, plans
 

@@ -9,13 +9,14 @@ import pytest
 
 from autoconf_launch.autotuner.decider import Decider
 from autoconf_launch.autotuner.objective import OBJECTIVES
-from autoconf_launch.autotuner.settle import alpha_of, replayed
+from autoconf_launch.autotuner.past_rounds import replayed
+from autoconf_launch.autotuner.settle import alpha_of
 from autoconf_launch.autotuner.trial import FailedTrial, Record
 from autoconf_launch.core import Failure, FailureKind
 from autoconf_launch.launcher.backends.replay import ReplayBackend, ReplayJob
 from autoconf_launch.launcher.events import Event, Listener, Note, RoundFinished
 from autoconf_launch.launcher.plan import LaunchPlan
-from autoconf_launch.launcher.results.journal import Journal, JournalContents
+from autoconf_launch.launcher.results.journal import Journal, JournalContents, read_journal
 from autoconf_launch.launcher.tuning.controller import Controller, TrialLimits
 from autoconf_launch.launcher.tuning.endgame import Endgame, Search, finals_s, play
 
@@ -61,13 +62,17 @@ def played(
     failing: str = "",
     failure: FailedTrial = NAN,
     earlier: JournalContents | None = None,
+    added: tuple[Record, ...] = (),
     elapsed_s: float = 1000.0,
     side_by_side: bool = False,
     apart: str = "",
 ) -> tuple[Endgame, Seen]:
-    """The end of a study of small micro-batches, whose larger ones are faster."""
+    """The end of a study of small micro-batches, whose larger ones are faster.
+
+    ``added``: trials of the search beside the ``earlier`` ones.
+    """
     study, _ = run_study(space(), journal) if earlier is None else (None, None)
-    records = study.records if study else (earlier or JournalContents()).records
+    records = study.records if study else (*(earlier or JournalContents()).records, *added)
     seen = Seen()
 
     class Backend(ReplayBackend):
@@ -181,6 +186,33 @@ def test_what_the_journal_has_is_not_launched_again(tmp_path: Path) -> None:
     assert seen.plans == []
     assert (second.finals, second.soaks) == (first.finals, first.soaks)
     assert (contents.finals, len(contents.soaks)) == (first.finals, 1)
+
+
+def interrupted(path: Path) -> tuple[JournalContents, Endgame]:
+    """A study that was interrupted in the first launch after the search, and as it would end."""
+    with opened(path) as journal:
+        end, _ = played(journal)
+    file = path / "journal.jsonl"
+    lines = file.read_bytes().splitlines(keepends=True)
+    began = next(n for n, line in enumerate(lines) if b'_final"' in line)
+    file.write_bytes(b"".join(lines[: began + 1]))
+    return read_journal(file), end
+
+
+def test_resumed_rounds_have_the_time_that_they_began_with(tmp_path: Path) -> None:
+    earlier, whole = interrupted(tmp_path)
+    with Journal(tmp_path / "journal.jsonl") as journal:
+        end, _ = played(journal, earlier=earlier, elapsed_s=0.001)
+    assert [record.trial for record in end.finals] == [record.trial for record in whole.finals]
+
+
+def test_rounds_after_a_search_that_went_on_have_a_share_of_all_its_time(tmp_path: Path) -> None:
+    earlier, whole = interrupted(tmp_path)
+    *before, last = earlier.records
+    known = replace(earlier, told=tuple(before))
+    with Journal(tmp_path / "journal.jsonl") as journal:
+        end, _ = played(journal, earlier=known, added=(last,), elapsed_s=0.001)
+    assert end.finals[0].trial.timed_steps < whole.finals[0].trial.timed_steps
 
 
 def test_why_launches_follow_each_other_is_said_once(tmp_path: Path) -> None:

@@ -3,11 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
+import pytest
+
+from autoconf_launch.autotuner.cluster import ClusterSpec, Device, Node
+from autoconf_launch.autotuner.settings import AutotuningSettings
 from autoconf_launch.autotuner.stop_rule import FEWEST_TIMED
 from autoconf_launch.autotuner.trial import Trial, Turn
-from autoconf_launch.core import Candidate, Layout
-from autoconf_launch.launcher.tuning.trial_files import repeated_steps
+from autoconf_launch.core import Candidate, FailureKind, Layout
+from autoconf_launch.launcher.command_line.flags import parse_request
+from autoconf_launch.launcher.dialects import choose_dialect
+from autoconf_launch.launcher.results.paths import ResultsPaths
+from autoconf_launch.launcher.scripts.script_source import find_script_source
+from autoconf_launch.launcher.tuning.trial_files import TrialFiles, repeated_steps
+
+from ..views.fixed import failed, measured, record
 
 FINAL = Trial(
     number=1,
@@ -29,3 +40,35 @@ def test_a_final_of_a_ring_has_those_of_its_turns() -> None:
 
 def test_what_was_given_none_has_the_fewest() -> None:
     assert repeated_steps(replace(FINAL, timed_steps=0)) == FEWEST_TIMED
+
+
+@pytest.fixture
+def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> TrialFiles:
+    """Of a script on one CPU."""
+    monkeypatch.chdir(tmp_path)
+    Path("train.py").write_text("")
+    Path("config.json").write_text('{"train_micro_batch_size_per_gpu": 1}')
+    Path("exps").mkdir()
+    request = parse_request(["train.py", "--config", "config.json"])
+    source = find_script_source(request)
+    return TrialFiles(
+        request,
+        ClusterSpec(nodes=(Node(host="a", devices=(Device(name="cpu", memory_bytes=1),)),)),
+        ResultsPaths(results=tmp_path, exps=tmp_path / "exps"),
+        source=source,
+        dialect=choose_dialect(source).dialect,
+        settings=AutotuningSettings(),
+    )
+
+
+def test_a_second_attempt_leaves_no_failure_of_the_first(
+    files: TrialFiles, tmp_path: Path
+) -> None:
+    trial = replace(FINAL, final=False)
+    files.plan(trial, "one")
+    files.finish(record(trial, failed(FailureKind.OUT_OF_MEMORY, "full")))
+    again = replace(trial, attempt=2)
+    files.plan(again, "two")
+    files.finish(record(again, measured(0.1)))
+    assert (tmp_path / trial.name / "metrics.json").exists()
+    assert not (tmp_path / trial.name / "failure.json").exists()

@@ -38,3 +38,11 @@ def test_what_launches_again_show_stands_below_the_kept_table(tmp_path: Path, co
     table = kept(tmp_path)
     said = "".join(f"{line}\n" for line in SAID[:count])
     assert kept(tmp_path, *SAID[:count]) == table + ("\n" + said if said else "")
+
+
+def test_without_a_winner_no_earlier_optimum_is_left(tmp_path: Path) -> None:
+    names = ("ds_config_optimal.json", "cmd_optimal.txt", "run_optimal.sh")
+    for name in names:
+        (tmp_path / name).write_text("of an earlier space")
+    kept(tmp_path)
+    assert not [name for name in names if (tmp_path / name).exists()]

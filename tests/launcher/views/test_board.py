@@ -75,6 +75,11 @@ def test_a_second_attempt_has_a_row_of_its_own() -> None:
     assert [row.cells[1] for row in rows] == [RUNNING.name, f"{RUNNING.name} (again)"]
 
 
+def test_a_second_attempt_is_no_further_trial() -> None:
+    again = TrialStarted(trial=replace(RUNNING, attempt=2), prediction=None)
+    assert "| trial 6 of" in board(*events(), again).headline(0.0)
+
+
 def test_only_the_best_so_far_is_marked_best() -> None:
     rows = board(*events()).rows(9)
     assert [row.cells[1] for row in rows if row.kind is RowKind.BEST] == ["z1_gas2_tmbspg8"]

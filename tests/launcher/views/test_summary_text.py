@@ -78,3 +78,23 @@ def test_turns_are_said_of_rounds_that_had_them(in_turn: bool, how: str) -> None
 def test_where_your_own_configuration_is_not_told_apart_no_gain_was_shown(where: str) -> None:
     own = (RECORDS[0].trial.name,)
     assert "no gain was shown" in told(**{"ties": (), "near": (), where: own})
+
+
+LEFT_OUT = "1 more was not tried: it needs more memory than one that ran out of it."
+
+
+def test_what_was_left_out_is_said_after_what_could_still_be_gained() -> None:
+    lines = told(certificate="The rest cannot win.", left_out=LEFT_OUT).splitlines()
+    at = lines.index("The rest cannot win.")
+    assert lines[at + 1] == LEFT_OUT
+
+
+def test_what_was_left_out_is_said_of_a_search_that_was_good_enough_too() -> None:
+    enough = StopReason(kind=StopKind.GOOD_ENOUGH, sentence="Good enough: The rest cannot win.")
+    text = told(stop=enough, certificate="The rest cannot win.", left_out=LEFT_OUT)
+    assert (text.count("The rest cannot win."), text.count(LEFT_OUT)) == (1, 1)
+
+
+def test_the_document_says_what_was_left_out() -> None:
+    found = replace(summary(), left_out=LEFT_OUT)
+    assert summary_document(found, EDITS, "command")["left_out"] == LEFT_OUT

@@ -1,0 +1,67 @@
+from __future__ import annotations
+
+import errno
+import os
+
+import pytest
+
+from autoconf_launch.launcher.file_system import is_gone, is_unwritable, sentence_on
+
+
+def of(number: int, name: str | bytes | None = "/results/journal.jsonl") -> OSError:
+    return OSError(number, os.strerror(number), name)
+
+
+@pytest.mark.parametrize(
+    ("number", "says"),
+    [
+        (errno.ENOSPC, "the disk is full (/results/journal.jsonl); make room, then run it again."),
+        (
+            errno.EPERM,
+            "/results/journal.jsonl may not be used (Operation not permitted); see to its rights "
+            "and whether its file system can be written, then run it again.",
+        ),
+        (
+            errno.ESTALE,
+            "/results/journal.jsonl cannot be reached any more (Stale file handle); see to its "
+            "disk or file server, then run it again.",
+        ),
+    ],
+)
+def test_a_file_system_that_fails_is_said_with_the_file_and_what_to_do(
+    number: int, says: str
+) -> None:
+    assert sentence_on(of(number)) == says
+
+
+@pytest.mark.parametrize("number", [errno.EACCES, errno.EPERM, errno.EROFS])
+def test_what_may_not_be_written_is_for_the_user_to_mend(number: int) -> None:
+    assert is_unwritable(of(number))
+
+
+@pytest.mark.parametrize("number", [errno.EIO, errno.ESTALE, errno.ENODEV])
+def test_a_disk_that_is_gone_is_the_machines(number: int) -> None:
+    assert (is_gone(of(number)), is_unwritable(of(number))) == (True, False)
+
+
+@pytest.mark.parametrize("number", [errno.EACCES, errno.EPERM, errno.ETIMEDOUT])
+def test_without_a_file_it_may_be_a_process_or_a_socket(number: int) -> None:
+    assert sentence_on(of(number, None)) is None
+
+
+@pytest.mark.parametrize("number", [errno.EROFS, errno.EIO, errno.ESTALE])
+def test_what_only_file_systems_say_needs_no_name(number: int) -> None:
+    said = sentence_on(of(number, None))
+    assert said is not None
+    assert said.startswith("a file ")
+
+
+@pytest.mark.parametrize(
+    "number", [errno.ENOENT, errno.EBADF, errno.EEXIST, errno.EISDIR, errno.EMFILE, errno.EINVAL]
+)
+def test_a_mistake_of_ours_is_not_swallowed(number: int) -> None:
+    assert sentence_on(of(number)) is None
+
+
+def test_a_name_in_bytes_is_read() -> None:
+    assert (sentence_on(of(errno.EROFS, b"/results")) or "").startswith("/results may not be used")

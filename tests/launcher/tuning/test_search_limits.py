@@ -1,0 +1,41 @@
+"""What of a budget is the search's; what limits mean: autotuner/test_limits.py."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from autoconf_launch.autotuner.budget import SearchBudget
+from autoconf_launch.autotuner.cluster import ClusterSpec
+from autoconf_launch.autotuner.limits import SearchLimits
+from autoconf_launch.launcher.request import LaunchRequest
+from autoconf_launch.launcher.tuning.endgame import FINALS_SHARE, SOAK_SHARE
+from autoconf_launch.launcher.tuning.search_limits import search_limits
+from autoconf_launch.tuning_spaces.clusters import parse_cluster
+
+ONE = parse_cluster("8xH100")
+PRICED = ClusterSpec(nodes=tuple(replace(node, usd_per_hour=90.0) for node in ONE.nodes))
+
+
+def limits(budget: SearchBudget) -> SearchLimits:
+    return search_limits(LaunchRequest(script="train.py", budget=budget), PRICED)
+
+
+@pytest.mark.parametrize("budget", [SearchBudget(seconds=600.0), SearchBudget(usd=15.0)])
+def test_rounds_and_soak_find_room_in_what_was_given(budget: SearchBudget) -> None:
+    found = limits(budget)
+    assert found.seconds is not None
+    with_rounds_s = found.seconds * (1.0 + FINALS_SHARE)
+    assert with_rounds_s * (1.0 + SOAK_SHARE) == pytest.approx(600.0, rel=0.01)
+
+
+def test_the_whole_budget_is_said_too() -> None:
+    reason = limits(SearchBudget(seconds=600.0)).spent(420.0, ())
+    assert reason is not None
+    assert "The budget of 420 s (600 s with rounds and soak)" in reason.sentence
+
+
+def test_trials_are_all_of_the_search() -> None:
+    found = limits(SearchBudget(trials=5))
+    assert (found.trials, found.seconds, found.whole_s) == (5, None, None)
