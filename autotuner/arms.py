@@ -15,6 +15,7 @@ import numpy as np
 
 from .noise import PRIOR, Noise
 from .objective import Objective
+from .pace import awake
 from .sequential import Expected, PairedEstimate, estimate, expect_apart, expect_in_turn
 from .trial import Measurement, Record
 
@@ -50,7 +51,7 @@ class Arm:
 
     def measured(self) -> Record | None:
         """The record of the search with all steps of all rounds; None where there are none."""
-        made = [r.measurement for r in self.rounds.values() if r.measurement is not None]
+        made = [*self._made().values()]
         if not made:
             return None
         steps = tuple(step_s for measurement in made for step_s in measurement.step_s)
@@ -58,8 +59,12 @@ class Arm:
 
     def costs(self, objective: Objective) -> dict[int, float]:
         """Logarithm of what each round took, less is better."""
-        made = {number: record.measurement for number, record in self.rounds.items()}
-        return {n: log_cost(m, objective) for n, m in made.items() if m is not None}
+        return {number: log_cost(made, objective) for number, made in self._made().items()}
+
+    def _made(self) -> dict[int, Measurement]:
+        """What each round measured, but for steps at which the launch woke up."""
+        made = ((n, r.measurement, r.trial.turn) for n, r in self.rounds.items())
+        return {n: replace(m, step_s=awake(m.step_s, turn)) for n, m, turn in made if m}
 
 
 def log_cost(measurement: Measurement, objective: Objective) -> float:
@@ -121,7 +126,8 @@ def _in_turn(one: Record, other: Record) -> tuple[float, ...]:
 def _shares(step_s: Sequence[float], length: int) -> tuple[float, ...]:
     """What whole turns of so many steps took, as shares of their mean."""
     firsts = range(0, len(step_s) - length + 1, length)
-    turns = [fmean(step_s[first : first + length]) for first in firsts]
+    skipped = min(1, length - 1)  # at which it woke up
+    turns = [fmean(step_s[first + skipped : first + length]) for first in firsts]
     return tuple(turn / fmean(turns) for turn in turns) if turns else ()
 
 

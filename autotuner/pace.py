@@ -9,7 +9,7 @@ from .noise import Noise, estimate_noise
 from .objective import Objective
 from .sequential import LAUNCH
 from .stop_rule import FEWEST_TIMED, StopRule
-from .trial import Record, Trial
+from .trial import Record, Trial, Turn
 
 FEWEST_IN_TURN = 4
 MOST_IN_TURN = 10
@@ -18,8 +18,8 @@ MOST_IN_TURN = 10
 TURN_S = 0.05
 """Shorter turns are for the most part what a turn costs: a launch wakes up with cold caches."""
 
-MOST_TOGETHER = 10
-"""Steps of a turn."""
+_LENGTHS = (1, 3, 5, 7, 11)
+"""Steps of a turn: primes, so that what a training does every few steps meets each place of it."""
 
 FEWEST_APART = 6
 MOST_APART = 40
@@ -69,7 +69,15 @@ def steps_together(records: Sequence[Record]) -> int:
     """Steps that a turn of these has: enough of the fastest one's for ``TURN_S``."""
     made = [record.measurement.mean_step_s for record in records if record.measurement]
     fastest_s = min(filter(None, made), default=TURN_S)
-    return max(1, min(MOST_TOGETHER, math.ceil(TURN_S / fastest_s)))
+    enough = math.ceil(TURN_S / fastest_s)
+    return next((length for length in _LENGTHS if length >= enough), _LENGTHS[-1])
+
+
+def awake(step_s: Sequence[float], turn: Turn | None) -> tuple[float, ...]:
+    """Without the first step of each turn of several, at which the launch wakes up."""
+    length = turn.length if turn else 1
+    left = tuple(step for place, step in enumerate(step_s) if place % length)
+    return left or tuple(step_s)
 
 
 def steps_in_turn(records: Sequence[Record], noise: Noise, time_s: float) -> int:

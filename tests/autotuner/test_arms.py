@@ -93,6 +93,14 @@ def test_a_quiet_machine_needs_three_rounds_to_find_five_percent() -> None:
     assert sum(found(machine, 1.05, seed, 3).differs for seed in range(200)) >= 180
 
 
+def test_what_it_takes_to_wake_up_for_a_turn_is_no_time_of_a_step() -> None:
+    long = Turn(next_name="other", is_first=True, length=3)
+    slower, faster = Arm(record([1.0], None)), Arm(record([1.0], None))
+    slower.rounds[1] = record([4.8, 4.0, 4.0] * 5, long)
+    faster.rounds[1] = record([1.8, 1.0, 1.0] * 5, long)
+    assert compare(slower, faster, THROUGHPUT).mean == pytest.approx(math.log(4.0))
+
+
 def test_a_configuration_is_not_forgiven_its_stalls() -> None:
     steady, stalling = Arm(record([1.0], None)), Arm(record([1.0], None))
     for number in range(1, 9):
@@ -161,6 +169,6 @@ def test_steps_of_one_turn_are_one_observation() -> None:
     slower, faster = Arm(record([1.0], None)), Arm(record([1.0], None))
     slower.rounds[1], faster.rounds[1] = record(ours, long), record(theirs, long)
     by_turns = compare(slower, faster, THROUGHPUT)
-    means = [fmean(ours[at : at + 3]) for at in (0, 3, 6)]
+    means = [fmean(ours[at + 1 : at + 3]) for at in (0, 3, 6)]  # it wakes up at the first
     slower.rounds[1], faster.rounds[1] = record(means, TURN), record([1.0] * 3, TURN)
     assert by_turns.width == pytest.approx(compare(slower, faster, THROUGHPUT).width)

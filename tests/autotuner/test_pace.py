@@ -10,13 +10,13 @@ from autoconf_launch.autotuner.pace import (
     FEWEST_IN_TURN,
     MOST_APART,
     MOST_IN_TURN,
-    MOST_TOGETHER,
+    awake,
     steps_apart,
     steps_in_turn,
     steps_together,
 )
 from autoconf_launch.autotuner.stop_rule import FEWEST_TIMED
-from autoconf_launch.autotuner.trial import Record
+from autoconf_launch.autotuner.trial import Record, Turn
 
 from .test_finals import CRASH, made, record
 
@@ -57,7 +57,21 @@ def test_where_launches_take_the_time_steps_are_not_spared() -> None:
 
 
 @pytest.mark.parametrize(
-    ("step_s", "together"), [(1.0, 1), (0.05, 1), (0.02, 3), (0.006, 9), (1e-4, MOST_TOGETHER)]
+    ("length", "left"), [(1, (9.0, 1.0, 2.0, 8.0, 3.0, 4.0)), (3, (1.0, 2.0, 3.0, 4.0))]
+)
+def test_a_step_at_which_a_launch_wakes_up_for_a_turn_of_several_counts_not(
+    length: int, left: tuple[float, ...]
+) -> None:
+    turn = Turn(next_name="other", is_first=True, length=length)
+    assert awake((9.0, 1.0, 2.0, 8.0, 3.0, 4.0), turn) == left
+
+
+def test_where_there_is_no_other_step_it_does() -> None:
+    assert awake((9.0,), Turn(next_name="other", is_first=True, length=3)) == (9.0,)
+
+
+@pytest.mark.parametrize(
+    ("step_s", "together"), [(1.0, 1), (0.05, 1), (0.02, 3), (0.006, 11), (1e-4, 11)]
 )
 def test_a_turn_has_so_many_steps_that_it_is_no_short_one(step_s: float, together: int) -> None:
     assert steps_together((record(0, made(1.0)), record(1, made(step_s)))) == together
@@ -66,8 +80,8 @@ def test_a_turn_has_so_many_steps_that_it_is_no_short_one(step_s: float, togethe
 def test_rounds_of_short_steps_are_of_whole_turns() -> None:
     records = tuple(record(n, made(0.006)) for n in range(2))
     found = steps_in_turn(records, PRIOR, 1e9)
-    assert found % 9 == 0
-    assert FEWEST_IN_TURN <= found // 9 <= MOST_IN_TURN
+    assert found % 11 == 0
+    assert FEWEST_IN_TURN <= found // 11 <= MOST_IN_TURN
 
 
 def apart(step_s: float, extra_s: float, time_s: float = 1.0) -> int:
