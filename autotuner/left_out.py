@@ -61,9 +61,9 @@ class LeftOut:
     def knee(self) -> str:
         """Why open ones were left out though they could gain something; empty if not for that."""
         count = self.beyond_the_knee
-        who = f"{count} of them {'were' if count > 1 else 'was'}"
+        who = f"{count} of the untried {'were' if count > 1 else 'was'}"
         if count == self.open:
-            who = "All of them were" if count > 1 else "It was"
+            who = f"The {count} untried were" if count > 1 else "The untried one was"
         return f"{who} left out, as {_CURVES} {_KNEE} there." if count else ""
 
     @property

@@ -120,7 +120,7 @@ def test_a_ladder_that_ended_at_its_knee_is_named_beside_what_noise_would_still_
     left = left_out(study)
     assert left.open == left.beyond_the_knee > 1
     assert left_out_text(study, certificate(0.5, 0.1), study.stop_reason()) == (
-        "All of them were left out, as curves of throughput through the trials, noise aside, "
+        "The 3 untried were left out, as curves of throughput through the trials, noise aside, "
         "promise no more than 2 % there."
     )
 
@@ -166,7 +166,9 @@ def test_all_that_was_not_tried_is_said_in_one_sentence(left: LeftOut, sentence:
     assert left.sentence == sentence
 
 
-@pytest.mark.parametrize(("beyond", "who"), [(1, "1 of them was left"), (2, "2 of them were")])
+@pytest.mark.parametrize(
+    ("beyond", "who"), [(1, "1 of the untried was left"), (2, "2 of the untried were")]
+)
 def test_a_knee_that_speaks_against_some_is_said_of_those(beyond: int, who: str) -> None:
     assert counts(open=4, beyond_the_knee=beyond).knee.startswith(who)
 
