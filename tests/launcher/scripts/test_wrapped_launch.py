@@ -101,7 +101,10 @@ def test_another_launcher_is_refused_by_its_name() -> None:
 
 
 @pytest.mark.parametrize("words", [("t.py", "--lr"), ("-m", "pkg.train", "--lr")])
-def test_python_in_our_place_starts_one_process(words: tuple[str, ...]) -> None:
+def test_python_in_our_place_starts_one_process(
+    words: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(Path(sys.executable).parent))
     found = launched("--", "python", *words)
     assert (found.alone, found.script_args) == (True, ("--lr",))
     assert (*launch_flags(found), found.script)[-2 - (words[0] == "-m") :] == (
