@@ -47,10 +47,17 @@ def main() -> Callable[[], None]:
     signal.pthread_sigmask(signal.SIG_SETMASK, signal.valid_signals())
     agent = _load(sys.argv[2])
     _import_all()
+    _outlive_parent(agent)
     _end_threads_of_libraries()
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for agents
     rank = _serve(requests, agent)
     return functools.partial(run, rank)
+
+
+def _outlive_parent(agent: Any) -> None:
+    """From here on the socket says when the controller is gone; during imports its end killed."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(agent.PR_SET_PDEATHSIG, 0, 0, 0, 0)
 
 
 def can_fork() -> bool:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -35,6 +36,10 @@ ANSWERS_WITHIN_S = 60.0
 
 _BOOT = (
     "import sys; sys.path[:] = filter(None, sys.path); "  # no module from the current folder
+    # while torch is imported nobody hears the socket
+    "import ctypes, os; p = sys.platform == 'linux' and ctypes.CDLL(None).prctl; "
+    f"p and p({agent.PR_SET_PDEATHSIG}, {int(signal.SIGKILL)}, 0, 0, 0); "
+    "os.getppid() == int(sys.argv[3]) or sys.exit(); "
     "from autoconf_launch.runtime.zygote import main; main()()"
 )
 _OF_A_RANK = frozenset(
@@ -62,7 +67,10 @@ class Zygote:
         self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
             self._process = subprocess.Popen(
-                (sys.executable, "-u", "-c", _BOOT, str(theirs.fileno()), agent.__file__),
+                (
+                    *(sys.executable, "-u", "-c", _BOOT),
+                    *(str(theirs.fileno()), agent.__file__, str(os.getpid())),
+                ),
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -257,6 +258,23 @@ def test_a_killed_controller_leaves_nothing_behind_after_2_seconds(cold: Nursery
     controller.communicate()
     assert await_agent(pid, 2.0)
     assert cold.living() == []
+
+
+def test_a_controller_that_is_killed_while_its_zygote_imports_takes_it_along(
+    cold: Nursery,
+) -> None:
+    cold.plan("report()")
+    controller = subprocess.Popen(
+        (sys.executable, "-c", CONTROLLER, str(cold.folder)),
+        env=variables(cold.mark),
+        stdout=subprocess.PIPE,
+    )
+    assert controller.stdout is not None
+    controller.stdout.readline()
+    controller.kill()
+    controller.communicate()
+    time.sleep(1.5)
+    assert [Path(f"/proc/{p}/cmdline").read_bytes() for p in cold.living()] == []
 
 
 def test_closing_ends_the_zygote(cold: Nursery) -> None:
