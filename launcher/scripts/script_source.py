@@ -29,7 +29,7 @@ import sys
 from importlib.metadata import PackageNotFoundError, version
 for name in sys.argv[1:]:
     try:
-        print(name, version(name))
+        sys.stdout.write(f"{name} {version(name)}\\n")
     except PackageNotFoundError:
         pass
 """
