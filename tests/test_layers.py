@@ -58,7 +58,7 @@ def test_a_layer_uses_only_the_packages_that_it_may(path: Path) -> None:
 
 @pytest.mark.parametrize("path", SOURCES, ids=name_of)
 def test_modules_stay_small(path: Path) -> None:
-    assert len(path.read_text().splitlines()) <= 300
+    assert len(path.read_text().splitlines()) <= 500
 
 
 @pytest.mark.parametrize("path", SOURCES, ids=name_of)
