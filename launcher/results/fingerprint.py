@@ -6,10 +6,8 @@ import hashlib
 import importlib.metadata
 import json
 import platform
-import re
 import socket
 import sys
-from collections.abc import Iterable
 from dataclasses import dataclass, fields
 from pathlib import Path
 
@@ -22,10 +20,9 @@ from ..dialects import Dialect, Rendered, ScriptSource, UserSettings
 from ..request import LaunchRequest
 from ..scripts.script_files import script_path
 from .journal import Fingerprint
+from .secrets import with_digests, without_secrets
 
 _VERSIONED = ("autoconf-launch", "torch", "numpy")
-_SECRET = re.compile(r"(token|secret|passw|api[-_]?key|credential|auth)", re.IGNORECASE)
-HIDDEN = "***"
 _ANYWHERE = "trial/ds_config.json"
 
 
@@ -66,12 +63,12 @@ def fingerprint(
 ) -> Fingerprint:
     """Everything that a measurement depends on and the search does not change.
 
-    Without ``given`` the values of searched knobs count, too.
+    Of secrets there are digests. Without ``given`` the values of searched knobs count, too.
     """
     arguments = given.rendered.script_args if given else source.script_args
     return Fingerprint(
         script=_digest(_script_bytes(request)),
-        arguments=without_secrets(
+        arguments=with_digests(
             argument for index, argument in enumerate(arguments) if index != source.config_argument
         ),
         config=_config_digest(source, settings, given),
@@ -102,7 +99,7 @@ def versions() -> tuple[tuple[str, str], ...]:
 def environment_document(
     request: LaunchRequest, cluster: ClusterSpec, settings: AutotuningSettings
 ) -> dict[str, object]:
-    """Content of ``env.json``; values of flags that look secret are hidden."""
+    """Content of ``env.json``; secrets are left out."""
     return {
         "metric": settings.metric,
         "versions": dict(versions()),
@@ -116,20 +113,6 @@ def environment_document(
         ],
         "argv": list(without_secrets(request.argv)),
     }
-
-
-def without_secrets(arguments: Iterable[str]) -> tuple[str, ...]:
-    """Arguments with the value of each flag hidden whose name looks secret."""
-    shown: list[str] = []
-    hide_next = False
-    for argument in arguments:
-        flag, equals, _ = argument.partition("=")
-        secret = flag.startswith("-") and bool(_SECRET.search(flag))
-        shown.append(
-            HIDDEN if hide_next else f"{flag}={HIDDEN}" if secret and equals else argument
-        )
-        hide_next = secret and not equals
-    return tuple(shown)
 
 
 def _script_bytes(request: LaunchRequest) -> bytes:

@@ -7,6 +7,7 @@ compared with what was asked.
 from __future__ import annotations
 
 import shutil
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -71,10 +72,10 @@ def in_training(rendered: Rendered) -> Rendered:
     return replace(rendered, environment=(*rendered.environment, search_path()))
 
 
-def write_files(rendered: Rendered, folder: Path) -> None:
+def write_files(rendered: Rendered, folder: Path, write: Callable[[Path, str], None]) -> None:
     """Write what stands beside the configuration."""
     for file in rendered.files:
-        (folder / file.name).write_text(file.text, encoding="utf-8")
+        write(folder / file.name, file.text)
 
 
 def told(plan: LaunchPlan, rendered: Rendered) -> LaunchPlan:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shlex
 from dataclasses import replace
 from pathlib import Path
 
@@ -22,9 +21,9 @@ from ..outcomes.outcome import adopt
 from ..plan import LaunchPlan
 from ..planning import plan_launch
 from ..request import LaunchRequest
-from ..results.fingerprint import without_secrets
 from ..results.paths import ResultsPaths
 from ..results.saved_files import take_in
+from ..results.secrets import document_without_secrets, shell_command, write_private
 from ..scripts.foreign import in_trial, told, write_files
 from .soak_needs import clear_saved, needs_of, soak_task
 
@@ -127,8 +126,8 @@ class TrialFiles:
         rendered = self.render(trial, config_path)
         needs = needs_of(task, trial, self._spec)
         rendered = in_trial(self._dialect, rendered, self._source, task=task, needs=needs)
-        config_path.write_text(rendered.config.to_json() + "\n")
-        write_files(rendered, folder)
+        write_private(config_path, rendered.config.to_json() + "\n")
+        write_files(rendered, folder, write_private)
         expected = trial.candidate if mode is Mode.MEASURE else None
         plan = plan_launch(
             self._request, self._cluster, rendered.script_args, task=task, expected=expected
@@ -174,14 +173,13 @@ class TrialFiles:
     def _describe(self, folder: Path, trial: Trial, rendered: Rendered, plan: LaunchPlan) -> None:
         experiment = {
             "name": folder.name,
-            "ds_config": rendered.config.to_dict(),
+            "ds_config": document_without_secrets(rendered.config.to_dict()),
             "num_gpus": len(self._cluster.devices),
             "num_nodes": len(self._cluster.nodes),
         }
         write_json(self._paths.experiment(folder.name), experiment)
         write_json(folder / "exp.json", {**experiment, "exp_id": trial.number})
-        command = shlex.join(without_secrets(plan.ranks[0].argv))
-        (folder / "cmd.txt").write_text(f"{command}\n")
+        (folder / "cmd.txt").write_text(f"{shell_command(plan.ranks[0].argv)}\n")
 
 
 def repeated_steps(trial: Trial) -> int:

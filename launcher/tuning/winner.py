@@ -14,8 +14,8 @@ from autoconf_launch.core import config_keys as keys
 from ..command_line.launch_flags import launch_flags
 from ..dialects import Dialect, Rendered, ScriptSource
 from ..request import LaunchRequest
-from ..results.fingerprint import HIDDEN, without_secrets
-from ..results.paths import ResultsPaths
+from ..results.paths import DS_CONFIG, ResultsPaths
+from ..results.secrets import document_without_secrets, shell_command, write_guarded
 from ..scripts.foreign import in_training, write_files
 from ..views.summary_text import findings_text, summary_document, table_text
 from ..views.trials_csv import CSV_COLUMNS, csv_row, csv_text
@@ -45,8 +45,8 @@ def write_results(
     write_json(paths.summary_json, summary_document(summary, edits, command))
     paths.trials_csv.write_text(csv_text((CSV_COLUMNS, *map(csv_row, records))))
     if winner:
-        paths.optimal_config.write_text(winner.config.to_json() + "\n")
-        write_files(winner, paths.results)
+        write_guarded(paths.optimal_config, _optimal_config(winner, paths))
+        write_files(winner, paths.results, write_guarded)
         paths.optimal_command.write_text(command + "\n")
         _write_script(paths.optimal_script, command)
     return f"{table}\n{findings_text(summary, edits, command)}"
@@ -63,13 +63,13 @@ def render_winner(
 
 
 def optimal_command(request: LaunchRequest, winner: Rendered) -> str:
-    """The launch without tuning, quoted for a shell; secret values are hidden."""
-    arguments = without_secrets(winner.script_args)
+    """The launch without tuning, quoted for a shell; secrets are read from variables."""
     changed = {**dict(request.variables), **dict(winner.environment)}
     variables = [f"{name}={value}" for name, value in changed.items()]
     prefix = ("env", *variables) if variables else ()
     flags = launch_flags(request)
-    return shlex.join((*prefix, "autoconf-launch", *flags, request.script, *arguments))
+    words = (*prefix, "autoconf-launch", *flags, request.script, *winner.script_args)
+    return shell_command(words)
 
 
 def user_document(source: ScriptSource) -> RawConfig:
@@ -77,8 +77,13 @@ def user_document(source: ScriptSource) -> RawConfig:
     return source.config.without(keys.AUTOTUNING)
 
 
+def _optimal_config(winner: Rendered, paths: ResultsPaths) -> str:
+    """What no rank reads, but people do, needs no secret."""
+    if paths.config_stem == DS_CONFIG:
+        return winner.config.to_json() + "\n"
+    return RawConfig(document_without_secrets(winner.config.to_dict())).to_json() + "\n"
+
+
 def _write_script(path: Path, command: str) -> None:
-    secret = f"# replace {HIDDEN} by the secret value\n" if HIDDEN in command else ""
-    text = f"#!/bin/sh\n{secret}cd {shlex.quote(str(Path.cwd()))} || exit 1\nexec {command}\n"
-    path.write_text(text)
+    path.write_text(f"#!/bin/sh\ncd {shlex.quote(str(Path.cwd()))} || exit 1\nexec {command}\n")
     path.chmod(0o755)

@@ -115,6 +115,20 @@ def test_other_words_are() -> None:
     assert differences(taken(*words), taken(*words, "--lr", "0.2")) == ("arguments",)
 
 
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (("--max_tokens", "16"), ("--max_tokens", "4096")),
+        (("--hf_token", "a"), ("--hf_token", "b")),
+    ],
+)
+def test_words_that_are_secrets_or_sound_so_are(
+    one: tuple[str, ...], other: tuple[str, ...]
+) -> None:
+    before, after = (taken("plain.py", "--batch_size", "4", *words) for words in (one, other))
+    assert differences(before, after) == ("arguments",)
+
+
 def test_the_global_batch_of_words_is() -> None:
     one = taken("plain.py", "--batch_size", "4", "--accumulation_steps", "2")
     other = taken("plain.py", "--batch_size", "4", "--accumulation_steps", "4")

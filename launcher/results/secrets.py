@@ -1,0 +1,231 @@
+"""Secrets in words of a command and in documents: found, left out, hashed, read by a shell.
+
+A value is a secret where the whole words of its name say so, or by its own form. Not: a vault.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import shlex
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+
+def _words(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+_PART = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
+_ALWAYS = _words(
+    "password passwd passphrase secret secrets credential credentials apikey apitoken authtoken "
+    "accesstoken accesskey secretkey hftoken"
+)
+_KEY_OF = _words(
+    "access account api auth client comet encryption hf neptune openai private secret service "
+    "shared signing storage subscription wandb"
+)
+"""``api_key`` is a secret, ``text_key`` is not."""
+_TEXT_TOKEN_OF = _words(
+    "assistant audio begin blank bos by class cls concept decoder each end eos first image "
+    "initializer input instance label lang language last mask max min modifier newline next num "
+    "number output pad padding per placeholder prefix prompt sep separator source special start "
+    "stop suffix target think tool trigger unk video"
+)
+"""``hf_token`` is a secret, ``pad_token`` is not."""
+_SWITCHES = _words("true false yes no on off none null auto")
+_NUMBER = re.compile(r"[-+]?[0-9]+(\.[0-9]*)?([eE][-+]?[0-9]+)?")
+_READ_ELSEWHERE = re.compile(r"\$\{.*\}")
+_IN_TEXTS = re.compile(r"<.*>|\[.*\]")
+_NAMED = re.compile(r"[-+~]*([A-Za-z_][\w.\-]*)=(.+)", re.DOTALL)
+_ASSIGNED = re.compile(
+    r"(?<![\w.\-])(?=([A-Za-z_][\w.\-]*)[\"']?\s*[:=]\s*"
+    r"(?:\"([^\"]+)\"|'([^']+)'|([^\"',;&#}\s]+)))"
+)
+"""In lists, in queries, in JSON, in YAML."""
+_USER_IN_URL = re.compile(r"([a-z][a-z0-9+.\-]*)://([^/\s?#:@]*)(?::([^/\s?#]*))?@")
+_WEB = ("http", "https")
+"""Where a user without a password is a token; elsewhere it is a name, or a container of files."""
+_KNOWN_FORMS = re.compile(
+    r"\b(?:hf_[A-Za-z0-9]{30,}|gh[opsu]_[A-Za-z0-9]{30,}|github_pat_\w{30,}|glpat-[\w\-]{20,}"
+    r"|sk-[\w\-]{30,}|xox[a-z]-[\w\-]{20,})"
+)
+_UNSET = "is not set; export it with the secret that this command needs"
+_ROUNDS = 100_000
+"""A short secret is not guessed from its digest in no time."""
+_PRIVATE = 0o600
+
+
+class _Hidden(NamedTuple):
+    """The secret at ``word[start:end]``."""
+
+    start: int
+    end: int
+    variable: str
+
+
+class _Piece(NamedTuple):
+    """Plain text of a word, and the secret after it with the variable that stands for it."""
+
+    plain: str
+    secret: str = ""
+    variable: str = ""
+
+
+def is_secret(name: str, value: str) -> bool:
+    """Whether a value of that name is a secret: ``hf_token`` is, ``max_tokens`` is not."""
+    words = [part.lower() for part in _PART.findall(name)]
+    last, before = next(reversed(words), ""), next(reversed(words[:-1]), "")
+    if (
+        not value
+        or _is_file(value)
+        or value.lower() in _SWITCHES
+        or _READ_ELSEWHERE.fullmatch(value)
+    ):
+        return False
+    if last in _ALWAYS:
+        return True
+    if _NUMBER.fullmatch(value) or _IN_TEXTS.fullmatch(value):
+        return False
+    if last == "token":
+        return before not in _TEXT_TOKEN_OF
+    return last == "auth" or (last == "key" and before in _KEY_OF)
+
+
+def without_secrets(words: Iterable[str]) -> tuple[str, ...]:
+    """The words of a command with ``${HF_TOKEN}`` in place of a secret."""
+    return tuple(
+        "".join(
+            f"{piece.plain}${{{piece.variable}}}" if piece.variable else piece.plain
+            for piece in pieces
+        )
+        for pieces in _split(words)
+    )
+
+
+def with_digests(words: Iterable[str]) -> tuple[str, ...]:
+    """The words with a digest in place of a secret, to tell whether it is still the same."""
+    return tuple(
+        "".join(piece.plain + _digest(piece) for piece in pieces) for pieces in _split(words)
+    )
+
+
+def shell_command(words: Iterable[str]) -> str:
+    """The command quoted for a shell, which reads secrets from variables and ends without them."""
+    return " ".join("".join(map(_quoted, pieces)) or "''" for pieces in _split(words))
+
+
+def document_without_secrets(document: Any, name: str = "") -> Any:
+    """The same document with ``${API_KEY}`` in place of a secret."""
+    if isinstance(document, dict):
+        return {key: document_without_secrets(value, str(key)) for key, value in document.items()}
+    if isinstance(document, list):
+        return [document_without_secrets(value, name) for value in document]
+    if not isinstance(document, str):
+        return document
+    if is_secret(name, document):
+        return f"${{{_variable(name)}}}"
+    return without_secrets((document,))[0]
+
+
+def write_private(path: Path, text: str) -> None:
+    """Write a file that only its owner can read."""
+
+    def private(name: str, flags: int) -> int:
+        return os.open(name, flags, _PRIVATE)
+
+    with open(path, "w", encoding="utf-8", opener=private) as file:
+        os.fchmod(file.fileno(), _PRIVATE)  # it may be an older file that others can read
+        file.write(text)
+
+
+def write_guarded(path: Path, text: str) -> None:
+    """Write a file; where it holds a secret only its owner can read it."""
+    if any((*_by_name(text), *_in_url(text, ""), *_by_form(text, ""))):
+        write_private(path, text)
+    else:
+        path.write_text(text, encoding="utf-8")
+
+
+def _split(words: Iterable[str]) -> Iterator[tuple[_Piece, ...]]:
+    """Each word in pieces; two secrets that are unlike have two variables."""
+    values: dict[str, str] = {}
+    before = ""
+    for word in words:
+        pieces, start = [], 0
+        for hidden in _in_word(word, before):
+            secret, variable, number = word[hidden.start : hidden.end], hidden.variable, 1
+            while values.setdefault(variable, secret) != secret:
+                number += 1
+                variable = f"{hidden.variable}_{number}"
+            pieces.append(_Piece(word[start : hidden.start], secret, variable))
+            start = hidden.end
+        yield (*pieces, _Piece(word[start:]))
+        before = word
+
+
+def _digest(piece: _Piece) -> str:
+    if not piece.variable:
+        return ""
+    secret, salt = piece.secret.encode(), piece.variable.encode()
+    return f"pbkdf2:{hashlib.pbkdf2_hmac('sha256', secret, salt, _ROUNDS).hex()}"
+
+
+def _quoted(piece: _Piece) -> str:
+    plain = shlex.quote(piece.plain) if piece.plain else ""
+    return f'{plain}"${{{piece.variable}:?{_UNSET}}}"' if piece.variable else plain
+
+
+def _in_word(word: str, before: str) -> tuple[_Hidden, ...]:
+    flag = before if before.startswith("-") and "=" not in before else ""
+    if not word.startswith("-") and is_secret(flag, word):
+        return (_Hidden(0, len(word), _variable(flag)),)
+    named = _NAMED.fullmatch(word)
+    if named and is_secret(named[1], named[2]):
+        return (_Hidden(named.start(2), len(word), _variable(named[1])),)
+    name = named[1] if named else flag
+    return _apart((*_in_url(word, name), *_by_name(word), *_by_form(word, name)))
+
+
+def _in_url(word: str, name: str) -> Iterator[_Hidden]:
+    for match in _USER_IN_URL.finditer(word):
+        group = 3 if match[3] else 2
+        if match[group] and (group == 3 or match[1] in _WEB):
+            yield _Hidden(*match.span(group), _variable(f"{name or 'url'}_password"))
+
+
+def _by_name(text: str) -> Iterator[_Hidden]:
+    for match in _ASSIGNED.finditer(text):
+        group = match.lastindex or 0
+        if is_secret(match[1], match[group]):
+            yield _Hidden(*match.span(group), _variable(match[1]))
+
+
+def _by_form(word: str, name: str) -> Iterator[_Hidden]:
+    for match in _KNOWN_FORMS.finditer(word):
+        yield _Hidden(*match.span(), _variable(name or "token"))
+
+
+def _apart(found: Iterable[_Hidden]) -> tuple[_Hidden, ...]:
+    """Those that do not overlap, in order."""
+    kept: list[_Hidden] = []
+    for hidden in sorted(found, key=lambda one: (one.start, -one.end)):
+        if not kept or hidden.start >= kept[-1].end:
+            kept.append(hidden)
+    return tuple(kept)
+
+
+def _variable(name: str) -> str:
+    """``--hf-token`` is read from HF_TOKEN, ``hub.apiKey`` from HUB_API_KEY."""
+    made = "_".join(re.findall(r"[A-Z0-9]+(?![a-z])|[A-Z]?[a-z0-9]+", name)).upper()
+    return f"_{made}" if made[:1].isdigit() else made
+
+
+def _is_file(value: str) -> bool:
+    """Also of values that are too long to be a name."""
+    try:
+        return Path(value).is_file()
+    except (OSError, ValueError):
+        return False

@@ -1,0 +1,91 @@
+"""Secrets in a command: in no result, and back in their place when the winner is trained."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from .conftest import Place
+
+TOKEN = 'it\'s "a" $TOKEN'
+SCRIPT = (Path(__file__).parent / "scripts" / "plain_loop.py").read_text().replace("4096", "256")
+ARGUMENTS = """
+parser.add_argument("--max_tokens", type=int)
+parser.add_argument("--tokenizer")
+parser.add_argument("--hf_token")
+"""
+FIRST_PARSED = "arguments = parser.parse_args()"
+TUNE = (
+    "--autotuning=tune",
+    "--num_gpus=1",
+    "--max-parallel-trials=1",
+    "--soak_steps=0",
+    "--end_profile_step=4",
+    "--budget=1trials",
+    "--allow-global-batch-change",
+)
+
+
+@pytest.fixture
+def script(place: Place, monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    path = place.folder / "mine.py"
+    text = SCRIPT.replace(FIRST_PARSED, f"{ARGUMENTS}{FIRST_PARSED}")
+    path.write_text(f"{text}\nimport json\nprint(json.dumps(sys.argv[1:]))\n")
+    return str(path)
+
+
+def test_the_written_command_reads_the_secret_from_a_variable_and_runs(
+    place: Place, script: str
+) -> None:
+    words = ("--tokenizer=a b", "--max_tokens", "16", "--hf_token", TOKEN, "--batch-size", "4")
+    code, output = place.run(*TUNE, script, *words)
+    assert code == 0, output
+    assert TOKEN not in output
+    for path in filter(Path.is_file, place.folder.rglob("*")):
+        assert TOKEN.encode() not in path.read_bytes(), path
+        assert json.dumps(TOKEN)[1:-1].encode() not in path.read_bytes(), path
+    commands = {place.results / "run_optimal.sh", place.results / "cmd_optimal.txt"}
+    commands.add(place.results / "z0_gas1_tmbspg4" / "cmd.txt")
+    assert all("--max_tokens 16" in path.read_text() for path in commands)
+    configuration = place.results / "z0_gas1_tmbspg4" / "config.json"
+    assert stat.S_IMODE(configuration.stat().st_mode) == 0o600
+    bare = started(place)
+    assert bare.returncode != 0
+    assert bare.stderr.rstrip().endswith(
+        "HF_TOKEN: is not set; export it with the secret that this command needs"
+    )
+    done = started(place, HF_TOKEN=TOKEN)
+    assert done.returncode == 0, done.stderr
+    said = json.loads(done.stdout.splitlines()[-1])
+    given = [word for word in said if not word.startswith("--local")]
+    assert given == list(words), done.stdout
+
+
+def started(place: Place, **variables: str) -> subprocess.CompletedProcess[str]:
+    """The script that a tune leaves, as another shell starts it."""
+    kept = {name: value for name, value in os.environ.items() if name != "HF_TOKEN"}
+    path = f"{Path(sys.executable).parent}:{kept['PATH']}"
+    environment = {**kept, "PATH": path, "AUTOCONF_TEST_MARK": place.mark, **variables}
+    return subprocess.run(
+        (str(place.results / "run_optimal.sh"),),
+        check=False,
+        capture_output=True,
+        text=True,
+        env=environment,
+    )
+
+
+@pytest.mark.slow
+def test_an_argument_that_only_sounds_like_a_secret_is_measured_anew(
+    place: Place, script: str
+) -> None:
+    assert place.run(*TUNE, script, "--batch-size=4", "--max_tokens", "16")[0] == 0
+    code, output = place.run(*TUNE, script, "--batch-size=4", "--max_tokens", "4096")
+    assert (code, "Starting anew because arguments changed" in output) == (0, True), output

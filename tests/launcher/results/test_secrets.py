@@ -1,0 +1,153 @@
+"""What is a secret among ordinary words, and what a shell makes of a command without it."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from autoconf_launch.launcher.results.secrets import (
+    document_without_secrets,
+    shell_command,
+    with_digests,
+    without_secrets,
+    write_guarded,
+    write_private,
+)
+
+SECRET = 'it\'s "$HOME" `a` \\ b'
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("--hf_token", SECRET),
+        (f"--token={SECRET}",),
+        ("--api-key", SECRET),
+        ("--wandb_api_key", SECRET),
+        ("--apiKey", SECRET),
+        (f"WANDB_API_KEY={SECRET}",),
+        ("--password", SECRET),
+        ("--password", "1234"),
+        ("--client_secret", SECRET),
+        (f"hub.token={SECRET}",),
+        ("--model_args", "a=1,hf_token=s3cr3t"),
+        ("--kwargs", json.dumps({"a": 1, "api_key": "my key", "b": 2})),
+        ("--tracking_uri", "https://me:s3cr3t@host/path"),
+        ("--url", "https://host/?access_token=s3cr3t&x=1"),
+        ("https://s3cr3t@host/path",),
+        ("hf_" + 34 * "a",),
+        ("--hf_token", "one", "--hf-token", "another"),
+    ],
+)
+def test_a_secret_is_shown_nowhere_and_a_shell_reads_it_from_its_variable(
+    words: tuple[str, ...],
+) -> None:
+    shown = without_secrets(words)
+    assert shown != words
+    secrets = held(words, shown)
+    assert secrets
+    for text in (" ".join(shown), " ".join(with_digests(words)), shell_command(words)):
+        assert not [secret for secret in secrets.values() if secret in text]
+    assert run(words, secrets).stdout.splitlines() == [json.dumps(words)]
+    for name in secrets:
+        ended = run(words, {**secrets, name: ""})
+        assert (ended.returncode != 0, ended.stdout) == (True, "")
+        assert f"{name}: is not set; export it" in ended.stderr
+
+
+def held(words: tuple[str, ...], shown: tuple[str, ...]) -> dict[str, str]:
+    """Variables that stand in the shown words with what stands there in the real ones."""
+    secrets = {}
+    for word, other in zip(words, shown, strict=True):
+        before, mark, rest = other.partition("${")
+        name, _, after = rest.partition("}")
+        if mark:
+            secrets[name] = word[len(before) : len(word) - len(after)]
+    return secrets
+
+
+def run(words: tuple[str, ...], variables: dict[str, str]) -> subprocess.CompletedProcess[str]:
+    """A shell runs the command of a program that prints its arguments."""
+    show = (sys.executable, "-c", "import json, sys; print(json.dumps(sys.argv[1:]))")
+    return subprocess.run(
+        ("sh", "-c", f"exec {shell_command((*show, *words))}"),
+        check=False,
+        capture_output=True,
+        text=True,
+        env={**os.environ, **variables},
+    )
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("--max_tokens", "4096"),
+        ("--max_token", "16"),
+        ("--tokens", "all"),
+        ("--num-tokens=4",),
+        ("--tokenizer", "gpt2"),
+        ("--tokenizer_name=gpt2",),
+        ("--token_dim", "64"),
+        ("--pad_token", "<pad>"),
+        ("--eos_token", "eos"),
+        ("--token", "<tool>"),
+        ("--use_auth_token", "True"),
+        ("--author", "me"),
+        ("--key", "text"),
+        ("--text_key", "text"),
+        ("--keyframes", "8"),
+        ("--monkey", "m"),
+        ("--wandb_api_key_file", "key"),
+        ("--db_password", "${oc.env:PASSWORD}"),
+        ("--hf_token", "--other"),
+        ("--credentials", __file__),
+        ("--data", "abfss://container@account/path"),
+        ("--repository", "ssh://git@host/path"),
+        ("a b", "$x", ""),
+    ],
+)
+def test_an_ordinary_argument_stays(words: tuple[str, ...]) -> None:
+    assert without_secrets(words) == words
+    assert with_digests(words) == words
+    assert run(words, {}).stdout.splitlines() == [json.dumps(words)]
+
+
+def test_another_secret_has_another_digest() -> None:
+    digests = [with_digests(("--hf_token", value)) for value in ("one", "one", "another")]
+    assert digests[0] == digests[1] != digests[2]
+
+
+def test_a_document_keeps_all_but_its_secrets() -> None:
+    document = {"comet": {"api_key": "k", "enabled": True}, "max_tokens": 3, "all": ["a", 1.5]}
+    changed = {**document, "comet": {"api_key": "${API_KEY}", "enabled": True}}
+    assert document_without_secrets(document) == changed
+
+
+@pytest.mark.parametrize(
+    ("text", "mode"),
+    [('{"hub_token": "abc"}', 0o600), ("password: abc", 0o600), ('{"max_tokens": 3}', 0o644)],
+)
+def test_others_can_read_a_file_unless_it_holds_a_secret(
+    tmp_path: Path, text: str, mode: int
+) -> None:
+    path = tmp_path / "file"
+    umask = os.umask(0o022)
+    try:
+        write_guarded(path, text)
+    finally:
+        os.umask(umask)
+    assert (stat.S_IMODE(path.stat().st_mode), path.read_text()) == (mode, text)
+
+
+def test_an_older_file_that_others_could_read_becomes_private(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_text("longer than what comes")
+    path.chmod(0o644)
+    write_private(path, "secret")
+    assert (stat.S_IMODE(path.stat().st_mode), path.read_text()) == (0o600, "secret")
