@@ -6,16 +6,18 @@ from it come JSON lines, first the document (``backends/local.py``), then ``{"si
 ``{"end": true}``; back goes one line, the report. When it closes, the controller is dead and all
 that was started here dies within 2 s. Not: what an outcome is (outcome).
 """
-# ruff: noqa: PTH108, PTH112, PTH123, PTH208
+# ruff: noqa: PTH108, PTH112, PTH113, PTH115, PTH116, PTH118, PTH119, PTH123, PTH208
 
 from __future__ import annotations
 
 import contextlib
 import ctypes
+import fcntl
 import json
 import os
 import select
 import signal
+import stat
 import sys
 import time
 from collections.abc import Callable
@@ -25,7 +27,10 @@ ORPHAN_GRACE_S = 1.0  # from SIGTERM to SIGKILL once the controller is gone
 LEFTOVER_GRACE_S = 0.5  # the same for what the ranks leave behind
 UNKILLABLE_S = 30.0  # after SIGKILL; a process that a driver holds may never end
 REPEAT_S = 0.05
+LOCK_LOOKS_APART_S = 0.2  # between closing its lock and removing it nobody needs as long
+LOCAL_DISKS = frozenset({"bcachefs", "btrfs", "ext4", "f2fs", "overlay", "tmpfs", "xfs", "zfs"})
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36  # linux/prctl.h
+Lock = tuple[str, int, int]  # path, inode, time of its making
 Turn = Callable[[dict[str, Any]], object]  # gives a fork its program
 
 
@@ -46,6 +51,8 @@ class Watch:
         self._due: list[tuple[float, int]] = []
         self._terminated_unix_s: float | None = None
         self._give_up_s = float("inf")
+        self._held: set[Lock] = set()
+        self._removed = remove_dead_locks(document["extension_caches"], self._held)
 
     def start(self, turn: Turn) -> dict[str, Any] | None:
         """Start every rank, all in the process group of the first; in a fork, the rank."""
@@ -74,11 +81,13 @@ class Watch:
         kill_s = time.monotonic() + LEFTOVER_GRACE_S
         ends = bool(self._due) or any(self._codes.values()) or not self._may_leave
         if ends and self._reap():
-            _signal_all(descendants(os.getpid()), signal.SIGTERM)
+            self._signal_below(signal.SIGTERM)
         while ends and self._reap() and time.monotonic() < kill_s + UNKILLABLE_S:
             self._sleep(REPEAT_S)
             if time.monotonic() > kill_s:
-                _signal_all(descendants(os.getpid()), signal.SIGKILL)
+                self._signal_below(signal.SIGKILL)
+        if ends and not self._reap():
+            self._removed += remove_dead_locks(self._document["extension_caches"], self._held)
         for rank in self._document["ranks"]:
             with contextlib.suppress(OSError):
                 os.unlink(rank.get("shared_memory") or "")
@@ -89,6 +98,7 @@ class Watch:
             "codes": [self._codes.get(pid, -signal.SIGKILL) for pid in self._pids],
             "exit_unix_s": [self._exit_unix_s.get(pid, time.time()) for pid in self._pids],
             "terminated_unix_s": self._terminated_unix_s,
+            "removed_locks": self._removed,
             "ended_s": time.monotonic(),
         }
 
@@ -142,11 +152,18 @@ class Watch:
             number = self._due.pop(0)[1]
             self._terminated_unix_s = self._terminated_unix_s or time.time()
             if number == signal.SIGTERM:
+                self._held |= held_locks(self._living())
                 _signal_all(self._living(), number)
             else:
-                _signal_all(descendants(os.getpid()) or self._living(), number)
+                self._signal_below(number)
                 self._due.append((now + REPEAT_S, number))
                 self._give_up_s = min(self._give_up_s, now + UNKILLABLE_S)
+
+    def _signal_below(self, number: int) -> None:
+        """Signal all that the ranks have started, and the ranks."""
+        below = descendants(os.getpid()) or self._living()
+        self._held |= held_locks(below)
+        _signal_all(below, number)
 
     def _living(self) -> list[int]:
         return [pid for pid in self._pids if pid not in self._codes]
@@ -213,6 +230,105 @@ def living_processes() -> list[tuple[int, list[bytes]]]:
                 if fields[0] != b"Z":
                     found.append((int(name), fields))
     return found
+
+
+def held_locks(pids: list[int]) -> set[Lock]:
+    """Empty files named ``lock`` that these processes have open."""
+    found = set()
+    for pid in pids:
+        with contextlib.suppress(OSError):
+            for name in os.listdir(f"/proc/{pid}/fd"):
+                with contextlib.suppress(OSError):
+                    path = os.readlink(f"/proc/{pid}/fd/{name}")
+                    status = os.stat(f"/proc/{pid}/fd/{name}")
+                    if os.path.basename(path) == "lock" and _is_lock(status):
+                        found.add((path, status.st_ino, status.st_mtime_ns))
+    return found
+
+
+def remove_dead_locks(caches: list[str], died: set[Lock]) -> list[str]:
+    """Remove what killed builds of torch extensions left; every later one would wait for ever.
+
+    ``torch.utils.file_baton`` makes a file that must not exist, keeps it open and removes it at
+    the end, so that its maker is dead where nobody has it open. ``died``: of processes that were
+    killed here.
+    """
+    paths = {path for cache in caches for path in _cached_locks(cache)}
+    paths.update(path for path, _, _ in died)
+    seen = {path: lock for path in paths if (lock := _abandoned(path, died))}
+    if seen:
+        time.sleep(LOCK_LOOKS_APART_S)
+    removed = []
+    for path, lock in seen.items():
+        if lock == _abandoned(path, died):
+            with contextlib.suppress(OSError):
+                os.unlink(path)
+                removed.append(path)
+    return removed
+
+
+def _cached_locks(cache: str) -> list[str]:
+    """Of each extension in a cache, below a folder of its Python and CUDA or not."""
+    below = _folders(cache)
+    folders = [*below, *(deeper for folder in below for deeper in _folders(folder))]
+    return [lock for folder in folders if os.path.isfile(lock := os.path.join(folder, "lock"))]
+
+
+def _folders(path: str) -> list[str]:
+    with contextlib.suppress(OSError), os.scandir(path) as entries:
+        return [entry.path for entry in entries if entry.is_dir()]
+    return []
+
+
+def _abandoned(path: str, died: set[Lock]) -> Lock | None:
+    """A lock that nobody has open; None where somebody has, or may have.
+
+    Of a disk that other machines write to as well, no kernel can tell; there it is one of those
+    that ``died``.
+    """
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return None
+    try:
+        status = os.fstat(descriptor)
+        if not _is_lock(status) or status.st_uid != os.geteuid():
+            return None
+        lock = path, status.st_ino, status.st_mtime_ns
+        is_dead = _has_no_other(descriptor) if _is_local(path) else lock in died
+        return lock if is_dead else None
+    finally:
+        os.close(descriptor)
+
+
+def _is_lock(status: os.stat_result) -> bool:
+    return stat.S_ISREG(status.st_mode) and status.st_size == 0
+
+
+def _has_no_other(descriptor: int) -> bool:
+    """Whether no process of this machine, in whatever container, has the file open but us.
+
+    The kernel grants a lease for writing in that case alone (fcntl(2)).
+    """
+    try:
+        fcntl.fcntl(descriptor, fcntl.F_SETSIG, signal.SIGURG)  # SIGIO would end us
+        fcntl.fcntl(descriptor, fcntl.F_SETLEASE, fcntl.F_WRLCK)
+        fcntl.fcntl(descriptor, fcntl.F_SETLEASE, fcntl.F_UNLCK)
+    except OSError:
+        return False
+    return True
+
+
+def _is_local(path: str) -> bool:
+    """Whether a path is on a disk of this machine alone, by its longest mount point."""
+    real, found = os.path.realpath(path), (0, "")
+    with contextlib.suppress(OSError), open("/proc/self/mounts", errors="surrogateescape") as file:
+        for line in file:
+            _, point, kind, *_ = line.split(" ")
+            point = point.replace("\\040", " ").replace("\\134", "\\").rstrip("/")
+            if real.startswith(f"{point}/") and len(point) >= found[0]:
+                found = (len(point), kind)
+    return found[1] in LOCAL_DISKS
 
 
 def _signal_all(pids: list[int], number: int) -> None:

@@ -10,6 +10,7 @@ from types import MappingProxyType
 
 from autoconf_launch.core import ConfigError, nearest_known
 
+from ..events import Listener, Note
 from .base import Backend, Job, JobEnd
 
 BACKENDS = MappingProxyType(
@@ -31,6 +32,13 @@ def load_backend(name: str, *arguments: object, **options: object) -> Backend:
         ConfigError: no backend has this name.
     """
     return _factory(name)(*arguments, **options)
+
+
+def telling(backend: Backend, listener: Listener) -> Backend:
+    """The same backend, which from here on warns of what happens beside its jobs, if it can."""
+    if hasattr(backend, "tell"):
+        backend.tell = lambda text: listener(Note(text=text, warning=True))
+    return backend
 
 
 @contextmanager
@@ -55,4 +63,13 @@ def _factory(name: str) -> Callable[..., Backend]:
     return loaded
 
 
-__all__ = ["BACKENDS", "ENTRY_POINTS", "Backend", "Job", "JobEnd", "load_backend", "released"]
+__all__ = [
+    "BACKENDS",
+    "ENTRY_POINTS",
+    "Backend",
+    "Job",
+    "JobEnd",
+    "load_backend",
+    "released",
+    "telling",
+]

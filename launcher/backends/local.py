@@ -25,7 +25,7 @@ from autoconf_launch.core.rank import JOB_VARIABLE, result_file
 from .. import agent
 from ..outcomes.log_tail import STDERR_LOG, STDOUT_LOG, LogStart
 from ..outcomes.outcome import Cancelled
-from ..plan import LaunchPlan
+from ..plan import LaunchPlan, RankPlan
 from .base import Job, JobEnd
 from .local_job import AgentHandle, LocalJob, own_job
 from .shared_memory import shared_memory
@@ -36,6 +36,8 @@ LINGER_S = 1.5
 GRACE_S = 3.0
 """From SIGTERM to SIGKILL."""
 
+OBEYS_WITHIN_S = 3.0
+"""Beyond the grace; then an agent that was told to end its ranks (stopped, say) is killed."""
 
 Logs: TypeAlias = tuple[IO[bytes], IO[bytes]]
 Begin: TypeAlias = Callable[[LocalJob, socket.socket, Logs | None], AgentHandle]
@@ -59,6 +61,8 @@ class LocalBackend:
         self._environment = environment
         self._linger_s = linger_s
         self._grace_s = grace_s
+        self.tell: Callable[[str], object] = lambda text: None
+        """Hears what happened to launches from outside; see :func:`~.telling`."""
         _wake_on_signals()
 
     def submit(self, plan: LaunchPlan) -> LocalJob:
@@ -100,7 +104,17 @@ class LocalBackend:
 
     def poll(self, jobs: Sequence[Job]) -> tuple[JobEnd | None, ...]:
         """The end of each job that has ended; the same one whenever asked again."""
-        return tuple(own_job(job).look() for job in jobs)
+        return tuple(map(self._look, map(own_job, jobs)))
+
+    def _look(self, job: LocalJob) -> JobEnd | None:
+        had_ended = job.end is not None
+        end = job.look()
+        for path in () if had_ended else job.removed_locks:
+            self.tell(
+                f"{path} is removed: whoever built that torch extension was killed, and every "
+                "later build of it would wait for ever."
+            )
+        return end
 
     def wait(self, jobs: Sequence[Job], timeout_s: float) -> None:
         """Return when a job may have ended, a signal came, or the time is up."""
@@ -109,6 +123,7 @@ class LocalBackend:
             if job.end is not None:
                 return
             poller.register(job.control, select.POLLIN)
+            timeout_s = min(timeout_s, job.kill_s - time.monotonic())
         wake = _wake_on_signals()
         poller.register(wake, select.POLLIN)
         ready = poller.poll(None if timeout_s == float("inf") else max(0.0, timeout_s) * 1e3)
@@ -120,11 +135,15 @@ class LocalBackend:
         own = own_job(job)
         if own.cancelled is None:
             own.cancelled = Cancelled(reason=reason, unix_s=time.time())
+            own.kill_s = time.monotonic() + self._grace_s + OBEYS_WITHIN_S
         own.send({"end": True})
 
     def send_signal(self, job: Job, number: int) -> None:
         """Pass a signal on to the ranks, not to what they started."""
         own_job(job).send({"signal": int(number)})
+
+    def _whole(self, rank: RankPlan) -> dict[str, str]:
+        return {**self._variables, **dict(rank.environment)}
 
     def _document(self, job: LocalJob) -> dict[str, Any]:
         task = job.plan.task
@@ -133,6 +152,7 @@ class LocalBackend:
             "linger_s": self._linger_s if task else 0.0,
             "grace_s": self._grace_s,
             "attempt": task and task.attempt,
+            "extension_caches": _extension_caches(self._whole(job.plan.ranks[0])),
             "may_leave": job.plan.folder is None,  # a training may, as with python; no trial may
             "ranks": [
                 {
@@ -146,6 +166,14 @@ class LocalBackend:
                 for rank in job.plan.ranks
             ],
         }
+
+
+def _extension_caches(variables: Mapping[str, str]) -> tuple[str, ...]:
+    """Where torch.utils.cpp_extension builds in a process with these variables."""
+    if given := variables.get("TORCH_EXTENSIONS_DIR"):
+        return (given,)
+    cache = variables.get("XDG_CACHE_HOME") or Path(variables.get("HOME", "/"), ".cache")
+    return (str(Path(cache, "torch_extensions")),)
 
 
 def _open_logs(folder: str | None, stack: contextlib.ExitStack) -> Logs | None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import signal
 import socket
 import subprocess
@@ -54,6 +55,10 @@ class LocalJob:
         self.token = uuid.uuid4().hex
         self.cancelled: Cancelled | None = None
         self.end: JobEnd | None = None
+        self.removed_locks: tuple[str, ...] = ()
+        """Of builds of torch extensions whose processes had been killed."""
+        self.kill_s = float("inf")
+        """When an agent that was told to end its ranks and did not is ended with them."""
         self._started_s = time.monotonic()
 
     def attach(self, handle: AgentHandle, control: socket.socket, log_start: LogStart) -> None:
@@ -75,10 +80,12 @@ class LocalJob:
         return self.end is None and self._closed and self.handle.session is None
 
     def send(self, line: dict[str, Any]) -> None:
-        """Send a command; without effect where the agent has ended."""
+        """Send a command; without effect where the agent has ended, and a stopped one goes on."""
         if self.end is None:
             with contextlib.suppress(OSError):
                 self.control.sendall(json.dumps(line).encode() + b"\n", socket.MSG_NOSIGNAL)
+                if self.handle.session is not None:
+                    os.kill(self.handle.session, signal.SIGCONT)
 
     def look(self) -> JobEnd | None:
         """The end, once the agent and all that it started have ended."""
@@ -105,8 +112,9 @@ class LocalJob:
     def _is_over(self) -> bool:
         if self.was_refused and self.cancelled is None:
             return False  # whoever asked the zygote has yet to spawn it
-        if not self._closed or self._received.endswith(b"\n"):
-            return self._closed
+        has_reported = self._closed and self._received.endswith(b"\n")
+        if has_reported or not (self._closed or time.monotonic() > self.kill_s):
+            return has_reported
         self._lost_s = self._lost_s or time.monotonic()
         alive = kill_strays(self.token, self.handle.session)
         return not alive or time.monotonic() > self._lost_s + agent.UNKILLABLE_S
@@ -116,6 +124,7 @@ class LocalJob:
         if self._lost_s is None:
             report = json.loads(self._received)
             ended_s, end = report["ended_s"], _ranks_end(report, self.cancelled)
+            self.removed_locks = tuple(report["removed_locks"])
         else:
             ended_s, end = time.monotonic(), self._lost(status)
         plan = self.plan

@@ -37,9 +37,12 @@ def await_agent(pid: int, timeout_s: float) -> bool:
     except OSError:
         return True
     try:
+        if not _is_agent(pid):
+            return True
+        signal.pidfd_send_signal(descriptor, signal.SIGCONT)  # a stopped one hears nothing
         poller = select.poll()
         poller.register(descriptor, select.POLLIN)
-        return not _is_agent(pid) or bool(poller.poll(timeout_s * 1e3))
+        return bool(poller.poll(timeout_s * 1e3))
     finally:
         os.close(descriptor)
 

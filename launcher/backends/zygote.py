@@ -23,13 +23,17 @@ from autoconf_launch.core.rank import JOB_VARIABLE, TASK_VARIABLE
 from .. import agent
 from ..dialects.trackers import TRACKERS
 from ..machine.gpus import VISIBLE
-from ..plan import LaunchPlan, RankPlan
+from ..outcomes.deaths import how_it_died
+from ..plan import LaunchPlan
 from .base import Job, JobEnd
 from .local import GRACE_S, LINGER_S, LocalBackend, Logs
 from .local_job import AgentHandle, LocalJob, own_job
 
 MOST_ZYGOTES = 2
 """Each holds a few hundred megabytes; launches with yet other variables are spawned."""
+
+MOST_REPLACED = 5
+"""Zygotes that were killed; whatever kills more of them would have the next one, too."""
 
 ANSWERS_WITHIN_S = 60.0
 """From a request to the agent's first word, the zygote's own start included."""
@@ -64,6 +68,7 @@ class Zygote:
 
     def __init__(self, key: Key) -> None:
         folder, variables = key
+        self._was_silent = False
         self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
             self._process = subprocess.Popen(
@@ -94,8 +99,17 @@ class Zygote:
             return False
         return True
 
+    @property
+    def death(self) -> str | None:
+        """How it was ended from outside; None: it lives, or has refused to fork and left."""
+        status = self._process.poll() or 0
+        if status >= 0:
+            return None
+        return "did not answer and was ended" if self._was_silent else how_it_died(status)
+
     def kill(self) -> None:
-        """End it now; its agents live on."""
+        """End one that says nothing; its agents live on."""
+        self._was_silent = True
         self._process.kill()
 
     def close(self) -> None:
@@ -122,6 +136,7 @@ class ZygoteBackend(LocalBackend):
         super().__init__(environment=environment, linger_s=linger_s, grace_s=grace_s)
         self._zygotes: dict[Key, Zygote] = {}
         self._waiting: dict[str, tuple[Zygote, float]] = {}
+        self._replaced = 0
 
     def submit(self, plan: LaunchPlan) -> LocalJob:
         """See :meth:`LocalBackend.submit`."""
@@ -151,10 +166,25 @@ class ZygoteBackend(LocalBackend):
         return AgentHandle(pid=zygote.pid, session=None)
 
     def _zygote(self, key: Key | None) -> Zygote | None:
-        if key is not None and key not in self._zygotes and len(self._zygotes) < MOST_ZYGOTES:
+        if key is None:
+            return None
+        self._bury(key)
+        if key not in self._zygotes and len(self._zygotes) < MOST_ZYGOTES:
             with contextlib.suppress(OSError):
                 self._zygotes[key] = Zygote(key)
-        return self._zygotes.get(key) if key is not None else None
+        return self._zygotes.get(key)
+
+    def _bury(self, key: Key) -> None:
+        """Make room for another zygote where a signal has killed the one for these variables."""
+        zygote = self._zygotes.get(key)
+        if zygote is None or (death := zygote.death) is None or self._replaced == MOST_REPLACED:
+            return
+        self._zygotes.pop(key).close()
+        self._replaced += 1
+        self.tell(
+            f"The process that trials are forked from {death}; a new one is started, which takes "
+            "a few seconds."
+        )
 
     def _key(self, plan: LaunchPlan) -> Key | None:
         """None where the ranks differ in it."""
@@ -178,15 +208,12 @@ class ZygoteBackend(LocalBackend):
             )
         return document
 
-    def _whole(self, rank: RankPlan) -> dict[str, str]:
-        return {**self._variables, **dict(rank.environment)}
-
     def _lose_patience(self, job: LocalJob) -> None:
         """Kill a zygote that says nothing, so that its jobs are spawned."""
         zygote, until_s = self._waiting.get(job.token, (None, 0.0))
         if zygote is not None and job.handle.session is not None:
             del self._waiting[job.token]
-        elif zygote is not None and time.monotonic() > until_s:
+        elif zygote is not None and time.monotonic() > min(until_s, job.kill_s):
             zygote.kill()
 
 

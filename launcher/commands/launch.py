@@ -7,7 +7,7 @@ from pathlib import Path
 
 from autoconf_launch.autotuner.cluster import ClusterSpec
 
-from ..backends import load_backend
+from ..backends import load_backend, telling
 from ..backends.base import Backend
 from ..config_file import is_plain_json
 from ..dialects import ScriptSource, find_dialect
@@ -36,7 +36,7 @@ def launch(request: LaunchRequest, listener: Listener) -> int:
     require_script(request)
     cluster = find_cluster(request, listener)
     source = find_script_source(request)
-    backend = load_backend(request.backend)
+    backend = telling(load_backend(request.backend), listener)
     with tempfile.TemporaryDirectory(prefix="autoconf-launch-") as folder:
         arguments = _resolved_arguments(source, cluster, Path(folder), listener)
         return run_to_end(plan_launch(request, cluster, arguments), backend)

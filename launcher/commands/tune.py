@@ -16,7 +16,7 @@ from autoconf_launch.autotuner.study_findings import study_findings
 from autoconf_launch.autotuner.summary import summarise
 from autoconf_launch.core import NothingFeasibleError
 
-from ..backends import load_backend, released
+from ..backends import load_backend, released, telling
 from ..backends.base import Backend
 from ..dialects import Rendered
 from ..dialects.native import NativeDialect
@@ -66,13 +66,13 @@ def tune(request: LaunchRequest, listener: Listener) -> int:
         )
         with (
             tracked(request.tracking, feed_of(request), job.paths.tracking, listener) as heard,
-            released(load_backend(_trial_backend(job))) as backend,
+            released(telling(load_backend(_trial_backend(job)), heard)) as backend,
         ):
             job, winner = _searched(replace(job, listener=heard), backend, folder)
     if request.autotuning == "tune":
         return 0
     plan = told(plan_launch(job.request, job.cluster, winner.script_args), winner)
-    return run_to_end(plan, load_backend(request.backend))
+    return run_to_end(plan, telling(load_backend(request.backend), listener))
 
 
 def _searched(job: TuningJob, backend: Backend, folder: OpenFolder) -> tuple[TuningJob, Rendered]:

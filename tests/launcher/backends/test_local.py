@@ -1,5 +1,6 @@
 """The local backend and its agent against the real process tree."""
 
+import ctypes
 import os
 import signal
 import subprocess
@@ -12,6 +13,7 @@ import pytest
 
 from autoconf_launch.autotuner.trial import FailedTrial, Measurement
 from autoconf_launch.core import Failure, FailureKind
+from autoconf_launch.launcher.backends import local
 from autoconf_launch.launcher.backends.base import JobEnd
 from autoconf_launch.launcher.backends.local import LocalBackend
 from autoconf_launch.launcher.backends.local_job import LocalJob
@@ -20,6 +22,7 @@ from autoconf_launch.launcher.plan import RankPlan
 from .conftest import DEAF, LEAVE_BEHIND, Lab, eventually
 
 TIMED_OUT = Failure(kind=FailureKind.TIMED_OUT, detail="took too long")
+PTRACE_ATTACH = 16
 HANG = "ready(); time.sleep(100)"
 
 
@@ -137,6 +140,27 @@ def test_a_stopped_rank_is_killed(lab: Lab) -> None:
     job = lab.start_and_await("ready(); os.kill(os.getpid(), signal.SIGSTOP)")
     lab.backend.cancel(job, TIMED_OUT)
     assert lab.end_of(job, timeout_s=2).exit_code == 137
+
+
+def test_a_stopped_agent_obeys_a_cancel(lab: Lab) -> None:
+    job = lab.start_and_await(HANG, ranks=2)
+    assert isinstance(job, LocalJob)
+    os.kill(job.pid, signal.SIGSTOP)
+    lab.backend.cancel(job, TIMED_OUT)
+    end = lab.end_of(job, timeout_s=2)
+    assert (end.exit_code, failure_of(end)) == (143, TIMED_OUT)
+
+
+def test_an_agent_that_obeys_nobody_is_killed_with_its_ranks(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(local, "OBEYS_WITHIN_S", 0.3)
+    job = lab.start_and_await(HANG, ranks=2)
+    assert isinstance(job, LocalJob)
+    assert ctypes.CDLL(None).ptrace(PTRACE_ATTACH, job.pid, 0, 0) == 0  # as a debugger does
+    lab.backend.cancel(job, TIMED_OUT)
+    end = lab.end_of(job, timeout_s=3)
+    assert (end.exit_code, failure_of(end)) == (137, TIMED_OUT)
 
 
 def test_a_peer_that_ignores_sigterm_is_killed(lab: Lab) -> None:

@@ -16,7 +16,7 @@ import pytest
 
 from autoconf_launch.autotuner.trial import FailedTrial, Measurement
 from autoconf_launch.core import Failure, FailureKind
-from autoconf_launch.launcher.backends import zygote
+from autoconf_launch.launcher.backends import local, zygote
 from autoconf_launch.launcher.backends.local_job import LocalJob
 from autoconf_launch.launcher.backends.strays import await_agent
 from autoconf_launch.launcher.backends.zygote import ZygoteBackend
@@ -57,6 +57,11 @@ class Nursery(Lab):
     def zygote_pid(self) -> int:
         (made,) = self.backend._zygotes.values()
         return made.pid
+
+    def kill_zygote(self) -> None:
+        (made,) = self.backend._zygotes.values()
+        os.kill(made.pid, signal.SIGKILL)
+        eventually(lambda: made.death is not None)
 
     def left(self) -> list[int]:
         """What lives of the launches, zygotes left out."""
@@ -188,10 +193,43 @@ def test_a_cancel_reaches_a_job_whose_zygote_still_starts(cold: Nursery) -> None
     assert cold.end_of(job, timeout_s=60).outcome == FailedTrial(failure=TIMED_OUT)
 
 
-def test_after_its_zygote_was_killed_a_trial_is_spawned(cold: Nursery) -> None:
+def test_a_killed_zygote_is_replaced_and_how_it_died_is_told(cold: Nursery) -> None:
+    told: list[str] = []
+    cold.backend.tell = told.append
     assert cold.forked()
-    os.kill(cold.zygote_pid(), signal.SIGKILL)
+    cold.kill_zygote()
+    assert [cold.forked(), cold.forked()] == [True, True]
+    (text,) = told
+    assert "was killed by SIGKILL" in text
+
+
+def test_zygotes_that_are_killed_again_and_again_are_given_up(
+    cold: Nursery, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(zygote, "MOST_REPLACED", 0)
+    assert cold.forked()
+    cold.kill_zygote()
     assert not cold.forked()
+
+
+def test_a_stopped_agent_obeys_a_cancel(warm: Nursery) -> None:
+    job = warm.start_and_await(HANG)
+    assert isinstance(job, LocalJob)
+    assert warm.backend.poll([job]) == (None,)
+    assert job.handle.session is not None
+    os.kill(job.handle.session, signal.SIGSTOP)
+    warm.backend.cancel(job, TIMED_OUT)
+    assert warm.end_of(job, timeout_s=2).outcome == FailedTrial(failure=TIMED_OUT)
+
+
+def test_a_cancel_ends_a_job_whose_zygote_is_stopped(
+    cold: Nursery, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(local, "OBEYS_WITHIN_S", 0.3)
+    job = cold.backend.submit(cold.plan(HANG))
+    os.kill(cold.zygote_pid(), signal.SIGSTOP)
+    cold.backend.cancel(job, TIMED_OUT)
+    assert cold.end_of(job, timeout_s=3).outcome == FailedTrial(failure=TIMED_OUT)
 
 
 def test_a_job_whose_zygote_dies_before_it_starts_is_spawned(cold: Nursery) -> None:
