@@ -16,6 +16,8 @@ from math import hypot, inf, log, log2
 
 KNEE = 0.02
 """Gain, as a share, that is not worth a further trial."""
+CLIMB = 4.0
+"""Farthest jump up, as a factor: what the next trial costs then follows from the last one."""
 _STEEP = 0.5
 """Logarithm of throughput over that of the micro-batch. A curve that saturates is this steep
 below the half of its height, so that its knee is octaves away."""
@@ -92,7 +94,8 @@ def next_micro_batch(
     Args:
         values: that may be tried, whole numbers above 0 and not powers of two alone.
         tried: what came back, in any order.
-        start: that is thought to be best or to fit just so; the search begins there.
+        start: that is thought to be best or to fit just so; the search begins there, or climbs
+            to it where a smaller one has run.
     """
     known = _known(values, tried)
     if not known.open_values:
@@ -105,7 +108,8 @@ def next_micro_batch(
     gaps = [gap for gap in _gaps(known) if gap.bound.log_speed > top + KNEE]
     if not gaps:
         return None
-    best = max(gaps, key=lambda gap: gap.bound.log_speed)
+    rises = known.points[-1][1] > known.points[-2][1] + KNEE
+    best = max(gaps, key=lambda gap: (rises and gap.is_upward, gap.bound.log_speed))
     if not best.is_upward:
         return _middle(best.values)
     return _at_most(best.values, _jump(known) * known.ran[-1])
@@ -131,21 +135,21 @@ def _first(known: _Known, start: int | None) -> int:
 
 
 def _second(known: _Known, start: int | None) -> int:
-    """Beside the only one that ran: to ``start``, else up as far as nothing speaks against it."""
+    """Beside the only one that ran: towards ``start``, else up as nothing speaks against it."""
     here = known.ran[0]
     above = tuple(value for value in known.open_values if value > here)
     below = tuple(value for value in known.open_values if value < here)
     if above and known.full < inf:
         return _middle(above)
     if above and (start is None or here < start or not below):
-        return _at_most(above, max(start or 0, 2 * here))
+        return _at_most(above, min(max(start or 0, 2 * here), CLIMB * here))
     return _at_most(below, here / 2)
 
 
 def _jump(known: _Known) -> float:
     """Factor to go up by: the farther, the less the curve has bent."""
     (before, low), (last, high) = known.points[-2:]
-    return 4.0 if high - low > _STEEP * log(2) * (last - before) else 2.0
+    return CLIMB if high - low > _STEEP * log(2) * (last - before) else 2.0
 
 
 def _middle(values: Sequence[int]) -> int:

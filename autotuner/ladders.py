@@ -102,8 +102,8 @@ class Ladders:
     def next_rows(self, order: Ints, likely_C: Bools | None, busy: Sequence[int] = ()) -> Ints:
         """Of these rows those that the bracket of their ladder takes next, the best ladder first.
 
-        A ladder begins with its largest row that is likely to fit; where nothing is known of
-        that, with the micro-batch that was best in another one.
+        A ladder begins with the micro-batch that was best in another one, as far as that is
+        likely to fit, and climbs from there.
 
         Args:
             order: rows that may be tried; their order is kept.
@@ -156,9 +156,12 @@ class Ladders:
         self._stale.clear()
 
     def _start(self, ladder: int, rows: Ints, likely_C: Bools | None) -> int | None:
-        if likely_C is not None:
-            return int(self._micro_C[rows[likely_C[rows]]].max(initial=0))
-        return None if ladder in self._tried else self._best_micro
+        if ladder not in self._tried and self._best_micro is not None:
+            likely = self._micro_C[rows if likely_C is None else rows[likely_C[rows]]]
+            return min(self._best_micro, int(likely.max(initial=1)))
+        if likely_C is None:
+            return None
+        return int(self._micro_C[rows[likely_C[rows]]].max(initial=0))
 
     def _known(self, ladder: int) -> tuple[Tried, ...]:
         return tuple(self._tried.get(ladder, {}).values())

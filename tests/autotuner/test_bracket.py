@@ -49,8 +49,9 @@ def test_the_largest_that_was_thought_to_fit_is_compared_with_its_half() -> None
     assert next_micro_batch(range(1, 65), [Tried(micro_batch=24, speed=9.0)], start=24) == 12
 
 
-def test_from_a_small_one_that_ran_it_goes_to_the_largest_that_should_fit() -> None:
-    assert next_micro_batch(range(1, 65), [Tried(micro_batch=2, speed=9.0)], start=24) == 24
+def test_from_a_small_one_that_ran_it_climbs_to_the_largest_that_should_fit() -> None:
+    assert next_micro_batch(range(1, 65), [Tried(micro_batch=2, speed=9.0)], start=24) == 8
+    assert next_micro_batch(range(1, 65), [Tried(micro_batch=8, speed=9.0)], start=24) == 24
 
 
 def test_where_nothing_speaks_against_it_the_next_one_is_twice_as_large() -> None:
