@@ -41,6 +41,11 @@ class HandedOut:
         """Whether anything is still to come back."""
         return bool(self._running or self._again)
 
+    def forget(self, trial: Trial) -> None:
+        """It was ended for want of time, or never launched again for that."""
+        self._running.pop((trial.name, trial.attempt), None)
+        self._again.pop(trial.name, None)
+
     def is_open(self, name: str) -> bool:
         """Whether a trial of this name is still to come back."""
         return name in self._again or any(trial.name == name for trial in self.pending)

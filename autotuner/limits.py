@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -38,7 +39,7 @@ class SearchLimits:
     """What a search may cost; None where there is no limit.
 
     Attributes:
-        seconds: after which nothing new is started.
+        seconds: after which nothing new is started, nor what may not have ended by then.
         whole_s: the budget that ``seconds`` are the search's share of; None: there is no more.
         trials: the same, the baseline included.
         good_enough: possible gain of the untried ones, a share, below which the search ends.
@@ -53,12 +54,31 @@ class SearchLimits:
         """Whether nothing at all may be started."""
         return self.seconds is not None and elapsed_s >= self.seconds
 
+    def left_s(self, elapsed_s: float) -> float:
+        """Seconds that launches may still take."""
+        return math.inf if self.seconds is None else self.seconds - elapsed_s
+
+    def no_time(self, elapsed_s: float, bounds_s: Sequence[float]) -> StopReason:
+        """That what is left to try may take longer than there is time for."""
+        left_s = max(0.0, self.left_s(elapsed_s))
+        return stop.no_time(self._time, left_s, min(bounds_s), len(bounds_s))
+
+    def over(self, records: Sequence[Record]) -> StopReason:
+        """That time is up."""
+        return stop.budget_spent(
+            self._time, measured=any(record.measurement for record in records)
+        )
+
+    @property
+    def _time(self) -> str:
+        whole = f" ({self.whole_s:.0f} s with rounds and soak)" if self.whole_s else ""
+        return f"{self.seconds:.0f} s{whole}"
+
     def spent(self, elapsed_s: float, records: Sequence[Record]) -> StopReason | None:
         """Why nothing more may be started."""
         measured = any(record.measurement for record in records)
-        if self.seconds is not None and self.is_late(elapsed_s):
-            whole = f" ({self.whole_s:.0f} s with rounds and soak)" if self.whole_s else ""
-            return stop.budget_spent(f"{self.seconds:.0f} s{whole}", measured=measured)
+        if self.is_late(elapsed_s):
+            return self.over(records)
         if self.trials is not None and len(records) >= self.trials:
             trials = "1 trial" if self.trials == 1 else f"{self.trials} trials"
             return stop.budget_spent(trials, measured=measured)

@@ -16,7 +16,7 @@ from .ladders import CurveGains, Ladders
 from .noise import Noise
 from .objective import Objective
 from .space import SearchSpace
-from .table import Bools, Ints, PredictionTable
+from .table import Bools, Floats, Ints, PredictionTable
 from .trial import Prediction, Record
 
 NEEDS_MORE_MEMORY = "needs_more_memory"
@@ -62,6 +62,8 @@ class Pool:
         self._tried = np.zeros(len(space.table), np.bool_)
         self._too_large = np.zeros(len(space.table), np.bool_)
         self._baseline_fits = False
+        self._bound_s_C = np.zeros(len(space.table))
+        self._left_s = np.inf
 
     def take_out(self, candidate: Candidate) -> None:
         """It was handed out or came back."""
@@ -76,6 +78,17 @@ class Pool:
         self._ladders.tell(record)
         if record.trial.candidate == self._baseline:
             self._baseline_fits = record.measurement is not None
+
+    def bound_time(self, bound_s_C: Floats, left_s: float) -> None:
+        """Only rows of which a launch surely ends within ``left_s`` seconds are open now."""
+        self._bound_s_C, self._left_s = bound_s_C, left_s
+
+    @property
+    def too_long_s(self) -> Floats:
+        """What launches may take of the rows that are open but for want of time."""
+        rows = self._allowed & ~self._tried & ~self._too_large & ~self._beyond_the_knee()
+        rows &= ~(self._small & self._baseline_fits)
+        return self._bound_s_C[rows & (self._bound_s_C > self._left_s)]
 
     def rule_out_larger(self, record: Record) -> None:
         """Close what surely needs more memory than a trial that ran out of it."""
@@ -133,6 +146,7 @@ class Pool:
 
     def _open(self, group: int) -> Bools:
         rows = self._allowed & ~self._tried & ~self._too_large & (self._group == group)
+        rows &= self._bound_s_C <= self._left_s
         return np.asarray(rows & ~self._beyond_the_knee(), np.bool_)
 
     def _beyond_the_knee(self) -> Bools:

@@ -124,6 +124,16 @@ def budget_spent(budget: str, *, measured: bool) -> StopReason:
     )
 
 
+def no_time(budget: str, left_s: float, shortest_s: float, count: int) -> StopReason:
+    """What is left to try may take longer than the budget has room for."""
+    whom = f"of the {count} candidates left the shortest" if count > 1 else "the one left"
+    return StopReason(
+        kind=StopKind.BUDGET,
+        sentence=f"The budget of {budget} has no room for another trial: {whom} may take "
+        f"{shortest_s:.0f} s, and {left_s:.0f} s remain.",
+    )
+
+
 def _trials_spent(most: int) -> StopReason:
     return StopReason(
         kind=StopKind.TRIALS,

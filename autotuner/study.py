@@ -6,9 +6,10 @@ told the records of an earlier one goes on as that would.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
-from autoconf_launch.core import Candidate
+from autoconf_launch.core import Candidate, FailureKind
 
 from . import stop
 from .certificate import Certificate
@@ -17,6 +18,7 @@ from .dominance import is_out_of_memory
 from .exploration import Exploration, new_trial
 from .grouping import Grouping
 from .handed_out import HandedOut
+from .launch_cost import start_bound_s, step_bounds_s
 from .learned import Learned
 from .limits import Prospects, SearchLimits
 from .noise import Noise, estimate_noise
@@ -28,7 +30,7 @@ from .space import SearchSpace
 from .stage import StageProgress
 from .stop import StopKind, StopReason
 from .strategies import Strategy, load_strategy
-from .table import PredictionTable
+from .table import CandidateTable, Floats, PredictionTable
 from .trial import Record, Trial
 
 __all__ = ["StageProgress", "StopKind", "StopReason", "Study", "baseline_trial"]
@@ -76,6 +78,7 @@ class Study:
         self._objective = OBJECTIVES[settings.metric]
         strategy = strategy or load_strategy(settings.tuner_type, self._objective)
         self._limits = limits or SearchLimits()
+        self._predictions = predictions
         self._prospects = Prospects(space.table, predictions, self._objective, self._limits)
         self._elapsed_s = 0.0
         groups = Grouping.of_settings(settings)
@@ -88,6 +91,8 @@ class Study:
         )
         self._out = HandedOut(self._pool)
         self._beside = False
+        self._is_cut = False
+        """Whether a trial was ended as the time was up."""
         self._pace = Pace(self._objective)
 
     @property
@@ -147,16 +152,24 @@ class Study:
             free_slots: trials that could start.
             elapsed_s: seconds since the study began, earlier sessions included.
         """
-        self._elapsed_s = elapsed_s
+        self._look_at_time(elapsed_s)
         self._beside = self._beside or free_slots > 1
-        if free_slots < 1 or self.stop_reason() is not None:
+        if free_slots < 1 or self._is_cut or self.stop_reason() is not None:
             return ()
         trials = self._next(free_slots)
         self._out.give(trials)
         return trials
 
     def tell(self, record: Record) -> None:
-        """Take the outcome of a trial asked for here or in an earlier session; twice is once."""
+        """Take the outcome of a trial asked for here or in an earlier session; twice is once.
+
+        One that was ended as the time was up has not been tried.
+        """
+        failed = record.failure
+        if self._limits.seconds and failed and failed.kind is FailureKind.PREEMPTED:
+            self._out.forget(record.trial)
+            self._is_cut = True
+            return
         if not self._out.take(record.trial):
             return
         if self._learned.tell(record):
@@ -174,11 +187,13 @@ class Study:
 
     def stop_reason(self) -> StopReason | None:
         """Why nothing more will be asked; None while trials run or are still wanted."""
+        records = self._learned.compared
+        if self._is_cut:
+            return None if self._out.is_waiting else self._limits.over(records)
         if (ended := self._baseline_end()) is not None or self._baseline_is_open():
             return ended
-        records = self._learned.compared
         over = self._limits.spent(self._elapsed_s, records)
-        if self._learned.anchors.is_in_doubt and not self._limits.is_late(self._elapsed_s):
+        if self._is_in_doubt():
             return None
         over = over or self._prospects.good_enough(
             self._pool, self._exploration.small_too, records
@@ -186,7 +201,10 @@ class Study:
         if over is not None or self._out.is_waiting:
             return over
         group = self._exploration.group_now(self.pending)
-        return group if isinstance(group, StopReason) else None
+        if not isinstance(group, StopReason):
+            return None
+        too_long_s = self._pool.too_long_s.tolist()
+        return self._limits.no_time(self._elapsed_s, too_long_s) if too_long_s else group
 
     @property
     def certificate(self) -> Certificate | None:
@@ -228,4 +246,36 @@ class Study:
             return ()
         learned = self._learned
         due = learned.anchors.due(learned.compared, learned.best_compared, beside=self._beside)
-        return () if due is None else (due,)
+        return () if due is None or not self._has_time(due) else (due,)
+
+    def _is_in_doubt(self) -> bool:
+        """Whether a surprise is to be launched again before anything else is decided."""
+        waits = self._out.is_repeating or bool(self._repeats())
+        return waits and self._learned.anchors.is_in_doubt
+
+    def _look_at_time(self, elapsed_s: float) -> None:
+        """Close what may take longer than there is time for."""
+        self._elapsed_s = elapsed_s
+        left_s = self._limits.left_s(elapsed_s)
+        if math.isinf(left_s) or self._baseline_is_open():
+            return
+        bound_s_C = self._launch_bounds_s(self.space.table, self._predictions)
+        self._pool.bound_time(bound_s_C, left_s)
+        for trial in self._out.second_attempts:
+            if not self._has_time(trial):
+                self._out.forget(trial)
+
+    def _has_time(self, trial: Trial) -> bool:
+        """Whether a launch of it surely ends in time."""
+        left_s = self._limits.left_s(self._elapsed_s)
+        if math.isinf(left_s):
+            return True
+        alone = CandidateTable.from_candidates([trial.candidate])
+        return left_s > 0.0 and float(self._launch_bounds_s(alone, None)[0]) <= left_s
+
+    def _launch_bounds_s(
+        self, table: CandidateTable, predictions: PredictionTable | None
+    ) -> Floats:
+        launches = self._learned.launches
+        step_s_C = step_bounds_s(table, predictions, launches)
+        return start_bound_s(launches) + self._settings.end_profile_step * step_s_C

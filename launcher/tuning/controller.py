@@ -206,19 +206,31 @@ class Controller:
         if running.is_steerable and running.step_s:
             end_step = self._study.end_step(running.trial, running.step_s)
             if end_step is not None:
-                running.end_at(end_step)
+                in_time = running.whole_steps(max(0.0, self._over_s - time.monotonic()))
+                running.end_at(min(end_step, max(in_time, running.made)))
+
+    @property
+    def _over_s(self) -> float:
+        """When the budget ends whatever runs."""
+        return self._start_s + self._limits.until_s - self._before_s
 
     def _due_s(self, running: Running) -> float:
-        """When it is taken for hung; who waits for its turn is not."""
+        """When it is to be ended; who waits for its turn does not hang."""
+        if running.cancelled:
+            return math.inf
         waits = is_waiting(running, self._running)
-        return math.inf if waits else running.due_s(self._limits)
+        return min(self._over_s, math.inf if waits else running.due_s(self._limits))
 
     def _cancel_if_due(self, running: Running) -> None:
-        if time.monotonic() >= self._due_s(running):
-            running.cancelled = True
-            self._backend.cancel(running.job, running.overdue(self._limits))
-            if running.trial.turn is not None:
-                self._cancel_ring(running.trial)
+        if time.monotonic() < self._due_s(running):
+            return
+        running.cancelled = True
+        if time.monotonic() >= self._over_s:
+            self._backend.cancel(running.job, _out_of_time())
+            return
+        self._backend.cancel(running.job, running.overdue(self._limits))
+        if running.trial.turn is not None:
+            self._cancel_ring(running.trial)
 
     def _finish(
         self,
@@ -282,6 +294,10 @@ class Controller:
 def _is_preempted(outcome: Outcome) -> bool:
     failure = outcome.failure if isinstance(outcome, FailedTrial) else None
     return failure is not None and failure.kind is FailureKind.PREEMPTED
+
+
+def _out_of_time() -> Failure:
+    return Failure(kind=FailureKind.PREEMPTED, detail="the budget was spent")
 
 
 def _is_out_of_memory(outcome: Outcome | None) -> bool:

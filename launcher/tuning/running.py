@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -19,6 +20,7 @@ from .steps import SlowestRanks, StepsTail, tell_end
 
 _LATE = 1.05
 """When the next step is looked for, in steps after the last one."""
+_MOST_STEPS = 10**6
 _LATER = 0.1
 """How long, in steps, until one that is late is looked for again."""
 
@@ -35,6 +37,8 @@ class TrialLimits:
     stall_steps: float = 10.0
     """A silence is a stall only beyond this many times the trial's longest step."""
     timeout_by: str = "--trial-timeout"
+    until_s: float = math.inf
+    """Time of the study at which the budget ends whatever runs."""
 
 
 class Running:
@@ -106,6 +110,10 @@ class Running:
         if self._task is not None and step != self._end_step:
             self._end_step = step
             tell_end(self._task, step)
+
+    def whole_steps(self, left_s: float) -> int:
+        """The step that it makes within so many seconds, if none takes longer than before."""
+        return self.made + int(min(left_s / (self._longest_s or left_s), _MOST_STEPS))
 
     def look_s(self) -> float:
         """When to look for its next step; infinite where nothing depends on it."""

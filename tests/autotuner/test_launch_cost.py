@@ -1,0 +1,185 @@
+"""No launch starts without an upper bound of its cost that fits what is left of the time."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from autoconf_launch.autotuner.batches import GlobalBatchRule
+from autoconf_launch.autotuner.choices import ChoiceKind, KnobChoice
+from autoconf_launch.autotuner.launch_cost import start_bound_s, step_bounds_s
+from autoconf_launch.autotuner.limits import SearchLimits
+from autoconf_launch.autotuner.settings import AutotuningSettings
+from autoconf_launch.autotuner.space import SearchSpace, build_space
+from autoconf_launch.autotuner.stop import StopKind
+from autoconf_launch.autotuner.study import Study, baseline_trial
+from autoconf_launch.autotuner.table import CandidateTable, PredictionTable
+from autoconf_launch.autotuner.trial import Measurement, Prediction, Record, Trial
+from autoconf_launch.core import FailureKind
+
+from .conftest import candidate, failed, measured, record
+
+STEPS = 5
+START_S = 3.0
+
+
+def any_batch(micro: int = 4) -> SearchSpace:
+    """One rank, any global batch: micro-batches 1 to 1024."""
+    choices = (KnobChoice("micro_batch", (micro,), ChoiceKind.MINIMUM),)
+    baseline = candidate(micro=micro, ranks=1)
+    return build_space(baseline, choices, GlobalBatchRule(), AutotuningSettings())
+
+
+def with_room(space: SearchSpace) -> PredictionTable:
+    """All fits in memory, and nothing is known of time: a script of somebody else."""
+    count = len(space.table)
+    return PredictionTable(
+        peak_bytes_C=np.full(count, 1.0),
+        step_s_C=np.full(count, np.nan),
+        band=None,
+        how="",
+        limit_bytes=1e9,
+    )
+
+
+def grows(micro: int) -> float:
+    """Seconds of a step, which is for the most part the same for all up to a micro-batch of 64."""
+    return 0.6 + 0.01 * micro
+
+
+class Clock:
+    """Runs a study one trial after the other, in simulated time."""
+
+    def __init__(self, study: Study, step_s: float = 1.0) -> None:
+        self.study, self.scale = study, step_s
+        self.now_s = 0.0
+        self.tried: list[Trial] = []
+
+    def run(self) -> Clock:
+        while True:
+            asked = self.study.ask(1, self.now_s)
+            if not asked:
+                assert self.study.stop_reason() is not None, "it neither asks nor stops"
+                return self
+            self.tried += asked
+            step_s = self.scale * grows(asked[0].candidate.layout.micro_batch)
+            wall_s = START_S + STEPS * step_s
+            self.now_s += wall_s
+            outcome = replace(measured(asked[0], step_s), first_step=3)
+            self.study.tell(Record(trial=asked[0], outcome=outcome, wall_s=wall_s))
+
+    @property
+    def micros(self) -> list[int]:
+        return [trial.candidate.layout.micro_batch for trial in self.tried]
+
+
+def searched(seconds: float | None, tuner: str = "model_based") -> Clock:
+    space = any_batch()
+    settings = AutotuningSettings(tuner_early_stopping=50, tuner_type=tuner)
+    limits = SearchLimits(seconds=seconds)
+    return Clock(Study(space, with_room(space), settings, limits=limits)).run()
+
+
+@pytest.mark.parametrize("seconds", [20.0, 42.0, 63.0, 120.0])
+@pytest.mark.parametrize("tuner", ["model_based", "gridsearch", "random"])
+def test_a_search_ends_within_its_time(seconds: float, tuner: str) -> None:
+    assert searched(seconds, tuner).now_s <= seconds
+
+
+def test_a_search_climbs_from_the_users_micro_batch() -> None:
+    micros = searched(None).micros
+    highest = [max(micros[:place]) for place in range(1, len(micros))]
+    assert all(here <= 4 * before for before, here in zip(highest, micros[1:], strict=True))
+
+
+def test_what_there_is_no_time_for_is_said() -> None:
+    reason = searched(20.0).study.stop_reason()
+    assert reason is not None
+    assert reason.kind is StopKind.BUDGET
+    assert "The budget of 20 s has no room for another trial: of the " in reason.sentence
+
+
+def test_without_a_budget_nothing_is_too_long() -> None:
+    reason = searched(None).study.stop_reason()
+    assert reason is not None
+    assert reason.kind is StopKind.EXPLORED
+
+
+def test_a_baseline_that_the_budget_ended_ends_the_study() -> None:
+    study = Study(any_batch(), None, AutotuningSettings(), limits=SearchLimits(seconds=10.0))
+    (first,) = study.ask(1, 0.0)
+    study.tell(record(first, failed(FailureKind.PREEMPTED, "the budget was spent")))
+    reason = study.stop_reason()
+    assert reason is not None
+    assert (reason.kind, reason.is_error) == (StopKind.NOTHING_MEASURED, True)
+
+
+def test_a_trial_that_the_budget_ended_was_not_tried() -> None:
+    study = Study(any_batch(), None, AutotuningSettings(), limits=SearchLimits(seconds=60.0))
+    (first,) = study.ask(1, 0.0)
+    study.tell(Record(trial=first, outcome=measured(first, 0.1), wall_s=1.0))
+    (second,) = study.ask(1, 1.0)
+    study.tell(record(second, failed(FailureKind.PREEMPTED, "the budget was spent")))
+    assert [r.trial for r in study.records] == [first]
+    assert study.ask(1, 59.0) == ()
+    reason = study.stop_reason()
+    assert reason is not None
+    assert reason.kind is StopKind.BUDGET
+
+
+def ran(micro: int, step_s: float, *, stage: int = 0, accumulation: int = 1) -> Record:
+    trial = baseline_trial(candidate(stage=stage, micro=micro, accumulation=accumulation))
+    outcome = Measurement(step_s=(step_s,) * 3, samples_per_step=1, world_size=2, first_step=3)
+    return Record(trial=trial, outcome=outcome, wall_s=2.0 + 5 * step_s)
+
+
+def bounds(records: list[Record], *others: tuple[int, int, int]) -> list[float]:
+    """Of (stage, micro-batch, accumulation)."""
+    rows = [candidate(stage=s, micro=m, accumulation=a) for s, m, a in others]
+    return [*map(float, step_bounds_s(CandidateTable.from_candidates(rows), None, records))]
+
+
+def test_a_step_is_bounded_by_the_samples_of_the_nearest_measured_one() -> None:
+    near, far = [ran(32, 1.0), ran(4, 0.2)], [ran(4, 0.2)]
+    assert 2.0 < bounds(near, (0, 64, 1))[0] < 4.0
+    assert bounds(near, (0, 64, 1)) < bounds(far, (0, 64, 1))
+
+
+def test_a_split_into_smaller_micro_batches_may_take_as_many_times_longer() -> None:
+    assert bounds([ran(8, 1.0)], (0, 1, 8))[0] == pytest.approx(10.0)
+
+
+def test_another_structure_may_be_slower() -> None:
+    alike, other = bounds([ran(8, 1.0)], (0, 8, 1), (3, 8, 1))
+    assert other == pytest.approx(2.0 * alike)
+
+
+def test_a_prediction_scales_with_its_band() -> None:
+    before = Prediction(peak_bytes=1, step_s=0.5, band=0.3, how="")
+    told = replace(ran(8, 1.0), prediction=before)
+    table = CandidateTable.from_candidates([candidate(stage=3, micro=8)])
+    known = PredictionTable(peak_bytes_C=np.ones(1), step_s_C=np.array([0.75]), band=0.3, how="")
+    found = step_bounds_s(table, known, [told])
+    assert found[0] == pytest.approx(1.25 * 1.0 * 1.5 * 1.3)
+
+
+def test_before_anything_was_measured_there_is_no_bound() -> None:
+    crashed = replace(ran(8, 1.0), outcome=failed(FailureKind.CRASHED))
+    assert bounds([crashed], (0, 8, 1)) == [math.inf]
+    assert start_bound_s([crashed]) == 0.0
+
+
+def test_a_start_is_what_a_launch_took_beside_its_steps() -> None:
+    assert start_bound_s([ran(8, 1.0)]) == pytest.approx(2.5)
+
+
+def test_what_was_interrupted_without_a_budget_failed() -> None:
+    study = Study(any_batch(), None, AutotuningSettings())
+    (first,) = study.ask(1, 0.0)
+    study.tell(record(first, failed(FailureKind.PREEMPTED)))
+    reason = study.stop_reason()
+    assert reason is not None
+    assert reason.kind is StopKind.BASELINE_FAILED
