@@ -129,6 +129,7 @@ class LaunchRequest:
     overrides: tuple[tuple[str, str], ...] = ()
     fresh: bool = False
     allow_global_batch_change: bool = False
+    keep_global_batch: bool = False
     tuning_space: str | None = None
     dialect: str | None = None
     argument_names: tuple[tuple[str, str], ...] = ()

@@ -57,6 +57,7 @@ def parse_request(argv: Sequence[str]) -> LaunchRequest:
         overrides=_overrides(flags),
         fresh=flags.fresh,
         allow_global_batch_change=flags.allow_global_batch_change,
+        keep_global_batch=flags.keep_global_batch,
         tuning_space=flags.tuning_space,
         dialect=flags.dialect,
         argument_names=tuple(flags.arg or ()),
@@ -101,6 +102,7 @@ def _check(flags: argparse.Namespace) -> None:
 _EXCLUSIVE = (
     ("module", "no_python"),
     ("include", "exclude"),
+    ("allow_global_batch_change", "keep_global_batch"),
     *((flag, which) for which in ("include", "exclude") for flag in ("num_nodes", "num_gpus")),
     *(("standalone", other) for other in ("hostfile", "master_addr", "master_port", "node_rank")),
     *(("rdzv_endpoint", other) for other in ("standalone", "master_addr", "master_port")),

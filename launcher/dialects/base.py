@@ -52,11 +52,13 @@ class UserWords:
         dialect: name of the one to take; None: the first that fits.
         arguments: canonical key and the script's argument for it (``--arg``).
         knobs: further knobs with values (``--knob``).
+        keep_global_batch: no candidate has another global batch than the user's.
     """
 
     dialect: str | None = None
     arguments: tuple[tuple[str, str], ...] = ()
     knobs: tuple[OwnKnob, ...] = ()
+    keep_global_batch: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

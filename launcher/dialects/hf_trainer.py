@@ -14,12 +14,23 @@ import yaml
 
 from autoconf_launch.autotuner.cost.facts import TrainingFacts
 from autoconf_launch.autotuner.knobs import LayoutValue
-from autoconf_launch.core import ConfigError, Precision, RawConfig, Recompute
+from autoconf_launch.core import Candidate, ConfigError, Precision, RawConfig, Recompute
 from autoconf_launch.core import config_keys as keys
 
 from .arguments import find_argument, put_argument, with_path_argument, without_arguments
-from .base import Rendered, RenderedFile, ScriptSource, TrialNeeds
+from .base import Rendered, RenderedFile, ScriptSource, TrialNeeds, UserSettings
+from .deepspeed_file import without_monitors
 from .hf_asides import aside_settings
+from .hf_deepspeed import (
+    batch_rows,
+    has_deepspeed_file,
+    trainer_document,
+    with_document_lists,
+    with_file_choices,
+    with_file_facts,
+    with_file_values,
+    with_length_of_trainer,
+)
 from .script_facts import facts_of
 from .sheet import Argument, Key, Place, Sheet, scalar
 from .spelling import GLOBAL_BATCH, SWITCHED, Spelled, Spelling
@@ -99,19 +110,9 @@ class HfTrainerDialect(TableDialect):
         refuse_renamed(source, names.KNOWN.package, names.RENAMED)
         _refuse_later(source)
         micro = _either(source, names.MICRO_BATCH)
+        accumulation = _either(source, names.ACCUMULATION)
         return (
-            Spelling(
-                knob="micro_batch",
-                places=micro,
-                default=names.MICRO_BATCH_DEFAULT,
-                also=(Key(keys.MICRO_BATCH),),
-            ),
-            Spelling(
-                knob="accumulation",
-                places=_either(source, names.ACCUMULATION),
-                default=1,
-                also=(Key(keys.ACCUMULATION),),
-            ),
+            *batch_rows(source, micro, accumulation),
             Spelling(knob=GLOBAL_BATCH, places=(Key(keys.GLOBAL_BATCH),)),
             Spelling(
                 knob="recompute",
@@ -123,10 +124,41 @@ class HfTrainerDialect(TableDialect):
             _stage_row(source, ranks),
         )
 
+    def read(
+        self,
+        source: ScriptSource,
+        *,
+        world_size: int,
+        overrides: tuple[tuple[str, str], ...] = (),
+        allow_global_batch_change: bool = False,
+    ) -> UserSettings:
+        """See :class:`Dialect`; a DeepSpeed file says more than the arguments do."""
+        listed = with_document_lists(source)
+        user = super().read(
+            listed,
+            world_size=world_size,
+            overrides=overrides,
+            allow_global_batch_change=allow_global_batch_change,
+        )
+        if not has_deepspeed_file(source):
+            return user
+        return with_file_choices(user, listed, allow_change=allow_global_batch_change)
+
+    def render(self, candidate: Candidate, source: ScriptSource, config_path: str) -> Rendered:
+        """See :class:`Dialect`."""
+        listed = with_document_lists(source)
+        rendered = super().render(candidate, listed, config_path)
+        if not has_deepspeed_file(source):
+            return rendered
+        today = self.read(source, world_size=candidate.layout.world_size).baseline.layout
+        return with_file_values(rendered, candidate, listed, today.global_batch)
+
     def sheet(self, source: ScriptSource) -> Sheet:
         """See TableDialect."""
         file = arguments_file(source)
         document = RawConfig(_parsed(file.text)) if file else source.config
+        if has_deepspeed_file(source):
+            document = trainer_document(document)
         return Sheet(
             arguments=source.script_args, environment=source.environment, document=document
         )
@@ -163,7 +195,8 @@ class HfTrainerDialect(TableDialect):
             (v for p in _either(reading.source, "--optim") if (v := p.get(reading.sheet))), "adamw"
         )
         family = "AdamW" if str(optim).startswith("adamw") else str(optim)
-        return TrainingFacts(optimizer=family, precision=precision)
+        facts = TrainingFacts(optimizer=family, precision=precision)
+        return with_file_facts(facts, reading.sheet.document)
 
     def remarks(self, reading: Reading) -> tuple[str, ...]:
         """See TableDialect."""
@@ -186,6 +219,9 @@ class HfTrainerDialect(TableDialect):
         )
         for flag, value in edits:
             rendered = _with_setting(rendered, flag, value)
+        if has_deepspeed_file(source):
+            document = with_length_of_trainer(without_monitors(rendered.config))
+            rendered = replace(rendered, config=document)
         older = tuple(flag for flag in names.EVALUATION if flag not in dict(edits))
         return _without_settings(rendered, (*names.NOT_IN_TRIALS, *older))
 

@@ -32,7 +32,14 @@ from autoconf_launch.tuning_spaces import (
 from .arguments import path_argument, with_argument, with_path_argument
 from .base import Rendered, ScriptSource, TrialNeeds, UserSettings
 from .listed_keys import with_listed
-from .open_document import decided, settings_for, with_zero_knobs
+from .open_document import (
+    decided,
+    fixed_accumulation,
+    lists_micro_batches,
+    on_varying_batch,
+    settings_for,
+    with_zero_knobs,
+)
 from .own_asides import with_own_asides
 from .script_facts import facts_of
 from .trackers import silent
@@ -92,17 +99,16 @@ class NativeDialect:
         knobs = _zero_choices(source, settings, choices[0], world_size)
         document = with_zero_knobs(document, _usual(knobs, document.get(keys.ZERO_STAGE, 0)))
         resolved = resolve(document, world_size=world_size)
-        rule = _batch_rule(
-            source.config, settings, resolved.layout.global_batch, allow_global_batch_change
-        )
-        fixed = _fixed_accumulation(source.config, document, rule)
+        today = resolved.layout.global_batch
+        rule = _batch_rule(source, settings, today, allow_global_batch_change)
+        fixed = fixed_accumulation(source.config, document.get(keys.ACCUMULATION), rule)
         return UserSettings(
             baseline=Candidate(layout=resolved.layout, extras=resolved.extras),
             choices=(*choices, *fixed, *knobs),
             batch_rule=rule,
             facts=TrainingFacts.from_config(resolved),
             settings=settings,
-            warnings=(*source.warnings, *warnings, *map(_varies, fixed)),
+            warnings=(*source.warnings, *warnings, *on_varying_batch(fixed)),
         )
 
     def render(self, candidate: Candidate, source: ScriptSource, config_path: str) -> Rendered:
@@ -208,41 +214,21 @@ def _usual(knobs: tuple[KnobChoice, ...], stage: Any) -> tuple[tuple[str, Any], 
 
 
 def _batch_rule(
-    raw: RawConfig, settings: AutotuningSettings, today: int, allow_change: bool
+    source: ScriptSource, settings: AutotuningSettings, today: int, allow_change: bool
 ) -> GlobalBatchRule:
     """Pinned when stated; otherwise today's product unless the user consented to another.
 
     The flag is the plainest consent: it counts even against a stated batch. Several listed
     micro-batches without a stated batch leave it no single value.
     """
+    raw, maximum = source.config, settings.max_train_batch_size
     stated = isinstance(raw.get(keys.GLOBAL_BATCH), int)
-    maximum = settings.max_train_batch_size
-    lists = _lists_micro_batches(raw)
+    lists = lists_micro_batches(raw)
+    if source.words.keep_global_batch:
+        return GlobalBatchRule(pinned=today)
     if allow_change or ((maximum is not None or lists) and not stated):
         return GlobalBatchRule(pinned=None, maximum=maximum)
     return GlobalBatchRule(pinned=today, maximum=None)
-
-
-def _lists_micro_batches(raw: RawConfig) -> bool:
-    sizes = raw.get(keys.MICRO_BATCH)
-    return isinstance(sizes, list) and len(set(map(str, sizes))) > 1
-
-
-def _fixed_accumulation(
-    raw: RawConfig, document: RawConfig, rule: GlobalBatchRule
-) -> tuple[KnobChoice, ...]:
-    """The user's accumulation, used with each micro-batch of a list."""
-    given = document.get(keys.ACCUMULATION)
-    if given is None or rule.pinned is not None or not _lists_micro_batches(raw):
-        return ()
-    return (KnobChoice("accumulation", (int(given),), ChoiceKind.LISTED),)
-
-
-def _varies(accumulation: KnobChoice) -> str:
-    return (
-        "train_micro_batch_size_per_gpu is a list and gradient_accumulation_steps is "
-        f"{accumulation.values[0]}, so the global batch varies; state train_batch_size to keep it."
-    )
 
 
 def _with_knob(document: RawConfig, spelling: Spelling, value: Any) -> RawConfig:

@@ -9,6 +9,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from autoconf_launch.autotuner.batches import GlobalBatchRule
+from autoconf_launch.autotuner.choices import ChoiceKind, KnobChoice
 from autoconf_launch.autotuner.settings import ALIASES, AutotuningSettings, parse_settings
 from autoconf_launch.core import ZERO_KNOBS, ConfigError, KnobValue, Path, RawConfig, dotted
 from autoconf_launch.core import config_keys as keys
@@ -57,8 +59,13 @@ def settings_for(
     return settings.model_copy(update={"arg_mappings": mappings or None})
 
 
-def decided(source: ScriptSource, settings: AutotuningSettings) -> RawConfig:
+def decided(
+    source: ScriptSource, settings: AutotuningSettings, *, fills_auto: bool = True
+) -> RawConfig:
     """The user's document without lists and "auto"; knobs of ZeRO are left as they are.
+
+    Where a framework fills "auto" itself (``fills_auto`` is false), only what is searched is
+    decided here.
 
     Raises:
         ConfigError: a list is empty, or asks to search what is no knob.
@@ -67,14 +74,16 @@ def decided(source: ScriptSource, settings: AutotuningSettings) -> RawConfig:
     if document.get(keys.ZERO) == "all":
         document = document.with_value(keys.ZERO, {"stage": 0})
     for path in SEARCHED:
-        document = _first_of_list(document, path)
+        document = first_of_list(document, path)
     for path in (keys.MICRO_BATCH, keys.ACCUMULATION):
         if path not in document and (given := mapped_value(source, settings, path)) is not None:
             document = document.with_value(path, given)
     for path, value in tuple(document.leaves()):
-        if _is_read(path) and (value == "auto" or (path, value) == _ALL_STAGES):
+        if not (_is_read(path) if fills_auto else path in (*SEARCHED, keys.GLOBAL_BATCH)):
+            continue
+        if value == "auto" or (path, value) == _ALL_STAGES:
             document = _without_auto(document, path, source, settings)
-    _refuse_lists(document)
+    refuse_lists(document)
     return _with_single_batch_split(document, source.config)
 
 
@@ -88,6 +97,30 @@ def with_zero_knobs(document: RawConfig, extras: tuple[tuple[str, KnobValue], ..
         elif document.get(path) != values[name]:
             document = document.with_value(path, values[name])
     return document
+
+
+def lists_micro_batches(config: RawConfig) -> bool:
+    """Whether a document lists several micro-batches."""
+    sizes = config.get(keys.MICRO_BATCH)
+    return isinstance(sizes, list) and len(set(map(str, sizes))) > 1
+
+
+def fixed_accumulation(
+    config: RawConfig, accumulation: Any, rule: GlobalBatchRule
+) -> tuple[KnobChoice, ...]:
+    """The user's accumulation, used with each micro-batch of a list."""
+    if accumulation is None or rule.pinned is not None or not lists_micro_batches(config):
+        return ()
+    return (KnobChoice("accumulation", (int(accumulation),), ChoiceKind.LISTED),)
+
+
+def on_varying_batch(accumulation: tuple[KnobChoice, ...]) -> tuple[str, ...]:
+    """What is said where listed micro-batches have one accumulation."""
+    return tuple(
+        "train_micro_batch_size_per_gpu is a list and gradient_accumulation_steps is "
+        f"{choice.values[0]}, so the global batch varies; state train_batch_size to keep it."
+        for choice in accumulation
+    )
 
 
 def is_open(config: RawConfig) -> bool:
@@ -110,7 +143,12 @@ def _is_read(path: Path) -> bool:
     return bool(path) and path[0] in keys.TOP_LEVEL
 
 
-def _first_of_list(document: RawConfig, path: Path) -> RawConfig:
+def first_of_list(document: RawConfig, path: Path) -> RawConfig:
+    """The document with the first value of a list there.
+
+    Raises:
+        ConfigError: the list is empty, or what is listed is not searched.
+    """
     value = document.get(path)
     if not isinstance(value, list):
         return document
@@ -154,7 +192,8 @@ def mapped_value(source: ScriptSource, settings: AutotuningSettings, path: Path)
     return value
 
 
-def _refuse_lists(document: RawConfig) -> None:
+def refuse_lists(document: RawConfig) -> None:
+    """Raise a ConfigError where a setting that is never searched is a list."""
     for path in _SCALARS:
         value = document.get(path)
         if not isinstance(value, list):

@@ -33,6 +33,9 @@ def with_own_words(
     rows = list(table)
     facts = replace(facts_of(source.text), declared=declared_in((source.text, *source.modules)))
     for key, flag in (*mappings, *source.words.arguments):
+        known = spelled(rows, _KNOWN.get(key, ""))
+        if known is not None and named((known,), flag) is known:
+            continue  # the dialect's row also knows its default
         row = _mapped(key, flag, source, facts)
         if row.knob == GLOBAL_BATCH and spelled(rows, GLOBAL_BATCH) is None:
             row = replace(row, knob="micro_batch", factor=ranks, default=None)

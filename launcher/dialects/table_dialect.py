@@ -97,10 +97,12 @@ class TableDialect(ABC):
         layout = _layout(reading, world_size)
         extras = _extras(reading)
         choices = _choices(reading, layout)
-        consent = allow_global_batch_change or reading.settings.max_train_batch_size is not None
+        maximum = reading.settings.max_train_batch_size
+        consent = allow_global_batch_change or maximum is not None
+        consent = consent and not source.words.keep_global_batch
         rule = GlobalBatchRule(pinned=layout.global_batch)
         if consent:
-            rule = GlobalBatchRule(maximum=reading.settings.max_train_batch_size)
+            rule = GlobalBatchRule(maximum=maximum)
         return UserSettings(
             baseline=Candidate(layout=layout, extras=extras),
             choices=choices,

@@ -69,6 +69,7 @@ def find_script_source(request: LaunchRequest) -> ScriptSource:
             dialect=request.dialect,
             arguments=request.argument_names,
             knobs=tuple(OwnKnob(name=name, values=values) for name, values in request.knobs),
+            keep_global_batch=request.keep_global_batch,
         ),
     )
 

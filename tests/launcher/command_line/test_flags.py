@@ -63,6 +63,7 @@ def test_flags_are_not_abbreviated() -> None:
         ["--redirects", "3", "t.py"],
         ["--bind_core_list", "3-1", "t.py"],
         ["-i", "a", "-e", "b", "t.py"],
+        ["--keep-global-batch", "--allow-global-batch-change", "t.py"],
         ["--num_gpus"],
         [],
     ],

@@ -68,7 +68,8 @@ def test_auto_in_the_deepspeed_file_is_filled_from_the_arguments() -> None:
     document |= {"train_batch_size": "auto", "train_micro_batch_size_per_gpu": "auto"}
     source = with_deepspeed(document, "--per_device_train_batch_size", "4")
     made = rendered(DIALECT, source, 2, zero_stage=3, micro_batch=2, accumulation=2)
-    assert made.config.to_dict() == {**document, "zero_optimization": {"stage": 3}}
+    filled = {"gradient_accumulation_steps": "auto", "zero_optimization": {"stage": 3}}
+    assert made.config.to_dict() == {**document, **filled}
     assert made.script_args[:2] == ("--deepspeed", "trial/config.json")
     assert made.script_args[3] == "2"
 
@@ -77,7 +78,12 @@ def test_numbers_in_the_deepspeed_file_follow_the_arguments() -> None:
     document = {"train_batch_size": 16, "train_micro_batch_size_per_gpu": 8}
     source = with_deepspeed(document, "--per_device_train_batch_size", "8")
     made = rendered(DIALECT, source, 2, micro_batch=4, accumulation=2)
-    assert made.config.to_dict() == {"train_batch_size": 16, "train_micro_batch_size_per_gpu": 4}
+    assert made.config.to_dict() == {
+        "train_batch_size": 16,
+        "train_micro_batch_size_per_gpu": 4,
+        "zero_optimization": {"stage": 0},
+        "gradient_accumulation_steps": "auto",
+    }
 
 
 @pytest.mark.parametrize("path", ["args.json", "args.yaml"])

@@ -1,0 +1,230 @@
+"""The DeepSpeed file of a Trainer script (``--deepspeed FILE``), which Trainer itself completes.
+
+Trainer fills "auto" from its arguments and refuses a number that differs from them; accelerate
+wants a section of ZeRO. Not: the arguments alone (hf_trainer).
+
+Source:
+    transformers 5.23 ``integrations/deepspeed.py`` (``trainer_config_process``,
+    ``trainer_config_finalize``), accelerate 1.x ``DeepSpeedPlugin.__post_init__``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from autoconf_launch.autotuner.choices import ChoiceKind
+from autoconf_launch.autotuner.cost.facts import TrainingFacts
+from autoconf_launch.autotuner.knobs import LayoutValue
+from autoconf_launch.core import Candidate, ConfigError, Path, Precision, RawConfig, dotted
+from autoconf_launch.core import config_keys as keys
+
+from .arguments import find_argument
+from .base import Rendered, ScriptSource, UserSettings, UserWords
+from .deepspeed_file import (
+    batch_rule,
+    document_facts,
+    further_choices,
+    micro_batch_choice,
+    stage_choice,
+    usual_values,
+    with_further,
+)
+from .listed_keys import with_listed
+from .open_document import (
+    first_of_list,
+    fixed_accumulation,
+    on_varying_batch,
+    refuse_lists,
+)
+from .own_words import bare
+from .sheet import Place, Sheet
+from .spelling import CANONICAL, Spelled, Spelling
+from .spellings.hf_trainer import ACCUMULATION, MICRO_BATCH, MICRO_BATCH_DEFAULT
+
+_AUTO = "auto"
+_FLAGS = ("deepspeed", "deepspeed_config")
+_BATCH = (keys.MICRO_BATCH, keys.ACCUMULATION)
+_OF_THE_LENGTH: tuple[Path, ...] = (
+    ("scheduler", "params", "total_num_steps"),
+    ("scheduler", "params", "warmup_num_steps"),
+)
+"""What Trainer counts from the steps of the whole training, and compares."""
+_ROWS = ("micro_batch", "zero_stage", "recompute")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SharedNumber:
+    """A number that stands in the file and among the arguments, and must be the same in both.
+
+    A number of the file weighs more; "auto" there, or nothing, is what the arguments say.
+    """
+
+    knob: str
+    path: Path
+    argument: Spelling
+    free: tuple[LayoutValue, ...] = ()
+
+    def names(self) -> tuple[str, ...]:
+        """See Spelled."""
+        return (*self.argument.names(), dotted(self.path))
+
+    def read(self, sheet: Sheet) -> LayoutValue:
+        """See Spelled."""
+        held = sheet.document.get(self.path)
+        if held in (None, _AUTO):
+            return self.argument.read(sheet)
+        return self.value_of(held)
+
+    def value_of(self, word: Any) -> LayoutValue:
+        """See Spelled."""
+        if type(word) is not int or word < 1:
+            raise ConfigError(
+                f"{dotted(self.path)} is {word!r}, but must be a whole number of at least 1."
+            )
+        return word
+
+    def write(self, sheet: Sheet, value: LayoutValue) -> Sheet:
+        """See Spelled."""
+        if sheet.document.get(self.path) not in (_AUTO, value):
+            document = sheet.document.with_value(self.path, value)
+            sheet = replace(sheet, document=document)
+        return self.argument.write(sheet, value)
+
+
+def has_deepspeed_file(source: ScriptSource) -> bool:
+    """Whether the document is a DeepSpeed configuration, not a file of all arguments."""
+    position = source.config_argument
+    if position is None:
+        return False
+    words = source.script_args[max(0, position - 1) : position + 1]
+    return any(word.partition("=")[0].lstrip("-").replace("-", "_") in _FLAGS for word in words)
+
+
+def with_document_lists(source: ScriptSource) -> ScriptSource:
+    """The source with each ``--knob`` that is a key of its file as a list in it."""
+    if not has_deepspeed_file(source):
+        return source
+    own = [knob for knob in source.words.knobs if _is_argument(knob.name)]
+    others = tuple(knob for knob in source.words.knobs if knob not in own)
+    listed = with_listed(replace(source, words=UserWords(knobs=others)))
+    return replace(listed, words=replace(source.words, knobs=tuple(own)))
+
+
+def trainer_document(config: RawConfig) -> RawConfig:
+    """The file as Trainer takes it: one value for each key, or "auto" where it is to fill it.
+
+    Raises:
+        ConfigError: a list asks to search what is not searched, or is empty.
+    """
+    document = config.without(keys.AUTOTUNING)
+    for path in keys.MAPPINGS:
+        document = document.without(path)
+    for path in (keys.ZERO_STAGE, *_BATCH):
+        document = first_of_list(document, path)
+    if document.get(keys.ZERO_STAGE) in (None, _AUTO, "all"):
+        section = document.get(keys.ZERO)
+        others = section if isinstance(section, dict) else {}
+        document = document.with_value(keys.ZERO, {**others, "stage": 0})
+    for path in _BATCH:
+        if path not in document:
+            document = document.with_value(path, _AUTO)
+    refuse_lists(document)
+    return document
+
+
+def batch_rows(
+    source: ScriptSource, micro: tuple[Place, ...], accumulation: tuple[Place, ...]
+) -> tuple[Spelled, ...]:
+    """Rows of micro-batch and accumulation; a stated global batch leaves the latter open.
+
+    Args:
+        source: a script with its file, if it has one.
+        micro: where the arguments have the micro-batch.
+        accumulation: where they have the accumulation.
+    """
+    size = Spelling(knob="micro_batch", places=micro, default=MICRO_BATCH_DEFAULT)
+    steps = Spelling(knob="accumulation", places=accumulation, default=1)
+    if not has_deepspeed_file(source):
+        return (size, steps)
+    if isinstance(source.config.get(keys.GLOBAL_BATCH), int):
+        steps = replace(steps, default=None)
+    return (
+        SharedNumber(knob="micro_batch", path=keys.MICRO_BATCH, argument=size),
+        SharedNumber(knob="accumulation", path=keys.ACCUMULATION, argument=steps),
+    )
+
+
+def with_file_choices(
+    user: UserSettings, source: ScriptSource, *, allow_change: bool
+) -> UserSettings:
+    """What was read of the arguments, with what the file asks to search."""
+    layout, config = user.baseline.layout, source.config
+    by_flag = {c.knob: c for c in user.choices if c.how is ChoiceKind.LISTED}
+    stages = by_flag.get("zero_stage", stage_choice(config))
+    micro = by_flag.get("micro_batch", micro_batch_choice(config, layout.micro_batch))
+    others = [c for c in user.choices if c.knob not in ("zero_stage", "micro_batch")]
+    rule = batch_rule(source, user.settings, layout.global_batch, allow_change=allow_change)
+    is_number = config.get(keys.ACCUMULATION) not in (None, _AUTO)
+    fixed = fixed_accumulation(config, layout.accumulation if is_number else None, rule)
+    further = further_choices(source, user.settings, stages)
+    extras = (*user.baseline.extras, *usual_values(further, layout.zero_stage))
+    return replace(
+        user,
+        baseline=Candidate(layout=layout, extras=extras),
+        choices=(stages, micro, *others, *fixed, *further),
+        batch_rule=rule,
+        warnings=(*user.warnings, *_overruled(source), *on_varying_batch(fixed)),
+    )
+
+
+def with_file_values(
+    rendered: Rendered, candidate: Candidate, source: ScriptSource, today: int
+) -> Rendered:
+    """The candidate's further knobs in the file, and what depends on the number of steps.
+
+    Args:
+        rendered: the batch and the stage are in it.
+        candidate: of which it is.
+        source: with lists in its document.
+        today: global batch of the user's configuration.
+    """
+    arguments = {bare(knob.name) for knob in source.words.knobs}
+    extras = tuple(pair for pair in candidate.extras if pair[0] not in arguments)
+    document = with_further(rendered.config, source.config, extras)
+    if candidate.layout.global_batch != today:
+        document = with_length_of_trainer(document)
+    return replace(rendered, config=document, before=None)
+
+
+def with_length_of_trainer(document: RawConfig) -> RawConfig:
+    """The document of a training of another length, which Trainer counts itself."""
+    for path in _OF_THE_LENGTH:
+        if path in document:
+            document = document.with_value(path, _AUTO)
+    return document
+
+
+def with_file_facts(facts: TrainingFacts, document: RawConfig) -> TrainingFacts:
+    """The facts of the arguments, where the file does not say another."""
+    own = document_facts(document)
+    precision = facts.precision if own.precision is Precision.FP32 else own.precision
+    return replace(facts, optimizer=own.optimizer or facts.optimizer, precision=precision)
+
+
+def _is_argument(name: str) -> bool:
+    return name.startswith("-") or CANONICAL.get(name, name) in _ROWS
+
+
+def _overruled(source: ScriptSource) -> tuple[str, ...]:
+    """What is said where an argument differs from a number of the file, which Trainer refuses."""
+    said = []
+    for path, flag in ((keys.MICRO_BATCH, MICRO_BATCH), (keys.ACCUMULATION, ACCUMULATION)):
+        held = first_of_list(source.config, path).get(path)
+        given = find_argument(source.script_args, (flag,))
+        if given and type(held) is int and given.value != str(held):
+            said.append(
+                f"{dotted(path)} is {held} in the DeepSpeed configuration and {flag} is "
+                f"{given.value}; {held} is used for both."
+            )
+    return tuple(said)
