@@ -9,6 +9,8 @@ from .settings import AutotuningSettings
 
 _ALL_UP_TO = 16
 """A range of at most this many micro-batches is not thinned."""
+_PER_DOUBLING = 3
+"""Micro-batches of a longer range, for each time that it doubles."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,14 +36,15 @@ def micro_batches_to_try(
 ) -> tuple[int, ...]:
     """Micro-batches in ascending order, within the bounds of the settings.
 
-    A pinned global batch admits its divisors, all of them. Otherwise a long range is thinned to
-    ``num_tuning_micro_batch_sizes`` per doubling, and what divides today's batch is kept.
+    A pinned global batch admits its divisors, all of them. Otherwise a long range is thinned
+    evenly by ratio, and what divides today's batch is kept. ``num_tuning_micro_batch_sizes`` is
+    not about this ladder: it counts the best of them, whose further knobs are tuned (phases).
 
     Args:
         today: global batch of the baseline.
         data_parallel: degrees that occur in the space.
         rule: what may become of the global batch.
-        settings: bounds and density.
+        settings: bounds.
     """
     least = settings.min_train_micro_batch_size_per_gpu
     most = settings.max_train_micro_batch_size_per_gpu
@@ -51,7 +54,7 @@ def micro_batches_to_try(
         return tuple(b for b in sorted(divisors) if least <= b <= most)
     if rule.maximum is not None:
         most = min(most, rule.maximum // min(data_parallel))
-    wanted = divisors | set(_thinned(least, most, settings.num_tuning_micro_batch_sizes))
+    wanted = divisors | set(_thinned(least, most))
     return tuple(b for b in sorted(wanted) if least <= b <= most)
 
 
@@ -64,9 +67,9 @@ def _divisors(global_batch: int, ranks: int) -> tuple[int, ...]:
     return (*small, *(each // b for b in small))
 
 
-def _thinned(least: int, most: int, per_doubling: int) -> tuple[int, ...]:
+def _thinned(least: int, most: int) -> tuple[int, ...]:
     """The whole range, or where it is long a geometric ladder down from the largest."""
     if most - least < _ALL_UP_TO:
         return tuple(range(least, most + 1))
-    steps = per_doubling * most.bit_length()
-    return tuple(round(most * 2 ** (-k / per_doubling)) for k in range(steps))
+    steps = _PER_DOUBLING * most.bit_length()
+    return tuple(round(most * 2 ** (-k / _PER_DOUBLING)) for k in range(steps))

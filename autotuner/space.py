@@ -160,10 +160,11 @@ def _notes(
     notes = [_left_out(choice, sizes, baseline, rule)]
     sizes = {size for size in sizes if size >= _least_micro_batch(choices)}
     fixed = choice.how in (ChoiceKind.PINNED, ChoiceKind.LISTED) and len(choice.values) < 2
+    ranks = baseline.layout.data_parallel
     if rule.pinned is not None and len(sizes) == 1 and not fixed:
         notes.append(
-            f"A global batch of {rule.pinned} on {baseline.layout.data_parallel} data-parallel "
-            f"ranks leaves only micro-batch {min(sizes)}; {rule.flag} searches others."
+            f"A global batch of {rule.pinned} on {ranks} data-parallel rank{'s' * (ranks > 1)} "
+            f"leaves only micro-batch {min(sizes)}; {rule.flag} searches others."
         )
     return tuple(note for note in notes if note)
 

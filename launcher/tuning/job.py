@@ -7,6 +7,7 @@ from pathlib import Path
 
 from autoconf_launch.autotuner.cluster import ClusterSpec
 from autoconf_launch.autotuner.settings import AutotuningSettings
+from autoconf_launch.autotuner.space import build_space
 from autoconf_launch.autotuner.strategies import load_strategy
 
 from ..dialects import Dialect, ScriptSource, UserSettings, choose_dialect
@@ -25,7 +26,10 @@ from .search_limits import search_limits
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TuningJob:
-    """Everything that was read before anything runs."""
+    """Everything that was read before anything runs.
+
+    ``said``: sentences on the space of candidates that the listener was told already.
+    """
 
     request: LaunchRequest
     source: ScriptSource
@@ -34,6 +38,7 @@ class TuningJob:
     user: UserSettings
     paths: ResultsPaths
     listener: Listener
+    said: tuple[str, ...] = ()
 
 
 def read_job(request: LaunchRequest, listener: Listener) -> TuningJob:
@@ -58,6 +63,9 @@ def read_job(request: LaunchRequest, listener: Listener) -> TuningJob:
     load_strategy(user.settings.tuner_type)  # a wrong name is said before anything runs
     search_limits(request, cluster)  # and money where there is no price
     check_tracking(request.tracking)
+    space = build_space(user.baseline, user.choices, user.batch_rule, user.settings)
+    for text in space.notes:
+        listener(Note(text=text))
     for warning in (*choice.notes, *user.warnings):
         listener(Note(text=warning, warning=True))
     return TuningJob(
@@ -68,6 +76,7 @@ def read_job(request: LaunchRequest, listener: Listener) -> TuningJob:
         user=user,
         paths=_paths(user.settings, config_stem(dialect, source)),
         listener=listener,
+        said=space.notes,
     )
 
 

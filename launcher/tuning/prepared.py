@@ -61,7 +61,8 @@ def study_of(job: TuningJob, spec: ModelSpec | None) -> Study:
     user = job.user
     space = build_space(user.baseline, user.choices, user.batch_rule, user.settings)
     for text in space.notes:
-        job.listener(Note(text=text))
+        if text not in job.said:  # the profile run may have told another accumulation
+            job.listener(Note(text=text))
     predictions = predict(space.table, spec, job.cluster, user.facts)
     rules = [memory_rule(predictions, job.cluster), *knob_rules(spec)]
     study = Study(

@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autoconf_launch.autotuner.batches import GlobalBatchRule
+from autoconf_launch.autotuner.batches import GlobalBatchRule, micro_batches_to_try
 from autoconf_launch.autotuner.choices import ChoiceKind, KnobChoice
 from autoconf_launch.autotuner.knobs import candidate_name
 from autoconf_launch.autotuner.settings import AutotuningSettings
@@ -164,6 +164,13 @@ def test_a_micro_batch_that_the_user_fixed_needs_no_note() -> None:
 def test_an_empty_minimum_searches_from_the_smallest() -> None:
     found = space(micro_batches(how=ChoiceKind.MINIMUM))
     assert (found.least_micro_batch, splits(found)) == (1, [(2, 4), (4, 2), (8, 1)])
+
+
+def test_the_count_of_micro_batches_to_tune_leaves_the_ladder_as_it_is() -> None:
+    one = AutotuningSettings(num_tuning_micro_batch_sizes=1)
+    found = micro_batches_to_try(2, (2,), GlobalBatchRule(), one)
+    assert found == micro_batches_to_try(2, (2,), GlobalBatchRule(), SETTINGS)
+    assert {1, 2, 4, 8, 256, 512, 1024} <= set(found)
 
 
 def test_without_any_choice_nothing_is_searched() -> None:

@@ -1,0 +1,45 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from autoconf_launch.launcher.command_line.flags import parse_request
+from autoconf_launch.launcher.events import Event, Note
+from autoconf_launch.launcher.tuning.job import read_job
+
+NATIVE = "from autoconf_launch.runtime import initialize\n"
+DEEPSPEEDS = "import deepspeed\ndeepspeed.initialize()\n"
+OPENS = (
+    "A global batch of 2 on 1 data-parallel rank leaves only micro-batch 2; "
+    "--allow-global-batch-change searches others."
+)
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    document = {"train_micro_batch_size_per_gpu": 2, "autotuning": {"enabled": True}}
+    (tmp_path / "ds.json").write_text(json.dumps(document))
+    return tmp_path
+
+
+def first_line(folder: Path, script: str, *flags: str) -> str | None:
+    (folder / "train.py").write_text(script)
+    heard: list[Event] = []
+    words = ("train.py", "--deepspeed_config", "ds.json")
+    read_job(parse_request([*flags, "--num_gpus=1", *words]), heard.append)
+    return next((event.text for event in heard if isinstance(event, Note)), None)
+
+
+def test_a_batch_that_leaves_one_candidate_is_the_first_thing_said(folder: Path) -> None:
+    assert first_line(folder, NATIVE) == OPENS
+
+
+def test_deepspeeds_own_file_leaves_more(folder: Path) -> None:
+    assert first_line(folder, DEEPSPEEDS) != OPENS
+
+
+def test_it_leaves_one_where_the_flag_keeps_the_batch(folder: Path) -> None:
+    assert first_line(folder, DEEPSPEEDS, "--keep-global-batch") == OPENS
