@@ -49,7 +49,7 @@ def recipe_document(base: BaseConfig) -> RawConfig:
                 "micro_batch_size": 1,
             },
             "optim": _optimizer(base),
-            "log": {"name": base.name, "ckpt": {"save_last": False}},
+            "log": {"name": base.name},
             "resume": None,
         }
     )

@@ -20,8 +20,8 @@ from autoconf_launch.autotuner.recommend.shapes import Shape, row_near
 from autoconf_launch.core import Path, RawConfig
 from autoconf_launch.tuning_spaces.recommend_tables import base_template, tables
 
-from ..model_search.described import batch_path, section, with_facts
-from .layouts import is_nemo1, overlaid, with_data
+from ..model_search.described import batch_path, section, with_data, with_facts
+from .layouts import is_nemo1, overlaid
 from .model_facts import GENERATION, ModelFacts
 from .recipe import SECTIONS
 

@@ -10,7 +10,8 @@ from typing import Any
 from autoconf_launch.autotuner.recommend.nemo_grid import GridOverrides
 from autoconf_launch.core import ConfigError, RawConfig
 
-from ..model_search.candidate_file import candidate_document
+from ..model_search.candidate_file import candidate_document, training_document
+from ..model_search.candidates import SearchCandidate
 from ..model_search.question import SearchQuestion
 from ..model_search.reading import number, whole
 from ..model_search.settings import GridKind
@@ -120,7 +121,7 @@ class AutoConfigurator:
 
     def generate_configs(self) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
         """The base configuration, and each candidate's by the name of its run."""
-        found = {name: config.to_dict() for name, config in self._configs.items()}
+        found = {one.name: self._config(one).to_dict() for one in self._candidates.points}
         return self._question.base.to_dict(), found
 
     def run(self) -> SearchOutcome:
@@ -138,7 +139,7 @@ class AutoConfigurator:
         """
         training = self._candidates.training
         require_paths(training.given.data, training.given.tokenizer)
-        self._found = run_here(for_ranks(training), self._candidates.points, self._configs)
+        self._found = run_here(for_ranks(training), self._candidates.points, self._trainings)
         return self._found
 
     def get_results(
@@ -187,27 +188,30 @@ class AutoConfigurator:
 
     def _seen(self) -> SearchOutcome | None:
         question = for_ranks(self._candidates.training)
-        return seen_here(question, self._candidates.points, self._configs)
+        return seen_here(question, self._candidates.points, self._trainings)
 
     @property
     def _question(self) -> SearchQuestion:
         return self._candidates.training.question
 
     @property
-    def _configs(self) -> dict[str, RawConfig]:
+    def _trainings(self) -> dict[str, RawConfig]:
         return {one.name: one.config for one in self._expected()}
 
     def _expected(self) -> Iterator[Expected]:
         for one in self._candidates.points:
-            bounds = RunBounds(
-                log_folder=str(self._logs / one.name),
-                max_steps=self.max_steps_per_run,
-                max_minutes=self.max_minutes_per_run,
-                is_finetune=self.mode == "finetune",
-            )
-            document = candidate_document(self._question, one, self._question.nodes)
-            config = bounded(document, one.name, bounds)
+            config = training_document(self._question, one)
             yield Expected(name=one.name, point=one.point, config=config)
+
+    def _config(self, one: SearchCandidate) -> RawConfig:
+        bounds = RunBounds(
+            log_folder=str(self._logs / one.name),
+            max_steps=self.max_steps_per_run,
+            max_minutes=self.max_minutes_per_run,
+            is_finetune=self.mode == "finetune",
+        )
+        document = candidate_document(self._question, one, self._question.nodes)
+        return bounded(document, one.name, bounds)
 
 
 def _check(asked: AutoConfigurator) -> Path:

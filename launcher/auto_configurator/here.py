@@ -42,7 +42,7 @@ def run_here(
     Args:
         question: of one node.
         points: candidates in the order in which they are to run.
-        configs: each one's configuration, for the reports.
+        configs: each one's whole training, for the reports.
 
     Raises:
         ConfigError: transformers is missing, there are several nodes, or nothing can run here.

@@ -53,16 +53,6 @@ def bounded(document: RawConfig, name: str, bounds: RunBounds) -> RawConfig:
     return document if is_nemo1(document) else document.without(("run",))
 
 
-def with_data(document: RawConfig, data: Any, tokenizer: str | None) -> RawConfig:
-    """A configuration with its data and tokenizer, where there are some."""
-    paths: tuple[Path, Path] = (("data", "paths"), ("data", "tokenizer_path"))
-    if is_nemo1(document):
-        paths = (("model", "data", "data_prefix"), ("model", "tokenizer", "model"))
-    for path, value in zip(paths, (data, tokenizer), strict=True):
-        document = document if value is None else document.with_value(path, value)
-    return document
-
-
 def overlaid(base: RawConfig, given: RawConfig) -> RawConfig:
     """The base with every value that the other has.
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from ..model_search.cluster_files import write_cluster_search
 from ..model_search.dry_run import dry_run_document, dry_run_text
 from ..model_search.flags import parse_search
 from ..model_search.local_search import run_search
@@ -18,13 +19,14 @@ def search(arguments: Sequence[str]) -> Iterator[str]:
 
     Raises:
         ConfigError: wrong arguments, keys, sizes or paths: before anything is launched.
-        NothingFeasibleError: no candidate could be measured; its results are written by then.
+        NothingFeasibleError: an inference search alone is asked for, or no candidate could be
+            measured; its results are written by then.
     """
     request = parse_search(arguments)
     prepared = prepare(request)
-    if not request.dry_run:
-        yield from run_search(prepared, request)
-    elif request.json:
-        yield dry_run_document(prepared)
+    if request.dry_run:
+        yield from dry_run_text(prepared) if not request.json else [dry_run_document(prepared)]
+    elif prepared.machines is not None:
+        yield from write_cluster_search(prepared, request)
     else:
-        yield from dry_run_text(prepared)
+        yield from run_search(prepared, request)

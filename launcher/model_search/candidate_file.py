@@ -22,17 +22,17 @@ _DISTRIBUTED_OPTIMIZER = 1
 _STRATEGY: Path = ("trainer", "strategy")
 
 
+def training_document(question: SearchQuestion, candidate: SearchCandidate) -> RawConfig:
+    """The base configuration with the candidate's layout: a whole training, without limits."""
+    return _edited(question.base, layout_edits(question, candidate))
+
+
 def candidate_document(
     question: SearchQuestion, candidate: SearchCandidate, nodes: int
 ) -> RawConfig:
-    """The base configuration with the candidate's values and the limits of a run."""
-    is_recipe = RECIPE in question.base
-    edits = _recipe_edits(candidate) if is_recipe else _nemo1_edits(question, candidate)
-    document = question.base
-    ends = _ends_edits(RECIPE if is_recipe else ("model",), question, candidate)
-    for path, value in (*_run_edits(question, candidate, nodes), *edits, *ends):
-        document = document.with_value(path, value)
-    return document
+    """The same with the limits of a run of the search."""
+    document = training_document(question, candidate)
+    return _edited(document, run_edits(question, candidate, nodes))
 
 
 def write_documents(
@@ -46,7 +46,8 @@ def write_documents(
     write_base_config(question.base, folder.base(question))
     folder.clear_candidates()
     for one in candidates:
-        write_base_config(candidate_document(question, one, 1), folder.candidate(one.name))
+        nodes = one.layout.world_size // question.gpus_per_node
+        write_base_config(candidate_document(question, one, nodes), folder.candidate(one.name))
 
 
 def knobs_of(candidate: SearchCandidate) -> tuple[tuple[str, int | float | str | bool], ...]:
@@ -60,9 +61,19 @@ def knobs_of(candidate: SearchCandidate) -> tuple[tuple[str, int | float | str |
     return tuple(found)
 
 
-def _run_edits(
+def layout_edits(
+    question: SearchQuestion, candidate: SearchCandidate
+) -> Iterator[tuple[Path, Any]]:
+    """What a candidate changes of the training."""
+    is_recipe = RECIPE in question.base
+    yield from _recipe_edits(candidate) if is_recipe else _nemo1_edits(question, candidate)
+    yield from _ends_edits(RECIPE if is_recipe else ("model",), question, candidate)
+
+
+def run_edits(
     question: SearchQuestion, candidate: SearchCandidate, nodes: int
 ) -> Iterator[tuple[Path, Any]]:
+    """What bounds a run of the search, and names it."""
     train = question.settings.train
     yield ("run", "name"), candidate.name
     yield ("run", "time_limit"), minutes_limit(max(1, round(train.max_minutes)))
@@ -73,6 +84,14 @@ def _run_edits(
     if ("log", "name") in question.base:
         yield ("name",), candidate.name
         yield ("log", "name"), candidate.name
+        yield ("log", "log_dir"), str(SearchFolder(train.logs).run(candidate.name))
+        yield ("log", "ckpt", "save_last"), False
+
+
+def _edited(document: RawConfig, edits: Iterable[tuple[Path, Any]]) -> RawConfig:
+    for path, value in edits:
+        document = document.with_value(path, value)
+    return document
 
 
 def _ends_edits(

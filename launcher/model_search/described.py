@@ -75,6 +75,19 @@ def batch_path(base: RawConfig) -> Path:
     return ("data", "global_batch_size") if RECIPE in base else ("model", "global_batch_size")
 
 
+def data_path(base: RawConfig) -> Path:
+    """Where the training's data stand."""
+    return ("data", "paths") if RECIPE in base else ("model", "data", "data_prefix")
+
+
+def with_data(document: RawConfig, data: Any, tokenizer: str | None) -> RawConfig:
+    """A configuration with its data and tokenizer, where there are some."""
+    where = ("data", "tokenizer_path") if RECIPE in document else ("model", "tokenizer", "model")
+    for path, value in ((data_path(document), data), (where, tokenizer)):
+        document = document if value is None else document.with_value(path, value)
+    return document
+
+
 def with_length(base: RawConfig, sequence: int) -> RawConfig:
     """With samples of so many tokens, wherever a file says how long they are."""
     for path in _LENGTHS:

@@ -14,11 +14,12 @@ from .prepare import Prepared
 
 SCHEMA_VERSION = 1
 _GIB = 2**30
+_END = "Nothing was launched or written (--dry-run)."
 _HEADERS = ("#", "tp", "pp", "cp", "ep", "mbs", "vp", "gas", "recompute", "s/step", "GiB", "name")
 
 
 def dry_run_text(prepared: Prepared) -> Iterator[str]:
-    """Model, notes, every candidate, then every job."""
+    """Model, notes, every candidate, the first one's job, and what would be written."""
     question, found = prepared.question, prepared.found
     yield (
         f"{question.name}: {question.model.layers} layers of {question.model.hidden}, global "
@@ -28,14 +29,14 @@ def dry_run_text(prepared: Prepared) -> Iterator[str]:
     yield from (f"Note: {note}" for note in prepared.notes)
     if not prepared.settings.runs_training:
         yield "run_training_hp_search is False: only the base configuration would be written."
+        yield _END
         return
     rows = [_row(number, one) for number, one in enumerate(found.candidates, 1)]
     yield "\n" + tabulate(rows, headers=_HEADERS, floatfmt=".4g")
-    for number, one in enumerate(found.candidates, 1):
-        if prepared.machines is not None:
-            text = job_text(question, one, found.nodes)
-            yield f"\n# {number} of {len(found.candidates)}: {one.name}\n{text}".rstrip("\n")
-    yield "\nNothing was launched (--dry-run)."
+    if prepared.machines is not None:
+        text = job_text(question, found.candidates[0], found.nodes)
+        yield f"\nThe job of #1, in submit_all.sh with {len(found.candidates) - 1} more:\n{text}"
+    yield _END
 
 
 def _searched(prepared: Prepared) -> str:

@@ -12,6 +12,7 @@ from ..results.paths import ResultsPaths
 from .question import SearchQuestion
 
 _RANKS = "local"
+_RUNS = "training_logs"
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,17 +29,35 @@ class SearchFolder:
         """A candidate's whole configuration."""
         return self.logs / "candidate_configs" / f"{name}.yaml"
 
+    def script(self, name: str) -> Path:
+        """A candidate's recipe of NeMo 2.0 as a script that runs it."""
+        return self.logs / "candidate_configs" / f"{name}.py"
+
+    def job(self, name: str) -> Path:
+        """The script that starts a candidate on a cluster."""
+        return self.logs / "jobs" / f"{name}.sh"
+
+    def run(self, name: str) -> Path:
+        """What a candidate's run leaves."""
+        return self.logs / _RUNS / name
+
+    @property
+    def submit_all(self) -> Path:
+        """The script that starts every job."""
+        return self.logs / "submit_all.sh"
+
     @property
     def runs(self) -> ResultsPaths:
         """Journal and folders of the runs."""
-        logs = self.logs / "training_logs"
+        logs = self.logs / _RUNS
         asked = self.logs / _RANKS / "asked"
         return ResultsPaths(results=logs, exps=asked, chosen_by="base_results_dir")
 
     def clear_candidates(self) -> None:
-        """Files of an earlier search are no candidates of this one."""
-        for path in (self.logs / "candidate_configs").glob("*.yaml"):
-            path.unlink(missing_ok=True)
+        """Remove what an earlier search wrote of its candidates."""
+        for folder in (self.candidate("").parent, self.job("").parent):
+            for path in (*folder.glob("*.yaml"), *folder.glob("*.py"), *folder.glob("*.sh")):
+                path.unlink(missing_ok=True)
 
     def write_for_ranks(self, kind: str, document: RawConfig) -> Path:
         """A file that ranks read, named by its content: a search that runs keeps its own.

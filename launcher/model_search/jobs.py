@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
+import re
 import shlex
-from collections.abc import Iterator
-from pathlib import Path
 
 from autoconf_launch.autotuner.recommend.nemo_candidates import minutes_limit
-from autoconf_launch.core import dotted
 
-from .candidate_file import candidate_document
 from .candidates import SearchCandidate
 from .described import RECIPE
+from .folder import SearchFolder
 from .question import SearchQuestion
-from .settings import ClusterKind, ClusterSettings
-from .slurm import SlurmJob, container_flags, sbatch_text
+from .settings import ClusterKind
+from .slurm import SHEBANG, SlurmJob, container_flags, sbatch_text
 
 _NEMO1 = "/opt/NeMo/examples/nlp/language_modeling"
 _NEMO1_SCRIPTS = {
@@ -23,33 +21,17 @@ _NEMO1_SCRIPTS = {
     "bert": "megatron_bert_pretraining.py",
 }
 _NEMO1_SCRIPT = "megatron_gpt_pretraining.py"
-_RECIPES = {
-    "llama": "llama3_8b",
-    "mixtral": "mixtral_8x7b",
-    "mistral": "mistral_7b",
-    "gemma": "gemma_7b",
-    "nemotron": "nemotron4_15b",
-    "qwen": "qwen2_7b",
-    "qwen2": "qwen2_7b",
-    "starcoder": "starcoder2_7b",
-    "baichuan2": "baichuan2_7b",
-    "chatglm": "chatglm3_6b",
-}
-"""Recipes of NeMo 2.0 that a run starts from; every number of the model is then set."""
-_SET_SECTIONS = (RECIPE, ("trainer", "strategy"))
-_SET_OF_TRAINER = tuple(
-    ("trainer", key)
-    for key in ("num_nodes", "devices", "max_steps", "val_check_interval", "log_every_n_steps")
-)
 _UNGIVEN = "???"
+_HYDRA_PLAIN = re.compile(r"[\w./:+-]+|\?{3}")
 
 
 def job_text(question: SearchQuestion, candidate: SearchCandidate, nodes: int) -> str:
     """What is submitted for a candidate: a batch script, or a command on Base Command."""
-    command = training_command(question, candidate, nodes)
+    command = training_command(question, candidate)
     if question.settings.cluster.kind is ClusterKind.BCP:
         tasks = question.gpus_per_node
-        return f"bcprun --nnodes {nodes} --npernode {tasks} --cmd {shlex.quote(command)}\n"
+        words = f"--nnodes {nodes} --npernode {tasks} --cmd {shlex.quote(command)}"
+        return f"{SHEBANG}\nbcprun {words}\n"
     return sbatch_text(slurm_job(question, candidate, nodes, command))
 
 
@@ -58,7 +40,7 @@ def slurm_job(
 ) -> SlurmJob:
     """A candidate's job, with the options of ``cluster/bcm.yaml``."""
     settings = question.settings
-    cluster, folder = settings.cluster, _run_folder(question, candidate)
+    cluster, folder = settings.cluster, SearchFolder(settings.train.logs).run(candidate.name)
     each = question.gpus_per_node
     return SlurmJob(
         name=f"{cluster.job_name_prefix}{candidate.name}",
@@ -85,45 +67,32 @@ def slurm_job(
     )
 
 
-def training_command(question: SearchQuestion, candidate: SearchCandidate, nodes: int) -> str:
-    """NeMo's own pretraining of a candidate's file, or of a recipe with its values."""
-    if RECIPE in question.base:
-        return shlex.join(("nemo", "llm", "pretrain", *_recipe_words(question, candidate, nodes)))
+def training_command(question: SearchQuestion, candidate: SearchCandidate) -> str:
+    """NeMo's own pretraining of a candidate's file; one of NeMo 2.0 is a script."""
     logs, data = question.settings.train.logs, question.settings.paths.data or _UNGIVEN
+    folder = SearchFolder(logs)
+    if RECIPE in question.base:
+        return shlex.join(("python3", "-u", str(folder.script(candidate.name))))
     script = _NEMO1_SCRIPTS.get(question.family.name, _NEMO1_SCRIPT)
+    run = folder.run(candidate.name)
     return shlex.join(
         (
             *("python3", "-u", f"{_NEMO1}/{script}"),
-            f"--config-path={logs / 'candidate_configs'}",
+            f"--config-path={folder.candidate(candidate.name).parent}",
             f"--config-name={candidate.name}.yaml",
-            f"++data_dir={data}",
-            f"++base_results_dir={logs / 'training_logs'}",
-            f"++exp_manager.explicit_log_dir={_run_folder(question, candidate) / 'results'}",
+            f"++data_dir={_hydra(data)}",
+            f"++base_results_dir={_hydra(str(run.parent))}",
+            f"++exp_manager.explicit_log_dir={_hydra(str(run / 'results'))}",
             "++exp_manager.create_checkpoint_callback=False",
         )
     )
 
 
-def _recipe_words(
-    question: SearchQuestion, candidate: SearchCandidate, nodes: int
-) -> Iterator[str]:
-    recipe = _RECIPES.get(question.family.name, "llama3_8b")
-    yield from ("--factory", recipe, "-y")
-    document = candidate_document(question, candidate, nodes)
-    for path, value in document.leaves():
-        if path[0] == "data" or path[:2] in _SET_SECTIONS or path in _SET_OF_TRAINER:
-            yield f"{dotted(path)}={value}"
-    yield f"log.log_dir={_run_folder(question, candidate)}"
-
-
-def notes_on_jobs(question: SearchQuestion) -> tuple[str, ...]:
-    """What the jobs of a candidate do otherwise than the settings may seem to say."""
-    if RECIPE not in question.base or question.settings.paths.data is None:
-        return ()
-    return (
-        "Jobs that start from a recipe of NeMo 2.0 train on its made-up data, which no word of "
-        "its command replaces; data_dir is not read.",
-    )
+def _hydra(value: str) -> str:
+    """A value that hydra's grammar reads as this text."""
+    if _HYDRA_PLAIN.fullmatch(value):
+        return value
+    return "'" + value.replace("'", "\\'") + "'"
 
 
 def _gpus_of_node(question: SearchQuestion) -> int | None:
@@ -134,17 +103,10 @@ def _gpus_of_node(question: SearchQuestion) -> int | None:
     return own if own is None or is_given else question.gpus_per_node
 
 
-def _run_folder(question: SearchQuestion, candidate: SearchCandidate) -> Path:
-    return question.settings.train.logs / "training_logs" / candidate.name
-
-
 def _mounts(question: SearchQuestion) -> tuple[str, ...]:
     """Tool, results and data at their own places, then what the user adds."""
     paths = question.settings.paths
-    own = (paths.tool, paths.results, paths.data)
+    logs = question.settings.train.logs
+    results = (paths.results, *(() if logs.is_relative_to(paths.results) else (str(logs),)))
+    own = (paths.tool, *results, paths.data)
     return tuple(dict.fromkeys(mount for mount in (*own, *paths.mounts) if mount))
-
-
-def cluster_words(cluster: ClusterSettings) -> str:
-    """Who would launch it, for a sentence."""
-    return "Slurm (bcm)" if cluster.kind is ClusterKind.BCM else "Base Command Platform (bcp)"

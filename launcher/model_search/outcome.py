@@ -13,7 +13,7 @@ from autoconf_launch.core import Failure, FailureKind
 
 from ..search_report.outcome import SearchOutcome, SearchRun
 from ..views.duration import duration_text
-from .candidate_file import candidate_document, knobs_of
+from .candidate_file import knobs_of, training_document
 from .candidates import SearchCandidate
 from .described import decoder_tokens
 from .done_runs import DoneRuns
@@ -90,7 +90,7 @@ def _run(
         name=one.name,
         point=one.point,
         global_batch=made.samples_per_step,
-        config=candidate_document(prepared.question, one, prepared.found.nodes),
+        config=training_document(prepared.question, one),
         knobs=knobs_of(one),
         steps=len(steps),
         extrapolated_from=made.extrapolated_from,
@@ -107,7 +107,7 @@ def _not_run(prepared: Prepared, one: SearchCandidate, failure: Failure) -> Sear
         name=one.name,
         point=one.point,
         global_batch=prepared.question.model.global_batch,
-        config=candidate_document(prepared.question, one, prepared.found.nodes),
+        config=training_document(prepared.question, one),
         knobs=knobs_of(one),
         failure=failure,
     )

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from autoconf_launch.core import ConfigError
+from autoconf_launch.core import ConfigError, NothingFeasibleError
 
 from .candidates import CandidateList, candidates_of
 from .compose import compose
+from .data_sets import with_data_sets
 from .flags import SearchRequest
-from .jobs import cluster_words, notes_on_jobs
 from .nemo_rules import notes_on_rules
 from .planner_points import SearchMachines, search_machines
 from .question import SearchQuestion, question_of
@@ -18,7 +18,7 @@ from .room import refusals
 from .settings import ClusterKind, SearchSettings, read_settings
 from .this_machine import first_shown, local_candidates, local_ranks
 
-_LATER = "follows in a later issue"
+_BOTH_OFF = "run_inference_hp_search=False writes the base configuration alone"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,9 +41,12 @@ def prepare(request: SearchRequest) -> Prepared:
 
     Raises:
         ConfigError: any of it cannot be; nothing has been launched or written by then.
+        NothingFeasibleError: an inference search alone is asked for.
     """
     settings = read_settings(compose(request.overrides, request.folder))
     is_local = settings.cluster.kind is ClusterKind.LOCAL
+    if not settings.runs_training and settings.runs_inference:
+        raise NothingFeasibleError(f"There is no inference search yet; {_BOTH_OFF}.")
     if not settings.runs_training:
         return _base_alone(settings, is_local=is_local)
     if not request.dry_run:
@@ -54,16 +57,14 @@ def prepare(request: SearchRequest) -> Prepared:
         if request.dry_run:
             found = first_shown(found, settings.train.limit_runs)
     else:
-        if not request.dry_run:
-            raise ConfigError(_not_yet(settings))
         each = settings.train.gpus_per_node
         question = question_of(settings, settings.train.nodes, each)
+        question = with_data_sets(question, is_needed=not request.dry_run)
         machines = search_machines(settings, each)
         found = candidates_of(question, machines)
     notes = (
         *(*settings.notes, *_inference(settings), *question.notes),
         *(*notes_on_rules(question), *found.notes),
-        *(() if is_local else notes_on_jobs(question)),
         *(refusals(question) if is_local and request.dry_run else ()),
     )
     return Prepared(
@@ -76,7 +77,7 @@ def _base_alone(settings: SearchSettings, *, is_local: bool) -> Prepared:
     nodes = 1 if is_local else settings.train.nodes
     each = local_ranks(settings) if is_local else settings.train.gpus_per_node
     question = question_of(settings, nodes, each)
-    notes = (*settings.notes, *_inference(settings), *question.notes)
+    notes = (*settings.notes, *question.notes)
     return Prepared(
         question=question,
         found=CandidateList(candidates=(), nodes=nodes, found=0),
@@ -112,17 +113,10 @@ def _require(key: str, path: str) -> None:
         raise ConfigError(f"{key}: {path} does not exist; give a path that does.")
 
 
-def _not_yet(settings: SearchSettings) -> str:
-    return (
-        f"Launching on {cluster_words(settings.cluster)} {_LATER}; --dry-run prints candidates "
-        "and jobs, cluster_type=local searches on this machine."
-    )
-
-
 def _inference(settings: SearchSettings) -> tuple[str, ...]:
     if not settings.runs_inference:
         return ()
     return (
-        f"The inference search {_LATER}; its keys are valid and not used yet "
-        "(run_inference_hp_search=False leaves this line out).",
+        "Only the training search runs: there is no inference search yet "
+        "(run_inference_hp_search=False omits this line).",
     )

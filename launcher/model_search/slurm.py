@@ -1,4 +1,4 @@
-"""Text of batch scripts for Slurm. Not: their submission, which follows in a later issue.
+"""Text of batch scripts for Slurm. Not: the folder that they are written to (cluster_files).
 
 The order of options is that of NVIDIA's writer (auto_configurator, 24.12), so that files of both
 can be compared line by line.
@@ -6,11 +6,16 @@ can be compared line by line.
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-_SHEBANG = "#!/usr/bin/env bash"
+from autoconf_launch.core import ConfigError
+
+SHEBANG = "#!/usr/bin/env bash"
+_PLAIN = re.compile(r"[\w@%+=:,./\[\]-]*")
+"""What an option of sbatch is written with as it is; everything else stands in quotes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,7 +54,7 @@ def sbatch_text(job: SlurmJob) -> str:
     """The whole script, with its last newline."""
     options = "".join(f"#SBATCH {option}\n" for option in _options(job))
     steps = "".join(f"srun {job.flags} sh -c {_quoted(command)}\n\n" for command in job.commands)
-    return f"{_SHEBANG}\n{options}\n{steps}set +x\n"
+    return f"{SHEBANG}\n{options}\n{steps}set +x\n"
 
 
 def mount_pair(mount: str) -> str:
@@ -62,7 +67,7 @@ def container_flags(container: str, mounts: Iterable[str], others: Iterable[str]
     parts = [
         f"--container-image {shlex.quote(container)}",
         f"--container-mounts {shlex.quote(','.join(map(mount_pair, mounts)))}",
-        *others,
+        *(shlex.join(_words(other)) for other in others),
         f"-o {shlex.quote(log)}.log",
         f"-e {shlex.quote(log)}.error",
     ]
@@ -81,24 +86,50 @@ def _options(job: SlurmJob) -> Iterator[str]:
     if job.dependency:
         yield f"--dependency={_dependency(job.dependency)}"
     yield from (
-        f"{flag} {value}" for flag, value in (("-p", job.partition), ("-A", job.account)) if value
+        f"{flag} {_option(value)}"
+        for flag, value in (("-p", job.partition), ("-A", job.account))
+        if value
     )
-    yield f"--job-name={job.name}"
+    yield f"--job-name={_option(job.name)}"
     if job.mem is not None:
-        yield f"--mem={job.mem}"
+        yield f"--mem={_option(job.mem)}"
     yield from (f"--{name}" for name in ("exclusive", "overcommit") if getattr(job, name))
     texts = {
         "exclude": ",".join(job.exclude),
         "output": job.output,
-        "comment": job.comment and _quoted(job.comment),
+        "comment": job.comment and _quoted(_one_line(job.comment)),
         "nodelist": job.nodelist,
         "time": job.time,
     }
-    yield from (f"--{name}={value}" for name, value in texts.items() if value)
+    yield from (
+        f"--{name}={value if name == 'comment' else _option(value)}"
+        for name, value in texts.items()
+        if value
+    )
 
 
 def _dependency(given: str | tuple[str, ...]) -> str:
     return given if isinstance(given, str) else f"afterany:{':'.join(given)}"
+
+
+def _words(text: str) -> list[str]:
+    """A user's further flags of srun, which may be several in one text."""
+    try:
+        return shlex.split(text)
+    except ValueError as error:
+        raise ConfigError(f"cluster.srun_args has {text!r}: {error}; close it.") from error
+
+
+def _option(value: str) -> str:
+    """As sbatch reads it from its line: in quotes where it has more than plain characters."""
+    value = _one_line(value)
+    return value if _PLAIN.fullmatch(value) else shlex.quote(value)
+
+
+def _one_line(value: str) -> str:
+    if value.isprintable():
+        return value
+    raise ConfigError(f"{value!r} cannot stand in a batch script: it must be one printable line.")
 
 
 def _quoted(text: str) -> str:

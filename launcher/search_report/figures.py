@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from autoconf_launch.autotuner.recommend.model_flops import step_flops
 from autoconf_launch.autotuner.recommend.model_size import SECONDS_PER_DAY
-from autoconf_launch.core import Failure, FailureKind
+from autoconf_launch.core import Failure, FailureKind, RawConfig
 
 from .outcome import SearchOutcome, SearchRun
 
@@ -35,6 +35,49 @@ class Figures:
     days: float
     usd: float | None
     is_tie: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Optimum:
+    """What to train with.
+
+    Attributes:
+        config: for the whole training, on its own nodes where the run's layout divides them.
+        note: why it is not the fastest run's, or not for the training's nodes; "" elsewhere.
+    """
+
+    run: SearchRun
+    config: RawConfig
+    note: str = ""
+
+
+def optimum(outcome: SearchOutcome) -> Optimum | None:
+    """The fastest run that also divides the training's own nodes; None where none was measured.
+
+    A search may have run on fewer nodes than the training has.
+    """
+    ranked = [one.run for one in fastest_first(outcome)]
+    if not ranked:
+        return None
+    fastest, nodes = ranked[0], outcome.base.get(_NODES) or outcome.nodes
+    found = next((run for run in ranked if _divides(run, nodes * outcome.gpus_per_node)), None)
+    if found is None:
+        config = fastest.config.with_value(_NODES, outcome.nodes)
+        note = f"No measured layout divides {nodes} nodes: it is for the {outcome.nodes} measured."
+        return Optimum(run=fastest, config=config, note=note)
+    why = (
+        "" if found is fastest else f"{fastest.name} is faster but does not divide {nodes} nodes."
+    )
+    return Optimum(run=found, config=found.config, note=why)
+
+
+def _divides(run: SearchRun, gpus: int) -> bool:
+    point = run.point
+    data, rest = divmod(gpus, point.tensor * point.pipeline * point.context)
+    return not rest and data > 0 and run.global_batch % (data * point.micro_batch) == 0
+
+
+_NODES = ("trainer", "num_nodes")
 
 
 def fastest_first(outcome: SearchOutcome) -> tuple[Figures, ...]:

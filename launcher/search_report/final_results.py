@@ -10,7 +10,7 @@ import yaml
 
 from autoconf_launch.core import ResultsFolderError
 
-from .figures import fastest_first
+from .figures import optimum
 from .outcome import SearchOutcome
 from .tables import Columns, failed_csv, summary_csv
 from .top_text import top_text
@@ -77,8 +77,8 @@ def _optimal_name(outcome: SearchOutcome) -> str:
 
 
 def _optimal(path: Path, outcome: SearchOutcome) -> Iterator[tuple[Path, str]]:
-    for one in fastest_first(outcome)[:1]:
-        yield path, yaml.safe_dump(one.run.config.to_dict(), sort_keys=False, width=99)
+    if (best := optimum(outcome)) is not None:
+        yield path, yaml.safe_dump(best.config.to_dict(), sort_keys=False, width=99)
 
 
 def _write(texts: Mapping[Path, str], absent: tuple[Path, ...] = ()) -> None:

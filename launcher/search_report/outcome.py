@@ -17,7 +17,7 @@ class SearchRun:
     Attributes:
         name: of its folder and file: one for each candidate of a search.
         point: its degrees, micro-batch and checkpointed layers, in NVIDIA's terms.
-        config: its whole configuration, which the best one's file repeats.
+        config: of a whole training with its layout, which the best one's file repeats.
         knobs: what else it sets beside ``point``, such as ``("zero_stage", 1)``.
         steps: optimizer steps that ``step_s`` is of; warm-up is not among them.
         extrapolated_from: micro-batches that a rank made where there was no time for a step of

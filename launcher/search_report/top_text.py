@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
-from .figures import Figures, failed, fastest_first
+from .figures import Figures, Optimum, failed, fastest_first, optimum
 from .outcome import SearchOutcome, SearchRun
 from .tables import extrapolation, rounded
 
@@ -17,19 +17,21 @@ def top_text(outcome: SearchOutcome, most: int) -> str:
         outcome: with any number of successes, none too.
         most: how many are listed; 0 lists all.
     """
-    ranked = fastest_first(outcome)
-    return "\n".join((*_ranking(ranked, most), *_remarks(outcome, ranked))) + "\n"
+    ranked, best = fastest_first(outcome), optimum(outcome)
+    return "\n".join((*_ranking(ranked, best, most), *_remarks(outcome, ranked))) + "\n"
 
 
-def _ranking(ranked: tuple[Figures, ...], most: int) -> Iterator[str]:
-    if not ranked:
+def _ranking(ranked: tuple[Figures, ...], best: Optimum | None, most: int) -> Iterator[str]:
+    if best is None:
         yield "No configuration was measured, so that none is best."
         return
     shown = ranked[:most] if most else ranked
     yield f"Top {len(shown)} configs sorted from fastest to slowest:"
     for number, one in enumerate(shown, start=1):
         yield f"Config #{number}: {_line(one)}"
-    yield f"Optimal config: {ranked[0].run.name}"
+    yield f"Optimal config: {best.run.name}"
+    if best.note:
+        yield best.note
 
 
 def _line(one: Figures) -> str:

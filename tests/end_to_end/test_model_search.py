@@ -64,8 +64,14 @@ def test_a_search_ends_in_final_results(family: str, tmp_path: Path) -> None:
     names = {path.stem for path in (logs / "candidate_configs").iterdir()}
     assert len(measured) == len(names) == 2
     assert all((logs / "training_logs" / name / "steps.jsonl").is_file() for name in names)
-    assert best["run"]["name"] in names
-    assert best["trainer"]["max_steps"] == 5 < base["trainer"]["max_steps"]
+    assert best["run"] == base["run"]
+    assert best["trainer"] == base["trainer"]
+    assert base["trainer"]["max_steps"] > 5
+    candidates = [
+        yaml.safe_load(path.read_text()) for path in (logs / "candidate_configs").iterdir()
+    ]
+    assert best["model"] in [one["model"] for one in candidates]
+    assert {one["trainer"]["max_steps"] for one in candidates} == {5}
     times = [float(row["Time per Step"]) for row in measured]
     assert times == sorted(times)
     for row in measured:

@@ -77,7 +77,9 @@ def test_a_small_llama_is_searched_for_real(tmp_path: Path) -> None:
     one = dict(list(candidates.items())[:1])
     assert len(rows(found.get_results(base, one, tmp_path / "some").summary)) == 1
     (best,) = (tmp_path / "final_results").glob("optimal_config_*.yaml")
-    assert yaml.safe_load(best.read_text())["model"]["config"]["num_layers"] == 2
+    optimal = yaml.safe_load(best.read_text())
+    assert optimal["model"]["config"]["num_layers"] == 2
+    assert optimal["trainer"]["max_steps"] == base["trainer"]["max_steps"] > 10
 
 
 def test_candidates_that_cannot_run_here_are_told_with_the_reason(tmp_path: Path) -> None:

@@ -36,7 +36,7 @@ def test_every_search_configuration_completes(name: str, grid: str, search: Run)
     family = name.partition("/")[0]
     assert out.startswith(f"{family}_")
     assert "#SBATCH --nodes=" in out
-    assert out.endswith("Nothing was launched (--dry-run).\n")
+    assert out.endswith("Nothing was launched or written (--dry-run).\n")
 
 
 def test_python3_main_py_without_a_word_completes(search: Run) -> None:
@@ -111,12 +111,26 @@ def test_every_key_of_the_seeds_can_be_given(search: Run) -> None:
     assert "gpt3_5b" in out
 
 
-def test_inference_is_said_to_follow(search: Run) -> None:
-    assert "The inference search follows in a later issue" in dry(search).out
+BASE_ALONE = ("run_training_hp_search=False", "run_inference_hp_search=False")
+
+
+def test_a_search_of_both_kinds_says_that_only_the_training_is_searched(search: Run) -> None:
+    assert "there is no inference search yet" in dry(search).out
+    assert "inference" not in dry(search, "run_inference_hp_search=False").out
+
+
+@pytest.mark.parametrize("words", [(), ("--dry-run",), ("cluster_type=local",)])
+def test_an_inference_search_alone_ends_with_3_and_a_sentence(
+    words: tuple[str, ...], search: Run, tmp_path: Path
+) -> None:
+    done = search("run_training_hp_search=False", *words)
+    assert (done.code, done.is_one_line) == (3, True), done.err
+    assert "There is no inference search yet" in done.err
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_without_a_training_search_only_the_base_configuration_is_told(search: Run) -> None:
-    out = dry(search, "run_training_hp_search=False").out
+    out = dry(search, *BASE_ALONE).out
     assert "only the base configuration" in out
     assert "#SBATCH" not in out
 
@@ -125,7 +139,7 @@ def test_without_a_training_search_only_the_base_configuration_is_told(search: R
 def test_the_base_configuration_alone_needs_no_machine_data_or_container(
     kind: str, search: Run, tmp_path: Path
 ) -> None:
-    words = ("run_training_hp_search=False", f"cluster_type={kind}", "data_dir=/no/such")
+    words = (*BASE_ALONE, f"cluster_type={kind}", "data_dir=/no/such")
     done = search(*words, "base_results_dir=out", "training_container=null")
     (path,) = (one for one in tmp_path.rglob("*") if one.is_file())
     assert (done.code, path.name) == (0, "base_cfg_5b.yaml"), done.err
@@ -135,7 +149,7 @@ def test_the_base_configuration_alone_needs_no_machine_data_or_container(
 def test_the_base_configuration_alone_is_one_document_where_one_is_asked_for(
     search: Run, tmp_path: Path
 ) -> None:
-    words = ("run_training_hp_search=False", "cluster_type=bcm", "base_results_dir=out")
+    words = (*BASE_ALONE, "cluster_type=bcm", "base_results_dir=out")
     document = search(*words, "--json").document
     assert document["schema_version"] == 1
     assert Path(document["base_config"]).is_file()
@@ -199,8 +213,8 @@ def test_bad_input_is_one_line_and_exit_2(words: tuple[str, ...], said: str, sea
         (("data_dir=.", "container_mounts=[/no/m:/x]"), "container_mounts: /no/m does not exist"),
         (("data_dir=.", "training_container=/no/image.sqsh"), "training_container: /no/image"),
         (("data_dir=.", "training_container=null"), "training_container is not given"),
-        (("data_dir=.",), "Launching on Slurm (bcm) follows in a later issue"),
-        (("data_dir=.", "cluster_type=bcp"), "Base Command Platform (bcp) follows in a later"),
+        (("data_dir=.",), "has no Megatron data set (a .bin beside an .idx)"),
+        (("data_dir=.", "cluster_type=bcp"), "has no Megatron data set"),
         (("data_dir=/no/such", "cluster_type=local"), "data_dir: /no/such does not exist"),
     ],
 )

@@ -10,8 +10,9 @@ from autoconf_launch.launcher.search_report.final_results import (
     write_final_results,
     write_nemo2_tables,
 )
+from autoconf_launch.launcher.search_report.outcome import SearchOutcome, SearchRun
 
-from .found import OUT_OF_MEMORY, outcome, rows, run
+from .found import OUT_OF_MEMORY, outcome, point, rows, run
 
 
 def test_all_files_of_a_search_are_there(tmp_path: Path) -> None:
@@ -31,6 +32,43 @@ def test_the_optimal_configuration_is_that_of_the_fastest_run(tmp_path: Path) ->
     best = run("best", 4.0, config=RawConfig({"model": {"micro_batch_size": 4}}))
     files = write_final_results(tmp_path, outcome(run("slow", 9.0), best, run("middle", 5.0)))
     assert yaml.safe_load(files[0].read_text()) == {"model": {"micro_batch_size": 4}}
+
+
+def config(nodes: int, micro_batch: int) -> RawConfig:
+    return RawConfig({"trainer": {"num_nodes": nodes}, "model": {"micro_batch_size": micro_batch}})
+
+
+def of_few_nodes(*runs: SearchRun) -> SearchOutcome:
+    """Runs on 2 x 8 GPUs for a training on 48 x 8."""
+    return outcome(*runs, nodes=2, base=config(48, 1))
+
+
+def sized(name: str, step_s: float, micro_batch: int, batch: int = 3840) -> SearchRun:
+    return run(
+        name,
+        step_s,
+        point=point(micro_batch=micro_batch),
+        global_batch=batch,
+        config=config(48, micro_batch),
+    )
+
+
+def test_the_optimum_is_the_fastest_that_divides_the_training_s_nodes(tmp_path: Path) -> None:
+    found = of_few_nodes(sized("fast", 4.0, 4), sized("good", 5.0, 2), sized("slow", 9.0, 1))
+    best, *others = write_final_results(tmp_path, found)
+    assert yaml.safe_load(best.read_text()) == config(48, 2).to_dict()
+    (text,) = (path.read_text() for path in others if path.name == "top_10.log")
+    assert "Optimal config: good\nfast is faster but does not divide 48 nodes.\n" in text
+
+
+def test_an_optimum_that_divides_no_nodes_of_the_training_is_for_those_measured(
+    tmp_path: Path,
+) -> None:
+    found = of_few_nodes(sized("only", 4.0, 4))
+    best, *others = write_final_results(tmp_path, found)
+    assert yaml.safe_load(best.read_text()) == config(2, 4).to_dict()
+    (text,) = (path.read_text() for path in others if path.name == "top_10.log")
+    assert "No measured layout divides 48 nodes: it is for the 2 measured." in text
 
 
 def test_a_search_in_which_all_failed_has_tables_and_no_optimum(tmp_path: Path) -> None:

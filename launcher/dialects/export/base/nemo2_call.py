@@ -7,12 +7,13 @@ one with ``nemo.collections.llm``: nemo_toolkit 3.0.0 has no language models.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from textwrap import indent
 from typing import Any
 
 from autoconf_launch.autotuner.recommend.pretraining import Pretraining
-from autoconf_launch.core import RawConfig
+from autoconf_launch.core import Path, RawConfig, dotted
 
 from ..page import Exported, comments
 from .split_rules import groups_told, splits_sequence
@@ -39,80 +40,177 @@ _PADDED_TO = 128
 _DATA = {"bert": "BERTMockDataModule", "t5": "T5MockDataModule", "mt5": "T5MockDataModule"}
 _DEFAULT_DATA = "MockDataModule"
 _TEXT = """\
-# for nemo_toolkit 2.x up to 2.7 (3.0 has no nemo.collections.llm); the data is made up
-import nemo_run as run
-import torch
-from megatron.core.optimizer import OptimizerConfig
-from nemo import lightning as nl
-from nemo.collections import llm
-{tokenizer}from nemo.collections.llm.recipes.log.default import default_log
-from nemo.collections.llm.recipes.precision.mixed_precision import bf16_mixed
-from nemo.lightning.pytorch.optim import {scheduler}, MegatronOptimizerModule
+# for nemo_toolkit 2.x up to 2.7 (3.0 has no nemo.collections.llm){data}
+{imports}
 
-recipe = {recipe}
+recipe = {recipe}{after}
 
 if __name__ == "__main__":
     run.run(recipe)
 """
-_TOKENIZER = "from nemo.collections.common.tokenizers.null_tokenizer import NullTokenizer\n"
+_MADE_UP = "; the data is made up"
+_PARALLEL = "nemo.lightning.pytorch"
+_RECIPES = "nemo.collections.llm.recipes"
+_TOKENIZERS = "nemo.collections.common.tokenizers"
+IMPORTS: Mapping[str, tuple[str, str]] = {
+    "run": ("", "nemo_run"),
+    "torch": ("", "torch"),
+    "OptimizerConfig": ("megatron.core.optimizer", "OptimizerConfig"),
+    "nl": ("nemo", "lightning"),
+    "llm": ("nemo.collections", "llm"),
+    "AutoTokenizer": (f"{_TOKENIZERS}.huggingface.auto_tokenizer", "AutoTokenizer"),
+    "NullTokenizer": (f"{_TOKENIZERS}.null_tokenizer", "NullTokenizer"),
+    "SentencePieceTokenizer": (
+        f"{_TOKENIZERS}.sentencepiece_tokenizer",
+        "SentencePieceTokenizer",
+    ),
+    "default_log": (f"{_RECIPES}.log.default", "default_log"),
+    "tensorboard_logger": (f"{_RECIPES}.log.default", "tensorboard_logger"),
+    "bf16_mixed": (f"{_RECIPES}.precision.mixed_precision", "bf16_mixed"),
+    "CosineAnnealingScheduler": (f"{_PARALLEL}.optim", "CosineAnnealingScheduler"),
+    "WarmupAnnealingScheduler": (f"{_PARALLEL}.optim", "WarmupAnnealingScheduler"),
+    "MegatronOptimizerModule": (f"{_PARALLEL}.optim", "MegatronOptimizerModule"),
+    "TimingCallback": ("nemo.utils.exp_manager", "TimingCallback"),
+}
+"""Module and attribute of each first word that a recipe's code has."""
+_RECOMPUTE = ("recompute_granularity", "recompute_method", "recompute_num_layers")
+_ENDS = ("account_for_embedding_in_pipeline_split", "account_for_loss_in_pipeline_split")
+_SENTENCEPIECE = ".model"
+_PATHS: Path = ("data", "paths")
+_TOKENIZER: Path = ("data", "tokenizer_path")
 
 
-class _Word(str):
-    """Code that stands without quotes."""
+@dataclass(frozen=True, slots=True)
+class Name:
+    """Code that stands for something of a module."""
 
-    __slots__ = ()
+    words: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Call:
+    """A call of ``function`` with positional and named arguments: constants, names and calls."""
+
+    function: str
+    first: tuple[Name, ...] = ()
+    fields: Mapping[str, Any] = field(default_factory=dict)
+
+
+_TIMING = Call(function="run.Config", first=(Name("TimingCallback"),))
+"""Writes the step times that a search reads."""
 
 
 def nemo2(base: Pretraining, document: RawConfig) -> Exported:
-    """A script that makes ``recipe`` and runs it with NeMo-Run on made-up data."""
-    family = base.family.name
+    """A script that makes ``recipe`` and runs it with NeMo-Run."""
     left_out = groups_told(base)
-    if family not in _CLASSES:
+    if base.family.name not in _CLASSES:
         left_out += (
-            f"the family {family}: NeMo 2.0 has no class of this name, Llama's stands here",
+            f"the family {base.family.name}: NeMo 2.0 has no class of this name, Llama's stands "
+            "here",
         )
-    model, config = _CLASSES.get(family, _OTHERS)
-    scheduler = "CosineAnnealingScheduler"
-    if not base.schedule.is_cosine:
-        scheduler = "WarmupAnnealingScheduler"
-    parts = {
-        "model": _config(f"llm.{model}", {"config": _config(f"llm.{config}", _model(base))}),
-        "trainer": _config("nl.Trainer", _trainer(base, document)),
-        "data": _config(f"llm.{_DATA.get(family, _DEFAULT_DATA)}", _data(base)),
-        "log": _Word(f"default_log(name={json.dumps(base.name)})"),
-        "optim": _config(
-            "MegatronOptimizerModule",
-            {
-                "config": _config("OptimizerConfig", _optimizer(base)),
-                "lr_scheduler": _config(scheduler, _schedule(base)),
-            },
-        ),
-        "resume": None,
-    }
-    recipe = _call("run.Partial", "llm.pretrain", parts)
-    tokenizer = "" if base.model.vocabulary is None else _TOKENIZER
-    text = _TEXT.format(scheduler=scheduler, recipe=recipe, tokenizer=tokenizer)
+    recipe = recipe_call(base, document)
+    words = {"run"} | set(_first_words(recipe))
+    imports = "\n".join(_import(word) for word in IMPORTS if word in words)
+    after = "".join(f"\nrecipe.{dotted(path)} = {value!r}" for path, value in set_after(document))
+    data = "" if document.get(_PATHS) is not None else _MADE_UP
+    text = _TEXT.format(imports=imports, recipe=_spelled(recipe), after=after, data=data)
     return Exported(text=comments(left_out) + text, left_out=left_out)
 
 
-def _config(kind: str, fields: Mapping[str, Any]) -> _Word:
-    return _call("run.Config", kind, fields)
+def recipe_call(base: Pretraining, document: RawConfig) -> Call:
+    """The call that makes a recipe: ``run.Partial(llm.pretrain, model=…)``."""
+    model, config = _CLASSES.get(base.family.name, _OTHERS)
+    kind = "Cosine" if base.schedule.is_cosine else "Warmup"
+    schedule = _config(f"{kind}AnnealingScheduler", _schedule(base))
+    optimizer = _config("OptimizerConfig", _optimizer(base))
+    fields = {
+        "model": _config(
+            f"llm.{model}", {"config": _config(f"llm.{config}", _model(base, document))}
+        ),
+        "trainer": _config("nl.Trainer", _trainer(base, document)),
+        "data": _data_module(base, document),
+        "log": _log(base, document),
+        "optim": _config(
+            "MegatronOptimizerModule", {"config": optimizer, "lr_scheduler": schedule}
+        ),
+        "resume": None,
+    }
+    return Call(function="run.Partial", first=(Name("llm.pretrain"),), fields=fields)
 
 
-def _call(function: str, first: str, fields: Mapping[str, Any]) -> _Word:
-    """Each argument on a line of its own."""
-    lines = [first, *(f"{name}={_spelled(value)}" for name, value in fields.items())]
-    inside = "".join(f"{line},\n" for line in lines)
-    return _Word(f"{function}(\n{indent(inside, '    ')})")
+def set_after(document: RawConfig) -> Iterator[tuple[Path, Any]]:
+    """What is set in a recipe that is made: NeMo's own parts have other defaults."""
+    path = ("log", "ckpt", "save_last")
+    if path in document:
+        yield path, document.get(path)
+
+
+def _first_words(value: Any) -> Iterator[str]:
+    if isinstance(value, Name):
+        yield value.words.partition(".")[0]
+    elif isinstance(value, Call):
+        yield value.function.partition(".")[0]
+        yield from (
+            word for one in (*value.first, *value.fields.values()) for word in _first_words(one)
+        )
+    elif isinstance(value, list):
+        yield from (word for one in value for word in _first_words(one))
+
+
+def _import(word: str) -> str:
+    module, attribute = IMPORTS[word]
+    start = f"from {module} import {attribute}" if module else f"import {attribute}"
+    return start if attribute == word else f"{start} as {word}"
+
+
+def _config(kind: str, fields: Mapping[str, Any]) -> Call:
+    return Call(function="run.Config", first=(Name(kind),), fields=fields)
 
 
 def _spelled(value: Any) -> str:
-    if isinstance(value, _Word):
-        return value
+    """As code, each argument on a line of its own."""
+    if isinstance(value, Name):
+        return value.words
+    if isinstance(value, Call):
+        named = (f"{name}={_spelled(one)}" for name, one in value.fields.items())
+        lines = [*(one.words for one in value.first), *named]
+        inside = "".join(f"{line},\n" for line in lines)
+        body = f"\n{indent(inside, '    ')}" if lines else ""
+        return f"{value.function}({body})"
+    if isinstance(value, list):
+        return f"[{', '.join(map(_spelled, value))}]"
     return json.dumps(value) if isinstance(value, str) else repr(value)
 
 
-def _model(base: Pretraining) -> dict[str, Any]:
+def _log(base: Pretraining, document: RawConfig) -> Call:
+    """With TensorBoard's files where a folder is given: a run of a search is read from them."""
+    folder = document.get(("log", "log_dir"))
+    if folder is None:
+        return Call(function="default_log", fields={"name": base.name})
+    tensorboard = Call(function="tensorboard_logger", fields={"name": base.name})
+    fields = {"dir": folder, "name": base.name, "tensorboard_logger": tensorboard}
+    return Call(function="default_log", fields=fields)
+
+
+def _data_module(base: Pretraining, document: RawConfig) -> Call:
+    """The given data, else made-up ones."""
+    fields, tokenizer = _data(base), document.get(_TOKENIZER)
+    if tokenizer is not None:
+        fields["tokenizer"] = _tokenizer(tokenizer)
+    paths = document.get(_PATHS)
+    if paths is None:
+        return _config(f"llm.{_DATA.get(base.family.name, _DEFAULT_DATA)}", fields)
+    return _config("llm.PreTrainingDataModule", {"paths": paths, **fields})
+
+
+def _tokenizer(path: str) -> Call:
+    """SentencePiece's by its file, else one of Hugging Face by its folder."""
+    if path.endswith(_SENTENCEPIECE):
+        return _config("SentencePieceTokenizer", {"model_path": path})
+    return _config("AutoTokenizer", {"pretrained_model_name": path})
+
+
+def _model(base: Pretraining, document: RawConfig) -> dict[str, Any]:
     """Of the model's kind, too: a class's defaults are those of one of its sizes."""
     model = base.model
     fields: dict[str, Any] = {"num_layers": model.layers}
@@ -138,7 +236,9 @@ def _model(base: Pretraining) -> dict[str, Any]:
         }
     if model.experts:
         fields |= {"num_moe_experts": model.experts, "moe_router_topk": model.experts_per_token}
-    return fields | _vocabulary(base)
+    config = document.get(("model", "config"), {})
+    told = {name: config[name] for name in (*_RECOMPUTE, *_ENDS) if config.get(name) is not None}
+    return fields | _vocabulary(base) | told
 
 
 def _vocabulary(base: Pretraining) -> dict[str, Any]:
@@ -151,16 +251,18 @@ def _vocabulary(base: Pretraining) -> dict[str, Any]:
 
 
 def _trainer(base: Pretraining, document: RawConfig) -> dict[str, Any]:
-    longest = document.get(("trainer", "max_time"))
+    given = {name: document.get(("trainer", name)) for name in ("max_time", "val_check_interval")}
+    timed = {} if document.get(("log", "log_dir")) is None else {"callbacks": [_TIMING]}
     return {
         "accelerator": "gpu",
         "devices": base.split.gpus_per_node,
         "num_nodes": base.split.nodes,
         "max_steps": base.schedule.steps,
-        **({} if longest is None else {"max_time": longest}),
+        **{name: value for name, value in given.items() if value is not None},
         "log_every_n_steps": 1,
         "use_distributed_sampler": False,
-        "plugins": _Word("bf16_mixed()"),
+        "plugins": Call(function="bf16_mixed"),
+        **timed,
         "strategy": _config("nl.MegatronStrategy", _strategy(base)),
     }
 
@@ -170,7 +272,7 @@ def _strategy(base: Pretraining) -> dict[str, Any]:
     return {
         "tensor_model_parallel_size": split.tensor,
         "pipeline_model_parallel_size": split.pipeline,
-        "pipeline_dtype": _Word("torch.bfloat16"),
+        "pipeline_dtype": Name("torch.bfloat16"),
         "virtual_pipeline_model_parallel_size": split.virtual,
         "context_parallel_size": split.context,
         "expert_model_parallel_size": split.expert,

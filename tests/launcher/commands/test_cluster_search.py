@@ -1,0 +1,213 @@
+"""A search for a cluster: its files, run by a shell with stand-ins for Slurm's commands."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+pytest.importorskip("hydra", reason="searches are composed by hydra")
+
+from .verb import Run
+
+TRAIN = "search_config.train_settings"
+HOSTILE = "a b'; touch pwned; $(touch pwned)`touch pwned`\"|\\"
+STAND_IN = f"""#!{sys.executable}
+import json, os, sys
+name = os.path.basename(sys.argv[0])
+with open(os.environ["SAID"], "a") as file:
+    print(json.dumps([name, *sys.argv[1:]]), file=file)
+last = sys.argv[-1]
+runs = {{"sbatch": ["bash", last], "srun": sys.argv[-3:], "bcprun": ["sh", "-c", last]}}
+if name in runs:
+    sys.exit(os.spawnvp(os.P_WAIT, runs[name][0], runs[name]))
+sys.exit("fails" in os.environ.get("MODE", ""))
+"""
+"""Writes down what it was given, then runs what Slurm or Base Command would."""
+
+
+def data_folder(where: Path) -> Path:
+    where.mkdir(parents=True)
+    for name, size in (("pile_00_text_document", 30), ("pile_01_text_document", 10)):
+        (where / f"{name}.bin").write_bytes(bytes(size))
+        (where / f"{name}.idx").write_bytes(b"index")
+    return where
+
+
+def words(folder: Path, *more: str, choice: str = "gpt3/5b") -> tuple[str, ...]:
+    return (
+        *(f"search_config={choice}", "run_inference_hp_search=False", "grid=nemo"),
+        *(f"base_results_dir={folder / 'results'}", f"{TRAIN}.limit_search_runs=3"),
+        *(f"data_dir={data_folder(folder / 'data')}", *more),
+    )
+
+
+def ran(script: Path, folder: Path, **variables: str) -> tuple[int, list[list[str]]]:
+    """The exit code of the script, and every command that it called, in order."""
+    tools, said = folder / "tools", folder / "said.jsonl"
+    tools.mkdir(exist_ok=True)
+    for name in ("sbatch", "srun", "bcprun", "python3"):
+        (tools / name).write_text(STAND_IN)
+        (tools / name).chmod(0o755)
+    said.write_text("")
+    environment = {"PATH": f"{tools}:/usr/bin:/bin", "SAID": str(said), **variables}
+    done = subprocess.run(["bash", str(script)], cwd=folder, env=environment, check=False)
+    return done.returncode, [json.loads(line) for line in said.read_text().splitlines()]
+
+
+def printed_paths(out: str) -> list[Path]:
+    return [Path(word) for word in out.split() if word.startswith("/")]
+
+
+def test_a_slurm_search_writes_configurations_jobs_and_one_script(
+    search: Run, tmp_path: Path
+) -> None:
+    done = search(*words(tmp_path))
+    assert done.code == 0, done.err
+    logs = tmp_path / "results/gpt3/5b_80gb"
+    configs = sorted((logs / "candidate_configs").glob("*.yaml"))
+    assert [path.stem for path in configs] == [p.stem for p in sorted((logs / "jobs").iterdir())]
+    assert len(configs) == 3
+    assert "3 candidate configurations" in done.out
+    paths = printed_paths(done.out)
+    assert logs / "submit_all.sh" in paths
+    assert all(path.exists() for path in paths)
+
+
+def test_every_job_is_submitted_and_trains_its_own_candidate(search: Run, tmp_path: Path) -> None:
+    assert search(*words(tmp_path)).code == 0
+    logs = tmp_path / "results/gpt3/5b_80gb"
+    code, calls = ran(logs / "submit_all.sh", tmp_path)
+    assert code == 0
+    assert [call[0] for call in calls] == ["sbatch", "srun", "python3"] * 3
+    names = {path.stem for path in (logs / "candidate_configs").iterdir()}
+    trained = [call for call in calls if call[0] == "python3"]
+    assert {call[4] for call in trained} == {f"--config-name={name}.yaml" for name in names}
+    for call in (call for call in calls if call[0] == "srun"):
+        log = Path(call[call.index("-o") + 1])
+        assert log.parent.is_dir()
+
+
+def test_submission_ends_at_the_first_job_that_slurm_refuses(search: Run, tmp_path: Path) -> None:
+    assert search(*words(tmp_path)).code == 0
+    script = tmp_path / "results/gpt3/5b_80gb/submit_all.sh"
+    for job in (tmp_path / "results/gpt3/5b_80gb/jobs").iterdir():
+        job.write_text("exit 1\n")
+    code, calls = ran(script, tmp_path)
+    assert (code, len(calls)) == (1, 1)
+
+
+def test_base_command_runs_one_job_after_the_other_and_goes_on_after_a_failure(
+    search: Run, tmp_path: Path
+) -> None:
+    done = search(*words(tmp_path, "cluster_type=bcp"))
+    assert done.code == 0, done.err
+    script = tmp_path / "results/gpt3/5b_80gb/submit_all.sh"
+    code, calls = ran(script, tmp_path, MODE="fails")
+    assert code == 0
+    assert [call[0] for call in calls] == ["bcprun", "python3"] * 3
+
+
+def test_jobs_have_the_data_of_data_dir_by_their_sizes(search: Run, tmp_path: Path) -> None:
+    assert search(*words(tmp_path)).code == 0
+    for path in (tmp_path / "results/gpt3/5b_80gb").rglob("*.yaml"):
+        assert yaml.safe_load(path.read_text())["model"]["data"]["data_prefix"] == [
+            *(0.75, str(tmp_path / "data/pile_00_text_document")),
+            *(0.25, str(tmp_path / "data/pile_01_text_document")),
+        ]
+
+
+def test_no_value_of_a_user_is_run_by_a_shell(search: Run, tmp_path: Path) -> None:
+    folder = tmp_path / "it's $(touch pwned)"
+    quoted = HOSTILE.replace("\\", "\\\\").replace("'", "\\'")
+    keys = ("partition", "account", "comment", "job_name_prefix", "exclude", "nodelist")
+    values = (f"cluster.{key}='{quoted}'" for key in keys)
+    folder.mkdir()
+    arguments = [
+        word.replace(str(folder), "${oc.env:HOSTILE_FOLDER}") for word in words(folder, *values)
+    ]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("HOSTILE_FOLDER", str(folder))
+        flags = "cluster.srun_args=['--chdir /tmp;touch pwned','--x $(touch pwned)']"
+        done = search(*arguments, flags, "training_container='image;touch pwned'")
+    assert done.code == 0, done.err
+    logs = folder / "results/gpt3/5b_80gb"
+    code, calls = ran(logs / "submit_all.sh", tmp_path)
+    assert code == 0
+    assert [call[0] for call in calls] == ["sbatch", "srun", "python3"] * 3
+    assert "image;touch pwned" in calls[1]
+    assert f"--config-path={logs / 'candidate_configs'}" in calls[2]
+    assert not list(tmp_path.rglob("pwned"))
+    options = next((logs / "jobs").iterdir()).read_text().splitlines()
+    (partition,) = (line for line in options if line.startswith("#SBATCH -p "))
+    assert shlex.split(partition.removeprefix("#SBATCH -p ")) == [HOSTILE]
+
+
+@pytest.mark.parametrize("key", ["partition", "comment", "nodelist", "job_name_prefix"])
+def test_a_value_of_two_lines_is_refused(
+    key: str, search: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TWO_LINES", "a\n#SBATCH --uid=0")
+    done = search(*words(tmp_path, f"cluster.{key}=${{oc.env:TWO_LINES}}"))
+    assert (done.code, done.is_one_line) == (2, True), done.err
+    assert "must be one printable line" in done.err
+    assert not list(tmp_path.rglob("*.sh"))
+
+
+def test_one_document_names_every_file(search: Run, tmp_path: Path) -> None:
+    document = search(*words(tmp_path, "--json")).document
+    for one in document["candidates"]:
+        assert Path(one["config"]).is_file()
+        assert Path(one["job"]).is_file()
+        assert Path(one["run_folder"]).is_dir()
+
+
+def test_a_second_search_leaves_no_file_of_the_first(search: Run, tmp_path: Path) -> None:
+    first = words(tmp_path)
+    assert search(*first).code == 0
+    assert search(*first, f"{TRAIN}.limit_search_runs=1").code == 0
+    logs = tmp_path / "results/gpt3/5b_80gb"
+    assert len(list((logs / "candidate_configs").iterdir())) == 1
+    assert len(list((logs / "jobs").iterdir())) == 1
+
+
+def test_a_dry_run_is_a_summary_with_one_job_and_writes_nothing(
+    search: Run, tmp_path: Path
+) -> None:
+    done = search(*words(tmp_path), "--dry-run")
+    assert done.out.count("#SBATCH --nodes=16") == 1
+    assert done.out.endswith("Nothing was launched or written (--dry-run).\n")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["data"]
+
+
+def test_a_candidate_of_nemo_2_is_a_script_with_its_layout_its_limits_and_its_data(
+    search: Run, tmp_path: Path
+) -> None:
+    sizes = (f"{TRAIN}.num_nodes=2", f"{TRAIN}.tensor_parallel_sizes=[4]")
+    more = ("grid=planner", *sizes, f"{TRAIN}.act_ckpt_layers=[2]")
+    done = search(*words(tmp_path, *more, choice="gemma/unknown_size"))
+    assert done.code == 0, done.err
+    logs = tmp_path / "results/gemma/unknown_size_80gb"
+    for script in (logs / "candidate_configs").glob("*.py"):
+        text = script.read_text()
+        compile(text, str(script), "exec")
+        for said in (
+            "tensor_model_parallel_size=4",
+            'recompute_granularity="full"',
+            "recompute_num_layers=2",
+            "max_steps=50",
+            "num_nodes=2",
+            f'paths=[0.75, "{tmp_path}/data/pile_00_text_document"',
+            f'dir="{logs}/training_logs/{script.stem}"',
+            "run.Config(\n            TimingCallback",
+            "recipe.log.ckpt.save_last = False",
+        ):
+            assert said in text, (said, text)
+    code, calls = ran(logs / "submit_all.sh", tmp_path)
+    assert code == 0
+    assert all(Path(call[-1]).is_file() for call in calls if call[0] == "python3")
