@@ -166,6 +166,17 @@ def _notes(flags: argparse.Namespace) -> tuple[str, ...]:
     )
 
 
+def own_flag(word: str) -> str | None:
+    """Our flag that this word is, as we write it; None where it is none."""
+    name = word.partition("=")[0]
+    flag = _normalised(name)
+    return flag if flag in make_parser()._option_string_actions else None
+
+
+def _normalised(name: str) -> str:
+    return name.replace("-", "_").replace("__", "--", 1) if name.startswith("--") else name
+
+
 def _split(parser: argparse.ArgumentParser, argv: list[str]) -> tuple[list[str], list[str]]:
     """Our flags, normalised, and the script with everything after it."""
     actions: dict[str, Any] = parser._option_string_actions
@@ -173,7 +184,7 @@ def _split(parser: argparse.ArgumentParser, argv: list[str]) -> tuple[list[str],
     index = 0
     while index < len(argv) and argv[index].startswith("-") and argv[index] != "--":
         name, equals, value = argv[index].partition("=")
-        flag = name.replace("-", "_").replace("__", "--", 1) if name.startswith("--") else name
+        flag = _normalised(name)
         if flag in REFUSED:
             raise ConfigError(f"{name} is not offered: {REFUSED[flag]}.")
         if flag not in actions:

@@ -12,16 +12,20 @@ from ..backends.base import Backend
 from ..config_file import is_plain_json
 from ..dialects import ScriptSource, find_dialect
 from ..dialects.open_document import is_open
+from ..dialects.script_parser import parser_flags
 from ..events import Listener, Note
 from ..interrupts import passing_signals_to
 from ..machine.discover import find_cluster
 from ..plan import LaunchPlan
 from ..planning import plan_launch, require_script
 from ..request import LaunchRequest
-from ..scripts.script_source import find_script_source
+from ..scripts.foreign import with_declared_local_rank
+from ..scripts.plain_start import ON_LOCAL_RANK
+from ..scripts.script_source import find_script_source, refuse_own_flags
 from ..scripts.wrapped_launch import unwrapped
 
 _LONG_S = 3600.0
+_USAGE_ERROR = 2
 _WITH_DOCUMENT = ("native", "deepspeed")
 """Dialects whose document must be resolved before a rank can read it; others fill in "auto"."""
 
@@ -36,10 +40,15 @@ def launch(request: LaunchRequest, listener: Listener) -> int:
     require_script(request)
     cluster = find_cluster(request, listener)
     source = find_script_source(request)
+    refuse_own_flags(source)
+    request = with_declared_local_rank(request, source)
     backend = telling(load_backend(request.backend), listener)
     with tempfile.TemporaryDirectory(prefix="autoconf-launch-") as folder:
         arguments = _resolved_arguments(source, cluster, Path(folder), listener)
-        return run_to_end(plan_launch(request, cluster, arguments), backend)
+        code = run_to_end(plan_launch(request, cluster, arguments), backend)
+    if code == _USAGE_ERROR and request.local_rank_argument and parser_flags(source) is None:
+        listener(Note(text=ON_LOCAL_RANK, warning=True))
+    return code
 
 
 def run_to_end(plan: LaunchPlan, backend: Backend) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -120,6 +121,38 @@ class ResultsPaths:
                     raise
                 raise _unwritable(folder, error, self.chosen_by) from error
 
+    def moved_aside(self) -> tuple[ResultsPaths, ...]:
+        """All folders that results were moved aside to, the last one written first."""
+        named = re.compile(rf"{re.escape(self.results.name)}\.([1-9][0-9]*)")
+        numbers = [
+            int(match[1])
+            for folder in self.results.parent.iterdir()
+            if (match := named.fullmatch(folder.name))
+        ]
+        found = [self._aside(number) for number in numbers]
+        written = {paths: _written_unix_s(paths.journal) for paths in found}
+        return tuple(sorted(found, key=lambda paths: written[paths], reverse=True))
+
+    def move_back(self, there: ResultsPaths) -> None:
+        """Rename what was moved aside to the folder that it came from, which is gone.
+
+        Raises:
+            ResultsFolderError: it cannot be moved.
+        """
+        try:
+            self.results.rename(there.results)
+            there.exps.mkdir(parents=True, exist_ok=True)
+            for folder in there.results.iterdir():
+                if (asked := self.experiment(folder.name)).exists():
+                    asked.rename(there.experiment(folder.name))
+            if self.exps.is_dir() and not any(self.exps.iterdir()):
+                self.exps.rmdir()
+        except OSError as error:
+            raise _unwritable(self.results, error, self.chosen_by) from error
+
+    def _aside(self, number: int) -> ResultsPaths:
+        return replace(self, results=_aside(self.results, number), exps=_aside(self.exps, number))
+
     def move_aside(self) -> ResultsPaths:
         """Rename the results folder to the first free ``<name>.<n>``; where all is now.
 
@@ -132,7 +165,7 @@ class ResultsPaths:
         number = 1
         while _aside(self.results, number).exists() or _aside(self.exps, number).exists():
             number += 1
-        moved = replace(self, results=_aside(self.results, number), exps=_aside(self.exps, number))
+        moved = self._aside(number)
         try:
             names = [folder.name for folder in self.results.iterdir() if folder.is_dir()]
             self.results.rename(moved.results)
@@ -156,6 +189,14 @@ def is_disk_full(error: OSError) -> bool:
 
 def _aside(folder: Path, number: int) -> Path:
     return folder.with_name(f"{folder.name}.{number}")
+
+
+def _written_unix_s(journal: Path) -> float:
+    """0 where there is none."""
+    try:
+        return journal.stat().st_mtime
+    except OSError:
+        return 0.0
 
 
 def _unwritable(folder: Path, error: OSError, chosen_by: str) -> ResultsFolderError:

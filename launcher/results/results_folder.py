@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
-from autoconf_launch.core import FailureKind
+from autoconf_launch.core import FailureKind, ResultsFolderError
 
 from .fingerprint import differences
-from .journal import Fingerprint, Journal, JournalContents
-from .lease import Lease
+from .journal import Fingerprint, Journal, JournalContents, read_journal
+from .lease import Lease, is_held
 from .paths import ResultsPaths
 from .saved_files import take_in_all
 
@@ -34,8 +34,9 @@ def open_folder(
     """Go on with what the folder holds, or start anew beside it.
 
     Old results are moved aside, never deleted: on request, where they were measured of
-    something else, or where the script failed as it is given, which it may do no more. What
-    launches left among the user's files is taken in at both ends.
+    something else (what was measured of the same before then comes back), or where the script
+    failed as it is given, which it may do no more. What launches left among the user's files is
+    taken in at both ends.
 
     Raises:
         ResultsFolderError: another controller holds the folder, or it cannot be written.
@@ -50,17 +51,44 @@ def open_folder(
         reason = "Starting anew as asked" if is_anew else _why_anew(contents, fingerprint)
         notes: tuple[str, ...] = ()
         if reason:
+            is_other = not is_anew and contents.fingerprint != fingerprint
+            earlier = _measured_before(paths, fingerprint) if is_other else None
             moved = paths.move_aside()
             moved.lease.unlink(missing_ok=True)  # it went along; we hold its open file
+            if earlier:
+                earlier.move_back(paths)
             paths.make()
             lease = stack.enter_context(Lease(paths.lease, paths.chosen_by))
             journal = stack.enter_context(Journal(paths.journal, lease))
-            contents = JournalContents()
-            notes = (f"{reason}; the old results are kept in {moved.results}.",)
+            contents = journal.read()
+            take_in_all(paths.results, is_ours=False)
+            notes = (_on_move(reason, earlier, moved),)
         if contents.fingerprint is None:
             journal.write_header(fingerprint)
         stack.callback(take_in_all, paths.results, is_ours=True)
         yield OpenFolder(journal=journal, contents=contents, notes=notes)
+
+
+def _measured_before(paths: ResultsPaths, fingerprint: Fingerprint) -> ResultsPaths | None:
+    """The last results of the same that were moved aside, unless somebody works there."""
+    for aside in paths.moved_aside():
+        try:
+            contents = read_journal(aside.journal)
+        except (OSError, ResultsFolderError):
+            continue
+        measured = any(record.measurement for record in contents.history)
+        if measured and contents.fingerprint == fingerprint and not is_held(aside.lease):
+            return aside
+    return None
+
+
+def _on_move(reason: str, earlier: ResultsPaths | None, moved: ResultsPaths) -> str:
+    if earlier is None:
+        return f"{reason}; the old results are kept in {moved.results}."
+    return (
+        f"This command was measured before: its results are back from {earlier.results}, and "
+        f"those of the last command are kept in {moved.results}."
+    )
 
 
 def _why_anew(contents: JournalContents, new: Fingerprint) -> str | None:

@@ -17,10 +17,13 @@ from ..dialects import DATALOADER_BATCH_VARIABLE, Dialect, Rendered, ScriptSourc
 from ..dialects.native import NativeDialect
 from ..dialects.own_words import declared_as
 from ..dialects.script_facts import facts_of
+from ..dialects.script_parser import parser_flags
 from ..plan import LaunchPlan
 from ..request import LaunchRequest
 from ..results.paths import CONFIG, DS_CONFIG
 from .probe_environment import deaf_flag, probe_environment, search_path
+
+_LOCAL_RANK, _OURS = "--local_rank", "autoconf_launch"
 
 
 def is_foreign(dialect: Dialect) -> bool:
@@ -41,11 +44,28 @@ def as_script_expects(
     request: LaunchRequest, dialect: Dialect, source: ScriptSource
 ) -> LaunchRequest:
     """A foreign script gets ``--local_rank`` only where it declares it, or is DeepSpeed's."""
-    if not is_foreign(dialect) or dialect.name == "deepspeed":
+    request = with_declared_local_rank(request, source)
+    if not is_foreign(dialect) or dialect.name == "deepspeed" or parser_flags(source) is not None:
         return request
-    if declared_as(facts_of(source.text), "--local_rank") is not None:
+    if declared_as(facts_of(source.text), _LOCAL_RANK) is not None:
         return request
     return replace(request, local_rank_argument=False)
+
+
+def with_declared_local_rank(request: LaunchRequest, source: ScriptSource) -> LaunchRequest:
+    """No ``--local_rank`` where the script's parser would refuse it.
+
+    Where its flags are not known, a script of our runtime that never speaks of it gets none.
+    """
+    flags = parser_flags(source)
+    texts = (source.text, *source.modules)
+    if flags is not None:
+        refused = _LOCAL_RANK not in flags
+    else:
+        refused = facts_of(source.text).imports(_OURS) and not any(
+            "local_rank" in t for t in texts
+        )
+    return replace(request, local_rank_argument=False) if refused else request
 
 
 def in_trial(

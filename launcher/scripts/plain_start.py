@@ -28,6 +28,11 @@ T = TypeVar("T")
 _MOST_STARTS = 3
 _USAGE_ERROR = 2
 _FILE = "start.json"
+_LOCAL_RANK = "local_rank"
+ON_LOCAL_RANK = (
+    "The launcher adds --local_rank=N to the script's arguments; where the script does not take "
+    "it, leave it out with --no_local_rank."
+)
 
 
 class OtherStartError(Exception):
@@ -67,12 +72,19 @@ def profile_failed(
     settled = request.alone or not is_foreign(dialect) or request.kind == "program"
     usage = error.failure.detail.startswith(f"rank 0 ended with exit code {_USAGE_ERROR} ")
     if settled or ranks != 1 or error.failure.kind is not FailureKind.CRASHED or usage:
-        return error
+        return _naming_local_rank(request, error)
     why = (
         "The script failed; it is tried once more without the variables of a distributed launch "
         "(RANK, WORLD_SIZE, …), as python starts it."
     )
     return OtherStartError(replace(request, alone=True), why, first=error)
+
+
+def _naming_local_rank(request: LaunchRequest, error: ProfileFailedError) -> ProfileFailedError:
+    """The error; where the script speaks of the argument that we add, how to leave it out."""
+    if not request.local_rank_argument or not any(_LOCAL_RANK in line for line in error.log_tail):
+        return error
+    return ProfileFailedError(f"{error} {ON_LOCAL_RANK}", error.failure)
 
 
 def check_ranks(request: LaunchRequest, cluster: ClusterSpec, task: RankTask | None) -> None:

@@ -11,10 +11,14 @@ from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
+from autoconf_launch.core import ConfigError
+
+from ..command_line.flags import own_flag
 from ..dialects import NamedFile, OwnKnob, ScriptSource, UserWords
 from ..dialects.batch_names import is_of_batch
 from ..dialects.deepspeed import decoded
 from ..dialects.script_facts import facts_of
+from ..dialects.script_parser import parser_flags, refused_flags
 from ..dialects.spellings.accelerate import PREFIXES
 from ..request import LaunchRequest
 from .plain_text import plain_text
@@ -72,6 +76,24 @@ def find_script_source(request: LaunchRequest) -> ScriptSource:
             keep_global_batch=request.keep_global_batch,
         ),
     )
+
+
+def refuse_own_flags(source: ScriptSource) -> None:
+    """See that no flag of ours stands after the script, where its parser would refuse it.
+
+    Raises:
+        ConfigError: one does.
+    """
+    flags = parser_flags(source)
+    if flags is None:
+        return
+    for word in refused_flags(source.script_args, flags):
+        if own_flag(word) is not None:
+            raise ConfigError(
+                f"{word} stands after {source.script}, whose parser does not have it; "
+                f"autoconf-launch takes it before the script: autoconf-launch {word} … "
+                f"{source.script}."
+            )
 
 
 def _with_encoded(source: ScriptSource) -> ScriptSource:

@@ -18,7 +18,7 @@ from ..request import LaunchRequest
 from ..results.paths import ResultsPaths
 from ..scripts.foreign import as_script_expects, config_stem
 from ..scripts.plain_start import as_script_starts
-from ..scripts.script_source import find_script_source
+from ..scripts.script_source import find_script_source, refuse_own_flags
 from ..scripts.wrapped_launch import unwrapped
 from ..trackers import check_tracking
 from .search_limits import search_limits
@@ -50,6 +50,7 @@ def read_job(request: LaunchRequest, listener: Listener) -> TuningJob:
     request = unwrapped(request)
     require_script(request)
     source = find_script_source(request)
+    refuse_own_flags(source)
     choice = choose_dialect(source)
     dialect = choice.dialect
     request = as_script_starts(as_script_expects(request, dialect, source), dialect, source)

@@ -1,4 +1,5 @@
 import dataclasses
+import os
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from autoconf_launch.launcher.results.read_results import FolderState, read_resu
 from autoconf_launch.launcher.results.results_folder import open_folder
 
 PRINT = Fingerprint(script="a", arguments=(), config="b", hardware=("cpu",), versions=())
+OTHER = dataclasses.replace(PRINT, arguments=("--quiet",))
 
 
 @pytest.fixture
@@ -75,6 +77,52 @@ def test_results_of_another_script_are_moved_aside_and_the_change_is_named(
     with open_folder(paths, changed, fresh=False) as folder:
         assert "script changed" in folder.notes[0]
         assert folder.contents.records == ()
+
+
+def test_results_that_another_command_moved_aside_come_back(paths: ResultsPaths) -> None:
+    told(paths, None)
+    asked_of(paths, "t0")
+    with open_folder(paths, OTHER, fresh=False) as folder:
+        assert folder.contents.records == ()
+    with open_folder(paths, PRINT, fresh=False) as folder:
+        assert [record.trial.name for record in folder.contents.records] == ["t0"]
+        assert "results are back from" in folder.notes[0]
+        assert paths.experiment("t0").exists()
+    with open_folder(paths, PRINT, fresh=False) as folder:
+        assert (len(folder.contents.records), folder.notes) == (1, ())
+
+
+def test_results_that_were_moved_aside_as_asked_stay_there(paths: ResultsPaths) -> None:
+    told(paths, None)
+    with open_folder(paths, PRINT, fresh=True) as folder:
+        assert folder.contents.records == ()
+    told(paths, FailureKind.CRASHED)
+    with open_folder(paths, PRINT, fresh=False) as folder:
+        assert folder.contents.records == ()
+
+
+def test_results_in_use_elsewhere_do_not_come_back(paths: ResultsPaths) -> None:
+    told(paths, None)
+    with open_folder(paths, OTHER, fresh=False):
+        pass
+    aside = dataclasses.replace(paths, results=paths.results.with_name("results.1"))
+    with open_folder(aside, PRINT, fresh=False), open_folder(paths, PRINT, fresh=False) as folder:
+        assert folder.contents.records == ()
+
+
+def test_the_last_written_of_several_comes_back(paths: ResultsPaths) -> None:
+    for number in (0, 1):
+        told(paths, None, number=number)
+        with open_folder(paths, PRINT, fresh=True):
+            pass
+    for number, unix_s in ((1, 10), (2, 20), (3, 5)):
+        journal = paths.results.with_name(f"results.{number}") / paths.journal.name
+        if journal.exists():
+            os.utime(journal, (unix_s, unix_s))
+    with open_folder(paths, OTHER, fresh=False):
+        pass
+    with open_folder(paths, PRINT, fresh=False) as folder:
+        assert [record.trial.name for record in folder.contents.records] == ["t1"]
 
 
 def told(paths: ResultsPaths, outcome: FailureKind | None, number: int = 0) -> None:
