@@ -18,7 +18,7 @@ from .ladders import CurveGains
 from .normal import expected_excess, student_quantile
 from .objective import Objective
 from .strategies.memory_odds import chance_to_fit
-from .strategies.surrogate import belief, costs
+from .strategies.surrogate import by_process, costs
 from .table import CandidateTable, Floats, PredictionTable
 from .trial import Record
 
@@ -92,7 +92,6 @@ def certify(
     objective: Objective,
     *,
     curves: CurveGains | None = None,
-    seed: int = 0,
 ) -> Certificate | None:
     """What follows from predictions of the untried candidates and from all records.
 
@@ -102,7 +101,6 @@ def certify(
         history: what came back so far.
         objective: what is optimised.
         curves: what each could gain by curves of throughput; None where none are looked at.
-        seed: of the study.
 
     Returns:
         None where nothing was measured, or not every untried candidate has a prediction.
@@ -112,7 +110,7 @@ def certify(
         return Certificate(untried=0, possible_gain_C=np.zeros(0), expected_gain=0.0)
     if predictions is None or not known.predicted or not len(known.usable_S):
         return None
-    now = belief(untried, predictions, known, seed)
+    now = by_process(untried, predictions, known)
     best = float(known.after_S.min())
     chance = 1.0 - (1.0 - CONFIDENCE) / len(untried)
     likely = now.mean_C - student_quantile(chance, now.freedom) * now.spread_C

@@ -16,6 +16,8 @@ from .stage import StageProgress, space_name
 from .table import CandidateTable, Ints
 
 _EVERYTHING = 0
+_STAGED = ("gridsearch", "random", "xgboost")
+"""Tuners that go through the stages as those of the DeepSpeed Autotuner do."""
 CURVES = "model_based"
 """The tuner that draws conclusions from curves of throughput; others try what they say."""
 
@@ -32,12 +34,12 @@ class Grouping:
 
     @staticmethod
     def of_settings(settings: AutotuningSettings) -> Grouping:
-        """As asked; else together where the tuner ranks by more than a fixed order.
+        """As asked; else stage by stage where DeepSpeed has the tuner, but for the default.
 
         Over recorded landscapes a model that ranks all stages needed 5 trials where stage after
         stage needed 8 (``benchmarks/results/search_landscapes.md``).
         """
-        staged = settings.tuner_type in ("gridsearch", "random")
+        staged = settings.tuner_type in _STAGED
         if settings.strategy is not None:
             staged = settings.strategy == "staged"
         return Grouping(staged=staged, to_the_knee=settings.tuner_type == CURVES)

@@ -161,7 +161,6 @@ class _Walk:
             self._records,
             _OBJECTIVE,
             curves=self._ladders.gains().take(left) if self._rules.to_the_knee else None,
-            seed=self._seed,
         )
         return self._certificate
 

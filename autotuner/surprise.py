@@ -13,7 +13,7 @@ import numpy as np
 from .noise import estimate_noise
 from .normal import student_quantile
 from .objective import Objective
-from .strategies.surrogate import FEW, belief, costs
+from .strategies.surrogate import MOST_SEEN, by_process, costs
 from .table import CandidateTable, PredictionTable
 from .trial import Prediction, Record
 
@@ -30,7 +30,7 @@ def is_surprise(record: Record, others: Sequence[Record], objective: Objective) 
     A fast one does where it would be the best; a slow one where, as expected, it would have been
     as good as the best.
     """
-    known = [one for one in others if one.measurement][-FEW:]
+    known = [one for one in others if one.measurement][-MOST_SEEN:]
     if record.measurement is None or not known:
         return False
     table = CandidateTable.from_candidates([record.trial.candidate])
@@ -38,7 +38,7 @@ def is_surprise(record: Record, others: Sequence[Record], objective: Objective) 
     found = costs(table, predictions, known, objective)
     if len(found.usable_S) < (1 if found.predicted else _FEWEST):
         return False
-    expected = belief(table, predictions, found, 0)
+    expected = by_process(table, predictions, found)
     samples = record.trial.candidate.layout.global_batch
     cost = math.log(objective.cost_s(record.measurement.mean_step_s, samples))
     of_launches = math.sqrt(2.0) * estimate_noise(known).between
@@ -57,7 +57,7 @@ def most_off(
 
     None where there is no such trial but those of the names ``but``, or some were not predicted.
     """
-    known = [one for one in records if one.measurement][-FEW:]
+    known = [one for one in records if one.measurement][-MOST_SEEN:]
     if len(known) < _FEWEST:
         return None
     table = CandidateTable.from_candidates([known[0].trial.candidate])

@@ -15,6 +15,7 @@ STRATEGIES = {
     "gridsearch": "autoconf_launch.autotuner.strategies.grid:grid_search",
     "random": "autoconf_launch.autotuner.strategies.random:random_search",
     "model_based": "autoconf_launch.autotuner.strategies.model_based:ModelBased",
+    "xgboost": "autoconf_launch.autotuner.strategies.xgboost:xgboost_search",
     "optuna": "autoconf_launch.autotuner.strategies.optuna:optuna_search",
 }
 """``name -> "module:attribute"``; the attribute is called with the objective, and with what

@@ -9,7 +9,7 @@ import numpy as np
 from ..normal import expected_excess
 from ..table import Floats, Ints
 from ..trial import Record
-from .gaussian import Belief
+from .belief import Belief
 
 _MOST_DIVERSE = 32
 """Rows of a batch that are chosen one after the other; more follow in the order of the last."""

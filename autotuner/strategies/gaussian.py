@@ -11,22 +11,17 @@ Shapes: S = measured rows, C = rows of the pool, F = features.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
 from ..table import Floats
+from .belief import NOISE, OWN, PRIOR_FREEDOM, Belief
 
 REACH = 2.0
 """Units of features over which effects fade to 1/e."""
-NOISE = 0.02
-"""What two runs of one setting differ by, as a share."""
-_PRIOR_FREEDOM = 4.0
-"""Measurements that the prior scale counts as."""
 _SHARED = (1.0, 100.0)
 """Variances of what all rows share, over that of each other part."""
-_OWN = 0.25
-"""Share of the variance that no other row tells of."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -46,42 +41,6 @@ class Kernel:
     def own(self, a_RF: Floats) -> Floats:
         """Variance of each row."""
         return np.asarray((self.shared + self.trend * _squares(a_RF) + 2.0) / 4.0)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Belief:
-    """Logarithms to expect. Shapes: as in the module.
-
-    Attributes:
-        mean_C: expected value.
-        variance_C: in units of ``scale``, noise of a new measurement left out.
-        scale: variance that the prior's unit stands for.
-        freedom: of the t-distribution.
-    """
-
-    mean_C: Floats
-    variance_C: Floats
-    scale: float
-    freedom: float
-    kernel: Kernel
-    features_CF: Floats
-    seen_CS: Floats
-
-    @property
-    def spread_C(self) -> Floats:
-        """Standard deviation of each row's true value."""
-        return np.sqrt(self.scale * self.variance_C)
-
-    def after(self, row: int) -> Belief:
-        """As if ``row`` had been measured and were just what is expected of it."""
-        near = self.kernel.between(self.features_CF, self.features_CF[row : row + 1])[:, 0]
-        covariance = near - self.seen_CS @ self.seen_CS[row]
-        column = covariance / np.sqrt(max(self.variance_C[row], _OWN) + NOISE**2 / self.scale)
-        return replace(
-            self,
-            variance_C=np.maximum(self.variance_C - column**2, _OWN),
-            seen_CS=np.column_stack([self.seen_CS, column]),
-        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -116,7 +75,7 @@ def believed(
     trend = 1.0 / size if size > 0 else 0.0
     kernels = [Kernel(shared=x, trend=trend) for x in (_SHARED if constant else (0.0,))]
     seen, pool = features[:count], features[count:]
-    noise_S = _OWN + (NOISE**2 + (0.0 if doubt_S is None else doubt_S**2)) / spread**2
+    noise_S = OWN + (NOISE**2 + (0.0 if doubt_S is None else doubt_S**2)) / spread**2
     among = np.eye(count) * noise_S
     fits = (_fitted(k, k.between(seen, seen) + among, targets_S, spread) for k in kernels)
     fit = max(fits, key=lambda found: found.evidence)
@@ -125,18 +84,25 @@ def believed(
         mean_C=np.asarray(half_SC.T @ fit.white_S),
         variance_C=fit.kernel.own(pool) - np.einsum("sc,sc->c", half_SC, half_SC),
         scale=fit.scale,
-        freedom=_PRIOR_FREEDOM + count,
+        freedom=PRIOR_FREEDOM + count,
         kernel=fit.kernel,
         features_CF=pool,
         seen_CS=np.asarray(half_SC.T, np.float64),
+        left_out_S=_left_out(fit),
     )
+
+
+def _left_out(fit: _Fit) -> Floats:
+    """What each target is off by, said by the others (Rasmussen and Williams 2006, 5.12)."""
+    root_inverse = np.linalg.solve(fit.root_SS, np.eye(len(fit.white_S)))
+    return np.asarray((root_inverse.T @ fit.white_S) / np.square(root_inverse).sum(axis=0))
 
 
 def _fitted(kernel: Kernel, among_SS: Floats, targets_S: Floats, spread: float) -> _Fit:
     root = np.linalg.cholesky(among_SS)
     white = np.linalg.solve(root, targets_S)
-    freedom = _PRIOR_FREEDOM + len(targets_S)
-    squares = _PRIOR_FREEDOM * spread**2 + float(white @ white)
+    freedom = PRIOR_FREEDOM + len(targets_S)
+    squares = PRIOR_FREEDOM * spread**2 + float(white @ white)
     evidence = -np.log(np.diag(root)).sum() - freedom / 2.0 * np.log(squares)
     return _Fit(
         kernel=kernel,

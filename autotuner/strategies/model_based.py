@@ -21,7 +21,7 @@ from .acquisition import EVEN, by_improvement, by_prediction, trial_weight
 from .base import free_rows, generator
 from .features import knob_features
 from .memory_odds import chance_to_fit
-from .surrogate import belief, costs
+from .surrogate import Believed, by_the_closer, costs
 
 _MOST = 8192
 """Rows that are looked at closely: the best predicted ones, or any where nothing is predicted."""
@@ -32,8 +32,8 @@ _MOST_PAIRS = 10_000_000
 class ModelBased:
     """The default; see the module."""
 
-    def __init__(self, objective: Objective) -> None:
-        self._objective = objective
+    def __init__(self, objective: Objective, believed: Believed = by_the_closer) -> None:
+        self._objective, self._believed = objective, believed
 
     def propose(
         self,
@@ -96,7 +96,7 @@ class ModelBased:
         odds, count, seed = wanted
         table, predictions = _with_pending(pool, predictions, pending)
         known = costs(table, predictions, history, self._objective)
-        now = belief(table, predictions, known, seed)
+        now = self._believed(table, predictions, known, seed)
         for row in range(len(pool), len(table)):
             now = now.after(row)
         samples = table.global_batch_C if self._objective.per_sample else 1

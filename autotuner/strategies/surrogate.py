@@ -1,27 +1,36 @@
 """What is believed of each row's cost, from predictions and measurements. Not: which row is next.
 
 Where all rows are predicted, the logarithm of measured over predicted cost is learned, so that
-without a measurement the predictions stand as they are. With up to ``FEW`` measurements a
-Gaussian process learns it; from then on boosted trees do, and the process what they leave over,
-from the best and the latest measurements.
+without a measurement the predictions stand as they are. A Gaussian process learns it, or boosted
+trees, or whichever of both was closer to each measurement when the others alone were known.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import TypeAlias
 
 import numpy as np
 
 from ..objective import Objective
 from ..table import CandidateTable, Floats, Ints, PredictionTable, concat
 from ..trial import Record
+from .belief import Belief
 from .features import knob_features, prediction_features
-from .gaussian import Belief, believed
+from .gaussian import believed
 from .trees import grown
 
-FEW = 48
-"""Measurements up to which trees know less than a Gaussian process; the process takes no more."""
+MOST_SEEN = 128
+"""Measurements that are learned from; where there are more, the best and the latest."""
+_FEWEST_TO_CHOOSE = 4
+"""Measurements from which on it is looked at which model is closer; until then it is chance."""
+_MANY_KNOBS = 6
+"""That vary, from which on trees are taken where nothing else is known."""
+_FOLLOWS = ("data_parallel", "accumulation")
+"""Knobs that the others determine, batch and devices given."""
+_CLEARLY = 0.5
+"""Share of the other model's squared errors below which a model is preferred to the usual one."""
 _SPREAD_UNPREDICTED = 0.5
 _SPREAD_UNSAID = 0.2
 """Of the logarithm of cost in a space of which nothing is predicted; of predictions without a
@@ -72,30 +81,89 @@ def costs(
     return Costs(guess_C=guess, records=records, before_S=before, after_S=after)
 
 
-def belief(
-    pool: CandidateTable, predictions: PredictionTable | None, known: Costs, seed: int
+Believed: TypeAlias = Callable[[CandidateTable, PredictionTable | None, Costs, int], Belief]
+"""Logarithms of the costs of a pool's rows, by a model; the number is the study's seed."""
+
+
+def by_process(
+    pool: CandidateTable, predictions: PredictionTable | None, known: Costs, seed: int = 0
 ) -> Belief:
     """Logarithms of the costs of the pool's rows; needs a usable measurement."""
-    base = known.guess_C if known.predicted else np.full(len(pool), known.after_S.mean())
-    picked = known.usable_S
-    targets = known.after_S - (known.before_S if known.predicted else known.after_S.mean())
-    features = _features(pool, predictions, [known.records[i] for i in picked], known)
-    targets, order, count = targets[picked], known.after_S[picked], len(picked)
-    trees, spread, doubt = np.zeros(len(pool)), np.zeros(len(pool)), np.zeros(count)
-    if count > FEW:
-        forest = grown(features[:count], targets, features[count:], seed)
-        trees, spread, doubt = forest.mean_C, forest.spread_C, forest.doubt_S
-        targets = targets - forest.seen_S
-    kept = _kept(order)
-    process = believed(
-        features[np.concatenate([kept, np.arange(count, len(features))])],
-        targets[kept],
+    told = _lesson(pool, predictions, known)
+    found = believed(
+        told.features_RF,
+        told.targets_S,
         spread=_prior_spread(predictions, known),
         constant=known.predicted,
-        doubt_S=doubt[kept],
     )
-    variance = process.variance_C + spread**2 / process.scale
-    return replace(process, mean_C=base + trees + process.mean_C, variance_C=variance)
+    return replace(found, mean_C=told.base_C + found.mean_C)
+
+
+def by_trees(
+    pool: CandidateTable, predictions: PredictionTable | None, known: Costs, seed: int
+) -> Belief:
+    """The same by boosted trees, with the predictions as margin."""
+    told = _lesson(pool, predictions, known)
+    shared = float(np.mean(told.targets_S))
+    base_R = np.concatenate([told.before_S, told.base_C])
+    return grown(
+        told.features_RF,
+        told.before_S + told.targets_S,
+        margin_R=base_R + shared,
+        spread=_prior_spread(predictions, known),
+        seed=seed,
+    )
+
+
+def by_the_closer(
+    pool: CandidateTable, predictions: PredictionTable | None, known: Costs, seed: int
+) -> Belief:
+    """The same by the model that said measurements best that were left out.
+
+    Trees are the usual one where many knobs vary, the process where few do; the other one decides
+    where it was clearly closer.
+    """
+    many = _varying(pool) >= _MANY_KNOBS
+    if len(known.usable_S) < _FEWEST_TO_CHOOSE:
+        return (by_trees if many else by_process)(pool, predictions, known, seed)
+    both = [one(pool, predictions, known, seed) for one in (by_process, by_trees)]
+    usual, other = reversed(both) if many else both
+    return other if _error(other) < _CLEARLY * _error(usual) else usual
+
+
+def _error(found: Belief) -> float:
+    return float(np.square(found.left_out_S).mean())
+
+
+def _varying(pool: CandidateTable) -> int:
+    """How many knobs have more than one value."""
+    return sum(
+        len(column.codes) > 0 and np.ptp(column.codes) > 0
+        for name, column in pool.columns
+        if name not in _FOLLOWS
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Lesson:
+    """Targets around ``before_S``, and features of these rows, then of the pool's."""
+
+    features_RF: Floats
+    before_S: Floats
+    targets_S: Floats
+    base_C: Floats
+
+
+def _lesson(pool: CandidateTable, predictions: PredictionTable | None, known: Costs) -> _Lesson:
+    picked = known.usable_S[_kept(known.after_S[known.usable_S])]
+    level = 0.0 if known.predicted else float(known.after_S[known.usable_S].mean())
+    before_S = known.before_S[picked] if known.predicted else np.full(len(picked), level)
+    return _Lesson(
+        features_RF=_features(pool, predictions, [known.records[i] for i in picked], known),
+        before_S=before_S,
+        targets_S=known.after_S[picked] - before_S,
+        base_C=known.guess_C if known.predicted else np.full(len(pool), level),
+    )
 
 
 def _features(
@@ -113,12 +181,12 @@ def _features(
 
 
 def _kept(costs_S: Floats) -> Ints:
-    """The latest and the best measurements, at most ``FEW``, in order."""
+    """The latest and the best measurements, at most ``MOST_SEEN``, in order."""
     count = len(costs_S)
-    if count <= FEW:
+    if count <= MOST_SEEN:
         return np.arange(count)
-    latest = np.arange(count - FEW // 2, count)
-    best = np.argsort(costs_S[: count - FEW // 2], kind="stable")[: FEW // 2]
+    latest = np.arange(count - MOST_SEEN // 2, count)
+    best = np.argsort(costs_S[: count - MOST_SEEN // 2], kind="stable")[: MOST_SEEN // 2]
     return np.sort(np.concatenate([best, latest]))
 
 

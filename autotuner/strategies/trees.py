@@ -1,7 +1,8 @@
 """Boosted trees over features, several of them. Not: what is regressed (surrogate).
 
-Each member learns from rows drawn with replacement, so that those it did not draw tell how wrong
-it is, and the members' spread how sure they are of a row.
+Each member leaves some of the measured rows out, a different part each, and weighs the others at
+random (the Bayesian bootstrap, Rubin 1981): what it says of those that it left out tells how wrong
+the trees are, and the members' spread how sure they are of a row.
 Shapes: S = measured rows, C = rows of the pool, F = features, M = members.
 """
 
@@ -11,62 +12,87 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..table import Floats
+from ..table import Floats, Ints
+from .belief import OWN, PRIOR_FREEDOM, Belief
 
-MEMBERS = 4
+_MOST_MEMBERS = 12
 _ROUNDS = 20
 _SETTINGS = {
     "objective": "reg:squarederror",
-    "max_depth": 4,
+    "tree_method": "exact",
+    "max_depth": 3,
+    "min_child_weight": 0.1,
     "eta": 0.3,
     "lambda": 1.0,
-    "nthread": 1,
+    "nthread": 1,  # starting more takes a hundred times as long as the work
     "verbosity": 0,
+    "seed": 0,
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Grown:
-    """What the trees say.
+@dataclass(frozen=True, slots=True)
+class Members:
+    """Covariance of rows: the features are each member's distance from their mean."""
 
-    Attributes:
-        seen_S: of each measured row by the members that did not learn from it.
-        doubt_S: standard deviation over members of each measured row.
-        mean_C: of each row of the pool.
-        spread_C: standard deviation over members.
+    def between(self, a_RF: Floats, b_RF: Floats) -> Floats:
+        """Of each row with each other one."""
+        return np.asarray(a_RF @ b_RF.T)
+
+
+def grown(
+    features_RF: Floats, targets_S: Floats, *, margin_R: Floats, spread: float, seed: int
+) -> Belief:
+    """What targets of the first rows say of the others.
+
+    Args:
+        features_RF: of the measured rows, then of the pool.
+        targets_S: what was found for each measured row.
+        margin_R: what each row is taken for where the trees say nothing.
+        spread: standard deviation to expect of a target around it.
+        seed: of the members' weights.
     """
-
-    seen_S: Floats
-    doubt_S: Floats
-    mean_C: Floats
-    spread_C: Floats
-
-
-def grown(seen_SF: Floats, targets_S: Floats, pool_CF: Floats, seed: int) -> Grown:
-    """Learn targets of measured rows; needs some dozens of them to be of use."""
-    import xgboost  # half a second that only this strategy pays
-
-    draw = np.random.default_rng((seed, len(targets_S)))
-    # One thread also here: starting more takes a hundred times as long as the work.
-    seen, pool = (xgboost.DMatrix(rows, nthread=1) for rows in (seen_SF, pool_CF))
-    of_seen, of_pool, left_out = [], [], []
-    for member in range(MEMBERS):
-        drawn = draw.integers(len(targets_S), size=len(targets_S))
-        data = xgboost.DMatrix(seen_SF[drawn], label=targets_S[drawn], nthread=1)
-        trees = xgboost.train({**_SETTINGS, "seed": member}, data, num_boost_round=_ROUNDS)
-        of_seen.append(trees.predict(seen))
-        of_pool.append(trees.predict(pool))
-        left_out.append(~np.isin(np.arange(len(targets_S)), drawn))
-    pool_MC, seen_MS = np.array(of_pool, float), np.array(of_seen, float)
-    return Grown(
-        seen_S=_left_out_mean(seen_MS, np.array(left_out)),
-        doubt_S=seen_MS.std(axis=0, ddof=1),
-        mean_C=pool_MC.mean(axis=0),
-        spread_C=pool_MC.std(axis=0, ddof=1),
+    count = len(targets_S)
+    said_MR = _said(features_RF, targets_S, margin_R, np.random.default_rng((seed, count)))
+    groups = _groups(count)
+    left_out_S = targets_S - said_MR[groups, np.arange(count)] if count > 1 else targets_S * 0.0
+    squares = PRIOR_FREEDOM * spread**2 + float(left_out_S @ left_out_S)
+    scale = squares / (PRIOR_FREEDOM + count) / OWN
+    away_CM = (said_MR - said_MR.mean(axis=0)).T[count:] / np.sqrt(max(len(said_MR) - 1, 1))
+    return Belief(
+        mean_C=said_MR.mean(axis=0)[count:],
+        variance_C=OWN + np.square(away_CM).sum(axis=1) / scale,
+        scale=scale,
+        freedom=PRIOR_FREEDOM + count,
+        kernel=Members(),
+        features_CF=away_CM / np.sqrt(scale),
+        seen_CS=np.zeros((len(features_RF) - count, 0)),
+        left_out_S=left_out_S,
     )
 
 
-def _left_out_mean(found_MS: Floats, left_out_MS: Floats) -> Floats:
-    """Mean over the members that did not draw a row; over all where each of them did."""
-    weights = np.where(left_out_MS.any(axis=0), left_out_MS, True).astype(float)
-    return np.asarray((found_MS * weights).sum(axis=0) / weights.sum(axis=0))
+def _groups(count: int) -> Ints:
+    """Which member leaves each row out."""
+    return np.arange(count) % _MOST_MEMBERS
+
+
+def _said(
+    features_RF: Floats, targets_S: Floats, margin_R: Floats, draw: np.random.Generator
+) -> Floats:
+    """What each member says of all rows."""
+    import xgboost  # half a second that only these trees pay
+
+    count, groups = len(targets_S), _groups(len(targets_S))
+    every = xgboost.DMatrix(features_RF, base_margin=margin_R, nthread=1)
+    said = []
+    for member in range(min(count, _MOST_MEMBERS)):
+        kept = (groups != member) | (count == 1)
+        data = xgboost.DMatrix(
+            features_RF[:count][kept],
+            label=targets_S[kept],
+            base_margin=margin_R[:count][kept],
+            weight=draw.exponential(size=int(kept.sum())),
+            nthread=1,
+        )
+        trees = xgboost.train(_SETTINGS, data, num_boost_round=_ROUNDS)
+        said.append(trees.predict(every))
+    return np.array(said, float)

@@ -108,8 +108,8 @@ def _parser() -> VerbParser:
         "--tuner",
         default=_CERTIFIED,
         metavar="NAME",
-        help="gridsearch, random, model_based (default), optuna:SAMPLER, or deepspeed, the ranker "
-        "of the DeepSpeed Autotuner",
+        help="gridsearch, random, xgboost, model_based (default), optuna:SAMPLER, or deepspeed, "
+        "the ranker of the DeepSpeed Autotuner",
     )
     parser.add_argument(
         "--strategy",

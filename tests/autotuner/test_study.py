@@ -446,7 +446,10 @@ def test_patience_ends_a_global_search_as_it_ends_a_stage() -> None:
     ("given", "groups"),
     [
         ({"tuner_type": "model_based", "strategy": "staged"}, ["z0", "z1", "z2", "z3"]),
+        ({"tuner_type": "model_based"}, ["global"]),
         ({"tuner_type": "gridsearch"}, ["z0", "z1", "z2", "z3"]),
+        ({"tuner_type": "xgboost"}, ["z0", "z1", "z2", "z3"]),
+        ({"tuner_type": "xgboost", "strategy": "global"}, ["global"]),
         ({"tuner_type": "gridsearch", "strategy": "global"}, ["global"]),
     ],
 )

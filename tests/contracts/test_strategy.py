@@ -209,7 +209,7 @@ def test_an_unknown_name_is_refused_with_the_nearest_one() -> None:
 
 @pytest.mark.parametrize("name", ["modelbased", "zzz", "random:x"])
 def test_an_unknown_name_is_refused_with_all_that_are_known(name: str) -> None:
-    with pytest.raises(ConfigError, match="known: gridsearch, model_based, optuna, random"):
+    with pytest.raises(ConfigError, match="known: gridsearch, model_based, optuna, random, xgb"):
         load_strategy(name)
 
 

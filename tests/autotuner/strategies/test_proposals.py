@@ -206,7 +206,7 @@ def test_a_slow_trial_must_promise_more_than_a_short_one() -> None:
 
 
 def test_a_hundred_measurements_teach_what_no_prediction_knew() -> None:
-    """Odd micro-batches take half as much again; trees take over from the process."""
+    """Odd micro-batches take half as much again."""
     odd = [m for m in range(1, 201) if m % 2]
     history = tuple(
         measured(n, m, m * (1.5 if m < 100 else 1.0), float(m)) for n, m in enumerate(odd)
@@ -245,11 +245,12 @@ def test_a_row_without_a_time_keeps_what_is_said_of_its_memory() -> None:
 
 @pytest.mark.slow
 @pytest.mark.undisturbed
-def test_a_proposal_from_a_hundred_thousand_takes_no_half_second() -> None:
+@pytest.mark.parametrize("tuner", ["model_based", "xgboost"])
+def test_a_proposal_from_a_hundred_thousand_takes_no_half_second(tuner: str) -> None:
     table = pool(*range(1, 100_001))
     told = predictions(*(1.0 + m % 97 for m in range(100_000)))
     history = around(*range(1, 41))
-    search = load_strategy("model_based")
+    search = load_strategy(tuner)
     search.propose(table, told, history, (), 1, SEED)
     start_s = time.process_time()
     search.propose(table, told, history, (), 1, SEED)

@@ -173,7 +173,7 @@ def test_lines_that_were_left_out_are_said(tmp_path: Path) -> None:
     ("arguments", "text"),
     [
         (("--tuner", "modelbased"), r"--tuner is 'modelbased'.*known: deepspeed, gridsearch"),
-        (("--tuner", "zzz"), "known: deepspeed, gridsearch, model_based, optuna, random"),
+        (("--tuner", "zzz"), "known: deepspeed, gridsearch, model_based, optuna, random, xgboost"),
         (("--strategy", "stagd"), "--strategy.*staged"),
         (("--trials", "0"), "--trials is 0, but must be at least 1"),
         (("--early-stopping", "-1"), "--early-stopping is -1"),
