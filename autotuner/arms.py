@@ -114,21 +114,19 @@ def _in_turn(one: Record, other: Record) -> tuple[float, ...]:
         return ()
     if one.trial.turn is None or other.trial.turn is None:
         return ()
-    count = min(len(one.measurement.step_s), len(other.measurement.step_s))
-    length = one.trial.turn.length
-    ours, theirs = (
-        _shares(measurement.step_s[:count], length)
-        for measurement in (one.measurement, other.measurement)
-    )
-    return tuple(a - b for a, b in zip(ours, theirs, strict=True))
+    ours, theirs = one.measurement.step_s, other.measurement.step_s
+    lengths = one.trial.turn.length, other.trial.turn.length
+    turns = min(len(ours) // lengths[0], len(theirs) // lengths[1])
+    pairs = zip(_shares(ours, lengths[0], turns), _shares(theirs, lengths[1], turns), strict=True)
+    return tuple(a - b for a, b in pairs)
 
 
-def _shares(step_s: Sequence[float], length: int) -> tuple[float, ...]:
-    """What whole turns of so many steps took, as shares of their mean."""
-    firsts = range(0, len(step_s) - length + 1, length)
+def _shares(step_s: Sequence[float], length: int, turns: int) -> tuple[float, ...]:
+    """What so many turns of ``length`` steps took, as shares of their mean."""
+    firsts = range(0, turns * length, length)
     skipped = min(1, length - 1)  # at which it woke up
-    turns = [fmean(step_s[first + skipped : first + length]) for first in firsts]
-    return tuple(turn / fmean(turns) for turn in turns) if turns else ()
+    means = [fmean(step_s[first + skipped : first + length]) for first in firsts]
+    return tuple(mean / fmean(means) for mean in means) if means else ()
 
 
 def leader(arms: Sequence[Arm], objective: Objective) -> Arm | None:

@@ -13,6 +13,9 @@ from .trial import Record
 FINALISTS = 3
 """Of the search, the baseline not counted."""
 
+CONTENDER = 2.5
+"""What took more than so many times as long as the best is not measured again to be sure."""
+
 
 def choose(
     records: Sequence[Record], objective: Objective, wanted: int, noise: Noise | None
@@ -20,7 +23,7 @@ def choose(
     """The best one, what noise does not tell from it, the runner-up and the baseline.
 
     The runner-up anyhow: under a load that comes and goes anything may have looked slow. Without
-    ``noise`` all count as near.
+    ``noise`` all count as near that are not much slower than the best.
     """
     if wanted < 1:
         return ()
@@ -28,11 +31,19 @@ def choose(
     near = [
         record
         for place, record in enumerate(ranked)
-        if place < 2 or noise is None or may_be_best(record, ranked[0], objective, noise)
+        if (noise is not None and may_be_best(record, ranked[0], objective, noise))
+        or ((place < 2 or noise is None) and _is_contender(record, ranked[0], objective))
     ]
     baseline = [record for record in ranked if record.trial.number == 0]
     chosen = {record.trial.name: record for record in (*near[:wanted], *baseline)}
     return tuple(chosen.values())
+
+
+def _is_contender(record: Record, best: Record, objective: Objective) -> bool:
+    value, most = objective.of(record), objective.of(best)
+    if not value or not most:
+        return False
+    return (most / value if objective.higher_is_better else value / most) <= CONTENDER
 
 
 def may_be_best(record: Record, best: Record, objective: Objective, noise: Noise) -> bool:

@@ -18,13 +18,14 @@ from autoconf_launch.core import FailureKind
 from .arms import Arm, compare, leader
 from .enough import is_settled
 from .finalists import FINALISTS
+from .launch_cost import MARGIN, start_bound_s
 from .noise import FINAL_SUFFIX, Noise, estimate_noise
 from .objective import Objective
 from .places import ALPHA, Places
 from .places import FinalsBudget as FinalsBudget
 from .places import fit_together as fit_together
 from .resolution import round_times_s
-from .round_launches import alone, final_name, in_turn, lengths, says_over
+from .round_launches import alone, final_name, in_turn, lengths, says_over, steps_s
 from .sequential import PairedEstimate
 from .stop import StopKind, StopReason
 from .trial import Record, Trial
@@ -135,6 +136,7 @@ class Finals:
         self._spent_s = elapsed_s - (self._start_s or 0.0)
         if self._is_new_round() and self._is_late() and not self._owes_a_round():
             self._is_spent = True
+        self._is_spent |= not self._has_time(elapsed_s, beside=free_slots > 1)
         due = self._due()
         if not due or free_slots < 1:
             return ()
@@ -213,6 +215,24 @@ class Finals:
         """Whether another round would end beyond the time by more than half of it."""
         round_s = self._spent_s / self.rounds if self.rounds else 0.0
         return self._spent_s + round_s / 2.0 >= self._budget.time_s
+
+    def _has_time(self, elapsed_s: float, *, beside: bool) -> bool:
+        """Whether what is due surely ends by the budget's end, if need be without some arms."""
+        left_s = self._budget.until_s - elapsed_s
+        while (due := self._due()) and self._bound_s(due, beside=beside) > left_s:
+            others = [arm for arm in due if arm is not self._leader and arm is not self._own()]
+            if not others or not self._is_new_round():
+                return False
+            others[-1].is_out = True
+            self._order = self._active()
+        return True
+
+    def _bound_s(self, due: Sequence[Arm], *, beside: bool) -> float:
+        """What these launches take at most."""
+        together = beside and fit_together([arm.searched for arm in due])
+        start_s = start_bound_s([*(arm.searched for arm in self._arms), *self._told.values()])
+        steps = sum(steps_s(arm, self._lengths, together=together) for arm in due)
+        return len(due) * start_s + MARGIN * steps
 
     def _owes_a_round(self) -> bool:
         """Whether one more is due though time is up: a single pair rarely shows any gain."""

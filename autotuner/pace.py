@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from statistics import fmean
 
 from .noise import Noise, estimate_noise
 from .objective import Objective
@@ -65,12 +66,20 @@ class Pace:
         return self._rule(step_s, as_fast_s, self._noise)
 
 
-def steps_together(records: Sequence[Record]) -> int:
-    """Steps that a turn of these has: enough of the fastest one's for ``TURN_S``."""
-    made = [record.measurement.mean_step_s for record in records if record.measurement]
-    fastest_s = min(filter(None, made), default=TURN_S)
-    enough = math.ceil(TURN_S / fastest_s)
-    return next((length for length in _LENGTHS if length >= enough), _LENGTHS[-1])
+def turn_time_s(records: Sequence[Record]) -> float:
+    """Seconds of a turn of each of these: a step of the slowest one, ``TURN_S`` at least."""
+    return max([TURN_S, *(r.measurement.mean_step_s for r in records if r.measurement)])
+
+
+def steps_of_turn(record: Record, turn_s: float) -> int:
+    """Steps that one of these has in a turn of so many seconds: as many as find room.
+
+    Enough for ``TURN_S`` in any case.
+    """
+    step_s = record.measurement.mean_step_s if record.measurement else 0.0
+    room = [length for length in _LENGTHS if length * step_s <= turn_s]
+    enough = (length for length in _LENGTHS if length * step_s >= TURN_S)
+    return max(*room[-1:], next(enough, _LENGTHS[-1]), 1)
 
 
 def awake(step_s: Sequence[float], turn: Turn | None) -> tuple[float, ...]:
@@ -80,8 +89,8 @@ def awake(step_s: Sequence[float], turn: Turn | None) -> tuple[float, ...]:
     return left or tuple(step_s)
 
 
-def steps_in_turn(records: Sequence[Record], noise: Noise, time_s: float) -> int:
-    """Timed steps of each launch of a round in which these live side by side: whole turns.
+def turns_of_round(records: Sequence[Record], noise: Noise, time_s: float) -> int:
+    """Timed turns of each launch of a round in which these live side by side.
 
     More of them where steps are noisy beside launches, and where a launch costs many steps; fewer
     where a few rounds would not fit in ``time_s`` seconds and it is the steps that make them long.
@@ -89,39 +98,49 @@ def steps_in_turn(records: Sequence[Record], noise: Noise, time_s: float) -> int
     Source:
         Cochran 1977, "Sampling Techniques", chapter 10: the cheapest size of a second stage.
     """
-    length = steps_together(records)
-    turn_s = length * sum(r.measurement.mean_step_s for r in records if r.measurement)
+    each_s = turn_time_s(records)
+    made = [(steps_of_turn(r, each_s), r.measurement) for r in records if r.measurement]
+    turn_s = sum(length * measured.mean_step_s for length, measured in made)
     if not turn_s:
-        return length * FEWEST_IN_TURN
-    cost = _cost(records, turn_s, length)
-    best = round(math.sqrt(cost) * noise.mean_error(length) / LAUNCH)
+        return FEWEST_IN_TURN
+    cost = _cost(records, turn_s)
+    error = noise.mean_error(min(length for length, _ in made))
+    best = round(math.sqrt(cost) * error / LAUNCH)
     room = min(_room(cost, turn_s, time_s), MOST_IN_TURN)
-    return length * max(FEWEST_IN_TURN, min(best, room))
+    return max(FEWEST_IN_TURN, min(best, room))
 
 
-def steps_apart(records: Sequence[Record], noise: Noise, time_s: float) -> int:
-    """The same where the launches of a round follow each other.
+def time_apart_s(records: Sequence[Record], noise: Noise, time_s: float) -> float:
+    """Seconds of timed steps of each launch where those of a round follow each other.
 
     They differ by more than those that live side by side, which no number of steps mends; but
     beside launches of many seconds a few steps more cost nothing.
     """
-    step_s = sum(r.measurement.mean_step_s for r in records if r.measurement)
-    if not step_s:
-        return FEWEST_TIMED
-    cost = _cost(records, step_s, 1)
+    each_s = [r.measurement.mean_step_s for r in records if r.measurement]
+    if not sum(each_s):
+        return 0.0
+    cost = _cost(records, sum(each_s))
     best = max(FEWEST_APART, round(math.sqrt(cost) * noise.within / noise.between))
-    room = min(_room(cost, step_s, time_s), MOST_APART)
-    return max(FEWEST_TIMED, min(best, room))
+    room = min(_room(cost, sum(each_s), time_s), MOST_APART)
+    return max(FEWEST_TIMED, min(best, room)) * fmean(each_s)
 
 
-def _cost(records: Sequence[Record], turn_s: float, length: int) -> float:
-    """What a round costs beside its timed steps, in turns of ``length`` steps of each launch."""
+def steps_apart(record: Record, time_s: float) -> int:
+    """Timed steps that one of these makes in so many seconds."""
+    step_s = record.measurement.mean_step_s if record.measurement else 0.0
+    most = round(time_s / step_s) if step_s else FEWEST_TIMED
+    return max(FEWEST_TIMED, min(most, MOST_APART))
+
+
+def _cost(records: Sequence[Record], turn_s: float) -> float:
+    """What a round costs beside its timed steps, in turns of all launches."""
     made = [(record.wall_s, record.measurement) for record in records if record.measurement]
     warm_up = max((m.first_step or 1) - 1 for _, m in made)
+    warm_up_s = warm_up * sum(m.mean_step_s for _, m in made)
     launch_s = sum(
         max(0.0, wall_s - m.mean_step_s * (warm_up + len(m.step_s))) for wall_s, m in made
     )
-    return warm_up / length + launch_s / turn_s
+    return (warm_up_s + launch_s) / turn_s
 
 
 def _room(cost: float, turn_s: float, time_s: float) -> int:

@@ -27,11 +27,13 @@ TOGETHER = 0.8
 class FinalsBudget:
     """When the rounds end undecided; ``time_s`` from the first one on.
 
+    ``until_s``: time of the study by which each round that is begun must have ended.
     ``comparisons``: those that the probability to be wrong is shared by; None: as is planned.
     """
 
     rounds: int = 40
     time_s: float = math.inf
+    until_s: float = math.inf
     comparisons: int | None = None
 
 

@@ -11,32 +11,42 @@ from dataclasses import dataclass, replace
 
 from .arms import Arm
 from .noise import FINAL_SUFFIX, Noise
-from .pace import steps_apart, steps_in_turn, steps_together
+from .pace import steps_apart, steps_of_turn, time_apart_s, turn_time_s, turns_of_round
 from .trial import Record, Trial, Turn
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lengths:
-    """Timed steps of each launch: the same in all rounds.
+    """How long the timed steps of each launch take: the same time for all, in all rounds.
 
     Attributes:
-        in_turn: where the launches of a round live side by side.
-        turn: of them, those of one turn.
-        apart: where they follow each other.
+        turns: of each, where the launches of a round live side by side.
+        turn_s: seconds of one turn.
+        apart_s: of all timed steps, where launches follow each other.
     """
 
-    in_turn: int
-    turn: int
-    apart: int
+    turns: int
+    turn_s: float
+    apart_s: float
 
 
 def lengths(records: Sequence[Record], noise: Noise, time_s: float) -> Lengths:
     """For rounds of these configurations, of which a few must fit in ``time_s`` seconds."""
     return Lengths(
-        in_turn=steps_in_turn(records, noise, time_s),
-        turn=steps_together(records),
-        apart=steps_apart(records, noise, time_s),
+        turns=turns_of_round(records, noise, time_s),
+        turn_s=turn_time_s(records),
+        apart_s=time_apart_s(records, noise, time_s),
     )
+
+
+def steps_s(arm: Arm, lengths: Lengths, *, together: bool) -> float:
+    """Seconds of all steps of a launch of a round, those that do not count with them."""
+    measured = arm.searched.measurement
+    if measured is None:
+        return 0.0
+    in_turn = lengths.turns * steps_of_turn(arm.searched, lengths.turn_s)
+    timed = in_turn if together else steps_apart(arm.searched, lengths.apart_s)
+    return ((measured.first_step or 1) - 1 + timed) * measured.mean_step_s
 
 
 def final_name(arm: Arm) -> str:
@@ -47,19 +57,23 @@ def final_name(arm: Arm) -> str:
 def in_turn(due: Sequence[Arm], number: int, steps: Lengths) -> tuple[Trial, ...]:
     """All at once: each hands the turn to the next, the last to the first, which begins."""
     after = [final_name(arm) for arm in (*due[1:], due[0])]
+    each = [steps_of_turn(arm.searched, steps.turn_s) for arm in due]
     return tuple(
         replace(
             _final(arm, number, then),
-            turn=Turn(next_name=then, is_first=place == 0, steps=steps.in_turn, length=steps.turn),
+            turn=Turn(
+                next_name=then, is_first=arm is due[0], steps=steps.turns * length, length=length
+            ),
         )
-        for place, (arm, then) in enumerate(zip(due, after, strict=True))
+        for arm, then, length in zip(due, after, each, strict=True)
     )
 
 
 def alone(due: Sequence[Arm], number: int, steps: Lengths) -> tuple[Trial, ...]:
     """The first of them; the others follow it."""
     then = final_name(due[1]) if len(due) > 1 else ""
-    return (replace(_final(due[0], number, then), timed_steps=steps.apart),)
+    timed = steps_apart(due[0].searched, steps.apart_s)
+    return (replace(_final(due[0], number, then), timed_steps=timed),)
 
 
 def says_over(launches: Sequence[Record]) -> bool | None:

@@ -21,6 +21,7 @@ from .places import ALPHA
 from .resolution import Resolution, resolution, round_times_s
 from .sequential import PairedEstimate
 from .settings import AutotuningSettings
+from .soak import Soak
 from .stop import StopKind
 from .summary import Summary, baseline_of, best_of, learning_rate_of
 from .trial import Record
@@ -112,9 +113,18 @@ def _chosen(order: Sequence[Record], soaks: Sequence[Record]) -> Record | None:
     """The one that passed the soak; the first that no soak has refused where none was run."""
     if not soaks:
         return order[0] if order else None
-    passed = soak_report.passed(soaks)
-    name = soak_report.soaked_name(passed) if passed else None
+    if (passed := soak_report.passed(soaks)) is None:
+        return _not_refused(order, soaks)
+    name = soak_report.soaked_name(passed)
     return next((record for record in order if record.trial.name == name), None)
+
+
+def _not_refused(order: Sequence[Record], soaks: Sequence[Record]) -> Record | None:
+    """The best one where time was up before any could pass; None where all were refused."""
+    soak = Soak(order, steps=0)
+    for record in soaks:
+        soak.tell(record)
+    return soak.choice
 
 
 def _of_the_search(summary: Summary, winner: Record | None) -> Summary:

@@ -6,12 +6,14 @@ data ends with the steps, as after an epoch. What of them came to pass is seen, 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 
 from autoconf_launch.core import FailureKind, MemoryUse
 
 from .dominance import surely_needs_more
+from .launch_cost import MARGIN
 from .soak_report import (
     SUFFIX,
     failed_alike,
@@ -42,8 +44,17 @@ class Soak:
     the script that fails, whatever the configuration. If it passes, it still waits for its turn.
     """
 
-    def __init__(self, ranked: Sequence[Record], *, steps: int) -> None:
-        """``ranked`` is the best first; ``steps`` are of each.
+    def __init__(
+        self,
+        ranked: Sequence[Record],
+        *,
+        steps: int,
+        start_s: float = 0.0,
+        until_s: float = math.inf,
+    ) -> None:
+        """``ranked`` is the best first; ``steps`` are of each, fewer where time is short.
+
+        A launch takes ``start_s`` beside its steps; all of them end by ``until_s`` of the study.
 
         The script's evaluation and checkpoint are moved into a first attempt, so that it may fail
         for that. Then a second one leaves out what trials do.
@@ -53,6 +64,9 @@ class Soak:
         self._told: list[Record] = []
         self._pending = False
         self._passed: Record | None = None
+        self._start_s, self._until_s = start_s, until_s
+        self.lacks_time = ""
+        """Where time was up before any passed, a sentence on that."""
 
     @property
     def records(self) -> tuple[Record, ...]:
@@ -64,20 +78,33 @@ class Soak:
         """The one that passed in its turn."""
         return self._passed if self._left and self._is_sound(self._left[0]) else None
 
+    @property
+    def choice(self) -> Record | None:
+        """What passed; where nobody did before time was up, the best that was not refused."""
+        return self.best or (self._left[0] if self._left else None)
+
     def ask(self, free_slots: int, elapsed_s: float) -> tuple[Trial, ...]:
         """The next one, unless one has passed."""
-        if self._pending or free_slots < 1 or self.best or not self._left:
+        if self._pending or free_slots < 1 or self.stop_reason():
             return ()
-        self._pending = True
         again = bool(self._told) and _is_doubtful(self._told[-1])
         trial = self._told[-1].trial if again else self._next().trial
+        steps = self._steps_until(elapsed_s)
+        if steps < min(FEWEST_STEPS, self._steps):
+            left_s = max(0.0, self._until_s - elapsed_s)
+            self.lacks_time = _no_time(trial, f"{left_s:.0f} s remain")
+            return ()
+        self._pending = True
         name = f"{soaked_name_of(trial)}{SUFFIX}"
         attempt = 2 if again else 1
-        return (replace(trial, name=name, attempt=attempt, final=False, soak_steps=self._steps),)
+        return (replace(trial, name=name, attempt=attempt, final=False, soak_steps=steps),)
 
     def tell(self, record: Record) -> None:
         """Take an outcome; what is not safer than a refused one is not tried."""
         self._pending = False
+        if record.failure and record.failure.kind is FailureKind.PREEMPTED:
+            self.lacks_time = _no_time(record.trial, "it was ended within its steps")
+            return
         name = soaked_name(record)
         tried = next((r for r in self._left if r.trial.name == name), None)
         if tried is None:
@@ -95,10 +122,18 @@ class Soak:
 
     def stop_reason(self) -> StopReason | None:
         """That one passed, or none is left."""
-        if self._pending or (self._left and not self.best):
+        if self._pending or (self._left and not self.best and not self.lacks_time):
             return None
         kind = StopKind.EXPLORED if self.best else StopKind.NOTHING_MEASURED
-        return StopReason(kind=kind, sentence=report(self.records).sentence)
+        return StopReason(kind=kind, sentence=self.lacks_time or report(self.records).sentence)
+
+    def _steps_until(self, elapsed_s: float) -> int:
+        """Those that the next launch surely has time for, at most as many as wanted."""
+        measured = self._next().measurement
+        left_s = self._until_s - elapsed_s - self._start_s
+        if measured is None or math.isinf(left_s):
+            return self._steps
+        return min(self._steps, int(max(0.0, left_s) / (MARGIN * measured.mean_step_s)))
 
     def _is_sound(self, record: Record) -> bool:
         return self._passed is not None and soaked_name(self._passed) == record.trial.name
@@ -123,6 +158,12 @@ def soak_steps(asked: int | None, *, step_s: float, time_s: float) -> int:
     if asked is not None:
         return asked
     return max(FEWEST_STEPS, min(SOAK_STEPS, int(time_s / step_s)))
+
+
+def _no_time(trial: Trial, why: str) -> str:
+    """For people."""
+    name = soaked_name_of(trial)
+    return f"The budget had no room for a verification run of {name}: {why}."
 
 
 def _is_doubtful(record: Record) -> bool:

@@ -6,6 +6,7 @@ the results.
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from pathlib import Path
 
@@ -39,6 +40,7 @@ from ..tuning.measured_batch import as_measured
 from ..tuning.outlook import with_outlook
 from ..tuning.prepared import profiled, study_of
 from ..tuning.said_by_probe import said_by_probes
+from ..tuning.search_limits import search_limits
 from ..tuning.space_change import of_space
 from ..tuning.trial_files import TrialFiles, write_json
 from ..tuning.winner import render_winner, write_results
@@ -110,20 +112,25 @@ def search(job: TuningJob, backend: Backend, folder: OpenFolder) -> Rendered:
     limits = TrialLimits(
         timeout_s=job.request.trial_timeout_s, stall_s=job.request.stall_timeout_s
     )
+    budget = search_limits(job.request, job.cluster)
+    in_time = replace(limits, until_s=math.inf if budget.seconds is None else budget.seconds)
 
     def control(decider: Decider, listener: Listener, limits: TrialLimits) -> Controller:
         return Controller(
             decider, backend, files, journal=folder.journal, listener=listener, limits=limits
         )
 
-    controller = control(study, with_outlook(study, job.listener), limits)
+    controller = control(study, with_outlook(study, job.listener), in_time)
     contents = of_space(folder, study.space, job.listener)
     controller.resume(contents.search)
     stop = controller.run(shares)
     end = Endgame(elapsed_s=controller.elapsed_s)
     if not stop.is_error:
         end = play(
-            _searched_by(study, job, elapsed_s=end.elapsed_s, side_by_side=len(shares) > 1),
+            replace(
+                _searched_by(study, job, elapsed_s=end.elapsed_s, side_by_side=len(shares) > 1),
+                whole_s=budget.whole_s or math.inf,
+            ),
             control,
             listener=job.listener,
             limits=limits,
@@ -151,7 +158,7 @@ def _trial_backend(job: TuningJob) -> str:
 
 
 def _conclude(job: TuningJob, study: Study, end: Endgame, stop: StopReason) -> Rendered:
-    found = study_findings(study, end.finals, end.soaks)
+    found = (*study_findings(study, end.finals, end.soaks), *end.notes)
     for text in (*found, *said_by_probes(job.paths.results, Path.cwd(), job.paths.exps)):
         job.listener(Note(text=text, warning=True))
     facts, settings = job.user.facts, job.user.settings

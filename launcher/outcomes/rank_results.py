@@ -43,6 +43,12 @@ def with_unfinished(task: RankTask, results: RankResults) -> RankResults:
     return found if task.soak and all(found) and waits else results
 
 
+def is_beside_steps(task: RankTask, world_size: int) -> bool:
+    """Whether all ranks of a soak are in an evaluation or a checkpoint, or have made its steps."""
+    results = read_rank_results(task, world_size)
+    return with_unfinished(task, results) is not results
+
+
 def with_ended(task: RankTask, results: RankResults, ended: Collection[int]) -> RankResults:
     """The same, with what the ``ended`` ranks of a soak had to say once their steps were made.
 

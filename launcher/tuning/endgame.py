@@ -5,16 +5,19 @@ Not: which ones and what follows from them (finals, soak and settle in autotuner
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from autoconf_launch.autotuner.decider import Decider
 from autoconf_launch.autotuner.finalists import FINALISTS, ranking
 from autoconf_launch.autotuner.finals import Finals, FinalsBudget, fit_together
+from autoconf_launch.autotuner.launch_cost import MARGIN, start_bound_s
 from autoconf_launch.autotuner.noise import Noise
 from autoconf_launch.autotuner.objective import Objective
 from autoconf_launch.autotuner.settle import alpha_of, safe_order
-from autoconf_launch.autotuner.soak import Soak, soak_steps
+from autoconf_launch.autotuner.soak import FEWEST_STEPS, Soak, soak_steps
+from autoconf_launch.autotuner.summary import best_of
 from autoconf_launch.autotuner.trial import Record
 
 from ..events import Event, Listener, Note, RoundFinished, Standing, TrialFinished
@@ -34,12 +37,15 @@ _STEPS_OF_A_ROUND = 6
 """Of each launch, those that do not count with them."""
 
 SOAK_SHARE = 0.1
-SOAK_S = 20.0
+SOAK_S = 10.0
 """Seconds of steps in a soak, or that share of the study if it is more, where the user has not
 said how many steps."""
 
 PAUSE_S = 120.0
-"""Seconds that an evaluation or a checkpoint may take in a soak; then what was seen counts."""
+PAUSE_SHARE = 0.2
+FEWEST_PAUSE_S = 20.0
+"""Seconds that an evaluation or a checkpoint may take in a soak: that share of the study, within
+bounds; then what was seen counts."""
 
 Control = Callable[[Decider, Listener, TrialLimits], Controller]
 
@@ -50,6 +56,7 @@ class Search:
 
     ``noise``: of launches in the search; None: as its records tell.
     ``apart``: why launches cannot live side by side and compute in turn (``beside``); else empty.
+    ``whole_s``: of the study, at which the budget ends what runs.
     ``side_by_side``: trials shared the machine, so that the best are measured again in any case.
     """
 
@@ -59,15 +66,17 @@ class Search:
     apart: str = ""
     side_by_side: bool = False
     noise: Noise | None = None
+    whole_s: float = math.inf
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Endgame:
-    """What came of it. ``elapsed_s`` is of the whole study."""
+    """What came of it. ``elapsed_s`` is of the whole study; ``notes``: what lacked time."""
 
     finals: tuple[Record, ...] = ()
     soaks: tuple[Record, ...] = ()
     elapsed_s: float
+    notes: tuple[str, ...] = ()
 
 
 def play(
@@ -81,7 +90,9 @@ def play(
 ) -> Endgame:
     """Measure the best again in turn, then let the winner hold out."""
     search = _as_it_began(search, earlier)
-    budget = FinalsBudget(time_s=finals_s(search.elapsed_s))
+    until_s = search.whole_s - _soak_bound_s(search, soak_asked)
+    time_s = min(finals_s(search.elapsed_s), max(0.0, until_s - search.elapsed_s))
+    budget = FinalsBudget(time_s=time_s, until_s=until_s)
     rounds = Finals(
         search.records,
         search.objective,
@@ -91,7 +102,12 @@ def play(
         noise=search.noise,
     )
     each = max(1, len(rounds.arms))
-    waiting = replace(limits, timeout_s=each * limits.timeout_s, stall_s=each * limits.stall_s)
+    waiting = replace(
+        limits,
+        timeout_s=each * limits.timeout_s,
+        stall_s=each * limits.stall_s,
+        until_s=until_s,
+    )
     controller = control(rounds, _Rounds(rounds, search.objective, listener), waiting)
     controller.resume(earlier.rounds, before_s=search.elapsed_s)
     if rounds.stop_reason() is None and (apart := search.apart or _why_apart(rounds)):
@@ -108,17 +124,34 @@ def play(
         limits,
         timeout_s=limits.timeout_s + 2.0 * (steps * step_s + PAUSE_S),
         stall_s=max(limits.stall_s, PAUSE_S),
+        pause_s=min(PAUSE_S, max(FEWEST_PAUSE_S, PAUSE_SHARE * elapsed_s)),
+        until_s=search.whole_s,
     )
-    soak = Soak(order, steps=steps)
+    launches = (*search.records, *rounds.records)
+    soak = Soak(order, steps=steps, start_s=start_bound_s(launches), until_s=search.whole_s)
     controller = control(soak, listener, longer)
     controller.resume(earlier.soaking, before_s=elapsed_s)
     controller.run(ALONE)
-    return Endgame(finals=rounds.records, soaks=soak.records, elapsed_s=controller.elapsed_s)
+    return Endgame(
+        finals=rounds.records,
+        soaks=soak.records,
+        elapsed_s=controller.elapsed_s,
+        notes=(soak.lacks_time,) if soak.lacks_time else (),
+    )
 
 
 def finals_s(search_s: float) -> float:
     """How long the rounds after a search of so many seconds may take."""
     return max(FINALS_SHARE * search_s, min(FINALS_S, search_s))
+
+
+def _soak_bound_s(search: Search, asked: int | None) -> float:
+    """What the shortest soak of the best takes at most."""
+    best = best_of(search.records, search.objective)
+    if asked == 0 or best is None or best.measurement is None:
+        return 0.0
+    steps = min(asked or FEWEST_STEPS, FEWEST_STEPS)
+    return start_bound_s(search.records) + MARGIN * steps * best.measurement.mean_step_s
 
 
 def _as_it_began(search: Search, earlier: JournalContents) -> Search:

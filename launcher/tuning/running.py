@@ -15,6 +15,7 @@ from autoconf_launch.core.rank import STEPS_FILE
 from ..backends.base import Job
 from ..machine.conditions import Weather
 from ..machine.slots import Share
+from ..outcomes.rank_results import is_beside_steps, started_ranks
 from ..plan import LaunchPlan
 from .steps import SlowestRanks, StepsTail, tell_end
 
@@ -37,6 +38,8 @@ class TrialLimits:
     stall_steps: float = 10.0
     """A silence is a stall only beyond this many times the trial's longest step."""
     timeout_by: str = "--trial-timeout"
+    pause_s: float = math.inf
+    """The longest silence of a soak in its evaluation or checkpoint; then what was seen counts."""
     until_s: float = math.inf
     """Time of the study at which the budget ends whatever runs."""
 
@@ -59,7 +62,7 @@ class Running:
         self.cancelled = False
         self.attempt = plan.task.attempt if plan.task else ""
         self._task = plan.task if plan.task and plan.task.most_steps else None
-        self._planned = plan.task
+        self._planned, self._plan = plan.task, plan
         self._end_step = plan.task.end_step if plan.task else 0
         self._slowest = SlowestRanks(max(1, plan.world_size))
         self._tail = StepsTail(Path(plan.folder) / STEPS_FILE if plan.folder else None)
@@ -133,7 +136,19 @@ class Running:
         if not self._steps:
             return deadline_s
         silence_s = max(limits.stall_s, limits.stall_steps * self._longest_s)
+        if time.monotonic() < self.progress_s + limits.pause_s < self.progress_s + silence_s:
+            silence_s = limits.pause_s  # to look then whether it is in a pause
+        elif self._is_beside_steps():
+            silence_s = min(silence_s, limits.pause_s)
         return min(deadline_s, self.progress_s + silence_s)
+
+    def _is_beside_steps(self) -> bool:
+        """Whether it is a soak whose ranks evaluate, save or have made their steps."""
+        task = self._planned
+        if task is None or not task.soak:
+            return False
+        ranks = started_ranks(task) if self._plan.alone else self._plan.world_size
+        return is_beside_steps(task, ranks)
 
     def overdue(self, limits: TrialLimits) -> Failure:
         """Which limit it has overrun."""

@@ -68,8 +68,13 @@ def test_what_is_far_behind_takes_no_part() -> None:
     assert names(Finals(searched(3.0, 1.0, 1.0, 2.9), THROUGHPUT)) == ["t1", "t2", "t0"]
 
 
-def test_the_runner_up_takes_part_however_slow_it_looked() -> None:
-    assert names(Finals(searched(3.0, 1.0, 2.9), THROUGHPUT)) == ["t1", "t2", "t0"]
+def test_the_runner_up_takes_part_though_it_looked_slow() -> None:
+    assert names(Finals(searched(3.0, 1.0, 2.4), THROUGHPUT)) == ["t1", "t2", "t0"]
+
+
+def test_what_is_much_slower_than_the_best_takes_no_part() -> None:
+    found = Finals(searched(3.0, 1.0, 2.7), THROUGHPUT, near_only=False)
+    assert names(found) == ["t1", "t0"]
 
 
 def test_nothing_is_asked_where_there_is_nothing_to_compare() -> None:
@@ -293,3 +298,30 @@ def test_the_probability_to_be_wrong_is_shared_by_all_that_may_come() -> None:
     before = begun.level
     run(begun, truth(3.0, 1.0, 1.5, 1.5, 0.8, 1.0))
     assert before == begun.level == ALPHA / 5
+
+
+def timed(*seconds: float) -> tuple[Record, ...]:
+    """Launches of which each took 2 s beside its steps."""
+    return tuple(replace(record(n, made(s)), wall_s=2.0 + 3 * s) for n, s in enumerate(seconds))
+
+
+def until(until_s: float, *seconds: float) -> Finals:
+    budget = FinalsBudget(time_s=1e3, until_s=until_s)
+    return Finals(timed(*seconds), THROUGHPUT, budget=budget)
+
+
+def test_no_round_begins_that_may_not_end_in_time() -> None:
+    finals = until(30.0, 1.2, 1.0, 1.01)
+    run(finals, truth(1.2, 1.0, 1.01), launch_s=8.0)
+    assert finals.rounds == 1
+
+
+def test_a_round_leaves_out_who_there_is_no_time_for_but_not_the_users_own() -> None:
+    finals = until(20.0, 1.2, 1.0, 1.01, 1.02)
+    assert set(run(finals, truth(1.2, 1.0, 1.01, 1.02), launch_s=9.0)) == {"t0", "t1"}
+
+
+def test_without_time_for_a_round_there_is_none() -> None:
+    finals = until(5.0, 1.2, 1.0, 1.01)
+    assert run(finals, truth(1.2, 1.0, 1.01)) == []
+    assert finals.stop_reason() is not None

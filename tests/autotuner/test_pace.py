@@ -12,8 +12,10 @@ from autoconf_launch.autotuner.pace import (
     MOST_IN_TURN,
     awake,
     steps_apart,
-    steps_in_turn,
-    steps_together,
+    steps_of_turn,
+    time_apart_s,
+    turn_time_s,
+    turns_of_round,
 )
 from autoconf_launch.autotuner.stop_rule import FEWEST_TIMED
 from autoconf_launch.autotuner.trial import Record, Turn
@@ -28,7 +30,7 @@ def launched(extra_s: float) -> tuple[Record, ...]:
 
 
 def steps(*, within: float = 0.03, extra_s: float = 0.0, time_s: float = 1e9) -> int:
-    return steps_in_turn(launched(extra_s), replace(PRIOR, within=within), time_s)
+    return turns_of_round(launched(extra_s), replace(PRIOR, within=within), time_s)
 
 
 def test_noisier_steps_are_worth_more_of_them() -> None:
@@ -49,7 +51,7 @@ def test_there_is_a_least_and_a_most(within: float, time_s: float) -> None:
 
 
 def test_what_failed_says_nothing() -> None:
-    assert steps_in_turn((record(0, CRASH),), PRIOR, 10.0) == FEWEST_IN_TURN
+    assert turns_of_round((record(0, CRASH),), PRIOR, 10.0) == FEWEST_IN_TURN
 
 
 def test_where_launches_take_the_time_steps_are_not_spared() -> None:
@@ -74,19 +76,19 @@ def test_where_there_is_no_other_step_it_does() -> None:
     ("step_s", "together"), [(1.0, 1), (0.05, 1), (0.02, 3), (0.006, 11), (1e-4, 11)]
 )
 def test_a_turn_has_so_many_steps_that_it_is_no_short_one(step_s: float, together: int) -> None:
-    assert steps_together((record(0, made(1.0)), record(1, made(step_s)))) == together
+    one = record(0, made(step_s))
+    assert steps_of_turn(one, turn_time_s([one])) == together
 
 
-def test_rounds_of_short_steps_are_of_whole_turns() -> None:
-    records = tuple(record(n, made(0.006)) for n in range(2))
-    found = steps_in_turn(records, PRIOR, 1e9)
-    assert found % 11 == 0
-    assert FEWEST_IN_TURN <= found // 11 <= MOST_IN_TURN
+@pytest.mark.parametrize(("step_s", "steps"), [(1.0, 1), (0.4, 1), (0.3, 3), (0.01, 11)])
+def test_who_has_shorter_steps_has_more_of_them_in_a_turn(step_s: float, steps: int) -> None:
+    slow, fast = record(0, made(1.0)), record(1, made(step_s))
+    assert steps_of_turn(fast, turn_time_s([slow, fast])) == steps
 
 
 def apart(step_s: float, extra_s: float, time_s: float = 1.0) -> int:
     made_s = tuple(replace(record(n, made(step_s)), wall_s=extra_s) for n in range(2))
-    return steps_apart(made_s, PRIOR, time_s)
+    return steps_apart(made_s[0], time_apart_s(made_s, PRIOR, time_s))
 
 
 def test_steps_are_not_spared_where_a_launch_that_follows_another_one_is_dear() -> None:
@@ -98,4 +100,13 @@ def test_steps_that_are_as_long_as_a_launch_are_spared() -> None:
 
 
 def test_steps_apart_of_what_failed_are_the_fewest() -> None:
-    assert steps_apart((record(0, CRASH),), PRIOR, 10.0) == FEWEST_TIMED
+    assert steps_apart(record(0, CRASH), time_apart_s((), PRIOR, 10.0)) == FEWEST_TIMED
+
+
+def test_launches_that_follow_each_other_share_the_time() -> None:
+    records = [
+        replace(record(n, made(step_s)), wall_s=20.0) for n, step_s in enumerate((0.3, 3.0))
+    ]
+    time_s = time_apart_s(records, PRIOR, 1e9)
+    many, few = (steps_apart(one, time_s) for one in records)
+    assert many > 4 * few

@@ -9,8 +9,8 @@ from autoconf_launch.autotuner.trial import Outcome, Record, Trial
 
 from .test_finals import CRASH, made, searched
 
-LENGTHS = Lengths(in_turn=8, turn=2, apart=6)
-DUE = tuple(map(Arm, searched(1.0, 1.0, 1.0)))
+LENGTHS = Lengths(turns=4, turn_s=3.0, apart_s=6.0)
+DUE = tuple(map(Arm, searched(1.0, 3.0, 1.0)))
 
 
 def back(trial: Trial, outcome: Outcome | None = None) -> Record:
@@ -30,9 +30,13 @@ def test_side_by_side_each_names_who_gets_the_turn() -> None:
     assert [trial.then for trial in trials] == [t.turn and t.turn.next_name for t in trials]
 
 
-def test_a_turn_has_the_steps_that_were_found_for_all_rounds() -> None:
+def test_all_have_the_same_time_in_turn() -> None:
     turns = [trial.turn for trial in in_turn(DUE, 1, LENGTHS)]
-    assert {(turn.steps, turn.length) for turn in turns if turn} == {(8, 2)}
+    assert [(turn.steps, turn.length) for turn in turns if turn] == [(12, 3), (4, 1), (12, 3)]
+
+
+def test_all_have_the_same_time_one_after_the_other() -> None:
+    assert [trial.timed_steps for trial in one_after_another()] == [6, 2, 6]
 
 
 def test_a_round_is_over_when_all_that_were_named_came_back() -> None:
@@ -60,6 +64,10 @@ def test_launches_of_before_do_not_say() -> None:
     assert says_over(old) is None
 
 
+def steps(records: tuple[Record, ...]) -> int:
+    return alone([Arm(records[0])], 1, lengths(records, PRIOR, 1e6))[0].timed_steps
+
+
 def test_a_launch_apart_has_more_steps_where_launching_is_dear() -> None:
     dear = tuple(replace(one, wall_s=20.0) for one in searched(0.03, 0.02))
-    assert lengths(dear, PRIOR, 1e6).apart > lengths(searched(3.0, 2.0), PRIOR, 1e6).apart
+    assert steps(dear) > steps(searched(3.0, 2.0))

@@ -13,6 +13,7 @@ from autoconf_launch.autotuner.settle import findings, safe_order, settled
 from autoconf_launch.autotuner.stop import good_enough
 from autoconf_launch.autotuner.summary import Summary, summarise_records
 from autoconf_launch.autotuner.trial import Outcome, Record
+from autoconf_launch.core import FailureKind
 
 from .test_finals import ALIKE, CRASH, SEARCHED, THROUGHPUT, made, run, searched, truth
 
@@ -115,8 +116,16 @@ def test_who_passed_the_soak_wins_though_another_was_faster() -> None:
 
 
 def test_where_none_passed_there_is_no_winner() -> None:
-    found = summary(SLOW_BASELINE, (), (soaked("t1", SLOW_BASELINE, CRASH),))
+    nan = replace(CRASH, failure=replace(CRASH.failure, kind=FailureKind.NAN))
+    soaks = tuple(soaked(name, SLOW_BASELINE, nan) for name in ("t1", "t2", "t0"))
+    found = summary(SLOW_BASELINE, (), soaks)
     assert (found.winner, found.speed_up, found.ties) == (None, None, ())
+
+
+def test_where_time_was_up_before_any_passed_the_best_that_was_not_refused_wins() -> None:
+    nan = replace(CRASH, failure=replace(CRASH.failure, kind=FailureKind.NAN))
+    found = summary(SLOW_BASELINE, (), (soaked("t1", SLOW_BASELINE, nan),))
+    assert winner(found) == "t2"
 
 
 def certified(finals: tuple[Record, ...]) -> Summary:

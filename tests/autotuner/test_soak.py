@@ -287,3 +287,30 @@ def test_the_longest_batch_is_claimed_only_where_it_was_taken(longest: bool) -> 
 def test_where_nobody_looked_nothing_is_said_of_it() -> None:
     sentence = report([record("x_soak", made(50))]).sentence
     assert ("evaluation" in sentence, "checkpoint" in sentence) == (False, False)
+
+
+def test_a_soak_has_fewer_steps_where_time_is_short() -> None:
+    soak = Soak(RANKED, steps=50, start_s=5.0, until_s=100.0)
+    (trial,) = soak.ask(1, 70.0)
+    assert trial.soak_steps == 20
+
+
+def test_a_soak_that_time_has_no_room_for_is_not_launched() -> None:
+    soak = Soak(RANKED, steps=50, start_s=5.0, until_s=100.0)
+    assert soak.ask(1, 92.0) == ()
+    reason = soak.stop_reason()
+    assert reason is not None
+    assert reason.sentence == (
+        "The budget had no room for a verification run of large: 8 s remain."
+    )
+
+
+def test_a_soak_that_the_budget_ended_says_nothing_of_the_configuration() -> None:
+    soak = Soak(RANKED, steps=50, until_s=100.0)
+    (trial,) = soak.ask(1, 0.0)
+    cut = Failure(kind=FailureKind.PREEMPTED, detail="the budget was spent")
+    soak.tell(Record(trial=trial, outcome=FailedTrial(failure=cut), wall_s=1.0))
+    assert soak.records == ()
+    assert soak.choice is not None
+    assert soak.choice.trial.name == "large"
+    assert soak.stop_reason() is not None

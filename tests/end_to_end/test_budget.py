@@ -1,0 +1,35 @@
+"""A budget of time holds for the whole tune after the profile run, whatever a step costs."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+
+import pytest
+
+from .conftest import Place
+
+SCRIPT = str(Path(__file__).parent / "scripts" / "growing.py")
+CONSENT = "--allow-global-batch-change"
+
+
+@pytest.fixture(autouse=True)
+def one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A tiny model on several threads takes long where other work has the cores."""
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+
+
+@pytest.mark.slow
+@pytest.mark.undisturbed
+@pytest.mark.parametrize("budget_s", [30, 60])
+def test_a_budget_ends_the_whole_tune_within_a_tenth(place: Place, budget_s: int) -> None:
+    flags = ("--autotuning=tune", "--num_gpus=1", CONSENT, f"--budget={budget_s}s")
+    began_s = time.monotonic()
+    code, output = place.run(*flags, SCRIPT, "--batch_size=4")
+    whole_s = time.monotonic() - began_s
+    assert code == 0, output
+    profile_s = float(output.partition("profile (")[2].partition(" s)")[0])
+    assert whole_s - profile_s <= 1.1 * budget_s + 3.0, output  # 3 s: the launcher's own start
+    summary = json.loads((place.results / "summary.json").read_text())
+    assert summary["duration_s"] <= 1.1 * budget_s, output
