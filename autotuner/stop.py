@@ -63,10 +63,9 @@ def explored(
     if any(record.measurement for record in records):
         if most_trials:
             return _trials_spent(most_trials)
-        return StopReason(
-            kind=StopKind.EXPLORED,
-            sentence="Every stage was explored as far as it was worth it.",
-        )
+        tried = len({record.trial.name for record in records})
+        how = "Search complete." if tried > 1 else "Only one configuration was tried."
+        return StopReason(kind=StopKind.EXPLORED, sentence=how)
     others = [record for record in records if not is_out_of_memory(record)]
     return _nothing_measured(others) if others else _nothing_fits(records, predictions)
 

@@ -75,6 +75,7 @@ class Summary:
             nothing can be said, or there are none.
         left_out: sentences on how many were not tried and why; None where the certificate says
             it all, or nothing was measured.
+        alone: whether nothing but the winner was measured.
         findings: sentences on what launches again show and trials did not.
     """
 
@@ -100,6 +101,7 @@ class Summary:
     certificate: str | None = None
     left_out: str | None = None
     findings: tuple[str, ...] = ()
+    alone: bool = False
 
 
 def summarise(study: Study, *, duration_s: float, facts: TrainingFacts | None = None) -> Summary:
@@ -160,6 +162,7 @@ def summarise_records(
         learning_rate=learning_rate_of(baseline, winner, facts or TrainingFacts()),
         stop=stop,
         duration_s=duration_s,
+        alone=len({record.trial.name for record in records if record.measurement}) == 1,
     )
 
 

@@ -24,8 +24,19 @@ class FailureKind(str, Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failure:
-    """What went wrong, in one sentence, and the child's own last lines."""
+    """What went wrong, in one sentence, and the child's own last lines.
+
+    What stands for a byte that is no text (a lone surrogate) is escaped: no file takes it.
+    """
 
     kind: FailureKind
     detail: str
     log_tail: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "detail", _encodable(self.detail))
+        object.__setattr__(self, "log_tail", tuple(map(_encodable, self.log_tail)))
+
+
+def _encodable(text: str) -> str:
+    return text.encode(errors="backslashreplace").decode()

@@ -6,11 +6,13 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from functools import partial
 from importlib import import_module
+from io import TextIOWrapper
 from types import MappingProxyType
-from typing import Any, TypeAlias
+from typing import Any, TextIO, TypeAlias
 
 from autoconf_launch.core import (
     AutoconfError,
@@ -59,9 +61,13 @@ _Command: TypeAlias = Callable[[LaunchRequest, Listener], int]
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Entry point of ``autoconf-launch``; the exit code."""
-    arguments = sys.argv[1:] if argv is None else list(argv)
+    with _lasting_output():
+        return _main(sys.argv[1:] if argv is None else list(argv))
+
+
+def _main(arguments: list[str]) -> int:
     if not arguments or arguments[0] in ("-h", "--help"):
-        print(usage())
+        _print(lambda: (usage(),))
         return OK if arguments else USAGE
     for words in (2, 1):  # "show spaces" before "show"
         if (verb := " ".join(arguments[:words])) in VERBS:
@@ -82,14 +88,37 @@ def _run(request: LaunchRequest) -> int:
 
 
 def _run_verb(where: str, arguments: Sequence[str]) -> int:
-    """Print text as it comes; a reader that has seen enough (``| head``) is no error."""
     verb: Callable[[Sequence[str]], Iterable[str]] = _loaded(where)
-    try:
-        for piece in verb(arguments):
-            print(piece, flush=True)
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    _print(lambda: verb(arguments))
     return OK
+
+
+def _print(pieces: Callable[[], Iterable[str]]) -> None:
+    """Print text as it comes, for as long as anybody reads it."""
+    with suppress(BrokenPipeError):
+        for piece in pieces():
+            print(piece, flush=True)
+
+
+@contextmanager
+def _lasting_output() -> Iterator[None]:
+    """Escape what a stream cannot encode; a reader that went away (``| head``) is not an error."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+    try:
+        yield
+    finally:
+        for stream in filter(None, (sys.stdout, sys.stderr)):
+            try:
+                stream.flush()
+            except BrokenPipeError:
+                _discard(stream)
+
+
+def _discard(stream: TextIO) -> None:
+    """Let go of what a stream holds and will be given, as nobody reads it."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 def _loaded(where: str) -> Any:
@@ -99,7 +128,10 @@ def _loaded(where: str) -> Any:
 
 
 def _write_line(line: str) -> None:
-    print(line, file=sys.stderr, flush=True)
+    try:
+        print(line, file=sys.stderr, flush=True)
+    except BrokenPipeError:  # a tune goes on: what it finds is in its folder
+        _discard(sys.stderr)
 
 
 def _guarded(run: Callable[[], int]) -> int:

@@ -97,7 +97,7 @@ class Probe:
         self.silent = True
         text = f"{type(error).__name__}: {error}"
         with suppress(OSError):
-            sign_path(self._task, Sign.BROKEN.value).write_text(text)
+            sign_path(self._task, Sign.BROKEN.value).write_text(text, errors="backslashreplace")
             if self._trains and not self._helper:
                 leave(0)
 

@@ -9,11 +9,15 @@ _USAGE = 2
 """Of argparse, click and most programs, for a command line that they do not understand."""
 
 
-def how_it_died(code: int) -> str:
-    """Of an exit code that is not 0; negative where a signal ended the process."""
+def how_it_died(code: int, error: str = "") -> str:
+    """Of an exit code that is not 0; negative where a signal ended the process.
+
+    ``error``: what its log says.
+    """
     if code > 0:
         hint = " (as of a script that refuses its arguments)" if code == _USAGE else ""
-        return f"ended with exit code {code}{hint} and did not report why"
+        why = f": {error}" if error else " and did not report why"
+        return f"ended with exit code {code}{hint}{why}"
     if -code == signal.SIGKILL:
         return "was killed by SIGKILL; the kernel may have run out of memory (see dmesg)"
     return f"was killed by {signal_name(-code)}"

@@ -16,6 +16,10 @@ TAIL_LINES = 15
 _TAIL_BYTES = 16384
 _LONGEST_LINE = 500
 _ESCAPES = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)?|\x1b.")
+_OF_A_RANK = re.compile(r"^\[rank\d+\]: ?")
+_EXCEPTION = re.compile(r"[A-Za-z_][\w.]*(: |$)")
+_USAGE_ERROR = re.compile(r"\S+: error: ")
+_INDENT = "  "
 _CONTROLS = re.compile(r"[\x00-\x08\x0a-\x1f\x7f-\x9f]")
 
 
@@ -39,8 +43,28 @@ def read_log_tail(folder: str | Path, start: LogStart | None = None) -> tuple[st
     )
 
 
+def printed_error(folder: str | Path, start: LogStart | None = None, *, ranks: int = 1) -> str:
+    """The last line of a traceback, or of a refusal of arguments; empty where there is none.
+
+    Of one rank the last one, as earlier ones may have been caught; where several share a log,
+    the first one, as others follow from it.
+    """
+    log = _lines(Path(folder, STDERR_LOG), (start or LogStart()).stderr_bytes)
+    lines = [_OF_A_RANK.sub("", line) for line in log]
+    errors = [
+        line
+        for before, line in zip(("", *lines), lines, strict=False)
+        if _USAGE_ERROR.match(line) or (before.startswith(_INDENT) and _EXCEPTION.match(line))
+    ]
+    return errors[-1 if ranks == 1 else 0] if errors else ""
+
+
 def file_tail(path: Path, start: int = 0) -> tuple[str, ...]:
     """The same of any file, from a byte on; nothing where it cannot be read."""
+    return _lines(path, start)[-TAIL_LINES:]
+
+
+def _lines(path: Path, start: int) -> tuple[str, ...]:
     try:
         with path.open("rb") as file:
             end = file.seek(0, os.SEEK_END)
@@ -53,7 +77,7 @@ def file_tail(path: Path, start: int = 0) -> tuple[str, ...]:
     if begin > start and len(lines) > 1:
         del lines[0]  # the cut went through it
     cleaned = [clean_line(line) for line in lines]
-    return tuple(line for line in cleaned if line)[-TAIL_LINES:]
+    return tuple(line for line in cleaned if line)
 
 
 def clean_line(line: str) -> str:

@@ -24,7 +24,7 @@ from autoconf_launch.core import (
 from ..plan import LaunchPlan
 from ..scripts.probe_environment import why_silent
 from .deaths import how_it_died, who_left
-from .log_tail import LogStart, read_log_tail
+from .log_tail import LogStart, printed_error, read_log_tail
 from .mismatch import Checked, mismatch
 from .rank_results import (
     RankResults,
@@ -133,12 +133,13 @@ def read_outcome(plan: LaunchPlan, end: RanksEnd, log_start: LogStart | None = N
         measured = measure(plan.task, results, strict=strict)  # a script may end in its soak
         if measured is not None:
             return measured
-    causes = [*causes, *_unreported(results, end)]
+    folder = plan.folder or plan.task.folder
+    causes = [*causes, *_unreported(results, end, printed_error(folder, log_start, ranks=ranks))]
     if end.cancelled is not None:
         causes = [cause for cause in causes if cause.unix_s <= end.cancelled.unix_s]
         causes.append(_Cause(failure=end.cancelled.reason, unix_s=end.cancelled.unix_s))
     cause = _first(causes) or _Cause(failure=_no_steps(plan, plan.task, results), unix_s=0.0)
-    tail = cause.failure.log_tail or read_log_tail(plan.folder or plan.task.folder, log_start)
+    tail = cause.failure.log_tail or read_log_tail(folder, log_start)
     left = who_left(_left_before(cause, results, end))
     detail = "; ".join(filter(None, (cause.failure.detail, left)))
     return FailedTrial(
@@ -199,8 +200,11 @@ def _nan(result: RankResult) -> Failure | None:
     return None
 
 
-def _unreported(results: RankResults, end: RanksEnd) -> list[_Cause]:
-    """Deaths of ranks that could not say why, and that nobody asked for."""
+def _unreported(results: RankResults, end: RanksEnd, said: str) -> list[_Cause]:
+    """Deaths of ranks that did not report why, and that nobody asked for.
+
+    ``said``: the error in their log.
+    """
     causes = []
     asked_for = end.told_to_end
     for rank, (result, exit_) in enumerate(zip(results, end.exits, strict=False)):
@@ -211,7 +215,7 @@ def _unreported(results: RankResults, end: RanksEnd) -> list[_Cause]:
         ):
             continue
         sudden = exit_.code < 0 and -exit_.code not in _CAUSED_BY_OTHERS
-        detail = f"rank {rank} {how_it_died(exit_.code)}"
+        detail = f"rank {rank} {how_it_died(exit_.code, said)}"
         causes.append(
             _Cause(
                 failure=Failure(kind=FailureKind.CRASHED, detail=detail),

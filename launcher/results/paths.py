@@ -169,6 +169,8 @@ class ResultsPaths:
         try:
             names = [folder.name for folder in self.results.iterdir() if folder.is_dir()]
             self.results.rename(moved.results)
+            if self.exps.is_relative_to(self.results):
+                return replace(moved, exps=moved.results / self.exps.relative_to(self.results))
             asked = [name for name in names if self.experiment(name).exists()]
             if asked:
                 moved.exps.mkdir(parents=True)

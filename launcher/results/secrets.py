@@ -146,7 +146,7 @@ def write_guarded(path: Path, text: str) -> None:
     if any((*_by_name(text), *_in_url(text, ""), *_by_form(text, ""))):
         write_private(path, text)
     else:
-        path.write_text(text, encoding="utf-8")
+        path.write_text(text, encoding="utf-8", errors="surrogateescape")
 
 
 def _split(words: Iterable[str]) -> Iterator[tuple[_Piece, ...]]:

@@ -7,8 +7,10 @@ that takes these for another start than the user means is tried again without.
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import TypeVar
 
 from autoconf_launch.autotuner.cluster import ClusterSpec
@@ -23,9 +25,14 @@ from ..results.paths import ResultsPaths
 from ..tuning.profile_run import ProfileFailedError
 from ..tuning.trial_files import write_json
 from .foreign import is_foreign
+from .script_files import own_modules, script_path
 
 T = TypeVar("T")
 _MOST_STARTS = 3
+_OF_RANKS = ("RANK", "WORLD_SIZE", "MASTER_", "distributed", "env://", "torchrun")
+"""Words of a source that asks for its rank."""
+_WITHOUT_RANKS = ("torch", "torchvision", "torchaudio", "torchtext", "numpy", "PIL", "tqdm")
+"""Packages that do not ask for it by themselves."""
 _USAGE_ERROR = 2
 _FILE = "start.json"
 _LOCAL_RANK = "local_rank"
@@ -66,10 +73,16 @@ def as_script_starts(
 
 
 def profile_failed(
-    request: LaunchRequest, dialect: Dialect, ranks: int, error: ProfileFailedError
+    request: LaunchRequest,
+    dialect: Dialect,
+    source: ScriptSource,
+    *,
+    ranks: int,
+    error: ProfileFailedError,
 ) -> Exception:
-    """Another start where one rank crashed with a launch's variables; else the error itself."""
+    """Another start where one rank crashed and may read a launch's variables; else the error."""
     settled = request.alone or not is_foreign(dialect) or request.kind == "program"
+    settled = settled or not _may_read_variables(request, source.text)
     usage = error.failure.detail.startswith(f"rank 0 ended with exit code {_USAGE_ERROR} ")
     if settled or ranks != 1 or error.failure.kind is not FailureKind.CRASHED or usage:
         return _naming_local_rank(request, error)
@@ -85,6 +98,24 @@ def _naming_local_rank(request: LaunchRequest, error: ProfileFailedError) -> Pro
     if not request.local_rank_argument or not any(_LOCAL_RANK in line for line in error.log_tail):
         return error
     return ProfileFailedError(f"{error} {ON_LOCAL_RANK}", error.failure)
+
+
+def _may_read_variables(request: LaunchRequest, text: str) -> bool:
+    """Whether a script, or something that it imports, may ask for its rank."""
+    if not text:
+        return True
+    path = script_path(request)
+    sources = (text, *own_modules(path, text))
+    imported = {name for source in sources for name in facts_of(source).imported}
+    known = {*sys.stdlib_module_names, *_WITHOUT_RANKS, *_own_names(path.parent)}
+    return any(word in source for source in sources for word in _OF_RANKS) or any(
+        name.lstrip(".").partition(".")[0] not in known for name in imported
+    )
+
+
+def _own_names(folder: Path) -> set[str]:
+    found = (*folder.glob("*.py"), *folder.glob("*/__init__.py"))
+    return {path.stem if path.parent == folder else path.parent.name for path in found}
 
 
 def check_ranks(request: LaunchRequest, cluster: ClusterSpec, task: RankTask | None) -> None:

@@ -90,9 +90,11 @@ def started_as(job: TuningJob, request: LaunchRequest) -> TuningJob:
 
 
 def _paths(settings: AutotuningSettings, stem: str) -> ResultsPaths:
-    here = Path.cwd()
+    """Where only the results' folder is named, all that a tune writes goes there."""
+    results = Path.cwd() / (settings.results_dir or "autotuning_results")
+    beside = results if settings.results_dir else Path.cwd()
     return ResultsPaths(
-        results=here / (settings.results_dir or "autotuning_results"),
-        exps=here / (settings.exps_dir or "autotuning_exps"),
+        results=results,
+        exps=Path.cwd() / settings.exps_dir if settings.exps_dir else beside / "autotuning_exps",
         config_stem=stem,
     )

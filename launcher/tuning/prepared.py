@@ -50,7 +50,9 @@ def profiled(
             )
         except ProfileFailedError as error:
             ranks = len(job.cluster.devices)
-            raise profile_failed(job.request, job.dialect, ranks, error) from error
+            raise profile_failed(
+                job.request, job.dialect, job.source, ranks=ranks, error=error
+            ) from error
         check_ranks(job.request, job.cluster, plan.task)
     job.listener(event)
     return event.spec

@@ -29,6 +29,8 @@ from .soak_needs import clear_saved, needs_of, soak_task
 
 BACKWARD_AND_FORWARD = 3.0
 """Model FLOPs of a step over those of its forward pass; recomputation is not counted."""
+BYTES_AS_GIVEN = "surrogateescape"
+"""For commands: an argument need not be text."""
 _METRICS, _FAILURE = "metrics.json", "failure.json"
 _OF_AN_ATTEMPT = (STEPS_FILE, MODEL_INFO_FILE, END_FILE, _METRICS, _FAILURE)
 """Beside results of ranks, what would be taken for the next attempt's."""
@@ -179,7 +181,9 @@ class TrialFiles:
         }
         write_json(self._paths.experiment(folder.name), experiment)
         write_json(folder / "exp.json", {**experiment, "exp_id": trial.number})
-        (folder / "cmd.txt").write_text(f"{shell_command(plan.ranks[0].argv)}\n")
+        (folder / "cmd.txt").write_text(
+            f"{shell_command(plan.ranks[0].argv)}\n", errors=BYTES_AS_GIVEN
+        )
 
 
 def repeated_steps(trial: Trial) -> int:

@@ -19,7 +19,7 @@ from ..results.secrets import document_without_secrets, shell_command, write_gua
 from ..scripts.foreign import in_training, write_files
 from ..views.summary_text import findings_text, summary_document, table_text
 from ..views.trials_csv import CSV_COLUMNS, csv_row, csv_text
-from .trial_files import write_json
+from .trial_files import BYTES_AS_GIVEN, write_json
 
 
 def write_results(
@@ -41,13 +41,14 @@ def write_results(
     for path in () if winner else paths.optimum:
         path.unlink(missing_ok=True)
     said = "\n".join(("", *summary.findings, "")) if summary.findings else ""
-    paths.summary_text.write_text(f"{table}{said}")
+    paths.summary_text.write_text(f"{table}{said}", errors="backslashreplace")
     write_json(paths.summary_json, summary_document(summary, edits, command))
-    paths.trials_csv.write_text(csv_text((CSV_COLUMNS, *map(csv_row, records))))
+    rows = csv_text((CSV_COLUMNS, *map(csv_row, records)))
+    paths.trials_csv.write_text(rows, errors="backslashreplace")
     if winner:
         write_guarded(paths.optimal_config, _optimal_config(winner, paths))
         write_files(winner, paths.results, write_guarded)
-        paths.optimal_command.write_text(command + "\n")
+        paths.optimal_command.write_text(command + "\n", errors=BYTES_AS_GIVEN)
         _write_script(paths.optimal_script, command)
     return f"{table}\n{findings_text(summary, edits, command)}"
 
@@ -85,5 +86,6 @@ def _optimal_config(winner: Rendered, paths: ResultsPaths) -> str:
 
 
 def _write_script(path: Path, command: str) -> None:
-    path.write_text(f"#!/bin/sh\ncd {shlex.quote(str(Path.cwd()))} || exit 1\nexec {command}\n")
+    text = f"#!/bin/sh\ncd {shlex.quote(str(Path.cwd()))} || exit 1\nexec {command}\n"
+    path.write_text(text, errors=BYTES_AS_GIVEN)
     path.chmod(0o755)

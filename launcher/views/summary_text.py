@@ -94,6 +94,8 @@ def _best_line(summary: Summary) -> str:
     assert winner is not None
     best = f"Best: {winner.trial.name}, {summary.rows[-1].best_metric_val:.4g} {summary.unit}"
     if summary.baseline is not None and winner.trial.name == summary.baseline.trial.name:
+        if summary.alone:
+            return f"{best}. It is your configuration, the only one that was measured."
         return f"{best}. Your configuration is already the best one measured."
     if summary.speed_up is None or summary.baseline is None:
         return f"{best}."

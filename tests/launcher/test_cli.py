@@ -3,12 +3,13 @@ import os
 import subprocess
 import sys
 from collections.abc import Sequence
-from typing import NoReturn
+from typing import NoReturn, TypeAlias
 
 import pytest
 
 from autoconf_launch.launcher import cli
 
+Captured: TypeAlias = pytest.CaptureFixture[bytes]
 HEAVY = ("numpy", "psutil", "tabulate", "hjson", "rich", "hydra")
 """Packages that only some commands need."""
 
@@ -17,6 +18,22 @@ def test_the_command_itself_waits_for_no_import_of_a_verb() -> None:
     code = f"import sys, autoconf_launch.launcher.cli; print({{*{HEAVY}}} & sys.modules.keys())"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "set()\n"
+
+
+@pytest.mark.parametrize("words", [["--help"], [], ["plan", "--help"], ["show", "--help"]])
+def test_a_reader_that_has_seen_enough_is_no_error(words: list[str]) -> None:
+    read, write = os.pipe()
+    os.close(read)
+    command = [sys.executable, "-m", "autoconf_launch.launcher.cli", *words]
+    done = subprocess.run(command, stdout=write, stderr=subprocess.PIPE, text=True, check=False)
+    os.close(write)
+    assert (done.returncode, done.stderr) == (cli.OK if words else cli.USAGE, "")
+
+
+def test_what_a_terminal_cannot_encode_is_escaped(capfdbinary: Captured) -> None:
+    code = "from autoconf_launch.launcher import cli\nwith cli._lasting_output(): print('\\udc80')"
+    subprocess.run([sys.executable, "-c", code], check=True)
+    assert capfdbinary.readouterr().out == b"\\udc80\n"
 
 
 def ending(number: int, name: str | None, monkeypatch: pytest.MonkeyPatch) -> int:

@@ -42,6 +42,8 @@ engine = runtime.initialize(model, args.config, loss_fn=loss_of)
 for step in range(1, args.steps + 1):
     if FAULT == "hang" and step == 2:
         time.sleep(600)
+    if FAULT == "surrogate" and engine.samples_per_step == 8:
+        raise ValueError("a file named \udc80 is not there")
     if FAULT == "killed" and step == 2:
         os.kill(os.getpid(), signal.SIGKILL)
     engine.step(torch.ones(engine.samples_per_step, args.width))

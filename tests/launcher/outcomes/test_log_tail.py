@@ -4,7 +4,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autoconf_launch.launcher.outcomes.log_tail import LogStart, clean_line, read_log_tail
+from autoconf_launch.launcher.outcomes.log_tail import (
+    LogStart,
+    clean_line,
+    printed_error,
+    read_log_tail,
+)
+
+TRACE = 'Traceback (most recent call last):\n  File "x.py", line 1, in <module>\n    f()\n'
 
 
 def test_the_last_15_lines_are_given(tmp_path: Path) -> None:
@@ -40,6 +47,29 @@ def test_a_line_that_the_read_cut_through_is_left_out(tmp_path: Path) -> None:
 def test_one_endless_line_is_shown_in_part(tmp_path: Path) -> None:
     (tmp_path / "stderr.log").write_text("x" * 20_000)
     assert read_log_tail(tmp_path) == ("x" * 500,)
+
+
+@pytest.mark.parametrize(
+    ("log", "error"),
+    [
+        (f"{TRACE}ValueError: bad\n", "ValueError: bad"),
+        (f"{TRACE}my.pkg.Odd\n", "my.pkg.Odd"),
+        (f"{TRACE}KeyError: 'caught'\nnote: going on\n{TRACE}OSError: last\n", "OSError: last"),
+        ('  File "x.py", line 1\n    f(\n     ^\nSyntaxError: open\n', "SyntaxError: open"),
+        ("usage: t.py [-h]\nt.py: error: unrecognized: --x\n", "t.py: error: unrecognized: --x"),
+        ("[rank0]: " + f"{TRACE}OSError: gone\n".replace("\n", "\n[rank0]: "), "OSError: gone"),
+        ("ValueError: said in passing\nepoch 1: done\n", ""),
+        ("", ""),
+    ],
+)
+def test_the_error_at_a_traceback_s_end_is_found(tmp_path: Path, log: str, error: str) -> None:
+    (tmp_path / "stderr.log").write_text(log)
+    assert printed_error(tmp_path) == error
+
+
+def test_of_ranks_that_share_a_log_the_first_error_counts(tmp_path: Path) -> None:
+    (tmp_path / "stderr.log").write_text(f"{TRACE}KeyError: 'a'\n{TRACE}OSError: peer\n")
+    assert printed_error(tmp_path, ranks=2) == "KeyError: 'a'"
 
 
 def test_bytes_that_are_no_text_are_replaced(tmp_path: Path) -> None:

@@ -36,6 +36,16 @@ def test_asking_for_a_fresh_start_moves_the_old_folder_aside(paths: ResultsPaths
         assert not (paths.results / "kept").exists()
 
 
+def test_what_was_asked_goes_along_where_it_is_kept_inside(tmp_path: Path) -> None:
+    paths = ResultsPaths(results=tmp_path / "results", exps=tmp_path / "results" / "exps")
+    with open_folder(paths, PRINT, fresh=False):
+        paths.experiment("z0").write_text("{}")
+        paths.trial("z0").mkdir()
+    with open_folder(paths, PRINT, fresh=True):
+        assert (tmp_path / "results.1" / "exps" / "z0.json").exists()
+        assert list(paths.exps.iterdir()) == []
+
+
 @pytest.mark.parametrize("line", [b'{"nonsense": 1}\n', b'{"version": 2, "fingerprint": {}}\n'])
 def test_fresh_moves_a_damaged_journal_aside(paths: ResultsPaths, line: bytes) -> None:
     paths.results.mkdir()

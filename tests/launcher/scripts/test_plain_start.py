@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -42,6 +43,9 @@ REQUEST = LaunchRequest(script="train.py")
 ALONE = LaunchRequest(script="train.py", alone=True)
 CRASH = Failure(kind=FailureKind.CRASHED, detail="rank 0 ended with exit code 1 and …")
 DIALECT = ArgumentsDialect()
+
+
+RANKED = "import os, torch\nrank = int(os.environ.get('RANK', 0))"
 
 
 def source(text: str = "") -> ScriptSource:
@@ -101,9 +105,19 @@ def test_a_plain_script_has_one_rank_and_a_data_parallel_one_all_devices() -> No
     assert as_script_starts(ALONE, DIALECT, spreads).processes is None
 
 
-def test_a_crash_with_the_variables_of_a_launch_is_tried_without_them() -> None:
+@pytest.mark.parametrize(
+    "text",
+    [
+        RANKED,
+        "import torch.distributed as dist",
+        "from accelerate import Accelerator",
+        "import accelerate",
+        "",
+    ],
+)
+def test_a_crash_with_the_variables_of_a_launch_is_tried_without_them(text: str) -> None:
     error = ProfileFailedError("fails", CRASH)
-    found = profile_failed(REQUEST, DIALECT, 1, error)
+    found = profile_failed(REQUEST, DIALECT, source(text), ranks=1, error=error)
     assert isinstance(found, OtherStartError)
     assert (found.request.alone, found.first) == (True, error)
 
@@ -121,7 +135,20 @@ def test_other_failures_are_the_scripts_own(
     request_: LaunchRequest, ranks: int, failure: Failure
 ) -> None:
     error = ProfileFailedError("fails", failure)
-    assert profile_failed(request_, DIALECT, ranks, error) is error
+    found = profile_failed(request_, DIALECT, source(RANKED), ranks=ranks, error=error)
+    assert found is error
+
+
+def test_a_crash_of_a_script_that_never_asks_for_its_rank_is_not_tried_again(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "models.py").write_text("import torch.nn as nn, math")
+    request = replace(REQUEST, script=str(tmp_path / "train.py"))
+    plain = source("import argparse, torch\nfrom torchvision import datasets\nimport models")
+    error = ProfileFailedError("fails", CRASH)
+    assert profile_failed(request, DIALECT, plain, ranks=1, error=error) is error
+    (tmp_path / "models.py").write_text("import os\nmain = os.environ['LOCAL_RANK'] == '0'")
+    assert profile_failed(request, DIALECT, plain, ranks=1, error=error) is not error
 
 
 def test_ranks_that_the_script_made_are_counted_by_what_they_say(tmp_path: Path) -> None:
