@@ -140,7 +140,8 @@ class CutStep:
 class AppliedStrategy:
     """What really ran, found by looking at the live model and optimizer.
 
-    ``extras`` are the knobs of ``ZERO_KNOBS`` that this stage has, with the values found.
+    ``extras`` are the knobs of ``ZERO_KNOBS`` that this stage has, with the values found;
+    ``recompute`` is None where nobody could look into a backward pass, as under torch.compile.
     """
 
     zero_stage: int
@@ -148,7 +149,7 @@ class AppliedStrategy:
     micro_batch: int
     accumulation: int
     precision: Precision
-    recompute: Recompute
+    recompute: Recompute | None
     description: str = ""
     extras: tuple[tuple[str, KnobValue], ...] = ()
 

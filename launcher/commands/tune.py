@@ -36,7 +36,7 @@ from ..trackers.listening import tracked
 from ..tuning.controller import Controller, TrialLimits
 from ..tuning.endgame import Endgame, Search, play
 from ..tuning.job import TuningJob, read_job, started_as
-from ..tuning.measured_batch import as_measured
+from ..tuning.measured_baseline import as_measured
 from ..tuning.outlook import with_outlook
 from ..tuning.prepared import profiled, study_of
 from ..tuning.said_by_probe import said_by_probes
@@ -106,7 +106,8 @@ def search(job: TuningJob, backend: Backend, folder: OpenFolder) -> Rendered:
     spec = profiled(job, files, backend, folder, shares[0])
     if len(shares) > 1:  # said only here: the profile run may ask for another start
         job.listener(Note(text=shares_text(shares)))
-    job = replace(job, user=as_measured(job.user, job.paths.profile, job.listener))
+    job = as_measured(job, files, backend, folder, shares[0])
+    files.read_again(job.source)
     files.describe_model(spec, job.user.facts)
     study = study_of(job, spec)
     limits = TrialLimits(

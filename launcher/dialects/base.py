@@ -9,7 +9,7 @@ from autoconf_launch.autotuner.batches import GlobalBatchRule
 from autoconf_launch.autotuner.choices import KnobChoice
 from autoconf_launch.autotuner.cost.facts import TrainingFacts
 from autoconf_launch.autotuner.settings import AutotuningSettings
-from autoconf_launch.core import Candidate, KnobValue, RawConfig
+from autoconf_launch.core import AppliedStrategy, Candidate, KnobValue, RawConfig
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,6 +79,9 @@ class ScriptSource:
         environment: variables that frameworks read, as the ranks will get them.
         versions: installed frameworks.
         words: what the launcher's flags say.
+        applied: what the profile run found in rank 0; None before it.
+        keeps_batch: with another micro-batch the script itself changes its accumulation, so that
+            a step has the same samples, as a second profile run showed.
     """
 
     script_args: tuple[str, ...]
@@ -94,6 +97,8 @@ class ScriptSource:
     environment: tuple[tuple[str, str], ...] = ()
     versions: tuple[tuple[str, str], ...] = ()
     words: UserWords = UserWords()
+    applied: AppliedStrategy | None = None
+    keeps_batch: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from .base import ScriptSource
 from .script_facts import facts_of
-from .spellings.common import ACCUMULATION, MICRO_BATCH
+from .spellings.common import ACCUMULATION, DERIVED_ACCUMULATION, MICRO_BATCH
 
 
 def name_key(name: str) -> str:
@@ -15,6 +15,17 @@ def name_key(name: str) -> str:
 def is_of_batch(name: str, known: tuple[str, ...] = (*MICRO_BATCH, *ACCUMULATION)) -> bool:
     """Whether scripts of all kinds call the micro-batch or the accumulation like that."""
     return name_key(name) in set(map(name_key, known))
+
+
+def may_derive_accumulation(source: ScriptSource) -> bool:
+    """Whether the script, or a module of its own, makes its accumulation by a division.
+
+    So it stays with a total of samples or tokens when the micro-batch changes.
+    """
+    quotients = (
+        name for text in (source.text, *source.modules) for name in facts_of(text).quotients
+    )
+    return any(is_of_batch(name, (*ACCUMULATION, *DERIVED_ACCUMULATION)) for name in quotients)
 
 
 def batch_in_source(source: ScriptSource) -> int | None:

@@ -8,10 +8,20 @@ from dataclasses import replace
 from autoconf_launch.autotuner.knobs import LAYOUT_KNOBS
 from autoconf_launch.core import ConfigError, KnobValue, nearest_known
 
+from .as_applied import MEASURED
 from .base import OwnKnob, ScriptSource
-from .script_facts import Declared, ScriptFacts, declared_in, facts_of
+from .script_facts import (
+    FROM_CLASSES,
+    FROM_FUNCTIONS,
+    Declared,
+    ScriptFacts,
+    declared_in,
+    facts_of,
+)
 from .sheet import Argument, Place, Sheet, Variable
 from .spelling import CANONICAL, GLOBAL_BATCH, SWITCHED, Spelled, Spelling, named, spelled
+from .spellings import lightning
+from .split_batch import SplitMicroBatch
 
 _KNOWN = {**CANONICAL, **{name: name for name in (*LAYOUT_KNOBS, GLOBAL_BATCH)}}
 
@@ -24,7 +34,8 @@ def with_own_words(
 ) -> tuple[Spelled, ...]:
     """The table with the user's arguments in place of its own, and with their further knobs.
 
-    Where a framework has no word for the global batch, an argument that is mapped to it is the
+    A row of the framework's stays where the argument is its own, with what it knows of it. Where
+    a framework has no word for the global batch, an argument that is mapped to it is the
     micro-batch times the ranks.
 
     Raises:
@@ -33,9 +44,8 @@ def with_own_words(
     rows = list(table)
     facts = replace(facts_of(source.text), declared=declared_in((source.text, *source.modules)))
     for key, flag in (*mappings, *source.words.arguments):
-        known = spelled(rows, _KNOWN.get(key, ""))
-        if known is not None and named((known,), flag) is known:
-            continue  # the dialect's row also knows its default
+        if _is_own(spelled(rows, _knob(key, flag)), flag):
+            continue
         row = _mapped(key, flag, source, facts)
         if row.knob == GLOBAL_BATCH and spelled(rows, GLOBAL_BATCH) is None:
             row = replace(row, knob="micro_batch", factor=ranks, default=None)
@@ -69,20 +79,39 @@ def declared_as(facts: ScriptFacts, flag: str) -> Declared | None:
     return None
 
 
-def _mapped(key: str, flag: str, source: ScriptSource, facts: ScriptFacts) -> Spelling:
+def _knob(key: str, flag: str) -> str:
     if key not in _KNOWN:
         raise ConfigError(f"--arg {key}={flag} maps {key}; {nearest_known(key, CANONICAL)}")
-    knob, place = _KNOWN[key], _place(flag, facts)
+    return _KNOWN[key]
+
+
+def _is_own(row: Spelled | None, flag: str) -> bool:
+    """Whether a row answers to an argument as it is, without reckoning with ranks or steps."""
+    if row is None or isinstance(row, SplitMicroBatch) or getattr(row, "factor", 1) > 1:
+        return False
+    words = [name for name in row.names() if name.startswith("-") == flag.startswith("-")]
+    return bare(flag) in map(bare, words)
+
+
+def _mapped(key: str, flag: str, source: ScriptSource, facts: ScriptFacts) -> Spelling:
+    knob, place = _knob(key, flag), _place(flag, facts)
     row = Spelling(knob=knob, places=(place,), default=_default(facts, flag))
     if knob == "recompute":
         row = replace(row, words=SWITCHED, default=SWITCHED[0][1])
     sheet = Sheet(arguments=source.script_args, environment=source.environment)
-    if row.read(sheet) is None:
+    is_told = knob in MEASURED and not _is_unknown(flag, facts)  # by the profile run
+    if row.read(sheet) is None and not is_told:
         raise ConfigError(
             f"{flag} is to stand for {key}, but is not among the script's arguments and its "
             f"default cannot be read from {source.script or 'the script'}; give it there."
         )
     return row
+
+
+def _is_unknown(flag: str, facts: ScriptFacts) -> bool:
+    """Whether neither the script declares it nor a library that makes arguments of classes."""
+    made = facts.imports(*FROM_CLASSES, *FROM_FUNCTIONS, *lightning.PACKAGES)
+    return not made and declared_as(facts, flag) is None
 
 
 def _place(name: str, facts: ScriptFacts) -> Place:

@@ -16,13 +16,13 @@ from .script_values import Value, literals, parameters, variables
 from .script_words import last_name, literal
 
 _DECLARE = ("add_argument", "option", "DEFINE_integer")
-_FROM_CLASSES = ("tyro", "simple_parsing", "jsonargparse", "draccus", "transformers")
+FROM_CLASSES = ("tyro", "simple_parsing", "jsonargparse", "draccus", "transformers")
 """Packages that make arguments of the fields of a dataclass."""
 _PORT, _ADDRESS = "MASTER_PORT", "tcp://"
 _SPAWN = ("spawn", "start_processes")
 _SPAWNERS = ("mp", "multiprocessing", "xmp")
 """As scripts call torch.multiprocessing; other things spawn, too."""
-_FROM_FUNCTIONS = ("fire", "typer", "jsonargparse", "defopt")
+FROM_FUNCTIONS = ("fire", "typer", "jsonargparse", "defopt")
 """Packages that make arguments of the parameters of a function."""
 
 
@@ -56,6 +56,7 @@ class ScriptFacts:
         called: last names of what is called.
         divided: names that are divided by something and kept, as total batches are by ranks.
         divisors: these names with what they are divided by.
+        quotients: names that are given a quotient of other names.
         variables: environment variables that are read, with their default.
         literals: names that are given a literal in any scope, the last one last.
         starts_ranks: it starts its ranks itself, by torch.multiprocessing.
@@ -70,6 +71,7 @@ class ScriptFacts:
     called: frozenset[str] = frozenset()
     divided: frozenset[str] = frozenset()
     divisors: frozenset[tuple[str, str]] = frozenset()
+    quotients: frozenset[str] = frozenset()
     variables: tuple[Value, ...] = ()
     literals: tuple[Value, ...] = ()
     starts_ranks: bool = False
@@ -107,9 +109,9 @@ def facts_of(text: str) -> ScriptFacts:
     imported = frozenset(name for node in nodes for name in _imported(node))
     constants = tuple(_constants(tree))
     declared = [found for call in calls for found in _declared(call, dict(constants))]
-    if any(name.partition(".")[0] in _FROM_CLASSES for name in imported):
+    if any(name.partition(".")[0] in FROM_CLASSES for name in imported):
         declared += [field for node in nodes for field in _fields(node)]
-    if any(name.partition(".")[0] in _FROM_FUNCTIONS for name in imported):
+    if any(name.partition(".")[0] in FROM_FUNCTIONS for name in imported):
         given = parameters(tree, dashed="typer" in imported)
         declared += [Declared(names=names, default=default) for names, default in given]
     return ScriptFacts(
@@ -120,6 +122,7 @@ def facts_of(text: str) -> ScriptFacts:
         called=frozenset(last_name(call.func) for call in calls),
         divided=frozenset(name for node in nodes for name, _ in _divided(node)),
         divisors=frozenset(pair for node in nodes for pair in _divided(node)),
+        quotients=frozenset(name for node in nodes for name in _quotients(node)),
         variables=tuple(variables(tree)),
         literals=tuple(literals(tree)),
         starts_ranks=any(_spawns(call, imported) for call in calls),
@@ -222,3 +225,22 @@ def _divided(node: ast.AST) -> Iterator[tuple[str, str]]:
             )
             if divides and name and last_name(inner.left) == name:  # type: ignore[attr-defined]
                 yield name, last_name(inner.right)  # type: ignore[attr-defined]
+
+
+def _quotients(node: ast.AST) -> Iterator[str]:
+    """Names that a division of something else is assigned to, or returned by."""
+    if isinstance(node, ast.FunctionDef):
+        ends = [inner for inner in ast.walk(node) if isinstance(inner, ast.Return) and inner.value]
+        if any(_divides(end.value) for end in ends if end.value):
+            yield node.name
+    if isinstance(node, (ast.Assign, ast.AnnAssign)) and node.value and _divides(node.value):
+        targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+        own = {last_name(target) for target in targets}
+        yield from own - {name for name, _ in _divided(node)}
+
+
+def _divides(value: ast.AST) -> bool:
+    return any(
+        isinstance(inner, ast.BinOp) and isinstance(inner.op, (ast.Div, ast.FloorDiv))
+        for inner in ast.walk(value)
+    )

@@ -114,6 +114,8 @@ class Spelling:
         for place in (held or self.places[0], *filter(lambda p: _holds(p, sheet), self.also)):
             word = self._word(value)
             sheet = place.drop(sheet) if word is None else place.put(sheet, word)
+            if word is False and self.read(sheet) not in (value, None):  # left out, it is on
+                sheet = place.put(sheet, "false")
         return sheet
 
     def _word(self, value: LayoutValue) -> Any:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -14,8 +14,9 @@ from autoconf_launch.autotuner.knobs import LAYOUT_KNOBS, LayoutValue
 from autoconf_launch.autotuner.settings import AutotuningSettings
 from autoconf_launch.core import Candidate, ConfigError, Layout, RawConfig, data_parallel_degree
 
+from .as_applied import MEASURED, applied_value, with_applied
 from .base import Rendered, RenderedFile, ScriptSource, TrialNeeds, UserSettings
-from .batch_names import on_source_batch
+from .batch_names import may_derive_accumulation, on_source_batch
 from .open_document import settings_of
 from .own_words import values_of, with_own_words
 from .sheet import Place, Sheet
@@ -39,6 +40,11 @@ class Reading:
     table: tuple[Spelled, ...]
     sheet: Sheet
     settings: AutotuningSettings
+
+    @property
+    def is_before_profile(self) -> bool:
+        """Whether a profile run comes that tells what nobody says."""
+        return self.source.applied is None and self.settings.known_model() is None
 
 
 class TableDialect(ABC):
@@ -101,7 +107,7 @@ class TableDialect(ABC):
         consent = allow_global_batch_change or maximum is not None
         consent = consent and not source.words.keep_global_batch
         rule = GlobalBatchRule(pinned=layout.global_batch)
-        if consent:
+        if consent and not source.keeps_batch:
             rule = GlobalBatchRule(maximum=maximum)
         return UserSettings(
             baseline=Candidate(layout=layout, extras=extras),
@@ -132,9 +138,7 @@ class TableDialect(ABC):
             environment=tuple(pair for pair in sheet.environment if pair not in given),
             files=files,
             before=before,
-            checked=tuple(
-                (row.knob, row.names()[0]) for row in reading.table if row.knob in self.checks
-            ),
+            checked=tuple(self._checked(reading)),
         )
 
     def in_trial(self, rendered: Rendered, source: ScriptSource, needs: TrialNeeds) -> Rendered:
@@ -147,7 +151,18 @@ class TableDialect(ABC):
         settings = settings_of(source.config, overrides)
         mappings = tuple((settings.arg_mappings or {}).items())
         table = with_own_words(self.table(source, world_size), source, mappings, world_size)
-        return Reading(source=source, table=table, sheet=self.sheet(source), settings=settings)
+        sheet = self.sheet(source)
+        if source.applied is not None:
+            table = with_applied(table, sheet, source.applied)
+        return Reading(source=source, table=table, sheet=sheet, settings=settings)
+
+    def _checked(self, reading: Reading) -> Iterator[tuple[str, str]]:
+        """Knobs to be found as asked; of a batch that the script keeps, the accumulation too."""
+        for row in reading.table:
+            if row.knob in self.checks:
+                yield row.knob, row.names()[0]
+            if row.knob == "micro_batch" and reading.source.keeps_batch:
+                yield "accumulation", row.names()[0]
 
 
 def _value(candidate: Candidate, row: Spelled) -> LayoutValue:
@@ -163,7 +178,8 @@ def _is_set(row: Spelled, candidate: Candidate, reading: Reading) -> bool:
         needed = is_only and candidate.layout.accumulation > 1
         return needed or row.read(reading.sheet) is not None
     if row.knob in LAYOUT_KNOBS:
-        return True
+        waits = reading.is_before_profile and row.knob in MEASURED
+        return not waits or row.read(reading.sheet) is not None
     listed = bool(values_of(row, reading.source.words.knobs))
     return listed or row.knob in dict(candidate.extras)
 
@@ -173,6 +189,10 @@ def _layout(reading: Reading, world_size: int) -> Layout:
     for row in reading.table:
         if row.knob in LAYOUT_KNOBS and (value := row.read(reading.sheet)) is not None:
             values[row.knob] = value
+    for knob in ("zero_stage", "recompute"):
+        if spelled(reading.table, knob) is None:
+            values[knob] = applied_value(reading.source.applied, knob)
+    values = {knob: value for knob, value in values.items() if value is not None}
     degrees = {_DEGREES[knob]: values[knob] for knob in _DEGREES if knob in values}
     data = data_parallel_degree(world_size // reading.settings.mp_size, **degrees)
     values = {**values, "data_parallel": data, **_batch(reading, values, data)}
@@ -184,7 +204,9 @@ def _batch(reading: Reading, values: dict[str, Any], data: int) -> dict[str, int
     row = spelled(reading.table, GLOBAL_BATCH)
     stated: Any = row.read(reading.sheet) if row else None
     if stated is None:
-        return {"micro_batch": micro or _unknown_batch(reading), "accumulation": accumulation or 1}
+        applied = reading.source.applied
+        accumulation = accumulation or (applied.accumulation if applied else 1)
+        return {"micro_batch": micro or _unknown_batch(reading), "accumulation": accumulation}
     if micro is None:
         micro = max(1, stated // (data * (accumulation or 1)))
     found = stated // (micro * data)
@@ -198,7 +220,10 @@ def _batch(reading: Reading, values: dict[str, Any], data: int) -> dict[str, int
 
 
 def _unknown_batch(reading: Reading) -> int:
+    """A batch of one stands for one that the profile run is to tell."""
     row = spelled(reading.table, "micro_batch")
+    if row is not None and reading.is_before_profile:
+        return 1
     script = reading.source.script or "the script"
     if row is None:
         raise ConfigError(
@@ -208,8 +233,8 @@ def _unknown_batch(reading: Reading) -> int:
             "changed: --dialect dataloader --allow-global-batch-change."
         )
     raise ConfigError(
-        f"{row.names()[0]}, the micro-batch, is not among the arguments of {script} and its "
-        "default cannot be read there; give it a value."
+        f"{row.names()[0]}, the micro-batch, is not among the arguments of {script}, and its "
+        "default can be read neither there nor in a profile run; give it a value."
     )
 
 
@@ -229,7 +254,7 @@ def _is_searched_extra(row: Spelled, reading: Reading) -> bool:
 def _choices(reading: Reading, layout: Layout) -> tuple[KnobChoice, ...]:
     found = [_choice(row, reading, layout) for row in reading.table]
     choices = tuple(choice for choice in found if choice is not None)
-    if _accumulates(reading.table):
+    if _accumulates(reading.table) or reading.source.keeps_batch:
         return choices
     pinned = (layout.accumulation,)
     return (*choices, KnobChoice("accumulation", pinned, ChoiceKind.LISTED, origin=UNSET))
@@ -263,7 +288,9 @@ def _on_global_batch(
     Raises:
         ConfigError: then nothing is left to search.
     """
-    if consent or _accumulates(reading.table):
+    if consent or _accumulates(reading.table) or reading.source.keeps_batch:
+        return ()
+    if reading.is_before_profile and may_derive_accumulation(reading.source):
         return ()
     sentence = (
         f"No argument of {reading.source.script or 'the script'} sets gradient accumulation, so "

@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import Enum
 from typing import TypeAlias
 
-from autoconf_launch.core import Candidate, Failure, FailureKind, RankResult
+from autoconf_launch.core import Candidate, Failure, FailureKind, RankResult, Recompute
 
 Checked: TypeAlias = tuple[tuple[str, str], ...]
 """Knobs that are compared, with the words that asked for them."""
@@ -50,7 +50,7 @@ def _ignored(result: RankResult, expected: Candidate, checked: Checked) -> Failu
     wrong = [
         f"{name} {_shown(found[name])} instead of {_shown(asked[name])} (asked by {word})"
         for name, word in checked
-        if found[name] != asked[name] and (found[name] != 0 or name == "zero_stage")
+        if _differs(name, found[name], asked[name])
     ]
     if not wrong:
         return None
@@ -58,6 +58,15 @@ def _ignored(result: RankResult, expected: Candidate, checked: Checked) -> Failu
         return result.caught  # and then went on with less
     detail = f"the script ran with {', '.join(wrong)}; {result.applied.description}"
     return Failure(kind=FailureKind.NOT_APPLIED, detail=detail)
+
+
+def _differs(name: str, found: object, asked: object) -> bool:
+    """Whether a knob is seen to be another; a switch does not say how much it recomputes."""
+    if found is None or (found == 0 and name != "zero_stage"):
+        return False
+    if name == "recompute":
+        return (found is Recompute.NONE) != (asked is Recompute.NONE)
+    return found != asked
 
 
 def _shown(value: object) -> object:

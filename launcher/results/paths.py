@@ -10,6 +10,7 @@ from pathlib import Path
 from autoconf_launch.core import ResultsFolderError
 
 PROFILE = "profile_model_info"
+SECOND_PROFILE = "profile_other_batch"
 DS_CONFIG = "ds_config"
 CONFIG = "config"
 CONFIG_STEMS = (DS_CONFIG, CONFIG)
@@ -49,6 +50,11 @@ class ResultsPaths:
     def profile(self) -> Path:
         """Folder of the profile run."""
         return self.results / PROFILE
+
+    @property
+    def second_profile(self) -> Path:
+        """Folder of a profile run with another micro-batch."""
+        return self.results / SECOND_PROFILE
 
     @property
     def tracking(self) -> Path:

@@ -55,12 +55,7 @@ def read_job(request: LaunchRequest, listener: Listener) -> TuningJob:
     dialect = choice.dialect
     request = as_script_starts(as_script_expects(request, dialect, source), dialect, source)
     cluster = find_cluster(request, listener)
-    user = dialect.read(
-        source,
-        world_size=request.started or len(cluster.devices),
-        overrides=request.overrides,
-        allow_global_batch_change=request.allow_global_batch_change,
-    )
+    user = _user(request, source, dialect, cluster)
     load_strategy(user.settings.tuner_type)  # a wrong name is said before anything runs
     search_limits(request, cluster)  # and money where there is no price
     check_tracking(request.tracking)
@@ -81,12 +76,33 @@ def read_job(request: LaunchRequest, listener: Listener) -> TuningJob:
     )
 
 
+def read_again(job: TuningJob, source: ScriptSource) -> TuningJob:
+    """The same job with a source of which more is known.
+
+    Raises:
+        ConfigError: with that it cannot mean anything.
+    """
+    user = _user(job.request, source, job.dialect, job.cluster)
+    return replace(job, source=source, user=user)
+
+
 def started_as(job: TuningJob, request: LaunchRequest) -> TuningJob:
     """The same job, read anew where the script is started in another way."""
     if request == job.request:
         return job
     known = read_job(request, lambda event: None)
     return replace(known, listener=job.listener)
+
+
+def _user(
+    request: LaunchRequest, source: ScriptSource, dialect: Dialect, cluster: ClusterSpec
+) -> UserSettings:
+    return dialect.read(
+        source,
+        world_size=request.started or len(cluster.devices),
+        overrides=request.overrides,
+        allow_global_batch_change=request.allow_global_batch_change,
+    )
 
 
 def _paths(settings: AutotuningSettings, stem: str) -> ResultsPaths:

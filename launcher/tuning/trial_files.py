@@ -74,9 +74,16 @@ class TrialFiles:
         self._spec = spec
         self._facts = facts
 
-    def plan_profile(self, baseline: Trial, attempt: str) -> LaunchPlan:
-        """The plan of the profile run, in its own folder."""
-        return self._plan(self._paths.profile, baseline, attempt, Mode.PROFILE)
+    def read_again(self, source: ScriptSource) -> None:
+        """Give what more is known of the script, once the profile run is over."""
+        self._source = source
+
+    def plan_profile(
+        self, baseline: Trial, attempt: str, *, is_second: bool = False
+    ) -> LaunchPlan:
+        """The plan of the profile run, in its own folder; of a second one in another."""
+        folder = self._paths.second_profile if is_second else self._paths.profile
+        return self._plan(folder, baseline, attempt, Mode.PROFILE)
 
     def plan(self, trial: Trial, attempt: str) -> LaunchPlan:
         """The plan of a trial; its experiment, configuration and command are written."""

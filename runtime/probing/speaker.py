@@ -23,7 +23,6 @@ from autoconf_launch.core import (
     Precision,
     RankResult,
     RankTask,
-    Recompute,
     encode,
 )
 from autoconf_launch.core.rank import MODEL_INFO_FILE, result_file
@@ -242,7 +241,7 @@ class Speaker:
             live.optimizers,
             made=self._largest,
             precision=watch.precision if watch else Precision.FP32,
-            recompute=watch.recompute if watch else Recompute.NONE,
+            recompute=watch.recompute if watch else None,
         )
         self._pieces = self._pieces or Pieces(root)
         self._pieces.let_go()

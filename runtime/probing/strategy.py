@@ -34,7 +34,7 @@ def find_strategy(
     *,
     made: Made,
     precision: Precision,
-    recompute: Recompute,
+    recompute: Recompute | None,
 ) -> AppliedStrategy:
     """What runs; the first kind that is found decides the ZeRO stage."""
     names = tuple(dict.fromkeys(type(optimizer).__name__ for optimizer in optimizers))

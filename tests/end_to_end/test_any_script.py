@@ -11,6 +11,7 @@ import pytest
 from .conftest import Place
 
 SCRIPT = str(Path(__file__).parent / "scripts" / "plain_loop.py")
+DERIVED = str(Path(__file__).parent / "scripts" / "derived_total.py")
 QUICK = ("--num_gpus=1", "--max-parallel-trials=1", "--soak_steps=0", "--end_profile_step=5")
 SIZES = ("--allow-global-batch-change", "--knob=train_micro_batch_size_per_gpu=[4, 16]")
 
@@ -81,6 +82,36 @@ def test_a_mapped_name_that_the_script_rejects_shows_its_own_usage_error(place: 
     code, output = place.run("--autotuning=tune", *QUICK, "--allow-global-batch-change", *words)
     assert code == 3
     assert output.splitlines()[-1].endswith("plain_loop.py: error: unrecognized arguments: --bs 4")
+
+
+@pytest.mark.slow
+def test_a_script_that_divides_a_total_by_its_micro_batch_is_tuned_at_that_total(
+    place: Place,
+) -> None:
+    code, output = place.run("--autotuning=run", *QUICK, DERIVED)
+    assert code == 0, output
+    assert "4 with micro-batch 4, 8 with 2. Its global batch of 16 stays." in output
+    found = {path.parent.name: _batch(path) for path in place.results.glob("z*/result.json")}
+    assert found["z0_gas4_tmbspg4"] == (4, 4)
+    assert len(found) > 1
+    assert all(micro * accumulation == 16 for micro, accumulation in found.values())
+    assert "trained with " in output
+    code, output = place.run("--autotuning=tune", *QUICK, DERIVED)
+    assert code == 0, output
+    resumed = [line for line in output.splitlines() if " trial 0 " in line]
+    assert all("z0_gas4_tmbspg4" in line and "(resumed)" in line for line in resumed), output
+
+
+@pytest.mark.slow
+def test_a_script_that_makes_as_many_micro_batches_of_any_size_needs_consent(place: Place) -> None:
+    code, output = place.run("--autotuning=tune", *QUICK, DERIVED, "--fixed")
+    assert code == 2, output
+    assert "would change the global batch of 16: allow that with --allow-global" in output
+
+
+def _batch(result: Path) -> tuple[int, int]:
+    applied = json.loads(result.read_text())["applied"]
+    return applied["micro_batch"], applied["accumulation"]
 
 
 TWO_FRAMEWORKS = """raise SystemExit(5)

@@ -126,7 +126,7 @@ def test_the_strategy_seen_in_the_live_model_is_the_one_asked_for(
         applied.micro_batch,
         applied.accumulation,
         applied.precision.value,
-        applied.recompute.value,
+        applied.recompute and applied.recompute.value,
     )
     accumulation = GLOBAL_BATCH // RANKS // case.micro
     assert shown == (case.stage, RANKS, case.micro, accumulation, case.precision, case.recompute)

@@ -46,6 +46,20 @@ ACCUMULATION = (
     "accum_freq",
     "update_freq",
 )
+DERIVED_ACCUMULATION = (
+    "gradient_accumulation_iters",
+    "grad_accumulation_iters",
+    "grad_accum_iters",
+    "accumulation_iters",
+    "accum_iters",
+    "grad_acc_steps",
+    "micro_steps",
+    "num_micro_steps",
+    "num_microbatches",
+    "accumulation",
+    "grad_acc",
+)
+"""Further names of what scripts make by a division, and rarely take as an argument."""
 ELSEWHERE = ("eval", "evaluation", "val", "valid", "validation", "test", "predict", "infer")
 """Parts of a dotted name that make it another batch than that of training."""
 EVALUATE_EVERY = (

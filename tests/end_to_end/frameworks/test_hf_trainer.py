@@ -116,3 +116,25 @@ def test_an_evaluation_that_is_off_stays_off_in_the_soak(launched: LaunchIt) -> 
     assert run.code == 0, run.output
     assert "It went on to the script's end. It went through 1 checkpoint (" in run.output
     assert "No evaluation of the trained model came within its steps or after them." in run.output
+
+
+def test_arguments_mapped_to_what_they_are_anyway_keep_their_defaults(launched: LaunchIt) -> None:
+    names = ("train_micro_batch_size_per_gpu", "gradient_accumulation_steps")
+    flags = ("--per_device_train_batch_size", "--gradient_accumulation_steps")
+    mapped = (f"--arg={name}={flag}" for name, flag in zip(names, flags, strict=True))
+    words = (script("hf_trainer"), "--output_dir", "out", "--use_cpu")
+    run = launched("--autotuning=tune", "--num_gpus=1", *ONE_AT_A_TIME, ONE, *mapped, *words)
+    assert run.code == 0, run.output
+    assert as_asked(run), run.output
+    assert {name for name, _ in run.ranks()} >= {"z0_gas1_tmbspg8", "z0_gas2_tmbspg4"}
+
+
+def test_what_a_scripts_own_defaults_apply_is_the_baseline(launched: LaunchIt) -> None:
+    off = "--knob=--gradient_checkpointing=[false]"
+    words = (script("own_defaults"), "--output_dir", "out", "--use_cpu", "--max_steps", "9")
+    run = launched("--autotuning=tune", "--num_gpus=1", *ONE_AT_A_TIME, ONE, off, *words)
+    assert run.code == 0, run.output
+    assert "ran with micro-batch 4 and recompute full, which no argument sets" in run.output
+    found = {name: rank["applied"]["recompute"] for name, rank in run.ranks()}
+    assert (found["z0_acfull_gas2_tmbspg4"], found["z0_gas2_tmbspg4"]) == ("full", "none")
+    assert as_asked(run), run.output

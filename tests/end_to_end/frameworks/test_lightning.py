@@ -70,3 +70,15 @@ def test_a_soak_without_a_validation_has_a_short_epoch_and_its_checkpoint(
     assert run.code == 0, run.output
     assert "It went through 2 checkpoints (" in run.output
     assert (run.saved(), run.left()) == ([], set())
+
+
+def test_mapped_arguments_of_a_cli_need_not_be_given(launched: LaunchIt) -> None:
+    mapped = (
+        "--arg=train_micro_batch_size_per_gpu=--data.batch_size",
+        "--arg=gradient_accumulation_steps=--trainer.accumulate_grad_batches",
+    )
+    smaller = "--knob=train_micro_batch_size_per_gpu=[2]"
+    run = launched("--autotuning=tune", "--num_gpus=1", *ONE_AT_A_TIME, smaller, *mapped, *FIT)
+    assert run.code == 0, run.output
+    assert as_asked(run), run.output
+    assert {name for name, _ in run.ranks()} >= {"z0_gas1_tmbspg4", "z0_gas2_tmbspg2"}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from autoconf_launch.core import Candidate, RawConfig
+from autoconf_launch.core import AppliedStrategy, Candidate, Precision, RawConfig, Recompute
 from autoconf_launch.launcher.dialects import (
     Dialect,
     OwnKnob,
@@ -34,6 +34,20 @@ def told(
     own = tuple(OwnKnob(name=name, values=values) for name, values in knobs)
     words = UserWords(dialect=dialect, arguments=arguments, knobs=own)
     return dataclasses.replace(source, words=words)
+
+
+def applied(**seen: Any) -> AppliedStrategy:
+    """What a profile run found in a rank."""
+    plain = AppliedStrategy(
+        zero_stage=0,
+        data_parallel=1,
+        micro_batch=8,
+        accumulation=1,
+        precision=Precision.FP32,
+        recompute=Recompute.NONE,
+        description="one rank",
+    )
+    return dataclasses.replace(plain, **seen)
 
 
 def layout(user: UserSettings, **changes: Any) -> Candidate:

@@ -12,7 +12,7 @@ from autoconf_launch.core import ConfigError, Precision, RawConfig, Recompute
 from autoconf_launch.launcher.dialects import NamedFile, ScriptSource, TrialNeeds
 from autoconf_launch.launcher.dialects.hf_trainer import HfTrainerDialect
 
-from .sources import layout, rendered, script, told
+from .sources import applied, layout, rendered, script, told
 
 DIALECT = HfTrainerDialect()
 NEEDS = TrialNeeds(folder="trial", steps=7)
@@ -61,6 +61,34 @@ def test_checkpointing_is_a_switch() -> None:
     off, on = script("--lr", "1"), script("--gradient_checkpointing", "True", "--lr", "1")
     assert arguments_of(off, recompute=Recompute.FULL)[-1] == "--gradient_checkpointing"
     assert arguments_of(on, recompute=Recompute.NONE) == ("--lr", "1")
+
+
+@pytest.mark.parametrize("words", [(), ("--gradient_checkpointing",)])
+def test_checkpointing_that_is_on_by_default_is_turned_off_by_name(words: tuple[str, ...]) -> None:
+    source = script(*words)
+    source = dataclasses.replace(source, applied=applied(recompute=Recompute.SELECTIVE))
+    assert DIALECT.read(source, world_size=1).baseline.layout.recompute is Recompute.FULL
+    assert rendered(DIALECT, source, recompute=Recompute.FULL).script_args == words
+    off = ("--gradient_checkpointing", "false") if not words else ()
+    assert rendered(DIALECT, source, recompute=Recompute.NONE).script_args == off
+
+
+def test_an_argument_mapped_to_what_it_is_anyway_keeps_its_default() -> None:
+    own = "--gradient_accumulation_steps"
+    source = told(script(), arguments=(("gradient_accumulation_steps", own),))
+    assert rendered(DIALECT, source, micro_batch=4, accumulation=2).script_args == (
+        "--per_device_train_batch_size",
+        "4",
+        own,
+        "2",
+    )
+
+
+def test_a_stage_that_the_script_sets_itself_is_not_searched() -> None:
+    source = dataclasses.replace(script(), applied=applied(zero_stage=3))
+    user = DIALECT.read(source, world_size=2, overrides=(("fast", "false"),))
+    assert user.baseline.layout.zero_stage == 3
+    assert "zero_stage" not in {choice.knob for choice in user.choices}
 
 
 def test_auto_in_the_deepspeed_file_is_filled_from_the_arguments() -> None:

@@ -1,12 +1,14 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from autoconf_launch.core import ConfigError
 from autoconf_launch.launcher.dialects import NamedFile, TrialNeeds
 from autoconf_launch.launcher.dialects.lightning import LightningDialect
 
-from .sources import rendered, script
+from .sources import applied, rendered, script, told
 
 DIALECT = LightningDialect()
 NEEDS = TrialNeeds(folder="trial", steps=7)
@@ -71,3 +73,15 @@ def test_a_callback_that_needs_a_logger_keeps_it() -> None:
     trial = dict(DIALECT.in_trial(rendered(DIALECT, source), source, NEEDS).environment)
     assert "PL_TRAINER_LOGGER" not in trial
     assert "PL_TRAINER_ENABLE_CHECKPOINTING" not in trial
+
+
+def test_an_argument_that_only_the_profile_run_knows_may_be_mapped() -> None:
+    text = "from lightning.pytorch.cli import LightningCLI\nLightningCLI()"
+    flag = "--data.loader.samples"
+    source = script("fit", text=text)
+    source = told(source, arguments=(("train_micro_batch_size_per_gpu", flag),))
+    assert rendered(DIALECT, source).script_args == ("fit",)
+    known = replace(source, applied=applied(micro_batch=6))
+    made = rendered(DIALECT, known, micro_batch=3, accumulation=2)
+    accumulation = ("--trainer.accumulate_grad_batches", "2")
+    assert made.script_args == ("fit", flag, "3", *accumulation)

@@ -89,3 +89,16 @@ def test_a_script_may_say_itself_where_its_ranks_meet(line: str) -> None:
 )
 def test_a_script_that_takes_what_it_is_given_does_not_say_where_to_meet(line: str) -> None:
     assert not facts_of(line).says_where_to_meet
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ("steps = total // (b * t * world)", {"steps"}),
+        ("self.steps: int = max(1, 64 // b)", {"steps"}),
+        ("def steps(self, n):\n    return self.total(n) // self.b", {"steps"}),
+        ("steps = steps // world\nsteps //= world\nloss(a / b)", set()),
+    ],
+)
+def test_what_is_made_by_a_division_of_something_else_is_known(text: str, names: set[str]) -> None:
+    assert facts_of(text).quotients == names

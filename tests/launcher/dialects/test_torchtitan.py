@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -8,7 +9,7 @@ from autoconf_launch.core import ConfigError, Recompute
 from autoconf_launch.launcher.dialects import NamedFile, ScriptSource, TrialNeeds
 from autoconf_launch.launcher.dialects.torchtitan import TorchtitanDialect
 
-from .sources import layout, rendered, script, told
+from .sources import applied, layout, rendered, script, told
 
 DATA = Path(__file__).parents[2] / "data" / "dialects"
 DIALECT = TorchtitanDialect()
@@ -74,10 +75,13 @@ def test_without_a_file_everything_is_on_the_command_line() -> None:
     )
 
 
-def test_a_batch_that_a_registry_decides_must_be_given() -> None:
+def test_a_batch_that_a_registry_decides_is_told_by_the_profile_run_or_must_be_given() -> None:
     source = script("--module", "llama3", "--config", "llama3_8b")
+    told_by_run = replace(source, applied=applied(micro_batch=6))
+    assert DIALECT.read(told_by_run, world_size=1).baseline.layout.micro_batch == 6
+    unseen = replace(source, applied=applied(micro_batch=0))
     with pytest.raises(ConfigError, match="local_batch_size, the micro-batch, is not among"):
-        DIALECT.read(source, world_size=1)
+        DIALECT.read(unseen, world_size=1)
 
 
 def test_degrees_are_read_and_listed() -> None:

@@ -8,12 +8,16 @@ from pathlib import Path
 import pytest
 
 from autoconf_launch.autotuner.trial import FailedTrial, Measurement, Outcome
-from autoconf_launch.core import FailureKind
+from autoconf_launch.core import FailureKind, Recompute
 from autoconf_launch.launcher.outcomes.outcome import adopt, read_outcome
 
 from .test_outcome import APPLIED, EXPECTED, ended, plan_of, report, result_of
 
-CHECKED = (("micro_batch", "--batch_size"), ("zero_stage", "--fsdp"))
+CHECKED = (
+    ("micro_batch", "--batch_size"),
+    ("zero_stage", "--fsdp"),
+    ("recompute", "--gradient_checkpointing"),
+)
 
 
 def outcome(folder: Path, **applied: object) -> Outcome:
@@ -26,6 +30,7 @@ def outcome(folder: Path, **applied: object) -> Outcome:
     ("applied", "says"),
     [
         ({"micro_batch": 7}, "micro_batch 7 instead of 2 (asked by --batch_size)"),
+        ({"recompute": Recompute.SELECTIVE}, "recompute selective instead of none (asked by --gr"),
         ({"zero_stage": 0}, "zero_stage 0 instead of 1 (asked by --fsdp); Net: DDP over 2 ranks"),
     ],
 )
@@ -38,7 +43,9 @@ def test_a_script_that_ignores_its_argument_is_named(
     assert says in found.failure.detail
 
 
-@pytest.mark.parametrize("applied", [{}, {"accumulation": 9}, {"micro_batch": 0}])
+@pytest.mark.parametrize(
+    "applied", [{}, {"accumulation": 9}, {"micro_batch": 0}, {"recompute": None}]
+)
 def test_what_is_not_checked_or_not_counted_is_no_failure(
     tmp_path: Path, applied: dict[str, object]
 ) -> None:
@@ -51,3 +58,11 @@ def test_an_adopted_trial_is_held_to_the_same(tmp_path: Path) -> None:
     assert task is not None
     found = adopt(task, world_size=2, expected=EXPECTED, checked=CHECKED)
     assert isinstance(found, FailedTrial)
+
+
+def test_how_much_a_switch_recomputes_is_not_compared(tmp_path: Path) -> None:
+    found = replace(APPLIED, recompute=Recompute.SELECTIVE)
+    report(tmp_path, result_of(0, applied=found), result_of(1, applied=found))
+    full = replace(EXPECTED, layout=replace(EXPECTED.layout, recompute=Recompute.FULL))
+    plan = replace(plan_of(tmp_path, expected=full), checked=CHECKED)
+    assert isinstance(read_outcome(plan, ended(0, 0)), Measurement)

@@ -1,0 +1,150 @@
+"""The baseline as its profile run applied it, for what no argument sets. Not: what was given.
+
+A second profile run with another micro-batch tells whether a script that makes its accumulation
+of a total keeps the samples of a step.
+"""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+
+from autoconf_launch.autotuner.study import baseline_trial
+from autoconf_launch.core import (
+    AppliedStrategy,
+    Candidate,
+    Layout,
+    NothingFeasibleError,
+    RankResult,
+    decode,
+)
+from autoconf_launch.core.rank import result_file
+
+from ..backends.base import Backend
+from ..dialects.as_applied import MEASURED
+from ..dialects.batch_names import may_derive_accumulation
+from ..dialects.table_dialect import UNSET, TableDialect
+from ..events import Note
+from ..machine.slots import Share
+from ..results.results_folder import OpenFolder
+from .job import TuningJob, read_again
+from .profile_run import run_profile
+from .trial_files import TrialFiles
+
+_WORDS = {"micro_batch": "micro-batch", "zero_stage": "ZeRO stage"}
+
+
+def as_measured(
+    job: TuningJob, files: TrialFiles, backend: Backend, folder: OpenFolder, share: Share
+) -> TuningJob:
+    """The job with what ran; it is said what was not known before.
+
+    Args:
+        job: what the script's words say.
+        files: make the plan of a second profile run.
+        backend: runs it.
+        folder: of the results; an earlier session's profile runs are read from it.
+        share: the slots that a profile run has.
+
+    Raises:
+        ConfigError: what ran leaves nothing to search, or was not seen.
+    """
+    applied = _applied(job.paths.profile) if isinstance(job.dialect, TableDialect) else None
+    if applied is None:
+        return job
+    keeps = _other_batch(job, applied, files, backend, folder, share)
+    source = replace(job.source, applied=applied, keeps_batch=keeps is not None)
+    measured = read_again(job, source)
+    for text in _differences(job, measured, keeps):
+        job.listener(Note(text=text))
+    for text in measured.user.warnings:
+        if text not in job.user.warnings:
+            job.listener(Note(text=text, warning=True))
+    return measured
+
+
+def other_micro_batch(layout: Layout) -> int | None:
+    """Another one of which a step's samples are a multiple, a smaller one first."""
+    for whole, larger in ((layout.micro_batch, False), (layout.accumulation, True)):
+        for factor in range(2, whole + 1):
+            if whole % factor == 0:
+                return layout.micro_batch * factor if larger else layout.micro_batch // factor
+    return None
+
+
+def _other_batch(
+    job: TuningJob,
+    applied: AppliedStrategy,
+    files: TrialFiles,
+    backend: Backend,
+    folder: OpenFolder,
+    share: Share,
+) -> AppliedStrategy | None:
+    """What a second profile run applied, where it kept the samples of a step."""
+    unset = any((c.knob, c.origin) == ("accumulation", UNSET) for c in job.user.choices)
+    wonders = applied.accumulation > 1 or may_derive_accumulation(job.source)
+    layout = replace(
+        job.user.baseline.layout,
+        micro_batch=applied.micro_batch or 1,
+        accumulation=applied.accumulation,
+    )
+    micro = other_micro_batch(layout)
+    if not (unset and wonders and micro and applied.micro_batch):
+        return None
+    each = applied.micro_batch * applied.accumulation
+    other = replace(layout, micro_batch=micro, accumulation=each // micro)
+    found = _applied(job.paths.second_profile)
+    if found is None:
+        trial = baseline_trial(Candidate(layout=other, extras=job.user.baseline.extras))
+        plan = files.plan_profile(trial, uuid.uuid4().hex, is_second=True)
+        with suppress(NothingFeasibleError):  # then nobody can tell
+            limit_s = job.request.trial_timeout_s
+            placed = share.place(plan, alone=True)
+            run_profile(placed, backend, journal=folder.journal, timeout_s=limit_s)
+        found = _applied(job.paths.second_profile)
+    is_kept = found is not None and (found.micro_batch, found.accumulation) == (
+        other.micro_batch,
+        other.accumulation,
+    )
+    return found if is_kept else None
+
+
+def _differences(
+    before: TuningJob, after: TuningJob, other: AppliedStrategy | None
+) -> Iterator[str]:
+    old, new = before.user.baseline.layout, after.user.baseline.layout
+    if other is not None:
+        yield (
+            f"The script makes its accumulation itself: {new.accumulation} with micro-batch "
+            f"{new.micro_batch}, {other.accumulation} with {other.micro_batch}. Its global batch "
+            f"of {new.global_batch} stays."
+        )
+    elif new.accumulation != old.accumulation:
+        yield (
+            f"The script makes {new.accumulation} micro-batches per optimizer step, as its "
+            f"profile run shows, and no argument sets that: its global batch is "
+            f"{new.global_batch}."
+        )
+    found = [
+        f"{_WORDS.get(knob, knob)} {getattr(value, 'value', value)}"
+        for knob in MEASURED
+        if (value := getattr(new, knob)) != getattr(old, knob) and knob != "accumulation"
+    ]
+    if found:
+        yield (
+            f"The profile run ran with {' and '.join(found)}, which no argument sets: that is "
+            "the baseline."
+        )
+
+
+def _applied(folder: Path) -> AppliedStrategy | None:
+    """Of rank 0; None where nobody told."""
+    try:
+        text = (folder / result_file(0)).read_bytes()
+        return decode(RankResult, json.loads(text)).applied
+    except (OSError, ValueError):
+        return None

@@ -1,0 +1,154 @@
+"""What profile runs found is read from their folders, as a later session does it."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from autoconf_launch.core import ConfigError, Layout, RankResult, Recompute, encode
+from autoconf_launch.launcher.backends.base import Backend
+from autoconf_launch.launcher.command_line.flags import parse_request
+from autoconf_launch.launcher.events import Event, Note
+from autoconf_launch.launcher.machine.slots import Share
+from autoconf_launch.launcher.results.results_folder import OpenFolder
+from autoconf_launch.launcher.tuning.job import TuningJob, read_job
+from autoconf_launch.launcher.tuning.measured_baseline import as_measured, other_micro_batch
+from autoconf_launch.launcher.tuning.trial_files import TrialFiles
+
+from ..dialects.sources import applied
+
+DECLARES = """
+import argparse
+parser = argparse.ArgumentParser()
+parser.add_argument("--batch_size", type=int, default=8)
+"""
+DIVIDES = "grad_accum_steps = total_tokens // (args.batch_size * 16)\n"
+CONSENT = "--allow-global-batch-change"
+
+
+@pytest.fixture
+def heard() -> list[Event]:
+    return []
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def job(heard: list[Event], text: str, *words: str, flags: tuple[str, ...] = ()) -> TuningJob:
+    Path("train.py").write_text(text)
+    request = parse_request(["--autotuning=tune", "--num_gpus=2", *flags, "train.py", *words])
+    read = read_job(request, heard.append)
+    heard.clear()
+    return read
+
+
+def ran(folder: Path, **seen: Any) -> None:
+    """A profile run in which rank 0 found this."""
+    folder.mkdir(parents=True)
+    result = RankResult(
+        rank=0, world_size=2, attempt="a", ended_unix_s=0.0, applied=applied(**seen)
+    )
+    (folder / "result.json").write_text(json.dumps(encode(result)))
+
+
+def measured(job: TuningJob) -> TuningJob:
+    """No launch is needed where the profile runs lie there."""
+    backend, folder = cast("Backend", None), cast("OpenFolder", None)
+    files, share = cast("TrialFiles", None), cast("Share", None)
+    return as_measured(job, files, backend, folder, share)
+
+
+def said(heard: list[Event]) -> str:
+    return " ".join(event.text for event in heard if isinstance(event, Note))
+
+
+def test_an_accumulation_that_no_argument_sets_is_in_the_baseline(heard: list[Event]) -> None:
+    found = job(heard, DECLARES, flags=(CONSENT,))
+    ran(found.paths.profile, accumulation=4)
+    ran(found.paths.second_profile, micro_batch=4, accumulation=4)
+    user = measured(found).user
+    assert user.baseline.layout.global_batch == 8 * 4 * 2
+    assert {c.knob: c.values for c in user.choices}["accumulation"] == (4,)
+    assert "its global batch is 64" in said(heard)
+
+
+def test_a_script_that_keeps_its_samples_is_searched_at_that_batch(heard: list[Event]) -> None:
+    found = job(heard, DECLARES + DIVIDES)
+    ran(found.paths.profile, accumulation=2)
+    ran(found.paths.second_profile, micro_batch=4, accumulation=4)
+    after = measured(found)
+    assert after.user.batch_rule.pinned == 8 * 2 * 2
+    assert "accumulation" not in {choice.knob for choice in after.user.choices}
+    assert "2 with micro-batch 8, 4 with 4. Its global batch of 32 stays." in said(heard)
+    other = replace(after.user.baseline.layout, micro_batch=16, accumulation=1)
+    candidate = replace(after.user.baseline, layout=other)
+    made = after.dialect.render(candidate, after.source, "config.json")
+    assert made.script_args == ("--batch_size", "16")
+    assert made.checked == (("micro_batch", "--batch_size"), ("accumulation", "--batch_size"))
+
+
+def test_a_batch_that_the_script_keeps_cannot_change_with_consent(heard: list[Event]) -> None:
+    found = job(heard, DECLARES + DIVIDES, flags=(CONSENT,))
+    ran(found.paths.profile, accumulation=2)
+    ran(found.paths.second_profile, micro_batch=4, accumulation=4)
+    assert measured(found).user.batch_rule.pinned == 32
+
+
+@pytest.mark.parametrize("second", [{"accumulation": 2}, {"micro_batch": 8, "accumulation": 2}])
+def test_where_the_batch_is_not_kept_consent_is_asked_for(
+    heard: list[Event], second: dict[str, int]
+) -> None:
+    found = job(heard, DECLARES + DIVIDES)
+    ran(found.paths.profile, accumulation=2)
+    ran(found.paths.second_profile, **{"micro_batch": 4, **second})
+    with pytest.raises(ConfigError, match=r"the global batch of 32: .*--allow-global-batch"):
+        measured(found)
+
+
+def test_a_default_that_nothing_says_is_told_by_the_profile_run(heard: list[Event]) -> None:
+    text = DECLARES.replace("default=8", "default=2 + choose()") + DIVIDES
+    found = job(heard, text)
+    assert found.dialect.render(found.user.baseline, found.source, "c").script_args == ()
+    ran(found.paths.profile, micro_batch=6)
+    ran(found.paths.second_profile, micro_batch=3, accumulation=2)
+    after = measured(found)
+    assert after.user.baseline.layout.micro_batch == 6
+    assert "with micro-batch 6, which no argument sets" in said(heard)
+
+
+def test_recomputation_and_sharding_of_the_script_are_the_baseline(heard: list[Event]) -> None:
+    found = job(heard, DECLARES, flags=(CONSENT,))
+    ran(found.paths.profile, recompute=Recompute.FULL, zero_stage=3)
+    layout = measured(found).user.baseline.layout
+    assert (layout.recompute, layout.zero_stage) == (Recompute.FULL, 3)
+    assert "ZeRO stage 3 and recompute full, which no argument sets" in said(heard)
+
+
+def test_what_is_given_and_what_nobody_saw_stays(heard: list[Event]) -> None:
+    words = ("--batch_size", "8")
+    found = job(heard, DECLARES, *words, flags=(CONSENT,))
+    ran(found.paths.profile, micro_batch=4, recompute=None)
+    assert measured(found).user.baseline == found.user.baseline
+    assert heard == []
+
+
+def test_without_a_profile_run_nothing_changes(heard: list[Event]) -> None:
+    found = job(heard, DECLARES, flags=(CONSENT,))
+    assert measured(found) is found
+
+
+@pytest.mark.parametrize(
+    ("micro", "accumulation", "other"), [(8, 1, 4), (15, 2, 5), (1, 6, 2), (1, 1, None)]
+)
+def test_another_micro_batch_divides_the_samples_of_a_step(
+    micro: int, accumulation: int, other: int | None
+) -> None:
+    layout = Layout(micro_batch=micro, accumulation=accumulation)
+    assert other_micro_batch(layout) == other
