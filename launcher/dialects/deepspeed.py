@@ -45,6 +45,8 @@ from .versions import check_version
 
 _CHECKED = ("zero_stage", "micro_batch", "accumulation")
 _PACKAGE = "deepspeed"
+_WANT_ZERO = ("transformers", "accelerate")
+"""What refuses a file without a section of ZeRO."""
 
 
 class DeepSpeedDialect:
@@ -105,8 +107,9 @@ class DeepSpeedDialect:
         settings = settings_for(listed)
         document = decided(listed, settings, fills_auto=False)
         layout = candidate.layout
+        wants_section = facts_of(source.text).imports(*_WANT_ZERO)
         for path, value, absent in (
-            (keys.ZERO_STAGE, layout.zero_stage, 0),
+            (keys.ZERO_STAGE, layout.zero_stage, None if wants_section else 0),
             (keys.MICRO_BATCH, layout.micro_batch, None),
             (keys.ACCUMULATION, layout.accumulation, None),
         ):

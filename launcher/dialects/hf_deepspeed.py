@@ -158,7 +158,16 @@ def batch_rows(
 def with_file_choices(
     user: UserSettings, source: ScriptSource, *, allow_change: bool
 ) -> UserSettings:
-    """What was read of the arguments, with what the file asks to search."""
+    """What was read of the arguments, with what the file asks to search.
+
+    Raises:
+        ConfigError: a value of the file cannot be, or Trainer cannot apply it.
+    """
+    if user.settings.mp_size > 1:
+        raise ConfigError(
+            f"autotuning.mp_size is {user.settings.mp_size}, but only data parallelism is tuned "
+            "for Trainer scripts; set it to 1 or remove it."
+        )
     layout, config = user.baseline.layout, source.config
     by_flag = {c.knob: c for c in user.choices if c.how is ChoiceKind.LISTED}
     stages = by_flag.get("zero_stage", stage_choice(config))

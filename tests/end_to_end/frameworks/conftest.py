@@ -26,6 +26,7 @@ NEEDED = {
     "test_accelerate": ("accelerate",),
     "test_lightning": ("lightning", "jsonargparse"),
     "test_example_hf_trainer": ("transformers", "accelerate"),
+    "test_hf_deepspeed": ("transformers", "accelerate", "deepspeed"),
 }
 NOTHING: Mapping[str, str] = {}
 _SIZES = re.compile(r"trained (\d+) steps of (\d+) samples")

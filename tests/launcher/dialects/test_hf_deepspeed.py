@@ -13,7 +13,13 @@ from autoconf_launch.autotuner.batches import GlobalBatchRule
 from autoconf_launch.autotuner.choices import KnobChoice
 from autoconf_launch.autotuner.space import build_space
 from autoconf_launch.core import ConfigError, Precision
-from autoconf_launch.launcher.dialects import Rendered, ScriptSource, TrialNeeds, UserSettings
+from autoconf_launch.launcher.dialects import (
+    Dialect,
+    Rendered,
+    ScriptSource,
+    TrialNeeds,
+    UserSettings,
+)
 from autoconf_launch.launcher.dialects.deepspeed import DeepSpeedDialect
 from autoconf_launch.launcher.dialects.hf_trainer import HfTrainerDialect
 from autoconf_launch.launcher.scripts.script_config import find_source
@@ -98,9 +104,18 @@ def test_every_documented_block_becomes_a_file_that_trainer_takes(
     assert not {"autotuning", "arg_mappings"} & document.keys()
 
 
+@pytest.mark.parametrize("dialect", [DIALECT, DeepSpeedDialect()], ids=lambda d: d.name)
 @pytest.mark.parametrize("name", sorted(BLOCKS.keys() - {"fixed_at_4"}))
-def test_every_documented_block_tries_more_than_one_micro_batch(tmp_path: Path, name: str) -> None:
-    assert len({micro for micro, _ in sizes(read(tmp_path, BLOCKS[name], *TRAINING))}) > 1
+def test_every_documented_block_tries_more_than_one_micro_batch(
+    tmp_path: Path, name: str, dialect: Dialect
+) -> None:
+    user = dialect.read(source(tmp_path, BLOCKS[name], *TRAINING), world_size=2)
+    assert len({micro for micro, _ in sizes(user)}) > 1
+
+
+def test_model_parallelism_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"autotuning\.mp_size is 2, but only data parallelism"):
+        read(tmp_path, {"autotuning": {"mp_size": 2}}, *TRAINING)
 
 
 def test_the_bare_word_all_explores_every_stage(tmp_path: Path) -> None:
@@ -138,10 +153,12 @@ def test_auto_stays_for_trainer_to_fill(tmp_path: Path) -> None:
 
 
 def test_auto_stays_where_the_dialect_deepspeed_is_taken(tmp_path: Path) -> None:
-    found = source(tmp_path, SCHEDULE)
+    text = "from transformers import HfArgumentParser, Trainer"
+    found = dataclasses.replace(source(tmp_path, SCHEDULE), text=text)
     user = DeepSpeedDialect().read(found, world_size=2)
     document = DeepSpeedDialect().render(user.baseline, found, "c.json").config.to_dict()
     assert {key: document[key] for key in SCHEDULE} == SCHEDULE
+    assert document["zero_optimization"] == {"stage": 0}
 
 
 def test_steps_of_the_schedule_are_trainers_in_a_trial_and_with_another_batch(
