@@ -28,6 +28,7 @@ from .deepspeed_file import (
     document_facts,
     further_choices,
     micro_batch_choice,
+    on_open_batch,
     stage_choice,
     usual_values,
     with_further,
@@ -88,9 +89,8 @@ class DeepSpeedDialect:
             micro_batch=micro,
             accumulation=accumulation,
         )
-        rule = batch_rule(
-            listed, settings, layout.global_batch, allow_change=allow_global_batch_change
-        )
+        today, consent = layout.global_batch, allow_global_batch_change
+        rule = batch_rule(listed, settings, today, allow_change=consent)
         fixed = fixed_accumulation(listed.config, document.get(keys.ACCUMULATION), rule)
         return UserSettings(
             baseline=Candidate(layout=layout, extras=usual_values(further, layout.zero_stage)),
@@ -98,7 +98,12 @@ class DeepSpeedDialect:
             batch_rule=rule,
             facts=document_facts(document),
             settings=settings,
-            warnings=(*source.warnings, *check_version(source, KNOWN), *on_varying_batch(fixed)),
+            warnings=(
+                *source.warnings,
+                *check_version(source, KNOWN),
+                *on_varying_batch(fixed),
+                *on_open_batch(listed.config, rule, today, allow_change=consent),
+            ),
         )
 
     def render(self, candidate: Candidate, source: ScriptSource, config_path: str) -> Rendered:

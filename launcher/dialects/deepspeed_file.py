@@ -82,6 +82,19 @@ def batch_rule(
     return GlobalBatchRule(maximum=maximum)
 
 
+def on_open_batch(
+    config: RawConfig, rule: GlobalBatchRule, today: int, *, allow_change: bool
+) -> tuple[str, ...]:
+    """What is said where the file alone lets the global batch grow without a bound."""
+    listed = isinstance(config.get(keys.MICRO_BATCH), list)
+    if rule != GlobalBatchRule() or listed or allow_change:
+        return ()
+    return (
+        f"The DeepSpeed configuration states no global batch, so larger ones than today's {today} "
+        "are tried, as DeepSpeed's Autotuner does; --keep-global-batch keeps it.",
+    )
+
+
 def further_choices(
     source: ScriptSource, settings: AutotuningSettings, stages: KnobChoice
 ) -> tuple[KnobChoice, ...]:

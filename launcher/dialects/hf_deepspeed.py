@@ -26,6 +26,7 @@ from .deepspeed_file import (
     document_facts,
     further_choices,
     micro_batch_choice,
+    on_open_batch,
     stage_choice,
     usual_values,
     with_further,
@@ -169,11 +170,12 @@ def with_file_choices(
             "for Trainer scripts; set it to 1 or remove it."
         )
     layout, config = user.baseline.layout, source.config
+    today = layout.global_batch
     by_flag = {c.knob: c for c in user.choices if c.how is ChoiceKind.LISTED}
     stages = by_flag.get("zero_stage", stage_choice(config))
     micro = by_flag.get("micro_batch", micro_batch_choice(config, layout.micro_batch))
     others = [c for c in user.choices if c.knob not in ("zero_stage", "micro_batch")]
-    rule = batch_rule(source, user.settings, layout.global_batch, allow_change=allow_change)
+    rule = batch_rule(source, user.settings, today, allow_change=allow_change)
     is_number = config.get(keys.ACCUMULATION) not in (None, _AUTO)
     fixed = fixed_accumulation(config, layout.accumulation if is_number else None, rule)
     further = further_choices(source, user.settings, stages)
@@ -183,7 +185,12 @@ def with_file_choices(
         baseline=Candidate(layout=layout, extras=extras),
         choices=(stages, micro, *others, *fixed, *further),
         batch_rule=rule,
-        warnings=(*user.warnings, *_overruled(source), *on_varying_batch(fixed)),
+        warnings=(
+            *user.warnings,
+            *_overruled(source),
+            *on_varying_batch(fixed),
+            *on_open_batch(config, rule, today, allow_change=allow_change),
+        ),
     )
 
 

@@ -190,6 +190,9 @@ def test_micro_batches_grow_as_far_as_deepspeed_lets_them(tmp_path: Path) -> Non
     found = sizes(user)
     assert (1024, 4) in found
     assert (8, 1) in found
+    (said,) = user.warnings
+    assert "larger ones than today's 16 are tried" in said
+    assert "--keep-global-batch keeps it" in said
 
 
 @pytest.mark.parametrize(
@@ -219,6 +222,7 @@ def test_a_flag_keeps_the_global_batch(tmp_path: Path) -> None:
     words = dataclasses.replace(found.words, keep_global_batch=True)
     user = DIALECT.read(dataclasses.replace(found, words=words), world_size=2)
     assert user.batch_rule == GlobalBatchRule(pinned=4)
+    assert user.warnings == ()
 
 
 def test_listed_micro_batches_have_the_accumulation_of_the_file(tmp_path: Path) -> None:
