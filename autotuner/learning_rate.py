@@ -33,6 +33,7 @@ def learning_rate_advice(
     law = "linear, for SGD" if linear else "by its square root"
     return LearningRateAdvice(
         factor=factor,
-        sentence=f"The global batch grows {ratio:.3g} times, from {before} to {after}: multiply "
-        f"the learning rate by {factor:.3g} ({law}).",
+        sentence=f"The global batch goes from {before} to {after} ({ratio:.3g}x): unless the "
+        "script scales the learning rate with its batch itself, multiply it by "
+        f"{factor:.3g} ({law}).",
     )

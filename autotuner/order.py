@@ -6,11 +6,19 @@ saw of the same configurations is then worth as much.
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
+
+from autoconf_launch.core import Candidate
+
 from .arms import Arm, deviations, log_cost
+from .enough import EQUAL
 from .finals import Finals
-from .noise import Noise, checked, relative_error
+from .noise import Noise, checked, relative_error, speed_up
 from .objective import Objective
+from .places import ALPHA
 from .sequential import PairedEstimate
+from .trial import Record
 
 
 def arms_in_order(rounds: Finals, objective: Objective, noise: Noise) -> tuple[Arm, ...]:
@@ -75,3 +83,73 @@ def together(
     of_search = 1.0 / (errors + 2.0 * noise.between**2)
     of_rounds = found.count / found.spread**2
     return (of_search * searched + of_rounds * found.mean) / (of_search + of_rounds)
+
+
+def least_change_first(
+    order: Sequence[Record], rounds: Finals, objective: Objective, noise: Noise
+) -> tuple[Record, ...]:
+    """The same, but among equals the user's own, else what changes least of it.
+
+    The user's own stays where no gain over it was shown. Equal are others which differ by no more
+    than ``EQUAL``, as far as is seen, and are not told apart.
+
+    Args:
+        order: the best first.
+        rounds: as far as they are; what did not meet there is compared by the search.
+        objective: what is compared.
+        noise: of the search.
+    """
+    own = next((record for record in order if record.trial.number == 0), None)
+    if own is None or order[0] is own:
+        return tuple(order)
+
+    def apart(slower: Record, faster: Record, alpha: float) -> tuple[float, bool]:
+        return _apart(slower, faster, rounds, alpha) or _by_search(
+            slower, faster, objective, noise
+        )
+
+    def is_shown(record: Record) -> bool:
+        gain, differs = apart(own, record, ALPHA)
+        return gain > 0.0 and differs
+
+    def is_equal(record: Record) -> bool:
+        behind, differs = apart(record, order[0], rounds.level)
+        return not differs and abs(behind) <= EQUAL and is_shown(record)
+
+    equal = [record for record in order if record is order[0] or is_equal(record)]
+    users = own.trial.candidate
+    first = min(equal, key=lambda r: _change(users, r.trial.candidate))
+    first = first if is_shown(first) else own
+    return (first, *(record for record in order if record is not first))
+
+
+def _apart(
+    slower: Record, faster: Record, rounds: Finals, alpha: float
+) -> tuple[float, bool] | None:
+    """How much longer one took in the rounds, and whether that is told; None: they never met."""
+    arms = {arm.name: arm for arm in rounds.arms if arm.rounds}
+    ours, theirs = arms.get(slower.trial.name), arms.get(faster.trial.name)
+    if ours is None or theirs is None:
+        return None
+    found = rounds.compare(ours, theirs, alpha)
+    return (found.mean, found.differs) if found.count else None
+
+
+def _by_search(
+    slower: Record, faster: Record, objective: Objective, noise: Noise
+) -> tuple[float, bool]:
+    """The same by one launch of each; infinite and told where it lacks the metric."""
+    ours, theirs = slower.measurement, faster.measurement
+    found = speed_up(ours, theirs, objective, noise) if ours and theirs else None
+    if found is None:
+        return math.inf, True
+    return math.log(found.ratio), not found.low <= 1.0 <= found.high
+
+
+def _change(before: Candidate, after: Candidate) -> tuple[float, int]:
+    """How far the global batch moves, and how many knobs do."""
+    batches = after.layout.global_batch / before.layout.global_batch
+    names = before.layout.__slots__
+    moved = sum(getattr(before.layout, n) != getattr(after.layout, n) for n in names)
+    extras = {*before.extras} ^ {*after.extras}
+    return abs(math.log(batches)), moved + len({name for name, _ in extras})

@@ -15,7 +15,7 @@ from .finals import Finals
 from .meaning import compare_losses
 from .noise import Noise, SpeedUp, checked, estimate_noise, interval
 from .objective import OBJECTIVES, Objective
-from .order import arms_in_order
+from .order import arms_in_order, least_change_first
 from .past_rounds import replayed
 from .places import ALPHA
 from .resolution import Resolution, resolution, round_times_s
@@ -79,14 +79,16 @@ def safe_order(
 ) -> tuple[Record, ...]:
     """What may be trained with, the best first: who was in the rounds, then as the search says.
 
-    Before the first round is over, all as the search says. ``noise`` where ``records`` do not
-    tell it.
+    Among equals the user's own is first, else what changes least. Before the first round is over,
+    all as the search says. ``noise`` where ``records`` do not tell it.
     """
     failed = {arm.name for arm in rounds.arms if arm.failed}
     arms = arms_in_order(rounds, objective, noise or estimate_noise(records))
     ahead = [arm.measured() or arm.searched for arm in arms if rounds.rounds]
     names = {record.trial.name for record in ahead} | failed
-    return (*ahead, *(r for r in ranking(records, objective) if r.trial.name not in names))
+    others = (r for r in ranking(records, objective) if r.trial.name not in names)
+    told = noise or estimate_noise(records)
+    return least_change_first((*ahead, *others), rounds, objective, told)
 
 
 def findings(

@@ -16,6 +16,9 @@ from .trial import Record, Trial
 MOST_MEMORY = 0.98
 """Of the device; a training that needs more fails sooner or later."""
 
+FEWEST_STEPS_OF_AN_EPOCH = 10
+"""Fewer are named."""
+
 SUFFIX = "_soak"
 """Of the name of a launch."""
 
@@ -37,6 +40,7 @@ class SoakReport:
         step_s: mean seconds of those steps; 0 where there are none.
         asides: what the script did beside its steps; None: nobody looked.
         as_trial: why the last one had to leave out what trials do; "" where it had not.
+        few_steps: a sentence where another batch than the user's leaves few steps of an epoch.
         whatever: what the script fails with in any configuration; "" where that is not known.
     """
 
@@ -49,6 +53,7 @@ class SoakReport:
     asides: Asides | None = None
     as_trial: str = ""
     whatever: str = ""
+    few_steps: str = ""
 
     @property
     def sentence(self) -> str:
@@ -67,7 +72,7 @@ class SoakReport:
         least = "at least " if asides.under_way and not asides.went_on else ""
         return (
             f"It ran {least}{steps} in a launch of its own{longest}{memory}."
-            f"{_afterwards(asides)}{self._beside}{_left_out(asides)}"
+            f"{_afterwards(asides)}{self._beside}{_left_out(asides)}{self.few_steps}"
         )
 
     @property
@@ -110,7 +115,21 @@ def report(records: Sequence[Record]) -> SoakReport:
         asides=last.asides if last else None,
         as_trial=_doubted(records, chosen) if chosen else "",
         whatever="" if chosen else _whatever(records),
+        few_steps=_few_steps(chosen) if chosen else "",
     )
+
+
+def _few_steps(record: Record) -> str:
+    """Where the user's own batch is another one, and an epoch has few steps of this one."""
+    asides = record.outcome.asides
+    layout = record.trial.candidate.layout
+    if record.trial.number == 0 or asides is None or not asides.epoch_batches:
+        return ""
+    steps = -(-asides.epoch_batches // layout.accumulation)
+    if steps >= FEWEST_STEPS_OF_AN_EPOCH:
+        return ""
+    count = _counted(steps, "optimizer step", "optimizer steps")
+    return f" At a global batch of {layout.global_batch} an epoch has only {count}."
 
 
 def passed(records: Sequence[Record]) -> Record | None:

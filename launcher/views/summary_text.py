@@ -96,6 +96,8 @@ def _best_line(summary: Summary) -> str:
     if summary.baseline is not None and winner.trial.name == summary.baseline.trial.name:
         if summary.alone:
             return f"{best}. It is your configuration, the only one that was measured."
+        if summary.ties or summary.near:
+            return f"No measurable gain: your configuration is as fast, so it stays. {best}."
         return f"{best}. Your configuration is already the best one measured."
     if summary.speed_up is None or summary.baseline is None:
         return f"{best}."

@@ -6,6 +6,7 @@ Not: how they are heard of, nor which calls are steps.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, Protocol
 
 from autoconf_launch.core import Failure, RankResult, RankTask
@@ -122,7 +123,8 @@ class Beside:
         """All of it so far."""
         drawn = self.data is not None and self.data.gave_longest
         longest = self.took_longest or drawn
-        return self._watch.seen(tuple(self._pauses.left_out), longest_batch=longest)
+        seen = self._watch.seen(tuple(self._pauses.left_out), longest_batch=longest)
+        return replace(seen, epoch_batches=self.data.epoch_batches) if self.data else seen
 
     def note(self, *, now: bool = False) -> None:
         """In a soak, write down what the rank has to say by now, if it is time or ``now``."""

@@ -7,6 +7,7 @@ calls train, nor what the script does after its data has ended.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 from weakref import WeakSet
 
@@ -24,6 +25,8 @@ class TrainingData:
     def __init__(self, steps: int, *, repeats: bool = True) -> None:
         """``steps`` are those of the soak; ``repeats``: the last ones take the longest batch."""
         self._steps = steps
+        self.epoch_batches: int | None = None
+        """Of the longest loader that the training draws from; None: not known."""
         self._repeats = repeats
         self._longest: dict[int, tuple[object, Longest]] = {}
         """By the identity of the loader's sampler, which lives as long as the loader."""
@@ -90,6 +93,9 @@ class TrainingData:
         """A pass of the training begins; whether it is of a new epoch after the end."""
         self.is_new_epoch = self.is_over and self._has_ended and bool(self._new)
         self._trained = True
+        for iterator in self._new:
+            with suppress(Exception):  # a stream has no length, somebody's own may be wrong
+                self.epoch_batches = max(self.epoch_batches or 0, len(iterator)) or None
         self._training |= self._new
         self._in_step |= self._new
         self._step_drawn += self._drawn

@@ -25,6 +25,6 @@ def test_the_advice_names_both_batches_and_the_factor() -> None:
     found = learning_rate_advice(16, 64, TrainingFacts())
     assert found is not None
     assert found.sentence == (
-        "The global batch grows 4 times, from 16 to 64: multiply the learning rate by 2 "
-        "(by its square root)."
+        "The global batch goes from 16 to 64 (4x): unless the script scales the learning rate "
+        "with its batch itself, multiply it by 2 (by its square root)."
     )

@@ -8,7 +8,9 @@ from autoconf_launch.autotuner.finals import Finals, FinalsBudget
 from autoconf_launch.autotuner.noise import PRIOR
 from autoconf_launch.autotuner.order import arms_in_order, together
 from autoconf_launch.autotuner.sequential import PairedEstimate
-from autoconf_launch.autotuner.trial import Record
+from autoconf_launch.autotuner.settle import safe_order
+from autoconf_launch.autotuner.trial import Measurement, Record, Trial
+from autoconf_launch.core import Candidate, Layout
 
 from .test_finals import ALIKE, CRASH, THROUGHPUT, made, run, searched, truth
 
@@ -87,3 +89,50 @@ def test_a_noisy_search_is_worth_little() -> None:
 
 def test_without_a_round_the_search_is_all() -> None:
     assert weighed(0.0, count=0) == pytest.approx(0.0488, abs=1e-3)
+
+
+def launch(number: int, step_s: float, *, micro: int, accumulation: int = 1) -> Record:
+    """A trial with its own split of a global batch; trial 0 is micro-batch 4 of 8."""
+    layout = Layout(micro_batch=micro, accumulation=accumulation)
+    steps = (step_s, step_s * 1.01, step_s * 0.99)
+    outcome = Measurement(step_s=steps, samples_per_step=layout.global_batch, world_size=1)
+    trial = Trial(number=number, name=f"t{number}", candidate=Candidate(layout=layout), space="z0")
+    return Record(trial=trial, outcome=outcome, wall_s=1.0)
+
+
+def chosen(records: tuple[Record, ...], rounds: int, *factors: float) -> str:
+    """Who is first after so many rounds, in which each takes so many times what it took."""
+    finals = Finals(records, THROUGHPUT, budget=FinalsBudget(rounds=rounds), near_only=False)
+    times = {r.trial.number: r.measurement.mean_step_s for r in records if r.measurement}
+
+    def answer(trial: Trial) -> Measurement:
+        step_s = times[trial.number] * factors[trial.number] * (1 + 0.001 * (trial.attempt % 2))
+        samples = trial.candidate.layout.global_batch
+        return Measurement(step_s=(step_s,) * 3, samples_per_step=samples, world_size=1)
+
+    if rounds:
+        run(finals, answer)
+    return safe_order(records, finals, THROUGHPUT)[0].trial.name
+
+
+OWN = launch(0, 0.8, micro=4, accumulation=2)
+
+
+def test_a_tie_keeps_the_users_own() -> None:
+    larger = launch(1, 51.2 / 1.02, micro=512)
+    assert chosen((OWN, larger), 0) == "t0"
+    assert chosen((OWN, larger), 1, 1.0, 0.98) == "t0"
+
+
+def test_a_gain_that_was_shown_changes_the_batch() -> None:
+    assert chosen((OWN, launch(1, 25.0, micro=512)), 10, 1.0, 1.0) == "t1"
+
+
+def test_among_equals_the_smallest_change_of_the_batch_is_first() -> None:
+    larger, split = launch(1, 25.6, micro=512), launch(2, 0.402, micro=8)
+    assert chosen((OWN, larger, split), 10, 1.0, 1.0, 1.0) == "t2"
+
+
+def test_who_is_told_from_the_best_is_not_its_equal() -> None:
+    larger, split = launch(1, 25.6, micro=512), launch(2, 0.5, micro=8)
+    assert chosen((OWN, larger, split), 40, 1.0, 1.0, 1.0) == "t1"

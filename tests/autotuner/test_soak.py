@@ -314,3 +314,16 @@ def test_a_soak_that_the_budget_ended_says_nothing_of_the_configuration() -> Non
     assert soak.choice is not None
     assert soak.choice.trial.name == "large"
     assert soak.stop_reason() is not None
+
+
+@pytest.mark.parametrize(
+    ("batches", "number", "said"), [(9, 1, True), (10, 1, False), (9, 0, False), (None, 1, False)]
+)
+def test_another_batch_that_leaves_few_steps_an_epoch_is_named(
+    batches: int | None, number: int, said: bool
+) -> None:
+    outcome = dataclasses.replace(made(50), asides=Asides(epoch_batches=batches))
+    one = record("x_soak", outcome)
+    one = dataclasses.replace(one, trial=dataclasses.replace(one.trial, number=number))
+    sentence = "At a global batch of 1 an epoch has only 9 optimizer steps."
+    assert (sentence in report([one]).sentence) is said

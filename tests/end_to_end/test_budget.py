@@ -33,3 +33,28 @@ def test_a_budget_ends_the_whole_tune_within_a_tenth(place: Place, budget_s: int
     assert whole_s - profile_s <= 1.1 * budget_s + 3.0, output  # 3 s: the launcher's own start
     summary = json.loads((place.results / "summary.json").read_text())
     assert summary["duration_s"] <= 1.1 * budget_s, output
+
+
+@pytest.mark.slow
+def test_another_batch_is_chosen_for_a_gain_and_says_how_few_steps_an_epoch_has(
+    place: Place,
+) -> None:
+    flags = ("--autotuning=tune", "--num_gpus=1", "--max-parallel-trials=1", CONSENT)
+    knob = "--knob=train_micro_batch_size_per_gpu=[4, 64]"
+    words = ("--step-s=0.05", "--sample-s=0", "--samples=200", "--epochs=100", "--evaluation-s=0")
+    code, output = place.run(*flags, knob, SCRIPT, "--batch_size=4", *words)
+    assert code == 0, output
+    assert "At a global batch of 64 an epoch has only 4 optimizer steps." in output
+    assert "unless the script scales the learning rate with its batch itself" in output
+
+
+@pytest.mark.slow
+def test_a_batch_that_gains_nothing_is_not_changed(place: Place) -> None:
+    flags = ("--autotuning=tune", "--num_gpus=1", "--max-parallel-trials=1", CONSENT)
+    knob = "--knob=train_micro_batch_size_per_gpu=[4, 16]"
+    words = ("--sample-s=0.03", "--evaluation-s=0")
+    code, output = place.run(*flags, knob, SCRIPT, "--batch_size=4", *words)
+    assert code == 0, output
+    summary = json.loads((place.results / "summary.json").read_text())
+    assert summary["winner"] == "z0_gas1_tmbspg4", output
+    assert "learning rate" not in output
