@@ -1,4 +1,7 @@
-"""What both sides of a launch agree on; standard library only. Not: any decision or action."""
+"""What both sides of a launch agree on; standard library only. Not: decisions, nor other actions.
+
+Both take away what a trial wrote among the user's files (``saved_paths``).
+"""
 
 from .architecture import Architecture, Experts, LatentAttention
 from .codec import DecodeError, decode, encode

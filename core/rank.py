@@ -23,13 +23,6 @@ STEPS_FILE = "steps.jsonl"
 END_FILE = "end_step"
 """In it the launcher tells running ranks to end at another step: ``<attempt> <step>``."""
 MODEL_INFO_FILE = "model_info.json"
-NOTES_OF_SAVED = "saved_paths.*.jsonl"
-"""Of one process each: absolute paths that the script wrote checkpoints to, one in each line."""
-
-
-def notes_of_saved(pid: int) -> str:
-    """Name of a process's notes of what the script saves; gone once that was put away."""
-    return NOTES_OF_SAVED.replace("*", str(pid))
 
 
 def turn_file(rank: int) -> str:
@@ -179,8 +172,9 @@ class RankResult:
 
     A probe in a foreign script also says: ``caught``, an out of memory that the script caught
     before it went on; ``ended_early``, it was over by itself before the steps asked for (then
-    ``end_step`` is its last); ``left_behind``, new paths in the working directory; ``notes``;
-    ``crowded``, more processes than one have trained for it, beside or after each other.
+    ``end_step`` is its last); ``left_behind``, paths that its script wrote and nobody took away,
+    from the working directory; ``notes``; ``crowded``, more processes than one have trained for
+    it, beside or after each other.
     """
 
     rank: int

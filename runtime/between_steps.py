@@ -55,6 +55,7 @@ class BetweenSteps:
     @contextmanager
     def step(self) -> Iterator[None]:
         """A step of the engine; calls of the model inside are of the training."""
+        self._surroundings.training_begins()
         self.beside.resumed()
         if self.beside.data is not None:
             self.beside.data.trains()
@@ -70,7 +71,7 @@ class BetweenSteps:
         start_s: float = self._pauses.start(since_s, number)
         self.beside.stepped(paused=paused)
         if number == 1:
-            self._surroundings.training_begins(self.beside)
+            self._surroundings.tell(self.beside)
         if number >= self._report.task.start_step:
             self.beside.note()
         return start_s

@@ -126,7 +126,9 @@ class Probe:
     @safely
     def backward_begins(self, tensors: Any) -> None:
         """See Listener."""
-        self._trains = True
+        if not self._trains:
+            self._trains = True
+            self._surroundings.training_begins()
         if self._speaker and self._speaker.timeline.pause is not None:
             self._speaker.beside.resumed()
         data = self._hooks.data
@@ -245,7 +247,8 @@ class Probe:
         self._speaker = claimed(self._task, device_of(optimizer), self._memory)
         if self._speaker is not None:
             self._speaker.beside.data = self._hooks.data
-        self._surroundings.training_begins(self._speaker.beside if self._speaker else None)
+            self._speaker.left = self._surroundings.left
+            self._surroundings.tell(self._speaker.beside)
         return self._speaker
 
     def _follow(self, optimizer: Optimizer, number: int, speaker: Speaker) -> None:

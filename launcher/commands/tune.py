@@ -16,6 +16,7 @@ from autoconf_launch.autotuner.study import StopReason, Study
 from autoconf_launch.autotuner.study_findings import study_findings
 from autoconf_launch.autotuner.summary import summarise
 from autoconf_launch.core import NothingFeasibleError
+from autoconf_launch.core.saved_paths import take_in_all
 
 from ..backends import load_backend, released, telling
 from ..backends.base import Backend
@@ -159,8 +160,10 @@ def _trial_backend(job: TuningJob) -> str:
 
 
 def _conclude(job: TuningJob, study: Study, end: Endgame, stop: StopReason) -> Rendered:
-    found = (*study_findings(study, end.finals, end.soaks), *end.notes)
-    for text in (*found, *said_by_probes(job.paths.results, Path.cwd(), job.paths.exps)):
+    take_in_all(job.paths.results, is_ours=True)
+    said = said_by_probes(job.paths.results, Path.cwd(), job.paths.exps)
+    found = (*study_findings(study, end.finals, end.soaks), *end.notes, *said)
+    for text in found:
         job.listener(Note(text=text, warning=True))
     facts, settings = job.user.facts, job.user.settings
     searched = replace(summarise(study, duration_s=end.elapsed_s, facts=facts), findings=found)

@@ -7,12 +7,12 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
 from autoconf_launch.core import FailureKind, ResultsFolderError
+from autoconf_launch.core.saved_paths import take_in_all
 
 from .fingerprint import differences
 from .journal import Fingerprint, Journal, JournalContents, read_journal
 from .lease import Lease, is_held
 from .paths import ResultsPaths
-from .saved_files import take_in_all
 
 _GOES_ON = (FailureKind.OUT_OF_MEMORY, FailureKind.PREEMPTED, FailureKind.NODE_LOST)
 """Failures of a baseline that the search goes on after."""

@@ -22,6 +22,7 @@ from ..events import ModelProfiled
 from ..plan import LaunchPlan
 from ..results.journal import Journal
 from ..results.lease import HEARTBEAT_S
+from .soak_needs import clear_saved
 
 
 class ProfileFailedError(NothingFeasibleError):
@@ -43,6 +44,7 @@ def run_profile(
     """
     folder = Path(plan.folder or ".")
     end = _wait(backend, backend.submit(plan), timeout_s, journal)
+    clear_saved(folder)
     spec = read_model_info(folder / MODEL_INFO_FILE)
     if spec is None:
         _require_memory_failure(end, folder)

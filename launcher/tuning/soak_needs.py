@@ -12,9 +12,9 @@ from pathlib import Path
 
 from autoconf_launch.autotuner.trial import Trial
 from autoconf_launch.core import Mode, ModelSpec, RankTask
+from autoconf_launch.core.saved_paths import SAVED, take_in
 
 from ..dialects import TrialNeeds
-from ..results.saved_files import SAVED, take_in
 
 _BYTES_PER_PARAMETER = 16
 """Of a checkpoint: weights and both moments of Adam in fp32, and a third of it to spare."""

@@ -15,6 +15,7 @@ from autoconf_launch.autotuner.table import CandidateTable
 from autoconf_launch.autotuner.trial import Measurement, Outcome, Prediction, Record, Trial
 from autoconf_launch.core import Mode, ModelSpec, RankTask, encode, result_file
 from autoconf_launch.core.rank import END_FILE, MODEL_INFO_FILE, STEPS_FILE
+from autoconf_launch.core.saved_paths import take_in
 
 from ..dialects import Dialect, Rendered, ScriptSource
 from ..outcomes.outcome import adopt
@@ -22,7 +23,6 @@ from ..plan import LaunchPlan
 from ..planning import plan_launch
 from ..request import LaunchRequest
 from ..results.paths import ResultsPaths
-from ..results.saved_files import take_in
 from ..results.secrets import document_without_secrets, shell_command, write_private
 from ..scripts.foreign import in_trial, told, write_files
 from .soak_needs import clear_saved, needs_of, soak_task

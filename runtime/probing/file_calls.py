@@ -1,7 +1,6 @@
-"""File calls of a training that would change the user's checkpoints. Not: the saving.
+"""Python's calls that write, make, rename and remove files, sent where a trial may write.
 
-Scripts save beside the file and rename, open it themselves, or remove all but the last ones.
-What the trial wrote instead of a file is what it reads. Other files are left alone.
+Not: which paths these are (``trial_paths``), nor what is saved without Python's files.
 """
 
 from __future__ import annotations
@@ -15,112 +14,140 @@ from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 from typing import Any
-from weakref import WeakValueDictionary
 
-from .late_file import LateFile
-from .trial_paths import TrialPaths
+from .trial_paths import TrialPaths, is_part
 
-_SUFFIXES = frozenset({".pt", ".pth", ".ckpt", ".bin", ".safetensors", ".tar", ".distcp"})
-_METADATA = (".metadata", ".metadata.tmp")
-"""How names end of what stands beside ``.distcp`` files."""
-_RENAMES = ("replace", "rename")
-_REMOVALS = ("remove", "unlink")
 _PATHLIBS_OWN = getattr(pathlib, "_NormalAccessor", None)
 """Where Python 3.10's paths keep what they call."""
 
 
 class FileCalls:
-    """Follows them in one process, from ``begin`` on."""
+    """Follows them in one process."""
 
     def __init__(self, paths: TrialPaths) -> None:
         self._paths = paths
-        self._training = False
-        self._late: WeakValueDictionary[Path, LateFile] = WeakValueDictionary()
 
     def install(self) -> None:
         """Stand before them."""
-        for name in _RENAMES:
+        for name in ("replace", "rename"):
             _stand_before((os,), name, self._rename)
-        for name in _REMOVALS:
+        for name in ("remove", "unlink"):
             _stand_before((os,), name, self._remove)
+        _stand_before((os,), "link", self._link)
+        _stand_before((os,), "symlink", self._symlink)
+        _stand_before((os,), "mkdir", self._make_folder)
         _stand_before((shutil,), "rmtree", self._remove_tree)
         _stand_before((io, builtins), "open", self._open)
 
-    def begin(self) -> None:
-        """The training has begun."""
-        self._training = True
+    def read(self, file: Any) -> Any:
+        """The file that the trial wrote under this name, where it did so elsewhere."""
+        if not self._paths.has_others or (path := self._paths.path(file)) is None:
+            return file
+        place = self._paths.read(path)
+        return file if place == path else place
 
-    def saves_into(self, path: Path) -> None:
-        """What comes next in an open file is a checkpoint."""
-        late = self._late.get(path)
-        if late is not None and late.is_whole:
-            late.divert(self._paths.target(path))
+    def _open(
+        self, original: Callable[..., Any], file: Any, mode: Any = "r", *rest: Any, **named: Any
+    ) -> Any:
+        if not isinstance(mode, str) or {"w", "a", "x", "+"}.isdisjoint(mode):
+            return original(self.read(file), mode, *rest, **named)
+        if (path := self._paths.path(file)) is not None:
+            place = self._written_at(self._paths.behind(path), mode)
+            file = file if place == Path(os.path.realpath(path)) else place
+        return original(file, mode, *rest, **named)
+
+    def _written_at(self, path: Path, mode: str) -> Path:
+        if not self._paths.trains:
+            self._paths.wrote(path)
+            return path
+        if "x" in mode and self._paths.is_users(path) and not self._paths.made_anew(path):
+            return path  # it is there, as Python will say
+        if "w" in mode or "a" in mode or "x" in mode:
+            return self._paths.target(path, checkpoint=is_part(path), copies="a" in mode)
+        return self._paths.edited(path)
+
+    def _make_folder(
+        self, original: Callable[..., Any], path: Any, *rest: Any, **named: Any
+    ) -> None:
+        """One that the script has removed, as it sees it, is made by staying."""
+        place = None if _begins_at_descriptor(named) else self._paths.path(path)
+        try:
+            original(path, *rest, **named)
+        except FileExistsError:
+            if place is None or not self._paths.made_anew(place):
+                raise
+            return
+        if place is not None:
+            self._paths.made_folder(place)
 
     def _rename(self, original: Callable[..., Any], src: Any, dst: Any, **named: Any) -> Any:
-        """What the trial has saved goes where the trial may write.
-
-        So does all else that would take the place of a checkpoint of the user's.
-        """
-        path, aim = _path(src), _path(dst)
-        if not self._training or path is None or aim is None or named:
+        """The trial's goes where the trial may write; what the user has is copied there."""
+        path, aim = self._paths.path(src), self._paths.path(dst)
+        if not self._paths.trains or path is None or aim is None or _begins_at_descriptor(named):
             return original(src, dst, **named)
-        found = self._paths.found(path)
-        if found is None and not (_is_checkpoint(aim) and self._paths.is_users(aim)):
+        source = self._paths.found(path)
+        is_users = source == path and self._paths.keeps(path)
+        if not os.path.lexists(source) or (self._is_full_folder(aim) and not is_users):
             return original(src, dst)
         place = self._paths.target(aim)
-        if found is None and self._paths.is_users(path):
-            shutil.copyfile(path, place)
-        elif place == aim and found == path:
+        if is_users:
+            _copy(source, place)
+            self._paths.removed(path)
+        elif place == aim and source == path:
             original(src, dst)
         else:
-            shutil.move(found or path, place)
+            _clear(place)
+            shutil.move(source, place)
         self._paths.moved(path)
         return None
 
+    def _is_full_folder(self, path: Path) -> bool:
+        """Whether nothing can be renamed to it, as the system will say."""
+        return path.is_dir() and self._paths.keeps(path) and not self._paths.made_anew(path)
+
+    def _link(self, original: Callable[..., Any], src: Any, dst: Any, **named: Any) -> Any:
+        """A second name of a file is the trial's; never one of a file of the user's."""
+        path, aim = self._paths.path(src), self._paths.path(dst)
+        if not self._paths.trains or path is None or aim is None or _begins_at_descriptor(named):
+            return original(src, dst, **named)
+        source, place = self._paths.found(path), self._paths.target(aim)
+        if source == path and self._paths.keeps(path):
+            return _copy(source, place)
+        return original(source, place, **named)
+
+    def _symlink(
+        self, original: Callable[..., Any], src: Any, dst: Any, *rest: Any, **named: Any
+    ) -> Any:
+        aim = self._paths.path(dst)
+        if not self._paths.trains or aim is None or _begins_at_descriptor(named):
+            return original(src, dst, *rest, **named)
+        place = self._paths.target(aim)
+        return original(src if place == aim else aim.parent / src, place, *rest, **named)
+
     def _remove(self, original: Callable[..., Any], path: Any, **named: Any) -> Any:
-        """A checkpoint of the user's stays; what stands for it goes."""
-        place = _path(path) if self._training and not named else None
-        if place is None or not _is_checkpoint(place) or not self._paths.is_users(place):
+        """What the user has stays; what stands for it goes."""
+        place = None if _begins_at_descriptor(named) else self._paths.path(path)
+        if place is None or not self._paths.trains or not self._paths.keeps(place):
             return original(path, **named)
-        if (ours := self._paths.found(place)) is not None:
-            self._paths.moved(place)
+        if (ours := self._paths.found(place)) != place:
             original(ours)
+        self._paths.removed(place)
         return None
 
     def _remove_tree(
         self, original: Callable[..., Any], path: Any, *rest: Any, **named: Any
     ) -> Any:
-        """So does a folder of the user's with checkpoints in it."""
-        place = _path(path) if self._training else None
-        if place is not None and self._paths.is_users(place) and _has_checkpoints(place):
-            return None
-        return original(path, *rest, **named)
-
-    def _open(
-        self, original: Callable[..., Any], file: Any, mode: Any = "r", *rest: Any, **named: Any
-    ) -> Any:
-        """A checkpoint of the user's is not opened for new bytes, another file late."""
-        if not self._training or not isinstance(mode, str):
-            return original(file, mode, *rest, **named)
-        if not _writes_bytes(mode):
-            return original(self.read(file), mode, *rest, **named)
-        path = _path(file)
-        if path is None or not self._paths.is_users(path):
-            if path is not None and _is_part(path):
-                self._paths.target(path)
-            return original(file, mode, *rest, **named)
-        if _is_checkpoint(path):
-            return original(self._paths.target(path), mode, *rest, **named)
-        if mode in ("wb", "bw") and path.is_file() and _is_usual(*rest, *named.values()):
-            late = self._late[path] = LateFile(file)
-            return io.BufferedWriter(late)
-        return original(file, mode, *rest, **named)
-
-    def read(self, file: Any) -> Any:
-        """The file that the trial wrote under this name, where it did so elsewhere."""
-        path = _path(file) if self._paths.has_others else None
-        place = self._paths.instead(path) if path else None
-        return file if place == path else place
+        """So does a folder, of which only the trial's own goes."""
+        place = self._paths.path(path) if self._paths.trains else None
+        if place is None or not place.is_dir() or not self._paths.keeps(place):
+            return original(path, *rest, **named)
+        if (ours := self._paths.found(place)) != place:
+            original(ours)
+        for made in self._paths.made_below(place):
+            _clear(made)
+            self._paths.moved(made)
+        self._paths.removed(place)
+        return None
 
 
 class _Stand:
@@ -151,29 +178,20 @@ def _stand_before(modules: tuple[ModuleType, ...], name: str, call: Callable[...
         setattr(holder, name, stand)
 
 
-def _is_checkpoint(path: Path) -> bool:
-    return path.suffix in _SUFFIXES or _is_part(path)
+def _begins_at_descriptor(named: dict[str, Any]) -> bool:
+    """Whether a path begins at a folder that is open, and says nothing by itself."""
+    return any(name.endswith("dir_fd") and at is not None for name, at in named.items())
 
 
-def _is_part(path: Path) -> bool:
-    """Of a checkpoint that torch writes in many files, and nobody writes anything else so."""
-    return path.suffix == ".distcp" or path.name.endswith(_METADATA)
+def _copy(source: Path, place: Path) -> None:
+    if source.is_dir():
+        shutil.copytree(source, place, symlinks=True, dirs_exist_ok=True)
+    else:
+        shutil.copyfile(source, place)
 
 
-def _has_checkpoints(folder: Path) -> bool:
-    return any(_is_checkpoint(Path(name)) for _, _, names in os.walk(folder) for name in names)
-
-
-def _path(file: Any) -> Path | None:
-    """The absolute path; None for a descriptor, or where it is no text."""
-    name = os.fspath(file) if isinstance(file, (str, os.PathLike)) else None
-    return Path(name).absolute() if isinstance(name, str) else None
-
-
-def _writes_bytes(mode: str) -> bool:
-    return "b" in mode and not {"w", "a"}.isdisjoint(mode)
-
-
-def _is_usual(*how: Any) -> bool:
-    """Whether these arguments of ``open`` behind its mode ask for nothing."""
-    return all(value in (-1, None) for value in how)
+def _clear(place: Path) -> None:
+    if place.is_dir() and not place.is_symlink():
+        shutil.rmtree(place)
+    else:
+        place.unlink(missing_ok=True)

@@ -1,4 +1,4 @@
-"""What a trial makes in its working directory: checkpoints, dated folders. Not: their removal."""
+"""What a trial leaves where the user works: logs, dated folders. Not: what is moved away."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from pathlib import Path
 
 from .saved_files import SavedFiles, SaveListener
 from .side_outputs import silence
+from .trial_paths import PASSED_OVER
 
 _DEPTH = 3
 _MOST_ENTRIES = 5000
 _MOST_SHOWN = 20
-_PASSED_OVER = frozenset({".git", "__pycache__", "node_modules", ".venv", ".pytest_cache"})
 
 
 class Surroundings:
@@ -29,31 +29,45 @@ class Surroundings:
         self._saved = SavedFiles(own, self._was_there)
 
     def guard(self) -> None:
-        """Keep out of it what trackers write, and checkpoints."""
+        """Keep out of it what trackers write, and what the training does."""
         silence(str(self._own))
         self._saved.install()
 
-    def training_begins(self, listener: SaveListener | None) -> None:
-        """What the script saves from here on is of no use to anybody; ``listener`` hears of it."""
-        self._saved.begin(listener)
+    def training_begins(self) -> None:
+        """What the script writes from here on is of no use to anybody."""
+        self._saved.begin()
 
-    def put_away(self) -> None:
-        """Move what the training saved below the trial's folder."""
-        self._saved.put_away()
+    def tell(self, listener: SaveListener) -> None:
+        """Let it hear of checkpoints."""
+        self._saved.listen(listener)
 
     def new(self) -> tuple[str, ...]:
-        """Paths that were not there, relative to the folder; of a new folder only itself.
+        """What is left once all was moved away that can be."""
+        self._saved.paths.put_away()
+        return self.left()
 
-        Checkpoints among them are moved away.
+    def left(self) -> tuple[str, ...]:
+        """Paths that are new or were written, from the working directory; of a folder only itself.
+
+        Those that are moved away later are not among them.
         """
-        self.put_away()
-        if len(self._before) >= _MOST_ENTRIES:
-            return ()
+        paths = self._saved.paths
         found: list[str] = []
-        for entry in sorted(set(self._entries()) - self._before):
-            if not any(parent.endswith("/") and entry.startswith(parent) for parent in found):
+        for entry in sorted({*self._new_entries(), *map(self._named, paths.left())}):
+            inside = any(parent.endswith("/") and entry.startswith(parent) for parent in found)
+            if not inside and not paths.is_trials(self._folder / entry):
                 found.append(entry)
         return tuple(found[:_MOST_SHOWN])
+
+    def _new_entries(self) -> set[str]:
+        if len(self._before) >= _MOST_ENTRIES:
+            return set()
+        return set(self._entries()) - self._before
+
+    def _named(self, path: Path) -> str:
+        is_inside = path.is_relative_to(self._folder)
+        name = str(path.relative_to(self._folder) if is_inside else path)
+        return f"{name}/" if path.is_dir() else name
 
     def _was_there(self, path: Path) -> bool:
         """Whether a file that is about to be written is not the trial's."""
@@ -80,7 +94,7 @@ class Surroundings:
         for entry in inside:
             path = Path(entry.path)
             is_folder = entry.is_dir(follow_symlinks=False)
-            if entry.name in _PASSED_OVER or path == self._own or path in self._own.parents:
+            if entry.name in PASSED_OVER or path == self._own or path in self._own.parents:
                 self._unseen.add(path)
                 continue
             yield str(path.relative_to(self._folder)) + ("/" if is_folder else "")

@@ -1,7 +1,7 @@
-"""What a trial saves once it trains, kept away from the user's own checkpoints. Not: other files.
+"""What a trial saves once it trains, kept away from the user's own files. Not: Python's own calls.
 
 A checkpoint of a trial would be loaded by the next one, and by the training itself; one that the
-user has would be overwritten. What is saved before the first step is data, and stays.
+user has would be overwritten. What is saved before the first backward pass is data, and stays.
 """
 
 from __future__ import annotations
@@ -42,43 +42,43 @@ class SavedFiles:
 
     def __init__(self, folder: str, was_there: Callable[[Path], bool]) -> None:
         """``folder`` is the trial's; ``was_there`` says of a path whether it is the user's."""
-        self._paths = TrialPaths(folder, was_there)
-        self._calls = FileCalls(self._paths)
-        self._training = False
+        self.paths = TrialPaths(folder, was_there)
+        self._calls = FileCalls(self.paths)
         self._listener: SaveListener | None = None
 
     def install(self) -> None:
-        """Listen from here on."""
+        """Listen from here on, in children that are forked, too."""
         torch.save = self._followed(torch.save)
         torch.load = self._reading(torch.load)
-        after_import(dict.fromkeys(_WRITERS, self._change))
+        after_import(dict.fromkeys((*_WRITERS, *_READERS, *_FOLDER_WRITERS), self._change))
         self._calls.install()
+        self.paths.live()
 
-    def begin(self, listener: SaveListener | None = None) -> None:
-        """The script has made a step: what it saves from here on is of its training."""
-        self._training = True
+    def begin(self) -> None:
+        """The first backward pass begins: what is written from here on is of a training."""
+        self.paths.trains = True
+
+    def listen(self, listener: SaveListener) -> None:
+        """Tell of tensors that are saved from here on."""
         self._listener = listener
-        self._calls.begin()
-
-    def put_away(self) -> None:
-        """Move what was made below the trial's folder."""
-        self._paths.put_away()
 
     def _change(self, module: ModuleType) -> None:
-        for name in _WRITERS[module.__name__]:
+        for name in _WRITERS.get(module.__name__, ()):
             if hasattr(module, name):
                 setattr(module, name, self._followed(getattr(module, name)))
         for name in _READERS.get(module.__name__, ()):
             if hasattr(module, name):
                 setattr(module, name, self._reading(getattr(module, name)))
+        for kind, name in _FOLDER_WRITERS.get(module.__name__, ()):
+            if hasattr(module, kind):
+                owner = getattr(module, kind)
+                setattr(owner, name, self._into_folder(getattr(owner, name)))
 
     def _followed(self, original: Callable[..., Any]) -> Callable[..., Any]:
         """A function of what is saved and where, by place or by name."""
 
         @wraps(original)
         def save(*arguments: Any, **named: Any) -> Any:
-            if not self._training:
-                return original(*arguments, **named)
             if len(arguments) > 1:
                 arguments = (arguments[0], self._target(arguments[1]), *arguments[2:])
             named = {k: self._target(v) if k in _WHERE else v for k, v in named.items()}
@@ -86,6 +86,17 @@ class SavedFiles:
                 _given(arguments, named, 0, _WHAT), _given(arguments, named, 1, _WHERE)
             ):
                 return original(*arguments, **named)
+
+        return save
+
+    def _into_folder(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        """A method of a folder, whose files are not all written by Python."""
+
+        @wraps(original)
+        def save(this: Any, folder: Any, *arguments: Any, **named: Any) -> Any:
+            path = self.paths.path(folder) if self.paths.trains else None
+            place = folder if path is None else self.paths.folder(path)
+            return original(this, place, *arguments, **named)
 
         return save
 
@@ -117,17 +128,15 @@ class SavedFiles:
     def _target(self, file: Any) -> Any:
         """Where to write: as the script says, but never over what is not the trial's."""
         name = file if isinstance(file, (str, os.PathLike)) else getattr(file, "name", None)
-        if not isinstance(name, (str, os.PathLike)):
+        if (path := self.paths.path(name)) is None:
             return file
-        path = Path(os.fspath(name)).absolute()
-        if name is file:
-            place = self._paths.target(path)
-            return file if place == path else place
-        if self._paths.is_users(path):
-            self._calls.saves_into(path)
-        else:
-            self._paths.target(path)
-        return file
+        behind = self.paths.behind(path)
+        if not self.paths.trains:
+            self.paths.wrote(behind)
+            return file
+        place = self.paths.target(behind, checkpoint=True)
+        is_moved = name is file and place != Path(os.path.realpath(path))
+        return place if is_moved else file
 
 
 _WHAT = ("obj", "tensors", "checkpoint", "state_dict")
@@ -139,8 +148,15 @@ _WRITERS: dict[str, tuple[str, ...]] = {
     "torch.distributed.checkpoint.state_dict_saver": ("save", "save_state_dict", "async_save"),
 }
 """Functions of other modules that write checkpoints."""
-_READERS: dict[str, tuple[str, ...]] = {"safetensors.torch": ("load_file",)}
-"""Those of the same modules that read them otherwise than by Python's files."""
+_READERS: dict[str, tuple[str, ...]] = {
+    "safetensors": ("safe_open",),
+    "safetensors.torch": ("load_file", "safe_open"),
+}
+"""Those that read them otherwise than by Python's files."""
+_FOLDER_WRITERS: dict[str, tuple[tuple[str, str], ...]] = {
+    "transformers.tokenization_utils_base": (("PreTrainedTokenizerBase", "save_pretrained"),),
+}
+"""Classes and their methods that write a folder otherwise than by Python's files."""
 
 
 def _given(

@@ -92,6 +92,8 @@ class Speaker:
         """The last step after which there is time to look around."""
         self.is_last = self._agreement.is_last
         """Whether all ranks end after a step."""
+        self.left: Callable[[], tuple[str, ...]] = tuple
+        """What the script has written that nobody takes away."""
 
     def step(self, made: Made, loss: Tensor | None) -> int:
         """A step has ended; its number."""
@@ -166,12 +168,13 @@ class Speaker:
     def _so_far(self) -> RankResult | None:
         if not self._claim.holds():
             return None
-        end_step = None
+        end_step, word = None, LastWord()
         if self.beside.went_on:
             end_step = self._agreement.stop
+            word = LastWord(left_behind=self.left())
             self.timeline.settle()
         self.timeline.write_passed()
-        return self._result(LastWord(), end_step=end_step)
+        return self._result(word, end_step=end_step)
 
     def _result(self, word: LastWord, end_step: int | None) -> RankResult:
         failure = word.failure and self.beside.judged(word.failure, self.timeline.steps)

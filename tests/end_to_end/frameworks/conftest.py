@@ -93,9 +93,10 @@ class Launcher:
         *words: str,
         files: Mapping[str, str] = NOTHING,
         variables: Mapping[str, str] = NOTHING,
+        folder: Path | None = None,
     ) -> Run:
         """Run ``autoconf-launch`` with these words and variables where these files are."""
-        folder = self.make("run")
+        folder = folder or self.make("run")
         for name, text in files.items():
             (folder / name).write_text(text)
         own = {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}

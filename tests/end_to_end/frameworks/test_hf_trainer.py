@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -16,6 +17,7 @@ EVALUATING = ("--eval_strategy", "steps", "--eval_on_start", "True")
 EAGER = (*SAVING, *EVALUATING, "--dataloader_num_workers", "1")
 ONE = "--knob=train_micro_batch_size_per_gpu=[4]"
 TODAY = "--knob=train_micro_batch_size_per_gpu=[2]"
+EIGHT = "--knob=train_micro_batch_size_per_gpu=[8]"
 
 
 @pytest.fixture(scope="module")
@@ -138,3 +140,29 @@ def test_what_a_scripts_own_defaults_apply_is_the_baseline(launched: LaunchIt) -
     found = {name: rank["applied"]["recompute"] for name, rank in run.ranks()}
     assert (found["z0_acfull_gas2_tmbspg4"], found["z0_gas2_tmbspg4"]) == ("full", "none")
     assert as_asked(run), run.output
+
+
+def test_checkpoints_of_trials_are_not_resumed_by_the_training(launched: LaunchIt) -> None:
+    flags = ("--num_gpus=1", *WITH_SOAK, TODAY, "--allow-global-batch-change")
+    run = launched("--autotuning=tune", *flags, script("hf_own_arguments"), "--batch_size", "2")
+    assert run.code == 0, run.output
+    assert " and 1 checkpoint (" in run.output
+    assert (run.saved(), run.left()) == ([], set())
+
+
+def test_the_users_checkpoint_is_resumed_after_a_tune(launched: LaunchIt) -> None:
+    words = (script("hf_own_arguments"), "--resume", "--epochs")
+    plain = ("--num_gpus=1", "--no_local_rank")
+    first = launched(*plain, script("hf_own_arguments"))
+    kept = contents(first.folder / "out")
+    flags = ("--autotuning=tune", *WITH_SOAK, "--allow-global-batch-change", EIGHT)
+    tune = launched("--num_gpus=1", *flags, *words, "4", folder=first.folder)
+    assert tune.code == 0, tune.output
+    assert contents(first.folder / "out") == kept
+    run = launched(*plain, *words, "2", folder=first.folder)
+    assert run.trained == [(22, 8)], run.output
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    paths = [path for path in folder.rglob("*") if path.is_file()]
+    return {str(path.relative_to(folder)): path.read_bytes() for path in paths}

@@ -31,7 +31,10 @@ STOOD_BEFORE = (
     (torch, "save"),
     (torch, "load"),
     (_recursive, "create_script_module"),
-    *((os, name) for name in ("replace", "rename", "remove", "unlink")),
+    *(
+        (os, name)
+        for name in ("replace", "rename", "remove", "unlink", "mkdir", "link", "symlink")
+    ),
     (shutil, "rmtree"),
     (io, "open"),
     (builtins, "open"),
@@ -117,11 +120,23 @@ def theirs(users: Path) -> set[Path]:
 
 
 @pytest.fixture
-def saved(tmp_path: Path, theirs: set[Path], put_back: None) -> SavedFiles:
-    """Follows what this process saves."""
+def saved(
+    tmp_path: Path, theirs: set[Path], put_back: None, monkeypatch: pytest.MonkeyPatch
+) -> SavedFiles:
+    """Follows what this process saves, in the user's folder."""
+    monkeypatch.chdir(tmp_path)
     made = SavedFiles(str(tmp_path / "trial"), theirs.__contains__)
     made.install()
     return made
+
+
+def put(path: Path, text: str = OF_USER) -> Path:
+    """A file of the user's, which ``open`` would make the script's."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT)
+    os.write(descriptor, text.encode())
+    os.close(descriptor)
+    return path
 
 
 def on_disk(path: Path) -> str:
@@ -134,7 +149,12 @@ def on_disk(path: Path) -> str:
 
 
 def in_trial(folder: Path) -> list[str]:
-    return sorted(path.name.partition("_")[2] for path in (folder / "trial" / "saved").glob("*"))
+    return names_of_saved(folder / "trial")
+
+
+def names_of_saved(trial: Path) -> list[str]:
+    """Of files that a trial wrote and that stand in its own folder."""
+    return sorted(path.name for path in (trial / "saved").rglob("*") if path.is_file())
 
 
 @pytest.fixture(scope="session")

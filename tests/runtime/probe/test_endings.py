@@ -10,7 +10,7 @@ import pytest
 from autoconf_launch.core import FailureKind, Mode
 from autoconf_launch.launcher.machine.ports import free_port
 
-from .conftest import SCRIPTS
+from .conftest import SCRIPTS, names_of_saved
 
 FIRST_FIVE = [1, 2, 3, 4, 5]
 OUT_OF_MEMORY = [
@@ -128,7 +128,7 @@ def test_what_a_trial_leaves_is_listed(probed: Any) -> None:
 
 def test_checkpoints_of_a_trial_are_put_away_and_prepared_data_is_not(probed: Any) -> None:
     ended = probed("endings.py", "saves_checkpoints")
-    saved = sorted(path.name.partition("_")[2] for path in (ended.folder / "saved").iterdir())
+    saved = names_of_saved(ended.folder)
     assert ended.result().left_behind == ("prepared.pt",)
     assert saved == ["checkpoint.pt", "open.pt"]
 

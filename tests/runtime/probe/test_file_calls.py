@@ -1,4 +1,4 @@
-"""Files of the user's under a training that renames, opens and removes checkpoints."""
+"""Files of the user's under a training that writes, renames and removes what it likes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ import torch
 
 from autoconf_launch.runtime.probing.saved_files import SavedFiles
 
-from .conftest import OF_USER, in_trial, on_disk
+from .conftest import OF_USER, in_trial, on_disk, put
 
 RENAMES: dict[str, Callable[[Path, Path], object]] = {
     "os.replace": lambda source, target: os.replace(source, target),  # noqa: PTH105
@@ -32,7 +32,7 @@ def test_a_new_file_does_not_become_the_users(saved: SavedFiles, users: Path, ho
     saved.begin()
     torch.save(1, users.with_suffix(".tmp"))
     RENAMES[how](users.with_suffix(".tmp"), users)
-    saved.put_away()
+    saved.paths.put_away()
     assert on_disk(users) == OF_USER
     assert (in_trial(users.parent), sorted(users.parent.glob("*.*"))) == (["model.pt"], [users])
 
@@ -42,7 +42,7 @@ def test_a_new_file_under_its_last_name_is_put_away(saved: SavedFiles, tmp_path:
     torch.save(1, tmp_path / "new.tmp")
     os.replace(tmp_path / "new.tmp", str(tmp_path / "new.pt"))  # noqa: PTH105
     assert torch.load(tmp_path / "new.pt") == 1
-    saved.put_away()
+    saved.paths.put_away()
     assert not [*tmp_path.glob("new.*")]
 
 
@@ -56,11 +56,14 @@ def test_what_was_written_instead_of_the_users_is_what_is_renamed(
     assert torch.load(users.with_name("last.pt")) == 1
 
 
-def test_files_of_the_user_are_renamed_as_ever(saved: SavedFiles, users: Path) -> None:
+def test_a_file_of_the_user_is_copied_where_the_script_renames_it(
+    saved: SavedFiles, users: Path
+) -> None:
     saved.begin()
     users.rename(users.with_name("kept.pt"))
-    saved.put_away()
-    assert users.with_name("kept.pt").read_text() == OF_USER
+    assert (on_disk(users), on_disk(users.with_name("kept.pt"))) == (OF_USER, OF_USER)
+    saved.paths.put_away()
+    assert (on_disk(users), users.with_name("kept.pt").exists()) == (OF_USER, False)
 
 
 def test_the_users_checkpoint_is_not_opened_for_new_bytes(saved: SavedFiles, users: Path) -> None:
@@ -137,17 +140,53 @@ def test_what_the_trial_saved_is_removed(saved: SavedFiles, tmp_path: Path) -> N
     assert not (tmp_path / "new.pt").exists()
 
 
-@pytest.mark.parametrize(("name", "stays"), [("optimizer.pt", True), ("tokens.txt", False)])
-def test_a_folder_of_the_users_stays_if_it_holds_checkpoints(
-    saved: SavedFiles, theirs: set[Path], tmp_path: Path, name: str, stays: bool
+@pytest.fixture
+def folder(theirs: set[Path], tmp_path: Path) -> Path:
+    """One of the user's, with a file in it."""
+    file = put(tmp_path / "checkpoint-10" / "config.json")
+    theirs.update((file, file.parent))
+    return file.parent
+
+
+def test_a_folder_of_the_users_stays_and_what_the_trial_made_in_it_goes(
+    folder: Path, saved: SavedFiles
 ) -> None:
-    folder = tmp_path / "checkpoint-10"
-    folder.mkdir()
-    (folder / name).touch()
-    theirs.add(folder)
+    saved.begin()
+    (folder / "new.txt").write_text("of a trial")
+    shutil.rmtree(folder)
+    assert [path.name for path in folder.iterdir()] == ["config.json"]
+
+
+def test_a_folder_of_the_users_can_be_removed_and_made_anew(
+    folder: Path, saved: SavedFiles
+) -> None:
     saved.begin()
     shutil.rmtree(folder)
-    assert (folder / name).exists() == stays
+    folder.mkdir()
+    with (folder / "config.json").open("x") as file:
+        file.write("of a trial")
+    text = (folder / "config.json").read_text()
+    assert (on_disk(folder / "config.json"), text) == (OF_USER, "of a trial")
+
+
+def test_a_folder_that_is_there_cannot_be_made(folder: Path, saved: SavedFiles) -> None:
+    saved.begin()
+    with pytest.raises(FileExistsError):
+        folder.mkdir()
+
+
+def test_a_folder_takes_the_place_of_one_of_the_users(
+    folder: Path, saved: SavedFiles, tmp_path: Path
+) -> None:
+    saved.begin()
+    (tmp_path / "new").mkdir()
+    (tmp_path / "new" / "config.json").write_text("of a trial")
+    with pytest.raises(OSError, match="not empty"):
+        (tmp_path / "new").rename(folder)
+    shutil.rmtree(folder)
+    (tmp_path / "new").rename(folder)
+    text = (folder / "config.json").read_text()
+    assert (on_disk(folder / "config.json"), text) == (OF_USER, "of a trial")
 
 
 def test_removals_before_the_training_are_as_ever(saved: SavedFiles, users: Path) -> None:
@@ -158,8 +197,7 @@ def test_removals_before_the_training_are_as_ever(saved: SavedFiles, users: Path
 def test_a_checkpoint_of_the_users_over_another_is_copied_for_the_trial(
     saved: SavedFiles, users: Path, theirs: set[Path]
 ) -> None:
-    best = users.with_name("best.pt")
-    best.write_text("the best")
+    best = put(users.with_name("best.pt"), "the best")
     theirs.add(best)
     saved.begin()
     best.replace(users)
@@ -178,8 +216,7 @@ def test_a_rename_that_fails_leaves_the_users_checkpoint_to_be_read(
 @pytest.fixture
 def others(users: Path, theirs: set[Path]) -> Path:
     """A file of the user's whose name does not say what it is."""
-    path = users.with_name("model.state")
-    path.write_text(OF_USER)
+    path = put(users.with_name("model.state"))
     theirs.add(path)
     return path
 
@@ -203,11 +240,85 @@ def test_any_file_that_is_opened_for_a_checkpoint_is_the_trials(
         assert torch.load(file) == {"step": 2}
 
 
-def test_a_file_that_is_opened_for_other_bytes_gets_them(saved: SavedFiles, others: Path) -> None:
+WRITES: dict[str, Callable[[Path], object]] = {
+    "w": lambda path: path.write_text("new"),
+    "wb": lambda path: path.write_bytes(b"new"),
+    "w+": lambda path: path.open("w+").write("new"),
+    "copy": lambda path: shutil.copyfile(put(path.with_name("source"), "new"), path),
+}
+
+
+@pytest.mark.parametrize("how", WRITES)
+def test_no_file_of_the_users_is_written(saved: SavedFiles, others: Path, how: str) -> None:
     saved.begin()
-    with others.open("wb") as file:
-        file.write(b"a log")
-    assert (on_disk(others), in_trial(others.parent)) == ("a log", [])
+    WRITES[how](others)
+    assert (on_disk(others), others.read_text()) == (OF_USER, "new")
+
+
+def test_lines_are_added_to_a_copy_of_the_users_file(saved: SavedFiles, others: Path) -> None:
+    saved.begin()
+    for number in range(2):
+        with others.open("a") as file:
+            file.write(str(number))
+    assert (on_disk(others), others.read_text()) == (OF_USER, f"{OF_USER}01")
+
+
+def test_data_that_is_mapped_into_memory_is_not_copied(saved: SavedFiles, others: Path) -> None:
+    saved.begin()
+    with others.open("r+b") as file:
+        file.write(b"IN")
+    assert on_disk(others) == f"IN{OF_USER[2:]}"
+    assert saved.paths.left() == [others]
+
+
+def test_a_device_is_written_as_ever(saved: SavedFiles) -> None:
+    saved.begin()
+    with Path(os.devnull).open("w") as file:
+        file.write("words")
+    assert not in_trial(Path.cwd())
+
+
+def test_all_files_of_a_folder_that_the_training_makes_are_put_away(
+    saved: SavedFiles, tmp_path: Path
+) -> None:
+    saved.begin()
+    folder = tmp_path / "out" / "checkpoint-2"
+    folder.mkdir(parents=True)
+    (folder / "config.json").write_text("{}")
+    torch.save(1, folder / "model.pt")
+    os.close(os.open(folder / "of_a_library", os.O_CREAT))
+    saved.paths.put_away()
+    assert in_trial(tmp_path) == ["config.json", "model.pt", "of_a_library"]
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("name", ["link_to", "symlink_to"])
+def test_links_of_the_training_are_put_away_and_none_changes_the_users_file(
+    saved: SavedFiles, users: Path, name: str
+) -> None:
+    saved.begin()
+    last = users.with_name("last.pt")
+    if name == "link_to":
+        last.hardlink_to(users)
+    else:
+        last.symlink_to(users.name)
+    assert last.read_text() == OF_USER
+    torch.save(1, last)
+    saved.paths.put_away()
+    assert (on_disk(users), last.is_symlink(), last.exists()) == (OF_USER, False, False)
+
+
+def test_a_link_takes_the_place_of_one_of_the_users(
+    saved: SavedFiles, theirs: set[Path], tmp_path: Path
+) -> None:
+    latest = tmp_path / "latest.pt"
+    latest.symlink_to("model.pt")
+    theirs.add(latest)
+    saved.begin()
+    torch.save(1, tmp_path / "new.pt")
+    latest.unlink()
+    latest.symlink_to("new.pt")
+    assert (str(latest.readlink()), torch.load(latest)) == ("model.pt", 1)
 
 
 def test_files_of_a_checkpoint_in_parts_are_put_away(saved: SavedFiles, tmp_path: Path) -> None:
@@ -215,15 +326,14 @@ def test_files_of_a_checkpoint_in_parts_are_put_away(saved: SavedFiles, tmp_path
     for name in ("__0_0.distcp", ".metadata.tmp"):
         (tmp_path / name).write_bytes(b"part")
     (tmp_path / ".metadata.tmp").rename(tmp_path / ".metadata")
-    saved.put_away()
+    saved.paths.put_away()
     assert in_trial(tmp_path) == [".metadata", "__0_0.distcp"]
 
 
 def test_the_index_of_the_users_checkpoint_stays(
     saved: SavedFiles, theirs: set[Path], tmp_path: Path
 ) -> None:
-    index = tmp_path / ".metadata"
-    index.write_text(OF_USER)
+    index = put(tmp_path / ".metadata")
     theirs.add(index)
     saved.begin()
     (tmp_path / ".metadata.tmp").write_bytes(b"part")
@@ -236,7 +346,7 @@ def test_a_process_puts_away_what_it_made_and_no_other(saved: SavedFiles, tmp_pa
     saved.begin()
     torch.save(1, tmp_path / "new.pt")
     if (child := os.fork()) == 0:
-        saved.put_away()
+        saved.paths.put_away()
         os._exit(0)
     os.waitpid(child, 0)
     assert (tmp_path / "new.pt").exists()

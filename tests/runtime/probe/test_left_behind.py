@@ -1,4 +1,4 @@
-"""Which checkpoints around a training are the user's, wherever they are."""
+"""Which files around a training are the user's, wherever they are, and what is left of others."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import torch
 
 from autoconf_launch.runtime.probing.left_behind import Surroundings
 
-from .conftest import OF_USER, on_disk
+from .conftest import OF_USER, on_disk, put
 
 PLACES = {
     "in the folder": "model.pt",
@@ -37,7 +37,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, put_back: None) -> Pat
 def begun() -> Surroundings:
     made = Surroundings(own="out/results/trial")
     made.guard()
-    made.training_begins(None)
+    made.training_begins()
     return made
 
 
@@ -59,7 +59,7 @@ def test_one_that_the_training_makes_is_put_away(here: Path, place: str) -> None
     for number in range(2):
         torch.save(number, path)
     assert torch.load(path) == 1
-    surroundings.put_away()
+    surroundings.new()
     assert not path.exists()
 
 
@@ -74,6 +74,42 @@ def test_a_folder_of_checkpoints_that_the_user_has_is_not_removed(here: Path) ->
 
 def test_the_trials_own_folder_is_not_left_behind(here: Path) -> None:
     surroundings = begun()
-    (here / "out" / "results" / "trial").mkdir()
+    (here / "out" / "results" / "trial").mkdir(exist_ok=True)
     (here / "log.txt").touch()
     assert surroundings.new() == ("log.txt",)
+
+
+def test_what_is_written_before_the_training_is_left_and_named(here: Path) -> None:
+    log = here / "train.log"
+    log.write_text(OF_USER)
+    surroundings = Surroundings(own="out/results/trial")
+    surroundings.guard()
+    with log.open("a") as file:
+        file.write("a line")
+    assert surroundings.new() == ("train.log",)
+
+
+def test_a_checkpoint_takes_its_folder_along_wherever_it_is(here: Path) -> None:
+    surroundings = Surroundings(own="out/results/trial")
+    surroundings.guard()
+    folder = here.parent / "output" / "of_today"
+    folder.mkdir(parents=True)
+    (folder / "args.yaml").write_text("before")
+    surroundings.training_begins()
+    (folder.parent / "results.json").write_text("{}")
+    torch.save(1, folder / "last.pt")
+    Path(folder / "best.pt").hardlink_to(folder / "last.pt")
+    (folder / "summary.csv").write_text("after")
+    assert surroundings.new() == ()
+    assert not folder.parent.exists()
+
+
+def test_files_beside_a_checkpoint_of_the_users_stay_as_they_are(here: Path) -> None:
+    folder = here.parent / "output"
+    for name in ("model.pt", "config.json"):
+        put(folder / name)
+    begun()
+    torch.save(1, folder / "model.pt")
+    (folder / "config.json").write_text("of a trial")
+    assert [on_disk(path) for path in folder.iterdir()] == [OF_USER, OF_USER]
+    assert (folder / "config.json").read_text() == "of a trial"

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import torch
 
-from autoconf_launch.core.rank import NOTES_OF_SAVED, notes_of_saved
+from autoconf_launch.core.saved_paths import NOTES, notes_of
 from autoconf_launch.runtime.probing.saved_files import SavedFiles
 
 from .conftest import OF_USER, in_trial, on_disk
@@ -31,26 +31,25 @@ def test_a_new_one_is_there_until_it_is_put_away(saved: SavedFiles, tmp_path: Pa
     saved.begin()
     torch.save(1, str(tmp_path / "new.pt"))
     assert torch.load(tmp_path / "new.pt") == 1
-    saved.put_away()
+    saved.paths.put_away()
     assert not (tmp_path / "new.pt").exists()
     assert in_trial(tmp_path) == ["new.pt"]
 
 
 def test_paths_are_noted_before_they_are_written(saved: SavedFiles, tmp_path: Path) -> None:
-    (tmp_path / "trial").mkdir()
     saved.begin()
     with pytest.raises(RuntimeError):
         torch.save(1, tmp_path / "nowhere" / "new.pt")
-    noted = (tmp_path / "trial" / notes_of_saved(os.getpid())).read_text().splitlines()
+    noted = notes_of(tmp_path / "trial", os.getpid()).read_text().splitlines()
     assert [*map(json.loads, noted)] == [str(tmp_path / "nowhere" / "new.pt")]
-    saved.put_away()
-    assert not [*(tmp_path / "trial").glob(NOTES_OF_SAVED)]
+    saved.paths.put_away()
+    assert not [*(tmp_path / "trial").glob(NOTES)]
 
 
 def test_what_is_saved_before_the_training_stays(saved: SavedFiles, tmp_path: Path) -> None:
     torch.save(1, tmp_path / "data.pt")
     saved.begin()
-    saved.put_away()
+    saved.paths.put_away()
     assert (tmp_path / "data.pt").exists()
 
 
@@ -71,7 +70,8 @@ def test_tensors_that_are_saved_are_heard_with_their_size(
     saved: SavedFiles, tmp_path: Path
 ) -> None:
     heard = Heard()
-    saved.begin(heard)
+    saved.begin()
+    saved.listen(heard)
     torch.save({"model": {"weight": torch.ones(1000)}}, tmp_path / "new.pt")
     with (tmp_path / "open.pt").open("wb") as file:
         torch.save(obj=torch.ones(1000), f=file)
@@ -84,14 +84,16 @@ def test_what_holds_no_tensors_is_not_heard(
     saved: SavedFiles, tmp_path: Path, what: object
 ) -> None:
     heard = Heard()
-    saved.begin(heard)
+    saved.begin()
+    saved.listen(heard)
     torch.save(what, tmp_path / "new.pt")
     assert heard.sizes == []
 
 
 def test_a_copy_in_memory_is_not_heard(saved: SavedFiles) -> None:
     heard = Heard()
-    saved.begin(heard)
+    saved.begin()
+    saved.listen(heard)
     torch.save(torch.ones(10), io.BytesIO())
     assert heard.sizes == []
 
@@ -103,7 +105,8 @@ def test_an_error_of_whoever_listens_is_none_of_the_scripts(
         def saves(self) -> None:
             raise RuntimeError
 
-    saved.begin(Deaf())
+    saved.begin()
+    saved.listen(Deaf())
     torch.save(torch.ones(10), tmp_path / "new.pt")
     assert (tmp_path / "new.pt").exists()
 
@@ -132,8 +135,9 @@ def test_other_writers_are_followed_once_they_are_imported(
     writer: Any, saved: SavedFiles, users: Path
 ) -> None:
     heard, module = Heard(), writer()
-    saved.begin(heard)
+    saved.begin()
+    saved.listen(heard)
     module.save_file({"weight": torch.ones(10)}, filename=str(users))
     assert on_disk(users) == OF_USER
     assert (heard.sizes, in_trial(users.parent)) == ([1], ["model.pt"])
-    assert Path(module.load_file(users)).parent == users.parent / "trial" / "saved"
+    assert Path(module.load_file(users)).is_relative_to(users.parent / "trial" / "saved")

@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 
+from .conftest import names_of_saved
+
 
 @pytest.mark.parametrize(
     "how",
@@ -18,5 +20,5 @@ def test_a_checkpoint_is_there_until_the_process_that_saved_it_ends(probed: Any,
 
 def test_a_checkpoint_in_parts_is_read_back_and_put_away(probed: Any) -> None:
     ended = probed("saving.py", "in_parts")
-    saved = sorted(path.name.partition("_")[2] for path in (ended.folder / "saved").iterdir())
+    saved = names_of_saved(ended.folder)
     assert (ended.output, saved) == ("loaded\n", [".metadata", "__0_0.distcp"])

@@ -1,19 +1,17 @@
-"""What ranks saved among the user's files before they were ended from outside."""
+"""What trials wrote among the user's files, taken from there once their processes have ended."""
 
 from __future__ import annotations
 
-import json
 import os
 import time
 from pathlib import Path
 
 import pytest
 
-from autoconf_launch.core.rank import notes_of_saved
+from autoconf_launch.core.saved_paths import SAVED, note, notes_of, take_in, take_in_all
 from autoconf_launch.launcher.results.journal import Fingerprint
 from autoconf_launch.launcher.results.paths import ResultsPaths
 from autoconf_launch.launcher.results.results_folder import open_folder
-from autoconf_launch.launcher.results.saved_files import take_in, take_in_all
 
 LONG_S = 1000.0
 PRINT = Fingerprint(script="a", arguments=(), config="b", hardware=("cpu",), versions=())
@@ -33,25 +31,28 @@ def saved(tmp_path: Path) -> Path:
     return path
 
 
-def note(trial: Path, *paths: Path, age_s: float = 0.0) -> None:
-    notes = trial / notes_of_saved(7)
-    notes.write_text("".join(f"{json.dumps(str(path))}\n" for path in paths) + '"/torn')
+def noted(trial: Path, *paths: Path, age_s: float = 0.0, pid: int = 7) -> None:
+    notes = notes_of(trial, pid)
+    for path in paths:
+        note(notes, path)
+    with notes.open("a") as file:
+        file.write('"/torn')
     os.utime(notes, (time.time() - age_s,) * 2)
 
 
 def taken(trial: Path) -> list[str]:
-    return sorted(path.name.partition("_")[2] for path in trial.glob("saved/*"))
+    return sorted(path.name for path in (trial / SAVED).rglob("*") if not path.is_dir())
 
 
 @pytest.mark.parametrize("is_ours", [True, False])
 def test_what_was_noted_is_moved_below_the_trial(trial: Path, saved: Path, is_ours: bool) -> None:
-    note(trial, saved, saved.with_name("never_written.pt"))
+    noted(trial, saved, saved.with_name("never_written.pt"))
     take_in_all(trial.parent, is_ours=is_ours)
     assert (taken(trial), saved.exists(), [*trial.glob("*.jsonl")]) == (["model.pt"], False, [])
 
 
 def test_what_the_user_has_written_since_stays(trial: Path, saved: Path) -> None:
-    note(trial, saved, age_s=LONG_S)
+    noted(trial, saved, age_s=LONG_S)
     take_in(trial, is_ours=False)
     assert (taken(trial), saved.read_text()) == ([], "of a trial")
 
@@ -60,7 +61,7 @@ def test_files_of_one_name_are_all_kept(trial: Path, saved: Path, tmp_path: Path
     other = tmp_path / "other" / saved.name
     other.parent.mkdir()
     other.touch()
-    note(trial, saved, other)
+    noted(trial, saved, other)
     take_in(trial, is_ours=True)
     assert taken(trial) == ["model.pt"] * 2
 
@@ -69,13 +70,63 @@ def test_no_link_is_followed(trial: Path, saved: Path, tmp_path: Path) -> None:
     link, folder = tmp_path / "link.pt", tmp_path / "folder"
     link.symlink_to(saved)
     folder.symlink_to(tmp_path, target_is_directory=True)
-    note(trial, link, folder / saved.name)
+    noted(trial, link, folder / saved.name)
     take_in(trial, is_ours=True)
-    assert (taken(trial), link.is_symlink(), saved.exists()) == ([], True, True)
+    assert (taken(trial), link.is_symlink(), saved.exists()) == (["link.pt"], False, True)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A checkpoint's, which the trial has made."""
+    path = tmp_path / "out" / "checkpoint-1"
+    (path / "unet").mkdir(parents=True)
+    for name in ("config.json", "unet/model.bin"):
+        (path / name).touch()
+    return path
+
+
+def test_a_folder_goes_with_all_that_is_in_it(trial: Path, folder: Path) -> None:
+    noted(trial, folder)
+    note(notes_of(trial, 8), folder.parent, if_empty=True)
+    take_in(trial)
+    assert (taken(trial), folder.parent.exists()) == (["config.json", "model.bin"], False)
+
+
+def test_a_folder_that_the_user_writes_to_stays_with_what_is_theirs(
+    trial: Path, folder: Path
+) -> None:
+    own = folder.parent / "own.txt"
+    own.touch()
+    note(notes_of(trial, 7), folder.parent, if_empty=True)
+    noted(trial, folder)
+    take_in(trial)
+    assert [*folder.parent.iterdir()] == [own]
+
+
+def test_a_folder_stays_while_another_trial_may_write_to_it(trial: Path, folder: Path) -> None:
+    other = trial.with_name("z1")
+    other.mkdir()
+    noted(trial, folder)
+    noted(other, folder / "config.json")
+    take_in(trial)
+    assert [path.name for path in folder.rglob("*")] == ["unet", "config.json"]
+    take_in(other)
+    assert folder.exists()
+    take_in_all(trial.parent, is_ours=True)
+    assert (taken(trial), taken(other), folder.exists()) == (["model.bin"], ["config.json"], False)
+
+
+def test_a_process_takes_what_it_has_noted_and_no_other(
+    trial: Path, folder: Path, saved: Path
+) -> None:
+    noted(trial, folder)
+    noted(trial, saved, pid=8)
+    take_in(trial, pid=8)
+    assert (taken(trial), (folder / "config.json").exists()) == (["model.pt"], True)
 
 
 def test_a_study_takes_in_what_a_dead_controller_left(trial: Path, saved: Path) -> None:
-    note(trial, saved)
+    noted(trial, saved)
     with open_folder(paths_of(trial), PRINT, fresh=False):
         assert (taken(trial), saved.exists()) == (["model.pt"], False)
 
@@ -85,7 +136,7 @@ def test_a_study_that_is_interrupted_takes_in_what_its_launches_left(
 ) -> None:
     def interrupted() -> None:
         with open_folder(paths_of(trial), PRINT, fresh=False):
-            note(trial, saved)
+            noted(trial, saved)
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):

@@ -1,0 +1,147 @@
+"""What a trial's script wrote among the user's files: notes of it, and its removal from there.
+
+A process notes each file and folder before it is there, so that whoever comes after it finds them:
+the process itself at its end, or the launcher where that was ended from outside.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import stat
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from pathlib import Path
+
+NOTES = "saved_paths.*.jsonl"
+"""Of one process that lives each; a line is an absolute path, or ``{"if_empty": path}``."""
+_LEFT_NOTES = "left_paths.*.jsonl"
+"""The same of a process that has ended, for folders that others were still writing to."""
+_IF_EMPTY = "if_empty"
+SAVED = "saved"
+"""Folder of a trial for what is taken from where the script wrote it."""
+_DIES_WITHIN_S = 10.0
+"""A rank whose controller died may write so long after its last sign."""
+
+
+def notes_of(folder: Path, pid: int) -> Path:
+    """Where a process of a trial notes what its script writes."""
+    return folder / NOTES.replace("*", str(pid))
+
+
+def mirror(folder: Path, path: Path) -> Path:
+    """Where the file of an absolute path is put below a trial's folder."""
+    return folder / SAVED / path.relative_to(path.anchor)
+
+
+def note(notes: Path, path: Path, *, if_empty: bool = False) -> None:
+    """Note a file or folder to be taken in; ``if_empty``: only a folder that is empty by then."""
+    line = {_IF_EMPTY: str(path)} if if_empty else str(path)
+    with suppress(OSError), notes.open("a") as file:
+        file.write(json.dumps(line) + "\n")
+
+
+def take_in(folder: Path, *, is_ours: bool = True, pid: int | None = None) -> None:
+    """Move what was noted below the folder of its trial, and remove the folders made for it.
+
+    Folders to which another process may still write stay until the last one is gone.
+
+    Args:
+        folder: of the trial.
+        is_ours: whether it ended just now; else what is newer than its last sign is the user's.
+        pid: only what this process has noted; None: its processes have all ended.
+    """
+    own = NOTES if pid is None else notes_of(folder, pid).name
+    notes = [*folder.glob(own), *(folder.glob(_LEFT_NOTES) if pid is None else ())]
+    everyone = {path.resolve() for path in folder.parent.glob(f"*/{NOTES}")}
+    others = everyone - {path.resolve() for path in notes}
+    found = _paths_in(notes)
+    if found:
+        until_s = float("inf") if is_ours else _last_sign_s(folder) + _DIES_WITHIN_S
+        _move_all(found, folder, until_s, frozenset(_paths_in(others)))
+    for path in notes:
+        path.unlink(missing_ok=True)
+    left = _folders(found)
+    for path in sorted(left, reverse=True):
+        if others:
+            name = _LEFT_NOTES.replace("*", str(os.getpid()))
+            note(folder / name, path, if_empty=found.get(path, True))
+        else:
+            with suppress(OSError):
+                path.rmdir()
+
+
+def take_in_all(results: Path, *, is_ours: bool) -> None:
+    """The same for each trial of a results folder, whose processes have all ended."""
+    for pattern in (NOTES, _LEFT_NOTES):
+        for folder in sorted({path.parent for path in results.glob(f"*/{pattern}")}):
+            take_in(folder, is_ours=is_ours)
+
+
+def _entries(notes: Iterable[Path]) -> Iterator[tuple[Path, bool]]:
+    """Absolute paths, and whether they only go if empty; a line that a crash tore is skipped."""
+    for path in notes:
+        with suppress(OSError):
+            for line in path.read_text(errors="replace").splitlines():
+                with suppress(ValueError):
+                    said = json.loads(line)
+                    place = said.get(_IF_EMPTY) if isinstance(said, dict) else said
+                    if isinstance(place, str) and Path(place).is_absolute():
+                        yield Path(place), isinstance(said, dict)
+
+
+def _paths_in(notes: Iterable[Path]) -> dict[Path, bool]:
+    """The same, each path once."""
+    found: dict[Path, bool] = {}
+    for path, if_empty in _entries(notes):
+        found[path] = if_empty and found.get(path, True)
+    return found
+
+
+def _move_all(
+    found: dict[Path, bool], folder: Path, until_s: float, others: frozenset[Path]
+) -> None:
+    for path in (path for path, if_empty in found.items() if not if_empty):
+        for file in _files(path):
+            if file not in others:
+                _move(file, mirror(folder, file), until_s)
+
+
+def _files(path: Path) -> list[Path]:
+    """The file itself, or all below the folder; nothing where a link leads elsewhere."""
+    if path.parent.resolve() != path.parent:
+        return []
+    if path.is_symlink() or not path.is_dir():
+        return [path]
+    walk = os.walk(path)
+    inside = [Path(root, name) for root, *names in walk for name in (*names[0], *names[1])]
+    return [path for path in inside if path.is_symlink() or not path.is_dir()]
+
+
+def _move(file: Path, place: Path, until_s: float) -> None:
+    """A link is moved itself; what is neither file nor link stays."""
+    with suppress(OSError):
+        seen = file.lstat()
+        if (stat.S_ISREG(seen.st_mode) or file.is_symlink()) and seen.st_mtime <= until_s:
+            place.parent.mkdir(parents=True, exist_ok=True)
+            shutil.move(file, place)
+
+
+def _folders(found: dict[Path, bool]) -> set[Path]:
+    """Those that were noted, and all below the ones that go as a whole."""
+    own = {path for path in found if path.is_dir() and not path.is_symlink()}
+    below = {
+        Path(root, name)
+        for path in own
+        if not found[path]
+        for root, names, _ in os.walk(path)
+        for name in names
+    }
+    return {path for path in own | below if not path.is_symlink()}
+
+
+def _last_sign_s(folder: Path) -> float:
+    """When anything of the trial was last written."""
+    files = [path for path in (*folder.glob("*"), *folder.glob("probe/*")) if path.is_file()]
+    return max((path.stat().st_mtime for path in files), default=0.0)

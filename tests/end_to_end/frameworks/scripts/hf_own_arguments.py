@@ -1,0 +1,56 @@
+"""A Trainer script with arguments of its own, which saves at each epoch and can resume."""
+# mypy: ignore-errors
+# ruff: noqa: T201
+
+import argparse
+
+import torch
+from torch.utils.data import Dataset
+from transformers import LlamaConfig, LlamaForCausalLM, Trainer, TrainingArguments
+
+
+class Text(Dataset):
+    def __init__(self, samples: int) -> None:
+        generator = torch.Generator().manual_seed(0)
+        self.tokens = torch.randint(0, 128, (samples, 32), generator=generator)
+
+    def __len__(self) -> int:
+        return len(self.tokens)
+
+    def __getitem__(self, index: int) -> dict[str, torch.Tensor]:
+        return {"input_ids": self.tokens[index], "labels": self.tokens[index]}
+
+
+parser = argparse.ArgumentParser()
+parser.add_argument("--batch_size", type=int, default=8)
+parser.add_argument("--epochs", type=int, default=1)
+parser.add_argument("--resume", action="store_true")
+own = parser.parse_args()
+training = TrainingArguments(
+    output_dir="out",
+    save_strategy="epoch",
+    eval_strategy="epoch",
+    load_best_model_at_end=True,
+    per_device_train_batch_size=own.batch_size,
+    num_train_epochs=own.epochs,
+    use_cpu=True,
+    report_to="none",
+)
+config = LlamaConfig(
+    vocab_size=128,
+    hidden_size=64,
+    intermediate_size=128,
+    num_hidden_layers=2,
+    num_attention_heads=4,
+    num_key_value_heads=4,
+    max_position_embeddings=32,
+)
+trainer = Trainer(
+    model=LlamaForCausalLM(config),
+    args=training,
+    train_dataset=Text(88),
+    eval_dataset=Text(16),
+)
+trainer.train(resume_from_checkpoint=own.resume or None)
+trainer.save_model()
+print(f"trained {trainer.state.global_step} steps of {own.batch_size} samples")
