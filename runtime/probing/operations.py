@@ -26,6 +26,11 @@ class Storages:
         self._bytes = 0
         self._alive: dict[int, tuple[weakref.ref[Any], int]] = {}
 
+    @property
+    def alive_bytes(self) -> int:
+        """Of those that are known, now."""
+        return self._bytes
+
     def add(self, tensors: Iterable[Any]) -> None:
         """Count what is not counted yet."""
         for tensor in tensors:

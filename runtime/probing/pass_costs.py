@@ -31,11 +31,6 @@ class PhasedStorages(Storages):
         peak, self.peak_bytes = self.peak_bytes, self._bytes
         return peak
 
-    @property
-    def alive_bytes(self) -> int:
-        """Now."""
-        return self._bytes
-
 
 class PassCosts(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Looks at each operation from :meth:`start` on."""

@@ -52,6 +52,7 @@ class Pieces:
         }
         self._place = EMBEDDING if lists else MODEL
         self._pieces: dict[str, Piece] = {}
+        self._places: dict[int, str] = {}
         self._counted: set[int] = set()
         self._known = {
             tensor.untyped_storage()._cdata
@@ -74,6 +75,7 @@ class Pieces:
                 piece = self._here()
                 piece.input_bytes += first.numel() * first.element_size()
                 piece.input_shape = tuple(first.shape)
+        self._places.setdefault(id(module), self._place)
         for weight in module.parameters(recurse=False):
             self._count(weight)
 
@@ -96,6 +98,12 @@ class Pieces:
         except (RuntimeError, NotImplementedError):
             pass  # no storage of its own
         return tensor
+
+    def recomputed(self, module: nn.Module, kept_bytes: int) -> None:
+        """A module that ran again in the backward pass keeps this without recomputation."""
+        place = self._places.get(id(module))
+        if place is not None:
+            self._pieces.setdefault(place, Piece(name=place)).kept_bytes += max(0, kept_bytes)
 
     def let_go(self) -> None:
         """Take what is still needed of the model: a script may drop it and make another."""

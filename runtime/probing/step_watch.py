@@ -45,6 +45,7 @@ class StepWatch(SharedByCopies):
         self._in_call = False
         self._in_backward = in_backward
         self._again: set[int] = set()
+        self._run_again: list[tuple[nn.Module, int]] = []
         self._recomputed_flops = 0.0
         self._formats: Counter[torch.dtype] = Counter()
 
@@ -102,6 +103,7 @@ class StepWatch(SharedByCopies):
     def _before(self, module: nn.Module, arguments: tuple[Any, ...], named: Any) -> None:
         if self._in_backward():
             self._again.add(id(module))
+            self._run_again.append((module, self._alive_bytes()))
             return
         if module is self._root and torch.is_grad_enabled():
             self._call_begins()
@@ -110,7 +112,7 @@ class StepWatch(SharedByCopies):
 
     def _after(self, module: nn.Module, arguments: Any, result: Any) -> None:
         if self._in_backward():
-            self._again.add(id(module))
+            self._ran_again(module)
             return
         if self._forward is not None:
             self.pieces.leaves(module)
@@ -119,6 +121,19 @@ class StepWatch(SharedByCopies):
         weights = [w for w in module.parameters(recurse=False) if w.dim() > 1]
         if weights and isinstance(result, Tensor) and result.is_floating_point():
             self._formats[result.dtype] += sum(weight.numel() for weight in weights)
+
+    def _ran_again(self, module: nn.Module) -> None:
+        """What the outermost module has made is what it keeps where nothing is recomputed."""
+        while self._run_again:
+            began, before_bytes = self._run_again.pop()
+            if began is module:
+                if not self._run_again and self._passes == 1:
+                    self.pieces.recomputed(module, self._alive_bytes() - before_bytes)
+                return
+
+    def _alive_bytes(self) -> int:
+        on_gpu = torch.cuda.memory_allocated() if torch.cuda.is_initialized() else 0
+        return self._storages.alive_bytes + on_gpu
 
     def _computed(self, flops: float) -> None:
         if self._in_backward():

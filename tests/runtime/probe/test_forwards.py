@@ -34,6 +34,16 @@ def test_recomputation_inside_backward_is_found_and_not_counted(probed: Any, how
 
 
 @pytest.mark.parametrize("how", ["reentrant", "not_reentrant"])
+def test_recomputed_blocks_are_described_as_without_recomputation(probed: Any, how: str) -> None:
+    plain, again = (
+        {block["name"]: block for block in probed("forwards.py", name).model_info()["blocks"]}
+        for name in ("keyword_only", how)
+    )
+    kept = plain["blocks"]["activation_bytes"]
+    assert again["blocks"]["activation_bytes"] == pytest.approx(kept, rel=0.3)
+
+
+@pytest.mark.parametrize("how", ["reentrant", "not_reentrant"])
 def test_recomputed_flops_are_no_model_flops(probed: Any, how: str) -> None:
     plain = probed("forwards.py", "keyword_only").result().flops_per_step
     assert probed("forwards.py", how).result().flops_per_step == plain
