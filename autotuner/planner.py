@@ -12,6 +12,7 @@ from .cost.compute import STEP_BAND, least_step_s, step_seconds
 from .cost.exchange import Network
 from .cost.facts import TrainingFacts
 from .cost.memory import memory_parts
+from .space import SearchSpace
 from .table import Bools, CandidateTable, PredictionTable
 
 MEMORY_BAND = 0.2
@@ -59,6 +60,32 @@ def memory_rule(
         name="memory",
         keep=keep,
         why=f"a rank would need more than its {limit_bytes / 1e9:.2f} GB",
+    )
+
+
+def state_beyond_memory(
+    space: SearchSpace, spec: ModelSpec | None, cluster: ClusterSpec, facts: TrainingFacts
+) -> str | None:
+    """A sentence where no candidate's ranks can hold even weights, gradients and optimizer state.
+
+    None where one may, or where no formula says what one needs.
+    """
+    if spec is None:
+        return None
+    least_bytes, limit_bytes = np.inf, cluster.least_memory_bytes
+    for table in (CandidateTable.from_candidates((space.baseline,)), space.table):
+        parts = memory_parts(table, spec, facts)
+        state_bytes_C = parts.parameters_bytes_C + parts.gradients_bytes_C
+        if facts.optimizer is not None:  # else the script makes its own, which may have none
+            state_bytes_C = state_bytes_C + parts.optimizer_bytes_C
+        least_bytes = np.minimum(least_bytes, np.min(state_bytes_C, initial=np.inf))
+    if not least_bytes * (1 - MEMORY_BAND) > limit_bytes:
+        return None
+    state = "gradients" if facts.optimizer is None else "gradients and optimizer state"
+    return (
+        f"The model does not fit: {spec.parameters / 1e6:,.1f} M parameters with their {state} "
+        f"take at least {least_bytes / 1e9:.3g} GB per rank, and its memory is "
+        f"{limit_bytes / 1e9:.3g} GB. Use more ranks, or ranks with more memory."
     )
 
 

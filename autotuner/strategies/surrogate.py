@@ -138,7 +138,7 @@ def _error(found: Belief) -> float:
 def _varying(pool: CandidateTable) -> int:
     """How many knobs have more than one value."""
     return sum(
-        len(column.codes) > 0 and np.ptp(column.codes) > 0
+        bool(len(column.codes) > 0 and np.ptp(column.codes) > 0)
         for name, column in pool.columns
         if name not in _FOLLOWS
     )

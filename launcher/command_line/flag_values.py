@@ -24,11 +24,17 @@ _UNSET = "-1"  # DeepSpeed's way to say that a count is not given
 
 def parse_bytes(text: str) -> int:
     """Bytes of ``2GB``, ``512MiB``, ``1.5g``; decimal unless written with an i."""
+    if re.fullmatch(_NUMBER, text.strip()):
+        raise argparse.ArgumentTypeError(
+            f"{text!r} has no unit; write for example {text.strip()}GB"
+        )
     match = re.fullmatch(rf"({_NUMBER})\s*([kmgt]?i?)b?", text.strip().lower())
     unit = {**_UNITS, **_BINARY}.get(match[2]) if match else None
     size = int(float(match[1]) * unit) if match and unit else 0
     if size <= 0:
-        raise argparse.ArgumentTypeError(f"{text!r} is no size; write for example 2GB or 512MiB")
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is not a size; write for example 2GB or 512MiB"
+        )
     return size
 
 

@@ -18,6 +18,7 @@ from .script_facts import (
     declared_in,
     facts_of,
 )
+from .script_parser import parser_flags
 from .sheet import Argument, Place, Sheet, Variable
 from .spelling import CANONICAL, GLOBAL_BATCH, SWITCHED, Spelled, Spelling, named, spelled
 from .spellings import lightning
@@ -53,6 +54,7 @@ def with_own_words(
         rows = [row if other is own else other for other in rows] if own else [*rows, row]
     for knob in source.words.knobs:
         if named(rows, knob.name) is None:
+            _require_known(knob.name, source)
             place = _place(knob.name, facts)
             default = _default(facts, knob.name)
             rows.append(Spelling(knob=bare(knob.name), places=(place,), default=default))
@@ -77,6 +79,21 @@ def declared_as(facts: ScriptFacts, flag: str) -> Declared | None:
         if bare(flag) in {bare(name) for name in argument.names}:
             return argument
     return None
+
+
+def _require_known(flag: str, source: ScriptSource) -> None:
+    """See that a parser whose flags are all known would take this one.
+
+    Raises:
+        ConfigError: it would not.
+    """
+    flags = parser_flags(source)
+    if flags is None or not flag.startswith("-") or bare(flag) in map(bare, flags):
+        return
+    raise ConfigError(
+        f"--knob is given {flag}, which {source.script or 'the script'} does not take; "
+        f"{nearest_known(flag, flags)}"
+    )
 
 
 def _knob(key: str, flag: str) -> str:
@@ -118,8 +135,10 @@ def _place(name: str, facts: ScriptFacts) -> Place:
     if name.isupper():
         return Variable(name)
     declared = declared_as(facts, name)
-    others = declared.names if declared else ()
-    names = (name, *(other for other in others if other != name))
+    names: tuple[str, ...] = (name,)
+    if declared:  # a parser tells - from _, so its own spelling is written
+        own = name if name in declared.names else declared.names[-1]
+        names = tuple(dict.fromkeys((own, *declared.names, name)))
     return Argument(names, switch=bool(declared and declared.switch))
 
 

@@ -7,16 +7,17 @@ from __future__ import annotations
 
 import uuid
 
-from autoconf_launch.autotuner.planner import knob_rules, memory_rule, predict
+from autoconf_launch.autotuner.planner import knob_rules, memory_rule, predict, state_beyond_memory
 from autoconf_launch.autotuner.space import build_space
 from autoconf_launch.autotuner.study import Study, baseline_trial
-from autoconf_launch.core import ModelSpec
+from autoconf_launch.core import ModelSpec, NothingFeasibleError
 from autoconf_launch.core.rank import MODEL_INFO_FILE
 
 from ..backends.base import Backend
 from ..events import ModelProfiled, Note, SpaceBuilt
 from ..machine.slots import Share
 from ..results.results_folder import OpenFolder
+from ..scripts.foreign import is_foreign
 from ..scripts.plain_start import check_ranks, profile_failed
 from .job import TuningJob
 from .profile_run import ProfileFailedError, read_model_info, run_profile
@@ -59,12 +60,20 @@ def profiled(
 
 
 def study_of(job: TuningJob, spec: ModelSpec | None) -> Study:
-    """The candidates with what is predicted of them; says what was left out and why."""
+    """The candidates with what is predicted of them; says what was left out and why.
+
+    Raises:
+        NothingFeasibleError: no rank can hold the state of a model of our runtime.
+    """
     user = job.user
     space = build_space(user.baseline, user.choices, user.batch_rule, user.settings)
     for text in space.notes:
         if text not in job.said:  # the profile run may have told another accumulation
             job.listener(Note(text=text))
+    if not is_foreign(job.dialect):  # others may shard or offload in ways of their own
+        too_large = state_beyond_memory(space, spec, job.cluster, user.facts)
+        if too_large:
+            raise NothingFeasibleError(too_large)
     predictions = predict(space.table, spec, job.cluster, user.facts)
     rules = [memory_rule(predictions, job.cluster), *knob_rules(spec)]
     study = Study(

@@ -5,7 +5,13 @@ import pytest
 
 from autoconf_launch.autotuner.cluster import ClusterSpec, Device, Node
 from autoconf_launch.autotuner.cost.facts import TrainingFacts
-from autoconf_launch.autotuner.planner import knob_rules, memory_rule, predict
+from autoconf_launch.autotuner.planner import (
+    knob_rules,
+    memory_rule,
+    predict,
+    state_beyond_memory,
+)
+from autoconf_launch.autotuner.space import SearchSpace
 from autoconf_launch.autotuner.table import CandidateTable, PredictionTable
 from autoconf_launch.core import BlockSpec, Grade, MicroBatchTiming, ModelSpec
 
@@ -90,3 +96,30 @@ def test_rows_of_unknown_need_are_kept() -> None:
 def test_the_rule_is_of_its_own_table_only() -> None:
     with pytest.raises(ValueError, match="1 predictions are not of 3 candidates"):
         memory_rule(predicted(1), cluster(1)).keep(TABLE)
+
+
+@pytest.mark.parametrize(
+    ("facts", "memory_bytes", "says"),
+    [
+        (FACTS, 127, "gradients and optimizer state take at least 1.6e-07 GB per rank"),
+        (FACTS, 128, None),
+        (TrainingFacts(), 63, "gradients take at least 8e-08 GB per rank"),
+        (TrainingFacts(), 64, None),
+    ],
+)
+def test_state_that_no_rank_can_hold_is_said_beyond_the_error_of_predictions(
+    facts: TrainingFacts, memory_bytes: int, says: str | None
+) -> None:
+    space = SearchSpace(baseline=candidate(), table=TABLE, usual_C=np.ones(3, np.bool_))
+    found = state_beyond_memory(space, MODEL, cluster(memory_bytes), facts)
+    assert (found is None) if says is None else (found is not None and says in found)
+
+
+def test_a_candidate_whose_state_is_not_known_may_fit() -> None:
+    spread = replace(candidate(), layout=replace(candidate().layout, tensor_parallel=2))
+    space = SearchSpace(
+        baseline=candidate(),
+        table=CandidateTable.from_candidates([spread]),
+        usual_C=np.ones(1, np.bool_),
+    )
+    assert state_beyond_memory(space, MODEL, cluster(1), FACTS) is None

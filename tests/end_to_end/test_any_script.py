@@ -70,10 +70,13 @@ def test_a_script_that_ignores_its_argument_is_found_out(place: Place) -> None:
 
 @pytest.mark.slow
 def test_a_knob_that_the_script_rejects_shows_the_scripts_own_usage_error(place: Place) -> None:
-    words = ("--knob=--nope=[2]", SCRIPT, "--batch-size", "4")
+    text = Path(SCRIPT).read_text().replace("argparse.Arg", "vars(argparse)['Arg")
+    script = place.folder / "unread.py"
+    script.write_text(text.replace("Parser()", "Parser']()"))
+    words = ("--knob=--nope=[2]", str(script), "--batch-size", "4")
     code, output = place.run("--autotuning=tune", *QUICK, *words)
     assert code == 0, output
-    assert "plain_loop.py: error: unrecognized arguments: --nope 2" in output
+    assert "unread.py: error: unrecognized arguments: --nope 2" in output
     assert "crashed: rank 0 ended with exit code 2 (as of a script that refuses its" in output
 
 
@@ -160,6 +163,8 @@ def test_an_argument_that_the_installed_version_lacks_is_one_line(
         (("--knob=--x", SCRIPT), "has no list of values"),
         (("--dialect=acelerate", SCRIPT), "did you mean 'accelerate'"),
         (("--arg=train_micro_batch_size_per_gpu=--nope", SCRIPT), "--nope is to stand for"),
+        (("--knob=--batch-sise=[2, 4]", SCRIPT), "plain_loop.py does not take; did you mean"),
+        (("--memory-limit", "10", SCRIPT), "'10' has no unit; write for example 10GB"),
     ],
 )
 def test_bad_input_is_one_line_and_exit_code_2(

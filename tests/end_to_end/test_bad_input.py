@@ -82,12 +82,27 @@ def test_a_near_miss_elsewhere_is_only_warned_of(sound_tune: Finished) -> None:
     assert "did you mean 'gradient_clipping'" in sound_tune.output
 
 
-def test_a_model_that_does_not_fit_at_micro_batch_1_is_said_not_to_fit(place: Place) -> None:
+@pytest.mark.parametrize(
+    ("limit", "says", "is_launched"),
+    [
+        ("120MB", "out_of_memory", True),
+        (
+            "100MB",
+            "The model does not fit: 16.8 M parameters with their gradients and optimizer state "
+            "take at least 0.134 GB per rank, and its memory is 0.1 GB.",
+            False,
+        ),
+    ],
+)
+def test_a_model_that_does_not_fit_at_micro_batch_1_is_said_not_to_fit(
+    place: Place, limit: str, says: str, is_launched: bool
+) -> None:
     script = place.folder / "large.py"
     script.write_text(SCRIPT.read_text().replace("default=32", "default=4096"))
-    code, output = place.tune("--memory-limit=100MB", script=str(script))
+    code, output = place.tune(f"--memory-limit={limit}", script=str(script))
     assert code == INFEASIBLE, output
-    assert "out_of_memory" in output
+    assert says in output
+    assert (place.results / "z0_gas4_tmbspg1").exists() is is_launched
 
 
 def test_an_unwritable_results_folder_is_a_usage_error(place: Place) -> None:

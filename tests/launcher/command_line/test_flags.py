@@ -50,6 +50,7 @@ def test_flags_are_not_abbreviated() -> None:
         ["--autotuning", "fast", "t.py"],
         ["--autotuning", "--num_nodes", "1", "t.py"],
         ["--memory-limit", "much", "t.py"],
+        ["--memory-limit", "10", "t.py"],
         ["--trial-timeout", "-1", "t.py"],
         ["--module", "--no_python", "t"],
         ["--launcher", "telnet", "t.py"],
@@ -98,10 +99,15 @@ def test_a_module_is_a_script_of_another_kind(flag: str) -> None:
 
 @pytest.mark.parametrize(
     ("text", "size"),
-    [("2GB", 2 * 10**9), ("512MiB", 512 << 20), ("1.5g", 1_500_000_000), ("1000", 1000)],
+    [("2GB", 2 * 10**9), ("512MiB", 512 << 20), ("1.5g", 1_500_000_000), ("1000B", 1000)],
 )
 def test_sizes_are_decimal_unless_written_with_an_i(text: str, size: int) -> None:
     assert parse_bytes(text) == size
+
+
+def test_a_size_without_a_unit_is_told_to_have_one() -> None:
+    with pytest.raises(ConfigError, match="'10' has no unit; write for example 10GB"):
+        parse_request(["--memory-limit", "10", "t.py"])
 
 
 def test_short_flags_take_their_value_in_both_ways() -> None:
