@@ -60,6 +60,7 @@ links:  # static tools do not run setuptools' import hook; show them the same ma
 	@mkdir -p build/typing/autoconf_launch
 	@ln -sfn ../../../api/__init__.py build/typing/autoconf_launch/__init__.py
 	@for f in $(FOLDERS); do ln -sfn ../../../$$f build/typing/autoconf_launch/$$f; done
+	@ln -sfn ../../../nemo_tools build/typing/autoconf_launch/nemo
 
 format: $(READY)
 	$(BIN)/ruff check --fix . && $(BIN)/ruff format .

@@ -36,7 +36,7 @@ class Arguments(Protocol):
     num_tokens_in_b: float
     tflops_per_gpu: float
     max_training_days: float
-    vocab_size: int
+    vocab_size: int | None
     calculate_model_size: bool
     usd_per_gpu_hour: float | None
 

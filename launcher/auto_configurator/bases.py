@@ -29,6 +29,7 @@ _OF_NO_CONFIG = frozenset({"class", "family", "model_size_in_b", "name"})
 _STEPS: tuple[Path, Path] = (("trainer", "max_steps"), ("optim", "lr_scheduler", "max_steps"))
 _RATES: tuple[Path, Path] = (("optim", "config", "lr"), ("model", "optim", "lr"))
 _CLIPS: tuple[Path, Path] = (("trainer", "gradient_clip_val"), ("optim", "config", "clip_grad"))
+_SEQUENCE: Path = ("model", "config", "seq_length")
 _PRECISION: Path = ("trainer", "precision")
 _BF16: Path = ("optim", "config", "bf16")
 _SCHEDULE: Path = ("optim", "lr_scheduler")
@@ -95,12 +96,31 @@ def base_of(given: Given, model: ChosenModel, plan: RunPlan) -> RawConfig:
     if not is_nemo1(own):
         own = _as_recipe(own, recipe_document(base_config(model, plan)))
         own = own.with_value(("data", "seq_length"), model.asked.sequence)
-    if given.is_model_calculated:
-        own = _with_shape(own, model)
-    own = own.with_value(batch_path(own), model.batch.global_batch)
-    own = own.with_value(("trainer", "num_nodes"), plan.nodes)
-    own = own.with_value(("trainer", "devices"), plan.gpus_per_node)
+    for path, value in (*_shape_edits(own, given, model), *_machine_edits(own, model, plan)):
+        own = own.with_value(path, value)
     return with_facts(with_data(own, given.data, given.tokenizer), model.asked, plan.tokens_b)
+
+
+def recipe_edits(given: Given, model: ChosenModel, plan: RunPlan) -> Iterator[tuple[Path, Any]]:
+    """What is set in a recipe of NeMo 2.0 before its layout: as in its document."""
+    own = RawConfig({"model": {"config": {}}})
+    yield from _shape_edits(own, given, model)
+    yield from _machine_edits(own, model, plan)
+    yield ("data", "seq_length"), model.asked.sequence
+    if _SEQUENCE in given.document:
+        yield _SEQUENCE, model.asked.sequence
+    if given.data is not None:
+        yield ("data", "paths"), given.data
+    if given.tokenizer is not None:
+        yield ("data", "tokenizer_path"), given.tokenizer
+
+
+def _machine_edits(
+    own: RawConfig, model: ChosenModel, plan: RunPlan
+) -> Iterator[tuple[Path, Any]]:
+    yield batch_path(own), model.batch.global_batch
+    yield ("trainer", "num_nodes"), plan.nodes
+    yield ("trainer", "devices"), plan.gpus_per_node
 
 
 def base_for_ranks(base: RawConfig, model: ChosenModel, plan: RunPlan) -> RawConfig:
@@ -144,8 +164,12 @@ def _followers(given: RawConfig) -> Iterator[tuple[Path, Any]]:
         yield (*_SCHEDULE, "name"), str(kind).removesuffix("Scheduler")
 
 
-def _with_shape(document: RawConfig, model: ChosenModel) -> RawConfig:
+def _shape_edits(
+    document: RawConfig, given: Given, model: ChosenModel
+) -> Iterator[tuple[Path, Any]]:
     """A calculated shape in place of the recipe's, as NeMo 2.0 writes it."""
+    if not given.is_model_calculated:
+        return
     shape, where = model.shape, section(document, model.asked.family)
     numbers = {
         "num_layers": shape.layers,
@@ -158,10 +182,9 @@ def _with_shape(document: RawConfig, model: ChosenModel) -> RawConfig:
     stacks = (where, ("model", "decoder")) if where == ("model", "encoder") else (where,)
     for stack in stacks:
         for name, value in numbers.items():
-            document = document.with_value((*stack, name), value)
+            yield (*stack, name), value
     if ("model", "config", "encoder_num_layers") in document:
-        return document.with_value(("model", "config", "encoder_num_layers"), shape.layers)
-    return document
+        yield ("model", "config", "encoder_num_layers"), shape.layers
 
 
 def _is_number(value: Any) -> bool:

@@ -9,8 +9,14 @@ from typing import Any
 
 from autoconf_launch.autotuner.recommend.nemo_grid import GridOverrides
 from autoconf_launch.core import ConfigError, RawConfig
+from autoconf_launch.core import Path as Keys
 
-from ..model_search.candidate_file import candidate_document, training_document
+from ..model_search.candidate_file import (
+    candidate_document,
+    layout_edits,
+    run_edits,
+    training_document,
+)
 from ..model_search.candidates import SearchCandidate
 from ..model_search.question import SearchQuestion
 from ..model_search.reading import number, whole
@@ -19,10 +25,11 @@ from ..search_report.final_results import FINAL_RESULTS, NEMO2, write_nemo2_tabl
 from ..search_report.outcome import SearchOutcome, SearchRun
 from ..search_report.top_text import top_text
 from .arguments import SearchBounds
+from .bases import recipe_edits
 from .candidates import Candidates, nemo2_candidates
 from .checks import AUTO, Sizes, one_of, require_paths, size, sizes
 from .here import run_here, seen_here
-from .layouts import RunBounds, bounded
+from .layouts import RunBounds, bound_edits, bounded
 from .planned import planner_candidates, price_elsewhere
 from .results import Expected, point_of, read_results
 from .training import Training, for_ranks, training_of
@@ -30,6 +37,10 @@ from .training import Training, for_ranks, training_of
 _MODES = ("pretrain", "finetune")
 _GRIDS = tuple(grid.value for grid in GridKind)
 _LEAST = 10
+_NEMO_ALONE = (
+    "grid=nemo searches as NeMo does: context and expert degrees that are not given are 1, no "
+    "layer is recomputed, and there is one global batch; grid=planner searches them."
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,8 +62,9 @@ class SearchResults:
 class AutoConfigurator:
     """Candidates for a training, their short runs, and the fastest of them.
 
-    Arguments and their defaults are those of NeMo 2.0, then those of its guide; ``recipe`` is a
-    YAML file, a mapping, or any object with such attributes. An argument wins over the recipe.
+    Arguments are those of NeMo 2.0, then those of its guide; ``recipe`` is a YAML file, a
+    mapping, or any object with such attributes. An argument wins over the recipe. Sizes that are
+    "auto" are searched, context and expert degrees too, which NeMo leaves at 1.
 
     Attributes:
         recipe: may hold ``model``, ``num_nodes``, ``seq_length``, ``data_paths``,
@@ -61,12 +73,12 @@ class AutoConfigurator:
         gpu_memory_gb: of one GPU.
         num_tokens_in_b, max_training_days: of the whole training, for days, cost and sizes.
         max_minutes_per_run, max_steps_per_run: what ends a run of the search.
-        vocab_size: where the recipe has none.
+        vocab_size: where the recipe has none; None is that of a known model, else 32000.
         calculate_model_size: recommend a size for the days instead of the recipe's.
         model: a name (``llama3-8b``), a mapping or an object; None takes the recipe's.
-        global_batch_size: None or "auto" has one recommended.
-        grid: ``nemo`` is NeMo's grid where a rule of NeMo's covers the model, ``planner`` every
-            layout that the planner sees fit, the most promising first.
+        global_batch_size: None or "auto" searches the one that NeMo recommends, half and twice it.
+        grid: ``planner`` is every layout that the planner sees fit, the most promising first;
+            ``nemo`` is NeMo's grid where a rule of NeMo's covers the model.
         limit_search_runs: how many of the planner's; 0 takes all.
         usd_per_gpu_hour: None takes a published price of the GPU with this memory.
         notes: what was recommended or assumed, in sentences.
@@ -82,8 +94,8 @@ class AutoConfigurator:
     tensor_parallel_sizes: Sizes = AUTO
     pipeline_parallel_sizes: Sizes = AUTO
     micro_batch_sizes: Sizes = AUTO
-    context_parallel_sizes: Sizes = (1,)
-    expert_parallel_sizes: Sizes = (1,)
+    context_parallel_sizes: Sizes = AUTO
+    expert_parallel_sizes: Sizes = AUTO
     min_model_parallel_size: int | str | None = AUTO
     max_model_parallel_size: int | str | None = AUTO
     num_tokens_in_b: float = 1400
@@ -91,7 +103,7 @@ class AutoConfigurator:
     max_minutes_per_run: int = 30
     max_training_days: float = 2
     max_steps_per_run: int = 50
-    vocab_size: int = 32000
+    vocab_size: int | None = None
     calculate_model_size: bool = False
     model: object = None
     num_nodes: int | None = None
@@ -100,7 +112,7 @@ class AutoConfigurator:
     tokenizer_path: object = None
     global_batch_size: int | str | None = None
     gpus_per_node: int | None = None
-    grid: str = "nemo"
+    grid: str = "planner"
     limit_search_runs: int = 100
     usd_per_gpu_hour: float | None = None
     notes: tuple[str, ...] = field(default=(), init=False, repr=False)
@@ -124,6 +136,24 @@ class AutoConfigurator:
         found = {one.name: self._config(one).to_dict() for one in self._candidates.points}
         return self._question.base.to_dict(), found
 
+    def base_edits(self) -> tuple[tuple[Keys, Any], ...]:
+        """What the base configuration has otherwise than the recipe, by path."""
+        training = self._candidates.training
+        return tuple(recipe_edits(training.given, training.model, training.plan))
+
+    def edits(self) -> dict[str, tuple[tuple[Keys, Any], ...]]:
+        """What each candidate has otherwise than the recipe, by the name of its run."""
+        question, base = self._question, self.base_edits()
+        return {
+            one.name: (
+                *base,
+                *layout_edits(question, one),
+                *run_edits(question, one, question.nodes),
+                *bound_edits(question.base, one.name, self._bounds(one)),
+            )
+            for one in self._candidates.points
+        }
+
     def run(self) -> SearchOutcome:
         """Run the candidates on this machine and write ``final_results`` below the logs.
 
@@ -139,7 +169,7 @@ class AutoConfigurator:
         """
         training = self._candidates.training
         require_paths(training.given.data, training.given.tokenizer)
-        self._found = run_here(for_ranks(training), self._candidates.points, self._trainings)
+        self._found = run_here(for_ranks(training), self._candidates.points, self.trainings)
         return self._found
 
     def get_results(
@@ -188,14 +218,15 @@ class AutoConfigurator:
 
     def _seen(self) -> SearchOutcome | None:
         question = for_ranks(self._candidates.training)
-        return seen_here(question, self._candidates.points, self._trainings)
+        return seen_here(question, self._candidates.points, self.trainings)
 
     @property
     def _question(self) -> SearchQuestion:
         return self._candidates.training.question
 
     @property
-    def _trainings(self) -> dict[str, RawConfig]:
+    def trainings(self) -> dict[str, RawConfig]:
+        """Each candidate's whole training by the name of its run: without a run's limits."""
         return {one.name: one.config for one in self._expected()}
 
     def _expected(self) -> Iterator[Expected]:
@@ -204,14 +235,16 @@ class AutoConfigurator:
             yield Expected(name=one.name, point=one.point, config=config)
 
     def _config(self, one: SearchCandidate) -> RawConfig:
-        bounds = RunBounds(
+        document = candidate_document(self._question, one, self._question.nodes)
+        return bounded(document, one.name, self._bounds(one))
+
+    def _bounds(self, one: SearchCandidate) -> RunBounds:
+        return RunBounds(
             log_folder=str(self._logs / one.name),
             max_steps=self.max_steps_per_run,
             max_minutes=self.max_minutes_per_run,
             is_finetune=self.mode == "finetune",
         )
-        document = candidate_document(self._question, one, self._question.nodes)
-        return bounded(document, one.name, bounds)
 
 
 def _check(asked: AutoConfigurator) -> Path:
@@ -268,7 +301,7 @@ def _candidates(asked: AutoConfigurator, training: Training) -> Candidates:
         return planner_candidates(training)
     found = nemo2_candidates(training, is_finetune=asked.mode == "finetune")
     if isinstance(found, Candidates):
-        return found
+        return replace(found, notes=(_NEMO_ALONE, *found.notes))
     return planner_candidates(training, notes=(found.sentence,))
 
 

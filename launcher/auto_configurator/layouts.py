@@ -48,7 +48,7 @@ def bounded(document: RawConfig, name: str, bounds: RunBounds) -> RawConfig:
     What a fine-tuning starts from and trains (``resume``, ``peft``) stays as it is; a
     pretraining resumes nothing.
     """
-    for path, value in _bounds(document, name, bounds):
+    for path, value in bound_edits(document, name, bounds):
         document = document.with_value(path, value)
     return document if is_nemo1(document) else document.without(("run",))
 
@@ -74,7 +74,8 @@ def _stays(base: RawConfig, path: Path) -> bool:
     return is_worked_out or isinstance(base.get(path), dict)
 
 
-def _bounds(document: RawConfig, name: str, bounds: RunBounds) -> Iterator[tuple[Path, Any]]:
+def bound_edits(document: RawConfig, name: str, bounds: RunBounds) -> Iterator[tuple[Path, Any]]:
+    """What bounds a run, and where its logs go."""
     days, minutes = divmod(bounds.max_minutes, 24 * 60)
     hours, minutes = divmod(minutes, 60)
     yield ("trainer", "max_steps"), bounds.max_steps

@@ -29,6 +29,7 @@ from .recipe import Recipe
 GENERATION = 2
 """Of NVIDIA's rules: the interface is that of NeMo 2.0."""
 _SMALL_B = 0.01
+_NEMO_VOCABULARY = 32000
 _CONFIGS = ("config", "encoder", "")
 _FIELDS = {
     "layers": ("num_layers", "num_hidden_layers"),
@@ -63,10 +64,11 @@ class ModelDefaults:
     """What holds where a recipe says nothing.
 
     Attributes:
+        vocabulary: None for that of the model's name.
         calculated: gives a family's size in place of the recipe's; None keeps that.
     """
 
-    vocabulary: int
+    vocabulary: int | None
     sequence: int
     gpu_memory_gb: float
     calculated: Callable[[Family], float] | None = None
@@ -93,7 +95,7 @@ def model_facts(recipe: Recipe, usual: ModelDefaults) -> ModelFacts:
         name=named(name),
         shape=shape,
         form=form,
-        vocabulary=_vocabulary(own, recipe) or usual.vocabulary,
+        vocabulary=_vocabulary(own, recipe) or usual.vocabulary or _usual_vocabulary(name),
         sequence=usual.sequence,
     )
     size_b = usual.calculated(family) if usual.calculated else _given_size(own, recipe)
@@ -225,6 +227,12 @@ def _vocabulary(own: Recipe, recipe: Recipe) -> int | None:
     return found or recipe.whole("autoconf.vocab_size", "vocab_size")
 
 
+def _usual_vocabulary(name: str) -> int:
+    """Of the published model with this name, else NeMo's default."""
+    known = _known(name)
+    return _NEMO_VOCABULARY if known is None else known.vocabulary
+
+
 def _given_size(own: Recipe, recipe: Recipe) -> float | None:
     value = own.get("model_size_in_b")
     value = recipe.get("model_size_in_b", "autoconf.model_size_in_b") if value is None else value
@@ -290,4 +298,6 @@ def _size_b(found: _Found) -> float:
 
 
 def _plain(name: str) -> str:
-    return name.lower().replace("-", "").replace("_", "")
+    """Without what spellings differ in: ``llama3-8b`` and ``Llama3Config8B`` are one model."""
+    lower = name.lower().replace("config", "")
+    return "".join(letter for letter in lower if letter not in "-_.")

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from itertools import zip_longest
 
 from autoconf_launch.autotuner.recommend.nemo_candidates import nemo2_name
-from autoconf_launch.core import ConfigError
+from autoconf_launch.core import ConfigError, Recompute
 
 from ..model_search.candidates import (
     CandidateList,
@@ -39,8 +41,35 @@ def planner_candidates(training: Training, notes: tuple[str, ...] = ()) -> Candi
             raise
         training = divisible(training)
         found = _listed(training.question)
-    points = tuple(_named(one, training.question) for one in found.candidates)
-    return Candidates(training=training, points=points, notes=(*notes, *found.notes))
+    lists = [found.candidates]
+    if not training.is_batch_given and question.settings.grid is GridKind.PLANNER:
+        lists += _other_batches(training)
+        notes = (*notes, _searched_batches(lists))
+    points = tuple(
+        _named(one, training.question) for turn in zip_longest(*lists) for one in turn if one
+    )
+    limit = question.settings.train.limit_runs or None
+    return Candidates(training=training, points=points[:limit], notes=(*notes, *found.notes))
+
+
+def _other_batches(training: Training) -> Iterator[tuple[SearchCandidate, ...]]:
+    """Candidates with half and with twice the recommended batch, where they divide."""
+    question = training.question
+    batch = question.model.global_batch
+    for other in (2 * batch, batch // 2):
+        model = replace(question.model, global_batch=other)
+        try:
+            yield _listed(replace(question, model=model)).candidates
+        except ConfigError:
+            yield ()
+
+
+def _searched_batches(lists: Sequence[Sequence[SearchCandidate]]) -> str:
+    batches = sorted({one.layout.global_batch for listed in lists for one in listed})
+    return (
+        f"Global batches searched: {', '.join(map(str, batches))}, compared by samples/s. A "
+        "larger one has fewer optimizer steps for the same tokens; the learning rate stays."
+    )
 
 
 def price_elsewhere(question: SearchQuestion) -> ChosenPrice | None:
@@ -53,9 +82,13 @@ def price_elsewhere(question: SearchQuestion) -> ChosenPrice | None:
 
 
 def _named(one: SearchCandidate, question: SearchQuestion) -> SearchCandidate:
-    """As NeMo 2.0 names a run; the planner has one candidate for each mesh and micro-batch."""
-    model = searched_model(question, question.gpus)
-    return replace(one, name=nemo2_name(model, question.nodes, one.point))
+    """As NeMo 2.0 names a run, with what else is searched at the end."""
+    name = nemo2_name(searched_model(question, question.gpus), question.nodes, one.point)
+    if one.layout.recompute is not Recompute.NONE:
+        name += f"_act_ckpt_{one.point.recompute_layers or one.layout.recompute.value}"
+    if one.layout.global_batch != question.model.global_batch:
+        name += f"_gbs_{one.layout.global_batch}"
+    return replace(one, name=name)
 
 
 def _listed(question: SearchQuestion) -> CandidateList:

@@ -11,11 +11,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from autoconf_launch.autotuner.recommend.model_flops import SampleShape
+from autoconf_launch.autotuner.recommend.model_flops import SampleShape, step_flops
 from autoconf_launch.autotuner.recommend.nemo_candidates import NemoCandidate
-from autoconf_launch.core import Failure, RawConfig
+from autoconf_launch.core import Failure, FailureKind, RawConfig
 
 from ..model_search.described import batch_path
+from ..model_search.planner_points import peak_flops_per_s
 from ..model_search.question import SearchQuestion
 from ..planner.price_choice import ChosenPrice
 from ..search_report.elsewhere import read_run
@@ -116,10 +117,26 @@ def _run(question: SearchQuestion, logs: Path, one: Expected, log_prefix: str) -
     run = SearchRun(name=one.name, point=one.point, global_batch=batch, config=one.config)
     if isinstance(found, Failure):
         return replace(run, failure=found)
+    if why := _why_impossible(question, found.step_s, batch):
+        return replace(run, failure=Failure(kind=FailureKind.NO_STEPS, detail=why))
     return replace(
         run,
         steps=found.steps,
         step_s=found.step_s,
         step_spread_s=found.step_spread_s,
         loss=found.loss,
+    )
+
+
+def _why_impossible(question: SearchQuestion, step_s: float, batch: int) -> str:
+    """Why no GPU makes such steps; "" where one may."""
+    precision = question.base.get(("trainer", "precision"))
+    peak = peak_flops_per_s(question.settings, str(precision)) / 1e12
+    flops = step_flops(question.family, _shape(question), batch)
+    made = flops / step_s / question.gpus / 1e12
+    if made <= peak:
+        return ""
+    return (
+        f"Steps of {step_s:.4g} s would be {made:,.0f} TFLOP/s per GPU, above the peak of "
+        f"{peak:,.0f}: not a measurement of {question.name} on {question.gpus} GPUs."
     )

@@ -73,7 +73,7 @@ def training_of(asked: Arguments, bounds: SearchBounds) -> Training:
     recipe = read_recipe(asked.recipe, asked.model)
     machines = Machines(asked, recipe)
     usual = ModelDefaults(
-        vocabulary=whole("vocab_size", asked.vocab_size),
+        vocabulary=None if asked.vocab_size is None else whole("vocab_size", asked.vocab_size),
         sequence=machines.sequence,
         gpu_memory_gb=number("gpu_memory_gb", asked.gpu_memory_gb),
         calculated=calculated(asked, machines.gpus),

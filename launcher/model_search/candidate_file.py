@@ -14,12 +14,17 @@ from autoconf_launch.core import Path, RawConfig, Recompute
 
 from ..planner.base_config_file import write_base_config
 from .candidates import SearchCandidate
-from .described import RECIPE
+from .described import RECIPE, batch_path
 from .folder import SearchFolder
 from .question import SearchQuestion
 
 _DISTRIBUTED_OPTIMIZER = 1
 _STRATEGY: Path = ("trainer", "strategy")
+_STEPS: tuple[Path, ...] = (
+    ("trainer", "max_steps"),
+    *(("optim", "lr_scheduler", name) for name in ("max_steps", "warmup_steps", "constant_steps")),
+    *(("model", "optim", "sched", name) for name in ("warmup_steps", "constant_steps")),
+)
 
 
 def training_document(question: SearchQuestion, candidate: SearchCandidate) -> RawConfig:
@@ -66,8 +71,24 @@ def layout_edits(
 ) -> Iterator[tuple[Path, Any]]:
     """What a candidate changes of the training."""
     is_recipe = RECIPE in question.base
-    yield from _recipe_edits(candidate) if is_recipe else _nemo1_edits(question, candidate)
+    yield from (
+        _recipe_edits(question, candidate) if is_recipe else _nemo1_edits(question, candidate)
+    )
     yield from _ends_edits(RECIPE if is_recipe else ("model",), question, candidate)
+    yield from _batch_edits(question, candidate)
+
+
+def _batch_edits(
+    question: SearchQuestion, candidate: SearchCandidate
+) -> Iterator[tuple[Path, Any]]:
+    """Of a candidate with another global batch: as many tokens in other steps."""
+    usual, batch = question.model.global_batch, candidate.layout.global_batch
+    if batch == usual:
+        return
+    yield batch_path(question.base), batch
+    for path in _STEPS:
+        if isinstance(steps := question.base.get(path), int):
+            yield path, steps * usual // batch
 
 
 def run_edits(
@@ -151,7 +172,9 @@ def _checkpoint_edits(
         yield (*where, "activations_checkpoint_method"), "block"
 
 
-def _recipe_edits(candidate: SearchCandidate) -> Iterator[tuple[Path, Any]]:
+def _recipe_edits(
+    question: SearchQuestion, candidate: SearchCandidate
+) -> Iterator[tuple[Path, Any]]:
     point, layout = candidate.point, candidate.layout
     yield (*_STRATEGY, "tensor_model_parallel_size"), point.tensor
     yield (*_STRATEGY, "pipeline_model_parallel_size"), point.pipeline
@@ -160,8 +183,12 @@ def _recipe_edits(candidate: SearchCandidate) -> Iterator[tuple[Path, Any]]:
     yield (*_STRATEGY, "expert_model_parallel_size"), point.expert
     yield (*_STRATEGY, "sequence_parallel"), layout.sequence_parallel
     yield ("data", "micro_batch_size"), point.micro_batch
-    if layout.recompute is not Recompute.NONE:
-        yield (*RECIPE, "recompute_granularity"), layout.recompute.value
-    if layout.recompute is Recompute.FULL:
-        yield (*RECIPE, "recompute_method"), "block"
-        yield (*RECIPE, "recompute_num_layers"), point.recompute_layers
+    is_full = layout.recompute is Recompute.FULL
+    kind = None if layout.recompute is Recompute.NONE else layout.recompute.value
+    for name, value in (
+        ("recompute_granularity", kind),
+        ("recompute_method", "block" if is_full else None),
+        ("recompute_num_layers", point.recompute_layers if is_full else None),
+    ):
+        if value is not None or question.base.get((*RECIPE, name)) is not None:
+            yield (*RECIPE, name), value

@@ -106,7 +106,7 @@ def _not_run(prepared: Prepared, one: SearchCandidate, failure: Failure) -> Sear
     return SearchRun(
         name=one.name,
         point=one.point,
-        global_batch=prepared.question.model.global_batch,
+        global_batch=one.layout.global_batch,
         config=training_document(prepared.question, one),
         knobs=knobs_of(one),
         failure=failure,

@@ -25,6 +25,8 @@ from .settings import SearchSettings
 _GB = 2**30
 _SEEDS_GPUS = {80.0: "A100-SXM-80GB", 40.0: "A100-SXM-40GB"}
 """What NVIDIA's tools count on."""
+_SAME_MEMORY = 0.1
+"""Memory by which a GPU is known: makers' GB and GiB differ by 7 %."""
 _POWERS = tuple(1 << power for power in range(12))
 OTHERWISE = "take other nodes, another global_batch_size, or other sizes to search"
 
@@ -94,6 +96,21 @@ def search_machines(settings: SearchSettings, gpus_per_node: int) -> SearchMachi
         usd_per_gpu_hour=settings.cluster.usd_per_gpu_hour,
         notes=() if named else (_assumed(gpu, wanted),),
     )
+
+
+def peak_flops_per_s(settings: SearchSettings, precision: str) -> float:
+    """The most that one GPU of the search can do: the named one, or any with its memory.
+
+    Args:
+        settings: of the search.
+        precision: of the training; with ``fp8`` in it the peak is that of FP8.
+    """
+    named, wanted = settings.cluster.gpu, settings.train.gpu_memory_gb * _GB
+    every = [machine(gpu).accelerator for gpu in ((named,) if named else accelerator_names())]
+    alike = [gpu for gpu in every if abs(gpu.memory_bytes / wanted - 1) <= _SAME_MEMORY]
+    is_fp8 = "fp8" in precision
+    peaks = ((is_fp8 and gpu.fp8_flops_per_s) or gpu.half_flops_per_s for gpu in alike or every)
+    return max(peaks)
 
 
 def planner_points(question: SearchQuestion, machines: SearchMachines, nodes: int) -> PlannerGrid:

@@ -59,9 +59,9 @@ def printed_error(folder: str | Path, start: LogStart | None = None, *, ranks: i
     return errors[-1 if ranks == 1 else 0] if errors else ""
 
 
-def file_tail(path: Path, start: int = 0) -> tuple[str, ...]:
+def file_tail(path: Path, start: int = 0, *, lines: int = TAIL_LINES) -> tuple[str, ...]:
     """The same of any file, from a byte on; nothing where it cannot be read."""
-    return _lines(path, start)[-TAIL_LINES:]
+    return _lines(path, start)[-lines:]
 
 
 def _lines(path: Path, start: int) -> tuple[str, ...]:

@@ -1,14 +1,15 @@
 """What a run made elsewhere left in its folder: step times, or why there are none. Not: our runs.
 
 Each candidate is looked for in its own folder, so that a missing file is the failure of that
-candidate alone. Logs decide nothing: their last line is told as the reason.
+candidate alone. Nothing of ours ran there, so that a log which ends in out of memory is believed.
 """
 
 from __future__ import annotations
 
 import math
+import re
 import statistics
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,6 +23,11 @@ LOSS = "reduced_train_loss"
 WARM_UP_STEPS = 1
 LEAST_STEPS = 3
 """Beside the warm-up; fewer say too little of a step."""
+JOB_LOG = "log_"
+"""How the names of logs begin that our own jobs write."""
+_OUT_OF_MEMORY = re.compile(r"OutOfMemoryError|\bCUDA out of memory\b|\boom-kill\b")
+_LAST_LINES = 100
+"""In which a log ends: launchers tell of every rank after the one that failed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,6 +52,10 @@ def read_run(folder: Path, log_prefix: str) -> MeasuredElsewhere | Failure:
     """
     if not folder.is_dir():
         return _failure(folder, log_prefix, f"The run left no folder {folder}.")
+    tail = next((lines for lines in _tails(folder, log_prefix) if _is_out_of_memory(lines)), ())
+    if tail:
+        said = next(line for line in reversed(tail) if _OUT_OF_MEMORY.search(line))
+        return Failure(kind=FailureKind.OUT_OF_MEMORY, detail=said, log_tail=tail)
     files = event_files(folder)
     if not files:
         return _failure(folder, log_prefix, "The run left no TensorBoard file.")
@@ -68,13 +78,22 @@ def read_run(folder: Path, log_prefix: str) -> MeasuredElsewhere | Failure:
     )
 
 
+def _tails(folder: Path, log_prefix: str) -> Iterator[tuple[str, ...]]:
+    """The ends of a run's logs that are not empty, the last log first."""
+    starts = (log_prefix, JOB_LOG)
+    logs = sorted(path for path in folder.rglob("*") if path.name.startswith(starts))
+    return (lines for path in reversed(logs) if (lines := file_tail(path, lines=_LAST_LINES)))
+
+
+def _is_out_of_memory(lines: Sequence[str]) -> bool:
+    return any(_OUT_OF_MEMORY.search(line) for line in lines)
+
+
 def _is_time(time_s: float) -> bool:
     return math.isfinite(time_s) and time_s > 0
 
 
 def _failure(folder: Path, log_prefix: str, why: str) -> Failure:
-    files = (path for path in folder.rglob("*") if path.is_file())
-    logs = sorted(path for path in files if path.name.startswith(log_prefix))
-    tail = next((lines for path in reversed(logs) if (lines := file_tail(path))), ())
+    tail = next(_tails(folder, log_prefix), ())
     said = f" Its log ends: {tail[-1]}" if tail else ""
     return Failure(kind=FailureKind.NO_STEPS, detail=why + said, log_tail=tail)

@@ -38,8 +38,8 @@ class Columns(Enum):
 
     NEMO1_SUMMARY = (*_MODEL, *_RECOMPUTE, *_SHAPE, *_SPEED, _NAME, *_OURS)
     NEMO1_FAILED = (*_MODEL, *_RECOMPUTE, *_SHAPE, _REASON)
-    NEMO2_SUMMARY = (*_MODEL, "VP", *_SHAPE, *_SPEED)
-    NEMO2_FAILED = (*_MODEL, "VP", *_SHAPE, _REASON)
+    NEMO2_SUMMARY = (*_MODEL, "VP", *_SHAPE, *_SPEED, _RECOMPUTE[0])
+    NEMO2_FAILED = (*_MODEL, "VP", *_SHAPE, _REASON, _RECOMPUTE[0])
 
 
 def summary_csv(outcome: SearchOutcome, columns: Columns) -> str:

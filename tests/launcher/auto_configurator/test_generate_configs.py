@@ -40,6 +40,7 @@ _NEMOTRON_8B = {
 
 def configurator(**arguments: Any) -> AutoConfigurator:
     start: dict[str, Any] = {"path_to_logs": "logs", "num_nodes": 16, "seq_length": 4096}
+    start["grid"] = "nemo"
     return AutoConfigurator(**{**start, **arguments})
 
 
@@ -205,7 +206,7 @@ def test_the_guide_s_attributes_of_any_object_are_a_recipe() -> None:
     recipe = SimpleNamespace(
         model="gpt3_5b", num_nodes=16, seq_length=2048, global_batch_size=2048
     )
-    found = AutoConfigurator(recipe, "logs")
+    found = AutoConfigurator(recipe, "logs", grid="nemo")
     base, candidates = found.generate_configs()
     assert base["trainer"]["num_nodes"] == 16
     assert base["model"]["config"]["num_layers"] == 24
@@ -280,7 +281,7 @@ def test_a_file_of_nemo1_keeps_its_layout() -> None:
             "global_batch_size": 2048,
         },
     }
-    base, candidates = AutoConfigurator(recipe, "logs").generate_configs()
+    base, candidates = AutoConfigurator(recipe, "logs", grid="nemo").generate_configs()
     assert "data" not in base
     assert {one["model"]["micro_batch_size"] for one in candidates.values()} == {1, 2, 4, 8}
 

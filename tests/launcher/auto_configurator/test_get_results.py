@@ -19,6 +19,7 @@ _STEPS = 11
 def configurator(logs: Path, **arguments: Any) -> AutoConfigurator:
     start: dict[str, Any] = {
         "model": "gpt3_5b",
+        "grid": "nemo",
         "num_nodes": 16,
         "seq_length": 2048,
         "global_batch_size": 2048,
@@ -52,7 +53,7 @@ def test_measured_runs_are_sorted_by_their_step(tmp_path: Path) -> None:
 
 def test_each_run_that_left_nothing_is_in_the_other_table(tmp_path: Path) -> None:
     found = configurator(tmp_path)
-    ran(tmp_path, names(found)[2], 1.0)
+    ran(tmp_path, names(found)[2], 3.0)
     results = found.get_results(path_to_save=tmp_path / "out")
     (row,) = rows(results.summary)
     assert (row["TP"], row["MBS"]) == ("2", "1")
@@ -70,7 +71,7 @@ def test_without_any_run_there_are_two_tables_and_a_sentence(tmp_path: Path) -> 
 
 
 def test_folders_of_other_names_that_say_their_degrees_are_runs_too(tmp_path: Path) -> None:
-    ran(tmp_path, "theirs_5b_16nodes_tp_4_pp_2_cp_1_ep_1_mbs_3_vp_None", 1.0)
+    ran(tmp_path, "theirs_5b_16nodes_tp_4_pp_2_cp_1_ep_1_mbs_3_vp_None", 3.0)
     (row,) = rows(configurator(tmp_path).get_results(path_to_save=tmp_path).summary)
     assert [row[name] for name in ("TP", "PP", "MBS", "VP")] == ["4", "2", "3", ""]
 
@@ -107,7 +108,7 @@ def test_runs_that_were_not_asked_for_are_in_no_table(tmp_path: Path) -> None:
     found = configurator(tmp_path)
     base, candidates = found.generate_configs()
     for name in candidates:
-        ran(tmp_path, name, 1.0)
+        ran(tmp_path, name, 3.0)
     last = list(candidates)[-1]
     results = found.get_results(base, {last: candidates[last]}, tmp_path / "out")
     assert [(row["TP"], row["MBS"]) for row in rows(results.summary)] == [("2", "2")]
@@ -143,3 +144,33 @@ def test_degrees_are_read_from_names(name: str, expected: tuple[int | None, ...]
         found.virtual,
     )
     assert values == expected
+
+
+def test_a_log_that_ends_in_out_of_memory_stands_in_the_second_table(tmp_path: Path) -> None:
+    found = configurator(tmp_path)
+    first, *others = names(found)
+    for name in others:
+        ran(tmp_path, name, 9.0)
+    (tmp_path / first).mkdir()
+    (tmp_path / first / "log-node0").write_text("torch.OutOfMemoryError: CUDA out of memory.\n")
+    results = found.get_results()
+    (row,) = rows(results.failed)
+    assert row["Error Message"].startswith("out_of_memory: torch.OutOfMemoryError")
+    assert len(rows(results.summary)) == len(others)
+
+
+@pytest.mark.parametrize(
+    ("gpu_memory_gb", "step_s", "is_possible"),
+    [(80, 2.0, True), (80, 1.0, False), (40, 2.0, False), (40, 4.0, True)],
+)
+def test_a_speed_above_the_gpu_s_peak_is_not_a_measurement(
+    gpu_memory_gb: int, step_s: float, is_possible: bool, tmp_path: Path
+) -> None:
+    """Steps of 2 s are 535 TFLOP/s per GPU: an H100 has 989, an A100 with 40 GB 312."""
+    found = configurator(tmp_path, gpu_memory_gb=gpu_memory_gb)
+    for name in names(found):
+        ran(tmp_path, name, step_s)
+    results = found.get_results()
+    assert bool(rows(results.summary)) is is_possible
+    assert all("above the peak of" in row["Error Message"] for row in rows(results.failed))
+    assert bool(rows(results.failed)) is not is_possible

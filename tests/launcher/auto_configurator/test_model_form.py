@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -56,6 +57,7 @@ def size_b(family: str, config: dict[str, Any]) -> Any:
         pipeline_parallel_sizes=[1],
         micro_batch_sizes=[1],
         min_model_parallel_size=1,
+        grid="nemo",
     )
     return found.generate_configs()[0]["autoconf"]["model_size_in_b"]
 
@@ -125,3 +127,13 @@ def test_a_bert_without_a_size_in_its_name_has_that_of_nvidia_s_formula() -> Non
         {"family": "bert", "model": config, "num_nodes": 1, "seq_length": 512}, "logs"
     )
     assert next(iter(found.generate_configs()[1])).startswith("bert_0.338b_")
+
+
+@pytest.mark.parametrize("model", ["llama3-8b", {"class": "Llama3Config8B"}])
+@pytest.mark.parametrize(("given", "vocabulary"), [(None, 128256), (32000, 32000)])
+def test_a_known_model_has_its_own_vocabulary_where_none_is_given(
+    model: object, given: int | None, vocabulary: int, tmp_path: Path
+) -> None:
+    found = AutoConfigurator(model=model, num_nodes=1, path_to_logs=tmp_path, vocab_size=given)
+    base, _ = found.generate_configs()
+    assert base["model"]["config"]["vocab_size"] == vocabulary

@@ -16,6 +16,7 @@ def configurator(**arguments: Any) -> AutoConfigurator:
         "seq_length": 8192,
         "global_batch_size": 128,
         "path_to_logs": "logs",
+        "grid": "nemo",
     }
     return AutoConfigurator(**{**start, **arguments})
 
@@ -99,5 +100,56 @@ def test_the_planner_s_runs_are_named_as_nemo2_names_its_own() -> None:
     for name, config in configs.items():
         assert names.format(*degrees(config)) in name
         strategy = config["trainer"]["strategy"]
-        assert name.endswith(f"_vp_{strategy['virtual_pipeline_model_parallel_size']}")
+        assert f"_vp_{strategy['virtual_pipeline_model_parallel_size']}" in name
+        layers = config["model"]["config"].get("recompute_num_layers")
+        assert (f"_act_ckpt_{layers}" in name) is (layers is not None)
         assert config["log"]["name"] == name
+
+
+def test_context_expert_and_batch_are_searched_where_they_are_not_given() -> None:
+    found = AutoConfigurator(
+        model="mixtral-8x7b", num_nodes=16, seq_length=8192, path_to_logs="logs"
+    )
+    base, configs = found.generate_configs()
+    strategies = [config["trainer"]["strategy"] for config in configs.values()]
+    assert len({one["context_parallel_size"] for one in strategies}) > 1
+    assert len({one["expert_model_parallel_size"] for one in strategies}) > 1
+    usual = base["data"]["global_batch_size"]
+    batches = {config["data"]["global_batch_size"] for config in configs.values()}
+    assert batches == {usual // 2, usual, 2 * usual}
+    said = f"Global batches searched: {usual // 2}, {usual}, {2 * usual}, compared by samples/s."
+    assert any(note.startswith(said) for note in found.notes)
+
+
+def test_recomputed_layers_are_searched() -> None:
+    configs = configurator(grid="planner").generate_configs()[1].values()
+    models = [config["model"]["config"] for config in configs]
+    assert len({one.get("recompute_num_layers") for one in models}) > 2
+
+
+def test_a_training_with_another_batch_reads_as_many_tokens() -> None:
+    found = AutoConfigurator(model="llama3-8b", num_nodes=4, seq_length=8192, path_to_logs="logs")
+    steps = {}
+    for run in found.trainings.values():
+        batch, count = run.get(("data", "global_batch_size")), run.get(("trainer", "max_steps"))
+        steps[batch] = count
+    assert len(steps) == 3
+    most = max(batch * count for batch, count in steps.items())
+    assert all(most - batch * count <= 2 * batch for batch, count in steps.items())
+
+
+def test_what_is_given_is_not_searched() -> None:
+    found = configurator(grid="planner", context_parallel_sizes=[2], global_batch_size=128)
+    configs = found.generate_configs()[1].values()
+    assert {config["data"]["global_batch_size"] for config in configs} == {128}
+    assert {config["trainer"]["strategy"]["context_parallel_size"] for config in configs} == {2}
+
+
+def test_nemo_s_grid_keeps_nemo_s_search_and_says_so() -> None:
+    found = AutoConfigurator(
+        model="mixtral-8x7b", num_nodes=16, seq_length=4096, path_to_logs="logs", grid="nemo"
+    )
+    configs = found.generate_configs()[1].values()
+    assert {one["trainer"]["strategy"]["context_parallel_size"] for one in configs} == {1}
+    assert len({one["data"]["global_batch_size"] for one in configs}) == 1
+    assert any("grid=nemo searches as NeMo does" in note for note in found.notes)

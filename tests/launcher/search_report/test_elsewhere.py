@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from autoconf_launch.core import ConfigError, Failure
+from autoconf_launch.core import ConfigError, Failure, FailureKind
 from autoconf_launch.launcher.search_report.elsewhere import MeasuredElsewhere, read_run
 from autoconf_launch.launcher.search_report.event_files import event_files, read_numbers
 
@@ -102,3 +102,24 @@ def test_without_tensorboard_one_sentence_says_what_to_install(
     monkeypatch.setitem(sys.modules, "tensorboard", None)
     with pytest.raises(ConfigError, match=r"pip install 'autoconf-launch\[tensorboard\]'"):
         read_run(tmp_path, "log-")
+
+
+_OUT_OF_MEMORY = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB."
+
+
+@pytest.mark.parametrize("log", ["log-account_gpt3_5b", "results/log_12.error"])
+def test_a_log_that_ends_in_out_of_memory_is_out_of_memory(log: str, tmp_path: Path) -> None:
+    log_steps(tmp_path, _TIMES)
+    path = tmp_path / log
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(f"step 1\n{_OUT_OF_MEMORY}\n" + "srun: error: task 3: exit code 1\n" * 20)
+    found = read_run(tmp_path, "log-")
+    assert isinstance(found, Failure)
+    assert (found.kind, found.detail) == (FailureKind.OUT_OF_MEMORY, _OUT_OF_MEMORY)
+
+
+def test_an_early_word_of_memory_decides_nothing(tmp_path: Path) -> None:
+    log_steps(tmp_path, _TIMES)
+    later = "".join(f"step {number}\n" for number in range(200))
+    (tmp_path / "log-a").write_text(f"retried after {_OUT_OF_MEMORY}\n{later}")
+    assert measured(tmp_path).steps == 12

@@ -63,6 +63,7 @@ def searched(**changes: Any) -> SearchedModel:
 
 def configurator(logs: Path, **arguments: Any) -> AutoConfigurator:
     start: dict[str, Any] = {"num_nodes": 16, "seq_length": 4096, "global_batch_size": 512}
+    start["grid"] = "nemo"
     return AutoConfigurator(path_to_logs=logs, **{**start, **arguments})
 
 

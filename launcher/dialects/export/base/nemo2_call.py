@@ -77,6 +77,7 @@ _RECOMPUTE = ("recompute_granularity", "recompute_method", "recompute_num_layers
 _ENDS = ("account_for_embedding_in_pipeline_split", "account_for_loss_in_pipeline_split")
 _SENTENCEPIECE = ".model"
 _PATHS: Path = ("data", "paths")
+_SCHEDULED: Path = ("optim", "lr_scheduler", "max_steps")
 _TOKENIZER: Path = ("data", "tokenizer_path")
 
 
@@ -121,7 +122,7 @@ def recipe_call(base: Pretraining, document: RawConfig) -> Call:
     """The call that makes a recipe: ``run.Partial(llm.pretrain, model=…)``."""
     model, config = _CLASSES.get(base.family.name, _OTHERS)
     kind = "Cosine" if base.schedule.is_cosine else "Warmup"
-    schedule = _config(f"{kind}AnnealingScheduler", _schedule(base))
+    schedule = _config(f"{kind}AnnealingScheduler", _schedule(base, document))
     optimizer = _config("OptimizerConfig", _optimizer(base))
     fields = {
         "model": _config(
@@ -196,14 +197,14 @@ def _data_module(base: Pretraining, document: RawConfig) -> Call:
     """The given data, else made-up ones."""
     fields, tokenizer = _data(base), document.get(_TOKENIZER)
     if tokenizer is not None:
-        fields["tokenizer"] = _tokenizer(tokenizer)
+        fields["tokenizer"] = tokenizer_call(tokenizer)
     paths = document.get(_PATHS)
     if paths is None:
         return _config(f"llm.{_DATA.get(base.family.name, _DEFAULT_DATA)}", fields)
     return _config("llm.PreTrainingDataModule", {"paths": paths, **fields})
 
 
-def _tokenizer(path: str) -> Call:
+def tokenizer_call(path: str) -> Call:
     """SentencePiece's by its file, else one of Hugging Face by its folder."""
     if path.endswith(_SENTENCEPIECE):
         return _config("SentencePieceTokenizer", {"model_path": path})
@@ -309,10 +310,11 @@ def _optimizer(base: Pretraining) -> dict[str, Any]:
     }
 
 
-def _schedule(base: Pretraining) -> dict[str, Any]:
+def _schedule(base: Pretraining, document: RawConfig) -> dict[str, Any]:
+    """Of the whole training, where a run of a search ends before it."""
     schedule = base.schedule
     fields: dict[str, Any] = {
-        "max_steps": schedule.steps,
+        "max_steps": document.get(_SCHEDULED, schedule.steps),
         "warmup_steps": schedule.warmup_steps,
         "min_lr": schedule.least_rate,
     }
