@@ -81,6 +81,10 @@ class CpuMeter:
         self._held = held_bytes
         self._free_before = _host_bytes("MemAvailable") + held_bytes
         self._before = _status_bytes("VmRSS") - _status_bytes("RssFile") - held_bytes
+        self.restart()
+
+    def restart(self) -> None:
+        """Let the high-water mark begin at the present use."""
         with suppress(OSError):
             _RESET.write_text(_PEAK)
 

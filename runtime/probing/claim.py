@@ -53,7 +53,12 @@ class Claim:
     @property
     def is_crowded(self) -> bool:
         """Whether another process has made steps for this rank, before or beside this one."""
-        return self._number > 0 or self._refused_path.exists()
+        return self._number > 0 or self.is_shared
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether another process makes steps for this rank beside this one."""
+        return self._refused_path.exists()
 
     @property
     def _refused_path(self) -> Path:

@@ -1,8 +1,9 @@
 """Peak memory of a foreign rank. Not: an emulated limit by itself (``runtime/memory.py``).
 
 On CUDA it is the allocator's own count. On CPU it is the storages that lived at once in the one
-step that is looked into, with what evaluations and checkpoints of a soak added to the process,
-and before that the process's growth since its first forward pass.
+step that is looked into, with what evaluations and checkpoints of a soak added to the process.
+Before that, and where another step needs more, it is the process's growth since its first
+forward pass.
 """
 
 from __future__ import annotations
@@ -17,6 +18,11 @@ from autoconf_launch.core import MemoryUse
 
 from ..memory import CpuMeter
 
+_NOTICEABLE_BYTES = 32 << 20
+_NOTICEABLE_SHARE = 1 / 8
+"""How much more a step needs than the one that was looked into, beyond what a process of equal
+steps grows by."""
+
 
 class MemoryWatch:
     """Begins with the first forward pass that trains, at ``began_s`` of ``time.perf_counter``."""
@@ -25,7 +31,8 @@ class MemoryWatch:
         self.began_s = time.perf_counter()
         self._meter: CpuMeter | None = None
         self._device: torch.device | None = None
-        self.storages_peak_bytes: int | None = None
+        self._storages_peak_bytes: int | None = None
+        self._elsewhere_bytes = self._looked_bytes = 0
         self._high_bytes: int | None = None
         self._grown_bytes = 0
 
@@ -57,13 +64,31 @@ class MemoryWatch:
                 self._grown_bytes += max(0, high - self._high_bytes)
             self._high_bytes = high
 
-    def use(self, asked_bytes: int) -> MemoryUse | None:
-        """Peak so far, with an allocation that was refused at the end; None: not begun."""
+    def look(self) -> None:
+        """The step that begins is looked into."""
+        if self._meter:
+            self._elsewhere_bytes = self._meter.use().peak_bytes
+            self._meter.restart()
+
+    def looked(self, storages_peak_bytes: int) -> None:
+        """It has ended; 0: nothing was seen of its storages."""
+        if self._meter:
+            self._looked_bytes = self._meter.use().peak_bytes
+        self._storages_peak_bytes = storages_peak_bytes or None
+
+    def use(self, asked_bytes: int, *, larger: bool) -> MemoryUse | None:
+        """Peak so far, with an allocation that was refused at the end; None: not begun.
+
+        ``larger``: steps with more samples were made than the one that was looked into.
+        """
         if self._meter:
             use = self._meter.use()
-            peak = use.peak_bytes
-            if self.storages_peak_bytes is not None and not asked_bytes:
-                peak = self.storages_peak_bytes + self._grown_bytes
+            peak = max(use.peak_bytes, self._elsewhere_bytes)
+            seen = self._storages_peak_bytes
+            if seen is not None and not asked_bytes:
+                more = peak - self._looked_bytes - self._grown_bytes
+                is_most = more < max(_NOTICEABLE_BYTES, seen * _NOTICEABLE_SHARE) and not larger
+                peak = seen + self._grown_bytes if is_most else max(peak, seen)
             return replace(use, peak_bytes=peak + asked_bytes)
         device = self._device
         if device is None or device.type != "cuda":

@@ -50,6 +50,12 @@ _MODEL_FLOPS = 3.0
 """Of a step over its forward pass; recomputation is not counted, as in trials of our own."""
 
 
+_ONE_OF_SEVERAL = (
+    "Several processes of the script train at once without a process group: speed and memory are "
+    "of one of them, not of all."
+)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Live:
     """What the script holds now."""
@@ -87,7 +93,7 @@ class Speaker:
         self.turns = InTurn(task, here.rank, self.timeline)
         self._soaks = task.soak
         self._going_on = GoingOn(task, rank=here.rank, world_size=here.world_size)
-        self._last_made = self._largest
+        self._last_made = self._looked_into = self._largest
         self.last_untimed = self._schedule.heavy or 1
         """The last step after which there is time to look around."""
         self.is_last = self._agreement.is_last
@@ -196,13 +202,15 @@ class Speaker:
             steps=tuple(self.timeline.records),
             failure=failure,
             applied=self._applied_now(),
-            memory=self._memory.use(word.asked_bytes),
+            memory=self._memory.use(
+                word.asked_bytes, larger=self._largest.micro_batch > self._looked_into.micro_batch
+            ),
             flops_per_step=self._flops,
             end_step=end_step,
             caught=word.caught,
             ended_early=word.ended_early,
             left_behind=word.left_behind,
-            notes=(*self._notes, *word.notes),
+            notes=(*self._notes, *word.notes, *((_ONE_OF_SEVERAL,) * self._claim.is_shared)),
             asides=self.beside.seen() if self.timeline.steps else None,
             crowded=self._claim.is_crowded,
         )
@@ -223,14 +231,15 @@ class Speaker:
             self._notes.append("torch.compile runs: FLOPs and pieces of the model are not seen.")
             self._pieces = Pieces(root)
             return
+        self._memory.look()
         self.watch = StepWatch(root, live.modules, live.in_backward)
         self.watch.start(live.optimizers)
 
     def _conclude(self) -> None:
         assert self.watch
         self.watch.stop()
-        if self.watch.storages_peak_bytes:
-            self._memory.storages_peak_bytes = self.watch.storages_peak_bytes
+        self._memory.looked(self.watch.storages_peak_bytes)
+        self._looked_into = self._last_made
         self._flops = _MODEL_FLOPS * self.watch.forward_flops or None
         self._pieces = self.watch.pieces
         self._pieces.let_go()

@@ -110,3 +110,17 @@ def test_the_batch_of_a_compiled_model_is_found(launched: Any, how: str) -> None
     script = str(SCRIPTS / "forwards.py")
     ended = launched(sys.executable, script, how, more={"TORCH_LOGS": "recompiles"})
     assert ended.batches() == (BATCH, 1)
+
+
+@pytest.mark.parametrize("how", ["short_second_batch", "longer_later"])
+def test_the_peak_of_memory_is_that_of_the_largest_step(probed: Any, how: str) -> None:
+    assert probed("forwards.py", how).result().memory.peak_bytes > 3 * (1 << 25)
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+def test_one_of_several_processes_that_train_at_once_is_not_taken_for_the_whole(
+    launched: Any, processes: int
+) -> None:
+    script = str(SCRIPTS / "hogwild.py")
+    notes = launched(sys.executable, script, str(processes), end_step=200).result().notes
+    assert [("of one of them" in note) for note in notes] == [True] * (processes - 1)

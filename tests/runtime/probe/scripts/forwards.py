@@ -214,6 +214,24 @@ def large() -> None:
         optimizer.step()
 
 
+def uneven(*shapes: tuple[int, ...]) -> None:
+    """Activations of 32 MB each in the large steps."""
+    model = nn.Sequential(*(nn.Linear(256, 256) for _ in range(4)))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    for shape in shapes * 4:
+        model(torch.randn(*shape, 256)).sum().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+
+def short_second_batch() -> None:
+    uneven((1 << 15,), (16,))
+
+
+def longer_later() -> None:
+    uneven((4, 16), (4, 16), (4, 1 << 13))
+
+
 def calls_forward() -> None:
     model = Model()
     train(model, lambda inputs, labels: model.forward(inputs=inputs, labels=labels))
