@@ -12,22 +12,31 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from autoconf_launch.autotuner.choices import ChoiceKind, KnobChoice
+from autoconf_launch.autotuner.grouping import Grouping
 from autoconf_launch.autotuner.settings import AutotuningSettings
 from autoconf_launch.autotuner.space import SearchSpace, build_space
-from autoconf_launch.core import ZERO_KNOBS, dotted
+from autoconf_launch.core import ZERO_KNOBS, ConfigError, dotted
 from autoconf_launch.core.config_keys import ZERO
 
 from ..command_line.flags import parse_request
-from ..dialects import ScriptSource, UserSettings, find_dialect
+from ..dialects import Dialect, ScriptSource, UserSettings, UserWords, find_dialect
+from ..dialects.deepspeed import DeepSpeedDialect
 from ..dialects.native import SPELLINGS, NativeDialect
+from ..events import Event, Note
 from ..machine.discover import find_cluster
 from ..request import LaunchRequest
 from ..scripts.script_config import find_source
+from ..tuning.job import read_job
 from ..views.summary_text import SCHEMA_VERSION
 from ..views.tables import table_of
 from .arguments import VerbParser
 
 _NO_SCRIPT = "script.py"
+"""Stands last; where a script is given it is an argument too many."""
+_ONLY_DEEPSPEED = (
+    "Read as a configuration of DeepSpeed, since our own runtime does not have all of its keys; "
+    "give the script as well, to see what a tune of it searches."
+)
 _PATHS = {spelling.knob: spelling.path for spelling in SPELLINGS}
 
 
@@ -61,11 +70,15 @@ def show_spaces(arguments: Sequence[str]) -> Iterator[str]:
     flags, others = parser.parse_known_args(list(arguments))
     request = parse_request([*others, _NO_SCRIPT])
     named = ("--config", flags.config) if flags.config else ()
-    source = find_source((*request.script_args, *named), request.tuning_space)
-    user = _read(request, source)
+    if not request.script_args:
+        source = find_source(named, request.tuning_space)
+        user, notes = _of_document(replace(request, autotuning="tune"), source)
+    else:
+        words = (*request.script_args[:-1], *named)
+        user, notes = _of_script(replace(request, autotuning="tune", script_args=words))
     space = build_space(user.baseline, user.choices, user.batch_rule, user.settings)
     stages = tuple(_stage_views(user, space))
-    notes = (*user.warnings, *space.notes)
+    notes = tuple(dict.fromkeys((*notes, *space.notes)))
     yield _json(user, stages, notes) if flags.json else _text(user, stages, notes)
 
 
@@ -81,15 +94,44 @@ def _parser() -> VerbParser:
     return parser
 
 
-def _read(request: LaunchRequest, source: ScriptSource) -> UserSettings:
-    named = source.config_argument is not None
+def _of_script(request: LaunchRequest) -> tuple[UserSettings, tuple[str, ...]]:
+    """What a tune reads of the script and its files, with the sentences that it says."""
+    notes: list[str] = []
+
+    def listen(event: Event) -> None:
+        if isinstance(event, Note):
+            notes.append(event.text)
+
+    return read_job(request, listen).user, tuple(notes)
+
+
+def _of_document(
+    request: LaunchRequest, source: ScriptSource
+) -> tuple[UserSettings, tuple[str, ...]]:
+    """What a document alone says: of our runtime, or of DeepSpeed where only that has its keys."""
+    source = replace(source, words=UserWords(dialect=request.dialect))
+    named = source.config_argument is not None or request.dialect is not None
     dialect = find_dialect(source) if named else NativeDialect()
-    return dialect.read(
-        source,
-        world_size=len(find_cluster(replace(request, autotuning="tune")).devices),
-        overrides=request.overrides,
-        allow_global_batch_change=request.allow_global_batch_change,
-    )
+
+    def read(dialect: Dialect) -> UserSettings:
+        return dialect.read(
+            source,
+            world_size=len(find_cluster(request).devices),
+            overrides=request.overrides,
+            allow_global_batch_change=request.allow_global_batch_change,
+        )
+
+    try:
+        user = read(dialect)
+    except ConfigError as error:
+        if request.dialect is not None or source.config_argument is None:
+            raise
+        try:
+            user = read(DeepSpeedDialect())
+        except ConfigError:
+            raise error from None
+        return user, (*user.warnings, _ONLY_DEEPSPEED)
+    return user, user.warnings
 
 
 def _stage_views(user: UserSettings, space: SearchSpace) -> Iterator[StageView]:
@@ -112,7 +154,8 @@ def _usual(space: SearchSpace) -> Sequence[int]:
 
 
 def _row(choice: KnobChoice) -> KnobRow:
-    name = dotted(_PATHS.get(choice.knob, (*ZERO, choice.knob)))
+    of_zero = choice.knob in ZERO_KNOBS or choice.stages is not None
+    name = dotted(_PATHS.get(choice.knob, (*ZERO, choice.knob) if of_zero else (choice.knob,)))
     return KnobRow(
         name=name,
         values=tuple(_plain(choice.knob, value) for value in choice.values),
@@ -129,7 +172,7 @@ def _plain(knob: str, value: Any) -> Any:
 
 
 def _text(user: UserSettings, stages: Sequence[StageView], notes: Sequence[str]) -> str:
-    lines = [_flow(user.settings, _origin_of_stages(user), stages), ""]
+    lines = [_flow(user, stages), ""]
     for view in stages:
         lines += [_stage_line(view, user.settings)]
         if view.knobs:
@@ -144,17 +187,24 @@ def _text(user: UserSettings, stages: Sequence[StageView], notes: Sequence[str])
     return "\n".join([*lines, *notes]).rstrip()
 
 
-def _flow(settings: AutotuningSettings, origin: str, stages: Sequence[StageView]) -> str:
-    numbers = _listed([view.stage for view in stages])
+def _flow(user: UserSettings, stages: Sequence[StageView]) -> str:
+    settings, origin = user.settings, _origin_of_stages(user)
+    staged = Grouping.of_settings(settings).staged
+    order, each = ("in this order, ", " each") if staged else ("together, ", "")
+    listed = _listed([view.stage for view in stages])
+    where = f" ({origin})" if origin else ""
+    searched = "Searched " if origin is None else f"ZeRO stages {listed}{where}, {order}"
     return (
-        f"ZeRO stages {numbers} ({origin}), in this order, by {settings.metric} with "
-        f"{settings.tuner_type}; at most {settings.tuner_num_trials} trials each, "
+        f"{searched}by {settings.metric} with {settings.tuner_type}; at most "
+        f"{settings.tuner_num_trials} trials{'' if origin is None else each}, "
         f"{settings.tuner_early_stopping} in a row without a better one end a phase."
     )
 
 
-def _origin_of_stages(user: UserSettings) -> str:
-    return next(choice.origin for choice in user.choices if choice.knob == "zero_stage")
+def _origin_of_stages(user: UserSettings) -> str | None:
+    """None where the script has no word for them."""
+    origins = (choice.origin for choice in user.choices if choice.knob == "zero_stage")
+    return next(origins, None)
 
 
 def _stage_line(view: StageView, settings: AutotuningSettings) -> str:

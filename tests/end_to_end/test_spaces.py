@@ -58,6 +58,17 @@ def test_an_empty_configuration_can_be_tuned_from_the_command_line_alone(place: 
     assert best["train_micro_batch_size_per_gpu"] == 1
 
 
+def test_show_spaces_reads_the_script_as_a_tune_does(place: Place) -> None:
+    (place.folder / "train_ds.py").write_text("import deepspeed\n")
+    zero = {"stage": 1, "reduce_bucket_size": [5e7, 5e8], "allgather_bucket_size": 5e8}
+    place.write_config({**SMALL, "zero_optimization": zero})
+    words = ("train_ds.py", "--deepspeed", "config.json")
+    code, output = place.run("show", "spaces", "--num_gpus=2", "--fast=false", *words)
+    assert code == 0, output
+    assert "zero_optimization.reduce_bucket_size     50000000, 500000000  configuration" in output
+    assert "then 2 combinations of further knobs" in output
+
+
 def test_show_spaces_prints_what_would_be_searched(place: Place) -> None:
     code, output = place.run("show", "spaces", "--num_gpus=2", "--config=config.json")
     assert code == 0, output

@@ -71,6 +71,7 @@ def test_a_list_of_a_tuning_space_tells_so(config: str, tmp_path: Path) -> None:
 def test_a_value_of_the_command_line_tells_so(config: str, tmp_path: Path) -> None:
     mapped = {"train_micro_batch_size_per_gpu": "--bs"}
     (tmp_path / "c.json").write_text(json.dumps({"autotuning": {"arg_mappings": mapped}}))
+    (tmp_path / "train.py").write_text("")
     found = origins(RANKS, "train.py", "--bs", "4", "--config", config)
     assert found == {"train_micro_batch_size_per_gpu": "command line"}
 
@@ -85,6 +86,67 @@ def test_what_would_end_a_tune_ends_this_too(config: str) -> None:
         shown("--tuner_num_trials=0", "--config", config)
     with pytest.raises(ConfigError, match="Unknown flag --confg"):
         shown("--confg", config)
+
+
+BLOCK = {
+    "train_micro_batch_size_per_gpu": 1,
+    "zero_optimization": {
+        "stage": 1,
+        "reduce_bucket_size": [5e7, 5e8],
+        "allgather_bucket_size": 5e8,
+    },
+}
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("train.py", "--deepspeed", "c.json"),
+        ("--dialect=deepspeed", "--config", "c.json"),
+        ("--config", "c.json"),
+    ],
+)
+def test_a_block_of_deepspeeds_documentation_shows_its_two_combinations(
+    config: str, tmp_path: Path, words: tuple[str, ...]
+) -> None:
+    (tmp_path / config).write_text(json.dumps(BLOCK))
+    (tmp_path / "train.py").write_text("import deepspeed\ndeepspeed.initialize()\n")
+    (stage,) = document(RANKS, "--fast=false", *words)["stages"]
+    assert (stage["stage"], stage["combinations"]) == (1, 2)
+    values = {knob["name"]: knob["values"] for knob in stage["knobs"]}
+    assert values["zero_optimization.reduce_bucket_size"] == [5e7, 5e8]
+    assert values["zero_optimization.allgather_bucket_size"] == [5e8]
+
+
+def test_a_script_shows_its_own_knobs_and_nothing_that_is_never_searched(
+    config: str, tmp_path: Path
+) -> None:
+    text = "import argparse\nparser = argparse.ArgumentParser()\n"
+    for flag, default in (("--batch-size", 4), ("--workers", 0)):
+        text += f"parser.add_argument('{flag}', type=int, default={default})\n"
+    (tmp_path / "plain.py").write_text(f"{text}parser.parse_args()\n")
+    knob = "--knob=--workers=[0, 2]"
+    words = (RANKS, "--fast=false", "--allow-global-batch-change", knob, "plain.py")
+    found = document(*words)
+    (stage,) = found["stages"]
+    assert (found["stages_from"], stage["combinations"]) == (None, 2)
+    assert {row["name"]: row["values"] for row in stage["knobs"]} == {
+        "train_micro_batch_size_per_gpu": [4],
+        "gradient_accumulation_steps": [1],
+        "workers": [0, 2],
+    }
+    assert any("--batch-size is taken for the micro-batch" in note for note in found["notes"])
+    assert "ZeRO" not in shown(*words)
+
+
+def test_a_script_called_as_the_one_in_the_usage_is_read(config: str, tmp_path: Path) -> None:
+    (tmp_path / "script.py").write_text("")
+    assert document(RANKS, "script.py", "--config", config) == document(RANKS, "--config", config)
+
+
+def test_a_script_that_a_tune_would_refuse_is_refused(config: str) -> None:
+    with pytest.raises(ConfigError, match=r"Script train\.py does not exist"):
+        shown("train.py", "--config", config)
 
 
 def test_notes_of_the_space_are_shown(config: str, tmp_path: Path) -> None:
