@@ -30,6 +30,7 @@ from ..planning import plan_launch
 from ..request import LaunchRequest
 from ..results.fingerprint import environment_document, fingerprint, unsearched
 from ..results.results_folder import OpenFolder, open_folder
+from ..results.secrets import clearing
 from ..scripts.foreign import told
 from ..scripts.plain_start import first_that_starts, remembered
 from ..trackers.feed import feed_of
@@ -68,6 +69,7 @@ def tune(request: LaunchRequest, listener: Listener) -> int:
             job.paths.environment, environment_document(request, job.cluster, job.user.settings)
         )
         with (
+            clearing(job.paths.results, request.argv),
             tracked(request.tracking, feed_of(request), job.paths.tracking, listener) as heard,
             released(telling(load_backend(_trial_backend(job)), heard)) as backend,
         ):

@@ -10,6 +10,7 @@ import os
 import re
 import shlex
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -56,6 +57,9 @@ _UNSET = "is not set; export it with the secret that this command needs"
 _ROUNDS = 100_000
 """A short secret is not guessed from its digest in no time."""
 _PRIVATE = 0o600
+_LONG = 8
+_PRINTED = ("*/*.log", "*/result*.json", "*/failure.json")
+"""Below a results folder, what launches and their errors say."""
 
 
 class _Hidden(NamedTuple):
@@ -130,6 +134,29 @@ def document_without_secrets(document: Any, name: str = "") -> Any:
     return without_secrets((document,))[0]
 
 
+def without_printed(text: str, words: Iterable[str]) -> str:
+    """What a process printed, with ``${HF_TOKEN}`` in place of long secrets of its command."""
+    for secret, variable in _long_secrets(words):
+        text = text.replace(secret, f"${{{variable}}}")
+    return text
+
+
+@contextmanager
+def clearing(results: Path, words: Iterable[str]) -> Iterator[None]:
+    """At the end no log or result of a launch below this folder shows a long secret."""
+    secrets = _long_secrets(words)
+    try:
+        yield
+    finally:
+        paths = (path for name in _PRINTED for path in results.glob(name)) if secrets else ()
+        for path in filter(Path.is_file, paths):
+            before = after = path.read_bytes()
+            for secret, variable in secrets:
+                after = after.replace(secret.encode(), f"${{{variable}}}".encode())
+            if after != before:
+                path.write_bytes(after)
+
+
 def write_private(path: Path, text: str) -> None:
     """Write a file that only its owner can read."""
 
@@ -164,6 +191,12 @@ def _split(words: Iterable[str]) -> Iterator[tuple[_Piece, ...]]:
             start = hidden.end
         yield (*pieces, _Piece(word[start:]))
         before = word
+
+
+def _long_secrets(words: Iterable[str]) -> tuple[tuple[str, str], ...]:
+    """Secrets that do not stand in other words by chance, with their variables."""
+    pieces = (piece for pieces in _split(words) for piece in pieces)
+    return tuple((p.secret, p.variable) for p in pieces if len(p.secret) >= _LONG)
 
 
 def _digest(piece: _Piece) -> str:

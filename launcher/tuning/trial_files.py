@@ -12,7 +12,14 @@ from autoconf_launch.autotuner.planner import predict
 from autoconf_launch.autotuner.settings import AutotuningSettings
 from autoconf_launch.autotuner.stop_rule import FEWEST_TIMED, StopRule
 from autoconf_launch.autotuner.table import CandidateTable
-from autoconf_launch.autotuner.trial import Measurement, Outcome, Prediction, Record, Trial
+from autoconf_launch.autotuner.trial import (
+    FailedTrial,
+    Measurement,
+    Outcome,
+    Prediction,
+    Record,
+    Trial,
+)
 from autoconf_launch.core import Mode, ModelSpec, RankTask, encode, result_file
 from autoconf_launch.core.rank import END_FILE, MODEL_INFO_FILE, STEPS_FILE
 from autoconf_launch.core.saved_paths import take_in
@@ -23,7 +30,12 @@ from ..plan import LaunchPlan
 from ..planning import plan_launch
 from ..request import LaunchRequest
 from ..results.paths import ResultsPaths
-from ..results.secrets import document_without_secrets, shell_command, write_private
+from ..results.secrets import (
+    document_without_secrets,
+    shell_command,
+    without_printed,
+    write_private,
+)
 from ..scripts.foreign import in_trial, told, write_files
 from .soak_needs import clear_saved, needs_of, soak_task
 
@@ -108,7 +120,12 @@ class TrialFiles:
         return predict(table, self._spec, self._cluster, self._facts).row(0)
 
     def complete(self, outcome: Outcome) -> Outcome:
-        """Add the FLOPs of a step, counted once in the profile run."""
+        """Add the FLOPs of a step, counted once in the profile run; errors show no secret."""
+        if isinstance(outcome, FailedTrial):
+            failure, words = outcome.failure, self._request.argv
+            detail = without_printed(failure.detail, words)
+            tail = tuple(without_printed(line, words) for line in failure.log_tail)
+            return replace(outcome, failure=replace(failure, detail=detail, log_tail=tail))
         if not isinstance(outcome, Measurement) or outcome.flops_per_step or not self._spec:
             return outcome
         forward = self._spec.forward_flops_per_sample * outcome.samples_per_step

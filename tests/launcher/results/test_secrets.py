@@ -7,14 +7,17 @@ import os
 import stat
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 from autoconf_launch.launcher.results.secrets import (
+    clearing,
     document_without_secrets,
     shell_command,
     with_digests,
+    without_printed,
     without_secrets,
     write_guarded,
     write_private,
@@ -143,6 +146,27 @@ def test_others_can_read_a_file_unless_it_holds_a_secret(
     finally:
         os.umask(umask)
     assert (stat.S_IMODE(path.stat().st_mode), path.read_text()) == (mode, text)
+
+
+WORDS = ("train.py", "--hf_token", "hf_abcdefgh", "--password=short")
+
+
+def test_what_a_process_prints_of_a_long_secret_is_replaced() -> None:
+    said = "Namespace(hf_token='hf_abcdefgh', password='short')"
+    assert without_printed(said, WORDS) == "Namespace(hf_token='${HF_TOKEN}', password='short')"
+
+
+def test_logs_and_results_show_no_long_secret_and_a_configuration_keeps_its_own(
+    tmp_path: Path,
+) -> None:
+    names = ("stdout.log", "stderr.log", "result.json", "config.json")
+    (tmp_path / "t1").mkdir()
+    with suppress(KeyError), clearing(tmp_path, WORDS):
+        for name in names:
+            (tmp_path / "t1" / name).write_bytes(b"\xff hf_abcdefgh")
+        raise KeyError
+    left = [(tmp_path / "t1" / name).read_bytes() for name in names]
+    assert left == [*[b"\xff ${HF_TOKEN}"] * 3, b"\xff hf_abcdefgh"]
 
 
 def test_an_older_file_that_others_could_read_becomes_private(tmp_path: Path) -> None:
