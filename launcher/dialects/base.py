@@ -103,7 +103,10 @@ class ScriptSource:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UserSettings:
-    """What the user gave and what they left open, in canonical knobs."""
+    """What the user gave and what they left open, in canonical knobs.
+
+    ``awaits_profile``: the batch is only known after the profile run.
+    """
 
     baseline: Candidate
     choices: tuple[KnobChoice, ...]
@@ -111,6 +114,7 @@ class UserSettings:
     facts: TrainingFacts
     settings: AutotuningSettings
     warnings: tuple[str, ...] = ()
+    awaits_profile: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,12 +12,14 @@ from functools import lru_cache
 
 from autoconf_launch.core import KnobValue
 
-from .script_values import Value, literals, parameters, variables
-from .script_words import last_name, literal
+from .script_values import Value, literals, parameters, sections, variables
+from .script_words import is_dataclass, last_name, literal
 
 _DECLARE = ("add_argument", "option", "DEFINE_integer")
 FROM_CLASSES = ("tyro", "simple_parsing", "jsonargparse", "draccus", "transformers")
 """Packages that make arguments of the fields of a dataclass."""
+_DOTTED = ("tyro", "jsonargparse", "draccus")
+"""Those of them that put a section's name before its fields: ``--train.batch_size``."""
 _PORT, _ADDRESS = "MASTER_PORT", "tcp://"
 _SPAWN = ("spawn", "start_processes")
 _SPAWNERS = ("mp", "multiprocessing", "xmp")
@@ -110,7 +112,9 @@ def facts_of(text: str) -> ScriptFacts:
     constants = tuple(_constants(tree))
     declared = [found for call in calls for found in _declared(call, dict(constants))]
     if any(name.partition(".")[0] in FROM_CLASSES for name in imported):
-        declared += [field for node in nodes for field in _fields(node)]
+        nested = any(name.partition(".")[0] in _DOTTED for name in imported)
+        held = sections(tree) if nested else {}
+        declared += [field for node in nodes for field in _fields(node, held)]
     if any(name.partition(".")[0] in FROM_FUNCTIONS for name in imported):
         given = parameters(tree, dashed="typer" in imported)
         declared += [Declared(names=names, default=default) for names, default in given]
@@ -189,14 +193,17 @@ def _default(node: ast.AST | None, constants: Mapping[str, KnobValue]) -> KnobVa
     return int(value) if isinstance(value, str) and value.isdecimal() else value
 
 
-def _fields(node: ast.AST) -> Iterator[Declared]:
-    if not isinstance(node, ast.ClassDef) or "dataclass" not in map(
-        last_name, node.decorator_list
-    ):
+def _fields(node: ast.AST, held: Mapping[str, tuple[str, str]]) -> Iterator[Declared]:
+    if not is_dataclass(node):
         return
+    prefix, kind = "", node.name
+    for _ in held:  # outwards; a class that holds itself comes to an end, too
+        section, kind = held.get(kind, ("", ""))
+        prefix = f"{section}.{prefix}" if section else prefix
     for line in node.body:
         if isinstance(line, ast.AnnAssign) and isinstance(line.target, ast.Name):
-            yield Declared(names=(f"--{line.target.id}",), default=literal(line.value))
+            flag = f"--{prefix}{line.target.id}"
+            yield Declared(names=(flag,), default=literal(line.value))
 
 
 def _constants(tree: ast.Module) -> Iterator[tuple[str, KnobValue]]:

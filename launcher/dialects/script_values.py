@@ -12,10 +12,10 @@ from typing import TypeAlias
 
 from autoconf_launch.core import KnobValue
 
-from .script_words import last_name, literal
+from .script_words import is_dataclass, last_name, literal
 
 Value: TypeAlias = tuple[str, KnobValue]
-_MAKE_COMMANDS = ("Fire", "run", "CLI", "auto_cli")
+_MAKE_COMMANDS = ("Fire", "run", "CLI", "auto_cli", "cli")
 _COMMANDS = ("command", "callback")
 _OPTIONS = ("Option",)
 _GET = ("get", "getenv")
@@ -30,16 +30,46 @@ def parameters(tree: ast.Module, *, dashed: bool) -> Iterator[tuple[tuple[str, .
     """
     functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]
     calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
-    handed = [argument for call in calls if _makes(call) for argument in call.args]
-    named = {last_name(argument) for argument in handed}
+    named = _handed(tree)
     everything = any(
         _makes(call) and last_name(call.func) == "Fire" for call in calls if not call.args
     )
     for function in functions:
         decorated = {last_name(decorator) for decorator in function.decorator_list}
         if function.name in named or everything or decorated & {*_COMMANDS}:
+            notes = {a.arg: a.annotation for a in (*function.args.args, *function.args.kwonlyargs)}
             for name, default in _defaults(function):
-                yield _flag(name, default, dashed=dashed), _default(default)
+                option = _option(default) or _option(notes.get(name))
+                yield _flag(name, option, dashed=dashed), _default(default)
+
+
+def sections(tree: ast.Module) -> dict[str, tuple[str, str]]:
+    """Dataclasses whose fields stand behind a section's name, with it and the class it is in.
+
+    It is a parameter of a function that a command line is made of, or a field.
+    """
+    nodes, handed = tuple(ast.walk(tree)), _handed(tree)
+    classes = [node for node in nodes if is_dataclass(node)]
+    functions = [node for node in nodes if isinstance(node, ast.FunctionDef)]
+    held: list[tuple[str, ast.AST, str]] = [
+        (argument.arg, argument.annotation, "")
+        for function in functions
+        if function.name in handed
+        for argument in (*function.args.args, *function.args.kwonlyargs)
+        if argument.annotation
+    ]
+    held += [
+        (last_name(line.target), line.annotation, node.name)
+        for node in classes
+        for line in node.body
+        if isinstance(line, ast.AnnAssign)
+    ]
+    known = {node.name for node in classes}
+    return {
+        kind: (name, owner)
+        for name, annotation, owner in reversed(held)
+        for kind in known & {last_name(part) for part in ast.walk(annotation)}
+    }
 
 
 def variables(tree: ast.Module) -> Iterator[Value]:
@@ -83,6 +113,12 @@ def _given(node: ast.AST) -> Iterator[tuple[str, ast.AST | None]]:
         yield from _defaults(node)
 
 
+def _handed(tree: ast.Module) -> set[str]:
+    """Names of what calls that make a command line are given."""
+    calls = (node for node in ast.walk(tree) if isinstance(node, ast.Call) and _makes(node))
+    return {last_name(argument) for call in calls for argument in call.args}
+
+
 def _makes(call: ast.Call) -> bool:
     return last_name(call.func) in _MAKE_COMMANDS
 
@@ -99,9 +135,17 @@ def _defaults(function: ast.FunctionDef) -> Iterator[tuple[str, ast.AST]]:
             yield argument.arg, value
 
 
-def _flag(name: str, default: ast.AST, *, dashed: bool) -> tuple[str, ...]:
-    if isinstance(default, ast.Call) and last_name(default.func) in _OPTIONS:
-        words = [literal(argument) for argument in default.args]
+def _option(node: ast.AST | None) -> ast.Call | None:
+    """The call that says how an argument is written, also of an annotation."""
+    for part in ast.walk(node) if node else ():
+        if isinstance(part, ast.Call) and last_name(part.func) in _OPTIONS:
+            return part
+    return None
+
+
+def _flag(name: str, option: ast.Call | None, *, dashed: bool) -> tuple[str, ...]:
+    if option is not None:
+        words = [literal(argument) for argument in option.args]
         own = tuple(word for word in words if isinstance(word, str) and word.startswith("-"))
         if own:
             return own

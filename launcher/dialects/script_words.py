@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from typing import Any
+from typing import Any, TypeGuard
 
 _LARGEST_BASE, _LARGEST_POWER = 1000, 40
 
@@ -15,6 +15,11 @@ def last_name(node: ast.AST) -> str:
     if isinstance(node, ast.Attribute):
         return node.attr
     return node.id if isinstance(node, ast.Name) else ""
+
+
+def is_dataclass(node: ast.AST) -> TypeGuard[ast.ClassDef]:
+    """Whether it is the definition of one."""
+    return isinstance(node, ast.ClassDef) and "dataclass" in map(last_name, node.decorator_list)
 
 
 def literal(node: ast.AST | None) -> Any:

@@ -120,6 +120,7 @@ class TableDialect(ABC):
                 *self.remarks(reading),
                 *_on_global_batch(reading, choices, layout, consent),
             ),
+            awaits_profile=reading.is_before_profile and _is_batch_open(reading),
         )
 
     def render(self, candidate: Candidate, source: ScriptSource, config_path: str) -> Rendered:
@@ -197,6 +198,13 @@ def _layout(reading: Reading, world_size: int) -> Layout:
     data = data_parallel_degree(world_size // reading.settings.mp_size, **degrees)
     values = {**values, "data_parallel": data, **_batch(reading, values, data)}
     return Layout(**values)
+
+
+def _is_batch_open(reading: Reading) -> bool:
+    """Whether nothing says the micro-batch, or nothing the accumulation."""
+    rows = (spelled(reading.table, knob) for knob in ("micro_batch", "accumulation"))
+    told = [row is not None and row.read(reading.sheet) is not None for row in rows]
+    return not all(told) and spelled(reading.table, GLOBAL_BATCH) is None
 
 
 def _batch(reading: Reading, values: dict[str, Any], data: int) -> dict[str, int]:

@@ -60,7 +60,8 @@ def read_job(request: LaunchRequest, listener: Listener) -> TuningJob:
     search_limits(request, cluster)  # and money where there is no price
     check_tracking(request.tracking)
     space = build_space(user.baseline, user.choices, user.batch_rule, user.settings)
-    for text in space.notes:
+    said = () if user.awaits_profile else space.notes
+    for text in said:
         listener(Note(text=text))
     for warning in (*choice.notes, *user.warnings):
         listener(Note(text=warning, warning=True))
@@ -72,7 +73,7 @@ def read_job(request: LaunchRequest, listener: Listener) -> TuningJob:
         user=user,
         paths=_paths(user.settings, config_stem(dialect, source)),
         listener=listener,
-        said=space.notes,
+        said=said,
     )
 
 

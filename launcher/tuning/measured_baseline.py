@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import uuid
 from collections.abc import Iterator
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -101,10 +100,16 @@ def _other_batch(
     if found is None:
         trial = baseline_trial(Candidate(layout=other, extras=job.user.baseline.extras))
         plan = files.plan_profile(trial, uuid.uuid4().hex, is_second=True)
-        with suppress(NothingFeasibleError):  # then nobody can tell
-            limit_s = job.request.trial_timeout_s
-            placed = share.place(plan, alone=True)
+        limit_s = job.request.trial_timeout_s
+        placed = share.place(plan, alone=True)
+        try:
             run_profile(placed, backend, journal=folder.journal, timeout_s=limit_s)
+        except NothingFeasibleError as error:
+            text = (
+                f"Whether the script keeps its global batch with micro-batch {micro} is not "
+                f"known, as it fails there: {error}"
+            )
+            job.listener(Note(text=text, warning=True))
         found = _applied(job.paths.second_profile)
     is_kept = found is not None and (found.micro_batch, found.accumulation) == (
         other.micro_batch,

@@ -132,8 +132,8 @@ class StepWatch(SharedByCopies):
                 return
 
     def _alive_bytes(self) -> int:
-        on_gpu = torch.cuda.memory_allocated() if torch.cuda.is_initialized() else 0
-        return self._storages.alive_bytes + on_gpu
+        """On CPU and, where one is used, on the GPU."""
+        return self._storages.alive_bytes + torch.cuda.memory_allocated()
 
     def _computed(self, flops: float) -> None:
         if self._in_backward():

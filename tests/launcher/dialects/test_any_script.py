@@ -111,6 +111,22 @@ def test_the_beginning_of_two_names_is_neither() -> None:
             "import typer\ndef main(n: int = typer.Option(8, '--bs')): ...\ntyper.run(main)",
             "--bs",
         ),
+        (
+            "import typer\n@app.command()\n"
+            "def main(n: Annotated[int, typer.Option('--bs')] = 8): ...",
+            "--bs",
+        ),
+        (
+            "import jsonargparse\n@dataclass\nclass A:\n    batch_size: int = 8\n"
+            "def setup(train: A = A()): ...\nCLI(setup)",
+            "--train.batch_size",
+        ),
+        (
+            "import tyro\n@dataclass\nclass A:\n    batch_size: int = 8\n"
+            "@dataclass\nclass B:\n    train: 'A'\n    data: A\n"
+            "def main(config: B): ...\nmain(tyro.cli(B))",
+            "--data.batch_size",
+        ),
         ("@click.option('--bs', default=8)\ndef main(bs): ...", "--bs"),
         ("flags.DEFINE_integer('batch_size', 8, 'of each rank')", "--batch_size"),
         ("import tyro\n@dataclass\nclass A:\n    batch_size: int = 8", "--batch_size"),

@@ -49,6 +49,12 @@ def job(heard: list[Event], text: str, *words: str, flags: tuple[str, ...] = ())
     return read
 
 
+def test_what_the_profile_run_is_to_tell_is_not_judged_before_it(heard: list[Event]) -> None:
+    Path("train.py").write_text(DECLARES + DIVIDES)
+    read_job(parse_request(["--autotuning=tune", "--num_gpus=2", "train.py"]), heard.append)
+    assert "leaves only micro-batch" not in said(heard)
+
+
 def ran(folder: Path, **seen: Any) -> None:
     """A profile run in which rank 0 found this."""
     folder.mkdir(parents=True)
