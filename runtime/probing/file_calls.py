@@ -122,11 +122,13 @@ class FileCalls:
         if not self._paths.trains or aim is None or _begins_at_descriptor(named):
             return original(src, dst, *rest, **named)
         place = self._paths.target(aim)
+        self._paths.linked()
         return original(src if place == aim else aim.parent / src, place, *rest, **named)
 
     def _remove(self, original: Callable[..., Any], path: Any, **named: Any) -> Any:
         """What the user has stays; what stands for it goes."""
         place = None if _begins_at_descriptor(named) else self._paths.path(path)
+        self._paths.linked()
         if place is None or not self._paths.trains or not self._paths.keeps(place):
             return original(path, **named)
         if (ours := self._paths.found(place)) != place:

@@ -93,12 +93,17 @@ class SavedFiles:
         """A method of a folder, whose files are not all written by Python."""
 
         @wraps(original)
-        def save(this: Any, folder: Any, *arguments: Any, **named: Any) -> Any:
-            path = self.paths.path(folder) if self.paths.trains else None
-            place = folder if path is None else self.paths.folder(path)
-            return original(this, place, *arguments, **named)
+        def save(this: Any, *arguments: Any, **named: Any) -> Any:
+            places = tuple(map(self._folder, arguments[:1]))
+            named = {k: self._folder(v) if k in _FOLDERS else v for k, v in named.items()}
+            return original(this, *places, *arguments[1:], **named)
 
         return save
+
+    def _folder(self, folder: Any) -> Any:
+        path = self.paths.path(folder) if self.paths.trains else None
+        place = path and self.paths.folder(path)
+        return folder if place == path else str(place)
 
     @contextmanager
     def _heard(self, obj: object, place: Any) -> Iterator[None]:
@@ -141,6 +146,7 @@ class SavedFiles:
 
 _WHAT = ("obj", "tensors", "checkpoint", "state_dict")
 _WHERE = ("f", "filename", "filepath")
+_FOLDERS = ("save_directory",)
 _WRITERS: dict[str, tuple[str, ...]] = {
     "safetensors.torch": ("save_file",),
     "lightning.fabric.utilities.cloud_io": ("_atomic_save",),

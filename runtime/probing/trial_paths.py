@@ -11,7 +11,6 @@ from __future__ import annotations
 import os
 import shutil
 import stat
-import tempfile
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -22,6 +21,7 @@ from autoconf_launch.core.saved_paths import SAVED, mirror, note, notes_of, take
 _SUFFIXES = frozenset({".pt", ".pth", ".ckpt", ".bin", ".safetensors", ".tar", ".distcp"})
 _METADATA = (".metadata", ".metadata.tmp")
 """How names end of what stands beside ``.distcp`` files."""
+_MOST_KNOWN = 10_000
 _SYSTEMS = frozenset({"dev", "proc", "sys"})
 PASSED_OVER = frozenset({".git", "__pycache__", "node_modules", ".venv", ".pytest_cache"})
 
@@ -33,8 +33,8 @@ class TrialPaths:
         """``folder`` is the trial's; ``was_there`` says of a path whether it is the user's."""
         self.trains = False
         self._own = Path(folder).resolve()
+        self._saved = str(self._own / SAVED)
         self._here = Path.cwd()
-        self._temporary = Path(tempfile.gettempdir()).resolve()
         self._was_there = was_there
         self._made: dict[Path, int] = {}
         """The trial's files and whole folders, and which process made each."""
@@ -46,6 +46,8 @@ class TrialPaths:
         """Paths of the user's that the script has removed, as it sees it."""
         self._written: dict[Path, bool] = {}
         """What was opened for writing and is not the trial's, and whether it was there before."""
+        self._real: dict[str, str] = {}
+        """Folders without links: data is read file by file."""
         self._since: set[Path] = set()
         """New ones among these, of the training."""
 
@@ -61,7 +63,12 @@ class TrialPaths:
         if not isinstance(name, str) or not name:
             return None
         path = Path(name).absolute()
-        return Path(os.path.realpath(path.parent)) / path.name
+        folder = str(path.parent)
+        if folder not in self._real:
+            if len(self._real) >= _MOST_KNOWN:
+                self._real.clear()
+            self._real[folder] = os.path.realpath(folder)
+        return Path(self._real[folder], path.name)
 
     def is_users(self, path: Path) -> bool:
         """Whether a file there is neither the trial's nor new."""
@@ -101,7 +108,8 @@ class TrialPaths:
 
     def folder(self, path: Path) -> Path:
         """Where to write a folder's files: elsewhere if the user has it."""
-        self._receive(path)
+        if not self._is_own(path):
+            self._receive(path)
         return self._instead_of(path, copies=False) if self.keeps(path) else path
 
     def edited(self, path: Path) -> Path:
@@ -127,8 +135,8 @@ class TrialPaths:
 
     def found(self, path: Path) -> Path:
         """Where the file is that the script calls so."""
-        place = mirror(self._own, path)
-        return place if self.has_others and os.path.lexists(place) else path
+        place = f"{self._saved}{path}"
+        return Path(place) if self.has_others and os.path.lexists(place) else path
 
     def behind(self, path: Path) -> Path:
         """Which file the script writes to under a name; a link leads to another one."""
@@ -136,11 +144,17 @@ class TrialPaths:
 
     def read(self, path: Path) -> Path:
         """Where to read what the script calls so."""
-        return self.found(self.behind(path))
+        place = self.found(path)
+        return self.found(self.behind(place)) if place.is_symlink() else place
 
     def moved(self, path: Path) -> None:
         """What the trial made there is there no more."""
+        self.linked()
         self._made.pop(path, None)
+
+    def linked(self) -> None:
+        """A link is made or removed, so that paths may lead elsewhere."""
+        self._real.clear()
 
     def removed(self, path: Path) -> None:
         """The script has removed what the user has there, and may make it anew."""
@@ -152,23 +166,23 @@ class TrialPaths:
 
     def made_below(self, path: Path) -> list[Path]:
         """The trial's own files and folders below a folder of the user's."""
-        return [made for made in self._made if path in made.parents]
+        return [made for made in [*self._made] if path in made.parents]
 
     @property
     def has_others(self) -> bool:
         """Whether anything was written elsewhere than the script said."""
-        return self.trains and (self._own / SAVED).exists()
+        return self.trains and os.path.exists(self._saved)  # noqa: PTH110 - asked at each read
 
     def put_away(self) -> None:
         """Move what this process has made below the trial's folder."""
         trains, self.trains = self.trains, False  # what follows is not the script's
         take_in(self._own, pid=os.getpid())
         self.trains = trains
-        self._made = {path: pid for path, pid in self._made.items() if pid != os.getpid()}
+        self._made = {path: pid for path, pid in [*self._made.items()] if pid != os.getpid()}
 
     def left(self) -> list[Path]:
         """What was written, cannot be taken away, and no look at the working directory shows."""
-        folders = [path for path, pid in self._folders.items() if pid == os.getpid()]
+        folders = [path for path, pid in [*self._folders.items()] if pid == os.getpid()]
         written = [*self._written, *folders]
         return [
             path
@@ -202,14 +216,15 @@ class TrialPaths:
             note(self._notes, path, if_empty=True)
         if folder in self._folders:
             self._make(folder)
-        for path in [path for path in self._since if top in path.parents]:
+        for path in [path for path in [*self._since] if top in path.parents]:
             self._since.discard(path)
             self._written.pop(path, None)
             self._make(path)
 
     def _can_be_whole(self, folder: Path) -> bool:
         """Not of the one for temporary files, nor of a home: others write there, too."""
-        shared = (self._temporary, Path.home(), self._own)
+        home = Path(os.path.expanduser("~"))  # noqa: PTH111 - that of Path may find none
+        shared = (_temporary(), home, self._own)
         return not any(path.is_relative_to(folder) for path in shared)
 
     def _make(self, path: Path) -> None:
@@ -250,8 +265,13 @@ class TrialPaths:
     def _is_passing(self, path: Path) -> bool:
         if path.is_relative_to(self._here):
             return _is_hidden(path.relative_to(self._here))
-        hidden = path.is_relative_to(self._temporary) or _is_hidden(path)
+        hidden = path.is_relative_to(_temporary()) or _is_hidden(path)
         return hidden or path.parts[1:2] == () or path.parts[1] in _SYSTEMS
+
+
+def _temporary() -> Path:
+    """Without ``tempfile``, which would remember where it is for the script."""
+    return Path(os.path.realpath(os.environ.get("TMPDIR") or "/tmp"))
 
 
 def is_checkpoint(path: Path) -> bool:

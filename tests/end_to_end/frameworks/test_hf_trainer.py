@@ -151,18 +151,23 @@ def test_checkpoints_of_trials_are_not_resumed_by_the_training(launched: LaunchI
 
 
 def test_the_users_checkpoint_is_resumed_after_a_tune(launched: LaunchIt) -> None:
-    words = (script("hf_own_arguments"), "--resume", "--epochs")
+    words = (script("hf_own_arguments"), "--epochs", "2")
     plain = ("--num_gpus=1", "--no_local_rank")
     first = launched(*plain, script("hf_own_arguments"))
     kept = contents(first.folder / "out")
+    assert {"checkpoint-11/model.safetensors", "checkpoint-11/tokenizer.json"} <= kept.keys()
     flags = ("--autotuning=tune", *WITH_SOAK, "--allow-global-batch-change", EIGHT)
-    tune = launched("--num_gpus=1", *flags, *words, "4", folder=first.folder)
+    tune = launched("--num_gpus=1", *flags, *words, folder=first.folder)
     assert tune.code == 0, tune.output
     assert contents(first.folder / "out") == kept
-    run = launched(*plain, *words, "2", folder=first.folder)
+    run = launched(*plain, *words, "--resume", folder=first.folder)
     assert run.trained == [(22, 8)], run.output
 
 
-def contents(folder: Path) -> dict[str, bytes]:
+def contents(folder: Path) -> dict[str, tuple[bytes, int]]:
+    """Each file's, and when it was written."""
     paths = [path for path in folder.rglob("*") if path.is_file()]
-    return {str(path.relative_to(folder)): path.read_bytes() for path in paths}
+    return {
+        str(path.relative_to(folder)): (path.read_bytes(), path.stat().st_mtime_ns)
+        for path in paths
+    }

@@ -5,8 +5,16 @@
 import argparse
 
 import torch
+from tokenizers import Tokenizer
+from tokenizers.models import WordLevel
 from torch.utils.data import Dataset
-from transformers import LlamaConfig, LlamaForCausalLM, Trainer, TrainingArguments
+from transformers import (
+    LlamaConfig,
+    LlamaForCausalLM,
+    PreTrainedTokenizerFast,
+    Trainer,
+    TrainingArguments,
+)
 
 
 class Text(Dataset):
@@ -45,11 +53,13 @@ config = LlamaConfig(
     num_key_value_heads=4,
     max_position_embeddings=32,
 )
+words = Tokenizer(WordLevel({"a": 0, "b": 1}, unk_token="b"))
 trainer = Trainer(
     model=LlamaForCausalLM(config),
     args=training,
     train_dataset=Text(88),
     eval_dataset=Text(16),
+    processing_class=PreTrainedTokenizerFast(tokenizer_object=words, pad_token="a"),
 )
 trainer.train(resume_from_checkpoint=own.resume or None)
 trainer.save_model()
