@@ -54,8 +54,8 @@ def ordered(
 
 def _rank(one: SearchCandidate, limit_bytes: float) -> tuple[bool, float, int, int]:
     is_large = one.peak_bytes is not None and one.peak_bytes > limit_bytes
-    seconds = _UNKNOWN_S if one.step_s is None else one.step_s
-    value = one.peak_bytes or 0.0 if is_large else seconds
+    sample_s = _UNKNOWN_S if one.step_s is None else one.step_s / one.layout.global_batch
+    value = one.peak_bytes or 0.0 if is_large else sample_s
     samples = one.layout.micro_batch if one.step_s is None else 0
     return (is_large, value, samples, one.layout.zero_stage)
 

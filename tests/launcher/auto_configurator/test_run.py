@@ -9,6 +9,11 @@ import pytest
 import yaml
 
 from autoconf_launch import AutoConfigurator, ConfigError
+from autoconf_launch.launcher.auto_configurator.training import for_ranks
+from autoconf_launch.launcher.model_search.candidates import CandidateList
+from autoconf_launch.launcher.model_search.folder import SearchFolder
+from autoconf_launch.launcher.model_search.local_runs import LocalRuns
+from autoconf_launch.launcher.model_search.prepare import Prepared
 
 from ..search_report.found import rows
 
@@ -62,6 +67,22 @@ def test_missing_data_is_named_before_anything_runs(
 def test_a_tiny_model_has_a_size_above_nothing(tmp_path: Path) -> None:
     (name, *_) = configurator(tmp_path).generate_configs()[1]
     assert float(name.split("_")[1].removesuffix("b")) > 0
+
+
+def test_runs_here_have_each_searched_batch(tmp_path: Path) -> None:
+    pytest.importorskip("transformers")
+    found = configurator(tmp_path, global_batch_size=None, tensor_parallel_sizes=[1])
+    usual = found.generate_configs()[0]["data"]["global_batch_size"]
+    training, points = found._candidates.training, found._candidates.points
+    prepared = Prepared(
+        question=for_ranks(training),
+        found=CandidateList(candidates=points, nodes=1, found=len(points)),
+        machines=None,
+        notes=(),
+    )
+    runs = LocalRuns(prepared, SearchFolder(tmp_path), lambda _: None)
+    batches = {runs.candidate(one).layout.global_batch for one in points}
+    assert batches == {usual // 2, usual, 2 * usual}
 
 
 @pytest.mark.slow
