@@ -17,7 +17,7 @@ import numpy as np
 from .ladders import CurveGains
 from .normal import expected_excess, student_quantile
 from .objective import Objective
-from .strategies.memory_odds import chance_to_fit
+from .strategies.memory_odds import chance_to_fit, marginal_rows
 from .strategies.surrogate import by_process, costs
 from .table import CandidateTable, Floats, PredictionTable
 from .trial import Record
@@ -117,6 +117,7 @@ def certify(
     least = np.maximum(likely, _floor(untried, predictions, known.records, objective))
     odds = chance_to_fit(predictions, history)
     fits = np.ones(len(untried), np.bool_) if odds is None else odds > _SURELY_NOT
+    fits |= marginal_rows(untried, predictions, history)
     most = best - least
     if curves is not None:
         most = np.minimum(most, curves.at_most_C(chance))

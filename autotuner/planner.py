@@ -12,11 +12,9 @@ from .cost.compute import STEP_BAND, least_step_s, step_seconds
 from .cost.exchange import Network
 from .cost.facts import TrainingFacts
 from .cost.memory import memory_parts
+from .dominance import MEMORY_BAND
 from .space import SearchSpace
 from .table import Bools, CandidateTable, PredictionTable
-
-MEMORY_BAND = 0.2
-"""Relative error to expect of a predicted peak; a guess until predictions are calibrated."""
 
 
 def predict(

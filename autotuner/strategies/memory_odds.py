@@ -12,15 +12,17 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from ..dominance import is_out_of_memory
+from ..dominance import MEMORY_BAND, is_out_of_memory
 from ..normal import chance_below
-from ..table import Floats, PredictionTable
+from ..table import Bools, CandidateTable, Floats, PredictionTable
 from ..trial import FailedTrial, Record
 
 _COMMON = 0.1
 _OWN = 0.06
 """Spreads of the common correction and of a row's own around it; together a band of about 12 %,
 which is what the memory models reach on models that they were not fitted on."""
+MARGINAL = 0.2
+"""Weight of the gain of a row that is over the limit by no more than the band."""
 _LEAST = 1e-12
 """Chance of an outcome that cannot be."""
 _GRID = np.linspace(-5 * _COMMON, 5 * _COMMON, 101)
@@ -36,6 +38,33 @@ def chance_to_fit(predictions: PredictionTable | None, history: Sequence[Record]
     odds = chance_below((_ODDS[:, None] - _GRID) / _OWN) @ _correction(history, limit_bytes)
     found = np.interp(np.clip(room, -1.0, 1.0), _ODDS, odds)
     return np.asarray(np.where(np.isnan(room), 1.0, found))
+
+
+def marginal_rows(
+    table: CandidateTable, predictions: PredictionTable | None, history: Sequence[Record]
+) -> Bools:
+    """Rows that may need too much by their prediction, and may as well fit within its band.
+
+    One trial of a structure that ran out of memory closes all that are left of it, and all that
+    need as much. Predictions count as larger where trials were seen to need more.
+    """
+    limit_bytes = memory_limit_bytes(predictions, history)
+    if predictions is None or limit_bytes is None:
+        return np.zeros(len(table), np.bool_)
+    peaks_C = predictions.peak_bytes_C
+    low_C = max([1.0, *_largest_error(history)]) * peaks_C * (1.0 - MEMORY_BAND)
+    rows_C = (peaks_C > limit_bytes) & (low_C <= limit_bytes)
+    for record in filter(is_out_of_memory, history):
+        predicted = record.prediction.peak_bytes if record.prediction else None
+        rows_C &= peaks_C < (predicted or np.inf)
+        rows_C &= ~table.matches(record.trial.candidate, but=("micro_batch", "accumulation"))
+    return np.asarray(rows_C, np.bool_)
+
+
+def _largest_error(history: Sequence[Record]) -> list[float]:
+    """Measured over predicted peak of the trial that was predicted to need most, if there is."""
+    measured = _told(history).measured
+    return [peak / predicted for predicted, peak in sorted(measured)[-1:]]
 
 
 def memory_limit_bytes(

@@ -2,9 +2,10 @@
 
 Without a measurement rows go by predicted cost and chance to fit. With one or more they go by the
 improvement that is to be expected (Mockus 1978), times the chance to fit, over the time of the
-trial; trials that still run count as if they had ended as expected. Where most rows are not
-predicted, each ladder of micro-batches offers the one that its bracket takes next, the best ladder
-first.
+trial; trials that still run count as if they had ended as expected. A row that is over the limit
+by no more than the band of the prediction is not left for last: it has a fair chance until one of
+its structure ran out of memory. Where most rows are not predicted, each ladder of micro-batches
+offers the one that its bracket takes next, the best ladder first.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from ..trial import Record, Trial
 from .acquisition import EVEN, by_improvement, by_prediction, trial_weight
 from .base import free_rows, generator
 from .features import knob_features
-from .memory_odds import chance_to_fit
+from .memory_odds import MARGINAL, chance_to_fit, marginal_rows
 from .surrogate import Believed, by_the_closer, costs
 
 _MOST = 8192
@@ -48,6 +49,9 @@ class ModelBased:
         free = free_rows(pool, pending)
         predictions = _completed(pool, predictions)
         odds = chance_to_fit(predictions, history)
+        if odds is not None:
+            doubtful = marginal_rows(pool, predictions, history)
+            odds = np.where(doubtful, np.maximum(odds, MARGINAL), odds)
         known = costs(pool, predictions, history, self._objective)
         order = by_prediction(np.nan_to_num(known.guess_C, nan=np.inf), odds, free)
         if not known.predicted and len(order) > _MOST:

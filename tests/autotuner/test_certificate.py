@@ -1,4 +1,5 @@
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ from autoconf_launch.autotuner.normal import student_quantile
 from autoconf_launch.autotuner.objective import OBJECTIVES
 from autoconf_launch.autotuner.table import CandidateTable, PredictionTable
 from autoconf_launch.autotuner.trial import Measurement, Prediction, Record, Trial
-from autoconf_launch.core import Candidate, Layout
+from autoconf_launch.core import Candidate, Layout, MemoryUse
 
 THROUGHPUT = OBJECTIVES["throughput"]
 
@@ -163,3 +164,20 @@ def test_with_nothing_left_nothing_can_be_gained() -> None:
 def test_it_says_what_is_left_in_one_sentence(gains: tuple[float, ...], sentence: str) -> None:
     one = Certificate(untried=len(gains), possible_gain_C=np.array(gains), expected_gain=0.004)
     assert one.sentence == sentence
+
+
+def test_what_is_over_the_limit_within_the_band_may_still_be_faster() -> None:
+    memory = MemoryUse(free_before_bytes=1000, peak_bytes=900, limit_bytes=1000)
+    one = record(1, 1.0)
+    assert one.measurement is not None
+    assert one.prediction is not None
+    as_predicted = replace(
+        one,
+        outcome=replace(one.measurement, memory=memory),
+        prediction=replace(one.prediction, peak_bytes=900),
+    )
+    inside, beyond = (
+        found(0.5, peaks=(peak,), history=(as_predicted,)) for peak in (1240.0, 1300.0)
+    )
+    assert inside.possible_gain > 0.5
+    assert beyond.possible_gain == 0.0

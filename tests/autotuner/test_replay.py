@@ -256,3 +256,54 @@ def test_certificates_of_ladders_that_two_noisy_trials_close_are_true(noise: flo
     told = [one.certificate_true for one in scores if one.certificate_true is not None]
     assert len(told) > 50
     assert np.mean(told) >= 0.97
+
+
+def at_the_limit(full: tuple[int, ...] = ()) -> Landscape:
+    """Structures of 64 GPUs with micro-batches 1 to 8, of which the largest is the fastest.
+
+    The largest of the best structure is predicted to need 96 of 80 GB; ``full``: rows that run
+    out of memory.
+    """
+    layouts, steps_s, peaks = [], [], []
+    for tensor in (1, 2, 4, 8):
+        for micro in (1, 2, 4, 8):
+            layouts.append(
+                Layout(
+                    tensor_parallel=tensor,
+                    data_parallel=64 // tensor,
+                    micro_batch=micro,
+                    accumulation=8 // micro,
+                )
+            )
+            steps_s.append((1.0 + 0.05 * np.log2(tensor)) * (1.0 + 0.6 / micro))
+            peaks.append((24.0 + 9.0 * micro) * (1.0 if tensor == 1 else 1.2 / tensor))
+    predictions = PredictionTable(
+        peak_bytes_C=np.array(peaks),
+        step_s_C=np.array(steps_s) * 64 * 8,
+        band=0.2,
+        how="",
+        limit_bytes=80.0,
+    )
+    times = np.array([FULL if row in full else s * 64 * 8 for row, s in enumerate(steps_s)])
+    table = CandidateTable.from_candidates([Candidate(layout=layout) for layout in layouts])
+    return Landscape(name="limit", table=table, step_s_C=times, predictions=predictions)
+
+
+MARGINAL_ROW = 3
+
+
+def test_what_may_fit_within_the_band_and_would_be_the_fastest_is_tried_early() -> None:
+    found = at_the_limit()
+    assert found.predictions is not None
+    assert found.predictions.peak_bytes_C[MARGINAL_ROW] == pytest.approx(96.0)
+    rules = ReplayRules(good_enough=0.02, to_the_knee=True)
+    done = run(found, load_strategy("model_based"), rules, 0)
+    assert done.rows.index(MARGINAL_ROW) <= 1
+    assert score(found, done).final_regret == 0.0
+
+
+def test_one_that_ran_out_of_memory_within_the_band_is_the_only_one_of_its_structure() -> None:
+    found = at_the_limit(full=(2, MARGINAL_ROW))
+    rules = ReplayRules(good_enough=0.02, to_the_knee=True)
+    done = run(found, load_strategy("model_based"), rules, 0)
+    assert score(found, done).out_of_memory_trials <= 1

@@ -1,8 +1,10 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
-from autoconf_launch.autotuner.strategies.memory_odds import chance_to_fit
-from autoconf_launch.autotuner.table import PredictionTable
+from autoconf_launch.autotuner.strategies.memory_odds import chance_to_fit, marginal_rows
+from autoconf_launch.autotuner.table import CandidateTable, PredictionTable
 from autoconf_launch.autotuner.trial import (
     FailedTrial,
     Measurement,
@@ -100,3 +102,37 @@ def test_the_limit_that_trials_found_counts_before_the_planner_s() -> None:
     found = chance_to_fit(predictions(2000), (record(outcome, 1),))
     assert found is not None
     assert found[0] > 0.99
+
+
+OUT_OF_MEMORY = FailedTrial(failure=Failure(kind=FailureKind.OUT_OF_MEMORY, detail="full"))
+
+
+def marginal(history: tuple[Record, ...], *peaks: float) -> list[bool]:
+    """Of micro-batches 1, 2, … of ZeRO 0 that are predicted to need so much."""
+    layouts = [Layout(micro_batch=1 + n) for n in range(len(peaks))]
+    table = CandidateTable.from_candidates([Candidate(layout=layout) for layout in layouts])
+    return [bool(row) for row in marginal_rows(table, predictions(*peaks), history)]
+
+
+def ran_out(predicted: int, *, stage: int) -> Record:
+    candidate = Candidate(layout=Layout(zero_stage=stage, data_parallel=1 + (stage > 0)))
+    found = record(OUT_OF_MEMORY, predicted)
+    return replace(found, trial=replace(found.trial, candidate=candidate))
+
+
+def test_what_is_over_the_limit_by_no_more_than_the_band_is_marginal() -> None:
+    assert marginal((), 900, 1010, 1240, 1300) == [False, True, True, False]
+
+
+def test_one_that_ran_out_of_memory_closes_the_others_of_its_structure() -> None:
+    assert marginal((ran_out(1240, stage=0),), 1010, 1100) == [False, False]
+
+
+def test_one_that_ran_out_of_memory_closes_what_needs_as_much() -> None:
+    assert marginal((ran_out(1100, stage=3),), 1010, 1100, 1240) == [True, False, False]
+
+
+def test_trials_that_need_more_than_predicted_make_the_band_end_earlier() -> None:
+    memory = MemoryUse(free_before_bytes=LIMIT, peak_bytes=550, limit_bytes=LIMIT)
+    larger = Measurement(step_s=(1.0,), samples_per_step=1, world_size=1, memory=memory)
+    assert marginal((record(larger, 500),), 1010, 1240) == [True, False]
