@@ -129,7 +129,7 @@ def _add_tuning(group: _Group) -> None:
     add("--autotuning", choices=("tune", "run"))
     add("--fresh", action="store_true", help="move old results aside")
     add("--allow_global_batch_change", action="store_true")
-    add("--keep_global_batch", action="store_true", help="also where a DeepSpeed file leaves it")
+    add("--keep_global_batch", action="store_true", help="where a DeepSpeed file states none")
     add("--tuning_space", metavar="FILE", help="knobs to search, instead of the shipped ones")
     add("--dialect", metavar="NAME", help="the script's framework; default: the one that fits")
     add("--arg", action="append", type=parse_name, metavar="KEY=FLAG", help="FLAG sets KEY")
