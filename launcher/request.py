@@ -108,6 +108,7 @@ class LaunchRequest:
         good_enough: possible gain, a share, below which the search ends; 0: never.
         soak_steps: optimizer steps of the winner's soak; 0: none. None: as many as pay.
         overrides: keys of the autotuning section that were given as flags.
+        history: whether what earlier tunes measured of the same model counts.
         notes: sentences on flags that were taken and change nothing.
     """
 
@@ -128,6 +129,7 @@ class LaunchRequest:
     autotuning: Literal["tune", "run"] | None = None
     overrides: tuple[tuple[str, str], ...] = ()
     fresh: bool = False
+    history: bool = True
     allow_global_batch_change: bool = False
     keep_global_batch: bool = False
     tuning_space: str | None = None

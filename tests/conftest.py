@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import fcntl
 import os
+import tempfile
 from collections.abc import Generator, Iterator
 from contextlib import ExitStack, contextmanager
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -20,6 +22,10 @@ settings.register_profile(
 )
 settings.load_profile("any-machine")
 
+os.environ["XDG_DATA_HOME"] = f"{tempfile.gettempdir()}/tests-{os.getpid()}"
+"""Tunes keep their step times there, also those of fixtures that last longer than a test."""
+
+_NUMBERS = count()
 MACHINE, QUEUE = Path(__file__), Path(__file__).parent
 """What workers lock: the machine, shared or whole, and before it their place in the queue, so
 that who wants the whole is not overtaken for ever."""
@@ -46,3 +52,12 @@ def locked(path: Path, how: int) -> Iterator[None]:
     finally:
         fcntl.flock(descriptor, fcntl.LOCK_UN)
         os.close(descriptor)
+
+
+@pytest.fixture(autouse=True)
+def _no_earlier_tune(
+    monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """What one test measured is no history of another's."""
+    folder = tmp_path_factory.getbasetemp() / f"user-{next(_NUMBERS)}"
+    monkeypatch.setenv("XDG_DATA_HOME", str(folder))

@@ -16,6 +16,7 @@ import numpy as np
 
 from ..ladders import Ladders, cost_of
 from ..objective import Objective
+from ..past import PastTime, as_records
 from ..table import CandidateTable, Floats, Ints, PredictionTable, concat
 from ..trial import Record, Trial
 from .acquisition import EVEN, by_improvement, by_prediction, trial_weight
@@ -33,8 +34,17 @@ _MOST_PAIRS = 10_000_000
 class ModelBased:
     """The default; see the module."""
 
-    def __init__(self, objective: Objective, believed: Believed = by_the_closer) -> None:
-        self._objective, self._believed = objective, believed
+    def __init__(
+        self,
+        objective: Objective,
+        believed: Believed = by_the_closer,
+        past: tuple[PastTime, ...] = (),
+    ) -> None:
+        self._objective, self._believed, self._past = objective, believed, past
+
+    def knowing(self, past: tuple[PastTime, ...]) -> ModelBased:
+        """The same with what earlier studies measured."""
+        return ModelBased(self._objective, self._believed, past)
 
     def propose(
         self,
@@ -99,13 +109,15 @@ class ModelBased:
         """All rows of a small pool, the most promising first."""
         odds, count, seed = wanted
         table, predictions = _with_pending(pool, predictions, pending)
-        known = costs(table, predictions, history, self._objective)
+        before = as_records(self._past, table, predictions, history)
+        known = costs(table, predictions, (*before, *history), self._objective)
         now = self._believed(table, predictions, known, seed)
         for row in range(len(pool), len(table)):
             now = now.after(row)
         samples = table.global_batch_C if self._objective.per_sample else 1
         weight = trial_weight(now, samples, known.records)[: len(pool)] * odds
-        best = float(known.after_S.min())
+        measured = costs(table, predictions, history, self._objective)
+        best = float(measured.after_S.min())
         return by_improvement(now, best, weight, np.arange(len(pool)), count)
 
 

@@ -23,7 +23,7 @@ from .trees import grown
 
 MOST_SEEN = 128
 """Measurements that are learned from; where there are more, the best and the latest."""
-_FEWEST_TO_CHOOSE = 4
+_FEWEST_TO_CHOOSE = 8
 """Measurements from which on it is looked at which model is closer; until then it is chance."""
 _MANY_KNOBS = 6
 """That vary, from which on trees are taken where nothing else is known."""

@@ -128,6 +128,7 @@ def _add_tuning(group: _Group) -> None:
     add = group.add_argument
     add("--autotuning", choices=("tune", "run"))
     add("--fresh", action="store_true", help="move old results aside")
+    add("--no_history", action="store_true", help="neither read nor keep what tunes measured")
     add("--allow_global_batch_change", action="store_true")
     add("--keep_global_batch", action="store_true", help="where a DeepSpeed file states none")
     add("--tuning_space", metavar="FILE", help="knobs to search, instead of the shipped ones")

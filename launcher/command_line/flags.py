@@ -56,6 +56,7 @@ def parse_request(argv: Sequence[str]) -> LaunchRequest:
         autotuning=flags.autotuning,
         overrides=_overrides(flags),
         fresh=flags.fresh,
+        history=not flags.no_history,
         allow_global_batch_change=flags.allow_global_batch_change,
         keep_global_batch=flags.keep_global_batch,
         tuning_space=flags.tuning_space,

@@ -40,7 +40,7 @@ from ..tuning.endgame import Endgame, Search, play
 from ..tuning.job import TuningJob, read_job, started_as
 from ..tuning.measured_baseline import as_measured
 from ..tuning.outlook import with_outlook
-from ..tuning.prepared import profiled, study_of
+from ..tuning.prepared import past_of, profiled, remember_times, study_of
 from ..tuning.said_by_probe import said_by_probes
 from ..tuning.search_limits import search_limits
 from ..tuning.space_change import of_space
@@ -112,7 +112,7 @@ def search(job: TuningJob, backend: Backend, folder: OpenFolder) -> Rendered:
     job = as_measured(job, files, backend, folder, shares[0])
     files.read_again(job.source)
     files.describe_model(spec, job.user.facts)
-    study = study_of(job, spec)
+    study = study_of(job, spec, past_of(job, spec, folder))
     limits = TrialLimits(
         timeout_s=job.request.trial_timeout_s, stall_s=job.request.stall_timeout_s
     )
@@ -141,6 +141,8 @@ def search(job: TuningJob, backend: Backend, folder: OpenFolder) -> Rendered:
             earlier=contents,
             soak_asked=job.request.soak_steps,
         )
+    if len(study.records) > len(contents.records):
+        remember_times(job, spec, study.records)
     return _conclude(job, study, end, stop)
 
 

@@ -1,11 +1,11 @@
 """The append-only file that is a study's state. Not: what is decided from it (Study).
 
 One JSON object per line, each written with one call and synced: a header with the fingerprint
-of what is measured, a ``profiled`` line, a ``started`` line for each trial, a record for each
-outcome, ``again`` lines, records of what is launched again meanwhile, and ``final`` and ``soak``
-lines, records of what is launched again at the end. A ``space`` line says that from here on
-another space is searched. A line that a crash tore is dropped when the file is read, and cut off
-before the next one is written.
+of what is measured, a ``profiled`` line, a ``past`` line with what earlier studies measured, a
+``started`` line for each trial, a record for each outcome, ``again`` lines, records of what is
+launched again meanwhile, and ``final`` and ``soak`` lines, records of what is launched again at
+the end. A ``space`` line says that from here on another space is searched. A line that a crash
+tore is dropped when the file is read, and cut off before the next one is written.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from types import TracebackType
 from typing import Any
 
 from autoconf_launch.autotuner.noise import FINAL_SUFFIX
+from autoconf_launch.autotuner.past import PastTime
 from autoconf_launch.autotuner.record_codec import decode_record, encode_record
 from autoconf_launch.autotuner.trial import Record, Trial
 from autoconf_launch.core import DecodeError, ResultsFolderError, decode, encode
@@ -89,6 +90,10 @@ class Journal:
     def write_profiled(self) -> None:
         """The profile run is done; its result lies in its folder."""
         self._append({"profiled": True})
+
+    def write_past(self, past: tuple[PastTime, ...]) -> None:
+        """What the study begins with, so that it follows from its journal alone."""
+        self._append({"past": encode(past)})
 
     def write_space(self, line: SpaceLine) -> None:
         """From here on this is searched."""
@@ -210,6 +215,8 @@ class _Reader:
             self._found = replace(self._found, fingerprint=read)
         elif "profiled" in line:
             self._found = replace(self._found, profiled=True)
+        elif "past" in line:
+            self._found = replace(self._found, past=decode(tuple[PastTime, ...], line["past"]))
         elif "space" in line and "name" not in line:
             self._start(self.result().in_space(decode(SpaceLine, line["space"])))
         elif "started" in line:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from itertools import accumulate
 
 from autoconf_launch.autotuner.noise import measured_name
+from autoconf_launch.autotuner.past import PastTime
 from autoconf_launch.autotuner.trial import Record
 
 from .launch_times import CoveredTime
@@ -96,7 +97,8 @@ class JournalContents:
 
     ``told`` is the search in the order in which it came back, what it launched again included;
     ``soaks`` are the winner's longer launches; ``others`` are records outside of the ``space``.
-    ``searched_s`` are the seconds of the search before the rounds after it began.
+    ``searched_s`` are the seconds of the search before the rounds after it began. ``past`` is what
+    earlier studies had measured when this one began.
     """
 
     fingerprint: Fingerprint | None = None
@@ -109,6 +111,7 @@ class JournalContents:
     starts: tuple[LaunchStart, ...] = ()
     searched_s: float | None = None
     profiled: bool = False
+    past: tuple[PastTime, ...] = ()
 
     @property
     def records(self) -> tuple[Record, ...]:

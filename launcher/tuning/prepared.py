@@ -6,16 +6,23 @@ Not: trials.
 from __future__ import annotations
 
 import uuid
+from collections.abc import Sequence
 
+from autoconf_launch.autotuner.objective import OBJECTIVES
+from autoconf_launch.autotuner.past import PastTime, times_of
 from autoconf_launch.autotuner.planner import knob_rules, memory_rule, predict, state_beyond_memory
 from autoconf_launch.autotuner.space import build_space
+from autoconf_launch.autotuner.strategies import load_strategy
+from autoconf_launch.autotuner.strategies.model_based import ModelBased
 from autoconf_launch.autotuner.study import Study, baseline_trial
+from autoconf_launch.autotuner.trial import Record
 from autoconf_launch.core import ModelSpec, NothingFeasibleError
 from autoconf_launch.core.rank import MODEL_INFO_FILE
 
 from ..backends.base import Backend
 from ..events import ModelProfiled, Note, SpaceBuilt
 from ..machine.slots import Share
+from ..results.past_times import key_of, read_past, remember
 from ..results.results_folder import OpenFolder
 from ..scripts.foreign import is_foreign
 from ..scripts.plain_start import check_ranks, profile_failed
@@ -59,7 +66,31 @@ def profiled(
     return event.spec
 
 
-def study_of(job: TuningJob, spec: ModelSpec | None) -> Study:
+def past_of(job: TuningJob, spec: ModelSpec | None, folder: OpenFolder) -> tuple[PastTime, ...]:
+    """What earlier tunes measured: as the journal has it, or the user's file where it is new."""
+    if not job.request.history or spec is None:
+        return ()
+    past = folder.contents.past
+    if not past and not folder.contents.history:
+        past = read_past(key_of(spec, job.cluster, job.dialect.name))
+        if past:
+            folder.journal.write_past(past)
+    if past:
+        text = (
+            f"Starting from {len(past)} step times that earlier tunes of this model measured on "
+            "this hardware (--no-history ignores them)."
+        )
+        job.listener(Note(text=text))
+    return past
+
+
+def remember_times(job: TuningJob, spec: ModelSpec | None, records: Sequence[Record]) -> None:
+    """Keep for later tunes what this one measured."""
+    if job.request.history and spec is not None:
+        remember(key_of(spec, job.cluster, job.dialect.name), times_of(records))
+
+
+def study_of(job: TuningJob, spec: ModelSpec | None, past: tuple[PastTime, ...] = ()) -> Study:
     """The candidates with what is predicted of them; says what was left out and why.
 
     Raises:
@@ -76,10 +107,12 @@ def study_of(job: TuningJob, spec: ModelSpec | None) -> Study:
             raise NothingFeasibleError(too_large)
     predictions = predict(space.table, spec, job.cluster, user.facts)
     rules = [memory_rule(predictions, job.cluster), *knob_rules(spec)]
+    strategy = load_strategy(user.settings.tuner_type, OBJECTIVES[user.settings.metric])
     study = Study(
         space,
         predictions,
         user.settings,
+        strategy=strategy.knowing(past) if isinstance(strategy, ModelBased) else strategy,
         rules=rules,
         limits=search_limits(job.request, job.cluster),
     )

@@ -1,0 +1,74 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from autoconf_launch.autotuner.objective import OBJECTIVES
+from autoconf_launch.autotuner.past import PastTime, as_records, times_of
+from autoconf_launch.autotuner.strategies import load_strategy
+from autoconf_launch.autotuner.strategies.model_based import ModelBased
+from autoconf_launch.autotuner.table import CandidateTable, PredictionTable
+from autoconf_launch.autotuner.trial import Measurement, Prediction, Record, Trial
+from autoconf_launch.core import Candidate, Layout
+
+MICROS = (2, 4, 8, 16)
+POOL = CandidateTable.from_candidates(
+    [Candidate(layout=Layout(micro_batch=micro)) for micro in MICROS]
+)
+EQUAL = PredictionTable(
+    peak_bytes_C=np.full(4, np.nan), step_s_C=np.array(MICROS, float), band=0.3, how=""
+)
+PAST = tuple(
+    PastTime(candidate=Candidate(layout=Layout(micro_batch=micro)), step_s=step_s)
+    for micro, step_s in ((1, 3.0), (2, 6.0), (4, 2.0), (8, 24.0), (16, 48.0), (64, 1.0))
+)
+"""Per sample 3 s, but for micro-batch 4, where it is half a second."""
+
+
+def now(number: int, micro: int, step_s: float) -> Record:
+    candidate = Candidate(layout=Layout(micro_batch=micro))
+    return Record(
+        trial=Trial(number=number, name=f"m{micro}", candidate=candidate, space="z0"),
+        outcome=Measurement(step_s=(step_s,), samples_per_step=micro, world_size=1),
+        wall_s=0.0,
+        prediction=Prediction(peak_bytes=None, step_s=float(micro), band=0.3, how=""),
+    )
+
+
+def test_earlier_times_are_scaled_to_what_was_measured_then_and_now() -> None:
+    found = as_records(PAST, POOL, EQUAL, (now(0, 1, 1.5),))
+    times = {r.trial.candidate.layout.micro_batch: r.outcome.mean_step_s for r in found}  # type: ignore[union-attr]
+    assert times == {2: 3.0, 4: 1.0, 8: 12.0, 16: 24.0}
+
+
+def test_without_anything_measured_then_and_now_nothing_is_taken() -> None:
+    assert as_records(PAST, POOL, EQUAL, (now(0, 3, 1.5),)) == ()
+
+
+def test_what_is_measured_now_supersedes_an_earlier_time() -> None:
+    found = as_records(PAST, POOL, EQUAL, (now(0, 1, 1.5), now(1, 4, 9.0)))
+    assert 4 not in {record.trial.candidate.layout.micro_batch for record in found}
+
+
+@pytest.mark.parametrize("tuner", ["model_based", "xgboost"])
+def test_what_was_the_fastest_before_is_tried_first(tuner: str) -> None:
+    strategy = load_strategy(tuner, OBJECTIVES["throughput"])
+    assert isinstance(strategy, ModelBased)
+    history = (now(0, 1, 1.5),)
+    first = strategy.knowing(PAST).propose(POOL, EQUAL, history, (), 1, 0)
+    assert MICROS[first[0]] == 4
+    assert strategy.propose(POOL, EQUAL, history, (), 1, 0) != first
+
+
+def test_the_same_past_gives_the_same_proposals() -> None:
+    strategy = load_strategy("model_based", OBJECTIVES["throughput"])
+    assert isinstance(strategy, ModelBased)
+    history = (now(0, 1, 1.5), now(1, 16, 20.0))
+    found = {strategy.knowing(PAST).propose(POOL, EQUAL, history, (), 3, 0) for _ in range(3)}
+    assert len(found) == 1
+
+
+def test_only_what_was_measured_is_kept() -> None:
+    assert times_of((now(0, 2, 4.0),)) == (
+        PastTime(candidate=Candidate(layout=Layout(micro_batch=2)), step_s=4.0),
+    )
