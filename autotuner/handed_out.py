@@ -76,7 +76,7 @@ class HandedOut:
         self._again = {
             name: waiting
             for name, waiting in self._again.items()
-            if not self._pool.is_too_large(waiting.candidate)
+            if not self._pool.is_closed(waiting.candidate)
         }
 
     def _mark(self, trial: Trial) -> None:

@@ -8,13 +8,13 @@ from typing import TypeAlias
 
 from .bracket import KNEE
 from .certificate import Certificate
-from .pool import BEYOND_THE_KNEE, NEEDS_MORE_MEMORY, SMALLER_MICRO_BATCH
+from .pool import ABOVE_WHAT_RAN, BEYOND_THE_KNEE, NEEDS_MORE_MEMORY, SMALLER_MICRO_BATCH
 from .stop import StopKind, StopReason
 from .study import Study
 
 _Reason: TypeAlias = tuple[int, str, str]
 """How many, and what is said of several and of one."""
-_INFERRED = (NEEDS_MORE_MEMORY, SMALLER_MICRO_BATCH, BEYOND_THE_KNEE)
+_INFERRED = (NEEDS_MORE_MEMORY, ABOVE_WHAT_RAN, SMALLER_MICRO_BATCH, BEYOND_THE_KNEE)
 _CURVES = "curves of throughput through the trials, noise aside, promise no more than"
 _KNEE = f"{100 * KNEE:.0f} %"
 
@@ -26,6 +26,7 @@ class LeftOut:
     Attributes:
         candidates: all that the rules allow, beside the user's configuration.
         needs_more_memory: surely more than one that ran out of it.
+        above_what_ran: with a larger micro-batch than came when more was asked for.
         smaller: with a smaller micro-batch than the user's, which fits in memory.
         open: could still be tried.
         beyond_the_knee: of the open ones those that curves of throughput speak against.
@@ -33,6 +34,7 @@ class LeftOut:
 
     candidates: int
     needs_more_memory: int
+    above_what_ran: int
     smaller: int
     open: int
     beyond_the_knee: int
@@ -69,9 +71,13 @@ class LeftOut:
     @property
     def _closed(self) -> tuple[_Reason, ...]:
         more = "more memory than one that ran out of it"
+        above = (
+            "a larger micro-batch than the script reached (too few samples, or a limit of its own)"
+        )
         smaller = "a smaller micro-batch than yours, which fits"
         return (
             (self.needs_more_memory, f"need {more}", f"needs {more}"),
+            (self.above_what_ran, f"have {above}", f"has {above}"),
             (self.smaller, f"have {smaller}", f"has {smaller}"),
         )
 
@@ -79,7 +85,7 @@ class LeftOut:
 def left_out(study: Study) -> LeftOut:
     """Of a study as far as it has got."""
     counts = dict(study.rejected)
-    full, smaller, beyond = (counts.pop(name, 0) for name in _INFERRED)
+    full, above, smaller, beyond = (counts.pop(name, 0) for name in _INFERRED)
     by_rules = sum(counts.values()) - sum(count for _, count in study.space.rejected)
     table = study.space.table
     known = [*(record.trial for record in study.records), *study.pending]
@@ -88,8 +94,9 @@ def left_out(study: Study) -> LeftOut:
     return LeftOut(
         candidates=candidates,
         needs_more_memory=full,
+        above_what_ran=above,
         smaller=smaller,
-        open=candidates - len(tried) - full - smaller,
+        open=candidates - len(tried) - full - above - smaller,
         beyond_the_knee=beyond,
     )
 

@@ -20,6 +20,7 @@ from .table import Bools, Floats, Ints, PredictionTable
 from .trial import Prediction, Record
 
 NEEDS_MORE_MEMORY = "needs_more_memory"
+ABOVE_WHAT_RAN = "micro_batch_above_what_ran"
 SMALLER_MICRO_BATCH = "smaller_micro_batch"
 BEYOND_THE_KNEE = "beyond_the_knee"
 """Names of what is inferred of rows from what came back, beside those of rules."""
@@ -61,6 +62,7 @@ class Pool:
         self._small: Bools = space.table["micro_batch"] < space.least_micro_batch
         self._tried = np.zeros(len(space.table), np.bool_)
         self._too_large = np.zeros(len(space.table), np.bool_)
+        self._above_ran = np.zeros(len(space.table), np.bool_)
         self._baseline_fits = False
         self._bound_s_C = np.zeros(len(space.table))
         self._left_s = np.inf
@@ -86,7 +88,7 @@ class Pool:
     @property
     def too_long_s(self) -> Floats:
         """What launches may take of the rows that are open but for want of time."""
-        rows = self._allowed & ~self._tried & ~self._too_large & ~self._beyond_the_knee()
+        rows = self._allowed & ~self._tried & ~self._closed & ~self._beyond_the_knee()
         rows &= ~(self._small & self._baseline_fits)
         return self._bound_s_C[rows & (self._bound_s_C > self._left_s)]
 
@@ -101,9 +103,17 @@ class Pool:
             predicted.peak_bytes if predicted else None,
         )
 
-    def is_too_large(self, candidate: Candidate) -> bool:
-        """Whether something smaller surely ran out of memory."""
-        return bool(self._too_large[self._table.find(candidate)].any())
+    def rule_out_above(self, micro_batch: int, data_parallel: int) -> None:
+        """Close larger micro-batches: this was all that came when more was asked for.
+
+        Fewer ranks, ``data_parallel`` of which this was seen, may get more of the data each.
+        """
+        more = self._table["micro_batch"] > micro_batch
+        self._above_ran |= more & (self._table["data_parallel"] >= data_parallel)
+
+    def is_closed(self, candidate: Candidate) -> bool:
+        """Whether a trial of something else has ruled it out."""
+        return bool(self._closed[self._table.find(candidate)].any())
 
     def is_further(self, candidate: Candidate) -> bool:
         """Whether it is a row with an unusual value of a further knob."""
@@ -137,15 +147,19 @@ class Pool:
 
         ``small_too`` is as in :meth:`usual_rows`.
         """
-        rows = self._allowed & ~self._tried & ~self._too_large
+        rows = self._allowed & ~self._tried & ~self._closed
         return np.flatnonzero(rows if small_too else rows & ~self._small)
 
     def gains_of(self, rows: Ints, noise: Noise) -> CurveGains | None:
         """What rows could gain by the curves of throughput; None where those are not looked at."""
         return self._ladders.gains(noise).take(rows) if self._to_the_knee else None
 
+    @property
+    def _closed(self) -> Bools:
+        return np.asarray(self._too_large | self._above_ran, np.bool_)
+
     def _open(self, group: int) -> Bools:
-        rows = self._allowed & ~self._tried & ~self._too_large & (self._group == group)
+        rows = self._allowed & ~self._tried & ~self._closed & (self._group == group)
         rows &= self._bound_s_C <= self._left_s
         return np.asarray(rows & ~self._beyond_the_knee(), np.bool_)
 
@@ -165,10 +179,11 @@ class Pool:
     def rejected(self) -> RejectedCounts:
         """Candidates left out unmeasured, by the name of the rule."""
         left = self._allowed & ~self._tried
-        fitting = left & ~self._too_large
+        fitting = left & ~self._closed
         small = fitting & self._small & self._baseline_fits
         inferred = {
             NEEDS_MORE_MEMORY: left & self._too_large,
+            ABOVE_WHAT_RAN: left & self._above_ran & ~self._too_large,
             SMALLER_MICRO_BATCH: small,
             BEYOND_THE_KNEE: fitting & ~small & self._beyond_the_knee(),
         }

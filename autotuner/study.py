@@ -179,6 +179,9 @@ class Study:
             self._exploration.small_too = record.failure is not None
         if is_out_of_memory(record) and not record.trial.again:
             self._out.learn_from_full_memory(record)
+        if failed and failed.ran_micro_batch and not record.trial.again:
+            ranks = record.trial.candidate.layout.data_parallel
+            self._pool.rule_out_above(failed.ran_micro_batch, ranks)
 
     def end_step(self, trial: Trial, step_s: Sequence[float]) -> int | None:
         """Where a running trial is to end, after these steps (of its slowest ranks)."""

@@ -27,11 +27,13 @@ class Failure:
     """What went wrong, in one sentence, and the child's own last lines.
 
     What stands for a byte that is no text (a lone surrogate) is escaped: no file takes it.
+    ``ran_micro_batch`` is the largest that ran, where it was smaller than asked.
     """
 
     kind: FailureKind
     detail: str
     log_tail: tuple[str, ...] = ()
+    ran_micro_batch: int | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "detail", _encodable(self.detail))

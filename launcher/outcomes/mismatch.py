@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import Enum
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from autoconf_launch.core import Candidate, Failure, FailureKind, RankResult, Recompute
 
@@ -38,7 +39,11 @@ def mismatch(
     ]
     if not wrong:
         return None
-    return Failure(kind=FailureKind.NOT_APPLIED, detail=f"ran with {', '.join(wrong)}")
+    return Failure(
+        kind=FailureKind.NOT_APPLIED,
+        detail=f"ran with {', '.join(wrong)}",
+        ran_micro_batch=_smaller(ran, asked),
+    )
 
 
 def _ignored(result: RankResult, expected: Candidate, checked: Checked) -> Failure | None:
@@ -57,7 +62,14 @@ def _ignored(result: RankResult, expected: Candidate, checked: Checked) -> Failu
     if result.caught is not None and result.caught.kind is FailureKind.OUT_OF_MEMORY:
         return result.caught  # and then went on with less
     detail = f"the script ran with {', '.join(wrong)}; {result.applied.description}"
-    return Failure(kind=FailureKind.NOT_APPLIED, detail=detail)
+    smaller = _smaller(found, asked)
+    return Failure(kind=FailureKind.NOT_APPLIED, detail=detail, ran_micro_batch=smaller)
+
+
+def _smaller(ran: Mapping[str, Any], asked: Mapping[str, Any]) -> int | None:
+    """The micro-batch that ran, if it is smaller than asked; 0 was not counted."""
+    micro: int = ran.get("micro_batch", 0)
+    return micro if 0 < micro < asked["micro_batch"] else None
 
 
 def _differs(name: str, found: object, asked: object) -> bool:

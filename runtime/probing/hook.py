@@ -7,8 +7,10 @@ the script. Not: forward passes (``roots``), ends of the process (``ending``).
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from functools import wraps
 from typing import Any, Protocol
+from weakref import WeakKeyDictionary
 
 import torch
 from torch.optim import Optimizer
@@ -48,6 +50,8 @@ class Hooks:
         self._steps = 0
         self._after_each: RemovableHandle | None = None
         """Where steps are heard of until anything is compiled."""
+        self._batch_sizes: WeakKeyDictionary[Any, int | None] = WeakKeyDictionary()
+        """Of loaders' iterators: a script may count its samples slowly."""
         self.data: TrainingData | None = None
         """What a soak does with loaders."""
 
@@ -134,7 +138,17 @@ class Hooks:
         def __next__(iterator: Any) -> Any:
             data = self.data
             batch = original(iterator) if data is None else data.draw(iterator, original)
-            self._listener.drew(getattr(iterator._index_sampler, "batch_size", None))
+            if iterator not in self._batch_sizes:
+                self._batch_sizes[iterator] = _batch_size(iterator._index_sampler)
+            self._listener.drew(self._batch_sizes[iterator])
             return batch
 
         return __next__
+
+
+def _batch_size(sampler: Any) -> int | None:
+    """Samples of a loader's full batch: those asked for, or all where there are fewer."""
+    size: int | None = getattr(sampler, "batch_size", None)
+    with suppress(Exception):  # a stream has no length, somebody's own sampler anything
+        return min(size, len(sampler.sampler))  # type: ignore[type-var]
+    return size

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import fields, replace
 from typing import Any
 
 import numpy as np
@@ -16,13 +17,14 @@ from autoconf_launch.autotuner.space import build_space
 from autoconf_launch.autotuner.study import Study
 from autoconf_launch.autotuner.summary import summarise
 from autoconf_launch.autotuner.trial import Outcome, Trial
-from autoconf_launch.core import Candidate
+from autoconf_launch.core import Candidate, FailureKind
 
 from .conftest import (
     Answer,
     Loop,
     by_stage,
     candidate,
+    failed,
     measured,
     out_of_memory,
     settings,
@@ -60,8 +62,8 @@ def said(study: Study) -> str | None:
 
 
 def counts(**given: int) -> LeftOut:
-    none = {"needs_more_memory": 0, "smaller": 0, "open": 0, "beyond_the_knee": 0}
-    return LeftOut(**{"candidates": 9, **none, **given})
+    none = dict.fromkeys((field.name for field in fields(LeftOut)), 0)
+    return LeftOut(**{**none, "candidates": 9, **given})
 
 
 def test_a_search_of_all_candidates_says_so() -> None:
@@ -78,6 +80,30 @@ def test_what_needs_more_than_what_ran_out_of_memory_is_left_out_and_counted() -
     assert said(explored(fits_up_to(2))) == (
         "1 of 4 candidates was not tried: it needs more memory than one that ran out of it."
     )
+
+
+def data_of(samples: int) -> Answer:
+    """A script whose batches have as many samples as there are, where more are asked for."""
+
+    def answer(trial: Trial) -> Outcome:
+        if trial.candidate.layout.micro_batch <= samples:
+            return measured(trial, 1.0)
+        found = failed(FailureKind.NOT_APPLIED)
+        return replace(found, failure=replace(found.failure, ran_micro_batch=samples))
+
+    return answer
+
+
+def test_a_micro_batch_larger_than_the_data_closes_all_larger_ones_of_every_stage() -> None:
+    own = candidate(micro=2, accumulation=128)
+    loop = Loop(Study(small_space(own, least=2), None, settings()), data_of(6)).run()
+    refused = [trial.name for trial in loop.trials if trial.candidate.layout.micro_batch > 6]
+    assert refused == ["z0_gas32_tmbspg8"]
+    assert dict(loop.study.rejected)["micro_batch_above_what_ran"] == 23
+    assert (
+        "23 have a larger micro-batch than the script reached "
+        "(too few samples, or a limit of its own)"
+    ) in (said(loop.study) or "")
 
 
 def test_each_reason_has_its_own_number() -> None:

@@ -44,6 +44,18 @@ def test_a_script_that_ignores_its_argument_is_named(
 
 
 @pytest.mark.parametrize(
+    ("applied", "smaller"),
+    [({"micro_batch": 1}, 1), ({"micro_batch": 7}, None), ({"zero_stage": 0}, None)],
+)
+def test_a_micro_batch_smaller_than_asked_is_kept_as_a_number(
+    tmp_path: Path, applied: dict[str, object], smaller: int | None
+) -> None:
+    found = outcome(tmp_path, **applied)
+    assert isinstance(found, FailedTrial)
+    assert found.failure.ran_micro_batch == smaller
+
+
+@pytest.mark.parametrize(
     "applied", [{}, {"accumulation": 9}, {"micro_batch": 0}, {"recompute": None}]
 )
 def test_what_is_not_checked_or_not_counted_is_no_failure(

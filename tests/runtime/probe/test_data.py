@@ -24,6 +24,7 @@ BATCH = 3
         "images_of_unlike_sizes",
         "iterable_with_workers",
         "trains_in_workers",
+        "fewer_samples_than_asked",
     ],
 )
 def test_the_samples_of_a_batch_are_found(probed: Any, how: str) -> None:

@@ -146,6 +146,14 @@ def short_epoch() -> None:
     minimise(model, (model(batch).sum() for (batch,) in DataLoader(data, batch_size=BATCH)))
 
 
+def fewer_samples_than_asked() -> None:
+    """A batch as large as a sequence is long, of a data set that has fewer."""
+    model = nn.Sequential(nn.Embedding(WORDS, 8), nn.Linear(8, WORDS))
+    data = TensorDataset(torch.randint(0, WORDS, (BATCH, SEQUENCE)))
+    loader = DataLoader(data, batch_size=SEQUENCE)
+    minimise(model, (model(words).sum() for _ in range(50) for (words,) in loader))
+
+
 if __name__ == "__main__":
     torch.manual_seed(0)
     globals()[sys.argv[1]]()
