@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from autoconf_launch.core import Grade, ModelSpec
+from autoconf_launch.core import Grade, MemoryUse, ModelSpec
 
 from .cluster import ClusterSpec
 from .constraints import Rule, blocks_fill_units
@@ -15,6 +15,9 @@ from .cost.memory import memory_parts
 from .dominance import MEMORY_BAND
 from .space import SearchSpace
 from .table import Bools, CandidateTable, PredictionTable
+
+_WITHOUT_WEIGHTS = ("micro_batch", "micro_batch_split", "accumulation", "recompute")
+"""Knobs that change no rank's weights."""
 
 
 def predict(
@@ -84,6 +87,17 @@ def state_beyond_memory(
         f"The model does not fit: {spec.parameters / 1e6:,.1f} M parameters with their {state} "
         f"take at least {least_bytes / 1e9:.3g} GB per rank, and its memory is "
         f"{limit_bytes / 1e9:.3g} GB. Use more ranks, or ranks with more memory."
+    )
+
+
+def weights_beyond_memory(space: SearchSpace, refused: MemoryUse | None) -> str | None:
+    """A sentence where weights alone did not fit, and no candidate lays them out otherwise."""
+    if refused is None or not np.all(space.table.matches(space.baseline, but=_WITHOUT_WEIGHTS)):
+        return None
+    return (
+        f"The model does not fit: its weights alone take at least {refused.peak_bytes / 1e9:.3g} "
+        f"GB per rank, which has {refused.free_before_bytes / 1e9:.3g} GB. Use ranks with more "
+        "memory, or shard the weights over more ranks."
     )
 
 

@@ -152,13 +152,15 @@ class MemoryUse:
     """Device memory of one rank; on CPU the process's memory over its use after imports.
 
     ``peak_bytes`` includes an allocation that was refused. ``reserved_bytes`` is the most that
-    a caching allocator kept, where there is one.
+    a caching allocator kept, where there is one. ``weights_alone``: nothing but the model's
+    weights was in memory when it did not suffice.
     """
 
     free_before_bytes: int
     peak_bytes: int
     limit_bytes: int
     reserved_bytes: int | None = None
+    weights_alone: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

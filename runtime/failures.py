@@ -5,12 +5,15 @@ from __future__ import annotations
 import errno
 import re
 from collections.abc import Iterator
+from pathlib import Path
+from traceback import walk_tb
 
 import torch
 
 from autoconf_launch.core import AutoconfError, ConfigError, Failure, FailureKind
 
 _LONGEST_DETAIL = 1000
+_MODULES = Path(str(torch.nn.modules.__file__)).parent
 _ALLOCATORS = re.compile(
     "DefaultCPUAllocator|std::bad_alloc|Cannot allocate memory"
     "|CUDA error: out of memory|CUBLAS_STATUS_ALLOC_FAILED"
@@ -54,6 +57,17 @@ def asked_bytes(error: BaseException) -> int:
         if found:
             return int(float(found[1]) * _UNITS[found[2]])
     return 0
+
+
+def is_of_weights(error: BaseException) -> bool:
+    """Whether it was raised while a module was made or moved, and none was called."""
+    names = {
+        frame.f_code.co_name
+        for cause in _causes(error)
+        for frame, _ in walk_tb(cause.__traceback__)
+        if Path(frame.f_code.co_filename).is_relative_to(_MODULES)
+    }
+    return bool(names) and not names & {"_call_impl", "forward"}
 
 
 def _causes(error: BaseException | None) -> Iterator[BaseException]:

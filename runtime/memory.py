@@ -95,6 +95,7 @@ class CpuMeter:
             free_before_bytes=self._limit or self._free_before,
             peak_bytes=max(peak - self._before, 0),
             limit_bytes=self._limit or _host_bytes("MemTotal"),
+            weights_alone=self._limit is not None and self._held > self._limit,
         )
 
     def enforce(self) -> None:

@@ -10,7 +10,13 @@ from collections.abc import Sequence
 
 from autoconf_launch.autotuner.objective import OBJECTIVES
 from autoconf_launch.autotuner.past import PastTime, times_of
-from autoconf_launch.autotuner.planner import knob_rules, memory_rule, predict, state_beyond_memory
+from autoconf_launch.autotuner.planner import (
+    knob_rules,
+    memory_rule,
+    predict,
+    state_beyond_memory,
+    weights_beyond_memory,
+)
 from autoconf_launch.autotuner.space import build_space
 from autoconf_launch.autotuner.strategies import load_strategy
 from autoconf_launch.autotuner.strategies.model_based import ModelBased
@@ -27,7 +33,7 @@ from ..results.results_folder import OpenFolder
 from ..scripts.foreign import is_foreign
 from ..scripts.plain_start import check_ranks, profile_failed
 from .job import TuningJob
-from .profile_run import ProfileFailedError, read_model_info, run_profile
+from .profile_run import ProfileFailedError, read_model_info, refused_weights, run_profile
 from .search_limits import search_limits
 from .trial_files import TrialFiles
 
@@ -94,17 +100,19 @@ def study_of(job: TuningJob, spec: ModelSpec | None, past: tuple[PastTime, ...] 
     """The candidates with what is predicted of them; says what was left out and why.
 
     Raises:
-        NothingFeasibleError: no rank can hold the state of a model of our runtime.
+        NothingFeasibleError: no rank can hold the weights, or a model's state in our runtime.
     """
     user = job.user
     space = build_space(user.baseline, user.choices, user.batch_rule, user.settings)
     for text in space.notes:
         if text not in job.said:  # the profile run may have told another accumulation
             job.listener(Note(text=text))
-    if not is_foreign(job.dialect):  # others may shard or offload in ways of their own
+    if is_foreign(job.dialect):  # these may shard or offload in ways of their own
+        too_large = weights_beyond_memory(space, refused_weights(job.paths.profile))
+    else:
         too_large = state_beyond_memory(space, spec, job.cluster, user.facts)
-        if too_large:
-            raise NothingFeasibleError(too_large)
+    if too_large:
+        raise NothingFeasibleError(too_large)
     predictions = predict(space.table, spec, job.cluster, user.facts)
     rules = [memory_rule(predictions, job.cluster), *knob_rules(spec)]
     strategy = load_strategy(user.settings.tuner_type, OBJECTIVES[user.settings.metric])

@@ -11,8 +11,10 @@ from autoconf_launch.core import (
     DecodeError,
     Failure,
     FailureKind,
+    MemoryUse,
     ModelSpec,
     NothingFeasibleError,
+    RankResult,
     decode,
 )
 from autoconf_launch.core.rank import MODEL_INFO_FILE
@@ -58,6 +60,18 @@ def read_model_info(path: Path) -> ModelSpec | None:
         return decode(ModelSpec, json.loads(path.read_text()))
     except (OSError, ValueError, DecodeError):
         return None
+
+
+def refused_weights(folder: Path) -> MemoryUse | None:
+    """Of a rank for which the weights alone were too large in the profile run there."""
+    for path in sorted(folder.glob("result*.json")):
+        try:
+            result = decode(RankResult, json.loads(path.read_bytes()))
+        except (OSError, ValueError):
+            continue
+        if result.failure and result.memory and result.memory.weights_alone:
+            return result.memory
+    return None
 
 
 def _wait(backend: Backend, job: Job, timeout_s: float, journal: Journal) -> JobEnd:

@@ -17,11 +17,15 @@ NO_STEPS = Failure(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LastWord:
-    """Why the script is over, and what is to be said of it."""
+    """Why the script is over, and what is to be said of it.
+
+    ``of_weights``: the bytes asked for were to make or move a module.
+    """
 
     failure: Failure | None = None
     error: BaseException | None = None
     asked_bytes: int = 0
+    of_weights: bool = False
     caught: Failure | None = None
     ended_early: bool = False
     left_behind: tuple[str, ...] = ()

@@ -93,13 +93,27 @@ class MemoryWatch:
         device = self._device
         if device is None or device.type != "cuda":
             return None
-        free, total = torch.cuda.mem_get_info(device)
-        return MemoryUse(
-            free_before_bytes=free + torch.cuda.memory_reserved(device),
-            peak_bytes=torch.cuda.max_memory_allocated(device) + asked_bytes,
-            limit_bytes=total,
-            reserved_bytes=torch.cuda.max_memory_reserved(device),
-        )
+        return _cuda_use(device, asked_bytes)
+
+
+def use_of_weights(asked_bytes: int) -> MemoryUse:
+    """Of a process whose weights were refused before its first forward pass."""
+    if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+        use = _cuda_use(torch.device("cuda", torch.cuda.current_device()), asked_bytes)
+    else:
+        use = CpuMeter(None, 0).use()
+        use = replace(use, peak_bytes=asked_bytes)
+    return replace(use, weights_alone=use.peak_bytes > use.free_before_bytes)
+
+
+def _cuda_use(device: torch.device, asked_bytes: int) -> MemoryUse:
+    free, total = torch.cuda.mem_get_info(device)
+    return MemoryUse(
+        free_before_bytes=free + torch.cuda.memory_reserved(device),
+        peak_bytes=torch.cuda.max_memory_allocated(device) + asked_bytes,
+        limit_bytes=total,
+        reserved_bytes=torch.cuda.max_memory_reserved(device),
+    )
 
 
 def _held_bytes(module: nn.Module) -> int:

@@ -9,7 +9,7 @@ import threading
 
 from autoconf_launch.core import Failure
 
-from ..failures import asked_bytes, classify, is_out_of_memory
+from ..failures import asked_bytes, classify, is_of_weights, is_out_of_memory
 from .last_word import NO_STEPS, LastWord, reason_of
 
 
@@ -58,6 +58,7 @@ class Reasons:
             failure=failure,
             error=error,
             asked_bytes=asked,
+            of_weights=bool(asked and error and is_of_weights(error)),
             caught=self._caught,
             ended_early=failure is None and self._status in (None, 0),
             notes=self._notes(),

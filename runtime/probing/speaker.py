@@ -20,6 +20,7 @@ from autoconf_launch.core import (
     AppliedStrategy,
     Failure,
     FailureKind,
+    MemoryUse,
     Precision,
     RankResult,
     RankTask,
@@ -37,7 +38,7 @@ from .exchange import Exchange, apart
 from .going_on import GoingOn
 from .in_turn import InTurn
 from .last_word import LastWord
-from .memory_use import MemoryWatch
+from .memory_use import MemoryWatch, use_of_weights
 from .onlookers import leave_after
 from .pieces import Pieces, is_compiled
 from .place import Place, place
@@ -202,9 +203,7 @@ class Speaker:
             steps=tuple(self.timeline.records),
             failure=failure,
             applied=self._applied_now(),
-            memory=self._memory.use(
-                word.asked_bytes, larger=self._largest.micro_batch > self._looked_into.micro_batch
-            ),
+            memory=self._memory_use(word),
             flops_per_step=self._flops,
             end_step=end_step,
             caught=word.caught,
@@ -214,6 +213,11 @@ class Speaker:
             asides=self.beside.seen() if self.timeline.steps else None,
             crowded=self._claim.is_crowded,
         )
+
+    def _memory_use(self, word: LastWord) -> MemoryUse | None:
+        larger = self._largest.micro_batch > self._looked_into.micro_batch
+        use = self._memory.use(word.asked_bytes, larger=larger)
+        return use_of_weights(word.asked_bytes) if use is None and word.of_weights else use
 
     def _are_apart(self) -> bool:
         """Whether there are other ranks, of which this one's training takes no notice."""

@@ -10,10 +10,11 @@ from autoconf_launch.autotuner.planner import (
     memory_rule,
     predict,
     state_beyond_memory,
+    weights_beyond_memory,
 )
 from autoconf_launch.autotuner.space import SearchSpace
 from autoconf_launch.autotuner.table import CandidateTable, PredictionTable
-from autoconf_launch.core import BlockSpec, Grade, MicroBatchTiming, ModelSpec
+from autoconf_launch.core import BlockSpec, Grade, MemoryUse, MicroBatchTiming, ModelSpec
 
 from .conftest import candidate
 
@@ -123,3 +124,19 @@ def test_a_candidate_whose_state_is_not_known_may_fit() -> None:
         usual_C=np.ones(1, np.bool_),
     )
     assert state_beyond_memory(space, MODEL, cluster(1), FACTS) is None
+
+
+@pytest.mark.parametrize(("stages", "is_said"), [((0, 0), True), ((0, 3), False)])
+def test_weights_that_did_not_fit_end_a_search_that_lays_out_none_otherwise(
+    stages: tuple[int, int], is_said: bool
+) -> None:
+    rows = [
+        replace(candidate(), layout=replace(candidate().layout, zero_stage=stage, micro_batch=n))
+        for n, stage in enumerate(stages, start=1)
+    ]
+    table = CandidateTable.from_candidates(rows)
+    space = SearchSpace(baseline=rows[0], table=table, usual_C=np.ones(2, np.bool_))
+    use = MemoryUse(free_before_bytes=10**9, peak_bytes=2 * 10**9, limit_bytes=10**9)
+    text = weights_beyond_memory(space, replace(use, weights_alone=True))
+    assert bool(text) is is_said
+    assert weights_beyond_memory(space, None) is None

@@ -117,6 +117,26 @@ def _batch(result: Path) -> tuple[int, int]:
     return applied["micro_batch"], applied["accumulation"]
 
 
+@pytest.mark.parametrize(
+    ("width", "says"),
+    [
+        ("200000", "take at least 0.0584 GB per rank, which has 0.05 GB."),
+        pytest.param("10**12", "take at least 2.56e+05 GB per rank", marks=pytest.mark.slow),
+    ],
+)
+def test_weights_that_no_candidate_can_hold_end_a_tune_after_the_profile_run(
+    place: Place, width: str, says: str
+) -> None:
+    script = place.folder / "large.py"
+    script.write_text(Path(SCRIPT).read_text().replace("256", width))
+    words = ("--memory-limit=50MB", "--allow-global-batch-change", str(script))
+    for _ in range(2):  # what was found is read again
+        code, output = place.run("--autotuning=tune", *QUICK, *words, "--batch-size", "4")
+        assert code == 3, output
+        assert f"The model does not fit: its weights alone {says}" in output
+        assert not [*place.results.glob("z*")]
+
+
 TWO_FRAMEWORKS = """raise SystemExit(5)
 from accelerate import Accelerator
 from transformers import HfArgumentParser, Trainer, TrainingArguments

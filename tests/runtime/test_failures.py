@@ -1,10 +1,16 @@
 import errno
+from collections.abc import Callable
 
 import pytest
 import torch
 
 from autoconf_launch.core import ConfigError, FailureKind
-from autoconf_launch.runtime.failures import NonFiniteLossError, asked_bytes, classify
+from autoconf_launch.runtime.failures import (
+    NonFiniteLossError,
+    asked_bytes,
+    classify,
+    is_of_weights,
+)
 
 
 def real_allocator_error() -> RuntimeError:
@@ -65,3 +71,25 @@ def test_the_bytes_asked_for_are_read_from_the_cuda_allocator() -> None:
 
 def test_other_errors_ask_for_nothing() -> None:
     assert asked_bytes(ValueError("tried to allocate 5 bytes")) == 0
+
+
+class Wide(torch.nn.Module):
+    def forward(self, samples: torch.Tensor) -> torch.Tensor:
+        return torch.empty(1 << 60) + samples
+
+
+@pytest.mark.parametrize(
+    ("work", "is_so"),
+    [
+        (lambda: torch.nn.Linear(1 << 30, 1 << 30), True),
+        (lambda: torch.nn.Linear(1 << 30, 1 << 30, device="meta").to_empty(device="cpu"), True),
+        (lambda: Wide()(torch.ones(1)), False),
+        (lambda: torch.empty(1 << 60), False),
+    ],
+)
+def test_memory_for_weights_is_what_making_or_moving_a_module_asks_for(
+    work: Callable[[], object], is_so: bool
+) -> None:
+    with pytest.raises(RuntimeError, match="allocate") as caught:
+        work()
+    assert is_of_weights(caught.value) is is_so
