@@ -130,12 +130,12 @@ def main() -> None:
         RESULT.write_text(f"{PREAMBLE}\n{text}\n", encoding="utf-8")
 
 
-def all_rows() -> Rows:
-    """Settings of the tables in ``WEIGHTS``; of megatron_sc21 table 1 alone."""
+def all_rows(names: Sequence[str] = tuple(WEIGHTS)) -> Rows:
+    """Settings of the tables named; of megatron_sc21 table 1 alone."""
     kept: list[Measurement] = []
     seconds: list[float] = []
     tables: list[str] = []
-    for table in WEIGHTS:
+    for table in names:
         repeats: dict[tuple[object, ...], list[Measurement]] = {}
         for one in read_measurements(FOLDER / f"{table}.csv").measurements:
             second_table = table == "megatron_sc21" and "vpp" in one.assumed
@@ -156,32 +156,37 @@ def all_rows() -> Rows:
 
 
 def _row_weights(kept: Sequence[Measurement], tables: Sequence[str]) -> Floats:
-    """Models of a table weigh by the root of their rows, tables as ``WEIGHTS`` says."""
+    """Models of a table weigh by the root of their rows, tables as ``WEIGHTS`` says or nothing."""
     models = [(table, one.shape.name) for table, one in zip(tables, kept, strict=True)]
     weights = np.array([1.0 / np.sqrt(models.count(model)) for model in models])
-    for table, weight in WEIGHTS.items():
+    for table in dict.fromkeys(tables):
         mine = np.array([name == table for name in tables])
-        weights[mine] *= weight / weights[mine].sum()
+        weights[mine] *= WEIGHTS.get(table, 0.0) / weights[mine].sum()
     return weights
 
 
 def physics_without_each(rows: Rows) -> Iterator[tuple[str, str, Physics]]:
     """Each table and model, with constants that were fitted without the rows of that model."""
+    pairs = zip(rows.tables, rows.measurements, strict=True)
+    models = sorted(
+        {(table, one.shape.name) for table, one in pairs},
+        key=lambda model: (rows.tables.index(model[0]), model[1]),
+    )
+    without = physics_without(rows, [_is_model(rows, *model) for model in models])
+    for model, physics in zip(models, without, strict=True):
+        yield *model, physics
+
+
+def physics_without(rows: Rows, left_out: Sequence[Bools]) -> Iterator[Physics]:
+    """Constants for each mask, fitted without its rows."""
     start = np.log([getattr(DEFAULT_PHYSICS, name) for name in _NAMES])
     slopes, errors = _slopes(rows, start), rows.errors(_physics(start))
-    for table in WEIGHTS:
-        names = {
-            one.shape.name
-            for one, mine in zip(rows.measurements, rows.tables, strict=True)
-            if mine == table
-        }
-        for name in sorted(names):
-            out = _is_model(rows, table, name)
-            moved = start.copy()
-            for _ in range(_ROUNDS):
-                now = errors + slopes @ (moved - start)
-                moved += _move(now, slopes, moved, np.where(out, 0.0, rows.weights))
-            yield table, name, _physics(moved)
+    for out in left_out:
+        moved = start.copy()
+        for _ in range(_ROUNDS):
+            now = errors + slopes @ (moved - start)
+            moved += _move(now, slopes, moved, np.where(out, 0.0, rows.weights))
+        yield _physics(moved)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

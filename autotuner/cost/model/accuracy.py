@@ -38,14 +38,17 @@ def mape(predicted_R: Floats, measured_R: Floats) -> float | None:
 
 
 def time_accuracy(
-    predicted_R: Floats, measured_R: Floats, groups_R: Sequence[object]
+    predicted_R: Floats,
+    measured_R: Floats,
+    groups_R: Sequence[object],
+    smallest: int = SMALLEST_GROUP,
 ) -> TimeAccuracy:
     """Errors of all settings, and order inside of groups; means weigh groups by settings."""
     errors = np.abs(predicted_R / measured_R - 1.0)
     members: dict[object, list[int]] = {}
     for i, group in enumerate(groups_R):
         members.setdefault(group, []).append(i)
-    large = [np.array(rows) for rows in members.values() if len(rows) >= SMALLEST_GROUP]
+    large = [np.array(rows) for rows in members.values() if len(rows) >= smallest]
     orders = [spearman(predicted_R[rows], measured_R[rows]) for rows in large]
     regrets = [top1_regret(predicted_R[rows], measured_R[rows]) for rows in large]
     sizes = [len(rows) for rows in large]
