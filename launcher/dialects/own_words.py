@@ -114,7 +114,7 @@ def _mapped(key: str, flag: str, source: ScriptSource, facts: ScriptFacts) -> Sp
     knob, place = _knob(key, flag), _place(flag, facts)
     row = Spelling(knob=knob, places=(place,), default=_default(facts, flag))
     if knob == "recompute":
-        row = replace(row, words=SWITCHED, default=SWITCHED[0][1])
+        row = replace(row, words=SWITCHED, default=dict(SWITCHED)[row.default is True])
     sheet = Sheet(arguments=source.script_args, environment=source.environment)
     is_told = knob in MEASURED and not _is_unknown(flag, facts)  # by the profile run
     if row.read(sheet) is None and not is_told:
@@ -139,7 +139,8 @@ def _place(name: str, facts: ScriptFacts) -> Place:
     if declared:  # a parser tells - from _, so its own spelling is written
         own = name if name in declared.names else declared.names[-1]
         names = tuple(dict.fromkeys((own, *declared.names, name)))
-    return Argument(names, switch=bool(declared and declared.switch))
+    switch, opposites = (declared.switch, declared.opposites) if declared else (False, ())
+    return Argument(names, switch=switch, opposites=opposites)
 
 
 def _default(facts: ScriptFacts, name: str) -> KnobValue:

@@ -15,6 +15,7 @@ from autoconf_launch.core import KnobValue
 from .script_values import Value, literals, parameters, sections, variables
 from .script_words import is_dataclass, last_name, literal
 
+EITHER = "BooleanOptionalAction"
 _DECLARE = ("add_argument", "option", "DEFINE_integer")
 FROM_CLASSES = ("tyro", "simple_parsing", "jsonargparse", "draccus", "transformers")
 """Packages that make arguments of the fields of a dataclass."""
@@ -30,11 +31,15 @@ FROM_FUNCTIONS = ("fire", "typer", "jsonargparse", "defopt")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Declared:
-    """An argument that a script declares; ``default`` is None where it is no literal."""
+    """An argument that a script declares; ``default`` is None where it is no literal.
+
+    ``opposites`` are the names that switch it off, of an ``argparse.BooleanOptionalAction``.
+    """
 
     names: tuple[str, ...]
     default: KnobValue
     switch: bool = False
+    opposites: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -181,10 +186,15 @@ def _declared(call: ast.Call, constants: Mapping[str, KnobValue]) -> Iterator[De
     default = _default(named.get("default"), constants)
     if kind.startswith("DEFINE") and words:
         names, default = (f"--{words[0]}",), words[1] if len(words) > 1 else None
-    action = literal(named.get("action"))
+    action, either = literal(named.get("action")), _is_either(named.get("action"))
     if names:
         switch = action in ("store_true", "store_false") or literal(named.get("is_flag")) is True
-        yield Declared(names=names, default=default, switch=switch)
+        opposites = tuple(f"--no-{name[2:]}" for name in names if either and name[:2] == "--")
+        yield Declared(names=names, default=default, switch=switch or either, opposites=opposites)
+
+
+def _is_either(action: ast.AST | None) -> bool:
+    return action is not None and last_name(action) == EITHER
 
 
 def _default(node: ast.AST | None, constants: Mapping[str, KnobValue]) -> KnobValue:

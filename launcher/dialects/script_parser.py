@@ -11,6 +11,7 @@ from functools import lru_cache
 from itertools import takewhile
 
 from .base import ScriptSource
+from .script_facts import EITHER
 from .script_words import last_name, literal
 
 _PARSER, _PARSE, _ADD = "ArgumentParser", "parse_args", "add_argument"
@@ -21,7 +22,6 @@ _OPEN = frozenset({"parse_known_args", "parse_intermixed_args", "parse_known_int
 _OPEN_KEYWORDS = frozenset({"parents", "prefix_chars", "fromfile_prefix_chars", None})
 _OTHER_PARSERS = frozenset({"jsonargparse", "configargparse", "simple_parsing", "tap"})
 _THE_REST = frozenset({"REMAINDER", "PARSER", "...", "A..."})
-_EITHER = "BooleanOptionalAction"
 _HELP = frozenset({"-h", "--help"})
 
 
@@ -136,7 +136,7 @@ def _is_open(call: ast.Call) -> bool:
 def _names(call: ast.Call) -> Iterator[str]:
     if last_name(call.func) != _ADD:
         return
-    either = any(k.arg == "action" and last_name(k.value) == _EITHER for k in call.keywords)
+    either = any(k.arg == "action" and last_name(k.value) == EITHER for k in call.keywords)
     for name in map(literal, call.args):
         if isinstance(name, str) and name.startswith("-"):
             yield name

@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 from autoconf_launch.core import Path, RawConfig, dotted
 
-from .arguments import Form, drop_argument, find_argument, put_argument
+from .arguments import TRUE_WORDS, Form, Given, drop_argument, find_argument, put_argument
 
 _EMPTY = RawConfig({})
 
@@ -60,11 +60,13 @@ class Argument:
         names: all that mean it.
         switch: it is given or not, and takes no value.
         joined: its value needs an equals sign.
+        opposites: names that switch it off, of which the first is written.
     """
 
     names: tuple[str, ...]
     switch: bool = False
     joined: bool = False
+    opposites: tuple[str, ...] = ()
 
     @property
     def name(self) -> str:
@@ -73,14 +75,23 @@ class Argument:
 
     def get(self, sheet: Sheet) -> Any:
         """See :class:`Place`."""
-        given = find_argument(sheet.arguments, self.names, switch=self.switch)
+        given = self._given(sheet)
         if given is None:
             return None
-        return "true" if given.form is Form.BARE else given.value
+        if given.form is not Form.BARE:
+            return given.value
+        off = find_argument(sheet.arguments[given.index :], self.opposites, switch=True)
+        return "true" if off is None else "false"
 
     def put(self, sheet: Sheet, value: Any) -> Sheet:
         """See :class:`Place`."""
-        given = find_argument(sheet.arguments, self.names, switch=self.switch)
+        given = self._given(sheet)
+        if self.opposites:
+            name = self.name if text_of(value).lower() in TRUE_WORDS else self.opposites[0]
+            arguments = drop_argument(sheet.arguments, given)
+            place = len(arguments) if given is None else given.index
+            arguments = (*arguments[:place], name, *arguments[place:])
+            return replace(sheet, arguments=arguments)
         if self.switch and value is False:
             return self.drop(sheet)
         bare = self.switch and value is True
@@ -90,8 +101,11 @@ class Argument:
 
     def drop(self, sheet: Sheet) -> Sheet:
         """See :class:`Place`."""
-        given = find_argument(sheet.arguments, self.names, switch=self.switch)
-        return replace(sheet, arguments=drop_argument(sheet.arguments, given))
+        return replace(sheet, arguments=drop_argument(sheet.arguments, self._given(sheet)))
+
+    def _given(self, sheet: Sheet) -> Given | None:
+        names = (*self.names, *self.opposites)
+        return find_argument(sheet.arguments, names, switch=self.switch)
 
 
 @dataclass(frozen=True, slots=True)

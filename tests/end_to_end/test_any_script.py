@@ -80,6 +80,19 @@ def test_a_knob_that_the_script_rejects_shows_the_scripts_own_usage_error(place:
     assert "crashed: rank 0 ended with exit code 2 (as of a script that refuses its" in output
 
 
+@pytest.mark.slow
+def test_a_switch_with_an_opposite_is_turned_off_by_it(place: Place) -> None:
+    script = place.folder / "either.py"
+    either = "action=argparse.BooleanOptionalAction, default=True"
+    script.write_text(Path(SCRIPT).read_text().replace('action="store_true"', either))
+    words = ("--knob=--ignore=[true, false]", "--budget=2trials", str(script))
+    code, output = place.run("--autotuning=tune", *QUICK, *words, "--batch-size", "4")
+    assert code == 0, output
+    off = [path for path in place.results.glob("z*") if "ignore-F" in path.name]
+    assert (off[0] / "cmd.txt").read_text().endswith("--batch-size 4 --no-ignore\n"), output
+    assert json.loads((off[0] / "result.json").read_text())["failure"] is None
+
+
 def test_a_mapped_name_that_the_script_rejects_shows_its_own_usage_error(place: Place) -> None:
     words = ("--arg=train_micro_batch_size_per_gpu=--bs", SCRIPT, "--bs", "4")
     code, output = place.run("--autotuning=tune", *QUICK, "--allow-global-batch-change", *words)

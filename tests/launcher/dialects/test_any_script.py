@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from autoconf_launch.autotuner.choices import ChoiceKind
-from autoconf_launch.core import ConfigError
+from autoconf_launch.core import ConfigError, Recompute
 from autoconf_launch.launcher.dialects import NamedFile, ScriptSource, TrialNeeds
 from autoconf_launch.launcher.dialects.any_script import ArgumentsDialect
 
@@ -289,6 +289,52 @@ def test_a_switch_is_given_or_not() -> None:
     off = type(baseline)(layout=baseline.layout, extras=(("compile", False),))
     assert DIALECT.render(on, source, "c").script_args == ("--batch_size=8", "--compile")
     assert DIALECT.render(off, source, "c").script_args == ("--batch_size=8",)
+
+
+@pytest.mark.parametrize(
+    ("given", "on", "off"),
+    [
+        ((), ("--remat", "--lr=1"), ("--no-remat", "--lr=1")),
+        (("--remat",), ("--remat", "--lr=1"), ("--no-remat", "--lr=1")),
+        (("--no-remat",), ("--remat", "--lr=1"), ("--no-remat", "--lr=1")),
+    ],
+)
+@pytest.mark.parametrize("default", [True, False])
+def test_a_switch_with_an_opposite_is_turned_on_and_off_by_name(
+    given: tuple[str, ...], on: tuple[str, ...], off: tuple[str, ...], default: bool
+) -> None:
+    action = "argparse.BooleanOptionalAction"
+    text = f'p.add_argument("-r", "--remat", action={action}, default={default})'
+    mode = "activation_checkpointing.mode"
+    source = told(
+        script("--batch_size=8", *given, "--lr=1", text=text),
+        arguments=((mode, "--remat"),),
+        knobs=((mode, ("none", "full")),),
+    )
+    user = DIALECT.read(source, world_size=1)
+    is_on = default if not given else given == ("--remat",)
+    assert user.baseline.layout.recompute is (Recompute.FULL if is_on else Recompute.NONE)
+    for recompute, words in ((Recompute.FULL, on), (Recompute.NONE, off)):
+        found = DIALECT.render(layout(user, recompute=recompute), source, "c").script_args
+        if recompute is user.baseline.layout.recompute:
+            assert found == source.script_args
+        else:
+            assert {*found} == {"--batch_size=8", *words}
+
+
+@pytest.mark.parametrize(
+    ("given", "value"), [((), True), (("--no-remat",), False), (("--remat",), True)]
+)
+def test_a_knob_with_an_opposite_begins_at_what_is_given(
+    given: tuple[str, ...], value: bool
+) -> None:
+    text = 'p.add_argument("--remat", action=BooleanOptionalAction, default=True)'
+    source = told(script("--bs=8", *given, text=text), knobs=(("--remat", (True, False)),))
+    user = DIALECT.read(source, world_size=1)
+    assert user.baseline.extras == (("remat", value),)
+    other = type(user.baseline)(layout=user.baseline.layout, extras=(("remat", not value),))
+    words = ("--bs=8", "--no-remat" if value else "--remat")
+    assert DIALECT.render(other, source, "c").script_args == words
 
 
 def test_a_variable_is_a_knob_by_its_capitals() -> None:
