@@ -22,8 +22,9 @@ def choose(
 ) -> tuple[Record, ...]:
     """The best one, what noise does not tell from it, the runner-up and the baseline.
 
-    The runner-up anyhow: under a load that comes and goes anything may have looked slow. Without
-    ``noise`` all count as near that are not much slower than the best.
+    The runner-up, too, unless it was much slower: under a load that comes and goes anything may
+    have looked slow, so a baseline that was the best still meets it. Without ``noise`` all count
+    as near that are not much slower than the best.
     """
     if wanted < 1:
         return ()
@@ -35,6 +36,8 @@ def choose(
         or ((place < 2 or noise is None) and _is_contender(record, ranked[0], objective))
     ]
     baseline = [record for record in ranked if record.trial.number == 0]
+    if near == baseline:
+        near = list(ranked[:2])
     chosen = {record.trial.name: record for record in (*near[:wanted], *baseline)}
     return tuple(chosen.values())
 

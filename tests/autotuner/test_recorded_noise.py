@@ -63,13 +63,14 @@ class Machine:
         return Record(trial=trial, outcome=measurement(steps, self._factors[number]), wall_s=1.0)
 
     def play(self, finals: Finals) -> None:
-        """Round after round, each one that was recorded."""
+        """Round after round, each one that was recorded; the steps of a turn are alike."""
         while finals.stop_reason() is None:
             launches = list(self._chance.choice(self._rounds))
             self._chance.shuffle(launches)
             for trial in finals.ask(len(finals.arms), 0.0):
                 assert trial.turn is not None
-                outcome = measurement(launches.pop(), self._factors[trial.number])
+                turns = [step_s for step_s in launches.pop() for _ in range(trial.turn.length)]
+                outcome = measurement(turns, self._factors[trial.number])
                 finals.tell(Record(trial=trial, outcome=outcome, wall_s=1.0))
 
 
