@@ -84,7 +84,7 @@ class LocalBackend:
             stack.enter_context(theirs)
             handle = begin(job, theirs, logs)
         job.attach(handle, ours, log_start)
-        job.send(self._document(job))
+        job.send(self.document(job))
 
     def _spawn(self, job: LocalJob, control: socket.socket, logs: Logs | None) -> AgentHandle:
         process = subprocess.Popen(
@@ -145,15 +145,16 @@ class LocalBackend:
     def _whole(self, rank: RankPlan) -> dict[str, str]:
         return {**self._variables, **dict(rank.environment)}
 
-    def _document(self, job: LocalJob) -> dict[str, Any]:
-        task = job.plan.task
+    def document(self, job: LocalJob) -> dict[str, Any]:
+        """What the agent is told of a job."""
+        plan, task = job.plan, job.plan.task
         return {
-            "working_directory": job.plan.working_directory,
+            "working_directory": plan.working_directory,
             "linger_s": self._linger_s if task else 0.0,
             "grace_s": self._grace_s,
             "attempt": task and task.attempt,
-            "extension_caches": _extension_caches(self._whole(job.plan.ranks[0])),
-            "may_leave": job.plan.folder is None,  # a training may, as with python; no trial may
+            "extension_caches": _extension_caches(self._whole(plan.ranks[0])),
+            "may_leave": plan.folder is None,  # a training may, as with python; no trial may
             "ranks": [
                 {
                     "argv": rank.argv,
@@ -163,7 +164,7 @@ class LocalBackend:
                     "result": task and str(Path(task.folder, result_file(rank.rank))),
                     "shared_memory": shared_memory(rank),
                 }
-                for rank in job.plan.ranks
+                for rank in plan.ranks
             ],
         }
 

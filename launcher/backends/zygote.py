@@ -199,9 +199,9 @@ class ZygoteBackend(LocalBackend):
         anywhere = all(part.startswith("/") for part in parts)
         return ("/" if anywhere else plan.working_directory, variables)
 
-    def _document(self, job: LocalJob) -> dict[str, Any]:
+    def document(self, job: LocalJob) -> dict[str, Any]:
         """With all variables of each rank: a fork has those of its zygote."""
-        document = super()._document(job)
+        document = super().document(job)
         for rank, description in zip(job.plan.ranks, document["ranks"], strict=True):
             description["environment"] = tuple(
                 {**self._whole(rank), JOB_VARIABLE: job.token}.items()

@@ -12,6 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from autoconf_launch.launcher import agent
+from autoconf_launch.launcher.backends.local import LocalBackend
+from autoconf_launch.launcher.backends.local_job import LocalJob
+from autoconf_launch.launcher.plan import LaunchPlan, RankPlan
 
 
 @contextmanager
@@ -30,16 +33,14 @@ def started_agent() -> Iterator[tuple[subprocess.Popen[bytes], socket.socket]]:
 
 
 def document_of(*scripts: str) -> bytes:
-    ranks = [
-        {"argv": ["sh", "-c", script], "environment": [], "result": None} for script in scripts
-    ]
-    document: dict[str, Any] = {
-        "working_directory": "/",
-        "linger_s": 0.0,
-        "grace_s": 1.0,
-        "attempt": None,
-        "ranks": ranks,
-    }
+    """Of a plain training, as the backend makes it."""
+    ranks = tuple(
+        RankPlan(rank=rank, local_rank=rank, argv=("sh", "-c", script), environment=())
+        for rank, script in enumerate(scripts)
+    )
+    plan = LaunchPlan(name="training", ranks=ranks, working_directory="/")
+    nowhere = {"TORCH_EXTENSIONS_DIR": os.devnull}
+    document = LocalBackend(environment=nowhere, grace_s=1.0).document(LocalJob(plan))
     return json.dumps(document).encode() + b"\n"
 
 
