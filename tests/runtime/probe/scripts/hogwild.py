@@ -2,23 +2,28 @@
 # mypy: disable-error-code="no-untyped-call"
 
 import sys
+from multiprocessing.synchronize import Barrier
 
 import torch
 from torch import multiprocessing, nn
 
 
-def train(model: nn.Module) -> None:
+def train(model: nn.Module, side_by_side: Barrier) -> None:
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-    for _ in range(2000):
+    for number in range(2000):
         model(torch.randn(4, 16)).sum().backward()
         optimizer.step()
         optimizer.zero_grad()
+        if number == 1:  # whoever starts last has made steps, too, before the first one ends
+            side_by_side.wait()
 
 
 if __name__ == "__main__":
     shared = nn.Linear(16, 1).share_memory()
     context = multiprocessing.get_context("spawn")
-    started = [context.Process(target=train, args=(shared,)) for _ in range(int(sys.argv[1]))]
+    processes = int(sys.argv[1])
+    given = (shared, context.Barrier(processes))
+    started = [context.Process(target=train, args=given) for _ in range(processes)]
     for process in started:
         process.start()
     for process in started:
