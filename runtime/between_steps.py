@@ -8,6 +8,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import wraps
 from typing import Any
 
@@ -127,8 +128,10 @@ class BetweenSteps:
         return bool(votes[0] > 0 and votes[1] == self._ranks.world_size)
 
     def _so_far(self) -> RankResult:
-        end_step = len(self._report.steps) if self.beside.went_on else None
-        return self._report.result(end_step=end_step)
+        if not self.beside.went_on:
+            return self._report.result()
+        result = self._report.result(end_step=len(self._report.steps))
+        return replace(result, left_behind=self._surroundings.left())
 
     def _called(self, module: nn.Module, arguments: object, result: object) -> None:
         """The model was called; outside of a step that is an evaluation."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -41,6 +42,17 @@ def lengths(ended: Any, prefix: str = "") -> list[int]:
     return [int(word) for word in words if word.isdecimal()]
 
 
+def work(ended: Any) -> Path:
+    """Where the script runs."""
+    return Path(f"{ended.folder}-work")
+
+
+def taken(ended: Any) -> dict[str, Path]:
+    """What the trial took from there, by names."""
+    saved = ended.folder / "saved" / work(ended).relative_to("/")
+    return {path.name: path for path in saved.iterdir()}
+
+
 def steps(ended: Any, rank: int = 0) -> list[int]:
     return [record.step for record in ended.result(rank).steps]
 
@@ -55,8 +67,7 @@ def test_an_evaluation_and_a_checkpoint_are_seen(soaked: Any, how: str) -> None:
 def test_a_model_can_be_saved_whole_without_what_listens_to_it(soaked: Any) -> None:
     ended = soaked("whole")
     assert (ended.failure_kind(), asides_of(ended).checkpoints) == (None, 1), ended.errors
-    (path,) = (ended.folder / "saved").iterdir()
-    assert b"BetweenSteps" not in path.read_bytes()
+    assert b"BetweenSteps" not in taken(ended)["checkpoint.pt"].read_bytes()
 
 
 def test_the_evaluation_of_a_copy_is_seen(soaked: Any) -> None:
@@ -101,13 +112,13 @@ def test_the_next_epochs_first_step_is_not_made(soaked: Any) -> None:
 
 
 def test_what_was_saved_is_not_left_where_the_script_put_it(soaked: Any) -> None:
-    folder = soaked("plain").folder
-    assert not (folder.parent / "checkpoint.pt").exists()
-    assert [path.suffix for path in (folder / "saved").iterdir()] == [".pt"]
+    ended = soaked("plain")
+    assert [path.name for path in work(ended).iterdir()] == ["data.txt"]
+    assert taken(ended).keys() == {"checkpoint.pt", "losses.txt"}
 
 
-def test_what_else_the_script_wrote_is_named(soaked: Any) -> None:
-    assert soaked("plain").result().left_behind == ("losses.txt",)
+def test_what_the_script_wrote_before_it_trained_is_named(soaked: Any) -> None:
+    assert soaked("plain").result().left_behind == ("data.txt",)
 
 
 def test_a_script_that_does_nothing_after_its_epoch_is_no_failure(soaked: Any) -> None:
@@ -162,6 +173,7 @@ def test_what_a_rank_has_to_say_stands_before_its_end(soaked: Any) -> None:
     assert (len(found.steps), found.end_step) == (STEPS, STEPS)
     assert found.asides
     assert found.asides.went_on is WentOn.EPOCH
+    assert found.left_behind == ("data.txt",)
 
 
 @pytest.mark.parametrize("how", ["plain", "by_hand"])

@@ -88,11 +88,15 @@ def pause(engine: Engine, model: nn.Module) -> None:
 
 def main() -> None:
     task = task_from_environment()
-    os.chdir(Path(task.folder).parent if task else ".")
+    work = Path(f"{task.folder}-work" if task else ".")
+    work.mkdir(exist_ok=True)
+    os.chdir(work)
     torch.manual_seed(0)
     model = Model()
     zero = {"stage": 3 if HOW == "sharded" else 0}
     engine = initialize(model, config(zero_optimization=zero))
+    if HOW == "plain" and engine.rank == 0:
+        Path("data.txt").write_text("made before the training")
     loader = DataLoader(Texts(engine.samples_per_step), batch_size=None)
     steps = 0
     for _ in range(EPOCHS):
