@@ -12,6 +12,7 @@ from .conftest import Place
 
 SCRIPT = str(Path(__file__).parent / "scripts" / "plain_loop.py")
 DERIVED = str(Path(__file__).parent / "scripts" / "derived_total.py")
+TOKENS = str(Path(__file__).parent / "scripts" / "tokens_total.py")
 QUICK = ("--num_gpus=1", "--max-parallel-trials=1", "--soak_steps=0", "--end_profile_step=5")
 SIZES = ("--allow-global-batch-change", "--knob=train_micro_batch_size_per_gpu=[4, 16]")
 
@@ -123,6 +124,23 @@ def test_a_script_that_makes_as_many_micro_batches_of_any_size_needs_consent(pla
     code, output = place.run("--autotuning=tune", *QUICK, DERIVED, "--fixed")
     assert code == 2, output
     assert "would change the global batch of 16: allow that with --allow-global" in output
+
+
+@pytest.mark.slow
+def test_names_set_by_executed_text_are_tuned_at_their_total_of_tokens_over_ranks(
+    place: Place,
+) -> None:
+    (place.folder / "larger.py").write_text("total_batch_size = 1024\ndevice_batch_size = 2\n")
+    mapped = "--arg=train_micro_batch_size_per_gpu=--device_batch_size"
+    words = ("--num_gpus=2", "--budget=2trials", mapped, TOKENS, "larger.py")
+    code, output = place.run(
+        "--autotuning=tune", *QUICK[1:], *words, "--device_batch_size=8", "--num_iterations=20"
+    )
+    assert code == 0, output
+    assert "2 with micro-batch 8, 4 with 4. Its global batch of 32 stays." in output
+    found = [_batch(path) for path in place.results.glob("z*/result.json")]
+    assert len({*found}) == 2
+    assert all(micro * accumulation * 2 == 32 for micro, accumulation in found)
 
 
 def _batch(result: Path) -> tuple[int, int]:
