@@ -41,6 +41,7 @@ def script(place: Place, monkeypatch: pytest.MonkeyPatch) -> str:
     return str(path)
 
 
+@pytest.mark.slow
 def test_the_written_command_reads_the_secret_from_a_variable_and_runs(
     place: Place, script: str
 ) -> None:

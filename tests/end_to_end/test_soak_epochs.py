@@ -58,6 +58,7 @@ def test_an_engines_script_without_memory_for_its_evaluation_gives_way(place: Pl
     assert_small_is_taken(place, output)
 
 
+@pytest.mark.slow
 def test_a_plain_script_without_memory_for_its_evaluation_gives_way(place: Place) -> None:
     knob = "--knob=train_micro_batch_size_per_gpu=[4, 64]"
     argv = (*QUICK, CONSENT, LIMIT, knob, str(SCRIPTS / "epochs.py"), "--batch-size", "4")

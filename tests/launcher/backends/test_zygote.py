@@ -193,6 +193,7 @@ def test_a_cancel_reaches_a_job_whose_zygote_still_starts(cold: Nursery) -> None
     assert cold.end_of(job, timeout_s=60).outcome == FailedTrial(failure=TIMED_OUT)
 
 
+@pytest.mark.slow
 def test_a_killed_zygote_is_replaced_and_how_it_died_is_told(cold: Nursery) -> None:
     told: list[str] = []
     cold.backend.tell = told.append
@@ -203,6 +204,7 @@ def test_a_killed_zygote_is_replaced_and_how_it_died_is_told(cold: Nursery) -> N
     assert "was killed by SIGKILL" in text
 
 
+@pytest.mark.slow
 def test_zygotes_that_are_killed_again_and_again_are_given_up(
     cold: Nursery, monkeypatch: pytest.MonkeyPatch
 ) -> None:
