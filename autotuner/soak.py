@@ -175,14 +175,24 @@ def _is_doubtful(record: Record) -> bool:
 
 
 def _safer(left: Sequence[Record], full: Record) -> list[Record]:
-    """What was seen to need less; where nobody saw, what does not surely need as much."""
-    peaks = [record.outcome.memory for record in left]
+    """What was seen or surely is to need less; where nobody saw, what surely needs no more."""
     own = full.outcome.memory
     if own is not None:
-        return [r for r, peak in zip(left, peaks, strict=True) if _is_below(peak, own)]
+        return [
+            record
+            for record in left
+            if _is_below(record.outcome.memory, own) or _is_smaller(record, full)
+        ]
     table = CandidateTable.from_candidates([record.trial.candidate for record in left])
     more = surely_needs_more(table, full.trial.candidate)
     return [record for record, known in zip(left, more, strict=True) if not known]
+
+
+def _is_smaller(one: Record, other: Record) -> bool:
+    """Whether it needs less whatever was seen: figures of small models are noise."""
+    ours, theirs = one.trial.candidate, other.trial.candidate
+    table = CandidateTable.from_candidates([ours, theirs])
+    return bool(surely_needs_more(table, ours)[1] and not surely_needs_more(table, theirs)[0])
 
 
 def _is_below(one: MemoryUse | None, other: MemoryUse) -> bool:

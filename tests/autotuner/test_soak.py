@@ -68,6 +68,20 @@ def test_after_too_much_memory_only_what_needs_less_is_tried(outcome: Outcome) -
     assert run(large=outcome)[0] == ["large_soak", "small_soak"]
 
 
+def test_a_smaller_micro_batch_is_tried_though_its_figure_of_memory_is_no_smaller() -> None:
+    ranked = [
+        dataclasses.replace(
+            one,
+            trial=dataclasses.replace(
+                one.trial, candidate=Candidate(layout=Layout(micro_batch=micro))
+            ),
+        )
+        for one, micro in ((record("large", made(40)), 64), (record("small", made(41)), 4))
+    ]
+    out = failed(FailureKind.OUT_OF_MEMORY)
+    assert run(ranked, large=out)[0] == ["large_soak", "small_soak"]
+
+
 def test_without_figures_of_memory_a_smaller_micro_batch_is_still_tried() -> None:
     blind = [
         dataclasses.replace(
