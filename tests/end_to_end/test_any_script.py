@@ -35,6 +35,7 @@ def test_a_plain_loop_is_measured_and_trained_to_its_own_end(place: Place) -> No
     assert "trained with 4" in output
 
 
+@pytest.mark.slow
 def test_an_edited_script_after_the_word_python_is_measured_anew(place: Place) -> None:
     script = place.folder / "edited.py"
     script.write_text(Path(SCRIPT).read_text())

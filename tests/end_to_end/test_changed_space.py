@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import pytest
+
 from .conftest import SMALL, Place
 
 OPEN = {name: value for name, value in SMALL.items() if name != "gradient_accumulation_steps"}
@@ -16,6 +18,7 @@ def searched(place: Place, sizes: list[int]) -> tuple[int, str]:
     return place.tune("--budget=2trials")
 
 
+@pytest.mark.slow
 def test_lists_that_change_keep_what_was_measured(place: Place) -> None:
     code, output = searched(place, [1, 2])
     assert code == 0, output

@@ -42,6 +42,7 @@ def run(place: Place, *argv: str) -> tuple[int, str]:
     return process.returncode, output
 
 
+@pytest.mark.slow
 def test_a_launch_by_torchrun_is_measured_as_it_stands(place: Place) -> None:
     words = ("torchrun", "--nproc_per_node", "2", LOOP, "--batch_size", "8")
     code, output = run(place, "--autotuning=tune", *QUICK, listed(8), "--", *words)

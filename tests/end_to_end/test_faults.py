@@ -11,6 +11,8 @@ import pytest
 
 from .conftest import Place, Tune
 
+pytestmark = pytest.mark.slow
+
 SCRIPT = Path(__file__).parent / "scripts" / "faulty.py"
 CONFIG = {
     "train_micro_batch_size_per_gpu": list(range(1, 13)),

@@ -51,6 +51,7 @@ def test_a_tune_leaves_everything_that_the_results_folder_promises(sound_tune: F
     assert (place.folder / "autotuning_exps" / "z0_gas4_tmbspg1.json").exists()
 
 
+@pytest.mark.slow
 def test_run_trains_on_to_the_end_of_the_script_and_returns_its_code(place: Place) -> None:
     done = place.folder / "done"
     argv = ("--autotuning=run", "--tuner-num-trials=1", str(SCRIPT), "--config", "config.json")
@@ -70,6 +71,7 @@ def test_the_optimal_command_trains_as_it_is_written(sound_tune: Finished) -> No
     assert answer.returncode == 0, answer.stderr
 
 
+@pytest.mark.slow
 def test_two_ranks_explore_the_stages_in_order(place: Place) -> None:
     place.write_config({**SEARCHED, "zero_optimization": {"stage": [0, 1]}})
     code, output = place.tune("--num_gpus=2", "--tuner-num-trials=1")
@@ -78,6 +80,7 @@ def test_two_ranks_explore_the_stages_in_order(place: Place) -> None:
     assert stages == sorted(stages)
 
 
+@pytest.mark.slow
 def test_after_kill_9_the_same_command_goes_on_and_measures_nothing_twice(place: Place) -> None:
     place.write_config(SEARCHED)
     command = ("--autotuning=tune", "--soak-steps=0", str(SCRIPT), "--config", "config.json")

@@ -85,6 +85,7 @@ def terminal() -> Iterator[Terminal]:
     os.close(theirs)
 
 
+@pytest.mark.slow
 def test_a_tune_on_a_terminal_is_one_live_table(place: Place, terminal: Terminal) -> None:
     terminal.start(place, *TUNE)
     assert terminal.read_to_end() == 0, terminal.text

@@ -50,6 +50,7 @@ def test_an_engines_script_has_its_own_within_the_steps(place: Place) -> None:
     assert list(place.folder.rglob("*.pt")) == []
 
 
+@pytest.mark.slow
 def test_an_engines_script_without_memory_for_its_evaluation_gives_way(place: Place) -> None:
     text = (SCRIPTS / "own_epochs.py").read_text()
     (place.folder / "own.py").write_text(text.replace("_every", "_at").replace("-every", "-at"))

@@ -20,6 +20,7 @@ def one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
 
 
+@pytest.mark.slow
 def test_both_come_within_its_steps_and_leave_nothing_behind(place: Place) -> None:
     one = "--knob=train_micro_batch_size_per_gpu=[4]"
     code, output = place.run("--autotuning=tune", *QUICK, CONSENT, one, SCRIPT)

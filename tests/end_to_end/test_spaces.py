@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import pytest
+
 from .conftest import SCRIPT, SMALL, Place
 
 ONE_MICRO_BATCH = {**SMALL, "gradient_accumulation_steps": 1}
@@ -36,6 +38,7 @@ def test_a_knob_that_the_model_cannot_take_fails_its_own_trial_alone(place: Plac
     assert "forward_prefetch is 9, but the model has only 2 units" in failed["detail"]
 
 
+@pytest.mark.slow
 def test_model_info_takes_the_place_of_the_profile_run(place: Place) -> None:
     place.write_config({**SMALL, "autotuning": {"model_info": {"num_params": 1000}}})
     code, output = place.tune("--tuner-num-trials=1")
