@@ -12,7 +12,7 @@ from autoconf_launch.core import RawConfig
 from .any_script import batch_rows, taken
 from .arguments import find_argument, put_argument
 from .base import NamedFile, Rendered, ScriptSource, TrialNeeds
-from .script_facts import facts_of
+from .script_facts import LIGHTNING_PACKAGES, facts_of
 from .sheet import Argument, Key, Place, Sheet, Variable
 from .spelling import Spelled, Spelling
 from .spellings import lightning as names
@@ -32,7 +32,7 @@ class LightningDialect(TableDialect):
         """It imports lightning and makes a Trainer or a LightningCLI."""
         facts = facts_of(source.text)
         makes = bool({"Trainer", "LightningCLI"} & facts.called)
-        return facts.imports(*names.PACKAGES) and makes
+        return facts.imports(*LIGHTNING_PACKAGES) and makes
 
     def table(self, source: ScriptSource, ranks: int) -> tuple[Spelled, ...]:
         """See TableDialect."""

@@ -13,6 +13,7 @@ from .base import OwnKnob, ScriptSource
 from .script_facts import (
     FROM_CLASSES,
     FROM_FUNCTIONS,
+    LIGHTNING_PACKAGES,
     Declared,
     ScriptFacts,
     declared_in,
@@ -21,7 +22,6 @@ from .script_facts import (
 from .script_parser import parser_flags
 from .sheet import Argument, Place, Sheet, Variable
 from .spelling import CANONICAL, GLOBAL_BATCH, SWITCHED, Spelled, Spelling, named, spelled
-from .spellings import lightning
 from .split_batch import SplitMicroBatch
 
 _KNOWN = {**CANONICAL, **{name: name for name in (*LAYOUT_KNOBS, GLOBAL_BATCH)}}
@@ -127,7 +127,7 @@ def _mapped(key: str, flag: str, source: ScriptSource, facts: ScriptFacts) -> Sp
 
 def _is_unknown(flag: str, facts: ScriptFacts) -> bool:
     """Whether neither the script declares it nor a library that makes arguments of classes."""
-    made = facts.imports(*FROM_CLASSES, *FROM_FUNCTIONS, *lightning.PACKAGES)
+    made = facts.imports(*FROM_CLASSES, *FROM_FUNCTIONS, *LIGHTNING_PACKAGES)
     return not made and declared_as(facts, flag) is None
 
 

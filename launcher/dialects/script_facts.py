@@ -27,6 +27,7 @@ _SPAWNERS = ("mp", "multiprocessing", "xmp")
 """As scripts call torch.multiprocessing; other things spawn, too."""
 FROM_FUNCTIONS = ("fire", "typer", "jsonargparse", "defopt")
 """Packages that make arguments of the parameters of a function."""
+LIGHTNING_PACKAGES = ("lightning", "pytorch_lightning")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,14 +9,14 @@ from autoconf_launch.core import ConfigError, nearest_known
 from .page import Exported, Optimum
 
 EXPORTERS = {
-    "accelerate": "yaml_files:accelerate",
-    "deepspeed": "deepspeed_file:deepspeed",
-    "torchtitan": "torchtitan_file:torchtitan",
-    "megatron": "command_lines:megatron",
-    "lightning": "yaml_files:lightning",
-    "hf_trainer": "command_lines:hf_trainer",
-    "nemo1": "yaml_files:nemo1",
-    "nemo2": "nemo2_recipe:nemo2",
+    "accelerate": "autoconf_launch.launcher.dialects.export.yaml_files:accelerate",
+    "deepspeed": "autoconf_launch.launcher.dialects.export.deepspeed_file:deepspeed",
+    "torchtitan": "autoconf_launch.launcher.dialects.export.torchtitan_file:torchtitan",
+    "megatron": "autoconf_launch.launcher.dialects.export.command_lines:megatron",
+    "lightning": "autoconf_launch.launcher.dialects.export.yaml_files:lightning",
+    "hf_trainer": "autoconf_launch.launcher.dialects.export.command_lines:hf_trainer",
+    "nemo1": "autoconf_launch.launcher.dialects.export.yaml_files:nemo1",
+    "nemo2": "autoconf_launch.launcher.dialects.export.nemo2_recipe:nemo2",
 }
 
 
@@ -29,7 +29,7 @@ def export_optimum(optimum: Optimum, framework: str) -> Exported:
     if framework not in EXPORTERS:
         raise ConfigError(f"--to is {framework!r}; {nearest_known(framework, EXPORTERS)}")
     module, _, name = EXPORTERS[framework].partition(":")
-    exported: Exported = getattr(import_module(f".{module}", __name__), name)(optimum)
+    exported: Exported = getattr(import_module(module), name)(optimum)
     return exported
 
 

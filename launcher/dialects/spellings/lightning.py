@@ -9,7 +9,6 @@ from __future__ import annotations
 from ..versions import Known
 
 KNOWN = Known(package="lightning", oldest=(2, 0), newest=(2, 6))
-PACKAGES = ("lightning", "pytorch_lightning")
 CLI = "--trainer."
 VARIABLE = "PL_TRAINER_"
 """A Trainer takes what its call leaves out from variables of this name in capitals."""

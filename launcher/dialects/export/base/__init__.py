@@ -14,11 +14,11 @@ from ..page import Exported, comments
 from .split_rules import with_whole_steps
 
 BASE_EXPORTERS = {
-    "nemo1": "nemo1_file:nemo1",
-    "nemo2": "nemo2_call:nemo2",
-    "megatron": "megatron_flags:megatron",
-    "torchtitan": "torchtitan_tables:torchtitan",
-    "torchtitan_module": "torchtitan_module:torchtitan_module",
+    "nemo1": "autoconf_launch.launcher.dialects.export.base.nemo1_file:nemo1",
+    "nemo2": "autoconf_launch.launcher.dialects.export.base.nemo2_call:nemo2",
+    "megatron": "autoconf_launch.launcher.dialects.export.base.megatron_flags:megatron",
+    "torchtitan": "autoconf_launch.launcher.dialects.export.base.torchtitan_tables:torchtitan",
+    "torchtitan_module": "autoconf_launch.launcher.dialects.export.base.torchtitan_module:torchtitan_module",  # noqa: E501
 }
 SUFFIXES = {
     "nemo1": ".yaml",
@@ -42,7 +42,7 @@ def export_base(document: RawConfig, framework: str) -> Exported:
             f"{nearest_known(framework, BASE_EXPORTERS)}"
         )
     module, _, name = BASE_EXPORTERS[framework].partition(":")
-    exporter = getattr(import_module(f".{module}", __name__), name)
+    exporter = getattr(import_module(module), name)
     base, notes = with_whole_steps(pretraining(document))
     exported: Exported = exporter(base, document)
     return Exported(text=comments(notes) + exported.text, left_out=(*notes, *exported.left_out))
