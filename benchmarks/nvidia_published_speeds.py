@@ -17,8 +17,8 @@ from pathlib import Path
 from nvidia_tuned_ranks import model_of
 
 from autoconf_launch.autotuner.cost.parameter_count import active_parameters
-from autoconf_launch.autotuner.cost.training_setup import Format
 from autoconf_launch.autotuner.recommend.throughput import Achieved, Task, achieved
+from autoconf_launch.core import Precision
 from autoconf_launch.launcher.planner.recommend_training import usual_training
 from autoconf_launch.tuning_spaces.clusters import usable_bytes
 from autoconf_launch.tuning_spaces.machines import machine
@@ -58,7 +58,7 @@ def predict(row: dict[str, str]) -> Achieved:
     found = achieved(
         Task(
             training=usual_training(
-                model, int(row["sequence"]), machine(row["gpu"]), Format(row["precision"])
+                model, int(row["sequence"]), machine(row["gpu"]), Precision(row["precision"])
             ),
             nodes=int(row["nodes"]),
             memory_bytes=usable_bytes(row["gpu"]),

@@ -18,7 +18,6 @@ from pathlib import Path
 
 import numpy as np
 
-from autoconf_launch.autotuner.cost.training_setup import Format
 from autoconf_launch.autotuner.layouts.points import risked_s
 from autoconf_launch.autotuner.recommend.architectures import architecture
 from autoconf_launch.autotuner.recommend.families import Family
@@ -30,7 +29,7 @@ from autoconf_launch.autotuner.recommend.planner_grid import (
     planner_grid,
 )
 from autoconf_launch.autotuner.recommend.shapes import Shape
-from autoconf_launch.core import Architecture
+from autoconf_launch.core import Architecture, Precision
 from autoconf_launch.launcher.planner.recommend_training import usual_training
 from autoconf_launch.tuning_spaces.clusters import usable_bytes
 from autoconf_launch.tuning_spaces.machines import machine
@@ -53,7 +52,7 @@ class Tuned:
     sequence: int
     nodes: int
     gpus_per_node: int
-    precision: Format
+    precision: Precision
     global_batch: int
     degrees: tuple[int, int, int, int, int]
     in_nemo1_grid: bool
@@ -153,7 +152,7 @@ def _tuned(row: dict[str, str]) -> Tuned:
         sequence=int(row["sequence"]),
         nodes=nodes,
         gpus_per_node=each,
-        precision=Format(row["precision"]),
+        precision=Precision(row["precision"]),
         global_batch=batch if batch > 1 else 24 * data,
         degrees=(tensor, pipeline, context, expert, micro),
         in_nemo1_grid=row["in_nemo1_grid"] == "1",
@@ -162,7 +161,7 @@ def _tuned(row: dict[str, str]) -> Tuned:
 
 def grid_of(tuned: Tuned, gpu: str, lists: GridOverrides | None = None) -> PlannerGrid:
     """All runs beside a configuration; 8-bit ones on GPUs that compute in 8 bits."""
-    known = FP8_GPU if tuned.precision is Format.FP8 else gpu
+    known = FP8_GPU if tuned.precision is Precision.FP8 else gpu
     nodes = machine(known, gpus_per_node=tuned.gpus_per_node)
     return planner_grid(
         PlannerGridQuestion(

@@ -22,6 +22,7 @@ from .errors import (
 from .failures import Failure, FailureKind
 from .layout import Candidate, KnobValue, Layout, Offload, Recompute
 from .model_spec import BlockSpec, GemmShape, Grade, MicroBatchTiming, ModelSpec, TracedPeak
+from .precision import NATIVE_PRECISIONS, Precision
 from .rank import (
     AppliedStrategy,
     CutStep,
@@ -35,7 +36,6 @@ from .rank import (
 from .raw_config import Edit, Path, RawConfig, dotted
 from .resolved_config import (
     OptimizerConfig,
-    Precision,
     ResolvedConfig,
     SchedulerConfig,
     batch_split,
@@ -44,6 +44,7 @@ from .resolved_config import (
 from .zero_knobs import ZERO_KNOBS, ZeroKnob
 
 __all__ = [
+    "NATIVE_PRECISIONS",
     "ZERO_KNOBS",
     "AppliedStrategy",
     "Architecture",

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from .layout import Recompute
 from .model_spec import ModelSpec, TracedPeak
-from .resolved_config import Precision
+from .precision import Precision
 
 FIRST_FORWARD_FILE = "first_forward.json"
 

@@ -14,7 +14,7 @@ from .asides import Asides
 from .codec import decode, encode
 from .failures import Failure
 from .layout import KnobValue, Recompute
-from .resolved_config import Precision
+from .precision import Precision
 
 TASK_VARIABLE = "AUTOCONF_LAUNCH_TASK"
 JOB_VARIABLE = "AUTOCONF_LAUNCH_JOB"

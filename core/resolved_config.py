@@ -6,23 +6,15 @@ The launcher resolves what the user left open; the runtime reads this and nothin
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import Enum
 from typing import Any
 
 from . import config_keys as keys
 from .equations import data_parallel_degree, require_global_batch
 from .errors import ConfigError, nearest_known, still_open
 from .layout import KnobValue, Layout, Recompute
+from .precision import Precision
 from .raw_config import Path, RawConfig, dotted
 from .zero_knobs import read_zero_knobs
-
-
-class Precision(str, Enum):
-    """Format of the forward and backward computation; weights stay fp32."""
-
-    FP32 = "fp32"
-    BF16 = "bf16"
-    FP16 = "fp16"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 from autoconf_launch.core import Architecture, Recompute
 
-from .training_setup import Format, Framework, TrainingSetup
+from .training_setup import Framework, TrainingSetup
 
 _MASK_BYTES = 1
 _SUM_BYTES = 4
@@ -188,5 +188,5 @@ def _active_ffn(a: Architecture, setup: TrainingSetup) -> float:
 
 def _product_bytes(setup: TrainingSetup, framework: Framework) -> int:
     """Transformer Engine keeps the inputs of matrix products in 8 bits, torchao does not."""
-    fp8 = setup.precision is Format.FP8 and framework is Framework.MEGATRON
+    fp8 = setup.precision.is_fp8 and framework is Framework.MEGATRON
     return 1 if fp8 else setup.value_bytes

@@ -54,4 +54,4 @@ class TrainingFacts:
     @property
     def compute_bytes(self) -> int:
         """Size of a number in forward and backward."""
-        return 4 if self.precision is Precision.FP32 else 2
+        return self.precision.value_bytes

@@ -9,6 +9,8 @@ from dataclasses import dataclass, fields
 
 import numpy as np
 
+from autoconf_launch.core import Precision
+
 from ..table import Bools, Floats
 from .activation_memory import ActivationBytes
 from .broadcast import broadcast_sum
@@ -16,7 +18,7 @@ from .local_weights import LocalWeights
 from .memory_layouts import MemoryLayouts
 from .model_state import framework_of, update_bytes
 from .stage_layers import Stages
-from .training_setup import Format, Framework, TrainingSetup
+from .training_setup import Framework, TrainingSetup
 
 CONTEXT_BYTES = 0.75 * 2**30
 """CUDA context, kernels and library workspaces of one process."""
@@ -144,7 +146,7 @@ def _buckets(trained: LocalWeights, columns: MemoryLayouts, setup: TrainingSetup
     Of gradients in the format in which they are added up, and, where an optimizer is shared, of
     new weights, which torch's ``all_gather`` of a list copies once more.
     """
-    is_fp16 = setup.precision is Format.FP16
+    is_fp16 = setup.precision is Precision.FP16
     reduced_SC = np.minimum(_BUCKET_VALUES, trained.all_SC) * (2.0 if is_fp16 else 4.0)
     limit = _BUCKET_VALUES if is_fp16 else _BF16_GATHER_VALUES
     gathered_SC = np.minimum(limit, trained.all_SC) * setup.value_bytes

@@ -17,12 +17,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from autoconf_launch.core import Offload
+from autoconf_launch.core import Offload, Precision
 
 from ..table import Floats
 from .local_weights import LocalWeights
 from .memory_layouts import OFFLOAD_CODES, MemoryLayouts
-from .training_setup import OPTIMIZER_BYTES, Format, Framework, TrainingSetup
+from .training_setup import OPTIMIZER_BYTES, Framework, TrainingSetup
 
 _MASTER = 4.0
 _FOREACH = frozenset({"adam", "adamw"})
@@ -114,19 +114,19 @@ def _rule(part: str, stage: int, setup: TrainingSetup) -> _Rule:
 
 def _megatron(setup: TrainingSetup) -> _Bytes:
     states = OPTIMIZER_BYTES[setup.optimizer]
-    if setup.precision is Format.FP32:
+    if setup.precision is Precision.FP32:
         return _Bytes(4.0, 4.0, states, 0.0)
-    if setup.precision is Format.FP16:  # fp32 gradients are made for the update
+    if setup.precision is Precision.FP16:  # fp32 gradients are made for the update
         return _Bytes(2.0, 2.0, _MASTER + states, 4.0)
-    cached = 2.0 if setup.precision is Format.FP8 and not setup.fp8_weights else 0.0
+    cached = 2.0 if setup.precision.is_fp8 and not setup.fp8_weights else 0.0
     return _Bytes(2.0 + cached, 4.0, _MASTER + states, 0.0)
 
 
 def _deepspeed(setup: TrainingSetup) -> _Bytes:
     states = OPTIMIZER_BYTES[setup.optimizer]
-    if setup.precision is Format.FP32:
+    if setup.precision is Precision.FP32:
         return _Bytes(4.0, 4.0, states, 0.0)
-    if setup.precision is Format.FP16:  # gradients of the share, flat twice and once in fp32;
+    if setup.precision is Precision.FP16:  # gradients of the share, flat twice and once in fp32;
         # too large for blocks that activations have left
         return _Bytes(2.0, 2.0, _MASTER + 2.0 + 2.0 + 4.0 + states, 0.0)
     return _Bytes(2.0, 6.0, _MASTER + states, 0.0)

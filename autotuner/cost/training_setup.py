@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import Enum
 
+from autoconf_launch.core import Precision
+
 
 class Framework(str, Enum):
     """Whose rules weights, gradients and the optimizer's state are kept by."""
@@ -17,16 +19,6 @@ class Framework(str, Enum):
     """torch's DDP and FSDP2 (torchtitan, ours): fp32 weights, gathered in 16 bits."""
     AUTO = "auto"
     """Megatron's rules for ZeRO 0 and 1, FSDP's for 2 and 3."""
-
-
-class Format(str, Enum):
-    """Numbers of forward and backward."""
-
-    FP32 = "fp32"
-    BF16 = "bf16"
-    FP16 = "fp16"
-    FP8 = "fp8"
-    """Matrix products in 8 bits, all else as with BF16."""
 
 
 class FrozenPart(str, Enum):
@@ -57,7 +49,7 @@ class TrainingSetup:
     """
 
     sequence: int
-    precision: Format = Format.BF16
+    precision: Precision = Precision.BF16
     optimizer: str = "adamw"
     framework: Framework = Framework.AUTO
     flash_attention: bool = True
@@ -74,7 +66,7 @@ class TrainingSetup:
     @property
     def value_bytes(self) -> int:
         """Size of an activation."""
-        return 4 if self.precision is Format.FP32 else 2
+        return self.precision.value_bytes
 
 
 OPTIMIZER_BYTES = {

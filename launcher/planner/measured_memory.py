@@ -10,12 +10,12 @@ import numpy as np
 from autoconf_launch.autotuner.cost.layout_memory import peak_bytes
 from autoconf_launch.autotuner.cost.memory_layouts import MemoryLayouts
 from autoconf_launch.autotuner.cost.trainers import trainer
-from autoconf_launch.autotuner.cost.training_setup import Format, TrainingSetup
+from autoconf_launch.autotuner.cost.training_setup import TrainingSetup
 from autoconf_launch.autotuner.table import CandidateTable, Floats
 from autoconf_launch.core import Candidate, Layout
 
 from ..recorded.measurement_row import Measurement
-from .measured_runs import architecture_of, is_lora, trainer_of
+from .measured_runs import architecture_of, is_lora, precision_of, trainer_of
 
 _LORA_RANK = 16
 
@@ -47,20 +47,8 @@ def _layout(one: Measurement) -> Layout:
 def _setup(one: Measurement) -> TrainingSetup:
     plain = TrainingSetup(
         sequence=one.shape.seq,
-        precision=_format(one.precision),
+        precision=precision_of(one),
         compiled=bool(one.compiled),
         lora_rank=_LORA_RANK if is_lora(one) else None,
     )
     return trainer(trainer_of(one)).applied(plain)
-
-
-def _format(precision: str) -> Format:
-    if precision.startswith("fp8"):
-        return Format.FP8
-    names = {
-        "fp16": Format.FP16,
-        "amp_fp16": Format.FP16,
-        "fp32": Format.FP32,
-        "tf32": Format.FP32,
-    }
-    return names.get(precision, Format.BF16)

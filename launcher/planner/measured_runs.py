@@ -17,10 +17,10 @@ from autoconf_launch.autotuner.cost.model.hardware import Machine
 from autoconf_launch.autotuner.cost.model.physics import DEFAULT_PHYSICS, Physics
 from autoconf_launch.autotuner.cost.model.step import StepParts, step_parts
 from autoconf_launch.autotuner.cost.model.weights import dense_layer_weights, embedding_weights
-from autoconf_launch.autotuner.cost.model.workload import Arithmetic, Workload
+from autoconf_launch.autotuner.cost.model.workload import Workload
 from autoconf_launch.autotuner.cost.trainers import TRAINERS
 from autoconf_launch.autotuner.table import CandidateTable, Floats
-from autoconf_launch.core import Architecture, Candidate, ConfigError
+from autoconf_launch.core import Architecture, Candidate, ConfigError, Precision
 from autoconf_launch.tuning_spaces.machines import known_accelerator, machine
 from autoconf_launch.tuning_spaces.models import named_model
 
@@ -38,6 +38,12 @@ _TRAINERS = (
     ("megatron", "megatron-2021"),
 )
 """Words that name a training code, the first that is found."""
+_PRECISIONS = {
+    "fp16": Precision.FP16,
+    "amp_fp16": Precision.FP16,
+    "fp32": Precision.FP32,
+    "tf32": Precision.FP32,
+}
 _LORA_SHARE = 0.02
 _MOST_OVER_DENSE = 1.6
 _OMNI_PATH = 0.45
@@ -162,10 +168,13 @@ def workload_of(one: Measurement) -> Workload:
     trainer = trainer_of(one)
     flash = TRAINERS[trainer].flash_attention and trainer != "deepspeed"
     engine = trainer == "nemo"
+    precision = precision_of(one)
+    # products of both 16-bit formats take as long: their rows calibrate each other
+    alike = Precision.BF16 if precision is Precision.FP16 else precision
     return Workload(
         architecture=architecture_of(one.shape),
         seq=one.shape.seq,
-        arithmetic=_arithmetic(one.precision),
+        precision=alike,
         flash=flash,
         engine=engine,
         flat_gathers=flash,
@@ -182,10 +191,12 @@ def is_lora(one: Measurement) -> bool:
     return "lora" in one.shape.name.lower()
 
 
-def _arithmetic(precision: str) -> Arithmetic:
-    if precision.startswith("fp8"):
-        return Arithmetic.FP8_ROWWISE if "row" in precision else Arithmetic.FP8
-    return Arithmetic.FP32 if precision in ("fp32", "tf32") else Arithmetic.HALF
+def precision_of(one: Measurement) -> Precision:
+    """What a table calls ``amp_fp16`` or ``fp8-rowwise``; bf16 where the name is unknown."""
+    name = one.precision
+    if name.startswith("fp8"):
+        return Precision.FP8_ROWWISE if "row" in name else Precision.FP8
+    return _PRECISIONS.get(name, Precision.BF16)
 
 
 def runs_of(measurements: Sequence[Measurement]) -> tuple[tuple[Run, ...], dict[int, str]]:

@@ -6,10 +6,10 @@ from dataclasses import replace
 
 from autoconf_launch.autotuner.cost.model.hardware import Machine
 from autoconf_launch.autotuner.cost.trainers import TRAINERS
-from autoconf_launch.autotuner.cost.training_setup import Format, TrainingSetup
+from autoconf_launch.autotuner.cost.training_setup import TrainingSetup
 from autoconf_launch.autotuner.layouts.pricing import Training
 from autoconf_launch.autotuner.recommend.architectures import runs_flash
-from autoconf_launch.core import Architecture
+from autoconf_launch.core import Architecture, Precision
 
 from .training_choice import workload_of
 
@@ -22,7 +22,7 @@ def usual_training(
     architecture: Architecture,
     sequence: int,
     nodes: Machine,
-    precision: Format = Format.BF16,
+    precision: Precision = Precision.BF16,
     *,
     written: int | None = None,
 ) -> Training:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from autoconf_launch.autotuner.cost.memory_layouts import ALL_LAYERS
 from autoconf_launch.autotuner.cost.training_setup import TrainingSetup
 from autoconf_launch.autotuner.knobs import KNOBS
-from autoconf_launch.core import Layout, Precision
+from autoconf_launch.core import NATIVE_PRECISIONS, Layout
 from autoconf_launch.core.resolved_config import OPTIMIZERS
 
 from ..dialects.native import SPELLINGS
@@ -22,6 +22,6 @@ def is_runnable(layout: Layout, recompute_layers: int, setup: TrainingSetup) -> 
 
 
 def _is_known(setup: TrainingSetup) -> bool:
-    precise = setup.precision.value in {kind.value for kind in Precision}
+    precise = setup.precision in NATIVE_PRECISIONS
     optimizer = setup.optimizer in {name.lower() for name in OPTIMIZERS}
     return precise and optimizer and setup.lora_rank is None and not setup.frozen

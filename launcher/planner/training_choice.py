@@ -10,20 +10,18 @@ from dataclasses import replace
 from autoconf_launch.autotuner.cluster import ClusterSpec
 from autoconf_launch.autotuner.cost.local_weights import trained_weights
 from autoconf_launch.autotuner.cost.model.hardware import Machine
-from autoconf_launch.autotuner.cost.model.workload import Arithmetic, Workload
+from autoconf_launch.autotuner.cost.model.workload import Workload
 from autoconf_launch.autotuner.cost.parameter_count import model_weights
 from autoconf_launch.autotuner.cost.trainers import trainer
 from autoconf_launch.autotuner.cost.training_setup import (
-    Format,
     Framework,
     TrainingSetup,
 )
-from autoconf_launch.core import Architecture, ConfigError
+from autoconf_launch.core import Architecture, ConfigError, Precision
 from autoconf_launch.tuning_spaces.machines import machine
 
 from .training_flags import TrainingRequest
 
-_ARITHMETIC = {Format.FP32: Arithmetic.FP32, Format.FP8: Arithmetic.FP8}
 _MATRICES_REPEATED = 0.5
 """Of the matrix products, by torchtitan's selective recomputation."""
 
@@ -50,14 +48,14 @@ def choose_training(flags: TrainingRequest, cluster: ClusterSpec) -> TrainingSet
     return replace(setup, flash_attention=flags.flash_attention)
 
 
-def _check_precision(precision: Format, cluster: ClusterSpec) -> None:
+def _check_precision(precision: Precision, cluster: ClusterSpec) -> None:
     for gpu in sorted({device.name for device in cluster.devices}):
         accelerator = machine(gpu).accelerator
-        lacks_bf16 = precision is Format.BF16 and not accelerator.bf16
-        if lacks_bf16 or (precision is Format.FP8 and accelerator.fp8_flops_per_s is None):
-            known = [Format.FP32, Format.FP16]
-            known += [Format.BF16] if accelerator.bf16 else []
-            known += [Format.FP8] if accelerator.fp8_flops_per_s else []
+        lacks_bf16 = precision is Precision.BF16 and not accelerator.bf16
+        if lacks_bf16 or (precision is Precision.FP8 and accelerator.fp8_flops_per_s is None):
+            known = [Precision.FP32, Precision.FP16]
+            known += [Precision.BF16] if accelerator.bf16 else []
+            known += [Precision.FP8] if accelerator.fp8_flops_per_s else []
             names = " ".join(kind.value for kind in known)
             raise ConfigError(f"{gpu} does not compute in {precision.value}; valid: {names}.")
 
@@ -86,7 +84,7 @@ def workload_of(architecture: Architecture, setup: TrainingSetup, nodes: Machine
         architecture=architecture,
         seq=setup.sequence,
         written=setup.written,
-        arithmetic=_ARITHMETIC.get(setup.precision, Arithmetic.HALF),
+        precision=setup.precision,
         flash=modern and nodes.accelerator.flash > 0,
         compiled=setup.compiled or engine,
         engine=engine,

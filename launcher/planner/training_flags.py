@@ -14,10 +14,9 @@ from typing import Any
 from autoconf_launch.autotuner.cost.trainers import TRAINERS
 from autoconf_launch.autotuner.cost.training_setup import (
     OPTIMIZER_BYTES,
-    Format,
     FrozenPart,
 )
-from autoconf_launch.core import ConfigError, Experts
+from autoconf_launch.core import ConfigError, Experts, Precision
 from autoconf_launch.tuning_spaces.hints import hint
 
 from ..command_line.flag_values import parse_bytes
@@ -43,7 +42,7 @@ class TrainingRequest:
     cluster: str
     sequence: int
     global_batch: int
-    precision: Format
+    precision: Precision
     optimizer: str
     trainer: str
     lora_rank: int | None
@@ -67,7 +66,7 @@ def training_of(flags: argparse.Namespace) -> TrainingRequest:
         cluster=flags.cluster,
         sequence=flags.seq,
         global_batch=flags.global_batch,
-        precision=Format(flags.precision),
+        precision=Precision(flags.precision),
         optimizer=flags.optimizer,
         trainer=flags.trainer,
         lora_rank=flags.lora_rank,
@@ -152,6 +151,8 @@ _SHAPES = (
     "biases",
     "tied_embeddings",
 )
+_PRECISIONS = ("fp32", "bf16", "fp16", "fp8")
+"""What the formulas of memory and time tell apart without more that is known."""
 _SWITCHES = frozenset({"gated", "biases", "tied_embeddings"})
 
 
@@ -174,7 +175,7 @@ def _add_work(parser: argparse.ArgumentParser) -> None:
     add("--cluster", required=True, metavar="C", help="64x8xH100-SXM-80GB, or a file")
     add("--seq", required=True, type=whole(1, MOST), metavar="S", help="tokens of a sample")
     add("--global-batch", required=True, type=whole(1, MOST), metavar="B", help="samples a step")
-    add("--precision", type=one_of("precision", [f.value for f in Format]), default="bf16")
+    add("--precision", type=one_of("precision", _PRECISIONS), default="bf16")
     add("--optimizer", type=one_of("optimizer", OPTIMIZER_BYTES), default="adamw")
     add("--trainer", type=one_of("trainer", TRAINERS), default="auto", help="whose rules hold")
     add("--lora-rank", type=whole(1, 1 << 16), metavar="R")

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from autoconf_launch.autotuner.cluster import ClusterSpec
 from autoconf_launch.autotuner.cost.training_setup import OPTIMIZER_BYTES
-from autoconf_launch.core import ConfigError, Offload, Precision, Recompute
+from autoconf_launch.core import NATIVE_PRECISIONS, ConfigError, Offload, Precision, Recompute
 
 from ..planner.cluster_choice import choose_cluster
 from ..planner.fit_flags import FitRequest, parse_fit
@@ -159,11 +159,11 @@ def _without_effect(request: FitRequest) -> set[str]:
 
 
 def _precision(training: TrainingRequest) -> Precision:
-    try:
-        return Precision(training.precision.value)
-    except ValueError:
-        known = " ".join(kind.value for kind in Precision)
+    precision = training.precision
+    if precision not in NATIVE_PRECISIONS:
+        known = " ".join(kind.value for kind in NATIVE_PRECISIONS)
         raise ConfigError(
-            f"--precision {training.precision.value} needs a model whose architecture is known; "
+            f"--precision {precision.value} needs a model whose architecture is known; "
             f"for this script: {known}."
-        ) from None
+        )
+    return precision

@@ -26,7 +26,6 @@ from autoconf_launch.autotuner.cost.memory_overheads import (
 )
 from autoconf_launch.autotuner.cost.model.kernels import Kernels
 from autoconf_launch.autotuner.cost.model.physics import DEFAULT_PHYSICS
-from autoconf_launch.autotuner.cost.model.workload import Arithmetic
 from autoconf_launch.autotuner.table import CandidateTable, Floats
 from autoconf_launch.core import (
     Candidate,
@@ -160,11 +159,10 @@ def _memory(
 
 def _step(asked: Asked, spec: ModelSpec, facts: TrainingFacts, one: CandidateTable) -> StepSeconds:
     """Parts of one row's step, from the seconds of its own micro-batch."""
-    half = asked.precision is not Precision.FP32
     kernels = Kernels(
         accelerator=machine_of(asked.cluster).accelerator,
         physics=DEFAULT_PHYSICS,
-        arithmetic=Arithmetic.HALF if half else Arithmetic.FP32,
+        precision=asked.precision,
     )
     found, size = asked.script.found, int(one["micro_batch"][0])
     seconds = forward_backward_s(found.operations, kernels, share=size / found.micro_batch)

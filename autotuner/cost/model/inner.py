@@ -129,7 +129,7 @@ def _one_kind(
     host = _host_s(workload, inner, kernels, times)
     device = busy + again + exposed
     launch = _together(host, device, kernels.physics.host_sharpness) - device
-    peak = peak_flops_per_s(machine.accelerator, workload.arithmetic)
+    peak = peak_flops_per_s(machine.accelerator, workload.precision)
     ideal = (2.0 + workload.trained) * times.forward_flops_U / peak
     return ideal, busy, again, exposed, launch
 

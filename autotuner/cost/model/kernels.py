@@ -12,10 +12,11 @@ from typing import TypeAlias
 
 import numpy as np
 
+from autoconf_launch.core import Precision
+
 from ...table import Floats, Ints
 from .hardware import Accelerator
 from .physics import Physics
-from .workload import Arithmetic
 
 Numbers: TypeAlias = Floats | Ints | float
 _TILES = ((256, 128, 1.0), (128, 256, 1.0), (128, 128, 0.92), (64, 128, 0.75), (64, 64, 0.55))
@@ -24,17 +25,17 @@ _TILES = ((256, 128, 1.0), (128, 256, 1.0), (128, 128, 0.92), (64, 128, 0.75), (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kernels:
-    """Kernels of one GPU in one arithmetic."""
+    """Kernels of one GPU in one precision."""
 
     accelerator: Accelerator
     physics: Physics
-    arithmetic: Arithmetic = Arithmetic.HALF
+    precision: Precision = Precision.BF16
     engine: bool = False
 
     @property
     def peak_flops_per_s(self) -> float:
         """Datasheet rate of the matrix products."""
-        return peak_flops_per_s(self.accelerator, self.arithmetic)
+        return peak_flops_per_s(self.accelerator, self.precision)
 
     @property
     def bytes_per_s(self) -> float:
@@ -46,7 +47,7 @@ class Kernels:
         m, n, k, count = (np.maximum(np.asarray(x, np.float64), 1.0) for x in (m, n, k, count))
         physics = self.physics
         rate = self.peak_flops_per_s * self.accelerator.reached * physics.sustained
-        if self.arithmetic in (Arithmetic.FP8, Arithmetic.FP8_ROWWISE):
+        if self.precision.is_fp8:
             rate *= physics.fp8_efficiency
         units = self.accelerator.multiprocessors
         depth = 2.0 * (k + physics.depth_half) * units / rate
@@ -58,12 +59,12 @@ class Kernels:
             taken = np.minimum(np.ceil(waves), cut) * (rows * columns / speed) * depth
             best = taken if best is None else np.minimum(best, taken)
         assert best is not None
-        size = 1 if self.arithmetic in (Arithmetic.FP8, Arithmetic.FP8_ROWWISE) else 2
+        size = 1 if self.precision.is_fp8 else 2
         moved = (size * (m * k + k * n) + 2 * m * n) * count / self.bytes_per_s
         cast: Floats | float = 0.0
         if size == 1:
             passes = physics.fp8_passes * (physics.fp8_engine if self.engine else 1.0)
-            passes *= physics.fp8_rowwise if self.arithmetic is Arithmetic.FP8_ROWWISE else 1.0
+            passes *= physics.fp8_rowwise if self.precision is Precision.FP8_ROWWISE else 1.0
             cast = passes * (m * k + k * n) * count / self.bytes_per_s
         return np.asarray(np.maximum(best, moved) + cast + physics.kernel_s)
 
@@ -72,12 +73,12 @@ class Kernels:
         return np.asarray(moved_bytes / self.bytes_per_s + kernels * self.physics.kernel_s)
 
 
-def peak_flops_per_s(accelerator: Accelerator, arithmetic: Arithmetic) -> float:
+def peak_flops_per_s(accelerator: Accelerator, precision: Precision) -> float:
     """Datasheet rate; fp8 falls back to 16 bits where the GPU has no such unit.
 
     fp32 is TF32, half the 16-bit rate, as torch trains with it.
     """
     half = accelerator.half_flops_per_s
-    if arithmetic in (Arithmetic.FP8, Arithmetic.FP8_ROWWISE):
+    if precision.is_fp8:
         return accelerator.fp8_flops_per_s or half
-    return half / 2 if arithmetic is Arithmetic.FP32 else half
+    return half / 2 if precision is Precision.FP32 else half

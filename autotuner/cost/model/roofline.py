@@ -61,7 +61,7 @@ def forward_flops_per_token(workload: Workload) -> float:
 
 def _compute_s(layouts: LayoutColumns, workload: Workload, machine: Machine) -> Floats:
     """Products at the datasheet's rate; recomputation of only some layers is not counted."""
-    rate = peak_flops_per_s(machine.accelerator, workload.arithmetic)
+    rate = peak_flops_per_s(machine.accelerator, workload.precision)
     again = (layouts.recompute_C == FULL) & (layouts.recomputed_C < 0)
     passes = 2.0 + workload.trained + again
     samples = layouts.micro_C * layouts.accumulation_C

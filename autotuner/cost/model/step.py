@@ -94,7 +94,7 @@ def _parts(
     kernels = Kernels(
         accelerator=machine.accelerator,
         physics=physics,
-        arithmetic=workload.arithmetic,
+        precision=workload.precision,
         engine=workload.engine,
     )
     inner, which = distinct(layouts)

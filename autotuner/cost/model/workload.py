@@ -3,19 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from enum import Enum
 
-from autoconf_launch.core import Architecture
-
-
-class Arithmetic(str, Enum):
-    """Format of the matrix products."""
-
-    HALF = "half"
-    """fp16 or bf16."""
-    FP8 = "fp8"
-    FP8_ROWWISE = "fp8-rowwise"
-    FP32 = "fp32"
+from autoconf_launch.core import Architecture, Precision
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,7 +29,7 @@ class Workload:
 
     architecture: Architecture
     seq: int
-    arithmetic: Arithmetic = Arithmetic.HALF
+    precision: Precision = Precision.BF16
     flash: bool = True
     compiled: bool = False
     engine: bool = False
@@ -61,7 +50,7 @@ class Workload:
     @property
     def weight_bytes_each(self) -> int:
         """Size of a weight in forward and backward."""
-        return 4 if self.arithmetic is Arithmetic.FP32 else 2
+        return self.precision.value_bytes
 
 
 def stacks(workload: Workload) -> tuple[tuple[float, Workload], ...]:

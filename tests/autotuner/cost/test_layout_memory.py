@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from autoconf_launch.autotuner.cost.layout_memory import memory_bytes, peak_bytes
 from autoconf_launch.autotuner.cost.memory_layouts import MemoryLayouts
 from autoconf_launch.autotuner.cost.training_setup import (
-    Format,
     Framework,
     FrozenPart,
     TrainingSetup,
@@ -23,6 +22,7 @@ from autoconf_launch.core import (
     Experts,
     Layout,
     Offload,
+    Precision,
     Recompute,
 )
 
@@ -208,7 +208,7 @@ def test_an_offloaded_optimizer_is_not_on_the_device() -> None:
 
 
 def test_fp32_gradients_of_fp16_are_made_when_activations_are_gone() -> None:
-    found = parts(replace(NEW, precision=Format.FP16, sequence=1))
+    found = parts(replace(NEW, precision=Precision.FP16, sequence=1))
     rest = sum(found[name] for name in ("norms", "attention", "mlp", "logits", "working"))
     assert found["update"] == 4 * WEIGHTS - rest - found["embedding"]
 
@@ -229,7 +229,7 @@ LAYOUTS = st.builds(
 SETUPS = st.builds(
     TrainingSetup,
     sequence=st.sampled_from([512, 4096]),
-    precision=st.sampled_from([Format.BF16, Format.FP16, Format.FP32]),
+    precision=st.sampled_from([Precision.BF16, Precision.FP16, Precision.FP32]),
     framework=st.sampled_from(list(Framework)),
     flash_attention=st.booleans(),
     dropout=st.booleans(),

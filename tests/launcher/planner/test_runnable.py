@@ -3,8 +3,8 @@ from typing import Any
 
 import pytest
 
-from autoconf_launch.autotuner.cost.training_setup import Format, TrainingSetup
-from autoconf_launch.core import Layout, Offload, Recompute
+from autoconf_launch.autotuner.cost.training_setup import TrainingSetup
+from autoconf_launch.core import Layout, Offload, Precision, Recompute
 from autoconf_launch.launcher.planner.runnable import is_runnable
 
 SETUP = TrainingSetup(sequence=1024)
@@ -37,7 +37,7 @@ def test_recomputing_some_layers_is_planned_only() -> None:
 
 
 @pytest.mark.parametrize(
-    "other", [{"precision": Format.FP8}, {"optimizer": "muon"}, {"lora_rank": 8}]
+    "other", [{"precision": Precision.FP8}, {"optimizer": "muon"}, {"lora_rank": 8}]
 )
 def test_what_our_runtime_cannot_train_is_planned_only(other: dict[str, Any]) -> None:
     assert not is_runnable(Layout(), -1, replace(SETUP, **other))

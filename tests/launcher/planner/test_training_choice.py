@@ -2,10 +2,9 @@ from dataclasses import replace
 
 import pytest
 
-from autoconf_launch.autotuner.cost.model.workload import Arithmetic
 from autoconf_launch.autotuner.cost.trainers import trainer
-from autoconf_launch.autotuner.cost.training_setup import Format, FrozenPart, TrainingSetup
-from autoconf_launch.core import RawConfig
+from autoconf_launch.autotuner.cost.training_setup import FrozenPart, TrainingSetup
+from autoconf_launch.core import Precision, RawConfig
 from autoconf_launch.launcher.planner.training_choice import machine_of, workload_of
 from autoconf_launch.tuning_spaces.clusters import cluster_of_document, parse_cluster
 from autoconf_launch.tuning_spaces.models import named_model
@@ -28,12 +27,9 @@ def test_a_gpu_without_flash_attention_runs_without() -> None:
     assert not workload_of(GPT, SETUP, v100).flash
 
 
-@pytest.mark.parametrize(
-    ("precision", "arithmetic"),
-    [(Format.BF16, Arithmetic.HALF), (Format.FP8, Arithmetic.FP8), (Format.FP32, Arithmetic.FP32)],
-)
-def test_time_has_the_precision_of_memory(precision: Format, arithmetic: Arithmetic) -> None:
-    assert workload_of(GPT, replace(SETUP, precision=precision), H100).arithmetic is arithmetic
+@pytest.mark.parametrize("precision", [Precision.BF16, Precision.FP8, Precision.FP32])
+def test_time_has_the_precision_of_memory(precision: Precision) -> None:
+    assert workload_of(GPT, replace(SETUP, precision=precision), H100).precision is precision
 
 
 def test_nemo_runs_on_a_vendor_s_kernels() -> None:

@@ -2,10 +2,11 @@ from pathlib import Path
 
 import pytest
 
-from autoconf_launch.core import ConfigError, Recompute
+from autoconf_launch.core import ConfigError, Precision, Recompute
 from autoconf_launch.launcher.planner.measured_runs import (
     architecture_of,
     network_bytes_per_s,
+    precision_of,
     runs_of,
     trainer_of,
     workload_of,
@@ -195,6 +196,29 @@ def test_source_and_precision_tell_the_training_code(
     (one,) = read(tmp_path, {"source": source, "precision": precision}).measurements
     assert trainer_of(one) == trainer
     assert workload_of(one).flash == (trainer in ("llm-foundry", "nemo", "auto"))
+
+
+@pytest.mark.parametrize(
+    ("name", "precision"),
+    [
+        ("bf16", Precision.BF16),
+        ("amp_fp16", Precision.FP16),
+        ("tf32", Precision.FP32),
+        ("fp8", Precision.FP8),
+        ("fp8-rowwise", Precision.FP8_ROWWISE),
+    ],
+)
+def test_tables_names_of_precisions_are_known(
+    tmp_path: Path, name: str, precision: Precision
+) -> None:
+    (one,) = read(tmp_path, {"precision": name}).measurements
+    assert precision_of(one) is precision
+
+
+def test_rows_of_both_16_bit_formats_are_one_run(tmp_path: Path) -> None:
+    names = ({"precision": name, "note": "nemo"} for name in ("bf16", "fp16", "tf32"))
+    runs, _ = runs_of(read(tmp_path, *names).measurements)
+    assert [run.rows for run in runs] == [(0, 1), (2,)]
 
 
 def test_experts_come_from_the_named_model(tmp_path: Path) -> None:

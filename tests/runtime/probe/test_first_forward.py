@@ -8,9 +8,8 @@ from typing import Any
 import pytest
 import torch
 
-from autoconf_launch.core import Mode, Recompute, decode
+from autoconf_launch.core import Mode, Precision, Recompute, decode
 from autoconf_launch.core.first_forward import FIRST_FORWARD_FILE, FirstForward
-from autoconf_launch.core.resolved_config import Precision
 
 from ..forked import free_port
 from .conftest import Ended, Probed

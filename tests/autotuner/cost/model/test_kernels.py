@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from autoconf_launch.autotuner.cost.model.hardware import Machine
 from autoconf_launch.autotuner.cost.model.kernels import Kernels, peak_flops_per_s
 from autoconf_launch.autotuner.cost.model.physics import DEFAULT_PHYSICS
-from autoconf_launch.autotuner.cost.model.workload import Arithmetic
+from autoconf_launch.core import Precision
 
 PLAIN = replace(
     DEFAULT_PHYSICS, sustained=1.0, kernel_s=0.0, depth_half=0.0, split_efficiency=0.01
@@ -43,7 +43,7 @@ def test_a_thin_product_is_bound_by_memory(machine: Machine) -> None:
 
 def test_a_gpu_without_fp8_computes_in_16_bits(machine: Machine) -> None:
     gpu = replace(machine.accelerator, fp8_flops_per_s=None)
-    assert peak_flops_per_s(gpu, Arithmetic.FP8) == gpu.half_flops_per_s
+    assert peak_flops_per_s(gpu, Precision.FP8) == gpu.half_flops_per_s
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=50)

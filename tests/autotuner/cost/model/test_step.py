@@ -10,8 +10,8 @@ from autoconf_launch.autotuner.cost.model.physics import DEFAULT_PHYSICS
 from autoconf_launch.autotuner.cost.model.roofline import forward_flops_per_token, least_step_s
 from autoconf_launch.autotuner.cost.model.sharding import rank_weights
 from autoconf_launch.autotuner.cost.model.step import StepParts, step_parts
-from autoconf_launch.autotuner.cost.model.workload import Arithmetic, Workload
-from autoconf_launch.core import Architecture, Experts, Offload, Recompute
+from autoconf_launch.autotuner.cost.model.workload import Workload
+from autoconf_launch.core import Architecture, Experts, Offload, Precision, Recompute
 
 MakeLayouts = Callable[..., LayoutColumns]
 
@@ -101,7 +101,7 @@ def test_fp8_is_faster_on_large_products_only(
 ) -> None:
     large = replace(workload, architecture=replace(workload.architecture, hidden=8192, ffn=32768))
     columns = layouts({"micro_batch": 8})
-    fp8 = replace(large, arithmetic=Arithmetic.FP8, engine=True)
+    fp8 = replace(large, precision=Precision.FP8, engine=True)
     assert seconds(columns, fp8, machine) < seconds(columns, large, machine)
 
 

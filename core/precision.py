@@ -1,0 +1,39 @@
+"""Number formats of a training's computation. Not: how its weights are stored."""
+
+from __future__ import annotations
+
+from enum import Enum
+
+
+class Precision(str, Enum):
+    """Format of the matrix products in forward and backward."""
+
+    FP32 = "fp32"
+    BF16 = "bf16"
+    FP16 = "fp16"
+    FP8 = "fp8"
+    """One scale per tensor, from the largest values of earlier steps."""
+    FP8_CURRENT = "fp8_current"
+    """One scale per tensor, from its own largest value."""
+    FP8_BLOCKWISE = "fp8_blockwise"
+    """One scale per block of 128 x 128 weights, or of 128 activations."""
+    FP8_ROWWISE = "fp8_rowwise"
+    """One scale per row."""
+    MXFP8 = "mxfp8"
+    """One scale per 32 numbers (OCP Microscaling Formats 1.0)."""
+    NVFP4 = "nvfp4"
+    """4 bits, one scale per 16 numbers."""
+
+    @property
+    def is_fp8(self) -> bool:
+        """Whether matrix products take 8-bit floating-point numbers, whatever their scales."""
+        return "fp8" in self.value
+
+    @property
+    def value_bytes(self) -> int:
+        """Size of a weight in forward and backward, and of an activation outside the products."""
+        return 4 if self is Precision.FP32 else 2
+
+
+NATIVE_PRECISIONS = (Precision.FP32, Precision.BF16, Precision.FP16)
+"""What our runtime computes in; the others are for planning."""
