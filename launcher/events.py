@@ -12,10 +12,14 @@ from autoconf_launch.core import ModelSpec, StepRecord
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Note:
-    """One sentence for the user; a warning where something is not as they may expect."""
+    """One sentence for the user; a warning where they should act.
+
+    ``detail``: shown at the log level ``debug`` alone.
+    """
 
     text: str
     warning: bool = False
+    detail: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,6 +1,6 @@
 """``show``: a results folder, while it is tuned and after. Not: ``show spaces``.
 
-``show RESULTS [--format table|md|csv|json] [--json] [--follow]``
+``show RESULTS [--details] [--format table|md|csv|json] [--json] [--follow]``
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from ..events import TrialFinished
 from ..results.lease import is_held
 from ..results.read_results import JournalTail, Results, read_results
 from ..views.lines import failure_lines, trial_line
-from ..views.results_text import headlines, results_document, results_text
+from ..views.results_text import conclusion, headlines, results_document, results_text
 from ..views.summary_text import SCHEMA_VERSION
 from ..views.trials_csv import CSV_COLUMNS, csv_row, csv_text, trial_document
 from .arguments import VerbParser
@@ -41,7 +41,9 @@ def show(arguments: Sequence[str]) -> Iterator[str]:
     form = "json" if flags.json else flags.format
     results = read_results(Path(flags.results))
     if flags.follow:
-        yield from _follow(results, form)
+        yield from _follow(results, form, details=flags.details)
+    elif form in _TABLES:
+        yield results_text(results, markdown=form == "md", details=flags.details)
     else:
         yield _FORMS[form](results)
 
@@ -51,7 +53,12 @@ def _parser() -> VerbParser:
         prog="autoconf-launch show", description="Show a tuning run, while it runs and after."
     )
     parser.add_argument("results", metavar="RESULTS", help="its results folder")
-    parser.add_argument("--format", choices=tuple(_FORMS), default="table")
+    parser.add_argument("--format", choices=(*_TABLES, *_FORMS), default="table")
+    parser.add_argument(
+        "--details",
+        action="store_true",
+        help="also what could still be gained, what was skipped and where a step's time goes",
+    )
     parser.add_argument("--json", action="store_true", help="the same as --format json")
     parser.add_argument("--follow", action="store_true", help="go on until the tuning ends")
     return parser
@@ -62,15 +69,14 @@ def _csv(results: Results) -> str:
     return csv_text((CSV_COLUMNS, *rows)).rstrip("\n")
 
 
+_TABLES = ("table", "md")
 _FORMS: dict[str, Callable[[Results], str]] = {
-    "table": lambda results: results_text(results, markdown=False),
-    "md": lambda results: results_text(results, markdown=True),
     "csv": _csv,
     "json": lambda results: json.dumps(results_document(results), indent=2),
 }
 
 
-def _follow(results: Results, form: str) -> Iterator[str]:
+def _follow(results: Results, form: str, *, details: bool) -> Iterator[str]:
     """One line per record, then how it ended."""
     if form == "md":
         raise ConfigError("--follow shows lines and md is one table; use table, csv or json.")
@@ -82,8 +88,8 @@ def _follow(results: Results, form: str) -> Iterator[str]:
     if form == "table":
         end = read_results(results.paths.results)
         yield "\n".join(headlines(end, end.summary()))
-        if end.summary_text:
-            yield f"\n{end.summary_text.rstrip()}"
+        if text := conclusion(end, details=details):
+            yield f"\n{text}"
 
 
 def _records_as_they_come(results: Results) -> Iterator[Record]:

@@ -167,7 +167,7 @@ def _conclude(job: TuningJob, study: Study, end: Endgame, stop: StopReason) -> R
     take_in_all(job.paths.results, is_ours=True)
     said = said_by_probes(job.paths.results, Path.cwd(), job.paths.exps)
     found = (*study_findings(study, end.finals, end.soaks), *end.notes, *said)
-    for text in found:
+    for text in (*end.notes, *said):
         job.listener(Note(text=text, warning=True))
     facts, settings = job.user.facts, job.user.settings
     searched = replace(summarise(study, duration_s=end.elapsed_s, facts=facts), findings=found)

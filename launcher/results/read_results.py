@@ -99,7 +99,9 @@ def read_results(folder: Path) -> Results:
         contents=contents,
         state=FolderState.FINISHED if over else state,
         objective=_objective(summary, _document(paths.environment)),
-        summary_text=paths.summary_text.read_text() if over else None,
+        summary_text=paths.summary_text.read_text(encoding="utf-8", errors="replace")
+        if over
+        else None,
         duration_s=float(summary.get("duration_s", spent_s)) if over else spent_s,
         baseline_config=RawConfig(baseline) if baseline else None,
     )

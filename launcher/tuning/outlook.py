@@ -19,6 +19,6 @@ def with_outlook(study: Study, listener: Listener) -> Listener:
         found = study.certificate
         if found is not None and found.untried and found.sentence != said:
             said = found.sentence
-            listener(Note(text=said))
+            listener(Note(text=said, detail=True))
 
     return listen

@@ -17,7 +17,13 @@ from ..request import LaunchRequest
 from ..results.paths import DS_CONFIG, ResultsPaths
 from ..results.secrets import document_without_secrets, shell_command, write_guarded
 from ..scripts.foreign import in_training, write_files
-from ..views.summary_text import findings_text, summary_document, table_text
+from ..views.summary_text import (
+    details_text,
+    result_text,
+    summary_document,
+    summary_text,
+    table_text,
+)
 from ..views.trials_csv import CSV_COLUMNS, csv_row, csv_text
 from .trial_files import BYTES_AS_GIVEN, write_json
 
@@ -31,17 +37,17 @@ def write_results(
     source: ScriptSource,
     winner: Rendered | None,
 ) -> str:
-    """Write summary, table of trials, best configuration and command; what to show.
+    """Write summary, table of trials, best configuration and command; returns what to show.
 
     Without a winner no earlier one is left.
     """
     command = optimal_command(request, winner) if winner else ""
     edits = (winner.before or user_document(source)).diff(winner.config) if winner else ()
-    table = table_text(summary)
     for path in () if winner else paths.optimum:
         path.unlink(missing_ok=True)
-    said = "\n".join(("", *summary.findings, "")) if summary.findings else ""
-    paths.summary_text.write_text(f"{table}{said}", errors="backslashreplace")
+    result = result_text(summary, edits, command, os.path.relpath(paths.results))
+    text = summary_text(table_text(summary), result, details_text(summary))
+    paths.summary_text.write_text(text, encoding="utf-8", errors="backslashreplace")
     write_json(paths.summary_json, summary_document(summary, edits, command))
     rows = csv_text((CSV_COLUMNS, *map(csv_row, records)))
     paths.trials_csv.write_text(rows, errors="backslashreplace")
@@ -50,7 +56,7 @@ def write_results(
         write_files(winner, paths.results, write_guarded)
         paths.optimal_command.write_text(command + "\n", errors=BYTES_AS_GIVEN)
         _write_script(paths.optimal_script, command)
-    return f"{table}\n{findings_text(summary, edits, command)}"
+    return result
 
 
 def render_winner(

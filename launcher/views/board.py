@@ -112,7 +112,7 @@ class Board:
         most = "" if self._left is None else f" of at most {self._left + 1}"  # and the baseline
         trials = [entry.trial for entry in self._entries.values() if not entry.trial.again]
         searched = [trial for trial in trials if not (trial.final or trial.soak_steps)]
-        again = "" if len(searched) == len(trials) else ", measuring the best again"
+        again = "" if len(searched) == len(trials) else ", playoff"
         count = len({trial.name for trial in searched})  # a second attempt is no further one
         return f"trial {count}{most}{again}"
 

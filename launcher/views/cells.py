@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from enum import Enum
 
 from autoconf_launch.autotuner.noise import measured_name
+from autoconf_launch.autotuner.soak_report import soaked_name_of
 from autoconf_launch.autotuner.trial import Prediction, Record, Trial
-from autoconf_launch.core import MemoryUse
+from autoconf_launch.core import Candidate, MemoryUse
 
 HEADERS = ("trial", "config", "predicted", "measured", "samples/s", "memory", "status")
 _GB = 1e9
@@ -93,13 +94,41 @@ def memory_text(memory: MemoryUse | None) -> str:
     return f"{peak}{share}"
 
 
-def _what(trial: Trial) -> tuple[str, str]:
-    again = " (again)" if trial.attempt > 1 and not trial.final else ""
+def launch_label(trial: Trial) -> str:
+    """What a launch is for: ``trial 3``, ``re-measured 3``, ``playoff 2``."""
+    if trial.soak_steps:
+        return "verification run"
     if trial.final:
-        again = f" (round {trial.attempt})"
-    if trial.again:
-        return str(trial.number), f"{measured_name(trial.name)} (measured again)"
-    return str(trial.number), f"{trial.name}{again}"
+        return f"playoff {trial.attempt}"
+    if not trial.again:
+        return f"trial {trial.number}"
+    return f"re-measured {trial.number}" if trial.number else "baseline again"
+
+
+def shown_name(trial: Trial) -> str:
+    """The configuration that is launched, without what a further launch adds to its name."""
+    return soaked_name_of(trial) if trial.soak_steps else measured_name(trial.name)
+
+
+def label(candidate: Candidate) -> str:
+    """``ZeRO 1 · micro 16 · accum 1``, with the degrees of parallelism that are above 1."""
+    layout = candidate.layout
+    degrees = (
+        ("tensor", layout.tensor_parallel),
+        ("pipeline", layout.pipeline_parallel),
+        ("context", layout.context_parallel),
+        ("expert", layout.expert_parallel),
+    )
+    parts = [f"{name} {degree}" for name, degree in degrees if degree > 1]
+    split = (f"micro {layout.micro_batch}", f"accum {layout.accumulation}")
+    return " · ".join((f"ZeRO {layout.zero_stage}", *parts, *split))
+
+
+def _what(trial: Trial) -> tuple[str, str]:
+    label = "second attempt" if trial.attempt > 1 else ""
+    if trial.soak_steps or trial.final or trial.again:
+        label = launch_label(trial)
+    return str(trial.number), f"{shown_name(trial)}{label and f' ({label})'}"
 
 
 def _predicted(prediction: Prediction | None) -> str:

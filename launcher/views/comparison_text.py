@@ -11,6 +11,7 @@ from autoconf_launch.core import encode
 
 from ..results.comparison import Comparison, Difference, Pair, Verdict
 from ..results.read_results import Results
+from .duration import plural
 from .summary_text import SCHEMA_VERSION, speed_up_text
 from .tables import table_of
 
@@ -63,7 +64,7 @@ def _outcome(record: Record, objective: Objective) -> dict[str, object]:
 
 def _run(results: Results) -> str:
     count = len(results.contents.records)
-    return f"{results.folder}, {results.state.value}, {count} trial{'' if count == 1 else 's'}"
+    return f"{results.folder}, {results.state.value}, {plural(count, 'trial')}"
 
 
 def _difference_lines(found: Comparison) -> Iterator[str]:
@@ -119,8 +120,8 @@ def _findings(found: Comparison) -> Iterator[str]:
             yield f"Only in {name}: {', '.join(only)}."
     if found.pairs:
         yield (
-            f"Of {len(found.pairs)} common candidates {found.count(Verdict.B)} are faster in B, "
-            f"{found.count(Verdict.A)} in A, {found.count(Verdict.TIE)} differ within the noise."
+            f"Tried in both: {len(found.pairs)}; faster in B: {found.count(Verdict.B)}, faster "
+            f"in A: {found.count(Verdict.A)}, equal within noise: {found.count(Verdict.TIE)}."
         )
     yield from _best_lines(found)
 
@@ -128,7 +129,7 @@ def _findings(found: Comparison) -> Iterator[str]:
 def _best_lines(found: Comparison) -> Iterator[str]:
     best = found.best
     if best is None:
-        yield "One of them has measured nothing, so none is faster."
+        yield "One of them measured nothing, so they cannot be compared."
         return
     for name, record in (("A", best.a), ("B", best.b)):
         value = _value(record, found.objective)
@@ -139,8 +140,8 @@ def _best_lines(found: Comparison) -> Iterator[str]:
 def _conclusion(best: Pair) -> str:
     ratio = best.ratio
     if ratio is None:
-        return "Their bests cannot be compared."
-    so = f"B's best has {speed_up_text(ratio)} of A's"
+        return "The best of A and of B cannot be compared."
     if best.verdict is Verdict.TIE:
-        return f"{so}: no difference beyond the noise."
-    return f"{so}: {_WORDS[best.verdict]} is faster beyond the noise."
+        interval = f"ratio {ratio.low:.2f} to {ratio.high:.2f}"
+        return f"A and B are equally fast within noise ({interval})."
+    return f"The best of B is {speed_up_text(ratio, 'the best of A')}."

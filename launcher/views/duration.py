@@ -15,3 +15,8 @@ def duration_text(seconds: float) -> str:
 
 def _three_digits(number: float) -> str:
     return f"{number:,.0f}" if number >= 100 else f"{number:.3g}"
+
+
+def plural(count: int, noun: str, several: str = "") -> str:
+    """``1 step``, ``2 steps``; ``several`` where no *s* makes it."""
+    return f"{count} {noun if count == 1 else several or f'{noun}s'}"

@@ -6,8 +6,8 @@ import math
 from collections.abc import Callable
 from functools import singledispatchmethod
 
-from autoconf_launch.autotuner.noise import NOTHING, measured_name
-from autoconf_launch.autotuner.trial import Prediction, Record, Trial
+from autoconf_launch.autotuner.noise import NOTHING
+from autoconf_launch.autotuner.trial import Prediction, Record
 from autoconf_launch.core import Failure, FailureKind, MemoryUse, ModelSpec
 
 from ..events import (
@@ -22,7 +22,7 @@ from ..events import (
     TrialFinished,
     TrialStarted,
 )
-from .cells import minutes_text, size_text
+from .cells import launch_label, minutes_text, shown_name, size_text
 
 _SHOWN_LOG_LINES = 6
 
@@ -47,7 +47,7 @@ class LinesView:
     def _(self, event: Note) -> None:
         if event.warning:
             self._write(f"autoconf-launch: warning: {event.text}")
-        elif not self._quiet:
+        elif self._debug or not (self._quiet or event.detail):
             self._write(f"autoconf-launch: {event.text}")
 
     @_show.register
@@ -64,7 +64,7 @@ class LinesView:
     def _(self, event: TrialStarted) -> None:
         if self._debug:
             trial = event.trial
-            self._write(f"{_what(trial)} {trial.number} {measured_name(trial.name)} started")
+            self._write(f"{launch_label(trial)} {shown_name(trial)} started")
 
     @_show.register
     def _(self, event: StepSeen) -> None:
@@ -119,7 +119,7 @@ def trial_line(event: TrialFinished) -> str:
     again = " (resumed)" if event.resumed else ""
     return (
         f"[{minutes_text(event.elapsed_s)}] "
-        f"{_what(record.trial)} {record.trial.number:<2d} {measured_name(record.trial.name):<22s} "
+        f"{launch_label(record.trial):<16s} {shown_name(record.trial):<22s} "
         f"predicted {_predicted(record.prediction):<9s} {_measured(record)}  best {best}{again}"
     )
 
@@ -128,16 +128,17 @@ def round_line(event: RoundFinished) -> str:
     """Elapsed, round, the best one, and how much longer the others take."""
     first, *others = event.standings
     behind = ", ".join(f"{other.name} {_behind(other)}" for other in others)
-    when = f"[{minutes_text(event.elapsed_s)}] round {event.number:<2d}"
+    when = f"[{minutes_text(event.elapsed_s)}] playoff round {event.number}"
+    when = f"{when:<23s}"
     return f"{when} {first.name} leads; {behind}" if others else f"{when} {first.name} leads"
 
 
 def _behind(standing: Standing) -> str:
     if standing.width > max(NOTHING, abs(standing.behind)):
-        return "not told apart so far"
+        return "inconclusive so far"
     low, high = standing.behind - standing.width, standing.behind + standing.width
-    interval = f"({math.expm1(low):+.1%} to {math.expm1(high):+.1%})"
-    return f"{math.expm1(standing.behind):+.1%} {interval}"
+    behind, low, high = (100.0 * math.expm1(x) for x in (standing.behind, low, high))
+    return f"takes {behind:+.1f} % ({low:+.1f} to {high:+.1f} %)"
 
 
 def failure_lines(record: Record) -> list[str]:
@@ -148,11 +149,6 @@ def failure_lines(record: Record) -> list[str]:
     trial = record.trial
     what = f"trial {trial.number} {trial.name} {failure.kind.value}: {failure.detail}"
     return [what, *_log_lines(failure)]
-
-
-def _what(trial: Trial) -> str:
-    """What a line is about; one that is launched again is no further trial."""
-    return "again" if trial.again else "trial"
 
 
 def _predicted(prediction: Prediction | None) -> str:

@@ -11,8 +11,8 @@ from autoconf_launch.core import encode
 from ..results.journal import Started
 from ..results.read_results import FolderState, Results
 from .cells import HEADERS, TrialRow, finished_row, open_row, seconds_text, step_text
-from .step_parts_text import step_parts_text
-from .summary_text import SCHEMA_VERSION, speed_up_text
+from .duration import plural
+from .summary_text import SCHEMA_VERSION, first_part, speed_up_text
 from .tables import table_of
 from .trials_csv import trial_document
 
@@ -24,15 +24,18 @@ _AFTER = {
 }
 
 
-def results_text(results: Results, *, markdown: bool) -> str:
-    """State, best so far, every trial; the summary where the study is over."""
+def results_text(results: Results, *, markdown: bool, details: bool = False) -> str:
+    """State, best so far, every trial; the result where the study is over.
+
+    ``details``: the second part of the summary, too.
+    """
     summary = results.summary()
     parts = [
         "\n".join(headlines(results, summary)),
         trials_table(trial_rows(results, summary), markdown=markdown),
         "\n".join(f"{'- ' if markdown else ''}{line}" for line in _failures(results)),
         "\n".join(_found(results, summary)),
-        *_conclusion(results, summary),
+        conclusion(results, details=details),
     ]
     return "\n\n".join(part for part in parts if part)
 
@@ -43,22 +46,21 @@ def _found(results: Results, summary: Summary) -> list[str]:
     return [sentence for sentence in summary.findings if sentence not in said]
 
 
-def _conclusion(results: Results, summary: Summary) -> list[str]:
-    """The table of spaces and where the winner's step goes, once the study is over."""
-    if results.summary_text is None:
-        return []
-    parts = step_parts_text(summary.winner, summary.soak) if summary.winner else None
-    return [results.summary_text.rstrip(), *filter(None, [parts])]
+def conclusion(results: Results, *, details: bool) -> str:
+    """The summary once the study is over, its second part only with ``details``."""
+    text = results.summary_text or ""
+    return (text if details else first_part(text)).rstrip()
 
 
 def headlines(results: Results, summary: Summary) -> list[str]:
     """Where and how far it is, and the best so far."""
     count = len(results.contents.records)
-    trials = f"{count} trial{'' if count == 1 else 's'}"
+    trials = plural(count, "trial")
     repeats = len(results.contents.repeats)
-    again = f", {repeats} launch{'' if repeats == 1 else 'es'} again" if repeats else ""
+    again = f", {repeats} re-measured" if repeats else ""
     first = f"{results.folder}: {_AFTER[results.state]}, {trials}{again}."
-    return [first, _best(summary)] if summary.winner else [first]
+    is_below = "\nBest: " in f"\n{results.summary_text or ''}"
+    return [first, _best(summary)] if summary.winner and not is_below else [first]
 
 
 def trial_rows(results: Results, summary: Summary) -> list[TrialRow]:
@@ -123,7 +125,7 @@ def _best(summary: Summary) -> str:
         line += f", {seconds_text(winner.measurement.mean_step_s)} per step"
     if summary.speed_up is None or summary.baseline is winner or summary.baseline is None:
         return f"{line}."
-    return f"{line}; {speed_up_text(summary.speed_up)} of {summary.baseline.trial.name}."
+    return f"{line}, {speed_up_text(summary.speed_up, 'your configuration')}."
 
 
 def _failures(results: Results) -> list[str]:

@@ -4,17 +4,31 @@ from __future__ import annotations
 
 import datetime
 import math
+import shlex
 from collections.abc import Sequence
 
-from autoconf_launch.autotuner.noise import SpeedUp
-from autoconf_launch.autotuner.stop import StopKind
+from autoconf_launch.autotuner.noise import NOTHING, SpeedUp
+from autoconf_launch.autotuner.resolution import Resolution
+from autoconf_launch.autotuner.settle import CAUSELESS
+from autoconf_launch.autotuner.soak_report import SoakReport
 from autoconf_launch.autotuner.summary import Summary, SummaryRow
 from autoconf_launch.core import Edit, dotted, encode
 
+from .cells import label, seconds_text
+from .duration import duration_text, plural
 from .step_parts_text import step_parts_document, step_parts_text
 from .tables import table_of
 
 SCHEMA_VERSION = 1
+DETAILS = "Details"
+"""Heading of the second part of ``summary.txt``."""
+
+_MOST_EDITS = 8
+_MOST_NAMES = 5
+_MOST_REFUSED = 2
+_NO_GAIN = "No measurable gain: your configuration is as fast."
+_ALREADY_BEST = "No gain: your configuration is the fastest measured."
+_ONCE = "Possibly as fast, measured only once"
 _HEADERS = ("tuning_space", "num_experiments", "best_metric_val", "best_exp_name")
 
 
@@ -27,17 +41,47 @@ def table_text(summary: Summary) -> str:
     return f"{table}\n\nTuning completed in {duration}. Total number of experiments: {count}.\n"
 
 
-def findings_text(summary: Summary, edits: Sequence[Edit], command: str) -> str:
-    """What was found, what changes in the user's configuration, and how to use it."""
-    lines = [summary.stop.sentence] if summary.stop else []
+def result_text(summary: Summary, edits: Sequence[Edit], command: str, folder: str) -> str:
+    """The best, its gain, what changes, how sure that is and the command; 25 lines at most.
+
+    Args:
+        summary: of the study.
+        edits: of the user's configuration.
+        command: trains with the winner.
+        folder: the results folder, of which ``show --details`` tells the rest.
+    """
+    lines: list[str] = []
     if summary.winner:
-        lines += [_best_line(summary), *_tie_lines(summary), *_check_lines(summary)]
-        lines += _edit_lines(edits)
-        lines += [summary.learning_rate.sentence] if summary.learning_rate else []
-        lines += _certificate_lines(summary)
-        lines += filter(None, [step_parts_text(summary.winner, summary.soak)])
-        lines += ["Train with it:", f"  {command}"]
+        lines += [*_no_gain_lines(summary), _best_line(summary), *_tie_lines(summary)]
+        lines += [*_refused_lines(summary.soak), *_check_lines(summary)]
+    lines += [stop_text(summary)] if summary.stop else []
+    if summary.winner:
+        lines += [*_edit_lines(edits), "Train with it:", f"  {command}"]
+    lines += [f"Details: autoconf-launch show {shlex.quote(folder)} --details"]
     return "\n".join(lines) + "\n"
+
+
+def details_text(summary: Summary) -> str:
+    """What else is known: launches again, candidates without a trial, where a step's time goes."""
+    lines = [*summary.findings]
+    if summary.winner:
+        lines += [f"Tied with the best: {', '.join(summary.ties)}."] if summary.ties else []
+        lines += [f"{_ONCE}: {', '.join(summary.near)}."] if summary.near else []
+        lines += [summary.meaning.sentence] if summary.meaning else []
+        lines += filter(None, [summary.certificate, summary.left_out])
+        lines += filter(None, [step_parts_text(summary.winner, summary.soak)])
+    return "".join(f"{line}\n" for line in lines)
+
+
+def summary_text(table: str, result: str, details: str) -> str:
+    """Content of ``summary.txt``: the table, the result, and details below a heading."""
+    second = f"\n{DETAILS}\n{details}" if details else ""
+    return f"{table}\n{result}{second}"
+
+
+def first_part(text: str) -> str:
+    """``summary.txt`` without what is below its heading."""
+    return text.partition(f"\n{DETAILS}\n")[0]
 
 
 def summary_document(summary: Summary, edits: Sequence[Edit], command: str) -> dict[str, object]:
@@ -74,11 +118,13 @@ def summary_document(summary: Summary, edits: Sequence[Edit], command: str) -> d
     }
 
 
-def speed_up_text(speed_up: SpeedUp) -> str:
-    """``1.63 times (1.46 to 1.82) the speed``, with the 95 % interval, if it has an end."""
+def speed_up_text(speed_up: SpeedUp, other: str, how: str = "") -> str:
+    """``1.63x faster than OTHER (95 % interval 1.46 to 1.82x)``."""
+    faster = "faster than" if speed_up.ratio >= 1.0 else "the speed of"
+    interval = f"95 % interval {speed_up.low:.2f} to {speed_up.high:.2f}x{how}"
     if math.isinf(speed_up.high):
-        return f"{speed_up.ratio:.2f} times (too few rounds for an interval) the speed"
-    return f"{speed_up.ratio:.2f} times ({speed_up.low:.2f} to {speed_up.high:.2f}) the speed"
+        interval = "too few rounds for an interval"
+    return f"{speed_up.ratio:.2f}x {faster} {other} ({interval})"
 
 
 def _cells(row: SummaryRow) -> tuple[str, str, str, str]:
@@ -90,63 +136,116 @@ def _cells(row: SummaryRow) -> tuple[str, str, str, str]:
 
 
 def _best_line(summary: Summary) -> str:
-    winner = summary.winner
+    winner, baseline = summary.winner, summary.baseline
     assert winner is not None
-    best = f"Best: {winner.trial.name}, {summary.rows[-1].best_metric_val:.4g} {summary.unit}"
-    if summary.baseline is not None and winner.trial.name == summary.baseline.trial.name:
+    name = f"{winner.trial.name} ({label(winner.trial.candidate)})"
+    best = f"Best: {name}, {summary.rows[-1].best_metric_val:.4g} {summary.unit}"
+    if baseline is not None and winner.trial.name == baseline.trial.name:
         if summary.alone:
             return f"{best}. It is your configuration, the only one that was measured."
-        if summary.ties or summary.near:
-            return f"No measurable gain: your configuration is as fast, so it stays. {best}."
-        return f"{best}. Your configuration is already the best one measured."
-    if summary.speed_up is None or summary.baseline is None:
+        return f"{best}. It is your configuration."
+    if summary.speed_up is None or baseline is None:
         return f"{best}."
-    rounds = f"{summary.rounds} round{'s'[: summary.rounds - 1]}"
-    how = f", in {rounds}{' in turn' * summary.in_turn}" if summary.paired else ""
-    own = summary.baseline.trial.name
-    return f"{best}; {speed_up_text(summary.speed_up)} of your {own}{how}."
+    rounds = plural(summary.rounds, "playoff round")
+    how = f", {rounds}{' in turn' * summary.in_turn}" if summary.paired else ", single trials"
+    return f"{best}, {speed_up_text(summary.speed_up, 'your configuration', how)}."
+
+
+def _no_gain_lines(summary: Summary) -> list[str]:
+    """The answer first where nothing is faster than what the user has."""
+    winner, baseline = summary.winner, summary.baseline
+    if winner is None or baseline is None or summary.alone:
+        return []
+    if baseline.trial.name in (*summary.ties, *summary.near):
+        return [_NO_GAIN]
+    if baseline.trial.name != winner.trial.name:
+        return []
+    return [_NO_GAIN if summary.ties or summary.near else _ALREADY_BEST]
 
 
 def _tie_lines(summary: Summary) -> list[str]:
-    near = f"Of the search alone, not ruled out by its noise: {', '.join(summary.near)}."
-    own = summary.baseline.trial.name if summary.baseline else None
-    no_gain = ["Your own configuration is among them: no gain was shown."]
-    lines = [near, *no_gain * (own in summary.near)] if summary.near else []
-    if not summary.ties:
-        return lines
+    """What may be as fast, and how small a difference the rounds could show."""
+    found = summary.resolution if summary.ties else None
     return [
-        f"A tie, not told apart by the noise of this machine: {', '.join(summary.ties)}.",
-        *no_gain * (own in summary.ties),
-        *([summary.resolution.sentence] if summary.resolution else []),
-        *lines,
+        *([f"Tied with the best, within noise: {_names(summary.ties)}."] * bool(summary.ties)),
+        *([resolution_text(found)] if found else []),
+        *([f"{_ONCE}: {_names(summary.near)}."] * bool(summary.near)),
     ]
 
 
-def _certificate_lines(summary: Summary) -> list[str]:
-    """What could still be gained, unless that is why the search stopped, and what was left out."""
-    is_said = summary.stop is not None and summary.stop.kind is StopKind.GOOD_ENOUGH
-    return [*filter(None, (None if is_said else summary.certificate, summary.left_out))]
+def _names(names: Sequence[str]) -> str:
+    more = len(names) - _MOST_NAMES
+    return ", ".join(names[:_MOST_NAMES]) + (f" and {more} more" if more > 0 else "")
+
+
+def resolution_text(found: Resolution) -> str:
+    """How small a difference the rounds could show, and what a smaller one takes."""
+    if found.width > NOTHING:
+        return f"The playoff was too noisy to rank them ({plural(found.rounds, 'round')})."
+    text = f"The playoff can detect differences above {_percent(found.width)}"
+    if found.further == 0:
+        return f"{text}."
+    wanted = _percent(found.wanted)
+    if found.further is None:
+        return f"{text}; this machine is too noisy to resolve {wanted}."
+    more = duration_text(found.further * found.round_s)
+    return f"{text}; to resolve {wanted}, allow {more} more."
+
+
+def _percent(width: float) -> str:
+    return f"{100.0 * math.expm1(width):.0f} %"
+
+
+def stop_text(summary: Summary) -> str:
+    """Why the study ended."""
+    stop = summary.stop
+    return stop.sentence if stop else ""
+
+
+def _refused_lines(soak: SoakReport | None) -> list[str]:
+    refused = soak.refused if soak else ()
+    more = len(refused) - _MOST_REFUSED
+    rest = [f"{more} more failed their verification run."] if more > 0 else []
+    return [*refused[:_MOST_REFUSED], *rest]
 
 
 def _check_lines(summary: Summary) -> list[str]:
     """What is known of the winner beside its speed."""
-    soak, meaning = summary.soak, summary.meaning
+    soak, meaning, advice = summary.soak, summary.meaning, summary.learning_rate
     return [
-        *(soak.refused if soak else ()),
         *([soak.sentence] if soak else ()),
+        *_expected_lines(summary),
         *([meaning.sentence] if meaning else ()),
+        *([advice.sentence] if advice else ()),
+    ]
+
+
+def _expected_lines(summary: Summary) -> list[str]:
+    """What to expect where the verification run measured something else than the trials."""
+    measured = summary.winner.measurement if summary.winner else None
+    if summary.soak is None or measured is None or not summary.soak.step_s:
+        return []
+    before_s, after_s = measured.mean_step_s, summary.soak.step_s
+    if not summary.soak.passed or abs(after_s / before_s - 1.0) <= CAUSELESS:
+        return []
+    how = "slower" if before_s > after_s else "faster"
+    return [
+        f"Expect {seconds_text(after_s)} per step, as the verification run took: trials were "
+        f"{how} ({seconds_text(before_s)})."
     ]
 
 
 def _edit_lines(edits: Sequence[Edit]) -> list[str]:
     if not edits:
         return []
+    more = len(edits) - _MOST_EDITS
     return [
         "Changes to your configuration:",
         *(
             f"  {dotted(edit.path)}: {_value(edit.before)} -> {_value(edit.after)}"
-            for edit in edits
+            for edit in edits[:_MOST_EDITS]
         ),
+        *([f"  and {more} more (summary.json has all)"] if more > 0 else []),
     ]
 
 

@@ -51,7 +51,7 @@ def test_json_is_one_document_with_a_version() -> None:
 def test_a_run_compared_with_itself_is_no_faster() -> None:
     text = compared("a", "a")
     assert "Script, configuration, hardware and versions are the same." in text
-    assert text.endswith("no difference beyond the noise.\n")
+    assert text.endswith("equally fast within noise (ratio 0.85 to 1.17).\n")
 
 
 def test_runs_without_a_common_candidate_say_so() -> None:
@@ -61,7 +61,7 @@ def test_runs_without_a_common_candidate_say_so() -> None:
 
 def test_a_run_without_a_measurement_is_not_compared() -> None:
     write_folder(Path("failed"), RECORDS[2:3])
-    assert compared("a", "failed").endswith("measured nothing, so none is faster.\n")
+    assert compared("a", "failed").endswith("measured nothing, so they cannot be compared.\n")
 
 
 def test_one_folder_is_not_enough() -> None:

@@ -70,6 +70,14 @@ def test_what_the_kept_summary_says_is_not_said_twice(tmp_path: Path) -> None:
     assert shown(str(folder)).count(said) == 1
 
 
+def test_details_are_shown_where_they_are_asked_for(folder: Path) -> None:
+    finish(folder)
+    (folder / "summary.txt").write_text("Best: x\n\nDetails\n12 skipped.\n")
+    assert "12 skipped." not in shown("results")
+    assert "12 skipped." not in shown("results", "--follow")
+    assert shown("results", "--details").endswith("Details\n12 skipped.\n")
+
+
 def test_a_running_tune_shows_the_step_of_what_runs(folder: Path) -> None:
     start(folder)
     with Lease(folder / "controller.lease"):

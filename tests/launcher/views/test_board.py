@@ -72,7 +72,7 @@ def test_a_trial_without_a_step_is_starting() -> None:
 def test_a_second_attempt_has_a_row_of_its_own() -> None:
     again = replace(RUNNING, attempt=2)
     rows = board(*events(), TrialStarted(trial=again, prediction=None)).rows(2)
-    assert [row.cells[1] for row in rows] == [RUNNING.name, f"{RUNNING.name} (again)"]
+    assert [row.cells[1] for row in rows] == [RUNNING.name, f"{RUNNING.name} (second attempt)"]
 
 
 def test_a_second_attempt_is_no_further_trial() -> None:
@@ -111,6 +111,6 @@ def test_the_newest_rows_are_given_in_order(count: int, limit: int) -> None:
 def test_what_is_launched_again_is_no_further_trial() -> None:
     again = replace(RECORDS[0].trial, name=f"{RECORDS[0].trial.name}_again", again=5)
     shown = board(*events(), TrialStarted(trial=again, prediction=None))
-    assert shown.rows(1)[0].cells[1] == f"{RECORDS[0].trial.name} (measured again)"
+    assert shown.rows(1)[0].cells[1] == f"{RECORDS[0].trial.name} (baseline again)"
     assert "trial 6 " in shown.headline(0.0)
-    assert "measuring the best again" not in shown.headline(0.0)
+    assert "playoff" not in shown.headline(0.0)

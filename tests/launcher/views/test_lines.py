@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -36,6 +37,25 @@ def test_quiet_leaves_warnings_and_the_end() -> None:
     assert shown(said, quiet=True) == "autoconf-launch: warning: odd\n\nend\n"
 
 
+def test_a_detail_is_shown_at_the_level_debug_alone() -> None:
+    said = (Note(text="bounds", detail=True),)
+    assert (shown(said), shown(said, level="debug")) == ("", "autoconf-launch: bounds\n")
+
+
+@pytest.mark.parametrize(
+    ("changed", "label"),
+    [
+        ({"again": 5}, "re-measured 1"),
+        ({"final": True, "attempt": 2}, "playoff 2"),
+        ({"soak_steps": 50}, "verification run"),
+    ],
+)
+def test_a_line_says_what_its_launch_was_for(changed: dict[str, Any], label: str) -> None:
+    launched = replace(RECORDS[1], trial=replace(RECORDS[1].trial, **changed))
+    line = trial_line(TrialFinished(record=launched, best=RECORDS[3], elapsed_s=9.0))
+    assert line.startswith(f"[0:09] {label:<16s} {RECORDS[1].trial.name} ")
+
+
 def test_debug_adds_starts_and_steps() -> None:
     added = shown(events(), level="debug").splitlines()
     assert added[-2:] == ["trial 5 z1_gas1_tmbspg16 started", "  rank 1 step 3: 0.1000 s"]
@@ -58,7 +78,7 @@ def test_what_was_launched_again_says_so_under_its_own_name() -> None:
     again = replace(RECORDS[0].trial, name=f"{RECORDS[0].trial.name}_again", again=5)
     done = TrialFinished(record=replace(RECORDS[0], trial=again), best=RECORDS[3], elapsed_s=9.0)
     line = trial_line(done)
-    assert line.startswith(f"[0:09] again 0  {RECORDS[0].trial.name} ")
+    assert line.startswith(f"[0:09] baseline again   {RECORDS[0].trial.name} ")
 
 
 def stood(behind: float, width: float) -> str:
@@ -70,13 +90,13 @@ def stood(behind: float, width: float) -> str:
 
 
 def test_a_round_tells_how_far_behind_another_one_is() -> None:
-    assert stood(0.1, 0.05).endswith("best leads; other +10.5% (+5.1% to +16.2%)")
+    assert stood(0.1, 0.05).endswith("best leads; other takes +10.5 % (+5.1 to +16.2 %)")
 
 
 @pytest.mark.parametrize("width", [1.2, float("inf")])
 def test_an_interval_that_says_nothing_is_not_shown(width: float) -> None:
-    assert stood(0.1, width).endswith("best leads; other not told apart so far")
+    assert stood(0.1, width).endswith("best leads; other inconclusive so far")
 
 
-def test_who_is_far_behind_is_told_apart_by_a_wide_interval() -> None:
+def test_a_wide_interval_is_shown_of_what_is_far_behind() -> None:
     assert "(+" in stood(3.0, 1.2)

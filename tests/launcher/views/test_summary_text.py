@@ -6,13 +6,20 @@ from typing import Any
 
 import pytest
 
+from autoconf_launch.autotuner.learning_rate import LearningRateAdvice
+from autoconf_launch.autotuner.meaning import Meaning, MeaningVerdict
+from autoconf_launch.autotuner.resolution import Resolution
 from autoconf_launch.autotuner.settings import AutotuningSettings
+from autoconf_launch.autotuner.soak_report import SoakReport
 from autoconf_launch.autotuner.stop import StopKind, StopReason
 from autoconf_launch.autotuner.summary import Summary, summarise_records
 from autoconf_launch.core import Edit, FailureKind
 from autoconf_launch.launcher.views.summary_text import (
-    findings_text,
+    details_text,
+    first_part,
+    result_text,
     summary_document,
+    summary_text,
     table_text,
 )
 
@@ -46,7 +53,7 @@ def test_each_row_of_the_table_has_four_cells() -> None:
 
 def test_the_findings_are_as_they_were_looked_at() -> None:
     command = "autoconf-launch train.py --config optimal.json"
-    assert findings_text(summary(), EDITS, command) == golden("findings.txt")
+    assert result_text(summary(), EDITS, command, "results") == golden("findings.txt")
 
 
 def test_the_document_says_what_changes() -> None:
@@ -63,35 +70,77 @@ def test_the_document_has_what_launches_again_showed() -> None:
 
 
 def told(**changed: Any) -> str:
-    return findings_text(replace(summary(), **changed), (), "command")
+    return result_text(replace(summary(), **changed), (), "command", "results")
+
+
+def details(**changed: Any) -> str:
+    return details_text(replace(summary(), **changed))
 
 
 @pytest.mark.parametrize(
-    ("in_turn", "how"), [(True, ", in 2 rounds in turn."), (False, ", in 2 rounds.")]
+    ("in_turn", "how"), [(True, ", 2 playoff rounds in turn)."), (False, ", 2 playoff rounds).")]
 )
 def test_turns_are_said_of_rounds_that_had_them(in_turn: bool, how: str) -> None:
-    line = told(paired=True, rounds=2, in_turn=in_turn).splitlines()[1]
+    line = told(paired=True, rounds=2, in_turn=in_turn).splitlines()[0]
     assert line.endswith(how)
 
 
 @pytest.mark.parametrize("where", ["ties", "near"])
-def test_where_your_own_configuration_is_not_told_apart_no_gain_was_shown(where: str) -> None:
+def test_where_your_own_configuration_is_a_tie_the_first_line_says_so(where: str) -> None:
     own = (RECORDS[0].trial.name,)
-    assert "no gain was shown" in told(**{"ties": (), "near": (), where: own})
+    first = told(**{"ties": (), "near": (), where: own}).splitlines()[0]
+    assert first == "No measurable gain: your configuration is as fast."
+
+
+def test_a_rich_result_has_at_most_25_lines() -> None:
+    names = tuple(f"z1_gas1_tmbspg{micro}" for micro in range(40))
+    rich = replace(
+        summary(),
+        ties=names,
+        near=names,
+        resolution=Resolution(rounds=2, round_s=6.2, width=0.2, wanted=0.03, further=40),
+        learning_rate=LearningRateAdvice(factor=2.0, sentence="Multiply the learning rate by 2."),
+        meaning=Meaning(verdict=MeaningVerdict.SAME, sentence="The losses are the same."),
+        soak=SoakReport(
+            steps=50, memory_share=0.5, refused=("It failed.",) * 9, passed=True, step_s=9.0
+        ),
+        findings=("The machine was slower.",) * 9,
+        certificate="19 configurations left.",
+        left_out="12 skipped.",
+    )
+    edits = [Edit((f"key{number}",), number, number + 1) for number in range(30)]
+    lines = result_text(rich, edits, "command", "results").splitlines()
+    assert len(lines) <= 25
+    assert lines[-3:-1] == ["Train with it:", "  command"]
+    assert "19 configurations left.\n12 skipped.\n" in details_text(rich)
+
+
+def test_the_first_part_of_the_kept_summary_ends_where_details_begin() -> None:
+    kept = summary_text("| table |\n", "Best: x\n", "12 skipped.\n")
+    assert kept.endswith("\nDetails\n12 skipped.\n")
+    assert first_part(kept) == "| table |\n\nBest: x\n"
+
+
+def test_what_the_verification_run_took_is_what_to_expect() -> None:
+    soak = SoakReport(steps=50, memory_share=None, refused=(), passed=True, step_s=0.128)
+    expected = (
+        "Expect 0.128 s per step, as the verification run took: trials were faster (64.0 ms)"
+    )
+    assert f"{expected}." in told(soak=soak).splitlines()
 
 
 LEFT_OUT = "1 more was not tried: it needs more memory than one that ran out of it."
 
 
 def test_what_was_left_out_is_said_after_what_could_still_be_gained() -> None:
-    lines = told(certificate="The rest cannot win.", left_out=LEFT_OUT).splitlines()
+    lines = details(certificate="The rest cannot win.", left_out=LEFT_OUT).splitlines()
     at = lines.index("The rest cannot win.")
     assert lines[at + 1] == LEFT_OUT
 
 
 def test_what_was_left_out_is_said_of_a_search_that_was_good_enough_too() -> None:
     enough = StopReason(kind=StopKind.GOOD_ENOUGH, sentence="Good enough: The rest cannot win.")
-    text = told(stop=enough, certificate="The rest cannot win.", left_out=LEFT_OUT)
+    text = details(stop=enough, certificate="The rest cannot win.", left_out=LEFT_OUT)
     assert (text.count("The rest cannot win."), text.count(LEFT_OUT)) == (1, 1)
 
 
