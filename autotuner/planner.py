@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from autoconf_launch.core import Grade, MemoryUse, ModelSpec
+from autoconf_launch.core import ClusterSpec, Grade, MemoryUse, ModelSpec
 
-from .cluster import ClusterSpec
 from .constraints import Rule, blocks_fill_units
 from .cost.compute import STEP_BAND, least_step_s, step_seconds
 from .cost.exchange import Network

@@ -19,7 +19,6 @@ import tempfile
 import time
 from pathlib import Path
 
-from autoconf_launch.autotuner.cluster import ClusterSpec, Device, Node
 from autoconf_launch.autotuner.knobs import candidate_name
 from autoconf_launch.autotuner.settings import AutotuningSettings
 from autoconf_launch.autotuner.space import (
@@ -31,7 +30,16 @@ from autoconf_launch.autotuner.space import (
 )
 from autoconf_launch.autotuner.study import Study, baseline_trial
 from autoconf_launch.autotuner.trial import Measurement, Outcome, Prediction, Record, Trial
-from autoconf_launch.core import Candidate, Layout, Mode, RankTask, RawConfig
+from autoconf_launch.core import (
+    Candidate,
+    ClusterSpec,
+    Device,
+    Layout,
+    Mode,
+    Node,
+    RankTask,
+    RawConfig,
+)
 from autoconf_launch.launcher.backends.base import Backend
 from autoconf_launch.launcher.backends.local import LocalBackend
 from autoconf_launch.launcher.backends.replay import ReplayBackend

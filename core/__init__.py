@@ -4,6 +4,7 @@ Both take away what a trial wrote among the user's files (``saved_paths``).
 """
 
 from .architecture import Architecture, Experts, LatentAttention
+from .cluster import ClusterSpec, Device, Node
 from .codec import DecodeError, decode, encode
 from .equations import (
     data_parallel_degree,
@@ -51,9 +52,11 @@ __all__ = [
     "AutoconfError",
     "BlockSpec",
     "Candidate",
+    "ClusterSpec",
     "ConfigError",
     "CutStep",
     "DecodeError",
+    "Device",
     "Edit",
     "Experts",
     "Failure",
@@ -68,6 +71,7 @@ __all__ = [
     "MicroBatchTiming",
     "Mode",
     "ModelSpec",
+    "Node",
     "NothingFeasibleError",
     "Offload",
     "OptimizerConfig",

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from autoconf_launch.autotuner.batches import GlobalBatchRule
 from autoconf_launch.autotuner.choices import ChoiceKind, KnobChoice
-from autoconf_launch.autotuner.cluster import ClusterSpec, Device, Node
 from autoconf_launch.autotuner.cost.facts import TrainingFacts
 from autoconf_launch.autotuner.planner import memory_rule, predict
 from autoconf_launch.autotuner.settings import AutotuningSettings
@@ -19,6 +18,8 @@ from autoconf_launch.autotuner.trial import FailedTrial, Measurement, Outcome, R
 from autoconf_launch.core import (
     BlockSpec,
     Candidate,
+    ClusterSpec,
+    Device,
     Failure,
     FailureKind,
     Grade,
@@ -26,6 +27,7 @@ from autoconf_launch.core import (
     Layout,
     MemoryUse,
     ModelSpec,
+    Node,
 )
 
 RANKS, GLOBAL_BATCH, MEMORY_BYTES = 8, 256, 16_000_000_000

@@ -7,8 +7,7 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-from autoconf_launch.autotuner.cluster import ClusterSpec, Device
-from autoconf_launch.core import Candidate, ConfigError, RankTask
+from autoconf_launch.core import Candidate, ClusterSpec, ConfigError, Device, RankTask
 from autoconf_launch.core.rank import TASK_VARIABLE
 
 from .machine.cores import cores_of_ranks, usable_cores

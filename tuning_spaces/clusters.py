@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import re
 
-from autoconf_launch.autotuner.cluster import ClusterSpec, Device, Node
-from autoconf_launch.core import ConfigError, RawConfig, nearest_known
+from autoconf_launch.core import ClusterSpec, ConfigError, Device, Node, RawConfig, nearest_known
 
 from .machines import known_accelerator, machine, unknown_gpu
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from autoconf_launch.autotuner.cluster import Node
+from autoconf_launch.core import Node
 
 from .machines import known_accelerator, machine
 

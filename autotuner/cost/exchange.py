@@ -11,9 +11,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from autoconf_launch.core import ModelSpec
+from autoconf_launch.core import ClusterSpec, ModelSpec
 
-from ..cluster import ClusterSpec
 from ..table import CandidateTable, Floats, Ints
 from .facts import TrainingFacts
 from .model.physics import DEFAULT_PHYSICS

@@ -13,12 +13,11 @@ from functools import partial
 
 import numpy as np
 
-from autoconf_launch.autotuner.cluster import ClusterSpec
 from autoconf_launch.autotuner.cost.fitting import Proposal, Remedy, Verdict, remedies, verdict
 from autoconf_launch.autotuner.cost.layout_memory import StageMemory, memory_bytes, peak_bytes
 from autoconf_launch.autotuner.cost.layout_rules import broken_rule
 from autoconf_launch.autotuner.cost.memory_layouts import ALL_LAYERS, MemoryLayouts
-from autoconf_launch.core import Architecture, ConfigError, Layout, Recompute
+from autoconf_launch.core import Architecture, ClusterSpec, ConfigError, Layout, Recompute
 
 from ..planner.cluster_choice import choose_cluster
 from ..planner.fit_flags import FitRequest, parse_fit

@@ -5,7 +5,7 @@ from __future__ import annotations
 import tempfile
 from pathlib import Path
 
-from autoconf_launch.autotuner.cluster import ClusterSpec
+from autoconf_launch.core import ClusterSpec
 
 from ..backends import load_backend, telling
 from ..backends.base import Backend

@@ -11,13 +11,12 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from autoconf_launch.autotuner.cluster import ClusterSpec
 from autoconf_launch.autotuner.cost.training_setup import TrainingSetup
 from autoconf_launch.autotuner.layouts.pricing import Training
 from autoconf_launch.autotuner.layouts.reasons import Loser, losers
 from autoconf_launch.autotuner.layouts.search import Limits, Plan, Question
 from autoconf_launch.autotuner.layouts.search import plan as planned
-from autoconf_launch.core import Architecture, ConfigError, NothingFeasibleError
+from autoconf_launch.core import Architecture, ClusterSpec, ConfigError, NothingFeasibleError
 
 from ..planner.cluster_choice import choose_cluster
 from ..planner.model_choice import choose_model

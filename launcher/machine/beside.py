@@ -8,8 +8,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from autoconf_launch.autotuner.cluster import ClusterSpec
-from autoconf_launch.core import RankResult, decode
+from autoconf_launch.core import ClusterSpec, RankResult, decode
 
 from ..dialects import ScriptSource
 from ..dialects.script_facts import facts_of

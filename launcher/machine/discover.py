@@ -10,8 +10,7 @@ from pathlib import Path
 
 import psutil
 
-from autoconf_launch.autotuner.cluster import ClusterSpec, Device, Node
-from autoconf_launch.core import ConfigError, HardwareError
+from autoconf_launch.core import ClusterSpec, ConfigError, Device, HardwareError, Node
 from autoconf_launch.tuning_spaces.links import with_links
 
 from ..events import Listener, Note

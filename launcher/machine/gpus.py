@@ -8,8 +8,7 @@ import shutil
 import subprocess
 from typing import TypeAlias
 
-from autoconf_launch.autotuner.cluster import Device
-from autoconf_launch.core import HardwareError
+from autoconf_launch.core import Device, HardwareError
 
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 _MIB = 1 << 20

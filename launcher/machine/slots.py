@@ -10,8 +10,7 @@ import os
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from autoconf_launch.autotuner.cluster import ClusterSpec, Device
-from autoconf_launch.core import RankTask
+from autoconf_launch.core import ClusterSpec, Device, RankTask
 from autoconf_launch.core.rank import TASK_VARIABLE
 
 from ..plan import LaunchPlan, RankPlan

@@ -9,11 +9,10 @@ import math
 from collections.abc import Callable
 from dataclasses import replace
 
-from autoconf_launch.autotuner.cluster import ClusterSpec
 from autoconf_launch.autotuner.cost.facts import TrainingFacts
 from autoconf_launch.autotuner.planner import predict
 from autoconf_launch.autotuner.table import CandidateTable
-from autoconf_launch.core import Candidate, ModelSpec
+from autoconf_launch.core import Candidate, ClusterSpec, ModelSpec
 
 from .candidates import SearchCandidate
 from .this_machine import with_zero

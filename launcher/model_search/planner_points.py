@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from autoconf_launch.autotuner.cluster import ClusterSpec
 from autoconf_launch.autotuner.recommend.planner_grid import (
     PlannerCandidate,
     PlannerGrid,
     PlannerGridQuestion,
     planner_grid,
 )
-from autoconf_launch.core import ConfigError, Recompute
+from autoconf_launch.core import ClusterSpec, ConfigError, Recompute
 from autoconf_launch.tuning_spaces.clusters import equal_nodes
 from autoconf_launch.tuning_spaces.machines import accelerator_names, known_accelerator, machine
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from autoconf_launch.autotuner.cluster import ClusterSpec
 from autoconf_launch.autotuner.recommend.native_layout import native_document
-from autoconf_launch.core import RawConfig
+from autoconf_launch.core import ClusterSpec, RawConfig
 
 from ..machine.discover import find_cluster
 from ..request import LaunchRequest, TrackingChoice

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from autoconf_launch.autotuner.cluster import ClusterSpec
-from autoconf_launch.core import ConfigError
+from autoconf_launch.core import ClusterSpec, ConfigError
 from autoconf_launch.tuning_spaces.clusters import cluster_of_document, parse_cluster
 
 from ..config_file import read_config

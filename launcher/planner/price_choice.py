@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from autoconf_launch.autotuner.cluster import ClusterSpec
+from autoconf_launch.core import ClusterSpec
 from autoconf_launch.tuning_spaces.prices import price
 
 

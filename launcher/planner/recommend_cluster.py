@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from autoconf_launch.autotuner.cluster import ClusterSpec
-from autoconf_launch.core import ConfigError
+from autoconf_launch.core import ClusterSpec, ConfigError
 from autoconf_launch.tuning_spaces.clusters import equal_nodes
 from autoconf_launch.tuning_spaces.machines import machine
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from autoconf_launch.autotuner.cluster import ClusterSpec
 from autoconf_launch.autotuner.recommend.chosen_model import (
     ChosenModel,
     ModelQuestion,
@@ -24,7 +23,7 @@ from autoconf_launch.autotuner.recommend.predefined import nearest_predefined
 from autoconf_launch.autotuner.recommend.speed_band import speed_band
 from autoconf_launch.autotuner.recommend.throughput import Task, achieved
 from autoconf_launch.autotuner.recommend.training_time import exact_training_days, training_days
-from autoconf_launch.core import ConfigError
+from autoconf_launch.core import ClusterSpec, ConfigError
 from autoconf_launch.tuning_spaces.prices import price
 from autoconf_launch.tuning_spaces.recommend_tables import generation_of, published_speeds, tables
 from autoconf_launch.tuning_spaces.search_configs import predefined, usual_of

@@ -6,12 +6,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from autoconf_launch.autotuner.cluster import ClusterSpec
 from autoconf_launch.autotuner.cost.fitting import Proposal
 from autoconf_launch.autotuner.cost.memory_layouts import MemoryLayouts
 from autoconf_launch.autotuner.cost.model.columns import LayoutColumns
 from autoconf_launch.autotuner.cost.model.step import step_parts
-from autoconf_launch.core import Architecture
+from autoconf_launch.core import Architecture, ClusterSpec
 
 from .training_choice import machine_of, workload_of
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from autoconf_launch.autotuner.cluster import ClusterSpec
 from autoconf_launch.autotuner.cost.local_weights import trained_weights
 from autoconf_launch.autotuner.cost.model.hardware import Machine
 from autoconf_launch.autotuner.cost.model.workload import Workload
@@ -17,7 +16,7 @@ from autoconf_launch.autotuner.cost.training_setup import (
     Framework,
     TrainingSetup,
 )
-from autoconf_launch.core import Architecture, ConfigError, Precision
+from autoconf_launch.core import Architecture, ClusterSpec, ConfigError, Precision
 from autoconf_launch.tuning_spaces.machines import machine
 
 from .training_flags import TrainingRequest

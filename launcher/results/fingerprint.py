@@ -11,9 +11,8 @@ import sys
 from dataclasses import dataclass, fields
 from pathlib import Path
 
-from autoconf_launch.autotuner.cluster import ClusterSpec
 from autoconf_launch.autotuner.settings import AutotuningSettings
-from autoconf_launch.core import Candidate, ConfigError, Layout, RawConfig, Recompute
+from autoconf_launch.core import Candidate, ClusterSpec, ConfigError, Layout, RawConfig, Recompute
 from autoconf_launch.core import config_keys as keys
 
 from ..dialects import Dialect, Rendered, ScriptSource, UserSettings

@@ -14,9 +14,8 @@ import stat
 from collections.abc import Sequence
 from pathlib import Path
 
-from autoconf_launch.autotuner.cluster import ClusterSpec
 from autoconf_launch.autotuner.past import PastTime
-from autoconf_launch.core import ModelSpec, decode, encode
+from autoconf_launch.core import ClusterSpec, ModelSpec, decode, encode
 
 _FILE = "measurements.jsonl"
 _MOST = 64

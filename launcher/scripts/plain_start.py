@@ -13,8 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
-from autoconf_launch.autotuner.cluster import ClusterSpec
-from autoconf_launch.core import FailureKind, NothingFeasibleError, RankTask
+from autoconf_launch.core import ClusterSpec, FailureKind, NothingFeasibleError, RankTask
 
 from ..dialects import Dialect, ScriptSource
 from ..dialects.script_facts import facts_of

@@ -8,9 +8,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from autoconf_launch.autotuner.cluster import ClusterSpec
 from autoconf_launch.autotuner.cost.training_setup import OPTIMIZER_BYTES
-from autoconf_launch.core import NATIVE_PRECISIONS, ConfigError, Offload, Precision, Recompute
+from autoconf_launch.core import (
+    NATIVE_PRECISIONS,
+    ClusterSpec,
+    ConfigError,
+    Offload,
+    Precision,
+    Recompute,
+)
 
 from ..planner.cluster_choice import choose_cluster
 from ..planner.fit_flags import FitRequest, parse_fit

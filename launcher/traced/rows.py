@@ -11,7 +11,6 @@ from dataclasses import dataclass, fields, replace
 
 import numpy as np
 
-from autoconf_launch.autotuner.cluster import ClusterSpec
 from autoconf_launch.autotuner.cost.compute import StepSeconds, step_seconds
 from autoconf_launch.autotuner.cost.eager import forward_backward_s, update_s
 from autoconf_launch.autotuner.cost.exchange import Network
@@ -29,6 +28,7 @@ from autoconf_launch.autotuner.cost.model.physics import DEFAULT_PHYSICS
 from autoconf_launch.autotuner.table import CandidateTable, Floats
 from autoconf_launch.core import (
     Candidate,
+    ClusterSpec,
     Layout,
     MicroBatchTiming,
     ModelSpec,

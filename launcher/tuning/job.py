@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from autoconf_launch.autotuner.cluster import ClusterSpec
 from autoconf_launch.autotuner.settings import AutotuningSettings
 from autoconf_launch.autotuner.space import build_space
 from autoconf_launch.autotuner.strategies import load_strategy
+from autoconf_launch.core import ClusterSpec
 
 from ..dialects import Dialect, ScriptSource, UserSettings, choose_dialect
 from ..events import Listener, Note

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from autoconf_launch.autotuner.budget import SearchBudget
-from autoconf_launch.autotuner.cluster import ClusterSpec
 from autoconf_launch.autotuner.limits import SearchLimits
+from autoconf_launch.core import ClusterSpec
 
 from ..planner.price_choice import choose_price
 from ..request import LaunchRequest

@@ -6,7 +6,6 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
-from autoconf_launch.autotuner.cluster import ClusterSpec
 from autoconf_launch.autotuner.cost.facts import TrainingFacts
 from autoconf_launch.autotuner.planner import predict
 from autoconf_launch.autotuner.settings import AutotuningSettings
@@ -20,7 +19,7 @@ from autoconf_launch.autotuner.trial import (
     Record,
     Trial,
 )
-from autoconf_launch.core import Mode, ModelSpec, RankTask, encode, result_file
+from autoconf_launch.core import ClusterSpec, Mode, ModelSpec, RankTask, encode, result_file
 from autoconf_launch.core.rank import END_FILE, MODEL_INFO_FILE, STEPS_FILE
 from autoconf_launch.core.saved_paths import take_in
 

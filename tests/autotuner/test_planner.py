@@ -3,7 +3,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from autoconf_launch.autotuner.cluster import ClusterSpec, Device, Node
 from autoconf_launch.autotuner.cost.facts import TrainingFacts
 from autoconf_launch.autotuner.planner import (
     knob_rules,
@@ -14,7 +13,16 @@ from autoconf_launch.autotuner.planner import (
 )
 from autoconf_launch.autotuner.space import SearchSpace
 from autoconf_launch.autotuner.table import CandidateTable, PredictionTable
-from autoconf_launch.core import BlockSpec, Grade, MemoryUse, MicroBatchTiming, ModelSpec
+from autoconf_launch.core import (
+    BlockSpec,
+    ClusterSpec,
+    Device,
+    Grade,
+    MemoryUse,
+    MicroBatchTiming,
+    ModelSpec,
+    Node,
+)
 
 from .conftest import candidate
 

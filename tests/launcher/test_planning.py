@@ -6,8 +6,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autoconf_launch.autotuner.cluster import ClusterSpec, Device, Node
-from autoconf_launch.core import ConfigError, Mode, RankTask, ResultsFolderError
+from autoconf_launch.core import (
+    ClusterSpec,
+    ConfigError,
+    Device,
+    Mode,
+    Node,
+    RankTask,
+    ResultsFolderError,
+)
 from autoconf_launch.launcher.command_line.flags import parse_request
 from autoconf_launch.launcher.command_line.launch_flags import launch_flags
 from autoconf_launch.launcher.plan import LaunchPlan

@@ -1,6 +1,6 @@
 import pytest
 
-from autoconf_launch.autotuner.cluster import Device, Node
+from autoconf_launch.core import Device, Node
 from autoconf_launch.tuning_spaces.links import with_links
 
 

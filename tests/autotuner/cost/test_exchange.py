@@ -4,11 +4,19 @@ from typing import Any
 import numpy as np
 import pytest
 
-from autoconf_launch.autotuner.cluster import ClusterSpec, Device, Node
 from autoconf_launch.autotuner.cost.exchange import Network, exchange_s
 from autoconf_launch.autotuner.cost.facts import TrainingFacts
 from autoconf_launch.autotuner.table import CandidateTable
-from autoconf_launch.core import BlockSpec, Candidate, Grade, Layout, ModelSpec
+from autoconf_launch.core import (
+    BlockSpec,
+    Candidate,
+    ClusterSpec,
+    Device,
+    Grade,
+    Layout,
+    ModelSpec,
+    Node,
+)
 
 FACTS = TrainingFacts(optimizer="AdamW")
 MODEL = ModelSpec(

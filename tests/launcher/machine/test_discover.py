@@ -4,8 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from autoconf_launch.autotuner.cluster import ClusterSpec
-from autoconf_launch.core import ConfigError, HardwareError
+from autoconf_launch.core import ClusterSpec, ConfigError, HardwareError
 from autoconf_launch.launcher.command_line.flags import parse_request
 from autoconf_launch.launcher.events import Event, Note
 from autoconf_launch.launcher.machine.discover import find_cluster

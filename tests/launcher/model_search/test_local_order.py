@@ -6,9 +6,17 @@ import pytest
 
 pytest.importorskip("hydra", reason="searches are composed by hydra")
 
-from autoconf_launch.autotuner.cluster import ClusterSpec, Device, Node
 from autoconf_launch.autotuner.cost.facts import TrainingFacts
-from autoconf_launch.core import BlockSpec, Candidate, Grade, MicroBatchTiming, ModelSpec
+from autoconf_launch.core import (
+    BlockSpec,
+    Candidate,
+    ClusterSpec,
+    Device,
+    Grade,
+    MicroBatchTiming,
+    ModelSpec,
+    Node,
+)
 from autoconf_launch.launcher.model_search.candidates import SearchCandidate
 from autoconf_launch.launcher.model_search.local_order import ordered
 

@@ -1,6 +1,6 @@
 from dataclasses import replace
 
-from autoconf_launch.autotuner.cluster import ClusterSpec
+from autoconf_launch.core import ClusterSpec
 from autoconf_launch.launcher.planner.price_choice import choose_price
 from autoconf_launch.tuning_spaces.clusters import parse_cluster
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from autoconf_launch.autotuner.cluster import ClusterSpec, Device, Node
+from autoconf_launch.core import ClusterSpec, Device, Node
 from autoconf_launch.launcher.command_line.flags import parse_request
 from autoconf_launch.launcher.dialects import find_dialect
 from autoconf_launch.launcher.results.fingerprint import differences, fingerprint, unsearched

@@ -8,11 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from autoconf_launch.autotuner.cluster import ClusterSpec, Device, Node
 from autoconf_launch.core import (
+    ClusterSpec,
+    Device,
     Failure,
     FailureKind,
     Mode,
+    Node,
     RankResult,
     RankTask,
     RawConfig,

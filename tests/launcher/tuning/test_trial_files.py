@@ -7,11 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from autoconf_launch.autotuner.cluster import ClusterSpec, Device, Node
 from autoconf_launch.autotuner.settings import AutotuningSettings
 from autoconf_launch.autotuner.stop_rule import FEWEST_TIMED
 from autoconf_launch.autotuner.trial import Trial, Turn
-from autoconf_launch.core import Candidate, FailureKind, Layout
+from autoconf_launch.core import Candidate, ClusterSpec, Device, FailureKind, Layout, Node
 from autoconf_launch.launcher.command_line.flags import parse_request
 from autoconf_launch.launcher.dialects import choose_dialect
 from autoconf_launch.launcher.results.paths import ResultsPaths
