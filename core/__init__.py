@@ -34,7 +34,7 @@ from .rank import (
     StepRecord,
     result_file,
 )
-from .raw_config import Edit, Path, RawConfig, dotted
+from .raw_config import Edit, KeyPath, RawConfig, dotted
 from .resolved_config import (
     OptimizerConfig,
     ResolvedConfig,
@@ -64,6 +64,7 @@ __all__ = [
     "GemmShape",
     "Grade",
     "HardwareError",
+    "KeyPath",
     "KnobValue",
     "LatentAttention",
     "Layout",
@@ -75,7 +76,6 @@ __all__ = [
     "NothingFeasibleError",
     "Offload",
     "OptimizerConfig",
-    "Path",
     "Precision",
     "RankResult",
     "RankTask",

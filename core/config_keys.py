@@ -8,24 +8,24 @@ from __future__ import annotations
 import difflib
 
 from .errors import ConfigError, nearest_known
-from .raw_config import Path, RawConfig, dotted
+from .raw_config import KeyPath, RawConfig, dotted
 from .zero_knobs import ZERO as ZERO
 from .zero_knobs import ZERO_KNOBS
 
-MICRO_BATCH: Path = ("train_micro_batch_size_per_gpu",)
-ACCUMULATION: Path = ("gradient_accumulation_steps",)
-GLOBAL_BATCH: Path = ("train_batch_size",)
-ZERO_STAGE: Path = ("zero_optimization", "stage")
-BF16: Path = ("bf16", "enabled")
-FP16: Path = ("fp16", "enabled")
-LOSS_SCALE: Path = ("fp16", "loss_scale")
-CLIPPING: Path = ("gradient_clipping",)
-OPTIMIZER: Path = ("optimizer",)
-SCHEDULER: Path = ("scheduler",)
-RECOMPUTE: Path = ("activation_checkpointing", "mode")
-PARALLELISM: Path = ("parallelism",)
-AUTOTUNING: Path = ("autotuning",)
-MAPPINGS: tuple[Path, ...] = (("arg_mappings",), ("args_mapping",))
+MICRO_BATCH: KeyPath = ("train_micro_batch_size_per_gpu",)
+ACCUMULATION: KeyPath = ("gradient_accumulation_steps",)
+GLOBAL_BATCH: KeyPath = ("train_batch_size",)
+ZERO_STAGE: KeyPath = ("zero_optimization", "stage")
+BF16: KeyPath = ("bf16", "enabled")
+FP16: KeyPath = ("fp16", "enabled")
+LOSS_SCALE: KeyPath = ("fp16", "loss_scale")
+CLIPPING: KeyPath = ("gradient_clipping",)
+OPTIMIZER: KeyPath = ("optimizer",)
+SCHEDULER: KeyPath = ("scheduler",)
+RECOMPUTE: KeyPath = ("activation_checkpointing", "mode")
+PARALLELISM: KeyPath = ("parallelism",)
+AUTOTUNING: KeyPath = ("autotuning",)
+MAPPINGS: tuple[KeyPath, ...] = (("arg_mappings",), ("args_mapping",))
 """A section of ``autotuning`` that DeepSpeed's documentation also shows at the top level."""
 
 TOP_LEVEL = frozenset(

@@ -8,11 +8,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-Path: TypeAlias = tuple[str, ...]
+KeyPath: TypeAlias = tuple[str, ...]
 _MISSING: Any = object()
 
 
-def dotted(path: Path) -> str:
+def dotted(path: KeyPath) -> str:
     """``zero_optimization.stage`` for messages."""
     return ".".join(path)
 
@@ -21,7 +21,7 @@ def dotted(path: Path) -> str:
 class Edit:
     """One difference between two documents; None stands for "not there"."""
 
-    path: Path
+    path: KeyPath
     before: Any
     after: Any
 
@@ -34,7 +34,7 @@ class RawConfig:
     def __init__(self, document: Mapping[str, Any]) -> None:
         self._document: dict[str, Any] = copy.deepcopy(dict(document))
 
-    def get(self, path: Path, default: Any = None) -> Any:
+    def get(self, path: KeyPath, default: Any = None) -> Any:
         """The value at ``path``, or ``default`` where any part of the path is missing."""
         value: Any = self._document
         for key in path:
@@ -43,10 +43,10 @@ class RawConfig:
                 return default
         return copy.deepcopy(value)
 
-    def __contains__(self, path: Path) -> bool:
+    def __contains__(self, path: KeyPath) -> bool:
         return self.get(path, _MISSING) is not _MISSING
 
-    def with_value(self, path: Path, value: Any) -> RawConfig:
+    def with_value(self, path: KeyPath, value: Any) -> RawConfig:
         """A document that differs in one value; sections on the way are made."""
         edited = RawConfig(self._document)
         section = edited._document
@@ -57,7 +57,7 @@ class RawConfig:
         section[path[-1]] = copy.deepcopy(value)
         return edited
 
-    def without(self, path: Path) -> RawConfig:
+    def without(self, path: KeyPath) -> RawConfig:
         """A document that lacks ``path``; the same one where it is not there."""
         edited = RawConfig(self._document)
         section: Any = edited._document
@@ -67,7 +67,7 @@ class RawConfig:
             section.pop(path[-1], None)
         return edited
 
-    def leaves(self) -> Iterator[tuple[Path, Any]]:
+    def leaves(self) -> Iterator[tuple[KeyPath, Any]]:
         """Every value that is no section, with its path, in the document's order."""
         yield from _leaves((), self._document)
 
@@ -99,7 +99,7 @@ class RawConfig:
         return f"RawConfig({self._document!r})"
 
 
-def _leaves(path: Path, value: Any) -> Iterator[tuple[Path, Any]]:
+def _leaves(path: KeyPath, value: Any) -> Iterator[tuple[KeyPath, Any]]:
     if isinstance(value, dict) and value:
         for key, inner in value.items():
             yield from _leaves((*path, key), inner)

@@ -13,7 +13,7 @@ from .equations import data_parallel_degree, require_global_batch
 from .errors import ConfigError, nearest_known, still_open
 from .layout import KnobValue, Layout, Recompute
 from .precision import Precision
-from .raw_config import Path, RawConfig, dotted
+from .raw_config import KeyPath, RawConfig, dotted
 from .zero_knobs import read_zero_knobs
 
 
@@ -153,7 +153,7 @@ def _scheduler(raw: RawConfig) -> SchedulerConfig | None:
 
 
 def _named_section(
-    raw: RawConfig, path: Path, known: frozenset[str]
+    raw: RawConfig, path: KeyPath, known: frozenset[str]
 ) -> tuple[str, tuple[tuple[str, Any], ...]] | None:
     if raw.get(path) is None:
         return None
@@ -181,7 +181,7 @@ def _require_no_search(where: str, name: str, value: object) -> None:
         )
 
 
-def _integer(raw: RawConfig, path: Path, default: Any, *, least: int = 1) -> Any:
+def _integer(raw: RawConfig, path: KeyPath, default: Any, *, least: int = 1) -> Any:
     value = raw.get(path)
     if value is None:
         return default
@@ -192,7 +192,7 @@ def _integer(raw: RawConfig, path: Path, default: Any, *, least: int = 1) -> Any
     return value
 
 
-def _number(raw: RawConfig, path: Path, default: float) -> float:
+def _number(raw: RawConfig, path: KeyPath, default: float) -> float:
     value = raw.get(path)
     if value is None:
         return default
@@ -201,14 +201,16 @@ def _number(raw: RawConfig, path: Path, default: float) -> float:
     return float(value)
 
 
-def _flag(raw: RawConfig, path: Path) -> bool:
+def _flag(raw: RawConfig, path: KeyPath) -> bool:
     value = raw.get(path, False)
     if not isinstance(value, bool):
         raise ConfigError(_wrong(path, value, "true or false"))
     return value
 
 
-def _choice(raw: RawConfig, path: Path, kinds: type[Recompute], default: Recompute) -> Recompute:
+def _choice(
+    raw: RawConfig, path: KeyPath, kinds: type[Recompute], default: Recompute
+) -> Recompute:
     value = raw.get(path, default.value)
     known = {kind.value: kind for kind in kinds}
     if not isinstance(value, str) or value not in known:
@@ -216,7 +218,7 @@ def _choice(raw: RawConfig, path: Path, kinds: type[Recompute], default: Recompu
     return known[value]
 
 
-def _wrong(path: Path, value: object, must: str) -> str:
+def _wrong(path: KeyPath, value: object, must: str) -> str:
     if isinstance(value, list) or value == "auto":
         return still_open(dotted(path), value)
     return f"{dotted(path)} is {value!r}, but must be {must}."

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 
 from .errors import ConfigError, still_open
 from .layout import KnobValue
-from .raw_config import Path, RawConfig, dotted
+from .raw_config import KeyPath, RawConfig, dotted
 
-ZERO: Path = ("zero_optimization",)
+ZERO: KeyPath = ("zero_optimization",)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from autoconf_launch.core import ConfigError, dotted
-from autoconf_launch.core import Path as Keys
+from autoconf_launch.core import KeyPath as Keys
 from autoconf_launch.launcher.dialects.export.base.nemo2_call import tokenizer_call
 
 from .built import made, named

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from autoconf_launch.core import ConfigError, Path, RawConfig, dotted
+from autoconf_launch.core import ConfigError, KeyPath, RawConfig, dotted
 
 from .architectures import EXPERTS_PER_TOKEN, Form, form_of, key_value_heads
 from .families import Family
@@ -38,13 +38,13 @@ def pretraining(document: RawConfig) -> Pretraining:
 
 _RECIPE_MODEL, _RECIPE_OPTIM = ("model", "config"), ("optim", "config")
 _RECIPE_STRATEGY = ("trainer", "strategy")
-_TRAINER: Mapping[str, Path] = {
+_TRAINER: Mapping[str, KeyPath] = {
     "steps": ("trainer", "max_steps"),
     "nodes": ("trainer", "num_nodes"),
     "gpus_per_node": ("trainer", "devices"),
     "clip": ("trainer", "gradient_clip_val"),
 }
-_RECIPE: Mapping[str, Path] = {
+_RECIPE: Mapping[str, KeyPath] = {
     **_TRAINER,
     "layers": (*_RECIPE_MODEL, "num_layers"),
     "hidden": (*_RECIPE_MODEL, "hidden_size"),
@@ -83,7 +83,7 @@ _RECIPE: Mapping[str, Path] = {
 RECIPE_PATHS = tuple(_RECIPE.values())
 """Where a recipe has what is read of it."""
 _SCHED = ("model", "optim", "sched")
-_NEMO1: Mapping[str, Path] = {
+_NEMO1: Mapping[str, KeyPath] = {
     **_TRAINER,
     "layers": ("model", "num_layers"),
     "hidden": ("model", "hidden_size"),
@@ -136,7 +136,7 @@ class _Reader:
     """A document by the names of what is read."""
 
     document: RawConfig
-    paths: Mapping[str, Path]
+    paths: Mapping[str, KeyPath]
 
     def get(self, name: str, default: Any = None) -> Any:
         """The value; of T5's two stacks the encoder's, which the decoder's equals."""

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from autoconf_launch.core import ConfigError, Path, RawConfig
+from autoconf_launch.core import ConfigError, KeyPath, RawConfig
 
-_RECIPE: Mapping[str, Path] = {
+_RECIPE: Mapping[str, KeyPath] = {
     "batch": ("data", "global_batch_size"),
     "micro_batch": ("data", "micro_batch_size"),
     "lr": ("optim", "config", "lr"),
@@ -20,7 +20,7 @@ _RECIPE: Mapping[str, Path] = {
     "constant": ("optim", "lr_scheduler", "constant_steps"),
     "weight_decay": ("optim", "config", "weight_decay"),
 }
-_NEMO1: Mapping[str, Path] = {
+_NEMO1: Mapping[str, KeyPath] = {
     "batch": ("model", "global_batch_size"),
     "micro_batch": ("model", "micro_batch_size"),
     "lr": ("model", "optim", "lr"),
@@ -29,8 +29,8 @@ _NEMO1: Mapping[str, Path] = {
     "constant": ("model", "optim", "sched", "constant_steps"),
     "weight_decay": ("model", "optim", "weight_decay"),
 }
-_STEPS: Path = ("trainer", "max_steps")
-_WARMUP_RATIO: Path = ("model", "optim", "sched", "warmup_ratio")
+_STEPS: KeyPath = ("trainer", "max_steps")
+_WARMUP_RATIO: KeyPath = ("model", "optim", "sched", "warmup_ratio")
 
 
 def native_document(base: RawConfig, *, micro_batch: int | None = None) -> RawConfig:
@@ -59,7 +59,7 @@ def native_document(base: RawConfig, *, micro_batch: int | None = None) -> RawCo
     )
 
 
-def _optimizer(base: RawConfig, paths: Mapping[str, Path]) -> dict[str, Any]:
+def _optimizer(base: RawConfig, paths: Mapping[str, KeyPath]) -> dict[str, Any]:
     betas = base.get(("model", "optim", "betas")) or [
         base.get(("optim", "config", "adam_beta1"), 0.9),
         base.get(("optim", "config", "adam_beta2"), 0.95),
@@ -71,7 +71,7 @@ def _optimizer(base: RawConfig, paths: Mapping[str, Path]) -> dict[str, Any]:
     }
 
 
-def _schedule(base: RawConfig, paths: Mapping[str, Path]) -> dict[str, Any]:
+def _schedule(base: RawConfig, paths: Mapping[str, KeyPath]) -> dict[str, Any]:
     """Cosine to the least rate, which the constant steps keep; T5's falls in a line."""
     steps, rate = int(_needed(base, _STEPS)), float(_needed(base, paths["lr"]))
     least = float(_needed(base, paths["min_lr"]))
@@ -94,7 +94,7 @@ def _schedule(base: RawConfig, paths: Mapping[str, Path]) -> dict[str, Any]:
     return {"type": "WarmupCosineLR", "params": params}
 
 
-def _needed(base: RawConfig, path: Path) -> Any:
+def _needed(base: RawConfig, path: KeyPath) -> Any:
     value = base.get(path)
     if value is None:
         raise ConfigError(f"The base configuration lacks {'.'.join(path)}.")

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from autoconf_launch.core import Path, RawConfig
+from autoconf_launch.core import KeyPath, RawConfig
 
 from .base_config import WARMUP_RATIO, BaseConfig
 
@@ -27,7 +27,7 @@ def custom_document(custom: RawConfig, base: BaseConfig) -> RawConfig:
     return _edited(custom, list(run_edits(base)))
 
 
-def run_edits(base: BaseConfig) -> Iterator[tuple[Path, Any]]:
+def run_edits(base: BaseConfig) -> Iterator[tuple[KeyPath, Any]]:
     """What is set whatever the model: names, times, machines, steps, trackers."""
     yield ("run", "name"), base.name
     yield ("run", "results_dir"), _RESULTS
@@ -44,7 +44,7 @@ def run_edits(base: BaseConfig) -> Iterator[tuple[Path, Any]]:
         yield ("model", "data", "index_mapping_dir"), base.plan.index_folder
 
 
-def _model_edits(base: BaseConfig) -> Iterator[tuple[Path, Any]]:
+def _model_edits(base: BaseConfig) -> Iterator[tuple[KeyPath, Any]]:
     asked = base.model.asked
     is_t5 = asked.family.is_encoder_decoder
     yield ("model", "global_batch_size"), base.model.batch.global_batch
@@ -57,7 +57,7 @@ def _model_edits(base: BaseConfig) -> Iterator[tuple[Path, Any]]:
         yield ("model", "sequence_parallel"), False
 
 
-def _stack_edits(where: Path, base: BaseConfig) -> Iterator[tuple[Path, Any]]:
+def _stack_edits(where: KeyPath, base: BaseConfig) -> Iterator[tuple[KeyPath, Any]]:
     shape = base.model.shape
     yield (*where, "num_layers"), shape.layers
     yield (*where, "hidden_size"), shape.hidden
@@ -68,7 +68,7 @@ def _stack_edits(where: Path, base: BaseConfig) -> Iterator[tuple[Path, Any]]:
     yield (*where, "init_method_std"), base.init_std
 
 
-def _optimizer_edits(base: BaseConfig) -> Iterator[tuple[Path, Any]]:
+def _optimizer_edits(base: BaseConfig) -> Iterator[tuple[KeyPath, Any]]:
     yield ("model", "optim", "lr"), base.model.shape.learning_rate
     schedule = ("model", "optim", "sched")
     yield (*schedule, "min_lr"), base.min_learning_rate
@@ -79,7 +79,7 @@ def _optimizer_edits(base: BaseConfig) -> Iterator[tuple[Path, Any]]:
     yield (*schedule, "constant_steps"), base.constant_steps
 
 
-def _edited(document: RawConfig, edits: list[tuple[Path, Any]]) -> RawConfig:
+def _edited(document: RawConfig, edits: list[tuple[KeyPath, Any]]) -> RawConfig:
     for path, value in edits:
         document = document.with_value(path, value)
     return document

@@ -17,7 +17,7 @@ from autoconf_launch.autotuner.recommend.families import Rules
 from autoconf_launch.autotuner.recommend.nemo1_layout import nemo1_document
 from autoconf_launch.autotuner.recommend.recipe_layout import recipe_document
 from autoconf_launch.autotuner.recommend.shapes import Shape, row_near
-from autoconf_launch.core import Path, RawConfig
+from autoconf_launch.core import KeyPath, RawConfig
 from autoconf_launch.tuning_spaces.recommend_tables import base_template, tables
 
 from ..model_search.described import batch_path, section, with_data, with_facts
@@ -26,13 +26,19 @@ from .model_facts import GENERATION, ModelFacts
 from .recipe import SECTIONS
 
 _OF_NO_CONFIG = frozenset({"class", "family", "model_size_in_b", "name"})
-_STEPS: tuple[Path, Path] = (("trainer", "max_steps"), ("optim", "lr_scheduler", "max_steps"))
-_RATES: tuple[Path, Path] = (("optim", "config", "lr"), ("model", "optim", "lr"))
-_CLIPS: tuple[Path, Path] = (("trainer", "gradient_clip_val"), ("optim", "config", "clip_grad"))
-_SEQUENCE: Path = ("model", "config", "seq_length")
-_PRECISION: Path = ("trainer", "precision")
-_BF16: Path = ("optim", "config", "bf16")
-_SCHEDULE: Path = ("optim", "lr_scheduler")
+_STEPS: tuple[KeyPath, KeyPath] = (
+    ("trainer", "max_steps"),
+    ("optim", "lr_scheduler", "max_steps"),
+)
+_RATES: tuple[KeyPath, KeyPath] = (("optim", "config", "lr"), ("model", "optim", "lr"))
+_CLIPS: tuple[KeyPath, KeyPath] = (
+    ("trainer", "gradient_clip_val"),
+    ("optim", "config", "clip_grad"),
+)
+_SEQUENCE: KeyPath = ("model", "config", "seq_length")
+_PRECISION: KeyPath = ("trainer", "precision")
+_BF16: KeyPath = ("optim", "config", "bf16")
+_SCHEDULE: KeyPath = ("optim", "lr_scheduler")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,7 +107,7 @@ def base_of(given: Given, model: ChosenModel, plan: RunPlan) -> RawConfig:
     return with_facts(with_data(own, given.data, given.tokenizer), model.asked, plan.tokens_b)
 
 
-def recipe_edits(given: Given, model: ChosenModel, plan: RunPlan) -> Iterator[tuple[Path, Any]]:
+def recipe_edits(given: Given, model: ChosenModel, plan: RunPlan) -> Iterator[tuple[KeyPath, Any]]:
     """What is set in a recipe of NeMo 2.0 before its layout: as in its document."""
     own = RawConfig({"model": {"config": {}}})
     yield from _shape_edits(own, given, model)
@@ -117,7 +123,7 @@ def recipe_edits(given: Given, model: ChosenModel, plan: RunPlan) -> Iterator[tu
 
 def _machine_edits(
     own: RawConfig, model: ChosenModel, plan: RunPlan
-) -> Iterator[tuple[Path, Any]]:
+) -> Iterator[tuple[KeyPath, Any]]:
     yield batch_path(own), model.batch.global_batch
     yield ("trainer", "num_nodes"), plan.nodes
     yield ("trainer", "devices"), plan.gpus_per_node
@@ -151,7 +157,7 @@ def _as_recipe(document: RawConfig, ours: RawConfig) -> RawConfig:
     return own
 
 
-def _followers(given: RawConfig) -> Iterator[tuple[Path, Any]]:
+def _followers(given: RawConfig) -> Iterator[tuple[KeyPath, Any]]:
     """Values of ours that stand beside one of the recipe's and must agree with it."""
     for path, other in (_CLIPS, _CLIPS[::-1]):
         if given.get(path) is not None and given.get(other) is None:
@@ -166,7 +172,7 @@ def _followers(given: RawConfig) -> Iterator[tuple[Path, Any]]:
 
 def _shape_edits(
     document: RawConfig, given: Given, model: ChosenModel
-) -> Iterator[tuple[Path, Any]]:
+) -> Iterator[tuple[KeyPath, Any]]:
     """A calculated shape in place of the recipe's, as NeMo 2.0 writes it."""
     if not given.is_model_calculated:
         return

@@ -9,7 +9,7 @@ from typing import Any
 
 from autoconf_launch.autotuner.recommend.nemo_grid import GridOverrides
 from autoconf_launch.core import ConfigError, RawConfig
-from autoconf_launch.core import Path as Keys
+from autoconf_launch.core import KeyPath as Keys
 
 from ..model_search.candidate_file import (
     candidate_document,

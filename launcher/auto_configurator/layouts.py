@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from autoconf_launch.core import Path, RawConfig
+from autoconf_launch.core import KeyPath, RawConfig
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,8 +26,8 @@ class RunBounds:
     is_finetune: bool
 
 
-_NEMO1_SHAPES: tuple[Path, ...] = (("model", "num_layers"), ("model", "encoder", "num_layers"))
-_NEMO1_SIGNS: tuple[Path, ...] = (
+_NEMO1_SHAPES: tuple[KeyPath, ...] = (("model", "num_layers"), ("model", "encoder", "num_layers"))
+_NEMO1_SIGNS: tuple[KeyPath, ...] = (
     *(("run",), ("exp_manager",), ("model", "optim"), ("model", "data")),
     ("model", "encoder_seq_length"),
 )
@@ -38,7 +38,7 @@ def is_nemo1(document: RawConfig) -> bool:
     return _has_any(document, _NEMO1_SHAPES) and _has_any(document, _NEMO1_SIGNS)
 
 
-def _has_any(document: RawConfig, paths: tuple[Path, ...]) -> bool:
+def _has_any(document: RawConfig, paths: tuple[KeyPath, ...]) -> bool:
     return any(path in document for path in paths)
 
 
@@ -69,12 +69,14 @@ def _is_empty(value: Any) -> bool:
     return value is None or value == {}
 
 
-def _stays(base: RawConfig, path: Path) -> bool:
+def _stays(base: RawConfig, path: KeyPath) -> bool:
     is_worked_out = path[0] == "model" or (path[0] == "optim" and path in base)
     return is_worked_out or isinstance(base.get(path), dict)
 
 
-def bound_edits(document: RawConfig, name: str, bounds: RunBounds) -> Iterator[tuple[Path, Any]]:
+def bound_edits(
+    document: RawConfig, name: str, bounds: RunBounds
+) -> Iterator[tuple[KeyPath, Any]]:
     """What bounds a run, and where its logs go."""
     days, minutes = divmod(bounds.max_minutes, 24 * 60)
     hours, minutes = divmod(minutes, 60)

@@ -16,9 +16,9 @@ from enum import Enum
 from pathlib import PurePath
 from typing import Any, TypeAlias
 
-from autoconf_launch.core import Path, dotted
+from autoconf_launch.core import KeyPath, dotted
 
-Names: TypeAlias = Mapping[Path, Sequence[str]]
+Names: TypeAlias = Mapping[KeyPath, Sequence[str]]
 """Attributes by the section that they are read in, also where a class alone has them."""
 _NOTHING: Any = object()
 _NAMESPACES = (types.SimpleNamespace, argparse.Namespace)
@@ -38,7 +38,7 @@ class Written:
     left_out: tuple[str, ...]
 
 
-def written(value: object, where: Path, names: Names) -> Written:
+def written(value: object, where: KeyPath, names: Names) -> Written:
     """An object or value as data, None where nothing of it is.
 
     An object says its class where no ``names`` are known of its section, and fiddle's always.
@@ -61,7 +61,7 @@ class _Walk:
         self._inside: set[int] = set()
         self.left_out: list[str] = []
 
-    def data(self, value: object, where: Path) -> Any:
+    def data(self, value: object, where: KeyPath) -> Any:
         if isinstance(value, Enum):
             value = value.value
         if value is None or isinstance(value, bool):
@@ -80,7 +80,7 @@ class _Walk:
             self.left_out.append(dotted(where))
         return found
 
-    def _section(self, value: object, where: Path) -> Any:
+    def _section(self, value: object, where: KeyPath) -> Any:
         if isinstance(value, Sequence) and not isinstance(value, (bytes, bytearray)):
             parts = (self.data(one, (*where, str(at))) for at, one in enumerate(value))
             return [part for part in parts if part is not _NOTHING]
@@ -97,7 +97,7 @@ class _Walk:
             return _NOTHING
         return {_CLASS: _class_name(value), **found}
 
-    def _pairs(self, pairs: Iterator[tuple[str, object]], where: Path) -> dict[str, Any]:
+    def _pairs(self, pairs: Iterator[tuple[str, object]], where: KeyPath) -> dict[str, Any]:
         found = {name: self.data(value, (*where, name)) for name, value in pairs}
         return {name: value for name, value in found.items() if value is not _NOTHING}
 
@@ -107,7 +107,9 @@ def _has_attributes(value: object) -> bool:
     return hasattr(value, "__dict__") or dataclasses.is_dataclass(value)
 
 
-def _attributes(value: object, names: Sequence[str], where: Path) -> Iterator[tuple[str, object]]:
+def _attributes(
+    value: object, names: Sequence[str], where: KeyPath
+) -> Iterator[tuple[str, object]]:
     """Public ones of the instance and its class, then known ones, such as defaults of fiddle's.
 
     None says something there of a model alone: that a number follows from others.

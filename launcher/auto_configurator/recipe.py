@@ -12,7 +12,7 @@ from typing import Any
 
 from autoconf_launch.autotuner.recommend.base_reader import RECIPE_PATHS
 from autoconf_launch.core import ConfigError, RawConfig
-from autoconf_launch.core import Path as Keys
+from autoconf_launch.core import KeyPath as Keys
 
 from ..config_file import read_config
 from .model_form import FLAGS, FURTHER, NUMBERS

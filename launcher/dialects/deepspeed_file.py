@@ -11,7 +11,7 @@ from autoconf_launch.autotuner.batches import GlobalBatchRule
 from autoconf_launch.autotuner.choices import ChoiceKind, KnobChoice
 from autoconf_launch.autotuner.cost.facts import TrainingFacts
 from autoconf_launch.autotuner.settings import AutotuningSettings
-from autoconf_launch.core import ConfigError, KnobValue, Path, Precision, RawConfig, dotted
+from autoconf_launch.core import ConfigError, KeyPath, KnobValue, Precision, RawConfig, dotted
 from autoconf_launch.core import config_keys as keys
 from autoconf_launch.tuning_spaces import (
     FOREIGN,
@@ -125,7 +125,7 @@ def with_further(
     for name in sorted(given - {name for name, _ in extras}):
         document = document.without((*keys.ZERO, *name.split(".")))
     for name, value in extras:
-        path: Path = tuple(name.split("."))
+        path: KeyPath = tuple(name.split("."))
         path = path if path[0] == _CHECKPOINTING else (*keys.ZERO, *path)
         if document.get(path) != value:
             document = document.with_value(path, value)

@@ -16,7 +16,7 @@ from typing import Any
 from autoconf_launch.autotuner.choices import ChoiceKind
 from autoconf_launch.autotuner.cost.facts import TrainingFacts
 from autoconf_launch.autotuner.knobs import LayoutValue
-from autoconf_launch.core import Candidate, ConfigError, Path, Precision, RawConfig, dotted
+from autoconf_launch.core import Candidate, ConfigError, KeyPath, Precision, RawConfig, dotted
 from autoconf_launch.core import config_keys as keys
 
 from .arguments import find_argument
@@ -46,7 +46,7 @@ from .spellings.hf_trainer import ACCUMULATION, MICRO_BATCH, MICRO_BATCH_DEFAULT
 _AUTO = "auto"
 _FLAGS = ("deepspeed", "deepspeed_config")
 _BATCH = (keys.MICRO_BATCH, keys.ACCUMULATION)
-_OF_THE_LENGTH: tuple[Path, ...] = (
+_OF_THE_LENGTH: tuple[KeyPath, ...] = (
     ("scheduler", "params", "total_num_steps"),
     ("scheduler", "params", "warmup_num_steps"),
 )
@@ -62,7 +62,7 @@ class SharedNumber:
     """
 
     knob: str
-    path: Path
+    path: KeyPath
     argument: Spelling
     free: tuple[LayoutValue, ...] = ()
 

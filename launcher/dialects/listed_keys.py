@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from autoconf_launch.core import ZERO_KNOBS, ConfigError, Path
+from autoconf_launch.core import ZERO_KNOBS, ConfigError, KeyPath
 from autoconf_launch.core import config_keys as keys
 
 from .base import ScriptSource
 
-_LAYOUT: dict[str, Path] = {
+_LAYOUT: dict[str, KeyPath] = {
     "micro_batch": keys.MICRO_BATCH,
     "train_micro_batch_size_per_gpu": keys.MICRO_BATCH,
     "zero_stage": keys.ZERO_STAGE,
@@ -29,7 +29,7 @@ def with_listed(source: ScriptSource) -> ScriptSource:
     return replace(source, config=config) if source.words.knobs else source
 
 
-def _path(name: str) -> Path:
+def _path(name: str) -> KeyPath:
     if name.startswith("-"):
         raise ConfigError(
             f"--knob {name} is an argument, but this script is tuned by its configuration file; "

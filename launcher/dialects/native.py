@@ -13,7 +13,7 @@ from autoconf_launch.autotuner.settings import AutotuningSettings
 from autoconf_launch.core import (
     Candidate,
     ConfigError,
-    Path,
+    KeyPath,
     RawConfig,
     Recompute,
     resolve,
@@ -55,7 +55,7 @@ class Spelling:
     """Where a knob stands in the document."""
 
     knob: str
-    path: Path
+    path: KeyPath
     free_values: tuple[Any, ...] | None
     """Values that are searched where the user says nothing; None: the default is pinned."""
 

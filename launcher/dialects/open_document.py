@@ -12,7 +12,7 @@ from typing import Any
 from autoconf_launch.autotuner.batches import GlobalBatchRule
 from autoconf_launch.autotuner.choices import ChoiceKind, KnobChoice
 from autoconf_launch.autotuner.settings import ALIASES, AutotuningSettings, parse_settings
-from autoconf_launch.core import ZERO_KNOBS, ConfigError, KnobValue, Path, RawConfig, dotted
+from autoconf_launch.core import ZERO_KNOBS, ConfigError, KeyPath, KnobValue, RawConfig, dotted
 from autoconf_launch.core import config_keys as keys
 from autoconf_launch.core.resolved_config import LIST_VALUED
 
@@ -134,7 +134,7 @@ def is_open(config: RawConfig) -> bool:
     )
 
 
-def _is_read(path: Path) -> bool:
+def _is_read(path: KeyPath) -> bool:
     """Whether a launch looks at this key: neither a script's own nor DeepSpeed's own of ZeRO."""
     if path[:1] == keys.ZERO:
         return path == keys.ZERO_STAGE or path[-1] in ZERO_KNOBS
@@ -143,7 +143,7 @@ def _is_read(path: Path) -> bool:
     return bool(path) and path[0] in keys.TOP_LEVEL
 
 
-def first_of_list(document: RawConfig, path: Path) -> RawConfig:
+def first_of_list(document: RawConfig, path: KeyPath) -> RawConfig:
     """The document with the first value of a list there.
 
     Raises:
@@ -164,7 +164,7 @@ def first_of_list(document: RawConfig, path: Path) -> RawConfig:
 
 
 def _without_auto(
-    document: RawConfig, path: Path, source: ScriptSource, settings: AutotuningSettings
+    document: RawConfig, path: KeyPath, source: ScriptSource, settings: AutotuningSettings
 ) -> RawConfig:
     value = mapped_value(source, settings, path)
     if value is not None:
@@ -177,7 +177,7 @@ def _without_auto(
     return document.without(path)
 
 
-def mapped_value(source: ScriptSource, settings: AutotuningSettings, path: Path) -> Any:
+def mapped_value(source: ScriptSource, settings: AutotuningSettings, path: KeyPath) -> Any:
     """The value that the script's arguments give a key; None where they do not."""
     flag = (settings.arg_mappings or {}).get(path[-1])
     text = argument_value(source.script_args, flag) if flag else None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
-from autoconf_launch.core import Path, RawConfig, dotted
+from autoconf_launch.core import KeyPath, RawConfig, dotted
 
 from .arguments import TRUE_WORDS, Form, Given, drop_argument, find_argument, put_argument
 
@@ -131,7 +131,7 @@ class Variable:
 class Key:
     """A key of the document."""
 
-    path: Path
+    path: KeyPath
 
     @property
     def name(self) -> str:

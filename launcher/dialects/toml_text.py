@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from autoconf_launch.core import Edit, Path, RawConfig
+from autoconf_launch.core import Edit, KeyPath, RawConfig
 
 _HEADER = re.compile(r"^\s*\[([A-Za-z0-9_.\-]+)\]\s*(?:#.*)?$")
 _ENTRY = re.compile(r"^(\s*)([A-Za-z0-9_\-]+)(\s*=\s*)(.*?)(\s*(?:#[^\"']*)?)$")
@@ -35,14 +35,14 @@ def edit_toml(text: str, edits: tuple[Edit, ...]) -> str:
 
 def toml_of(document: RawConfig) -> str:
     """A document of tables as text."""
-    tables: dict[Path, list[str]] = {}
+    tables: dict[KeyPath, list[str]] = {}
     for path, value in document.leaves():
         tables.setdefault(path[:-1], []).append(f"{path[-1]} = {_text(value)}")
     return "\n\n".join("\n".join((f"[{'.'.join(t)}]", *rows)) for t, rows in tables.items()) + "\n"
 
 
-def _entries(lines: list[str]) -> Iterator[tuple[int, Path, re.Match[str]]]:
-    table: Path = ()
+def _entries(lines: list[str]) -> Iterator[tuple[int, KeyPath, re.Match[str]]]:
+    table: KeyPath = ()
     for number, line in enumerate(lines):
         header = _HEADER.match(line)
         if header:
@@ -51,7 +51,7 @@ def _entries(lines: list[str]) -> Iterator[tuple[int, Path, re.Match[str]]]:
             yield number, (*table, entry[2]), entry
 
 
-def _edited(lines: list[str], path: Path, value: Any) -> list[str]:
+def _edited(lines: list[str], path: KeyPath, value: Any) -> list[str]:
     for number, found, match in _entries(lines):
         if found == path:
             new = (
@@ -72,7 +72,7 @@ def _edited(lines: list[str], path: Path, value: Any) -> list[str]:
     return [*lines[: last + 1], entry, *lines[last + 1 :]]
 
 
-def _is_header(line: str, table: Path) -> bool:
+def _is_header(line: str, table: KeyPath) -> bool:
     match = _HEADER.match(line)
     return match is not None and tuple(match[1].split(".")) == table
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from autoconf_launch.autotuner.knobs import LayoutValue
-from autoconf_launch.core import ConfigError, Path, RawConfig, Recompute
+from autoconf_launch.core import ConfigError, KeyPath, RawConfig, Recompute
 
 from .arguments import find_argument, put_argument, with_path_argument
 from .base import NamedFile, Rendered, RenderedFile, ScriptSource, TrialNeeds
@@ -169,7 +169,7 @@ def _is_on(held: RawConfig, keys: tuple[str, ...]) -> bool:
     return any(held.get(_path(key)) is True for key in keys)
 
 
-def _path(key: str) -> Path:
+def _path(key: str) -> KeyPath:
     return tuple(key.split("."))
 
 

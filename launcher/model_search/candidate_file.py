@@ -10,7 +10,7 @@ from typing import Any
 
 from autoconf_launch.autotuner.recommend.nemo_candidates import minutes_limit
 from autoconf_launch.autotuner.recommend.search_rules import are_ends_counted
-from autoconf_launch.core import Path, RawConfig, Recompute
+from autoconf_launch.core import KeyPath, RawConfig, Recompute
 
 from ..planner.base_config_file import write_base_config
 from .candidates import SearchCandidate
@@ -19,8 +19,8 @@ from .folder import SearchFolder
 from .question import SearchQuestion
 
 _DISTRIBUTED_OPTIMIZER = 1
-_STRATEGY: Path = ("trainer", "strategy")
-_STEPS: tuple[Path, ...] = (
+_STRATEGY: KeyPath = ("trainer", "strategy")
+_STEPS: tuple[KeyPath, ...] = (
     ("trainer", "max_steps"),
     *(("optim", "lr_scheduler", name) for name in ("max_steps", "warmup_steps", "constant_steps")),
     *(("model", "optim", "sched", name) for name in ("warmup_steps", "constant_steps")),
@@ -68,7 +68,7 @@ def knobs_of(candidate: SearchCandidate) -> tuple[tuple[str, int | float | str |
 
 def layout_edits(
     question: SearchQuestion, candidate: SearchCandidate
-) -> Iterator[tuple[Path, Any]]:
+) -> Iterator[tuple[KeyPath, Any]]:
     """What a candidate changes of the training."""
     is_recipe = RECIPE in question.base
     yield from (
@@ -80,7 +80,7 @@ def layout_edits(
 
 def _batch_edits(
     question: SearchQuestion, candidate: SearchCandidate
-) -> Iterator[tuple[Path, Any]]:
+) -> Iterator[tuple[KeyPath, Any]]:
     """Of a candidate with another global batch: as many tokens in other steps."""
     usual, batch = question.model.global_batch, candidate.layout.global_batch
     if batch == usual:
@@ -93,7 +93,7 @@ def _batch_edits(
 
 def run_edits(
     question: SearchQuestion, candidate: SearchCandidate, nodes: int
-) -> Iterator[tuple[Path, Any]]:
+) -> Iterator[tuple[KeyPath, Any]]:
     """What bounds a run of the search, and names it."""
     train = question.settings.train
     yield ("run", "name"), candidate.name
@@ -109,15 +109,15 @@ def run_edits(
         yield ("log", "ckpt", "save_last"), False
 
 
-def _edited(document: RawConfig, edits: Iterable[tuple[Path, Any]]) -> RawConfig:
+def _edited(document: RawConfig, edits: Iterable[tuple[KeyPath, Any]]) -> RawConfig:
     for path, value in edits:
         document = document.with_value(path, value)
     return document
 
 
 def _ends_edits(
-    where: Path, question: SearchQuestion, candidate: SearchCandidate
-) -> Iterator[tuple[Path, Any]]:
+    where: KeyPath, question: SearchQuestion, candidate: SearchCandidate
+) -> Iterator[tuple[KeyPath, Any]]:
     """Fields of Megatron-LM's TransformerConfig, which NeMo 1.0 reads from ``model``."""
     if are_ends_counted(candidate.layout, question.architecture):
         yield (*where, "account_for_embedding_in_pipeline_split"), True
@@ -126,7 +126,7 @@ def _ends_edits(
 
 def _nemo1_edits(
     question: SearchQuestion, candidate: SearchCandidate
-) -> Iterator[tuple[Path, Any]]:
+) -> Iterator[tuple[KeyPath, Any]]:
     point = candidate.point
     yield ("model", "tensor_model_parallel_size"), point.tensor
     yield ("model", "pipeline_model_parallel_size"), point.pipeline
@@ -138,7 +138,7 @@ def _nemo1_edits(
     yield from _t5_edits(candidate) if is_t5 else _gpt_edits(candidate)
 
 
-def _gpt_edits(candidate: SearchCandidate) -> Iterator[tuple[Path, Any]]:
+def _gpt_edits(candidate: SearchCandidate) -> Iterator[tuple[KeyPath, Any]]:
     """What NeMo 1.0 has for models of one stack alone."""
     point = candidate.point
     yield ("model", "context_parallel_size"), point.context
@@ -151,7 +151,7 @@ def _gpt_edits(candidate: SearchCandidate) -> Iterator[tuple[Path, Any]]:
     yield ("model", per_stage), point.recompute_layers_per_pipeline
 
 
-def _t5_edits(candidate: SearchCandidate) -> Iterator[tuple[Path, Any]]:
+def _t5_edits(candidate: SearchCandidate) -> Iterator[tuple[KeyPath, Any]]:
     """NVIDIA's number of recomputed layers counts both stacks."""
     layers = candidate.point.recompute_layers
     half = None if layers is None else layers // 2
@@ -160,8 +160,8 @@ def _t5_edits(candidate: SearchCandidate) -> Iterator[tuple[Path, Any]]:
 
 
 def _checkpoint_edits(
-    where: Path, candidate: SearchCandidate, layers: int | None
-) -> Iterator[tuple[Path, Any]]:
+    where: KeyPath, candidate: SearchCandidate, layers: int | None
+) -> Iterator[tuple[KeyPath, Any]]:
     kind = candidate.layout.recompute
     yield (*where, "activations_checkpoint_num_layers"), layers
     if kind is Recompute.SELECTIVE:
@@ -174,7 +174,7 @@ def _checkpoint_edits(
 
 def _recipe_edits(
     question: SearchQuestion, candidate: SearchCandidate
-) -> Iterator[tuple[Path, Any]]:
+) -> Iterator[tuple[KeyPath, Any]]:
     point, layout = candidate.point, candidate.layout
     yield (*_STRATEGY, "tensor_model_parallel_size"), point.tensor
     yield (*_STRATEGY, "pipeline_model_parallel_size"), point.pipeline

@@ -7,12 +7,12 @@ from typing import Any
 
 from autoconf_launch.autotuner.recommend.chosen_model import ModelQuestion
 from autoconf_launch.autotuner.recommend.families import Family
-from autoconf_launch.core import Architecture, ConfigError, Experts, Path, RawConfig, dotted
+from autoconf_launch.core import Architecture, ConfigError, Experts, KeyPath, RawConfig, dotted
 
-RECIPE: Path = ("model", "config")
+RECIPE: KeyPath = ("model", "config")
 """Section of a recipe of NeMo 2.0; a file of 1.0 has none."""
 _TWO_MATRICES = "glu"
-_LENGTHS: tuple[Path, ...] = (
+_LENGTHS: tuple[KeyPath, ...] = (
     ("data", "seq_length"),
     (*RECIPE, "seq_length"),
     ("model", "data", "seq_length"),
@@ -63,19 +63,19 @@ def decoder_tokens(base: RawConfig, sequence: int) -> int:
     return max(1, sequence // 4) if base.get(path) is None else _whole(base, path)
 
 
-def section(base: RawConfig, family: Family) -> Path:
+def section(base: RawConfig, family: Family) -> KeyPath:
     """Where the model's shape stands."""
     if RECIPE in base:
         return RECIPE
     return ("model", "encoder") if family.is_encoder_decoder else ("model",)
 
 
-def batch_path(base: RawConfig) -> Path:
+def batch_path(base: RawConfig) -> KeyPath:
     """Where the global batch stands."""
     return ("data", "global_batch_size") if RECIPE in base else ("model", "global_batch_size")
 
 
-def data_path(base: RawConfig) -> Path:
+def data_path(base: RawConfig) -> KeyPath:
     """Where the training's data stand."""
     return ("data", "paths") if RECIPE in base else ("model", "data", "data_prefix")
 
@@ -141,7 +141,7 @@ def architecture_of(
     )
 
 
-def _whole(base: RawConfig, path: Path) -> int:
+def _whole(base: RawConfig, path: KeyPath) -> int:
     value = base.get(path)
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
         raise ConfigError(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from autoconf_launch.core import ConfigError, Path, RawConfig, dotted
+from autoconf_launch.core import ConfigError, KeyPath, RawConfig, dotted
 
 AUTO = (None, "auto", "null", "None")
 """What leaves a choice to us, in the words of all generations."""
@@ -42,7 +42,7 @@ def number(name: str, value: object) -> float:
 class Reader:
     """One section; errors name the full key."""
 
-    def __init__(self, document: RawConfig, section: Path) -> None:
+    def __init__(self, document: RawConfig, section: KeyPath) -> None:
         self._document, self._section = document, section
 
     def has(self, key: str) -> bool:

@@ -17,7 +17,7 @@ from autoconf_launch.autotuner.recommend.chosen_model import ChosenModel, counte
 from autoconf_launch.autotuner.recommend.pretraining import Pretraining, TrainedModel
 from autoconf_launch.autotuner.recommend.shapes import Shape
 from autoconf_launch.core import ConfigError, RawConfig
-from autoconf_launch.core import Path as Key
+from autoconf_launch.core import KeyPath as Key
 
 from ..config_file import read_config
 from .base_config_file import base_document, is_whole_model

@@ -7,7 +7,7 @@ from enum import Enum
 from typing import Any
 
 from autoconf_launch.autotuner.knobs import KNOBS
-from autoconf_launch.core import Candidate, Layout, Path, Precision, RawConfig
+from autoconf_launch.core import Candidate, KeyPath, Layout, Precision, RawConfig
 
 _FOLLOWS = ("data_parallel",)
 
@@ -49,7 +49,7 @@ class Page:
     _said: set[str] = field(default_factory=set)
     _notes: list[str] = field(default_factory=list)
 
-    def say(self, path: Path, value: Any, *knobs: str) -> None:
+    def say(self, path: KeyPath, value: Any, *knobs: str) -> None:
         """Set a key; the knobs that it expresses are done."""
         self.document = self.document.with_value(path, value)
         self._said.update(knobs)

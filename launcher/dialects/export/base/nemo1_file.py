@@ -13,7 +13,7 @@ import yaml
 
 from autoconf_launch.autotuner.recommend.base_config import time_limit
 from autoconf_launch.autotuner.recommend.pretraining import Pretraining
-from autoconf_launch.core import Path, RawConfig
+from autoconf_launch.core import KeyPath, RawConfig
 from autoconf_launch.tuning_spaces.recommend_tables import base_template
 
 from ..page import Exported, comments
@@ -59,9 +59,9 @@ def nemo1(base: Pretraining, document: RawConfig) -> Exported:
     return Exported(text=comments(left_out) + text, left_out=left_out)
 
 
-def _kinds(base: Pretraining) -> Iterator[tuple[Path, Any]]:
+def _kinds(base: Pretraining) -> Iterator[tuple[KeyPath, Any]]:
     """Of each stack, where a model has two; embeddings are shared by other keys there."""
-    where: list[Path] = [("model",)]
+    where: list[KeyPath] = [("model",)]
     if base.family.is_encoder_decoder:
         where = [("model", stack) for stack in _STACKS]
     for path in where:
@@ -105,7 +105,7 @@ def _activation(base: Pretraining) -> str:
     return "geglu" if has_gelu else "fast-swiglu"
 
 
-def _run(base: Pretraining, document: RawConfig) -> Iterator[tuple[Path, Any]]:
+def _run(base: Pretraining, document: RawConfig) -> Iterator[tuple[KeyPath, Any]]:
     split = base.split
     yield ("run", "name"), base.name
     days = document.get(_DAYS)
@@ -120,7 +120,7 @@ def _run(base: Pretraining, document: RawConfig) -> Iterator[tuple[Path, Any]]:
         yield ("trainer", "max_time"), longest
 
 
-def _model(base: Pretraining) -> Iterator[tuple[Path, Any]]:
+def _model(base: Pretraining) -> Iterator[tuple[KeyPath, Any]]:
     model, split = base.model, base.split
     values: dict[str, Any] = {
         "micro_batch_size": split.micro_batch,
@@ -148,7 +148,7 @@ def _model(base: Pretraining) -> Iterator[tuple[Path, Any]]:
     yield ("model", "data", "seq_length"), model.sequence
 
 
-def _optimizer(base: Pretraining) -> Iterator[tuple[Path, Any]]:
+def _optimizer(base: Pretraining) -> Iterator[tuple[KeyPath, Any]]:
     schedule, where = base.schedule, ("model", "optim")
     yield (*where, "lr"), schedule.learning_rate
     yield (*where, "weight_decay"), schedule.weight_decay

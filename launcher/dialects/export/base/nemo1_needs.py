@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from autoconf_launch.autotuner.recommend.pretraining import Pretraining
-from autoconf_launch.core import Path
+from autoconf_launch.core import KeyPath
 
 _TRAINER = {
     "accelerator": "gpu",
@@ -53,7 +53,7 @@ _DATA_OF_T5 = {
 }
 
 
-def needs(base: Pretraining) -> Iterator[tuple[Path, Any]]:
+def needs(base: Pretraining) -> Iterator[tuple[KeyPath, Any]]:
     """Keys and values, for where a file has no such key."""
     model, data = _OF_GPT, _DATA | _DATA_OF_GPT
     if base.family.name == "bert":

@@ -13,7 +13,7 @@ from textwrap import indent
 from typing import Any
 
 from autoconf_launch.autotuner.recommend.pretraining import Pretraining
-from autoconf_launch.core import Path, RawConfig, dotted
+from autoconf_launch.core import KeyPath, RawConfig, dotted
 
 from ..page import Exported, comments
 from .split_rules import groups_told, splits_sequence
@@ -76,9 +76,9 @@ IMPORTS: Mapping[str, tuple[str, str]] = {
 _RECOMPUTE = ("recompute_granularity", "recompute_method", "recompute_num_layers")
 _ENDS = ("account_for_embedding_in_pipeline_split", "account_for_loss_in_pipeline_split")
 _SENTENCEPIECE = ".model"
-_PATHS: Path = ("data", "paths")
-_SCHEDULED: Path = ("optim", "lr_scheduler", "max_steps")
-_TOKENIZER: Path = ("data", "tokenizer_path")
+_PATHS: KeyPath = ("data", "paths")
+_SCHEDULED: KeyPath = ("optim", "lr_scheduler", "max_steps")
+_TOKENIZER: KeyPath = ("data", "tokenizer_path")
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +139,7 @@ def recipe_call(base: Pretraining, document: RawConfig) -> Call:
     return Call(function="run.Partial", first=(Name("llm.pretrain"),), fields=fields)
 
 
-def set_after(document: RawConfig) -> Iterator[tuple[Path, Any]]:
+def set_after(document: RawConfig) -> Iterator[tuple[KeyPath, Any]]:
     """What is set in a recipe that is made: NeMo's own parts have other defaults."""
     path = ("log", "ckpt", "save_last")
     if path in document:
