@@ -57,31 +57,14 @@ class Certificate:
     def sentence(self) -> str:
         """For people."""
         if not self.untried:
-            return "No candidate is left to try."
+            return "No configuration is left to try."
+        left = f"{self.untried} configuration{'s' * (self.untried > 1)} left"
         if self.beaten == self.untried:
-            return f"{self._none} beat this one."
-        beaten = (
-            f"{self.beaten} of {self.untried} untried candidates cannot beat this one; the rest"
-        )
+            return f"{left}, provably slower than the best."
+        slower = f", {self.beaten} of them provably slower" if self.beaten else ""
         return (
-            f"{beaten if self.beaten else self._all} "
-            f"could gain at most {100 * self.possible_gain:.1f} %, "
-            f"{100 * self.expected_gain:.1f} % as is to be expected."
-        )
-
-    @property
-    def _all(self) -> str:
-        return "The " + self._counted
-
-    @property
-    def _none(self) -> str:
-        """With its verb."""
-        return f"None of the {self._counted} can" if self.untried > 1 else f"{self._all} cannot"
-
-    @property
-    def _counted(self) -> str:
-        return (
-            f"{self.untried} untried candidates" if self.untried > 1 else "one untried candidate"
+            f"{left}{slower}; expected further gain {100 * self.expected_gain:.1f} % "
+            f"(at most {100 * self.possible_gain:.1f} %)."
         )
 
 

@@ -10,10 +10,15 @@ from .cost.facts import TrainingFacts
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LearningRateAdvice:
-    """Multiply the learning rate by ``factor``; ``sentence`` says why."""
+    """Multiply the learning rate by ``factor``, as the global batch changed.
+
+    ``linear``: the factor is the ratio of the batches, else its square root.
+    """
 
     factor: float
-    sentence: str
+    before: int
+    after: int
+    linear: bool
 
 
 def learning_rate_advice(
@@ -30,10 +35,4 @@ def learning_rate_advice(
     ratio = after / before
     linear = facts.scales_with_batch
     factor = ratio if linear else math.sqrt(ratio)
-    law = "linear, for SGD" if linear else "by its square root"
-    return LearningRateAdvice(
-        factor=factor,
-        sentence=f"The global batch goes from {before} to {after} ({ratio:.3g}x): unless the "
-        "script scales the learning rate with its batch itself, multiply it by "
-        f"{factor:.3g} ({law}).",
-    )
+    return LearningRateAdvice(factor=factor, before=before, after=after, linear=linear)

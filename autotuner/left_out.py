@@ -12,11 +12,10 @@ from .pool import ABOVE_WHAT_RAN, BEYOND_THE_KNEE, NEEDS_MORE_MEMORY, SMALLER_MI
 from .stop import StopKind, StopReason
 from .study import Study
 
-_Reason: TypeAlias = tuple[int, str, str]
-"""How many, and what is said of several and of one."""
+_Reason: TypeAlias = tuple[int, str]
+"""How many, and why."""
 _INFERRED = (NEEDS_MORE_MEMORY, ABOVE_WHAT_RAN, SMALLER_MICRO_BATCH, BEYOND_THE_KNEE)
-_CURVES = "curves of throughput through the trials, noise aside, promise no more than"
-_KNEE = f"{100 * KNEE:.0f} %"
+_LEVELLED_OFF = f"throughput has levelled off (less than {100 * KNEE:.0f} % expected)"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,43 +41,34 @@ class LeftOut:
     @property
     def sentence(self) -> str:
         """On all of them, where nothing else is said of the open ones."""
-        where = f"where {_CURVES} {_KNEE}"
-        left = "left when the search ended"
-        found = _not_tried(
-            f"of {self.candidates} candidate{'s' * (self.candidates > 1)}",
+        found = _skipped(
+            f" of {self.candidates} configuration{'s' * (self.candidates > 1)}",
             (
                 *self._closed,
-                (self.beyond_the_knee, f"lie {where}", f"lies {where}"),
-                (self.open - self.beyond_the_knee, f"were {left}", f"was {left}"),
+                (self.beyond_the_knee, _LEVELLED_OFF),
+                (self.open - self.beyond_the_knee, "left when the search ended"),
             ),
         )
-        return found or "Every candidate was tried."
+        return found or "Every configuration was tried."
 
     @property
     def beside(self) -> str:
         """On the others, beside a sentence on the open ones; empty where there are none."""
-        return _not_tried("more", self._closed)
+        return _skipped(" more", self._closed)
 
     @property
     def knee(self) -> str:
         """Why open ones were left out though they could gain something; empty if not for that."""
         count = self.beyond_the_knee
-        who = f"{count} of the untried {'were' if count > 1 else 'was'}"
-        if count == self.open:
-            who = f"The {count} untried were" if count > 1 else "The untried one was"
-        return f"{who} left out, as {_CURVES} {_KNEE} there." if count else ""
+        return f"{count} skipped: {_LEVELLED_OFF}." if count else ""
 
     @property
     def _closed(self) -> tuple[_Reason, ...]:
-        more = "more memory than one that ran out of it"
-        above = (
-            "a larger micro-batch than the script reached (too few samples, or a limit of its own)"
-        )
-        smaller = "a smaller micro-batch than yours, which fits"
+        above = "micro-batch larger than the script reached (too few samples, or its own limit)"
         return (
-            (self.needs_more_memory, f"need {more}", f"needs {more}"),
-            (self.above_what_ran, f"have {above}", f"has {above}"),
-            (self.smaller, f"have {smaller}", f"has {smaller}"),
+            (self.needs_more_memory, "more memory needed than by one that ran out of it"),
+            (self.above_what_ran, above),
+            (self.smaller, "micro-batch smaller than yours, which fits"),
         )
 
 
@@ -126,13 +116,12 @@ def _patience(study: Study, left: LeftOut) -> str:
     return "" if study.space.usual_C.all() else alone
 
 
-def _not_tried(of: str, reasons: Sequence[_Reason]) -> str:
+def _skipped(of: str, reasons: Sequence[_Reason]) -> str:
     """Empty where no reason has any."""
-    given = [reason for reason in reasons if reason[0]]
-    count = sum(reason[0] for reason in given)
-    if not given:
+    found = [(count, why) for count, why in reasons if count]
+    if not found:
         return ""
-    why = ", ".join(f"{n} {several if n > 1 else one}" for n, several, one in given)
-    if len(given) == 1:
-        why = f"they {given[0][1]}" if count > 1 else f"it {given[0][2]}"
-    return f"{count} {of} {'were' if count > 1 else 'was'} not tried: {why}."
+    why = "; ".join(f"{why}: {count}" for count, why in found)
+    if len(found) == 1:
+        why = found[0][1]
+    return f"{sum(count for count, _ in found)}{of} skipped: {why}."

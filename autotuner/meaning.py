@@ -87,16 +87,16 @@ def _compared(worst: float, tolerance: float, steps: int) -> Meaning:
     if worst <= tolerance:
         return Meaning(
             verdict=MeaningVerdict.SAME,
-            sentence=f"The losses of your configuration and of the winner differ {how}: it "
-            "trains the same.",
+            sentence=f"The winner trains the same: its losses and those of your configuration "
+            f"differ {how}.",
             worst=worst,
             tolerance=tolerance,
         )
     return Meaning(
         verdict=MeaningVerdict.DIFFERS,
-        sentence=f"The losses of your configuration and of the winner differ {how}; see that "
-        "the script draws the same data for each global batch, however it is split, before you "
-        "trust the winner.",
+        sentence=f"The losses of your configuration and of the winner differ {how}; before you "
+        "trust the winner, check that the script draws the same data for each global batch, "
+        "however it is split.",
         worst=worst if math.isfinite(worst) else None,
         tolerance=tolerance,
     )

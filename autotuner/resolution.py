@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from .noise import NOTHING
 from .sequential import PairedEstimate, expected_width
 from .trial import Record
 
 _MOST_ROUNDS = 1000
-_MINUTES_S = 180.0
-"""From so many seconds on minutes are said."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,20 +28,6 @@ class Resolution:
     width: float
     wanted: float
     further: int | None
-
-    @property
-    def sentence(self) -> str:
-        """For people, after the names of those that it is said of."""
-        what = f"Of these, {self.rounds} round{'s' * (self.rounds > 1)} of {self.round_s:.1f} s"
-        if self.width > NOTHING:
-            return f"{what} told nothing apart."
-        found = f"{what} told apart what differs by {_percent(self.width)}"
-        if self.further == 0:
-            return f"{found}."
-        if self.further is None:
-            return f"{found}; it is too noisy here for {_percent(self.wanted)}."
-        more = _duration(self.further * self.round_s)
-        return f"{found}; {_percent(self.wanted)} would take about {more} more."
 
 
 def resolution(
@@ -76,11 +58,3 @@ def _together_s(launches: Sequence[Record]) -> float:
     """Of launches beside each other, or one after the other."""
     beside = all(record.trial.turn for record in launches)
     return (max if beside else sum)(record.wall_s for record in launches)
-
-
-def _duration(time_s: float) -> str:
-    return f"{time_s:.0f} s" if time_s < _MINUTES_S else f"{time_s / 60.0:.0f} min"
-
-
-def _percent(width: float) -> str:
-    return f"{100.0 * math.expm1(width):.1f} %"

@@ -101,8 +101,8 @@ def findings(
     """A sentence on each thing that launches after the search show and it did not."""
     rounds = replayed(records, finals, objective, noise)
     failures = tuple(
-        f"{arm.name} failed when it was launched again "
-        f"({arm.failed.failure.kind.value}: {arm.failed.failure.detail}), so it was passed over."
+        f"{arm.name} failed in the playoff "
+        f"({arm.failed.failure.kind.value}: {arm.failed.failure.detail}) and was eliminated."
         for arm in rounds.arms
         if arm.failed and arm.failed.failure
     )
@@ -246,11 +246,11 @@ def _surprise(
     before = _arm(rounds, first)
     if arm is None or before is None or before is arm or before.failed:
         return ()
-    how = f"Measured again in {'turn' if _took_turns(rounds) else 'rounds'}, {arm.name}"
+    how = f"Re-measured in {'turn' if _took_turns(rounds) else 'rounds'}, {arm.name}"
     best = f"{before.name}, which was best in the search"
     if rounds.compare(before, arm, alpha_of(before, rounds)).differs:
         return (f"{how} is better than {best}.",)
-    return (f"{how} leads {best}, but they are not told apart.",)
+    return (f"{how} leads {best}; they are tied within noise.",)
 
 
 def _took_turns(rounds: Finals) -> bool:
@@ -269,7 +269,6 @@ def _gaps(rounds: Finals, soaks: Sequence[Record]) -> tuple[str, ...]:
     if abs(after_s / before_s - 1.0) <= CAUSELESS:
         return ()
     return (
-        f"{soak_report.soaked_name(last)} took {1e3 * before_s:.4g} ms per step in its trials but "
-        f"{1e3 * after_s:.4g} ms in a launch of its own, as the training will be: expect the "
-        "latter.",
+        f"Expect {1e3 * after_s:.4g} ms per step: {soak_report.soaked_name(last)} took "
+        f"{1e3 * before_s:.4g} ms in its trials, but its verification run is as the training.",
     )

@@ -1,4 +1,4 @@
-"""What a study's soaks come to, in words: who was refused and why, what the last one went through.
+"""The outcome of a study's verification runs: what was refused and why, what the last one did.
 
 Not: which configuration is launched (``soak``).
 """
@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from autoconf_launch.core import Failure, FailureKind
-from autoconf_launch.core.asides import Aside, Asides, WentOn
+from autoconf_launch.core.asides import Asides
 
 from .trial import Record, Trial
 
@@ -21,10 +21,6 @@ FEWEST_STEPS_OF_AN_EPOCH = 10
 
 SUFFIX = "_soak"
 """Of the name of a launch."""
-
-_EVALUATION = "evaluation of the trained model"
-"""One of another, as of its average, may not be seen."""
-_SIZES = ((1e9, "GB"), (1e6, "MB"), (1e3, "kB"), (0, "B"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,42 +52,14 @@ class SoakReport:
     few_steps: str = ""
 
     @property
-    def sentence(self) -> str:
-        """What was done and what was not."""
+    def error(self) -> str:
+        """Why nothing can be trained with; "" where the last one passed."""
         if self.whatever:
             return (
-                "No configuration passes the soak: the script fails there whatever the "
-                f"configuration, as it was given too ({self.whatever})."
+                "No configuration passes its verification run: the script fails in it whatever "
+                f"the configuration, yours too ({self.whatever})."
             )
-        if not self.passed:
-            return "No measured configuration passed the soak."
-        share, asides = self.memory_share, self.asides or Asides()
-        memory = "" if share is None else f", {share:.0%} of memory at most"
-        longest = ", the last one with the longest batch seen" if asides.longest_batch else ""
-        steps = _counted(self.steps, "step", "steps")
-        least = "at least " if asides.under_way and not asides.went_on else ""
-        return (
-            f"It ran {least}{steps} in a launch of its own{longest}{memory}."
-            f"{_afterwards(asides)}{self._beside}{_left_out(asides)}{self.few_steps}"
-        )
-
-    @property
-    def _beside(self) -> str:
-        if self.asides is None:
-            return ""
-        where = "within its steps or after them" if self.asides.went_on else "within its steps"
-        evaluation, checkpoint = _evaluation(self.asides), _checkpoint(self.asides)
-        seen = " and ".join(filter(None, (evaluation, checkpoint)))
-        missed = " and no ".join(
-            name
-            for name, words in ((_EVALUATION, evaluation), (Aside.CHECKPOINT.value, checkpoint))
-            if not words
-        )
-        sentences = f" It went through {seen}." if seen else ""
-        sentences += f" No {missed} came {where}." if missed else ""
-        if self.as_trial:
-            sentences += f" With the script's own moved there it had failed ({self.as_trial})."
-        return sentences
+        return "" if self.passed else "No measured configuration passed its verification run."
 
 
 def report(records: Sequence[Record]) -> SoakReport:
@@ -108,7 +76,7 @@ def report(records: Sequence[Record]) -> SoakReport:
         memory_share=memory.peak_bytes / memory.limit_bytes
         if memory and memory.limit_bytes
         else None,
-        refused=tuple(f"{name} was refused: {reason}." for name, reason in reasons if reason),
+        refused=tuple(f"{name} {reason}." for name, reason in reasons if reason),
         passed=chosen is not None,
         phases=last.phases if last else (),
         step_s=last.mean_step_s if last and last.step_s else 0.0,
@@ -140,11 +108,11 @@ def passed(records: Sequence[Record]) -> Record | None:
 def refusal(record: Record) -> str | None:
     """Why a soak was not passed; None where it was."""
     if record.failure:
-        return f"it failed in the soak ({_words(record.failure)})"
+        return f"failed its verification run ({_words(record.failure)})"
     memory = record.outcome.memory
     if memory and memory.limit_bytes and memory.peak_bytes > MOST_MEMORY * memory.limit_bytes:
         share = memory.peak_bytes / memory.limit_bytes
-        return f"it used {share:.1%} of memory in the soak, more than {MOST_MEMORY:.0%}"
+        return f"used {share:.1%} of memory in its verification run, more than {MOST_MEMORY:.0%}"
     return None
 
 
@@ -196,50 +164,6 @@ def _whatever(records: Sequence[Record]) -> str:
 
 def _words(failure: Failure) -> str:
     return f"{failure.kind.value}: {failure.detail}"
-
-
-def _afterwards(asides: Asides) -> str:
-    """What came after the last step."""
-    if asides.went_on is WentOn.EPOCH:
-        return " Its data ended after them as after an epoch."
-    return " It went on to the script's end." if asides.went_on is WentOn.END else ""
-
-
-def _left_out(asides: Asides) -> str:
-    """What was not run, or why it could not be."""
-    if asides.broke and asides.broke_in:
-        return (
-            f" It failed in or after the {asides.broke_in.value} ({asides.broke}); whether "
-            "because its data ended early is not known."
-        )
-    if asides.broke:
-        return f" The script could not go on without its data ({asides.broke})."
-    if asides.went_on is WentOn.END:
-        return ""
-    left_out = "last epoch" if asides.went_on is WentOn.EPOCH else "steps"
-    return f" What the script does after its {left_out} was not run."
-
-
-def _evaluation(asides: Asides) -> str:
-    """Words for it; "" where there was none."""
-    if not asides.evaluations:
-        return ""
-    batches = _counted(asides.evaluation_batches, "batch", "batches")
-    if asides.under_way is Aside.EVALUATION:
-        return f"{batches} of an evaluation that was not seen to end in its time"
-    return f"{_counted(asides.evaluations, 'evaluation', 'evaluations')} ({batches})"
-
-
-def _checkpoint(asides: Asides) -> str:
-    """Words for it; "" where there was none."""
-    if not asides.checkpoints:
-        return ""
-    if asides.under_way is Aside.CHECKPOINT:
-        return "a checkpoint that had not ended when its time was up"
-    size = next(
-        f"{asides.saved_bytes / (u or 1):.3g} {n}" for u, n in _SIZES if asides.saved_bytes >= u
-    )
-    return f"{_counted(asides.checkpoints, 'checkpoint', 'checkpoints')} ({size})"
 
 
 def _counted(count: int, one: str, several: str) -> str:

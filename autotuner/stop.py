@@ -98,7 +98,7 @@ def stage_no_better(
     return StopReason(
         kind=StopKind.STAGE_NO_BETTER,
         sentence=f"Stage {_best_of(stage, objective)} is no better than "
-        f"{_best_of(before, objective)}, so later stages were left out.",
+        f"{_best_of(before, objective)}, so later stages were skipped.",
     )
 
 
@@ -136,8 +136,8 @@ def no_time(budget: str, left_s: float, shortest_s: float, count: int) -> StopRe
 def _trials_spent(most: int) -> StopReason:
     return StopReason(
         kind=StopKind.TRIALS,
-        sentence=f"The number of trials was reached: tuner_num_trials is {most}, beside your own "
-        "configuration; candidates are left that were worth a trial.",
+        sentence=f"Stopped after {most} trials beside your configuration (tuner_num_trials is "
+        f"{most}); configurations worth a trial are left.",
     )
 
 

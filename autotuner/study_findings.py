@@ -43,14 +43,14 @@ def repeat_findings(records: Sequence[Record], repeats: Sequence[Record]) -> tup
     found = drift(records, repeats)
     trials = {record.trial.name: record for record in records if record.measurement}
     failed = (
-        f"{measured_name(record.trial.name)} failed when it was launched again during the search "
-        f"({record.failure.kind.value}: {record.failure.detail}); what was measured before counts."
+        f"{measured_name(record.trial.name)} failed when it was re-measured "
+        f"({record.failure.kind.value}: {record.failure.detail}); its first measurement counts."
         for record in repeats
         if record.failure
     )
     doubted = (
-        f"{name} took {_milliseconds(trials[name])} per step in its trial but "
-        f"{_milliseconds(repeat)} when it was launched again; the latter counts."
+        f"{name} took {_milliseconds(trials[name])} per step in its trial, "
+        f"{_milliseconds(repeat)} re-measured; the latter counts."
         for repeat in found.doubted
         if (name := measured_name(repeat.trial.name)) in trials
     )
@@ -61,9 +61,8 @@ def _machine(most: float) -> tuple[str, ...]:
     if not most:
         return ()
     return (
-        f"The machine was about {math.expm1(most):.0%} slower at one time of the search than at "
-        "another, as launches again showed; trials are compared, and the best of them shown, as "
-        "if measured at one time, where the list of trials has what was measured.",
+        f"The machine was up to {100 * math.expm1(most):.0f} % slower during parts of the search. "
+        "Trials are compared with that corrected; the list of trials has the raw times.",
     )
 
 

@@ -73,6 +73,8 @@ class Summary:
         noise: of launches in the search; what was measured again tells.
         certificate: a sentence on what the untried candidates could still gain; None where
             nothing can be said, or there are none.
+        expected_gain: what the most promising untried candidate is expected to gain, a share;
+            None where nothing can be said.
         left_out: sentences on how many were not tried and why; None where the certificate says
             it all, or nothing was measured.
         alone: whether nothing but the winner was measured.
@@ -99,6 +101,7 @@ class Summary:
     soak: SoakReport | None = None
     noise: Noise = PRIOR
     certificate: str | None = None
+    expected_gain: float | None = None
     left_out: str | None = None
     findings: tuple[str, ...] = ()
     alone: bool = False
@@ -124,6 +127,7 @@ def summarise(study: Study, *, duration_s: float, facts: TrainingFacts | None = 
     return replace(
         summary,
         rejected=study.rejected,
+        expected_gain=found.expected_gain if found else None,
         certificate=found.sentence if found and found.untried else None,
         left_out=(summary.winner and left_out_text(study, found, summary.stop)) or None,
     )

@@ -182,7 +182,7 @@ def _conclude(job: TuningJob, study: Study, end: Endgame, stop: StopReason) -> R
         winner=winner,
     )
     if winner is None:
-        reason = summary.soak.sentence if summary.soak else stop.sentence
+        reason = (summary.soak and summary.soak.error) or stop.sentence
         raise NothingFeasibleError(reason, stop.log_tail)
     job.listener(Finished(text=text, winner=summary.winner))
     return winner

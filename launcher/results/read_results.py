@@ -116,14 +116,14 @@ def results_paths(folder: Path) -> ResultsPaths:
     paths = ResultsPaths(results=folder, exps=folder)
     if not folder.is_dir():
         raise ConfigError(
-            f"{folder} is no folder; give the results folder of a tuning run, "
+            f"{folder} is not a folder; give the results folder of a tuning run, "
             "autotuning_results unless --results-dir said otherwise."
         )
     if not paths.journal.is_file():
         inside = folder / "autotuning_results"
         hint = f"did you mean {inside}?" if inside.is_dir() else "give one of a tuning run."
         raise ConfigError(
-            f"{folder} is no results folder, as it has no {paths.journal.name}; {hint}"
+            f"{folder} is not a results folder: it has no {paths.journal.name}; {hint}"
         )
     if not os.access(paths.journal, os.R_OK):
         raise ConfigError(f"{paths.journal} cannot be read; ask its owner for permission.")

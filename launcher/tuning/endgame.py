@@ -111,7 +111,7 @@ def play(
     controller = control(rounds, _Rounds(rounds, search.objective, listener), waiting)
     controller.resume(earlier.rounds, before_s=search.elapsed_s)
     if rounds.stop_reason() is None and (apart := search.apart or _why_apart(rounds)):
-        listener(Note(text=f"The best are launched one after the other, as {apart}."))
+        listener(Note(text=f"The playoff launches run one after the other: {apart}."))
     controller.run(WHOLE if search.apart else WHOLE * each)
     elapsed_s = controller.elapsed_s
     order = safe_order(search.records, rounds, search.objective, search.noise)

@@ -54,6 +54,6 @@ def _on_left(paths: tuple[str, ...]) -> tuple[str, ...]:
     shown = ", ".join(paths[:_MOST_SHOWN])
     more = f" and {len(paths) - _MOST_SHOWN} more" if len(paths) > _MOST_SHOWN else ""
     return (
-        f"The script's short trials wrote to {shown}{more}; what they added there belongs to no "
-        "training and can be removed.",
+        f"The script's short trials wrote to {shown}{more}; what they added there is not "
+        "part of any training and can be removed.",
     )

@@ -115,7 +115,7 @@ def space_line(event: SpaceBuilt) -> str:
 def trial_line(event: TrialFinished) -> str:
     """Elapsed, trial, configuration, predicted, measured, memory, best so far."""
     record = event.record
-    best = event.best.trial.name if event.best else "-"
+    best = shown_name(event.best.trial) if event.best else "-"
     again = " (resumed)" if event.resumed else ""
     return (
         f"[{minutes_text(event.elapsed_s)}] "

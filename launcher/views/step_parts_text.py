@@ -51,7 +51,7 @@ def _soak_text(soak: SoakReport | None) -> str:
         return ""
     told = {name: MEASURED_PARTS[name] for name in MEASURED_PARTS if name in parts}
     drawn = waterfall_text(waterfall(tuple(parts.items()), told))
-    return f"; as measured in its soak, each phase waiting for the one before:\n{drawn}"
+    return f"; measured in its verification run, one phase after the other:\n{drawn}"
 
 
 def _measured_parts(soak: SoakReport | None) -> dict[str, float]:

@@ -7,12 +7,16 @@ import math
 import shlex
 from collections.abc import Sequence
 
+from autoconf_launch.autotuner.bracket import KNEE
+from autoconf_launch.autotuner.learning_rate import LearningRateAdvice
 from autoconf_launch.autotuner.noise import NOTHING, SpeedUp
 from autoconf_launch.autotuner.resolution import Resolution
 from autoconf_launch.autotuner.settle import CAUSELESS
 from autoconf_launch.autotuner.soak_report import SoakReport
+from autoconf_launch.autotuner.stop import StopKind
 from autoconf_launch.autotuner.summary import Summary, SummaryRow
 from autoconf_launch.core import Edit, dotted, encode
+from autoconf_launch.core.asides import Aside, Asides, WentOn
 
 from .cells import label, seconds_text
 from .duration import duration_text, plural
@@ -23,6 +27,11 @@ SCHEMA_VERSION = 1
 DETAILS = "Details"
 """Heading of the second part of ``summary.txt``."""
 
+_WENT_ON = {
+    WentOn.END: "script ran to completion",
+    WentOn.EPOCH: "data ended as after an epoch",
+}
+_SIZES = ((1e9, "GB"), (1e6, "MB"), (1e3, "kB"), (0, "B"))
 _MOST_EDITS = 8
 _MOST_NAMES = 5
 _MOST_REFUSED = 2
@@ -107,7 +116,7 @@ def summary_document(summary: Summary, edits: Sequence[Edit], command: str) -> d
             step_parts_document(summary.winner, summary.soak) if summary.winner else None
         ),
         "rejected": dict(summary.rejected),
-        "learning_rate": encode(summary.learning_rate),
+        "learning_rate": _advice_document(summary.learning_rate),
         "stop": encode(summary.stop),
         "duration_s": summary.duration_s,
         "changes": [
@@ -198,8 +207,97 @@ def _percent(width: float) -> str:
 
 def stop_text(summary: Summary) -> str:
     """Why the study ended."""
-    stop = summary.stop
-    return stop.sentence if stop else ""
+    stop, gain = summary.stop, summary.expected_gain
+    if stop is None or stop.kind is not StopKind.EXPLORED or summary.alone or gain is None:
+        return stop.sentence if stop else ""
+    if gain <= KNEE:
+        most = f"{100 * KNEE:.0f} %"
+        return f"Search complete: nothing left is expected to be more than {most} faster."
+    return f"Search complete: the best of what is left is expected to gain {100 * gain:.0f} %."
+
+
+def advice_text(advice: LearningRateAdvice) -> str:
+    """What to do with the learning rate at another global batch."""
+    law = "linear, for SGD" if advice.linear else "square root of the ratio"
+    return (
+        f"The global batch changes from {advice.before} to {advice.after}: unless the script "
+        f"scales the learning rate itself, multiply it by {advice.factor:.3g} ({law})."
+    )
+
+
+def _advice_document(advice: LearningRateAdvice | None) -> object:
+    if advice is None:
+        return None
+    return {"factor": advice.factor, "sentence": advice_text(advice)}
+
+
+def verification_text(soak: SoakReport) -> str:
+    """What the winner's verification run did, and what it did not exercise."""
+    if not soak.passed:
+        return soak.error
+    asides = soak.asides or Asides()
+    least = "at least " if asides.under_way and not asides.went_on else ""
+    did = [f"{least}{plural(soak.steps, 'step')}"]
+    if soak.memory_share is not None:
+        did.append(f"peak memory {100 * soak.memory_share:.0f} %")
+    if asides.went_on:
+        did.append(_WENT_ON[asides.went_on])
+    longest = "; the last step used the longest batch seen" if asides.longest_batch else ""
+    sentences = [f"Verification run of the winner: {', '.join(did)}{longest}."]
+    seen = [*filter(None, (_evaluation_text(asides), _checkpoint_text(asides)))]
+    sentences += [f"Exercised: {', '.join(seen)}."] if seen else []
+    if missed := _not_exercised(soak):
+        sentences.append(f"Not exercised: {', '.join(missed)}.")
+    if soak.as_trial:
+        sentences.append(
+            "A first attempt, with the script's evaluation and checkpoint moved into the run, "
+            f"failed ({soak.as_trial})."
+        )
+    sentences += _broke(asides)
+    return " ".join((*sentences, soak.few_steps)).strip()
+
+
+def _not_exercised(soak: SoakReport) -> list[str]:
+    asides = soak.asides or Asides()
+    missed = []
+    if soak.asides is not None:
+        missed += ["evaluation"] * (not asides.evaluations)
+        missed += ["checkpointing"] * (not asides.checkpoints)
+    if asides.went_on is not WentOn.END and not asides.broke:
+        last = "last epoch" if asides.went_on is WentOn.EPOCH else "steps"
+        missed.append(f"what the script does after its {last}")
+    return missed
+
+
+def _broke(asides: Asides) -> list[str]:
+    if not asides.broke:
+        return []
+    if not asides.broke_in:
+        return [f"The script could not continue without its data ({asides.broke})."]
+    return [
+        f"It failed in or after the {asides.broke_in.value} ({asides.broke}); whether because "
+        "its data ended early is not known."
+    ]
+
+
+def _evaluation_text(asides: Asides) -> str:
+    if not asides.evaluations:
+        return ""
+    batches = plural(asides.evaluation_batches, "batch", "batches")
+    if asides.under_way is Aside.EVALUATION:
+        return f"{batches} of an evaluation that did not end in its time"
+    return f"{plural(asides.evaluations, 'evaluation')} ({batches})"
+
+
+def _checkpoint_text(asides: Asides) -> str:
+    if not asides.checkpoints:
+        return ""
+    if asides.under_way is Aside.CHECKPOINT:
+        return "a checkpoint that did not end in its time"
+    size = next(
+        f"{asides.saved_bytes / (u or 1):.3g} {n}" for u, n in _SIZES if asides.saved_bytes >= u
+    )
+    return f"{plural(asides.checkpoints, 'checkpoint')} ({size})"
 
 
 def _refused_lines(soak: SoakReport | None) -> list[str]:
@@ -213,10 +311,10 @@ def _check_lines(summary: Summary) -> list[str]:
     """What is known of the winner beside its speed."""
     soak, meaning, advice = summary.soak, summary.meaning, summary.learning_rate
     return [
-        *([soak.sentence] if soak else ()),
+        *([verification_text(soak)] if soak else ()),
         *_expected_lines(summary),
         *([meaning.sentence] if meaning else ()),
-        *([advice.sentence] if advice else ()),
+        *([advice_text(advice)] if advice else ()),
     ]
 
 

@@ -137,7 +137,7 @@ def test_with_nothing_left_nothing_can_be_gained() -> None:
     assert (one.untried, one.possible_gain, one.sentence) == (
         0,
         0.0,
-        "No candidate is left to try.",
+        "No configuration is left to try.",
     )
 
 
@@ -146,18 +146,18 @@ def test_with_nothing_left_nothing_can_be_gained() -> None:
     [
         (
             (0.0, 0.021, 0.0),
-            "2 of 3 untried candidates cannot beat this one; the rest could gain at most 2.1 %, "
-            "0.4 % as is to be expected.",
+            "3 configurations left, 2 of them provably slower; expected further gain 0.4 % "
+            "(at most 2.1 %).",
         ),
         (
             (0.021, 0.01),
-            "The 2 untried candidates could gain at most 2.1 %, 0.4 % as is to be expected.",
+            "2 configurations left; expected further gain 0.4 % (at most 2.1 %).",
         ),
-        ((0.0, 0.0), "None of the 2 untried candidates can beat this one."),
-        ((0.0,), "The one untried candidate cannot beat this one."),
+        ((0.0, 0.0), "2 configurations left, provably slower than the best."),
+        ((0.0,), "1 configuration left, provably slower than the best."),
         (
             (0.021,),
-            "The one untried candidate could gain at most 2.1 %, 0.4 % as is to be expected.",
+            "1 configuration left; expected further gain 0.4 % (at most 2.1 %).",
         ),
     ],
 )

@@ -67,18 +67,18 @@ def counts(**given: int) -> LeftOut:
 
 
 def test_a_search_of_all_candidates_says_so() -> None:
-    assert said(explored(by_stage(1), least=1)) == "Every candidate was tried."
+    assert said(explored(by_stage(1), least=1)) == "Every configuration was tried."
 
 
 def test_micro_batches_below_the_users_are_left_out_and_counted() -> None:
     assert said(explored(by_stage(1))) == (
-        "2 of 4 candidates were not tried: they have a smaller micro-batch than yours, which fits."
+        "2 of 4 configurations skipped: micro-batch smaller than yours, which fits."
     )
 
 
 def test_what_needs_more_than_what_ran_out_of_memory_is_left_out_and_counted() -> None:
     assert said(explored(fits_up_to(2))) == (
-        "1 of 4 candidates was not tried: it needs more memory than one that ran out of it."
+        "1 of 4 configurations skipped: more memory needed than by one that ran out of it."
     )
 
 
@@ -109,16 +109,16 @@ def test_a_micro_batch_larger_than_the_data_closes_all_larger_ones_of_every_stag
 def test_each_reason_has_its_own_number() -> None:
     own = candidate(micro=2, accumulation=8)
     assert said(explored(fits_up_to(2), own, least=2)) == (
-        "2 of 4 candidates were not tried: 1 needs more memory than one that ran out of it, "
-        "1 has a smaller micro-batch than yours, which fits."
+        "2 of 4 configurations skipped: more memory needed than by one that ran out of it: 1; "
+        "micro-batch smaller than yours, which fits: 1."
     )
 
 
 def test_what_a_budget_left_is_counted() -> None:
     study = explored(by_stage(1), limits=SearchLimits(trials=2))
     assert said(study) == (
-        "3 of 4 candidates were not tried: 2 have a smaller micro-batch than yours, which fits, "
-        "1 was left when the search ended."
+        "3 of 4 configurations skipped: micro-batch smaller than yours, which fits: 2; left when "
+        "the search ended: 1."
     )
 
 
@@ -137,7 +137,7 @@ def certificate(*gains: float) -> Certificate:
 def test_the_candidates_that_the_certificate_is_about_are_left_to_it() -> None:
     study = explored(by_stage(1), limits=SearchLimits(trials=2))
     assert left_out_text(study, certificate(0.5), study.stop_reason()) == (
-        "2 more were not tried: they have a smaller micro-batch than yours, which fits."
+        "2 more skipped: micro-batch smaller than yours, which fits."
     )
 
 
@@ -146,8 +146,7 @@ def test_a_ladder_that_ended_at_its_knee_is_named_beside_what_noise_would_still_
     left = left_out(study)
     assert left.open == left.beyond_the_knee > 1
     assert left_out_text(study, certificate(0.5, 0.1), study.stop_reason()) == (
-        "The 3 untried were left out, as curves of throughput through the trials, noise aside, "
-        "promise no more than 2 % there."
+        "3 skipped: throughput has levelled off (less than 2 % expected)."
     )
 
 
@@ -178,23 +177,21 @@ def test_without_a_measurement_nothing_is_said() -> None:
     [
         (
             counts(needs_more_memory=1),
-            "1 of 9 candidates was not tried: it needs more memory than one that ran out of it.",
+            "1 of 9 configurations skipped: more memory needed than by one that ran out of it.",
         ),
         (
             counts(open=4, beyond_the_knee=3),
-            "4 of 9 candidates were not tried: 3 lie where curves of throughput through the "
-            "trials, noise aside, promise no more than 2 %, 1 was left when the search ended.",
+            "4 of 9 configurations skipped: throughput has levelled off (less than 2 % expected): "
+            "3; left when the search ended: 1.",
         ),
-        (counts(), "Every candidate was tried."),
+        (counts(), "Every configuration was tried."),
     ],
 )
 def test_all_that_was_not_tried_is_said_in_one_sentence(left: LeftOut, sentence: str) -> None:
     assert left.sentence == sentence
 
 
-@pytest.mark.parametrize(
-    ("beyond", "who"), [(1, "1 of the untried was left"), (2, "2 of the untried were")]
-)
+@pytest.mark.parametrize(("beyond", "who"), [(1, "1 skipped: "), (2, "2 skipped: ")])
 def test_a_knee_that_speaks_against_some_is_said_of_those(beyond: int, who: str) -> None:
     assert counts(open=4, beyond_the_knee=beyond).knee.startswith(who)
 

@@ -112,7 +112,7 @@ def test_who_passed_the_soak_wins_though_another_was_faster() -> None:
     found = summary(SLOW_BASELINE, (), soaks)
     assert winner(found) == "t2"
     assert found.soak is not None
-    assert found.soak.refused[0].startswith("t1 was refused")
+    assert found.soak.refused[0].startswith("t1 failed its verification run")
 
 
 def test_where_none_passed_there_is_no_winner() -> None:
@@ -157,7 +157,7 @@ def test_the_losses_of_the_winner_are_compared_with_the_baselines() -> None:
 
 def test_another_winner_than_the_searchs_is_said() -> None:
     (said,) = findings(SLOW_BASELINE, rounds(SLOW_BASELINE, 3.0, 1.3, 1.0), THROUGHPUT)
-    assert said.startswith("Measured again in rounds, t2 is better than t1")
+    assert said.startswith("Re-measured in rounds, t2 is better than t1")
 
 
 def in_turns(records: tuple[Record, ...], *seconds: float) -> tuple[Record, ...]:
@@ -170,7 +170,7 @@ def test_in_turn_is_said_of_launches_that_took_turns() -> None:
     side_by_side = searched(3.0, 1.0, 1.02, peak=20)
     finals = in_turns(side_by_side, 3.0, 1.3, 1.0)
     (said,) = findings(side_by_side, finals, THROUGHPUT)
-    assert said.startswith("Measured again in turn, t2 is better than t1")
+    assert said.startswith("Re-measured in turn, t2 is better than t1")
     assert summary(side_by_side, finals).in_turn
 
 
@@ -179,8 +179,8 @@ def test_a_tie_that_the_searchs_best_does_not_lead_is_not_called_better() -> Non
     run(finals, truth(3.0, 1.08, 1.0))
     (said,) = findings(SLOW_BASELINE, finals.records, THROUGHPUT)
     assert said == (
-        "Measured again in rounds, t2 leads t1, which was best in the search, but they are not "
-        "told apart."
+        "Re-measured in rounds, t2 leads t1, which was best in the search; they are "
+        "tied within noise."
     )
 
 
@@ -234,7 +234,7 @@ def test_who_fails_in_a_round_is_passed_over_and_that_is_said() -> None:
     run(finals, lambda trial: CRASH if trial.number == 1 else truth(3.0, 1.0, 1.0)(trial))
     assert winner(summary(SLOW_BASELINE, finals.records)) == "t2"
     said = findings(SLOW_BASELINE, finals.records, THROUGHPUT)
-    assert said[0].startswith("t1 failed when it was launched again (crashed: it did)")
+    assert said[0].startswith("t1 failed in the playoff (crashed: it did)")
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Any
 
 import pytest
 
@@ -10,7 +9,7 @@ from autoconf_launch.autotuner.soak import Soak, soak_steps
 from autoconf_launch.autotuner.soak_report import refusal, report
 from autoconf_launch.autotuner.trial import FailedTrial, Measurement, Outcome, Record, Trial
 from autoconf_launch.core import Candidate, Failure, FailureKind, Layout, MemoryUse
-from autoconf_launch.core.asides import Aside, Asides, WentOn
+from autoconf_launch.core.asides import Aside, Asides
 
 
 def made(peak: int) -> Measurement:
@@ -22,12 +21,6 @@ def made(peak: int) -> Measurement:
 
 def failed(kind: FailureKind, asides: Asides | None = None) -> FailedTrial:
     return FailedTrial(failure=Failure(kind=kind, detail="it did"), asides=asides)
-
-
-def beside(**seen: Any) -> str:
-    """What a report says of these asides."""
-    outcome = dataclasses.replace(made(50), asides=Asides(**seen))
-    return report([record("x_soak", outcome)]).sentence
 
 
 def record(name: str, outcome: Outcome) -> Record:
@@ -125,7 +118,7 @@ def test_98_percent_of_memory_are_allowed_and_no_more() -> None:
 
 def test_the_report_names_who_was_refused_and_why() -> None:
     found = report(run(large=failed(FailureKind.NAN))[1].records)
-    assert found.refused == ("large was refused: it failed in the soak (nan: it did).",)
+    assert found.refused == ("large failed its verification run (nan: it did).",)
     assert (found.passed, found.steps, found.memory_share) == (True, 6, 0.5)
 
 
@@ -159,9 +152,7 @@ def test_where_two_fail_alike_and_the_users_own_too_nothing_else_is_tried() -> N
     nan = failed(FailureKind.NAN)
     asked, soak = run(WITH_OWN, a=nan, b=nan, o=nan)
     assert asked == ["a_soak", "b_soak", "o_soak"]
-    assert "whatever the configuration, as it was given too (nan: it did)" in (
-        report(soak.records).sentence
-    )
+    assert "whatever the configuration, yours too (nan: it did)" in report(soak.records).error
 
 
 def test_the_users_own_among_two_that_fail_alike_says_enough() -> None:
@@ -207,7 +198,7 @@ def test_a_second_attempt_that_fails_is_refused_once() -> None:
     asked, soak = run(large=failed(CRASH), large__2=failed(FailureKind.NAN))
     assert asked == ["large_soak", "large_soak", "larger_soak"]
     found = report(soak.records)
-    assert found.refused == ("large was refused: it failed in the soak (nan: it did).",)
+    assert found.refused == ("large failed its verification run (nan: it did).",)
     assert found.as_trial == ""
 
 
@@ -228,79 +219,6 @@ def test_a_second_attempt_of_an_earlier_session_is_not_made_again() -> None:
     for known in before.records:
         again.tell(known)
     assert again.ask(1, 0.0) == ()
-
-
-def test_the_sentence_says_what_was_seen() -> None:
-    seen = beside(evaluations=1, evaluation_batches=8, checkpoints=1, saved_bytes=1_300_000_000)
-    assert "It went through 1 evaluation (8 batches) and 1 checkpoint (1.3 GB)." in seen
-
-
-def test_the_sentence_says_what_was_not_seen() -> None:
-    assert (
-        "No evaluation of the trained model and no checkpoint came within its steps." in beside()
-    )
-    assert "No checkpoint came within its steps." in beside(evaluations=2, evaluation_batches=4)
-
-
-def test_the_sentence_says_that_an_evaluation_was_not_waited_for() -> None:
-    seen = beside(evaluations=1, evaluation_batches=8, under_way=Aside.EVALUATION)
-    assert "8 batches of an evaluation that was not seen to end in its time" in seen
-
-
-NOT_RUN = "What the script does after its steps was not run."
-
-
-def test_the_sentence_says_what_was_not_run_where_the_script_ended_with_its_last_step() -> None:
-    assert beside().endswith(NOT_RUN)
-    assert NOT_RUN in report([record("x_soak", made(50))]).sentence
-
-
-def test_the_sentence_says_that_the_data_ended_after_the_steps() -> None:
-    seen = beside(evaluations=1, evaluation_batches=8, went_on=WentOn.EPOCH)
-    assert seen.endswith(
-        "Its data ended after them as after an epoch. It went through 1 evaluation (8 batches). "
-        "No checkpoint came within its steps or after them. What the script does after its last "
-        "epoch was not run."
-    )
-
-
-def test_the_sentence_of_a_script_that_came_to_its_end_says_so() -> None:
-    seen = beside(went_on=WentOn.END)
-    assert "It went on to the script's end." in seen
-    assert "not run" not in seen
-
-
-def test_the_sentence_says_where_a_script_failed_as_its_data_ended() -> None:
-    seen = beside(went_on=WentOn.EPOCH, broke="ZeroDivisionError: by zero")
-    assert seen.endswith("could not go on without its data (ZeroDivisionError: by zero).")
-
-
-def test_the_sentence_blames_no_end_of_data_for_what_failed_in_an_evaluation() -> None:
-    seen = beside(went_on=WentOn.EPOCH, broke="KeyError: 'a'", broke_in=Aside.EVALUATION)
-    assert seen.endswith(
-        "It failed in or after the evaluation (KeyError: 'a'); whether because its data ended "
-        "early is not known."
-    )
-
-
-def test_one_step_is_said_to_be_one() -> None:
-    seen = dataclasses.replace(report([record("x_soak", made(50))]), steps=1)
-    assert "It ran 1 step in a launch" in seen.sentence
-
-
-def test_steps_were_all_made_before_an_evaluation_after_them() -> None:
-    seen = beside(evaluations=1, under_way=Aside.EVALUATION, went_on=WentOn.EPOCH)
-    assert ("at least" in seen, "at least" in beside(under_way=Aside.EVALUATION)) == (False, True)
-
-
-@pytest.mark.parametrize("longest", [True, False])
-def test_the_longest_batch_is_claimed_only_where_it_was_taken(longest: bool) -> None:
-    assert ("longest batch" in beside(longest_batch=longest)) is longest
-
-
-def test_where_nobody_looked_nothing_is_said_of_it() -> None:
-    sentence = report([record("x_soak", made(50))]).sentence
-    assert ("evaluation" in sentence, "checkpoint" in sentence) == (False, False)
 
 
 def test_a_soak_has_fewer_steps_where_time_is_short() -> None:
@@ -340,4 +258,4 @@ def test_another_batch_that_leaves_few_steps_an_epoch_is_named(
     one = record("x_soak", outcome)
     one = dataclasses.replace(one, trial=dataclasses.replace(one.trial, number=number))
     sentence = "At a global batch of 1 an epoch has only 9 optimizer steps."
-    assert (sentence in report([one]).sentence) is said
+    assert (sentence in report([one]).few_steps) is said

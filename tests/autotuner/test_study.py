@@ -86,7 +86,7 @@ def test_a_stage_no_better_than_the_last_is_the_last() -> None:
     assert reason is not None
     assert {trial.space for trial in loop.trials} == {"z0", "z1", "z2"}
     assert reason.sentence == (
-        "Stage z2 (2 samples/s) is no better than z1 (2 samples/s), so later stages were left out."
+        "Stage z2 (2 samples/s) is no better than z1 (2 samples/s), so later stages were skipped."
     )
 
 

@@ -13,16 +13,16 @@ def test_repeats_that_agree_are_not_talked_of() -> None:
 def test_a_repeat_that_failed_is_said() -> None:
     records = trials(1.0, 1.0)
     (said,) = repeat_findings(records, [again(records[1], 2, CRASH)])
-    assert said.startswith("t1 failed when it was launched again during the search (crashed: it")
+    assert said.startswith("t1 failed when it was re-measured (crashed: it")
 
 
 def test_a_trial_that_was_not_confirmed_is_said_with_both_times() -> None:
     records = trials(1.0, 1.0, LOADED)
     (said,) = repeat_findings(records, [again(records[2], 3, made(1.0), doubted=True)])
-    assert "t2 took 2000 ms per step in its trial but 1000 ms" in said
+    assert "t2 took 2000 ms per step in its trial, 1000 ms re-measured" in said
 
 
 def test_a_machine_that_was_slower_for_a_while_is_said() -> None:
     records = trials(1.0, 1.0, LOADED)
     (said,) = repeat_findings(records, [again(records[0], 3, made(LOADED))])
-    assert said.startswith("The machine was about 9")
+    assert said.startswith("The machine was up to 9")

@@ -147,7 +147,7 @@ def test_what_is_no_results_folder_is_one_sentence_and_code_2(
 ) -> None:
     code, output = place.run(*verb)
     assert code == 2
-    assert output.startswith("autoconf-launch: nothing is no folder; give the results folder")
+    assert output.startswith("autoconf-launch: nothing is not a folder; give the results folder")
     assert len(output.splitlines()) == 1
 
 

@@ -25,7 +25,7 @@ def test_both_come_within_its_steps_and_leave_nothing_behind(place: Place) -> No
     one = "--knob=train_micro_batch_size_per_gpu=[4]"
     code, output = place.run("--autotuning=tune", *QUICK, CONSENT, one, SCRIPT)
     assert code == 0, output
-    assert "It went through 1 evaluation (2 batches) and 1 checkpoint (" in output
+    assert "Exercised: 1 evaluation (2 batches), 1 checkpoint (" in output
     soak = place.results / "z0_gas1_tmbspg4_soak"
     assert "--eval-interval 9 --save-interval 7" in (soak / "cmd.txt").read_text()
     assert "interval" not in (place.results / "cmd_optimal.txt").read_text()
@@ -39,7 +39,7 @@ def test_who_has_no_memory_for_its_evaluation_gives_way_to_a_safer_one(place: Pl
     words = ("--batch-size", "4", "--eval-megabytes", "10")
     code, output = place.run("--autotuning=tune", *QUICK, CONSENT, *flags, SCRIPT, *words)
     assert code == 0, output
-    assert "z0_gas1_tmbspg64 was refused: it failed in the soak (out_of_memory: " in output
+    assert "z0_gas1_tmbspg64 failed its verification run (out_of_memory: " in output
     assert "the evaluation that followed optimizer step 9" in output
     summary = json.loads((place.results / "summary.json").read_text())
     assert summary["winner"] == "z0_gas1_tmbspg4", output

@@ -66,7 +66,7 @@ def test_the_winners_soak_meets_what_comes_after_an_epoch(launched: LaunchIt) ->
     run = launched("--autotuning=tune", *WITH_SOAK, LARGER, *launcher, *WORDS, "--validate")
     assert run.code == 0, run.output
     assert "the last one with the longest batch seen" in run.output
-    assert "It went on to the script's end. It went through 1 evaluation (2 ba" in run.output
+    assert "Exercised: 1 evaluation (2 ba" in run.output
     assert " and 1 checkpoint (" in run.output
     assert (run.saved(), run.left()) == ([], {"checkpoint"})  # an empty folder, which is said
 
@@ -76,5 +76,5 @@ def test_folders_of_checkpoints_are_not_left(launched: LaunchIt) -> None:
     today = "--knob=train_micro_batch_size_per_gpu=[4]"
     run = launched(*flags, today, script("accelerate_checkpoints"))
     assert run.code == 0, run.output
-    assert "It went through 1" in run.output
+    assert "Exercised: 1" in run.output
     assert run.left() == set()

@@ -106,7 +106,7 @@ def test_the_winners_soak_evaluates_and_saves_and_leaves_nothing(launched: Launc
     words = (script("hf_trainer"), *WORDS, "--eval_strategy", "epoch")
     run = launched("--autotuning=tune", "--num_gpus=2", *WITH_SOAK, TODAY, *words)
     assert run.code == 0, run.output
-    assert "It went through 1 evaluation (" in run.output
+    assert "Exercised: 1 evaluation (" in run.output
     assert " and 1 checkpoint (" in run.output
     assert "--eval_strategy steps" in run.soak_command()
     assert (run.saved(), run.left()) == ([], set())
@@ -116,7 +116,7 @@ def test_an_evaluation_that_is_off_stays_off_in_the_soak(launched: LaunchIt) -> 
     words = (script("hf_trainer"), *WORDS, "--save_strategy", "no")
     run = launched("--autotuning=tune", "--num_gpus=1", *WITH_SOAK, TODAY, *words)
     assert run.code == 0, run.output
-    assert "It went on to the script's end. It went through 1 checkpoint (" in run.output
+    assert "Exercised: 1 checkpoint (" in run.output
     assert "No evaluation of the trained model came within its steps or after them." in run.output
 
 

@@ -59,7 +59,7 @@ def test_one_rank_out_of_memory_ends_the_trial_and_not_the_tune(launched: Launch
 def test_the_winners_soak_evaluates_and_saves_and_leaves_nothing(launched: LaunchIt) -> None:
     run = launched("--autotuning=tune", "--num_gpus=2", *WITH_SOAK, TODAY, *OWN, "--devices", "2")
     assert run.code == 0, run.output
-    assert "It went through 1 evaluation (4 batches) and 1 checkpoint (" in run.output
+    assert "Exercised: 1 evaluation (4 batches), 1 checkpoint (" in run.output
     assert (run.saved(), run.left()) == ([], set())
 
 
@@ -68,7 +68,7 @@ def test_a_soak_without_a_validation_has_a_short_epoch_and_its_checkpoint(
 ) -> None:
     run = launched("--autotuning=tune", "--num_gpus=1", *WITH_SOAK, TODAY, *CLI)
     assert run.code == 0, run.output
-    assert "It went through 2 checkpoints (" in run.output
+    assert "Exercised: 2 checkpoints (" in run.output
     assert (run.saved(), run.left()) == ([], set())
 
 

@@ -37,7 +37,7 @@ def test_a_machine_that_drifted_is_said_of_its_run() -> None:
     name = f"{first.trial.name}{AGAIN_SUFFIX}"
     again = record(replace(first.trial, name=name, again=len(RECORDS)), measured(3.2))
     write_folder(Path("c"), (first, *others, again))
-    assert compared("a", "c").splitlines()[-1].startswith("In B: The machine was about ")
+    assert compared("a", "c").splitlines()[-1].startswith("In B: The machine was up to ")
 
 
 def test_json_is_one_document_with_a_version() -> None:
@@ -70,5 +70,5 @@ def test_one_folder_is_not_enough() -> None:
 
 
 def test_a_folder_that_is_none_is_named() -> None:
-    with pytest.raises(ConfigError, match="nothing is no folder"):
+    with pytest.raises(ConfigError, match="nothing is not a folder"):
         compared("a", "nothing")

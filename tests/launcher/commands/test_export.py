@@ -69,7 +69,7 @@ def test_a_base_configuration_is_not_for_every_framework(tmp_path: Path) -> None
     [
         (("results", "--to", "nemo"), "did you mean 'nemo"),
         (("results",), "--to"),
-        (("nowhere", "--to=nemo1"), "nowhere is no folder"),
+        (("nowhere", "--to=nemo1"), "nowhere is not a folder"),
     ],
 )
 def test_what_cannot_be_exported_is_refused(

@@ -47,12 +47,12 @@ def test_a_damaged_journal_is_named(tmp_path: Path) -> None:
 
 
 def test_a_path_that_is_no_folder_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="is no folder; give the results folder"):
+    with pytest.raises(ConfigError, match="is not a folder; give the results folder"):
         read_results(tmp_path / "nothing")
 
 
 def test_a_folder_without_a_journal_is_refused_and_says_what_it_lacks(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"no results folder, as it has no journal\.jsonl"):
+    with pytest.raises(ConfigError, match=r"not a results folder: it has no journal\.jsonl"):
         read_results(tmp_path)
 
 

@@ -219,14 +219,14 @@ def test_why_launches_follow_each_other_is_said_once(tmp_path: Path) -> None:
     with opened(tmp_path) as journal:
         _, seen = played(journal, apart="each of them takes several hosts")
     assert seen.notes == [
-        "The best are launched one after the other, as each of them takes several hosts."
+        "The playoff launches run one after the other: each of them takes several hosts."
     ]
 
 
 def test_memory_that_was_not_seen_to_be_enough_is_a_reason(tmp_path: Path) -> None:
     with opened(tmp_path) as journal:
         _, seen = played(journal)
-    assert [note.partition(", as ")[2] for note in seen.notes] == [
+    assert [note.partition(": ")[2] for note in seen.notes] == [
         "their memory was not seen to be enough side by side."
     ]
 

@@ -39,7 +39,7 @@ def said(*, resumed: bool = False) -> list[str]:
 def test_what_is_left_to_gain_is_said_after_each_trial() -> None:
     texts = said()
     assert len(texts) == len(set(texts)) == 2
-    assert all("untried candidates" in text for text in texts)
+    assert all("left" in text for text in texts)
 
 
 def test_trials_of_an_earlier_session_say_nothing() -> None:

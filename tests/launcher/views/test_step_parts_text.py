@@ -74,4 +74,7 @@ def test_what_no_phase_explains_is_between_the_steps() -> None:
 
 def test_an_exchange_that_could_not_be_told_apart_is_not_drawn() -> None:
     soak = soaked(forward=2.0, backward=4.0, exchange=0.0, update=1.0)
-    assert "exposed communication" not in (step_parts_text(RECORD, soak) or "").split("soak")[1]
+    assert (
+        "exposed communication"
+        not in (step_parts_text(RECORD, soak) or "").split("verification run")[1]
+    )

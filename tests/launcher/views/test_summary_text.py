@@ -14,13 +14,17 @@ from autoconf_launch.autotuner.soak_report import SoakReport
 from autoconf_launch.autotuner.stop import StopKind, StopReason
 from autoconf_launch.autotuner.summary import Summary, summarise_records
 from autoconf_launch.core import Edit, FailureKind
+from autoconf_launch.core.asides import Aside, Asides, WentOn
 from autoconf_launch.launcher.views.summary_text import (
+    advice_text,
     details_text,
     first_part,
+    resolution_text,
     result_text,
     summary_document,
     summary_text,
     table_text,
+    verification_text,
 )
 
 from .fixed import RECORDS, failed, golden, record, trial
@@ -99,7 +103,7 @@ def test_a_rich_result_has_at_most_25_lines() -> None:
         ties=names,
         near=names,
         resolution=Resolution(rounds=2, round_s=6.2, width=0.2, wanted=0.03, further=40),
-        learning_rate=LearningRateAdvice(factor=2.0, sentence="Multiply the learning rate by 2."),
+        learning_rate=LearningRateAdvice(factor=2.0, before=16, after=64, linear=False),
         meaning=Meaning(verdict=MeaningVerdict.SAME, sentence="The losses are the same."),
         soak=SoakReport(
             steps=50, memory_share=0.5, refused=("It failed.",) * 9, passed=True, step_s=9.0
@@ -147,3 +151,117 @@ def test_what_was_left_out_is_said_of_a_search_that_was_good_enough_too() -> Non
 def test_the_document_says_what_was_left_out() -> None:
     found = replace(summary(), left_out=LEFT_OUT)
     assert summary_document(found, EDITS, "command")["left_out"] == LEFT_OUT
+
+
+def verified(asides: Asides | None, **changed: Any) -> str:
+    """What is said of a verification run of 50 steps."""
+    soak = SoakReport(steps=50, memory_share=0.01, refused=(), passed=True, asides=asides)
+    return verification_text(replace(soak, **changed))
+
+
+def beside(**seen: Any) -> str:
+    return verified(Asides(**seen))
+
+
+def test_a_verification_run_says_its_steps_memory_and_end() -> None:
+    assert beside(longest_batch=True, went_on=WentOn.END) == (
+        "Verification run of the winner: 50 steps, peak memory 1 %, script ran to completion; the "
+        "last step used the longest batch seen. Not exercised: evaluation, checkpointing."
+    )
+
+
+def test_a_verification_run_says_what_it_exercised() -> None:
+    seen = beside(evaluations=1, evaluation_batches=8, checkpoints=1, saved_bytes=1_300_000_000)
+    assert "Exercised: 1 evaluation (8 batches), 1 checkpoint (1.3 GB)." in seen
+    assert seen.endswith("Not exercised: what the script does after its steps.")
+
+
+def test_an_evaluation_that_was_not_waited_for_is_said() -> None:
+    seen = beside(evaluations=1, evaluation_batches=8, under_way=Aside.EVALUATION)
+    assert "8 batches of an evaluation that did not end in its time" in seen
+
+
+def test_data_that_ended_after_the_steps_is_said() -> None:
+    seen = beside(evaluations=1, evaluation_batches=8, went_on=WentOn.EPOCH)
+    assert "50 steps, peak memory 1 %, data ended as after an epoch." in seen
+    assert seen.endswith(
+        "Not exercised: checkpointing, what the script does after its last epoch."
+    )
+
+
+def test_a_script_that_failed_as_its_data_ended_is_said() -> None:
+    seen = beside(went_on=WentOn.EPOCH, broke="ZeroDivisionError: by zero")
+    assert seen.endswith("could not continue without its data (ZeroDivisionError: by zero).")
+
+
+def test_what_failed_in_an_evaluation_is_not_blamed_on_the_end_of_data() -> None:
+    seen = beside(went_on=WentOn.EPOCH, broke="KeyError: 'a'", broke_in=Aside.EVALUATION)
+    assert seen.endswith(
+        "It failed in or after the evaluation (KeyError: 'a'); whether because its data ended "
+        "early is not known."
+    )
+
+
+def test_one_step_is_said_to_be_one() -> None:
+    assert "winner: 1 step, " in verified(None, steps=1)
+
+
+def test_steps_were_all_made_before_an_evaluation_after_them() -> None:
+    seen = beside(evaluations=1, under_way=Aside.EVALUATION, went_on=WentOn.EPOCH)
+    assert ("at least" in seen, "at least" in beside(under_way=Aside.EVALUATION)) == (False, True)
+
+
+@pytest.mark.parametrize("longest", [True, False])
+def test_the_longest_batch_is_claimed_only_where_it_was_taken(longest: bool) -> None:
+    assert ("longest batch" in beside(longest_batch=longest)) is longest
+
+
+def test_where_nobody_looked_nothing_is_said_of_evaluations() -> None:
+    sentence = verified(None)
+    assert ("evaluation" in sentence, "checkpoint" in sentence) == (False, False)
+
+
+def test_a_run_that_was_not_passed_says_its_error() -> None:
+    assert verified(None, passed=False) == (
+        "No measured configuration passed its verification run."
+    )
+
+
+@pytest.mark.parametrize(
+    ("width", "further", "sentence"),
+    [
+        (0.0488, 4, "above 5 %; to resolve 3 %, allow 20 s more."),
+        (0.0198, 0, "above 2 %."),
+        (0.9, None, "above 146 %; this machine is too noisy to resolve 3 %."),
+        (float("inf"), 2, "too noisy to rank them (2 rounds)."),
+    ],
+)
+def test_it_says_what_the_playoff_can_detect(
+    width: float, further: int | None, sentence: str
+) -> None:
+    found = Resolution(rounds=2, round_s=5.0, width=width, wanted=0.0296, further=further)
+    assert resolution_text(found).endswith(sentence)
+
+
+def test_the_advice_names_both_batches_and_the_factor() -> None:
+    advice = LearningRateAdvice(factor=2.0, before=16, after=64, linear=False)
+    assert advice_text(advice) == (
+        "The global batch changes from 16 to 64: unless the script scales the learning rate "
+        "itself, multiply it by 2 (square root of the ratio)."
+    )
+    document = summary_document(replace(summary(), learning_rate=advice), EDITS, "command")
+    assert document["learning_rate"] == {"factor": 2.0, "sentence": advice_text(advice)}
+
+
+@pytest.mark.parametrize(
+    ("gain", "sentence"),
+    [
+        (0.02, "Search complete: nothing left is expected to be more than 2 % faster."),
+        (0.09, "Search complete: the best of what is left is expected to gain 9 %."),
+        (None, "Every stage was explored."),
+    ],
+)
+def test_a_search_that_is_complete_says_what_is_left_to_gain(
+    gain: float | None, sentence: str
+) -> None:
+    assert sentence in told(expected_gain=gain).splitlines()
