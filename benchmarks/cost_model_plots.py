@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from autoconf_launch.launcher.commands.fit import FitAnswer, answer_of
+from autoconf_launch.launcher.planner.answers import FitAnswer, fit_answer
 from autoconf_launch.launcher.planner.fit_flags import parse_fit
 from autoconf_launch.launcher.planner.validation import Validation, validated
 from autoconf_launch.launcher.recorded.measurements import read_measurements
@@ -122,7 +122,7 @@ def main() -> None:
     folder: Path = parser.parse_args().folder
     folder.mkdir(parents=True, exist_ok=True)
     scores = {name: validated(read_measurements(TABLES / f"{name}.csv")) for name in TITLES}
-    answers = [answer_of(parse_fit(known.flags.split())) for known in LAYOUTS]
+    answers = [fit_answer(parse_fit(known.flags.split())) for known in LAYOUTS]
     measured = [measured_gb(known) for known in LAYOUTS]
     for name, figure in (
         ("step_time.svg", step_time_figure(scores)),

@@ -8,18 +8,7 @@ from autoconf_launch.core import ConfigError, nearest_known
 
 from .accelerate import AccelerateDialect
 from .any_script import ArgumentsDialect
-from .base import (
-    Dialect,
-    NamedFile,
-    OwnKnob,
-    Rendered,
-    RenderedFile,
-    ScriptSource,
-    SpaceFile,
-    TrialNeeds,
-    UserSettings,
-    UserWords,
-)
+from .base import Dialect, Rendered, RenderedFile, TrialNeeds, UserSettings
 from .batch_names import on_source_batch
 from .dataloader import DATALOADER_BATCH_VARIABLE, DataLoaderDialect
 from .deepspeed import DeepSpeedDialect, out_of_reach
@@ -27,6 +16,7 @@ from .hf_trainer import HfTrainerDialect, written_in_source
 from .lightning import LightningDialect
 from .megatron import MegatronDialect
 from .native import NativeDialect
+from .script_source_facts import NamedFile, OwnKnob, ScriptSource, SpaceFile, UserWords
 from .torchtitan import TorchtitanDialect
 
 DIALECTS: tuple[Dialect, ...] = (

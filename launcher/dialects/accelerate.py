@@ -14,9 +14,10 @@ from autoconf_launch.autotuner.knobs import LayoutValue
 from autoconf_launch.core import ConfigError, Precision, Recompute
 
 from .any_script import batch_rows, taken
-from .base import Rendered, ScriptSource, TrialNeeds
+from .base import Rendered, TrialNeeds
 from .own_asides import with_own_asides
 from .script_facts import facts_of
+from .script_source_facts import ScriptSource
 from .sheet import Sheet, Variable, scalar
 from .spelling import Spelled, Spelling, spelled
 from .spellings import accelerate as names

@@ -8,12 +8,13 @@ from __future__ import annotations
 from dataclasses import replace
 
 from .arguments import find_argument
-from .base import Rendered, ScriptSource, TrialNeeds
+from .base import Rendered, TrialNeeds
 from .batch_names import is_of_batch, name_key
 from .own_asides import with_own_asides
 from .own_words import bare
 from .script_arguments import Told, told_of
 from .script_facts import facts_of
+from .script_source_facts import ScriptSource
 from .sheet import Argument, Place, Variable
 from .spelling import Spelled, Spelling, spelled
 from .spellings.common import ACCUMULATION, ELSEWHERE, MICRO_BATCH

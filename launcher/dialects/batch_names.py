@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from .base import ScriptSource
 from .script_facts import facts_of
+from .script_source_facts import ScriptSource
 from .spellings.common import ACCUMULATION, DERIVED_ACCUMULATION, MICRO_BATCH
 
 

@@ -6,10 +6,11 @@ The probe reads the variable in each rank. Not: a change of the script's argumen
 from __future__ import annotations
 
 from .any_script import recognised
-from .base import Rendered, ScriptSource, TrialNeeds
+from .base import Rendered, TrialNeeds
 from .batch_names import batch_in_source
 from .own_asides import with_own_asides
 from .own_words import values_of
+from .script_source_facts import ScriptSource
 from .sheet import Variable
 from .spelling import Spelled, Spelling
 from .spellings.common import ACCUMULATION

@@ -22,7 +22,7 @@ from autoconf_launch.core import (
 from autoconf_launch.core import config_keys as keys
 
 from .arguments import path_argument, with_path_argument
-from .base import Rendered, ScriptSource, TrialNeeds, UserSettings
+from .base import Rendered, TrialNeeds, UserSettings
 from .deepspeed_file import (
     batch_rule,
     document_facts,
@@ -40,6 +40,7 @@ from .native import is_deepspeeds, with_mapped_arguments
 from .open_document import decided, fixed_accumulation, on_varying_batch, settings_for
 from .own_asides import with_own_asides
 from .script_facts import facts_of
+from .script_source_facts import ScriptSource
 from .spellings.deepspeed import KNOWN
 from .trackers import silent
 from .versions import check_version

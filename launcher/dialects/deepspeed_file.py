@@ -23,8 +23,8 @@ from autoconf_launch.tuning_spaces import (
     zero_choices,
 )
 
-from .base import ScriptSource
 from .open_document import lists_micro_batches
+from .script_source_facts import ScriptSource
 
 _CHECKPOINTING = keys.RECOMPUTE[0]
 _STAGES = (0, 1, 2, 3)

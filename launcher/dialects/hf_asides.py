@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TypeAlias
 
-from .base import ScriptSource, TrialNeeds
+from .base import TrialNeeds
 from .script_facts import facts_of
+from .script_source_facts import ScriptSource
 from .sheet import scalar
 from .spellings import hf_trainer as names
 from .versions import Version

@@ -20,7 +20,7 @@ from autoconf_launch.core import Candidate, ConfigError, KeyPath, Precision, Raw
 from autoconf_launch.core import config_keys as keys
 
 from .arguments import find_argument
-from .base import Rendered, ScriptSource, UserSettings, UserWords
+from .base import Rendered, UserSettings
 from .deepspeed_file import (
     batch_rule,
     document_facts,
@@ -39,6 +39,7 @@ from .open_document import (
     refuse_lists,
 )
 from .own_words import bare
+from .script_source_facts import ScriptSource, UserWords
 from .sheet import Place, Sheet
 from .spelling import CANONICAL, Spelled, Spelling
 from .spellings.hf_trainer import ACCUMULATION, MICRO_BATCH, MICRO_BATCH_DEFAULT

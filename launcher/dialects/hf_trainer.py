@@ -18,7 +18,7 @@ from autoconf_launch.core import Candidate, ConfigError, Precision, RawConfig, R
 from autoconf_launch.core import config_keys as keys
 
 from .arguments import find_argument, put_argument, with_path_argument, without_arguments
-from .base import Rendered, RenderedFile, ScriptSource, TrialNeeds, UserSettings
+from .base import Rendered, RenderedFile, TrialNeeds, UserSettings
 from .deepspeed_file import without_monitors
 from .hf_asides import aside_settings
 from .hf_deepspeed import (
@@ -32,6 +32,7 @@ from .hf_deepspeed import (
     with_length_of_trainer,
 )
 from .script_facts import facts_of
+from .script_source_facts import ScriptSource
 from .sheet import Argument, Key, Place, Sheet, scalar
 from .spelling import GLOBAL_BATCH, SWITCHED, Spelled, Spelling
 from .spellings import hf_trainer as names

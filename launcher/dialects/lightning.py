@@ -11,8 +11,9 @@ from autoconf_launch.core import RawConfig
 
 from .any_script import batch_rows, taken
 from .arguments import find_argument, put_argument
-from .base import NamedFile, Rendered, ScriptSource, TrialNeeds
+from .base import Rendered, TrialNeeds
 from .script_facts import LIGHTNING_PACKAGES, facts_of
+from .script_source_facts import NamedFile, ScriptSource
 from .sheet import Argument, Key, Place, Sheet, Variable
 from .spelling import Spelled, Spelling
 from .spellings import lightning as names

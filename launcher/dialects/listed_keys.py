@@ -7,7 +7,7 @@ from dataclasses import replace
 from autoconf_launch.core import ZERO_KNOBS, ConfigError, KeyPath
 from autoconf_launch.core import config_keys as keys
 
-from .base import ScriptSource
+from .script_source_facts import ScriptSource
 
 _LAYOUT: dict[str, KeyPath] = {
     "micro_batch": keys.MICRO_BATCH,

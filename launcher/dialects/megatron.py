@@ -10,8 +10,9 @@ from autoconf_launch.autotuner.knobs import LayoutValue
 from autoconf_launch.core import ConfigError, Recompute
 
 from .arguments import find_argument, put_argument, without_arguments
-from .base import Rendered, ScriptSource, TrialNeeds
+from .base import Rendered, TrialNeeds
 from .script_facts import facts_of
+from .script_source_facts import ScriptSource
 from .sheet import Argument, Place, Sheet, scalar
 from .spelling import GLOBAL_BATCH, Spelled, Spelling
 from .spellings import megatron as names

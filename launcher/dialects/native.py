@@ -30,7 +30,7 @@ from autoconf_launch.tuning_spaces import (
 )
 
 from .arguments import path_argument, with_argument, with_path_argument
-from .base import Rendered, ScriptSource, TrialNeeds, UserSettings
+from .base import Rendered, TrialNeeds, UserSettings
 from .listed_keys import with_listed
 from .open_document import (
     decided,
@@ -42,6 +42,7 @@ from .open_document import (
 )
 from .own_asides import with_own_asides
 from .script_facts import facts_of
+from .script_source_facts import ScriptSource
 from .trackers import silent
 
 _FOREIGN = ("deepspeed", "transformers", "accelerate", "lightning", "pytorch_lightning")

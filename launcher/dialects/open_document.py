@@ -17,7 +17,7 @@ from autoconf_launch.core import config_keys as keys
 from autoconf_launch.core.resolved_config import LIST_VALUED
 
 from .arguments import argument_value
-from .base import ScriptSource
+from .script_source_facts import ScriptSource
 
 _MAPPINGS = "arg_mappings"
 _SCALARS = (keys.GLOBAL_BATCH, keys.BF16, keys.FP16, keys.LOSS_SCALE, keys.CLIPPING)

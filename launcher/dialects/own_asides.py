@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from .base import Rendered, ScriptSource, TrialNeeds
+from .base import Rendered, TrialNeeds
 from .batch_names import is_of_batch
 from .own_words import bare
 from .script_arguments import Told, told_of
+from .script_source_facts import ScriptSource
 from .sheet import Sheet, scalar
 from .spellings.common import EVALUATE_EVERY, SAVE_EVERY
 

@@ -9,7 +9,6 @@ from autoconf_launch.autotuner.knobs import LAYOUT_KNOBS
 from autoconf_launch.core import ConfigError, KnobValue, nearest_known
 
 from .as_applied import MEASURED
-from .base import OwnKnob, ScriptSource
 from .script_facts import (
     FROM_CLASSES,
     FROM_FUNCTIONS,
@@ -20,6 +19,7 @@ from .script_facts import (
     facts_of,
 )
 from .script_parser import parser_flags
+from .script_source_facts import OwnKnob, ScriptSource
 from .sheet import Argument, Place, Sheet, Variable
 from .spelling import CANONICAL, GLOBAL_BATCH, SWITCHED, Spelled, Spelling, named, spelled
 from .split_batch import SplitMicroBatch

@@ -12,9 +12,9 @@ from dataclasses import dataclass, replace
 from autoconf_launch.core import KnobValue
 
 from .arguments import find_argument
-from .base import ScriptSource
 from .own_words import bare
 from .script_facts import Declared, declared_in, facts_of
+from .script_source_facts import ScriptSource
 from .sheet import Argument, Place, Sheet, Variable
 
 _SHORT = 2

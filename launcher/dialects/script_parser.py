@@ -10,8 +10,8 @@ from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from itertools import takewhile
 
-from .base import ScriptSource
 from .script_facts import EITHER
+from .script_source_facts import ScriptSource
 from .script_words import last_name, literal
 
 _PARSER, _PARSE, _ADD = "ArgumentParser", "parse_args", "add_argument"

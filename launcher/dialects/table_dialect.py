@@ -15,10 +15,11 @@ from autoconf_launch.autotuner.settings import AutotuningSettings
 from autoconf_launch.core import Candidate, ConfigError, Layout, RawConfig, data_parallel_degree
 
 from .as_applied import MEASURED, applied_value, with_applied
-from .base import Rendered, RenderedFile, ScriptSource, TrialNeeds, UserSettings
+from .base import Rendered, RenderedFile, TrialNeeds, UserSettings
 from .batch_names import may_derive_accumulation, on_source_batch
 from .open_document import settings_of
 from .own_words import values_of, with_own_words
+from .script_source_facts import ScriptSource
 from .sheet import Place, Sheet
 from .spelling import GLOBAL_BATCH, Spelled, spelled
 from .trackers import silent

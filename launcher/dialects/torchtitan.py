@@ -9,7 +9,8 @@ from autoconf_launch.autotuner.knobs import LayoutValue
 from autoconf_launch.core import ConfigError, KeyPath, RawConfig, Recompute
 
 from .arguments import find_argument, put_argument, with_path_argument
-from .base import NamedFile, Rendered, RenderedFile, ScriptSource, TrialNeeds
+from .base import Rendered, RenderedFile, TrialNeeds
+from .script_source_facts import NamedFile, ScriptSource
 from .sheet import Argument, Key, Place, Sheet, scalar
 from .spelling import GLOBAL_BATCH, Spelled, Spelling
 from .spellings import torchtitan as names

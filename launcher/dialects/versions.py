@@ -9,7 +9,7 @@ from typing import TypeAlias
 from autoconf_launch.core import ConfigError
 
 from .arguments import find_argument
-from .base import ScriptSource
+from .script_source_facts import ScriptSource
 
 Version: TypeAlias = tuple[int, int]
 NEWEST: Version = (9999, 0)

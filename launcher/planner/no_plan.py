@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from autoconf_launch.autotuner.layouts.families import name_of
 from autoconf_launch.autotuner.layouts.search import Plan, Planned, Question
@@ -12,9 +11,7 @@ from autoconf_launch.tuning_spaces.clusters import MOST_GPUS, usable_bytes
 from autoconf_launch.tuning_spaces.machines import accelerator_names
 
 from ..views.duration import duration_text
-
-if TYPE_CHECKING:
-    from ..commands.plan import PlanAnswer
+from .answers import PlanAnswer
 
 _GB = 2**30
 _MOST_DOUBLINGS = 6

@@ -5,10 +5,7 @@ Not: their text.
 
 from __future__ import annotations
 
-from ..commands.fit import FitAnswer
-from ..commands.fit import answer_of as fit_answer
-from ..commands.plan import PlanAnswer
-from ..commands.plan import answer_of as plan_answer
+from .answers import FitAnswer, PlanAnswer, fit_answer, plan_answer
 from .fit_flags import parse_fit
 from .plan_flags import parse_plan
 

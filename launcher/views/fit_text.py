@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -12,10 +12,8 @@ from autoconf_launch.autotuner.cost.parameter_count import active_parameters, pa
 from autoconf_launch.autotuner.knobs import candidate_name
 from autoconf_launch.core import Candidate, encode
 
+from ..planner.answers import FitAnswer
 from .tables import table_of
-
-if TYPE_CHECKING:
-    from ..commands.fit import FitAnswer
 
 FIT_SCHEMA_VERSION = 1
 _GB = 2**30

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import csv
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import Any, TextIO
 
 from autoconf_launch.autotuner.layouts.search import Planned
 
+from ..planner.answers import PlanAnswer
 from .plan_rows import row_document
-
-if TYPE_CHECKING:
-    from ..commands.plan import PlanAnswer
 
 _UNEQUAL = frozenset({"placement", "pipeline_split", "micro_batch_split"})
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import fields
 from enum import Enum
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from autoconf_launch.autotuner.cost.memory_layouts import ALL_LAYERS
 from autoconf_launch.autotuner.layouts.bands import time_band
@@ -12,10 +12,8 @@ from autoconf_launch.autotuner.layouts.search import Planned
 from autoconf_launch.autotuner.layouts.waterfall import PARTS
 from autoconf_launch.core import Layout
 
+from ..planner.answers import PlanAnswer
 from ..planner.runnable import is_runnable
-
-if TYPE_CHECKING:
-    from ..commands.plan import PlanAnswer
 
 GB = 2**30
 _KNOBS = tuple(f.name for f in fields(Layout))

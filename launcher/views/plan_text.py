@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from autoconf_launch.autotuner.cost.fitting import Verdict
 from autoconf_launch.autotuner.cost.layout_memory import MEMORY_BAND
@@ -17,14 +17,12 @@ from autoconf_launch.autotuner.layouts.search import Planned
 from autoconf_launch.autotuner.layouts.waterfall import waterfall
 from autoconf_launch.core import Offload
 
+from ..planner.answers import PlanAnswer
 from ..planner.runnable import is_runnable
 from .duration import duration_text
 from .plan_rows import GB, candidate_document, parts_document, row_document, usd_per_step
 from .tables import table_of
 from .waterfall_text import waterfall_text
-
-if TYPE_CHECKING:
-    from ..commands.plan import PlanAnswer
 
 PLAN_SCHEMA_VERSION = 1
 _MOST_INDENTED = 1000

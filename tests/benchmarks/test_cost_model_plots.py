@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from autoconf_launch.launcher.commands.fit import answer_of
+from autoconf_launch.launcher.planner.answers import fit_answer
 from autoconf_launch.launcher.planner.fit_flags import parse_fit
 
 from .conftest import imported
@@ -16,14 +16,14 @@ plots = imported("cost_model_plots")
 
 @pytest.mark.parametrize("known", plots.LAYOUTS, ids=lambda known: known.label.split(",")[0])
 def test_the_colours_of_a_bar_add_up_to_the_fullest_rank(known: Any) -> None:
-    answer = answer_of(parse_fit(known.flags.split()))
+    answer = fit_answer(parse_fit(known.flags.split()))
     total_gb = float(answer.memory.total_SC.max()) / 2**30
     assert sum(plots.grouped_gb(answer).values()) == pytest.approx(total_gb)
 
 
 @pytest.mark.parametrize("known", [one for one in plots.LAYOUTS if one.table])
 def test_a_measured_layout_is_the_one_of_its_row(known: Any) -> None:
-    asked = answer_of(parse_fit(known.flags.split())).asked.layout
+    asked = fit_answer(parse_fit(known.flags.split())).asked.layout
     path = plots.TABLES / f"{known.table}.csv"
     row = next(m for m in plots.read_measurements(path).measurements if m.line == known.line)
     names = ("tensor_parallel", "pipeline_parallel", "data_parallel", "micro_batch", "recompute")

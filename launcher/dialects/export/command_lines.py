@@ -8,9 +8,9 @@ from autoconf_launch.autotuner.knobs import LAYOUT_KNOBS
 from autoconf_launch.core import Layout, Offload, Precision, RawConfig
 
 from ..arguments import find_argument, put_argument
-from ..base import ScriptSource
 from ..hf_trainer import HfTrainerDialect
 from ..megatron import MegatronDialect
+from ..script_source_facts import ScriptSource
 from ..sheet import Sheet
 from ..spelling import GLOBAL_BATCH, Spelled
 from ..spellings import hf_trainer as hf_names
