@@ -1,6 +1,7 @@
 """From rows of measurements to what the time model takes. Not: reading files (measurements).
 
-A row's software is known only from its precision, its GPU and its note: ``software_of`` says how.
+A row's training code is known only from its precision, its GPU and its note (``trainer_of``); what
+that code does is said where a plan's is (``trainers``, ``training_choice``).
 """
 
 from __future__ import annotations
@@ -18,14 +19,16 @@ from autoconf_launch.autotuner.cost.model.physics import DEFAULT_PHYSICS, Physic
 from autoconf_launch.autotuner.cost.model.step import StepParts, step_parts
 from autoconf_launch.autotuner.cost.model.weights import dense_layer_weights, embedding_weights
 from autoconf_launch.autotuner.cost.model.workload import Workload
-from autoconf_launch.autotuner.cost.trainers import TRAINERS
+from autoconf_launch.autotuner.cost.trainers import trainer
+from autoconf_launch.autotuner.cost.training_setup import TrainingSetup
 from autoconf_launch.autotuner.table import CandidateTable, Floats
-from autoconf_launch.core import Architecture, Candidate, ConfigError, Precision
+from autoconf_launch.core import Architecture, Candidate, ConfigError, Layout, Precision
 from autoconf_launch.tuning_spaces.machines import known_accelerator, machine
 from autoconf_launch.tuning_spaces.models import named_model
 
 from ..recorded.measurement_row import Measurement, Shape
 from .given_stages import stage_layers
+from .training_choice import workload_of
 
 _TRAINERS = (
     ("megatron-deepspeed", "megatron-deepspeed"),
@@ -44,7 +47,7 @@ _PRECISIONS = {
     "fp32": Precision.FP32,
     "tf32": Precision.FP32,
 }
-_LORA_SHARE = 0.02
+_LORA_RANK = 16
 _MOST_OVER_DENSE = 1.6
 _OMNI_PATH = 0.45
 _ETHERNET = 0.4
@@ -163,26 +166,33 @@ def trainer_of(one: Measurement) -> str:
     return "megatron-2021" if old else "auto"
 
 
-def workload_of(one: Measurement) -> Workload:
-    """What the row trains and with which kernels."""
-    trainer = trainer_of(one)
-    flash = TRAINERS[trainer].flash_attention and trainer != "deepspeed"
-    engine = trainer == "nemo"
-    precision = precision_of(one)
+def setup_of(one: Measurement) -> TrainingSetup:
+    """What the row trains, with the habits of its training code where the row is silent."""
+    plain = TrainingSetup(
+        sequence=one.shape.seq,
+        precision=precision_of(one),
+        compiled=bool(one.compiled),
+        lora_rank=_LORA_RANK if is_lora(one) else None,
+    )
+    return trainer(trainer_of(one)).applied(plain)
+
+
+def layout_of(one: Measurement) -> Layout:
+    """The row's layout, with its code's habit where sequence parallelism is left open."""
+    if "sequence_parallel" not in one.assumed or one.layout.tensor_parallel == 1:
+        return one.layout
+    return replace(one.layout, sequence_parallel=trainer(trainer_of(one)).sequence_parallel)
+
+
+def measured_workload(one: Measurement, nodes: Machine) -> Workload:
+    """What the row trains and with which kernels, by the same rules as a plan of it."""
+    planned = workload_of(architecture_of(one.shape), setup_of(one), nodes)
     # products of both 16-bit formats take as long: their rows calibrate each other
-    alike = Precision.BF16 if precision is Precision.FP16 else precision
-    return Workload(
-        architecture=architecture_of(one.shape),
-        seq=one.shape.seq,
-        precision=alike,
-        flash=flash,
-        engine=engine,
-        flat_gathers=flash,
-        selective_products=0.5 if one.compiled is not None else 0.0,
-        compiled=bool(one.compiled) or engine,
-        async_tensor=bool(one.async_tensor) or engine,
-        overlapped_reduce=flash,
-        trained=_LORA_SHARE if is_lora(one) else 1.0,
+    is_half = planned.precision is Precision.FP16
+    return replace(
+        planned,
+        precision=Precision.BF16 if is_half else planned.precision,
+        async_tensor=bool(one.async_tensor) or planned.async_tensor,
     )
 
 
@@ -216,7 +226,7 @@ def runs_of(measurements: Sequence[Measurement]) -> tuple[tuple[Run, ...], dict[
         if network:
             place = machine(one.gpu, gpus_per_node=node, network_bytes_per_s=network)
             place = replace(place, network_quality=network_quality(one.interconnect, network))
-        grouped.setdefault((workload_of(one), place), []).append(i)
+        grouped.setdefault((measured_workload(one, place), place), []).append(i)
     runs = tuple(
         Run(
             workload=w, machine=m, layouts=_columns([measurements[i] for i in rows]), rows=(*rows,)
@@ -227,22 +237,11 @@ def runs_of(measurements: Sequence[Measurement]) -> tuple[tuple[Run, ...], dict[
 
 
 def _columns(rows: Sequence[Measurement]) -> LayoutColumns:
-    given = [replace(one.layout, pipeline_split=stage_layers(one)) for one in rows]
+    given = [replace(layout_of(one), pipeline_split=stage_layers(one)) for one in rows]
     table = CandidateTable.from_candidates([Candidate(layout=layout) for layout in given])
-    layouts = LayoutColumns.from_table(table)
-    guessed = np.array(
-        [
-            "sequence_parallel" in one.assumed
-            and one.layout.tensor_parallel > 1
-            and workload_of(one).flash
-            for one in rows
-        ],
-        np.bool_,
-    )
     return replace(
-        layouts,
+        LayoutColumns.from_table(table),
         accumulation_C=np.array([one.accumulation for one in rows]),
-        sequence_C=layouts.sequence_C | guessed,
     )
 
 

@@ -1,6 +1,6 @@
 """Flags of a training to its setup, for memory and for time. Not: its layout.
 
-The one place where a TrainingSetup becomes a Workload.
+The one place where a TrainingSetup becomes a Workload, whether a flag or a table names its code.
 """
 
 from __future__ import annotations

@@ -175,9 +175,10 @@ def likeness_of(runs: Sequence[Run]) -> Likeness:
 
 def _software(run: Run) -> tuple[object, ...]:
     """Everything of a run that its model and its network do not say."""
-    names = [field.name for field in fields(run.workload)]
-    settings = [getattr(run.workload, x) for x in names if x not in ("architecture", "seq")]
-    return run.machine.accelerator.name, *settings
+    names = {field.name for field in fields(run.workload)} - {"architecture", "seq", "trained"}
+    settings = [getattr(run.workload, name) for name in sorted(names)]
+    adapters_alone = run.workload.trained < 1.0  # the share itself follows from the model
+    return run.machine.accelerator.name, adapters_alone, *settings
 
 
 def _numbered(values: Sequence[object]) -> Ints:

@@ -2,16 +2,21 @@ from pathlib import Path
 
 import pytest
 
+from autoconf_launch.autotuner.cost.trainers import TRAINERS, trainer
+from autoconf_launch.autotuner.cost.training_setup import TrainingSetup
 from autoconf_launch.core import ConfigError, Precision, Recompute
 from autoconf_launch.launcher.planner.measured_runs import (
     architecture_of,
+    layout_of,
+    measured_workload,
     network_bytes_per_s,
     precision_of,
     runs_of,
     trainer_of,
-    workload_of,
 )
+from autoconf_launch.launcher.planner.training_choice import workload_of
 from autoconf_launch.launcher.recorded.measurements import MeasurementFile, read_measurements
+from autoconf_launch.tuning_spaces.machines import machine
 
 ROW = {
     "source": "a lab",
@@ -195,7 +200,23 @@ def test_source_and_precision_tell_the_training_code(
 ) -> None:
     (one,) = read(tmp_path, {"source": source, "precision": precision}).measurements
     assert trainer_of(one) == trainer
-    assert workload_of(one).flash == (trainer in ("llm-foundry", "nemo", "auto"))
+    modern = trainer in ("llm-foundry", "nemo", "auto")
+    assert measured_workload(one, machine(one.gpu)).flash == modern
+
+
+@pytest.mark.parametrize("code", TRAINERS)
+def test_a_row_has_the_kernels_that_a_plan_of_it_has(tmp_path: Path, code: str) -> None:
+    (one,) = read(tmp_path, {"note": code}).measurements
+    nodes, model = machine(one.gpu), architecture_of(one.shape)
+    setup = trainer(trainer_of(one)).applied(TrainingSetup(sequence=one.shape.seq))
+    assert measured_workload(one, nodes) == workload_of(model, setup, nodes)
+
+
+def test_a_row_without_sequence_parallelism_has_its_code_s_habit(tmp_path: Path) -> None:
+    notes = ({"sequence_parallel": "", "note": note} for note in ("nemo", "llm-foundry"))
+    nemo, foundry = read(tmp_path, *notes).measurements
+    assert layout_of(nemo).sequence_parallel
+    assert not layout_of(foundry).sequence_parallel
 
 
 @pytest.mark.parametrize(
