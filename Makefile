@@ -52,6 +52,7 @@ check:
 
 lint: $(READY)
 	$(BIN)/ruff check . && $(BIN)/ruff format --check .
+	$(BIN)/python -m pytest -q tests/test_words.py
 
 types: $(READY) links
 	$(BIN)/mypy && $(BIN)/mypy tests

@@ -10,7 +10,7 @@ class Device:
     """One slot: a GPU, or on a machine without any the share of one process of the CPU.
 
     Attributes:
-        memory_bytes: what a rank may use; where ``emulated``, the rank must see to it itself.
+        memory_bytes: what a rank may use; where ``emulated``, the rank must enforce it itself.
         slot: its number on its host.
         visible_as: its name in CUDA_VISIBLE_DEVICES; "" hides all GPUs, None says nothing.
     """

@@ -93,7 +93,7 @@ def check_keys(raw: RawConfig) -> tuple[str, ...]:
         Warnings: near misses of a known name, and DeepSpeed settings without effect here.
 
     Raises:
-        ConfigError: a section is no object, ``parallelism`` has an unknown key, or a list asks
+        ConfigError: a section is not an object, ``parallelism`` has an unknown key, or a list asks
             to search a knob of ZeRO that this runtime does not have.
     """
     document = raw.to_dict()
@@ -131,5 +131,5 @@ def _foreign_zero_keys(document: dict[str, object]) -> tuple[str, ...]:
         if not key.startswith("offload_"):
             near = difflib.get_close_matches(key, ZERO_KNOBS, n=1, cutoff=_NEAR)
             hint = f"; did you mean '{near[0]}'?" if near else "."
-            warnings.append(f"{path} is no knob of this runtime and has no effect in it{hint}")
+            warnings.append(f"{path} is not a knob of this runtime and has no effect in it{hint}")
     return tuple(warnings)

@@ -1,6 +1,6 @@
 """Errors that say where, what is, what must be and what to do. Not: failures of trials.
 
-A trial that fails is a value (:class:`~.failures.Failure`); only what the user must mend
+A trial that fails is a value (:class:`~.failures.Failure`); only what the user must fix
 before anything can run is raised.
 """
 

@@ -1,6 +1,6 @@
 """What a launcher and a probe tell each other beside the rank's task and result. Not: either side.
 
-A probe is told by one environment variable. Whatever it comes to leaves a small file below the
+One environment variable starts a probe. Whatever happens to it leaves a small file below the
 trial's folder, named after the attempt, so that a silent launch can be explained.
 """
 
@@ -36,7 +36,7 @@ class Sign(str, Enum):
 
 
 def unfinished_sign(rank: int) -> str:
-    """Name of what stands in a soak for the result of a rank that has not come to its end."""
+    """Name of what replaces in a soak the result of a rank that has not ended."""
     return f"unfinished_rank{rank}"
 
 

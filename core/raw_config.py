@@ -68,7 +68,7 @@ class RawConfig:
         return edited
 
     def leaves(self) -> Iterator[tuple[KeyPath, Any]]:
-        """Every value that is no section, with its path, in the document's order."""
+        """Every value that is not a section, with its path, in the document's order."""
         yield from _leaves((), self._document)
 
     def diff(self, other: RawConfig) -> tuple[Edit, ...]:

@@ -15,7 +15,7 @@ from contextlib import suppress
 from pathlib import Path
 
 NOTES = "saved_paths.*.jsonl"
-"""Of one process that lives each; a line is an absolute path, or ``{"if_empty": path}``."""
+"""Notes of one living process each; a line is an absolute path, or ``{"if_empty": path}``."""
 _LEFT_NOTES = "left_paths.*.jsonl"
 """The same of a process that has ended, for folders that others were still writing to."""
 _IF_EMPTY = "if_empty"

@@ -1,6 +1,6 @@
 """Batches: nested tuples, lists and dicts of tensors that share their first dimension.
 
-Not: where they come from. Whatever is no tensor is handed on as it is.
+Not: where they come from. Whatever is not a tensor is passed as it is.
 """
 
 from __future__ import annotations

@@ -54,7 +54,7 @@ def _parse(path: Path, text: str) -> dict[str, Any]:
         document = json.loads(text, object_pairs_hook=_unique, parse_constant=_no_constant)
     except ValueError as error:
         raise ConfigError(
-            f"{path} is no strict JSON: {error}. Mend it, or start the script with "
+            f"{path} is not strict JSON: {error}. Fix it, or start the script with "
             "autoconf-launch, which reads hjson and YAML too and hands its ranks JSON."
         ) from error
     if not isinstance(document, dict):
@@ -72,4 +72,4 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _no_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is no JSON value")
+    raise ValueError(f"{name} is not a JSON value")

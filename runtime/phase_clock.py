@@ -1,4 +1,4 @@
-"""Where the time of an optimizer step goes, told apart while it runs. Not: the step's own time.
+"""Where the time of an optimizer step goes, by phase while it runs. Not: the step's own time.
 
 Each end of a phase waits for the device, so only steps that are never compared are taken apart.
 """
@@ -18,7 +18,7 @@ class PhaseClock:
     """Sums seconds by phase over the steps between ``begin`` and ``end_step``.
 
     Of several micro-batches only the last one's backward also exchanges gradients; what it takes
-    longer than the others is the exposed exchange. With one micro-batch it cannot be told apart.
+    longer than the others is the exposed exchange. With one micro-batch it cannot be seen.
     """
 
     def __init__(self, ranks: Ranks) -> None:

@@ -135,7 +135,7 @@ class Profiler:
         return replace(described.spec, timings=timings, optimizer_step_s=optimizer_step_s)
 
     def _seconds(self, run: Callable[[], object]) -> list[float]:
-        """Of a few runs after one that warms up, or of a long one alone."""
+        """Times of a few runs after a warm-up, or of a long one alone."""
         start = self._now()
         run()
         first_s = self._now() - start

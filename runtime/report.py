@@ -56,7 +56,7 @@ class Beside(Protocol):
         """All of it so far."""
 
     def ended(self) -> None:
-        """The script came to its own end."""
+        """Note that the script ended by itself."""
 
     def put_away(self) -> tuple[str, ...]:
         """Clear away what it saved; what else it has made in the working directory."""

@@ -63,7 +63,7 @@ class Trainer:
 
     @property
     def micro_batches(self) -> int:
-        """Of this rank in one optimizer step."""
+        """Micro-batches of this rank in one optimizer step."""
         return self._config.layout.accumulation
 
     def step(self, batch: Batch) -> Tensor:

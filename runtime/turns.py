@@ -15,8 +15,8 @@ from autoconf_launch.core.rank import turn_file
 
 _TOKEN = struct.Struct("=q")
 _COMPUTES = 0
-"""Who hands the turn on goes on later. Any other number is of one who is done, and says that
-nobody has computed since it was."""
+"""A rank that passes the turn continues later. Any other number is from a rank that is done, and
+says that nobody has computed since it was."""
 _OVER = -1
 """All are done."""
 
@@ -49,7 +49,7 @@ class Turns:
         self.wait()
 
     def ends_with(self, step: int) -> bool:
-        """Whether the turn is to be handed on after this step."""
+        """Whether the turn passes after this step."""
         return self._turns_before(step) > self._turns_before(step - 1)
 
     def wait(self) -> None:
@@ -68,7 +68,7 @@ class Turns:
         self._write(_COMPUTES)
 
     def end(self) -> None:
-        """Hand on for the last time and return once all have: who leaves slows who computes.
+        """Pass the turn for the last time; return once all have: leaving slows others.
 
         At once where this rank waited for its turn when its end came (a signal, another thread).
         """

@@ -13,7 +13,7 @@ from .machines import known_accelerator, machine, unknown_gpu
 
 MOST_GPUS = 1 << 20
 _HBM_SHARE = 0.9875
-"""Of the memory in a datasheet (in GiB) what a process can have: 79.1 of an A100's 80, 15.8 of a
+"""Share of a datasheet's memory (in GiB) that a process can have: 79.1 of an A100's 80, 15.8 of a
 V100's 16 (torch.cuda.get_device_properties)."""
 _GDDR_SHARE = 0.92
 """The same where error correction takes its part from memory: 14.7 of a T4's 16, 22.1 of 24."""

@@ -13,8 +13,9 @@ from .machines import known_accelerator, machine
 
 _LOOPBACK_BYTES_PER_S = 0.3e9
 _LOOPBACK_LATENCY_S = 1.5e-3
-"""Of gloo while its ranks compute on the same cores: what ZeRO 1 to 3 took longer than ZeRO 0 in
-benchmarks/results/deepspeed_peer_2cpu.json (2 ranks; alone they reach 1 GB/s and 0.35 ms)."""
+"""Rates of gloo while its ranks compute on the same cores: what ZeRO 1 to 3 took longer than
+ZeRO 0 in benchmarks/results/deepspeed_peer_2cpu.json (2 ranks; alone they reach 1 GB/s and
+0.35 ms)."""
 
 
 def with_links(node: Node) -> Node:

@@ -23,7 +23,7 @@ STAGES = (0, 1, 2, 3)
 
 
 class Section(str, Enum):
-    """Whose knobs a section lists."""
+    """The engine whose knobs a section lists."""
 
     NATIVE = "native"
     DEEPSPEED = "deepspeed"
@@ -58,7 +58,7 @@ def parse_text(text: str, section: Section, origin: str) -> tuple[SpaceKnob, ...
     """A space from hjson or JSON.
 
     Raises:
-        ConfigError: the text is malformed, or lists what is no knob of a space.
+        ConfigError: the text is malformed, or lists what is not a knob of a space.
     """
     try:
         document = hjson.loads(text, object_pairs_hook=dict)
@@ -73,7 +73,7 @@ def parse_space(document: RawConfig, section: Section, origin: str) -> tuple[Spa
     """The knobs of one section, in its order.
 
     Raises:
-        ConfigError: it lists what is no knob of a space.
+        ConfigError: it lists what is not a knob of a space.
     """
     return tuple(
         knob for piece in _pieces(document, section, origin) for knob in _knobs(piece, origin)
@@ -92,7 +92,7 @@ def _pieces(document: RawConfig, section: Section, origin: str) -> list[dict[str
         for key in given:
             if key not in names:
                 known = nearest_known(key, (*names, ZERO[0]))
-                raise ConfigError(f"{origin}: {key} is no section of a tuning space; {known}")
+                raise ConfigError(f"{origin}: {key} is not a section of a tuning space; {known}")
         given = given.get(section.value, [])
     pieces = given if isinstance(given, list) else [given]
     for piece in pieces:

@@ -31,7 +31,7 @@ def known_accelerator(name: str) -> str | None:
 
 
 def unknown_gpu(name: str) -> ConfigError:
-    """What to raise for a name that is no GPU's."""
+    """What to raise for a name that is not a GPU's."""
     return ConfigError(f"GPU {name!r} is unknown; {hint(name, accelerator_names(), _names())}")
 
 

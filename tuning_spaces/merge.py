@@ -149,8 +149,8 @@ class NativeRules:
         """See :class:`KnobRules`."""
         if name not in ZERO_KNOBS:
             raise ConfigError(
-                f"zero_optimization.{name} is to be searched, but is no knob of this runtime; it "
-                f"has {', '.join(ZERO_KNOBS)}."
+                f"zero_optimization.{name} cannot be searched: it is not a knob of this runtime, "
+                f"which has {', '.join(ZERO_KNOBS)}."
             )
         return ZERO_KNOBS[name].read(value)
 

@@ -97,7 +97,7 @@ def given_batch(asked: Arguments, recipe: Recipe) -> int | None:
     """Samples of a step by the argument, else by the recipe; None where neither has them.
 
     Raises:
-        ConfigError: it is no whole number.
+        ConfigError: it is not a whole number.
     """
     value = asked.global_batch_size
     if value not in (None, AUTO):

@@ -58,7 +58,7 @@ class Given:
 
     @property
     def max_steps(self) -> int | None:
-        """Of the trainer, else of the schedule; None where neither has an end."""
+        """Steps of the trainer, else of the schedule; None where neither has an end."""
         found = (self.document.get(path) for path in _STEPS)
         return next((n for n in found if _is_number(n) and isinstance(n, int) and n > 0), None)
 

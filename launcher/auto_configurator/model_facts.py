@@ -27,7 +27,7 @@ from .model_form import own_form
 from .recipe import Recipe
 
 GENERATION = 2
-"""Of NVIDIA's rules: the interface is that of NeMo 2.0."""
+"""Generation of NVIDIA's rules: the interface is that of NeMo 2.0."""
 _SMALL_B = 0.01
 _NEMO_VOCABULARY = 32000
 _CONFIGS = ("config", "encoder", "")
@@ -228,7 +228,7 @@ def _vocabulary(own: Recipe, recipe: Recipe) -> int | None:
 
 
 def _usual_vocabulary(name: str) -> int:
-    """Of the published model with this name, else NeMo's default."""
+    """Vocabulary of the published model with this name, else NeMo's default."""
     known = _known(name)
     return _NEMO_VOCABULARY if known is None else known.vocabulary
 

@@ -20,9 +20,9 @@ from .plain_data import Names, Written, written
 
 _MODEL, _CONFIG = "model", "config"
 SECTIONS = frozenset({"trainer", "data", "optim", "log", "resume", "peft", "name"})
-"""Of a recipe's document, beside its model."""
+"""Sections of a recipe's document, beside its model."""
 _OF_FILES = ("run", "exp_manager", "autoconf", "family")
-"""Of a file of NeMo 1.0, or of ours."""
+"""Sections of a file of NeMo 1.0, or of ours."""
 _FURTHER: tuple[Keys, ...] = (
     *(("optim", "config", "clip_grad"), ("log", "ckpt"), ("model", "config", "seq_length")),
 )
@@ -69,7 +69,7 @@ class Recipe:
 
     @property
     def left_out(self) -> tuple[str, ...]:
-        """Paths of what is no data, such as functions."""
+        """Paths of what is not data, such as functions."""
         return _written(self._root, self._model).left_out
 
     def _at(self, dotted: str) -> Any:
@@ -134,7 +134,7 @@ def _written(root: object, model: object) -> Written:
 
 
 def _sections(root: object) -> dict[str, Any]:
-    """Of an object that a recipe is; what else it has is not read."""
+    """Sections of a recipe's object; its other attributes are not read."""
     names = (_MODEL, *sorted(SECTIONS), *_OF_FILES)
     return {name: getattr(root, name) for name in names if hasattr(root, name)}
 

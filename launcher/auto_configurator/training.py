@@ -150,7 +150,7 @@ def _left_out_note(recipe: Recipe) -> str:
         return ""
     more = f" and {len(paths) - _MOST_NAMED} more" if len(paths) > _MOST_NAMED else ""
     return (
-        f"Left out of the configurations, since they are no data: "
+        f"Excluded from the configurations, since they are not data: "
         f"{', '.join(paths[:_MOST_NAMED])}{more}."
     )
 

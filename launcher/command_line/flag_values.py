@@ -42,7 +42,9 @@ def parse_seconds(text: str) -> float:
     """Seconds of ``90``, ``90s``, ``10m``, ``1h``."""
     match = re.fullmatch(rf"({_NUMBER})([smh]?)", text.strip().lower())
     if not match or float(match[1]) <= 0:
-        raise argparse.ArgumentTypeError(f"{text!r} is no time; write for example 90, 90s or 10m")
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is not a time; write for example 90, 90s or 10m"
+        )
     return float(match[1]) * {"": 1, "s": 1, "m": 60, "h": 3600}[match[2]]
 
 

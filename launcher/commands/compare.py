@@ -16,7 +16,7 @@ def compare(arguments: Sequence[str]) -> Iterator[str]:
     """Text to print.
 
     Raises:
-        ConfigError: wrong arguments, or a folder is no results folder.
+        ConfigError: wrong arguments, or a folder is not a results folder.
         ResultsFolderError: a journal is damaged.
     """
     flags = _parser().parse_args(arguments)

@@ -33,7 +33,7 @@ _WITH_DOCUMENT = ("native", "deepspeed")
 def launch(request: LaunchRequest, listener: Listener) -> int:
     """Train as asked; the training's own exit code.
 
-    A configuration that leaves something open, or is no plain JSON, is resolved first into a
+    A configuration that leaves something open, or is not plain JSON, is resolved first into a
     file that lives as long as the launch.
     """
     request = unwrapped(request)

@@ -28,7 +28,7 @@ def replay(arguments: Sequence[str]) -> Iterator[str]:
     """Text to print.
 
     Raises:
-        ConfigError: wrong arguments, an unknown tuner, or a file is no landscape.
+        ConfigError: wrong arguments, an unknown tuner, or a file is not a landscape.
     """
     flags = _parser().parse_args(arguments)
     strategy, rules = load_strategy(flags.tuner, peers=True, where="--tuner"), _rules(flags)
@@ -123,7 +123,7 @@ def _parser() -> VerbParser:
         type=int,
         default=_PATIENCE,
         metavar="K",
-        help=f"stop after K trials that are no better (default {_PATIENCE})",
+        help=f"stop after K trials without a better one (default {_PATIENCE})",
     )
     parser.add_argument(
         "--good-enough",

@@ -32,7 +32,7 @@ def show(arguments: Sequence[str]) -> Iterator[str]:
     """Text to print, in pieces that come as they are known.
 
     Raises:
-        ConfigError: wrong arguments, or the folder is no results folder.
+        ConfigError: wrong arguments, or the folder is not a results folder.
         ResultsFolderError: its journal is damaged.
     """
     if arguments and arguments[0] == SPACES:

@@ -18,7 +18,7 @@ def validate(arguments: Sequence[str]) -> Iterator[str]:
     """Text to print.
 
     Raises:
-        ConfigError: wrong arguments, or a file is no table of measurements.
+        ConfigError: wrong arguments, or a file is not a table of measurements.
     """
     flags = _parser().parse_args(arguments)
     calibration = _calibration(flags.calibrate, flags.seed)

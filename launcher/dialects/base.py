@@ -62,7 +62,7 @@ class Rendered:
 
 
 _SHORTEST = 2
-"""Of so many steps there is none in their middle."""
+"""Number of steps too short to have a middle one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -143,7 +143,7 @@ class DeepSpeedDialect:
 
 
 def out_of_reach(source: ScriptSource) -> str | None:
-    """That a script gives DeepSpeed a configuration of its own, where it does: a sentence."""
+    """Say that a script gives DeepSpeed its own configuration; None where it does not."""
     facts = facts_of(source.text)
     calls = facts.imports(_PACKAGE) and "initialize" in facts.called
     if not calls or source.config_argument is not None:

@@ -228,7 +228,7 @@ class HfTrainerDialect(TableDialect):
 
 
 def written_in_source(source: ScriptSource) -> str | None:
-    """That a script makes its TrainingArguments itself, where it does: a sentence."""
+    """Say that a script makes its TrainingArguments itself; None where it does not."""
     facts = facts_of(source.text)
     if not facts.imports("transformers", "trl") or not facts.called & _MADE:
         return None
@@ -294,7 +294,7 @@ def _refuse_later(source: ScriptSource) -> None:
         asked = flag.lstrip("-") in wanted or find_argument(source.script_args, (flag,))
         if version is not None and version < since and asked:
             raise ConfigError(
-                f"{flag} is no argument of transformers "
+                f"{flag} is not an argument of transformers "
                 f"{dict(source.versions)['transformers']}; it came in {since[0]}.{since[1]}."
             )
 

@@ -220,7 +220,7 @@ class MegatronDialect(TableDialect):
 
 
 def _iterations(source: ScriptSource) -> int:
-    """Of an evaluation: as the user has them, up to a few."""
+    """Iterations of an evaluation: as the user has them, up to a few."""
     given = find_argument(source.script_args, (names.EVALUATE_ITERATIONS,))
     asked = scalar(given.value) if given else names.ITERATIONS_DEFAULT
     return min(asked, names.MOST_ITERATIONS) if type(asked) is int else 0

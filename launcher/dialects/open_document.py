@@ -21,7 +21,7 @@ from .script_source_facts import ScriptSource
 
 _MAPPINGS = "arg_mappings"
 _SCALARS = (keys.GLOBAL_BATCH, keys.BF16, keys.FP16, keys.LOSS_SCALE, keys.CLIPPING)
-"""Settings that are no knobs: they have one value."""
+"""Settings that are not knobs: they have one value."""
 _NO_DEFAULT = (keys.OPTIMIZER[0], keys.SCHEDULER[0])
 _ALL_STAGES = (keys.ZERO_STAGE, "all")
 SEARCHED = (keys.ZERO_STAGE, keys.MICRO_BATCH, keys.ACCUMULATION, keys.RECOMPUTE)
@@ -68,7 +68,7 @@ def decided(
     decided here.
 
     Raises:
-        ConfigError: a list is empty, or asks to search what is no knob.
+        ConfigError: a list is empty, or asks to search what is not a knob.
     """
     document = source.config
     if document.get(keys.ZERO) == "all":

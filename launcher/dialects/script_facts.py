@@ -32,7 +32,7 @@ LIGHTNING_PACKAGES = ("lightning", "pytorch_lightning")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Declared:
-    """An argument that a script declares; ``default`` is None where it is no literal.
+    """An argument that a script declares; ``default`` is None where it is not a literal.
 
     ``opposites`` are the names that switch it off, of an ``argparse.BooleanOptionalAction``.
     """
@@ -45,7 +45,7 @@ class Declared:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Keyword:
-    """A keyword of a call; ``value`` is None where it is no literal."""
+    """A keyword of a call; ``value`` is None where it is not a literal."""
 
     call: str
     name: str
@@ -107,7 +107,7 @@ class ScriptFacts:
 
 @lru_cache(maxsize=64)
 def facts_of(text: str) -> ScriptFacts:
-    """The facts of a source; none where it is no Python."""
+    """The facts of a source; none where it is not Python."""
     try:
         tree = ast.parse(text)
     except (SyntaxError, ValueError, RecursionError):

@@ -70,7 +70,7 @@ def refuse_renamed(source: ScriptSource, package: str, renamed: tuple[Renamed, .
         given = find_argument(source.script_args, (row.argument,)) is not None
         if version is not None and version >= row.gone_in and given:
             raise ConfigError(
-                f"{row.argument} is no argument of {package} {dict(source.versions)[package]} "
+                f"{row.argument} is not an argument of {package} {dict(source.versions)[package]} "
                 f"(gone in {_text(row.gone_in)}); {row.now}."
             )
 

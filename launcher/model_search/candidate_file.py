@@ -81,7 +81,7 @@ def layout_edits(
 def _batch_edits(
     question: SearchQuestion, candidate: SearchCandidate
 ) -> Iterator[tuple[KeyPath, Any]]:
-    """Of a candidate with another global batch: as many tokens in other steps."""
+    """Settings of a candidate with another global batch: as many tokens in other steps."""
     usual, batch = question.model.global_batch, candidate.layout.global_batch
     if batch == usual:
         return

@@ -209,7 +209,7 @@ def _order(found: PlannerGrid) -> tuple[str, ...]:
 
 
 def _in_band(candidates: tuple[SearchCandidate, ...], limit_bytes: float) -> tuple[str, ...]:
-    """That some may not fit: they are kept, since predictions of memory have an error."""
+    """Say which may not fit: they are kept, since predictions of memory have an error."""
     peaks = [one.peak_bytes or 0.0 for one in candidates]
     above = [peak for peak in peaks if peak > limit_bytes]
     if not above:

@@ -41,7 +41,7 @@ def nemo_grid_of(question: SearchQuestion) -> Grid | NoRule | None:
 
 
 def whose_grid(question: SearchQuestion) -> GridKind:
-    """Whose candidates are searched: the planner's, too, where no rule of NVIDIA's is."""
+    """The grid that is searched: the planner's, too, where NVIDIA has no rule."""
     has_rule = isinstance(nemo_grid_of(question), Grid)
     return GridKind.NEMO if has_rule else GridKind.PLANNER
 

@@ -49,7 +49,7 @@ def why_not_here(question: SearchQuestion, one: SearchCandidate) -> str:
 
 
 def layers_of_stage(question: SearchQuestion, stages: int) -> int:
-    """Of the fullest one; a layer of an encoder counts as one of a decoder."""
+    """Layers of the fullest stage; an encoder's layer counts as a decoder's."""
     model = question.architecture
     return -(-(model.layers + model.encoder_layers) // stages)
 

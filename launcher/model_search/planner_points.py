@@ -46,7 +46,7 @@ class SearchMachines:
 
     @property
     def price(self) -> ChosenPrice | None:
-        """Of an hour of one GPU."""
+        """Price of an hour of one GPU."""
         return choose_price(self.usd_per_gpu_hour, self.cluster(1))
 
     def fewest_nodes(self, question: SearchQuestion) -> int:
@@ -140,7 +140,7 @@ def _sequence_parallel(question: SearchQuestion) -> tuple[bool, ...]:
 
 
 def recomputed_layers(one: PlannerCandidate, question: SearchQuestion) -> int | None:
-    """Of each pipeline stage in full; None where none are."""
+    """Fully recomputed layers of each pipeline stage; None where none are."""
     if one.layout.recompute is not Recompute.FULL:
         return None
     if one.recompute_layers >= 0:

@@ -64,12 +64,12 @@ class SearchQuestion:
 
     @property
     def gpus(self) -> int:
-        """Of a training."""
+        """GPUs of a training."""
         return self.nodes * self.gpus_per_node
 
     @property
     def file_name(self) -> str:
-        """Of its base configuration."""
+        """File name of the base configuration."""
         return f"base_cfg_{self.size_b:.10g}b.yaml"
 
 
@@ -160,7 +160,7 @@ def _chosen(settings: SearchSettings, family: Family, size_b: float) -> ChosenMo
 
 
 def _length(settings: SearchSettings, chosen: ChosenModel) -> tuple[str, ...]:
-    """That a file's model reads samples of another length than the search's settings say."""
+    """Say where a model's file has another sequence length than the search's settings."""
     asked, found = settings.train.sequence, chosen.asked.sequence
     if asked == found:
         return ()

@@ -15,7 +15,7 @@ from .question import SearchQuestion
 from .this_machine import local_request
 
 STATE_BYTES = 16
-"""Of each parameter: 4 + 4 + 8 in fp32; 2 + 2 + 12 in bf16 with a master copy (ZeRO, 3.1)."""
+"""State per parameter: 4 + 4 + 8 in fp32; 2 + 2 + 12 in bf16 with a master copy (ZeRO, 3.1)."""
 
 
 def require_room(question: SearchQuestion) -> None:

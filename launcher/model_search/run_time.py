@@ -11,14 +11,14 @@ from ..views.duration import duration_text
 from .candidates import SearchCandidate
 
 _STEPS_SHARE = 0.9
-"""Of a run's minutes for its steps; the rest is for its start."""
+"""Share of a run's minutes for its steps; the rest is for its start."""
 _GRACE_S = 30.0
 _SURELY = 2.0
 """A prediction is taken to be off by this factor at most."""
 _FEWEST_MICRO_BATCHES = 2
-"""That a run must make of its first step: one, and one with the exchange of gradients."""
+"""Micro-batches that a run must make of its first step: one, and one with the gradient sync."""
 _SAME_TIME = 0.95
-"""Of the minutes of a run, above which an earlier one had as many."""
+"""Share of a run's minutes above which an earlier run had as many."""
 
 
 def steps_limit_s(minutes: float) -> float:

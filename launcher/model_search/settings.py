@@ -29,7 +29,7 @@ class ClusterKind(str, Enum):
 
 
 class GridKind(str, Enum):
-    """Whose candidates are searched."""
+    """The source of the candidates that are searched."""
 
     PLANNER = "planner"
     NEMO = "nemo"

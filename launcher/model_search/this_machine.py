@@ -44,7 +44,7 @@ _OF_NODE = ".".join((*TRAIN, "gpus_per_node"))
 _OF_NODES = ".".join((*TRAIN, "num_nodes"))
 _MOST_WHYS = 3
 LEAST_VOCABULARY = 259
-"""Of the text that ranks here train on: bytes, and three words of its own."""
+"""Vocabulary of the text that ranks here train on: bytes and three special tokens."""
 
 
 def local_ranks(settings: SearchSettings) -> int:

@@ -119,7 +119,7 @@ def _proposal(request: FitRequest, cluster: ClusterSpec) -> Proposal:
     once = data * request.micro_batch
     if request.training.global_batch % once:
         raise ConfigError(
-            f"--global-batch {request.training.global_batch} is no multiple of micro-batch "
+            f"--global-batch {request.training.global_batch} is not a multiple of micro-batch "
             f"{request.micro_batch} x {data} data-parallel ranks = {once}; "
             f"valid: {once}, {2 * once}, {3 * once}, …"
         )

@@ -47,7 +47,7 @@ def base_document(model: ChosenModel, plan: RunPlan, custom: Path | None) -> Raw
 
 
 def _with_family(document: RawConfig, base: BaseConfig) -> RawConfig:
-    """Whose model it is, which an export must know."""
+    """Add the model's family, which an export must know."""
     family = base.model.asked.family.name
     return document.with_value((_OWN, "family"), document.get((_OWN, "family"), family))
 

@@ -32,7 +32,7 @@ _SEQUENCES: tuple[Key, ...] = (
 )
 _LINK = "${"
 _STD = 0.02
-"""Of no use here: a reader of whole files asks for one."""
+"""Initial deviation, unused here: a reader of whole files requires one."""
 
 
 def custom_model(model: ChosenModel, custom: Path) -> ChosenModel:

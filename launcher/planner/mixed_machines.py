@@ -35,7 +35,7 @@ class Kind:
 
 
 def kinds_of(one: Row) -> tuple[Kind, ...]:
-    """Machines of ``V100-16GBx12+T4x4`` with their networks; none where it is no such mix."""
+    """Machines of ``V100-16GBx12+T4x4`` with their networks; none where it is not such a mix."""
     parts = one.gpu.split("+")
     found = [re.fullmatch(r"\s*(.+?)\s*x\s*(\d+)\s*", part) for part in parts]
     if len(parts) < 2 or not all(m and known_accelerator(m[1]) for m in found):

@@ -133,7 +133,7 @@ def _from_model_spec(config: RawConfig, path: Path) -> Architecture:
     try:
         spec = decode(ModelSpec, config.to_dict())
     except DecodeError as error:
-        raise ConfigError(f"{path} is no model_info.json: {error}.") from error
+        raise ConfigError(f"{path} is not a model_info.json: {error}.") from error
     block = max(spec.blocks, key=lambda b: b.count * b.parameters, default=None)
     sizes = (spec.hidden_size or 0, spec.vocabulary_size or 0)
     if block is None or not 2 <= block.count <= MOST or min(sizes) < 1 or max(sizes) > MOST:
@@ -144,7 +144,7 @@ def _from_model_spec(config: RawConfig, path: Path) -> Architecture:
     hidden, vocabulary = sizes
     if block.parameters < 4 * hidden * hidden or block.parameters > MOST * hidden:
         raise ConfigError(
-            f"{path}: a block has {block.parameters:,} weights, which is no layer of a "
+            f"{path}: a block has {block.parameters:,} weights, which is not a layer of a "
             f"transformer of hidden_size {hidden}; a layout other than data parallelism needs one."
         )
     attention = 4 * hidden * hidden

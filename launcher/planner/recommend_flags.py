@@ -159,7 +159,7 @@ def _add_output(group: argparse._ArgumentGroup) -> None:
 
 def _family(text: str) -> str:
     if not re.fullmatch(r"[A-Za-z][A-Za-z0-9_.-]{0,63}", text):
-        raise argparse.ArgumentTypeError(f"{text!r} is no name of a family")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a name of a family")
     try:
         return family_named(text).name
     except ConfigError as error:
@@ -172,7 +172,7 @@ def _billions(text: str) -> float:
     count = Decimal(match[1]).scaleb(_UNITS[match[2]] - 9) if match else Decimal(0)
     if not 0 < count < 10**9:
         raise argparse.ArgumentTypeError(
-            f"{text!r} is no number of tokens; write for example 300B"
+            f"{text!r} is not a number of tokens; write for example 300B"
         )
     return float(count)
 
@@ -197,7 +197,7 @@ def _frameworks(text: str) -> tuple[str, ...]:
     for name in names:
         if name not in BASE_EXPORTERS:
             raise argparse.ArgumentTypeError(
-                f"{name!r} is no framework; {nearest_known(name, BASE_EXPORTERS)}"
+                f"{name!r} is not a framework; {nearest_known(name, BASE_EXPORTERS)}"
             )
     return names
 

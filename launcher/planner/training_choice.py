@@ -22,7 +22,7 @@ from autoconf_launch.tuning_spaces.machines import machine
 from .training_flags import TrainingRequest
 
 _MATRICES_REPEATED = 0.5
-"""Of the matrix products, by torchtitan's selective recomputation."""
+"""Share of the GEMMs that torchtitan's selective recomputation repeats."""
 
 
 def choose_training(flags: TrainingRequest, cluster: ClusterSpec) -> TrainingSetup:

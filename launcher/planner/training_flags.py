@@ -34,7 +34,7 @@ class TrainingRequest:
     Attributes:
         shapes: fields of ``Architecture`` by name, None where no flag gave them.
         memory_bytes: of each GPU; None: as it has.
-        time_limit_s: for a script to come to its first forward pass.
+        time_limit_s: for a script to reach its first forward pass.
     """
 
     model: str | None
@@ -89,7 +89,7 @@ def add_training(parser: argparse.ArgumentParser) -> None:
         type=whole(1, _LONGEST_S),
         default=_TIME_LIMIT_S,
         metavar="SECONDS",
-        help="for a script after -- to come to its first forward pass; default 600",
+        help="for a script after -- to reach its first forward pass; default 600",
     )
     parser.add_argument("--json", action="store_true", help="one JSON document")
 
@@ -131,7 +131,7 @@ def one_of(what: str, known: Any) -> Callable[[str], str]:
 
     def read(text: str) -> str:
         if text.lower() not in known:
-            raise argparse.ArgumentTypeError(f"{text!r} is no {what}; {hint(text, known)}")
+            raise argparse.ArgumentTypeError(f"{text!r} is not a {what}; {hint(text, known)}")
         return text.lower()
 
     return read
@@ -152,7 +152,7 @@ _SHAPES = (
     "tied_embeddings",
 )
 _PRECISIONS = ("fp32", "bf16", "fp16", "fp8")
-"""What the formulas of memory and time tell apart without more that is known."""
+"""Formats that the memory and time formulas distinguish from the name alone."""
 _SWITCHES = frozenset({"gated", "biases", "tied_embeddings"})
 
 
@@ -197,7 +197,7 @@ def _frozen(text: str) -> frozenset[FrozenPart]:
     known = {part.value: part for part in FrozenPart}
     for name in text.lower().split(","):
         if name not in known:
-            raise argparse.ArgumentTypeError(f"{name!r} is no part; {hint(name, known)}")
+            raise argparse.ArgumentTypeError(f"{name!r} is not a part; {hint(name, known)}")
     return frozenset(known[name] for name in text.lower().split(","))
 
 

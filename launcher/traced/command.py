@@ -78,7 +78,7 @@ def _program(word: str) -> str:
     found = shutil.which(word)
     if found is None:
         raise ConfigError(
-            f"{word} is no command that can be run; give one after --, such as -- python train.py."
+            f"{word} cannot be run as a command; give one after --, such as -- python train.py."
         )
     return found
 

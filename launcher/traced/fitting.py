@@ -55,7 +55,7 @@ def _layout(request: FitRequest, world: int) -> Layout:
     once = request.micro_batch * world
     if request.training.global_batch % once:
         raise ConfigError(
-            f"--global-batch {request.training.global_batch} is no multiple of micro-batch "
+            f"--global-batch {request.training.global_batch} is not a multiple of micro-batch "
             f"{request.micro_batch} x {world} GPUs = {once}; "
             f"valid: {once}, {2 * once}, {3 * once}, …"
         )

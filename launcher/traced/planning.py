@@ -65,7 +65,7 @@ def why_no_pieces(answer: PiecesPlan) -> str:
     batch = answer.request.training.global_batch
     if answer.smallest is None:
         return (
-            f"--global-batch {batch} is no multiple of {gpus} GPUs; valid: {gpus}, {2 * gpus}, "
+            f"--global-batch {batch} is not a multiple of {gpus} GPUs; valid: {gpus}, {2 * gpus}, "
             f"{3 * gpus}, …"
         )
     return (

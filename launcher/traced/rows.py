@@ -123,7 +123,7 @@ def _with_states(asked: Asked) -> ModelSpec:
 
 
 def _alone(memory: MemoryParts, table: CandidateTable, spec: ModelSpec) -> Floats:
-    """Activations of ranks whose gradients come to be while activations go: the trace itself."""
+    """Activations of ranks whose gradients are made while activations go: the trace itself."""
     activations = memory.activations_bytes_C
     if not spec.traced_peaks:
         return activations

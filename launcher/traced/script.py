@@ -68,7 +68,7 @@ class TracedScript:
         return replace(model, traced_peaks=peaks, vocabulary_size=None)
 
     def _kept(self) -> tuple[TracedPeak, ...]:
-        """Of a pass without a backward pass: the weights, and what would be kept for one."""
+        """Peaks of a pass without a backward one: the weights, and what would be kept for one."""
         model = self.found.model
         weights = int(model.parameters * model.parameter_bytes_each)
         return tuple(
@@ -105,7 +105,7 @@ def traced(command: ScriptCommand, time_limit_s: float) -> TracedScript:
     """Run the script up to its first forward pass.
 
     Raises:
-        NothingFeasibleError: it does not come to one.
+        NothingFeasibleError: it does not reach one.
     """
     found = first_forward(command, time_limit_s)
     architecture, why = _architecture(found, command.name)

@@ -34,7 +34,7 @@ from .command import ScriptCommand
 
 _LOOK_S = 0.2
 _MEMORY_SHARE = 0.9
-"""Of what is free now, that the script and its forks may take each."""
+"""Share of the free memory that the script and each of its forks may take."""
 _KILLED = 128 + 9
 _MEMORY = (
     "ran out of this machine's memory before its first forward and backward pass was over, also "
@@ -157,7 +157,7 @@ def _why(task: RankTask, end: JobEnd | None, took_s: float) -> str:
     if end is None:
         return (
             f"made no forward pass with gradients within {took_s:.0f} s; raise --time-limit if it "
-            "only needs longer to come to it."
+            "only needs longer to reach it."
         )
     if end.exit_code:
         return f"fails before its first forward pass (exit code {end.exit_code}); it says:"

@@ -33,7 +33,7 @@ class AsideWatch:
         self._saving = self._failing = False  # where the script went on after a save that failed
 
     def fails(self) -> None:
-        """That call of the model raised."""
+        """Note that the call of the model raised."""
         self._failing = self.under_way is Aside.EVALUATION
 
     def saves(self) -> None:
@@ -54,7 +54,7 @@ class AsideWatch:
         self._saving = self._failing = False
 
     def ended(self) -> None:
-        """The script came to its own end."""
+        """Note that the script ended by itself."""
         self.resumed()
         self.went_on = WentOn.END
 

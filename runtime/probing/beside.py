@@ -64,7 +64,7 @@ class Beside:
         self.note()
 
     def fails(self) -> None:
-        """That call raised, if there was one."""
+        """Note that the call raised, if there was one."""
         self._watch.fails()
 
     def saves(self) -> None:
@@ -112,7 +112,7 @@ class Beside:
             self.data.restart()
 
     def ended(self) -> None:
-        """The script came to its own end."""
+        """Note that the script ended by itself."""
         self._watch.ended()
 
     def judged(self, failure: Failure, steps: int) -> Failure | None:

@@ -96,7 +96,7 @@ class Helper:
     """Whether this process only helps another one of the same rank that imports torch, too.
 
     To be asked before :func:`mark_children`. Ranks that an agent starts have a number that their
-    agent has not, and those that multiprocessing spawns are no daemons; loaders' workers are.
+    agent has not, and those that multiprocessing spawns are not daemons; loaders' workers are.
     """
 
     def __init__(self) -> None:

@@ -57,7 +57,7 @@ def apart(ranks: int, device: str) -> str:
 
 
 def _collectives() -> int | None:
-    """Of all process groups so far; None where this torch does not say it."""
+    """Collectives of all process groups so far; None where this torch does not count them."""
     if not dist.is_available() or not dist.is_initialized():
         return 0
     try:

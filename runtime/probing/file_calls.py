@@ -153,7 +153,7 @@ class FileCalls:
 
 
 class _Stand:
-    """No function: as a member of a class it is no method. It is saved by its name."""
+    """No function: as a member of a class it is not a method. It is saved by its name."""
 
     def __init__(
         self, module: str, name: str, original: Callable[..., Any], call: Callable[..., Any]

@@ -51,7 +51,7 @@ class Hooks:
         self._after_each: RemovableHandle | None = None
         """Where steps are heard of until anything is compiled."""
         self._batch_sizes: WeakKeyDictionary[Any, int | None] = WeakKeyDictionary()
-        """Of loaders' iterators: a script may count its samples slowly."""
+        """Batch sizes of loaders' iterators: a script may count its samples slowly."""
         self.data: TrainingData | None = None
         """What a soak does with loaders."""
 

@@ -97,7 +97,7 @@ class MemoryWatch:
 
 
 def use_of_weights(asked_bytes: int) -> MemoryUse:
-    """Of a process whose weights were refused before its first forward pass."""
+    """Memory use of a process whose weights were refused before its first forward pass."""
     if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
         use = _cuda_use(torch.device("cuda", torch.cuda.current_device()), asked_bytes)
     else:

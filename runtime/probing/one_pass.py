@@ -63,7 +63,7 @@ class OnePass:
 
     @property
     def samples(self) -> int:
-        """Of the first call that has any."""
+        """Samples of the first call that has any."""
         return next((call.samples for call in self._calls if call.samples), 1)
 
     def begins(self, module: nn.Module, given: Given, hint: int | None) -> None:
@@ -143,7 +143,7 @@ class OnePass:
         )
 
     def _begin_anew(self) -> None:
-        """What ran before was no part of the training: a summary of the model, say."""
+        """What ran before was not a part of the training: a summary of the model, say."""
         self._costs.forget()
         self._calls.clear()
         for watch in self._watches:

@@ -28,7 +28,7 @@ class Storages:
 
     @property
     def alive_bytes(self) -> int:
-        """Of those that are known, now."""
+        """Bytes of the known tensors that are alive now."""
         return self._bytes
 
     def add(self, tensors: Iterable[Any]) -> None:

@@ -63,7 +63,7 @@ class Pieces:
 
     @property
     def forward_flops(self) -> float:
-        """Of the whole pass."""
+        """Operations of the whole forward pass."""
         return sum(piece.flops for piece in self._pieces.values())
 
     def enters(self, module: nn.Module, arguments: tuple[Any, ...], named: Any) -> None:

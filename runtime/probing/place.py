@@ -18,7 +18,7 @@ class Place:
 
 
 def place() -> Place:
-    """Of this process."""
+    """Place of this process among the ranks."""
     if dist.is_available() and dist.is_initialized():
         return Place(rank=dist.get_rank(), world_size=dist.get_world_size())
     return Place(rank=environment_rank(), world_size=environment_size())

@@ -1,6 +1,6 @@
 """Why a watched script is over, from what was heard while it ran. Not: how that is heard.
 
-An error or a status that the script outlives by a step is no reason.
+An error or a status that the script outlives by a step is not a reason.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Reasons:
             self._died_of = error
 
     def last_word(self, error: BaseException | None, steps: int) -> LastWord:
-        """Of a script that is over, as far as it can be seen; ``error`` is what it ends with."""
+        """Reason of a script's end, as far as it can be seen; ``error`` is what it ends with."""
         error = error or self._died_of
         failure, asked = reason_of(error)
         if failure is None and self._refused:
@@ -65,7 +65,7 @@ class Reasons:
         )
 
     def word_of_success(self) -> LastWord:
-        """Of a script that made the steps asked for."""
+        """Reason of a script's end that made the requested steps."""
         self._caught = self._caught or self._refused
         return LastWord(caught=self._caught, notes=self._notes())
 

@@ -174,7 +174,7 @@ def _given(
 
 
 def _size_bytes(place: Any) -> int:
-    """Of a file by its path, or so far of an open one; 0 where there is neither."""
+    """Size of a file by its path, or so far of an open one; 0 where there is neither."""
     with suppress(OSError, ValueError, TypeError):
         if hasattr(place, "tell"):
             return int(place.tell())

@@ -48,7 +48,7 @@ from .strategy import find_strategy
 from .timeline import Timeline, first_not_finite
 
 _MODEL_FLOPS = 3.0
-"""Of a step over its forward pass; recomputation is not counted, as in trials of our own."""
+"""Operations of a step over its forward pass, without recomputation as in our own trials."""
 
 
 _ONE_OF_SEVERAL = (

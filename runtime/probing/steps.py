@@ -35,7 +35,7 @@ class Made:
 
     @property
     def samples(self) -> int:
-        """Of this rank."""
+        """Samples of this rank in a step."""
         return self.micro_batch * self.accumulation
 
 

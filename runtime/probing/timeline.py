@@ -35,7 +35,7 @@ class Timeline(PauseRule):
         """The first step counts from ``began_s`` of ``time.perf_counter`` on."""
         super().__init__(clock.mark)
         self.records: list[StepRecord] = []
-        """Of the steps that the device has passed."""
+        """Records of the steps that the device has passed."""
         self.steps = 0
         """How many have ended."""
         self._rank = rank
@@ -98,7 +98,7 @@ class Timeline(PauseRule):
         os.write(self._file, "".join(map(line_of, passed)).encode())
 
     def _first_wall_s(self, began_s: float) -> float:
-        """Of the first step, which began before this timeline."""
+        """Wall time of the first step, which began before this timeline."""
         self._began_s = None
         self._clock.settle()
         return time.perf_counter() - began_s

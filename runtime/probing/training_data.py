@@ -26,7 +26,7 @@ class TrainingData:
         """``steps`` are those of the soak; ``repeats``: the last ones take the longest batch."""
         self._steps = steps
         self.epoch_batches: int | None = None
-        """Of the longest loader that the training draws from; None: not known."""
+        """Batches of the longest loader that the training draws from; None: not known."""
         self._repeats = repeats
         self._longest: dict[int, tuple[object, Longest]] = {}
         """By the identity of the loader's sampler, which lives as long as the loader."""

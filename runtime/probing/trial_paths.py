@@ -113,7 +113,7 @@ class TrialPaths:
         return self._instead_of(path, copies=False) if self.keeps(path) else path
 
     def edited(self, path: Path) -> Path:
-        """Where to change a file in place: data that is mapped into memory is no checkpoint."""
+        """Where to change a file in place: data that is mapped into memory is not a checkpoint."""
         if is_checkpoint(path) or not self._received.isdisjoint(path.parents):
             return self.target(path, copies=True)
         self.wrote(path)
@@ -280,7 +280,7 @@ def is_checkpoint(path: Path) -> bool:
 
 
 def is_part(path: Path) -> bool:
-    """Of a checkpoint that torch writes in many files, and nobody writes anything else so."""
+    """Whether it is part of a checkpoint that torch writes in many files."""
     return path.suffix == ".distcp" or path.name.endswith(_METADATA)
 
 

@@ -8,10 +8,10 @@ from torch.optim import Optimizer
 
 
 def weights_of(optimizer: Optimizer) -> list[Tensor]:
-    """Of all its groups."""
+    """Weights of all groups of an optimizer."""
     return [weight for group in optimizer.param_groups for weight in group["params"]]
 
 
 def device_of(optimizer: Optimizer) -> torch.device:
-    """Of its first weight; the CPU where it has none."""
+    """Device of an optimizer's first weight; the CPU where it has none."""
     return next((weight.device for weight in weights_of(optimizer)), torch.device("cpu"))

@@ -204,7 +204,9 @@ def test_an_argument_that_the_installed_version_lacks_is_one_line(
     words = ("--dialect=hf_trainer", "two.py", *BATCH, "--no_cuda")
     code, output = place.run("--autotuning=tune", *QUICK, *words)
     assert code == 2, output
-    assert "--no_cuda is no argument of transformers 5.1 (gone in 5.0); use --use_cpu" in output
+    assert (
+        "--no_cuda is not an argument of transformers 5.1 (gone in 5.0); use --use_cpu" in output
+    )
     assert len(output.splitlines()) == 1
 
 

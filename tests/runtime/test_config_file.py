@@ -39,8 +39,8 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
     ("text", "problem"),
     [
         ("{'a': 1}", "line 1 column 2"),
-        ('{"a": 1,}', "no strict JSON"),
-        ('{"a": NaN}', "NaN is no JSON value"),
+        ('{"a": 1,}', "not strict JSON"),
+        ('{"a": NaN}', "NaN is not a JSON value"),
         ('{"a": 1, "a": 2}', "'a' stands twice"),
         ("[1]", "must be one object"),
     ],

@@ -80,7 +80,7 @@ def test_knobs_of_sections_have_dotted_names() -> None:
     [
         ("{native: {", "s cannot be read"),
         ("[1]", "s must hold an object"),
-        ("{nativ: {}}", r"nativ is no section of a tuning space; did you mean 'native'\?"),
+        ("{nativ: {}}", r"nativ is not a section of a tuning space; did you mean 'native'\?"),
         ("{native: 3}", "native must be an object with zero_optimization"),
         ("{native: {bf16: {enabled: true}}}", "bf16 stands in a tuning space, which lists"),
         ("{zero_optimization: 3}", "must be an object with zero_optimization"),

@@ -125,7 +125,7 @@ def test_what_one_rank_cannot_apply_is_left_out_of_the_default_space() -> None:
 
 @pytest.mark.parametrize("file", ["reduce_bucket_size: [1, 2]", "overlap_comm: true"])
 def test_a_knob_that_our_runtime_lacks_is_refused_by_name(file: str) -> None:
-    with pytest.raises(ConfigError, match=r"is to be searched, but is no knob of this runtime"):
+    with pytest.raises(ConfigError, match=r"cannot be searched: it is not a knob of this runtime"):
         native(0, file=file)
 
 

@@ -23,7 +23,7 @@ class Optimum:
 
     @property
     def layout(self) -> Layout:
-        """Of the candidate."""
+        """Layout of the candidate."""
         return self.candidate.layout
 
     @property

@@ -26,7 +26,7 @@ DEGREES = {
     "context_parallel": "PARALLELISM_CONFIG_CP_SIZE",
 }
 STAGES = {"FULL_SHARD": 3, "SHARD_GRAD_OP": 2, "NO_SHARD": 0, "HYBRID_SHARD": 3, "1": 3, "2": 2}
-"""Of FSDP 1; FSDP 2 says true (3) or false (2) in ``RESHARD``."""
+"""ZeRO stages of FSDP 1's strategies; FSDP 2 says true (3) or false (2) in ``RESHARD``."""
 PRECISION = "ACCELERATE_MIXED_PRECISION"
 FSDP_ALONE = (("FSDP_AUTO_WRAP_POLICY", "TRANSFORMER_BASED_WRAP"),)
 """What turning FSDP on needs beside it, where the user says nothing."""

@@ -36,7 +36,7 @@ RECOMPUTE_ACTIVATIONS = "--recompute-activations"
 SAVE, SAVE_INTERVAL = "--save", "--save-interval"
 EVALUATE_ITERATIONS, EVALUATE_INTERVAL = "--eval-iters", "--eval-interval"
 MOST_ITERATIONS = 10
-"""Of an evaluation in a soak: none of them needs more memory than another."""
+"""Iterations of an evaluation in a soak: none of them needs more memory than another."""
 ITERATIONS_DEFAULT = 100
 GONE_IN_TRIALS = (
     SAVE,

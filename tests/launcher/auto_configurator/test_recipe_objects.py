@@ -156,7 +156,7 @@ def test_what_is_no_data_is_left_out_and_named() -> None:
     found = configurator(recipe)
     assert "activation_func" not in found.generate_configs()[0]["model"]["config"]
     assert found.notes[:-1] == (
-        "Left out of the configurations, since they are no data: "
+        "Excluded from the configurations, since they are not data: "
         "model.config.activation_func, trainer.plugins.0.",
     )
 

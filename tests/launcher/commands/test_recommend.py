@@ -265,12 +265,12 @@ def test_a_custom_model_is_left_alone(recommend: Run, tmp_path: Path) -> None:
         ((*CLUSTER[:3], "8xH1000", *CLUSTER[4:], "--max-days", "5"), "did you mean"),
         (("--family", "gpt3", "--tokens", "1B", "--max-days", "1"), "give --gpus, or --cluster"),
         (("--family", "gtp3", *SEEDS[2:], "--max-days", "1"), "did you mean 'gpt3'?"),
-        (("--family", "g t", *SEEDS[2:], "--max-days", "1"), "is no name of a family"),
+        (("--family", "g t", *SEEDS[2:], "--max-days", "1"), "is not a name of a family"),
         ((*SEEDS, "--model-size", "5", "--custom-config", "x.yaml"), "--base-config"),
         ((*SEEDS, "--model-size", "5", "--export", "megatron"), "--base-config"),
         (
             (*SEEDS, "--model-size", "5", "--base-config", "x.yaml", "--export", "nemo"),
-            "'nemo' is no framework; did you mean 'nemo",
+            "'nemo' is not a framework; did you mean 'nemo",
         ),
     ],
 )

@@ -77,7 +77,7 @@ def test_modules_are_run_as_modules(launchers: Path) -> None:
     ("words", "says"),
     [
         ([], "Nothing stands after --"),
-        (["no-such-program"], "is no command that can be run"),
+        (["no-such-program"], "cannot be run as a command"),
         (["elsewhere.py"], "elsewhere.py does not exist in"),
         (["python3", "elsewhere.py"], "elsewhere.py does not exist in"),
         ([sys.executable, "-I", "train.py"], "start it without -I"),

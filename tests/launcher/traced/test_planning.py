@@ -29,7 +29,7 @@ def test_what_the_model_cannot_tell_apart_is_ranked_by_what_shards_least() -> No
 def test_a_batch_that_does_not_divide_is_named() -> None:
     found = plan_by_pieces(request(63), asked())
     assert not found.best
-    assert "--global-batch 63 is no multiple of 8 GPUs" in why_no_pieces(found)
+    assert "--global-batch 63 is not a multiple of 8 GPUs" in why_no_pieces(found)
 
 
 def test_the_smallest_need_is_named_where_nothing_fits() -> None:

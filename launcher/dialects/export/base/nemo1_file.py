@@ -40,7 +40,7 @@ _HEAD = """\
 
 
 def nemo1(base: Pretraining, document: RawConfig) -> Exported:
-    """Of a recipe the same training in the keys of NeMo's GPT; our own section is left out."""
+    """The training of a recipe in the keys of NeMo's GPT, without our own section."""
     if ("model", "config") in document:
         made = base_template(_TEMPLATE)
         for path, value in (*_run(base, document), *_model(base), *_optimizer(base)):
@@ -60,7 +60,7 @@ def nemo1(base: Pretraining, document: RawConfig) -> Exported:
 
 
 def _kinds(base: Pretraining) -> Iterator[tuple[KeyPath, Any]]:
-    """Of each stack, where a model has two; embeddings are shared by other keys there."""
+    """Kinds of each stack, where a model has two; other keys share embeddings there."""
     where: list[KeyPath] = [("model",)]
     if base.family.is_encoder_decoder:
         where = [("model", stack) for stack in _STACKS]

@@ -212,7 +212,7 @@ def tokenizer_call(path: str) -> Call:
 
 
 def _model(base: Pretraining, document: RawConfig) -> dict[str, Any]:
-    """Of the model's kind, too: a class's defaults are those of one of its sizes."""
+    """Settings of the model and of its kind: a class's defaults are those of one size."""
     model = base.model
     fields: dict[str, Any] = {"num_layers": model.layers}
     if model.decoder_sequence is not None:
@@ -311,7 +311,7 @@ def _optimizer(base: Pretraining) -> dict[str, Any]:
 
 
 def _schedule(base: Pretraining, document: RawConfig) -> dict[str, Any]:
-    """Of the whole training, where a run of a search ends before it."""
+    """Schedule of the whole training, even where a run of a search ends before it."""
     schedule = base.schedule
     fields: dict[str, Any] = {
         "max_steps": document.get(_SCHEDULED, schedule.steps),

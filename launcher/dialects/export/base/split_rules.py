@@ -21,8 +21,8 @@ def with_whole_steps(base: Pretraining) -> tuple[Pretraining, tuple[str, ...]]:
     each, rest = divmod(split.global_batch, split.data)
     if rest:
         return base, (
-            f"whole steps: a global batch of {split.global_batch} is no multiple of {split.data} "
-            "replicas; give fewer nodes, more model parallelism or a larger batch",
+            f"whole steps: a global batch of {split.global_batch} is not a multiple of "
+            f"{split.data} replicas; give fewer nodes, more model parallelism or a larger batch",
         )
     micro = next(size for size in range(min(split.micro_batch, each), 0, -1) if each % size == 0)
     if micro == split.micro_batch:

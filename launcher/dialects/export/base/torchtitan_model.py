@@ -73,7 +73,7 @@ def samples_at_once(base: Pretraining) -> int:
 
 
 def gated_width(base: Pretraining) -> int:
-    """Of a gated perceptron with as many weights: a plain one has two matrices, not three."""
+    """Width of a gated MLP with as many weights: an ungated one has two matrices, not three."""
     model = base.model
     if model.gated:
         return model.ffn

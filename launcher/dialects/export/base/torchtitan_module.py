@@ -162,7 +162,7 @@ def torchtitan_module(base: Pretraining, document: RawConfig) -> Exported:
     """A module with one function, which is called as the run is.
 
     Raises:
-        ConfigError: the family is no decoder, or the file does not say the vocabulary.
+        ConfigError: the family is not a decoder, or the file does not say the vocabulary.
     """
     require_decoder(base)
     if base.model.vocabulary is None:

@@ -32,7 +32,7 @@ def torchtitan(base: Pretraining, document: RawConfig) -> Exported:
     """Its tables, after the module with the flavor that a model of these shapes needs.
 
     Raises:
-        ConfigError: the family is no decoder; torchtitan trains nothing else.
+        ConfigError: the family is not a decoder; torchtitan trains nothing else.
     """
     require_decoder(base)
     host = host_of(base)

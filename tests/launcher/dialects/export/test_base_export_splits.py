@@ -106,7 +106,7 @@ def test_a_micro_batch_divides_what_a_replica_sees(framework: str) -> None:
 @pytest.mark.parametrize("framework", BASE_EXPORTERS)
 def test_a_batch_that_replicas_cannot_share_is_told(framework: str) -> None:
     document = base("gpt3").with_value(("model", "global_batch_size"), 161)
-    assert "161 is no multiple of 160 replicas" in export_base(document, framework).left_out[0]
+    assert "161 is not a multiple of 160 replicas" in export_base(document, framework).left_out[0]
 
 
 def test_a_model_that_torchtitan_has_no_pipeline_for_shards_data_instead() -> None:

@@ -1,0 +1,112 @@
+"""The words that users and readers see: no wording of the list below in texts or documents."""
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+FOLDERS = ("core", "autotuner", "tuning_spaces", "runtime", "launcher", "nemo_tools", "api")
+NOT_YET = (
+    "autotuner",
+    "launcher/backends",
+    "launcher/machine",
+    "launcher/outcomes",
+    "launcher/recorded",
+    "launcher/results",
+    "launcher/scripts",
+    "launcher/search_report",
+    "launcher/trackers",
+    "launcher/tuning",
+    "launcher/views",
+    "launcher/agent.py",
+    "launcher/config_file.py",
+    "launcher/file_system.py",
+)
+"""Folders and files whose texts were written before this list."""
+DOCUMENTS_NOT_YET = ("CHANGELOG.md", "docs/ARCHITECTURE.md")
+WORDS = (
+    (r"(?<!\bthere )(?<!answer )\b(is|are|was|were) no (?!longer\b|more\b)\w+", "is not a …"),
+    (r"\b(told|tells?|telling)( \w+)? apart\b", "distinguish, cannot be distinguished"),
+    (r"\bas is to be expected\b", "expected"),
+    (r"\b(?<!\.)mend(s|ed|ing)?\b", "fix"),
+    (r"\b(come|comes|came) to (?!an? )", "reaches, is, must"),
+    (r"\bsees? to (?!it that)", "check"),
+    (r"\bhand(s|ed|ing)? on\b", "pass"),
+    (r"\b(may|must) not be used\b", "cannot be used"),
+)
+"""What nobody writes in a message, docstring or document, and better words."""
+FIRST_WORDS = re.compile(r"(Of|That|Who|Whose) ")
+"""A docstring that begins with one of these cannot be read without the name that it is of."""
+
+
+def is_open(path: Path) -> bool:
+    """Whether the list holds for a file already."""
+    name = path.relative_to(ROOT).as_posix()
+    return not any(f"{name}/".startswith(f"{folder}/") for folder in NOT_YET)
+
+
+SOURCES = [path for folder in FOLDERS for path in sorted((ROOT / folder).rglob("*.py"))]
+CHECKED = [path for path in SOURCES if is_open(path)]
+DOCUMENTS = [
+    path
+    for path in (*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md"))
+    if path.relative_to(ROOT).as_posix() not in DOCUMENTS_NOT_YET
+]
+
+
+def complaints(text: str) -> Iterator[str]:
+    """The phrases of a text that are on the list, each with better words."""
+    line = " ".join(text.split())
+    for pattern, better in WORDS:
+        for match in re.finditer(pattern, line, re.IGNORECASE):
+            yield f"{match.group()!r}: write {better}"
+
+
+def source_complaints(source: str) -> Iterator[str]:
+    """What is wrong with the messages and docstrings of a module, with their lines."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            yield from (f"line {node.lineno}: {one}" for one in complaints(node.value))
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
+            text = str(node.value.value)
+            if FIRST_WORDS.match(text):
+                yield f"line {node.lineno}: {text.splitlines()[0]!r}: begin with what it is"
+
+
+@pytest.mark.parametrize("folder", FOLDERS)
+def test_messages_and_docstrings_use_no_word_of_the_list(folder: str) -> None:
+    found = [
+        f"{path.relative_to(ROOT)} {one}"
+        for path in CHECKED
+        if path.is_relative_to(ROOT / folder)
+        for one in source_complaints(path.read_text())
+    ]
+    assert not found, "\n".join(found)
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
+def test_documents_use_no_word_of_the_list(path: Path) -> None:
+    text = re.sub(r"```.*?```", "", path.read_text(), flags=re.DOTALL)
+    assert not list(complaints(text))
+
+
+def test_the_readme_stays_short() -> None:
+    assert len((ROOT / "README.md").read_text().splitlines()) < 200
+
+
+@pytest.mark.parametrize(
+    ("source", "count"),
+    [
+        ('raise ValueError(f"{x} is no number")', 1),
+        ('x = "two that are not told apart"', 1),
+        ('"""Of each stage."""', 1),
+        ('x = "Mend it first, as is to be expected"', 2),
+        ('x = "there is no such file; stage 1 is no longer searched"', 0),
+        ('x = "it comes to an end"', 0),
+    ],
+)
+def test_the_list_finds_what_it_should(source: str, count: int) -> None:
+    assert len(list(source_complaints(source))) == count
