@@ -72,8 +72,8 @@ def compare_losses(
         )
     if own > _USELESS:
         return _not_compared(
-            f"two launches of your own configuration differ by {own:.1%} (the script draws its "
-            "data or weights anew each time)"
+            f"two launches of your own configuration differ by {100 * own:.1f} % (the script "
+            "draws its data or weights anew each time)"
         )
     tolerance = max(_tolerance(baseline.measurement), _REPEATS * own)
     return _compared(_gap(baseline, winner), tolerance, _steps(baseline, winner))

@@ -112,7 +112,8 @@ def refusal(record: Record) -> str | None:
     memory = record.outcome.memory
     if memory and memory.limit_bytes and memory.peak_bytes > MOST_MEMORY * memory.limit_bytes:
         share = memory.peak_bytes / memory.limit_bytes
-        return f"used {share:.1%} of memory in its verification run, more than {MOST_MEMORY:.0%}"
+        most = f"more than {100 * MOST_MEMORY:.0f} %"
+        return f"used {100 * share:.1f} % of memory in its verification run, {most}"
     return None
 
 

@@ -90,7 +90,9 @@ def memory_text(memory: MemoryUse | None) -> str:
     if memory is None:
         return "-"
     peak = size_text(memory.peak_bytes)
-    share = f" ({memory.peak_bytes / memory.limit_bytes:.0%})" if memory.limit_bytes else ""
+    share = (
+        f" ({100 * memory.peak_bytes / memory.limit_bytes:.0f} %)" if memory.limit_bytes else ""
+    )
     return f"{peak}{share}"
 
 

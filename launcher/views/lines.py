@@ -108,7 +108,7 @@ def profile_line(spec: ModelSpec | None, wall_s: float | None) -> str:
 def space_line(event: SpaceBuilt) -> str:
     """How many candidates there are, and why some are not tried."""
     taken = ", ".join(f"{count} by {rule}" for rule, count in event.rejected if count)
-    without = f" (left out: {taken})" if taken else ""
+    without = f" (skipped: {taken})" if taken else ""
     return f"search: {event.left} of {event.considered} candidates beside the baseline{without}"
 
 

@@ -101,8 +101,7 @@ def test_a_micro_batch_larger_than_the_data_closes_all_larger_ones_of_every_stag
     assert refused == ["z0_gas32_tmbspg8"]
     assert dict(loop.study.rejected)["micro_batch_above_what_ran"] == 23
     assert (
-        "23 have a larger micro-batch than the script reached "
-        "(too few samples, or a limit of its own)"
+        "micro-batch larger than the script reached (too few samples, or its own limit): 23;"
     ) in (said(loop.study) or "")
 
 

@@ -113,7 +113,7 @@ def test_the_records_of_an_earlier_session_are_not_repeated() -> None:
 
 def test_98_percent_of_memory_are_allowed_and_no_more() -> None:
     assert refusal(record("x", made(98))) is None
-    assert "99.0% of memory" in (refusal(record("x", made(99))) or "")
+    assert "99.0 % of memory" in (refusal(record("x", made(99))) or "")
 
 
 def test_the_report_names_who_was_refused_and_why() -> None:

@@ -167,7 +167,7 @@ def test_a_low_terminal_shows_the_newest_trials_and_all_at_the_end(terminal: Ter
 
 @pytest.mark.parametrize(
     ("width", "left_out"),
-    [(85, set()), (84, {"predicted"}), (60, {"predicted", "memory"})],
+    [(86, set()), (85, {"predicted"}), (60, {"predicted", "memory"})],
 )
 def test_a_narrow_terminal_leaves_whole_columns_out(
     terminal: Terminal, width: int, left_out: set[str]
