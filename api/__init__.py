@@ -22,7 +22,13 @@ if TYPE_CHECKING:
     )
     from autoconf_launch.launcher.auto_configurator.configurator import AutoConfigurator
     from autoconf_launch.launcher.cli import main
-    from autoconf_launch.launcher.planner.questions import fit, plan
+    from autoconf_launch.launcher.planner.questions import (
+        fit,
+        plan,
+        recommend,
+        tune,
+        validate,
+    )
     from autoconf_launch.runtime import Engine, initialize
 
 _HOME = {
@@ -47,7 +53,10 @@ _HOME = {
     "initialize": "runtime",
     "main": "launcher.cli",
     "plan": "launcher.planner.questions",
+    "recommend": "launcher.planner.questions",
     "summarise": "autotuner.summary",
+    "tune": "launcher.planner.questions",
+    "validate": "launcher.planner.questions",
 }
 
 __all__ = [
@@ -72,7 +81,10 @@ __all__ = [
     "initialize",
     "main",
     "plan",
+    "recommend",
     "summarise",
+    "tune",
+    "validate",
 ]
 
 

@@ -2,6 +2,7 @@
 
 import ast
 import importlib.util
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -86,6 +87,25 @@ def test_the_launcher_never_imports_torch() -> None:
     names = ", ".join(f"{NAMESPACE}.launcher.{module}" for module in modules)
     code = f"import sys, {names}; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+ARGV_PARSERS = re.compile(r"parse_(args|known_args|request|fit|plan|recommend|search)")
+MAY_PARSE_ARGV = {"cli", "wrapped_launch", "command"}
+"""Modules that read a command line: ours, and the launch commands that users write themselves."""
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=name_of)
+def test_no_argv_is_parsed_below_the_command_line(path: Path) -> None:
+    folder = path.parent.name
+    if folder in ("commands", "command_line", "flags") and path.stem != "questions":
+        return
+    if path.stem.endswith("flags") or path.stem in MAY_PARSE_ARGV or "runtime" in path.parts:
+        return
+    nodes = ast.walk(ast.parse(path.read_text()))
+    calls = [node.func for node in nodes if isinstance(node, ast.Call)]
+    names = [getattr(called, "attr", getattr(called, "id", "")) for called in calls]
+    parsed = [name for name in names if ARGV_PARSERS.fullmatch(name)]
+    assert not parsed, f"{path.relative_to(ROOT)} calls {parsed[0]}; build the request instead."
 
 
 def test_the_package_is_installed_under_its_namespace() -> None:

@@ -47,10 +47,10 @@ def fit(arguments: Sequence[str]) -> Iterator[str]:
 
 
 def _fit_script(own: Sequence[str], command: Sequence[str]) -> Iterator[str]:
-    request, script, cluster = ask_fit(own, command)
+    request, script, cluster = ask_fit(parse_fit(own, of_script=True), command)
     training = request.training
     if script.architecture is None:
-        pieces = fit_by_pieces(request, pieces_question(training, own, script, cluster))
+        pieces = fit_by_pieces(request, pieces_question(training, script, cluster))
         yield pieces_fit_document(pieces) if training.json else pieces_fit_text(pieces)
         _require_fit(pieces.row.verdict, pieces.row.peak_bytes, pieces.asked.limit_bytes)
         return

@@ -39,12 +39,12 @@ def plan(arguments: Sequence[str]) -> Iterator[str]:
 
 
 def _plan_script(own: Sequence[str], command: Sequence[str]) -> Iterator[str]:
-    request, script, cluster = ask_plan(own, command)
+    request, script, cluster = ask_plan(parse_plan(own, of_script=True), command)
     if script.architecture is not None:
         yield from _plan_known(request, script)
         return
     require_equal_nodes(cluster)
-    found = plan_by_pieces(request, pieces_question(request.training, own, script, cluster))
+    found = plan_by_pieces(request, pieces_question(request.training, script, cluster))
     price = choose_price(request.usd_per_gpu_hour, cluster)
     hourly = None if price is None else price.usd_per_gpu_hour
     as_json = request.training.json

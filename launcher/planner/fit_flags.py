@@ -25,29 +25,30 @@ class FitRequest:
     """What is asked; degrees are as given, data parallelism and accumulation follow."""
 
     training: TrainingRequest
-    tensor: int
-    pipeline: int
-    virtual: int
-    context: int
-    expert: int
-    zero: int
-    micro_batch: int
-    recompute: Recompute
-    recompute_layers: int | None
-    offload: Offload
-    sequence_parallel: bool
+    tensor: int = 1
+    pipeline: int = 1
+    virtual: int = 1
+    context: int = 1
+    expert: int = 1
+    zero: int = 1
+    micro_batch: int = 1
+    recompute: Recompute = Recompute.NONE
+    recompute_layers: int | None = None
+    offload: Offload = Offload.NONE
+    sequence_parallel: bool = False
 
 
-def parse_fit(arguments: Sequence[str]) -> FitRequest:
-    """Read the flags.
+def parse_fit(arguments: Sequence[str], *, of_script: bool = False) -> FitRequest:
+    """Read the flags; those that a script says are not required of a script.
 
     Raises:
         ConfigError: an unknown flag or value, or a number that is out of range.
     """
-    parser = make_parser()
-    flags = parser.parse_args(spelled(parser, arguments))
+    parser = make_parser(of_script=of_script)
+    words = spelled(parser, arguments)
+    flags = parser.parse_args(words)
     return FitRequest(
-        training=training_of(flags),
+        training=training_of(flags, words),
         tensor=flags.tp,
         pipeline=flags.pp,
         virtual=flags.vpp,
@@ -62,7 +63,7 @@ def parse_fit(arguments: Sequence[str]) -> FitRequest:
     )
 
 
-def make_parser() -> VerbParser:
+def make_parser(*, of_script: bool = False) -> VerbParser:
     """Flags of ``fit``."""
     parser = VerbParser(
         prog="autoconf-launch fit",
@@ -71,7 +72,7 @@ def make_parser() -> VerbParser:
         description="Say whether a training fits, part by part, without a GPU.",
         allow_abbrev=False,
     )
-    add_training(parser)
+    add_training(parser, of_script=of_script)
     _add_layout(parser.add_argument_group("layout"))
     return parser
 

@@ -14,6 +14,7 @@ from ..commands.arguments import VerbParser
 from .training_flags import TrainingRequest, add_training, one_of, spelled, training_of, whole
 
 _MOST_SHOWN = 1 << 24
+_USUALLY_SHOWN = 10
 _MOST_TOKENS = 10**18
 _POWERS = {"": 0, "k": 3, "m": 6, "b": 9, "t": 12}
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
@@ -37,29 +38,30 @@ class PlanRequest:
     """
 
     training: TrainingRequest
-    top: int | None
-    explain: bool
-    goal: Goal
-    tokens: int | None
-    deadline_s: float | None
-    max_cost_usd: float | None
-    usd_per_gpu_hour: float | None
-    csv: Path | None
+    top: int | None = _USUALLY_SHOWN
+    explain: bool = False
+    goal: Goal = Goal.TIME
+    tokens: int | None = None
+    deadline_s: float | None = None
+    max_cost_usd: float | None = None
+    usd_per_gpu_hour: float | None = None
+    csv: Path | None = None
 
 
-def parse_plan(arguments: Sequence[str]) -> PlanRequest:
-    """Read the flags.
+def parse_plan(arguments: Sequence[str], *, of_script: bool = False) -> PlanRequest:
+    """Read the flags; those that a script says are not required of a script.
 
     Raises:
         ConfigError: an unknown flag or value, a number out of range, or a limit without tokens.
     """
-    parser = _make_parser()
-    flags = parser.parse_args(spelled(parser, arguments))
+    parser = _make_parser(of_script)
+    words = spelled(parser, arguments)
+    flags = parser.parse_args(words)
     for flag, limit in (("--deadline", flags.deadline), ("--max-cost", flags.max_cost)):
         if limit is not None and flags.tokens is None:
             parser.error(f"{flag} is of a whole training, so give its --tokens too, such as 15T")
     return PlanRequest(
-        training=training_of(flags),
+        training=training_of(flags, words),
         top=flags.top or None,
         explain=flags.explain,
         goal=Goal(flags.objective),
@@ -71,7 +73,7 @@ def parse_plan(arguments: Sequence[str]) -> PlanRequest:
     )
 
 
-def _make_parser() -> VerbParser:
+def _make_parser(of_script: bool) -> VerbParser:
     parser = VerbParser(
         prog="autoconf-launch plan",
         usage="autoconf-launch plan --model M --cluster C --seq S --global-batch B [flags], or "
@@ -79,7 +81,7 @@ def _make_parser() -> VerbParser:
         description="Rank every layout of a training by its predicted step, without a GPU.",
         allow_abbrev=False,
     )
-    add_training(parser)
+    add_training(parser, of_script=of_script)
     _add_ranking(parser.add_argument_group("ranking"))
     parser.add_argument("--csv", type=Path, metavar="FILE", help="write the ranked rows")
     return parser
@@ -88,7 +90,13 @@ def _make_parser() -> VerbParser:
 def _add_ranking(group: argparse._ArgumentGroup) -> None:
     add = group.add_argument
     count = whole(0, _MOST_SHOWN)
-    add("--top", type=count, default=10, metavar="N", help="0: all that fit; default 10")
+    add(
+        "--top",
+        type=count,
+        default=_USUALLY_SHOWN,
+        metavar="N",
+        help="0: all that fit; default 10",
+    )
     add("--explain", action="store_true", help="why well-known layouts lost; the winner's step")
     add("--objective", type=one_of("objective", [g.value for g in Goal]), default="time")
     add("--tokens", type=_tokens, metavar="T", help="of the whole training, such as 300B or 15T")

@@ -19,6 +19,7 @@ from .training_flags import MOST, spelled, whole
 
 _UNITS = {"": 0, "k": 3, "m": 6, "b": 9, "t": 12}
 _MOST_GPUS = 1 << 20
+_USUAL_GOODPUT = Goodput()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,23 +34,23 @@ class RecommendRequest:
 
     family: str
     tokens_b: float
-    gpus: int | None
-    nodes: int | None
-    cluster: str | None
-    gpu_memory_gb: float | None
-    tflops_per_gpu: float | None
-    max_days: float | None
-    model_size_b: float | None
-    vocabulary: int | None
-    sequence: int | None
-    global_batch: int | None
-    goodput: Goodput
-    usd_per_gpu_hour: float | None
-    base_config: Path | None
-    custom_config: Path | None
-    export: tuple[str, ...]
-    wandb_project: str | None
-    json: bool
+    gpus: int | None = None
+    nodes: int | None = None
+    cluster: str | None = None
+    gpu_memory_gb: float | None = None
+    tflops_per_gpu: float | None = None
+    max_days: float | None = None
+    model_size_b: float | None = None
+    vocabulary: int | None = None
+    sequence: int | None = None
+    global_batch: int | None = None
+    goodput: Goodput = _USUAL_GOODPUT
+    usd_per_gpu_hour: float | None = None
+    base_config: Path | None = None
+    custom_config: Path | None = None
+    export: tuple[str, ...] = ()
+    wandb_project: str | None = None
+    json: bool = False
 
 
 def parse_recommend(arguments: Sequence[str]) -> RecommendRequest:
@@ -60,11 +61,10 @@ def parse_recommend(arguments: Sequence[str]) -> RecommendRequest:
     """
     parser = _make_parser()
     flags = parser.parse_args(spelled(parser, arguments))
-    _check(parser, flags)
     goodput = Goodput()
     for name, value in flags.assume:
         goodput = changed(goodput, name, value)
-    return RecommendRequest(
+    request = RecommendRequest(
         family=flags.family,
         tokens_b=flags.tokens,
         gpus=flags.gpus,
@@ -85,21 +85,38 @@ def parse_recommend(arguments: Sequence[str]) -> RecommendRequest:
         wandb_project=flags.wandb_project,
         json=flags.json,
     )
+    if missing := what_is_missing(request):
+        parser.error(missing)
+    return request
 
 
-def _check(parser: VerbParser, flags: argparse.Namespace) -> None:
-    if flags.max_days is None and flags.model_size is None:
-        parser.error("give --max-days for a size, or --model-size for the days")
-    if flags.gpus is None and flags.cluster is None:
-        parser.error("give --gpus, or --cluster")
-    if flags.tflops_per_gpu is None and flags.cluster is None:
-        parser.error("give --tflops-per-gpu, or --cluster to have it predicted")
-    if flags.cluster is not None and flags.num_nodes is not None:
-        parser.error("--cluster says how many nodes there are; leave --num-nodes out")
-    if flags.custom_config is not None and flags.base_config is None:
-        parser.error("--custom-config changes what --base-config writes; give that too")
-    if flags.export and flags.base_config is None:
-        parser.error("--export is of what --base-config writes; give that too")
+def what_is_missing(request: RecommendRequest) -> str | None:
+    """What must be given too, or left out; None where the question is whole."""
+    nothing = request.cluster is None
+    rules = (
+        (
+            request.max_days is None and request.model_size_b is None,
+            "give --max-days for a size, or --model-size for the days",
+        ),
+        (request.gpus is None and nothing, "give --gpus, or --cluster"),
+        (
+            request.tflops_per_gpu is None and nothing,
+            "give --tflops-per-gpu, or --cluster to have it predicted",
+        ),
+        (
+            not nothing and request.nodes is not None,
+            "--cluster says how many nodes there are; leave --num-nodes out",
+        ),
+        (
+            request.custom_config is not None and request.base_config is None,
+            "--custom-config changes what --base-config writes; give that too",
+        ),
+        (
+            bool(request.export) and request.base_config is None,
+            "--export is of what --base-config writes; give that too",
+        ),
+    )
+    return next((sentence for is_wrong, sentence in rules if is_wrong), None)
 
 
 def _make_parser() -> VerbParser:

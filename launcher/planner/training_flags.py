@@ -35,27 +35,29 @@ class TrainingRequest:
         shapes: fields of ``Architecture`` by name, None where no flag gave them.
         memory_bytes: of each GPU; None: as it has.
         time_limit_s: for a script to reach its first forward pass.
+        given: flags of the command line, as ``--seq``; a script says the others.
     """
 
-    model: str | None
-    shapes: tuple[tuple[str, Any], ...]
     cluster: str
     sequence: int
     global_batch: int
-    precision: Precision
-    optimizer: str
-    trainer: str
-    lora_rank: int | None
-    frozen: frozenset[FrozenPart]
-    flash_attention: bool | None
-    memory_bytes: int | None
-    compiled: bool
-    time_limit_s: int
-    json: bool
+    model: str | None = None
+    shapes: tuple[tuple[str, Any], ...] = ()
+    precision: Precision = Precision.BF16
+    optimizer: str = "adamw"
+    trainer: str = "auto"
+    lora_rank: int | None = None
+    frozen: frozenset[FrozenPart] = frozenset()
+    flash_attention: bool | None = None
+    memory_bytes: int | None = None
+    compiled: bool = False
+    time_limit_s: int = _TIME_LIMIT_S
+    json: bool = False
+    given: frozenset[str] = frozenset()
 
 
-def training_of(flags: argparse.Namespace) -> TrainingRequest:
-    """Flags of :func:`add_training` as a value.
+def training_of(flags: argparse.Namespace, words: Sequence[str]) -> TrainingRequest:
+    """Flags of :func:`add_training` as a value, and which of all flags the words give.
 
     Raises:
         ConfigError: experts have no width.
@@ -76,13 +78,20 @@ def training_of(flags: argparse.Namespace) -> TrainingRequest:
         compiled=flags.compile,
         time_limit_s=flags.time_limit,
         json=flags.json,
+        given=frozenset(word.partition("=")[0] for word in words if word.startswith("--")),
     )
 
 
-def add_training(parser: argparse.ArgumentParser) -> None:
-    """The model and its shapes, the cluster, the training, and the form of the answer."""
+def add_training(parser: argparse.ArgumentParser, *, of_script: bool) -> None:
+    """The model and its shapes, the cluster, the training, and the form of the answer.
+
+    Args:
+        parser: takes the flags.
+        of_script: a script says how long its samples are and how many a step has; until it has
+            run both are 1, so that all other flags are checked before.
+    """
     _add_model(parser)
-    _add_work(parser)
+    _add_work(parser, of_script)
     parser.add_argument("--memory-limit", type=parse_bytes, metavar="SIZE", help="of each GPU")
     parser.add_argument(
         "--time-limit",
@@ -151,7 +160,7 @@ _SHAPES = (
     "biases",
     "tied_embeddings",
 )
-_PRECISIONS = ("fp32", "bf16", "fp16", "fp8")
+PRECISIONS = ("fp32", "bf16", "fp16", "fp8")
 """Formats that the memory and time formulas distinguish from the name alone."""
 _SWITCHES = frozenset({"gated", "biases", "tied_embeddings"})
 
@@ -169,13 +178,14 @@ def _add_model(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--expert-ffn", type=whole(1, MOST), metavar="N")
 
 
-def _add_work(parser: argparse.ArgumentParser) -> None:
+def _add_work(parser: argparse.ArgumentParser, of_script: bool) -> None:
     group = parser.add_argument_group("training")
     add = group.add_argument
     add("--cluster", required=True, metavar="C", help="64x8xH100-SXM-80GB, or a file")
-    add("--seq", required=True, type=whole(1, MOST), metavar="S", help="tokens of a sample")
-    add("--global-batch", required=True, type=whole(1, MOST), metavar="B", help="samples a step")
-    add("--precision", type=one_of("precision", _PRECISIONS), default="bf16")
+    usual: dict[str, Any] = {"type": whole(1, MOST), "required": not of_script, "default": 1}
+    add("--seq", metavar="S", help="tokens of a sample", **usual)
+    add("--global-batch", metavar="B", help="samples a step", **usual)
+    add("--precision", type=one_of("precision", PRECISIONS), default="bf16")
     add("--optimizer", type=one_of("optimizer", OPTIMIZER_BYTES), default="adamw")
     add("--trainer", type=one_of("trainer", TRAINERS), default="auto", help="whose rules hold")
     add("--lora-rank", type=whole(1, 1 << 16), metavar="R")

@@ -1,4 +1,4 @@
-"""Flags and a script to one question: the flags with what the script says filled in.
+"""A request and a script to one question: what no flag said is filled in from the script.
 
 Not: the answer.
 """
@@ -19,50 +19,36 @@ from autoconf_launch.core import (
 )
 
 from ..planner.cluster_choice import choose_cluster
-from ..planner.fit_flags import FitRequest, parse_fit
-from ..planner.plan_flags import PlanRequest, parse_plan
+from ..planner.fit_flags import FitRequest
+from ..planner.plan_flags import PlanRequest
 from ..planner.training_flags import TrainingRequest
 from .command import ScriptCommand, script_command
 from .rows import Asked
 from .script import TracedScript, traced
 
-_ANY = ("--seq", "1", "--global-batch", "1")
-"""Stands for what is not known yet, so that the other flags are checked before the script runs."""
 _STAGES = {"FullyShardedDataParallel": 3}
 _WEIGHT_BYTES = 4
 
 
 def ask_fit(
-    own: Sequence[str], words: Sequence[str]
+    asked: FitRequest, words: Sequence[str]
 ) -> tuple[FitRequest, TracedScript, ClusterSpec]:
-    """Check the flags, run the script up to its first forward pass, and fill the flags in.
+    """Run the script up to its first forward pass, and fill in what no flag said.
 
     Raises:
         ConfigError: a flag or the command is wrong.
         NothingFeasibleError: the script does not come to a forward pass.
     """
-    cluster, command, limit_s = _checked(parse_fit([*_ANY, *own]).training, words)
+    cluster, command, limit_s = _checked(asked.training, words)
     script = traced(command, limit_s)
-    found = script.found
-    request = parse_fit(
-        [
-            *_filled(script, 1),
-            *("--micro-batch", str(found.micro_batch), "--recompute", found.recompute.value),
-            *("--zero", str(_STAGES.get(found.wrapper or "", 0))),
-            *own,
-        ]
-    )
-    if not _is_given(own, "--global-batch"):
-        others = request.tensor * request.pipeline * request.context
-        once = request.micro_batch * max(1, len(cluster.devices) // others)
-        request = replace(request, training=replace(request.training, global_batch=once))
+    request = _fit_of(asked, script, len(cluster.devices))
     if script.architecture is None:
-        check_pieces(own, script, request)
+        check_pieces(request.training, script, request)
     return request, script, cluster
 
 
 def ask_plan(
-    own: Sequence[str], words: Sequence[str]
+    asked: PlanRequest, words: Sequence[str]
 ) -> tuple[PlanRequest, TracedScript, ClusterSpec]:
     """The same for ``plan``.
 
@@ -70,23 +56,51 @@ def ask_plan(
         ConfigError: a flag or the command is wrong.
         NothingFeasibleError: the script does not come to a forward pass.
     """
-    cluster, command, limit_s = _checked(parse_plan([*_ANY, *own]).training, words)
+    cluster, command, limit_s = _checked(asked.training, words)
     script = traced(command, limit_s)
-    request = parse_plan([*_filled(script, len(cluster.devices)), *own])
+    batch = script.found.micro_batch * len(cluster.devices)
+    request = replace(asked, training=_training_of(asked.training, script, batch))
     if script.architecture is None:
-        check_pieces(own, script, None)
+        check_pieces(request.training, script, None)
     return request, script, cluster
 
 
+def _fit_of(asked: FitRequest, script: TracedScript, world: int) -> FitRequest:
+    """Layers to recompute are in full, whatever the script does."""
+    given, found = asked.training.given, script.found
+    keeps_recompute = given & {"--recompute", "--recompute-layers"}
+    size = asked.micro_batch if "--micro-batch" in given else found.micro_batch
+    batch = size * max(1, world // (asked.tensor * asked.pipeline * asked.context))
+    return replace(
+        asked,
+        training=_training_of(asked.training, script, batch),
+        zero=asked.zero if "--zero" in given else _STAGES.get(found.wrapper or "", 0),
+        micro_batch=size,
+        recompute=asked.recompute if keeps_recompute else found.recompute,
+    )
+
+
+def _training_of(asked: TrainingRequest, script: TracedScript, batch: int) -> TrainingRequest:
+    """What the script says, where no flag says otherwise."""
+    given, found = asked.given, script.found
+    return replace(
+        asked,
+        sequence=asked.sequence if "--seq" in given else found.model.sequence_length or 1,
+        global_batch=asked.global_batch if "--global-batch" in given else batch,
+        precision=asked.precision if "--precision" in given else found.precision,
+        optimizer=asked.optimizer if "--optimizer" in given else script.optimizer,
+    )
+
+
 def pieces_question(
-    training: TrainingRequest, own: Sequence[str], script: TracedScript, cluster: ClusterSpec
+    training: TrainingRequest, script: TracedScript, cluster: ClusterSpec
 ) -> Asked:
     """What the rows of a script's layouts share.
 
     Raises:
         ConfigError: another precision than our runtime has.
     """
-    given = _is_given(own, "--optimizer")
+    given = "--optimizer" in training.given
     states = round(OPTIMIZER_BYTES[training.optimizer] / _WEIGHT_BYTES) if given else script.states
     return Asked(
         script=script,
@@ -110,21 +124,6 @@ def _checked(
     return choose_cluster(training.cluster), script_command(words), training.time_limit_s
 
 
-def _filled(script: TracedScript, data_parallel: int) -> list[str]:
-    """What the script says; the user's own flags stand behind it, and count."""
-    found = script.found
-    return [
-        *("--seq", str(found.model.sequence_length or 1)),
-        *("--global-batch", str(found.micro_batch * data_parallel)),
-        *("--precision", found.precision.value),
-        *("--optimizer", script.optimizer),
-    ]
-
-
-def _is_given(own: Sequence[str], flag: str) -> bool:
-    return any(word.partition("=")[0].replace("_", "-") == flag for word in own)
-
-
 _ARCHITECTURE_ALONE = (
     *("--seq", "--tp", "--pp", "--vpp", "--cp", "--ep", "--sequence-parallel", "--offload"),
     *("--recompute-layers", "--lora-rank", "--freeze", "--compile", "--flash-attention"),
@@ -132,7 +131,9 @@ _ARCHITECTURE_ALONE = (
 )
 
 
-def check_pieces(own: Sequence[str], script: TracedScript, request: FitRequest | None) -> None:
+def check_pieces(
+    training: TrainingRequest, script: TracedScript, request: FitRequest | None
+) -> None:
     """Refuse what only a known architecture answers; degrees of 1 ask for nothing.
 
     Raises:
@@ -140,7 +141,7 @@ def check_pieces(own: Sequence[str], script: TracedScript, request: FitRequest |
     """
     harmless = set() if request is None else _without_effect(request)
     for flag in _ARCHITECTURE_ALONE:
-        if _is_given(own, flag) and flag not in harmless:
+        if flag in training.given and flag not in harmless:
             raise ConfigError(
                 f"{flag} needs a model whose architecture is known, but {script.why_pieces}; "
                 "leave it out: data parallelism, ZeRO and recomputation are answered."

@@ -25,7 +25,10 @@ PUBLIC = {
     "initialize",
     "main",
     "plan",
+    "recommend",
     "summarise",
+    "tune",
+    "validate",
 }
 
 

@@ -1,8 +1,16 @@
+from pathlib import Path
+
 import pytest
 
-from autoconf_launch import ConfigError, fit, plan
+from autoconf_launch import ConfigError, fit, plan, recommend, tune, validate
+from autoconf_launch.launcher.planner.questions import TrainingKeywords
 
-TRAINING = {"model": "gpt2-xl", "cluster": "8xA100-SXM-80GB", "seq": 1024, "global_batch": 64}
+TRAINING: TrainingKeywords = {
+    "model": "gpt2-xl",
+    "cluster": "8xA100-SXM-80GB",
+    "seq": 1024,
+    "global_batch": 64,
+}
 
 
 def test_fit_answers_in_values() -> None:
@@ -11,10 +19,10 @@ def test_fit_answers_in_values() -> None:
 
 
 def test_what_does_not_fit_is_an_answer_too() -> None:
-    assert (
-        fit(**{**TRAINING, "cluster": "T4", "precision": "fp16"}, micro_batch=64).verdict.value
-        == "no"
+    answer = fit(
+        model="gpt2-xl", cluster="T4", seq=1024, global_batch=64, precision="fp16", micro_batch=64
     )
+    assert answer.verdict.value == "no"
 
 
 def test_plan_and_fit_agree_on_the_best_layout() -> None:
@@ -27,11 +35,53 @@ def test_plan_and_fit_agree_on_the_best_layout() -> None:
         cp=layout.context_parallel,
         zero=layout.zero_stage,
         micro_batch=layout.micro_batch,
-        recompute=layout.recompute.value,
+        recompute=layout.recompute,
     )
     assert asked.step_s == pytest.approx(best.step_s)
 
 
 def test_an_unknown_keyword_is_named() -> None:
-    with pytest.raises(ConfigError, match="--micro-bach"):
-        fit(**TRAINING, micro_bach=4)
+    with pytest.raises(ConfigError, match="micro_bach; did you mean 'micro_batch'"):
+        fit(**TRAINING, micro_bach=4)  # type: ignore[call-arg]
+
+
+def test_a_missing_keyword_is_named() -> None:
+    with pytest.raises(ConfigError, match="fit needs global_batch"):
+        fit(model="gpt2-xl", cluster="T4", seq=1)  # type: ignore[call-arg]
+
+
+def test_a_value_out_of_its_range_is_named() -> None:
+    with pytest.raises(ConfigError, match="zero is 4; it must be a whole number from 0 to 3"):
+        fit(**TRAINING, zero=4)
+    with pytest.raises(ConfigError, match="recompute is 'ful'; did you mean 'full'"):
+        fit(**TRAINING, recompute="ful")
+
+
+def test_a_deadline_needs_tokens() -> None:
+    with pytest.raises(ConfigError, match="need tokens"):
+        plan(**TRAINING, deadline_s=3600.0)
+
+
+def test_recommend_answers_in_values() -> None:
+    answer = recommend(
+        family="gpt3", tokens_b=300.0, gpus=160, nodes=20, tflops_per_gpu=140.0, max_days=7.0
+    )
+    by_formula = 160 * 140e12 * 7 * 86_400 / (8 * 300e9) / 1e9
+    assert answer.model.asked.size_b == pytest.approx(by_formula, abs=0.01)
+
+
+def test_recommend_says_what_is_missing() -> None:
+    with pytest.raises(ConfigError, match="give --gpus, or --cluster"):
+        recommend(family="gpt3", tokens_b=300.0, max_days=7.0)
+
+
+def test_validate_refuses_what_is_not_a_table(tmp_path: Path) -> None:
+    table = tmp_path / "table.csv"
+    table.write_text("colour\nred\n")
+    with pytest.raises(ConfigError, match=r"table\.csv"):
+        validate([table])
+
+
+def test_tune_names_an_unknown_keyword() -> None:
+    with pytest.raises(ConfigError, match="tune has no keyword bugdet; did you mean 'budget'"):
+        tune("train.py", bugdet="20m")  # type: ignore[call-arg]

@@ -11,11 +11,12 @@ from autoconf_launch.tuning_spaces.clusters import parse_cluster
 
 from .made import script
 
-WORK = ("--cluster", "8xA100", "--seq", "1", "--global-batch", "64", "--precision", "fp32")
+WORK = ("--cluster", "8xA100", "--global-batch", "64", "--precision", "fp32")
 
 
 def checked(*own: str) -> None:
-    check_pieces(own, script(), parse_fit([*WORK, *own]))
+    request = parse_fit([*WORK, *own], of_script=True)
+    check_pieces(request.training, script(), request)
 
 
 @pytest.mark.parametrize(
@@ -39,13 +40,14 @@ def test_degrees_of_one_ask_for_nothing() -> None:
 
 
 def test_an_optimizer_flag_outweighs_the_script_s() -> None:
-    cluster, own = parse_cluster("8xA100"), ("--optimizer", "sgd")
-    training = parse_fit([*WORK, *own]).training
-    assert pieces_question(training, own, script(), cluster).states == 0
-    assert pieces_question(training, (), script(), cluster).states == 2
+    cluster = parse_cluster("8xA100")
+    with_flag = parse_fit([*WORK, "--optimizer", "sgd"], of_script=True).training
+    without = parse_fit(WORK, of_script=True).training
+    assert pieces_question(with_flag, script(), cluster).states == 0
+    assert pieces_question(without, script(), cluster).states == 2
 
 
 def test_a_precision_that_our_runtime_has_not_is_refused() -> None:
-    training = parse_fit([*WORK, "--precision", "fp8"]).training
+    training = parse_fit([*WORK, "--precision", "fp8"], of_script=True).training
     with pytest.raises(ConfigError, match="--precision fp8 needs a model"):
-        pieces_question(training, (), script(), parse_cluster("8xH100"))
+        pieces_question(training, script(), parse_cluster("8xH100"))
