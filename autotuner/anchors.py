@@ -5,8 +5,7 @@ that was not launched for longer; as many as take a fixed share of the trials' t
 searches have none. And surprises: a trial that is another than all other trials and predictions
 let expect, and would change the choice, is launched once more before it is believed. Each trial
 is looked at when it comes back, and the one that is furthest off its prediction at every later
-one, as it may be known only then. Where the repeat confirms it, an anchor follows: the candidate
-may be so, or the machine.
+one, as it may be known only then.
 """
 
 from __future__ import annotations
@@ -15,10 +14,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from statistics import median
 
-from .drift import agree
-from .noise import AGAIN_SUFFIX, estimate_noise, measured_name
+from .noise import AGAIN_SUFFIX, measured_name
 from .objective import Objective
-from .stage import is_better
 from .stop_rule import FEWEST_TIMED
 from .surprise import is_surprise, most_off
 from .trial import Measurement, Record, Trial
@@ -42,7 +39,9 @@ class Anchors:
         self._counts: dict[str, int] = {}
         self._failed: set[str] = set()
         self._surprise: Record | None = None
-        self._confirmed: str | None = None
+        self._own: Record | None = None
+        self._last: dict[str, int] = {}
+        """How many trials had come back when each was launched last."""
 
     @property
     def repeats(self) -> tuple[Record, ...]:
@@ -58,7 +57,9 @@ class Anchors:
         """Take a trial, and all trials before it, without drift."""
         is_free = self._repeats_s <= self._room_s() + _CREDIT * _launch_s(record)
         self._trials_s += record.wall_s
-        self._confirmed = None
+        self._last.setdefault(record.trial.name, len(before))
+        if record.trial.number == 0 and record.measurement:
+            self._own = record
         if not is_free or self._surprise is not None or not record.wall_s:
             return
         trials = (*before, record)
@@ -66,21 +67,16 @@ class Anchors:
         found = (one for one in doubtful if one is not None and one.trial.number)
         self._surprise = next((one for one in found if self._is_surprise(one, trials)), None)
 
-    def tell_again(self, record: Record, trials: Sequence[Record]) -> None:
-        """Take a repeat, and all trials before it."""
+    def tell_again(self, record: Record) -> None:
+        """Take a repeat."""
         name = measured_name(record.trial.name)
         self._told.append(record)
         self._repeats_s += record.wall_s
         self._counts[name] = max(self._counts.get(name, 0), record.trial.attempt)
+        self._last[name] = max(self._last.get(name, 0), record.trial.again)
         self._failed.update([name] if record.failure else [])
-        self._confirmed = None
-        doubted = self._surprise
-        if doubted is None or doubted.trial.name != name:
-            return
-        self._surprise = None
-        first, again = doubted.measurement, record.measurement
-        if first and again and agree(first, again, estimate_noise(trials)):
-            self._confirmed = name
+        if self._surprise is not None and self._surprise.trial.name == name:
+            self._surprise = None
 
     def due(self, records: Sequence[Record], best: Record | None, *, beside: bool) -> Trial | None:
         """What is to be launched again now, if anything.
@@ -98,9 +94,7 @@ class Anchors:
         launch_s = _launch_s(chosen, records)
         is_due = self._repeats_s + launch_s / 2.0 <= self._room_s() and launch_s > 0.0
         is_new = not self._told or self._told[-1].trial.again < len(records)
-        if self._confirmed is not None or (is_due and is_new):
-            return self._again(chosen, len(records))
-        return None
+        return self._again(chosen, len(records)) if is_due and is_new else None
 
     def _is_surprise(self, record: Record, trials: Sequence[Record]) -> bool:
         others = [other for other in trials if other is not record]
@@ -113,33 +107,17 @@ class Anchors:
         self, records: Sequence[Record], best: Record | None, *, beside: bool
     ) -> Record | None:
         """Of the baseline and the best the one that was not launched for longer."""
-        if best is not None and best.trial.name == self._confirmed:
-            best = self._best_but(best.trial.name, records)
-        own = [record for record in records if record.trial.number == 0 and record.measurement]
         found = [
             record
-            for record in (*own[-1:], *filter(None, [best]))
-            if record.trial.name not in (*self._failed, self._confirmed)
+            for record in (None if beside else self._own, best)
+            if record is not None
+            and record.trial.name not in self._failed
             and not (beside and record.trial.number == 0)
         ]
         costs_s = [_launch_s(record, records) for record in found]
         most_s = _DEARER * min(costs_s, default=0.0)
         cheap = [one for one, cost_s in zip(found, costs_s, strict=True) if cost_s <= most_s]
-        return min(cheap, key=lambda record: self._last(record, records), default=None)
-
-    def _best_but(self, name: str, records: Sequence[Record]) -> Record | None:
-        best: Record | None = None
-        for record in records:
-            better = is_better(record, best, self._objective)
-            best = record if better and record.trial.name != name else best
-        return best
-
-    def _last(self, record: Record, records: Sequence[Record]) -> int:
-        """How many trials had come back when it was launched last."""
-        name = record.trial.name
-        again = [r.trial.again for r in self._told if measured_name(r.trial.name) == name]
-        place = next(i for i, one in enumerate(records) if one.trial.name == name)
-        return max([place, *again])
+        return min(cheap, key=lambda record: self._last[record.trial.name], default=None)
 
     def _again(self, record: Record, count: int) -> Trial:
         name = record.trial.name

@@ -1,9 +1,9 @@
-"""Trials as if all were measured at one time, by what was measured again.
-
-Not: when something is (anchors), nor how slow the machine was when (levels).
+"""Trials as they are compared, by what was measured again. Not: when something is (anchors).
 
 A surprise whose repeat is off it, towards what was expected, is one of a single launch: the repeat
 counts. One whose repeat is further off still is left as it is: of two launches neither is right.
+That is decided once, by what was known when it was launched again. Everything else is compared as
+it was measured.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from statistics import median
 
-from .levels import Launch, Step, beyond, launches_of, level_at, levels
-from .noise import Noise, estimate_noise
+from .levels import beyond, level_now
+from .noise import Noise, estimate_noise, measured_name
 from .trial import Measurement, Record
 
 
@@ -24,45 +24,63 @@ class Drift:
     """What repeats say of a search.
 
     Attributes:
-        records: its trials in order, their steps as they would be at level 0; the same objects
-            where nothing is corrected.
-        now: the machine's level at the end.
-        most: the highest level less the lowest one.
+        records: its trials in order; the same objects where no repeat counts instead.
+        now: how much slower the machine is at the last repeat of the baseline, as a logarithm.
         doubted: repeats that count instead of their trial.
     """
 
     records: tuple[Record, ...]
     doubted: tuple[Record, ...] = ()
     now: float = 0.0
-    most: float = 0.0
 
 
 def without_drift(records: Sequence[Record], repeats: Sequence[Record]) -> tuple[Record, ...]:
-    """Trials of a search in order, as if measured at one time; repeats that agree change none."""
+    """Trials of a search in order, as they are compared; repeats that agree change none."""
     return drift(records, repeats).records
 
 
 def drift(records: Sequence[Record], repeats: Sequence[Record]) -> Drift:
-    """The machine's level over a search, and its trials without it.
-
-    What launches differ by without cause is taken from the trials alone: a machine that drifts
-    would hide that by its repeats.
-    """
-    if not repeats:
-        return Drift(records=tuple(records))
-    noise = estimate_noise(records)
-    launches = launches_of(timeline(records, repeats))
-    pairs = _pairs(launches)
-    doubted = _refuted(pairs, launches, noise)
-    steps = levels(launches, noise, {id(again) for _, again in pairs}, doubted)
-    found = tuple(_corrected(launch, steps, doubted) for launch in launches if launch.is_trial)
-    height = [0.0, *(level for _, level in steps)]
+    """What repeats say of the trials of a search and of the machine."""
+    doubted = {
+        measured_name(repeat.trial.name): repeat
+        for repeat in repeats
+        if repeat.trial.doubted and counts_instead(repeat, records)
+    }
     return Drift(
-        records=found,
-        doubted=tuple(launch.record for launch in doubted.values()),
-        now=height[-1],
-        most=max(height) - min(height),
+        records=tuple(in_place_of(one, doubted.get(one.trial.name)) for one in records),
+        doubted=tuple(doubted.values()),
+        now=machine_level(records, repeats),
     )
+
+
+def machine_level(records: Sequence[Record], repeats: Sequence[Record]) -> float:
+    """How much slower the machine is at the last repeat of the baseline, as a logarithm."""
+    again = [repeat for repeat in repeats if repeat.trial.number == 0]
+    if not again:
+        return 0.0
+    own = [record for record in records if record.trial.number == 0]
+    return level_now((*own, *again), estimate_noise(records[: again[-1].trial.again]))
+
+
+def counts_instead(repeat: Record, records: Sequence[Record]) -> bool:
+    """Whether the repeat of a surprise counts instead of its trial, one of ``records``."""
+    known = records[: repeat.trial.again]
+    name = measured_name(repeat.trial.name)
+    trial = next((record for record in reversed(known) if record.trial.name == name), None)
+    before, after = trial.measurement if trial else None, repeat.measurement
+    if trial is None or before is None or after is None:
+        return False
+    if agree(before, after, estimate_noise(known)):
+        return False
+    return (after.mean_step_s - before.mean_step_s) * _unusual(trial, known) < 0.0
+
+
+def in_place_of(record: Record, repeat: Record | None) -> Record:
+    """A trial with the time of the repeat that counts instead of it, if one does."""
+    before, after = record.measurement, repeat.measurement if repeat else None
+    if before is None or after is None:
+        return record
+    return at_level(record, math.log(after.mean_step_s / before.mean_step_s))
 
 
 def timeline(records: Sequence[Record], repeats: Sequence[Record]) -> tuple[Record, ...]:
@@ -93,49 +111,26 @@ def at_level(record: Record, level: float) -> Record:
     return replace(record, outcome=replace(measured, step_s=steps))
 
 
-def _pairs(launches: Sequence[Launch]) -> list[tuple[Launch, Launch]]:
-    """Trials that were surprises, each with the repeat that was to confirm it."""
-    trials = {launch.name: launch for launch in launches if launch.is_trial}
-    checks = [launch for launch in launches if launch.record.trial.doubted]
-    return [(trials[again.name], again) for again in checks if again.name in trials]
-
-
-def _refuted(
-    pairs: Sequence[tuple[Launch, Launch]], launches: Sequence[Launch], noise: Noise
-) -> dict[str, Launch]:
-    """Repeats that count instead of a trial, by its name."""
-    return {
-        one.name: again
-        for one, again in pairs
-        if (before := one.record.measurement) and (after := again.record.measurement)
-        if not agree(before, after, noise)
-        if (again.log_s - one.log_s) * _unusual(one, launches) < 0.0
-    }
-
-
-def _unusual(launch: Launch, launches: Sequence[Launch]) -> float:
+def _unusual(trial: Record, records: Sequence[Record]) -> float:
     """How much slower than other trials it is: beside predictions, else for each sample."""
-    others = [x for x in launches if x.is_trial and x is not launch]
-    for own, offs in (
-        (launch.off, (x.off for x in others)),
-        (_log_sample_s(launch), map(_log_sample_s, others)),
-    ):
-        known = [value for value in offs if not math.isnan(value)]
-        if known and not math.isnan(own):
+    others = [one for one in records if one is not trial]
+    for off in (_log_off, _log_sample_s):
+        known = [value for one in others if not math.isnan(value := off(one))]
+        if known and not math.isnan(own := off(trial)):
             return own - median(known)
     return 0.0
 
 
-def _log_sample_s(launch: Launch) -> float:
-    measured = launch.record.measurement
-    if measured is None or measured.samples_per_step <= 0:
+def _log_off(record: Record) -> float:
+    """Logarithm of what was measured over what was predicted; NaN where one is not known."""
+    measured, predicted = record.measurement, record.prediction
+    if measured is None or measured.mean_step_s <= 0.0 or not predicted or not predicted.step_s:
         return math.nan
-    return launch.log_s - math.log(measured.samples_per_step)
+    return math.log(measured.mean_step_s / predicted.step_s)
 
 
-def _corrected(launch: Launch, steps: Sequence[Step], doubted: dict[str, Launch]) -> Record:
-    """A trial at level 0; by its repeat where that counts."""
-    counted = doubted.get(launch.name, launch)
-    if math.isnan(launch.log_s):
-        return launch.record
-    return at_level(launch.record, counted.log_s - launch.log_s - level_at(steps, counted.at_s))
+def _log_sample_s(record: Record) -> float:
+    measured = record.measurement
+    if measured is None or measured.mean_step_s <= 0.0 or measured.samples_per_step <= 0:
+        return math.nan
+    return math.log(measured.mean_step_s / measured.samples_per_step)

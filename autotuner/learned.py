@@ -1,4 +1,4 @@
-"""What a study makes of what it was told: trials without drift, the best, stages, curves.
+"""What a study makes of what it was told: trials as compared, the best, stages, curves.
 
 Not: what is tried next (Study), nor what is launched again (anchors).
 """
@@ -6,8 +6,9 @@ Not: what is tried next (Study), nor what is launched again (anchors).
 from __future__ import annotations
 
 from .anchors import Anchors
-from .drift import Drift, at_level, drift
+from .drift import at_level, counts_instead, in_place_of, machine_level
 from .grouping import Grouping
+from .noise import measured_name
 from .objective import Objective
 from .pool import Pool
 from .space import SearchSpace
@@ -16,7 +17,7 @@ from .trial import Record
 
 
 class Learned:
-    """Told of every trial once; where repeats show that the machine drifted, it learns anew."""
+    """Told of every trial once; where a repeat counts instead of its trial, it learns anew."""
 
     def __init__(
         self, space: SearchSpace, pool: Pool, groups: Grouping, objective: Objective
@@ -25,7 +26,8 @@ class Learned:
         stages = {groups.of(space.baseline.layout), *groups.of_rows(space.table).tolist()}
         self._numbers = sorted(stages)
         self._records: list[Record] = []
-        self._drift = Drift(records=())
+        self._doubted: dict[str, Record] = {}
+        self._level = 0.0
         self.anchors = Anchors(objective)
         """What was launched again, and what is to be."""
         self._start_over()
@@ -45,7 +47,7 @@ class Learned:
 
     @property
     def compared(self) -> tuple[Record, ...]:
-        """The same as if measured at one time."""
+        """The same as they are compared; see :mod:`.drift`."""
         return tuple(self._compared)
 
     @property
@@ -61,31 +63,35 @@ class Learned:
     @property
     def best_now(self) -> Record | None:
         """As it would be measured now."""
-        return (
-            None if self._best is None else at_level(self._compared[self._best], self._drift.now)
-        )
+        best = self.best_compared
+        return None if best is None else at_level(best, self._level)
 
     @property
     def best_compared(self) -> Record | None:
-        """As if measured with all others."""
+        """As it is compared with all others."""
         return None if self._best is None else self._compared[self._best]
 
     def tell(self, record: Record) -> bool:
         """Take a trial or a repeat; whether trials before are now another than they were."""
         if record.trial.again:
-            self.anchors.tell_again(record, self._compared)
-        else:
-            self._records.append(record)
-        self._drift = drift(self._records, self.anchors.repeats)
-        known = len(self._compared)
-        is_other = self._drift.records[:known] != tuple(self._compared)
-        if is_other:
-            self._start_over()
-        for compared in self._drift.records[len(self._compared) :]:
-            if len(self._compared) >= known:
-                self.anchors.tell(compared, self._compared)
-            self._take(compared)
-        return is_other
+            return self._tell_again(record)
+        self._records.append(record)
+        compared = in_place_of(record, self._doubted.get(record.trial.name))
+        self.anchors.tell(compared, self._compared)
+        self._take(compared)
+        return False
+
+    def _tell_again(self, record: Record) -> bool:
+        self.anchors.tell_again(record)
+        if record.trial.number == 0:
+            self._level = machine_level(self._records, self.anchors.repeats)
+        if not record.trial.doubted or not counts_instead(record, self._records):
+            return False
+        self._doubted[measured_name(record.trial.name)] = record
+        self._start_over()
+        for one in self._records:
+            self._take(in_place_of(one, self._doubted.get(one.trial.name)))
+        return True
 
     def _take(self, record: Record) -> None:
         self._pool.learn(record)

@@ -112,7 +112,7 @@ class Study:
 
     @property
     def compared(self) -> tuple[Record, ...]:
-        """The same as if all were measured at one time; see :mod:`.drift`."""
+        """The same as they are compared; see :mod:`.drift`."""
         return self._learned.compared
 
     @property

@@ -54,15 +54,16 @@ def repeat_findings(records: Sequence[Record], repeats: Sequence[Record]) -> tup
         for repeat in found.doubted
         if (name := measured_name(repeat.trial.name)) in trials
     )
-    return (*failed, *doubted, *_machine(found.most))
+    return (*failed, *doubted, *_machine(found.now))
 
 
-def _machine(most: float) -> tuple[str, ...]:
-    if not most:
+def _machine(level: float) -> tuple[str, ...]:
+    if not level:
         return ()
+    slower = f"{abs(math.expm1(level)):.0%} {'slower' if level > 0.0 else 'faster'}"
     return (
-        f"The machine was up to {100 * math.expm1(most):.0f} % slower during parts of the search. "
-        "Trials are compared with that corrected; the list of trials has the raw times.",
+        f"The machine was about {slower} at the end of the search than at its start, as repeats "
+        "of the baseline showed; trials are compared as they were measured.",
     )
 
 

@@ -43,14 +43,23 @@ def test_a_repeat_that_agrees_changes_nothing() -> None:
     assert (known.compared, known.best, known.stages) == before
 
 
-def test_a_repeat_that_shows_a_load_changes_who_is_the_best() -> None:
+def test_a_repeat_that_refutes_a_surprise_changes_who_is_the_best() -> None:
     known = learned()
-    for record in (told(0, 1.0), told(1, 1.0), told(2, 1.6), told(3, 1.6)):
+    for record in (told(0, 1.0), told(1, 1.0), told(2, 0.3), told(3, 1.0)):
         known.tell(record)
+    assert known.best == told(2, 0.3)
+    repeat = told(2, 1.1, again=4)
+    assert known.tell(replace(repeat, trial=replace(repeat.trial, doubted=True)))
     assert known.best == told(0, 1.0)
-    assert known.tell(told(0, 2.0, again=4))
-    assert known.best in (told(2, 1.6), told(3, 1.6))
-    assert known.records == (told(0, 1.0), told(1, 1.0), told(2, 1.6), told(3, 1.6))
+    assert known.records[2] == told(2, 0.3)
+
+
+def test_a_repeat_that_shows_a_load_changes_no_trial() -> None:
+    known = learned()
+    for record in (told(0, 1.0), told(1, 1.0), told(2, 1.6)):
+        known.tell(record)
+    assert not known.tell(told(0, 2.0, again=3))
+    assert known.compared == known.records
 
 
 def test_the_best_is_told_as_it_would_be_measured_now() -> None:
@@ -86,4 +95,6 @@ def test_after_each_trial_all_are_compared_as_a_reader_of_all_of_them_would() ->
             known.tell(shaken(told(count - 1, 1.0), chance))
             if count % 3 == 0:
                 known.tell(shaken(told(0, 1.0, again=count, attempt=count), chance))
+                again = shaken(told(count - 2, 1.0, again=count, attempt=count), chance)
+                known.tell(replace(again, trial=replace(again.trial, doubted=True)))
             assert known.compared == without_drift(known.records, known.anchors.repeats)
