@@ -49,7 +49,7 @@ class Exploration:
         self._strategy, self._learned = strategy, learned
         self._objective = OBJECTIVES[settings.metric]
         self._groups = Grouping.of_settings(settings)
-        self._phases = Phases(pool, settings, self._objective, self._groups)
+        self._phases = Phases(pool, settings, learned, self._groups)
         self.small_too = False
         """Whether micro-batches below the user's are tried: only if that one does not fit."""
 
@@ -67,7 +67,7 @@ class Exploration:
                 return stop.stage_no_better(progress, before, self._objective)
             before = progress
         learned, small = self._learned, self.small_too
-        cut = self._phases.are_cut(learned.stages, learned.compared, small_too=small)
+        cut = self._phases.are_cut(small_too=small)
         most_trials = self._settings.tuner_num_trials if cut else 0
         return stop.explored(learned.records, self._predictions, most_trials)
 
@@ -98,9 +98,8 @@ class Exploration:
         return self._phases.is_further(group, progress, small_too=self.small_too)
 
     def _due_rows(self, group: int, pending: tuple[Trial, ...]) -> Ints:
-        learned, small = self._learned, self.small_too
-        progress = learned.stages[group]
-        return self._phases.due_rows(group, progress, learned.compared, pending, small_too=small)
+        progress = self._learned.stages[group]
+        return self._phases.due_rows(group, progress, pending, small_too=self.small_too)
 
     def _proposed(self, group: int, count: int, pending: tuple[Trial, ...]) -> tuple[Trial, ...]:
         if count < 1:

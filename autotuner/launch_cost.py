@@ -10,6 +10,7 @@ Shapes: C = candidates of a table.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import islice
 
 import numpy as np
 
@@ -28,32 +29,70 @@ _OTHER_STRUCTURE = 2.0
 _LATEST = 5
 
 
+class StepBounds:
+    """Of an optimizer step of each row, as records come."""
+
+    def __init__(self, table: CandidateTable, predictions: PredictionTable | None) -> None:
+        self._table, self._predictions = table, predictions
+        self._nearest_C = np.full(len(table), np.inf)
+        self._bound_s_C = np.full(len(table), np.inf)
+        self._count = 0
+
+    def add(self, records: Sequence[Record]) -> None:
+        """Take records of which those of the last call are the first."""
+        for record in records[self._count :]:
+            self._count += 1
+            if record.measurement is None:
+                continue
+            growth_C = _growth(self._table, record.trial.candidate)
+            known = self._predictions
+            found_C = growth_C if known is None else _predicted(growth_C, known, record)
+            nearer_C = growth_C < self._nearest_C
+            step_s_C = MARGIN * record.measurement.mean_step_s * found_C
+            self._nearest_C = np.where(nearer_C, growth_C, self._nearest_C)
+            self._bound_s_C = np.where(nearer_C, step_s_C, self._bound_s_C)
+
+    def and_of(self, later: StepBounds) -> Floats:
+        """Upper bounds by these records, and then by those of another one of the same rows."""
+        nearer_C = later._nearest_C < self._nearest_C
+        return np.where(nearer_C, later._bound_s_C, self._bound_s_C)
+
+
 def step_bounds_s(
     table: CandidateTable, predictions: PredictionTable | None, records: Sequence[Record]
 ) -> Floats:
     """Upper bounds of an optimizer step of each row; infinite where nothing was measured."""
-    nearest_C = np.full(len(table), np.inf)
-    bound_s_C = np.full(len(table), np.inf)
-    for record in records:
-        if record.measurement is None:
-            continue
-        growth_C = _growth(table, record.trial.candidate)
-        found_C = growth_C if predictions is None else _predicted(growth_C, predictions, record)
-        nearer_C = growth_C < nearest_C
-        nearest_C = np.where(nearer_C, growth_C, nearest_C)
-        step_s_C = MARGIN * record.measurement.mean_step_s * found_C
-        bound_s_C = np.where(nearer_C, step_s_C, bound_s_C)
-    return bound_s_C
+    bounds = StepBounds(table, predictions)
+    bounds.add(records)
+    return bounds.and_of(bounds)
+
+
+class LaunchBounds:
+    """What a launch of each row takes at most, by the trials and the repeats of a search."""
+
+    def __init__(
+        self, table: CandidateTable, predictions: PredictionTable | None, *, steps: int
+    ) -> None:
+        self._trials = StepBounds(table, predictions)
+        self._repeats = StepBounds(table, predictions)
+        self._steps = steps
+
+    def seconds_C(self, records: Sequence[Record], repeats: Sequence[Record]) -> Floats:
+        """Of each row; both grow from call to call."""
+        self._trials.add(records)
+        self._repeats.add(repeats)
+        start_s = start_bound_s((*records, *repeats))
+        return start_s + self._steps * self._trials.and_of(self._repeats)
 
 
 def start_bound_s(records: Sequence[Record]) -> float:
     """Of what a launch takes beside its steps; 0 where no end of a launch was seen."""
-    starts_s = [
+    starts_s = (
         record.wall_s - record.measurement.mean_step_s * steps_made(record.measurement)
-        for record in records
+        for record in reversed(records)
         if record.measurement and record.wall_s
-    ]
-    return MARGIN * max(0.0, *starts_s[-_LATEST:]) if starts_s else 0.0
+    )
+    return MARGIN * max([0.0, *islice(starts_s, _LATEST)])
 
 
 def steps_made(measured: Measurement) -> int:

@@ -5,10 +5,14 @@ Not: what is tried next (Study), nor what is launched again (anchors).
 
 from __future__ import annotations
 
+import heapq
+
+from autoconf_launch.core import Layout
+
 from .anchors import Anchors
 from .drift import at_level, counts_instead, in_place_of, machine_level
 from .grouping import Grouping
-from .noise import measured_name
+from .noise import Noise, NoiseTally, measured_name
 from .objective import Objective
 from .pool import Pool
 from .space import SearchSpace
@@ -28,6 +32,8 @@ class Learned:
         self._records: list[Record] = []
         self._doubted: dict[str, Record] = {}
         self._level = 0.0
+        self._tally = NoiseTally()
+        self._noise: Noise | None = None
         self.anchors = Anchors(objective)
         """What was launched again, and what is to be."""
         self._start_over()
@@ -37,6 +43,7 @@ class Learned:
             number: self._groups.start(number) for number in self._numbers
         }
         self._compared: list[Record] = []
+        self._layouts: dict[int, dict[Layout, tuple[float, int]]] = {}
         self._best: int | None = None
         self._pool.forget_speeds()
 
@@ -56,6 +63,13 @@ class Learned:
         return (*self._records, *self.anchors.repeats)
 
     @property
+    def noise(self) -> Noise:
+        """Of all launches."""
+        if self._noise is None:
+            self._noise = self._tally.of(self._records, self.anchors.repeats)
+        return self._noise
+
+    @property
     def best(self) -> Record | None:
         """The best trial as it was measured; the earlier one where two are equal."""
         return None if self._best is None else self._records[self._best]
@@ -73,6 +87,7 @@ class Learned:
 
     def tell(self, record: Record) -> bool:
         """Take a trial or a repeat; whether trials before are now another than they were."""
+        self._noise = None
         if record.trial.again:
             return self._tell_again(record)
         self._records.append(record)
@@ -99,7 +114,23 @@ class Learned:
         group = self._groups.of(layout)
         progress = self.stages.get(group, StageProgress(name=space))
         further = self._pool.is_further(record.trial.candidate)
+        if not further:
+            self._rank_layout(record, self._layouts.setdefault(group, {}))
         self.stages[group] = progress.after(record, self._objective, further=further)
         if is_better(record, self.best_compared, self._objective):
             self._best = len(self._compared)
         self._compared.append(record)
+
+    def best_layouts(self, group: int, most: int) -> tuple[Layout, ...]:
+        """Layouts of a group with usual further knobs, the best first."""
+        ranks = self._layouts.get(group, {})
+        return tuple(heapq.nsmallest(most, ranks, key=lambda layout: ranks[layout]))
+
+    def _rank_layout(self, record: Record, ranks: dict[Layout, tuple[float, int]]) -> None:
+        """By the best of its trials; the earlier layout is the better of equal ones."""
+        value = self._objective.of(record)
+        if value is None:
+            return
+        rank = -value if self._objective.higher_is_better else value, len(self._compared)
+        layout = record.trial.candidate.layout
+        ranks[layout] = min(rank, ranks.get(layout, rank))

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from . import stop
 from .certificate import Certificate, certify
-from .noise import estimate_noise
+from .noise import NoiseTally
 from .objective import Objective
 from .pool import Pool
 from .stop import StopReason
@@ -101,12 +101,13 @@ class Prospects:
     ) -> None:
         self._table, self._predictions = table, predictions
         self._objective, self._limits = objective, limits
-        self._at = -1
         self._found: Certificate | None = None
+        self.forget()
 
     def forget(self) -> None:
         """Records that were told are others now."""
         self._at = -1
+        self._tally = NoiseTally()
 
     def certificate(
         self, pool: Pool, small_too: bool, records: Sequence[Record]
@@ -122,7 +123,7 @@ class Prospects:
                 self._predictions.take(rows),
                 records,
                 self._objective,
-                curves=pool.gains_of(rows, estimate_noise(records)),
+                curves=pool.gains_of(rows, self._tally.of(records)),
             )
         return self._found
 

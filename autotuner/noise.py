@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
+from copy import copy
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from statistics import NormalDist
 
 from .objective import Objective
@@ -68,35 +70,62 @@ PRIOR = Noise(between=0.043, between_freedom=8.0, within=0.03, within_freedom=4.
 11), which is taken as two standard deviations of a difference of two launches."""
 
 
+class NoiseTally:
+    """What launches say of noise, as they come."""
+
+    def __init__(self, prior: Noise = PRIOR) -> None:
+        self._prior = prior
+        self._within = prior.within_freedom * prior.within**2
+        self._within_freedom = prior.within_freedom
+        self._launches: dict[str, tuple[tuple[float, float], ...]] = {}
+        self._count = 0
+
+    def of(self, records: Sequence[Record], repeats: Sequence[Record] = ()) -> Noise:
+        """Noise by records, those of the last call the first of them, and by repeats of them."""
+        self._add(records[self._count :])
+        if not repeats:
+            return self._noise()
+        both = copy(self)
+        both._launches = dict(self._launches)
+        both._add(repeats)
+        return both._noise()
+
+    def _add(self, records: Iterable[Record]) -> None:
+        for record in records:
+            self._count += 1
+            if record.measurement is None or min(record.measurement.step_s) <= 0.0:
+                continue
+            squares, freedom = _within(record.measurement.step_s)
+            self._within += squares
+            self._within_freedom += freedom
+            name = measured_name(record.trial.name)
+            mean, count = math.log(record.measurement.mean_step_s), len(record.measurement.step_s)
+            launch = mean, _variance_of_mean(count)
+            self._launches[name] = (*self._launches.get(name, ()), launch)
+
+    def _noise(self) -> Noise:
+        prior, within = self._prior, self._within / self._within_freedom
+        repeated = (some for some in self._launches.values() if len(some) > 1)
+        squares, freedom = _between(repeated, within)
+        between_freedom = prior.between_freedom + freedom
+        expected = max(prior.between**2, CORRELATION * within)
+        between = (prior.between_freedom * expected + squares) / between_freedom
+        return Noise(
+            between=math.sqrt(between),
+            between_freedom=between_freedom,
+            within=math.sqrt(within),
+            within_freedom=self._within_freedom,
+        )
+
+
 def estimate_noise(records: Iterable[Record], prior: Noise = PRIOR) -> Noise:
     """The prior, corrected by all steps in a history and by every candidate measured twice.
 
     Repeats are found by name, a final, an anchor and their trial alike. What neighbouring steps
-    have in
-    common may be common to all steps of a launch, so that launches are expected to differ by as
-    much at least.
+    have in common may be common to all steps of a launch, so that launches are expected to differ
+    by as much at least.
     """
-    launches: dict[str, list[tuple[float, float]]] = {}
-    within, within_freedom = prior.within_freedom * prior.within**2, prior.within_freedom
-    for record in records:
-        if record.measurement is None or min(record.measurement.step_s) <= 0.0:
-            continue
-        squares, freedom = _within(record.measurement.step_s)
-        within, within_freedom = within + squares, within_freedom + freedom
-        name = measured_name(record.trial.name)
-        mean, count = math.log(record.measurement.mean_step_s), len(record.measurement.step_s)
-        launches.setdefault(name, []).append((mean, _variance_of_mean(count)))
-    within /= within_freedom
-    squares, freedom = _between(launches.values(), within)
-    between_freedom = prior.between_freedom + freedom
-    expected = max(prior.between**2, CORRELATION * within)
-    between = (prior.between_freedom * expected + squares) / between_freedom
-    return Noise(
-        between=math.sqrt(between),
-        between_freedom=between_freedom,
-        within=math.sqrt(within),
-        within_freedom=within_freedom,
-    )
+    return NoiseTally(prior).of(tuple(records))
 
 
 def measured_name(name: str) -> str:
@@ -205,7 +234,8 @@ def _block_length(count: int) -> int:
     return max(1, -(-count // MOST_BLOCKS))
 
 
-def _within(steps: Sequence[float]) -> tuple[float, float]:
+@lru_cache(maxsize=4096)
+def _within(steps: tuple[float, ...]) -> tuple[float, float]:
     """Squared deviations of log block means, as of single steps, and their degrees of freedom.
 
     Neighbours are alike, so that a few of them spread less than the steps of a long run; the

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from statistics import fmean
 
-from .noise import Noise, estimate_noise
+from .noise import Noise
 from .objective import Objective
 from .sequential import LAUNCH
 from .stop_rule import FEWEST_TIMED, StopRule
@@ -32,20 +32,18 @@ _UNFELT = 0.2
 
 
 class Pace:
-    """Asks the stop rule with the noise of the history, which is looked at once per record."""
+    """Asks the stop rule for a trial beside the best one."""
 
     def __init__(self, objective: Objective, rule: StopRule | None = None) -> None:
         self._objective = objective
         self._rule = rule or StopRule()
-        self._at = -1
-        self._noise: Noise | None = None
 
     def end_step(
         self,
         trial: Trial,
         step_s: Sequence[float],
         best: Record | None,
-        records: Sequence[Record],
+        noise: Noise,
     ) -> int:
         """Where a running trial is to end, after these steps (of its slowest ranks).
 
@@ -53,17 +51,15 @@ class Pace:
             trial: what runs.
             step_s: seconds of each step from the first on.
             best: the best trial so far.
-            records: everything that came back.
+            noise: of everything that came back.
         """
-        if self._noise is None or self._at != len(records):
-            self._at, self._noise = len(records), estimate_noise(records)
         measured = best.measurement if best else None
         if measured is None:
-            return self._rule(step_s, None, self._noise)
+            return self._rule(step_s, None, noise)
         samples = trial.candidate.layout.global_batch
         work = self._objective.cost_s(measured.mean_step_s, measured.samples_per_step)
         as_fast_s = work / self._objective.cost_s(1.0, samples)
-        return self._rule(step_s, as_fast_s, self._noise)
+        return self._rule(step_s, as_fast_s, noise)
 
 
 def turn_time_s(records: Sequence[Record]) -> float:

@@ -5,30 +5,28 @@ Not: which stage is next (Study), nor which row of a phase (a strategy).
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
-from autoconf_launch.core import Layout
-
 from .grouping import Grouping
-from .objective import Objective
+from .learned import Learned
 from .pool import Pool
 from .settings import AutotuningSettings
 from .stage import StageProgress
 from .table import Ints
-from .trial import Record, Trial
+from .trial import Trial
 
 
 class Phases:
     """Tells the phase of each stage from what is open and what came back."""
 
     def __init__(
-        self, pool: Pool, settings: AutotuningSettings, objective: Objective, groups: Grouping
+        self, pool: Pool, settings: AutotuningSettings, learned: Learned, groups: Grouping
     ) -> None:
         self._pool = pool
         self._groups = groups
         self._settings = settings
-        self._objective = objective
+        self._learned = learned
         self._given_up: set[tuple[int, bool]] = set()
 
     def give_up(self, stage: int, *, further: bool) -> None:
@@ -46,7 +44,6 @@ class Phases:
         self,
         stage: int,
         progress: StageProgress,
-        records: Sequence[Record],
         pending: Sequence[Trial],
         *,
         small_too: bool,
@@ -62,39 +59,22 @@ class Phases:
             and not self._pool.is_further(trial.candidate)
             for trial in pending
         )
-        layouts = () if waits else self._best_layouts(stage, records)
+        most = self._settings.num_tuning_micro_batch_sizes
+        layouts = () if waits else self._learned.best_layouts(stage, most)
         return self._pool.further_rows(stage, layouts)
 
-    def are_cut(
-        self, stages: Mapping[int, StageProgress], records: Sequence[Record], *, small_too: bool
-    ) -> bool:
+    def are_cut(self, *, small_too: bool) -> bool:
         """Whether the number of trials alone keeps one of the stages from going on."""
         return any(
-            self._is_cut(stage, progress, records, small_too=small_too)
-            for stage, progress in stages.items()
+            self._is_cut(stage, progress, small_too=small_too)
+            for stage, progress in self._learned.stages.items()
         )
 
-    def _is_cut(
-        self, stage: int, progress: StageProgress, records: Sequence[Record], *, small_too: bool
-    ) -> bool:
+    def _is_cut(self, stage: int, progress: StageProgress, *, small_too: bool) -> bool:
         if progress.tried < self._settings.tuner_num_trials:
             return False
         anew = replace(progress, tried=0)
         further = self.is_further(stage, anew, small_too=small_too)
         if not anew.remaining(self._settings, 0, further=further):
             return False
-        return len(self.due_rows(stage, anew, records, (), small_too=small_too)) > 0
-
-    def _best_layouts(self, stage: int, records: Sequence[Record]) -> tuple[Layout, ...]:
-        """Micro-batches whose further knobs are worth a look, the best first."""
-        measured = [
-            (value if not self._objective.higher_is_better else -value, record.trial.candidate)
-            for record in records
-            if (value := self._objective.of(record)) is not None
-        ]
-        usual = [
-            candidate.layout
-            for _, candidate in sorted(measured, key=lambda pair: pair[0])
-            if self._groups.of(candidate.layout) == stage and not self._pool.is_further(candidate)
-        ]
-        return tuple(dict.fromkeys(usual))[: self._settings.num_tuning_micro_batch_sizes]
+        return len(self.due_rows(stage, anew, (), small_too=small_too)) > 0

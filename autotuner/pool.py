@@ -59,6 +59,7 @@ class Pool:
         self.has_further = not space.usual_C.all()
         """Whether any row varies a further knob."""
         self._is_further: dict[Candidate, bool] = {}
+        self._of_layout: dict[Layout, Bools] = {}
         self._small: Bools = space.table["micro_batch"] < space.least_micro_batch
         self._tried = np.zeros(len(space.table), np.bool_)
         self._too_large = np.zeros(len(space.table), np.bool_)
@@ -136,11 +137,18 @@ class Pool:
         """Numbers of the open rows of a group that vary further knobs of these layouts."""
         if not self.has_further or not layouts:
             return np.zeros(0, np.int64)
-        extras = [name for name, _ in self._table.columns if name not in LAYOUT_KNOBS]
         wanted = np.zeros(len(self._table), np.bool_)
         for layout in layouts:
-            wanted |= self._table.matches(Candidate(layout=layout), but=extras)
+            wanted |= self._rows_of(layout)
         return np.flatnonzero(self._open(group) & ~self._usual & wanted)
+
+    def _rows_of(self, layout: Layout) -> Bools:
+        """Rows with this layout and any further knobs, which are looked for once."""
+        if layout not in self._of_layout:
+            extras = [name for name, _ in self._table.columns if name not in LAYOUT_KNOBS]
+            found = self._table.matches(Candidate(layout=layout), but=extras)
+            self._of_layout[layout] = found
+        return self._of_layout[layout]
 
     def open_rows(self, *, small_too: bool) -> Ints:
         """Numbers of the rows of all stages that were not tried and may fit, beyond the knee too.

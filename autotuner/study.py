@@ -18,10 +18,10 @@ from .dominance import is_out_of_memory
 from .exploration import Exploration, new_trial
 from .grouping import Grouping
 from .handed_out import HandedOut
-from .launch_cost import start_bound_s, step_bounds_s
+from .launch_cost import LaunchBounds
 from .learned import Learned
 from .limits import Prospects, SearchLimits
-from .noise import Noise, estimate_noise
+from .noise import Noise
 from .objective import OBJECTIVES, Objective
 from .pace import Pace
 from .pool import Pool
@@ -30,7 +30,7 @@ from .space import SearchSpace
 from .stage import StageProgress
 from .stop import StopKind, StopReason
 from .strategies import Strategy, load_strategy
-from .table import CandidateTable, Floats, PredictionTable
+from .table import CandidateTable, PredictionTable
 from .trial import Record, Trial
 
 __all__ = ["StageProgress", "StopKind", "StopReason", "Study", "baseline_trial"]
@@ -94,6 +94,9 @@ class Study:
         self._is_cut = False
         """Whether a trial was ended as the time was up."""
         self._pace = Pace(self._objective)
+        steps = settings.end_profile_step
+        self._bounds = LaunchBounds(space.table, predictions, steps=steps)
+        self._alone: dict[Candidate, LaunchBounds] = {}
 
     @property
     def objective(self) -> Objective:
@@ -123,7 +126,7 @@ class Study:
     @property
     def noise(self) -> Noise:
         """Of launches, as trials and repeats tell."""
-        return estimate_noise(self._learned.launches)
+        return self._learned.noise
 
     @property
     def pending(self) -> tuple[Trial, ...]:
@@ -186,7 +189,7 @@ class Study:
     def end_step(self, trial: Trial, step_s: Sequence[float]) -> int | None:
         """Where a running trial is to end, after these steps (of its slowest ranks)."""
         learned = self._learned
-        return self._pace.end_step(trial, step_s, learned.best_now, learned.launches)
+        return self._pace.end_step(trial, step_s, learned.best_now, learned.noise)
 
     def stop_reason(self) -> StopReason | None:
         """Why nothing more will be asked; None while trials run or are still wanted."""
@@ -262,7 +265,8 @@ class Study:
         left_s = self._limits.left_s(elapsed_s)
         if math.isinf(left_s) or self._baseline_is_open():
             return
-        bound_s_C = self._launch_bounds_s(self.space.table, self._predictions)
+        learned = self._learned
+        bound_s_C = self._bounds.seconds_C(learned.records, learned.anchors.repeats)
         self._pool.bound_time(bound_s_C, left_s)
         for trial in self._out.second_attempts:
             if not self._has_time(trial):
@@ -273,12 +277,14 @@ class Study:
         left_s = self._limits.left_s(self._elapsed_s)
         if math.isinf(left_s):
             return True
-        alone = CandidateTable.from_candidates([trial.candidate])
-        return left_s > 0.0 and float(self._launch_bounds_s(alone, None)[0]) <= left_s
+        return left_s > 0.0 and self._bound_alone_s(trial.candidate) <= left_s
 
-    def _launch_bounds_s(
-        self, table: CandidateTable, predictions: PredictionTable | None
-    ) -> Floats:
-        launches = self._learned.launches
-        step_s_C = step_bounds_s(table, predictions, launches)
-        return start_bound_s(launches) + self._settings.end_profile_step * step_s_C
+    def _bound_alone_s(self, candidate: Candidate) -> float:
+        """What a launch takes at most by what was measured alone."""
+        if candidate not in self._alone:
+            table = CandidateTable.from_candidates([candidate])
+            steps = self._settings.end_profile_step
+            self._alone[candidate] = LaunchBounds(table, None, steps=steps)
+        learned = self._learned
+        bounds = self._alone[candidate].seconds_C(learned.records, learned.anchors.repeats)
+        return float(bounds[0])

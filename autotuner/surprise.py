@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Sequence
+from itertools import islice
 
 import numpy as np
 
@@ -30,7 +31,7 @@ def is_surprise(record: Record, others: Sequence[Record], objective: Objective) 
     A fast one does where it would be the best; a slow one where, as expected, it would have been
     as good as the best.
     """
-    known = [one for one in others if one.measurement][-MOST_SEEN:]
+    known = _latest(others)
     if record.measurement is None or not known:
         return False
     table = CandidateTable.from_candidates([record.trial.candidate])
@@ -57,7 +58,7 @@ def most_off(
 
     None where there is no such trial but those of the names ``but``, or some were not predicted.
     """
-    known = [one for one in records if one.measurement][-MOST_SEEN:]
+    known = _latest(records)
     if len(known) < _FEWEST:
         return None
     table = CandidateTable.from_candidates([known[0].trial.candidate])
@@ -68,6 +69,12 @@ def most_off(
     fresh_S = np.array([record.trial.name not in but for record in known])
     off_S = np.where(would_S & fresh_S, off_S, -np.inf)
     return known[int(off_S.argmax())] if np.isfinite(off_S.max()) else None
+
+
+def _latest(records: Sequence[Record]) -> list[Record]:
+    """The last trials that were measured, in order."""
+    found = (one for one in reversed(records) if one.measurement)
+    return [*islice(found, MOST_SEEN)][::-1]
 
 
 def _table(prediction: Prediction | None) -> PredictionTable | None:

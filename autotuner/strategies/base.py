@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Protocol, TypeAlias
 
 import numpy as np
@@ -72,8 +73,8 @@ def generator(
 
 def next_number(history: tuple[Record, ...], pending: tuple[Trial, ...]) -> int:
     """The number that the next trial gets."""
-    numbers = (*(record.trial.number for record in history), *(t.number for t in pending))
-    return max(numbers, default=-1) + 1
+    told = max(map(attrgetter("trial.number"), history), default=-1)
+    return max((told, *(trial.number for trial in pending))) + 1
 
 
 def free_rows(pool: CandidateTable, pending: tuple[Trial, ...]) -> Ints:
