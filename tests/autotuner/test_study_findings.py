@@ -25,4 +25,4 @@ def test_a_trial_that_was_not_confirmed_is_said_with_both_times() -> None:
 def test_a_machine_that_was_slower_for_a_while_is_said() -> None:
     records = trials(1.0, 1.0, LOADED)
     (said,) = repeat_findings(records, [again(records[0], 3, made(LOADED))])
-    assert said.startswith("The machine was up to 9")
+    assert said.startswith("The machine was about 9")

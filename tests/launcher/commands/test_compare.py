@@ -37,7 +37,7 @@ def test_a_machine_that_drifted_is_said_of_its_run() -> None:
     name = f"{first.trial.name}{AGAIN_SUFFIX}"
     again = record(replace(first.trial, name=name, again=len(RECORDS)), measured(3.2))
     write_folder(Path("c"), (first, *others, again))
-    assert compared("a", "c").splitlines()[-1].startswith("In B: The machine was up to ")
+    assert compared("a", "c").splitlines()[-1].startswith("In B: The machine was about ")
 
 
 def test_json_is_one_document_with_a_version() -> None:

@@ -57,8 +57,8 @@ def test_a_machine_that_was_slower_for_a_while_is_said(tmp_path: Path) -> None:
     name = f"{first.trial.name}{AGAIN_SUFFIX}"
     again = record(replace(first.trial, name=name, again=len(RECORDS)), measured(3.2))
     folder = write_folder(tmp_path / "results", (first, *others, again))
-    assert "The machine was up to " in shown(str(folder))
-    assert "The machine was up to " in json.loads(shown(str(folder), "--json"))["findings"][0]
+    assert "The machine was about " in shown(str(folder))
+    assert "The machine was about " in json.loads(shown(str(folder), "--json"))["findings"][0]
 
 
 def test_what_the_kept_summary_says_is_not_said_twice(tmp_path: Path) -> None:
