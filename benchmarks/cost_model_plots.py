@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from autoconf_launch.launcher.planner.answers import FitAnswer, fit_answer
-from autoconf_launch.launcher.planner.fit_flags import parse_fit
-from autoconf_launch.launcher.planner.validation import Validation, validated
-from autoconf_launch.launcher.recorded.measurements import read_measurements
+from autoconf_launch.launcher.estimates.answers import FitAnswer, fit_answer
+from autoconf_launch.launcher.estimates.fit_flags import parse_fit
+from autoconf_launch.launcher.measurements.measurements import read_measurements
+from autoconf_launch.launcher.measurements.validation import Validation, validated
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

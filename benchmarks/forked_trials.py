@@ -15,14 +15,13 @@ import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from autoconf_launch.autotuner.trial import Measurement
+from autoconf_launch.autotuner.space.trial import Measurement
 from autoconf_launch.core import Mode, RankTask
 from autoconf_launch.core.rank import TASK_VARIABLE
 from autoconf_launch.launcher.backends.base import JobEnd
+from autoconf_launch.launcher.backends.fork_server import ZygoteBackend
 from autoconf_launch.launcher.backends.local import LocalBackend
-from autoconf_launch.launcher.backends.zygote import ZygoteBackend
-from autoconf_launch.launcher.machine.cores import usable_cores
-from autoconf_launch.launcher.machine.ports import free_port
+from autoconf_launch.launcher.machine.cores import free_port, usable_cores
 from autoconf_launch.launcher.plan import LaunchPlan, RankPlan
 
 EXAMPLE = Path(__file__).parents[1] / "examples" / "01_pretrain_gpt"

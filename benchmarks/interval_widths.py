@@ -17,9 +17,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from statistics import fmean, median
 
-from autoconf_launch.autotuner.arms import Arm, compare
-from autoconf_launch.autotuner.objective import OBJECTIVES
-from autoconf_launch.autotuner.trial import Measurement, Record, Trial, Turn
+from autoconf_launch.autotuner.playoff.arms import Arm, compare
+from autoconf_launch.autotuner.space.objective import OBJECTIVES
+from autoconf_launch.autotuner.space.trial import Measurement, Record, Trial, Turn
 from autoconf_launch.core import Candidate, Layout
 
 ROOT = Path(__file__).parents[1]

@@ -19,17 +19,13 @@ import tempfile
 import time
 from pathlib import Path
 
-from autoconf_launch.autotuner.knobs import candidate_name
-from autoconf_launch.autotuner.settings import AutotuningSettings
-from autoconf_launch.autotuner.space import (
-    ChoiceKind,
-    GlobalBatchRule,
-    KnobChoice,
-    SearchSpace,
-    build_space,
-)
-from autoconf_launch.autotuner.study import Study, baseline_trial
-from autoconf_launch.autotuner.trial import Measurement, Outcome, Prediction, Record, Trial
+from autoconf_launch.autotuner.search.study import Study, baseline_trial
+from autoconf_launch.autotuner.space.choices import ChoiceKind, KnobChoice
+from autoconf_launch.autotuner.space.knobs import candidate_name
+from autoconf_launch.autotuner.space.micro_batches import GlobalBatchRule
+from autoconf_launch.autotuner.space.settings import AutotuningSettings
+from autoconf_launch.autotuner.space.space import SearchSpace, build_space
+from autoconf_launch.autotuner.space.trial import Measurement, Outcome, Prediction, Record, Trial
 from autoconf_launch.core import (
     Candidate,
     ClusterSpec,
@@ -43,14 +39,15 @@ from autoconf_launch.core import (
 from autoconf_launch.launcher.backends.base import Backend
 from autoconf_launch.launcher.backends.local import LocalBackend
 from autoconf_launch.launcher.backends.replay import ReplayBackend
-from autoconf_launch.launcher.dialects import ScriptSource
 from autoconf_launch.launcher.dialects.native import NativeDialect
 from autoconf_launch.launcher.plan import LaunchPlan
 from autoconf_launch.launcher.request import LaunchRequest
 from autoconf_launch.launcher.results.journal import Fingerprint, Journal
 from autoconf_launch.launcher.results.paths import ResultsPaths
-from autoconf_launch.launcher.tuning.controller import Controller, TrialDesk, TrialLimits
-from autoconf_launch.launcher.tuning.trial_files import TrialFiles
+from autoconf_launch.launcher.script.parser import ScriptSource
+from autoconf_launch.launcher.tuning.controller import Controller, TrialDesk
+from autoconf_launch.launcher.tuning.running import TrialLimits
+from autoconf_launch.launcher.tuning.trial_io import TrialFiles
 
 ROOT = Path(__file__).parents[1]
 EXAMPLE = ROOT / "examples" / "01_pretrain_gpt"

@@ -17,9 +17,9 @@ from pathlib import Path
 from nvidia_tuned_ranks import model_of
 
 from autoconf_launch.autotuner.cost.parameter_count import active_parameters
-from autoconf_launch.autotuner.recommend.throughput import Achieved, Task, achieved
+from autoconf_launch.autotuner.sizing.forecast import Achieved, Task, achieved
 from autoconf_launch.core import Precision
-from autoconf_launch.launcher.planner.recommend_training import usual_training
+from autoconf_launch.launcher.estimates.training_choice import usual_training
 from autoconf_launch.tuning_spaces.clusters import usable_bytes
 from autoconf_launch.tuning_spaces.machines import machine
 

@@ -18,19 +18,18 @@ from pathlib import Path
 
 import numpy as np
 
-from autoconf_launch.autotuner.layouts.points import risked_s
-from autoconf_launch.autotuner.recommend.architectures import architecture
-from autoconf_launch.autotuner.recommend.families import Family
-from autoconf_launch.autotuner.recommend.nemo_grid import GridOverrides
-from autoconf_launch.autotuner.recommend.planner_grid import (
+from autoconf_launch.autotuner.planner.best_points import risked_s
+from autoconf_launch.autotuner.sizing.families import Family
+from autoconf_launch.autotuner.sizing.nemo_axes import GridOverrides
+from autoconf_launch.autotuner.sizing.shapes import Shape, architecture
+from autoconf_launch.core import Architecture, Precision
+from autoconf_launch.launcher.estimates.training_choice import usual_training
+from autoconf_launch.nemo.rules.planned_grid import (
     PlannerCandidate,
     PlannerGrid,
     PlannerGridQuestion,
     planner_grid,
 )
-from autoconf_launch.autotuner.recommend.shapes import Shape
-from autoconf_launch.core import Architecture, Precision
-from autoconf_launch.launcher.planner.recommend_training import usual_training
 from autoconf_launch.tuning_spaces.clusters import usable_bytes
 from autoconf_launch.tuning_spaces.machines import machine
 

@@ -19,9 +19,9 @@ from typing import TypeAlias
 import numpy as np
 from planner_leave_one_out import all_rows, left_out, scored
 
-from autoconf_launch.autotuner.cost.model.accuracy import TimeAccuracy, time_accuracy
-from autoconf_launch.launcher.planner.validation import Calibration, Validation, validated
-from autoconf_launch.launcher.recorded.measurements import MeasurementFile, read_measurements
+from autoconf_launch.autotuner.cost.calibration import TimeAccuracy, time_accuracy
+from autoconf_launch.launcher.measurements.measurements import MeasurementFile, read_measurements
+from autoconf_launch.launcher.measurements.validation import Calibration, Validation, validated
 
 FOLDER = Path(__file__).parent / "ground_truth"
 RESULT = Path(__file__).parent / "results" / "planner_accuracy.md"
@@ -68,7 +68,7 @@ def main() -> None:
 PREAMBLE = """# The planner against published measurements
 
 Made by `python benchmarks/planner_accuracy.py --write`. Errors are of every predicted setting of a
-table, repeats merged by their median. One set of constants (`autotuner/cost/model/physics.py`) for
+table, repeats merged by their median. One set of constants (`autotuner/cost/hardware.py`) for
 all tables; they were fitted once on vtrain_single_node, vtrain_multi_node, bigscience_a100,
 llmfoundry_fsdp_a100, megatron_sc21 (table 1), torchtitan, nemo_24_07_h100 and
 amp_homogeneous_t4. "left out" is the same with constants that were fitted again without the rows

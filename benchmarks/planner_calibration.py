@@ -16,12 +16,12 @@ from pathlib import Path
 
 import numpy as np
 
-from autoconf_launch.autotuner.cost.model.calibration import EFFECTS, NOISE, SPREADS, error_logs
-from autoconf_launch.autotuner.table import Floats, Ints
-from autoconf_launch.launcher.planner.measured_runs import predicted_s, runs_of
-from autoconf_launch.launcher.planner.validation import likeness_of
-from autoconf_launch.launcher.recorded.measurement_row import Measurement
-from autoconf_launch.launcher.recorded.measurements import read_measurements
+from autoconf_launch.autotuner.cost.calibration import EFFECTS, NOISE, SPREADS, error_logs
+from autoconf_launch.autotuner.space.table import Floats, Ints
+from autoconf_launch.launcher.measurements.measured_runs import predicted_s, runs_of
+from autoconf_launch.launcher.measurements.measurements import read_measurements
+from autoconf_launch.launcher.measurements.row import Measurement
+from autoconf_launch.launcher.measurements.validation import likeness_of
 
 FOLDER = Path(__file__).parent / "ground_truth"
 RESULT = Path(__file__).parent / "results" / "planner_calibration.md"

@@ -2,12 +2,12 @@
 
     python benchmarks/planner_leave_one_out.py [--refit] [--write]
 
-The constants of ``autotuner/cost/model/physics.py`` are the most probable ones: least absolute
+The constants of ``autotuner/cost/hardware.py`` are the most probable ones: least absolute
 errors of the logarithms on the tables in ``WEIGHTS``, and a normal prior on the logarithm of each
 constant around what is known of it elsewhere (``PRIORS``). Leaving a model out starts there and
 takes Gauss-Newton steps without its rows. ``--refit`` prints the constants of all rows.
 "others" corrects what they predict by the errors on the other models of the table, measured on the
-same machines (``launcher/planner/other_models.py``); a table of one model has none.
+same machines (``launcher/measurements/validation.py``); a table of one model has none.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from pathlib import Path
 
 import numpy as np
 
-from autoconf_launch.autotuner.cost.model.accuracy import TimeAccuracy, time_accuracy
-from autoconf_launch.autotuner.cost.model.physics import DEFAULT_PHYSICS, Physics
-from autoconf_launch.autotuner.table import Bools, Floats
-from autoconf_launch.launcher.planner.measured_runs import Run, predicted_s, runs_of
-from autoconf_launch.launcher.planner.other_models import PhysicsOf, factors_of_others
-from autoconf_launch.launcher.recorded.measurement_row import Measurement
-from autoconf_launch.launcher.recorded.measurements import read_measurements
+from autoconf_launch.autotuner.cost.calibration import TimeAccuracy, time_accuracy
+from autoconf_launch.autotuner.cost.hardware import DEFAULT_PHYSICS, Physics
+from autoconf_launch.autotuner.space.table import Bools, Floats
+from autoconf_launch.launcher.measurements.measured_runs import Run, predicted_s, runs_of
+from autoconf_launch.launcher.measurements.measurements import read_measurements
+from autoconf_launch.launcher.measurements.row import Measurement
+from autoconf_launch.launcher.measurements.validation import PhysicsOf, factors_of_others
 
 FOLDER = Path(__file__).parent / "ground_truth"
 RESULT = Path(__file__).parent / "results" / "planner_leave_one_out.md"
@@ -91,7 +91,7 @@ PREAMBLE = """# Constants fitted without the model that is scored
 Made by `python benchmarks/planner_leave_one_out.py --write`. The first of three columns is with
 the constants as shipped, "left out" with constants fitted without the rows of the model that is
 scored, "others" is left out and corrected by the errors on the other models of the table, measured
-on the same machines (`launcher/planner/other_models.py`). It helps where a table has many settings
+on the same machines (`launcher/measurements`). It helps where a table has many settings
 of models that are alike, and costs where each model has a setting or two.
 """
 

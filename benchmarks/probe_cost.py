@@ -74,7 +74,7 @@ def _patch(what: dict[str, Any]) -> None:
 def arm(folder: Path) -> Switch:
     """Start the probe in this process, for more steps than there will be."""
     from autoconf_launch.core import Mode, RankTask
-    from autoconf_launch.core.probe_signs import PROBE_VARIABLE
+    from autoconf_launch.core.rank import PROBE_VARIABLE
     from autoconf_launch.runtime.probe import arm_probe
 
     bare = _patched()
@@ -185,7 +185,7 @@ def measure_in_child(size: str) -> dict[str, Any]:
         with tempfile.TemporaryDirectory() as folder:
             row = measure(size, arm(Path(folder)))
         os.write(write, json.dumps(row).encode())
-        from autoconf_launch.runtime.probing.ending import exit_now
+        from autoconf_launch.runtime.probe_report.ending import exit_now
 
         exit_now(0)
     os.close(write)

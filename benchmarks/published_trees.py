@@ -18,11 +18,10 @@ import numpy as np
 from planner_leave_one_out import WEIGHTS, all_rows, physics_without
 from search_landscapes import markdown
 
-from autoconf_launch.autotuner.cost.model.accuracy import TimeAccuracy, time_accuracy
-from autoconf_launch.autotuner.cost.model.physics import DEFAULT_PHYSICS
-from autoconf_launch.autotuner.table import Floats
-from autoconf_launch.launcher.recorded.grouping import GROUP_BY, key_of_row
-from autoconf_launch.launcher.recorded.measurement_row import Measurement
+from autoconf_launch.autotuner.cost.calibration import TimeAccuracy, time_accuracy
+from autoconf_launch.autotuner.cost.hardware import DEFAULT_PHYSICS
+from autoconf_launch.autotuner.space.table import Floats
+from autoconf_launch.launcher.measurements.row import GROUP_BY, Measurement, key_of_row
 
 RESULT = Path(__file__).parent / "results" / "published_trees.md"
 TABLES = (*WEIGHTS, "bigscience_v100")

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from autoconf_launch.autotuner.trial import Record
+from autoconf_launch.autotuner.space.trial import Record
 from autoconf_launch.launcher.results.journal import read_journal
 
 ROOT = Path(__file__).parents[1]

@@ -16,17 +16,17 @@ import tempfile
 import time
 from pathlib import Path
 
-from autoconf_launch.autotuner.settings import AutotuningSettings
-from autoconf_launch.autotuner.trial import FailedTrial, Trial, Turn
+from autoconf_launch.autotuner.space.settings import AutotuningSettings
+from autoconf_launch.autotuner.space.trial import FailedTrial, Trial, Turn
 from autoconf_launch.core import Candidate, Layout, RawConfig
 from autoconf_launch.launcher.backends import load_backend, released
 from autoconf_launch.launcher.backends.base import Backend
-from autoconf_launch.launcher.dialects import ScriptSource
 from autoconf_launch.launcher.dialects.native import NativeDialect
 from autoconf_launch.launcher.machine.discover import find_cluster
 from autoconf_launch.launcher.request import LaunchRequest
 from autoconf_launch.launcher.results.paths import ResultsPaths
-from autoconf_launch.launcher.tuning.trial_files import TrialFiles
+from autoconf_launch.launcher.script.parser import ScriptSource
+from autoconf_launch.launcher.tuning.trial_io import TrialFiles
 
 EXAMPLE = Path(__file__).parents[1] / "examples" / "01_pretrain_gpt"
 CANDIDATE = Candidate(layout=Layout(micro_batch=4, accumulation=4, data_parallel=2))

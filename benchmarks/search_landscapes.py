@@ -20,13 +20,19 @@ from pathlib import Path
 import numpy as np
 from planner_leave_one_out import all_rows, physics_without_each
 
-from autoconf_launch.autotuner.cost.model.physics import DEFAULT_PHYSICS, Physics
-from autoconf_launch.autotuner.landscape import Landscape
-from autoconf_launch.autotuner.replay import Exploration, ReplayRules, Score, run, score
+from autoconf_launch.autotuner.cost.hardware import DEFAULT_PHYSICS, Physics
+from autoconf_launch.autotuner.search.replay import (
+    Exploration,
+    Landscape,
+    ReplayRules,
+    Score,
+    run,
+    score,
+)
 from autoconf_launch.autotuner.strategies import load_strategy
 from autoconf_launch.core import ConfigError
-from autoconf_launch.launcher.recorded.grouping import GROUP_BY
-from autoconf_launch.launcher.recorded.landscapes import read_landscapes
+from autoconf_launch.launcher.measurements.landscapes import read_landscapes
+from autoconf_launch.launcher.measurements.row import GROUP_BY
 
 FOLDER = Path(__file__).parent / "ground_truth"
 RESULT = Path(__file__).parent / "results" / "search_landscapes.md"

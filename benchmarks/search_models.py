@@ -18,9 +18,9 @@ import numpy as np
 from search_landscapes import FOLDER, GOOD_ENOUGH, SMALLEST_GROUP, TABLES, markdown
 from simulator import SIZES, simulated
 
-from autoconf_launch.autotuner.landscape import Landscape
-from autoconf_launch.autotuner.objective import OBJECTIVES
-from autoconf_launch.autotuner.replay import ReplayRules, Score, run, score
+from autoconf_launch.autotuner.search.replay import Landscape, ReplayRules, Score, run, score
+from autoconf_launch.autotuner.space.objective import OBJECTIVES
+from autoconf_launch.autotuner.space.table import CandidateTable, PredictionTable
 from autoconf_launch.autotuner.strategies import load_strategy
 from autoconf_launch.autotuner.strategies.belief import Belief
 from autoconf_launch.autotuner.strategies.model_based import ModelBased
@@ -32,8 +32,7 @@ from autoconf_launch.autotuner.strategies.surrogate import (
     by_trees,
 )
 from autoconf_launch.autotuner.strategies.trees import Members
-from autoconf_launch.autotuner.table import CandidateTable, PredictionTable
-from autoconf_launch.launcher.recorded.landscapes import read_landscapes
+from autoconf_launch.launcher.measurements.landscapes import read_landscapes
 
 RESULT = Path(__file__).parent / "results" / "search_models.md"
 CLUSTERS, MOST_TRIALS = 3, 100

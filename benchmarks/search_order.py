@@ -18,12 +18,12 @@ from pathlib import Path
 import numpy as np
 from planner_calibration import FOLDER, NOT_LEARNED_FROM, Table, learned, table_of
 
-from autoconf_launch.autotuner.cost.model.calibration import NOISE, SPREADS
-from autoconf_launch.autotuner.recommend.run_order import plausible_order
-from autoconf_launch.autotuner.table import Floats, Ints
-from autoconf_launch.launcher.planner.measured_runs import runs_of
-from autoconf_launch.launcher.recorded.measurement_row import Measurement
-from autoconf_launch.launcher.recorded.measurements import read_measurements
+from autoconf_launch.autotuner.cost.calibration import NOISE, SPREADS
+from autoconf_launch.autotuner.sizing.promise import plausible_order
+from autoconf_launch.autotuner.space.table import Floats, Ints
+from autoconf_launch.launcher.measurements.measured_runs import runs_of
+from autoconf_launch.launcher.measurements.measurements import read_measurements
+from autoconf_launch.launcher.measurements.row import Measurement
 
 RESULT = Path(__file__).parent / "results" / "search_order.md"
 RUNS = (1, 2, 3, 4, 6, 8, 16)

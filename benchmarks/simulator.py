@@ -19,8 +19,8 @@ from typing import TypeAlias
 
 import numpy as np
 
-from autoconf_launch.autotuner.landscape import Landscape
-from autoconf_launch.autotuner.table import CandidateTable, Floats, Ints, PredictionTable
+from autoconf_launch.autotuner.search.replay import Landscape
+from autoconf_launch.autotuner.space.table import CandidateTable, Floats, Ints, PredictionTable
 from autoconf_launch.core import Candidate, Layout, Recompute
 
 Parts: TypeAlias = dict[str, Floats]

@@ -22,14 +22,14 @@ from pathlib import Path
 
 import numpy as np
 
-from autoconf_launch.autotuner.batches import GlobalBatchRule
-from autoconf_launch.autotuner.choices import ChoiceKind, KnobChoice
-from autoconf_launch.autotuner.limits import SearchLimits
-from autoconf_launch.autotuner.settings import AutotuningSettings
-from autoconf_launch.autotuner.space import SearchSpace, build_space
-from autoconf_launch.autotuner.study import Study
-from autoconf_launch.autotuner.table import Floats, PredictionTable
-from autoconf_launch.autotuner.trial import Measurement, Record, Trial
+from autoconf_launch.autotuner.search.limits import SearchLimits
+from autoconf_launch.autotuner.search.study import Study
+from autoconf_launch.autotuner.space.choices import ChoiceKind, KnobChoice
+from autoconf_launch.autotuner.space.micro_batches import GlobalBatchRule
+from autoconf_launch.autotuner.space.settings import AutotuningSettings
+from autoconf_launch.autotuner.space.space import SearchSpace, build_space
+from autoconf_launch.autotuner.space.table import Floats, PredictionTable
+from autoconf_launch.autotuner.space.trial import Measurement, Record, Trial
 from autoconf_launch.core import Candidate, Layout
 
 RESULT = Path(__file__).parent / "results" / "study_speed.md"

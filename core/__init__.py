@@ -3,9 +3,9 @@
 Both take away what a trial wrote among the user's files (``saved_paths``).
 """
 
-from .architecture import Architecture, Experts, LatentAttention
 from .cluster import ClusterSpec, Device, Node
 from .codec import DecodeError, decode, encode
+from .config_keys import ZERO, ZERO_KNOBS, ZeroKnob
 from .equations import (
     data_parallel_degree,
     foreign_data_parallel_degree,
@@ -15,34 +15,73 @@ from .equations import (
 from .errors import (
     AutoconfError,
     ConfigError,
+    Failure,
+    FailureKind,
     HardwareError,
     NothingFeasibleError,
     ResultsFolderError,
     nearest_known,
 )
-from .failures import Failure, FailureKind
 from .layout import Candidate, KnobValue, Layout, Offload, Recompute
-from .model_spec import BlockSpec, GemmShape, Grade, MicroBatchTiming, ModelSpec, TracedPeak
+from .lazy import lazy_names
+from .model_spec import (
+    Architecture,
+    BlockSpec,
+    Experts,
+    GemmShape,
+    Grade,
+    LatentAttention,
+    MicroBatchTiming,
+    ModelSpec,
+    TracedPeak,
+)
 from .precision import NATIVE_PRECISIONS, Precision
 from .rank import (
+    END_FILE,
+    FIRST_FORWARD_FILE,
+    JOB_VARIABLE,
+    MODEL_INFO_FILE,
+    PROBE_VARIABLE,
+    SIGNS_FOLDER,
+    STEPS_FILE,
+    TASK_VARIABLE,
     AppliedStrategy,
     CutStep,
+    FirstForward,
     MemoryUse,
     Mode,
+    OperationCost,
     RankResult,
     RankTask,
+    Sign,
     StepRecord,
     result_file,
+    sign_path,
+    turn_file,
+    unfinished_sign,
 )
 from .raw_config import Edit, KeyPath, RawConfig, dotted
 from .resolved_config import (
+    LIST_VALUED,
+    OPTIMIZERS,
     OptimizerConfig,
     ResolvedConfig,
     SchedulerConfig,
     batch_split,
     resolve,
 )
-from .zero_knobs import ZERO_KNOBS, ZeroKnob
+from .saved_paths import (
+    SAVED,
+    Aside,
+    Asides,
+    WentOn,
+    mirror,
+    note,
+    notes_of,
+    of_all_ranks,
+    take_in,
+    take_in_all,
+)
 
 __all__ = [
     "NATIVE_PRECISIONS",

@@ -1,16 +1,139 @@
 """The configuration keys that this project reads, and checks of their names. Not: their values.
 
 The names are DeepSpeed's (its configuration JSON documentation), so that a file serves both.
+
+They stand under ``zero_optimization`` in the document and are extras of a candidate.
 """
 
 from __future__ import annotations
 
 import difflib
+from dataclasses import dataclass
 
-from .errors import ConfigError, nearest_known
+from .errors import ConfigError, nearest_known, still_open
+from .layout import KnobValue
 from .raw_config import KeyPath, RawConfig, dotted
-from .zero_knobs import ZERO as ZERO
-from .zero_knobs import ZERO_KNOBS
+
+ZERO: KeyPath = ("zero_optimization",)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ZeroKnob:
+    """One knob.
+
+    Attributes:
+        name: its key under ``zero_optimization``.
+        stages: ZeRO stages that have it.
+        default: what leaving it out means.
+        least: smallest whole number that it takes; None: it takes none.
+        flags: truth values that it takes.
+        needs_ranks: it has nothing to act on where one rank trains alone.
+    """
+
+    name: str
+    stages: tuple[int, ...]
+    default: KnobValue
+    least: int | None = None
+    flags: tuple[bool, ...] = ()
+    needs_ranks: bool = False
+
+    def read(self, value: object) -> KnobValue:
+        """A value of the document as this knob has it.
+
+        Raises:
+            ConfigError: the knob cannot have this value.
+        """
+        if isinstance(value, float) and value.is_integer():
+            value = int(value)
+        if isinstance(value, bool):
+            if value in self.flags:
+                return value
+        elif isinstance(value, int) and self.least is not None and value >= self.least:
+            return value
+        raise ConfigError(f"{self.path} is {value!r}, but must be {self._domain()}.")
+
+    def obstacle(
+        self, *, zero_stage: int, data_parallel: int, value: KnobValue = None
+    ) -> str | None:
+        """Why it cannot be applied there, as a phrase; None where it can."""
+        if zero_stage not in self.stages:
+            has = " and ".join(map(str, self.stages))
+            plural = "s" if len(self.stages) > 1 else ""
+            return f"only ZeRO stage{plural} {has} can apply it, not stage {zero_stage}"
+        if self.needs_ranks and data_parallel == 1:
+            return "one data-parallel rank has no gradients to average"
+        if self is RESHARD_AFTER_FORWARD and type(value) is int:
+            return _no_divisor(value, data_parallel)
+        return None
+
+    @property
+    def path(self) -> str:
+        """``zero_optimization.name`` for messages."""
+        return dotted((*ZERO, self.name))
+
+    def _domain(self) -> str:
+        parts = [str(flag).lower() for flag in self.flags]
+        if self.least is not None:
+            parts.append(f"a whole number of at least {self.least}")
+        return " or ".join(parts)
+
+
+def _no_divisor(ranks: int, data_parallel: int) -> str | None:
+    if 1 < ranks < data_parallel and data_parallel % ranks == 0:
+        return None
+    return f"{ranks} must divide the {data_parallel} data-parallel ranks and be less than them"
+
+
+_BOTH = (True, False)
+RESHARD_AFTER_FORWARD = ZeroKnob(
+    name="reshard_after_forward", stages=(3,), default=True, least=2, flags=(True,)
+)
+"""After its forward pass a unit's weights go back to shards over all ranks, or over so many."""
+
+_ROWS = (
+    ZeroKnob(name="bucket_cap_mb", stages=(0, 1), default=25, least=1, needs_ranks=True),
+    ZeroKnob(
+        name="gradient_as_bucket_view", stages=(0, 1), default=True, flags=_BOTH, needs_ranks=True
+    ),
+    ZeroKnob(name="parameters_as_bucket_view", stages=(1,), default=False, flags=_BOTH),
+    ZeroKnob(name="blocks_per_unit", stages=(2, 3), default=1, least=1),
+    ZeroKnob(name="forward_prefetch", stages=(2, 3), default=0, least=0),
+    RESHARD_AFTER_FORWARD,
+    ZeroKnob(name="reshard_root", stages=(3,), default=True, flags=_BOTH),
+)
+ZERO_KNOBS = {knob.name: knob for knob in _ROWS}
+"""In the order in which names and tables have them.
+
+``bucket_cap_mb``: MiB of gradients that DDP averages at once. ``gradient_as_bucket_view``:
+gradients live in DDP's buckets. ``parameters_as_bucket_view``: ZeroRedundancyOptimizer sends
+weights by buckets. ``blocks_per_unit``: repeated blocks that FSDP2 gathers at once.
+``forward_prefetch``: units that FSDP2 gathers ahead in the forward pass. ``reshard_root``:
+weights outside of blocks go back to shards after the forward pass.
+"""
+
+
+def read_zero_knobs(
+    raw: RawConfig, *, zero_stage: int, data_parallel: int
+) -> tuple[tuple[str, KnobValue], ...]:
+    """The knobs that a document names, with their values.
+
+    Raises:
+        ConfigError: a value is wrong, still a list, or cannot be applied at this stage.
+    """
+    found = []
+    for name, knob in ZERO_KNOBS.items():
+        given = raw.get((*ZERO, name))
+        if given is None:
+            continue
+        if isinstance(given, list) or given == "auto":
+            raise ConfigError(still_open(knob.path, given))
+        value = knob.read(given)
+        why = knob.obstacle(zero_stage=zero_stage, data_parallel=data_parallel, value=value)
+        if why:
+            raise ConfigError(f"{knob.path} is {given!r}, but {why}; remove it.")
+        found.append((name, value))
+    return tuple(found)
+
 
 MICRO_BATCH: KeyPath = ("train_micro_batch_size_per_gpu",)
 ACCUMULATION: KeyPath = ("gradient_accumulation_steps",)

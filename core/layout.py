@@ -1,6 +1,6 @@
 """How a model lies on the ranks, and a candidate of the search. Not: which ones are good.
 
-The field names are the canonical knobs; ``autotuner/knobs.py`` says what each one means to a
+The field names are the canonical knobs; ``autotuner/space/knobs.py`` says what each one means to a
 search, a dialect says how a framework spells it.
 """
 

@@ -2,6 +2,11 @@
 
 The task travels in one environment variable; each rank appends to one ``steps.jsonl`` and
 writes a result file of its own into the task's folder.
+
+One environment variable starts a probe. Whatever happens to it leaves a small file below the
+trial's folder, named after the attempt, so that a silent launch can be explained.
+
+Everything is of one rank and of the micro-batch that the script made.
 """
 
 from __future__ import annotations
@@ -9,12 +14,14 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from enum import Enum
+from pathlib import Path
 
-from .asides import Asides
 from .codec import decode, encode
-from .failures import Failure
+from .errors import Failure
 from .layout import KnobValue, Recompute
+from .model_spec import ModelSpec, TracedPeak
 from .precision import Precision
+from .saved_paths import Asides
 
 TASK_VARIABLE = "AUTOCONF_LAUNCH_TASK"
 JOB_VARIABLE = "AUTOCONF_LAUNCH_JOB"
@@ -197,3 +204,84 @@ class RankResult:
     notes: tuple[str, ...] = ()
     asides: Asides | None = None
     crowded: bool = False
+
+
+PROBE_VARIABLE = "AUTOCONF_LAUNCH_PROBE"
+"""Holds a :class:`RankTask` as ``RankTask.to_variable`` writes it."""
+SIGNS_FOLDER = "probe"
+
+
+class Sign(str, Enum):
+    """How far the probe came in any process of a launch."""
+
+    INJECTED = "injected"
+    """A Python of the launch read our ``sitecustomize``."""
+    ARMED = "armed"
+    """One of them imported torch, and the probe's hooks stand."""
+    BROKEN = "broken"
+    """The probe could not be loaded or failed; the file says why."""
+    STOP = "stop"
+    """Holds the number of the optimizer step after which all ranks end."""
+    HOLLOW = "hollow"
+    """Set by the launcher: weights are to be fake from their making on."""
+    NOT_FAKE = "not_fake"
+    """Why a first forward pass could not be gone through on fake tensors."""
+    OUT_OF_MEMORY = "out_of_memory"
+    """The script ran out of memory before its first backward pass was over."""
+
+
+def unfinished_sign(rank: int) -> str:
+    """Name of what replaces in a soak the result of a rank that has not ended."""
+    return f"unfinished_rank{rank}"
+
+
+def sign_path(task: RankTask, name: str) -> Path:
+    """The file of a sign, or of any other ``name`` that belongs to this attempt."""
+    return Path(task.folder, SIGNS_FOLDER, f"{name}.{task.attempt}")
+
+
+FIRST_FORWARD_FILE = "first_forward.json"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OperationCost:
+    """``count`` operations that cost the same: FLOPs, and bytes read and written."""
+
+    flops: float
+    moved_bytes: int
+    count: int = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FirstForward:
+    """A script's model, and one forward and backward pass of its own.
+
+    Attributes:
+        model: its blocks for one sample; without peaks and seconds.
+        micro_batch: samples of the pass.
+        fake: nothing was computed; False: on the CPU, with the script's real tensors.
+        peaks: of each phase, with weights and gradients but without optimizer state; "optimizer"
+            is there where its step was tried.
+        operations: of forward and backward.
+        backward: whether the script came to a backward pass.
+        optimizer: name of the class; None: none was made before the pass.
+        state_bytes: what the optimizer keeps; None where its step could not be tried.
+        wrapper: class of the module around the model, such as ``DistributedDataParallel``.
+        config: ``model.config`` as JSON, where it has one as Hugging Face's models do.
+        left_behind: new paths in the working directory.
+    """
+
+    model: ModelSpec
+    micro_batch: int
+    fake: bool
+    peaks: tuple[TracedPeak, ...] = ()
+    operations: tuple[OperationCost, ...] = ()
+    backward: bool = True
+    precision: Precision = Precision.FP32
+    recompute: Recompute = Recompute.NONE
+    optimizer: str | None = None
+    state_bytes: int | None = None
+    wrapper: str | None = None
+    config: str | None = None
+    left_behind: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()

@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from . import config_keys as keys
+from .config_keys import read_zero_knobs
 from .equations import data_parallel_degree, require_global_batch
 from .errors import ConfigError, nearest_known, still_open
 from .layout import KnobValue, Layout, Recompute
 from .precision import Precision
 from .raw_config import KeyPath, RawConfig, dotted
-from .zero_knobs import read_zero_knobs
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,15 +6,15 @@ arithmetic. A real one starts processes instead; everything else stays as it is.
 
 from __future__ import annotations
 
-from autoconf_launch.autotuner.batches import GlobalBatchRule
-from autoconf_launch.autotuner.choices import ChoiceKind, KnobChoice
-from autoconf_launch.autotuner.cost.facts import TrainingFacts
-from autoconf_launch.autotuner.planner import memory_rule, predict
-from autoconf_launch.autotuner.settings import AutotuningSettings
-from autoconf_launch.autotuner.space import build_space
-from autoconf_launch.autotuner.study import Study
-from autoconf_launch.autotuner.summary import Summary, summarise
-from autoconf_launch.autotuner.trial import FailedTrial, Measurement, Outcome, Record, Trial
+from autoconf_launch.autotuner.cost.calibration import memory_rule, predict
+from autoconf_launch.autotuner.cost.training import TrainingFacts
+from autoconf_launch.autotuner.playoff.summary import Summary, summarise
+from autoconf_launch.autotuner.search.study import Study
+from autoconf_launch.autotuner.space.choices import ChoiceKind, KnobChoice
+from autoconf_launch.autotuner.space.micro_batches import GlobalBatchRule
+from autoconf_launch.autotuner.space.settings import AutotuningSettings
+from autoconf_launch.autotuner.space.space import build_space
+from autoconf_launch.autotuner.space.trial import FailedTrial, Measurement, Outcome, Record, Trial
 from autoconf_launch.core import (
     BlockSpec,
     Candidate,

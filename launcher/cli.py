@@ -22,14 +22,12 @@ from autoconf_launch.core import (
     ResultsFolderError,
 )
 
-from .command_line.flags import parse_request, usage
 from .events import Listener, Note
-from .file_system import is_unwritable, sentence_on
-from .interrupts import InterruptedBySignalError
-from .pid_file import saved_pid
+from .flags import parse_request, usage
+from .interrupts import DoesNotFitError, InterruptedBySignalError
+from .report import open_view
 from .request import LaunchRequest
-from .verdict import DoesNotFitError
-from .views.choice import open_view
+from .results import is_unwritable, saved_pid, sentence_on
 
 OK, NO, USAGE, INFEASIBLE, HARDWARE, RESUMABLE, CTRL_C = 0, 1, 2, 3, 4, 75, 130
 _CODES: tuple[tuple[type[AutoconfError], int], ...] = (
@@ -49,13 +47,13 @@ VERBS = MappingProxyType(
         "plan": "autoconf_launch.launcher.commands.plan:plan",
         "recommend": "autoconf_launch.launcher.commands.recommend:recommend",
         "replay": "autoconf_launch.launcher.commands.replay:replay",
-        "search": "autoconf_launch.launcher.commands.search:search",
+        "search": "autoconf_launch.nemo.search.command:search",
         "validate": "autoconf_launch.launcher.commands.validate:validate",
     }
 )
 """One or two words -> ``module:function`` from the arguments after them to text."""
 _LAUNCH = "autoconf_launch.launcher.commands.launch:launch"
-_TUNE = "autoconf_launch.launcher.commands.tune:tune"
+_TUNE = "autoconf_launch.launcher.commands.tune:run_tune"
 _Command: TypeAlias = Callable[[LaunchRequest, Listener], int]
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from autoconf_launch.autotuner.trial import Prediction, Record, Trial
+from autoconf_launch.autotuner.space import Prediction, Record, Trial
 from autoconf_launch.core import ModelSpec, StepRecord
 
 

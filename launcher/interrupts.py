@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 
+from autoconf_launch.core import AutoconfError
+
 STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGHUP)
 
 
@@ -48,3 +50,7 @@ def _handling(handler: Callable[[int, FrameType | None], None]) -> Iterator[None
     finally:
         for number, old in before.items():
             signal.signal(number, old)
+
+
+class DoesNotFitError(AutoconfError):
+    """``fit`` has said no, and its report has been printed."""

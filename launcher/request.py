@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-from autoconf_launch.autotuner.budget import GOOD_ENOUGH, SearchBudget
+from autoconf_launch.autotuner.space import GOOD_ENOUGH, SearchBudget
 from autoconf_launch.core import KnobValue
 
 Processes: TypeAlias = int | Literal["gpu", "cpu", "auto"]

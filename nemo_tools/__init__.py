@@ -4,28 +4,17 @@
 Configurator; each is imported when it is first used.
 """
 
-from __future__ import annotations
+from typing import TYPE_CHECKING
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from autoconf_launch.core import lazy_names
 
 if TYPE_CHECKING:
-    from autoconf_launch.launcher.auto_configurator.configurator import AutoConfigurator
-
+    from .configurator import AutoConfigurator
     from .recipes import generate_configs, get_results
+else:
+    __getattr__ = lazy_names(__name__, __file__)
 
-_HOME = {
-    "AutoConfigurator": "autoconf_launch.launcher.auto_configurator.configurator",
-    "generate_configs": f"{__name__}.recipes",
-    "get_results": f"{__name__}.recipes",
-}
 __all__ = ["AutoConfigurator", "generate_configs", "get_results"]
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOME:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(_HOME[name]), name)
 
 
 def __dir__() -> list[str]:

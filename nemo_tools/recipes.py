@@ -10,13 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from autoconf_launch.core import ConfigError
-from autoconf_launch.launcher.auto_configurator.configurator import (
-    AutoConfigurator,
-    SearchResults,
-)
 
-from .built import built_recipe, is_nemo_installed
-from .edited import edited_recipe, is_recipe_object
+from .built import built_recipe, edited_recipe, is_nemo_installed, is_recipe_object
+from .configurator import AutoConfigurator, SearchResults
 
 
 def generate_configs(runner: AutoConfigurator) -> tuple[Any, dict[str, Any]]:

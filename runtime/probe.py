@@ -18,30 +18,25 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from autoconf_launch.core import Mode, RankTask
-from autoconf_launch.core.probe_signs import PROBE_VARIABLE, Sign, sign_path
+from autoconf_launch.core import PROBE_VARIABLE, Mode, RankTask, Sign, sign_path
 
-from .failures import is_out_of_memory
-from .probing.by_hand import ByHand
-from .probing.claim import Helper, mark_children
-from .probing.clock import loss_of, sum_of
-from .probing.compiled import watch_compile
-from .probing.copies import stay_out_of_scripts
-from .probing.ending import Endings
-from .probing.first_forward import FirstForwardProbe
-from .probing.hook import Hooks
-from .probing.left_behind import Surroundings
-from .probing.loader_batch import set_batch_size
-from .probing.memory_use import MemoryWatch
-from .probing.pieces import dynamo_ran
-from .probing.reasons import Reasons
-from .probing.roots import Roots
-from .probing.safely import safely
-from .probing.speaker import Live, Speaker, claimed, unclaimed
-from .probing.steps import Made, Meaning, StepCounter
-from .probing.training_data import TrainingData
-from .probing.weights import device_of, weights_of
-from .report import leave
+from .first_forward import FirstForwardProbe
+from .locate import ByHand, Hooks, Roots, set_batch_size, watch_compile
+from .model import device_of, stay_out_of_scripts, weights_of
+from .observe import Made, Meaning, MemoryWatch, StepCounter, dynamo_ran, loss_of, sum_of
+from .probe_report import (
+    Endings,
+    Helper,
+    Live,
+    Reasons,
+    Speaker,
+    claimed,
+    mark_children,
+    unclaimed,
+)
+from .rank import is_out_of_memory, leave
+from .redirect import Surroundings, safely
+from .soak import TrainingData
 
 
 def arm_probe() -> Probe | FirstForwardProbe | None:

@@ -18,7 +18,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "runtime": {"core"},
     "launcher": {"core", "autotuner", "tuning_spaces"},
     "nemo_tools": {"core", "autotuner", "tuning_spaces", "launcher"},
-    "api": {"core", "autotuner", "tuning_spaces", "launcher", "runtime"},
+    "api": {"core", "autotuner", "tuning_spaces", "launcher", "nemo_tools", "runtime"},
 }
 IMPORTED_AS = {"nemo": "nemo_tools"}
 """Folders whose import name is another: a root folder nemo would hide NVIDIA's package."""

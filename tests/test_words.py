@@ -9,21 +9,20 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 FOLDERS = ("core", "autotuner", "tuning_spaces", "runtime", "launcher", "nemo_tools", "api")
-NOT_YET = (
+NOT_YET: tuple[str, ...] = (
     "autotuner",
     "launcher/backends",
+    "launcher/config_file.py",
+    "launcher/launch",
     "launcher/machine",
-    "launcher/outcomes",
-    "launcher/recorded",
+    "launcher/measurements",
+    "launcher/report",
     "launcher/results",
-    "launcher/scripts",
-    "launcher/search_report",
+    "launcher/script",
     "launcher/trackers",
     "launcher/tuning",
-    "launcher/views",
-    "launcher/agent.py",
-    "launcher/config_file.py",
-    "launcher/file_system.py",
+    "nemo_tools/report",
+    "nemo_tools/rules",
 )
 """Folders and files whose texts were written before this list."""
 DOCUMENTS_NOT_YET = ("CHANGELOG.md", "docs/ARCHITECTURE.md")

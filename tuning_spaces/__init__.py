@@ -1,18 +1,25 @@
 """Data that people edit, and its loader. Not: any decision what to try."""
 
-from .loader import Section, SpaceKnob, default_space, parse_space, parse_text
-from .merge import FOREIGN, KnobRules, NativeRules, ZeroSearch, given_knobs, zero_choices
+from typing import TYPE_CHECKING
 
-__all__ = [
-    "FOREIGN",
-    "KnobRules",
-    "NativeRules",
-    "Section",
-    "SpaceKnob",
-    "ZeroSearch",
-    "default_space",
-    "given_knobs",
-    "parse_space",
-    "parse_text",
-    "zero_choices",
-]
+from autoconf_launch.core import lazy_names
+
+if TYPE_CHECKING:
+    from .clusters import (
+        MOST_GPUS,
+        cluster_of_document,
+        equal_nodes,
+        parse_cluster,
+        price,
+        usable_bytes,
+    )
+    from .hints import hint
+    from .hugging_face import from_hugging_face, is_hugging_face, is_known_type
+    from .loader import Section, SpaceKnob, default_space, parse_space, parse_text
+    from .machines import accelerator_names, known_accelerator, machine, with_links
+    from .merge import FOREIGN, KnobRules, NativeRules, ZeroSearch, given_knobs, zero_choices
+    from .models import contradiction, model_names, named_model, shaped
+    from .recommend_tables import base_template, generation_of, grid_rows, published_speeds, tables
+    from .search_configs import CONF, is_shipped, predefined, shipped_base_config, usual_of
+else:
+    __getattr__ = lazy_names(__name__, __file__)

@@ -16,8 +16,7 @@ from typing import Any
 
 import hjson
 
-from autoconf_launch.core import ConfigError, KnobValue, RawConfig, nearest_known
-from autoconf_launch.core.config_keys import ZERO
+from autoconf_launch.core import ZERO, ConfigError, KnobValue, RawConfig, nearest_known
 
 STAGES = (0, 1, 2, 3)
 

@@ -9,10 +9,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from autoconf_launch.autotuner.choices import ChoiceKind, KnobChoice
-from autoconf_launch.autotuner.knobs import extra_order
-from autoconf_launch.core import ZERO_KNOBS, ConfigError, KnobValue, RawConfig
-from autoconf_launch.core.config_keys import ZERO
+from autoconf_launch.autotuner.space import ChoiceKind, KnobChoice, extra_order
+from autoconf_launch.core import ZERO, ZERO_KNOBS, ConfigError, KnobValue, RawConfig
 
 from .loader import SpaceKnob, numeral
 

@@ -12,12 +12,7 @@ from typing import Any
 
 import yaml
 
-from autoconf_launch.core import (
-    Architecture,
-    ConfigError,
-    DecodeError,
-    decode,
-)
+from autoconf_launch.core import Architecture, ConfigError, DecodeError, decode
 
 from .hints import hint
 

@@ -12,12 +12,16 @@ from pathlib import Path
 
 import yaml
 
-from autoconf_launch.autotuner.recommend.batch_size import BatchRow
-from autoconf_launch.autotuner.recommend.chosen_model import Tables
-from autoconf_launch.autotuner.recommend.families import Family, Rules
-from autoconf_launch.autotuner.recommend.nemo_grid import GridRow, PipelineRange
-from autoconf_launch.autotuner.recommend.shapes import ShapeRow
-from autoconf_launch.autotuner.recommend.speed_band import PublishedSpeed
+from autoconf_launch.autotuner.sizing import (
+    BatchRow,
+    Family,
+    GridRow,
+    PipelineRange,
+    PublishedSpeed,
+    Rules,
+    ShapeRow,
+    Tables,
+)
 from autoconf_launch.core import ConfigError, RawConfig
 
 from .hints import hint

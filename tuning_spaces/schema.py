@@ -9,7 +9,7 @@ import json
 from importlib.resources import files
 from pathlib import Path
 
-from autoconf_launch.autotuner.settings import ALIASES, AutotuningSettings
+from autoconf_launch.autotuner.space import ALIASES, AutotuningSettings
 
 SCHEMA = "autotuning.schema.json"
 

@@ -11,8 +11,7 @@ from pathlib import Path
 
 import yaml
 
-from autoconf_launch.autotuner.recommend.families import Family
-from autoconf_launch.autotuner.recommend.predefined import Predefined
+from autoconf_launch.autotuner.sizing import Family, Predefined
 from autoconf_launch.core import ConfigError, RawConfig
 
 from .hints import hint

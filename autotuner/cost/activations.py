@@ -2,15 +2,36 @@
 
 The profile run looks at the bare model, so what was traced or measured is without recomputation;
 rows that recompute are scaled by the ratio that the blocks give.
+
+Every kind has a ``split`` part, shared by the tensor-parallel ranks, and a ``whole`` part, which
+only sequence parallelism shares. All numbers depend on the model and the training alone, so that
+they are computed once for any number of candidates.
+
+Source:
+    Korthikanti et al. 2022, "Reducing Activation Recomputation in Large Transformer Models",
+    sections 4.1 and 4.2: 10 sbh + (24 sbh + 5 a s^2 b) / t in 16 bits with dropout. Generalised
+    here to grouped queries, gated perceptrons, experts, latent attention and flash attention
+    (Dao et al. 2022: of the scores only one fp32 sum for each token and head remains).
+
+Shapes: S = stages, C = candidates.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from functools import lru_cache
+
 import numpy as np
 
-from autoconf_launch.core import BlockSpec, ModelSpec, Recompute
+from autoconf_launch.core import Architecture, BlockSpec, ModelSpec, Recompute
 
-from .line import Line, fit
+from ..space import Floats, Ints
+from .layout_columns import RECOMPUTE_CODES, MemoryLayouts
+from .layout_rules import Stages
+from .model_state import framework_of
+from .numeric import Line, fit
+from .parameter_count import ModelWeights
+from .training import Framework, TrainingSetup
 
 _NOTHING = Line(0.0, 0.0)
 _KEPT_BY_SELECTIVE = 20 / 34
@@ -82,3 +103,372 @@ def _kept(block: BlockSpec, kind: Recompute, compute_bytes: int) -> float:
         return _KEPT_BY_SELECTIVE * block.activation_bytes
     outputs = sum(shape.m * shape.n * shape.count for shape in block.gemm_shapes)
     return min(block.activation_bytes, block.input_bytes + outputs * compute_bytes)
+
+
+_MASK_BYTES = 1
+_SUM_BYTES = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """Bytes for each token: ``whole`` on each tensor-parallel rank, ``split`` over them."""
+
+    whole: float = 0.0
+    split: float = 0.0
+
+    def __add__(self, other: Split) -> Split:
+        return Split(self.whole + other.whole, self.split + other.split)
+
+    def times(self, factor: float) -> Split:
+        """Both parts scaled."""
+        return Split(self.whole * factor, self.split * factor)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LayerActivations:
+    """What a layer keeps, by kind.
+
+    Attributes:
+        scores: the matrix of attention scores, its softmax and dropout; none with flash attention.
+    """
+
+    norms: Split = Split()
+    attention: Split = Split()
+    scores: Split = Split()
+    mlp: Split = Split()
+    dropout: Split = Split()
+
+    @property
+    def total(self) -> Split:
+        """All kinds."""
+        return self.norms + self.attention + self.scores + self.mlp + self.dropout
+
+
+def layer_activations(
+    a: Architecture, setup: TrainingSetup, framework: Framework, *, sparse: bool, crossed: bool
+) -> LayerActivations:
+    """What a layer keeps without recomputation; ``crossed`` ones attend to an encoder, too."""
+    size = setup.value_bytes
+    attentions = 2 if crossed else 1
+    product_bytes = _product_bytes(setup, framework)
+    norms = Split(whole=(attentions + 1) * a.hidden * size)
+    dropout = Split(whole=(attentions + 1) * a.hidden * _MASK_BYTES) if setup.dropout else Split()
+    return LayerActivations(
+        norms=norms,
+        attention=_attention(a, setup, product_bytes).times(attentions),
+        scores=_scores(a, setup).times(attentions),
+        mlp=_experts(a, setup, product_bytes) if sparse else _mlp(a, a.ffn, size, product_bytes),
+        dropout=dropout,
+    )
+
+
+def selective_activations(
+    a: Architecture, setup: TrainingSetup, framework: Framework, *, sparse: bool, crossed: bool
+) -> LayerActivations:
+    """What a layer keeps with selective recomputation.
+
+    Megatron and DeepSpeed compute attention scores again (Korthikanti et al. 2022, section 5).
+    torchtitan keeps the input, attention's output and every second matrix product.
+    """
+    every = layer_activations(a, setup, framework, sparse=sparse, crossed=crossed)
+    if framework is not Framework.FSDP:
+        return LayerActivations(
+            norms=every.norms, attention=every.attention, mlp=every.mlp, dropout=every.dropout
+        )
+    size, attentions = setup.value_bytes, 2 if crossed else 1
+    queries, keys, values = _widths(a)
+    # of q, k, v, out, gate, up, down the 1st, 3rd, 5th and 7th; of qkv, out, up, down two
+    products = queries + values if a.gated else queries + keys + values
+    attention = Split(split=(products + values) * size + a.heads * _SUM_BYTES)
+    ffn = _active_ffn(a, setup) if sparse else a.ffn
+    return LayerActivations(
+        norms=Split(whole=a.hidden * size),
+        attention=attention.times(attentions),
+        mlp=Split(whole=a.hidden * size if a.gated else 0.0, split=ffn * size),
+    )
+
+
+def kept(
+    a: Architecture,
+    setup: TrainingSetup,
+    framework: Framework,
+    kind: Recompute,
+    *,
+    sparse: bool = False,
+    crossed: bool = False,
+) -> LayerActivations:
+    """What a layer keeps that is not recomputed in full."""
+    wanted = selective_activations if kind is Recompute.SELECTIVE else layer_activations
+    return wanted(a, setup, framework, sparse=sparse, crossed=crossed)
+
+
+def backward_temporaries(a: Architecture, setup: TrainingSetup, *, sparse: bool) -> Split:
+    """Gradients that live beside a layer's activations at its fullest moment."""
+    size = setup.value_bytes
+    ffn = _active_ffn(a, setup) if sparse else a.ffn
+    scores = 0 if setup.flash_attention else 2 * a.heads * setup.sequence * size
+    wide = max((3 if a.gated else 2) * ffn * size, scores)
+    return Split(whole=2 * a.hidden * size, split=wide)
+
+
+def _attention(a: Architecture, setup: TrainingSetup, product_bytes: int) -> Split:
+    """The input of the projections; queries, keys, values; the output, which a product reads."""
+    size = setup.value_bytes
+    queries, keys, values = _widths(a)
+    sums = a.heads * _SUM_BYTES if setup.flash_attention else 0
+    inner = (queries + keys + values + _out_width(a)) * size + sums
+    if a.latent:
+        inner += (a.latent.query_rank or 0) * 2 * size
+        return Split(
+            whole=a.hidden * product_bytes
+            + (2 * a.latent.key_value_rank + a.latent.rope_head) * size,
+            split=inner,
+        )
+    return Split(whole=a.hidden * product_bytes, split=inner)
+
+
+def _widths(a: Architecture) -> tuple[int, int, int]:
+    """Values of one token's queries, keys and values."""
+    if a.latent:
+        width = a.heads * (a.head + a.latent.rope_head)
+        return width, width, a.heads * a.latent.value_head
+    return a.heads * a.head, a.kv_heads * a.head, a.kv_heads * a.head
+
+
+def _out_width(a: Architecture) -> int:
+    return a.heads * (a.latent.value_head if a.latent else a.head)
+
+
+def _scores(a: Architecture, setup: TrainingSetup) -> Split:
+    """Softmax, its dropout's mask and result: 5 a s^2 b with dropout in 16 bits."""
+    if setup.flash_attention:
+        return Split()
+    each = setup.value_bytes + ((_MASK_BYTES + setup.value_bytes) if setup.dropout else 0)
+    return Split(split=a.heads * setup.sequence * each)
+
+
+def _mlp(a: Architecture, ffn: int, size: int, product_bytes: int) -> Split:
+    """Input, what the activation function reads (twice that when gated), what it gives."""
+    inner = (2 if a.gated else 1) * ffn * size + ffn * product_bytes
+    return Split(whole=a.hidden * product_bytes, split=inner)
+
+
+def _experts(a: Architecture, setup: TrainingSetup, product_bytes: int) -> Split:
+    """Each token's copies to its experts, their perceptrons and results, and the router."""
+    assert a.experts is not None
+    size, experts = setup.value_bytes, a.experts
+    copies = experts.per_token * setup.capacity_factor
+    one = _mlp(a, experts.ffn, size, product_bytes)
+    routed = Split(split=one.split).times(copies)
+    moved = Split(
+        whole=copies * a.hidden * (product_bytes + size) + experts.count * 2 * _SUM_BYTES
+    )
+    shared = one.times(experts.shared) if experts.shared else Split(whole=one.whole)
+    return routed + moved + shared
+
+
+def _active_ffn(a: Architecture, setup: TrainingSetup) -> float:
+    assert a.experts is not None
+    return a.experts.ffn * (a.experts.per_token * setup.capacity_factor + a.experts.shared)
+
+
+def _product_bytes(setup: TrainingSetup, framework: Framework) -> int:
+    """Transformer Engine keeps the inputs of matrix products in 8 bits, torchao does not."""
+    fp8 = setup.precision.is_fp8 and framework is Framework.MEGATRON
+    return 1 if fp8 else setup.value_bytes
+
+
+_FULL = RECOMPUTE_CODES[Recompute.FULL]
+_ACTIVATION_MEMORY_NOTHING = np.zeros(())
+_ACTIVATION_MEMORY_MASK_BYTES = 1
+_TOKEN_BYTES = 8
+_LOGIT_BYTES = {Framework.MEGATRON: 6.0, Framework.DEEPSPEED: 10.0, Framework.FSDP: 14.0}
+"""Megatron-core's vocab_parallel_cross_entropy works in place on fp32 logits beside 16-bit ones;
+older versions copy them once; torch's cross_entropy holds logits, log-softmax and two gradients
+in fp32 beside 16-bit logits."""
+_FUSED_LOGIT_BYTES = 6.0
+_PARALLEL_LOGIT_BYTES = 18.0
+"""torch's loss_parallel: its backward makes one more fp32 array."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class ActivationBytes:
+    """Bytes of one rank: kept for the backward pass, then what comes and goes.
+
+    Attributes:
+        inputs_SC: inputs of layers that are recomputed in full.
+        embedding_SC: tokens and what the embedding keeps.
+        logits_SC: logits, the loss and their gradients, on the last stage.
+        working_SC: the layer being computed (again), beyond what ``logits_SC`` leaves free.
+    """
+
+    norms_SC: Floats
+    attention_SC: Floats
+    scores_SC: Floats
+    mlp_SC: Floats
+    dropout_SC: Floats
+    inputs_SC: Floats
+    embedding_SC: Floats
+    logits_SC: Floats
+    working_SC: Floats
+
+
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """Equal layers in a row, and how many of them a stage has."""
+
+    sparse: bool
+    crossed: bool
+    here_SC: Floats
+
+
+def activation_bytes(
+    a: Architecture,
+    weights: ModelWeights,
+    columns: MemoryLayouts,
+    setup: TrainingSetup,
+    stages: Stages,
+) -> ActivationBytes:
+    """Activations at the fullest moment of each stage."""
+    tokens_C = columns.micro_batch_C * setup.sequence / columns.context_C
+    whole_C = tokens_C / np.where(columns.sequence_parallel_C, columns.tensor_C, 1)
+    split_C = tokens_C / columns.tensor_C
+    waiting_SC = stages.waiting_SC
+    rows_C = _rule_rows(columns)
+    runs = _runs(a, weights, stages)
+    again_SC = _recomputed(columns, stages.count_SC)
+    share_SC = (1 - again_SC / np.maximum(1.0, stages.count_SC)) * waiting_SC
+
+    held = [run.here_SC * share_SC for run in runs]
+
+    def of_kind(kind: str) -> Floats:
+        total = _ACTIVATION_MEMORY_NOTHING
+        for run, held_SC in zip(runs, held, strict=True):
+            whole, split = _by_rule(a, setup, (run.sparse, run.crossed), kind)
+            if whole.any() or split.any():
+                each_C = whole[rows_C] * whole_C + split[rows_C] * split_C
+                total = total + held_SC * each_C
+        return total
+
+    logits_SC = _logits(a, columns, setup, stages.is_last_SC, tokens_C)
+    working_C = _working(a, columns, setup, runs, (rows_C, tokens_C, whole_C, split_C))
+    masks = a.hidden * _ACTIVATION_MEMORY_MASK_BYTES if setup.dropout else 0
+    return ActivationBytes(
+        norms_SC=of_kind("norms"),
+        attention_SC=of_kind("attention"),
+        scores_SC=of_kind("scores"),
+        mlp_SC=of_kind("mlp"),
+        dropout_SC=of_kind("dropout"),
+        inputs_SC=again_SC * waiting_SC * whole_C * (a.hidden * setup.value_bytes),
+        embedding_SC=stages.is_first_SC
+        * waiting_SC
+        * (masks * whole_C + 2 * _TOKEN_BYTES * tokens_C),
+        logits_SC=logits_SC,
+        working_SC=np.maximum(0.0, working_C - logits_SC),
+    )
+
+
+def _runs(a: Architecture, weights: ModelWeights, stages: Stages) -> list[_Run]:
+    crossed, first = a.encoder_layers > 0, 0
+    runs = []
+    for number, sparse, crosses in (
+        (weights.encoder_layers, False, False),
+        (weights.dense_layers, False, crossed),
+        (weights.repeated_layers, a.experts is not None, crossed),
+    ):
+        if number:
+            runs.append(_Run(sparse, crosses, stages.having(first, first + number)))
+        first += number
+    return runs
+
+
+def _recomputed(columns: MemoryLayouts, count_SC: Floats) -> Floats:
+    """Layers of each stage that are recomputed in full."""
+    wanted_C = columns.recompute_layers_C
+    covered_SC = np.where(wanted_C < 0, count_SC, np.minimum(wanted_C, count_SC))
+    return np.asarray(covered_SC * (columns.recompute_C == _FULL))
+
+
+def _rule_rows(columns: MemoryLayouts) -> Ints:
+    return columns.zero_stage_C * len(RECOMPUTE_CODES) + columns.recompute_C
+
+
+@lru_cache(maxsize=256)
+def _by_rule(
+    a: Architecture, setup: TrainingSetup, make: tuple[bool, bool], kind: str
+) -> tuple[Floats, Floats]:
+    """Bytes per token by ZeRO stage (which may mean another framework) and recomputation.
+
+    Args:
+        a: the model.
+        setup: what the training does.
+        make: whether the layer has experts, and whether it attends to an encoder.
+        kind: an attribute of ``LayerActivations``.
+    """
+    sparse, crossed = make
+    found: list[Split] = [
+        getattr(kept(a, setup, framework_of(z, setup), one, sparse=sparse, crossed=crossed), kind)
+        for z in range(4)
+        for one in Recompute
+    ]
+    return np.array([s.whole for s in found]), np.array([s.split for s in found])
+
+
+@lru_cache(maxsize=64)
+def _again_by_rule(
+    a: Architecture, setup: TrainingSetup, make: tuple[bool, bool]
+) -> tuple[Floats, Floats]:
+    """Bytes per token of what a layer makes again, and of its gradients; as ``_by_rule``."""
+    sparse, crossed = make
+    framework = framework_of(0, setup)
+    every = kept(a, setup, framework, Recompute.NONE, sparse=sparse, crossed=crossed).total
+    whole, split = _by_rule(a, setup, make, "total")
+    covers = np.array([kind is Recompute.FULL for _ in range(4) for kind in Recompute])
+    gradients = backward_temporaries(a, setup, sparse=sparse)
+    again_whole = np.where(covers, every.whole, np.maximum(0.0, every.whole - whole))
+    again_split = np.where(covers, every.split, np.maximum(0.0, every.split - split))
+    return again_whole + gradients.whole, again_split + gradients.split
+
+
+def _working(
+    a: Architecture,
+    columns: MemoryLayouts,
+    setup: TrainingSetup,
+    runs: list[_Run],
+    cells: tuple[Ints, Floats, Floats, Floats],
+) -> Floats:
+    """What is recomputed of the largest layer, its gradients, and its gathered input."""
+    rows_C, tokens_C, whole_C, split_C = cells
+    gathers_C = columns.sequence_parallel_C & (columns.tensor_C > 1)
+    largest: Floats | float = 0.0
+    for run in runs:
+        whole, split = _again_by_rule(a, setup, (run.sparse, run.crossed))
+        one_C = whole[rows_C] * whole_C + split[rows_C] * split_C
+        largest = np.maximum(largest, one_C)
+    return np.asarray(largest + gathers_C * tokens_C * (a.hidden * setup.value_bytes))
+
+
+def _logits(
+    a: Architecture,
+    columns: MemoryLayouts,
+    setup: TrainingSetup,
+    is_last_SC: Floats,
+    tokens_C: Floats,
+) -> Floats:
+    """Logits and loss, split over the vocabulary, and the last hidden states.
+
+    torch's pipeline keeps the outputs of all micro-batches (``PipelineStage.output_chunks``).
+    """
+    by_stage = np.array([_LOGIT_BYTES[framework_of(z, setup)] for z in range(4)])
+    is_fsdp = np.array([framework_of(z, setup) is Framework.FSDP for z in range(4)])
+    each_C = by_stage[columns.zero_stage_C]
+    parallel_C = is_fsdp[columns.zero_stage_C] & (columns.tensor_C > 1)
+    each_C = np.where(parallel_C, _PARALLEL_LOGIT_BYTES, each_C)
+    if setup.fused_loss:
+        each_C = np.minimum(each_C, _FUSED_LOGIT_BYTES)
+    gathered_C = columns.sequence_parallel_C & (columns.tensor_C > 1)
+    states_C = tokens_C * (2 * a.hidden * setup.value_bytes) * gathered_C
+    pipelined_C = is_fsdp[columns.zero_stage_C] & (columns.pipeline_C > 1)
+    outputs_C = pipelined_C * (columns.accumulation_C - 1) * setup.value_bytes
+    logits_C = tokens_C / columns.tensor_C * a.vocabulary * (each_C + outputs_C)
+    return np.asarray(is_last_SC * (logits_C + states_C))

@@ -13,11 +13,11 @@ import numpy as np
 
 from autoconf_launch.core import Architecture, Layout, Offload, Recompute
 
-from ..table import Bools, Floats
-from .layout_memory import MEMORY_BAND, peak_bytes
+from ..space import Bools, Floats
+from .layout_columns import ALL_LAYERS, MemoryLayouts
 from .layout_rules import obeying
-from .memory_layouts import ALL_LAYERS, MemoryLayouts
-from .training_setup import TrainingSetup
+from .memory import MEMORY_BAND, peak_bytes
+from .training import TrainingSetup
 
 FLAGGED_ABOVE = 1.05
 """Predicted over available memory from which on a layout is said not to fit."""

@@ -4,16 +4,27 @@ from __future__ import annotations
 
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
-from autoconf_launch.core import ConfigError, nearest_known
+from autoconf_launch.core import ConfigError, lazy_names, nearest_known
 
-from ..objective import OBJECTIVES, Objective
+from ..space import OBJECTIVES, Objective
 from .base import Strategy
 
+if TYPE_CHECKING:
+    from .base import next_number
+    from .memory_odds import chance_to_fit, marginal_rows
+    from .micro_batch_curve import KNEE, CurveGains, Ladders
+    from .model_based import ModelBased
+    from .past import PastTime, times_of
+    from .surrogate import MOST_SEEN, by_process, costs
+else:
+    __getattr__ = lazy_names(__name__, __file__)
+
+
 STRATEGIES = {
-    "gridsearch": "autoconf_launch.autotuner.strategies.grid:grid_search",
-    "random": "autoconf_launch.autotuner.strategies.random:random_search",
+    "gridsearch": "autoconf_launch.autotuner.strategies.plain:grid_search",
+    "random": "autoconf_launch.autotuner.strategies.plain:random_search",
     "model_based": "autoconf_launch.autotuner.strategies.model_based:ModelBased",
     "xgboost": "autoconf_launch.autotuner.strategies.xgboost:xgboost_search",
     "optuna": "autoconf_launch.autotuner.strategies.optuna:optuna_search",

@@ -9,8 +9,7 @@ from typing import Protocol, TypeAlias
 
 import numpy as np
 
-from ..table import CandidateTable, Ints, PredictionTable
-from ..trial import Record, Trial
+from ..space import CandidateTable, Ints, PredictionTable, Record, Trial
 
 
 class Strategy(Protocol):

@@ -10,9 +10,15 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ..knobs import LAYOUT_KNOBS
-from ..table import ABSENT, CandidateTable, Column, Floats, PredictionTable
-from ..trial import Prediction
+from ..space import (
+    ABSENT,
+    LAYOUT_KNOBS,
+    CandidateTable,
+    Column,
+    Floats,
+    Prediction,
+    PredictionTable,
+)
 
 _MOST_CHOICES = 8
 """Values of one knob beyond which they are told apart by the other knobs alone."""

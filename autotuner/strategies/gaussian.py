@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..table import Floats
+from ..space import Floats
 from .belief import NOISE, OWN, PRIOR_FREEDOM, Belief
 
 REACH = 2.0

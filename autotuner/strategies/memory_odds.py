@@ -12,10 +12,17 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from ..dominance import MEMORY_BAND, is_out_of_memory
-from ..normal import chance_below
-from ..table import Bools, CandidateTable, Floats, PredictionTable
-from ..trial import FailedTrial, Record
+from ..measurement import chance_below
+from ..space import (
+    MEMORY_BAND,
+    Bools,
+    CandidateTable,
+    FailedTrial,
+    Floats,
+    PredictionTable,
+    Record,
+    is_out_of_memory,
+)
 
 _COMMON = 0.1
 _OWN = 0.06

@@ -14,15 +14,13 @@ from dataclasses import replace
 
 import numpy as np
 
-from ..ladders import Ladders, cost_of
-from ..objective import Objective
-from ..past import PastTime, as_records
-from ..table import CandidateTable, Floats, Ints, PredictionTable, concat
-from ..trial import Record, Trial
-from .acquisition import EVEN, by_improvement, by_prediction, trial_weight
+from ..space import CandidateTable, Floats, Ints, Objective, PredictionTable, Record, Trial, concat
 from .base import free_rows, generator
+from .belief import EVEN, by_improvement, by_prediction, trial_weight
 from .features import knob_features
 from .memory_odds import MARGINAL, chance_to_fit, marginal_rows
+from .micro_batch_curve import Ladders, cost_of
+from .past import PastTime, as_records
 from .surrogate import Believed, by_the_closer, costs
 
 _MOST = 8192

@@ -16,10 +16,17 @@ import numpy as np
 
 from autoconf_launch.core import ConfigError, nearest_known
 
-from ..dominance import is_out_of_memory
-from ..objective import Objective
-from ..table import CandidateTable, Floats, Ints, PredictionTable, concat
-from ..trial import Record, Trial
+from ..space import (
+    CandidateTable,
+    Floats,
+    Ints,
+    Objective,
+    PredictionTable,
+    Record,
+    Trial,
+    concat,
+    is_out_of_memory,
+)
 from .base import free_rows, generator
 
 _DEFAULT = "TPESampler"

@@ -10,9 +10,17 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..objective import Objective
-from ..table import CandidateTable, Column, Floats, Ints, PredictionTable, concat
-from ..trial import Record, Trial
+from ..space import (
+    CandidateTable,
+    Column,
+    Floats,
+    Ints,
+    Objective,
+    PredictionTable,
+    Record,
+    Trial,
+    concat,
+)
 from .base import free_rows, generator
 
 _FIRST = 2

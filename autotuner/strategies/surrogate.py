@@ -13,9 +13,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from ..objective import Objective
-from ..table import CandidateTable, Floats, Ints, PredictionTable, concat
-from ..trial import Record
+from ..space import CandidateTable, Floats, Ints, Objective, PredictionTable, Record, concat
 from .belief import Belief
 from .features import knob_features, prediction_features
 from .gaussian import believed

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..table import Floats, Ints
+from ..space import Floats, Ints
 from .belief import OWN, PRIOR_FREEDOM, Belief
 
 _MOST_MEMBERS = 12

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..objective import Objective
+from ..space import Objective
 from .model_based import ModelBased
 from .surrogate import by_trees
 

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from autoconf_launch import ConfigError, plan
-from autoconf_launch.autotuner.trial import Record
+from autoconf_launch.autotuner.space.trial import Record
 from autoconf_launch.core import Layout, Offload
 from autoconf_launch.launcher.results.journal import read_journal
 
@@ -126,7 +126,7 @@ def _predicted(row: Row, asked: Asked) -> Row:
         precision=knobs["precision"],
         compile=bool(knobs["compile"]) or None,
         trainer="native",
-        top=0,
+        top=None,
     )
     for one in answer.plan.best:
         if _is_same(one.layout, layout.micro_batch, knobs["checkpointing"]):

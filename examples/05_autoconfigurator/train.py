@@ -20,7 +20,7 @@ from pathlib import Path
 import torch
 import yaml
 
-from autoconf_launch.autotuner.recommend.native_layout import native_document
+from autoconf_launch.autotuner.sizing.layouts import native_document
 from autoconf_launch.core import ConfigError, RawConfig
 from autoconf_launch.runtime.pretraining.train import train
 

@@ -7,17 +7,25 @@ from contextlib import contextmanager
 from importlib import import_module
 from importlib.metadata import entry_points
 from types import MappingProxyType
+from typing import TYPE_CHECKING
 
-from autoconf_launch.core import ConfigError, nearest_known
+from autoconf_launch.core import ConfigError, lazy_names, nearest_known
 
 from ..events import Listener, Note
 from .base import Backend, Job, JobEnd
+
+if TYPE_CHECKING:
+    from .local import LocalBackend
+    from .local_job import await_agent
+else:
+    __getattr__ = lazy_names(__name__, __file__)
+
 
 BACKENDS = MappingProxyType(
     {
         "local": "autoconf_launch.launcher.backends.local:LocalBackend",
         "replay": "autoconf_launch.launcher.backends.replay:ReplayBackend",
-        "zygote": "autoconf_launch.launcher.backends.zygote:ZygoteBackend",
+        "zygote": "autoconf_launch.launcher.backends.fork_server:ZygoteBackend",
     }
 )
 """Name -> ``module:attribute``; others come by the entry-point group below."""

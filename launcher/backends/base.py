@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from autoconf_launch.autotuner.trial import Outcome
+from autoconf_launch.autotuner.space import Outcome
 from autoconf_launch.core import Failure
 
 from ..plan import LaunchPlan

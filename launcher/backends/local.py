@@ -1,6 +1,6 @@
 """Runs plans on this machine, each below an agent of its own. Not: who decides when to end one.
 
-The agent (``launcher/agent.py``) starts, watches and ends the ranks; a socket leads to it. When
+The agent (``launcher/launch``) starts, watches and ends the ranks; a socket leads to it. When
 this process dies, even by SIGKILL, the socket closes and the agent ends everything.
 """
 
@@ -19,16 +19,12 @@ from functools import cache
 from pathlib import Path
 from typing import IO, Any, TypeAlias
 
-from autoconf_launch.core import Failure
-from autoconf_launch.core.rank import JOB_VARIABLE, result_file
+from autoconf_launch.core import JOB_VARIABLE, Failure, result_file
 
-from .. import agent
-from ..outcomes.log_tail import STDERR_LOG, STDOUT_LOG, LogStart
-from ..outcomes.outcome import Cancelled
+from ..launch import STDERR_LOG, STDOUT_LOG, Cancelled, LogStart, agent
 from ..plan import LaunchPlan, RankPlan
 from .base import Job, JobEnd
-from .local_job import AgentHandle, LocalJob, own_job
-from .shared_memory import shared_memory
+from .local_job import AgentHandle, LocalJob, own_job, shared_memory
 
 LINGER_S = 1.5
 """How long the peers of a failed rank of a trial may take to write down what they saw."""

@@ -1,6 +1,10 @@
 """One launch on this machine as seen from here: its agent, the socket to it, its end.
 
 Not: how the agent comes to be (local, zygote).
+
+DeepSpeed's CPU communication makes 69 MB for each rank and never removes it. Its name holds the
+user, the rendezvous and the rank (``csrc/cpu/comm/shm.cpp`` of deepspeed 0.19.8), so that what a
+launch with a port of its own made is known from its plan.
 """
 
 from __future__ import annotations
@@ -8,24 +12,92 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import select
 import signal
 import socket
 import subprocess
 import time
 import uuid
+from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
-from autoconf_launch.core import Failure, FailureKind
+from autoconf_launch.core import JOB_VARIABLE, Failure, FailureKind
 
-from .. import agent
-from ..outcomes.deaths import signal_name
-from ..outcomes.log_tail import LogStart
-from ..outcomes.outcome import Cancelled, RankExit, RanksEnd, read_outcome
-from ..plan import LaunchPlan
+from ..launch import Cancelled, LogStart, RankExit, RanksEnd, agent, read_outcome, signal_name
+from ..plan import LaunchPlan, RankPlan
 from .base import Job, JobEnd
-from .shared_memory import remove_shared_memory
-from .strays import kill_strays
+
+_NAME = "deepspeed_allreduce_buffer"
+_NEEDED = ("MASTER_ADDR", "MASTER_PORT", "RANK")
+_FOLDER = Path("/dev/shm")
+
+
+def shared_memory(rank: RankPlan) -> str | None:
+    """Path of what this rank may leave behind; None where its launch has no rendezvous."""
+    variables: Mapping[str, str] = dict(rank.environment)
+    if any(name not in variables for name in _NEEDED):
+        return None
+    words = (variables[name] for name in _NEEDED)
+    return str(_FOLDER / "_".join((_NAME, str(os.getuid()), *words)))
+
+
+def remove_shared_memory(plan: LaunchPlan) -> None:
+    """Remove what the ranks of a launch left; they must have ended."""
+    for path in filter(None, map(shared_memory, plan.ranks)):
+        with suppress(OSError):
+            Path(path).unlink()
+
+
+def kill_strays(token: str, session: int | None) -> bool:
+    """Send SIGKILL to each process with that token, or of that session; whether any lived."""
+    mark = f"{JOB_VARIABLE}={token}".encode()
+    hit = False
+    for pid, fields in agent.living_processes():
+        if pid != os.getpid() and (int(fields[3]) == session or _is_marked(pid, mark)):
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except (ProcessLookupError, PermissionError):
+                continue
+            hit = True
+    return hit
+
+
+def await_agent(pid: int, timeout_s: float) -> bool:
+    """Wait until an agent whose controller died has ended everything; whether it has.
+
+    ``pid`` is of its job (:class:`~.local_job.LocalJob`); a number that another process has taken
+    since counts as ended.
+    """
+    try:
+        descriptor = os.pidfd_open(pid)
+    except OSError:
+        return True
+    try:
+        if not _is_agent(pid):
+            return True
+        signal.pidfd_send_signal(descriptor, signal.SIGCONT)  # a stopped one hears nothing
+        poller = select.poll()
+        poller.register(descriptor, select.POLLIN)
+        return bool(poller.poll(timeout_s * 1e3))
+    finally:
+        os.close(descriptor)
+
+
+def _is_agent(pid: int) -> bool:
+    try:
+        return agent.__file__.encode() in Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+    except OSError:
+        return False
+
+
+def _is_marked(pid: int, mark: bytes) -> bool:
+    try:
+        return mark in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+    except OSError:
+        return False
 
 
 @dataclass(slots=True, kw_only=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Sequence
 
-from autoconf_launch.autotuner.trial import FailedTrial, Outcome, Record
+from autoconf_launch.autotuner.space import FailedTrial, Outcome, Record
 from autoconf_launch.core import Failure, FailureKind
 
 from ..plan import LaunchPlan

@@ -6,10 +6,9 @@ import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from ..results.comparison import compare_results
-from ..results.read_results import read_results
-from ..views.comparison_text import comparison_document, comparison_text
-from .arguments import VerbParser
+from ..flags import VerbParser
+from ..report import comparison_document, comparison_text
+from ..results import compare_results, read_results
 
 
 def compare(arguments: Sequence[str]) -> Iterator[str]:

@@ -14,11 +14,10 @@ from autoconf_launch.core import ConfigError, Precision
 from autoconf_launch.core import config_keys as keys
 
 from ..config_file import read_config
-from ..dialects.export import EXPORTERS, Exported, Optimum, export_optimum
-from ..dialects.export.base import BASE_EXPORTERS, export_base
-from ..results.read_results import Results, read_results
-from ..views.summary_text import SCHEMA_VERSION
-from .arguments import VerbParser
+from ..export import BASE_EXPORTERS, EXPORTERS, Exported, Optimum, export_base, export_optimum
+from ..flags import VerbParser
+from ..report import SCHEMA_VERSION
+from ..results import Results, read_results
 
 
 def export(arguments: Sequence[str]) -> Iterator[str]:

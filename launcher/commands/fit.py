@@ -9,21 +9,21 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 
-from autoconf_launch.autotuner.cost.fitting import Verdict
-from autoconf_launch.autotuner.cost.layout_memory import peak_bytes
-from autoconf_launch.autotuner.cost.memory_layouts import MemoryLayouts
+from autoconf_launch.autotuner.cost import MemoryLayouts, Verdict, peak_bytes
 from autoconf_launch.core import Layout, Recompute
 
-from ..planner.answers import FitAnswer, fit_answer
-from ..planner.fit_flags import parse_fit
-from ..traced.asking import ask_fit, pieces_question
-from ..traced.command import divided
-from ..traced.fitting import fit_by_pieces
-from ..traced.rooms import PeakOf, rooms
-from ..verdict import DoesNotFitError
-from ..views.fit_text import fit_document, fit_text
-from ..views.pieces_text import pieces_fit_document, pieces_fit_text
-from ..views.script_text import rooms_table, script_document, script_text
+from ..estimates import FitAnswer, fit_answer, parse_fit
+from ..first_forward import PeakOf, ask_fit, divided, fit_by_pieces, pieces_question, rooms
+from ..interrupts import DoesNotFitError
+from ..report import (
+    fit_document,
+    fit_text,
+    pieces_fit_document,
+    pieces_fit_text,
+    rooms_table,
+    script_document,
+    script_text,
+)
 
 _GB = 2**30
 

@@ -7,22 +7,25 @@ from pathlib import Path
 
 from autoconf_launch.core import ClusterSpec
 
-from ..backends import load_backend, telling
-from ..backends.base import Backend
+from ..backends import Backend, load_backend, telling
 from ..config_file import is_plain_json
-from ..dialects import ScriptSource, find_dialect
-from ..dialects.open_document import is_open
-from ..dialects.script_parser import parser_flags
+from ..dialects import find_dialect
 from ..events import Listener, Note
 from ..interrupts import passing_signals_to
-from ..machine.discover import find_cluster
+from ..launch import (
+    find_script_source,
+    plan_launch,
+    refuse_own_flags,
+    require_script,
+    unwrapped,
+    with_declared_local_rank,
+)
+from ..machine import find_cluster
 from ..plan import LaunchPlan
-from ..planning import plan_launch, require_script
 from ..request import LaunchRequest
-from ..scripts.foreign import with_declared_local_rank
-from ..scripts.plain_start import ON_LOCAL_RANK
-from ..scripts.script_source import find_script_source, refuse_own_flags
-from ..scripts.wrapped_launch import unwrapped
+from ..script import ScriptSource, parser_flags
+from ..spelling import is_open
+from ..tuning import ON_LOCAL_RANK
 
 _LONG_S = 3600.0
 _USAGE_ERROR = 2

@@ -10,18 +10,33 @@ from collections.abc import Iterator, Sequence
 
 from autoconf_launch.core import ConfigError, NothingFeasibleError
 
-from ..planner.answers import PlanAnswer, plan_answer, require_equal_nodes
-from ..planner.no_plan import why_nothing
-from ..planner.plan_flags import PlanRequest, parse_plan
-from ..planner.price_choice import choose_price
-from ..traced.asking import ask_plan, pieces_question
-from ..traced.command import divided
-from ..traced.planning import plan_by_pieces, why_no_pieces
-from ..traced.script import TracedScript
-from ..views.pieces_text import pieces_plan_document, pieces_plan_text
-from ..views.plan_csv import plan_csv
-from ..views.plan_text import plan_document, plan_json, plan_text
-from ..views.script_text import script_document, script_text
+from ..estimates import (
+    PlanAnswer,
+    PlanRequest,
+    choose_price,
+    parse_plan,
+    plan_answer,
+    require_equal_nodes,
+)
+from ..first_forward import (
+    TracedScript,
+    ask_plan,
+    divided,
+    pieces_question,
+    plan_by_pieces,
+    why_no_pieces,
+)
+from ..report import (
+    pieces_plan_document,
+    pieces_plan_text,
+    plan_csv,
+    plan_document,
+    plan_json,
+    plan_text,
+    script_document,
+    script_text,
+    why_nothing,
+)
 
 
 def plan(arguments: Sequence[str]) -> Iterator[str]:

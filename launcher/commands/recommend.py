@@ -8,15 +8,22 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from autoconf_launch.autotuner.recommend.base_config import RunPlan
+from autoconf_launch.autotuner.sizing import RunPlan
 from autoconf_launch.core import ConfigError
 
-from ..dialects.export.base import SUFFIXES, export_base
-from ..planner.base_config_file import base_document, write_base_config, write_text
-from ..planner.recommend_cluster import ChosenCluster, cluster_of
-from ..planner.recommend_flags import RecommendRequest, parse_recommend
-from ..planner.recommendation import Recommendation, recommendation
-from ..views.recommend_text import recommend_document, recommend_text
+from ..estimates import (
+    ChosenCluster,
+    Recommendation,
+    RecommendRequest,
+    base_document,
+    cluster_of,
+    parse_recommend,
+    recommendation,
+    write_base_config,
+    write_text,
+)
+from ..export import SUFFIXES, export_base
+from ..report import recommend_document, recommend_text
 
 
 def recommend(arguments: Sequence[str]) -> Iterator[str]:

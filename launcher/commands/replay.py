@@ -8,16 +8,14 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from autoconf_launch.autotuner.budget import parse_share
-from autoconf_launch.autotuner.landscape import Landscape
-from autoconf_launch.autotuner.replay import ReplayRules, run, score
+from autoconf_launch.autotuner.search import Landscape, ReplayRules, run, score
+from autoconf_launch.autotuner.space import parse_share
 from autoconf_launch.autotuner.strategies import Strategy, load_strategy
 from autoconf_launch.core import ConfigError
 
-from ..recorded.grouping import parse_group_by
-from ..recorded.landscapes import LandscapeFile, read_landscapes
-from ..views.replay_text import GroupScores, replay_document, replay_lines
-from .arguments import VerbParser
+from ..flags import VerbParser
+from ..measurements import LandscapeFile, parse_group_by, read_landscapes
+from ..report import GroupScores, replay_document, replay_lines
 
 _CERTIFIED = "model_based"
 _PATIENCE = 5

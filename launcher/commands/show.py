@@ -10,18 +10,26 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from autoconf_launch.autotuner.summary import best_of
-from autoconf_launch.autotuner.trial import Record
+from autoconf_launch.autotuner.playoff import best_of
+from autoconf_launch.autotuner.space import Record
 from autoconf_launch.core import ConfigError
 
 from ..events import TrialFinished
-from ..results.lease import is_held
-from ..results.read_results import JournalTail, Results, read_results
-from ..views.lines import failure_lines, trial_line
-from ..views.results_text import conclusion, headlines, results_document, results_text
-from ..views.summary_text import SCHEMA_VERSION
-from ..views.trials_csv import CSV_COLUMNS, csv_row, csv_text, trial_document
-from .arguments import VerbParser
+from ..flags import VerbParser
+from ..report import (
+    CSV_COLUMNS,
+    SCHEMA_VERSION,
+    conclusion,
+    csv_row,
+    csv_text,
+    failure_lines,
+    headlines,
+    results_document,
+    results_text,
+    trial_document,
+    trial_line,
+)
+from ..results import JournalTail, Results, is_held, read_results
 
 SPACES = "spaces"
 LOOK_EVERY_S = 0.5

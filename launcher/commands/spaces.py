@@ -11,25 +11,26 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from autoconf_launch.autotuner.choices import ChoiceKind, KnobChoice
-from autoconf_launch.autotuner.grouping import Grouping
-from autoconf_launch.autotuner.settings import AutotuningSettings
-from autoconf_launch.autotuner.space import SearchSpace, build_space
-from autoconf_launch.core import ZERO_KNOBS, ConfigError, dotted
-from autoconf_launch.core.config_keys import ZERO
+from autoconf_launch.autotuner.search import Grouping
+from autoconf_launch.autotuner.space import (
+    AutotuningSettings,
+    ChoiceKind,
+    KnobChoice,
+    SearchSpace,
+    build_space,
+)
+from autoconf_launch.core import ZERO, ZERO_KNOBS, ConfigError, dotted
 
-from ..command_line.flags import parse_request
-from ..dialects import Dialect, ScriptSource, UserSettings, UserWords, find_dialect
-from ..dialects.deepspeed import DeepSpeedDialect
-from ..dialects.native import SPELLINGS, NativeDialect
+from ..dialects import SPELLINGS, DeepSpeedDialect, NativeDialect, find_dialect
 from ..events import Event, Note
-from ..machine.discover import find_cluster
+from ..flags import VerbParser, parse_request
+from ..launch import find_source
+from ..machine import find_cluster
+from ..report import SCHEMA_VERSION, table_of
 from ..request import LaunchRequest
-from ..scripts.script_config import find_source
-from ..tuning.job import read_job
-from ..views.summary_text import SCHEMA_VERSION
-from ..views.tables import table_of
-from .arguments import VerbParser
+from ..script import ScriptSource, UserWords
+from ..spelling import Dialect, UserSettings
+from ..tuning import read_job
 
 _NO_SCRIPT = "script.py"
 """Stands last; where a script is given it is an argument too many."""

@@ -10,46 +10,56 @@ import math
 from dataclasses import replace
 from pathlib import Path
 
-from autoconf_launch.autotuner.decider import Decider
-from autoconf_launch.autotuner.settle import settled
-from autoconf_launch.autotuner.study import StopReason, Study
-from autoconf_launch.autotuner.study_findings import study_findings
-from autoconf_launch.autotuner.summary import summarise
-from autoconf_launch.core import NothingFeasibleError
-from autoconf_launch.core.saved_paths import take_in_all
+from autoconf_launch.autotuner.playoff import Decider, settled, study_findings, summarise
+from autoconf_launch.autotuner.search import StopReason, Study
+from autoconf_launch.core import NothingFeasibleError, take_in_all
 
-from ..backends import load_backend, released, telling
-from ..backends.base import Backend
-from ..dialects import Rendered
-from ..dialects.native import NativeDialect
+from ..backends import Backend, load_backend, released, telling
+from ..dialects import NativeDialect
 from ..events import Finished, Listener, Note
 from ..interrupts import stopping_on_signals
-from ..machine.beside import why_not_in_turn
-from ..machine.slots import find_shares, shares_text
-from ..planning import plan_launch
+from ..launch import plan_launch, told
+from ..machine import find_shares, shares_text, why_not_in_turn
 from ..request import LaunchRequest
-from ..results.fingerprint import environment_document, fingerprint, unsearched
-from ..results.results_folder import OpenFolder, open_folder
-from ..results.secrets import clearing
-from ..scripts.foreign import told
-from ..scripts.plain_start import first_that_starts, remembered
-from ..trackers.feed import feed_of
-from ..trackers.listening import tracked
-from ..tuning.controller import Controller, TrialLimits
-from ..tuning.endgame import Endgame, Search, play
-from ..tuning.job import TuningJob, read_job, started_as
-from ..tuning.measured_baseline import as_measured
-from ..tuning.outlook import with_outlook
-from ..tuning.prepared import past_of, profiled, remember_times, study_of
-from ..tuning.said_by_probe import said_by_probes
-from ..tuning.search_limits import search_limits
-from ..tuning.space_change import of_space
-from ..tuning.trial_files import TrialFiles, write_json
-from ..tuning.winner import render_winner, write_results
+from ..results import (
+    OpenFolder,
+    clearing,
+    environment_document,
+    fingerprint,
+    open_folder,
+    unsearched,
+)
+from ..spelling import Rendered
+from ..trackers import feed_of, tracked
+from ..tuning import (
+    Controller,
+    Endgame,
+    Search,
+    TrialFiles,
+    TrialLimits,
+    TuningJob,
+    as_measured,
+    first_that_starts,
+    of_space,
+    past_of,
+    play,
+    profiled,
+    read_job,
+    remember_times,
+    remembered,
+    render_winner,
+    said_by_probes,
+    search_limits,
+    started_as,
+    study_of,
+    with_outlook,
+    write_json,
+    write_results,
+)
 from .launch import run_to_end
 
 
-def tune(request: LaunchRequest, listener: Listener) -> int:
+def run_tune(request: LaunchRequest, listener: Listener) -> int:
     """Find the best configuration; with ``--autotuning=run`` then train with it.
 
     Returns:

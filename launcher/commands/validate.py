@@ -8,10 +8,9 @@ from pathlib import Path
 
 from autoconf_launch.core import ConfigError
 
-from ..planner.validation import Calibration, together, validated
-from ..recorded.measurements import read_measurements
-from ..views.validation_text import problem_lines, validation_document, validation_lines
-from .arguments import VerbParser
+from ..flags import VerbParser
+from ..measurements import Calibration, read_measurements, together, validated
+from ..report import problem_lines, validation_document, validation_lines
 
 
 def validate(arguments: Sequence[str]) -> Iterator[str]:

@@ -3,21 +3,29 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from autoconf_launch.core import ConfigError, nearest_known
+from autoconf_launch.core import ConfigError, lazy_names, nearest_known
 
+from ..script import NamedFile, OwnKnob, ScriptSource, SpaceFile, UserWords
+from ..spelling import Dialect, Rendered, RenderedFile, TrialNeeds, UserSettings, on_source_batch
 from .accelerate import AccelerateDialect
-from .any_script import ArgumentsDialect
-from .base import Dialect, Rendered, RenderedFile, TrialNeeds, UserSettings
-from .batch_names import on_source_batch
-from .dataloader import DATALOADER_BATCH_VARIABLE, DataLoaderDialect
+from .any_script import DATALOADER_BATCH_VARIABLE, ArgumentsDialect, DataLoaderDialect
 from .deepspeed import DeepSpeedDialect, out_of_reach
 from .hf_trainer import HfTrainerDialect, written_in_source
 from .lightning import LightningDialect
 from .megatron import MegatronDialect
 from .native import NativeDialect
-from .script_source_facts import NamedFile, OwnKnob, ScriptSource, SpaceFile, UserWords
 from .torchtitan import TorchtitanDialect
+
+if TYPE_CHECKING:
+    from .accelerate import PREFIXES
+    from .deepspeed import decoded
+    from .deepspeed_file import ZERO_KEYS
+    from .native import SPELLINGS
+else:
+    __getattr__ = lazy_names(__name__, __file__)
+
 
 DIALECTS: tuple[Dialect, ...] = (
     NativeDialect(),

@@ -1,4 +1,7 @@
-"""The dialect ``accelerate``: scripts around ``accelerate.Accelerator``. Not: HF Trainer scripts.
+"""Variables and configuration keys of Hugging Face Accelerate, by version.
+
+Checked against ``utils/launch.py``, ``utils/dataclasses.py``, ``parallelism_config.py`` and
+``commands/config`` of accelerate 0.21.0, 0.27.2, 0.34.2, 1.0.1, 1.6.0, 1.10.1 and 1.15.0 (PyPI).
 
 Accelerate takes everything that ``accelerate launch`` is told from variables, so that candidates
 are variables; the micro-batch is an argument of the script.
@@ -9,20 +12,125 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from autoconf_launch.autotuner.cost.facts import TrainingFacts
-from autoconf_launch.autotuner.knobs import LayoutValue
+from autoconf_launch.autotuner.cost import TrainingFacts
+from autoconf_launch.autotuner.space import LayoutValue
 from autoconf_launch.core import ConfigError, Precision, Recompute
 
+from ..script import ScriptSource, facts_of
+from ..spelling import (
+    Known,
+    Reading,
+    Rendered,
+    Sheet,
+    Spelled,
+    Spelling,
+    TableDialect,
+    TrialNeeds,
+    Variable,
+    Version,
+    check_version,
+    installed,
+    scalar,
+    spelled,
+    with_own_asides,
+)
 from .any_script import batch_rows, taken
-from .base import Rendered, TrialNeeds
-from .own_asides import with_own_asides
-from .script_facts import facts_of
-from .script_source_facts import ScriptSource
-from .sheet import Sheet, Variable, scalar
-from .spelling import Spelled, Spelling, spelled
-from .spellings import accelerate as names
-from .table_dialect import Reading, TableDialect
-from .versions import Version, check_version, installed
+
+KNOWN = Known(package="accelerate", oldest=(0, 21), newest=(1, 15))
+ACCUMULATION = "ACCELERATE_GRADIENT_ACCUMULATION_STEPS"
+USE_FSDP = "ACCELERATE_USE_FSDP"
+USE_DEEPSPEED = "ACCELERATE_USE_DEEPSPEED"
+DEEPSPEED_STAGE = "ACCELERATE_DEEPSPEED_ZERO_STAGE"
+FSDP_VERSION = "FSDP_VERSION"
+FSDP_VERSION_SINCE = (1, 6)
+STRATEGY = "FSDP_SHARDING_STRATEGY"
+RESHARD = "FSDP_RESHARD_AFTER_FORWARD"
+RECOMPUTE = "FSDP_ACTIVATION_CHECKPOINTING"
+RECOMPUTE_SINCE = (0, 34)
+USE_PARALLELISM = "ACCELERATE_USE_PARALLELISM_CONFIG"
+PARALLELISM_SINCE = (1, 10)
+DEGREES = {
+    "tensor_parallel": "PARALLELISM_CONFIG_TP_SIZE",
+    "context_parallel": "PARALLELISM_CONFIG_CP_SIZE",
+}
+STAGES = {"FULL_SHARD": 3, "SHARD_GRAD_OP": 2, "NO_SHARD": 0, "HYBRID_SHARD": 3, "1": 3, "2": 2}
+"""ZeRO stages of FSDP 1's strategies; FSDP 2 says true (3) or false (2) in ``RESHARD``."""
+PRECISION = "ACCELERATE_MIXED_PRECISION"
+FSDP_ALONE = (("FSDP_AUTO_WRAP_POLICY", "TRANSFORMER_BASED_WRAP"),)
+"""What turning FSDP on needs beside it, where the user says nothing."""
+SECTIONS = {
+    "fsdp_config": "",
+    "parallelism_config": "",
+    "deepspeed_config": "ACCELERATE_DEEPSPEED_",
+}
+"""Sections of the configuration file; a key in capitals behind this is a variable."""
+KEYS = {
+    "mixed_precision": PRECISION,
+    "use_cpu": "ACCELERATE_USE_CPU",
+    "gradient_accumulation_steps": ACCUMULATION,
+    "gradient_clipping": "ACCELERATE_GRADIENT_CLIPPING",
+    "deepspeed_config_file": "ACCELERATE_DEEPSPEED_CONFIG_FILE",
+    "zero3_init_flag": "ACCELERATE_DEEPSPEED_ZERO3_INIT",
+    "zero3_save_16bit_model": "ACCELERATE_DEEPSPEED_ZERO3_SAVE_16BIT_MODEL",
+    "fsdp_transformer_layer_cls_to_wrap": "FSDP_TRANSFORMER_CLS_TO_WRAP",
+}
+"""Keys, at the top or in a section, whose variable is called otherwise."""
+PREFIXES = ("ACCELERATE_", "FSDP_", "PARALLELISM_CONFIG_")
+KINDS = {
+    "FSDP": ((USE_FSDP, "true"),),
+    "DEEPSPEED": ((USE_DEEPSPEED, "true"),),
+}
+"""What ``distributed_type`` turns on."""
+LAUNCH_SWITCHES = (
+    "--quiet",
+    "-q",
+    "--cpu",
+    "--multi_gpu",
+    "--tpu",
+    "--enable_cpu_affinity",
+    "--dynamo_use_fullgraph",
+    "--dynamo_use_dynamic",
+    "--dynamo_use_regional_compilation",
+    "--use_deepspeed",
+    "--use_fsdp",
+    "--use_parallelism_config",
+    "--use_megatron_lm",
+    "--same_network",
+    "-m",
+    "--module",
+    "--no_python",
+    "--tpu_cluster",
+    "--no_tpu_cluster",
+    "--tpu_use_sudo",
+    "--downcast_bf16",
+    "--fp8_use_autocast_during_eval",
+    "--debug",
+)
+"""Flags of ``accelerate launch`` that take no value."""
+TURNED_ON = {
+    "--cpu": "ACCELERATE_USE_CPU",
+    "--use_fsdp": USE_FSDP,
+    "--use_deepspeed": USE_DEEPSPEED,
+    "--use_parallelism_config": USE_PARALLELISM,
+    "--debug": "ACCELERATE_DEBUG_MODE",
+}
+LAUNCH_VARIABLES = {
+    "--mixed_precision": PRECISION,
+    "--zero_stage": DEEPSPEED_STAGE,
+    "--offload_optimizer_device": "ACCELERATE_DEEPSPEED_OFFLOAD_OPTIMIZER_DEVICE",
+    "--offload_param_device": "ACCELERATE_DEEPSPEED_OFFLOAD_PARAM_DEVICE",
+    "--gradient_accumulation_steps": ACCUMULATION,
+    "--gradient_clipping": "ACCELERATE_GRADIENT_CLIPPING",
+    "--deepspeed_config_file": "ACCELERATE_DEEPSPEED_CONFIG_FILE",
+    "--dynamo_backend": "ACCELERATE_DYNAMO_BACKEND",
+    "--dynamo_mode": "ACCELERATE_DYNAMO_MODE",
+    "--fsdp_transformer_layer_cls_to_wrap": "FSDP_TRANSFORMER_CLS_TO_WRAP",
+}
+"""Others that are variables; those that begin with ``--fsdp_`` or ``--parallelism_config_`` are
+the same words in capitals."""
+LAUNCH_SAME = ("--fsdp_", "--parallelism_config_")
+PROCESSES, MACHINES, CONFIG_FILE = "--num_processes", "--num_machines", "--config_file"
+
 
 _PRECISIONS = {"bf16": Precision.BF16, "fp16": Precision.FP16}
 
@@ -37,46 +145,46 @@ class ShardingWords:
 
     def names(self) -> tuple[str, ...]:
         """See Spelled."""
-        return (names.USE_FSDP, names.STRATEGY, names.RESHARD, names.DEEPSPEED_STAGE, self.knob)
+        return (USE_FSDP, STRATEGY, RESHARD, DEEPSPEED_STAGE, self.knob)
 
     def read(self, sheet: Sheet) -> LayoutValue:
         """See Spelled."""
-        if _is_on(sheet, names.USE_DEEPSPEED):
-            return self.value_of(scalar(sheet.variable(names.DEEPSPEED_STAGE) or 2))
-        if not _is_on(sheet, names.USE_FSDP):
+        if _is_on(sheet, USE_DEEPSPEED):
+            return self.value_of(scalar(sheet.variable(DEEPSPEED_STAGE) or 2))
+        if not _is_on(sheet, USE_FSDP):
             return 0
-        reshard = sheet.variable(names.RESHARD)
-        if sheet.variable(names.FSDP_VERSION) == "2":
+        reshard = sheet.variable(RESHARD)
+        if sheet.variable(FSDP_VERSION) == "2":
             return 2 if str(reshard).lower() == "false" else 3
-        return self.value_of(sheet.variable(names.STRATEGY) or reshard or "FULL_SHARD")
+        return self.value_of(sheet.variable(STRATEGY) or reshard or "FULL_SHARD")
 
     def value_of(self, word: Any) -> LayoutValue:
         """See Spelled."""
-        stage = word if type(word) is int else names.STAGES.get(str(word).upper())
+        stage = word if type(word) is int else STAGES.get(str(word).upper())
         if stage not in (0, 1, 2, 3):
-            known = ", ".join(names.STAGES)
-            raise ConfigError(f"{names.STRATEGY} is {word!r}, which is not known here; {known}.")
+            known = ", ".join(STAGES)
+            raise ConfigError(f"{STRATEGY} is {word!r}, which is not known here; {known}.")
         return int(stage)
 
     def write(self, sheet: Sheet, value: LayoutValue) -> Sheet:
         """See Spelled."""
         if self.read(sheet) == value:
             return sheet
-        if _is_on(sheet, names.USE_DEEPSPEED):
-            return sheet.with_variable(names.DEEPSPEED_STAGE, str(value))
+        if _is_on(sheet, USE_DEEPSPEED):
+            return sheet.with_variable(DEEPSPEED_STAGE, str(value))
         if value == 0:
-            return sheet.with_variable(names.USE_FSDP, "false")
+            return sheet.with_variable(USE_FSDP, "false")
         if value not in (2, 3):
             raise ConfigError(f"zero_stage is {value}, but FSDP has stages 2 and 3 alone.")
-        sheet = sheet.with_variable(names.USE_FSDP, "true")
-        for name, usual in names.FSDP_ALONE:
+        sheet = sheet.with_variable(USE_FSDP, "true")
+        for name, usual in FSDP_ALONE:
             if sheet.variable(name) is None:
                 sheet = sheet.with_variable(name, usual)
-        if not self.versioned or sheet.variable(names.FSDP_VERSION) == "1":
+        if not self.versioned or sheet.variable(FSDP_VERSION) == "1":
             word = "FULL_SHARD" if value == 3 else "SHARD_GRAD_OP"
-            return sheet.with_variable(names.STRATEGY, word)
-        sheet = sheet.with_variable(names.FSDP_VERSION, "2")
-        return sheet.with_variable(names.RESHARD, "true" if value == 3 else "false")
+            return sheet.with_variable(STRATEGY, word)
+        sheet = sheet.with_variable(FSDP_VERSION, "2")
+        return sheet.with_variable(RESHARD, "true" if value == 3 else "false")
 
 
 class AccelerateDialect(TableDialect):
@@ -92,19 +200,19 @@ class AccelerateDialect(TableDialect):
 
     def table(self, source: ScriptSource, ranks: int) -> tuple[Spelled, ...]:
         """See TableDialect."""
-        version = installed(source, names.KNOWN.package) or names.KNOWN.newest
+        version = installed(source, KNOWN.package) or KNOWN.newest
         rows: list[Spelled] = list(batch_rows(source, ranks))
         accumulation = _accumulation(source)
-        if accumulation and (_is_set(source, names.ACCUMULATION) or not _has_own(rows)):
+        if accumulation and (_is_set(source, ACCUMULATION) or not _has_own(rows)):
             rows = [row for row in rows if row.knob != "accumulation"]
             rows.append(accumulation)
         free = (0, 2, 3) if ranks > 1 else ()
-        rows.append(ShardingWords(versioned=version >= names.FSDP_VERSION_SINCE, free=free))
+        rows.append(ShardingWords(versioned=version >= FSDP_VERSION_SINCE, free=free))
         return (*rows, *_memory_rows(source, version))
 
     def facts(self, reading: Reading) -> TrainingFacts:
         """See TableDialect."""
-        given = str(reading.sheet.variable(names.PRECISION)).lower()
+        given = str(reading.sheet.variable(PRECISION)).lower()
         return TrainingFacts(precision=_PRECISIONS.get(given, Precision.FP32))
 
     def in_trial(self, rendered: Rendered, source: ScriptSource, needs: TrialNeeds) -> Rendered:
@@ -113,7 +221,7 @@ class AccelerateDialect(TableDialect):
 
     def remarks(self, reading: Reading) -> tuple[str, ...]:
         """See TableDialect."""
-        return (*check_version(reading.source, names.KNOWN), *taken(reading))
+        return (*check_version(reading.source, KNOWN), *taken(reading))
 
 
 def _is_on(sheet: Sheet, name: str) -> bool:
@@ -137,20 +245,20 @@ def _accumulation(source: ScriptSource) -> Spelling | None:
     default = keyword.value if keyword else 1
     return Spelling(
         knob="accumulation",
-        places=(Variable(names.ACCUMULATION),),
+        places=(Variable(ACCUMULATION),),
         default=default if type(default) is int else 1,
     )
 
 
 def _memory_rows(source: ScriptSource, version: Version) -> tuple[Spelling, ...]:
     rows = []
-    if version >= names.RECOMPUTE_SINCE and _is_set(source, names.RECOMPUTE):
+    if version >= RECOMPUTE_SINCE and _is_set(source, RECOMPUTE):
         words = (("false", Recompute.NONE), ("true", Recompute.FULL))
-        places = (Variable(names.RECOMPUTE),)
+        places = (Variable(RECOMPUTE),)
         rows.append(Spelling(knob="recompute", places=places, words=words))
-    if version >= names.PARALLELISM_SINCE and _is_set(source, names.USE_PARALLELISM):
+    if version >= PARALLELISM_SINCE and _is_set(source, USE_PARALLELISM):
         rows += [
             Spelling(knob=knob, places=(Variable(name),), default=1)
-            for knob, name in names.DEGREES.items()
+            for knob, name in DEGREES.items()
         ]
     return tuple(rows)

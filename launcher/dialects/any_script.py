@@ -1,25 +1,41 @@
 """The dialect ``arguments``: any script whose own arguments set the batch. Not: a framework.
 
 Common names are recognised, and said; ``--arg`` names others, ``--knob`` adds knobs.
+
+The probe reads the variable in each rank. Not: a change of the script's arguments.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
 
-from .arguments import find_argument
-from .base import Rendered, TrialNeeds
-from .batch_names import is_of_batch, name_key
-from .own_asides import with_own_asides
-from .own_words import bare
-from .script_arguments import Told, told_of
-from .script_facts import facts_of
-from .script_source_facts import ScriptSource
-from .sheet import Argument, Place, Variable
-from .spelling import Spelled, Spelling, spelled
-from .spellings.common import ACCUMULATION, ELSEWHERE, MICRO_BATCH
-from .split_batch import SplitBatch, SplitMicroBatch
-from .table_dialect import Reading, TableDialect
+from ..script import ScriptSource, facts_of
+from ..spelling import (
+    ACCUMULATION,
+    ELSEWHERE,
+    MICRO_BATCH,
+    Argument,
+    Place,
+    Reading,
+    Rendered,
+    Spelled,
+    Spelling,
+    SplitBatch,
+    SplitMicroBatch,
+    TableDialect,
+    Told,
+    TrialNeeds,
+    Variable,
+    bare,
+    batch_in_source,
+    find_argument,
+    is_of_batch,
+    name_key,
+    spelled,
+    told_of,
+    values_of,
+    with_own_asides,
+)
 
 _RUN_FOLDER = "hydra.run.dir"
 _MEANING = {
@@ -128,3 +144,40 @@ def _last_part(told: Told, known: dict[str, int]) -> str | None:
         }:
             return name_key(last)
     return None
+
+
+DATALOADER_BATCH_VARIABLE = "AUTOCONF_LAUNCH_DATALOADER_BATCH"
+"""Samples of each batch that a training DataLoader of a rank gives, instead of the script's."""
+
+
+class DataLoaderDialect(TableDialect):
+    """Scripts that set the batch in their source alone."""
+
+    name = "dataloader"
+
+    def detects(self, source: ScriptSource) -> bool:
+        """Never by itself: it reaches into the script's process."""
+        return source.words.dialect == self.name
+
+    def table(self, source: ScriptSource, ranks: int) -> tuple[Spelled, ...]:
+        """See TableDialect."""
+        row = Spelling(
+            knob="micro_batch",
+            places=(Variable(DATALOADER_BATCH_VARIABLE),),
+            default=_today(source),
+        )
+        own = recognised(source, "accumulation", ACCUMULATION, ranks)
+        return (row,) if own is None else (row, own)
+
+    def in_trial(self, rendered: Rendered, source: ScriptSource, needs: TrialNeeds) -> Rendered:
+        """See own_asides; the probe keeps what is saved in the trial's folder."""
+        return with_own_asides(super().in_trial(rendered, source, needs), source, needs)
+
+
+def _today(source: ScriptSource) -> int | None:
+    """The batch of the script's own DataLoader: a literal, a constant, or the user's first."""
+    row = Spelling(knob="micro_batch", places=(Variable(DATALOADER_BATCH_VARIABLE),))
+    listed = values_of(row, source.words.knobs)
+    found: object = batch_in_source(source)
+    found = listed[0] if found is None and listed else found
+    return found if type(found) is int else None

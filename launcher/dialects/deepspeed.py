@@ -21,9 +21,24 @@ from autoconf_launch.core import (
 )
 from autoconf_launch.core import config_keys as keys
 
-from .arguments import path_argument, with_path_argument
-from .base import Rendered, TrialNeeds, UserSettings
+from ..script import ScriptSource, facts_of
+from ..spelling import (
+    Rendered,
+    TrialNeeds,
+    UserSettings,
+    check_version,
+    decided,
+    fixed_accumulation,
+    on_varying_batch,
+    path_argument,
+    settings_for,
+    silent,
+    with_listed,
+    with_own_asides,
+    with_path_argument,
+)
 from .deepspeed_file import (
+    KNOWN,
     batch_rule,
     document_facts,
     further_choices,
@@ -35,15 +50,7 @@ from .deepspeed_file import (
     without_monitors,
     zero_stage,
 )
-from .listed_keys import with_listed
 from .native import is_deepspeeds, with_mapped_arguments
-from .open_document import decided, fixed_accumulation, on_varying_batch, settings_for
-from .own_asides import with_own_asides
-from .script_facts import facts_of
-from .script_source_facts import ScriptSource
-from .spellings.deepspeed import KNOWN
-from .trackers import silent
-from .versions import check_version
 
 _CHECKED = ("zero_stage", "micro_batch", "accumulation")
 _PACKAGE = "deepspeed"

@@ -7,20 +7,45 @@ Its arguments stand on the command line or in the one JSON or YAML file that rep
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeAlias
 
 import yaml
 
-from autoconf_launch.autotuner.cost.facts import TrainingFacts
-from autoconf_launch.autotuner.knobs import LayoutValue
+from autoconf_launch.autotuner.cost import TrainingFacts
+from autoconf_launch.autotuner.space import LayoutValue
 from autoconf_launch.core import Candidate, ConfigError, Precision, RawConfig, Recompute
 from autoconf_launch.core import config_keys as keys
 
-from .arguments import find_argument, put_argument, with_path_argument, without_arguments
-from .base import Rendered, RenderedFile, TrialNeeds, UserSettings
+from ..script import ScriptSource, facts_of
+from ..spelling import (
+    GLOBAL_BATCH,
+    SWITCHED,
+    Argument,
+    Key,
+    Place,
+    Reading,
+    Rendered,
+    RenderedFile,
+    Sheet,
+    Spelled,
+    Spelling,
+    TableDialect,
+    TrialNeeds,
+    UserSettings,
+    Version,
+    check_version,
+    find_argument,
+    installed,
+    put_argument,
+    refuse_renamed,
+    scalar,
+    with_path_argument,
+    without_arguments,
+)
+from . import hf_deepspeed as names
 from .deepspeed_file import without_monitors
-from .hf_asides import aside_settings
 from .hf_deepspeed import (
     batch_rows,
     has_deepspeed_file,
@@ -31,13 +56,57 @@ from .hf_deepspeed import (
     with_file_values,
     with_length_of_trainer,
 )
-from .script_facts import facts_of
-from .script_source_facts import ScriptSource
-from .sheet import Argument, Key, Place, Sheet, scalar
-from .spelling import GLOBAL_BATCH, SWITCHED, Spelled, Spelling
-from .spellings import hf_trainer as names
-from .table_dialect import Reading, TableDialect
-from .versions import check_version, installed, refuse_renamed
+
+Setting: TypeAlias = tuple[str, str]
+"""An argument and its value."""
+
+
+def aside_settings(
+    source: ScriptSource,
+    needs: TrialNeeds,
+    version: Version,
+    given: Callable[[str], object],
+) -> tuple[Setting, ...]:
+    """Words for what the script does beside its steps: nothing, or once within them.
+
+    Args:
+        source: of the script.
+        needs: what the launch asks for.
+        version: of transformers.
+        given: what the user says of an argument; None where they say nothing.
+    """
+    settings = dict(_of_version(names.IN_TRIALS, version))
+    if needs.evaluates and _evaluates(source, given):
+        after = str(needs.evaluate_after)
+        flag = "--eval_strategy" if "--eval_strategy" in settings else "--evaluation_strategy"
+        settings |= {flag: "steps", "--eval_steps": after, "--eval_delay": "0"}
+    if needs.saves and _word(given("--save_strategy")) != "no":
+        settings |= {"--save_strategy": "steps", "--save_steps": str(needs.save_after)}
+    return tuple(settings.items())
+
+
+def _of_version(
+    table: Iterable[tuple[str, str, Version, Version]], version: Version
+) -> tuple[Setting, ...]:
+    return tuple((flag, value) for flag, value, since, until in table if since <= version < until)
+
+
+def _evaluates(source: ScriptSource, given: Callable[[str], object]) -> bool:
+    """Whether the user has it evaluate while it trains, or afterwards what it has by then."""
+    strategies = [given(flag) for flag in names.EVALUATION]
+    if any(word is not None and _word(word) != "no" for word in strategies):
+        return True
+    afterwards = scalar(given("--do_eval")) is True
+    return afterwards and any(
+        keyword.name == "eval_dataset" and keyword.call.endswith("Trainer")
+        for keyword in facts_of(source.text).keywords
+    )
+
+
+def _word(value: object) -> str:
+    """YAML reads a bare ``no`` as false."""
+    return "no" if value is False else str(value).lower()
+
 
 _PARSERS = frozenset({"HfArgumentParser", "TrlParser"})
 """What makes TrainingArguments of the command line."""

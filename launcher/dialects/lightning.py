@@ -1,4 +1,8 @@
-"""The dialect ``lightning``: Trainer settings through LightningCLI or variables. Not: Fabric."""
+"""Trainer arguments of Lightning 2, as LightningCLI and variables spell them.
+
+Checked against ``pytorch/trainer/trainer.py``, ``pytorch/strategies`` and
+``pytorch/utilities/argparse.py`` of lightning 2.0.9, 2.1.4 and 2.6.6 (PyPI).
+"""
 
 from __future__ import annotations
 
@@ -9,16 +13,69 @@ import yaml
 
 from autoconf_launch.core import RawConfig
 
+from ..script import LIGHTNING_PACKAGES, NamedFile, ScriptSource, facts_of
+from ..spelling import (
+    Argument,
+    Key,
+    Known,
+    Place,
+    Reading,
+    Rendered,
+    Sheet,
+    Spelled,
+    Spelling,
+    TableDialect,
+    TrialNeeds,
+    Variable,
+    check_version,
+    find_argument,
+    put_argument,
+)
 from .any_script import batch_rows, taken
-from .arguments import find_argument, put_argument
-from .base import Rendered, TrialNeeds
-from .script_facts import LIGHTNING_PACKAGES, facts_of
-from .script_source_facts import NamedFile, ScriptSource
-from .sheet import Argument, Key, Place, Sheet, Variable
-from .spelling import Spelled, Spelling
-from .spellings import lightning as names
-from .table_dialect import Reading, TableDialect
-from .versions import check_version
+
+KNOWN = Known(package="lightning", oldest=(2, 0), newest=(2, 6))
+CLI = "--trainer."
+VARIABLE = "PL_TRAINER_"
+"""A Trainer takes what its call leaves out from variables of this name in capitals."""
+ACCUMULATION = "accumulate_grad_batches"
+STRATEGY = "strategy"
+STAGES: tuple[tuple[str, int], ...] = (
+    ("auto", 0),
+    ("ddp", 0),
+    ("fsdp", 3),
+    ("deepspeed_stage_1", 1),
+    ("deepspeed_stage_2", 2),
+    ("deepspeed_stage_3", 3),
+    ("single_device", 0),
+    ("ddp_find_unused_parameters_true", 0),
+    ("ddp_find_unused_parameters_false", 0),
+    ("ddp_spawn", 0),
+    ("fsdp_cpu_offload", 3),
+    ("deepspeed", 2),
+    ("deepspeed_stage_1_offload", 1),
+    ("deepspeed_stage_2_offload", 2),
+    ("deepspeed_stage_3_offload", 3),
+)
+"""Names of strategies; the first one of a stage is written."""
+DATA_KEYS = (
+    ("data", "batch_size"),
+    ("data", "init_args", "batch_size"),
+    ("model", "batch_size"),
+    ("model", "init_args", "batch_size"),
+)
+MONITORS = ("LearningRateMonitor", "DeviceStatsMonitor")
+"""Callbacks that refuse a Trainer without a logger."""
+CHECKPOINTERS = ("ModelCheckpoint",)
+"""Callbacks that refuse a Trainer that saves nothing."""
+PRECISION = "precision"
+VALIDATES = "validation_step"
+EVALUATION = ("val_check_interval", "check_val_every_n_epoch", "None")
+"""Batches between two, counted over epochs where the second one is None."""
+EPOCH = ("limit_train_batches", "max_epochs", "-1")
+"""Batches of an epoch, of which there are then as many as the steps need."""
+CLI_WORDS = {"False": "false", "True": "true", "None": "null"}
+"""Words of variables, which are Python's, as a LightningCLI's, which are YAML's."""
+
 
 _SUFFIXES = (".yaml", ".yml", ".json")
 
@@ -44,19 +101,19 @@ class LightningDialect(TableDialect):
             known = micro if isinstance(micro, Spelling) else None
             named = known.places if known else (Argument(("--data.batch_size",)),)
             default = known.default if known else None
-            places = (*named, *map(Key, names.DATA_KEYS))
+            places = (*named, *map(Key, DATA_KEYS))
             micro = Spelling(knob="micro_batch", places=places, default=default, overrides=True)
         if micro:
             rows.append(micro)
-        accumulation = _setting(source, names.ACCUMULATION)
+        accumulation = _setting(source, ACCUMULATION)
         if accumulation:
             rows.append(replace(accumulation, knob="accumulation", default=1))
         elif "accumulation" in own:
             rows.append(own["accumulation"])
-        strategy = _setting(source, names.STRATEGY)
+        strategy = _setting(source, STRATEGY)
         if strategy:
             free = (0, 3) if ranks > 1 else ()
-            words = names.STAGES
+            words = STAGES
             rows.append(replace(strategy, knob="zero_stage", words=words, default=0, free=free))
         return tuple(rows)
 
@@ -74,7 +131,7 @@ class LightningDialect(TableDialect):
 
     def remarks(self, reading: Reading) -> tuple[str, ...]:
         """See TableDialect."""
-        return (*check_version(reading.source, names.KNOWN), *taken(reading, ("micro_batch",)))
+        return (*check_version(reading.source, KNOWN), *taken(reading, ("micro_batch",)))
 
     def in_trial(self, rendered: Rendered, source: ScriptSource, needs: TrialNeeds) -> Rendered:
         """No logger and no checkpoint unless a callback needs one; all in the trial's folder.
@@ -86,14 +143,14 @@ class LightningDialect(TableDialect):
         called = facts_of(source.text).called
         settings = {"max_steps": str(needs.steps + 1), "num_sanity_val_steps": "0"}
         settings["default_root_dir"] = needs.output
-        if not called & set(names.MONITORS):
+        if not called & set(MONITORS):
             settings["logger"] = "False"
-        if not needs.saves and not called & set(names.CHECKPOINTERS):
+        if not needs.saves and not called & set(CHECKPOINTERS):
             settings["enable_checkpointing"] = "False"
         if needs.evaluates and _validates(source):
-            settings |= _where_free(source, names.EVALUATION, needs.evaluate_after, needs)
+            settings |= _where_free(source, EVALUATION, needs.evaluate_after, needs)
         elif needs.saves:
-            settings |= _where_free(source, names.EPOCH, needs.save_after, needs)
+            settings |= _where_free(source, EPOCH, needs.save_after, needs)
         for name, value in settings.items():
             rendered = _with_setting(rendered, source, name, value)
         return rendered
@@ -101,13 +158,13 @@ class LightningDialect(TableDialect):
 
 def is_cli(source: ScriptSource) -> bool:
     """Whether a LightningCLI reads the arguments."""
-    given = any(argument.startswith(names.CLI) for argument in source.script_args)
+    given = any(argument.startswith(CLI) for argument in source.script_args)
     return given or "LightningCLI" in facts_of(source.text).called
 
 
 def _validates(source: ScriptSource) -> bool:
     """Whether its text, or that of its modules, has a validation."""
-    return any(names.VALIDATES in text for text in (source.text, *source.modules))
+    return any(VALIDATES in text for text in (source.text, *source.modules))
 
 
 def _where_free(
@@ -136,21 +193,21 @@ def _is_config(file: NamedFile) -> bool:
 def _setting(source: ScriptSource, name: str) -> Spelling | None:
     """Where a Trainer setting can be given; None where the script's own call decides it."""
     if is_cli(source):
-        places: tuple[Place, ...] = (Argument((names.CLI + name,)), Key(("trainer", name)))
+        places: tuple[Place, ...] = (Argument((CLI + name,)), Key(("trainer", name)))
         return Spelling(knob=name, places=places, overrides=True)
     if facts_of(source.text).keyword("Trainer", name) is not None:
         return None
-    return Spelling(knob=name, places=(Variable(names.VARIABLE + name.upper()),))
+    return Spelling(knob=name, places=(Variable(VARIABLE + name.upper()),))
 
 
 def _with_setting(rendered: Rendered, source: ScriptSource, name: str, value: str) -> Rendered:
     if is_cli(source):
-        flag = names.CLI + name
+        flag = CLI + name
         given = find_argument(rendered.script_args, (flag,))
-        word = names.CLI_WORDS.get(value, value)
+        word = CLI_WORDS.get(value, value)
         arguments = put_argument(rendered.script_args, given, flag, word)
         return replace(rendered, script_args=arguments)
     if facts_of(source.text).keyword("Trainer", name) is not None:
         return rendered
-    pair = (names.VARIABLE + name.upper(), value)
+    pair = (VARIABLE + name.upper(), value)
     return replace(rendered, environment=(*rendered.environment, pair))

@@ -1,4 +1,8 @@
-"""The dialect ``megatron``: Megatron-LM's command line. Not: NeMo, which has files of its own."""
+"""Arguments of Megatron-LM's training scripts.
+
+Checked against ``megatron/training/arguments.py`` of NVIDIA/Megatron-LM at 000c4ac24f61, and the
+fields of ``ModelParallelConfig`` and ``TransformerConfig`` of megatron-core 0.16.1 (PyPI).
+"""
 
 from __future__ import annotations
 
@@ -6,27 +10,83 @@ import re
 from dataclasses import dataclass, replace
 from typing import Any
 
-from autoconf_launch.autotuner.knobs import LayoutValue
+from autoconf_launch.autotuner.space import LayoutValue
 from autoconf_launch.core import ConfigError, Recompute
 
-from .arguments import find_argument, put_argument, without_arguments
-from .base import Rendered, TrialNeeds
-from .script_facts import facts_of
-from .script_source_facts import ScriptSource
-from .sheet import Argument, Place, Sheet, scalar
-from .spelling import GLOBAL_BATCH, Spelled, Spelling
-from .spellings import megatron as names
-from .table_dialect import Reading, TableDialect
-from .versions import check_version
+from ..script import ScriptSource, facts_of
+from ..spelling import (
+    GLOBAL_BATCH,
+    Argument,
+    Known,
+    Place,
+    Reading,
+    Rendered,
+    Sheet,
+    Spelled,
+    Spelling,
+    TableDialect,
+    TrialNeeds,
+    check_version,
+    find_argument,
+    put_argument,
+    scalar,
+    without_arguments,
+)
 
-_DISTRIBUTED = Argument((names.DISTRIBUTED_OPTIMIZER,), switch=True)
-_FIRST, _LAST = Argument((names.FIRST_LAYERS,)), Argument((names.LAST_LAYERS,))
-_LAYOUT = Argument((names.LAYOUT,))
-_GRANULARITY, _METHOD = Argument((names.GRANULARITY,)), Argument((names.METHOD,))
-_NUM_LAYERS = Argument((names.NUM_LAYERS,))
-_OLD = Argument((names.RECOMPUTE_ACTIVATIONS,), switch=True)
-_STAGES, _LAYERS_EACH = Argument((names.VIRTUAL_STAGES,)), Argument((names.VIRTUAL_LAYERS,))
-_PIPELINE = Argument((names.DEGREES["pipeline_parallel"],))
+KNOWN = Known(package="megatron-core", oldest=(0, 8), newest=(0, 16))
+MICRO_BATCH = "--micro-batch-size"
+GLOBAL_BATCH_FLAG = "--global-batch-size"
+DEGREES = {
+    "tensor_parallel": "--tensor-model-parallel-size",
+    "pipeline_parallel": "--pipeline-model-parallel-size",
+    "context_parallel": "--context-parallel-size",
+    "expert_parallel": "--expert-model-parallel-size",
+}
+SEQUENCE_PARALLEL = "--sequence-parallel"
+VIRTUAL_STAGES = "--num-virtual-stages-per-pipeline-rank"
+VIRTUAL_LAYERS = "--num-layers-per-virtual-pipeline-stage"
+LAYERS = "--num-layers"
+FIRST_LAYERS = "--decoder-first-pipeline-num-layers"
+LAST_LAYERS = "--decoder-last-pipeline-num-layers"
+LAYOUT = "--pipeline-model-parallel-layout"
+DISTRIBUTED_OPTIMIZER = "--use-distributed-optimizer"
+NEED_DISTRIBUTED = ("--overlap-param-gather", "--use-precision-aware-optimizer")
+"""Arguments that Megatron-LM refuses without the distributed optimizer."""
+REFUSE_DISTRIBUTED = ("--use-torch-fsdp2",)
+GRANULARITY = "--recompute-granularity"
+METHOD = "--recompute-method"
+NUM_LAYERS = "--recompute-num-layers"
+RECOMPUTE_ACTIVATIONS = "--recompute-activations"
+"""The older word for selective granularity."""
+SAVE, SAVE_INTERVAL = "--save", "--save-interval"
+EVALUATE_ITERATIONS, EVALUATE_INTERVAL = "--eval-iters", "--eval-interval"
+MOST_ITERATIONS = 10
+"""Iterations of an evaluation in a soak: none of them needs more memory than another."""
+ITERATIONS_DEFAULT = 100
+GONE_IN_TRIALS = (
+    SAVE,
+    SAVE_INTERVAL,
+    "--tensorboard-dir",
+    "--wandb-project",
+    "--wandb-exp-name",
+    "--wandb-save-dir",
+)
+EXIT_INTERVAL = "--exit-interval"
+PACKAGES = ("megatron",)
+FSDP = "--use-megatron-fsdp"
+SHARDING = "--data-parallel-sharding-strategy"
+SHARDINGS = {2: "optim_grads", 3: "optim_grads_params"}
+OPTIMIZER_OFFLOAD = "--optimizer-cpu-offload"
+
+
+_DISTRIBUTED = Argument((DISTRIBUTED_OPTIMIZER,), switch=True)
+_FIRST, _LAST = Argument((FIRST_LAYERS,)), Argument((LAST_LAYERS,))
+_LAYOUT = Argument((LAYOUT,))
+_GRANULARITY, _METHOD = Argument((GRANULARITY,)), Argument((METHOD,))
+_NUM_LAYERS = Argument((NUM_LAYERS,))
+_OLD = Argument((RECOMPUTE_ACTIVATIONS,), switch=True)
+_STAGES, _LAYERS_EACH = Argument((VIRTUAL_STAGES,)), Argument((VIRTUAL_LAYERS,))
+_PIPELINE = Argument((DEGREES["pipeline_parallel"],))
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +99,7 @@ class RecomputeWords:
 
     def names(self) -> tuple[str, ...]:
         """See Spelled."""
-        return (names.GRANULARITY, self.knob)
+        return (GRANULARITY, self.knob)
 
     def read(self, sheet: Sheet) -> LayoutValue:
         """See Spelled."""
@@ -53,7 +113,7 @@ class RecomputeWords:
             return Recompute(str(word))
         except ValueError:
             raise ConfigError(
-                f"{names.GRANULARITY} is {word!r}, but must be full or selective."
+                f"{GRANULARITY} is {word!r}, but must be full or selective."
             ) from None
 
     def write(self, sheet: Sheet, value: LayoutValue) -> Sheet:
@@ -80,7 +140,7 @@ class VirtualWords:
 
     def names(self) -> tuple[str, ...]:
         """See Spelled."""
-        return (names.VIRTUAL_STAGES, self.knob)
+        return (VIRTUAL_STAGES, self.knob)
 
     def read(self, sheet: Sheet) -> LayoutValue:
         """See Spelled."""
@@ -90,7 +150,7 @@ class VirtualWords:
 
     def value_of(self, word: Any) -> LayoutValue:
         """See Spelled."""
-        return _whole(word, names.VIRTUAL_STAGES)
+        return _whole(word, VIRTUAL_STAGES)
 
     def write(self, sheet: Sheet, value: LayoutValue) -> Sheet:
         """See Spelled."""
@@ -118,7 +178,7 @@ class SplitWords:
 
     def names(self) -> tuple[str, ...]:
         """See Spelled."""
-        return (names.LAYOUT, self.knob)
+        return (LAYOUT, self.knob)
 
     def read(self, sheet: Sheet) -> LayoutValue:
         """See Spelled."""
@@ -162,25 +222,25 @@ class MegatronDialect(TableDialect):
 
     def detects(self, source: ScriptSource) -> bool:
         """It imports megatron, or is given its micro-batch and a parallel size."""
-        if facts_of(source.text).imports(*names.PACKAGES):
+        if facts_of(source.text).imports(*PACKAGES):
             return True
-        wanted = (names.MICRO_BATCH, names.DEGREES["tensor_parallel"])
+        wanted = (MICRO_BATCH, DEGREES["tensor_parallel"])
         return all(find_argument(source.script_args, (name,)) for name in wanted)
 
     def table(self, source: ScriptSource, ranks: int) -> tuple[Spelled, ...]:
         """See TableDialect."""
         return (
-            Spelling(knob="micro_batch", places=(Argument((names.MICRO_BATCH,)),)),
-            Spelling(knob=GLOBAL_BATCH, places=(Argument((names.GLOBAL_BATCH,)),)),
+            Spelling(knob="micro_batch", places=(Argument((MICRO_BATCH,)),)),
+            Spelling(knob=GLOBAL_BATCH, places=(Argument((GLOBAL_BATCH_FLAG,)),)),
             *(
                 Spelling(knob=knob, places=(Argument((name,)),), default=1)
-                for knob, name in names.DEGREES.items()
+                for knob, name in DEGREES.items()
             ),
             VirtualWords(),
             SplitWords(),
             Spelling(
                 knob="sequence_parallel",
-                places=(Argument((names.SEQUENCE_PARALLEL,), switch=True),),
+                places=(Argument((SEQUENCE_PARALLEL,), switch=True),),
                 words=((False, False), (True, True)),
                 default=False,
             ),
@@ -196,7 +256,7 @@ class MegatronDialect(TableDialect):
 
     def remarks(self, reading: Reading) -> tuple[str, ...]:
         """See TableDialect."""
-        return check_version(reading.source, names.KNOWN)
+        return check_version(reading.source, KNOWN)
 
     def in_trial(self, rendered: Rendered, source: ScriptSource, needs: TrialNeeds) -> Rendered:
         """Nothing is saved or evaluated but in a soak, and the script leaves by itself.
@@ -204,16 +264,16 @@ class MegatronDialect(TableDialect):
         The probe ends it before, as a rule.
         """
         rendered = super().in_trial(rendered, source, needs)
-        saves = needs.saves and find_argument(source.script_args, (names.SAVE,)) is not None
-        arguments = without_arguments(rendered.script_args, names.GONE_IN_TRIALS)
+        saves = needs.saves and find_argument(source.script_args, (SAVE,)) is not None
+        arguments = without_arguments(rendered.script_args, GONE_IN_TRIALS)
         settings = {
-            names.EVALUATE_ITERATIONS: str(_iterations(source) if needs.evaluates else 0),
-            names.EXIT_INTERVAL: str(needs.steps + 1),
+            EVALUATE_ITERATIONS: str(_iterations(source) if needs.evaluates else 0),
+            EXIT_INTERVAL: str(needs.steps + 1),
         }
         if needs.evaluates:
-            settings[names.EVALUATE_INTERVAL] = str(needs.evaluate_after)
+            settings[EVALUATE_INTERVAL] = str(needs.evaluate_after)
         if saves:
-            settings |= {names.SAVE: needs.output, names.SAVE_INTERVAL: str(needs.save_after)}
+            settings |= {SAVE: needs.output, SAVE_INTERVAL: str(needs.save_after)}
         for flag, value in settings.items():
             arguments = put_argument(arguments, find_argument(arguments, (flag,)), flag, value)
         return replace(rendered, script_args=arguments)
@@ -221,14 +281,14 @@ class MegatronDialect(TableDialect):
 
 def _iterations(source: ScriptSource) -> int:
     """Iterations of an evaluation: as the user has them, up to a few."""
-    given = find_argument(source.script_args, (names.EVALUATE_ITERATIONS,))
-    asked = scalar(given.value) if given else names.ITERATIONS_DEFAULT
-    return min(asked, names.MOST_ITERATIONS) if type(asked) is int else 0
+    given = find_argument(source.script_args, (EVALUATE_ITERATIONS,))
+    asked = scalar(given.value) if given else ITERATIONS_DEFAULT
+    return min(asked, MOST_ITERATIONS) if type(asked) is int else 0
 
 
 def _stages_to_search(source: ScriptSource, ranks: int) -> tuple[LayoutValue, ...]:
     """With and without the distributed optimizer, where the other arguments allow both."""
-    tied = (*names.NEED_DISTRIBUTED, *names.REFUSE_DISTRIBUTED)
+    tied = (*NEED_DISTRIBUTED, *REFUSE_DISTRIBUTED)
     if ranks == 1 or any(find_argument(source.script_args, (flag,)) for flag in tied):
         return ()
     return (0, 1)
@@ -254,10 +314,10 @@ def _whole(value: Any, name: str) -> int:
 
 
 def _layers(sheet: Sheet) -> int:
-    given = find_argument(sheet.arguments, (names.LAYERS,))
+    given = find_argument(sheet.arguments, (LAYERS,))
     if given is None:
-        raise ConfigError(f"{names.LAYERS} is not given, but the split of the pipeline needs it.")
-    return _whole(given.value, names.LAYERS)
+        raise ConfigError(f"{LAYERS} is not given, but the split of the pipeline needs it.")
+    return _whole(given.value, LAYERS)
 
 
 def _stages(sheet: Sheet) -> int:

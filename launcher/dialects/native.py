@@ -6,18 +6,14 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any
 
-from autoconf_launch.autotuner.batches import GlobalBatchRule
-from autoconf_launch.autotuner.choices import ChoiceKind, KnobChoice
-from autoconf_launch.autotuner.cost.facts import TrainingFacts
-from autoconf_launch.autotuner.settings import AutotuningSettings
-from autoconf_launch.core import (
-    Candidate,
-    ConfigError,
-    KeyPath,
-    RawConfig,
-    Recompute,
-    resolve,
+from autoconf_launch.autotuner.cost import TrainingFacts
+from autoconf_launch.autotuner.space import (
+    AutotuningSettings,
+    ChoiceKind,
+    GlobalBatchRule,
+    KnobChoice,
 )
+from autoconf_launch.core import Candidate, ConfigError, KeyPath, RawConfig, Recompute, resolve
 from autoconf_launch.core import config_keys as keys
 from autoconf_launch.tuning_spaces import (
     NativeRules,
@@ -29,21 +25,24 @@ from autoconf_launch.tuning_spaces import (
     zero_choices,
 )
 
-from .arguments import path_argument, with_argument, with_path_argument
-from .base import Rendered, TrialNeeds, UserSettings
-from .listed_keys import with_listed
-from .open_document import (
+from ..script import ScriptSource, facts_of
+from ..spelling import (
+    Rendered,
+    TrialNeeds,
+    UserSettings,
     decided,
     fixed_accumulation,
     lists_micro_batches,
     on_varying_batch,
+    path_argument,
     settings_for,
+    silent,
+    with_argument,
+    with_listed,
+    with_own_asides,
+    with_path_argument,
     with_zero_knobs,
 )
-from .own_asides import with_own_asides
-from .script_facts import facts_of
-from .script_source_facts import ScriptSource
-from .trackers import silent
 
 _FOREIGN = ("deepspeed", "transformers", "accelerate", "lightning", "pytorch_lightning")
 _DEEPSPEEDS = "--deepspeed_config"

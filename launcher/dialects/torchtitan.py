@@ -1,22 +1,94 @@
-"""The dialect ``torchtitan``: its TOML file and command line. Not: its model registry."""
+"""Options of torchtitan, by version.
+
+Checked against ``config_manager.py`` of torchtitan 0.1.0, ``config/job_config.py`` of 0.2.0 and
+0.2.2, ``config/configs.py`` of 0.3.0 (PyPI); older names against ``train_configs/`` of
+pytorch/torchtitan at ed24d730cb3e. Up to 0.2 they stand in a TOML file or behind ``--`` on the
+command line, which weighs more; from 0.3 on there is no file.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from typing import Any
 
-from autoconf_launch.autotuner.knobs import LayoutValue
+from autoconf_launch.autotuner.space import LayoutValue
 from autoconf_launch.core import ConfigError, KeyPath, RawConfig, Recompute
 
-from .arguments import find_argument, put_argument, with_path_argument
-from .base import Rendered, RenderedFile, TrialNeeds
-from .script_source_facts import NamedFile, ScriptSource
-from .sheet import Argument, Key, Place, Sheet, scalar
-from .spelling import GLOBAL_BATCH, Spelled, Spelling
-from .spellings import torchtitan as names
-from .table_dialect import Reading, TableDialect
-from .toml_text import edit_toml, parse_toml
-from .versions import check_version, installed
+from ..script import NamedFile, ScriptSource
+from ..spelling import (
+    GLOBAL_BATCH,
+    Argument,
+    Key,
+    Known,
+    Place,
+    Reading,
+    Rendered,
+    RenderedFile,
+    Sheet,
+    Spelled,
+    Spelling,
+    TableDialect,
+    TrialNeeds,
+    check_version,
+    edit_toml,
+    find_argument,
+    installed,
+    parse_toml,
+    put_argument,
+    scalar,
+    with_path_argument,
+)
+
+KNOWN = Known(package="torchtitan", oldest=(0, 1), newest=(0, 3))
+FILE_FLAGS = ("--job.config_file", "--job.config-file")
+WITHOUT_FILE = (0, 3)
+SCRIPT = "torchtitan.train"
+MICRO_BATCH = "training.local_batch_size"
+GLOBAL_BATCH_KEY = "training.global_batch_size"
+PIPELINE_MICRO_BATCH = "parallelism.pipeline_parallel_microbatch_size"
+DEGREES = {
+    "tensor_parallel": "parallelism.tensor_parallel_degree",
+    "pipeline_parallel": "parallelism.pipeline_parallel_degree",
+    "context_parallel": "parallelism.context_parallel_degree",
+    "expert_parallel": "parallelism.expert_parallel_degree",
+}
+EXPERT_SINCE = (0, 2)
+REPLICATE = "parallelism.data_parallel_replicate_degree"
+SHARD = "parallelism.data_parallel_shard_degree"
+RESHARD = "parallelism.fsdp_reshard_after_forward"
+RECOMPUTE = "activation_checkpoint.mode"
+"""Up to 0.2; from 0.3 on it is a part of the chosen configuration."""
+RECOMPUTE_DEFAULT = "selective"
+MICRO_BATCH_DEFAULT = 8
+OLDER = {
+    MICRO_BATCH: "training.batch_size",
+    REPLICATE: "training.data_parallel_replicate_degree",
+    SHARD: "training.data_parallel_shard_degree",
+    RESHARD: "training.fsdp_reshard_after_forward",
+    DEGREES["tensor_parallel"]: "training.tensor_parallel_degree",
+    DEGREES["context_parallel"]: "experimental.context_parallel_degree",
+    DEGREES["pipeline_parallel"]: "experimental.pipeline_parallel_degree",
+}
+"""Names before 0.1, as files of that time have them; there was no accumulation."""
+STEPS = "training.steps"
+DUMP_FOLDER = "job.dump_folder"
+SAVES = ("checkpoint.enable", "checkpoint.enable_checkpoint")
+SAVE_EVERY = "checkpoint.interval"
+EVALUATES = ("validation.enable", "validation.enabled")
+"""The second ones are those of 0.1."""
+EVALUATE_EVERY, EVALUATE_STEPS = "validation.freq", "validation.steps"
+ALL_STEPS, MOST_STEPS = -1, 10
+"""Steps of an evaluation: all that there are, and in a soak; none needs more memory."""
+OFF_IN_TRIALS = (
+    "metrics.enable_tensorboard",
+    "metrics.enable_wandb",
+    "profiling.enable_profiling",
+)
+"""Keys of the file that are set to false where it has them, with those above."""
+OFFLOAD = "training.enable_cpu_offload"
+SCHEDULE = "parallelism.pipeline_parallel_schedule"
+INTERLEAVED = "Interleaved1F1B"
+
 
 _FILE = "torchtitan.toml"
 
@@ -39,7 +111,7 @@ class DegreeWords:
 
     def names(self) -> tuple[str, ...]:
         """See Spelled."""
-        return (f"--{names.SHARD}", self.knob)
+        return (f"--{SHARD}", self.knob)
 
     def read(self, sheet: Sheet) -> LayoutValue:
         """See Spelled."""
@@ -75,15 +147,15 @@ class TorchtitanDialect(TableDialect):
     def detects(self, source: ScriptSource) -> bool:
         """It is torchtitan's program, or is given its file."""
         path = source.script.replace("/", ".").removesuffix(".py")
-        return path.endswith(names.SCRIPT) or _file_argument(source) is not None
+        return path.endswith(SCRIPT) or _file_argument(source) is not None
 
     def table(self, source: ScriptSource, ranks: int) -> tuple[Spelled, ...]:
         """See TableDialect."""
         version = _version(source)
         degrees = tuple(
             Spelling(knob=knob, places=_places(source, name), default=1)
-            for knob, name in names.DEGREES.items()
-            if knob != "expert_parallel" or version >= names.EXPERT_SINCE
+            for knob, name in DEGREES.items()
+            if knob != "expert_parallel" or version >= EXPERT_SINCE
         )
         sheet = self.sheet(source)
         pipelined = any(r.knob == "pipeline_parallel" and r.read(sheet) != 1 for r in degrees)
@@ -91,9 +163,9 @@ class TorchtitanDialect(TableDialect):
         for row in degrees:
             data //= int(row.read(sheet) or 1) if row.knob != "expert_parallel" else 1  # type: ignore[arg-type]
         rows: list[Spelled] = [*_batch_rows(source, sheet, pipelined=pipelined), *degrees]
-        if version < names.WITHOUT_FILE:
+        if version < WITHOUT_FILE:
             rows.append(_recompute_row(source))
-        places = [_places(source, name) for name in (names.REPLICATE, names.SHARD, names.RESHARD)]
+        places = [_places(source, name) for name in (REPLICATE, SHARD, RESHARD)]
         free = (0, 2, 3) if data > 1 else ()
         rows.append(DegreeWords(places[0], places[1], places[2], data, free))
         return tuple(rows)
@@ -126,7 +198,7 @@ class TorchtitanDialect(TableDialect):
 
     def remarks(self, reading: Reading) -> tuple[str, ...]:
         """See TableDialect."""
-        return check_version(reading.source, names.KNOWN)
+        return check_version(reading.source, KNOWN)
 
     def in_trial(self, rendered: Rendered, source: ScriptSource, needs: TrialNeeds) -> Rendered:
         """No tracker; what is dumped, checkpoints too, stands below the trial's folder."""
@@ -135,13 +207,13 @@ class TorchtitanDialect(TableDialect):
         for file in rendered.files:
             held = parse_toml(file.text)
             changed = _aside(held, needs)
-            for key, value in ((names.STEPS, steps), (names.DUMP_FOLDER, folder)):
+            for key, value in ((STEPS, steps), (DUMP_FOLDER, folder)):
                 changed = changed.with_value(_path(key), value)
             text = edit_toml(file.text, held.diff(changed))
             rendered = replace(rendered, files=(replace(file, text=text),))
-        for key, value in ((names.STEPS, str(steps)), (names.DUMP_FOLDER, folder)):
+        for key, value in ((STEPS, str(steps)), (DUMP_FOLDER, folder)):
             given = find_argument(rendered.script_args, (f"--{key}",))
-            if given is not None or (key == names.STEPS and not rendered.files):
+            if given is not None or (key == STEPS and not rendered.files):
                 arguments = put_argument(rendered.script_args, given, f"--{key}", value)
                 rendered = replace(rendered, script_args=arguments)
         return rendered
@@ -149,18 +221,18 @@ class TorchtitanDialect(TableDialect):
 
 def _aside(held: RawConfig, needs: TrialNeeds) -> RawConfig:
     """A file whose trackers, checkpoints and evaluations are off, or once within the steps."""
-    changed, off = held, list(names.OFF_IN_TRIALS)
-    if needs.saves and _is_on(held, names.SAVES):
-        changed = changed.with_value(_path(names.SAVE_EVERY), needs.save_after)
+    changed, off = held, list(OFF_IN_TRIALS)
+    if needs.saves and _is_on(held, SAVES):
+        changed = changed.with_value(_path(SAVE_EVERY), needs.save_after)
     else:
-        off += names.SAVES
-    if needs.evaluates and _is_on(held, names.EVALUATES):
-        changed = changed.with_value(_path(names.EVALUATE_EVERY), needs.evaluate_after)
-        steps = held.get(_path(names.EVALUATE_STEPS))
-        few = steps if type(steps) is int and steps != names.ALL_STEPS else names.MOST_STEPS
-        changed = changed.with_value(_path(names.EVALUATE_STEPS), min(few, names.MOST_STEPS))
+        off += SAVES
+    if needs.evaluates and _is_on(held, EVALUATES):
+        changed = changed.with_value(_path(EVALUATE_EVERY), needs.evaluate_after)
+        steps = held.get(_path(EVALUATE_STEPS))
+        few = steps if type(steps) is int and steps != ALL_STEPS else MOST_STEPS
+        changed = changed.with_value(_path(EVALUATE_STEPS), min(few, MOST_STEPS))
     else:
-        off += names.EVALUATES
+        off += EVALUATES
     for key in off:
         changed = changed.with_value(_path(key), value=False) if _path(key) in held else changed
     return changed
@@ -176,16 +248,16 @@ def _path(key: str) -> KeyPath:
 
 def _version(source: ScriptSource) -> tuple[int, int]:
     """What is installed; else what the arguments tell."""
-    version = installed(source, names.KNOWN.package)
+    version = installed(source, KNOWN.package)
     if version is not None:
         return version
     module = find_argument(source.script_args, ("--module",))
-    return names.WITHOUT_FILE if module else (0, 2)
+    return WITHOUT_FILE if module else (0, 2)
 
 
 def _file_argument(source: ScriptSource) -> int | None:
     for file in source.files:
-        if file.flag in names.FILE_FLAGS:
+        if file.flag in FILE_FLAGS:
             return file.position
     return None
 
@@ -197,7 +269,7 @@ def _file(source: ScriptSource) -> NamedFile | None:
 
 def _places(source: ScriptSource, name: str) -> tuple[Place, ...]:
     """The command line weighs more; where nothing holds it, the file is written."""
-    name = names.OLDER.get(name, name) if _is_old(source) else name
+    name = OLDER.get(name, name) if _is_old(source) else name
     argument, key = Argument((f"--{name}",)), Key(tuple(name.split(".")))
     if _file(source) is None:
         return (argument,)
@@ -206,25 +278,25 @@ def _places(source: ScriptSource, name: str) -> tuple[Place, ...]:
 
 def _is_old(source: ScriptSource) -> bool:
     """Whether the user's file or arguments have the micro-batch under its older name."""
-    older, file = names.OLDER[names.MICRO_BATCH], _file(source)
+    older, file = OLDER[MICRO_BATCH], _file(source)
     given = find_argument(source.script_args, (f"--{older}",)) is not None
     return given or (file is not None and tuple(older.split(".")) in parse_toml(file.text))
 
 
 def _batch_rows(source: ScriptSource, sheet: Sheet, *, pipelined: bool) -> tuple[Spelled, ...]:
-    local = _places(source, names.MICRO_BATCH)
-    total = _places(source, names.GLOBAL_BATCH)
-    known = None if _version(source) >= names.WITHOUT_FILE else names.MICRO_BATCH_DEFAULT
+    local = _places(source, MICRO_BATCH)
+    total = _places(source, GLOBAL_BATCH_KEY)
+    known = None if _version(source) >= WITHOUT_FILE else MICRO_BATCH_DEFAULT
     micro = Spelling(knob="micro_batch", places=local, default=known)
     if pipelined:
-        places = _places(source, names.PIPELINE_MICRO_BATCH)
+        places = _places(source, PIPELINE_MICRO_BATCH)
         micro = Spelling(knob="micro_batch", places=places, default=1)
     if _is_old(source):
         return (micro,)
     stated = scalar(_got(total, sheet, -1))
     if stated == -1 and pipelined:
         raise ConfigError(
-            f"{names.GLOBAL_BATCH} is not set, but pipeline stages are; give it, so that "
+            f"{GLOBAL_BATCH_KEY} is not set, but pipeline stages are; give it, so that "
             "micro-batches can change within it."
         )
     if stated == -1:
@@ -242,7 +314,7 @@ class _UnsetBatch:
 
     def names(self) -> tuple[str, ...]:
         """See Spelled."""
-        return (names.GLOBAL_BATCH, self.knob)
+        return (GLOBAL_BATCH_KEY, self.knob)
 
     def read(self, sheet: Sheet) -> LayoutValue:
         """See Spelled."""
@@ -262,9 +334,9 @@ def _recompute_row(source: ScriptSource) -> Spelling:
     kinds = (Recompute.NONE, Recompute.SELECTIVE, Recompute.FULL)
     return Spelling(
         knob="recompute",
-        places=_places(source, names.RECOMPUTE),
+        places=_places(source, RECOMPUTE),
         words=tuple((kind.value, kind) for kind in kinds),
-        default=Recompute(names.RECOMPUTE_DEFAULT),
+        default=Recompute(RECOMPUTE_DEFAULT),
         free=kinds,
     )
 

@@ -1,1 +1,16 @@
-"""What there is to launch on: hosts, slots, cores, GPUs, ports. Not: what is launched."""
+"""The machine at hand: hosts, slots, cores, GPUs, interpreters."""
+
+from typing import TYPE_CHECKING
+
+from autoconf_launch.core import lazy_names
+
+if TYPE_CHECKING:
+    from .conditions import Weather
+    from .cores import cores_of_ranks, free_port, parse_core_list, usable_cores
+    from .discover import find_cluster
+    from .gpus import VISIBLE
+    from .hosts import DEFAULT_HOSTFILE, LOCAL
+    from .interpreters import other_python, our_python, python_beside, read_environment_files
+    from .slots import ALONE, WHOLE, Share, find_shares, shares_text, why_not_in_turn
+else:
+    __getattr__ = lazy_names(__name__, __file__)

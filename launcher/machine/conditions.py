@@ -7,7 +7,7 @@ import shutil
 import subprocess
 from collections.abc import Sequence
 
-from autoconf_launch.autotuner.trial import Conditions, GpuState
+from autoconf_launch.autotuner.space import Conditions, GpuState
 from autoconf_launch.core import Device
 
 _QUERY = "index,clocks.sm,temperature.gpu,clocks_throttle_reasons.active"

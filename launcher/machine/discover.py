@@ -11,13 +11,12 @@ from pathlib import Path
 import psutil
 
 from autoconf_launch.core import ClusterSpec, ConfigError, Device, HardwareError, Node
-from autoconf_launch.tuning_spaces.links import with_links
+from autoconf_launch.tuning_spaces import with_links
 
 from ..events import Listener, Note
 from ..request import LaunchRequest
 from .gpus import VISIBLE, visible_gpus
-from .hostfile import HostSlots
-from .hosts import choose_hosts, own_index
+from .hosts import HostSlots, choose_hosts, own_index
 
 _CPU_SHARE = 0.9  # of the available memory; the rest is the kernel's and ours
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import sys
 from pathlib import Path
@@ -41,3 +42,54 @@ def _is_ours(python: Path) -> bool:
     """The same file in the same folder: environments are folders of links to one file."""
     ours = Path(sys.executable)
     return python.samefile(ours) and python.parent.samefile(ours.parent)
+
+
+NAME_VARIABLE = "DS_ENV_FILE"
+_DEFAULT_NAME = ".deepspeed_env"
+
+
+def read_environment_files() -> tuple[tuple[str, str], ...]:
+    """Variables of the file in the home folder, then of the one here, which wins.
+
+    Raises:
+        ConfigError: a file cannot be read, or has a line that is no ``NAME=VALUE``.
+    """
+    name = os.environ.get(NAME_VARIABLE) or _DEFAULT_NAME
+    paths = dict.fromkeys((Path.home() / name, Path.cwd() / name))
+    variables: dict[str, str] = {}
+    for path in paths:
+        if path.is_file():
+            variables.update(parse_environment(_text(path), str(path)))
+    return tuple(variables.items())
+
+
+def parse_environment(text: str, name: str) -> tuple[tuple[str, str], ...]:
+    """Variables of ``NAME=VALUE`` lines; a value keeps its blanks and later ``=`` signs.
+
+    Blank lines and comments are left out, quotes around a whole value too.
+
+    Raises:
+        ConfigError: a line of another form; ``name`` is the file's.
+    """
+    variables: dict[str, str] = {}
+    for number, line in enumerate(text.splitlines(), start=1):
+        if not line.strip() or line.lstrip().startswith("#"):
+            continue
+        match = re.fullmatch(r"\s*([A-Za-z_]\w*)=(.*)", line)
+        if not match or "\0" in line:
+            raise ConfigError(f"Line {number} of {name} is no NAME=VALUE; mend or remove it.")
+        variables[match[1]] = _unquoted(match[2])
+    return tuple(variables.items())
+
+
+def _unquoted(value: str) -> str:
+    quoted = len(value) > 1 and value[0] == value[-1] and value[0] in "'\""
+    return value[1:-1] if quoted else value
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or "it is no text"
+        raise ConfigError(f"{path} cannot be read: {reason}.") from error

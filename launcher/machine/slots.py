@@ -2,23 +2,70 @@
 
 On GPUs a share is as many of the visible ones as a launch has ranks. On a CPU it is cores of its
 own, to which the ranks are bound, and its part of the memory.
+
+Each sentence goes on after "because".
 """
 
 from __future__ import annotations
 
+import json
 import os
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from autoconf_launch.core import ClusterSpec, Device, RankTask
-from autoconf_launch.core.rank import TASK_VARIABLE
+from autoconf_launch.core import TASK_VARIABLE, ClusterSpec, Device, RankResult, RankTask, decode
 
 from ..plan import LaunchPlan, RankPlan
 from ..request import HostChoice, LaunchRequest
-from .beside import why_apart
+from ..script import ScriptSource, facts_of
 from .cores import divided
 from .discover import find_cluster
 from .gpus import VISIBLE
+
+_HERE = ("local", "zygote")
+"""Backends that start launches on this machine, and at once."""
+
+
+def why_apart(request: LaunchRequest, cluster: ClusterSpec) -> str:
+    """Why launches cannot share this machine at all; empty where they can."""
+    if len(cluster.nodes) > 1:
+        return "each of them takes several hosts"
+    if request.rendezvous.port:
+        return f"all of them meet at port {request.rendezvous.port}"
+    if request.alone and len(cluster.devices) > 1:
+        return "the script starts its ranks itself, which meet where it says"
+    return ""
+
+
+def why_not_in_turn(
+    request: LaunchRequest, cluster: ClusterSpec, source: ScriptSource, results: Path
+) -> str:
+    """Why launches cannot live together and compute in turn; empty where they can.
+
+    Args:
+        request: as it is launched.
+        cluster: that each launch takes.
+        source: of the script.
+        results: folder of the trials so far, whose ranks may have seen a reason.
+    """
+    if apart := why_apart(request, cluster):
+        return apart
+    if request.backend not in _HERE:
+        return f"backend {request.backend} decides when they run"
+    texts = (source.text, *source.modules)
+    if any(facts_of(text).says_where_to_meet for text in texts):
+        return "the script says itself where its ranks meet"
+    if any(_is_crowded(path) for path in results.glob("*/result*.json")):
+        return "more processes than one train for the same rank"
+    return ""
+
+
+def _is_crowded(path: Path) -> bool:
+    try:
+        return decode(RankResult, json.loads(path.read_bytes())).crowded
+    except (OSError, ValueError):
+        return False
+
 
 THREADS = "OMP_NUM_THREADS"
 

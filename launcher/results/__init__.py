@@ -1,1 +1,43 @@
-"""A results folder: its names, journal, lease and readers. Not: what is decided from them."""
+"""A results folder: paths, journal, lease, fingerprint, secrets."""
+
+from typing import TYPE_CHECKING
+
+from autoconf_launch.core import lazy_names
+
+if TYPE_CHECKING:
+    from .fingerprints import environment_document, fingerprint, unsearched
+    from .folder import OpenFolder, open_folder
+    from .journal import (
+        Earlier,
+        Journal,
+        JournalContents,
+        JournalLineError,
+        SpaceLine,
+        Started,
+        read_journal,
+    )
+    from .lease import HEARTBEAT_S, is_held
+    from .past_times import key_of, read_past, remember
+    from .paths import CONFIG, DS_CONFIG, ResultsPaths, is_unwritable, saved_pid, sentence_on
+    from .reading import (
+        Comparison,
+        Difference,
+        FolderState,
+        JournalTail,
+        Pair,
+        Results,
+        Verdict,
+        compare_results,
+        read_results,
+    )
+    from .secrets import (
+        clearing,
+        document_without_secrets,
+        shell_command,
+        without_printed,
+        write_guarded,
+        write_private,
+    )
+    from .steps import SlowestRanks, StepsTail, tell_end
+else:
+    __getattr__ = lazy_names(__name__, __file__)

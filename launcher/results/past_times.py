@@ -14,7 +14,7 @@ import stat
 from collections.abc import Sequence
 from pathlib import Path
 
-from autoconf_launch.autotuner.past import PastTime
+from autoconf_launch.autotuner.strategies import PastTime
 from autoconf_launch.core import ClusterSpec, ModelSpec, decode, encode
 
 _FILE = "measurements.jsonl"

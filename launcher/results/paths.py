@@ -1,9 +1,17 @@
-"""Every file name of a results folder, in one class. Not: what is written into them."""
+"""Every file name of a results folder, in one class. Not: what is written into them.
+
+A missing file, a wrong kind of file, too many open ones and a refused process are none: where
+they reach the command, they are mistakes of ours, and their traceback is wanted.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import os
 import re
+import tempfile
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -212,3 +220,91 @@ def _unwritable(folder: Path, error: OSError, chosen_by: str) -> ResultsFolderEr
     return ResultsFolderError(
         f"results folder {folder} cannot be written ({reason}); choose another with {chosen_by}."
     )
+
+
+_RIGHTS = frozenset({errno.EACCES, errno.EPERM})
+"""Of a file where one is named, otherwise perhaps of a process."""
+_READ_ONLY = errno.EROFS
+_GONE = frozenset(
+    {
+        errno.EIO,
+        errno.ENODEV,
+        errno.ENXIO,
+        errno.ENOTCONN,
+        errno.EREMOTEIO,
+        errno.ESHUTDOWN,
+        errno.ESTALE,
+        errno.ETIMEDOUT,
+        errno.EUCLEAN,
+    }
+)
+"""Of a disk or a file server that does not answer any more; the name of a file shows it is not a
+socket."""
+
+
+def is_unwritable(error: OSError) -> bool:
+    """Whether a file may not be used, by its rights or those of its file system."""
+    named = error.filename is not None
+    return error.errno == _READ_ONLY or (named and error.errno in _RIGHTS)
+
+
+def is_gone(error: OSError) -> bool:
+    """Whether a disk or a file server fails."""
+    sure = error.errno in (errno.EIO, errno.ESTALE)
+    return sure or (error.filename is not None and error.errno in _GONE)
+
+
+def sentence_on(error: OSError) -> str | None:
+    """What happened, where, and what to do; None where it is no matter of a file system."""
+    if is_disk_full(error):
+        where = f" ({_name(error)})" if error.filename else ""
+        return f"the disk is full{where}; make room, then run it again."
+    if is_unwritable(error):
+        return (
+            f"{_name(error)} may not be used ({error.strerror}); see to its rights and "
+            "whether its file system can be written, then run it again."
+        )
+    if is_gone(error):
+        return (
+            f"{_name(error)} cannot be reached any more ({error.strerror}); see to its "
+            "disk or file server, then run it again."
+        )
+    return None
+
+
+def _name(error: OSError) -> str:
+    name = error.filename or "a file"
+    return name.decode(errors="replace") if isinstance(name, bytes) else str(name)
+
+
+@contextlib.contextmanager
+def saved_pid(wanted: bool) -> Iterator[None]:
+    """Keep ``<pid>.ds`` in the temporary folder, holding the same number, while we live.
+
+    A signal to that process reaches every rank.
+
+    Raises:
+        ResultsFolderError: the file cannot be written.
+    """
+    if not wanted:
+        yield
+        return
+    path = pid_file(os.getpid())
+    try:
+        path.unlink(missing_ok=True)  # of a dead process that had our number
+        with path.open("x") as file:
+            file.write(f"{os.getpid()}\n")
+    except OSError as error:
+        raise ResultsFolderError(
+            f"{path} for --save_pid cannot be written: {error.strerror}; set TMPDIR to a folder "
+            "that can."
+        ) from error
+    try:
+        yield
+    finally:
+        path.unlink(missing_ok=True)
+
+
+def pid_file(pid: int) -> Path:
+    """The file of one launch, by the number of its first process."""
+    return Path(tempfile.gettempdir()) / f"{pid}.ds"

@@ -10,11 +10,19 @@ from importlib.metadata import entry_points
 from importlib.util import find_spec
 from pathlib import Path
 from types import MappingProxyType
+from typing import TYPE_CHECKING
 
-from autoconf_launch.core import ConfigError, nearest_known
+from autoconf_launch.core import ConfigError, lazy_names, nearest_known
 
 from ..request import TrackingChoice
 from .base import Tracker
+
+if TYPE_CHECKING:
+    from .feed import Feed, feed_of
+    from .outlet import tracked
+else:
+    __getattr__ = lazy_names(__name__, __file__)
+
 
 TRACKERS = MappingProxyType(
     {

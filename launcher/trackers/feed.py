@@ -10,7 +10,7 @@ from enum import Enum
 from functools import singledispatchmethod
 from pathlib import Path
 
-from autoconf_launch.autotuner.trial import Record, Trial
+from autoconf_launch.autotuner.space import Record, Trial
 from autoconf_launch.core import KnobValue
 
 from ..events import Event, Finished, ModelProfiled, TrialFinished

@@ -14,14 +14,18 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from itertools import chain
 from pathlib import Path
 
 from autoconf_launch.core import DecodeError
 
-from ..events import Note
+from ..events import Event, Listener, Note
+from ..request import TrackingChoice
+from . import find_tracker
 from .base import Entry
-from .wire import DONE, Setup, entry_line, read_news, setup_line
+from .feed import Feed
+from .wire import DONE, GRACE_S, Setup, entry_line, read_news, setup_line
 
 _MODULE = "autoconf_launch.launcher.trackers.worker"
 _LEAST_PATIENCE_S = 2.0
@@ -186,3 +190,81 @@ def _wait(outlets: Sequence[Outlet], longest_s: float) -> None:
     wants = [one.wants() for one in outlets]
     readable, writable = ([*chain(*which)] for which in zip(*wants, strict=True))
     select.select(readable, writable, [], longest_s)
+
+
+_GRACE_IF_INTERRUPTED_S = 2.0
+
+
+@contextmanager
+def tracked(
+    choice: TrackingChoice, feed: Feed, folder: Path, listener: Listener
+) -> Iterator[Listener]:
+    """A listener that hands each event on and tells the chosen trackers of it.
+
+    They have a while to finish at the end, a short one where the study is interrupted.
+
+    Args:
+        choice: which trackers; checked before by ``check_tracking``.
+        feed: of a study that begins now.
+        folder: theirs; made where there is any tracker.
+        listener: takes the events, and notes on the trackers.
+    """
+    outlets: list[Outlet] = []
+    grace_s = GRACE_S
+    try:
+        for name in choice.trackers:
+            outlets += _start(name, choice, feed.study, folder / name, listener)
+        yield _Listening(outlets, feed, listener) if outlets else listener
+    except Exception:
+        raise
+    except BaseException:  # a signal
+        grace_s = _GRACE_IF_INTERRUPTED_S
+        raise
+    finally:
+        try:
+            for note in finish_all(outlets, grace_s):
+                listener(note)
+        finally:
+            for outlet in outlets:
+                outlet.end()
+
+
+class _Listening:
+    """Hands events on first: a view does not wait for trackers."""
+
+    def __init__(self, outlets: list[Outlet], feed: Feed, listener: Listener) -> None:
+        self._outlets = outlets
+        self._feed = feed
+        self._listener = listener
+
+    def __call__(self, event: Event) -> None:
+        self._listener(event)
+        entries = self._feed.take(event)
+        for outlet in self._outlets:
+            for entry in entries:
+                self._pass_on(outlet.send(entry))
+            if not entries:
+                self._pass_on(outlet.attend())
+
+    def _pass_on(self, notes: tuple[Note, ...]) -> None:
+        for note in notes:
+            self._listener(note)
+
+
+def _start(
+    name: str, choice: TrackingChoice, study: str, folder: Path, listener: Listener
+) -> list[Outlet]:
+    key = choice.wandb_key_file if name == "wandb" else None
+    setup = Setup(
+        tracker=find_tracker(name),
+        study=study,
+        project=choice.project,
+        folder=str(folder),
+        api_key_file=str(Path(key).expanduser().absolute()) if key else None,
+    )
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        return [Outlet(name, setup, folder / "tracker.log")]
+    except OSError as error:
+        listener(Note(text=f"{name}: it cannot be started ({error}).", warning=True))
+        return []

@@ -1,1 +1,20 @@
-"""One tuning run: loop, trials and their files, what comes after. Not: decisions (autotuner)."""
+"""One tuning run: controller, trials and their files, playoff, winner."""
+
+from typing import TYPE_CHECKING
+
+from autoconf_launch.core import lazy_names
+
+if TYPE_CHECKING:
+    from .controller import Controller
+    from .endgame import Endgame, Search, play, said_by_probes, with_outlook
+    from .job import TuningJob, read_job, search_limits, started_as
+    from .measured_baseline import as_measured
+    from .plain_start import ON_LOCAL_RANK, first_that_starts, remembered
+    from .prepared import past_of, profiled, remember_times, study_of
+    from .profile_run import ProfileFailedError, read_model_info, run_profile
+    from .running import TrialLimits
+    from .space_change import of_space
+    from .trial_io import TrialFiles, write_json
+    from .winner import render_winner, write_results
+else:
+    __getattr__ = lazy_names(__name__, __file__)

@@ -12,9 +12,9 @@ import uuid
 from collections.abc import Sequence
 from typing import Protocol
 
-from autoconf_launch.autotuner.decider import Decider
-from autoconf_launch.autotuner.study import StopReason
-from autoconf_launch.autotuner.trial import (
+from autoconf_launch.autotuner.playoff import Decider
+from autoconf_launch.autotuner.search import StopReason
+from autoconf_launch.autotuner.space import (
     Conditions,
     FailedTrial,
     Outcome,
@@ -24,16 +24,13 @@ from autoconf_launch.autotuner.trial import (
 )
 from autoconf_launch.core import Failure, FailureKind
 
-from ..backends.base import Backend
-from ..backends.strays import await_agent
+from ..backends import Backend, await_agent
 from ..events import Listener, StepSeen, TrialFinished, TrialStarted
-from ..machine.slots import WHOLE, Share
+from ..machine import WHOLE, Share
 from ..plan import LaunchPlan
-from ..results.journal import Journal, Started
-from ..results.journal_contents import Earlier
-from ..results.lease import HEARTBEAT_S
-from .rings import Rings, is_waiting, members, preempted_by, share_progress
+from ..results import HEARTBEAT_S, Earlier, Journal, Started
 from .running import Running, TrialLimits
+from .turn_groups import Rings, is_waiting, members, preempted_by, share_progress
 
 __all__ = ["Controller", "TrialDesk", "TrialLimits"]
 

@@ -1,28 +1,40 @@
 """What is launched after the search: rounds of the best, then the winner's soak.
 
 Not: which ones and what follows from them (finals, soak and settle in autotuner/).
+
+Not: the outcomes of trials, nor any removal.
 """
 
 from __future__ import annotations
 
+import json
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
+from pathlib import Path, PurePosixPath
 
-from autoconf_launch.autotuner.decider import Decider
-from autoconf_launch.autotuner.finalists import FINALISTS, ranking
-from autoconf_launch.autotuner.finals import Finals, FinalsBudget, fit_together
-from autoconf_launch.autotuner.launch_cost import MARGIN, start_bound_s
-from autoconf_launch.autotuner.noise import Noise
-from autoconf_launch.autotuner.objective import Objective
-from autoconf_launch.autotuner.settle import alpha_of, safe_order
-from autoconf_launch.autotuner.soak import FEWEST_STEPS, Soak, soak_steps
-from autoconf_launch.autotuner.summary import best_of
-from autoconf_launch.autotuner.trial import Record
+from autoconf_launch.autotuner.measurement import Noise
+from autoconf_launch.autotuner.playoff import (
+    FEWEST_STEPS,
+    FINALISTS,
+    Decider,
+    Finals,
+    FinalsBudget,
+    Soak,
+    alpha_of,
+    best_of,
+    fit_together,
+    ranking,
+    safe_order,
+    soak_steps,
+)
+from autoconf_launch.autotuner.search import MARGIN, Study, start_bound_s
+from autoconf_launch.autotuner.space import Objective, Record
+from autoconf_launch.core import RankResult, decode
 
 from ..events import Event, Listener, Note, RoundFinished, Standing, TrialFinished
-from ..machine.slots import ALONE, WHOLE
-from ..results.journal import JournalContents
+from ..machine import ALONE, WHOLE
+from ..results import JournalContents
 from .controller import Controller
 from .running import TrialLimits
 
@@ -211,3 +223,68 @@ class _Rounds:
             Standing(name=first.name, behind=0.0, width=0.0),
             *(Standing(name=a.name, behind=f.mean, width=f.width) for a, f in found if f.count),
         )
+
+
+def with_outlook(study: Study, listener: Listener) -> Listener:
+    """The listener, told of the outlook after each trial that changes it."""
+    said = ""
+
+    def listen(event: Event) -> None:
+        nonlocal said
+        listener(event)
+        if not isinstance(event, TrialFinished) or event.resumed:
+            return
+        found = study.certificate
+        if found is not None and found.untried and found.sentence != said:
+            said = found.sentence
+            listener(Note(text=said, detail=True))
+
+    return listen
+
+
+_MOST_SHOWN = 5
+
+
+def said_by_probes(results: Path, folder: Path, own: Path | None = None) -> tuple[str, ...]:
+    """Sentences on all trials in a results folder; each is said once.
+
+    Args:
+        results: has a folder for each trial.
+        folder: the working directory of the trials.
+        own: what we write beside the results; the script did not.
+    """
+    found = [_read(path) for path in sorted(results.glob("*/result*.json"))]
+    read = [result for result in found if result is not None]
+    paths = {path: folder / path for result in read for path in result.left_behind}
+    left = {path for path, there in paths.items() if there.exists() and not _is_in(there, own)}
+    notes = dict.fromkeys(note for result in read for note in result.notes)
+    return (*notes, *_on_left(_outermost(left)))
+
+
+def _is_in(path: Path, folder: Path | None) -> bool:
+    return folder is not None and folder in (path, *path.parents)
+
+
+def _read(path: Path) -> RankResult | None:
+    try:
+        return decode(RankResult, json.loads(path.read_bytes()))
+    except (OSError, ValueError):
+        return None
+
+
+def _outermost(paths: Iterable[str]) -> tuple[str, ...]:
+    """Without what lies in a folder that is itself among them."""
+    given = {PurePosixPath(path) for path in paths}
+    outer = sorted(path for path in given if not given & set(path.parents))
+    return tuple(map(str, outer))
+
+
+def _on_left(paths: tuple[str, ...]) -> tuple[str, ...]:
+    if not paths:
+        return ()
+    shown = ", ".join(paths[:_MOST_SHOWN])
+    more = f" and {len(paths) - _MOST_SHOWN} more" if len(paths) > _MOST_SHOWN else ""
+    return (
+        f"The script's short trials wrote to {shown}{more}; what they added there is not "
+        "part of any training and can be removed.",
+    )

@@ -5,23 +5,47 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from autoconf_launch.autotuner.settings import AutotuningSettings
-from autoconf_launch.autotuner.space import build_space
+from autoconf_launch.autotuner.search import SearchLimits
+from autoconf_launch.autotuner.space import AutotuningSettings, SearchBudget, build_space
 from autoconf_launch.autotuner.strategies import load_strategy
 from autoconf_launch.core import ClusterSpec
 
-from ..dialects import Dialect, ScriptSource, UserSettings, choose_dialect
+from ..dialects import choose_dialect
+from ..estimates import choose_price
 from ..events import Listener, Note
-from ..machine.discover import find_cluster
-from ..planning import require_script
+from ..launch import (
+    as_script_expects,
+    config_stem,
+    find_script_source,
+    refuse_own_flags,
+    require_script,
+    unwrapped,
+)
+from ..machine import find_cluster
 from ..request import LaunchRequest
-from ..results.paths import ResultsPaths
-from ..scripts.foreign import as_script_expects, config_stem
-from ..scripts.plain_start import as_script_starts
-from ..scripts.script_source import find_script_source, refuse_own_flags
-from ..scripts.wrapped_launch import unwrapped
+from ..results import ResultsPaths
+from ..script import ScriptSource
+from ..spelling import Dialect, UserSettings
 from ..trackers import check_tracking
-from .search_limits import search_limits
+from .plain_start import as_script_starts
+
+SEARCH_SHARE = 0.7
+"""Of a budget of time or money; rounds and soak take the rest (``endgame``: 0.3 of the search and
+0.1 of both, so 0.43 of it), if it is not very short."""
+
+
+def search_limits(request: LaunchRequest, cluster: ClusterSpec) -> SearchLimits:
+    """The search's share of the user's, money as time at the price of the machine."""
+    budget, good_enough = request.budget or SearchBudget(), request.good_enough or None
+    price = None if budget.usd is None else choose_price(None, cluster)
+    usd_per_hour = price.usd_per_gpu_hour * len(cluster.devices) if price else None
+    whole_s = budget.limit_s(usd_per_hour)
+    return SearchLimits(
+        seconds=None if whole_s is None else SEARCH_SHARE * whole_s,
+        whole_s=whole_s,
+        trials=budget.trials,
+        good_enough=good_enough,
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

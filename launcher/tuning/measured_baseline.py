@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
-from autoconf_launch.autotuner.study import baseline_trial
+from autoconf_launch.autotuner.search import baseline_trial
 from autoconf_launch.core import (
     AppliedStrategy,
     Candidate,
@@ -20,19 +20,17 @@ from autoconf_launch.core import (
     NothingFeasibleError,
     RankResult,
     decode,
+    result_file,
 )
-from autoconf_launch.core.rank import result_file
 
-from ..backends.base import Backend
-from ..dialects.as_applied import MEASURED
-from ..dialects.batch_names import may_derive_accumulation
-from ..dialects.table_dialect import UNSET, TableDialect
+from ..backends import Backend
 from ..events import Note
-from ..machine.slots import Share
-from ..results.results_folder import OpenFolder
+from ..machine import Share
+from ..results import OpenFolder
+from ..spelling import MEASURED, UNSET, TableDialect, may_derive_accumulation
 from .job import TuningJob, read_again
 from .profile_run import run_profile
-from .trial_files import TrialFiles
+from .trial_io import TrialFiles
 
 _WORDS = {"micro_batch": "micro-batch", "zero_stage": "ZeRO stage"}
 

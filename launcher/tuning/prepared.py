@@ -8,34 +8,27 @@ from __future__ import annotations
 import uuid
 from collections.abc import Sequence
 
-from autoconf_launch.autotuner.objective import OBJECTIVES
-from autoconf_launch.autotuner.past import PastTime, times_of
-from autoconf_launch.autotuner.planner import (
+from autoconf_launch.autotuner.cost import (
     knob_rules,
     memory_rule,
     predict,
     state_beyond_memory,
     weights_beyond_memory,
 )
-from autoconf_launch.autotuner.space import build_space
-from autoconf_launch.autotuner.strategies import load_strategy
-from autoconf_launch.autotuner.strategies.model_based import ModelBased
-from autoconf_launch.autotuner.study import Study, baseline_trial
-from autoconf_launch.autotuner.trial import Record
-from autoconf_launch.core import ModelSpec, NothingFeasibleError
-from autoconf_launch.core.rank import MODEL_INFO_FILE
+from autoconf_launch.autotuner.search import Study, baseline_trial
+from autoconf_launch.autotuner.space import OBJECTIVES, Record, build_space
+from autoconf_launch.autotuner.strategies import ModelBased, PastTime, load_strategy, times_of
+from autoconf_launch.core import MODEL_INFO_FILE, ModelSpec, NothingFeasibleError
 
-from ..backends.base import Backend
+from ..backends import Backend
 from ..events import ModelProfiled, Note, SpaceBuilt
-from ..machine.slots import Share
-from ..results.past_times import key_of, read_past, remember
-from ..results.results_folder import OpenFolder
-from ..scripts.foreign import is_foreign
-from ..scripts.plain_start import check_ranks, profile_failed
-from .job import TuningJob
+from ..launch import is_foreign
+from ..machine import Share
+from ..results import OpenFolder, key_of, read_past, remember
+from .job import TuningJob, search_limits
+from .plain_start import check_ranks, profile_failed
 from .profile_run import ProfileFailedError, read_model_info, refused_weights, run_profile
-from .search_limits import search_limits
-from .trial_files import TrialFiles
+from .trial_io import TrialFiles
 
 
 def profiled(

@@ -8,16 +8,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from autoconf_launch.autotuner.trial import Prediction, Trial
-from autoconf_launch.core import Failure, FailureKind, StepRecord
-from autoconf_launch.core.rank import STEPS_FILE
+from autoconf_launch.autotuner.space import Prediction, Trial
+from autoconf_launch.core import STEPS_FILE, Failure, FailureKind, StepRecord
 
-from ..backends.base import Job
-from ..machine.conditions import Weather
-from ..machine.slots import Share
-from ..outcomes.rank_results import is_beside_steps, started_ranks
+from ..backends import Job
+from ..launch import is_beside_steps, started_ranks
+from ..machine import Share, Weather
 from ..plan import LaunchPlan
-from .steps import SlowestRanks, StepsTail, tell_end
+from ..results import SlowestRanks, StepsTail, tell_end
 
 _LATE = 1.05
 """When the next step is looked for, in steps after the last one."""

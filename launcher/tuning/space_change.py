@@ -8,13 +8,10 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 
-from autoconf_launch.autotuner.knobs import candidate_name
-from autoconf_launch.autotuner.space import SearchSpace
-from autoconf_launch.autotuner.trial import Record
+from autoconf_launch.autotuner.space import Record, SearchSpace, candidate_name
 
 from ..events import Listener, Note
-from ..results.journal import JournalContents, SpaceLine
-from ..results.results_folder import OpenFolder
+from ..results import JournalContents, OpenFolder, SpaceLine
 
 _DERIVED = ("accumulation", "data_parallel")
 

@@ -6,26 +6,34 @@ import os
 import shlex
 from pathlib import Path
 
-from autoconf_launch.autotuner.summary import Summary
-from autoconf_launch.autotuner.trial import Record
+from autoconf_launch.autotuner.playoff import Summary
+from autoconf_launch.autotuner.space import Record
 from autoconf_launch.core import RawConfig
 from autoconf_launch.core import config_keys as keys
 
-from ..command_line.launch_flags import launch_flags
-from ..dialects import Dialect, Rendered, ScriptSource
-from ..request import LaunchRequest
-from ..results.paths import DS_CONFIG, ResultsPaths
-from ..results.secrets import document_without_secrets, shell_command, write_guarded
-from ..scripts.foreign import in_training, write_files
-from ..views.summary_text import (
+from ..flags import launch_flags
+from ..launch import in_training, write_files
+from ..report import (
+    CSV_COLUMNS,
+    csv_row,
+    csv_text,
     details_text,
     result_text,
     summary_document,
     summary_text,
     table_text,
 )
-from ..views.trials_csv import CSV_COLUMNS, csv_row, csv_text
-from .trial_files import BYTES_AS_GIVEN, write_json
+from ..request import LaunchRequest
+from ..results import (
+    DS_CONFIG,
+    ResultsPaths,
+    document_without_secrets,
+    shell_command,
+    write_guarded,
+)
+from ..script import ScriptSource
+from ..spelling import Dialect, Rendered
+from .trial_io import BYTES_AS_GIVEN, write_json
 
 
 def write_results(

@@ -4,13 +4,15 @@ Works from files alone: the Python may be another than the launcher's and need n
 package. Our modules load under a private name, so that an installed copy is never shadowed.
 Not: the probe itself (``runtime/probe.py``). Parses on old Pythons, to say that they are too old.
 """
-# mypy: ignore-errors
-# ruff: noqa: PTH100, PTH103, PTH112, PTH113, PTH118, PTH120
 
 import os
 import sys
 from importlib import import_module
 from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
+
+# mypy: ignore-errors
+# ruff: noqa: PTH100, PTH103, PTH112, PTH113, PTH118, PTH120
+
 
 VARIABLE = "AUTOCONF_LAUNCH_PROBE"
 BATCH_VARIABLE = "AUTOCONF_LAUNCH_DATALOADER_BATCH"
@@ -106,7 +108,7 @@ def arm():
 
 
 def leave_sign(name, text):
-    """Write a sign of ``core/probe_signs.py``, once."""
+    """Write a sign of ``core/rank.py``, once."""
     import json
 
     try:

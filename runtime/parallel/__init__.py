@@ -6,13 +6,23 @@ the configuration does not ask for it.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from torch import nn
 from torch.distributed.device_mesh import DeviceMesh
 
-from autoconf_launch.core import ResolvedConfig
+from autoconf_launch.core import ResolvedConfig, lazy_names
 
 from . import fully_shard, recompute, replicate
 from .base import Applied
+
+if TYPE_CHECKING:
+    from .extras import found_extras
+    from .recompute import recompute_of
+    from .replicate import shard_optimizer
+else:
+    __getattr__ = lazy_names(__name__, __file__)
+
 
 _IN_ORDER = (recompute.apply, replicate.apply, fully_shard.apply)
 

@@ -12,7 +12,7 @@ from torch.optim import Optimizer
 
 from autoconf_launch.core import ZERO_KNOBS, KnobValue, ResolvedConfig
 
-from ..blocks import repeated_blocks
+from ..model import repeated_blocks
 
 MIB = 1 << 20
 Extras = tuple[tuple[str, KnobValue], ...]

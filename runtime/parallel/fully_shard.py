@@ -15,8 +15,7 @@ from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 
 from autoconf_launch.core import ConfigError, Precision, ResolvedConfig
 
-from ..blocks import find_block_lists
-from ..precision import DTYPES
+from ..model import DTYPES, find_block_lists
 from .base import Applied, AroundMicroBatch
 from .extras import knob
 

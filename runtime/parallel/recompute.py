@@ -18,7 +18,7 @@ from torch.utils.checkpoint import (
 
 from autoconf_launch.core import ConfigError, Recompute, ResolvedConfig
 
-from ..blocks import repeated_blocks
+from ..model import repeated_blocks
 from .base import Applied
 
 _KEPT = (

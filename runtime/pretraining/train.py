@@ -12,9 +12,7 @@ from torch.utils.data import DataLoader, Sampler
 
 from autoconf_launch.core import ConfigError, RawConfig
 
-from ..config_file import ConfigSource
-from ..engine import Engine
-from ..start import initialize
+from ..engine import ConfigSource, Engine, initialize
 from .models import build, family_of, sequence_of, vocabulary_of, written_of
 from .text import LEAST_VOCABULARY, Sums
 

@@ -11,15 +11,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from autoconf_launch.autotuner.drift import timeline
-from autoconf_launch.autotuner.finalists import choose
-from autoconf_launch.autotuner.limits import SearchLimits
-from autoconf_launch.autotuner.noise import AGAIN_SUFFIX
-from autoconf_launch.autotuner.objective import OBJECTIVES
-from autoconf_launch.autotuner.settings import AutotuningSettings
-from autoconf_launch.autotuner.study import Study
-from autoconf_launch.autotuner.table import PredictionTable
-from autoconf_launch.autotuner.trial import FailedTrial, Measurement, Record, Trial
+from autoconf_launch.autotuner.measurement.machine_drift import timeline
+from autoconf_launch.autotuner.measurement.noise import AGAIN_SUFFIX
+from autoconf_launch.autotuner.playoff.contenders import choose
+from autoconf_launch.autotuner.search.limits import SearchLimits
+from autoconf_launch.autotuner.search.study import Study
+from autoconf_launch.autotuner.space.objective import OBJECTIVES
+from autoconf_launch.autotuner.space.settings import AutotuningSettings
+from autoconf_launch.autotuner.space.table import PredictionTable
+from autoconf_launch.autotuner.space.trial import FailedTrial, Measurement, Record, Trial
 from autoconf_launch.core import Candidate, Failure, FailureKind
 
 from .conftest import candidate, small_space

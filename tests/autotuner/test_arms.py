@@ -12,11 +12,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from autoconf_launch.autotuner.arms import Arm, compare, leader
-from autoconf_launch.autotuner.noise import PRIOR
-from autoconf_launch.autotuner.objective import OBJECTIVES
-from autoconf_launch.autotuner.sequential import LAUNCH, PairedEstimate
-from autoconf_launch.autotuner.trial import Measurement, Record, Trial, Turn
+from autoconf_launch.autotuner.measurement.noise import PRIOR
+from autoconf_launch.autotuner.measurement.sequential_test import LAUNCH, PairedEstimate
+from autoconf_launch.autotuner.playoff.arms import Arm, compare, leader
+from autoconf_launch.autotuner.space.objective import OBJECTIVES
+from autoconf_launch.autotuner.space.trial import Measurement, Record, Trial, Turn
 from autoconf_launch.core import Candidate, Layout
 
 THROUGHPUT = OBJECTIVES["throughput"]

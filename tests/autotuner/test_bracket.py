@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from autoconf_launch.autotuner.bracket import (
+from autoconf_launch.autotuner.strategies.micro_batch_curve import (
     KNEE,
     NO_BOUND,
     Tried,

@@ -1,6 +1,6 @@
 import pytest
 
-from autoconf_launch.autotuner.budget import SearchBudget, parse_budget, parse_share
+from autoconf_launch.autotuner.space.budget import SearchBudget, parse_budget, parse_share
 from autoconf_launch.core import ConfigError
 
 

@@ -4,13 +4,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from autoconf_launch.autotuner.certificate import CONFIDENCE, Certificate, certify
-from autoconf_launch.autotuner.ladders import CurveGains
-from autoconf_launch.autotuner.noise import PRIOR
-from autoconf_launch.autotuner.normal import student_quantile
-from autoconf_launch.autotuner.objective import OBJECTIVES
-from autoconf_launch.autotuner.table import CandidateTable, PredictionTable
-from autoconf_launch.autotuner.trial import Measurement, Prediction, Record, Trial
+from autoconf_launch.autotuner.measurement.noise import PRIOR
+from autoconf_launch.autotuner.measurement.normal import student_quantile
+from autoconf_launch.autotuner.search.optimality_bound import CONFIDENCE, Certificate, certify
+from autoconf_launch.autotuner.space.objective import OBJECTIVES
+from autoconf_launch.autotuner.space.table import CandidateTable, PredictionTable
+from autoconf_launch.autotuner.space.trial import Measurement, Prediction, Record, Trial
+from autoconf_launch.autotuner.strategies.micro_batch_curve import CurveGains
 from autoconf_launch.core import Candidate, Layout, MemoryUse
 
 THROUGHPUT = OBJECTIVES["throughput"]

@@ -1,7 +1,7 @@
 import numpy as np
 
-from autoconf_launch.autotuner.constraints import Rule, add_counts, apply_rules
-from autoconf_launch.autotuner.table import CandidateTable
+from autoconf_launch.autotuner.space.constraints import Rule, add_counts, apply_rules
+from autoconf_launch.autotuner.space.table import CandidateTable
 
 from .conftest import candidate
 

@@ -1,10 +1,10 @@
 import numpy as np
 import pytest
 
-from autoconf_launch.autotuner.dominance import is_sure, surely_needs_more
-from autoconf_launch.autotuner.study import baseline_trial
-from autoconf_launch.autotuner.table import CandidateTable
-from autoconf_launch.autotuner.trial import FailedTrial, Outcome
+from autoconf_launch.autotuner.search.study import baseline_trial
+from autoconf_launch.autotuner.space.dominance import is_sure, surely_needs_more
+from autoconf_launch.autotuner.space.table import CandidateTable
+from autoconf_launch.autotuner.space.trial import FailedTrial, Outcome
 from autoconf_launch.core import Candidate, Failure, FailureKind, Recompute
 
 from .conftest import LIMIT_BYTES, candidate, failed, measured, out_of_memory, record

@@ -7,9 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autoconf_launch.autotuner.drift import at_level, drift, timeline, without_drift
-from autoconf_launch.autotuner.noise import AGAIN_SUFFIX
-from autoconf_launch.autotuner.trial import (
+from autoconf_launch.autotuner.measurement.machine_drift import (
+    at_level,
+    drift,
+    timeline,
+    without_drift,
+)
+from autoconf_launch.autotuner.measurement.noise import AGAIN_SUFFIX
+from autoconf_launch.autotuner.space.trial import (
     FailedTrial,
     Measurement,
     Outcome,

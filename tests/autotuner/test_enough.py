@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from autoconf_launch.autotuner.enough import DISTANCE, PRECISION, is_settled
-from autoconf_launch.autotuner.sequential import PairedEstimate
+from autoconf_launch.autotuner.measurement.sequential_test import PairedEstimate
+from autoconf_launch.autotuner.playoff.arms import DISTANCE, PRECISION, is_settled
 
 ALPHA = 0.05
 

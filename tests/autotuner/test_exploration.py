@@ -1,11 +1,10 @@
 from __future__ import annotations
 
-from autoconf_launch.autotuner.exploration import Exploration, new_trial
-from autoconf_launch.autotuner.grouping import Grouping
-from autoconf_launch.autotuner.learned import Learned
-from autoconf_launch.autotuner.objective import OBJECTIVES
-from autoconf_launch.autotuner.pool import Pool
-from autoconf_launch.autotuner.stop import StopReason
+from autoconf_launch.autotuner.search.exploration import Exploration, new_trial
+from autoconf_launch.autotuner.search.observations import Learned
+from autoconf_launch.autotuner.search.pool import Grouping, Pool
+from autoconf_launch.autotuner.search.stop import StopReason
+from autoconf_launch.autotuner.space.objective import OBJECTIVES
 from autoconf_launch.autotuner.strategies import load_strategy
 
 from .conftest import candidate, measured, record, settings, small_space

@@ -2,9 +2,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from autoconf_launch.autotuner.finalists import may_be_best
-from autoconf_launch.autotuner.noise import PRIOR
-from autoconf_launch.autotuner.trial import Record
+from autoconf_launch.autotuner.measurement.noise import PRIOR
+from autoconf_launch.autotuner.playoff.contenders import may_be_best
+from autoconf_launch.autotuner.space.trial import Record
 
 from .test_finals import CRASH, THROUGHPUT, made, record
 

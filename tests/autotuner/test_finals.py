@@ -5,13 +5,25 @@ from dataclasses import replace
 
 import pytest
 
-from autoconf_launch.autotuner.enough import PRECISION
-from autoconf_launch.autotuner.finalists import ranking
-from autoconf_launch.autotuner.finals import Finals, FinalsBudget, fit_together
-from autoconf_launch.autotuner.objective import OBJECTIVES
-from autoconf_launch.autotuner.places import ALPHA, MOST
-from autoconf_launch.autotuner.resolution import round_times_s
-from autoconf_launch.autotuner.trial import FailedTrial, Measurement, Outcome, Record, Trial, Turn
+from autoconf_launch.autotuner.playoff.arms import PRECISION
+from autoconf_launch.autotuner.playoff.contenders import (
+    ALPHA,
+    MOST,
+    FinalsBudget,
+    fit_together,
+    ranking,
+)
+from autoconf_launch.autotuner.playoff.playoff import Finals
+from autoconf_launch.autotuner.playoff.resolution import round_times_s
+from autoconf_launch.autotuner.space.objective import OBJECTIVES
+from autoconf_launch.autotuner.space.trial import (
+    FailedTrial,
+    Measurement,
+    Outcome,
+    Record,
+    Trial,
+    Turn,
+)
 from autoconf_launch.core import Candidate, Failure, FailureKind, Layout, MemoryUse
 
 THROUGHPUT = OBJECTIVES["throughput"]

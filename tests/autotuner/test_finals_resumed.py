@@ -6,8 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from autoconf_launch.autotuner.finals import Finals, FinalsBudget
-from autoconf_launch.autotuner.trial import Record, Trial
+from autoconf_launch.autotuner.playoff.contenders import FinalsBudget
+from autoconf_launch.autotuner.playoff.playoff import Finals
+from autoconf_launch.autotuner.space.trial import Record, Trial
 
 from .test_finals import ALIKE, SEARCHED, THROUGHPUT, made, run, searched, truth
 

@@ -2,11 +2,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from autoconf_launch.autotuner.grouping import Grouping
-from autoconf_launch.autotuner.handed_out import HandedOut
-from autoconf_launch.autotuner.objective import OBJECTIVES
-from autoconf_launch.autotuner.pool import Pool
-from autoconf_launch.autotuner.study import baseline_trial
+from autoconf_launch.autotuner.search.pending import HandedOut
+from autoconf_launch.autotuner.search.pool import Grouping, Pool
+from autoconf_launch.autotuner.search.study import baseline_trial
+from autoconf_launch.autotuner.space.objective import OBJECTIVES
 
 from .conftest import out_of_memory, record, settings, small_space
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autoconf_launch.autotuner.knobs import (
+from autoconf_launch.autotuner.space.knobs import (
     EXTRA_TAGS,
     KNOBS,
     candidate_name,

@@ -4,12 +4,17 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from autoconf_launch.autotuner.bracket import Bound, Tried, speed_bounds
-from autoconf_launch.autotuner.ladders import Ladders, cost_of
-from autoconf_launch.autotuner.noise import PRIOR
-from autoconf_launch.autotuner.objective import OBJECTIVES
-from autoconf_launch.autotuner.table import CandidateTable
-from autoconf_launch.autotuner.trial import Outcome, Trial
+from autoconf_launch.autotuner.measurement.noise import PRIOR
+from autoconf_launch.autotuner.space.objective import OBJECTIVES
+from autoconf_launch.autotuner.space.table import CandidateTable
+from autoconf_launch.autotuner.space.trial import Outcome, Trial
+from autoconf_launch.autotuner.strategies.micro_batch_curve import (
+    Bound,
+    Ladders,
+    Tried,
+    cost_of,
+    speed_bounds,
+)
 from autoconf_launch.core import Candidate, FailureKind
 
 from .conftest import candidate, failed, measured, out_of_memory, record
@@ -220,7 +225,9 @@ def test_bounds_of_a_ladder_are_made_when_they_are_asked_for(
         made.append(micros)
         return speed_bounds(micros, tried)
 
-    monkeypatch.setattr("autoconf_launch.autotuner.ladders.speed_bounds", counted)
+    monkeypatch.setattr(
+        "autoconf_launch.autotuner.strategies.micro_batch_curve.speed_bounds", counted
+    )
     table, found = ladders(0, 1)
     for micro in SIZES:
         tell(found, split(micro), 1.0)

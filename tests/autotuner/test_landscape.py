@@ -1,9 +1,9 @@
 import numpy as np
 import pytest
 
-from autoconf_launch.autotuner.dominance import is_out_of_memory
-from autoconf_launch.autotuner.landscape import Landscape, families, merged
-from autoconf_launch.autotuner.table import CandidateTable, PredictionTable
+from autoconf_launch.autotuner.search.replay import Landscape, families, merged
+from autoconf_launch.autotuner.space.dominance import is_out_of_memory
+from autoconf_launch.autotuner.space.table import CandidateTable, PredictionTable
 from autoconf_launch.core import Candidate, Layout
 
 FULL = float("nan")

@@ -7,12 +7,13 @@ from dataclasses import replace
 
 import pytest
 
-from autoconf_launch.autotuner.cost.facts import TrainingFacts
-from autoconf_launch.autotuner.finals import Finals, FinalsBudget
-from autoconf_launch.autotuner.noise import PRIOR
-from autoconf_launch.autotuner.settings import AutotuningSettings
-from autoconf_launch.autotuner.settle import settled
-from autoconf_launch.autotuner.summary import Summary, summarise_records
+from autoconf_launch.autotuner.cost.training import TrainingFacts
+from autoconf_launch.autotuner.measurement.noise import PRIOR
+from autoconf_launch.autotuner.playoff.contenders import FinalsBudget
+from autoconf_launch.autotuner.playoff.playoff import Finals
+from autoconf_launch.autotuner.playoff.summary import Summary, summarise_records
+from autoconf_launch.autotuner.playoff.winner import settled
+from autoconf_launch.autotuner.space.settings import AutotuningSettings
 
 from .test_finals import run, searched, truth
 from .test_recorded_noise import DATA, THROUGHPUT, Machine, is_tie_with_baseline

@@ -8,16 +8,15 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from autoconf_launch.autotuner.batches import GlobalBatchRule
-from autoconf_launch.autotuner.choices import ChoiceKind, KnobChoice
-from autoconf_launch.autotuner.launch_cost import start_bound_s, step_bounds_s
-from autoconf_launch.autotuner.limits import SearchLimits
-from autoconf_launch.autotuner.settings import AutotuningSettings
-from autoconf_launch.autotuner.space import SearchSpace, build_space
-from autoconf_launch.autotuner.stop import StopKind
-from autoconf_launch.autotuner.study import Study, baseline_trial
-from autoconf_launch.autotuner.table import CandidateTable, PredictionTable
-from autoconf_launch.autotuner.trial import Measurement, Prediction, Record, Trial
+from autoconf_launch.autotuner.search.limits import SearchLimits, start_bound_s, step_bounds_s
+from autoconf_launch.autotuner.search.stop import StopKind
+from autoconf_launch.autotuner.search.study import Study, baseline_trial
+from autoconf_launch.autotuner.space.choices import ChoiceKind, KnobChoice
+from autoconf_launch.autotuner.space.micro_batches import GlobalBatchRule
+from autoconf_launch.autotuner.space.settings import AutotuningSettings
+from autoconf_launch.autotuner.space.space import SearchSpace, build_space
+from autoconf_launch.autotuner.space.table import CandidateTable, PredictionTable
+from autoconf_launch.autotuner.space.trial import Measurement, Prediction, Record, Trial
 from autoconf_launch.core import FailureKind
 
 from .conftest import candidate, failed, measured, record

@@ -4,13 +4,12 @@ import math
 import random
 from dataclasses import replace
 
-from autoconf_launch.autotuner.drift import without_drift
-from autoconf_launch.autotuner.grouping import Grouping
-from autoconf_launch.autotuner.learned import Learned
-from autoconf_launch.autotuner.noise import AGAIN_SUFFIX
-from autoconf_launch.autotuner.objective import OBJECTIVES
-from autoconf_launch.autotuner.pool import Pool
-from autoconf_launch.autotuner.trial import Record, Trial
+from autoconf_launch.autotuner.measurement.machine_drift import without_drift
+from autoconf_launch.autotuner.measurement.noise import AGAIN_SUFFIX
+from autoconf_launch.autotuner.search.observations import Learned
+from autoconf_launch.autotuner.search.pool import Grouping, Pool
+from autoconf_launch.autotuner.space.objective import OBJECTIVES
+from autoconf_launch.autotuner.space.trial import Record, Trial
 
 from .conftest import measured, settings, small_space
 

@@ -2,8 +2,8 @@ import math
 
 import pytest
 
-from autoconf_launch.autotuner.cost.facts import TrainingFacts
-from autoconf_launch.autotuner.learning_rate import learning_rate_advice
+from autoconf_launch.autotuner.cost.training import TrainingFacts
+from autoconf_launch.autotuner.playoff.summary import learning_rate_advice
 
 
 @pytest.mark.parametrize(

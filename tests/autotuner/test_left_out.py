@@ -7,16 +7,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from autoconf_launch.autotuner.batches import GlobalBatchRule
-from autoconf_launch.autotuner.certificate import Certificate
-from autoconf_launch.autotuner.choices import ChoiceKind, KnobChoice
-from autoconf_launch.autotuner.constraints import Rule
-from autoconf_launch.autotuner.left_out import LeftOut, left_out, left_out_text
-from autoconf_launch.autotuner.limits import SearchLimits
-from autoconf_launch.autotuner.space import build_space
-from autoconf_launch.autotuner.study import Study
-from autoconf_launch.autotuner.summary import summarise
-from autoconf_launch.autotuner.trial import Outcome, Trial
+from autoconf_launch.autotuner.playoff.summary import summarise
+from autoconf_launch.autotuner.search.limits import SearchLimits
+from autoconf_launch.autotuner.search.optimality_bound import Certificate
+from autoconf_launch.autotuner.search.skipped import LeftOut, left_out, left_out_text
+from autoconf_launch.autotuner.search.study import Study
+from autoconf_launch.autotuner.space.choices import ChoiceKind, KnobChoice
+from autoconf_launch.autotuner.space.constraints import Rule
+from autoconf_launch.autotuner.space.micro_batches import GlobalBatchRule
+from autoconf_launch.autotuner.space.space import build_space
+from autoconf_launch.autotuner.space.trial import Outcome, Trial
 from autoconf_launch.core import Candidate, FailureKind
 
 from .conftest import (

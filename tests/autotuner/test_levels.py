@@ -4,8 +4,8 @@ import math
 
 import pytest
 
-from autoconf_launch.autotuner.levels import level_now
-from autoconf_launch.autotuner.noise import PRIOR
+from autoconf_launch.autotuner.measurement.machine_drift import level_now
+from autoconf_launch.autotuner.measurement.noise import PRIOR
 
 from .test_drift import CRASH, again, made, trials
 

@@ -5,11 +5,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from autoconf_launch.autotuner.limits import FEWEST_TRIALS, SearchLimits
-from autoconf_launch.autotuner.stop import StopKind
-from autoconf_launch.autotuner.study import Study
-from autoconf_launch.autotuner.table import PredictionTable
-from autoconf_launch.autotuner.trial import Record, Trial
+from autoconf_launch.autotuner.search.limits import FEWEST_TRIALS, SearchLimits
+from autoconf_launch.autotuner.search.stop import StopKind
+from autoconf_launch.autotuner.search.study import Study
+from autoconf_launch.autotuner.space.table import PredictionTable
+from autoconf_launch.autotuner.space.trial import Record, Trial
 
 from .conftest import candidate, measured, out_of_memory, settings, small_space
 

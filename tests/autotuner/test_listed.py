@@ -2,9 +2,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from autoconf_launch.autotuner.listed import ListedStudy
-from autoconf_launch.autotuner.stop import StopKind
-from autoconf_launch.autotuner.trial import FailedTrial, Measurement, Record, Trial
+from autoconf_launch.autotuner.search.listed import ListedStudy
+from autoconf_launch.autotuner.search.stop import StopKind
+from autoconf_launch.autotuner.space.trial import FailedTrial, Measurement, Record, Trial
 from autoconf_launch.core import Candidate, Failure, FailureKind, Layout, MemoryUse
 
 

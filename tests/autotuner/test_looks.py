@@ -7,7 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autoconf_launch.autotuner.looks import LOOKS, bound, chance_beyond, of_student
+from autoconf_launch.autotuner.measurement.sequential_test import (
+    LOOKS,
+    bound,
+    chance_beyond,
+    of_student,
+)
 
 ALPHAS = st.sampled_from([0.05, 0.025, 0.01])
 

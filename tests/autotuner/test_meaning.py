@@ -5,8 +5,8 @@ from dataclasses import replace
 
 import pytest
 
-from autoconf_launch.autotuner.meaning import MeaningVerdict, compare_losses
-from autoconf_launch.autotuner.trial import Measurement, Record, Trial
+from autoconf_launch.autotuner.playoff.meaning import MeaningVerdict, compare_losses
+from autoconf_launch.autotuner.space.trial import Measurement, Record, Trial
 from autoconf_launch.core import AppliedStrategy, Candidate, Layout, Precision, Recompute
 
 APPLIED = AppliedStrategy(

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autoconf_launch.autotuner.noise import (
+from autoconf_launch.autotuner.measurement.noise import (
     MOST_BLOCKS,
     PRIOR,
     SpeedUp,
@@ -18,10 +18,10 @@ from autoconf_launch.autotuner.noise import (
     speed_up,
     t_quantile,
 )
-from autoconf_launch.autotuner.objective import OBJECTIVES
-from autoconf_launch.autotuner.settings import MetricName
-from autoconf_launch.autotuner.study import baseline_trial
-from autoconf_launch.autotuner.trial import Measurement, Record
+from autoconf_launch.autotuner.search.study import baseline_trial
+from autoconf_launch.autotuner.space.objective import OBJECTIVES
+from autoconf_launch.autotuner.space.settings import MetricName
+from autoconf_launch.autotuner.space.trial import Measurement, Record
 
 from .conftest import candidate, measured
 

@@ -1,8 +1,8 @@
 import pytest
 
-from autoconf_launch.autotuner.objective import OBJECTIVES
-from autoconf_launch.autotuner.settings import MetricName
-from autoconf_launch.autotuner.study import baseline_trial
+from autoconf_launch.autotuner.search.study import baseline_trial
+from autoconf_launch.autotuner.space.objective import OBJECTIVES
+from autoconf_launch.autotuner.space.settings import MetricName
 from autoconf_launch.core import FailureKind
 
 from .conftest import candidate, failed, measured, record

@@ -4,12 +4,13 @@ from dataclasses import replace
 
 import pytest
 
-from autoconf_launch.autotuner.finals import Finals, FinalsBudget
-from autoconf_launch.autotuner.noise import PRIOR
-from autoconf_launch.autotuner.order import arms_in_order, together
-from autoconf_launch.autotuner.sequential import PairedEstimate
-from autoconf_launch.autotuner.settle import safe_order
-from autoconf_launch.autotuner.trial import Measurement, Record, Trial
+from autoconf_launch.autotuner.measurement.noise import PRIOR
+from autoconf_launch.autotuner.measurement.sequential_test import PairedEstimate
+from autoconf_launch.autotuner.playoff.contenders import FinalsBudget
+from autoconf_launch.autotuner.playoff.playoff import Finals
+from autoconf_launch.autotuner.playoff.rank_order import arms_in_order, together
+from autoconf_launch.autotuner.playoff.winner import safe_order
+from autoconf_launch.autotuner.space.trial import Measurement, Record, Trial
 from autoconf_launch.core import Candidate, Layout
 
 from .test_finals import ALIKE, CRASH, THROUGHPUT, made, run, searched, truth

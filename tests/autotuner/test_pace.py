@@ -4,10 +4,11 @@ from dataclasses import replace
 
 import pytest
 
-from autoconf_launch.autotuner.noise import PRIOR
-from autoconf_launch.autotuner.pace import (
+from autoconf_launch.autotuner.measurement.noise import PRIOR
+from autoconf_launch.autotuner.measurement.stop_rule import (
     FEWEST_APART,
     FEWEST_IN_TURN,
+    FEWEST_TIMED,
     MOST_APART,
     MOST_IN_TURN,
     awake,
@@ -17,8 +18,7 @@ from autoconf_launch.autotuner.pace import (
     turn_time_s,
     turns_of_round,
 )
-from autoconf_launch.autotuner.stop_rule import FEWEST_TIMED
-from autoconf_launch.autotuner.trial import Record, Turn
+from autoconf_launch.autotuner.space.trial import Record, Turn
 
 from .test_finals import CRASH, made, record
 

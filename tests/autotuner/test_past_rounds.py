@@ -11,10 +11,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from autoconf_launch.autotuner.finals import Finals, FinalsBudget
-from autoconf_launch.autotuner.past_rounds import replayed
-from autoconf_launch.autotuner.settle import safe_order
-from autoconf_launch.autotuner.trial import Outcome, Record, Trial
+from autoconf_launch.autotuner.playoff.contenders import FinalsBudget
+from autoconf_launch.autotuner.playoff.past_rounds import replayed
+from autoconf_launch.autotuner.playoff.playoff import Finals
+from autoconf_launch.autotuner.playoff.winner import safe_order
+from autoconf_launch.autotuner.space.trial import Outcome, Record, Trial
 
 from .test_finals import (
     ALIKE,

@@ -1,9 +1,9 @@
 from __future__ import annotations
 
-from autoconf_launch.autotuner.arms import Arm
-from autoconf_launch.autotuner.noise import PRIOR
-from autoconf_launch.autotuner.places import ALPHA, MOST, Places, planned
-from autoconf_launch.autotuner.trial import Record
+from autoconf_launch.autotuner.measurement.noise import PRIOR
+from autoconf_launch.autotuner.playoff.arms import Arm
+from autoconf_launch.autotuner.playoff.contenders import ALPHA, MOST, Places, planned
+from autoconf_launch.autotuner.space.trial import Record
 
 from .test_finals import ALIKE, THROUGHPUT, searched
 

@@ -3,16 +3,16 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from autoconf_launch.autotuner.cost.facts import TrainingFacts
-from autoconf_launch.autotuner.planner import (
+from autoconf_launch.autotuner.cost.calibration import (
     knob_rules,
     memory_rule,
     predict,
     state_beyond_memory,
     weights_beyond_memory,
 )
-from autoconf_launch.autotuner.space import SearchSpace
-from autoconf_launch.autotuner.table import CandidateTable, PredictionTable
+from autoconf_launch.autotuner.cost.training import TrainingFacts
+from autoconf_launch.autotuner.space.space import SearchSpace
+from autoconf_launch.autotuner.space.table import CandidateTable, PredictionTable
 from autoconf_launch.core import (
     BlockSpec,
     ClusterSpec,

@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autoconf_launch.autotuner.record_codec import decode_record, encode_record
-from autoconf_launch.autotuner.trial import (
+from autoconf_launch.autotuner.space.trial import (
     Conditions,
     FailedTrial,
     GpuState,
@@ -17,6 +16,8 @@ from autoconf_launch.autotuner.trial import (
     Record,
     Trial,
     Turn,
+    decode_record,
+    encode_record,
 )
 from autoconf_launch.core import (
     AppliedStrategy,

@@ -10,13 +10,14 @@ from statistics import median
 
 import pytest
 
-from autoconf_launch.autotuner.cost.facts import TrainingFacts
-from autoconf_launch.autotuner.finals import Finals, FinalsBudget
-from autoconf_launch.autotuner.objective import OBJECTIVES
-from autoconf_launch.autotuner.settings import AutotuningSettings
-from autoconf_launch.autotuner.settle import settled
-from autoconf_launch.autotuner.summary import Summary, summarise_records
-from autoconf_launch.autotuner.trial import Measurement, Record, Trial
+from autoconf_launch.autotuner.cost.training import TrainingFacts
+from autoconf_launch.autotuner.playoff.contenders import FinalsBudget
+from autoconf_launch.autotuner.playoff.playoff import Finals
+from autoconf_launch.autotuner.playoff.summary import Summary, summarise_records
+from autoconf_launch.autotuner.playoff.winner import settled
+from autoconf_launch.autotuner.space.objective import OBJECTIVES
+from autoconf_launch.autotuner.space.settings import AutotuningSettings
+from autoconf_launch.autotuner.space.trial import Measurement, Record, Trial
 from autoconf_launch.core import Candidate, Layout, MemoryUse
 
 DATA = Path(__file__).parents[1] / "data" / "step_noise.json"

@@ -5,10 +5,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from autoconf_launch.autotuner.landscape import Landscape
-from autoconf_launch.autotuner.replay import ReplayRules, Run, run, score
+from autoconf_launch.autotuner.search.replay import Landscape, ReplayRules, Run, run, score
+from autoconf_launch.autotuner.space.table import CandidateTable, PredictionTable
 from autoconf_launch.autotuner.strategies import PEERS, STRATEGIES, load_strategy
-from autoconf_launch.autotuner.table import CandidateTable, PredictionTable
 from autoconf_launch.core import Candidate, Layout
 
 FULL = float("nan")

@@ -3,8 +3,12 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autoconf_launch.autotuner.resolution import Resolution, resolution
-from autoconf_launch.autotuner.sequential import Expected, estimate, expected_width
+from autoconf_launch.autotuner.measurement.sequential_test import (
+    Expected,
+    estimate,
+    expected_width,
+)
+from autoconf_launch.autotuner.playoff.resolution import Resolution, resolution
 
 EXPECTED = Expected(spread=0.05, freedom=5.0)
 

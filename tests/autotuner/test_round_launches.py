@@ -2,10 +2,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from autoconf_launch.autotuner.arms import Arm
-from autoconf_launch.autotuner.noise import PRIOR
-from autoconf_launch.autotuner.round_launches import Lengths, alone, in_turn, lengths, says_over
-from autoconf_launch.autotuner.trial import Outcome, Record, Trial
+from autoconf_launch.autotuner.measurement.noise import PRIOR
+from autoconf_launch.autotuner.playoff.arms import Arm
+from autoconf_launch.autotuner.playoff.playoff import Lengths, alone, in_turn, lengths, says_over
+from autoconf_launch.autotuner.space.trial import Outcome, Record, Trial
 
 from .test_finals import CRASH, made, searched
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autoconf_launch.autotuner.sequential import (
+from autoconf_launch.autotuner.measurement.sequential_test import (
     FREEDOM,
     LAUNCH,
     MOST_FREEDOM,

@@ -4,15 +4,16 @@ from dataclasses import replace
 
 import pytest
 
-from autoconf_launch.autotuner.cost.facts import TrainingFacts
-from autoconf_launch.autotuner.finals import Finals, FinalsBudget
-from autoconf_launch.autotuner.meaning import MeaningVerdict
-from autoconf_launch.autotuner.past_rounds import replayed
-from autoconf_launch.autotuner.settings import AutotuningSettings
-from autoconf_launch.autotuner.settle import findings, safe_order, settled
-from autoconf_launch.autotuner.stop import good_enough
-from autoconf_launch.autotuner.summary import Summary, summarise_records
-from autoconf_launch.autotuner.trial import Outcome, Record
+from autoconf_launch.autotuner.cost.training import TrainingFacts
+from autoconf_launch.autotuner.playoff.contenders import FinalsBudget
+from autoconf_launch.autotuner.playoff.meaning import MeaningVerdict
+from autoconf_launch.autotuner.playoff.past_rounds import replayed
+from autoconf_launch.autotuner.playoff.playoff import Finals
+from autoconf_launch.autotuner.playoff.summary import Summary, summarise_records
+from autoconf_launch.autotuner.playoff.winner import findings, safe_order, settled
+from autoconf_launch.autotuner.search.stop import good_enough
+from autoconf_launch.autotuner.space.settings import AutotuningSettings
+from autoconf_launch.autotuner.space.trial import Outcome, Record
 from autoconf_launch.core import FailureKind
 
 from .test_finals import ALIKE, CRASH, SEARCHED, THROUGHPUT, made, run, searched, truth

@@ -5,11 +5,11 @@ from collections.abc import Sequence
 
 import pytest
 
-from autoconf_launch.autotuner.soak import Soak, soak_steps
-from autoconf_launch.autotuner.soak_report import refusal, report
-from autoconf_launch.autotuner.trial import FailedTrial, Measurement, Outcome, Record, Trial
+from autoconf_launch.autotuner.playoff.soak import Soak, soak_steps
+from autoconf_launch.autotuner.playoff.soak_report import refusal, report
+from autoconf_launch.autotuner.space.trial import FailedTrial, Measurement, Outcome, Record, Trial
 from autoconf_launch.core import Candidate, Failure, FailureKind, Layout, MemoryUse
-from autoconf_launch.core.asides import Aside, Asides
+from autoconf_launch.core.saved_paths import Aside, Asides
 
 
 def made(peak: int) -> Measurement:

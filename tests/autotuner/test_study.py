@@ -3,15 +3,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from autoconf_launch.autotuner.choices import ChoiceKind
-from autoconf_launch.autotuner.constraints import Rule
-from autoconf_launch.autotuner.limits import SearchLimits
-from autoconf_launch.autotuner.settings import AutotuningSettings
-from autoconf_launch.autotuner.space import SearchSpace
-from autoconf_launch.autotuner.stop import StopKind
-from autoconf_launch.autotuner.study import Study
-from autoconf_launch.autotuner.table import PredictionTable
-from autoconf_launch.autotuner.trial import Outcome, Trial
+from autoconf_launch.autotuner.search.limits import SearchLimits
+from autoconf_launch.autotuner.search.stop import StopKind
+from autoconf_launch.autotuner.search.study import Study
+from autoconf_launch.autotuner.space.choices import ChoiceKind
+from autoconf_launch.autotuner.space.constraints import Rule
+from autoconf_launch.autotuner.space.settings import AutotuningSettings
+from autoconf_launch.autotuner.space.space import SearchSpace
+from autoconf_launch.autotuner.space.table import PredictionTable
+from autoconf_launch.autotuner.space.trial import Outcome, Trial
 from autoconf_launch.core import ConfigError, FailureKind
 
 from .conftest import (

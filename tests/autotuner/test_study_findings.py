@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from autoconf_launch.autotuner.study_findings import repeat_findings
+from autoconf_launch.autotuner.playoff.findings import repeat_findings
 
 from .test_drift import CRASH, LOADED, again, made, trials
 

@@ -11,15 +11,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from autoconf_launch.autotuner import surprise
-from autoconf_launch.autotuner.batches import GlobalBatchRule
-from autoconf_launch.autotuner.choices import ChoiceKind, KnobChoice
-from autoconf_launch.autotuner.limits import SearchLimits
-from autoconf_launch.autotuner.settings import AutotuningSettings
-from autoconf_launch.autotuner.space import build_space
+from autoconf_launch.autotuner.search import outliers as surprise
+from autoconf_launch.autotuner.search.limits import SearchLimits
+from autoconf_launch.autotuner.search.study import Study
+from autoconf_launch.autotuner.space.choices import ChoiceKind, KnobChoice
+from autoconf_launch.autotuner.space.micro_batches import GlobalBatchRule
+from autoconf_launch.autotuner.space.settings import AutotuningSettings
+from autoconf_launch.autotuner.space.space import build_space
+from autoconf_launch.autotuner.space.trial import Record
 from autoconf_launch.autotuner.strategies import surrogate
-from autoconf_launch.autotuner.study import Study
-from autoconf_launch.autotuner.trial import Record
 
 from .conftest import candidate, measured, settings
 

@@ -1,7 +1,12 @@
-from autoconf_launch.autotuner.cost.facts import TrainingFacts
-from autoconf_launch.autotuner.study import Study
-from autoconf_launch.autotuner.summary import Summary, SummaryRow, summarise, summarise_records
-from autoconf_launch.autotuner.trial import Outcome, Trial
+from autoconf_launch.autotuner.cost.training import TrainingFacts
+from autoconf_launch.autotuner.playoff.summary import (
+    Summary,
+    SummaryRow,
+    summarise,
+    summarise_records,
+)
+from autoconf_launch.autotuner.search.study import Study
+from autoconf_launch.autotuner.space.trial import Outcome, Trial
 from autoconf_launch.core import FailureKind
 
 from .conftest import (

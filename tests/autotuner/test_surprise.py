@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from autoconf_launch.autotuner.objective import OBJECTIVES
-from autoconf_launch.autotuner.surprise import is_surprise, most_off
-from autoconf_launch.autotuner.trial import Measurement, Prediction, Record, Trial
+from autoconf_launch.autotuner.search.outliers import is_surprise, most_off
+from autoconf_launch.autotuner.space.objective import OBJECTIVES
+from autoconf_launch.autotuner.space.trial import Measurement, Prediction, Record, Trial
 from autoconf_launch.core import Candidate, Layout
 
 THROUGHPUT = OBJECTIVES["throughput"]

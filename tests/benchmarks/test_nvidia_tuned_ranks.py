@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from autoconf_launch.autotuner.recommend.nemo_grid import GridOverrides
+from autoconf_launch.autotuner.sizing.nemo_axes import GridOverrides
 
 from .conftest import imported
 

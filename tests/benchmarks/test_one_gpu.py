@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from autoconf_launch.autotuner.trial import FailedTrial, Measurement, Record, Trial
+from autoconf_launch.autotuner.space.trial import FailedTrial, Measurement, Record, Trial
 from autoconf_launch.core import Candidate, Failure, FailureKind, Layout, Recompute
 
 from .conftest import imported

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from autoconf_launch.autotuner.cost.model.calibration import NOISE, SPREADS
+from autoconf_launch.autotuner.cost.calibration import NOISE, SPREADS
 
 
 def imported(name: str) -> ModuleType:

@@ -12,19 +12,13 @@ from pathlib import Path
 
 import pytest
 
-from autoconf_launch.autotuner.trial import (
-    FailedTrial,
-    Measurement,
-    Outcome,
-    Record,
-    Trial,
-)
+from autoconf_launch.autotuner.space.trial import FailedTrial, Measurement, Outcome, Record, Trial
 from autoconf_launch.core import Candidate, Failure, FailureKind, Layout, Mode, RankTask
 from autoconf_launch.core.rank import TASK_VARIABLE
-from autoconf_launch.launcher.backends import Backend, Job, JobEnd
+from autoconf_launch.launcher.backends.base import Backend, Job, JobEnd
+from autoconf_launch.launcher.backends.fork_server import ZygoteBackend
 from autoconf_launch.launcher.backends.local import LocalBackend
 from autoconf_launch.launcher.backends.replay import ReplayBackend
-from autoconf_launch.launcher.backends.zygote import ZygoteBackend
 from autoconf_launch.launcher.plan import LaunchPlan, RankPlan
 
 REASON = Failure(kind=FailureKind.STALLED, detail="no step for too long", log_tail=("line",))

@@ -8,17 +8,9 @@ from pathlib import PurePath
 import pytest
 
 from autoconf_launch.core import Candidate, RawConfig
-from autoconf_launch.launcher.dialects import (
-    DIALECTS,
-    Dialect,
-    NamedFile,
-    OwnKnob,
-    Rendered,
-    ScriptSource,
-    TrialNeeds,
-    UserWords,
-    choose_dialect,
-)
+from autoconf_launch.launcher.dialects import DIALECTS, choose_dialect
+from autoconf_launch.launcher.script.parser import NamedFile, OwnKnob, ScriptSource, UserWords
+from autoconf_launch.launcher.spelling.base import Dialect, Rendered, TrialNeeds
 
 RANKS = 2
 DOCUMENT = RawConfig(

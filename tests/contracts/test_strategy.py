@@ -11,11 +11,18 @@ from hypothesis import HealthCheck, given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from autoconf_launch.autotuner.objective import OBJECTIVES
-from autoconf_launch.autotuner.settings import MetricName
-from autoconf_launch.autotuner.strategies import PEERS, STRATEGIES, Strategy, load_strategy
-from autoconf_launch.autotuner.table import CandidateTable, PredictionTable
-from autoconf_launch.autotuner.trial import FailedTrial, Measurement, Prediction, Record, Trial
+from autoconf_launch.autotuner.space.objective import OBJECTIVES
+from autoconf_launch.autotuner.space.settings import MetricName
+from autoconf_launch.autotuner.space.table import CandidateTable, PredictionTable
+from autoconf_launch.autotuner.space.trial import (
+    FailedTrial,
+    Measurement,
+    Prediction,
+    Record,
+    Trial,
+)
+from autoconf_launch.autotuner.strategies import PEERS, STRATEGIES, load_strategy
+from autoconf_launch.autotuner.strategies.base import Strategy
 from autoconf_launch.core import (
     Candidate,
     ConfigError,

@@ -9,19 +9,21 @@ from pathlib import Path
 
 import pytest
 
-from autoconf_launch.autotuner.finals import Finals, FinalsBudget
-from autoconf_launch.autotuner.objective import OBJECTIVES
-from autoconf_launch.autotuner.trial import Measurement, Outcome, Prediction, Record, Trial
+from autoconf_launch.autotuner.playoff.contenders import FinalsBudget
+from autoconf_launch.autotuner.playoff.playoff import Finals
+from autoconf_launch.autotuner.space.objective import OBJECTIVES
+from autoconf_launch.autotuner.space.trial import Measurement, Outcome, Prediction, Record, Trial
 from autoconf_launch.core import Candidate, Layout, MemoryUse, Mode, RankTask
 from autoconf_launch.launcher.backends.local import LocalBackend
 from autoconf_launch.launcher.events import Event, Note
-from autoconf_launch.launcher.machine.ports import free_port
+from autoconf_launch.launcher.launch.outcome import adopt
+from autoconf_launch.launcher.launch.probe_variables import probe_environment
+from autoconf_launch.launcher.machine.cores import free_port
 from autoconf_launch.launcher.machine.slots import Share
-from autoconf_launch.launcher.outcomes.outcome import adopt
 from autoconf_launch.launcher.plan import LaunchPlan, RankPlan
 from autoconf_launch.launcher.results.journal import Fingerprint, Journal
-from autoconf_launch.launcher.scripts.probe_environment import probe_environment
-from autoconf_launch.launcher.tuning.controller import Controller, TrialLimits
+from autoconf_launch.launcher.tuning.controller import Controller
+from autoconf_launch.launcher.tuning.running import TrialLimits
 
 SCRIPT = str(Path(__file__).parent / "scripts" / "in_turn.py")
 PRINT = Fingerprint(script="a", arguments=(), config="b", hardware=(), versions=())

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from autoconf_launch.launcher.machine.cores import free_port
 from autoconf_launch.launcher.machine.interpreters import our_python
-from autoconf_launch.launcher.machine.ports import free_port
 
 from .conftest import Place
 

@@ -9,10 +9,11 @@ from pathlib import Path
 import pytest
 
 from autoconf_launch.core import RawConfig
-from autoconf_launch.launcher.dialects import DIALECTS, ScriptSource
+from autoconf_launch.launcher.dialects import DIALECTS
+from autoconf_launch.launcher.launch.external import config_stem
 from autoconf_launch.launcher.results.paths import ResultsPaths
-from autoconf_launch.launcher.results.read_results import read_results
-from autoconf_launch.launcher.scripts.foreign import config_stem
+from autoconf_launch.launcher.results.reading import read_results
+from autoconf_launch.launcher.script.parser import ScriptSource
 
 NO_FILE = ScriptSource(script_args=("--batch_size=2",), config=RawConfig({}), config_argument=None)
 A_FILE = dataclasses.replace(NO_FILE, script_args=("--deepspeed=ds.json",), config_argument=0)

@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from autoconf_launch.core import ResultsFolderError
-from autoconf_launch.launcher.pid_file import pid_file, saved_pid
+from autoconf_launch.launcher.results.paths import pid_file, saved_pid
 
 
 @pytest.fixture(autouse=True)

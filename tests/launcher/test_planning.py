@@ -15,10 +15,10 @@ from autoconf_launch.core import (
     RankTask,
     ResultsFolderError,
 )
-from autoconf_launch.launcher.command_line.flags import parse_request
-from autoconf_launch.launcher.command_line.launch_flags import launch_flags
+from autoconf_launch.launcher.flags.flags import parse_request
+from autoconf_launch.launcher.flags.plain_launch import launch_flags
+from autoconf_launch.launcher.launch.planning import plan_launch
 from autoconf_launch.launcher.plan import LaunchPlan
-from autoconf_launch.launcher.planning import plan_launch
 from autoconf_launch.launcher.request import (
     CoreBinding,
     HostChoice,

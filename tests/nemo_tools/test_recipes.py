@@ -11,7 +11,8 @@ import pytest
 
 from autoconf_launch import nemo
 from autoconf_launch.core import ConfigError
-from autoconf_launch.nemo import AutoConfigurator, generate_configs, get_results
+from autoconf_launch.nemo.configurator.configurator import AutoConfigurator
+from autoconf_launch.nemo.recipes import generate_configs, get_results
 
 from ..launcher.search_report.logged import log_steps
 

@@ -13,7 +13,7 @@ import sys
 
 import torch
 
-from autoconf_launch.runtime.memory import CpuMeter
+from autoconf_launch.runtime.rank.memory import CpuMeter
 
 MEGABYTE = 1_000_000
 

@@ -53,7 +53,9 @@ def one_thread() -> None:
 
 @pytest.fixture(scope="session")
 def zygote() -> Iterator[Zygote]:
-    with zygote_with("autoconf_launch.runtime.start", "autoconf_launch.runtime.trace") as process:
+    with zygote_with(
+        "autoconf_launch.runtime.engine.start", "autoconf_launch.runtime.profile.trace"
+    ) as process:
         yield process
 
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from autoconf_launch.core import ConfigError
-from autoconf_launch.runtime.batches import first_samples, map_tensors, sample_count, split
+from autoconf_launch.runtime.model.batches import first_samples, map_tensors, sample_count, split
 
 counts = st.integers(1, 7)
 

@@ -4,7 +4,7 @@ import time
 import pytest
 import torch
 
-from autoconf_launch.runtime.child import ChildError, in_child
+from autoconf_launch.runtime.rank.child import ChildError, in_child
 
 DEADLINE_S = 20.0
 

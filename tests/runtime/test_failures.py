@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from autoconf_launch.core import ConfigError, FailureKind
-from autoconf_launch.runtime.failures import (
+from autoconf_launch.runtime.rank.failures import (
     NonFiniteLossError,
     asked_bytes,
     classify,

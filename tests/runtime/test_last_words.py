@@ -1,6 +1,6 @@
 from pathlib import Path
 
-from autoconf_launch.runtime.last_words import last_words
+from autoconf_launch.runtime.rank.failures import last_words
 
 
 def caught() -> Exception:

@@ -5,7 +5,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from autoconf_launch.runtime.loss import model_loss, scalar
+from autoconf_launch.runtime.model.loss import model_loss, scalar
 
 
 class Product(nn.Module):

@@ -13,8 +13,8 @@ import pytest
 import torch
 from torch import nn
 
-from autoconf_launch.runtime.memory import CpuMeter
-from autoconf_launch.runtime.model_source import held_bytes
+from autoconf_launch.runtime.model.model_source import held_bytes
+from autoconf_launch.runtime.rank.memory import CpuMeter
 
 SCRIPT = Path(__file__).with_name("allocations.py")
 MEGABYTE = 1_000_000

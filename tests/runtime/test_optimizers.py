@@ -7,7 +7,7 @@ from torch.optim import Optimizer
 
 from autoconf_launch.core import ConfigError, OptimizerConfig
 from autoconf_launch.core.resolved_config import OPTIMIZERS
-from autoconf_launch.runtime.optimizers import optimizer_maker
+from autoconf_launch.runtime.model.optimizers import optimizer_maker
 
 
 def make(kind: str, **parameters: Any) -> Optimizer:

@@ -2,8 +2,8 @@ import time
 
 import torch
 
-from autoconf_launch.runtime.phase_clock import BACKWARD, FORWARD, UPDATE, PhaseClock
-from autoconf_launch.runtime.ranks import Ranks
+from autoconf_launch.runtime.rank.phase_clock import BACKWARD, FORWARD, UPDATE, PhaseClock
+from autoconf_launch.runtime.rank.ranks import Ranks
 
 CPU = torch.device("cpu")
 

@@ -1,7 +1,7 @@
 import pytest
 
 from autoconf_launch.core import ConfigError
-from autoconf_launch.runtime.ranks import join, rank_number, world_size
+from autoconf_launch.runtime.rank.ranks import join, rank_number, world_size
 
 pytestmark = pytest.mark.usefixtures("alone")
 

@@ -9,7 +9,7 @@ from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from autoconf_launch.core import ConfigError, Layout, Recompute, ResolvedConfig
 from autoconf_launch.runtime.parallel import recompute
 from autoconf_launch.runtime.parallel.base import Applied
-from autoconf_launch.runtime.ranks import join
+from autoconf_launch.runtime.rank.ranks import join
 
 RECOMPUTING = (Recompute.SELECTIVE, Recompute.FULL)
 

@@ -8,10 +8,10 @@ import torch
 from torch import Tensor, nn
 
 from autoconf_launch.core import Grade, ModelSpec
-from autoconf_launch.runtime.batches import first_samples
-from autoconf_launch.runtime.describe import describe
-from autoconf_launch.runtime.flops import flop_counter
-from autoconf_launch.runtime.tape import record
+from autoconf_launch.runtime.model.batches import first_samples
+from autoconf_launch.runtime.model.flops import flop_counter
+from autoconf_launch.runtime.profile.describe import describe
+from autoconf_launch.runtime.profile.tape import record
 
 WIDTH, TOKENS, WORDS, LAYERS = 16, 8, 50, 3
 FLOAT = 4

@@ -8,9 +8,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from autoconf_launch.core import Grade, ModelSpec, Precision
-from autoconf_launch.runtime.batches import first_samples
-from autoconf_launch.runtime.describe import describe
-from autoconf_launch.runtime.trace import trace_model
+from autoconf_launch.runtime.model.batches import first_samples
+from autoconf_launch.runtime.profile.describe import describe
+from autoconf_launch.runtime.profile.trace import trace_model
 
 SHORT, LONG = 3, 6
 TOKENS = 2048
@@ -61,7 +61,7 @@ def text(samples: int = 1) -> tuple[Tensor, Tensor]:
 
 def direct_peaks(monkeypatch: pytest.MonkeyPatch, layers: int, precision: Precision) -> ModelSpec:
     """A trace without a cut."""
-    monkeypatch.setattr("autoconf_launch.runtime.trace._MORE", layers)
+    monkeypatch.setattr("autoconf_launch.runtime.profile.trace._MORE", layers)
     return trace_model(lambda: Llama(layers=layers), text(), precision=precision)
 
 

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from autoconf_launch.core import Mode, RankTask
 from autoconf_launch.core.rank import TASK_VARIABLE, result_file
-from autoconf_launch.runtime.turns import Turns
+from autoconf_launch.runtime.rank.turns import Turns
 
 from .conftest import SCRIPTS
 from .forked import Order, Zygote, free_port

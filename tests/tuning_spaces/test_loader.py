@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from autoconf_launch.core import ZERO_KNOBS, ConfigError
-from autoconf_launch.tuning_spaces import Section, default_space, parse_text
+from autoconf_launch.tuning_spaces.loader import Section, default_space, parse_text
 
 STAGES = range(4)
 

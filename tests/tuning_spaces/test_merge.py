@@ -2,17 +2,14 @@ from typing import Any
 
 import pytest
 
-from autoconf_launch.autotuner.choices import ChoiceKind, KnobChoice
+from autoconf_launch.autotuner.space.choices import ChoiceKind, KnobChoice
 from autoconf_launch.core import ConfigError, RawConfig
-from autoconf_launch.tuning_spaces import (
+from autoconf_launch.tuning_spaces.loader import Section, SpaceKnob, default_space, parse_text
+from autoconf_launch.tuning_spaces.merge import (
     FOREIGN,
     NativeRules,
-    Section,
-    SpaceKnob,
     ZeroSearch,
-    default_space,
     given_knobs,
-    parse_text,
     zero_choices,
 )
 

@@ -1,6 +1,6 @@
 import json
 
-from autoconf_launch.autotuner.settings import ALIASES, AutotuningSettings
+from autoconf_launch.autotuner.space.settings import ALIASES, AutotuningSettings
 from autoconf_launch.tuning_spaces.schema import schema_text, shipped_text
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 import yaml
 
-from autoconf_launch.autotuner.recommend.families import KNOWN_FAMILIES, Family
+from autoconf_launch.autotuner.sizing.families import KNOWN_FAMILIES, Family
 from autoconf_launch.core import ConfigError
-from autoconf_launch.launcher.model_search.known_keys import KNOWN
+from autoconf_launch.nemo.search.compose import KNOWN
 from autoconf_launch.tuning_spaces.recommend_tables import base_template_names
 from autoconf_launch.tuning_spaces.search_configs import (
     CONF,

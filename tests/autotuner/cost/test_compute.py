@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from autoconf_launch.autotuner.cost.compute import least_step_s, step_seconds
-from autoconf_launch.autotuner.cost.facts import TrainingFacts
-from autoconf_launch.autotuner.cost.line import Line, fit
-from autoconf_launch.autotuner.noise import PRIOR
-from autoconf_launch.autotuner.table import CandidateTable
+from autoconf_launch.autotuner.cost.numeric import Line, fit
+from autoconf_launch.autotuner.cost.profiled_time import least_step_s, step_seconds
+from autoconf_launch.autotuner.cost.training import TrainingFacts
+from autoconf_launch.autotuner.measurement.noise import PRIOR
+from autoconf_launch.autotuner.space.table import CandidateTable
 from autoconf_launch.core import (
     BlockSpec,
     Candidate,

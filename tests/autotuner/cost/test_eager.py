@@ -5,10 +5,10 @@ import math
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autoconf_launch.autotuner.cost.eager import forward_backward_s, update_s
-from autoconf_launch.autotuner.cost.model.kernels import Kernels
-from autoconf_launch.autotuner.cost.model.physics import DEFAULT_PHYSICS
-from autoconf_launch.core.first_forward import OperationCost
+from autoconf_launch.autotuner.cost.hardware import DEFAULT_PHYSICS
+from autoconf_launch.autotuner.cost.layer import Kernels
+from autoconf_launch.autotuner.cost.profiled_time import forward_backward_s, update_s
+from autoconf_launch.core.rank import OperationCost
 from autoconf_launch.tuning_spaces.machines import machine
 
 KERNELS = Kernels(accelerator=machine("A100-SXM-80GB").accelerator, physics=DEFAULT_PHYSICS)

@@ -4,9 +4,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from autoconf_launch.autotuner.cost.exchange import Network, exchange_s
-from autoconf_launch.autotuner.cost.facts import TrainingFacts
-from autoconf_launch.autotuner.table import CandidateTable
+from autoconf_launch.autotuner.cost.profiled_time import Network, exchange_s
+from autoconf_launch.autotuner.cost.training import TrainingFacts
+from autoconf_launch.autotuner.space.table import CandidateTable
 from autoconf_launch.core import (
     BlockSpec,
     Candidate,

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from autoconf_launch.autotuner.cost.fitting import Proposal, Verdict, remedies, verdict
-from autoconf_launch.autotuner.cost.training_setup import TrainingSetup
+from autoconf_launch.autotuner.cost.training import TrainingSetup
 from autoconf_launch.core import Layout
 from autoconf_launch.tuning_spaces.models import named_model
 

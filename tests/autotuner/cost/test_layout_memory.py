@@ -8,14 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from autoconf_launch.autotuner.cost.layout_memory import memory_bytes, peak_bytes
-from autoconf_launch.autotuner.cost.memory_layouts import MemoryLayouts
-from autoconf_launch.autotuner.cost.training_setup import (
-    Framework,
-    FrozenPart,
-    TrainingSetup,
-)
-from autoconf_launch.autotuner.table import CandidateTable
+from autoconf_launch.autotuner.cost.layout_columns import MemoryLayouts
+from autoconf_launch.autotuner.cost.memory import memory_bytes, peak_bytes
+from autoconf_launch.autotuner.cost.training import Framework, FrozenPart, TrainingSetup
+from autoconf_launch.autotuner.space.table import CandidateTable
 from autoconf_launch.core import (
     Architecture,
     Candidate,

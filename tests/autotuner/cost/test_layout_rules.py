@@ -3,8 +3,8 @@ from typing import Any
 
 import pytest
 
+from autoconf_launch.autotuner.cost.layout_columns import MemoryLayouts
 from autoconf_launch.autotuner.cost.layout_rules import RULES, broken_rule, obeying
-from autoconf_launch.autotuner.cost.memory_layouts import MemoryLayouts
 from autoconf_launch.core import Layout, Offload, Recompute
 from autoconf_launch.tuning_spaces.models import named_model
 

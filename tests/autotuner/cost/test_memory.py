@@ -6,8 +6,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from autoconf_launch.autotuner.cost.memory import TrainingFacts, memory_parts
-from autoconf_launch.autotuner.table import CandidateTable
+from autoconf_launch.autotuner.cost.memory import memory_parts
+from autoconf_launch.autotuner.cost.training import TrainingFacts
+from autoconf_launch.autotuner.space.table import CandidateTable
 from autoconf_launch.core import (
     BlockSpec,
     Candidate,

@@ -1,7 +1,6 @@
 import pytest
 
-from autoconf_launch.autotuner.cost.trainers import TRAINERS, trainer
-from autoconf_launch.autotuner.cost.training_setup import Framework, TrainingSetup
+from autoconf_launch.autotuner.cost.training import TRAINERS, Framework, TrainingSetup, trainer
 from autoconf_launch.core import ConfigError
 
 

@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
-from autoconf_launch.autotuner.cost.model.workload import Workload
-from autoconf_launch.autotuner.cost.training_setup import TrainingSetup
-from autoconf_launch.autotuner.layouts.pricing import Training
-from autoconf_launch.autotuner.layouts.search import Limits, Question
+from autoconf_launch.autotuner.cost.hardware import Workload
+from autoconf_launch.autotuner.cost.training import TrainingSetup
+from autoconf_launch.autotuner.planner.pricing import Training
+from autoconf_launch.autotuner.planner.search import Limits, Question
 from autoconf_launch.core import Architecture, Experts
 from autoconf_launch.tuning_spaces.machines import machine
 

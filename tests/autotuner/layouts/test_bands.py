@@ -5,10 +5,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from autoconf_launch.autotuner.layouts.bands import STEP_TIME_BAND, UNMEASURED_BAND, time_band
+from autoconf_launch.autotuner.planner.pricing import STEP_TIME_BAND, UNMEASURED_BAND, time_band
 from autoconf_launch.core import Layout, Offload
-from autoconf_launch.launcher.planner.validation import validated
-from autoconf_launch.launcher.recorded.measurements import read_measurements
+from autoconf_launch.launcher.measurements.measurements import read_measurements
+from autoconf_launch.launcher.measurements.validation import validated
 from autoconf_launch.tuning_spaces.models import named_model
 
 TABLES = Path(__file__).parents[3] / "benchmarks" / "ground_truth"

@@ -3,8 +3,7 @@ import itertools
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autoconf_launch.autotuner.layouts.choices import Choices, divisors
-from autoconf_launch.autotuner.layouts.meshes import meshes
+from autoconf_launch.autotuner.planner.degrees import Choices, divisors, meshes
 from autoconf_launch.tuning_spaces.models import named_model
 
 GPT = named_model("gpt2")

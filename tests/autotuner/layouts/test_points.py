@@ -9,16 +9,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autoconf_launch.autotuner.layouts.choices import Choices
-from autoconf_launch.autotuner.layouts.points import (
+from autoconf_launch.autotuner.planner.best_points import (
     PointQuestion,
     Points,
     chance_to_fit,
     points,
     risked_s,
 )
-from autoconf_launch.autotuner.layouts.rules import PLAN_RULES
-from autoconf_launch.autotuner.layouts.search import Planned, layouts_of, plan
+from autoconf_launch.autotuner.planner.degrees import Choices
+from autoconf_launch.autotuner.planner.mesh_grids import PLAN_RULES
+from autoconf_launch.autotuner.planner.search import Planned, layouts_of, plan
 from autoconf_launch.core import Layout, Offload
 
 GB = 2**30

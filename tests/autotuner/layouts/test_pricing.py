@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from autoconf_launch.autotuner.layouts.grids import grids
-from autoconf_launch.autotuner.layouts.pricing import grid_costs, row_costs
+from autoconf_launch.autotuner.planner.mesh_grids import grids
+from autoconf_launch.autotuner.planner.pricing import grid_costs, row_costs
 
 
 @settings(max_examples=6, deadline=None)

@@ -2,9 +2,9 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autoconf_launch.autotuner.layouts.choices import Choices
-from autoconf_launch.autotuner.layouts.grids import Grid, grids
-from autoconf_launch.autotuner.layouts.ranking import Ranking
+from autoconf_launch.autotuner.planner.degrees import Choices
+from autoconf_launch.autotuner.planner.mesh_grids import Grid, grids
+from autoconf_launch.autotuner.planner.search import Ranking
 from autoconf_launch.tuning_spaces.models import named_model
 
 

@@ -3,9 +3,8 @@ from typing import Any
 
 import pytest
 
-from autoconf_launch.autotuner.layouts.families import families
-from autoconf_launch.autotuner.layouts.reasons import Loser, compared, losers
-from autoconf_launch.autotuner.layouts.search import Planned, plan
+from autoconf_launch.autotuner.planner.explanation import Loser, compared, families, losers
+from autoconf_launch.autotuner.planner.search import Planned, plan
 from autoconf_launch.core import Layout
 from autoconf_launch.tuning_spaces.models import named_model
 

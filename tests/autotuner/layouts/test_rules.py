@@ -2,9 +2,8 @@ from typing import Any
 
 import numpy as np
 
-from autoconf_launch.autotuner.layouts.choices import Choices
-from autoconf_launch.autotuner.layouts.grids import grids
-from autoconf_launch.autotuner.layouts.rules import PLAN_RULES, counted, obeying, parts
+from autoconf_launch.autotuner.planner.degrees import Choices
+from autoconf_launch.autotuner.planner.mesh_grids import PLAN_RULES, counted, grids, obeying, parts
 from autoconf_launch.core import Architecture, Offload
 from autoconf_launch.tuning_spaces.models import named_model
 

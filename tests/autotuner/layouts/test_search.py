@@ -11,13 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from autoconf_launch.autotuner.cost.fitting import Verdict, fits
-from autoconf_launch.autotuner.cost.layout_memory import peak_bytes
-from autoconf_launch.autotuner.cost.memory_layouts import MemoryLayouts
-from autoconf_launch.autotuner.cost.model.columns import LayoutColumns
-from autoconf_launch.autotuner.cost.model.step import step_parts
-from autoconf_launch.autotuner.layouts.choices import Choices
-from autoconf_launch.autotuner.layouts.rules import PLAN_RULES
-from autoconf_launch.autotuner.layouts.search import Limits, Planned, Question, plan
+from autoconf_launch.autotuner.cost.layout_columns import LayoutColumns, MemoryLayouts
+from autoconf_launch.autotuner.cost.memory import peak_bytes
+from autoconf_launch.autotuner.cost.step import step_parts
+from autoconf_launch.autotuner.planner.degrees import Choices
+from autoconf_launch.autotuner.planner.mesh_grids import PLAN_RULES
+from autoconf_launch.autotuner.planner.search import Limits, Planned, Question, plan
 from autoconf_launch.core import Layout, Offload, Recompute
 
 WORLDS = st.sampled_from([1, 2, 3, 4, 6, 8])
@@ -144,7 +143,7 @@ def test_of_equal_times_the_simplest_layout_stands_first(ask: Any) -> None:
 
 def test_pieces_do_not_change_the_answer(ask: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = plan(ask())
-    monkeypatch.setattr("autoconf_launch.autotuner.layouts.search._CELLS", 500)
+    monkeypatch.setattr("autoconf_launch.autotuner.planner.search._CELLS", 500)
     assert plan(ask()) == whole
 
 

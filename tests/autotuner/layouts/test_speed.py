@@ -3,7 +3,7 @@ from typing import Any
 
 import pytest
 
-from autoconf_launch.autotuner.layouts.search import plan
+from autoconf_launch.autotuner.planner.search import plan
 from autoconf_launch.tuning_spaces.models import named_model
 
 

@@ -1,7 +1,7 @@
 from typing import Any
 
-from autoconf_launch.autotuner.layouts.search import plan
-from autoconf_launch.autotuner.layouts.waterfall import waterfall
+from autoconf_launch.autotuner.planner.explanation import waterfall
+from autoconf_launch.autotuner.planner.search import plan
 
 
 def test_each_loss_starts_where_the_one_before_it_ends(ask: Any) -> None:

@@ -7,12 +7,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-from autoconf_launch.autotuner.recommend.chosen_model import (
-    ChosenModel,
-    ModelQuestion,
-    choose_model,
-)
-from autoconf_launch.autotuner.recommend.families import Family
+from autoconf_launch.autotuner.sizing.chosen_model import ChosenModel, ModelQuestion, choose_model
+from autoconf_launch.autotuner.sizing.families import Family
 from autoconf_launch.tuning_spaces.recommend_tables import generation_of, tables
 
 DATA = Path(__file__).parents[2] / "data" / "recommend"

@@ -5,19 +5,10 @@ from __future__ import annotations
 import itertools
 from typing import Any
 
-from autoconf_launch.autotuner.recommend.families import Family
-from autoconf_launch.autotuner.recommend.model_size import Budget, model_size_b
-from autoconf_launch.autotuner.recommend.nemo_candidates import (
-    NemoCandidate,
-    SearchedModel,
-    nemo_candidates,
-)
-from autoconf_launch.autotuner.recommend.nemo_grid import (
-    Grid,
-    GridOverrides,
-    GridQuestion,
-    nemo_grid,
-)
+from autoconf_launch.autotuner.sizing.families import Family
+from autoconf_launch.autotuner.sizing.model_size import Budget, model_size_b
+from autoconf_launch.autotuner.sizing.nemo_axes import Grid, GridOverrides, GridQuestion, nemo_grid
+from autoconf_launch.nemo.rules.candidates import NemoCandidate, SearchedModel, nemo_candidates
 from autoconf_launch.tuning_spaces.recommend_tables import base_template, grid_rows
 from autoconf_launch.tuning_spaces.search_configs import is_shipped, search_config
 

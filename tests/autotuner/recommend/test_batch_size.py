@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autoconf_launch.autotuner.recommend.batch_size import BatchQuestion, base_batch
-from autoconf_launch.autotuner.recommend.families import Family
+from autoconf_launch.autotuner.sizing.batch_size import BatchQuestion, base_batch
+from autoconf_launch.autotuner.sizing.families import Family
 from autoconf_launch.tuning_spaces.recommend_tables import tables
 
 from .expected import model, rows

@@ -6,8 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autoconf_launch.autotuner.recommend.model_size import Budget, model_size_b
-from autoconf_launch.autotuner.recommend.training_time import exact_training_days, training_days
+from autoconf_launch.autotuner.sizing.model_size import (
+    Budget,
+    exact_training_days,
+    model_size_b,
+    training_days,
+)
 
 from .expected import rows
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from autoconf_launch.autotuner.recommend.base_config import RunPlan, base_config
-from autoconf_launch.autotuner.recommend.native_layout import native_document
-from autoconf_launch.autotuner.recommend.nemo1_layout import nemo1_document
-from autoconf_launch.autotuner.recommend.recipe_layout import recipe_document
+from autoconf_launch.autotuner.sizing.base_values import RunPlan, base_config
+from autoconf_launch.autotuner.sizing.layouts import (
+    native_document,
+    nemo1_document,
+    recipe_document,
+)
 from autoconf_launch.core import ConfigError, RawConfig, resolve
 from autoconf_launch.tuning_spaces.recommend_tables import base_template
 

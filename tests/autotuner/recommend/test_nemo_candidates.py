@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autoconf_launch.autotuner.recommend.families import Family
-from autoconf_launch.autotuner.recommend.nemo_candidates import (
+from autoconf_launch.autotuner.sizing.families import Family
+from autoconf_launch.autotuner.sizing.nemo_axes import Grid, RecomputeQuestion, recompute_choices
+from autoconf_launch.nemo.rules.candidates import (
     NemoCandidate,
     SearchedModel,
     limited,
@@ -18,13 +19,6 @@ from autoconf_launch.autotuner.recommend.nemo_candidates import (
     nemo1_name,
     nemo2_name,
     nemo_candidates,
-)
-from autoconf_launch.autotuner.recommend.nemo_grid import (
-    Grid,
-)
-from autoconf_launch.autotuner.recommend.nemo_recompute import (
-    RecomputeQuestion,
-    recompute_choices,
 )
 
 from .expected import cases

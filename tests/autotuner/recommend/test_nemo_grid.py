@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autoconf_launch.autotuner.recommend.families import Family
-from autoconf_launch.autotuner.recommend.nemo_grid import (
+from autoconf_launch.autotuner.sizing.families import Family
+from autoconf_launch.autotuner.sizing.nemo_axes import (
     Grid,
     GridOverrides,
     GridQuestion,

@@ -9,21 +9,26 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autoconf_launch.autotuner.layouts.choices import Choices
-from autoconf_launch.autotuner.layouts.search import Limits, Question, plan
-from autoconf_launch.autotuner.recommend.goodput import WHY, Goodput, changed, sensitivities
-from autoconf_launch.autotuner.recommend.outlook import (
+from autoconf_launch.autotuner.planner.degrees import Choices
+from autoconf_launch.autotuner.planner.search import Limits, Question, plan
+from autoconf_launch.autotuner.sizing.forecast import (
+    WHY,
+    Achieved,
     Assumed,
+    Goodput,
     Outlook,
     Rate,
+    SpeedBand,
+    Task,
+    achieved,
+    changed,
     outlook,
+    sensitivities,
     size_for_days,
 )
-from autoconf_launch.autotuner.recommend.search_rules import SearchLimits, search_rules
-from autoconf_launch.autotuner.recommend.speed_band import SpeedBand
-from autoconf_launch.autotuner.recommend.throughput import Achieved, Task, achieved
+from autoconf_launch.autotuner.sizing.nemo_rules import SearchLimits, search_rules
 from autoconf_launch.core import ConfigError, Offload
-from autoconf_launch.launcher.planner.recommend_training import usual_training
+from autoconf_launch.launcher.estimates.training_choice import usual_training
 from autoconf_launch.tuning_spaces.clusters import usable_bytes
 from autoconf_launch.tuning_spaces.machines import machine
 

@@ -8,15 +8,11 @@ from typing import Any
 
 import pytest
 
-from autoconf_launch.autotuner.layouts.search import Limits, Question, plan
-from autoconf_launch.autotuner.recommend.nemo_grid import GridOverrides
-from autoconf_launch.autotuner.recommend.planner_grid import (
-    PlannerGrid,
-    PlannerGridQuestion,
-    planner_grid,
-)
+from autoconf_launch.autotuner.planner.search import Limits, Question, plan
+from autoconf_launch.autotuner.sizing.nemo_axes import GridOverrides
 from autoconf_launch.core import Architecture, Recompute
-from autoconf_launch.launcher.planner.recommend_training import usual_training
+from autoconf_launch.launcher.estimates.training_choice import usual_training
+from autoconf_launch.nemo.rules.planned_grid import PlannerGrid, PlannerGridQuestion, planner_grid
 from autoconf_launch.tuning_spaces.machines import machine
 
 from .expected import model

@@ -9,18 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autoconf_launch.autotuner.cost.memory_layouts import MemoryLayouts
-from autoconf_launch.autotuner.layouts.points import Points
-from autoconf_launch.autotuner.layouts.pricing import Training
-from autoconf_launch.autotuner.recommend import run_order as module
-from autoconf_launch.autotuner.recommend.run_order import (
-    error_covariance,
-    plausible_order,
-    run_order,
-)
-from autoconf_launch.autotuner.table import Floats
+from autoconf_launch.autotuner.cost.layout_columns import MemoryLayouts
+from autoconf_launch.autotuner.planner.best_points import Points
+from autoconf_launch.autotuner.planner.pricing import Training
+from autoconf_launch.autotuner.sizing import promise as module
+from autoconf_launch.autotuner.sizing.promise import error_covariance, plausible_order, run_order
+from autoconf_launch.autotuner.space.table import Floats
 from autoconf_launch.core import Architecture, Experts, Layout
-from autoconf_launch.launcher.planner.recommend_training import usual_training
+from autoconf_launch.launcher.estimates.training_choice import usual_training
 from autoconf_launch.tuning_spaces.machines import machine
 
 from .expected import model

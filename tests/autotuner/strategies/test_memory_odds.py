@@ -3,9 +3,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from autoconf_launch.autotuner.strategies.memory_odds import chance_to_fit, marginal_rows
-from autoconf_launch.autotuner.table import CandidateTable, PredictionTable
-from autoconf_launch.autotuner.trial import (
+from autoconf_launch.autotuner.space.table import CandidateTable, PredictionTable
+from autoconf_launch.autotuner.space.trial import (
     FailedTrial,
     Measurement,
     Outcome,
@@ -13,6 +12,7 @@ from autoconf_launch.autotuner.trial import (
     Record,
     Trial,
 )
+from autoconf_launch.autotuner.strategies.memory_odds import chance_to_fit, marginal_rows
 from autoconf_launch.core import Candidate, Failure, FailureKind, Layout, MemoryUse
 
 LIMIT = 1_000

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
+from autoconf_launch.autotuner.space.table import CandidateTable
+from autoconf_launch.autotuner.space.trial import FailedTrial, Measurement, Record, Trial
 from autoconf_launch.autotuner.strategies import load_strategy
-from autoconf_launch.autotuner.table import CandidateTable
-from autoconf_launch.autotuner.trial import FailedTrial, Measurement, Record, Trial
 from autoconf_launch.core import Candidate, ConfigError, Failure, FailureKind, Layout, MemoryUse
 
 SEED = 0

@@ -7,10 +7,16 @@ import numpy as np
 import pytest
 
 from autoconf_launch.autotuner import strategies
-from autoconf_launch.autotuner.objective import OBJECTIVES
+from autoconf_launch.autotuner.space.objective import OBJECTIVES
+from autoconf_launch.autotuner.space.table import CandidateTable, PredictionTable
+from autoconf_launch.autotuner.space.trial import (
+    FailedTrial,
+    Measurement,
+    Prediction,
+    Record,
+    Trial,
+)
 from autoconf_launch.autotuner.strategies import load_strategy
-from autoconf_launch.autotuner.table import CandidateTable, PredictionTable
-from autoconf_launch.autotuner.trial import FailedTrial, Measurement, Prediction, Record, Trial
 from autoconf_launch.core import Candidate, Failure, FailureKind, Layout
 
 SEED = 0
@@ -110,7 +116,7 @@ def test_the_model_keeps_a_prediction_that_is_wrong_by_one_factor() -> None:
 def test_other_packages_add_strategies_by_an_entry_point(monkeypatch: pytest.MonkeyPatch) -> None:
     entry = EntryPoint(
         name="theirs",
-        value="autoconf_launch.autotuner.strategies.grid:grid_search",
+        value="autoconf_launch.autotuner.strategies.plain:grid_search",
         group=strategies.ENTRY_POINTS,
     )
     monkeypatch.setattr(strategies, "entry_points", lambda group: EntryPoints([entry]))

@@ -7,7 +7,9 @@ from itertools import product
 import numpy as np
 import pytest
 
-from autoconf_launch.autotuner.objective import OBJECTIVES
+from autoconf_launch.autotuner.space.objective import OBJECTIVES
+from autoconf_launch.autotuner.space.table import CandidateTable, Floats
+from autoconf_launch.autotuner.space.trial import Measurement, Record, Trial
 from autoconf_launch.autotuner.strategies.gaussian import believed
 from autoconf_launch.autotuner.strategies.surrogate import (
     Believed,
@@ -17,8 +19,6 @@ from autoconf_launch.autotuner.strategies.surrogate import (
     costs,
 )
 from autoconf_launch.autotuner.strategies.trees import Members
-from autoconf_launch.autotuner.table import CandidateTable, Floats
-from autoconf_launch.autotuner.trial import Measurement, Record, Trial
 from autoconf_launch.core import Candidate, Layout
 
 OBJECTIVE = OBJECTIVES["latency"]

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from autoconf_launch.nemo import AutoConfigurator, generate_configs
+from autoconf_launch.nemo.configurator.configurator import AutoConfigurator
+from autoconf_launch.nemo.recipes import generate_configs
 
 pytestmark = pytest.mark.slow
 run: Any = pytest.importorskip("nemo_run", reason="pip install nemo_toolkit[llm]==2.7.3 nemo_run")

@@ -11,8 +11,8 @@ import pytest
 import yaml
 
 from autoconf_launch import AutoConfigurator, ConfigError
-from autoconf_launch.launcher.auto_configurator.results import point_of
 from autoconf_launch.launcher.commands.recommend import recommend
+from autoconf_launch.nemo.configurator.results import point_of
 
 _NEMOTRON_15B = {
     "class": "Nemotron4Config15B",

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from autoconf_launch import AutoConfigurator, ConfigError
-from autoconf_launch.launcher.auto_configurator.results import point_of
+from autoconf_launch.nemo.configurator.results import point_of
 
 from ..search_report.logged import log_steps
 

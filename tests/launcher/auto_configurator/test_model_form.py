@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from autoconf_launch import AutoConfigurator, ConfigError
-from autoconf_launch.autotuner.recommend.architectures import Form
-from autoconf_launch.launcher.auto_configurator.model_form import own_form
+from autoconf_launch.autotuner.sizing.shapes import Form
+from autoconf_launch.nemo.configurator.recipe import own_form
 
 _LLAMA2_7B = {
     "num_layers": 32,

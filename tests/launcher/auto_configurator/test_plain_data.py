@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from omegaconf import OmegaConf
 
-from autoconf_launch.launcher.auto_configurator.plain_data import written
+from autoconf_launch.nemo.configurator.recipe import written
 
 _DATA = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),

@@ -9,11 +9,11 @@ import pytest
 import yaml
 
 from autoconf_launch import AutoConfigurator, ConfigError
-from autoconf_launch.launcher.auto_configurator.training import for_ranks
-from autoconf_launch.launcher.model_search.candidates import CandidateList
-from autoconf_launch.launcher.model_search.folder import SearchFolder
-from autoconf_launch.launcher.model_search.local_runs import LocalRuns
-from autoconf_launch.launcher.model_search.prepare import Prepared
+from autoconf_launch.nemo.configurator.training import for_ranks
+from autoconf_launch.nemo.search.candidate_file import SearchFolder
+from autoconf_launch.nemo.search.candidates import CandidateList
+from autoconf_launch.nemo.search.local_runs import LocalRuns
+from autoconf_launch.nemo.search.prepare import Prepared
 
 from ..search_report.found import rows
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from autoconf_launch.launcher import agent
+from autoconf_launch.launcher.launch import agent
 
 from .conftest import Lab
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from autoconf_launch.autotuner.trial import FailedTrial, Measurement
+from autoconf_launch.autotuner.space.trial import FailedTrial, Measurement
 from autoconf_launch.core import Failure, FailureKind
 from autoconf_launch.launcher.backends import local
 from autoconf_launch.launcher.backends.base import JobEnd

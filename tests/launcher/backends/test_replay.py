@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from autoconf_launch.autotuner.trial import FailedTrial, Measurement, Record, Trial
+from autoconf_launch.autotuner.space.trial import FailedTrial, Measurement, Record, Trial
 from autoconf_launch.core import Candidate, FailureKind, Layout, Mode, RankTask
 from autoconf_launch.launcher.backends.local import LocalBackend
 from autoconf_launch.launcher.backends.replay import ReplayBackend

@@ -14,12 +14,12 @@ from pathlib import Path
 
 import pytest
 
-from autoconf_launch.autotuner.trial import FailedTrial, Measurement
+from autoconf_launch.autotuner.space.trial import FailedTrial, Measurement
 from autoconf_launch.core import Failure, FailureKind
-from autoconf_launch.launcher.backends import local, zygote
-from autoconf_launch.launcher.backends.local_job import LocalJob
-from autoconf_launch.launcher.backends.strays import await_agent
-from autoconf_launch.launcher.backends.zygote import ZygoteBackend
+from autoconf_launch.launcher.backends import fork_server as zygote
+from autoconf_launch.launcher.backends import local
+from autoconf_launch.launcher.backends.fork_server import ZygoteBackend
+from autoconf_launch.launcher.backends.local_job import LocalJob, await_agent
 from autoconf_launch.launcher.plan import LaunchPlan
 
 from .conftest import DEAF, LEAVE_BEHIND, PREAMBLE, Lab, eventually, living_with
@@ -106,7 +106,8 @@ def cold(tmp_path: Path) -> Iterator[Nursery]:
 
 
 def test_our_own_process_never_imports_torch() -> None:
-    code = "import sys, autoconf_launch.launcher.backends.zygote; sys.exit('torch' in sys.modules)"
+    module = "autoconf_launch.launcher.backends.fork_server"
+    code = f"import sys, {module}; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
@@ -271,7 +272,7 @@ import os, sys, time
 from pathlib import Path
 sys.path.insert(0, sys.argv[1])
 from autoconf_launch.core import Mode, RankTask
-from autoconf_launch.launcher.backends.zygote import ZygoteBackend
+from autoconf_launch.launcher.backends.fork_server import ZygoteBackend
 from autoconf_launch.launcher.plan import LaunchPlan, RankPlan
 folder = sys.argv[1]
 rank = RankPlan(rank=0, local_rank=0, argv=(sys.executable, "-u", "rank.py"),

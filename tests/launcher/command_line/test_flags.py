@@ -5,10 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from autoconf_launch.core import ConfigError
-from autoconf_launch.launcher.command_line.flag_table import make_parser
-from autoconf_launch.launcher.command_line.flag_values import parse_bytes
-from autoconf_launch.launcher.command_line.flags import parse_request, usage
-from autoconf_launch.launcher.command_line.foreign_flags import REFUSED, WITHOUT_EFFECT
+from autoconf_launch.launcher.flags.flag_table import REFUSED, WITHOUT_EFFECT, make_parser
+from autoconf_launch.launcher.flags.flag_values import parse_bytes
+from autoconf_launch.launcher.flags.flags import parse_request, usage
 from autoconf_launch.launcher.request import CoreBinding, HostChoice, RemoteAccess
 
 

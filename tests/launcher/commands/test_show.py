@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from autoconf_launch.autotuner.noise import AGAIN_SUFFIX
-from autoconf_launch.autotuner.trial import Record
+from autoconf_launch.autotuner.measurement.noise import AGAIN_SUFFIX
+from autoconf_launch.autotuner.space.trial import Record
 from autoconf_launch.core import ConfigError
 from autoconf_launch.launcher.commands import show as module
 from autoconf_launch.launcher.commands.show import show

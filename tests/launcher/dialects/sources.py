@@ -6,14 +6,8 @@ import dataclasses
 from typing import Any
 
 from autoconf_launch.core import AppliedStrategy, Candidate, Precision, RawConfig, Recompute
-from autoconf_launch.launcher.dialects import (
-    Dialect,
-    OwnKnob,
-    Rendered,
-    ScriptSource,
-    UserSettings,
-    UserWords,
-)
+from autoconf_launch.launcher.script.parser import OwnKnob, ScriptSource, UserWords
+from autoconf_launch.launcher.spelling.base import Dialect, Rendered, UserSettings
 
 
 def script(*arguments: str, text: str = "", **rest: Any) -> ScriptSource:

@@ -2,10 +2,11 @@ from __future__ import annotations
 
 import pytest
 
-from autoconf_launch.autotuner.choices import ChoiceKind
+from autoconf_launch.autotuner.space.choices import ChoiceKind
 from autoconf_launch.core import ConfigError, Recompute
-from autoconf_launch.launcher.dialects import NamedFile, ScriptSource, TrialNeeds
 from autoconf_launch.launcher.dialects.any_script import ArgumentsDialect
+from autoconf_launch.launcher.script.parser import NamedFile, ScriptSource
+from autoconf_launch.launcher.spelling.base import TrialNeeds
 
 from .sources import layout, rendered, script, told
 

@@ -5,10 +5,12 @@ from typing import Any
 
 import pytest
 
-from autoconf_launch.autotuner.choices import ChoiceKind
+from autoconf_launch.autotuner.space.choices import ChoiceKind
 from autoconf_launch.core import Candidate, ConfigError, RawConfig
-from autoconf_launch.launcher.dialects import ScriptSource, TrialNeeds, choose_dialect
+from autoconf_launch.launcher.dialects import choose_dialect
 from autoconf_launch.launcher.dialects.deepspeed import DeepSpeedDialect, decoded, encoded
+from autoconf_launch.launcher.script.parser import ScriptSource
+from autoconf_launch.launcher.spelling.base import TrialNeeds
 
 from .sources import script
 

@@ -6,24 +6,18 @@ from pathlib import Path
 
 import pytest
 
-from autoconf_launch.autotuner.batches import GlobalBatchRule
-from autoconf_launch.autotuner.choices import ChoiceKind, KnobChoice
-from autoconf_launch.autotuner.settings import AutotuningSettings, parse_settings
-from autoconf_launch.autotuner.space import SearchSpace, build_space
+from autoconf_launch.autotuner.space.choices import ChoiceKind, KnobChoice
+from autoconf_launch.autotuner.space.micro_batches import GlobalBatchRule
+from autoconf_launch.autotuner.space.settings import AutotuningSettings, parse_settings
+from autoconf_launch.autotuner.space.space import SearchSpace, build_space
 from autoconf_launch.core import Candidate, ConfigError, KnobValue, Layout
 from autoconf_launch.launcher.config_file import read_config, read_document
-from autoconf_launch.launcher.dialects import ScriptSource, UserSettings
 from autoconf_launch.launcher.dialects.native import NativeDialect
-from autoconf_launch.launcher.scripts.script_config import find_source
-from autoconf_launch.tuning_spaces import (
-    FOREIGN,
-    Section,
-    ZeroSearch,
-    default_space,
-    given_knobs,
-    parse_text,
-    zero_choices,
-)
+from autoconf_launch.launcher.launch.script_source import find_source
+from autoconf_launch.launcher.script.parser import ScriptSource
+from autoconf_launch.launcher.spelling.base import UserSettings
+from autoconf_launch.tuning_spaces.loader import Section, default_space, parse_text
+from autoconf_launch.tuning_spaces.merge import FOREIGN, ZeroSearch, given_knobs, zero_choices
 
 from .documented_blocks import (
     AUTO,

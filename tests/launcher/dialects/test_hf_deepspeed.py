@@ -9,20 +9,15 @@ from typing import Any
 
 import pytest
 
-from autoconf_launch.autotuner.batches import GlobalBatchRule
-from autoconf_launch.autotuner.choices import KnobChoice
-from autoconf_launch.autotuner.space import build_space
+from autoconf_launch.autotuner.space.choices import KnobChoice
+from autoconf_launch.autotuner.space.micro_batches import GlobalBatchRule
+from autoconf_launch.autotuner.space.space import build_space
 from autoconf_launch.core import ConfigError, Precision
-from autoconf_launch.launcher.dialects import (
-    Dialect,
-    Rendered,
-    ScriptSource,
-    TrialNeeds,
-    UserSettings,
-)
 from autoconf_launch.launcher.dialects.deepspeed import DeepSpeedDialect
 from autoconf_launch.launcher.dialects.hf_trainer import HfTrainerDialect
-from autoconf_launch.launcher.scripts.script_config import find_source
+from autoconf_launch.launcher.launch.script_source import find_source
+from autoconf_launch.launcher.script.parser import ScriptSource
+from autoconf_launch.launcher.spelling.base import Dialect, Rendered, TrialNeeds, UserSettings
 
 from .documented_blocks import BLOCKS, LISTED, MAXIMUM, MINIMUM_OF_4, ONE_MAPPING, OVERRIDE
 from .sources import layout, told

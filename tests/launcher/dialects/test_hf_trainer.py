@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 
-from autoconf_launch.autotuner.choices import ChoiceKind
+from autoconf_launch.autotuner.space.choices import ChoiceKind
 from autoconf_launch.core import ConfigError, Precision, RawConfig, Recompute
-from autoconf_launch.launcher.dialects import NamedFile, ScriptSource, TrialNeeds
 from autoconf_launch.launcher.dialects.hf_trainer import HfTrainerDialect
+from autoconf_launch.launcher.script.parser import NamedFile, ScriptSource
+from autoconf_launch.launcher.spelling.base import TrialNeeds
 
 from .sources import applied, layout, rendered, script, told
 

@@ -5,8 +5,9 @@ from dataclasses import replace
 import pytest
 
 from autoconf_launch.core import ConfigError
-from autoconf_launch.launcher.dialects import NamedFile, TrialNeeds
 from autoconf_launch.launcher.dialects.lightning import LightningDialect
+from autoconf_launch.launcher.script.parser import NamedFile
+from autoconf_launch.launcher.spelling.base import TrialNeeds
 
 from .sources import applied, rendered, script, told
 

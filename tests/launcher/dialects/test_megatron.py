@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from autoconf_launch.core import ConfigError, Recompute
-from autoconf_launch.launcher.dialects import TrialNeeds
 from autoconf_launch.launcher.dialects.megatron import MegatronDialect, layout_text
+from autoconf_launch.launcher.spelling.base import TrialNeeds
 
 from .sources import rendered, script, told
 

@@ -6,10 +6,11 @@ from typing import Any
 import hjson
 import pytest
 
-from autoconf_launch.autotuner.space import ChoiceKind, KnobChoice
+from autoconf_launch.autotuner.space.choices import ChoiceKind, KnobChoice
 from autoconf_launch.core import Candidate, ConfigError, RawConfig, Recompute
-from autoconf_launch.launcher.dialects import ScriptSource, SpaceFile, UserSettings
 from autoconf_launch.launcher.dialects.native import NativeDialect
+from autoconf_launch.launcher.script.parser import ScriptSource, SpaceFile
+from autoconf_launch.launcher.spelling.base import UserSettings
 
 
 def source(document: dict[str, Any], *arguments: str, space: str = "") -> ScriptSource:

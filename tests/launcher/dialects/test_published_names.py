@@ -9,14 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from autoconf_launch.launcher.dialects.spellings import (
-    accelerate,
-    deepspeed,
-    hf_trainer,
-    lightning,
-    megatron,
-    torchtitan,
-)
+from autoconf_launch.launcher.dialects import accelerate, lightning, megatron, torchtitan
+from autoconf_launch.launcher.dialects import deepspeed_file as deepspeed
+from autoconf_launch.launcher.dialects import hf_deepspeed as hf_trainer
 
 
 @cache

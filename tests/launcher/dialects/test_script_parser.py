@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from autoconf_launch.core import RawConfig
-from autoconf_launch.launcher.dialects import ScriptSource
-from autoconf_launch.launcher.dialects.script_parser import parser_flags, refused_flags
+from autoconf_launch.launcher.script.parser import ScriptSource, parser_flags, refused_flags
 
 PARSER = """import argparse, sys
 parser = argparse.ArgumentParser(description="mine")

@@ -6,8 +6,9 @@ from pathlib import Path
 import pytest
 
 from autoconf_launch.core import ConfigError, Recompute
-from autoconf_launch.launcher.dialects import NamedFile, ScriptSource, TrialNeeds
 from autoconf_launch.launcher.dialects.torchtitan import TorchtitanDialect
+from autoconf_launch.launcher.script.parser import NamedFile, ScriptSource
+from autoconf_launch.launcher.spelling.base import TrialNeeds
 
 from .sources import applied, layout, rendered, script, told
 

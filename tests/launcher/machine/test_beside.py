@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 from autoconf_launch.core import RankResult, RawConfig, encode
-from autoconf_launch.launcher.command_line.flags import parse_request
-from autoconf_launch.launcher.dialects import ScriptSource
-from autoconf_launch.launcher.machine.beside import why_apart, why_not_in_turn
+from autoconf_launch.launcher.flags.flags import parse_request
+from autoconf_launch.launcher.launch.wrapped_launch import unwrapped
 from autoconf_launch.launcher.machine.discover import find_cluster
+from autoconf_launch.launcher.machine.slots import why_apart, why_not_in_turn
 from autoconf_launch.launcher.request import LaunchRequest
-from autoconf_launch.launcher.scripts.wrapped_launch import unwrapped
+from autoconf_launch.launcher.script.parser import ScriptSource
 
 from ..conftest import Driver
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from autoconf_launch.autotuner.trial import Conditions, GpuState
+from autoconf_launch.autotuner.space.trial import Conditions, GpuState
 from autoconf_launch.launcher.machine.conditions import Weather
 
 DRIVER = """#!/bin/sh

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from autoconf_launch.core import ClusterSpec, ConfigError, HardwareError
-from autoconf_launch.launcher.command_line.flags import parse_request
 from autoconf_launch.launcher.events import Event, Note
+from autoconf_launch.launcher.flags.flags import parse_request
 from autoconf_launch.launcher.machine.discover import find_cluster
 from autoconf_launch.launcher.machine.hosts import is_this_machine
 

@@ -7,8 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from autoconf_launch.core import ConfigError
-from autoconf_launch.launcher.machine.filters import filter_slots
-from autoconf_launch.launcher.machine.hostfile import HostSlots
+from autoconf_launch.launcher.machine.hosts import HostSlots, filter_slots
 
 Pool: TypeAlias = tuple[HostSlots, ...]
 

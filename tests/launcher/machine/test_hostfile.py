@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 from autoconf_launch.core import ConfigError
-from autoconf_launch.launcher.machine.hostfile import HostSlots, parse_hostfile, read_hostfile
+from autoconf_launch.launcher.machine.hosts import HostSlots, parse_hostfile, read_hostfile
 
 GOOD = """
 worker-1 slots=2

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from autoconf_launch.launcher.model_search.flags import parse_search
-from autoconf_launch.launcher.model_search.prepare import Prepared, prepare
+from autoconf_launch.nemo.search.flags import parse_search
+from autoconf_launch.nemo.search.prepare import Prepared, prepare
 
 LOCAL = "cluster_type=local"
 SMALL = (

@@ -7,7 +7,7 @@ import pytest
 pytest.importorskip("hydra", reason="searches are composed by hydra")
 
 from autoconf_launch.core import ConfigError
-from autoconf_launch.launcher.model_search.dry_run import dry_run_document
+from autoconf_launch.nemo.search.prepare import dry_run_document
 
 from .asked import SMALL, asked, train
 

@@ -7,7 +7,7 @@ import pytest
 pytest.importorskip("hydra", reason="searches are composed by hydra")
 
 from autoconf_launch.core import ConfigError
-from autoconf_launch.launcher.model_search.compose import compose
+from autoconf_launch.nemo.search.compose import compose
 from autoconf_launch.tuning_spaces.search_configs import CONF
 
 TRAIN = ("search_config", "train_settings")

@@ -6,7 +6,7 @@ import pytest
 
 pytest.importorskip("hydra", reason="searches are composed by hydra")
 
-from autoconf_launch.launcher.model_search.jobs import job_text, training_command
+from autoconf_launch.nemo.search.jobs import job_text, training_command
 
 from .asked import asked, train
 

@@ -6,7 +6,7 @@ import pytest
 
 pytest.importorskip("hydra", reason="searches are composed by hydra")
 
-from autoconf_launch.autotuner.cost.facts import TrainingFacts
+from autoconf_launch.autotuner.cost.training import TrainingFacts
 from autoconf_launch.core import (
     BlockSpec,
     Candidate,
@@ -17,8 +17,8 @@ from autoconf_launch.core import (
     ModelSpec,
     Node,
 )
-from autoconf_launch.launcher.model_search.candidates import SearchCandidate
-from autoconf_launch.launcher.model_search.local_order import ordered
+from autoconf_launch.nemo.search.candidates import SearchCandidate
+from autoconf_launch.nemo.search.local_runs import ordered
 
 from .asked import SMALL, asked
 

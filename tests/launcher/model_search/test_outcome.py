@@ -7,19 +7,16 @@ import pytest
 
 pytest.importorskip("hydra", reason="searches are composed by hydra")
 
-from autoconf_launch.autotuner.noise import FINAL_SUFFIX
-from autoconf_launch.autotuner.stop import StopKind, StopReason
-from autoconf_launch.autotuner.trial import FailedTrial, Measurement, Outcome, Record, Trial
+from autoconf_launch.autotuner.measurement.noise import FINAL_SUFFIX
+from autoconf_launch.autotuner.search.stop import StopKind, StopReason
+from autoconf_launch.autotuner.space.trial import FailedTrial, Measurement, Outcome, Record, Trial
 from autoconf_launch.core import Candidate, Failure, FailureKind
-from autoconf_launch.launcher.model_search.candidates import SearchCandidate
-from autoconf_launch.launcher.model_search.done_runs import DoneRuns
-from autoconf_launch.launcher.model_search.outcome import outcome_of
-from autoconf_launch.launcher.model_search.prepare import Prepared
-from autoconf_launch.launcher.model_search.result_document import result_document
-from autoconf_launch.launcher.model_search.run_time import least_run_s
-from autoconf_launch.launcher.search_report.outcome import SearchOutcome
-from autoconf_launch.launcher.search_report.tables import extrapolation
-from autoconf_launch.launcher.search_report.top_text import top_text
+from autoconf_launch.nemo.report.outcome import SearchOutcome
+from autoconf_launch.nemo.report.tables import extrapolation, top_text
+from autoconf_launch.nemo.search.candidates import SearchCandidate
+from autoconf_launch.nemo.search.local_search import result_document
+from autoconf_launch.nemo.search.outcome import DoneRuns, least_run_s, outcome_of
+from autoconf_launch.nemo.search.prepare import Prepared
 
 from .asked import SMALL, asked
 

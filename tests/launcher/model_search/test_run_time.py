@@ -4,16 +4,11 @@ import pytest
 
 pytest.importorskip("hydra", reason="searches are composed by hydra")
 
-from autoconf_launch.autotuner.recommend.nemo_candidates import NemoCandidate
-from autoconf_launch.autotuner.trial import FailedTrial, Measurement, Outcome, Record, Trial
+from autoconf_launch.autotuner.space.trial import FailedTrial, Measurement, Outcome, Record, Trial
 from autoconf_launch.core import Candidate, Failure, FailureKind, Layout
-from autoconf_launch.launcher.model_search.candidates import SearchCandidate
-from autoconf_launch.launcher.model_search.run_time import (
-    counts,
-    in_time_first,
-    is_too_slow,
-    least_run_s,
-)
+from autoconf_launch.nemo.rules.candidates import NemoCandidate
+from autoconf_launch.nemo.search.candidates import SearchCandidate
+from autoconf_launch.nemo.search.outcome import counts, in_time_first, is_too_slow, least_run_s
 
 TRIAL = Trial(number=0, name="a", candidate=Candidate(layout=Layout()), space="z0")
 

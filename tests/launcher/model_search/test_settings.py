@@ -5,8 +5,8 @@ import pytest
 pytest.importorskip("hydra", reason="searches are composed by hydra")
 
 from autoconf_launch.core import ConfigError
-from autoconf_launch.launcher.model_search.compose import compose
-from autoconf_launch.launcher.model_search.settings import SearchSettings, read_settings
+from autoconf_launch.nemo.search.compose import compose
+from autoconf_launch.nemo.search.settings import SearchSettings, read_settings
 
 from .asked import train
 

@@ -4,12 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from autoconf_launch.launcher.model_search.slurm import (
-    SlurmJob,
-    container_flags,
-    mount_pair,
-    sbatch_text,
-)
+from autoconf_launch.nemo.search.jobs import SlurmJob, container_flags, mount_pair, sbatch_text
 
 MEASURE = """#!/usr/bin/env bash
 #SBATCH --nodes=1

@@ -5,9 +5,9 @@ import pytest
 pytest.importorskip("hydra", reason="searches are composed by hydra")
 
 from autoconf_launch.core import ConfigError, Recompute
-from autoconf_launch.launcher.model_search.flags import parse_search
-from autoconf_launch.launcher.model_search.prepare import prepare
-from autoconf_launch.launcher.model_search.this_machine import LEAST_VOCABULARY
+from autoconf_launch.nemo.search.flags import parse_search
+from autoconf_launch.nemo.search.prepare import prepare
+from autoconf_launch.nemo.search.this_machine import LEAST_VOCABULARY
 from autoconf_launch.runtime.pretraining import text
 
 from .asked import SMALL, asked, train

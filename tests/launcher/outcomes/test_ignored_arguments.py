@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from autoconf_launch.autotuner.trial import FailedTrial, Measurement, Outcome
+from autoconf_launch.autotuner.space.trial import FailedTrial, Measurement, Outcome
 from autoconf_launch.core import FailureKind, Recompute
-from autoconf_launch.launcher.outcomes.outcome import adopt, read_outcome
+from autoconf_launch.launcher.launch.outcome import adopt, read_outcome
 
 from .test_outcome import APPLIED, EXPECTED, ended, plan_of, report, result_of
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autoconf_launch.launcher.outcomes.log_tail import (
+from autoconf_launch.launcher.launch.outcome import (
     LogStart,
     clean_line,
     printed_error,

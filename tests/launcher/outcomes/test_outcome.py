@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from autoconf_launch.autotuner.trial import FailedTrial, Measurement, Outcome
+from autoconf_launch.autotuner.space.trial import FailedTrial, Measurement, Outcome
 from autoconf_launch.core import (
     AppliedStrategy,
     Candidate,
@@ -22,9 +22,9 @@ from autoconf_launch.core import (
     encode,
     result_file,
 )
-from autoconf_launch.core.asides import Aside, Asides, WentOn
-from autoconf_launch.core.probe_signs import sign_path, unfinished_sign
-from autoconf_launch.launcher.outcomes.outcome import (
+from autoconf_launch.core.rank import sign_path, unfinished_sign
+from autoconf_launch.core.saved_paths import Aside, Asides, WentOn
+from autoconf_launch.launcher.launch.outcome import (
     Cancelled,
     RankExit,
     RanksEnd,

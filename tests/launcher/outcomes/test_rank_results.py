@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autoconf_launch.autotuner.trial import Measurement
+from autoconf_launch.autotuner.space.trial import Measurement
 from autoconf_launch.core import CutStep, Mode, RankResult, RankTask
-from autoconf_launch.launcher.outcomes.rank_results import measure
+from autoconf_launch.launcher.launch.rank_results import measure
 
 TASK = RankTask(mode=Mode.MEASURE, folder="nowhere", attempt="now", cut_s=9.0)
 CUT = CutStep(whole=10, micro_s=(5.0, 1.0, 3.0), rest_s=4.0, samples=20, loss=2.0)

@@ -8,14 +8,10 @@ from typing import Any
 import pytest
 import yaml
 
-from autoconf_launch.autotuner.recommend.chosen_model import (
-    ChosenModel,
-    ModelQuestion,
-    choose_model,
-)
-from autoconf_launch.autotuner.recommend.families import Family
+from autoconf_launch.autotuner.sizing.chosen_model import ChosenModel, ModelQuestion, choose_model
+from autoconf_launch.autotuner.sizing.families import Family
 from autoconf_launch.core import ConfigError
-from autoconf_launch.launcher.planner.custom_model import custom_model
+from autoconf_launch.launcher.estimates.model_choice import custom_model
 from autoconf_launch.tuning_spaces.recommend_tables import generation_of, tables
 from autoconf_launch.tuning_spaces.search_configs import shipped_base_config
 

@@ -5,10 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from autoconf_launch.launcher.planner.given_stages import stage_layers
-from autoconf_launch.launcher.planner.measured_runs import predicted_s, runs_of
-from autoconf_launch.launcher.recorded.measurement_row import Measurement
-from autoconf_launch.launcher.recorded.measurements import read_measurements
+from autoconf_launch.launcher.measurements.measured_runs import predicted_s, runs_of, stage_layers
+from autoconf_launch.launcher.measurements.measurements import read_measurements
+from autoconf_launch.launcher.measurements.row import Measurement
 
 TABLES = Path(__file__).parents[3] / "benchmarks" / "ground_truth"
 

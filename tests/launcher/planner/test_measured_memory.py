@@ -4,9 +4,9 @@ from pathlib import Path
 
 import numpy as np
 
-from autoconf_launch.launcher.planner.measured_memory import peaks_bytes
-from autoconf_launch.launcher.planner.validation import validated
-from autoconf_launch.launcher.recorded.measurements import read_measurements
+from autoconf_launch.launcher.measurements.measured_memory import peaks_bytes
+from autoconf_launch.launcher.measurements.measurements import read_measurements
+from autoconf_launch.launcher.measurements.validation import validated
 
 TABLES = Path(__file__).parents[3] / "benchmarks" / "ground_truth"
 

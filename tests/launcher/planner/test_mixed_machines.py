@@ -6,10 +6,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from autoconf_launch.autotuner.cost.model.accuracy import spearman
-from autoconf_launch.launcher.planner.mixed_machines import kinds_of, mixed_step_s
-from autoconf_launch.launcher.recorded.measurement_row import Measurement
-from autoconf_launch.launcher.recorded.measurements import read_measurements
+from autoconf_launch.autotuner.cost.calibration import spearman
+from autoconf_launch.launcher.measurements.measured_memory import kinds_of, mixed_step_s
+from autoconf_launch.launcher.measurements.measurements import read_measurements
+from autoconf_launch.launcher.measurements.row import Measurement
 
 TABLE = Path(__file__).parents[3] / "benchmarks/ground_truth/amp_heterogeneous_v100_t4.csv"
 

@@ -6,12 +6,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from autoconf_launch.autotuner.cost.model.physics import DEFAULT_PHYSICS, Physics
-from autoconf_launch.autotuner.table import Floats
-from autoconf_launch.launcher.planner.measured_runs import predicted_s, runs_of
-from autoconf_launch.launcher.planner.other_models import factors_of_others
-from autoconf_launch.launcher.recorded.measurement_row import Measurement
-from autoconf_launch.launcher.recorded.measurements import read_measurements
+from autoconf_launch.autotuner.cost.hardware import DEFAULT_PHYSICS, Physics
+from autoconf_launch.autotuner.space.table import Floats
+from autoconf_launch.launcher.measurements.measured_runs import predicted_s, runs_of
+from autoconf_launch.launcher.measurements.measurements import read_measurements
+from autoconf_launch.launcher.measurements.row import Measurement
+from autoconf_launch.launcher.measurements.validation import factors_of_others
 
 TABLES = Path(__file__).parents[3] / "benchmarks" / "ground_truth"
 

@@ -3,7 +3,7 @@ from typing import Any
 import pytest
 
 from autoconf_launch.core import ConfigError
-from autoconf_launch.launcher.planner.plan_flags import Goal, PlanRequest, parse_plan
+from autoconf_launch.launcher.estimates.fit_flags import Goal, PlanRequest, parse_plan
 
 WORK = ("--model", "gpt2", "--cluster", "8xH100", "--seq", "1024", "--global-batch", "64")
 

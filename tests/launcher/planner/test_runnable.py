@@ -3,9 +3,9 @@ from typing import Any
 
 import pytest
 
-from autoconf_launch.autotuner.cost.training_setup import TrainingSetup
+from autoconf_launch.autotuner.cost.training import TrainingSetup
 from autoconf_launch.core import Layout, Offload, Precision, Recompute
-from autoconf_launch.launcher.planner.runnable import is_runnable
+from autoconf_launch.launcher.estimates.runnable import is_runnable
 
 SETUP = TrainingSetup(sequence=1024)
 

@@ -2,10 +2,9 @@ from dataclasses import replace
 
 import pytest
 
-from autoconf_launch.autotuner.cost.trainers import trainer
-from autoconf_launch.autotuner.cost.training_setup import FrozenPart, TrainingSetup
+from autoconf_launch.autotuner.cost.training import FrozenPart, TrainingSetup, trainer
 from autoconf_launch.core import Precision, RawConfig
-from autoconf_launch.launcher.planner.training_choice import machine_of, workload_of
+from autoconf_launch.launcher.estimates.training_choice import machine_of, workload_of
 from autoconf_launch.tuning_spaces.clusters import cluster_of_document, parse_cluster
 from autoconf_launch.tuning_spaces.models import named_model
 

@@ -7,11 +7,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from autoconf_launch.autotuner.cost.model.physics import DEFAULT_PHYSICS, Physics
-from autoconf_launch.autotuner.trial import FailedTrial, Measurement, Prediction, Record, Trial
+from autoconf_launch.autotuner.cost.hardware import DEFAULT_PHYSICS, Physics
+from autoconf_launch.autotuner.space.trial import (
+    FailedTrial,
+    Measurement,
+    Prediction,
+    Record,
+    Trial,
+)
 from autoconf_launch.core import Candidate, ConfigError, Failure, FailureKind, Layout
-from autoconf_launch.launcher.recorded.grouping import parse_group_by
-from autoconf_launch.launcher.recorded.landscapes import read_landscapes
+from autoconf_launch.launcher.measurements.landscapes import read_landscapes
+from autoconf_launch.launcher.measurements.row import parse_group_by
 from autoconf_launch.launcher.results.journal import Fingerprint, Journal, SpaceLine
 
 TABLES = Path(__file__).parents[3] / "benchmarks" / "ground_truth"

@@ -2,10 +2,10 @@ from pathlib import Path
 
 import pytest
 
-from autoconf_launch.autotuner.cost.trainers import TRAINERS, trainer
-from autoconf_launch.autotuner.cost.training_setup import TrainingSetup
+from autoconf_launch.autotuner.cost.training import TRAINERS, TrainingSetup, trainer
 from autoconf_launch.core import ConfigError, Precision, Recompute
-from autoconf_launch.launcher.planner.measured_runs import (
+from autoconf_launch.launcher.estimates.training_choice import workload_of
+from autoconf_launch.launcher.measurements.measured_runs import (
     architecture_of,
     layout_of,
     measured_workload,
@@ -14,8 +14,7 @@ from autoconf_launch.launcher.planner.measured_runs import (
     runs_of,
     trainer_of,
 )
-from autoconf_launch.launcher.planner.training_choice import workload_of
-from autoconf_launch.launcher.recorded.measurements import MeasurementFile, read_measurements
+from autoconf_launch.launcher.measurements.measurements import MeasurementFile, read_measurements
 from autoconf_launch.tuning_spaces.machines import machine
 
 ROW = {

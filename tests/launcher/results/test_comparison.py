@@ -7,16 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from autoconf_launch.autotuner.noise import AGAIN_SUFFIX, FINAL_SUFFIX
-from autoconf_launch.autotuner.trial import Record
-from autoconf_launch.launcher.results.comparison import (
+from autoconf_launch.autotuner.measurement.noise import AGAIN_SUFFIX, FINAL_SUFFIX
+from autoconf_launch.autotuner.space.trial import Record
+from autoconf_launch.launcher.results.journal import Fingerprint
+from autoconf_launch.launcher.results.reading import (
     Comparison,
     Difference,
     Verdict,
     compare_results,
+    read_results,
 )
-from autoconf_launch.launcher.results.journal import Fingerprint
-from autoconf_launch.launcher.results.read_results import read_results
 
 from ..views.fixed import PRINT, RECORDS, measured, record, trial, write_folder
 
@@ -102,17 +102,6 @@ def test_the_best_is_who_won_the_rounds(tmp_path: Path) -> None:
     best = compared(tmp_path, [*RECORDS, *finals]).best
     assert best is not None
     assert (best.a.trial.name, best.b.trial.name) == ("z1_gas2_tmbspg8", "z0_gas2_tmbspg8")
-
-
-def test_trials_are_compared_without_the_drift_of_their_machine(tmp_path: Path) -> None:
-    loaded = [record(one.trial, measured(1.28)) for one in RECORDS[:1]]
-    again = replace(
-        loaded[0].trial, name=f"{loaded[0].trial.name}{AGAIN_SUFFIX}", again=1, doubted=True
-    )
-    others = [*loaded, record(again, measured(0.32)), *RECORDS[1:]]
-    pair = compared(tmp_path, others).pairs[0]
-    assert pair.ratio is not None
-    assert pair.ratio.ratio == pytest.approx(1.0)
 
 
 def test_without_a_measurement_there_is_no_best(tmp_path: Path) -> None:

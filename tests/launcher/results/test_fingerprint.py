@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from autoconf_launch.core import ClusterSpec, Device, Node
-from autoconf_launch.launcher.command_line.flags import parse_request
 from autoconf_launch.launcher.dialects import find_dialect
-from autoconf_launch.launcher.results.fingerprint import differences, fingerprint, unsearched
+from autoconf_launch.launcher.flags.flags import parse_request
+from autoconf_launch.launcher.launch.script_source import find_script_source
+from autoconf_launch.launcher.results.fingerprints import differences, fingerprint, unsearched
 from autoconf_launch.launcher.results.journal import Fingerprint
-from autoconf_launch.launcher.scripts.script_source import find_script_source
 
 NATIVE = {
     "train_batch_size": 16,

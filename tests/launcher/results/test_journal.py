@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from autoconf_launch.autotuner.noise import AGAIN_SUFFIX, FINAL_SUFFIX
-from autoconf_launch.autotuner.trial import Record
+from autoconf_launch.autotuner.measurement.noise import AGAIN_SUFFIX, FINAL_SUFFIX
+from autoconf_launch.autotuner.space.trial import Record
 from autoconf_launch.core import ResultsFolderError
 from autoconf_launch.launcher.results.journal import (
     Journal,

@@ -3,7 +3,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autoconf_launch.launcher.results.launch_times import CoveredTime
+from autoconf_launch.launcher.results.journal import CoveredTime
 
 STRETCHES = st.lists(st.tuples(st.integers(0, 60), st.integers(0, 20)), max_size=12)
 

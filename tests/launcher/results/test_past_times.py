@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from autoconf_launch.autotuner.past import PastTime
+from autoconf_launch.autotuner.strategies.past import PastTime
 from autoconf_launch.core import Candidate, Layout
 from autoconf_launch.launcher.results.past_times import past_file, read_past, remember
 

@@ -7,11 +7,7 @@ import pytest
 from autoconf_launch.core import ConfigError, ResultsFolderError
 from autoconf_launch.launcher.results.journal import Journal
 from autoconf_launch.launcher.results.lease import Lease
-from autoconf_launch.launcher.results.read_results import (
-    FolderState,
-    JournalTail,
-    read_results,
-)
+from autoconf_launch.launcher.results.reading import FolderState, JournalTail, read_results
 
 from ..views.fixed import RECORDS, RUNNING, finish, start, write_folder
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from autoconf_launch.core import RawConfig
-from autoconf_launch.launcher.dialects import DATALOADER_BATCH_VARIABLE, Rendered
-from autoconf_launch.launcher.scripts.foreign import in_training
-from autoconf_launch.launcher.scripts.probe_environment import INJECTED
+from autoconf_launch.launcher.dialects.any_script import DATALOADER_BATCH_VARIABLE
+from autoconf_launch.launcher.launch.external import in_training
+from autoconf_launch.launcher.launch.probe_variables import INJECTED
+from autoconf_launch.launcher.spelling.base import Rendered
 
 
 def rendered(*environment: tuple[str, str]) -> Rendered:

@@ -21,15 +21,15 @@ from autoconf_launch.core import (
     encode,
 )
 from autoconf_launch.core.rank import result_file
-from autoconf_launch.launcher.dialects import ScriptSource
 from autoconf_launch.launcher.dialects.any_script import ArgumentsDialect
 from autoconf_launch.launcher.dialects.native import NativeDialect
-from autoconf_launch.launcher.dialects.script_facts import facts_of
 from autoconf_launch.launcher.events import Event, Note
-from autoconf_launch.launcher.outcomes.rank_results import started_ranks
+from autoconf_launch.launcher.launch.rank_results import started_ranks
 from autoconf_launch.launcher.request import LaunchRequest
 from autoconf_launch.launcher.results.paths import ResultsPaths
-from autoconf_launch.launcher.scripts.plain_start import (
+from autoconf_launch.launcher.script.facts import facts_of
+from autoconf_launch.launcher.script.parser import ScriptSource
+from autoconf_launch.launcher.tuning.plain_start import (
     OtherStartError,
     as_script_starts,
     check_ranks,

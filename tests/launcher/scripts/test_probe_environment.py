@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from autoconf_launch.core import Mode, RankTask
-from autoconf_launch.core.probe_signs import PROBE_VARIABLE, Sign, sign_path
-from autoconf_launch.launcher.scripts.probe_environment import (
+from autoconf_launch.core.rank import PROBE_VARIABLE, Sign, sign_path
+from autoconf_launch.launcher.launch.probe_variables import (
     INJECTED,
     deaf_flag,
     probe_environment,

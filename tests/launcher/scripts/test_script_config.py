@@ -5,8 +5,9 @@ from typing import Any
 import pytest
 
 from autoconf_launch.core import ConfigError
-from autoconf_launch.launcher.dialects import ScriptSource, find_dialect
-from autoconf_launch.launcher.scripts.script_config import find_source
+from autoconf_launch.launcher.dialects import find_dialect
+from autoconf_launch.launcher.launch.script_source import find_source
+from autoconf_launch.launcher.script.parser import ScriptSource
 
 OURS = {"train_micro_batch_size_per_gpu": 2}
 OWN = {"layers": 3}

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from autoconf_launch.launcher.request import LaunchRequest
-from autoconf_launch.launcher.scripts.script_files import composed, own_modules, script_path
+from autoconf_launch.launcher.script.files import composed, own_modules, script_path
 
 HYDRA = """
 import hydra

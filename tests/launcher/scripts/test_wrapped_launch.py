@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from autoconf_launch.core import ConfigError
-from autoconf_launch.launcher.command_line.flags import parse_request
-from autoconf_launch.launcher.command_line.launch_flags import launch_flags
+from autoconf_launch.launcher.flags.flags import parse_request
+from autoconf_launch.launcher.flags.plain_launch import launch_flags
+from autoconf_launch.launcher.launch.wrapped_launch import unwrapped
 from autoconf_launch.launcher.machine.interpreters import our_python
 from autoconf_launch.launcher.request import LaunchRequest
-from autoconf_launch.launcher.scripts.wrapped_launch import unwrapped
 
 CONFIG = """
 compute_environment: LOCAL_MACHINE

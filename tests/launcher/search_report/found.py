@@ -6,14 +6,11 @@ import csv
 from pathlib import Path
 from typing import Any
 
-from autoconf_launch.autotuner.recommend.families import Family
-from autoconf_launch.autotuner.recommend.model_flops import SampleShape
-from autoconf_launch.autotuner.recommend.nemo_candidates import NemoCandidate
+from autoconf_launch.autotuner.sizing.families import Family
+from autoconf_launch.autotuner.sizing.model_size import SampleShape
 from autoconf_launch.core import Failure, FailureKind, RawConfig
-from autoconf_launch.launcher.search_report.outcome import (
-    SearchOutcome,
-    SearchRun,
-)
+from autoconf_launch.nemo.report.outcome import SearchOutcome, SearchRun
+from autoconf_launch.nemo.rules.candidates import NemoCandidate
 
 GPT_5B = SampleShape(layers=24, hidden=4096, ffn=16384, vocabulary=51200, sequence=2048)
 OUT_OF_MEMORY = Failure(kind=FailureKind.OUT_OF_MEMORY, detail="Rank 3 held 79 of 80 GiB.")

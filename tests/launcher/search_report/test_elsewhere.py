@@ -8,8 +8,12 @@ from pathlib import Path
 import pytest
 
 from autoconf_launch.core import ConfigError, Failure, FailureKind
-from autoconf_launch.launcher.search_report.elsewhere import MeasuredElsewhere, read_run
-from autoconf_launch.launcher.search_report.event_files import event_files, read_numbers
+from autoconf_launch.nemo.report.event_files import (
+    MeasuredElsewhere,
+    event_files,
+    read_numbers,
+    read_run,
+)
 
 from .logged import STEP_TIME, log_steps
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autoconf_launch.launcher.search_report.figures import failed, fastest_first
+from autoconf_launch.nemo.report.outcome import failed, fastest_first
 
 from .found import OUT_OF_MEMORY, outcome, run
 

@@ -6,11 +6,8 @@ import pytest
 import yaml
 
 from autoconf_launch.core import RawConfig, ResultsFolderError
-from autoconf_launch.launcher.search_report.final_results import (
-    write_final_results,
-    write_nemo2_tables,
-)
-from autoconf_launch.launcher.search_report.outcome import SearchOutcome, SearchRun
+from autoconf_launch.nemo.report.outcome import SearchOutcome, SearchRun
+from autoconf_launch.nemo.report.tables import write_final_results, write_nemo2_tables
 
 from .found import OUT_OF_MEMORY, outcome, point, rows, run
 

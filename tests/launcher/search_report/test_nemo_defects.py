@@ -12,25 +12,31 @@ from typing import Any
 import pytest
 
 from autoconf_launch import AutoConfigurator
-from autoconf_launch.autotuner.recommend.batch_size import BatchQuestion, BatchRow, base_batch
-from autoconf_launch.autotuner.recommend.families import Family
-from autoconf_launch.autotuner.recommend.model_names import named
-from autoconf_launch.autotuner.recommend.nemo_candidates import (
+from autoconf_launch.autotuner.sizing.batch_size import BatchQuestion, BatchRow, base_batch
+from autoconf_launch.autotuner.sizing.families import Family
+from autoconf_launch.autotuner.sizing.model_size import named
+from autoconf_launch.autotuner.sizing.nemo_axes import (
+    Grid,
+    GridQuestion,
+    RecomputeQuestion,
+    nemo_grid,
+    recompute_choices,
+)
+from autoconf_launch.core import Failure, FailureKind
+from autoconf_launch.nemo.configurator.results import point_of
+from autoconf_launch.nemo.report.tables import (
+    Columns,
+    failed_csv,
+    summary_csv,
+    top_text,
+    write_final_results,
+)
+from autoconf_launch.nemo.rules.candidates import (
     SearchedModel,
     limited,
     minutes_limit,
     nemo_candidates,
 )
-from autoconf_launch.autotuner.recommend.nemo_grid import Grid, GridQuestion, nemo_grid
-from autoconf_launch.autotuner.recommend.nemo_recompute import (
-    RecomputeQuestion,
-    recompute_choices,
-)
-from autoconf_launch.core import Failure, FailureKind
-from autoconf_launch.launcher.auto_configurator.results import point_of
-from autoconf_launch.launcher.search_report.final_results import write_final_results
-from autoconf_launch.launcher.search_report.tables import Columns, failed_csv, summary_csv
-from autoconf_launch.launcher.search_report.top_text import top_text
 from autoconf_launch.tuning_spaces.recommend_tables import grid_rows, tables
 
 from ..model_search.asked import SMALL, asked, train

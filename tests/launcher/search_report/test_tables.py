@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autoconf_launch.autotuner.recommend.families import Family
-from autoconf_launch.autotuner.recommend.model_flops import SampleShape
+from autoconf_launch.autotuner.sizing.families import Family
+from autoconf_launch.autotuner.sizing.model_size import SampleShape
 from autoconf_launch.core import Failure, FailureKind
-from autoconf_launch.launcher.search_report.tables import (
+from autoconf_launch.nemo.report.tables import (
     Columns,
     config_name,
     failed_csv,

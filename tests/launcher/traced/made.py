@@ -6,9 +6,9 @@ from dataclasses import replace
 from typing import Any
 
 from autoconf_launch.core import BlockSpec, Grade, ModelSpec, Precision, TracedPeak
-from autoconf_launch.core.first_forward import FirstForward, OperationCost
-from autoconf_launch.launcher.traced.rows import Asked
-from autoconf_launch.launcher.traced.script import TracedScript
+from autoconf_launch.core.rank import FirstForward, OperationCost
+from autoconf_launch.launcher.first_forward.answers import Asked
+from autoconf_launch.launcher.first_forward.script import TracedScript
 from autoconf_launch.tuning_spaces.clusters import parse_cluster
 
 GB = 2**30

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from autoconf_launch.core import ConfigError
-from autoconf_launch.launcher.planner.fit_flags import parse_fit
-from autoconf_launch.launcher.traced.asking import check_pieces, pieces_question
+from autoconf_launch.launcher.estimates.fit_flags import parse_fit
+from autoconf_launch.launcher.first_forward.asking import check_pieces, pieces_question
 from autoconf_launch.tuning_spaces.clusters import parse_cluster
 
 from .made import script

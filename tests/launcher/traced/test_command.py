@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from autoconf_launch.core import ConfigError
-from autoconf_launch.launcher.traced.command import divided, script_command
+from autoconf_launch.launcher.first_forward.command import divided, script_command
 
 
 @pytest.fixture(autouse=True)

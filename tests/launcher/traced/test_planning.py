@@ -1,7 +1,7 @@
 from __future__ import annotations
 
-from autoconf_launch.launcher.planner.plan_flags import PlanRequest, parse_plan
-from autoconf_launch.launcher.traced.planning import plan_by_pieces, why_no_pieces
+from autoconf_launch.launcher.estimates.fit_flags import PlanRequest, parse_plan
+from autoconf_launch.launcher.first_forward.answers import plan_by_pieces, why_no_pieces
 
 from .made import asked
 

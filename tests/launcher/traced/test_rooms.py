@@ -3,7 +3,7 @@ from hypothesis import strategies as st
 
 from autoconf_launch.autotuner.cost.fitting import Verdict
 from autoconf_launch.core import Layout, Recompute
-from autoconf_launch.launcher.traced.rooms import largest, rooms
+from autoconf_launch.launcher.first_forward.answers import largest, rooms
 
 NONE = (Recompute.NONE,)
 

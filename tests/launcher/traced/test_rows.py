@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from autoconf_launch.core import Layout, Recompute
-from autoconf_launch.launcher.traced.rows import peak_bytes, recomputations, traced_rows
+from autoconf_launch.launcher.first_forward.answers import peak_bytes, recomputations, traced_rows
 
 from .made import GB, MODEL, asked
 

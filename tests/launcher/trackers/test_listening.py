@@ -11,7 +11,7 @@ from autoconf_launch.launcher.events import Event, Finished, Note
 from autoconf_launch.launcher.interrupts import InterruptedBySignalError
 from autoconf_launch.launcher.request import TrackingChoice
 from autoconf_launch.launcher.trackers.feed import Feed
-from autoconf_launch.launcher.trackers.listening import tracked
+from autoconf_launch.launcher.trackers.outlet import tracked
 
 from ..views.fixed import RECORDS, events
 

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from autoconf_launch.autotuner.drift import timeline
-from autoconf_launch.autotuner.finals import Finals
-from autoconf_launch.autotuner.objective import OBJECTIVES
-from autoconf_launch.autotuner.settings import AutotuningSettings
-from autoconf_launch.autotuner.study import Study
-from autoconf_launch.autotuner.trial import FailedTrial, Record
+from autoconf_launch.autotuner.measurement.machine_drift import timeline
+from autoconf_launch.autotuner.playoff.playoff import Finals
+from autoconf_launch.autotuner.search.study import Study
+from autoconf_launch.autotuner.space.objective import OBJECTIVES
+from autoconf_launch.autotuner.space.settings import AutotuningSettings
+from autoconf_launch.autotuner.space.trial import FailedTrial, Record
 from autoconf_launch.core import Failure, FailureKind
 from autoconf_launch.launcher.backends.base import Job, JobEnd
 from autoconf_launch.launcher.backends.replay import ReplayBackend, ReplayJob

@@ -7,18 +7,19 @@ from pathlib import Path
 
 import pytest
 
-from autoconf_launch.autotuner.decider import Decider
-from autoconf_launch.autotuner.objective import OBJECTIVES
-from autoconf_launch.autotuner.past_rounds import replayed
-from autoconf_launch.autotuner.settle import alpha_of
-from autoconf_launch.autotuner.trial import FailedTrial, Record
+from autoconf_launch.autotuner.playoff.past_rounds import replayed
+from autoconf_launch.autotuner.playoff.playoff import Decider
+from autoconf_launch.autotuner.playoff.winner import alpha_of
+from autoconf_launch.autotuner.space.objective import OBJECTIVES
+from autoconf_launch.autotuner.space.trial import FailedTrial, Record
 from autoconf_launch.core import Failure, FailureKind
 from autoconf_launch.launcher.backends.replay import ReplayBackend, ReplayJob
 from autoconf_launch.launcher.events import Event, Listener, Note, RoundFinished
 from autoconf_launch.launcher.plan import LaunchPlan
 from autoconf_launch.launcher.results.journal import Journal, JournalContents, read_journal
-from autoconf_launch.launcher.tuning.controller import Controller, TrialLimits
+from autoconf_launch.launcher.tuning.controller import Controller
 from autoconf_launch.launcher.tuning.endgame import Endgame, Search, finals_s, play
+from autoconf_launch.launcher.tuning.running import TrialLimits
 
 from ..controlled import LIMITS, ReplayDesk, opened, run_study, space
 

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from autoconf_launch.launcher.command_line.flags import parse_request
 from autoconf_launch.launcher.events import Event, Note
+from autoconf_launch.launcher.flags.flags import parse_request
 from autoconf_launch.launcher.tuning.job import read_job
 
 NATIVE = "from autoconf_launch.runtime import initialize\n"

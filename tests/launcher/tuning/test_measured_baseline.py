@@ -11,13 +11,13 @@ import pytest
 
 from autoconf_launch.core import ConfigError, Layout, RankResult, Recompute, encode
 from autoconf_launch.launcher.backends.base import Backend
-from autoconf_launch.launcher.command_line.flags import parse_request
 from autoconf_launch.launcher.events import Event, Note
+from autoconf_launch.launcher.flags.flags import parse_request
 from autoconf_launch.launcher.machine.slots import Share
-from autoconf_launch.launcher.results.results_folder import OpenFolder
+from autoconf_launch.launcher.results.folder import OpenFolder
 from autoconf_launch.launcher.tuning.job import TuningJob, read_job
 from autoconf_launch.launcher.tuning.measured_baseline import as_measured, other_micro_batch
-from autoconf_launch.launcher.tuning.trial_files import TrialFiles
+from autoconf_launch.launcher.tuning.trial_io import TrialFiles
 
 from ..dialects.sources import applied
 

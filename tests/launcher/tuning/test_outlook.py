@@ -1,11 +1,11 @@
 import numpy as np
 
-from autoconf_launch.autotuner.settings import AutotuningSettings
-from autoconf_launch.autotuner.study import Study
-from autoconf_launch.autotuner.table import PredictionTable
-from autoconf_launch.autotuner.trial import Record
+from autoconf_launch.autotuner.search.study import Study
+from autoconf_launch.autotuner.space.settings import AutotuningSettings
+from autoconf_launch.autotuner.space.table import PredictionTable
+from autoconf_launch.autotuner.space.trial import Record
 from autoconf_launch.launcher.events import Event, Note, TrialFinished
-from autoconf_launch.launcher.tuning.outlook import with_outlook
+from autoconf_launch.launcher.tuning.endgame import with_outlook
 
 from ..controlled import recorded, space
 

@@ -7,9 +7,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from autoconf_launch.autotuner.finals import Finals
-from autoconf_launch.autotuner.objective import OBJECTIVES
-from autoconf_launch.autotuner.trial import (
+from autoconf_launch.autotuner.playoff.playoff import Finals
+from autoconf_launch.autotuner.space.objective import OBJECTIVES
+from autoconf_launch.autotuner.space.trial import (
     FailedTrial,
     Measurement,
     Outcome,
@@ -25,8 +25,8 @@ from autoconf_launch.launcher.events import Event, Note
 from autoconf_launch.launcher.machine.slots import Share
 from autoconf_launch.launcher.plan import LaunchPlan
 from autoconf_launch.launcher.tuning.controller import Controller
-from autoconf_launch.launcher.tuning.rings import is_waiting, members, share_progress
 from autoconf_launch.launcher.tuning.running import Running
+from autoconf_launch.launcher.tuning.turn_groups import is_waiting, members, share_progress
 
 from ..controlled import LIMITS, ReplayDesk, opened
 

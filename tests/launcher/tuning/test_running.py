@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from autoconf_launch.autotuner.trial import Trial
+from autoconf_launch.autotuner.space.trial import Trial
 from autoconf_launch.core import Candidate, FailureKind, Layout, Mode, RankTask
 from autoconf_launch.core.rank import END_FILE, STEPS_FILE
 from autoconf_launch.launcher.backends.replay import ReplayJob

@@ -6,12 +6,12 @@ from dataclasses import replace
 
 import pytest
 
-from autoconf_launch.autotuner.budget import SearchBudget
-from autoconf_launch.autotuner.limits import SearchLimits
+from autoconf_launch.autotuner.search.limits import SearchLimits
+from autoconf_launch.autotuner.space.budget import SearchBudget
 from autoconf_launch.core import ClusterSpec
 from autoconf_launch.launcher.request import LaunchRequest
 from autoconf_launch.launcher.tuning.endgame import FINALS_SHARE, SOAK_SHARE
-from autoconf_launch.launcher.tuning.search_limits import search_limits
+from autoconf_launch.launcher.tuning.job import search_limits
 from autoconf_launch.tuning_spaces.clusters import parse_cluster
 
 ONE = parse_cluster("8xH100")

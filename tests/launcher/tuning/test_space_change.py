@@ -7,17 +7,17 @@ from pathlib import Path
 
 import pytest
 
-from autoconf_launch.autotuner.batches import GlobalBatchRule
-from autoconf_launch.autotuner.choices import ChoiceKind, KnobChoice
-from autoconf_launch.autotuner.settings import AutotuningSettings
-from autoconf_launch.autotuner.space import SearchSpace, build_space
-from autoconf_launch.autotuner.study import baseline_trial
-from autoconf_launch.autotuner.trial import Measurement, Record, Trial
+from autoconf_launch.autotuner.search.study import baseline_trial
+from autoconf_launch.autotuner.space.choices import ChoiceKind, KnobChoice
+from autoconf_launch.autotuner.space.micro_batches import GlobalBatchRule
+from autoconf_launch.autotuner.space.settings import AutotuningSettings
+from autoconf_launch.autotuner.space.space import SearchSpace, build_space
+from autoconf_launch.autotuner.space.trial import Measurement, Record, Trial
 from autoconf_launch.core import Candidate, Layout
 from autoconf_launch.launcher.events import Event, Note
+from autoconf_launch.launcher.results.folder import OpenFolder, open_folder
 from autoconf_launch.launcher.results.journal import JournalContents, read_journal
 from autoconf_launch.launcher.results.paths import ResultsPaths
-from autoconf_launch.launcher.results.results_folder import OpenFolder, open_folder
 from autoconf_launch.launcher.tuning.space_change import of_space, space_digest
 
 from ..controlled import PRINT

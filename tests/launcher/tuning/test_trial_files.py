@@ -7,15 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from autoconf_launch.autotuner.settings import AutotuningSettings
-from autoconf_launch.autotuner.stop_rule import FEWEST_TIMED
-from autoconf_launch.autotuner.trial import Trial, Turn
+from autoconf_launch.autotuner.measurement.stop_rule import FEWEST_TIMED
+from autoconf_launch.autotuner.space.settings import AutotuningSettings
+from autoconf_launch.autotuner.space.trial import Trial, Turn
 from autoconf_launch.core import Candidate, ClusterSpec, Device, FailureKind, Layout, Node
-from autoconf_launch.launcher.command_line.flags import parse_request
 from autoconf_launch.launcher.dialects import choose_dialect
+from autoconf_launch.launcher.flags.flags import parse_request
+from autoconf_launch.launcher.launch.script_source import find_script_source
 from autoconf_launch.launcher.results.paths import ResultsPaths
-from autoconf_launch.launcher.scripts.script_source import find_script_source
-from autoconf_launch.launcher.tuning.trial_files import TrialFiles, repeated_steps
+from autoconf_launch.launcher.tuning.trial_io import TrialFiles, repeated_steps
 
 from ..views.fixed import failed, measured, record
 

@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from autoconf_launch.autotuner.settings import AutotuningSettings
-from autoconf_launch.autotuner.summary import summarise_records
+from autoconf_launch.autotuner.playoff.summary import summarise_records
+from autoconf_launch.autotuner.space.settings import AutotuningSettings
 from autoconf_launch.core import RawConfig
-from autoconf_launch.launcher.command_line.flags import parse_request
-from autoconf_launch.launcher.dialects import ScriptSource
+from autoconf_launch.launcher.flags.flags import parse_request
 from autoconf_launch.launcher.results.paths import ResultsPaths
+from autoconf_launch.launcher.script.parser import ScriptSource
 from autoconf_launch.launcher.tuning.winner import write_results
 
 from ..views.fixed import RECORDS

@@ -6,8 +6,8 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
-from autoconf_launch.autotuner.knobs import candidate_name
-from autoconf_launch.autotuner.trial import (
+from autoconf_launch.autotuner.space.knobs import candidate_name
+from autoconf_launch.autotuner.space.trial import (
     FailedTrial,
     Measurement,
     Outcome,

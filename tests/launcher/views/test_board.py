@@ -15,8 +15,8 @@ from autoconf_launch.launcher.events import (
     TrialFinished,
     TrialStarted,
 )
-from autoconf_launch.launcher.views.board import Board
-from autoconf_launch.launcher.views.cells import RowKind
+from autoconf_launch.launcher.report.cells import RowKind
+from autoconf_launch.launcher.report.live import Board
 
 from .fixed import RECORDS, RUNNING, STEP, events, trial
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from autoconf_launch.core import MemoryUse
-from autoconf_launch.launcher.views.cells import (
+from autoconf_launch.launcher.report.cells import (
     finished_row,
     memory_text,
     minutes_text,

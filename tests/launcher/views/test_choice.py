@@ -6,9 +6,9 @@ import sys
 
 import pytest
 
+from autoconf_launch.launcher.report.choice import open_view, wants_live
+from autoconf_launch.launcher.report.lines import LinesView
 from autoconf_launch.launcher.request import LaunchRequest
-from autoconf_launch.launcher.views.choice import open_view, wants_live
-from autoconf_launch.launcher.views.lines import LinesView
 
 TUNE = LaunchRequest(script="train.py", autotuning="tune")
 XTERM = {"TERM": "xterm-256color"}

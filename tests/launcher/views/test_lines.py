@@ -15,7 +15,7 @@ from autoconf_launch.launcher.events import (
     Standing,
     TrialFinished,
 )
-from autoconf_launch.launcher.views.lines import LinesView, failure_lines, round_line, trial_line
+from autoconf_launch.launcher.report.lines import LinesView, failure_lines, round_line, trial_line
 
 from .fixed import RECORDS, events, failed, golden, record, trial
 

@@ -12,9 +12,8 @@ import pytest
 from rich.console import Console
 
 from autoconf_launch.launcher.events import Finished, Note, TrialStarted
-from autoconf_launch.launcher.views.cells import HEADERS
-from autoconf_launch.launcher.views.live import DRAW_EVERY_S, LiveView, fitting_columns
-from autoconf_launch.launcher.views.ticks import ticking
+from autoconf_launch.launcher.report.cells import HEADERS
+from autoconf_launch.launcher.report.live import DRAW_EVERY_S, LiveView, fitting_columns, ticking
 
 from .fixed import RECORDS, RUNNING, events, golden
 

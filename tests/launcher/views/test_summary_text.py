@@ -6,16 +6,19 @@ from typing import Any
 
 import pytest
 
-from autoconf_launch.autotuner.learning_rate import LearningRateAdvice
-from autoconf_launch.autotuner.meaning import Meaning, MeaningVerdict
-from autoconf_launch.autotuner.resolution import Resolution
-from autoconf_launch.autotuner.settings import AutotuningSettings
-from autoconf_launch.autotuner.soak_report import SoakReport
-from autoconf_launch.autotuner.stop import StopKind, StopReason
-from autoconf_launch.autotuner.summary import Summary, summarise_records
+from autoconf_launch.autotuner.playoff.meaning import Meaning, MeaningVerdict
+from autoconf_launch.autotuner.playoff.resolution import Resolution
+from autoconf_launch.autotuner.playoff.soak_report import SoakReport
+from autoconf_launch.autotuner.playoff.summary import (
+    LearningRateAdvice,
+    Summary,
+    summarise_records,
+)
+from autoconf_launch.autotuner.search.stop import StopKind, StopReason
+from autoconf_launch.autotuner.space.settings import AutotuningSettings
 from autoconf_launch.core import Edit, FailureKind
-from autoconf_launch.core.asides import Aside, Asides, WentOn
-from autoconf_launch.launcher.views.summary_text import (
+from autoconf_launch.core.saved_paths import Aside, Asides, WentOn
+from autoconf_launch.launcher.report.summary import (
     advice_text,
     details_text,
     first_part,

@@ -1,5 +1,5 @@
-from autoconf_launch.autotuner.layouts.waterfall import waterfall
-from autoconf_launch.launcher.views.waterfall_text import waterfall_text
+from autoconf_launch.autotuner.planner.explanation import waterfall
+from autoconf_launch.launcher.report.plan import waterfall_text
 
 PARTS = (
     ("ideal", 4.0),

@@ -21,8 +21,8 @@ from torch.jit import _recursive
 
 from autoconf_launch.core import Failure, FailureKind, Mode, RankResult, RankTask, decode
 from autoconf_launch.core.rank import MODEL_INFO_FILE, result_file
-from autoconf_launch.launcher.scripts.probe_environment import INJECTED, probe_environment
-from autoconf_launch.runtime.probing.saved_files import SavedFiles
+from autoconf_launch.launcher.launch.probe_variables import INJECTED, probe_environment
+from autoconf_launch.runtime.redirect.saved_files import SavedFiles
 
 from ..forked import DEADLINE_S, Order, Zygote, zygote_with
 from ..forked import free_port as free_port

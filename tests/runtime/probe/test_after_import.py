@@ -10,7 +10,7 @@ from types import ModuleType
 
 import pytest
 
-from autoconf_launch.runtime.probing.after_import import after_import
+from autoconf_launch.runtime.redirect.after_import import after_import
 
 NAME = "imported_late"
 

@@ -9,7 +9,7 @@ import pytest
 
 from autoconf_launch.core import Mode, RankTask
 from autoconf_launch.core.rank import END_FILE
-from autoconf_launch.runtime.probing.agreement import Agreement, Schedule
+from autoconf_launch.runtime.probe_report.agreement import Agreement, Schedule
 
 
 @pytest.fixture

@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 
 from autoconf_launch.core import Failure, FailureKind
-from autoconf_launch.core.asides import Aside, WentOn
-from autoconf_launch.runtime.probing.aside_watch import AsideWatch
+from autoconf_launch.core.saved_paths import Aside, WentOn
+from autoconf_launch.runtime.soak.asides import AsideWatch
 
 CRASH = Failure(kind=FailureKind.CRASHED, detail="no room")
 

@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 
 from autoconf_launch.core import Mode, RankTask
-from autoconf_launch.runtime.probing.claim import Claim
+from autoconf_launch.runtime.probe_report.claim import Claim
 
 CLAIMS = """
 import sys
 from autoconf_launch.core import Mode, RankTask
-from autoconf_launch.runtime.probing.claim import Claim
+from autoconf_launch.runtime.probe_report.claim import Claim
 task = RankTask(mode=Mode.MEASURE, folder=sys.argv[1], attempt="a1")
 print(Claim(task, 0).take(), flush=True)
 sys.stdin.read()

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import torch
 
-from autoconf_launch.runtime.probing.saved_files import SavedFiles
+from autoconf_launch.runtime.redirect.saved_files import SavedFiles
 
 from .conftest import OF_USER, in_trial, on_disk, put
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from autoconf_launch.core import Mode, Precision, Recompute, decode
-from autoconf_launch.core.first_forward import FIRST_FORWARD_FILE, FirstForward
+from autoconf_launch.core.rank import FIRST_FORWARD_FILE, FirstForward
 
 from ..forked import free_port
 from .conftest import Ended, Probed

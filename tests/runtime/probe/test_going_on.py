@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from autoconf_launch.core import Mode, RankTask
-from autoconf_launch.runtime.probing import going_on
-from autoconf_launch.runtime.probing.going_on import GoingOn
+from autoconf_launch.runtime.probe_report import agreement as going_on
+from autoconf_launch.runtime.probe_report.agreement import GoingOn
 
 STEPS = 6
 

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from autoconf_launch.core import RankTask
-from autoconf_launch.core.probe_signs import PROBE_VARIABLE
-from autoconf_launch.launcher.outcomes.rank_results import measure, read_rank_results
-from autoconf_launch.launcher.scripts.probe_environment import INJECTED, why_silent
+from autoconf_launch.core.rank import PROBE_VARIABLE
+from autoconf_launch.launcher.launch.probe_variables import INJECTED, why_silent
+from autoconf_launch.launcher.launch.rank_results import measure, read_rank_results
 
 from .conftest import SCRIPTS
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from autoconf_launch.core import FailureKind, RankResult, decode
-from autoconf_launch.core.asides import Aside, Asides
+from autoconf_launch.core.saved_paths import Aside, Asides
 
 SOAK = {"soak": True, "end_step": 8}
 PAUSE_S = 0.5

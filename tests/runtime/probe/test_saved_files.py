@@ -15,7 +15,7 @@ import pytest
 import torch
 
 from autoconf_launch.core.saved_paths import NOTES, notes_of
-from autoconf_launch.runtime.probing.saved_files import SavedFiles
+from autoconf_launch.runtime.redirect.saved_files import SavedFiles
 
 from .conftest import OF_USER, in_trial, on_disk
 

@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from autoconf_launch.launcher.scripts.probe_environment import INJECTED
-from autoconf_launch.runtime.probing.loader_batch import BATCH_VARIABLE
-from autoconf_launch.runtime.probing.side_outputs import silence
+from autoconf_launch.launcher.launch.probe_variables import INJECTED
+from autoconf_launch.runtime.locate.loader_batch import BATCH_VARIABLE
+from autoconf_launch.runtime.redirect.tracker_redirect import silence
 
 LOADS = """
 import torch

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autoconf_launch.runtime.probing.steps import Meaning, StepCounter
+from autoconf_launch.runtime.observe.steps import Meaning, StepCounter
 
 INSIDE, BOUNDARY, RESTART = Meaning.INSIDE, Meaning.BOUNDARY, Meaning.RESTART
 

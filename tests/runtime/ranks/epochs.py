@@ -19,8 +19,9 @@ from tiny import config  # type: ignore[import-not-found]
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
-from autoconf_launch.runtime import Engine, initialize
-from autoconf_launch.runtime.report import task_from_environment
+from autoconf_launch.runtime.engine.engine import Engine
+from autoconf_launch.runtime.engine.start import initialize
+from autoconf_launch.runtime.rank.report import task_from_environment
 
 HOW = sys.argv[1]
 WITHIN, SLOW_S, EPOCHS, BATCHES = 4, 0.5, 2, 20

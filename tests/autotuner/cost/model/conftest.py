@@ -4,15 +4,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from autoconf_launch.autotuner.cost.model.columns import LayoutColumns
-from autoconf_launch.autotuner.cost.model.hardware import (
+from autoconf_launch.autotuner.cost.hardware import (
     Accelerator,
     CollectiveRate,
     Link,
     Machine,
+    Workload,
 )
-from autoconf_launch.autotuner.cost.model.workload import Workload
-from autoconf_launch.autotuner.table import CandidateTable
+from autoconf_launch.autotuner.cost.layout_columns import LayoutColumns
+from autoconf_launch.autotuner.space.table import CandidateTable
 from autoconf_launch.core import Architecture, Candidate, Layout
 
 MakeLayouts = Callable[..., LayoutColumns]

@@ -3,15 +3,15 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from autoconf_launch.autotuner.cost.model.calibration import (
+from autoconf_launch.autotuner.cost.calibration import (
     NOISE,
     SPREADS,
     Likeness,
     calibrated_s,
     likeness,
 )
-from autoconf_launch.autotuner.cost.model.columns import LayoutColumns
-from autoconf_launch.autotuner.table import Floats
+from autoconf_launch.autotuner.cost.layout_columns import LayoutColumns
+from autoconf_launch.autotuner.space.table import Floats
 
 MakeLayouts = Callable[..., LayoutColumns]
 ROWS = (

@@ -3,10 +3,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from autoconf_launch.autotuner.cost.model.communication import GATHER, Group, ring_s, send_s
-from autoconf_launch.autotuner.cost.model.hardware import Machine
-from autoconf_launch.autotuner.cost.model.physics import DEFAULT_PHYSICS
-from autoconf_launch.autotuner.table import Floats
+from autoconf_launch.autotuner.cost.hardware import DEFAULT_PHYSICS, Machine
+from autoconf_launch.autotuner.cost.inner import GATHER, Group, ring_s, send_s
+from autoconf_launch.autotuner.space.table import Floats
 
 PLAIN = replace(DEFAULT_PHYSICS, network_fraction=1.0, network_latency_s=0.0, hop_s=0.0)
 GB = np.array([1e9])

@@ -5,9 +5,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from autoconf_launch.autotuner.cost.model.hardware import Machine
-from autoconf_launch.autotuner.cost.model.kernels import Kernels, peak_flops_per_s
-from autoconf_launch.autotuner.cost.model.physics import DEFAULT_PHYSICS
+from autoconf_launch.autotuner.cost.hardware import DEFAULT_PHYSICS, Machine
+from autoconf_launch.autotuner.cost.layer import Kernels, peak_flops_per_s
 from autoconf_launch.core import Precision
 
 PLAIN = replace(

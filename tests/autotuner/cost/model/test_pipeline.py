@@ -3,15 +3,15 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from autoconf_launch.autotuner.cost.model.columns import LayoutColumns, joined_columns
-from autoconf_launch.autotuner.cost.model.pipeline import (
+from autoconf_launch.autotuner.cost.layout_columns import LayoutColumns, joined_columns
+from autoconf_launch.autotuner.cost.step import (
     LayerSeconds,
     largest_share,
     schedule_s,
     stage_layers,
     stage_times,
 )
-from autoconf_launch.autotuner.table import Floats
+from autoconf_launch.autotuner.space.table import Floats
 
 MakeLayouts = Callable[..., LayoutColumns]
 ZERO = np.zeros(1)

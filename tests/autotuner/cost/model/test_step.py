@@ -4,13 +4,15 @@ from dataclasses import fields, replace
 import numpy as np
 import pytest
 
-from autoconf_launch.autotuner.cost.model.columns import LayoutColumns, distinct
-from autoconf_launch.autotuner.cost.model.hardware import Machine
-from autoconf_launch.autotuner.cost.model.physics import DEFAULT_PHYSICS
-from autoconf_launch.autotuner.cost.model.roofline import forward_flops_per_token, least_step_s
-from autoconf_launch.autotuner.cost.model.sharding import rank_weights
-from autoconf_launch.autotuner.cost.model.step import StepParts, step_parts
-from autoconf_launch.autotuner.cost.model.workload import Workload
+from autoconf_launch.autotuner.cost.hardware import DEFAULT_PHYSICS, Machine, Workload
+from autoconf_launch.autotuner.cost.layout_columns import LayoutColumns, distinct
+from autoconf_launch.autotuner.cost.step import (
+    StepParts,
+    forward_flops_per_token,
+    least_step_s,
+    rank_weights,
+    step_parts,
+)
 from autoconf_launch.core import Architecture, Experts, Offload, Precision, Recompute
 
 MakeLayouts = Callable[..., LayoutColumns]

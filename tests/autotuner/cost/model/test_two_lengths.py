@@ -7,13 +7,11 @@ from dataclasses import replace
 
 import pytest
 
-from autoconf_launch.autotuner.cost.model.columns import LayoutColumns
-from autoconf_launch.autotuner.cost.model.hardware import Machine
-from autoconf_launch.autotuner.cost.model.roofline import least_step_s
-from autoconf_launch.autotuner.cost.model.step import StepParts, step_parts
-from autoconf_launch.autotuner.cost.model.workload import Workload
-from autoconf_launch.autotuner.recommend.families import Family
-from autoconf_launch.autotuner.recommend.model_flops import SampleShape, step_flops
+from autoconf_launch.autotuner.cost.hardware import Machine, Workload
+from autoconf_launch.autotuner.cost.layout_columns import LayoutColumns
+from autoconf_launch.autotuner.cost.step import StepParts, least_step_s, step_parts
+from autoconf_launch.autotuner.sizing.families import Family
+from autoconf_launch.autotuner.sizing.model_size import SampleShape, step_flops
 from autoconf_launch.core import Architecture
 
 MakeLayouts = Callable[..., LayoutColumns]

@@ -11,14 +11,14 @@ from typing import Any
 import pytest
 import yaml
 
-from autoconf_launch.autotuner.recommend.base_config import RunPlan
-from autoconf_launch.autotuner.recommend.base_reader import pretraining
-from autoconf_launch.autotuner.recommend.chosen_model import ModelQuestion, choose_model
-from autoconf_launch.autotuner.recommend.families import KNOWN_FAMILIES, Family
+from autoconf_launch.autotuner.sizing.base_reader import pretraining
+from autoconf_launch.autotuner.sizing.base_values import RunPlan
+from autoconf_launch.autotuner.sizing.chosen_model import ModelQuestion, choose_model
+from autoconf_launch.autotuner.sizing.families import KNOWN_FAMILIES, Family
 from autoconf_launch.core import ConfigError, RawConfig
-from autoconf_launch.launcher.dialects.export.base import BASE_EXPORTERS, export_base
-from autoconf_launch.launcher.dialects.toml_text import parse_toml
-from autoconf_launch.launcher.planner.base_config_file import base_document
+from autoconf_launch.launcher.estimates.model_choice import base_document
+from autoconf_launch.launcher.export.bases import BASE_EXPORTERS, export_base
+from autoconf_launch.launcher.spelling.documents import parse_toml
 from autoconf_launch.tuning_spaces.recommend_tables import generation_of, tables
 
 DATA = Path(__file__).parents[3] / "data" / "dialects"

@@ -13,10 +13,10 @@ from functools import cache
 import pytest
 import yaml
 
-from autoconf_launch.autotuner.recommend.families import KNOWN_FAMILIES
+from autoconf_launch.autotuner.sizing.families import KNOWN_FAMILIES
 from autoconf_launch.core import RawConfig
-from autoconf_launch.launcher.dialects.export.base import export_base
-from autoconf_launch.launcher.dialects.toml_text import parse_toml
+from autoconf_launch.launcher.export.bases import export_base
+from autoconf_launch.launcher.spelling.documents import parse_toml
 
 from .test_base_export import DATA, DECODERS, base, flags
 

@@ -8,8 +8,9 @@ import pytest
 import yaml
 
 from autoconf_launch.core import Candidate, ConfigError, Layout, Offload, Precision, Recompute
-from autoconf_launch.launcher.dialects.export import EXPORTERS, Optimum, export_optimum
-from autoconf_launch.launcher.dialects.toml_text import parse_toml
+from autoconf_launch.launcher.export import EXPORTERS, export_optimum
+from autoconf_launch.launcher.export.page import Optimum
+from autoconf_launch.launcher.spelling.documents import parse_toml
 
 DATA = Path(__file__).parents[3] / "data" / "dialects" / "export"
 SHARDED = Optimum(

@@ -9,9 +9,9 @@ import torch
 from torch.utils.data import DataLoader, TensorDataset
 
 from autoconf_launch.core import Mode, RankTask
-from autoconf_launch.core.probe_signs import PROBE_VARIABLE
+from autoconf_launch.core.rank import PROBE_VARIABLE
 from autoconf_launch.runtime.probe import arm_probe
-from autoconf_launch.runtime.probing.ending import exit_now
+from autoconf_launch.runtime.probe_report.ending import exit_now
 
 STEPS = 20
 torch.set_num_threads(1)

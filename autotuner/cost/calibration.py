@@ -1,0 +1,285 @@
+"""Predictions corrected by a few measurements of the user. Not: the constants of ``physics``.
+
+The logarithm of measured over predicted time is a sum of effects, each normal around 0 with a
+spread of its own: one of the software, one of each tensor-parallel degree of a model, one of each
+size of micro-batch under a degree, one of layers of the same kernels (equal width besides, however
+many there are), and one that changes smoothly with layout and width, so that layouts like the
+measured ones move with them. Models that are measured on the same machine share all but the
+second. Few measurements move predictions little; the most probable correction is a Gaussian
+process (Rasmussen and Williams 2006, equation 2.25). ``benchmarks/planner_calibration.py`` finds
+the spreads (the same book, equation 2.30).
+Shapes: R = rows, M = measured rows, E = effects, L = kinds of levels, D = directions.
+
+Shapes: R = timed settings, G = failed or ran settings.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from autoconf_launch.core import ClusterSpec, Grade, MemoryUse, ModelSpec
+
+from ..space import (
+    MEMORY_BAND,
+    Bools,
+    CandidateTable,
+    Floats,
+    Ints,
+    PredictionTable,
+    Rule,
+    SearchSpace,
+    blocks_fill_units,
+)
+from .layout_columns import LayoutColumns
+from .memory import memory_parts
+from .profiled_time import STEP_BAND, Network, least_step_s, step_seconds
+from .training import TrainingFacts
+
+EFFECTS = ("software", "degree of a model", "micro-batch", "same kernels", "near layouts")
+SPREADS = (0.049, 0.055, 0.03, 0.029, 0.056)
+"""Of each effect: the most probable ones on all published tables together."""
+NOISE = 0.027
+"""What no effect explains, two runs of one setting included; from the same fit."""
+_LARGEST = 0.35
+"""Larger errors have causes that other layouts need not share."""
+_FAR = 100.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Likeness:
+    """What rows have in common.
+
+    Attributes:
+        levels_RL: numbers that are equal where rows share an effect, a column for each kind.
+        places_RD: where a layout stands; 1 apart is a factor of 2 in a degree or a size.
+    """
+
+    levels_RL: Ints
+    places_RD: Floats
+
+    def covariances(self, rows_M: Ints) -> Floats:
+        """Of each effect, at a spread of 1, between all rows and some of them: (E, R, M)."""
+        levels = [column[:, None] == column[None, rows_M] for column in self.levels_RL.T]
+        places = self.places_RD
+        apart = places[:, None, :] - places[None, rows_M, :]
+        return np.stack([*levels, np.exp(-0.5 * np.square(apart).sum(axis=2))]).astype(np.float64)
+
+    def rows(self, numbers: Ints) -> Likeness:
+        """Some rows, in this order."""
+        return Likeness(levels_RL=self.levels_RL[numbers], places_RD=self.places_RD[numbers])
+
+
+def calibrated_s(
+    predicted_s_R: Floats, likeness: Likeness, measured_rows: Ints, measured_s_M: Floats
+) -> Floats:
+    """Seconds of each row, given the seconds of some; as predicted where none are given."""
+    if not len(measured_rows):
+        return predicted_s_R
+    missing = error_logs(predicted_s_R[measured_rows], measured_s_M)
+    alike = np.tensordot(np.square(SPREADS), likeness.covariances(measured_rows), axes=1)
+    among = alike[measured_rows] + NOISE**2 * np.eye(len(measured_rows))
+    return np.asarray(predicted_s_R * np.exp(alike @ np.linalg.solve(among, missing)), np.float64)
+
+
+def error_logs(predicted_s_M: Floats, measured_s_M: Floats) -> Floats:
+    """Logarithm of measured over predicted, cut off where it is no longer an error of degree."""
+    return np.asarray(np.log(measured_s_M / predicted_s_M).clip(-_LARGEST, _LARGEST))
+
+
+def likeness(layouts: LayoutColumns, software: Ints, model: Ints, shapes: Floats) -> Likeness:
+    """What rows share.
+
+    Args:
+        layouts: one for each row.
+        software: equal for rows of one GPU, precision and training code.
+        model: equal for rows of one model.
+        shapes: hidden width and tokens of a sample of each row's model, as two columns.
+    """
+    sharded = (layouts.zero_C >= 3).astype(np.int64)
+    width, tokens = shapes.T
+    mine = (software, sharded, layouts.recompute_C)
+    degree = (layouts.tensor_C, layouts.context_C, sharded)
+    micro = (*mine, *degree, layouts.micro_C, tokens)
+    levels = [_numbered(keys) for keys in (mine, (model, *degree), micro, (*micro, width))]
+    sizes = (layouts.tensor_C, layouts.pipeline_C, layouts.micro_C, width)
+    places = [*(np.log2(size) for size in sizes), _FAR * sharded]
+    return Likeness(levels_RL=np.column_stack(levels), places_RD=np.column_stack(places))
+
+
+def _numbered(keys: tuple[Ints | Floats, ...]) -> Ints:
+    """A number for each row, equal where all keys are."""
+    table = np.column_stack(keys).astype(np.int64)
+    return np.asarray(np.unique(table, axis=0, return_inverse=True)[1].ravel())
+
+
+SMALLEST_GROUP = 5
+"""Settings of one model, GPU, number of GPUs and global batch that a rank correlation needs."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TimeAccuracy:
+    """Errors in percent, Spearman's correlation between -1 and 1; None where there is nothing.
+
+    Regret: time of the predicted best over the true best, less 1.
+    """
+
+    mape: float | None
+    median_ape: float | None
+    spearman: float | None
+    top1_regret_mean: float | None
+    top1_regret_max: float | None
+    groups: int
+
+
+def mape(predicted_R: Floats, measured_R: Floats) -> float | None:
+    """Mean absolute error in percent of the measured value."""
+    errors = np.abs(predicted_R / measured_R - 1.0)
+    return 100.0 * float(errors.mean()) if len(errors) else None
+
+
+def time_accuracy(
+    predicted_R: Floats,
+    measured_R: Floats,
+    groups_R: Sequence[object],
+    smallest: int = SMALLEST_GROUP,
+) -> TimeAccuracy:
+    """Errors of all settings, and order inside of groups; means weigh groups by settings."""
+    errors = np.abs(predicted_R / measured_R - 1.0)
+    members: dict[object, list[int]] = {}
+    for i, group in enumerate(groups_R):
+        members.setdefault(group, []).append(i)
+    large = [np.array(rows) for rows in members.values() if len(rows) >= smallest]
+    orders = [spearman(predicted_R[rows], measured_R[rows]) for rows in large]
+    regrets = [top1_regret(predicted_R[rows], measured_R[rows]) for rows in large]
+    sizes = [len(rows) for rows in large]
+    return TimeAccuracy(
+        mape=100.0 * float(errors.mean()) if len(errors) else None,
+        median_ape=100.0 * float(np.median(errors)) if len(errors) else None,
+        spearman=float(np.average(orders, weights=sizes)) if large else None,
+        top1_regret_mean=100.0 * float(np.average(regrets, weights=sizes)) if large else None,
+        top1_regret_max=100.0 * max(regrets) if large else None,
+        groups=len(large),
+    )
+
+
+def spearman(a_R: Floats, b_R: Floats) -> float:
+    """Correlation of ranks, equal values sharing theirs; 0 where all of one side are equal."""
+    a, b = _ranks(a_R), _ranks(b_R)
+    a, b = a - a.mean(), b - b.mean()
+    scale = float(np.sqrt((a @ a) * (b @ b)))
+    return float(a @ b) / scale if scale else 0.0
+
+
+def top1_regret(predicted_R: Floats, measured_R: Floats) -> float:
+    """How much longer the predicted best takes than the true best, as a share."""
+    return float(measured_R[np.argmin(predicted_R)] / measured_R.min()) - 1.0
+
+
+def _ranks(values_R: Floats) -> Floats:
+    _, which, counts = np.unique(values_R, return_inverse=True, return_counts=True)
+    last = np.cumsum(counts)
+    return np.asarray((last - (counts - 1) / 2.0)[which], np.float64)
+
+
+_WITHOUT_WEIGHTS = ("micro_batch", "micro_batch_split", "accumulation", "recompute")
+"""Knobs that change no rank's weights."""
+
+
+def predict(
+    table: CandidateTable, spec: ModelSpec | None, cluster: ClusterSpec, facts: TrainingFacts
+) -> PredictionTable:
+    """What is known of each row before it runs; NaN throughout without a model."""
+    if spec is None:
+        unknown = np.full(len(table), np.nan)
+        return PredictionTable(
+            peak_bytes_C=unknown, step_s_C=unknown, band=None, how="the model is not known"
+        )
+    network = Network.of(cluster)
+    step = step_seconds(table, spec, facts, network)
+    on_gpu = not all(device.name.startswith("cpu") for device in cluster.devices)
+    return PredictionTable(
+        peak_bytes_C=memory_parts(table, spec, facts, foreach=on_gpu).peak_bytes_C,
+        step_s_C=step.step_s_C,
+        least_step_s_C=least_step_s(table, spec),
+        parts=step.parts(),
+        limit_bytes=cluster.least_memory_bytes,
+        band=STEP_BAND,
+        how=_how(spec, network),
+    )
+
+
+def memory_rule(
+    predictions: PredictionTable, cluster: ClusterSpec, band: float = MEMORY_BAND
+) -> Rule:
+    """Rows that may fit: dropped is only what exceeds the smallest device by more than ``band``.
+
+    The rule holds for the table that ``predictions`` were made for, and for no other.
+    """
+    limit_bytes = cluster.least_memory_bytes
+
+    def keep(table: CandidateTable) -> Bools:
+        if len(table) != len(predictions):
+            raise ValueError(f"{len(predictions)} predictions are not of {len(table)} candidates")
+        return ~(predictions.peak_bytes_C * (1 - band) > limit_bytes)
+
+    return Rule(
+        name="memory",
+        keep=keep,
+        why=f"a rank would need more than its {limit_bytes / 1e9:.2f} GB",
+    )
+
+
+def state_beyond_memory(
+    space: SearchSpace, spec: ModelSpec | None, cluster: ClusterSpec, facts: TrainingFacts
+) -> str | None:
+    """A sentence where no candidate's ranks can hold even weights, gradients and optimizer state.
+
+    None where one may, or where no formula says what one needs.
+    """
+    if spec is None:
+        return None
+    least_bytes, limit_bytes = np.inf, cluster.least_memory_bytes
+    for table in (CandidateTable.from_candidates((space.baseline,)), space.table):
+        parts = memory_parts(table, spec, facts)
+        state_bytes_C = parts.parameters_bytes_C + parts.gradients_bytes_C
+        if facts.optimizer is not None:  # else the script makes its own, which may have none
+            state_bytes_C = state_bytes_C + parts.optimizer_bytes_C
+        least_bytes = np.minimum(least_bytes, np.min(state_bytes_C, initial=np.inf))
+    if not least_bytes * (1 - MEMORY_BAND) > limit_bytes:
+        return None
+    state = "gradients" if facts.optimizer is None else "gradients and optimizer state"
+    return (
+        f"The model does not fit: {spec.parameters / 1e6:,.1f} M parameters with their {state} "
+        f"take at least {least_bytes / 1e9:.3g} GB per rank, and its memory is "
+        f"{limit_bytes / 1e9:.3g} GB. Use more ranks, or ranks with more memory."
+    )
+
+
+def weights_beyond_memory(space: SearchSpace, refused: MemoryUse | None) -> str | None:
+    """A sentence where weights alone did not fit, and no candidate lays them out otherwise."""
+    if refused is None or not np.all(space.table.matches(space.baseline, but=_WITHOUT_WEIGHTS)):
+        return None
+    return (
+        f"The model does not fit: its weights alone take at least {refused.peak_bytes / 1e9:.3g} "
+        f"GB per rank, which has {refused.free_before_bytes / 1e9:.3g} GB. Use ranks with more "
+        "memory, or shard the weights over more ranks."
+    )
+
+
+def knob_rules(spec: ModelSpec | None) -> tuple[Rule, ...]:
+    """What the structure of a model that was looked at surely rules out of further knobs."""
+    if spec is None or spec.grade not in (Grade.TRACED, Grade.MEASURED):
+        return ()
+    return (blocks_fill_units(sum(block.count for block in spec.blocks)),)
+
+
+def _how(spec: ModelSpec, network: Network | None) -> str:
+    memory = "traced memory" if spec.traced_peaks else "memory by formula"
+    timed = sum(timing.forward_backward_s > 0 for timing in spec.timings)
+    if not timed:
+        return f"{memory} only"
+    links = " and links" if network else ""
+    return f"{memory}, time from {timed} profiled micro-batches{links}"

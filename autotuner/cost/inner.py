@@ -1,0 +1,383 @@
+"""One micro-batch of one layer, and of embedding and head, on one rank. Not: schedules over many.
+
+Shapes: U = distinct inner layouts. Of layers with and without experts this is the mean one.
+
+Inside a node: lines through measured all-reduces, the quicker of the protocols for each size.
+Across nodes: NCCL's rings, whose members in a node share its cards with the other groups there
+(Thakur et al. 2005; NCCL tests, "Performance": bus bandwidth). A ring with one rank in each node
+stays on one rail, the cards of equal number that share a leaf switch; with several ranks in each
+of them it enters by one card and leaves by another, across the spine, where rings of other groups
+are, too (NVIDIA, NCCL's documentation of NCCL_CROSS_NIC).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from autoconf_launch.core import Experts
+
+from ..space import Floats, Ints
+from .hardware import Link, Machine, Physics, Workload, stacks
+from .layer import (
+    Kernels,
+    LayerTimes,
+    all_layers,
+    dense_layer_weights,
+    expert_layers,
+    expert_weights,
+    layer_times,
+    peak_flops_per_s,
+    shared_weights,
+)
+from .layout_columns import FULL, SELECTIVE, InnerLayouts, distinct_kernels
+
+ALL_REDUCE, GATHER = 2.0, 1.0
+"""Passes of a ring over the buffer: reduce-scatter and all-gather, or one of them."""
+_ONE_CARD_BYTES_PER_S = 12.5e9
+"""Up to 100 Gb/s a node has one card, and there are no rails to cross."""
+_RAILED_QUALITY = 1.0
+"""Rails are how InfiniBand and RoCE are laid out; Omni-Path and Ethernet are plain trees."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Group:
+    """``ranks`` that stand ``stride`` apart, for each row."""
+
+    ranks: Ints
+    stride: Ints
+
+
+def ring_s(
+    machine: Machine,
+    physics: Physics,
+    group: Group,
+    buffer_bytes: Floats,
+    *,
+    passes: float = ALL_REDUCE,
+    pieces: int = 1,
+) -> Floats:
+    """A collective over ``buffer_bytes`` sent as so many pieces; 0 where a rank is alone."""
+    ranks, stride = group.ranks, group.stride
+    node = machine.gpus_per_node
+    inside = np.clip(node // np.maximum(stride, 1), 1, ranks)
+    nodes = np.ceil(ranks / inside)
+    local = _link_s(machine.link, np.minimum(ranks, inside), buffer_bytes, passes)
+    sharing = np.minimum(stride, node)
+    network = _network_bytes_per_s(machine, physics) / sharing
+    if _has_rails(machine):
+        network = network * np.where((inside > 1) & (sharing > 1), physics.crossed_rails, 1.0)
+    share = (ranks - 1) / np.maximum(ranks, 1)
+    across = passes * share * buffer_bytes / network
+    hops = np.log2(np.maximum(nodes, 2)) * physics.network_latency_s * passes
+    if passes < ALL_REDUCE:
+        hops = hops + pieces * ranks * physics.hop_s
+    spread = np.maximum(across, local * (inside > 1)) + hops
+    seconds = np.where(nodes > 1, spread, local)
+    return np.where(ranks > 1, seconds, 0.0)
+
+
+def all_to_all_s(machine: Machine, physics: Physics, group: Group, buffer_bytes: Floats) -> Floats:
+    """Each rank sends ``1 / ranks`` of its buffer to each other one."""
+    ranks, stride = group.ranks, group.stride
+    node = machine.gpus_per_node
+    inside = np.clip(node // np.maximum(stride, 1), 1, ranks)
+    away = (ranks - inside) / np.maximum(ranks, 1)
+    near = (inside - 1) / np.maximum(ranks, 1)
+    network = _network_bytes_per_s(machine, physics) / node
+    link = machine.link.bytes_per_s * _best_fraction(machine.link)
+    seconds = np.maximum(buffer_bytes * near / link, buffer_bytes * away / network)
+    return np.where(ranks > 1, seconds + physics.network_latency_s, 0.0)
+
+
+def send_s(machine: Machine, physics: Physics, *, stride: Ints, buffer_bytes: Floats) -> Floats:
+    """To the rank ``stride`` further; across nodes all GPUs of a node send at once."""
+    node = machine.gpus_per_node
+    network = _network_bytes_per_s(machine, physics) / node
+    crosses = stride >= node
+    rate = np.where(crosses, network, machine.link.bytes_per_s * 0.6)
+    return np.asarray(buffer_bytes / rate + physics.network_latency_s)
+
+
+def _has_rails(machine: Machine) -> bool:
+    several_cards = machine.node_network_bytes_per_s > _ONE_CARD_BYTES_PER_S
+    return several_cards and machine.network_quality >= _RAILED_QUALITY
+
+
+def _network_bytes_per_s(machine: Machine, physics: Physics) -> float:
+    reached = physics.network_fraction * machine.network_quality
+    return machine.node_network_bytes_per_s * reached
+
+
+def _link_s(link: Link, ranks: Ints, buffer_bytes: Floats, passes: float) -> Floats:
+    """The quickest protocol's line; between measured numbers of ranks it is interpolated."""
+    counts = np.arange(int(ranks.max(initial=1)) + 1)
+    share = passes * (counts - 1) / np.maximum(counts, 1)
+    best: Floats | None = None
+    for protocol in link.rates:
+        known = [float(rate.ranks) for rate in protocol]
+        latency = np.interp(counts, known, [rate.latency_s for rate in protocol])
+        fraction = np.interp(counts, known, [rate.link_fraction for rate in protocol])
+        start, each = latency * passes / 2, share / (link.bytes_per_s * fraction)
+        taken = start[ranks] + each[ranks] * buffer_bytes
+        best = taken if best is None else np.minimum(best, taken)
+    assert best is not None
+    return best
+
+
+def _best_fraction(link: Link) -> float:
+    return max(rate.link_fraction for protocol in link.rates for rate in protocol)
+
+
+_MATRICES = 8
+"""Weights of a layer that are gathered one by one (DeepSpeed's ZeRO 3; biases are kept whole)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class InnerTimes:
+    """Seconds of one layer and micro-batch; with ``first`` and ``last`` of a stage's extras.
+
+    ``busy`` is the device's computing without recomputation, ``exposed`` communication that
+    nothing hides, ``launch`` how much longer the host takes than both and recomputation.
+    """
+
+    ideal_s_U: Floats
+    busy_s_U: Floats
+    again_s_U: Floats
+    exposed_s_U: Floats
+    launch_s_U: Floats
+    first_s_U: Floats
+    last_s_U: Floats
+    ends_ideal_s_U: Floats
+    slowest_s_U: Floats
+    """One layer of the slower stack, of an encoder and a decoder that see different lengths."""
+
+    @property
+    def layer_s_U(self) -> Floats:
+        """Everything that one layer takes."""
+        return self.busy_s_U + self.again_s_U + self.exposed_s_U + self.launch_s_U
+
+
+def inner_times(
+    workload: Workload, inner: InnerLayouts, machine: Machine, kernels: Kernels
+) -> InnerTimes:
+    """Times of the mean layer and of both ends."""
+    sized, which = distinct_kernels(inner)
+    parts = _Parts(inner=inner, sized=sized, which=which, machine=machine, kernels=kernels)
+    mean = [np.zeros(len(inner.tensor_U)) for _ in range(5)]
+    slowest = np.zeros(len(inner.tensor_U))
+    for share, stack in stacks(workload):
+        one = _of_stack(stack, parts)
+        mean = [total + share * part for total, part in zip(mean, one, strict=True)]
+        slowest = np.maximum(slowest, sum(one[1:]))
+    first, last, ends_ideal = (one[which] for one in _ends(workload, sized, machine, kernels))
+    return InnerTimes(
+        ideal_s_U=mean[0],
+        busy_s_U=mean[1],
+        again_s_U=mean[2],
+        exposed_s_U=mean[3],
+        launch_s_U=mean[4],
+        first_s_U=first,
+        last_s_U=last,
+        ends_ideal_s_U=ends_ideal,
+        slowest_s_U=slowest,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Parts:
+    """What the layers of all stacks run on; ``which`` of ``sized`` a layout's kernels are."""
+
+    inner: InnerLayouts
+    sized: InnerLayouts
+    which: Ints
+    machine: Machine
+    kernels: Kernels
+
+
+def _of_stack(stack: Workload, on: _Parts) -> list[Floats]:
+    """Ideal, busy, repeated, exposed and launch seconds of its mean layer, with experts or not."""
+    model = stack.architecture
+    with_experts = expert_layers(model) / all_layers(model)
+    kinds: list[tuple[float, Experts | None]] = [(1.0 - with_experts, None)]
+    if model.experts is not None:
+        kinds.append((with_experts, model.experts))
+    mean = [np.zeros(len(on.inner.tensor_U)) for _ in range(5)]
+    for share, experts in kinds:
+        if share:
+            times = layer_times(stack, on.sized, on.kernels, experts=experts).rows(on.which)
+            one = _one_kind(stack, on.inner, on.machine, on.kernels, (times, experts))
+            mean = [total + share * part for total, part in zip(mean, one, strict=True)]
+    return mean
+
+
+def _one_kind(
+    workload: Workload,
+    inner: InnerLayouts,
+    machine: Machine,
+    kernels: Kernels,
+    layer: tuple[LayerTimes, Experts | None],
+) -> tuple[Floats, Floats, Floats, Floats, Floats]:
+    times, experts = layer
+    kind = inner.recompute_U
+    again = np.where(kind == FULL, times.forward_s_U, 0.0)
+    again = np.where(kind == SELECTIVE, times.small_s_U, again)
+    busy = times.forward_s_U + times.backward_s_U
+    passes = np.where(kind == FULL, 3.0, 2.0)
+    tensor = passes * _tensor_s(workload, inner, machine, kernels, times)
+    ring = _context_s(workload, inner, machine, kernels, busy)
+    routed = passes * _routing_s(workload, inner, machine, kernels, experts)
+    gathered = _gather_s(workload, inner, machine, kernels, busy + again, experts)
+    exposed = tensor + ring + routed + gathered
+    host = _host_s(workload, inner, kernels, times)
+    device = busy + again + exposed
+    launch = _together(host, device, kernels.physics.host_sharpness) - device
+    peak = peak_flops_per_s(machine.accelerator, workload.precision)
+    ideal = (2.0 + workload.trained) * times.forward_flops_U / peak
+    return ideal, busy, again, exposed, launch
+
+
+def _activation_bytes(workload: Workload, inner: InnerLayouts) -> Floats:
+    hidden = workload.architecture.hidden
+    tokens = inner.micro_U * workload.seq / inner.context_U
+    return np.asarray(tokens * hidden * workload.weight_bytes_each, np.float64)
+
+
+def _tensor_s(
+    workload: Workload,
+    inner: InnerLayouts,
+    machine: Machine,
+    kernels: Kernels,
+    times: LayerTimes,
+) -> Floats:
+    """Two all-reduces for each pass over a layer (Shoeybi et al. 2019, section 3).
+
+    Where the sequence is parallel they are gathers and scatters of the same bytes.
+    """
+    physics = kernels.physics
+    one = ring_s(
+        machine,
+        physics,
+        Group(ranks=inner.tensor_U, stride=np.ones_like(inner.tensor_U)),
+        _activation_bytes(workload, inner),
+    )
+    hidden_share = (
+        physics.async_tensor_overlap if workload.async_tensor else physics.tensor_overlap
+    )
+    hidden = np.minimum(2.0 * one * hidden_share, times.products_s_U)
+    waits = 2.0 * physics.straggler_s * (inner.tensor_U - 1)
+    return np.asarray(2.0 * one - hidden + waits)
+
+
+def _context_s(
+    workload: Workload, inner: InnerLayouts, machine: Machine, kernels: Kernels, busy: Floats
+) -> Floats:
+    """Keys and values travel round the ring, forward once and backward twice, beside attention.
+
+    Source: Liu et al. 2023, arXiv:2310.01889.
+    """
+    model = workload.architecture
+    keys = 2.0 * model.kv_heads * model.head / inner.tensor_U
+    tokens = inner.micro_U * workload.seq
+    moved = ring_s(
+        machine,
+        kernels.physics,
+        Group(ranks=inner.context_U, stride=inner.tensor_U),
+        tokens * keys * workload.weight_bytes_each,
+        passes=GATHER,
+    )
+    return np.asarray(np.maximum(3.0 * moved - 0.3 * busy, 0.1 * moved))
+
+
+def _routing_s(
+    workload: Workload,
+    inner: InnerLayouts,
+    machine: Machine,
+    kernels: Kernels,
+    experts: Experts | None,
+) -> Floats:
+    """Tokens go to their experts and come back (Lepikhin et al. 2020, arXiv:2006.16668)."""
+    if experts is None:
+        return np.zeros(len(inner.tensor_U))
+    sent = _activation_bytes(workload, inner) * experts.per_token
+    sent = sent / np.where(inner.sequence_U, inner.tensor_U, 1)
+    return 2.0 * all_to_all_s(
+        machine,
+        kernels.physics,
+        Group(ranks=inner.expert_U, stride=inner.tensor_U),
+        sent,
+    )
+
+
+def _gather_s(
+    workload: Workload,
+    inner: InnerLayouts,
+    machine: Machine,
+    kernels: Kernels,
+    compute: Floats,
+    experts: Experts | None,
+) -> Floats:
+    """Sharded weights are gathered in both passes, and gradients scattered.
+
+    This goes on beside the computing of other layers, which it slows (Rajbhandari et al. 2020,
+    "ZeRO", section 7.2.2).
+    """
+    model, physics = workload.architecture, kernels.physics
+    dense = dense_layer_weights(model) if experts is None else shared_weights(model, experts)
+    routed = 0 if experts is None else expert_weights(model, experts)
+    weights = (dense + routed / inner.expert_U) / inner.tensor_U
+    owners = inner.data_U * inner.context_U
+    moved = ring_s(
+        machine,
+        physics,
+        Group(ranks=np.where(inner.sharded_U, owners, 1), stride=inner.tensor_U),
+        weights * workload.weight_bytes_each,
+        passes=GATHER,
+        pieces=1 if workload.flat_gathers else _MATRICES,
+    )
+    moved = moved * (2.0 + workload.trained)
+    hidden = np.minimum(moved, physics.shard_overlap * compute)
+    return np.asarray(moved - hidden + physics.contention * hidden)
+
+
+def _together(host: Floats, device: Floats, sharpness: float) -> Floats:
+    """Host and device run side by side; near equality each one waits for the other at times."""
+    larger, smaller = np.maximum(host, device), np.minimum(host, device)
+    return np.asarray(larger * (1.0 + (smaller / larger) ** sharpness) ** (1.0 / sharpness))
+
+
+def _host_s(
+    workload: Workload, inner: InnerLayouts, kernels: Kernels, times: LayerTimes
+) -> Floats:
+    """What the host needs to launch a layer, whatever its size."""
+    physics = kernels.physics
+    forward = physics.layer_forward_s + physics.unfused_softmax_s * times.unfused_U
+    ranks = inner.tensor_U
+    forward = forward + 2.0 * physics.collective_launch_s * np.log2(ranks)
+    again = np.where(inner.recompute_U == FULL, forward, 0.0)
+    whole = 2.0 * forward + (physics.layer_backward_s - physics.layer_forward_s) + again
+    return np.asarray(whole * (physics.layer_compiled if workload.compiled else 1.0))
+
+
+def _ends(
+    workload: Workload, inner: InnerLayouts, machine: Machine, kernels: Kernels
+) -> tuple[Floats, Floats, Floats]:
+    """Embedding on the first stage; logits and loss, in 16 bits, on the last one.
+
+    Of an encoder-decoder logits are of what the decoder writes.
+    """
+    model, seq = workload.architecture, workload.seq
+    half = Kernels(accelerator=kernels.accelerator, physics=kernels.physics)
+    every = np.asarray(inner.micro_U * seq / inner.context_U, np.float64)
+    tokens = every * (workload.said / seq)
+    words = model.vocabulary / inner.tensor_U
+    logits = (
+        half.product_s(tokens, words, model.hidden)
+        + half.product_s(tokens, model.hidden, words)
+        + half.product_s(words, model.hidden, tokens)
+    )
+    loss = half.traffic_s(tokens * words * (12.0 if workload.compiled else 24.0), 8)
+    embedding = half.traffic_s(every * model.hidden * 16.0, 6)
+    flops = 6.0 * tokens * model.hidden * words
+    return embedding, logits + loss, flops / machine.accelerator.half_flops_per_s

@@ -1,0 +1,365 @@
+"""Seconds of one transformer layer on one rank for one micro-batch. Not: what ranks exchange.
+
+Shapes: U = distinct inner layouts. Products of a layer: Narayanan et al. 2021 (arXiv:2104.04473),
+section 2.3 and appendix; bytes of the small operations: Korthikanti et al. 2022
+(arXiv:2205.05198), section 4, each read or written once.
+
+A matrix product is cut into tiles, and the multiprocessors take them in waves: a last wave that
+is half empty costs a whole one (NVIDIA, "Matrix Multiplication Background User's Guide",
+sections 4 and 5, tile and wave quantization). Products with few tiles are cut along k instead.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields, replace
+from typing import TypeAlias
+
+import numpy as np
+
+from autoconf_launch.core import Architecture, Experts, Precision
+
+from ..space import Floats, Ints
+from .hardware import Accelerator, Physics, Workload
+from .layout_columns import InnerLayouts
+
+Numbers: TypeAlias = Floats | Ints | float
+_TILES = ((256, 128, 1.0), (128, 256, 1.0), (128, 128, 0.92), (64, 128, 0.75), (64, 64, 0.55))
+"""Rows, columns, and speed of a tile over the largest one's (same guide, section 5.1)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kernels:
+    """Kernels of one GPU in one precision."""
+
+    accelerator: Accelerator
+    physics: Physics
+    precision: Precision = Precision.BF16
+    engine: bool = False
+
+    @property
+    def peak_flops_per_s(self) -> float:
+        """Datasheet rate of the matrix products."""
+        return peak_flops_per_s(self.accelerator, self.precision)
+
+    @property
+    def bytes_per_s(self) -> float:
+        """Memory bandwidth that simple kernels reach."""
+        return self.accelerator.memory_bytes_per_s * self.physics.memory_efficiency
+
+    def product_s(self, m: Numbers, n: Numbers, k: Numbers, count: Numbers = 1) -> Floats:
+        """``count`` products (m x k) by (k x n) in one launch; sizes are whole, at least 1."""
+        m, n, k, count = (np.maximum(np.asarray(x, np.float64), 1.0) for x in (m, n, k, count))
+        physics = self.physics
+        rate = self.peak_flops_per_s * self.accelerator.reached * physics.sustained
+        if self.precision.is_fp8:
+            rate *= physics.fp8_efficiency
+        units = self.accelerator.multiprocessors
+        depth = 2.0 * (k + physics.depth_half) * units / rate
+        best: Floats | None = None
+        for rows, columns, speed in _TILES:
+            tiles = np.ceil(m / rows) * np.ceil(n / columns) * count
+            waves = tiles / units
+            cut = np.maximum(waves, np.minimum(1.0, waves * k / 256)) / physics.split_efficiency
+            taken = np.minimum(np.ceil(waves), cut) * (rows * columns / speed) * depth
+            best = taken if best is None else np.minimum(best, taken)
+        assert best is not None
+        size = 1 if self.precision.is_fp8 else 2
+        moved = (size * (m * k + k * n) + 2 * m * n) * count / self.bytes_per_s
+        cast: Floats | float = 0.0
+        if size == 1:
+            passes = physics.fp8_passes * (physics.fp8_engine if self.engine else 1.0)
+            passes *= physics.fp8_rowwise if self.precision is Precision.FP8_ROWWISE else 1.0
+            cast = passes * (m * k + k * n) * count / self.bytes_per_s
+        return np.asarray(np.maximum(best, moved) + cast + physics.kernel_s)
+
+    def traffic_s(self, moved_bytes: Floats, kernels: float = 1.0) -> Floats:
+        """Simple kernels that only move bytes."""
+        return np.asarray(moved_bytes / self.bytes_per_s + kernels * self.physics.kernel_s)
+
+
+def peak_flops_per_s(accelerator: Accelerator, precision: Precision) -> float:
+    """Datasheet rate; fp8 falls back to 16 bits where the GPU has no such unit.
+
+    fp32 is TF32, half the 16-bit rate, as torch trains with it.
+    """
+    half = accelerator.half_flops_per_s
+    if precision.is_fp8:
+        return accelerator.fp8_flops_per_s or half
+    return half / 2 if precision is Precision.FP32 else half
+
+
+_UNFUSED_SOFTMAX = 2.0
+"""Bytes moved where Megatron's fused softmax does not take the shape (it wants a multiple of 4
+heads times samples) over those where it does."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class LayerTimes:
+    """Of one layer and one micro-batch. ``small_*`` is what selective recomputation repeats."""
+
+    forward_s_U: Floats
+    backward_s_U: Floats
+    small_s_U: Floats
+    products_s_U: Floats
+    forward_flops_U: Floats
+    unfused_U: Floats
+    """1 where attention runs as many small kernels."""
+
+    def rows(self, numbers: Ints) -> LayerTimes:
+        """Some rows, in this order."""
+        return LayerTimes(**{f.name: getattr(self, f.name)[numbers] for f in fields(self)})
+
+
+@dataclass(slots=True)
+class _Sum:
+    """Running sums of one layer's forward and backward."""
+
+    forward: Floats
+    backward: Floats
+    flops: Floats
+    products: Floats
+
+
+def layer_times(
+    workload: Workload, inner: InnerLayouts, kernels: Kernels, *, experts: Experts | None
+) -> LayerTimes:
+    """One layer, with a perceptron of its own or with ``experts``."""
+    model = workload.architecture
+    tokens = _tokens(workload, inner)
+    zero = np.zeros(len(tokens))
+    total = _Sum(zero.copy(), zero.copy(), zero.copy(), zero.copy())
+    for n, k in _attention_products(model, inner):
+        _add_product(total, workload, kernels, (tokens, n, k, 1))
+    if workload.across:
+        _add_cross_attention(total, workload, inner, kernels, tokens)
+    if experts is None:
+        _add_perceptron(total, workload, inner, kernels, tokens, model.ffn)
+    else:
+        _add_experts(total, workload, inner, kernels, tokens, experts)
+    core_f, core_b, core_flops, unfused = _attention_core(workload, inner, kernels)
+    small = _small_bytes(workload, inner, tokens)
+    physics = kernels.physics
+    share = physics.small_passes * (physics.compiled_traffic if workload.compiled else 1.0)
+    small_s = kernels.traffic_s(small * share, 6 if workload.compiled else 14)
+    return LayerTimes(
+        forward_s_U=total.forward + core_f + small_s,
+        backward_s_U=total.backward + core_b + 2.0 * small_s,
+        small_s_U=small_s
+        + (0.0 if _runs_flash(workload, kernels) else 1.0) * core_f
+        + workload.selective_products * total.forward,
+        products_s_U=total.products,
+        forward_flops_U=total.flops + core_flops,
+        unfused_U=unfused,
+    )
+
+
+def _tokens(workload: Workload, inner: InnerLayouts) -> Floats:
+    return np.asarray(inner.micro_U * workload.seq / inner.context_U, np.float64)
+
+
+def _attention_products(model: Architecture, inner: InnerLayouts) -> list[tuple[Floats, Floats]]:
+    """(n, k) of each projection for the tokens of a rank."""
+    tp = inner.tensor_U
+    one = np.ones(len(tp))
+    if (latent := model.latent) is None:
+        wide = model.heads * model.head / tp
+        keys = np.maximum(model.kv_heads / tp, 1.0) * model.head
+        return [(wide + 2 * keys, one * model.hidden), (one * model.hidden, wide)]
+    heads = model.heads / tp
+    query = heads * (model.head + latent.rope_head)
+    made = [(one * (latent.key_value_rank + latent.rope_head), one * model.hidden)]
+    if latent.query_rank is None:
+        made.append((query, one * model.hidden))
+    else:
+        made.append((one * latent.query_rank, one * model.hidden))
+        made.append((query, one * latent.query_rank))
+    made.append((heads * (model.head + latent.value_head), one * latent.key_value_rank))
+    made.append((one * model.hidden, heads * latent.value_head))
+    return made
+
+
+def _add_product(
+    total: _Sum,
+    workload: Workload,
+    kernels: Kernels,
+    shape: tuple[Floats, Floats, Floats, Floats | int],
+) -> None:
+    """Forward product, and in the backward pass one for the input and one for the weight."""
+    m, n, k, count = shape
+    forward = kernels.product_s(m, n, k, count)
+    by_input = kernels.product_s(m, k, n, count)
+    by_weight = kernels.product_s(k, n, m, count)
+    total.forward += forward
+    total.products += forward
+    total.backward += by_input + workload.trained * by_weight
+    total.flops += 2.0 * m * n * k * count
+
+
+def _add_cross_attention(
+    total: _Sum, workload: Workload, inner: InnerLayouts, kernels: Kernels, tokens: Floats
+) -> None:
+    """Queries and output of a layer's tokens, keys and values of an encoder's, and scores."""
+    model, tp = workload.architecture, inner.tensor_U
+    hidden = np.full(len(tokens), float(model.hidden))
+    read = tokens * (workload.across / workload.seq)
+    wide, keys = model.heads * model.head / tp, model.kv_heads * model.head / tp
+    _add_product(total, workload, kernels, (tokens, wide, hidden, 1))
+    _add_product(total, workload, kernels, (read, 2 * keys, hidden, 1))
+    _add_product(total, workload, kernels, (tokens, hidden, wide, 1))
+    seen = replace(workload, architecture=replace(model, causal=False, window=None))
+    forward, backward, flops, _ = _attention_core(seen, inner, kernels, keys=workload.across)
+    total.forward += forward
+    total.backward += backward
+    total.flops += flops
+
+
+def _add_perceptron(
+    total: _Sum,
+    workload: Workload,
+    inner: InnerLayouts,
+    kernels: Kernels,
+    tokens: Floats,
+    ffn: int,
+) -> None:
+    model = workload.architecture
+    hidden = np.full(len(tokens), float(model.hidden))
+    wide = ffn / inner.tensor_U
+    first = wide * (2 if model.gated else 1)
+    _add_product(total, workload, kernels, (tokens, first, hidden, 1))
+    _add_product(total, workload, kernels, (tokens, hidden, wide, 1))
+
+
+def _add_experts(
+    total: _Sum,
+    workload: Workload,
+    inner: InnerLayouts,
+    kernels: Kernels,
+    tokens: Floats,
+    experts: Experts,
+) -> None:
+    """Evenly routed tokens: each local expert sees ``tokens * chosen * ep / count`` of them."""
+    model = workload.architecture
+    hidden = np.full(len(tokens), float(model.hidden))
+    local = np.maximum(experts.count / inner.expert_U, 1.0)
+    routed = tokens * experts.per_token / local
+    wide = experts.ffn / inner.tensor_U
+    first = wide * (2 if model.gated else 1)
+    _add_product(total, workload, kernels, (routed, first, hidden, local))
+    _add_product(total, workload, kernels, (routed, hidden, wide, local))
+    _add_product(total, workload, kernels, (tokens, hidden * 0 + experts.count, hidden, 1))
+    if experts.shared:
+        _add_perceptron(total, workload, inner, kernels, tokens, experts.shared * experts.ffn)
+    moved = 4.0 * 2 * tokens * experts.per_token * model.hidden
+    permute = kernels.traffic_s(moved, 4)
+    total.forward += permute
+    total.backward += permute
+
+
+def _attention_core(
+    workload: Workload, inner: InnerLayouts, kernels: Kernels, *, keys: int | None = None
+) -> tuple[Floats, Floats, Floats, Floats]:
+    """Scores and their product with values: forward, backward, forward flops, unfused or not.
+
+    Over so many keys; by default over the sample's own tokens, as far as the window goes.
+
+    A flash kernel skips what a causal mask hides and makes the scores again in its backward pass
+    (Dao 2023, arXiv:2307.08691): 2.5 times the forward's operations.
+    """
+    model, physics = workload.architecture, kernels.physics
+    keys = min(workload.seq, model.window or workload.seq) if keys is None else keys
+    latent = model.latent
+    width = model.head if latent is None else model.head + latent.rope_head
+    value = model.head if latent is None else latent.value_head
+    heads = model.heads / inner.tensor_U
+    tokens = _tokens(workload, inner)
+    full = 2.0 * tokens * keys * heads * (width + value)
+    masked = 0.5 if model.causal and keys == workload.seq else 1.0
+    half = kernels.accelerator.half_flops_per_s * kernels.accelerator.reached * physics.sustained
+    unaligned = width % 8 != 0
+    if _runs_flash(workload, kernels):
+        narrow = min(1.0, 0.6 + 0.4 * width / 128)
+        rate = half * kernels.accelerator.flash * narrow
+        rate *= physics.engine_attention if workload.engine else 1.0
+        forward = full * masked / rate
+        backward = 2.5 * full * masked / (rate * physics.flash_backward)
+        extra = kernels.physics.kernel_s
+        return forward + extra, backward + 3 * extra, full * masked, np.zeros(len(tokens))
+    rate = half * (physics.misaligned_attention if unaligned else physics.unfused_attention)
+    batches = inner.micro_U * heads
+    unfused = (batches % 4 != 0).astype(np.float64)
+    passes = physics.score_passes * np.where(unfused > 0, _UNFUSED_SOFTMAX, 1.0)
+    scores = 2.0 * tokens * keys * heads * passes / kernels.bytes_per_s
+    return full / rate + scores, 2.0 * full / rate + 1.6 * scores, full * masked, unfused
+
+
+def _runs_flash(workload: Workload, kernels: Kernels) -> bool:
+    return workload.flash and kernels.accelerator.flash > 0.0
+
+
+def _small_bytes(workload: Workload, inner: InnerLayouts, tokens: Floats) -> Floats:
+    """Bytes of norms, biases, activations, dropout and residuals in the forward pass.
+
+    Norms and residuals see the whole width on each rank unless the sequence is parallel.
+    """
+    model = workload.architecture
+    tp = inner.tensor_U
+    outside = 24.0 * model.hidden / np.where(inner.sequence_U, tp, 1)
+    ffn = model.ffn
+    if (experts := model.experts) is not None:
+        ffn = experts.ffn * (experts.per_token + experts.shared)
+    activation = (6.0 if model.gated else 4.0) * ffn
+    inside = (16.0 * model.heads * model.head + activation) / tp
+    return np.asarray(tokens * (outside + inside))
+
+
+def attention_weights(model: Architecture) -> int:
+    """Projections of one layer."""
+    if (latent := model.latent) is None:
+        wide, keys = model.heads * model.head, model.kv_heads * model.head
+        return model.hidden * (2 * wide + 2 * keys)
+    query_width = model.heads * (model.head + latent.rope_head)
+    if latent.query_rank is None:
+        query = model.hidden * query_width
+    else:
+        query = latent.query_rank * (model.hidden + query_width)
+    down = model.hidden * (latent.key_value_rank + latent.rope_head)
+    up = latent.key_value_rank * model.heads * (model.head + latent.value_head)
+    return query + down + up + model.heads * latent.value_head * model.hidden
+
+
+def perceptron_weights(model: Architecture, ffn: int) -> int:
+    """One perceptron."""
+    return (3 if model.gated else 2) * model.hidden * ffn
+
+
+def dense_layer_weights(model: Architecture) -> int:
+    """One layer without experts, norms and biases aside."""
+    return attention_weights(model) + perceptron_weights(model, model.ffn)
+
+
+def expert_weights(model: Architecture, experts: Experts) -> int:
+    """All routed experts of one layer."""
+    return experts.count * perceptron_weights(model, experts.ffn)
+
+
+def shared_weights(model: Architecture, experts: Experts) -> int:
+    """What every token passes in a layer with experts: attention, shared experts, router."""
+    shared = experts.shared * perceptron_weights(model, experts.ffn)
+    return attention_weights(model) + shared + experts.count * model.hidden
+
+
+def expert_layers(model: Architecture) -> int:
+    """Layers that have experts; each ``every``-th one after the first dense ones."""
+    if (experts := model.experts) is None:
+        return 0
+    return (model.layers - experts.first_dense) // experts.every
+
+
+def all_layers(model: Architecture) -> int:
+    """Layers of encoder and decoder. A decoder's cross attention counts as a third of one."""
+    return model.layers + model.encoder_layers
+
+
+def embedding_weights(model: Architecture) -> int:
+    """Of one matrix of the vocabulary, and learned positions."""
+    return (model.vocabulary + model.positions) * model.hidden

@@ -1,0 +1,300 @@
+"""Layouts as plain columns, and the distinct parts of them. Not: the registry of knobs (table).
+
+Shapes: C = candidates, U = distinct inner layouts (what one layer on one rank depends on). C may
+be several axes that broadcast against each other, as in ``memory_layouts``.
+
+Shapes: C = candidates. C may be several axes, the same number in each column, that broadcast
+against each other: a planner that keeps meshes on one and the rest on another is twice as fast.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+import numpy as np
+
+from autoconf_launch.core import Layout, Offload, Recompute
+
+from ..space import ABSENT, Bools, CandidateTable, Floats, Ints
+
+RECOMPUTE_CODES = {kind: code for code, kind in enumerate(Recompute)}
+OFFLOAD_CODES = {kind: code for code, kind in enumerate(Offload)}
+RECOMPUTE_LAYERS = "recompute_layers"
+"""The extra that says how many layers of each pipeline stage are recomputed in full."""
+
+ALL_LAYERS = -1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class MemoryLayouts:
+    """Degrees and choices of each candidate; see ``Layout`` for their meaning.
+
+    Attributes:
+        recompute_C: position in ``Recompute``.
+        recompute_layers_C: layers of each stage that full recomputation covers; -1 for all.
+        offload_C: position in ``Offload``.
+    """
+
+    data_C: Ints
+    tensor_C: Ints
+    pipeline_C: Ints
+    virtual_C: Ints
+    context_C: Ints
+    expert_C: Ints
+    zero_stage_C: Ints
+    micro_batch_C: Ints
+    accumulation_C: Ints
+    recompute_C: Ints
+    recompute_layers_C: Ints
+    sequence_parallel_C: Bools
+    offload_C: Ints
+
+    @staticmethod
+    def from_table(table: CandidateTable) -> MemoryLayouts:
+        """Columns of a table; without the extra ``recompute_layers`` all layers recompute."""
+        return MemoryLayouts(
+            data_C=table["data_parallel"],
+            tensor_C=table["tensor_parallel"],
+            pipeline_C=table["pipeline_parallel"],
+            virtual_C=table["virtual_pipeline"],
+            context_C=table["context_parallel"],
+            expert_C=table["expert_parallel"],
+            zero_stage_C=table["zero_stage"],
+            micro_batch_C=table["micro_batch"],
+            accumulation_C=table["accumulation"],
+            recompute_C=table["recompute"],
+            recompute_layers_C=_extra(table, RECOMPUTE_LAYERS, ALL_LAYERS),
+            sequence_parallel_C=table["sequence_parallel"] == 1,
+            offload_C=table["offload"],
+        )
+
+    @staticmethod
+    def from_layouts(
+        layouts: Sequence[Layout], recompute_layers: Sequence[int] | None = None
+    ) -> MemoryLayouts:
+        """One row for each layout."""
+
+        def column(values: list[Any]) -> Ints:
+            return np.array(values, np.int64)
+
+        return MemoryLayouts(
+            data_C=column([x.data_parallel for x in layouts]),
+            tensor_C=column([x.tensor_parallel for x in layouts]),
+            pipeline_C=column([x.pipeline_parallel for x in layouts]),
+            virtual_C=column([x.virtual_pipeline for x in layouts]),
+            context_C=column([x.context_parallel for x in layouts]),
+            expert_C=column([x.expert_parallel for x in layouts]),
+            zero_stage_C=column([x.zero_stage for x in layouts]),
+            micro_batch_C=column([x.micro_batch for x in layouts]),
+            accumulation_C=column([x.accumulation for x in layouts]),
+            recompute_C=column([RECOMPUTE_CODES[x.recompute] for x in layouts]),
+            recompute_layers_C=column(list(recompute_layers or [ALL_LAYERS] * len(layouts))),
+            sequence_parallel_C=column([x.sequence_parallel for x in layouts]) == 1,
+            offload_C=column([OFFLOAD_CODES[x.offload] for x in layouts]),
+        )
+
+
+def _extra(table: CandidateTable, name: str, default: int) -> Ints:
+    column = dict(table.columns).get(name)
+    if column is None:
+        return np.full(len(table), default, np.int64)
+    known = [value if isinstance(value, int) else default for value in column.categories or ()]
+    return np.array([*known, default], np.int64)[
+        np.where(column.codes == ABSENT, len(known), column.codes)
+    ]
+
+
+NONE = RECOMPUTE_CODES[Recompute.NONE]
+SELECTIVE = RECOMPUTE_CODES[Recompute.SELECTIVE]
+FULL = RECOMPUTE_CODES[Recompute.FULL]
+EVEN = -1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class LayoutColumns:
+    """The knobs that time depends on.
+
+    ``accumulation_C`` may be broken where a last micro-batch is smaller; ``recomputed_C`` is how
+    many layers of each stage full recomputation covers, -1 for all of them. ``offload_C``: the
+    optimizer's state is on the host; ``weights_away_C``: the weights are, too. ``given_C3``:
+    layers of the first stage, of the fullest one in the middle and of the last one, -1 where they
+    are even; None where all are.
+    """
+
+    data_C: Ints
+    tensor_C: Ints
+    pipeline_C: Ints
+    virtual_C: Ints
+    context_C: Ints
+    expert_C: Ints
+    zero_C: Ints
+    micro_C: Ints
+    accumulation_C: Floats
+    recompute_C: Ints
+    recomputed_C: Ints
+    sequence_C: Bools
+    offload_C: Bools
+    weights_away_C: Bools
+    given_C3: Ints | None = None
+
+    def __len__(self) -> int:
+        return len(self.data_C)
+
+    @staticmethod
+    def from_table(table: CandidateTable) -> LayoutColumns:
+        """Columns of a candidate table."""
+        columns = LayoutColumns.from_layouts(MemoryLayouts.from_table(table))
+        return replace(columns, given_C3=_given(table))
+
+    @staticmethod
+    def from_layouts(layouts: MemoryLayouts) -> LayoutColumns:
+        """The same candidates as the memory model has them, each with a row of its own."""
+        return LayoutColumns(
+            data_C=layouts.data_C,
+            tensor_C=layouts.tensor_C,
+            pipeline_C=layouts.pipeline_C,
+            virtual_C=layouts.virtual_C,
+            context_C=layouts.context_C,
+            expert_C=layouts.expert_C,
+            zero_C=layouts.zero_stage_C,
+            micro_C=layouts.micro_batch_C,
+            accumulation_C=layouts.accumulation_C.astype(np.float64),
+            recompute_C=layouts.recompute_C,
+            recomputed_C=layouts.recompute_layers_C,
+            sequence_C=layouts.sequence_parallel_C,
+            offload_C=layouts.offload_C > 0,
+            weights_away_C=layouts.offload_C == OFFLOAD_CODES[Offload.PARAMETERS],
+        )
+
+
+def _given(table: CandidateTable) -> Ints | None:
+    """Of each row with a ``pipeline_split``; None where no row has one."""
+    column = dict(table.columns)["pipeline_split"]
+    splits = [x if isinstance(x, tuple) else None for x in column.categories or ()]
+    if not any(splits):
+        return None
+    edges = [(x[0], max(x[1:-1], default=0), x[-1]) if x else (EVEN,) * 3 for x in splits]
+    return np.array(edges, np.int64)[column.codes]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class InnerLayouts:
+    """Distinct combinations of what one micro-batch of one layer depends on."""
+
+    tensor_U: Ints
+    context_U: Ints
+    expert_U: Ints
+    micro_U: Ints
+    recompute_U: Ints
+    sequence_U: Bools
+    sharded_U: Bools
+    """Weights are gathered layer by layer (ZeRO 3)."""
+    data_U: Ints
+    """Ranks that weights are gathered from; 1 where they are not."""
+
+
+def joined_columns(layouts: Sequence[LayoutColumns]) -> LayoutColumns:
+    """Rows of several sets, one after the other."""
+    names = [column.name for column in fields(LayoutColumns) if column.name != "given_C3"]
+    given = [np.full((len(x), 3), EVEN) if x.given_C3 is None else x.given_C3 for x in layouts]
+    return LayoutColumns(
+        **{name: np.concatenate([getattr(one, name) for one in layouts]) for name in names},
+        given_C3=np.concatenate(given),
+    )
+
+
+def distinct(layouts: LayoutColumns) -> tuple[InnerLayouts, Ints]:
+    """The distinct inner layouts, and for each candidate which one is its own.
+
+    Where columns broadcast, each axis is looked at by itself, so that a grid costs what its edges
+    do.
+    """
+    sharded = layouts.zero_C >= 3
+    columns: tuple[Ints, ...] = (
+        layouts.tensor_C,
+        layouts.context_C,
+        layouts.expert_C,
+        layouts.micro_C,
+        layouts.recompute_C,
+        layouts.sequence_C.astype(np.int64),
+        sharded.astype(np.int64),
+        np.where(sharded, layouts.data_C, 1),
+    )
+    if max(sum(size > 1 for size in column.shape) for column in columns) > 1:
+        columns = tuple(column.copy() for column in np.broadcast_arrays(*columns))
+        shape = columns[0].shape
+        flat, which = _on_axes(tuple(column.reshape(-1) for column in columns))
+        which = which.reshape(shape)
+    else:
+        flat, which = _on_axes(columns)
+    tensor, context, expert, micro, recompute, sequence, gathered, data = flat
+    inner = InnerLayouts(
+        tensor_U=tensor,
+        context_U=context,
+        expert_U=expert,
+        micro_U=micro,
+        recompute_U=recompute,
+        sequence_U=sequence.astype(np.bool_),
+        sharded_U=gathered.astype(np.bool_),
+        data_U=data,
+    )
+    return inner, which
+
+
+def distinct_kernels(inner: InnerLayouts) -> tuple[InnerLayouts, Ints]:
+    """Those whose kernels have other sizes, and for each inner layout which one has its kernels.
+
+    Whether weights are gathered and what is computed again does not matter to a kernel.
+    """
+    which, first = _interned(
+        (
+            inner.tensor_U,
+            inner.context_U,
+            inner.expert_U,
+            inner.micro_U,
+            inner.sequence_U.astype(np.int64),
+        )
+    )
+    return InnerLayouts(**{f.name: getattr(inner, f.name)[first] for f in fields(inner)}), which
+
+
+def _on_axes(columns: tuple[Ints, ...]) -> tuple[list[Ints], Ints]:
+    """Distinct combinations of columns that vary on one axis each, and which one each cell has."""
+    axes = columns[0].ndim
+    which = np.zeros((1,) * axes, np.int64)
+    found = list(columns)
+    for axis in range(axes):
+        mine = [i for i, column in enumerate(columns) if column.shape[axis] > 1]
+        if not mine:
+            continue
+        code, first = _interned(tuple(columns[i].reshape(-1) for i in mine))
+        for i in mine:
+            found[i] = np.take(columns[i], first, axis=axis)
+        line = [1] * axes
+        line[axis] = -1
+        which = which * len(first) + code.reshape(line)
+    shape = np.broadcast_shapes(*(column.shape for column in found))
+    return [np.broadcast_to(column, shape).reshape(-1) for column in found], which
+
+
+def _interned(columns: tuple[Ints, ...]) -> tuple[Ints, Ints]:
+    """Number of each row among the distinct ones, and the first row of each distinct one.
+
+    Columns hold few small numbers, so tables of their values do what a sort would.
+    """
+    code = np.zeros(len(columns[0]), np.int64)
+    size = 1
+    for column in columns:
+        ranked, count = _ranked(column)
+        code, size = _ranked(code * count + ranked, size * count)
+    first = np.empty(size, np.int64)
+    first[code[::-1]] = np.arange(len(code) - 1, -1, -1)
+    return code, first
+
+
+def _ranked(values: Ints, bound: int | None = None) -> tuple[Ints, int]:
+    seen = np.zeros(int(values.max(initial=0)) + 1 if bound is None else bound, np.bool_)
+    seen[values] = True
+    return (np.cumsum(seen) - 1)[values], int(seen.sum())

@@ -1,1 +1,0 @@
-"""Seconds of a training step by formula, for transformers on any layout."""

@@ -1,0 +1,55 @@
+"""How far measurements can be trusted: noise, drift of the machine, sequential comparison."""
+
+from typing import TYPE_CHECKING
+
+from autoconf_launch.core import lazy_names
+
+if TYPE_CHECKING:
+    from .machine_drift import (
+        at_level,
+        counts_instead,
+        drift,
+        in_place_of,
+        machine_level,
+        without_drift,
+    )
+    from .noise import (
+        AGAIN_SUFFIX,
+        FINAL_SUFFIX,
+        NOTHING,
+        PRIOR,
+        Noise,
+        NoiseTally,
+        SpeedUp,
+        checked,
+        estimate_noise,
+        interval,
+        is_tie,
+        measured_name,
+        of_both,
+        relative_error,
+        speed_up,
+        t_quantile,
+    )
+    from .normal import chance_below, expected_excess, student_quantile
+    from .sequential_test import (
+        Expected,
+        PairedEstimate,
+        estimate,
+        expect_apart,
+        expect_in_turn,
+        expected_width,
+    )
+    from .stop_rule import (
+        FEWEST_TIMED,
+        Pace,
+        StopRule,
+        awake,
+        steps_apart,
+        steps_of_turn,
+        time_apart_s,
+        turn_time_s,
+        turns_of_round,
+    )
+else:
+    __getattr__ = lazy_names(__name__, __file__)

@@ -1,0 +1,278 @@
+"""How far two measurements may be trusted to differ. Not: repeated comparisons (sequential).
+
+A launch's mean step time differs from its configuration's for two reasons: its steps vary, and
+steps that follow each other vary together; and launches differ as a whole, more so the further
+apart in time they are. Both are standard deviations of the logarithm, so that 0.04 is 4 %.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from copy import copy
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from statistics import NormalDist
+
+from ..space import Measurement, Objective, Record
+
+CORRELATION = 0.7
+"""Of neighbouring steps; seen on a shared machine (DESIGN, rule 11), less on a quiet one."""
+
+MOST_BLOCKS = 8
+"""Longer runs of steps are taken as so many block means."""
+
+FINAL_SUFFIX = "_final"
+"""What a trial's name has more where it was measured again."""
+
+AGAIN_SUFFIX = "_again"
+"""The same, where that was during the search."""
+
+NOTHING = math.log(2.5)
+"""Of a logarithm; half an interval that is wider is of no use to anybody."""
+
+_WIDEST = 100.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpeedUp:
+    """How many times better in the metric's direction, with its 95 % interval."""
+
+    ratio: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Noise:
+    """What is known of the noise of a machine and a script.
+
+    Attributes:
+        between: of a launch about its configuration, for launches minutes apart.
+        between_freedom: degrees of freedom that it stands on, the prior's included.
+        within: of a single step about its launch.
+        within_freedom: the same for ``within``.
+    """
+
+    between: float
+    between_freedom: float
+    within: float
+    within_freedom: float
+
+    def mean_error(self, steps: int) -> float:
+        """Standard error of the mean of so many neighbouring steps; infinite for none."""
+        return self.within * math.sqrt(_variance_of_mean(steps)) if steps else math.inf
+
+
+PRIOR = Noise(between=0.043, between_freedom=8.0, within=0.03, within_freedom=4.0)
+"""Before anything was repeated. Trials minutes apart differed by 12 % without cause (DESIGN, rule
+11), which is taken as two standard deviations of a difference of two launches."""
+
+
+class NoiseTally:
+    """What launches say of noise, as they come."""
+
+    def __init__(self, prior: Noise = PRIOR) -> None:
+        self._prior = prior
+        self._within = prior.within_freedom * prior.within**2
+        self._within_freedom = prior.within_freedom
+        self._launches: dict[str, tuple[tuple[float, float], ...]] = {}
+        self._count = 0
+
+    def of(self, records: Sequence[Record], repeats: Sequence[Record] = ()) -> Noise:
+        """Noise by records, those of the last call the first of them, and by repeats of them."""
+        self._add(records[self._count :])
+        if not repeats:
+            return self._noise()
+        both = copy(self)
+        both._launches = dict(self._launches)
+        both._add(repeats)
+        return both._noise()
+
+    def _add(self, records: Iterable[Record]) -> None:
+        for record in records:
+            self._count += 1
+            if record.measurement is None or min(record.measurement.step_s) <= 0.0:
+                continue
+            squares, freedom = _within(record.measurement.step_s)
+            self._within += squares
+            self._within_freedom += freedom
+            name = measured_name(record.trial.name)
+            mean, count = math.log(record.measurement.mean_step_s), len(record.measurement.step_s)
+            launch = mean, _variance_of_mean(count)
+            self._launches[name] = (*self._launches.get(name, ()), launch)
+
+    def _noise(self) -> Noise:
+        prior, within = self._prior, self._within / self._within_freedom
+        repeated = (some for some in self._launches.values() if len(some) > 1)
+        squares, freedom = _between(repeated, within)
+        between_freedom = prior.between_freedom + freedom
+        expected = max(prior.between**2, CORRELATION * within)
+        between = (prior.between_freedom * expected + squares) / between_freedom
+        return Noise(
+            between=math.sqrt(between),
+            between_freedom=between_freedom,
+            within=math.sqrt(within),
+            within_freedom=self._within_freedom,
+        )
+
+
+def estimate_noise(records: Iterable[Record], prior: Noise = PRIOR) -> Noise:
+    """The prior, corrected by all steps in a history and by every candidate measured twice.
+
+    Repeats are found by name, a final, an anchor and their trial alike. What neighbouring steps
+    have in common may be common to all steps of a launch, so that launches are expected to differ
+    by as much at least.
+    """
+    return NoiseTally(prior).of(tuple(records))
+
+
+def measured_name(name: str) -> str:
+    """Of the trial that a launch of this name measures again; its own where it does not."""
+    return name.removesuffix(FINAL_SUFFIX).removesuffix(AGAIN_SUFFIX)
+
+
+def checked(noise: Noise, deviations: Sequence[tuple[float, int]]) -> Noise:
+    """Corrected by how far trials of a search were off what is known of them better.
+
+    What they have in common says nothing: the machine was another one for all of them.
+
+    Args:
+        noise: of the search.
+        deviations: logarithm of each trial's mean step over the better one, and its steps.
+    """
+    if len(deviations) < 2:
+        return noise
+    found = [(deviation, _variance_of_mean(steps)) for deviation, steps in deviations]
+    squares, freedom = _between([found], noise.within**2)
+    total = noise.between_freedom + freedom
+    between = math.sqrt((noise.between_freedom * noise.between**2 + squares) / total)
+    return replace(noise, between=between, between_freedom=total)
+
+
+def of_both(one: Noise, other: Noise) -> Noise:
+    """For launches of two machines or times: what a difference of one of each is told by.
+
+    Its freedom is that of the less known one, as both may stand on the same prior.
+    """
+    return Noise(
+        between=math.hypot(one.between, other.between) / math.sqrt(2.0),
+        between_freedom=min(one.between_freedom, other.between_freedom),
+        within=math.hypot(one.within, other.within) / math.sqrt(2.0),
+        within_freedom=min(one.within_freedom, other.within_freedom),
+    )
+
+
+def relative_error(measurement: Measurement, noise: Noise = PRIOR) -> float:
+    """Standard error of the mean step over that mean, as far as its own launch tells.
+
+    The larger of what the launch's block means show and what is known of steps in general
+    would let expect: a few steps look quieter than they are.
+    """
+    squares, freedom = _within(measurement.step_s)
+    known = noise.within_freedom
+    own = math.sqrt((squares + known * noise.within**2) / (freedom + known))
+    return own * math.sqrt(_variance_of_mean(len(measurement.step_s)))
+
+
+def speed_up(
+    baseline: Measurement, best: Measurement, objective: Objective, noise: Noise = PRIOR
+) -> SpeedUp | None:
+    """How much better ``best`` is, by one launch of each; None where one lacks the metric."""
+    before, after = objective.value(baseline), objective.value(best)
+    if not before or not after:
+        return None
+    ratio = after / before if objective.higher_is_better else before / after
+    errors = relative_error(baseline, noise), relative_error(best, noise)
+    spread = math.hypot(*errors, math.sqrt(2.0) * noise.between)
+    width = t_quantile(0.975, noise.between_freedom) * spread
+    return interval(math.log(ratio), width)
+
+
+def is_tie(a: Measurement, b: Measurement, objective: Objective, noise: Noise = PRIOR) -> bool:
+    """Whether the noise of both could explain their difference."""
+    ratio = speed_up(a, b, objective, noise)
+    return ratio is not None and ratio.low <= 1.0 <= ratio.high
+
+
+def interval(log_ratio: float, width: float) -> SpeedUp:
+    """From the logarithm of a ratio and half the width of its interval."""
+    if math.isinf(width):
+        return SpeedUp(ratio=math.exp(log_ratio), low=0.0, high=math.inf)
+    factor = math.exp(min(width, _WIDEST))
+    ratio = math.exp(log_ratio)
+    return SpeedUp(ratio=ratio, low=ratio / factor, high=ratio * factor)
+
+
+def block_means(steps: Sequence[float]) -> tuple[float, ...]:
+    """Means of at most ``MOST_BLOCKS`` runs of equal length; what is over at the start is left."""
+    length = _block_length(len(steps))
+    first = len(steps) % length
+    return tuple(
+        sum(steps[start : start + length]) / length for start in range(first, len(steps), length)
+    )
+
+
+def t_quantile(probability: float, freedom: float) -> float:
+    """Of Student's distribution.
+
+    Source:
+        Abramowitz and Stegun, "Handbook of Mathematical Functions", 26.7.5; within 1 % from
+        three degrees of freedom on.
+    """
+    z = NormalDist().inv_cdf(probability)
+    terms = (
+        (z**3 + z) / 4,
+        (5 * z**5 + 16 * z**3 + 3 * z) / 96,
+        (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384,
+    )
+    return z + sum(term / freedom**power for power, term in enumerate(terms, 1))
+
+
+def _block_length(count: int) -> int:
+    return max(1, -(-count // MOST_BLOCKS))
+
+
+@lru_cache(maxsize=4096)
+def _within(steps: tuple[float, ...]) -> tuple[float, float]:
+    """Squared deviations of log block means, as of single steps, and their degrees of freedom.
+
+    Neighbours are alike, so that a few of them spread less than the steps of a long run; the
+    degrees of freedom are fewer accordingly.
+    """
+    if min(steps) <= 0.0:
+        return 0.0, 0.0
+    logs = [math.log(mean) for mean in block_means(steps)]
+    length = _block_length(len(steps))
+    mean = sum(logs) / len(logs)
+    squares = sum((value - mean) ** 2 for value in logs)
+    single = _variance_of_mean(length)
+    return squares / single, len(logs) * (1.0 - _variance_of_mean(len(steps)) / single)
+
+
+def _between(
+    launches: Iterable[Sequence[tuple[float, float]]], within: float
+) -> tuple[float, float]:
+    """Squared deviations between launches alone and their degrees of freedom."""
+    squares = freedom = 0.0
+    for group in launches:
+        mean = sum(value for value, _ in group) / len(group)
+        seen = sum((value - mean) ** 2 for value, _ in group)
+        of_steps = within * sum(part for _, part in group) * (len(group) - 1) / len(group)
+        squares += max(0.0, seen - of_steps)
+        freedom += len(group) - 1
+    return squares, freedom
+
+
+def _variance_of_mean(count: int) -> float:
+    """Variance of the mean of neighbouring steps over that of one, with ``CORRELATION``.
+
+    Source:
+        the autocorrelated mean of a first-order autoregression, for example Wilks, "Statistical
+        Methods in the Atmospheric Sciences", 5.2.4, with the finite sum in place of its limit.
+    """
+    if count < 1:
+        return math.inf
+    rho = CORRELATION
+    lags = rho * (count - (1 - rho**count) / (1 - rho)) / (1 - rho)
+    return (count + 2 * lags) / count**2

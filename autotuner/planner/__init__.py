@@ -1,0 +1,24 @@
+"""Every layout of a model on equal machines: ruled out or priced, and the best of them."""
+
+from typing import TYPE_CHECKING
+
+from autoconf_launch.core import lazy_names
+
+if TYPE_CHECKING:
+    from .best_points import MEMORY, PointQuestion, Points, points
+    from .degrees import Choices, divisors
+    from .explanation import (
+        MEASURED_PARTS,
+        PARTS,
+        PROFILED_PARTS,
+        Loser,
+        WaterfallStep,
+        losers,
+        name_of,
+        waterfall,
+    )
+    from .mesh_grids import PLAN_RULES, grids, obeying
+    from .pricing import STEP_TIME_BAND, UNMEASURED_BAND, Training, time_band
+    from .search import Limits, Plan, Planned, Question, layouts_of, plan, taken
+else:
+    __getattr__ = lazy_names(__name__, __file__)

@@ -1,0 +1,118 @@
+"""The degrees of parallelism that a number of ranks allows. Not: batches, nor memory savers.
+
+Shapes: M = meshes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from typing import TypeAlias
+
+import numpy as np
+
+from autoconf_launch.core import Architecture, Offload, Recompute
+
+from ..space import Ints
+
+Values = tuple[int, ...] | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Choices:
+    """Values to enumerate; None stands for all that there are.
+
+    Attributes:
+        layers: layers of a stage that are recomputed in full; None for a ladder of quarters, an
+            empty tuple for no such layouts.
+    """
+
+    tensor: Values = None
+    pipeline: Values = None
+    virtual: Values = None
+    context: Values = None
+    expert: Values = None
+    micro_batch: Values = None
+    zero: tuple[int, ...] = (0, 1, 2, 3)
+    recompute: tuple[Recompute, ...] = tuple(Recompute)
+    layers: Values = None
+    sequence_parallel: tuple[bool, ...] = (False, True)
+    offload: tuple[Offload, ...] = tuple(Offload)
+
+
+def chosen(found: tuple[int, ...], wanted: Values) -> tuple[int, ...]:
+    """Of the values found those that are wanted, in order."""
+    return found if wanted is None else tuple(value for value in found if value in wanted)
+
+
+def divisors(number: int) -> tuple[int, ...]:
+    """All of them, ascending."""
+    low = [d for d in range(1, math.isqrt(number) + 1) if number % d == 0]
+    return tuple(sorted({*low, *(number // d for d in low)}))
+
+
+Mesh: TypeAlias = tuple[int, int, int, int, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Meshes:
+    """Meshes with the same data parallelism, those with the same tensor ranks together."""
+
+    data: int
+    tensor_M: Ints
+    context_M: Ints
+    expert_M: Ints
+    pipeline_M: Ints
+    virtual_M: Ints
+
+
+def meshes(
+    world: int, global_batch: int, architecture: Architecture, choices: Choices
+) -> Iterator[Meshes]:
+    """All that obey ``world = data x tensor x pipeline x context`` and divide the global batch.
+
+    Virtual stages are those that divide the layers of a stage, embedding and head counted as two
+    more layers or not; expert ranks are divisors of the experts.
+    """
+    for data in divisors(world):
+        if global_batch % data:
+            continue
+        found = list(_of_ranks(world // data, architecture, choices))
+        if found:
+            tensor, context, expert, pipeline, virtual = np.array(found, np.int64).T
+            yield Meshes(
+                data=data,
+                tensor_M=tensor,
+                context_M=context,
+                expert_M=expert,
+                pipeline_M=pipeline,
+                virtual_M=virtual,
+            )
+
+
+def _of_ranks(ranks: int, a: Architecture, choices: Choices) -> Iterator[Mesh]:
+    experts = chosen(divisors(a.experts.count) if a.experts else (1,), choices.expert)
+    layers = a.layers + a.encoder_layers
+    for tensor in chosen(divisors(ranks), choices.tensor):
+        for context in chosen(divisors(ranks // tensor), choices.context):
+            pipeline = ranks // tensor // context
+            if choices.pipeline is not None and pipeline not in choices.pipeline:
+                continue
+            virtual = chosen(_virtual(layers, pipeline), choices.virtual)
+            for expert in experts:
+                for pieces in virtual:
+                    yield tensor, context, expert, pipeline, pieces
+
+
+@cache
+def _virtual(layers: int, pipeline: int) -> tuple[int, ...]:
+    """Virtual stages that a pipeline's stages can be cut into; 1 is always one of them."""
+    if pipeline == 1 or pipeline > layers:
+        return (1,)
+    cuts = {1}
+    for pieces in (layers, layers + 2):
+        if pieces % pipeline == 0:
+            cuts |= set(divisors(pieces // pipeline))
+    return tuple(sorted(cuts))

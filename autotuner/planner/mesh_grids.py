@@ -1,0 +1,203 @@
+"""Meshes crossed with all other knobs, as columns that broadcast. Not: rules, nor costs.
+
+A grid has one axis for each of ``offload, sequence parallel, recompute, zero, micro-batch, mesh``;
+a column is long on its own axis alone, so that a formula costs what its inputs vary in. The mesh
+stands last, since it is the longest. Shapes: C = that grid, or columns that broadcast to it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, fields, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from autoconf_launch.core import Architecture, Offload, Recompute
+
+from ..cost import ALL_LAYERS, OFFLOAD_CODES, RECOMPUTE_CODES, RULES, LayoutRule, MemoryLayouts
+from ..space import Bools, Ints
+from .degrees import Choices, Meshes, chosen, divisors, meshes
+
+OFFLOAD, SEQUENCE, RECOMPUTE, ZERO, MICRO, MESH = range(6)
+_AXES = 6
+_QUARTERS = 4
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Grid:
+    """Layouts as axes; ``exists_C`` leaves out what would stand twice."""
+
+    columns: MemoryLayouts
+    exists_C: Bools
+
+    @cached_property
+    def shape(self) -> tuple[int, ...]:
+        """Length of each axis."""
+        return np.broadcast_shapes(*(x.shape for x in _arrays(self.columns)))
+
+    def with_meshes(self, selection: Any) -> Grid:
+        """Some of the meshes, as a slice or a mask."""
+        kept = {f.name: _taken(getattr(self.columns, f.name), selection) for f in _FIELDS}
+        return Grid(columns=MemoryLayouts(**kept), exists_C=_taken(self.exists_C, selection))
+
+    def rows(self, numbers: Ints) -> MemoryLayouts:
+        """Flat columns of some cells."""
+        where = np.unravel_index(numbers, self.shape)
+        return MemoryLayouts(
+            **{
+                f.name: np.broadcast_to(getattr(self.columns, f.name), self.shape)[where]
+                for f in _FIELDS
+            }
+        )
+
+    def with_kinds(self) -> MemoryLayouts:
+        """Columns with no, selective and full recomputation alone, in the order of their codes."""
+        kinds = np.array([RECOMPUTE_CODES[kind] for kind in Recompute], np.int64)
+        return replace(
+            self.columns,
+            recompute_C=_on(RECOMPUTE, kinds),
+            recompute_layers_C=_on(RECOMPUTE, np.array([ALL_LAYERS])),
+        )
+
+
+_FIELDS = fields(MemoryLayouts)
+
+
+def grids(
+    world: int, global_batch: int, architecture: Architecture, choices: Choices
+) -> Iterator[Grid]:
+    """A grid for each number of data-parallel ranks."""
+    for group in meshes(world, global_batch, architecture, choices):
+        micro = chosen(divisors(global_batch // group.data), choices.micro_batch)
+        if micro:
+            yield _grid(group, np.array(micro, np.int64), global_batch, architecture, choices)
+
+
+def _grid(
+    group: Meshes, micro: Ints, global_batch: int, a: Architecture, choices: Choices
+) -> Grid:
+    kind, layers, exists = _recomputed(a.layers + a.encoder_layers, group.pipeline_M, choices)
+    offload = [OFFLOAD_CODES[one] for one in choices.offload]
+    micro_C = _on(MICRO, micro)
+    columns = MemoryLayouts(
+        data_C=_on(MESH, np.array([group.data])),
+        tensor_C=_on(MESH, group.tensor_M),
+        pipeline_C=_on(MESH, group.pipeline_M),
+        virtual_C=_on(MESH, group.virtual_M),
+        context_C=_on(MESH, group.context_M),
+        expert_C=_on(MESH, group.expert_M),
+        zero_stage_C=_on(ZERO, np.array(choices.zero, np.int64)),
+        micro_batch_C=micro_C,
+        accumulation_C=global_batch // group.data // micro_C,
+        recompute_C=_on(RECOMPUTE, kind),
+        recompute_layers_C=layers[None, None, :, None, None, :],
+        sequence_parallel_C=_on(SEQUENCE, np.array(choices.sequence_parallel, np.bool_)),
+        offload_C=_on(OFFLOAD, np.array(offload, np.int64)),
+    )
+    return Grid(columns=columns, exists_C=exists[None, None, :, None, None, :])
+
+
+def _recomputed(layers: int, pipeline_M: Ints, choices: Choices) -> tuple[Ints, Ints, Bools]:
+    """Kind, layers of a stage by mesh, and whether this is not another one's equal."""
+    codes = [RECOMPUTE_CODES[kind] for kind in choices.recompute]
+    stage_M = -(-layers // pipeline_M)
+    rows = [np.full_like(stage_M, ALL_LAYERS) for _ in codes]
+    exists = [np.ones(len(stage_M), np.bool_) for _ in codes]
+    if choices.layers is None:
+        ladder = [-(-stage_M * part // _QUARTERS) for part in range(1, _QUARTERS)]
+    else:
+        ladder = [np.full_like(stage_M, count) for count in choices.layers]
+    before = np.zeros_like(stage_M)
+    for count_M in ladder:
+        rows.append(count_M)
+        exists.append((count_M > before) & (count_M < stage_M))
+        before = count_M
+    codes += [RECOMPUTE_CODES[Recompute.FULL]] * len(ladder)
+    return np.array(codes, np.int64), np.stack(rows), np.stack(exists)
+
+
+def _on(axis: int, values: Any) -> Any:
+    line = [1] * _AXES
+    line[axis] = -1
+    return values.reshape(line)
+
+
+def _taken(column: Any, selection: Any) -> Any:
+    """Meshes of a column that has them."""
+    return column[..., selection] if column.shape[MESH] > 1 else column
+
+
+def _arrays(columns: MemoryLayouts) -> list[Any]:
+    return [getattr(columns, f.name) for f in _FIELDS]
+
+
+def _zero_ranks(x: MemoryLayouts, a: Architecture, sequence: int) -> Bools:
+    away = x.offload_C == OFFLOAD_CODES[Offload.PARAMETERS]
+    return np.asarray((x.zero_stage_C == 0) | (x.data_C * x.context_C > 1) | away)
+
+
+PLAN_RULES: tuple[LayoutRule, ...] = (
+    *RULES,
+    LayoutRule(
+        name="zero_ranks",
+        knob="zero_stage_C",
+        flag="zero",
+        why="has nothing to share among dp x cp = {ranks} ranks",
+        keep=_zero_ranks,
+    ),
+)
+"""In the order in which they are asked. Besides those that no layout may break: ZeRO on one rank
+is what it is without, and would stand twice in a ranking."""
+
+
+def counted(grid: Grid) -> int:
+    """Layouts of a grid."""
+    return _cells(grid.exists_C, grid.shape)
+
+
+def obeying(
+    grid: Grid,
+    architecture: Architecture,
+    sequence: int,
+    dropped: dict[str, int],
+    rules: tuple[LayoutRule, ...] = PLAN_RULES,
+) -> Bools:
+    """Cells that exist and break no rule, in a shape that broadcasts to the grid's.
+
+    ``dropped`` counts the others under the first rule that they break. The mask only grows along
+    an axis when a rule looks at it.
+    """
+    kept = grid.exists_C
+    before = counted(grid)
+    for rule in rules:
+        if not before:
+            break
+        kept = kept & rule.keep(grid.columns, architecture, sequence)
+        after = _cells(kept, grid.shape)
+        if after < before:
+            dropped[rule.name] = dropped.get(rule.name, 0) + before - after
+        before = after
+    return kept
+
+
+def parts(grid: Grid, kept_C: Bools, cells: int) -> Iterator[tuple[Grid, Bools]]:
+    """The grid in pieces of about so many cells, without meshes of which nothing is kept."""
+    size = grid.shape[-1]
+    kept_C = np.broadcast_to(kept_C, (*kept_C.shape[:-1], size))
+    meshes_M = kept_C.any(axis=tuple(range(kept_C.ndim - 1)))
+    if not meshes_M.any():
+        return
+    grid, kept_C = grid.with_meshes(meshes_M), kept_C[..., meshes_M]
+    size = grid.shape[-1]
+    pieces = math.ceil(math.prod(grid.shape) / cells)
+    step = math.ceil(size / pieces)
+    for first in range(0, size, step):
+        piece = slice(first, first + step)
+        yield grid.with_meshes(piece), kept_C[..., piece]
+
+
+def _cells(kept_C: Bools, shape: tuple[int, ...]) -> int:
+    return int(np.count_nonzero(kept_C)) * (math.prod(shape) // kept_C.size)

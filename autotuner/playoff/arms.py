@@ -1,0 +1,218 @@
+"""Paired measurements of a few configurations and what they say. Not: which are paired (finals).
+
+The best of them, and the user's own, are launched in rounds; what is compared are two launches of
+one round, so that what the machine did in that minute is in both.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from statistics import fmean
+
+import numpy as np
+
+from ..measurement import (
+    PRIOR,
+    Expected,
+    Noise,
+    PairedEstimate,
+    awake,
+    estimate,
+    expect_apart,
+    expect_in_turn,
+    expected_width,
+)
+from ..space import Measurement, Objective, Record
+
+_DIGITS = 9
+"""Of what arms cost; beyond them they are equal, and the first one is the best."""
+
+
+@dataclass(slots=True)
+class Arm:
+    """A configuration in the rounds.
+
+    Attributes:
+        searched: its record in the search.
+        rounds: record of each round, by the round's number.
+        is_out: nothing more is measured of it.
+        is_beaten: it is slower than another one beyond the noise.
+    """
+
+    searched: Record
+    rounds: dict[int, Record] = field(default_factory=dict)
+    is_out: bool = False
+    is_beaten: bool = False
+
+    @property
+    def name(self) -> str:
+        """Of its trial in the search."""
+        return self.searched.trial.name
+
+    @property
+    def failed(self) -> Record | None:
+        """The round that it failed in."""
+        return next((record for record in self.rounds.values() if record.failure), None)
+
+    def measured(self) -> Record | None:
+        """The record of the search with all steps of all rounds; None where there are none."""
+        made = [*self._made().values()]
+        if not made:
+            return None
+        steps = tuple(step_s for measurement in made for step_s in measurement.step_s)
+        return replace(self.searched, outcome=replace(made[-1], step_s=steps))
+
+    def costs(self, objective: Objective) -> dict[int, float]:
+        """Logarithm of what each round took, less is better."""
+        return {number: log_cost(made, objective) for number, made in self._made().items()}
+
+    def _made(self) -> dict[int, Measurement]:
+        """What each round measured, but for steps at which the launch woke up."""
+        made = ((n, r.measurement, r.trial.turn) for n, r in self.rounds.items())
+        return {n: replace(m, step_s=awake(m.step_s, turn)) for n, m, turn in made if m}
+
+
+def log_cost(measurement: Measurement, objective: Objective) -> float:
+    """Logarithm of seconds to compare by.
+
+    Of the mean, as a training takes them: a mean of logarithms would forgive a configuration its
+    stalls.
+    """
+    return math.log(objective.cost_s(measurement.mean_step_s, measurement.samples_per_step))
+
+
+def compare(
+    slower: Arm, faster: Arm, objective: Objective, *, noise: Noise = PRIOR, alpha: float = 0.05
+) -> PairedEstimate:
+    """How much longer ``slower`` takes, over the rounds that both were in.
+
+    Below zero where they are the other way round. ``noise`` is of single steps, for launches that
+    followed each other; ``alpha`` the probability that the interval is ever wrong.
+    """
+    ours, theirs = slower.costs(objective), faster.costs(objective)
+    common = [number for number in sorted(ours) if number in theirs]
+    pairs = [(slower.rounds[number], faster.rounds[number]) for number in common]
+    differences = [ours[number] - theirs[number] for number in common]
+    return estimate(differences, _expected(pairs, noise), alpha)
+
+
+def _expected(pairs: Sequence[tuple[Record, Record]], noise: Noise) -> Expected:
+    """What the steps of all pairs let expect of the spread between rounds."""
+    apart = expect_apart(noise.within**2, noise.within_freedom)
+    squares, freedom, steps = 0.0, 0, math.inf
+    for one, other in pairs:
+        shares = _in_turn(one, other)
+        if len(shares) < 2:
+            return apart
+        squares += sum(share**2 for share in shares)
+        freedom += len(shares) - 1
+        steps = min(steps, len(shares))
+    return expect_in_turn(squares / freedom, freedom, int(steps)) if freedom else apart
+
+
+def _in_turn(one: Record, other: Record) -> tuple[float, ...]:
+    """What each pair of turns adds to the logarithm of the ratio of the means, times their number.
+
+    Their sum is zero, their spread that of a single pair; none where launches took no turns.
+    """
+    if one.measurement is None or other.measurement is None:
+        return ()
+    if one.trial.turn is None or other.trial.turn is None:
+        return ()
+    ours, theirs = one.measurement.step_s, other.measurement.step_s
+    lengths = one.trial.turn.length, other.trial.turn.length
+    turns = min(len(ours) // lengths[0], len(theirs) // lengths[1])
+    pairs = zip(_shares(ours, lengths[0], turns), _shares(theirs, lengths[1], turns), strict=True)
+    return tuple(a - b for a, b in pairs)
+
+
+def _shares(step_s: Sequence[float], length: int, turns: int) -> tuple[float, ...]:
+    """What so many turns of ``length`` steps took, as shares of their mean."""
+    firsts = range(0, turns * length, length)
+    skipped = min(1, length - 1)  # at which it woke up
+    means = [fmean(step_s[first + skipped : first + length]) for first in firsts]
+    return tuple(mean / fmean(means) for mean in means) if means else ()
+
+
+def leader(arms: Sequence[Arm], objective: Objective) -> Arm | None:
+    """The best by the rounds; by the search where there are none.
+
+    Some came later: what a round's minute cost and what each arm costs are told apart by least
+    squares, which is the mean over the rounds where all arms were in all of them.
+    """
+    costs = {arm.name: arm.costs(objective) for arm in arms if not arm.failed}
+    made = _met({name: rounds for name, rounds in costs.items() if rounds})
+    if not made:
+        return next((arm for arm in arms if not arm.failed), None)
+    behind = _effects(made)
+    met = [arm for arm in arms if arm.name in behind]
+    return min(met, key=lambda arm: round(behind[arm.name], _DIGITS), default=None)
+
+
+def _met(made: Mapping[str, Mapping[int, float]]) -> dict[str, Mapping[int, float]]:
+    """Those that the first one met in its rounds, or who met one of them."""
+    met: dict[str, Mapping[int, float]] = {}
+    rounds: set[int] = set()
+    left = dict(made)
+    while found := [name for name in left if not met or rounds & left[name].keys()]:
+        met[found[0]] = left.pop(found[0])
+        rounds |= met[found[0]].keys()
+    return met
+
+
+def _effects(made: Mapping[str, Mapping[int, float]]) -> dict[str, float]:
+    """What each costs more than the others, the rounds' own costs taken out."""
+    names = list(made)
+    rounds = sorted({number for costs in made.values() for number in costs})
+    cells = [
+        (name, number, cost) for name, costs in made.items() for number, cost in costs.items()
+    ]
+    design = np.zeros((len(cells), len(names) + len(rounds)))
+    for row, (name, number, _) in enumerate(cells):
+        design[row, names.index(name)] = 1.0
+        design[row, len(names) + rounds.index(number)] = 1.0
+    found = np.linalg.lstsq(design, np.array([cost for *_, cost in cells]), rcond=None)[0]
+    return dict(zip(names, found.tolist(), strict=False))
+
+
+def deviations(arms: Sequence[Arm], objective: Objective) -> tuple[tuple[float, int], ...]:
+    """How far the search was off what the rounds say of each arm, and of how many steps it was."""
+    pairs = [(arm.searched.measurement, arm.costs(objective)) for arm in arms]
+    return tuple(
+        (log_cost(measurement, objective) - fmean(costs.values()), len(measurement.step_s))
+        for measurement, costs in pairs
+        if measurement and costs
+    )
+
+
+EQUAL = 0.02
+"""Configurations that surely differ by less are equal."""
+
+PRECISION = 0.03
+"""Half the width of the interval of what may be equal that is narrow enough."""
+
+DISTANCE = 0.05
+"""The same for the distance of a baseline that is surely slower."""
+
+_Z_95 = 1.645
+
+
+def is_settled(found: PairedEstimate, *, is_baseline: bool, rounds: int, alpha: float) -> bool:
+    """Of an arm beside the leader.
+
+    Args:
+        found: what the rounds so far say of the two.
+        is_baseline: the arm is the user's own, whose distance is to be known as well.
+        rounds: that there will be at most.
+        alpha: probability that the interval is ever wrong.
+    """
+    if found.differs:
+        return not is_baseline or found.width <= DISTANCE
+    if found.width > PRECISION:
+        return False
+    if abs(found.mean) + found.width <= EQUAL:
+        return True
+    likely = abs(found.mean) + _Z_95 * found.spread / math.sqrt(found.count)
+    return likely < expected_width(found, rounds, alpha)

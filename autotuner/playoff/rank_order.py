@@ -1,0 +1,152 @@
+"""Which of the rounds' arms to take first. Not: what is measured (finals), nor what else is known.
+
+Rounds of launches that follow each other tell little after one or two of them; what the search
+saw of the same configurations is then worth as much.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from autoconf_launch.core import Candidate
+
+from ..measurement import Noise, PairedEstimate, checked, relative_error, speed_up
+from ..space import Objective, Record
+from .arms import EQUAL, Arm, deviations, log_cost
+from .contenders import ALPHA
+from .playoff import Finals
+
+
+def arms_in_order(rounds: Finals, objective: Objective, noise: Noise) -> tuple[Arm, ...]:
+    """Arms that neither failed nor are beaten, the best first.
+
+    What the rounds tell from their leader stands as they say. Of what they do not, who was shown
+    to be faster than the baseline goes first, then who met it, then as the search and the rounds
+    say together; of who joined but was not launched yet they say nothing. Before the first round
+    is over, as the search says.
+
+    Args:
+        rounds: as far as they are.
+        objective: what is compared.
+        noise: of the search.
+    """
+    first = rounds.leader
+    if first is None:
+        return ()
+    others = [a for a in rounds.arms if a is not first and not a.failed and not a.is_beaten]
+    if not rounds.rounds:
+        return (first, *others)
+    launched = [arm for arm in (first, *others) if arm.rounds]
+    if not launched:
+        return ()
+    first, *others = launched
+    noise = checked(noise, deviations(rounds.arms, objective))
+    found = {arm.name: rounds.compare(arm, first, rounds.level) for arm in others}
+
+    def place(arm: Arm) -> tuple[bool, bool, bool, float]:
+        seen = found.get(arm.name)
+        gain = _gain(arm, rounds)
+        known = not (gain.differs and gain.mean > 0.0), not gain.count
+        if seen is None or seen.differs:
+            return seen is not None and seen.mean > 0.0, *known, seen.mean if seen else 0.0
+        return False, *known, together(seen, arm, first, objective, noise)
+
+    return tuple(sorted((first, *others), key=place))
+
+
+def _gain(arm: Arm, rounds: Finals) -> PairedEstimate:
+    """Over the baseline, which has none over itself."""
+    own = next((a for a in rounds.arms if a.searched.trial.number == 0 and not a.failed), arm)
+    return rounds.compare(own, arm)
+
+
+def together(
+    found: PairedEstimate, slower: Arm, faster: Arm, objective: Objective, noise: Noise
+) -> float:
+    """How much longer ``slower`` takes by search and rounds, each weighted by its precision.
+
+    A logarithm; ``found`` is what the rounds say of the two, ``noise`` of the search.
+
+    Source:
+        Cochran 1954, "The Combination of Estimates from Different Experiments": weights are
+        inverse variances.
+    """
+    ours, theirs = slower.searched.measurement, faster.searched.measurement
+    if ours is None or theirs is None:
+        return found.mean
+    searched = log_cost(ours, objective) - log_cost(theirs, objective)
+    errors = relative_error(ours, noise) ** 2 + relative_error(theirs, noise) ** 2
+    of_search = 1.0 / (errors + 2.0 * noise.between**2)
+    of_rounds = found.count / found.spread**2
+    return (of_search * searched + of_rounds * found.mean) / (of_search + of_rounds)
+
+
+def least_change_first(
+    order: Sequence[Record], rounds: Finals, objective: Objective, noise: Noise
+) -> tuple[Record, ...]:
+    """The same, but among equals the user's own, else what changes least of it.
+
+    The user's own stays where no gain over it was shown. Equal are others which differ by no more
+    than ``EQUAL``, as far as is seen, and are not told apart.
+
+    Args:
+        order: the best first.
+        rounds: as far as they are; what did not meet there is compared by the search.
+        objective: what is compared.
+        noise: of the search.
+    """
+    own = next((record for record in order if record.trial.number == 0), None)
+    if own is None or order[0] is own:
+        return tuple(order)
+
+    def apart(slower: Record, faster: Record, alpha: float) -> tuple[float, bool]:
+        return _apart(slower, faster, rounds, alpha) or _by_search(
+            slower, faster, objective, noise
+        )
+
+    def is_shown(record: Record) -> bool:
+        gain, differs = apart(own, record, ALPHA)
+        return gain > 0.0 and differs
+
+    def is_equal(record: Record) -> bool:
+        behind, differs = apart(record, order[0], rounds.level)
+        return not differs and abs(behind) <= EQUAL and is_shown(record)
+
+    equal = [record for record in order if record is order[0] or is_equal(record)]
+    users = own.trial.candidate
+    first = min(equal, key=lambda r: _change(users, r.trial.candidate))
+    first = first if is_shown(first) else own
+    return (first, *(record for record in order if record is not first))
+
+
+def _apart(
+    slower: Record, faster: Record, rounds: Finals, alpha: float
+) -> tuple[float, bool] | None:
+    """How much longer one took in the rounds, and whether that is told; None: they never met."""
+    arms = {arm.name: arm for arm in rounds.arms if arm.rounds}
+    ours, theirs = arms.get(slower.trial.name), arms.get(faster.trial.name)
+    if ours is None or theirs is None:
+        return None
+    found = rounds.compare(ours, theirs, alpha)
+    return (found.mean, found.differs) if found.count else None
+
+
+def _by_search(
+    slower: Record, faster: Record, objective: Objective, noise: Noise
+) -> tuple[float, bool]:
+    """The same by one launch of each; infinite and told where it lacks the metric."""
+    ours, theirs = slower.measurement, faster.measurement
+    found = speed_up(ours, theirs, objective, noise) if ours and theirs else None
+    if found is None:
+        return math.inf, True
+    return math.log(found.ratio), not found.low <= 1.0 <= found.high
+
+
+def _change(before: Candidate, after: Candidate) -> tuple[float, int]:
+    """How far the global batch moves, and how many knobs do."""
+    batches = after.layout.global_batch / before.layout.global_batch
+    names = before.layout.__slots__
+    moved = sum(getattr(before.layout, n) != getattr(after.layout, n) for n in names)
+    extras = {*before.extras} ^ {*after.extras}
+    return abs(math.log(batches)), moved + len({name for name, _ in extras})

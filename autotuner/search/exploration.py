@@ -1,0 +1,199 @@
+"""Which group of a space is explored now, and which of its rows are tried next.
+
+Not: when a search is over though rows are left (limits), nor what is launched again (anchors).
+
+Not: which stage is next (Study), nor which row of a phase (a strategy).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from autoconf_launch.core import Candidate
+
+from ..space import (
+    OBJECTIVES,
+    AutotuningSettings,
+    Ints,
+    PredictionTable,
+    SearchSpace,
+    StageProgress,
+    Trial,
+    candidate_name,
+    is_better,
+    space_name,
+)
+from ..strategies import Strategy, next_number
+from . import stop
+from .observations import Learned
+from .pool import Grouping, Pool
+from .stop import StopReason
+
+
+class Phases:
+    """Tells the phase of each stage from what is open and what came back."""
+
+    def __init__(
+        self, pool: Pool, settings: AutotuningSettings, learned: Learned, groups: Grouping
+    ) -> None:
+        self._pool = pool
+        self._groups = groups
+        self._settings = settings
+        self._learned = learned
+        self._given_up: set[tuple[int, bool]] = set()
+
+    def give_up(self, stage: int, *, further: bool) -> None:
+        """The strategy finds nothing worth a trial in this phase."""
+        self._given_up.add((stage, further))
+
+    def is_further(self, stage: int, progress: StageProgress, *, small_too: bool) -> bool:
+        """Whether a stage is done with its micro-batches."""
+        if progress.further or (stage, False) in self._given_up:
+            return True
+        patience = progress.remaining(self._settings, 0, further=False)
+        return not patience or not len(self._pool.usual_rows(stage, small_too=small_too))
+
+    def due_rows(
+        self,
+        stage: int,
+        progress: StageProgress,
+        pending: Sequence[Trial],
+        *,
+        small_too: bool,
+    ) -> Ints:
+        """Numbers of the rows to choose from now; none while the choice waits for ``pending``."""
+        further = self.is_further(stage, progress, small_too=small_too)
+        if not further:
+            return self._pool.usual_rows(stage, small_too=small_too)
+        if not self._pool.has_further or (stage, True) in self._given_up:
+            return self._pool.further_rows(stage, ())
+        waits = any(
+            self._groups.of(trial.candidate.layout) == stage
+            and not self._pool.is_further(trial.candidate)
+            for trial in pending
+        )
+        most = self._settings.num_tuning_micro_batch_sizes
+        layouts = () if waits else self._learned.best_layouts(stage, most)
+        return self._pool.further_rows(stage, layouts)
+
+    def are_cut(self, *, small_too: bool) -> bool:
+        """Whether the number of trials alone keeps one of the stages from going on."""
+        return any(
+            self._is_cut(stage, progress, small_too=small_too)
+            for stage, progress in self._learned.stages.items()
+        )
+
+    def _is_cut(self, stage: int, progress: StageProgress, *, small_too: bool) -> bool:
+        if progress.tried < self._settings.tuner_num_trials:
+            return False
+        anew = replace(progress, tried=0)
+        further = self.is_further(stage, anew, small_too=small_too)
+        if not anew.remaining(self._settings, 0, further=further):
+            return False
+        return len(self.due_rows(stage, anew, (), small_too=small_too)) > 0
+
+
+class Exploration:
+    """Goes through the groups of a space, from what was learned and what is pending."""
+
+    def __init__(
+        self,
+        space: SearchSpace,
+        predictions: PredictionTable | None,
+        settings: AutotuningSettings,
+        strategy: Strategy,
+        pool: Pool,
+        learned: Learned,
+    ) -> None:
+        """Start before the first group.
+
+        Args:
+            space: what is explored.
+            predictions: of the rows of ``space.table``.
+            settings: patience, seed, and how rows are grouped.
+            strategy: chooses among the rows that are due.
+            pool: the rows that are open.
+            learned: what came back, as it grows.
+        """
+        self._table, self._predictions, self._settings = space.table, predictions, settings
+        self._strategy, self._learned = strategy, learned
+        self._objective = OBJECTIVES[settings.metric]
+        self._groups = Grouping.of_settings(settings)
+        self._phases = Phases(pool, settings, learned, self._groups)
+        self.small_too = False
+        """Whether micro-batches below the user's are tried: only if that one does not fit."""
+
+    def group_now(self, pending: tuple[Trial, ...]) -> int | StopReason:
+        """The first group that is not done, or why none is left to explore."""
+        before: StageProgress | None = None
+        last = max(self._learned.stages)
+        for group, progress in self._learned.stages.items():
+            if self._running(group, pending) or self._wanted(group, pending):
+                return group
+            if progress.best is None:
+                continue
+            better = before is None or is_better(progress.best, before.best, self._objective)
+            if before and not better and group != last:
+                return stop.stage_no_better(progress, before, self._objective)
+            before = progress
+        learned, small = self._learned, self.small_too
+        cut = self._phases.are_cut(small_too=small)
+        most_trials = self._settings.tuner_num_trials if cut else 0
+        return stop.explored(learned.records, self._predictions, most_trials)
+
+    def propose(self, count: int, pending: tuple[Trial, ...]) -> tuple[Trial, ...]:
+        """At most so many new trials of the present group.
+
+        A phase that its strategy gives up is done.
+        """
+        while count and not isinstance(group := self.group_now(pending), StopReason):
+            trials = self._proposed(group, min(count, self._wanted(group, pending)), pending)
+            if trials or self._running(group, pending):
+                return trials
+            self._phases.give_up(group, further=self._is_further(group))
+        return ()
+
+    def _running(self, group: int, pending: tuple[Trial, ...]) -> int:
+        return sum(self._groups.of(trial.candidate.layout) == group for trial in pending)
+
+    def _wanted(self, group: int, pending: tuple[Trial, ...]) -> int:
+        """Trials that this group could still start now."""
+        remaining = self._learned.stages[group].remaining(
+            self._settings, self._running(group, pending), further=self._is_further(group)
+        )
+        return min(remaining, len(self._due_rows(group, pending))) if remaining else 0
+
+    def _is_further(self, group: int) -> bool:
+        progress = self._learned.stages[group]
+        return self._phases.is_further(group, progress, small_too=self.small_too)
+
+    def _due_rows(self, group: int, pending: tuple[Trial, ...]) -> Ints:
+        progress = self._learned.stages[group]
+        return self._phases.due_rows(group, progress, pending, small_too=self.small_too)
+
+    def _proposed(self, group: int, count: int, pending: tuple[Trial, ...]) -> tuple[Trial, ...]:
+        if count < 1:
+            return ()
+        rows = self._due_rows(group, pending)
+        chosen = self._strategy.propose(
+            self._table.take(rows),
+            None if self._predictions is None else self._predictions.take(rows),
+            self._learned.compared,
+            pending,
+            count,
+            self._settings.seed,
+        )
+        first = next_number(self._learned.records, pending)
+        candidates = [self._table.row(int(rows[i])) for i in dict.fromkeys(chosen)]
+        return tuple(new_trial(first + i, c) for i, c in enumerate(candidates[:count]))
+
+
+def new_trial(number: int, candidate: Candidate) -> Trial:
+    """The first attempt of a candidate."""
+    return Trial(
+        number=number,
+        name=candidate_name(candidate),
+        candidate=candidate,
+        space=space_name(candidate.layout.zero_stage),
+    )

@@ -1,0 +1,249 @@
+"""When a search is over though there are candidates left. Not: how long a single trial runs.
+
+Of a step: that of the nearest measured candidate, times as much more as the planner says of the
+two with its band. Without predictions, as its micro-batch and its accumulation are larger, with
+room for steps that grow faster than their samples. Of a launch: the longest start of the latest
+ones, and its steps.
+Shapes: C = candidates of a table.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import islice
+
+import numpy as np
+
+from autoconf_launch.core import Candidate
+
+from ..measurement import NoiseTally
+from ..space import CandidateTable, Floats, Measurement, Objective, PredictionTable, Record
+from . import stop
+from .optimality_bound import Certificate, certify
+from .pool import Pool
+from .stop import StopReason
+
+FEWEST_TRIALS = 4
+"""Before so many nothing is good enough. Over recorded landscapes later stops gained nothing;
+after one trial 2 of the 4 certificates of bigscience_v100 were false."""
+
+
+def is_good_enough(found: Certificate | None, limit: float | None, trials: int) -> bool:
+    """Whether no untried candidate is worth a trial, in a live search and in a replayed one.
+
+    Args:
+        found: what could be gained; None where nothing can be said.
+        limit: possible gain, a share, below which the search ends; None: it never does.
+        trials: that came back, of whatever kind.
+    """
+    if found is None or limit is None or trials < FEWEST_TRIALS:
+        return False
+    return bool(found.untried) and found.possible_gain < limit
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SearchLimits:
+    """What a search may cost; None where there is no limit.
+
+    Attributes:
+        seconds: after which nothing new is started, nor what may not have ended by then.
+        whole_s: the budget that ``seconds`` are the search's share of; None: there is no more.
+        trials: the same, the baseline included.
+        good_enough: possible gain of the untried ones, a share, below which the search ends.
+    """
+
+    seconds: float | None = None
+    whole_s: float | None = None
+    trials: int | None = None
+    good_enough: float | None = None
+
+    def is_late(self, elapsed_s: float) -> bool:
+        """Whether nothing at all may be started."""
+        return self.seconds is not None and elapsed_s >= self.seconds
+
+    def left_s(self, elapsed_s: float) -> float:
+        """Seconds that launches may still take."""
+        return math.inf if self.seconds is None else self.seconds - elapsed_s
+
+    def no_time(self, elapsed_s: float, bounds_s: Sequence[float]) -> StopReason:
+        """That what is left to try may take longer than there is time for."""
+        left_s = max(0.0, self.left_s(elapsed_s))
+        return stop.no_time(self._time, left_s, min(bounds_s), len(bounds_s))
+
+    def over(self, records: Sequence[Record]) -> StopReason:
+        """That time is up."""
+        return stop.budget_spent(
+            self._time, measured=any(record.measurement for record in records)
+        )
+
+    @property
+    def _time(self) -> str:
+        whole = f" ({self.whole_s:.0f} s with rounds and soak)" if self.whole_s else ""
+        return f"{self.seconds:.0f} s{whole}"
+
+    def spent(self, elapsed_s: float, records: Sequence[Record]) -> StopReason | None:
+        """Why nothing more may be started."""
+        measured = any(record.measurement for record in records)
+        if self.is_late(elapsed_s):
+            return self.over(records)
+        if self.trials is not None and len(records) >= self.trials:
+            trials = "1 trial" if self.trials == 1 else f"{self.trials} trials"
+            return stop.budget_spent(trials, measured=measured)
+        return None
+
+    def room(self, told: int, running: int) -> int:
+        """Trials that may be started beside those that came back and those that run."""
+        return sys.maxsize if self.trials is None else max(0, self.trials - told - running)
+
+
+class Prospects:
+    """What the candidates that were not tried could still gain, asked as often as one likes."""
+
+    def __init__(
+        self,
+        table: CandidateTable,
+        predictions: PredictionTable | None,
+        objective: Objective,
+        limits: SearchLimits,
+    ) -> None:
+        self._table, self._predictions = table, predictions
+        self._objective, self._limits = objective, limits
+        self._found: Certificate | None = None
+        self.forget()
+
+    def forget(self) -> None:
+        """Records that were told are others now."""
+        self._at = -1
+        self._tally = NoiseTally()
+
+    def certificate(
+        self, pool: Pool, small_too: bool, records: Sequence[Record]
+    ) -> Certificate | None:
+        """Of the rows that are open; None where nothing was predicted or measured."""
+        if self._predictions is None:
+            return None
+        if self._at != len(records):
+            self._at = len(records)
+            rows = pool.open_rows(small_too=small_too)
+            self._found = certify(
+                self._table.take(rows),
+                self._predictions.take(rows),
+                records,
+                self._objective,
+                curves=pool.gains_of(rows, self._tally.of(records)),
+            )
+        return self._found
+
+    def good_enough(
+        self, pool: Pool, small_too: bool, records: Sequence[Record]
+    ) -> StopReason | None:
+        """That no untried candidate is worth a trial."""
+        limit = self._limits.good_enough
+        if limit is None or len(records) < FEWEST_TRIALS:
+            return None
+        found = self.certificate(pool, small_too, records)
+        if found is None or not is_good_enough(found, limit, len(records)):
+            return None
+        return stop.good_enough(found.sentence)
+
+
+MARGIN = 1.25
+"""Of a step that was measured: launches of one configuration were seen to differ by 12 to 25 %."""
+_GROWTH = 1.2
+"""Power of the micro-batch: 256 times the samples took up to 800 times as long, once caches were
+full."""
+_OTHER_STRUCTURE = 2.0
+"""Another ZeRO stage or another value of a further knob, of which nothing is predicted."""
+_LATEST = 5
+
+
+class StepBounds:
+    """Of an optimizer step of each row, as records come."""
+
+    def __init__(self, table: CandidateTable, predictions: PredictionTable | None) -> None:
+        self._table, self._predictions = table, predictions
+        self._nearest_C = np.full(len(table), np.inf)
+        self._bound_s_C = np.full(len(table), np.inf)
+        self._count = 0
+
+    def add(self, records: Sequence[Record]) -> None:
+        """Take records of which those of the last call are the first."""
+        for record in records[self._count :]:
+            self._count += 1
+            if record.measurement is None:
+                continue
+            growth_C = _growth(self._table, record.trial.candidate)
+            known = self._predictions
+            found_C = growth_C if known is None else _predicted(growth_C, known, record)
+            nearer_C = growth_C < self._nearest_C
+            step_s_C = MARGIN * record.measurement.mean_step_s * found_C
+            self._nearest_C = np.where(nearer_C, growth_C, self._nearest_C)
+            self._bound_s_C = np.where(nearer_C, step_s_C, self._bound_s_C)
+
+    def and_of(self, later: StepBounds) -> Floats:
+        """Upper bounds by these records, and then by those of another one of the same rows."""
+        nearer_C = later._nearest_C < self._nearest_C
+        return np.where(nearer_C, later._bound_s_C, self._bound_s_C)
+
+
+def step_bounds_s(
+    table: CandidateTable, predictions: PredictionTable | None, records: Sequence[Record]
+) -> Floats:
+    """Upper bounds of an optimizer step of each row; infinite where nothing was measured."""
+    bounds = StepBounds(table, predictions)
+    bounds.add(records)
+    return bounds.and_of(bounds)
+
+
+class LaunchBounds:
+    """What a launch of each row takes at most, by the trials and the repeats of a search."""
+
+    def __init__(
+        self, table: CandidateTable, predictions: PredictionTable | None, *, steps: int
+    ) -> None:
+        self._trials = StepBounds(table, predictions)
+        self._repeats = StepBounds(table, predictions)
+        self._steps = steps
+
+    def seconds_C(self, records: Sequence[Record], repeats: Sequence[Record]) -> Floats:
+        """Of each row; both grow from call to call."""
+        self._trials.add(records)
+        self._repeats.add(repeats)
+        start_s = start_bound_s((*records, *repeats))
+        return start_s + self._steps * self._trials.and_of(self._repeats)
+
+
+def start_bound_s(records: Sequence[Record]) -> float:
+    """Of what a launch takes beside its steps; 0 where no end of a launch was seen."""
+    starts_s = (
+        record.wall_s - record.measurement.mean_step_s * steps_made(record.measurement)
+        for record in reversed(records)
+        if record.measurement and record.wall_s
+    )
+    return MARGIN * max([0.0, *islice(starts_s, _LATEST)])
+
+
+def steps_made(measured: Measurement) -> int:
+    """Those that do not count with them."""
+    return (measured.first_step or 1) - 1 + len(measured.step_s)
+
+
+def _growth(table: CandidateTable, measured: Candidate) -> Floats:
+    """How many times as long a step may be, if nothing but its samples tell."""
+    layout = measured.layout
+    larger_C = np.maximum(1.0, table["micro_batch"] / layout.micro_batch) ** _GROWTH
+    growth_C = np.maximum(1.0, larger_C * table["accumulation"] / layout.accumulation)
+    alike_C = table.matches(measured, but=("micro_batch", "accumulation"))
+    return np.asarray(np.where(alike_C, growth_C, _OTHER_STRUCTURE * growth_C))
+
+
+def _predicted(growth_C: Floats, predictions: PredictionTable, record: Record) -> Floats:
+    """The same as the planner says it, where it says something."""
+    predicted_s = record.prediction.step_s if record.prediction else None
+    if not predicted_s:
+        return growth_C
+    ratio_C = predictions.step_s_C / predicted_s * (1.0 + (predictions.band or 0.0))
+    return np.where(np.isnan(ratio_C), growth_C, ratio_C)

@@ -1,0 +1,139 @@
+"""What a study makes of what it was told: trials as compared, the best, stages, curves.
+
+Not: what is tried next (Study), nor what is launched again (anchors).
+"""
+
+from __future__ import annotations
+
+import heapq
+
+from autoconf_launch.core import Layout
+
+from ..measurement import (
+    Noise,
+    NoiseTally,
+    at_level,
+    counts_instead,
+    in_place_of,
+    machine_level,
+    measured_name,
+)
+from ..space import Objective, Record, SearchSpace, StageProgress, is_better
+from .pool import Grouping, Pool
+from .reference_repeats import Anchors
+
+
+class Learned:
+    """Told of every trial once; where a repeat counts instead of its trial, it learns anew."""
+
+    def __init__(
+        self, space: SearchSpace, pool: Pool, groups: Grouping, objective: Objective
+    ) -> None:
+        self._pool, self._groups, self._objective = pool, groups, objective
+        stages = {groups.of(space.baseline.layout), *groups.of_rows(space.table).tolist()}
+        self._numbers = sorted(stages)
+        self._records: list[Record] = []
+        self._doubted: dict[str, Record] = {}
+        self._level = 0.0
+        self._tally = NoiseTally()
+        self._noise: Noise | None = None
+        self.anchors = Anchors(objective)
+        """What was launched again, and what is to be."""
+        self._start_over()
+
+    def _start_over(self) -> None:
+        self.stages: dict[int, StageProgress] = {
+            number: self._groups.start(number) for number in self._numbers
+        }
+        self._compared: list[Record] = []
+        self._layouts: dict[int, dict[Layout, tuple[float, int]]] = {}
+        self._best: int | None = None
+        self._pool.forget_speeds()
+
+    @property
+    def records(self) -> tuple[Record, ...]:
+        """All trials as they were measured, in order."""
+        return tuple(self._records)
+
+    @property
+    def compared(self) -> tuple[Record, ...]:
+        """The same as they are compared; see :mod:`.drift`."""
+        return tuple(self._compared)
+
+    @property
+    def launches(self) -> tuple[Record, ...]:
+        """All trials and what was launched again, as they were measured."""
+        return (*self._records, *self.anchors.repeats)
+
+    @property
+    def noise(self) -> Noise:
+        """Of all launches."""
+        if self._noise is None:
+            self._noise = self._tally.of(self._records, self.anchors.repeats)
+        return self._noise
+
+    @property
+    def best(self) -> Record | None:
+        """The best trial as it was measured; the earlier one where two are equal."""
+        return None if self._best is None else self._records[self._best]
+
+    @property
+    def best_now(self) -> Record | None:
+        """As it would be measured now."""
+        best = self.best_compared
+        return None if best is None else at_level(best, self._level)
+
+    @property
+    def best_compared(self) -> Record | None:
+        """As it is compared with all others."""
+        return None if self._best is None else self._compared[self._best]
+
+    def tell(self, record: Record) -> bool:
+        """Take a trial or a repeat; whether trials before are now another than they were."""
+        self._noise = None
+        if record.trial.again:
+            return self._tell_again(record)
+        self._records.append(record)
+        compared = in_place_of(record, self._doubted.get(record.trial.name))
+        self.anchors.tell(compared, self._compared)
+        self._take(compared)
+        return False
+
+    def _tell_again(self, record: Record) -> bool:
+        self.anchors.tell_again(record)
+        if record.trial.number == 0:
+            self._level = machine_level(self._records, self.anchors.repeats)
+        if not record.trial.doubted or not counts_instead(record, self._records):
+            return False
+        self._doubted[measured_name(record.trial.name)] = record
+        self._start_over()
+        for one in self._records:
+            self._take(in_place_of(one, self._doubted.get(one.trial.name)))
+        return True
+
+    def _take(self, record: Record) -> None:
+        self._pool.learn(record)
+        layout, space = record.trial.candidate.layout, record.trial.space
+        group = self._groups.of(layout)
+        progress = self.stages.get(group, StageProgress(name=space))
+        further = self._pool.is_further(record.trial.candidate)
+        if not further:
+            self._rank_layout(record, self._layouts.setdefault(group, {}))
+        self.stages[group] = progress.after(record, self._objective, further=further)
+        if is_better(record, self.best_compared, self._objective):
+            self._best = len(self._compared)
+        self._compared.append(record)
+
+    def best_layouts(self, group: int, most: int) -> tuple[Layout, ...]:
+        """Layouts of a group with usual further knobs, the best first."""
+        ranks = self._layouts.get(group, {})
+        return tuple(heapq.nsmallest(most, ranks, key=lambda layout: ranks[layout]))
+
+    def _rank_layout(self, record: Record, ranks: dict[Layout, tuple[float, int]]) -> None:
+        """By the best of its trials; the earlier layout is the better of equal ones."""
+        value = self._objective.of(record)
+        if value is None:
+            return
+        rank = -value if self._objective.higher_is_better else value, len(self._compared)
+        layout = record.trial.candidate.layout
+        ranks[layout] = min(rank, ranks.get(layout, rank))

@@ -1,0 +1,135 @@
+"""How much the candidates that were not tried could still gain. Not: when a study stops for it.
+
+A candidate cannot beat the best one where its roofline says so, where it surely does not fit,
+where what is believed of its time, predicted and corrected by all measurements, leaves it no
+chance, or where the curve of throughput over the micro-batch does: the bounds of all untried
+candidates hold together with ``CONFIDENCE``. A curve through two trials is no surer than they are,
+so that its bound carries their noise, and the more of it the farther it reaches beyond them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..measurement import expected_excess, student_quantile
+from ..space import CandidateTable, Floats, Objective, PredictionTable, Record
+from ..strategies import CurveGains, by_process, chance_to_fit, costs, marginal_rows
+
+CONFIDENCE = 0.98
+"""Chance that no untried candidate is below its bound: one certificate in fifty may be wrong."""
+_SURELY_NOT = 0.01
+_REFUTED = 0.9
+"""Measured over least possible time, below which it is no noise."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Certificate:
+    """Said of the untried candidates, beside the best measured one. Gains are shares.
+
+    Attributes:
+        untried: how many there are; those that were ruled out are none of them.
+        possible_gain_C: what each could be faster by at most; 0 where it cannot be faster.
+        expected_gain: what the most promising one is expected to gain.
+    """
+
+    untried: int
+    possible_gain_C: Floats
+    expected_gain: float
+
+    @property
+    def beaten(self) -> int:
+        """How many cannot be faster."""
+        return int((self.possible_gain_C <= 0).sum())
+
+    @property
+    def possible_gain(self) -> float:
+        """What any of them could gain at most."""
+        return float(self.possible_gain_C.max(initial=0.0))
+
+    @property
+    def sentence(self) -> str:
+        """For people."""
+        if not self.untried:
+            return "No configuration is left to try."
+        left = f"{self.untried} configuration{'s' * (self.untried > 1)} left"
+        if self.beaten == self.untried:
+            return f"{left}, provably slower than the best."
+        slower = f", {self.beaten} of them provably slower" if self.beaten else ""
+        return (
+            f"{left}{slower}; expected further gain {100 * self.expected_gain:.1f} % "
+            f"(at most {100 * self.possible_gain:.1f} %)."
+        )
+
+
+def certify(
+    untried: CandidateTable,
+    predictions: PredictionTable | None,
+    history: Sequence[Record],
+    objective: Objective,
+    *,
+    curves: CurveGains | None = None,
+) -> Certificate | None:
+    """What follows from predictions of the untried candidates and from all records.
+
+    Args:
+        untried: candidates.
+        predictions: of them.
+        history: what came back so far.
+        objective: what is optimised.
+        curves: what each could gain by curves of throughput; None where none are looked at.
+
+    Returns:
+        None where nothing was measured, or not every untried candidate has a prediction.
+    """
+    known = costs(untried, predictions, history, objective)
+    if not len(untried):
+        return Certificate(untried=0, possible_gain_C=np.zeros(0), expected_gain=0.0)
+    if predictions is None or not known.predicted or not len(known.usable_S):
+        return None
+    now = by_process(untried, predictions, known)
+    best = float(known.after_S.min())
+    chance = 1.0 - (1.0 - CONFIDENCE) / len(untried)
+    likely = now.mean_C - student_quantile(chance, now.freedom) * now.spread_C
+    least = np.maximum(likely, _floor(untried, predictions, known.records, objective))
+    odds = chance_to_fit(predictions, history)
+    fits = np.ones(len(untried), np.bool_) if odds is None else odds > _SURELY_NOT
+    fits |= marginal_rows(untried, predictions, history)
+    most = best - least
+    if curves is not None:
+        most = np.minimum(most, curves.at_most_C(chance))
+    gain = np.where(fits, np.expm1(np.maximum(most, 0.0)), 0.0)
+    expected = expected_excess(best - now.mean_C, now.spread_C) * (1.0 if odds is None else odds)
+    expected = np.minimum(expected, gain)
+    return Certificate(
+        untried=len(untried),
+        possible_gain_C=np.asarray(gain),
+        expected_gain=float(np.max(expected)),
+    )
+
+
+def _floor(
+    untried: CandidateTable,
+    predictions: PredictionTable,
+    records: Sequence[Record],
+    objective: Objective,
+) -> Floats:
+    """Logarithm of the least cost by the roofline, lowered where a measurement was below it.
+
+    One that was far below it shows that there is no such bound.
+    """
+    if predictions.least_step_s_C is None:
+        return np.full(len(untried), -np.inf)
+    ratios = [
+        record.measurement.mean_step_s / record.prediction.least_step_s
+        for record in records
+        if record.measurement and record.prediction and record.prediction.least_step_s
+    ]
+    lowered = min([1.0, *ratios])
+    if lowered < _REFUTED:
+        return np.full(len(untried), -np.inf)
+    samples = untried.global_batch_C if objective.per_sample else 1
+    least_s = predictions.least_step_s_C / samples * lowered
+    return np.log(least_s, out=np.full(len(untried), -np.inf), where=least_s > 0)

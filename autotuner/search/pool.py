@@ -1,0 +1,257 @@
+"""Which rows of a space are still open, and why others are not. Not: which one is next.
+
+Not: in which order, nor when a unit is done (Study).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from autoconf_launch.core import Candidate, Layout
+
+from ..measurement import Noise
+from ..space import (
+    LAYOUT_KNOBS,
+    AutotuningSettings,
+    Bools,
+    CandidateTable,
+    Floats,
+    Ints,
+    Objective,
+    Prediction,
+    PredictionTable,
+    Record,
+    RejectedCounts,
+    Rule,
+    SearchSpace,
+    StageProgress,
+    add_counts,
+    apply_rules,
+    space_name,
+    surely_needs_more,
+)
+from ..strategies import CurveGains, Ladders
+
+_EVERYTHING = 0
+_STAGED = ("gridsearch", "random", "xgboost")
+"""Tuners that go through the stages as those of the DeepSpeed Autotuner do."""
+CURVES = "model_based"
+"""The tuner that draws conclusions from curves of throughput; others try what they say."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Grouping:
+    """Groups have numbers; ``staged``: those of the ZeRO stages, otherwise there is one.
+
+    ``to_the_knee``: micro-batches beyond the knee of throughput are left out.
+    """
+
+    staged: bool
+    to_the_knee: bool = False
+
+    @staticmethod
+    def of_settings(settings: AutotuningSettings) -> Grouping:
+        """As asked; else stage by stage where DeepSpeed has the tuner, but for the default.
+
+        Over recorded landscapes a model that ranks all stages needed 5 trials where stage after
+        stage needed 8 (``benchmarks/results/search_landscapes.md``).
+        """
+        staged = settings.tuner_type in _STAGED
+        if settings.strategy is not None:
+            staged = settings.strategy == "staged"
+        return Grouping(staged=staged, to_the_knee=settings.tuner_type == CURVES)
+
+    def of(self, layout: Layout) -> int:
+        """The group of a layout."""
+        return layout.zero_stage if self.staged else _EVERYTHING
+
+    def of_rows(self, table: CandidateTable) -> Ints:
+        """The group of each row."""
+        return table["zero_stage"] if self.staged else np.full(len(table), _EVERYTHING, np.int64)
+
+    def start(self, group: int) -> StageProgress:
+        """A group of which nothing is known."""
+        return StageProgress(name=space_name(group) if self.staged else "global")
+
+
+NEEDS_MORE_MEMORY = "needs_more_memory"
+ABOVE_WHAT_RAN = "micro_batch_above_what_ran"
+SMALLER_MICRO_BATCH = "smaller_micro_batch"
+BEYOND_THE_KNEE = "beyond_the_knee"
+"""Names of what is inferred of rows from what came back, beside those of rules."""
+
+
+class Pool:
+    """The rows of a space with what is known of them."""
+
+    def __init__(
+        self,
+        space: SearchSpace,
+        predictions: PredictionTable | None,
+        rules: Sequence[Rule],
+        groups: Grouping,
+        objective: Objective,
+    ) -> None:
+        """All rows that pass the rules are open.
+
+        Args:
+            space: the rows.
+            predictions: of them.
+            rules: that rows must pass.
+            groups: units of exploration; they say whether micro-batches end at the knee.
+            objective: what is optimised.
+        """
+        self._table = space.table
+        self._baseline = space.baseline
+        self._ladders = Ladders(space.table, objective, (space.baseline,))
+        self._to_the_knee = groups.to_the_knee
+        self._group = groups.of_rows(space.table)
+        self._predictions = predictions
+        passed = apply_rules(space.table, rules)
+        self._rejected = add_counts(space.rejected, passed.rejected)
+        self._allowed: Bools = passed.keep_C
+        self._usual = space.usual_C
+        self.has_further = not space.usual_C.all()
+        """Whether any row varies a further knob."""
+        self._is_further: dict[Candidate, bool] = {}
+        self._of_layout: dict[Layout, Bools] = {}
+        self._small: Bools = space.table["micro_batch"] < space.least_micro_batch
+        self._tried = np.zeros(len(space.table), np.bool_)
+        self._too_large = np.zeros(len(space.table), np.bool_)
+        self._above_ran = np.zeros(len(space.table), np.bool_)
+        self._baseline_fits = False
+        self._bound_s_C = np.zeros(len(space.table))
+        self._left_s = np.inf
+
+    def take_out(self, candidate: Candidate) -> None:
+        """It was handed out or came back."""
+        self._tried[self._table.find(candidate)] = True
+
+    def forget_speeds(self) -> None:
+        """What was learned of micro-batches is to be learned anew."""
+        self._ladders.forget()
+
+    def learn(self, record: Record) -> None:
+        """Take what came back of a micro-batch."""
+        self._ladders.tell(record)
+        if record.trial.candidate == self._baseline:
+            self._baseline_fits = record.measurement is not None
+
+    def bound_time(self, bound_s_C: Floats, left_s: float) -> None:
+        """Only rows of which a launch surely ends within ``left_s`` seconds are open now."""
+        self._bound_s_C, self._left_s = bound_s_C, left_s
+
+    @property
+    def too_long_s(self) -> Floats:
+        """What launches may take of the rows that are open but for want of time."""
+        rows = self._allowed & ~self._tried & ~self._closed & ~self._beyond_the_knee()
+        rows &= ~(self._small & self._baseline_fits)
+        return self._bound_s_C[rows & (self._bound_s_C > self._left_s)]
+
+    def rule_out_larger(self, record: Record) -> None:
+        """Close what surely needs more memory than a trial that ran out of it."""
+        candidate = record.trial.candidate
+        predicted = record.prediction or self.prediction(candidate)
+        self._too_large |= surely_needs_more(
+            self._table,
+            candidate,
+            None if self._predictions is None else self._predictions.peak_bytes_C,
+            predicted.peak_bytes if predicted else None,
+        )
+
+    def rule_out_above(self, micro_batch: int, data_parallel: int) -> None:
+        """Close larger micro-batches: this was all that came when more was asked for.
+
+        Fewer ranks, ``data_parallel`` of which this was seen, may get more of the data each.
+        """
+        more = self._table["micro_batch"] > micro_batch
+        self._above_ran |= more & (self._table["data_parallel"] >= data_parallel)
+
+    def is_closed(self, candidate: Candidate) -> bool:
+        """Whether a trial of something else has ruled it out."""
+        return bool(self._closed[self._table.find(candidate)].any())
+
+    def is_further(self, candidate: Candidate) -> bool:
+        """Whether it is a row with an unusual value of a further knob."""
+        if candidate not in self._is_further:
+            unusual = ~self._usual[self._table.find(candidate)]
+            self._is_further[candidate] = bool(unusual.any())
+        return self._is_further[candidate]
+
+    def usual_rows(self, group: int, *, small_too: bool) -> Ints:
+        """Numbers of the open rows of a group with its usual further knobs, in order.
+
+        Args:
+            group: its number.
+            small_too: also micro-batches below the user's, who asked to search from there up.
+        """
+        rows = self._open(group) & self._usual
+        return np.flatnonzero(rows if small_too else rows & ~self._small)
+
+    def further_rows(self, group: int, layouts: Sequence[Layout]) -> Ints:
+        """Numbers of the open rows of a group that vary further knobs of these layouts."""
+        if not self.has_further or not layouts:
+            return np.zeros(0, np.int64)
+        wanted = np.zeros(len(self._table), np.bool_)
+        for layout in layouts:
+            wanted |= self._rows_of(layout)
+        return np.flatnonzero(self._open(group) & ~self._usual & wanted)
+
+    def _rows_of(self, layout: Layout) -> Bools:
+        """Rows with this layout and any further knobs, which are looked for once."""
+        if layout not in self._of_layout:
+            extras = [name for name, _ in self._table.columns if name not in LAYOUT_KNOBS]
+            found = self._table.matches(Candidate(layout=layout), but=extras)
+            self._of_layout[layout] = found
+        return self._of_layout[layout]
+
+    def open_rows(self, *, small_too: bool) -> Ints:
+        """Numbers of the rows of all stages that were not tried and may fit, beyond the knee too.
+
+        ``small_too`` is as in :meth:`usual_rows`.
+        """
+        rows = self._allowed & ~self._tried & ~self._closed
+        return np.flatnonzero(rows if small_too else rows & ~self._small)
+
+    def gains_of(self, rows: Ints, noise: Noise) -> CurveGains | None:
+        """What rows could gain by the curves of throughput; None where those are not looked at."""
+        return self._ladders.gains(noise).take(rows) if self._to_the_knee else None
+
+    @property
+    def _closed(self) -> Bools:
+        return np.asarray(self._too_large | self._above_ran, np.bool_)
+
+    def _open(self, group: int) -> Bools:
+        rows = self._allowed & ~self._tried & ~self._closed & (self._group == group)
+        rows &= self._bound_s_C <= self._left_s
+        return np.asarray(rows & ~self._beyond_the_knee(), np.bool_)
+
+    def _beyond_the_knee(self) -> Bools:
+        if self._to_the_knee:
+            return self._ladders.beyond_C
+        return np.zeros(len(self._table), np.bool_)
+
+    def prediction(self, candidate: Candidate) -> Prediction | None:
+        """What the cost models say of a candidate of the space."""
+        rows = self._table.find(candidate)
+        if self._predictions is None or not len(rows):
+            return None
+        return self._predictions.row(int(rows[0]))
+
+    @property
+    def rejected(self) -> RejectedCounts:
+        """Candidates left out unmeasured, by the name of the rule."""
+        left = self._allowed & ~self._tried
+        fitting = left & ~self._closed
+        small = fitting & self._small & self._baseline_fits
+        inferred = {
+            NEEDS_MORE_MEMORY: left & self._too_large,
+            ABOVE_WHAT_RAN: left & self._above_ran & ~self._too_large,
+            SMALLER_MICRO_BATCH: small,
+            BEYOND_THE_KNEE: fitting & ~small & self._beyond_the_knee(),
+        }
+        counts = ((name, int(rows.sum())) for name, rows in inferred.items() if rows.any())
+        return add_counts(self._rejected, tuple(counts))

@@ -1,0 +1,147 @@
+"""What a search measures again, and when. Not: what follows from it (drift).
+
+Two things are measured again. Anchors: the user's own configuration and the best so far, the one
+that was not launched for longer; as many as take a fixed share of the trials' time, so that short
+searches have none. And surprises: a trial that is another than all other trials and predictions
+let expect, and would change the choice, is launched once more before it is believed. Each trial
+is looked at when it comes back, and the one that is furthest off its prediction at every later
+one, as it may be known only then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from statistics import median
+
+from ..measurement import AGAIN_SUFFIX, FEWEST_TIMED, measured_name
+from ..space import Measurement, Objective, Record, Trial
+from .outliers import is_surprise, most_off
+
+SHARE = 0.12
+"""Of the time of the trials that anchors may take, to the nearest whole launch."""
+
+_DEARER = 2.0
+"""How many times the other one's cost an anchor may have."""
+_CREDIT = 1.0
+"""Launches by which surprises may exceed that share for a while."""
+
+
+class Anchors:
+    """Names what is to be launched again; told of the same records it does so again."""
+
+    def __init__(self, objective: Objective) -> None:
+        self._objective = objective
+        self._told: list[Record] = []
+        self._trials_s = self._repeats_s = 0.0
+        self._counts: dict[str, int] = {}
+        self._failed: set[str] = set()
+        self._surprise: Record | None = None
+        self._own: Record | None = None
+        self._last: dict[str, int] = {}
+        """How many trials had come back when each was launched last."""
+
+    @property
+    def repeats(self) -> tuple[Record, ...]:
+        """Everything that was launched again, in order."""
+        return tuple(self._told)
+
+    @property
+    def is_in_doubt(self) -> bool:
+        """Whether something is not believed yet."""
+        return self._surprise is not None
+
+    def tell(self, record: Record, before: Sequence[Record]) -> None:
+        """Take a trial, and all trials before it, without drift."""
+        is_free = self._repeats_s <= self._room_s() + _CREDIT * _launch_s(record)
+        self._trials_s += record.wall_s
+        self._last.setdefault(record.trial.name, len(before))
+        if record.trial.number == 0 and record.measurement:
+            self._own = record
+        if not is_free or self._surprise is not None or not record.wall_s:
+            return
+        trials = (*before, record)
+        doubtful = (record, most_off(before, self._objective, self._counts))
+        found = (one for one in doubtful if one is not None and one.trial.number)
+        self._surprise = next((one for one in found if self._is_surprise(one, trials)), None)
+
+    def tell_again(self, record: Record) -> None:
+        """Take a repeat."""
+        name = measured_name(record.trial.name)
+        self._told.append(record)
+        self._repeats_s += record.wall_s
+        self._counts[name] = max(self._counts.get(name, 0), record.trial.attempt)
+        self._last[name] = max(self._last.get(name, 0), record.trial.again)
+        self._failed.update([name] if record.failure else [])
+        if self._surprise is not None and self._surprise.trial.name == name:
+            self._surprise = None
+
+    def due(self, records: Sequence[Record], best: Record | None, *, beside: bool) -> Trial | None:
+        """What is to be launched again now, if anything.
+
+        Args:
+            records: all trials, in order.
+            best: the best of them.
+            beside: trials run side by side, where the baseline had the machine to itself.
+        """
+        if self._surprise is not None:
+            return replace(self._again(self._surprise, len(records)), doubted=True)
+        chosen = self._reference(records, best, beside=beside)
+        if chosen is None:
+            return None
+        launch_s = _launch_s(chosen, records)
+        is_due = self._repeats_s + launch_s / 2.0 <= self._room_s() and launch_s > 0.0
+        is_new = not self._told or self._told[-1].trial.again < len(records)
+        return self._again(chosen, len(records)) if is_due and is_new else None
+
+    def _is_surprise(self, record: Record, trials: Sequence[Record]) -> bool:
+        others = [other for other in trials if other is not record]
+        return is_surprise(record, others, self._objective)
+
+    def _room_s(self) -> float:
+        return SHARE * self._trials_s
+
+    def _reference(
+        self, records: Sequence[Record], best: Record | None, *, beside: bool
+    ) -> Record | None:
+        """Of the baseline and the best the one that was not launched for longer."""
+        found = [
+            record
+            for record in (None if beside else self._own, best)
+            if record is not None
+            and record.trial.name not in self._failed
+            and not (beside and record.trial.number == 0)
+        ]
+        costs_s = [_launch_s(record, records) for record in found]
+        most_s = _DEARER * min(costs_s, default=0.0)
+        cheap = [one for one, cost_s in zip(found, costs_s, strict=True) if cost_s <= most_s]
+        return min(cheap, key=lambda record: self._last[record.trial.name], default=None)
+
+    def _again(self, record: Record, count: int) -> Trial:
+        name = record.trial.name
+        attempt = self._counts.get(name, 0) + 1
+        return replace(record.trial, name=f"{name}{AGAIN_SUFFIX}", attempt=attempt, again=count)
+
+
+def _launch_s(record: Record, records: Sequence[Record] = ()) -> float:
+    """What a short launch of it should take; by the others where its own time is not known.
+
+    Nobody saw the end of a trial that was adopted.
+    """
+    measured = record.measurement
+    if measured is None:
+        return record.wall_s
+    if not record.wall_s:
+        starts_s = [
+            _launch_s(one) - _timed_s(done)
+            for one in records
+            if one.wall_s and (done := one.measurement)
+        ]
+        return max(0.0, median(starts_s) + _timed_s(measured)) if starts_s else 0.0
+    spared = max(0, len(measured.step_s) - FEWEST_TIMED)
+    return max(0.0, record.wall_s - spared * measured.mean_step_s)
+
+
+def _timed_s(measured: Measurement) -> float:
+    """Of the steps that a short launch times."""
+    return min(len(measured.step_s), FEWEST_TIMED) * measured.mean_step_s

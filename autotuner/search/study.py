@@ -1,0 +1,293 @@
+"""The state machine that decides what is tried next. Not: how a trial is run or kept.
+
+What is asked follows from space, settings, records told and trials pending alone: a study that is
+told the records of an earlier one goes on as that would.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from autoconf_launch.core import Candidate, FailureKind
+
+from ..measurement import Noise, Pace
+from ..space import (
+    OBJECTIVES,
+    AutotuningSettings,
+    CandidateTable,
+    Objective,
+    PredictionTable,
+    Record,
+    RejectedCounts,
+    Rule,
+    SearchSpace,
+    StageProgress,
+    Trial,
+    is_out_of_memory,
+)
+from ..strategies import Strategy, load_strategy
+from . import stop
+from .exploration import Exploration, new_trial
+from .limits import LaunchBounds, Prospects, SearchLimits
+from .observations import Learned
+from .optimality_bound import Certificate
+from .pending import HandedOut
+from .pool import Grouping, Pool
+from .stop import StopKind, StopReason
+
+__all__ = ["StageProgress", "StopKind", "StopReason", "Study", "baseline_trial"]
+
+
+def baseline_trial(baseline: Candidate) -> Trial:
+    """Trial 0: what the user gave."""
+    return new_trial(0, baseline)
+
+
+class Study:
+    """Ask it for trials, tell it what came back, until there is a stop reason.
+
+    The baseline runs first and alone. Then all ZeRO stages together, or one after the other in
+    ascending order (``Grouping``; a stage here is such a group), each until its rows, trials or
+    patience are used up, as long as each is better than the one before. A group tries its
+    micro-batches first, then further knobs of the best of them.
+    """
+
+    def __init__(
+        self,
+        space: SearchSpace,
+        predictions: PredictionTable | None,
+        settings: AutotuningSettings,
+        strategy: Strategy | None = None,
+        rules: Sequence[Rule] = (),
+        limits: SearchLimits | None = None,
+    ) -> None:
+        """Start without any record.
+
+        Args:
+            space: baseline and candidates.
+            predictions: of the rows of ``space.table``.
+            settings: metric, patience, seed, and the strategy's name.
+            strategy: instead of the one that the settings name.
+            rules: what else rows must pass before any trial, such as ``memory_rule``.
+            limits: when to stop though candidates are left.
+
+        Raises:
+            ConfigError: the settings name no known strategy.
+        """
+        self.space = space
+        """What is searched."""
+        self._settings = settings
+        self._objective = OBJECTIVES[settings.metric]
+        strategy = strategy or load_strategy(settings.tuner_type, self._objective)
+        self._limits = limits or SearchLimits()
+        self._predictions = predictions
+        self._prospects = Prospects(space.table, predictions, self._objective, self._limits)
+        self._elapsed_s = 0.0
+        groups = Grouping.of_settings(settings)
+        self._pool = Pool(space, predictions, rules, groups, self._objective)
+        self._baseline = baseline_trial(space.baseline)
+        self._baseline_record: Record | None = None
+        self._learned = Learned(space, self._pool, groups, self._objective)
+        self._exploration = Exploration(
+            space, predictions, settings, strategy, self._pool, self._learned
+        )
+        self._out = HandedOut(self._pool)
+        self._beside = False
+        self._is_cut = False
+        """Whether a trial was ended as the time was up."""
+        self._pace = Pace(self._objective)
+        steps = settings.end_profile_step
+        self._bounds = LaunchBounds(space.table, predictions, steps=steps)
+        self._alone: dict[Candidate, LaunchBounds] = {}
+
+    @property
+    def objective(self) -> Objective:
+        """What is optimised."""
+        return self._objective
+
+    @property
+    def settings(self) -> AutotuningSettings:
+        """What it was started with."""
+        return self._settings
+
+    @property
+    def records(self) -> tuple[Record, ...]:
+        """All trials that came back, in order, as they were measured."""
+        return self._learned.records
+
+    @property
+    def compared(self) -> tuple[Record, ...]:
+        """The same as they are compared; see :mod:`.drift`."""
+        return self._learned.compared
+
+    @property
+    def repeats(self) -> tuple[Record, ...]:
+        """What was launched again, in order."""
+        return self._learned.anchors.repeats
+
+    @property
+    def noise(self) -> Noise:
+        """Of launches, as trials and repeats tell."""
+        return self._learned.noise
+
+    @property
+    def pending(self) -> tuple[Trial, ...]:
+        """Trials that were handed out and not told yet."""
+        return self._out.pending
+
+    @property
+    def best(self) -> Record | None:
+        """The best trial so far as it was measured; the earlier one where two are equal."""
+        return self._learned.best
+
+    @property
+    def stages(self) -> tuple[StageProgress, ...]:
+        """Progress of each group, in the order of exploration."""
+        return tuple(self._learned.stages.values())
+
+    @property
+    def rejected(self) -> RejectedCounts:
+        """Candidates that were left out unmeasured, by the name of the rule."""
+        return self._pool.rejected
+
+    def ask(self, free_slots: int, elapsed_s: float) -> tuple[Trial, ...]:
+        """At most ``free_slots`` trials to start now; none may mean to wait for pending ones.
+
+        Args:
+            free_slots: trials that could start.
+            elapsed_s: seconds since the study began, earlier sessions included.
+        """
+        self._look_at_time(elapsed_s)
+        self._beside = self._beside or free_slots > 1
+        if free_slots < 1 or self._is_cut or self.stop_reason() is not None:
+            return ()
+        trials = self._next(free_slots)
+        self._out.give(trials)
+        return trials
+
+    def tell(self, record: Record) -> None:
+        """Take the outcome of a trial asked for here or in an earlier session; twice is once.
+
+        One that was ended as the time was up has not been tried.
+        """
+        failed = record.failure
+        if self._limits.seconds and failed and failed.kind is FailureKind.PREEMPTED:
+            self._out.forget(record.trial)
+            self._is_cut = True
+            return
+        if not self._out.take(record.trial):
+            return
+        if self._learned.tell(record):
+            self._prospects.forget()
+        if record.trial.name == self._baseline.name:
+            self._baseline_record = record
+            self._exploration.small_too = record.failure is not None
+        if is_out_of_memory(record) and not record.trial.again:
+            self._out.learn_from_full_memory(record)
+        if failed and failed.ran_micro_batch and not record.trial.again:
+            ranks = record.trial.candidate.layout.data_parallel
+            self._pool.rule_out_above(failed.ran_micro_batch, ranks)
+
+    def end_step(self, trial: Trial, step_s: Sequence[float]) -> int | None:
+        """Where a running trial is to end, after these steps (of its slowest ranks)."""
+        learned = self._learned
+        return self._pace.end_step(trial, step_s, learned.best_now, learned.noise)
+
+    def stop_reason(self) -> StopReason | None:
+        """Why nothing more will be asked; None while trials run or are still wanted."""
+        records = self._learned.compared
+        if self._is_cut:
+            return None if self._out.is_waiting else self._limits.over(records)
+        if (ended := self._baseline_end()) is not None or self._baseline_is_open():
+            return ended
+        over = self._limits.spent(self._elapsed_s, records)
+        if self._is_in_doubt():
+            return None
+        over = over or self._prospects.good_enough(
+            self._pool, self._exploration.small_too, records
+        )
+        if over is not None or self._out.is_waiting:
+            return over
+        group = self._exploration.group_now(self.pending)
+        if not isinstance(group, StopReason):
+            return None
+        too_long_s = self._pool.too_long_s.tolist()
+        return self._limits.no_time(self._elapsed_s, too_long_s) if too_long_s else group
+
+    @property
+    def certificate(self) -> Certificate | None:
+        """What the untried candidates could still gain; None where nothing can be said."""
+        return self._prospects.certificate(
+            self._pool, self._exploration.small_too, self._learned.compared
+        )
+
+    def _next(self, free_slots: int) -> tuple[Trial, ...]:
+        again = self._out.second_attempts
+        if self._baseline_is_open():
+            own = (trial for trial in again if trial.name == self._baseline.name)
+            return () if self.pending else (next(own, self._baseline),)
+        room = min(free_slots, self._limits.room(len(self.records), len(self.pending)))
+        if again and room:
+            return again[:room]
+        repeats = self._repeats()
+        room = min(room, free_slots - len(repeats))
+        return (*repeats, *self._exploration.propose(room, self.pending))
+
+    def _baseline_is_open(self) -> bool:
+        """Whether the baseline's last outcome is still to come."""
+        return self._baseline_record is None or self._out.is_open(self._baseline.name)
+
+    def _baseline_end(self) -> StopReason | None:
+        """The stop reason that the baseline's outcome gives, if it gives one."""
+        last = self._baseline_record
+        if last is None:
+            return None
+        if last.failure and not is_out_of_memory(last):
+            return stop.baseline_failed(last)
+        if last.measurement and self._objective.of(last) is None:
+            return stop.metric_missing(self._objective)
+        return None
+
+    def _repeats(self) -> tuple[Trial, ...]:
+        """What is to be launched again now, one at a time."""
+        if self._out.is_repeating:
+            return ()
+        learned = self._learned
+        due = learned.anchors.due(learned.compared, learned.best_compared, beside=self._beside)
+        return () if due is None or not self._has_time(due) else (due,)
+
+    def _is_in_doubt(self) -> bool:
+        """Whether a surprise is to be launched again before anything else is decided."""
+        waits = self._out.is_repeating or bool(self._repeats())
+        return waits and self._learned.anchors.is_in_doubt
+
+    def _look_at_time(self, elapsed_s: float) -> None:
+        """Close what may take longer than there is time for."""
+        self._elapsed_s = elapsed_s
+        left_s = self._limits.left_s(elapsed_s)
+        if math.isinf(left_s) or self._baseline_is_open():
+            return
+        learned = self._learned
+        bound_s_C = self._bounds.seconds_C(learned.records, learned.anchors.repeats)
+        self._pool.bound_time(bound_s_C, left_s)
+        for trial in self._out.second_attempts:
+            if not self._has_time(trial):
+                self._out.forget(trial)
+
+    def _has_time(self, trial: Trial) -> bool:
+        """Whether a launch of it surely ends in time."""
+        left_s = self._limits.left_s(self._elapsed_s)
+        if math.isinf(left_s):
+            return True
+        return left_s > 0.0 and self._bound_alone_s(trial.candidate) <= left_s
+
+    def _bound_alone_s(self, candidate: Candidate) -> float:
+        """What a launch takes at most by what was measured alone."""
+        if candidate not in self._alone:
+            table = CandidateTable.from_candidates([candidate])
+            steps = self._settings.end_profile_step
+            self._alone[candidate] = LaunchBounds(table, None, steps=steps)
+        learned = self._learned
+        bounds = self._alone[candidate].seconds_C(learned.records, learned.anchors.repeats)
+        return float(bounds[0])

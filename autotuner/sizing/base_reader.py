@@ -1,0 +1,257 @@
+"""A base configuration's file as what it trains. Not: how a framework spells it (export).
+
+Both layouts are read by full path, so that a file that a user has edited says what is exported.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from autoconf_launch.core import ConfigError, KeyPath, RawConfig, dotted
+
+from .base_values import Pretraining, Schedule, Split, TrainedModel
+from .families import Family
+from .shapes import EXPERTS_PER_TOKEN, Form, form_of, key_value_heads
+
+
+def pretraining(document: RawConfig) -> Pretraining:
+    """Read a base configuration of either layout.
+
+    Raises:
+        ConfigError: it is none, or lacks a value; the message has its key.
+    """
+    is_recipe = ("model", "config") in document
+    if not is_recipe and ("model", "optim") not in document:
+        raise ConfigError("This is no base configuration: it has neither model.config nor model.")
+    reader = _Reader(document, _RECIPE if is_recipe else _NEMO1)
+    family = Family(_family_name(document))
+    return Pretraining(
+        name=str(document.get(("run", "name"), document.get(("name",), family.name))),
+        family=family,
+        model=_model(reader, family),
+        schedule=_schedule(reader),
+        split=_split(reader),
+    )
+
+
+_RECIPE_MODEL, _RECIPE_OPTIM = ("model", "config"), ("optim", "config")
+_RECIPE_STRATEGY = ("trainer", "strategy")
+_TRAINER: Mapping[str, KeyPath] = {
+    "steps": ("trainer", "max_steps"),
+    "nodes": ("trainer", "num_nodes"),
+    "gpus_per_node": ("trainer", "devices"),
+    "clip": ("trainer", "gradient_clip_val"),
+}
+_RECIPE: Mapping[str, KeyPath] = {
+    **_TRAINER,
+    "layers": (*_RECIPE_MODEL, "num_layers"),
+    "hidden": (*_RECIPE_MODEL, "hidden_size"),
+    "heads": (*_RECIPE_MODEL, "num_attention_heads"),
+    "groups": (*_RECIPE_MODEL, "num_query_groups"),
+    "head": (*_RECIPE_MODEL, "kv_channels"),
+    "ffn": (*_RECIPE_MODEL, "ffn_hidden_size"),
+    "sequence": ("data", "seq_length"),
+    "vocabulary": (*_RECIPE_MODEL, "vocab_size"),
+    "gated": (*_RECIPE_MODEL, "gated_linear_unit"),
+    "biases": (*_RECIPE_MODEL, "add_bias_linear"),
+    "tied": (*_RECIPE_MODEL, "share_embeddings_and_output_weights"),
+    "experts": (*_RECIPE_MODEL, "num_moe_experts"),
+    "experts_per_token": (*_RECIPE_MODEL, "moe_router_topk"),
+    "init_std": (*_RECIPE_MODEL, "init_method_std"),
+    "hidden_dropout": (*_RECIPE_MODEL, "hidden_dropout"),
+    "attention_dropout": (*_RECIPE_MODEL, "attention_dropout"),
+    "learning_rate": (*_RECIPE_OPTIM, "lr"),
+    "weight_decay": (*_RECIPE_OPTIM, "weight_decay"),
+    "epsilon": (*_RECIPE_OPTIM, "adam_eps"),
+    "beta1": (*_RECIPE_OPTIM, "adam_beta1"),
+    "beta2": (*_RECIPE_OPTIM, "adam_beta2"),
+    "least_rate": ("optim", "lr_scheduler", "min_lr"),
+    "warmup_steps": ("optim", "lr_scheduler", "warmup_steps"),
+    "constant_steps": ("optim", "lr_scheduler", "constant_steps"),
+    "schedule": ("optim", "lr_scheduler", "name"),
+    "global_batch": ("data", "global_batch_size"),
+    "micro_batch": ("data", "micro_batch_size"),
+    "tensor": (*_RECIPE_STRATEGY, "tensor_model_parallel_size"),
+    "pipeline": (*_RECIPE_STRATEGY, "pipeline_model_parallel_size"),
+    "virtual": (*_RECIPE_STRATEGY, "virtual_pipeline_model_parallel_size"),
+    "context": (*_RECIPE_STRATEGY, "context_parallel_size"),
+    "expert": (*_RECIPE_STRATEGY, "expert_model_parallel_size"),
+    "sequence_parallel": (*_RECIPE_STRATEGY, "sequence_parallel"),
+}
+RECIPE_PATHS = tuple(_RECIPE.values())
+"""Where a recipe has what is read of it."""
+_SCHED = ("model", "optim", "sched")
+_NEMO1: Mapping[str, KeyPath] = {
+    **_TRAINER,
+    "layers": ("model", "num_layers"),
+    "hidden": ("model", "hidden_size"),
+    "heads": ("model", "num_attention_heads"),
+    "groups": ("model", "num_query_groups"),
+    "head": ("model", "kv_channels"),
+    "ffn": ("model", "ffn_hidden_size"),
+    "sequence": ("model", "data", "seq_length"),
+    "decoder_sequence": ("model", "data", "seq_length_dec"),
+    "vocabulary": ("autoconf", "vocab_size"),
+    "experts": ("model", "num_moe_experts"),
+    "experts_per_token": ("model", "moe_router_topk"),
+    "init_std": ("model", "init_method_std"),
+    "hidden_dropout": ("model", "hidden_dropout"),
+    "attention_dropout": ("model", "attention_dropout"),
+    "activation": ("model", "activation"),
+    "biases": ("model", "bias"),
+    "tied": ("model", "share_embeddings_and_output_weights"),
+    "positions": ("model", "position_embedding_type"),
+    "learning_rate": ("model", "optim", "lr"),
+    "weight_decay": ("model", "optim", "weight_decay"),
+    "epsilon": ("model", "optim", "eps"),
+    "betas": ("model", "optim", "betas"),
+    "least_rate": (*_SCHED, "min_lr"),
+    "warmup_steps": (*_SCHED, "warmup_steps"),
+    "warmup_ratio": (*_SCHED, "warmup_ratio"),
+    "constant_steps": (*_SCHED, "constant_steps"),
+    "schedule": (*_SCHED, "name"),
+    "global_batch": ("model", "global_batch_size"),
+    "micro_batch": ("model", "micro_batch_size"),
+    "tensor": ("model", "tensor_model_parallel_size"),
+    "pipeline": ("model", "pipeline_model_parallel_size"),
+    "virtual": ("model", "virtual_pipeline_model_parallel_size"),
+    "context": ("model", "context_parallel_size"),
+    "expert": ("model", "expert_model_parallel_size"),
+    "sequence_parallel": ("model", "sequence_parallel"),
+}
+_ENCODER = "encoder"
+_COSINE = "CosineAnnealing"
+_GATED = "glu"
+_LEARNED = "learned_absolute"
+_DROPOUT = 0.1
+"""Of NeMo's GPT, T5 and BERT, hidden and of attention; its other families have none."""
+_EPSILON = 1e-8
+"""torch's and Apex's own."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Reader:
+    """A document by the names of what is read."""
+
+    document: RawConfig
+    paths: Mapping[str, KeyPath]
+
+    def get(self, name: str, default: Any = None) -> Any:
+        """The value; of T5's two stacks the encoder's, which the decoder's equals."""
+        path = self.paths.get(name)
+        if path is None:
+            return default
+        stack = (path[0], _ENCODER, *path[1:])
+        value = self.document.get(path, self.document.get(stack))
+        return default if value is None else value
+
+    def whole(self, name: str, default: int | None = None) -> int:
+        """A whole number of at least 0; without a default it must be there."""
+        value = self.get(name, default)
+        if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+            raise self._wrong(name, value, "a whole number")
+        return value
+
+    def number(self, name: str, default: float | None = None) -> float:
+        """A number, also as a text like ``1e-4``, which YAML 1.1 takes for one."""
+        value = self.get(name, default)
+        try:
+            return float(value)
+        except (TypeError, ValueError):
+            raise self._wrong(name, value, "a number") from None
+
+    def _wrong(self, name: str, value: Any, kind: str) -> ConfigError:
+        where = dotted(self.paths[name])
+        if value is None:
+            return ConfigError(f"The base configuration lacks {where}.")
+        return ConfigError(f"{where} is {value!r}, but must be {kind}.")
+
+
+def _family_name(document: RawConfig) -> str:
+    given = document.get(("autoconf", "family"), document.get(("family",)))
+    if given is None:
+        raise ConfigError(
+            "The base configuration does not say its family; set autoconf.family to gpt3, t5, …"
+        )
+    return str(given)
+
+
+def _model(reader: _Reader, family: Family) -> TrainedModel:
+    form = form_of(family)
+    heads, hidden = reader.whole("heads"), reader.whole("hidden")
+    sequence = reader.whole("sequence")
+    shorter = reader.whole("decoder_sequence", sequence)
+    dropout = _DROPOUT if form.learned_positions else 0.0
+    return TrainedModel(
+        layers=reader.whole("layers"),
+        hidden=hidden,
+        heads=heads,
+        groups=reader.whole("groups", _groups(reader, family, heads)),
+        head=reader.whole("head", hidden // max(heads, 1)),
+        ffn=reader.whole("ffn"),
+        sequence=sequence,
+        decoder_sequence=shorter if family.is_encoder_decoder else None,
+        vocabulary=reader.get("vocabulary"),
+        gated=_gated(reader, form),
+        biases=bool(reader.get("biases", form.biases)),
+        tied=bool(reader.get("tied", form.tied)),
+        learned_positions=_learned_positions(reader, form),
+        experts=reader.whole("experts", form.experts),
+        experts_per_token=reader.whole("experts_per_token", EXPERTS_PER_TOKEN),
+        init_std=reader.number("init_std"),
+        hidden_dropout=reader.number("hidden_dropout", dropout),
+        attention_dropout=reader.number("attention_dropout", dropout),
+    )
+
+
+def _groups(reader: _Reader, family: Family, heads: int) -> int:
+    """Where a file is silent: NeMo 1.0 gives each head keys and values of its own."""
+    return key_value_heads(family, heads) if reader.paths is _RECIPE else heads
+
+
+def _gated(reader: _Reader, form: Form) -> bool:
+    """NeMo 1.0 has it in the activation's name, such as ``fast-swiglu``."""
+    activation = reader.get("activation")
+    if activation is None:
+        return bool(reader.get("gated", form.gated))
+    return _GATED in str(activation)
+
+
+def _learned_positions(reader: _Reader, form: Form) -> bool:
+    given = reader.get("positions")
+    return form.learned_positions if given is None else given == _LEARNED
+
+
+def _schedule(reader: _Reader) -> Schedule:
+    steps = reader.whole("steps")
+    betas = reader.get("betas") or (reader.get("beta1", 0.9), reader.get("beta2", 0.95))
+    ratio = reader.number("warmup_ratio", 0.0)
+    return Schedule(
+        steps=steps,
+        warmup_steps=reader.whole("warmup_steps", int(ratio * steps)),
+        constant_steps=reader.whole("constant_steps", 0),
+        learning_rate=reader.number("learning_rate"),
+        least_rate=reader.number("least_rate"),
+        is_cosine=reader.get("schedule", _COSINE) == _COSINE,
+        weight_decay=reader.number("weight_decay", 0.0),
+        betas=(float(betas[0]), float(betas[1])),
+        epsilon=reader.number("epsilon", _EPSILON),
+        clip=reader.number("clip", 1.0),
+    )
+
+
+def _split(reader: _Reader) -> Split:
+    return Split(
+        nodes=reader.whole("nodes", 1),
+        gpus_per_node=reader.whole("gpus_per_node", 1),
+        global_batch=reader.whole("global_batch"),
+        micro_batch=reader.whole("micro_batch"),
+        tensor=reader.whole("tensor", 1),
+        pipeline=reader.whole("pipeline", 1),
+        virtual=reader.get("virtual"),
+        context=reader.whole("context", 1),
+        expert=reader.whole("expert", 1),
+        sequence_parallel=bool(reader.get("sequence_parallel", False)),
+    )

@@ -1,0 +1,407 @@
+"""What a cluster achieves on a model: the planner's fastest layout that surely fits.
+
+Of those that a search would run (search_rules). Not: all layouts (layouts/search), nor days and
+money (outlook).
+
+Each one has a name that ``--assume NAME=VALUE`` changes; none is measured here.
+
+``benchmarks/nvidia_published_speeds.py`` sets each beside what ``recommend`` predicts for it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from types import MappingProxyType
+
+from autoconf_launch.core import ConfigError, Layout, Offload, nearest_known
+
+from ..planner import (
+    STEP_TIME_BAND,
+    UNMEASURED_BAND,
+    Choices,
+    Limits,
+    Planned,
+    Question,
+    Training,
+    divisors,
+    plan,
+)
+from .model_size import FLOPS_PER_PARAMETER_AND_TOKEN, SECONDS_PER_DAY
+from .nemo_rules import SearchLimits, search_rules
+
+_CHOICES = Choices(zero=(0, 1), offload=(Offload.NONE,))
+"""ZeRO 1 is the distributed optimizer of NeMo's configurations; there is no more, nor offload."""
+_BATCH_BAND = 0.1
+_MOST_BATCHES = 3
+_WORTH = 1.05
+"""Speed that must be gained for another batch than a table's."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Task:
+    """What is trained on how many equal nodes.
+
+    Attributes:
+        memory_bytes: what one GPU can hold.
+        global_batch: samples of a step; where it was not given by the user (``is_batch_given``),
+            one within a tenth of it may be taken.
+        active_parameters: for the formula's way to count operations.
+    """
+
+    training: Training
+    nodes: int
+    memory_bytes: float
+    global_batch: int
+    is_batch_given: bool
+    active_parameters: int
+
+    @property
+    def gpus(self) -> int:
+        """All of them."""
+        return self.nodes * self.training.machine.gpus_per_node
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Achieved:
+    """The fastest layout found.
+
+    Attributes:
+        recompute_layers: of each stage, recomputed in full; -1 for all.
+        tflops_per_gpu: as NVIDIA's formula counts: 8 operations for each active parameter and
+            token.
+        model_tflops_per_gpu: operations of the model alone, attention included.
+        is_batch_changed: the layout's global batch is not the one asked for.
+    """
+
+    layout: Layout
+    recompute_layers: int
+    step_s: float
+    tokens_per_s: float
+    peak_bytes: float
+    tflops_per_gpu: float
+    model_tflops_per_gpu: float
+    is_batch_changed: bool
+
+
+def achieved(task: Task) -> Achieved | None:
+    """The layout that reads most tokens in a second; None where none surely fits."""
+    exact = _planned(task, task.global_batch)
+    if task.is_batch_given and exact:
+        return _achieved(task, exact)
+    near = next((one for batch in _near(task) if (one := _planned(task, batch))), None)
+    best = exact or near
+    if exact and near and _samples_per_s(near) >= _WORTH * _samples_per_s(exact):
+        best = near
+    return _achieved(task, best) if best else None
+
+
+def _near(task: Task) -> Iterator[int]:
+    """Batches within a tenth that many data-parallel ranks divide, the widest first."""
+    wanted = task.global_batch
+    near = {
+        batch: None
+        for data in reversed(divisors(task.gpus))
+        if (batch := round(wanted / data) * data) != wanted
+        and abs(batch / wanted - 1) <= _BATCH_BAND
+    }
+    yield from list(near)[:_MOST_BATCHES]
+
+
+def _planned(task: Task, batch: int) -> Planned | None:
+    question = Question(
+        training=task.training,
+        world=task.gpus,
+        global_batch=batch,
+        limits=Limits(memory_bytes=task.memory_bytes),
+        choices=_CHOICES,
+        most=1,
+        rules=search_rules(SearchLimits(gpus_per_node=task.training.machine.gpus_per_node)),
+    )
+    return plan(question).surely
+
+
+def _samples_per_s(one: Planned) -> float:
+    return one.layout.global_batch / one.step_s
+
+
+def _achieved(task: Task, one: Planned) -> Achieved:
+    training = task.training
+    tokens_per_s = _samples_per_s(one) * training.setup.sequence
+    busy = dict(one.parts)["ideal"] / one.step_s
+    per_token = FLOPS_PER_PARAMETER_AND_TOKEN * task.active_parameters
+    return Achieved(
+        layout=one.layout,
+        recompute_layers=one.recompute_layers,
+        step_s=one.step_s,
+        tokens_per_s=tokens_per_s,
+        peak_bytes=one.peak_bytes,
+        tflops_per_gpu=per_token * tokens_per_s / task.gpus / 1e12,
+        model_tflops_per_gpu=busy * training.machine.accelerator.half_flops_per_s / 1e12,
+        is_batch_changed=one.layout.global_batch != task.global_batch,
+    )
+
+
+_HOUR_S = 3600.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Goodput:
+    """Assumptions; times in the units of their names.
+
+    Attributes:
+        gpu_hours_between_failures: one interruption of the job each so many hours of one GPU.
+        restart_s: from a failure to the first step after it.
+        checkpoint_every_s: half of it is lost at each failure.
+        checkpoint_s: how long training stands while one is written.
+        evaluation_share: of all time.
+        other_share: stalls of data, slow nodes, planned stops.
+    """
+
+    gpu_hours_between_failures: float = 50_000.0
+    restart_s: float = 900.0
+    checkpoint_every_s: float = 3600.0
+    checkpoint_s: float = 60.0
+    evaluation_share: float = 0.01
+    other_share: float = 0.02
+
+    def share(self, gpus: int) -> float:
+        """Part of all time that goes into steps that last, above 0 and at most 1."""
+        saving = self.checkpoint_every_s / (self.checkpoint_every_s + self.checkpoint_s)
+        failures_per_s = gpus / (self.gpu_hours_between_failures * _HOUR_S)
+        again = 1.0 + failures_per_s * (self.restart_s + self.checkpoint_every_s / 2)
+        return saving / again * (1.0 - self.evaluation_share - self.other_share)
+
+
+WHY: Mapping[str, str] = MappingProxyType(
+    {
+        "gpu_hours_between_failures": "419 unexpected interruptions in 54 days of 16384 GPUs are "
+        "one in 50700 GPU hours (Dubey et al. 2024, The Llama 3 Herd of Models, section 3.3.4)",
+        "restart_s": "assumed: scheduling, loading and compiling",
+        "checkpoint_every_s": "assumed: one an hour",
+        "checkpoint_s": "assumed: training waits while it is written",
+        "evaluation_share": "assumed",
+        "other_share": "assumed: stalls of data, slow nodes, planned stops",
+    }
+)
+_SHARES = frozenset({"evaluation_share", "other_share"})
+_MOST_SHARE = 0.45
+
+
+def changed(goodput: Goodput, name: str, value: float) -> Goodput:
+    """The same with one assumption set.
+
+    Raises:
+        ConfigError: the name is unknown, or the value is out of range.
+    """
+    if name not in WHY:
+        raise ConfigError(f"Assumption {name!r} is unknown; {nearest_known(name, WHY)}")
+    most = _MOST_SHARE if name in _SHARES else 1e12
+    least = 0.0 if name in _SHARES or name in ("restart_s", "checkpoint_s") else 1e-9
+    if not least <= value <= most:
+        raise ConfigError(f"Assumption {name} is {value:g}, but must be {least:g} to {most:g}.")
+    return replace(goodput, **{name: value})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sensitivity:
+    """Days where one assumption is half and twice as large, all others as they are."""
+
+    name: str
+    value: float
+    days_at_half: float
+    days_at_double: float
+
+
+def sensitivities(goodput: Goodput, gpus: int, days: float) -> tuple[Sensitivity, ...]:
+    """One for each assumption, the one that moves most first.
+
+    Args:
+        goodput: as assumed.
+        gpus: of the training.
+        days: of steps alone.
+    """
+
+    def days_with(name: str, factor: float) -> float:
+        value = getattr(goodput, name) * factor
+        return days / changed(goodput, name, min(value, _limit(name))).share(gpus)
+
+    found = [
+        Sensitivity(
+            name=field.name,
+            value=getattr(goodput, field.name),
+            days_at_half=days_with(field.name, 0.5),
+            days_at_double=days_with(field.name, 2.0),
+        )
+        for field in fields(goodput)
+    ]
+    return tuple(sorted(found, key=lambda one: -abs(one.days_at_double - one.days_at_half)))
+
+
+def _limit(name: str) -> float:
+    return _MOST_SHARE if name in _SHARES else 1e12
+
+
+_NINE_OF_TEN = 0.9
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PublishedSpeed:
+    """One published training; ``ratio`` is its speed over what is predicted for the best layout.
+
+    ``training`` is equal for runs that differ in the number of GPUs alone.
+    """
+
+    training: str
+    ratio: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpeedBand:
+    """Speeds over a predicted one that nine of ten trainings lie between.
+
+    Attributes:
+        slowest, fastest: below and above 1.
+        source: what it comes from, as a sentence's part.
+    """
+
+    slowest: float
+    fastest: float
+    source: str
+
+
+def speed_band(published: Sequence[PublishedSpeed], *, has_experts: bool) -> SpeedBand:
+    """The band of published speeds, never narrower than that of a single predicted step.
+
+    Each training counts once, however many runs it has. Where no table has such a model (with
+    experts), the band of a step is that of unmeasured ones.
+
+    Args:
+        published: at least one.
+        has_experts: of the model that is predicted.
+    """
+    runs = Counter(one.training for one in published)
+    weighed = sorted((one.ratio, 1.0 / runs[one.training]) for one in published)
+    tail = (1.0 - _NINE_OF_TEN) / 2.0
+    least = UNMEASURED_BAND if has_experts else STEP_TIME_BAND
+    note = "; none of them has experts, so that it is wider" if has_experts else ""
+    return SpeedBand(
+        slowest=min(_quantile(weighed, tail), 1.0 - least),
+        fastest=max(_quantile(weighed, 1.0 - tail), 1.0 + least),
+        source=(
+            f"nine of ten of NVIDIA's {len(runs)} published trainings ({len(published)} runs)"
+            f"{note}"
+        ),
+    )
+
+
+def _quantile(weighed: Sequence[tuple[float, float]], share: float) -> float:
+    """The first value at which so much of the weight lies below or at it."""
+    wanted = share * sum(weight for _, weight in weighed)
+    seen = 0.0
+    for value, weight in weighed:
+        seen += weight
+        if seen >= wanted - 1e-9:
+            return value
+    return weighed[-1][0]
+
+
+_ROUNDS = 6
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outlook:
+    """What a training takes on a cluster.
+
+    Attributes:
+        step_days: of steps alone; ``days`` has all that is lost beside them.
+        days_low, days_high: with the band of published speeds.
+        usd: None where no price is known.
+        price: whose price it is.
+        sensitivities: of ``days`` to each assumption.
+    """
+
+    achieved: Achieved
+    step_days: float
+    goodput_share: float
+    days: float
+    days_low: float
+    days_high: float
+    band: SpeedBand
+    usd: float | None
+    price: str
+    sensitivities: tuple[Sensitivity, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rate:
+    """What one GPU costs; None where no price is known."""
+
+    usd_per_gpu_hour: float | None
+    source: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Assumed:
+    """What an outlook assumes beside a speed."""
+
+    goodput: Goodput
+    rate: Rate
+    band: SpeedBand
+
+
+def outlook(achieved: Achieved, tokens_b: float, gpus: int, assumed: Assumed) -> Outlook:
+    """Days and money of ``tokens_b`` billion tokens."""
+    step_days = tokens_b * 1e9 / achieved.tokens_per_s / SECONDS_PER_DAY
+    goodput, rate, band = assumed.goodput, assumed.rate, assumed.band
+    share = goodput.share(gpus)
+    days = step_days / share
+    hourly = rate.usd_per_gpu_hour
+    return Outlook(
+        achieved=achieved,
+        step_days=step_days,
+        goodput_share=share,
+        days=days,
+        days_low=days / band.fastest,
+        days_high=days / band.slowest,
+        band=band,
+        usd=None if hourly is None else days * 24 * gpus * hourly,
+        price=rate.source,
+        sensitivities=sensitivities(goodput, gpus, step_days),
+    )
+
+
+def size_for_days(
+    size_b: float, days: float, days_of: Callable[[float], float | None]
+) -> float | None:
+    """The largest size, to two digits, whose training takes at most ``days``.
+
+    Args:
+        size_b: where to begin.
+        days: the limit.
+        days_of: days of a size; None where it does not fit or has no shape.
+
+    Returns:
+        None where even sizes far below the first do not.
+    """
+    least, most = 0.0, 0.0
+    size = size_b
+    for _ in range(2 * _ROUNDS):
+        taken = days_of(size)
+        if taken is not None and taken <= days:
+            least = max(least, size)
+        else:
+            most = min(most, size) if most else size
+        if least and most and most / least < 1.02:
+            break
+        size = _next(size, least, most, days / taken if taken else 0.5)
+    return round(least, 2) or None
+
+
+def _next(size: float, least: float, most: float, factor: float) -> float:
+    """In the middle once both ends are known, until then by how far the last one was off."""
+    if least and most:
+        return math.sqrt(least * most)
+    return size * (min(factor, 0.95) if most else max(factor, 1.05))

@@ -1,0 +1,180 @@
+"""The size of model that machines can train in some days, by NVIDIA's formula. Not: its shape.
+
+``Llama3Config70B``, ``Qwen2Config1P5B``, ``MixtralConfig8x7B``, ``gpt3_5b``, ``llama3-8b``.
+
+Gates, experts and grouped queries are left out, so that numbers compare with published ones of
+that tool. Not: exact counts (the cost model's).
+Source: NeMo-Framework-Launcher, auto_configurator, ``compare_throughput.py`` (24.12).
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from autoconf_launch.core import ConfigError
+
+from .families import Family
+
+FLOPS_PER_PARAMETER_AND_TOKEN = 8
+"""Forward 2, backward 4, and the forward pass again: full recomputation is assumed."""
+SECONDS_PER_DAY = 86_400
+_PENALTIES = {"mt5": 0.87}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Budget:
+    """Machines and what they are to read.
+
+    Attributes:
+        tflops_per_gpu: what one GPU achieves, counted as the formula does (8 operations for each
+            parameter and token).
+        tokens_b: in billions.
+    """
+
+    gpus: int
+    tflops_per_gpu: float
+    tokens_b: float
+
+
+def model_size_b(family: str, budget: Budget, days: float) -> float:
+    """Billions of parameters, rounded to two digits; 0 where the budget is below 5 million.
+
+    Source: NeMo-Framework-Launcher, auto_configurator (24.12), and the same of NeMo 2.0.
+    """
+    done = days * SECONDS_PER_DAY * budget.gpus * budget.tflops_per_gpu * 1e12
+    per_parameter = FLOPS_PER_PARAMETER_AND_TOKEN * budget.tokens_b * 1e9
+    return round(_PENALTIES.get(family, 1.0) * done / per_parameter / 1e9, 2)
+
+
+def recommended_size_b(family: str, budget: Budget, days: float) -> float:
+    """The same, for a model that is to be made.
+
+    Raises:
+        ConfigError: the size is 0.
+    """
+    size_b = model_size_b(family, budget, days)
+    if size_b > 0:
+        return size_b
+    raise ConfigError(
+        f"In {days:g} days {budget.gpus} GPUs of {budget.tflops_per_gpu:g} TFLOP/s train less "
+        f"than 0.01 B parameters on {budget.tokens_b:g} B tokens; give more days or fewer tokens."
+    )
+
+
+_TRAINING_TIME_PENALTIES = {"mt5": 1.15}
+
+
+def training_days(family: str, size_b: float, budget: Budget) -> float:
+    """Days, rounded to two digits.
+
+    Args:
+        family: its name; mt5 has a penalty.
+        size_b: billions of parameters.
+        budget: machines and tokens.
+
+    Source: NeMo-Framework-Launcher, auto_configurator (24.12), and the same of NeMo 2.0.
+    """
+    return round(exact_training_days(family, size_b, budget), 2)
+
+
+def exact_training_days(family: str, size_b: float, budget: Budget) -> float:
+    """The same, not rounded: 0.00 days would say nothing of a small model."""
+    needed = size_b * 1e9 * FLOPS_PER_PARAMETER_AND_TOKEN * budget.tokens_b * 1e9
+    done_per_day = SECONDS_PER_DAY * budget.gpus * budget.tflops_per_gpu * 1e12
+    return _TRAINING_TIME_PENALTIES.get(family, 1.0) * needed / done_per_day
+
+
+_FAMILIES = {
+    "gpt": "gpt3",
+    "bert": "bert",
+    "mt5": "mt5",
+    "t5": "t5",
+    "llama": "llama",
+    "mixtral": "mixtral",
+    "mistral": "mistral",
+    "gemma": "gemma",
+    "nemotron": "nemotron",
+    "starcoder": "starcoder",
+    "qwen": "qwen",
+    "baichuan": "baichuan2",
+    "chatglm": "chatglm",
+}
+"""By the part of a name that tells them; the first that is there counts."""
+_SIZE = re.compile(r"(?:(\d+)x)?(\d+(?:[.p]\d+)?)([bm])(?![a-z])", re.IGNORECASE)
+_UNITS_B = {"b": 1.0, "m": 1e-3}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NamedModel:
+    """What a name says; None where it does not.
+
+    Attributes:
+        size_b: billions of parameters; of a mixture that of one expert's model.
+        experts: 0 for a model without.
+    """
+
+    family: str | None
+    size_b: float | None
+    experts: int = 0
+
+
+def named(name: str) -> NamedModel:
+    """Read a name; a ``P`` in a size is its decimal point."""
+    lower = name.lower()
+    family = next((known for part, known in _FAMILIES.items() if part in lower), None)
+    found = _SIZE.search(name)
+    if found is None:
+        return NamedModel(family=family, size_b=None)
+    experts, number, unit = found.groups()
+    return NamedModel(
+        family=family,
+        size_b=float(number.lower().replace("p", ".")) * _UNITS_B[unit.lower()],
+        experts=int(experts or 0),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SampleShape:
+    """What is computed of one sample; of T5 ``layers`` are those of one stack.
+
+    Attributes:
+        sequence: tokens of a sample; of T5 those that the encoder reads.
+        decoder_sequence: tokens that T5's decoder writes; not read for others.
+    """
+
+    layers: int
+    hidden: int
+    ffn: int
+    vocabulary: int
+    sequence: int
+    decoder_sequence: int = 128
+
+
+def step_flops(family: Family, shape: SampleShape, global_batch: int) -> float:
+    """Floating-point operations of forward and backward pass over the global batch."""
+    if family.is_encoder_decoder:
+        return global_batch * _t5(shape)
+    return global_batch * (_bert(shape) if family.name == "bert" else _gpt(shape))
+
+
+def _gpt(shape: SampleShape) -> float:
+    tokens, hidden = shape.sequence, shape.hidden
+    layer = 24 * tokens * hidden**2 + 4 * tokens**2 * hidden
+    return 3 * shape.layers * layer + 6 * tokens * hidden * shape.vocabulary
+
+
+def _bert(shape: SampleShape) -> float:
+    tokens, hidden = shape.sequence, shape.hidden
+    beside = tokens / (6 * hidden) + shape.vocabulary / (12 * hidden * shape.layers)
+    return 72 * tokens * shape.layers * hidden**2 * (1 + beside)
+
+
+def _t5(shape: SampleShape) -> float:
+    hidden, ffn = shape.hidden, shape.ffn
+    read, written = shape.sequence, shape.decoder_sequence
+    encoder = 8 * read * hidden**2 + 4 * read**2 * hidden + 6 * read * hidden * ffn
+    across = 4 * hidden**2 * (read + written) + 4 * read * written * hidden
+    decoder = 8 * written * hidden**2 + 4 * written**2 * hidden + 6 * written * hidden * ffn
+    layers = shape.layers * (encoder + decoder + across)
+    return 3 * (layers + 2 * written * hidden * shape.vocabulary)

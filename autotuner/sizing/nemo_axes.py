@@ -1,0 +1,367 @@
+"""The values that NVIDIA's tools put on each axis of their grids. Not: which points are valid.
+
+NVIDIA's tools fall to the defaults of a class where no rule covers a model, and do not say so.
+Here such a model has no grid, but for two: one that NVIDIA ships a search of, which is made to
+run on those defaults, and one for which a user lists every axis. Both say that no rule covers it.
+
+Source: NeMo-Framework-Launcher, auto_configurator, ``_set_activations_checkpoint_params`` (24.12);
+its lists hold some values twice, ours each once.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from autoconf_launch.core import ConfigError
+
+from .families import KNOWN_FAMILIES, Family
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PipelineRange:
+    """All numbers of stages that a model can have, from ``least`` to ``most``."""
+
+    least: int
+    most: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GridRow:
+    """Axes for sizes up to a bound; the defaults of a class have no bound.
+
+    Attributes:
+        rules: ``gpt_like``, ``t5`` (mT5 too) or ``bert``.
+        sequence: None for any, up to ``most_sequence`` where that is one.
+        least_product, most_product: of all degrees of model parallelism.
+        global_batch: what NeMo 2.0 recommends beside it; 1.0 has none here.
+    """
+
+    rules: str
+    gpu_memory_gb: int
+    sequence: int | None
+    bound_b: float | None
+    tensor: tuple[int, ...]
+    pipeline: tuple[int, ...] | PipelineRange
+    micro_batch: tuple[int, ...]
+    least_product: int
+    most_product: int
+    global_batch: int | None
+    most_sequence: int | None = None
+
+
+class Asked(Protocol):
+    """What a rule reads of a question."""
+
+    @property
+    def family(self) -> Family:
+        """Whose rules."""
+
+    @property
+    def size_b(self) -> float:
+        """Billions of parameters."""
+
+    @property
+    def sequence(self) -> int:
+        """Tokens of a sample."""
+
+    @property
+    def gpu_memory_gb(self) -> float:
+        """Of one GPU."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GridQuestion:
+    """What a grid is asked for; ``layers`` of T5 are those of one stack.
+
+    ``is_shipped`` where NVIDIA ships a search of this family, size and sequence.
+    """
+
+    family: Family
+    size_b: float
+    layers: int
+    sequence: int
+    gpu_memory_gb: float
+    is_shipped: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Grid:
+    """Values of each axis, ascending as the tool has them.
+
+    ``note`` says so where no rule covers the question; "" where one does.
+    """
+
+    tensor: tuple[int, ...]
+    pipeline: tuple[int, ...]
+    micro_batch: tuple[int, ...]
+    least_product: int
+    most_product: int
+    context: tuple[int, ...] = (1,)
+    expert: tuple[int, ...] = (1,)
+    global_batch: int | None = None
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GridOverrides:
+    """What a user set; None (or "auto") leaves the rule's value."""
+
+    tensor: tuple[int, ...] | None = None
+    pipeline: tuple[int, ...] | None = None
+    micro_batch: tuple[int, ...] | None = None
+    context: tuple[int, ...] | None = None
+    expert: tuple[int, ...] | None = None
+    least_product: int | None = None
+    most_product: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NoRule:
+    """That NVIDIA's tool has no grid; ``why`` is a clause: what is not covered, and what is."""
+
+    why: str
+
+    @property
+    def sentence(self) -> str:
+        """For a search, which then goes to the planner."""
+        return f"{self.why}; the candidates are the planner's."
+
+
+def nemo_grid(
+    rows: Sequence[GridRow], asked: GridQuestion, overrides: GridOverrides | None = None
+) -> Grid | NoRule:
+    """The grid of one generation's rules.
+
+    Args:
+        rows: of NeMo 1.0 or 2.0.
+        asked: the model.
+        overrides: values that take the place of the rule's.
+
+    Raises:
+        ConfigError: the size is above all rules of a family that has no defaults.
+    """
+    given, name = overrides or GridOverrides(), _rules_of(asked.family)
+    own = [row for row in rows if (row.rules, row.gpu_memory_gb) == (name, asked.gpu_memory_gb)]
+    if not own:
+        return NoRule(why=_uncovered(rows, asked))
+    rule = rule_of(rows, asked)
+    if rule is not None:
+        return _overridden(_grid(rule, asked), given)
+    defaults = next((row for row in own if row.bound_b is None), None)
+    why = _uncovered(rows, asked)
+    if defaults is None and asked.size_b > _most_b(own):
+        raise ConfigError(_too_large(own, asked))
+    if defaults is not None and asked.is_shipped:
+        note = f"{why}; NVIDIA ships a search of it, which runs on the defaults of its tool."
+        return _overridden(replace(_grid(defaults, asked), note=note), given)
+    return _listed(given, why) or NoRule(why=why)
+
+
+def rule_of(rows: Sequence[GridRow], asked: Asked) -> GridRow | None:
+    """The first row that covers family, memory, sequence and size; defaults cover nothing."""
+    name = _rules_of(asked.family)
+    own = (row for row in rows if (row.rules, row.gpu_memory_gb) == (name, asked.gpu_memory_gb))
+    return next((row for row in own if _covers(row, asked)), None)
+
+
+def stages_of(layers: int, *, is_encoder_decoder: bool) -> tuple[int, ...]:
+    """Numbers of pipeline stages that NVIDIA's rules allow; T5's count both stacks."""
+    divisors = [number for number in range(1, layers + 1) if layers % number == 0]
+    return (1, *(2 * number for number in divisors)) if is_encoder_decoder else tuple(divisors)
+
+
+def _rules_of(family: Family) -> str:
+    if family.is_encoder_decoder:
+        return "t5"
+    if not family.is_known:
+        return ""
+    return "bert" if family.name == "bert" else "gpt_like"
+
+
+def _covers(row: GridRow, asked: Asked) -> bool:
+    is_size = row.bound_b is not None and asked.size_b <= row.bound_b
+    return is_size and _has_length(row, asked.sequence)
+
+
+def _has_length(row: GridRow, sequence: int) -> bool:
+    if row.sequence is not None:
+        return row.sequence == sequence
+    return row.most_sequence is None or sequence <= row.most_sequence
+
+
+def _most_b(rows: Sequence[GridRow]) -> float:
+    return max(row.bound_b or 0.0 for row in rows)
+
+
+def _too_large(own: Sequence[GridRow], asked: GridQuestion) -> str:
+    return (
+        f"A model of family {asked.family.name} must have at most {_most_b(own):g} billion "
+        f"parameters, but {asked.size_b:g} was asked."
+    )
+
+
+def _uncovered(rows: Sequence[GridRow], asked: GridQuestion) -> str:
+    """The first of family, memory, sequence and size that no rule has, and those that they do."""
+    family, name = asked.family.name, _rules_of(asked.family)
+    own = [row for row in rows if row.rules == name and row.bound_b is not None]
+    if not own:
+        families = ", ".join(sorted(KNOWN_FAMILIES))
+        return f"NeMo has no rule for the family {family}: its rules are for {families}"
+    where = f"on {asked.gpu_memory_gb:g} GB"
+    memories = sorted({row.gpu_memory_gb for row in own})
+    own = [row for row in own if row.gpu_memory_gb == asked.gpu_memory_gb]
+    if not own:
+        sizes = " and ".join(map(str, memories))
+        return f"NeMo has no rule for {family} {where}: its rules are for {sizes} GB"
+    where = f"with {asked.sequence} tokens {where}"
+    lengths = _lengths(own)
+    own = [row for row in own if _has_length(row, asked.sequence)]
+    if not own:
+        known = ", ".join(lengths)
+        return f"NeMo has no rule for {family} {where}: its rules are for {known} tokens"
+    return (
+        f"NeMo has no rule for {family} of {asked.size_b:g} B {where}: its rules end at "
+        f"{_most_b(own):g} B"
+    )
+
+
+def _lengths(rows: Sequence[GridRow]) -> list[str]:
+    exact = sorted({row.sequence for row in rows if row.sequence is not None})
+    most = sorted({row.most_sequence for row in rows if row.most_sequence is not None})
+    return [*map(str, exact), *(f"at most {length}" for length in most)]
+
+
+def _grid(row: GridRow, asked: GridQuestion) -> Grid:
+    stages = row.pipeline
+    if isinstance(stages, PipelineRange):
+        possible = stages_of(asked.layers, is_encoder_decoder=asked.family.is_encoder_decoder)
+        stages = tuple(n for n in possible if stages.least <= n <= stages.most)
+    return Grid(
+        tensor=row.tensor,
+        pipeline=stages,
+        micro_batch=row.micro_batch,
+        least_product=row.least_product,
+        most_product=row.most_product,
+        global_batch=row.global_batch,
+    )
+
+
+def _listed(given: GridOverrides, why: str) -> Grid | None:
+    """The user's own lists; None where one is left to rules.
+
+    Products that nobody bounds follow from the lists, as NeMo 2.0 has it for fine-tuning.
+    """
+    if given.tensor is None or given.pipeline is None or given.micro_batch is None:
+        return None
+    context, expert = given.context or (1,), given.expert or (1,)
+    axes = (given.tensor, given.pipeline, context, expert)
+    return Grid(
+        tensor=given.tensor,
+        pipeline=given.pipeline,
+        micro_batch=given.micro_batch,
+        least_product=given.least_product or math.prod(map(min, axes)),
+        most_product=given.most_product or math.prod(map(max, axes)),
+        context=context,
+        expert=expert,
+        note=f"{why}; all sizes to search are given, so that none is needed.",
+    )
+
+
+def _overridden(grid: Grid, overrides: GridOverrides) -> Grid:
+    return replace(
+        grid,
+        tensor=overrides.tensor or grid.tensor,
+        pipeline=overrides.pipeline or grid.pipeline,
+        micro_batch=overrides.micro_batch or grid.micro_batch,
+        context=overrides.context or grid.context,
+        expert=overrides.expert or grid.expert,
+        least_product=overrides.least_product or grid.least_product,
+        most_product=overrides.most_product or grid.most_product,
+    )
+
+
+BLOCK = "block"
+_INTERLEAVED_ABOVE = 2
+_INTERVAL = 8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecomputeQuestion:
+    """A pipeline of a model; ``method`` is the file's ``activations_checkpoint_method``."""
+
+    family: Family
+    size_b: float
+    layers: int
+    pipeline: int
+    method: str | None
+
+    @property
+    def all_layers(self) -> int:
+        """Of both stacks of T5."""
+        return self.layers * (2 if self.family.is_encoder_decoder else 1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecomputeChoices:
+    """Values of each dimension; (None,) where it is none.
+
+    Attributes:
+        virtual: layers of a stage as virtual stages; None without interleaving.
+        layers: checkpointed in each (virtual) stage.
+        micro_batches: that checkpoint, of those in flight.
+        layers_per_pipeline: checkpointed in each stage.
+    """
+
+    virtual: int | None
+    layers: tuple[int | None, ...] = (None,)
+    micro_batches: tuple[int | None, ...] = (None,)
+    layers_per_pipeline: tuple[int | None, ...] = (None,)
+
+
+def recompute_choices(asked: RecomputeQuestion) -> RecomputeChoices:
+    """What the grid tries; nothing where the file names no method."""
+    stages = asked.pipeline
+    is_gpt = not asked.family.is_encoder_decoder
+    virtual = asked.layers // stages if is_gpt and stages > _INTERLEAVED_ABOVE else None
+    if asked.method != BLOCK:
+        return RecomputeChoices(virtual=virtual)
+    interval = _interval(asked)
+    layers = range(0, asked.all_layers // stages // (virtual or 1) + 1, 1 if virtual else interval)
+    if stages == 1 or not is_gpt:
+        return RecomputeChoices(virtual=virtual, layers=tuple(layers))
+    micro_batches, most_layers = _interleaved(asked, virtual)
+    return RecomputeChoices(
+        virtual=virtual,
+        layers=tuple(layers),
+        micro_batches=micro_batches,
+        layers_per_pipeline=tuple(range(0, most_layers + 1, interval)),
+    )
+
+
+def _interval(asked: RecomputeQuestion) -> int:
+    """Layers between two values: larger models try fewer."""
+    if asked.size_b >= 60:
+        steps = 32
+    elif asked.size_b >= 11.3:
+        steps = 16
+    else:
+        steps = 8 if asked.size_b >= 1 else 4
+    return max(1, steps // asked.pipeline)
+
+
+def _interleaved(
+    asked: RecomputeQuestion, virtual: int | None
+) -> tuple[tuple[int | None, ...], int]:
+    """Micro-batches that checkpoint, and the most layers of a stage that do."""
+    stages = asked.pipeline
+    if virtual is None:
+        most, step, most_layers = stages, 1, asked.all_layers
+    else:
+        most = stages * (virtual - 1) + (stages - 1) * 2 + 1
+        step = virtual * _INTERVAL
+        most_layers = asked.all_layers // stages // virtual + 1
+    numbers = dict.fromkeys(max(1, number) for number in range(0, most + 1, step))
+    return tuple(numbers), most_layers

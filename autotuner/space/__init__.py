@@ -1,0 +1,41 @@
+"""What may be tried: knobs, candidates as columns, constraints, settings, and a trial's record."""
+
+from typing import TYPE_CHECKING
+
+from autoconf_launch.core import lazy_names
+
+if TYPE_CHECKING:
+    from .budget import GOOD_ENOUGH, SearchBudget, parse_budget, parse_share
+    from .choices import ChoiceKind, KnobChoice
+    from .constraints import RejectedCounts, Rule, add_counts, apply_rules, blocks_fill_units
+    from .dominance import MEMORY_BAND, is_out_of_memory, is_sure, surely_needs_more
+    from .knobs import (
+        KNOBS,
+        LAYOUT_KNOBS,
+        LayoutValue,
+        Naming,
+        candidate_name,
+        extra_order,
+        parse_value,
+    )
+    from .micro_batches import GlobalBatchRule
+    from .objective import OBJECTIVES, Objective
+    from .settings import ALIASES, AutotuningSettings, parse_settings
+    from .space import SearchSpace, build_space
+    from .stage import StageProgress, is_better, space_name
+    from .table import ABSENT, Bools, CandidateTable, Column, Floats, Ints, PredictionTable, concat
+    from .trial import (
+        Conditions,
+        FailedTrial,
+        GpuState,
+        Measurement,
+        Outcome,
+        Prediction,
+        Record,
+        Trial,
+        Turn,
+        decode_record,
+        encode_record,
+    )
+else:
+    __getattr__ = lazy_names(__name__, __file__)

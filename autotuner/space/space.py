@@ -1,0 +1,239 @@
+"""What may be searched around the user's settings. Not: in what order, nor what is worth it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from autoconf_launch.core import Candidate, ConfigError, KnobValue
+
+from . import constraints as rules
+from .choices import ChoiceKind, Choices, KnobChoice, extras_of, parsed
+from .constraints import RejectedCounts, Rule, apply_rules
+from .micro_batches import GlobalBatchRule, micro_batches_to_try
+from .settings import AutotuningSettings
+from .table import LEFT_OUT, Bools, CandidateTable, concat
+
+MOST_COMBINATIONS = 1_000
+"""Of further knobs for one stage."""
+
+
+def with_extras(table: CandidateTable, extras: Sequence[KnobChoice]) -> CandidateTable:
+    """Each row with the usual value of each extra, and with every combination of all values.
+
+    Raises:
+        ConfigError: there are more than ``MOST_COMBINATIONS`` for a stage.
+    """
+    if not extras:
+        return table
+    stages = sorted(set(table["zero_stage"].tolist()))
+    return concat([_of_stage(table, extras, stage) for stage in stages])
+
+
+def usual_rows(table: CandidateTable, extras: Sequence[KnobChoice]) -> Bools:
+    """Rows in which each extra has its usual value."""
+    usual = np.ones(len(table), np.bool_)
+    for choice in extras:
+        here = _is_for(table, choice)
+        usual &= ~here | table.is_value(choice.knob, _cell(choice.usual))
+    return usual
+
+
+def _of_stage(table: CandidateTable, extras: Sequence[KnobChoice], stage: int) -> CandidateTable:
+    part = table.take(table["zero_stage"] == stage)
+    here = [choice for choice in extras if choice.is_for(stage) and choice.values]
+    for name in {choice.knob for choice in extras} - {choice.knob for choice in here}:
+        part = part.with_values(name, [LEFT_OUT] * len(part))
+    count = math.prod(len(choice.values) for choice in here)
+    if count > MOST_COMBINATIONS:
+        names = ", ".join(choice.knob for choice in here)
+        raise ConfigError(
+            f"The lists of {names} make {count} combinations for ZeRO stage {stage}, but at most "
+            f"{MOST_COMBINATIONS} are searched; shorten them."
+        )
+    usual = combined = part
+    for choice in here:
+        usual = usual.with_values(choice.knob, [_cell(choice.usual)] * len(usual))
+        combined = combined.crossed(choice.knob, [_cell(value) for value in choice.values])
+    return concat((usual, combined))
+
+
+def _is_for(table: CandidateTable, choice: KnobChoice) -> Bools:
+    if choice.stages is None:
+        return np.ones(len(table), np.bool_)
+    return np.isin(table["zero_stage"], choice.stages)
+
+
+def _cell(value: KnobValue) -> object:
+    return LEFT_OUT if value is None else value
+
+
+__all__ = ["ChoiceKind", "GlobalBatchRule", "KnobChoice", "SearchSpace", "build_space"]
+
+_BATCH = ("micro_batch", "accumulation")
+_DERIVED = ("data_parallel", *_BATCH)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class SearchSpace:
+    """Every candidate but the baseline, ordered by stage, further knobs and micro-batch.
+
+    Attributes:
+        baseline: trial 0, what the user gave.
+        table: the candidates.
+        usual_C: rows with the usual value of each further knob, which are searched first.
+        notes: sentences for the user.
+        least_micro_batch: rows below it are meant only for a baseline that ran out of memory.
+        rejected: what rules left out, by name.
+    """
+
+    baseline: Candidate
+    table: CandidateTable
+    usual_C: Bools
+    notes: tuple[str, ...] = ()
+    least_micro_batch: int = 1
+    rejected: RejectedCounts = ()
+
+
+def build_space(
+    baseline: Candidate,
+    choices: tuple[KnobChoice, ...],
+    rule: GlobalBatchRule,
+    settings: AutotuningSettings,
+) -> SearchSpace:
+    """All that the choices and the batch rule allow.
+
+    A ``accumulation`` choice counts only where it is a list; otherwise it follows from the
+    global batch. ``data_parallel`` always follows from the mesh.
+
+    Raises:
+        ConfigError: a choice names a value that its knob cannot have.
+    """
+    extras = extras_of(choices)
+    by_knob = {c.knob: parsed(c) for c in choices if c not in extras}
+    structures = with_extras(_structures(baseline, by_knob), extras)
+    table = _with_batches(structures, baseline, by_knob, rule, settings)
+    kept = apply_rules(table, _rules(baseline, by_knob, rule))
+    table = table.take(kept.keep_C)
+    order = [name for name, _ in table.columns if name not in _BATCH]
+    table = table.in_order((*order, *_BATCH)).distinct()
+    table = table.take(~table.matches(baseline))
+    return SearchSpace(
+        baseline=baseline,
+        table=table,
+        usual_C=usual_rows(table, extras),
+        notes=_notes(baseline, table, by_knob, rule),
+        least_micro_batch=_least_micro_batch(by_knob),
+        rejected=kept.rejected,
+    )
+
+
+def _structures(baseline: Candidate, choices: Choices) -> CandidateTable:
+    """Every combination of all knobs but the batch split, with data parallelism to match."""
+    table = CandidateTable.from_candidates([baseline])
+    for knob, choice in choices.items():
+        if knob not in _DERIVED and choice.values:
+            table = table.crossed(knob, choice.values)
+    others = table["tensor_parallel"] * table["pipeline_parallel"] * table["context_parallel"]
+    ranks = np.maximum(1, baseline.layout.world_size // others)
+    return table.with_values("data_parallel", ranks)
+
+
+def _with_batches(
+    table: CandidateTable,
+    baseline: Candidate,
+    choices: Choices,
+    rule: GlobalBatchRule,
+    settings: AutotuningSettings,
+) -> CandidateTable:
+    choice = choices.get("micro_batch", KnobChoice("micro_batch", (), ChoiceKind.PINNED))
+    if choice.how in (ChoiceKind.LISTED, ChoiceKind.PINNED):
+        sizes: Sequence[object] = choice.values or (baseline.layout.micro_batch,)
+    else:
+        degrees = sorted(set(table["data_parallel"].tolist()))
+        sizes = micro_batches_to_try(baseline.layout.global_batch, degrees, rule, settings)
+    table = table.crossed("micro_batch", sizes)
+    listed = choices.get("accumulation")
+    if listed and listed.how is ChoiceKind.LISTED:
+        return table.crossed("accumulation", listed.values)
+    return _with_accumulation(table, baseline, rule)
+
+
+def _with_accumulation(
+    table: CandidateTable, baseline: Candidate, rule: GlobalBatchRule
+) -> CandidateTable:
+    """The accumulation that makes the global batch; rows that cannot are left to the rules.
+
+    Where the batch may change: today's batch if it divides, and the one nearest to the maximum
+    (without a maximum, today's accumulation).
+    """
+    samples = table["micro_batch"] * table["data_parallel"]
+
+    def reaching(global_batch: int) -> CandidateTable:
+        return table.with_values("accumulation", np.maximum(1, global_batch // samples))
+
+    if rule.pinned is not None:
+        return reaching(rule.pinned)
+    today = reaching(baseline.layout.global_batch)
+    keeps = today.global_batch_C == baseline.layout.global_batch
+    other = table if rule.maximum is None else reaching(rule.maximum)
+    return concat((today.take(keeps), other))
+
+
+def _rules(baseline: Candidate, choices: Choices, rule: GlobalBatchRule) -> tuple[Rule, ...]:
+    found = [rules.mesh_equation(baseline.layout.world_size)]
+    stage = choices.get("zero_stage")
+    if stage is not None and stage.how is ChoiceKind.FREE:
+        found.append(rules.zero_needs_data_parallel())
+    if rule.pinned is not None:
+        found.append(rules.pinned_global_batch(rule.pinned))
+    elif rule.maximum is not None:
+        found.append(rules.largest_global_batch(rule.maximum))
+    return tuple(found)
+
+
+def _least_micro_batch(choices: Choices) -> int:
+    choice = choices.get("micro_batch")
+    if choice is None or choice.how is not ChoiceKind.MINIMUM or not choice.values:
+        return 1
+    least = choice.values[0]
+    return least if isinstance(least, int) else 1
+
+
+def _notes(
+    baseline: Candidate, kept: CandidateTable, choices: Choices, rule: GlobalBatchRule
+) -> tuple[str, ...]:
+    """Sentences on listed micro-batches that were left out, and on a search without any."""
+    choice = choices.get("micro_batch")
+    if choice is None:
+        return ()
+    sizes = {baseline.layout.micro_batch, *kept["micro_batch"].tolist()}
+    notes = [_left_out(choice, sizes, baseline, rule)]
+    sizes = {size for size in sizes if size >= _least_micro_batch(choices)}
+    fixed = choice.how in (ChoiceKind.PINNED, ChoiceKind.LISTED) and len(choice.values) < 2
+    ranks = baseline.layout.data_parallel
+    if rule.pinned is not None and len(sizes) == 1 and not fixed:
+        notes.append(
+            f"A global batch of {rule.pinned} on {ranks} data-parallel rank{'s' * (ranks > 1)} "
+            f"leaves only micro-batch {min(sizes)}; {rule.flag} searches others."
+        )
+    return tuple(note for note in notes if note)
+
+
+def _left_out(
+    choice: KnobChoice, sizes: set[int], baseline: Candidate, rule: GlobalBatchRule
+) -> str:
+    gone = [str(value) for value in choice.values if value not in sizes]
+    if choice.how is not ChoiceKind.LISTED or not gone:
+        return ""
+    what = f"Micro-batch {', '.join(gone)} of your list {'is' if len(gone) == 1 else 'are'} "
+    ranks = f"{baseline.layout.data_parallel} data-parallel ranks"
+    if rule.pinned is None:
+        return f"{what}left out: over max_train_batch_size {rule.maximum} on {ranks}."
+    return (
+        f"{what}left out: no accumulation makes a global batch of {rule.pinned} of it on {ranks}; "
+        f"{rule.flag} searches other batches."
+    )

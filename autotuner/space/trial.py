@@ -1,0 +1,260 @@
+"""A trial, what came back, and both as one record. Not: how a trial is run or stored."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import Any, TypeAlias, TypeVar
+
+from autoconf_launch.core import (
+    AppliedStrategy,
+    Asides,
+    Candidate,
+    DecodeError,
+    Failure,
+    MemoryUse,
+    decode,
+    encode,
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Turn:
+    """A place in a ring of trials that live together and take steps one after another."""
+
+    next_name: str
+    """Name of the trial that the turn is handed to."""
+    is_first: bool
+    steps: int = 4
+    """Of each that count."""
+    length: int = 1
+    """Of them, those that follow each other before the turn is handed on."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trial:
+    """A candidate to be run. Number 0 is what the user gave."""
+
+    number: int
+    name: str
+    candidate: Candidate
+    space: str
+    """Tuning space that it belongs to: ``z0`` to ``z3``."""
+    attempt: int = 1
+    """Counts runs of the same candidate; above 1 after an out-of-memory that was not sure."""
+    final: bool = False
+    """Measures again, at the end, what the search has measured; counts for no stage. ``attempt``
+    is then the number of its round."""
+    again: int = 0
+    """Above 0 where it measures again, during the search, what that has measured: how many trials
+    had come back before. ``attempt`` is then the number of its repeat; counts for no stage."""
+    doubted: bool = False
+    """``again`` because that was a surprise."""
+    soak_steps: int = 0
+    """Above 0 for the winner's soak, a launch as the training's own; counts for no stage."""
+    timed_steps: int = 0
+    """Above 0 where a final that takes no turns is to have so many that count."""
+    then: str | None = None
+    """Name of the final that its round has next, empty where there is none; None in journals of
+    before."""
+    turn: Turn | None = None
+    """None: it has the machine to itself, or a share of it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measurement:
+    """Timed optimizer steps of one trial.
+
+    ``step_s`` has one entry for each step that counts, the slowest rank of that step.
+    ``flops_per_step`` is over all ranks; ``memory`` is of the rank that used most.
+    ``first_step`` is the number of the first step that counts; None in journals of before.
+    ``all_losses`` has one entry for each step from the first on, ``losses`` for each that counts.
+    ``phases`` are the mean seconds of a step's named phases, where it was taken apart (a soak).
+    ``extrapolated_from`` is the number of micro-batches that a rank made of a step too long to be
+    made; ``step_s`` then has one extrapolated step for each of them that counts.
+    ``asides`` are what a script did between its steps, where a probe was told to see (a soak).
+    """
+
+    step_s: tuple[float, ...]
+    samples_per_step: int
+    world_size: int
+    memory: MemoryUse | None = None
+    applied: AppliedStrategy | None = None
+    flops_per_step: float | None = None
+    losses: tuple[float, ...] = ()
+    first_step: int | None = None
+    all_losses: tuple[float, ...] = ()
+    phases: tuple[tuple[str, float], ...] = ()
+    extrapolated_from: int | None = None
+    asides: Asides | None = None
+
+    @property
+    def mean_step_s(self) -> float:
+        """Mean seconds per optimizer step."""
+        return sum(self.step_s) / len(self.step_s)
+
+    @property
+    def throughput_per_s(self) -> float:
+        """Samples per second over all ranks."""
+        return self.samples_per_step / self.mean_step_s
+
+    @property
+    def latency_ms(self) -> float:
+        """Milliseconds per optimizer step."""
+        return 1e3 * self.mean_step_s
+
+    @property
+    def flops_per_gpu_per_s(self) -> float | None:
+        """Floating-point operations per second and rank, where they were counted."""
+        if self.flops_per_step is None:
+            return None
+        return self.flops_per_step / self.world_size / self.mean_step_s
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FailedTrial:
+    """A failure with the memory that was seen; ``memory`` tells whether it was really full.
+
+    ``asides`` as in :class:`Measurement`, up to the failure.
+    """
+
+    failure: Failure
+    memory: MemoryUse | None = None
+    asides: Asides | None = None
+
+
+Outcome: TypeAlias = Measurement | FailedTrial
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prediction:
+    """What the cost models say of a candidate before it runs; None where they cannot say.
+
+    ``band`` is the relative error to expect of ``step_s`` (0.2 is 20 %), ``how`` its source,
+    ``least_step_s`` what no step can come below, ``parts`` the seconds of named parts of a step.
+    """
+
+    peak_bytes: int | None
+    step_s: float | None
+    band: float | None
+    how: str
+    least_step_s: float | None = None
+    parts: tuple[tuple[str, float], ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GpuState:
+    """One GPU while a trial ran. ``throttle_reasons`` is the driver's bit mask, 0 for none."""
+
+    slot: int
+    sm_clock_mhz: int | None = None
+    temperature_c: int | None = None
+    throttle_reasons: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Conditions:
+    """What else may have decided how fast a trial was; loads are one-minute averages."""
+
+    load_before: float | None = None
+    load_after: float | None = None
+    gpus: tuple[GpuState, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Record:
+    """A trial with its outcome, as the journal keeps it. ``wall_s`` is the whole trial."""
+
+    trial: Trial
+    outcome: Outcome
+    wall_s: float
+    prediction: Prediction | None = None
+    conditions: Conditions | None = None
+
+    @property
+    def measurement(self) -> Measurement | None:
+        """The measurement, unless the trial failed."""
+        return self.outcome if isinstance(self.outcome, Measurement) else None
+
+    @property
+    def failure(self) -> Failure | None:
+        """Why the trial failed, if it did."""
+        return self.outcome.failure if isinstance(self.outcome, FailedTrial) else None
+
+
+T = TypeVar("T")
+
+
+def encode_record(record: Record) -> dict[str, Any]:
+    """``{"name", "number", "candidate", …, "measurement" | "failure"}``, plain JSON values."""
+    trial, outcome = record.trial, record.outcome
+    line = {
+        "name": trial.name,
+        "number": trial.number,
+        "attempt": trial.attempt,
+        "space": trial.space,
+        "candidate": encode(trial.candidate),
+        "wall_s": encode(record.wall_s),
+        "prediction": encode(record.prediction),
+    }
+    if trial.again:
+        line |= {"again": trial.again, "doubted": trial.doubted}
+    if trial.soak_steps:
+        line["soak_steps"] = trial.soak_steps
+    line |= _of_a_final(trial)
+    if record.conditions is not None:
+        line["conditions"] = encode(record.conditions)
+    if isinstance(outcome, Measurement):
+        return {**line, "measurement": encode(outcome)}
+    if outcome.asides is not None:
+        line["asides"] = encode(outcome.asides)
+    return {**line, "failure": encode(outcome.failure), "memory": encode(outcome.memory)}
+
+
+def decode_record(line: Any) -> Record:
+    """Read what :func:`encode_record` made.
+
+    Raises:
+        DecodeError: something is missing or has another type.
+    """
+    if not isinstance(line, dict):
+        raise DecodeError(f"{line!r} is not an object (Record)")
+    return Record(
+        trial=decode(Trial, line),
+        outcome=_outcome(line),
+        wall_s=decode(float, line.get("wall_s")),
+        prediction=_prediction(line.get("prediction")),
+        conditions=_optional(Conditions, line.get("conditions")),
+    )
+
+
+def _of_a_final(trial: Trial) -> dict[str, Any]:
+    """What only launches of rounds have, as far as this one has it."""
+    line: dict[str, Any] = {"timed_steps": trial.timed_steps} if trial.timed_steps else {}
+    if trial.then is not None:
+        line["then"] = trial.then
+    if trial.turn is not None:
+        line["turn"] = encode(trial.turn)
+    return line
+
+
+def _outcome(line: dict[str, Any]) -> Outcome:
+    if "measurement" in line:
+        return decode(Measurement, line["measurement"])
+    return FailedTrial(
+        failure=decode(Failure, line.get("failure")),
+        memory=_optional(MemoryUse, line.get("memory")),
+        asides=_optional(Asides, line.get("asides")),
+    )
+
+
+def _prediction(value: object) -> Prediction | None:
+    """Journals of before have NaN for a least time that is not known."""
+    found = _optional(Prediction, value)
+    if found is None or found.least_step_s is None or not math.isnan(found.least_step_s):
+        return found
+    return replace(found, least_step_s=None)
+
+
+def _optional(kind: type[T], value: object) -> T | None:
+    return None if value is None else decode(kind, value)

@@ -1,0 +1,409 @@
+"""Rows that differ in the split of one batch alone, and what came back of them: a ladder.
+
+Not: which micro-batch of a ladder is next (bracket), nor which ladder (a strategy).
+Shapes: C = candidates of a table.
+
+Not: which candidates are a ladder (ladders), nor other knobs.
+
+Throughput rises ever more slowly with the logarithm of the micro-batch, until it is flat or
+falls; so the line through two measured points bounds what lies beyond them. A gap between tried
+values is searched while its bound promises more than the knee: what memory would still allow is
+left alone where it gains nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from math import hypot, inf, log, log2
+
+import numpy as np
+
+from autoconf_launch.core import Candidate
+
+from ..measurement import PRIOR, Noise, student_quantile
+from ..space import (
+    Bools,
+    CandidateTable,
+    Floats,
+    Ints,
+    Objective,
+    Record,
+    concat,
+    is_out_of_memory,
+)
+
+KNEE = 0.02
+"""Gain, as a share, that is not worth a further trial."""
+CLIMB = 4.0
+"""Farthest jump up, as a factor: what the next trial costs then follows from the last one."""
+_STEEP = 0.5
+"""Logarithm of throughput over that of the micro-batch. A curve that saturates is this steep
+below the half of its height, so that its knee is octaves away."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tried:
+    """A micro-batch with its throughput in any unit; None: it ran out of memory."""
+
+    micro_batch: int
+    speed: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """What no value of a gap exceeds, and how much of that may be noise of what it follows from.
+
+    Attributes:
+        log_speed: natural logarithm of the speed; infinite where nothing is known.
+        doubt: standard deviation of ``log_speed``, in those of one measured logarithm.
+    """
+
+    log_speed: float
+    doubt: float
+
+
+@dataclass(frozen=True, slots=True)
+class _Gap:
+    """Untried values side by side, and what none of them exceeds."""
+
+    values: tuple[int, ...]
+    bound: Bound
+    is_upward: bool
+    """Above all that was tried."""
+
+
+NO_BOUND = Bound(inf, 0.0)
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """What came back. ``points`` are logarithms (base 2 and e) of what ran, in order."""
+
+    ran: tuple[int, ...]
+    points: tuple[tuple[float, float], ...]
+    full: float
+    open_values: tuple[int, ...]
+
+
+def speed_bounds(values: Sequence[int], tried: Sequence[Tried]) -> dict[int, Bound]:
+    """What the speed of each untried value cannot exceed.
+
+    A value far above all that ran counts as one twice as large as the last of them. Infinite
+    where two values have not run yet; nothing is said of values from one on that was full.
+
+    Args:
+        values: that may be tried, whole numbers above 0.
+        tried: what came back, in any order.
+    """
+    known = _known(values, tried)
+    if len(known.ran) < 2:
+        return dict.fromkeys(known.open_values, NO_BOUND)
+    return {value: gap.bound for gap in _gaps(known) for value in gap.values}
+
+
+def next_micro_batch(
+    values: Sequence[int],
+    tried: Sequence[Tried],
+    *,
+    start: int | None = None,
+) -> int | None:
+    """The value to try next; None where no further one is worth it.
+
+    Args:
+        values: that may be tried, whole numbers above 0 and not powers of two alone.
+        tried: what came back, in any order.
+        start: that is thought to be best or to fit just so; the search begins there, or climbs
+            to it where a smaller one has run.
+    """
+    known = _known(values, tried)
+    if not known.open_values:
+        return None
+    if not known.ran:
+        return _first(known, start)
+    if len(known.ran) == 1:
+        return _second(known, start)
+    top = max(speed for _, speed in known.points)
+    gaps = [gap for gap in _gaps(known) if gap.bound.log_speed > top + KNEE]
+    if not gaps:
+        return None
+    rises = known.points[-1][1] > known.points[-2][1] + KNEE
+    best = max(gaps, key=lambda gap: (rises and gap.is_upward, gap.bound.log_speed))
+    if not best.is_upward:
+        return _middle(best.values)
+    return _at_most(best.values, _jump(known) * known.ran[-1])
+
+
+def _known(values: Sequence[int], tried: Sequence[Tried]) -> _Known:
+    full = min((one.micro_batch for one in tried if one.speed is None), default=inf)
+    seen = {one.micro_batch for one in tried}
+    ran = sorted((one.micro_batch, one.speed) for one in tried if one.speed)
+    return _Known(
+        ran=tuple(value for value, _ in ran),
+        points=tuple((log2(value), log(speed)) for value, speed in ran),
+        full=full,
+        open_values=tuple(v for v in sorted(set(values)) if v < full and v not in seen),
+    )
+
+
+def _first(known: _Known, start: int | None) -> int:
+    """Where the search begins: at ``start``, or in the middle; below the half of what was full."""
+    if known.full < inf:
+        return _at_most(known.open_values, known.full / 2)
+    return _middle(known.open_values) if start is None else _at_most(known.open_values, start)
+
+
+def _second(known: _Known, start: int | None) -> int:
+    """Beside the only one that ran: towards ``start``, else up as nothing speaks against it."""
+    here = known.ran[0]
+    above = tuple(value for value in known.open_values if value > here)
+    below = tuple(value for value in known.open_values if value < here)
+    if above and known.full < inf:
+        return _middle(above)
+    if above and (start is None or here < start or not below):
+        return _at_most(above, min(max(start or 0, 2 * here), CLIMB * here))
+    return _at_most(below, here / 2)
+
+
+def _jump(known: _Known) -> float:
+    """Factor to go up by: the farther, the less the curve has bent."""
+    (before, low), (last, high) = known.points[-2:]
+    return CLIMB if high - low > _STEEP * log(2) * (last - before) else 2.0
+
+
+def _middle(values: Sequence[int]) -> int:
+    return values[len(values) // 2]
+
+
+def _at_most(values: Sequence[int], limit: float) -> int:
+    """The largest value up to a limit, or the smallest one."""
+    return max((value for value in values if value <= limit), default=min(values))
+
+
+def _gaps(known: _Known) -> list[_Gap]:
+    """Gaps around and between the values that ran, with bounds by the lines beside them."""
+    edges = [0.0, *(float(value) for value in known.ran), inf]
+    found = []
+    for i in range(len(edges) - 1):
+        inside = tuple(v for v in known.open_values if edges[i] < v < edges[i + 1])
+        if inside:
+            is_upward = i == len(known.points) and known.full == inf
+            reach = _at_most(inside, 2.0 * edges[i]) if is_upward else inside[-1]
+            bound = _bound(known.points, i, log2(inside[0]), log2(reach))
+            found.append(_Gap(inside, bound, is_upward))
+    return found
+
+
+def _bound(points: Sequence[tuple[float, float]], gap: int, near: float, far: float) -> Bound:
+    """What throughput no value between can exceed, in gap number ``gap``.
+
+    Gap 0 is below the first point, the last one above the last point. Between two points that
+    have no neighbour nothing better than them is assumed within an octave, anything beyond.
+    """
+    bounds = []
+    if gap >= 2:
+        bounds.append(_line(points[gap - 2], points[gap - 1], (near, far)))
+    if gap <= len(points) - 2:
+        bounds.append(_line(points[gap], points[gap + 1], (near, far)))
+    if bounds:
+        return min(bounds, key=_log_speed)
+    wide = 0 < gap < len(points) and points[gap][0] - points[gap - 1][0] > 1.0
+    return NO_BOUND if wide else Bound(max(speed for _, speed in points), 1.0)
+
+
+def _line(a: tuple[float, float], b: tuple[float, float], ends: Sequence[float]) -> Bound:
+    """Of both ends of a line; the farther from its points, the more their noise counts."""
+    parts = [(x - b[0]) / (b[0] - a[0]) for x in ends]
+    return Bound(
+        log_speed=max(b[1] + part * (b[1] - a[1]) for part in parts),
+        doubt=max(hypot(1.0 + part, part) for part in parts),
+    )
+
+
+def _log_speed(bound: Bound) -> float:
+    return bound.log_speed
+
+
+_SPLIT = ("micro_batch", "accumulation")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class CurveGains:
+    """What rows could gain over the best trial by the curves of throughput.
+
+    Attributes:
+        log_C: natural logarithms; infinite where nothing is known.
+        doubt_C: their standard deviations, in those of the logarithm of one trial's time.
+        noise: of the trials.
+    """
+
+    log_C: Floats
+    doubt_C: Floats
+    noise: Noise
+
+    def take(self, selection: Bools | Ints) -> CurveGains:
+        """Rows of a mask, or rows by number."""
+        log_C, doubt_C = self.log_C[selection], self.doubt_C[selection]
+        return replace(self, log_C=log_C, doubt_C=doubt_C)
+
+    def at_most_C(self, chance: float) -> Floats:
+        """What each logarithm is below with a chance, as far as noise decides."""
+        widths = student_quantile(chance, self.noise.between_freedom)
+        return np.asarray(self.log_C + widths * self.noise.between * self.doubt_C)
+
+
+class Ladders:
+    """All ladders of a table, with what is told of them."""
+
+    def __init__(
+        self, table: CandidateTable, objective: Objective, others: Sequence[Candidate] = ()
+    ) -> None:
+        """Start without an outcome; ``others``: candidates beside the table, as the user's."""
+        self._count = len(table)
+        self._table = concat((table, CandidateTable.from_candidates(others))) if others else table
+        self._ladder_C = _ladders(self._table)
+        self._micro_C = self._table["micro_batch"]
+        self._objective = objective
+        self._rows: dict[Candidate, int | None] = {}
+        self.forget()
+
+    def forget(self) -> None:
+        """What was told is to be told anew."""
+        self._tried: dict[int, dict[int, Tried]] = {}
+        self._stale: set[int] = set()
+        self._bound_C = np.full(len(self._table), np.inf)
+        self._doubt_C = np.zeros(len(self._table))
+        self._best = -np.inf
+        self._best_micro: int | None = None
+        self._best_ladder = -1
+
+    @property
+    def gain_C(self) -> Floats:
+        """Logarithm of what each row could gain over the best one; infinite where unknown."""
+        self._bring_up_to_date()
+        return self._bound_C[: self._count] - self._best
+
+    @property
+    def beyond_C(self) -> Bools:
+        """Rows beyond the knee of their ladder, or of one that is no match for the best."""
+        return np.asarray(self.gain_C <= KNEE, np.bool_)
+
+    def gains(self, noise: Noise = PRIOR) -> CurveGains:
+        """Of each row, with the noise of its ladder's trials and of the best one."""
+        log_C = self.gain_C
+        doubt_C = np.hypot(self._doubt_C[: self._count], 1.0)
+        return CurveGains(log_C=log_C, doubt_C=doubt_C, noise=noise)
+
+    def tell(self, record: Record) -> None:
+        """Take an outcome; one of a candidate that is not in the table says nothing."""
+        cost_s = cost_of(record, self._objective)
+        row = self._row(record.trial.candidate)
+        if cost_s is not None and row is not None:
+            self.assume(row, cost_s)
+            self._stale.add(int(self._ladder_C[row]))
+
+    def next_rows(self, order: Ints, likely_C: Bools | None, busy: Sequence[int] = ()) -> Ints:
+        """Of these rows those that the bracket of their ladder takes next, the best ladder first.
+
+        A ladder begins with the micro-batch that was best in another one, as far as that is
+        likely to fit, and climbs from there.
+
+        Args:
+            order: rows that may be tried; their order is kept.
+            likely_C: whether each row of the table rather fits; None where nothing is known.
+            busy: rows that run now; their ladders wait for them.
+        """
+        waiting = set(self._ladder_C[list(busy)].tolist())
+        chosen: dict[int, int | None] = {}
+        places = np.argsort(self._ladder_C[order], kind="stable")
+        edges = np.flatnonzero(np.diff(self._ladder_C[order][places])) + 1
+        for here in np.split(order[places], edges) if len(order) else ():
+            ladder = int(self._ladder_C[here[0]])
+            if ladder not in waiting:
+                values = self._micro_C[here].tolist()
+                start = self._start(ladder, here, likely_C)
+                chosen[ladder] = next_micro_batch(values, self._known(ladder), start=start)
+        taken = [chosen.get(ladder) for ladder in self._ladder_C[order].tolist()]
+        mask = np.array([x is not None for x in taken], np.bool_)
+        mask[mask] &= self._micro_C[order][mask] == [x for x in taken if x is not None]
+        found = order[mask]
+        return found[np.argsort(self._ladder_C[found] != self._best_ladder, kind="stable")]
+
+    def assume(self, row: int, cost_s: float) -> None:
+        """What a row costs, those of ``others`` after the table's; infinite: it was too large."""
+        ladder = int(self._ladder_C[row])
+        known = self._tried.setdefault(ladder, {})
+        micro = int(self._micro_C[row])
+        before = known.get(micro)
+        speed = max(1.0 / cost_s, (before.speed or 0.0) if before else 0.0)
+        known[micro] = Tried(micro_batch=micro, speed=speed or None)
+        if speed and np.log(speed) > self._best:
+            self._best, self._best_micro, self._best_ladder = np.log(speed), micro, ladder
+
+    def _row(self, candidate: Candidate) -> int | None:
+        """The first one of a candidate, which is looked for once."""
+        if candidate not in self._rows:
+            found = self._table.find(candidate)
+            self._rows[candidate] = int(found[0]) if len(found) else None
+        return self._rows[candidate]
+
+    def _bring_up_to_date(self) -> None:
+        """Bounds of the ladders that were told of something since."""
+        for ladder in self._stale:
+            here = np.flatnonzero(self._ladder_C == ladder)
+            micros = self._micro_C[here].tolist()
+            bounds = speed_bounds(micros, self._known(ladder))
+            found = [bounds.get(micro, NO_BOUND) for micro in micros]
+            self._bound_C[here] = [bound.log_speed for bound in found]
+            self._doubt_C[here] = [bound.doubt for bound in found]
+        self._stale.clear()
+
+    def _start(self, ladder: int, rows: Ints, likely_C: Bools | None) -> int | None:
+        if ladder not in self._tried and self._best_micro is not None:
+            likely = self._micro_C[rows if likely_C is None else rows[likely_C[rows]]]
+            return min(self._best_micro, int(likely.max(initial=1)))
+        if likely_C is None:
+            return None
+        return int(self._micro_C[rows[likely_C[rows]]].max(initial=0))
+
+    def _known(self, ladder: int) -> tuple[Tried, ...]:
+        return tuple(self._tried.get(ladder, {}).values())
+
+
+def _ladders(table: CandidateTable) -> Ints:
+    """A number for each row, equal where rows differ in micro-batch and accumulation alone.
+
+    A micro-batch with several accumulations is in several ladders, the largest ones in the first.
+    """
+    found = np.zeros(len(table), np.int64)
+    for name, column in table.columns:
+        if name not in _SPLIT:
+            found = _with(found, column.codes)
+    return _with(found, _rank(_with(found, table["micro_batch"]), table["accumulation"]))
+
+
+def _with(numbers: Ints, codes: Ints) -> Ints:
+    """A number for each pair."""
+    if not len(codes) or not np.ptp(codes):
+        return numbers
+    codes = codes - codes.min()
+    pairs = numbers * (codes.max() + 1) + codes
+    return np.asarray(np.unique(pairs, return_inverse=True)[1], np.int64)
+
+
+def _rank(group_C: Ints, value_C: Ints) -> Ints:
+    """How many larger values there are in the group of each row."""
+    order = np.lexsort((-value_C, group_C))
+    starts = np.diff(group_C[order], prepend=-1) != 0
+    place = np.cumsum(starts | (np.diff(value_C[order], prepend=-1) != 0))
+    rank = np.empty_like(place)
+    rank[order] = place - np.maximum.accumulate(np.where(starts, place, 0))
+    return rank
+
+
+def cost_of(record: Record, objective: Objective) -> float | None:
+    """Seconds; infinite where it ran out of memory, None where it failed for another reason."""
+    if record.measurement is None:
+        return np.inf if is_out_of_memory(record) else None
+    samples = record.trial.candidate.layout.global_batch
+    return objective.cost_s(record.measurement.mean_step_s, samples)

@@ -1,1 +1,0 @@
-"""``AutoConfigurator``: NeMo 2.0's Python interface on our grids, runs and tables."""

@@ -1,1 +1,0 @@
-"""Flags: what may stand before the script on the command line. Not: the verbs."""

@@ -1,1 +1,0 @@
-"""Tables of what frameworks call things, by version. Not: any code that acts on them."""

@@ -1,0 +1,229 @@
+"""The flags of ``fit`` to a FitRequest. Not: what they mean together (commands/fit)."""
+
+from __future__ import annotations
+
+import argparse
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from enum import Enum
+from pathlib import Path
+
+from autoconf_launch.core import Offload, Recompute
+
+from ..flags import VerbParser
+from .training_flags import (
+    MOST_DEGREE,
+    TrainingRequest,
+    add_training,
+    one_of,
+    spelled,
+    training_of,
+    whole,
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FitRequest:
+    """What is asked; degrees are as given, data parallelism and accumulation follow."""
+
+    training: TrainingRequest
+    tensor: int = 1
+    pipeline: int = 1
+    virtual: int = 1
+    context: int = 1
+    expert: int = 1
+    zero: int = 1
+    micro_batch: int = 1
+    recompute: Recompute = Recompute.NONE
+    recompute_layers: int | None = None
+    offload: Offload = Offload.NONE
+    sequence_parallel: bool = False
+
+
+def parse_fit(arguments: Sequence[str], *, of_script: bool = False) -> FitRequest:
+    """Read the flags; those that a script says are not required of a script.
+
+    Raises:
+        ConfigError: an unknown flag or value, or a number that is out of range.
+    """
+    parser = make_parser(of_script=of_script)
+    words = spelled(parser, arguments)
+    flags = parser.parse_args(words)
+    return FitRequest(
+        training=training_of(flags, words),
+        tensor=flags.tp,
+        pipeline=flags.pp,
+        virtual=flags.vpp,
+        context=flags.cp,
+        expert=flags.ep,
+        zero=flags.zero,
+        micro_batch=flags.micro_batch,
+        recompute=Recompute.FULL if flags.recompute_layers else Recompute(flags.recompute),
+        recompute_layers=flags.recompute_layers,
+        offload=Offload(flags.offload),
+        sequence_parallel=flags.sequence_parallel,
+    )
+
+
+def make_parser(*, of_script: bool = False) -> VerbParser:
+    """Flags of ``fit``."""
+    parser = VerbParser(
+        prog="autoconf-launch fit",
+        usage="autoconf-launch fit --model M --cluster C --seq S --global-batch B [flags], or "
+        "--cluster C [flags] -- python train.py …",
+        description="Say whether a training fits, part by part, without a GPU.",
+        allow_abbrev=False,
+    )
+    add_training(parser, of_script=of_script)
+    _add_layout(parser.add_argument_group("layout"))
+    return parser
+
+
+def _add_layout(group: argparse._ArgumentGroup) -> None:
+    add = group.add_argument
+    degree = whole(1, MOST_DEGREE)
+    for flag, text in (
+        ("--tp", "tensor-parallel ranks"),
+        ("--pp", "pipeline stages"),
+        ("--vpp", "virtual stages of each"),
+        ("--cp", "context-parallel ranks"),
+        ("--ep", "expert-parallel ranks"),
+        ("--micro-batch", "samples of one pass"),
+    ):
+        add(flag, type=degree, default=1, metavar="N", help=text)
+    add("--zero", type=whole(0, 3), default=1, metavar="0-3", help="default 1")
+    add("--recompute", type=one_of("recompute", [r.value for r in Recompute]), default="none")
+    add("--recompute-layers", type=degree, metavar="K", help="of each stage, in full")
+    add("--offload", type=one_of("offload", [o.value for o in Offload]), default="none")
+    add("--sequence-parallel", action=argparse.BooleanOptionalAction, default=False)
+
+
+_MOST_SHOWN = 1 << 24
+_USUALLY_SHOWN = 10
+_MOST_TOKENS = 10**18
+_POWERS = {"": 0, "k": 3, "m": 6, "b": 9, "t": 12}
+_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
+
+
+class Goal(str, Enum):
+    """What layouts are ranked by."""
+
+    TIME = "time"
+    COST = "cost"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanRequest:
+    """What is asked; None where a flag was not given.
+
+    Attributes:
+        top: layouts to show; None for all that fit.
+        deadline_s: of the whole training of ``tokens``.
+        max_cost_usd: the same in money.
+    """
+
+    training: TrainingRequest
+    top: int | None = _USUALLY_SHOWN
+    explain: bool = False
+    goal: Goal = Goal.TIME
+    tokens: int | None = None
+    deadline_s: float | None = None
+    max_cost_usd: float | None = None
+    usd_per_gpu_hour: float | None = None
+    csv: Path | None = None
+
+
+def parse_plan(arguments: Sequence[str], *, of_script: bool = False) -> PlanRequest:
+    """Read the flags; those that a script says are not required of a script.
+
+    Raises:
+        ConfigError: an unknown flag or value, a number out of range, or a limit without tokens.
+    """
+    parser = _make_parser(of_script)
+    words = spelled(parser, arguments)
+    flags = parser.parse_args(words)
+    for flag, limit in (("--deadline", flags.deadline), ("--max-cost", flags.max_cost)):
+        if limit is not None and flags.tokens is None:
+            parser.error(f"{flag} is of a whole training, so give its --tokens too, such as 15T")
+    return PlanRequest(
+        training=training_of(flags, words),
+        top=flags.top or None,
+        explain=flags.explain,
+        goal=Goal(flags.objective),
+        tokens=flags.tokens,
+        deadline_s=flags.deadline,
+        max_cost_usd=flags.max_cost,
+        usd_per_gpu_hour=flags.usd_per_gpu_hour,
+        csv=flags.csv,
+    )
+
+
+def _make_parser(of_script: bool) -> VerbParser:
+    parser = VerbParser(
+        prog="autoconf-launch plan",
+        usage="autoconf-launch plan --model M --cluster C --seq S --global-batch B [flags], or "
+        "--cluster C [flags] -- python train.py …",
+        description="Rank every layout of a training by its predicted step, without a GPU.",
+        allow_abbrev=False,
+    )
+    add_training(parser, of_script=of_script)
+    _add_ranking(parser.add_argument_group("ranking"))
+    parser.add_argument("--csv", type=Path, metavar="FILE", help="write the ranked rows")
+    return parser
+
+
+def _add_ranking(group: argparse._ArgumentGroup) -> None:
+    add = group.add_argument
+    count = whole(0, _MOST_SHOWN)
+    add(
+        "--top",
+        type=count,
+        default=_USUALLY_SHOWN,
+        metavar="N",
+        help="0: all that fit; default 10",
+    )
+    add("--explain", action="store_true", help="why well-known layouts lost; the winner's step")
+    add("--objective", type=one_of("objective", [g.value for g in Goal]), default="time")
+    add("--tokens", type=_tokens, metavar="T", help="of the whole training, such as 300B or 15T")
+    add("--deadline", type=_duration, metavar="TIME", help="for all tokens, such as 12h or 5d")
+    add("--max-cost", type=_money, metavar="USD", help="for all tokens, such as 5M")
+    add("--usd-per-gpu-hour", type=_number("price"), metavar="USD", help="instead of our price")
+
+
+def _tokens(text: str) -> int:
+    found = re.fullmatch(r"([0-9]{1,18}(?:\.[0-9]{1,18})?)([kmbt]?)", text.strip().lower())
+    count = int(Decimal(found[1]) * 10 ** _POWERS[found[2]]) if found else 0
+    if not 0 < count <= _MOST_TOKENS:
+        raise argparse.ArgumentTypeError(f"{text!r} must be tokens, such as 300B or 15T")
+    return count
+
+
+def _money(text: str) -> float:
+    found = re.fullmatch(r"\$?([0-9]{1,15}(?:\.[0-9]{1,15})?)([kmb]?)", text.strip().lower())
+    amount = float(Decimal(found[1]) * 10 ** _POWERS[found[2]]) if found else 0.0
+    if amount <= 0.0:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} must be an amount in USD, such as 250000 or 5M"
+        )
+    return amount
+
+
+def _duration(text: str) -> float:
+    found = re.fullmatch(r"([0-9]{1,12}(?:\.[0-9]{1,12})?)([smhdw])", text.strip().lower())
+    if not found or not float(found[1]):
+        raise argparse.ArgumentTypeError(
+            f"{text!r} must be a time with its unit, such as 5d or 12h"
+        )
+    return float(found[1]) * _SECONDS[found[2]]
+
+
+def _number(what: str) -> Callable[[str], float]:
+    def read(text: str) -> float:
+        plain = text.strip().removeprefix("$").replace("_", "")
+        if not re.fullmatch(r"[0-9]{1,15}(?:\.[0-9]{1,15})?", plain) or not float(plain):
+            raise argparse.ArgumentTypeError(f"{text!r} must be a number above 0 ({what} in USD)")
+        return float(plain)
+
+    return read

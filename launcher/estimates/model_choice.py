@@ -1,0 +1,406 @@
+"""``--model`` and flags of shapes to an Architecture. Not: the data of named models.
+
+Text and predictions follow the file: its shape, sequence, batch and kind win over the tables'.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from autoconf_launch.autotuner.sizing import (
+    BaseConfig,
+    ChosenModel,
+    Form,
+    Pretraining,
+    RunPlan,
+    Shape,
+    TrainedModel,
+    base_config,
+    counted_model,
+    custom_document,
+    form_of,
+    nemo1_document,
+    pretraining,
+    recipe_document,
+)
+from autoconf_launch.core import (
+    Architecture,
+    ConfigError,
+    DecodeError,
+    ModelSpec,
+    RawConfig,
+    decode,
+    dotted,
+)
+from autoconf_launch.core import KeyPath as Key
+from autoconf_launch.tuning_spaces import (
+    base_template,
+    contradiction,
+    from_hugging_face,
+    is_hugging_face,
+    is_known_type,
+    named_model,
+    shaped,
+)
+
+from ..config_file import read_config
+from .training_flags import MOST
+
+_TRANSFORMERS_TIMEOUT_S = 120
+_WITH_TRANSFORMERS = """
+import json, sys
+from transformers import AutoConfig
+config = AutoConfig.for_model(**json.load(sys.stdin))
+names = ("num_hidden_layers", "hidden_size", "num_attention_heads", "num_key_value_heads",
+         "head_dim", "intermediate_size", "vocab_size", "hidden_act", "tie_word_embeddings")
+json.dump({name: getattr(config, name, None) for name in names}, sys.stdout)
+"""
+_HEAD = 64
+
+
+def choose_model(text: str | None, shapes: Mapping[str, Any]) -> Architecture:
+    """The model of a name or a file, changed by what flags say; flags alone describe one, too.
+
+    Args:
+        text: a known name, a Hugging Face ``config.json`` (or its folder), a ``model_info.json``.
+        shapes: fields of ``Architecture`` that flags gave.
+
+    Raises:
+        ConfigError: the name is unknown, the file cannot be read, or a shape is missing.
+    """
+    given = {name: value for name, value in shapes.items() if value is not None}
+    if text is None:
+        return _from_flags(given)
+    path = Path(text)
+    path = path / "config.json" if path.is_dir() else path
+    found = _from_file(path) if path.is_file() else _named(text)
+    if not given:
+        return found
+    document = {name: getattr(found, name) for name in found.__slots__ if name != "name"}
+    if "hidden" in given or "heads" in given:
+        document |= {"head": None, "kv_heads": given.get("heads", found.kv_heads)}
+    return _checked({**document, **given}, f"{found.name}, changed")
+
+
+def _named(text: str) -> Architecture:
+    if text.endswith((".json", ".yaml")) or "/" in text:
+        raise ConfigError(f"--model {text}: there is no such file.")
+    return named_model(text)
+
+
+def _checked(shapes: Mapping[str, Any], name: str) -> Architecture:
+    """``experts`` and ``latent`` are values already, so they pass by."""
+    numbers = {key: v for key, v in shapes.items() if key not in ("experts", "latent")}
+    try:
+        found = shaped(name, numbers)
+    except DecodeError as error:
+        raise ConfigError(f"Model {name}: {error}.") from error
+    found = replace(found, experts=shapes.get("experts"), latent=shapes.get("latent"))
+    if wrong := contradiction(found):
+        raise ConfigError(f"Model {name}: {wrong}.")
+    return found
+
+
+def _from_flags(given: Mapping[str, Any]) -> Architecture:
+    missing = [name for name in ("layers", "hidden", "heads", "vocabulary") if name not in given]
+    if missing:
+        flags = ", ".join(f"--{name}" for name in missing)
+        raise ConfigError(f"No --model was given, and without one these are needed: {flags}.")
+    return _checked(given, "by flags")
+
+
+def _from_file(path: Path) -> Architecture:
+    config = read_config(path)
+    if is_hugging_face(config):
+        if is_known_type(config):
+            return from_hugging_face(config, str(path))
+        return from_hugging_face(_through_transformers(config, path), str(path), usual=True)
+    if ("grade",) in config and ("blocks",) in config:
+        return _from_model_spec(config, path)
+    raise ConfigError(
+        f"{path} is neither a Hugging Face config (it has no model_type) nor a model_info.json."
+    )
+
+
+def _through_transformers(config: RawConfig, path: Path) -> RawConfig:
+    """Sizes by their usual names; in a child, since transformers may import torch."""
+    try:
+        done = subprocess.run(
+            [sys.executable, "-c", _WITH_TRANSFORMERS],
+            input=config.to_json(),
+            capture_output=True,
+            text=True,
+            timeout=_TRANSFORMERS_TIMEOUT_S,
+            check=False,
+        )
+        problem = (done.stderr.strip().splitlines() or ["it failed"])[-1]
+        answer = (done.stdout.strip().splitlines() or [""])[-1] if not done.returncode else ""
+    except subprocess.TimeoutExpired:
+        problem, answer = f"nothing within {_TRANSFORMERS_TIMEOUT_S} s", ""
+    if not answer:
+        raise ConfigError(
+            f"{path}: model_type {config.get(('model_type',))!r} is read with transformers, "
+            f"which says: {problem}"
+        )
+    read = {name: value for name, value in json.loads(answer).items() if value is not None}
+    return RawConfig({**config.to_dict(), **read})
+
+
+def _from_model_spec(config: RawConfig, path: Path) -> Architecture:
+    """Shapes that give the spec's counts; what it does not say is guessed as GPT-2 has it."""
+    try:
+        spec = decode(ModelSpec, config.to_dict())
+    except DecodeError as error:
+        raise ConfigError(f"{path} is not a model_info.json: {error}.") from error
+    block = max(spec.blocks, key=lambda b: b.count * b.parameters, default=None)
+    sizes = (spec.hidden_size or 0, spec.vocabulary_size or 0)
+    if block is None or not 2 <= block.count <= MOST or min(sizes) < 1 or max(sizes) > MOST:
+        raise ConfigError(
+            f"{path} describes no repeated blocks with hidden_size and vocabulary_size, which a "
+            "layout other than data parallelism needs."
+        )
+    hidden, vocabulary = sizes
+    if block.parameters < 4 * hidden * hidden or block.parameters > MOST * hidden:
+        raise ConfigError(
+            f"{path}: a block has {block.parameters:,} weights, which is not a layer of a "
+            f"transformer of hidden_size {hidden}; a layout other than data parallelism needs one."
+        )
+    attention = 4 * hidden * hidden
+    ffn = max(hidden, round((block.parameters - attention) / (2 * hidden)))
+    return shaped(
+        path.name,
+        {
+            "layers": block.count,
+            "hidden": hidden,
+            "heads": next(n for n in range(max(1, hidden // _HEAD), 0, -1) if hidden % n == 0),
+            "ffn": ffn - ffn % _HEAD if ffn > 2 * _HEAD else ffn,
+            "vocabulary": vocabulary,
+            "tied_embeddings": spec.parameters - block.count * block.parameters
+            < 2 * vocabulary * hidden,
+        },
+    )
+
+
+_NEAR = 0.8
+_OWN = "autoconf"
+
+
+def base_document(model: ChosenModel, plan: RunPlan, custom: Path | None) -> RawConfig:
+    """The base configuration with a user's file laid over it.
+
+    A file that describes a whole model is taken as it is, and only run and trainer are set, as
+    NVIDIA's tool does; the keys of any other file win one by one. Steps follow from the model,
+    which ``custom_model`` makes as the file has it.
+
+    Raises:
+        ConfigError: the file cannot be read, or a key of it is nearly one that exists.
+    """
+    base = base_config(model, plan)
+    if custom is None:
+        return _own_document(base)
+    given = read_config(custom)
+    if is_whole_model(given):
+        return _with_family(custom_document(given, base), base)
+    ours = _own_document(base)
+    if near := next(_near_misses(given, ours), None):
+        raise ConfigError(f"{custom}: {near}")
+    for path, value in given.leaves():
+        ours = ours.with_value(path, value)
+    return ours
+
+
+def _with_family(document: RawConfig, base: BaseConfig) -> RawConfig:
+    """Add the model's family, which an export must know."""
+    family = base.model.asked.family.name
+    return document.with_value((_OWN, "family"), document.get((_OWN, "family"), family))
+
+
+def is_whole_model(given: RawConfig) -> bool:
+    """Whether a user's file describes a whole model of NeMo 1.0."""
+    return ("model", "num_layers") in given and ("model", "hidden_size") in given
+
+
+def write_base_config(document: RawConfig, path: Path) -> None:
+    """As YAML that a safe loader reads.
+
+    Raises:
+        ConfigError: the file cannot be written.
+    """
+    write_text(yaml.safe_dump(document.to_dict(), sort_keys=False, width=99), path)
+
+
+def write_text(text: str, path: Path) -> None:
+    """With the folders that it stands in.
+
+    Raises:
+        ConfigError: the file cannot be written.
+    """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be written: {error.strerror}.") from error
+
+
+def _own_document(base: BaseConfig) -> RawConfig:
+    asked = base.model.asked
+    document = (
+        nemo1_document(base_template(asked.family.name), base)
+        if asked.family.has_nemo1_layout
+        else recipe_document(base)
+    )
+    by_nemo = base.model.nemo_count_b
+    facts: dict[str, Any] = {
+        "family": asked.family.name,
+        "model_size_in_b": asked.size_b,
+        "parameters_by_formula_in_b": None if by_nemo is None else round(by_nemo, 6),
+        "parameters": base.model.exact_count,
+        "vocab_size": asked.vocabulary,
+        "num_tokens_in_b": base.plan.tokens_b,
+        "max_training_days": base.plan.days,
+    }
+    return document.with_value((_OWN,), facts)
+
+
+def _near_misses(given: RawConfig, known: RawConfig) -> Iterator[str]:
+    """Keys that no base configuration has but nearly; others are NeMo's own and pass."""
+    for path, _ in given.leaves():
+        for depth in range(1, len(path) + 1):
+            section = known.get(path[: depth - 1]) if depth > 1 else known.to_dict()
+            if not isinstance(section, dict) or path[depth - 1] in section:
+                continue
+            close = difflib.get_close_matches(path[depth - 1], section, n=1, cutoff=_NEAR)
+            if close:
+                yield f"{dotted(path[:depth])} is unknown; did you mean '{close[0]}'?"
+            break
+
+
+_ANY_PLAN = RunPlan(days=1.0, nodes=1, gpus_per_node=1, tokens_b=1e9)
+_SEQUENCES: tuple[Key, ...] = (
+    ("data", "seq_length"),
+    ("model", "config", "seq_length"),
+    ("model", "data", "seq_length"),
+    ("model", "encoder_seq_length"),
+    ("model", "seq_length"),
+)
+_LINK = "${"
+_STD = 0.02
+"""Initial deviation, unused here: a reader of whole files requires one."""
+
+
+def custom_model(model: ChosenModel, custom: Path) -> ChosenModel:
+    """A chosen model with what a file says of it; its notes say that, and what is counted.
+
+    Raises:
+        ConfigError: the file cannot be read, or a number of it is none.
+    """
+    given = read_config(custom)
+    document = base_document(model, _ANY_PLAN, custom)
+    if is_whole_model(given):
+        for path, value in _lacking(document, model):
+            document = document.with_value(path, value)
+    document = _with_sequence(document, given)
+    try:
+        found = _chosen(model, pretraining(document))
+    except ConfigError as error:
+        raise ConfigError(f"{custom}: {error}") from error
+    return replace(found, notes=tuple(_notes(found, custom)))
+
+
+def _with_sequence(document: RawConfig, given: RawConfig) -> RawConfig:
+    """With the file's, where a reader looks for it; links to other keys are left out."""
+    values = (given.get(path) for path in _SEQUENCES)
+    sequence = next((value for value in values if isinstance(value, int)), None)
+    if sequence is None:
+        return document
+    is_recipe = ("model", "config") in document
+    return document.with_value(_SEQUENCES[0] if is_recipe else _SEQUENCES[2], sequence)
+
+
+def _lacking(document: RawConfig, model: ChosenModel) -> Iterator[tuple[Key, Any]]:
+    """What a whole file of NeMo 1.0 may leave to its defaults, or to links."""
+    shape, hidden = model.shape, document.get(("model", "hidden_size"))
+    usual: tuple[tuple[Key, Any], ...] = (
+        (("model", "num_attention_heads"), shape.heads),
+        (("model", "ffn_hidden_size"), 4 * hidden if isinstance(hidden, int) else None),
+        (("model", "init_method_std"), _STD),
+        (("model", "global_batch_size"), model.batch.global_batch),
+        (("model", "micro_batch_size"), 1),
+        (("model", "data", "seq_length"), model.asked.sequence),
+        (("model", "optim", "lr"), shape.learning_rate),
+        (("model", "optim", "sched", "min_lr"), shape.learning_rate),
+    )
+    for path, value in usual:
+        found = document.get(path)
+        if found is None or str(found).startswith(_LINK):
+            yield path, value
+
+
+def _chosen(model: ChosenModel, file: Pretraining) -> ChosenModel:
+    trained, batch = file.model, file.split.global_batch
+    _require_numbers(trained, batch)
+    asked = replace(
+        model.asked,
+        sequence=trained.sequence,
+        vocabulary=trained.vocabulary or model.asked.vocabulary,
+    )
+    is_changed = batch != model.batch.global_batch
+    own = replace(model.batch, global_batch=batch, note="") if is_changed else model.batch
+    shape = _shape(trained, file.schedule.learning_rate)
+    return counted_model(asked, shape, own, _form(trained, form_of(asked.family)))
+
+
+def _require_numbers(trained: TrainedModel, batch: int) -> None:
+    numbers = {
+        "num_layers": trained.layers,
+        "hidden_size": trained.hidden,
+        "num_attention_heads": trained.heads,
+        "ffn_hidden_size": trained.ffn,
+        "seq_length": trained.sequence,
+        "global_batch_size": batch,
+    }
+    for name, value in numbers.items():
+        if value < 1:
+            raise ConfigError(f"{name} is {value}, but must be at least 1.")
+
+
+def _shape(trained: TrainedModel, learning_rate: float) -> Shape:
+    return Shape(
+        layers=trained.layers,
+        hidden=trained.hidden,
+        heads=trained.heads,
+        ffn=trained.ffn,
+        kv=trained.head,
+        learning_rate=learning_rate,
+    )
+
+
+def _form(trained: TrainedModel, usual: Form) -> Form:
+    return replace(
+        usual,
+        gated=trained.gated,
+        biases=trained.biases,
+        learned_positions=trained.learned_positions,
+        tied=trained.tied,
+        groups=trained.groups,
+        experts=trained.experts,
+        experts_per_token=trained.experts_per_token,
+    )
+
+
+def _notes(model: ChosenModel, custom: Path) -> Iterator[str]:
+    if note := model.asked.family.unknown_note:
+        yield note
+    yield (
+        f"The model is that of {custom}, exactly counted {model.exact_count / 1e9:.4g} B; "
+        f"the formula's {model.asked.size_b:g} B is what its days are for."
+    )

@@ -1,0 +1,228 @@
+"""The flags of ``recommend`` to a RecommendRequest. Not: what follows from them (commands)."""
+
+from __future__ import annotations
+
+import argparse
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from pathlib import Path
+
+from autoconf_launch.autotuner.sizing import Goodput, changed, family_named
+from autoconf_launch.core import ConfigError, nearest_known
+
+from ..export import BASE_EXPORTERS
+from ..flags import VerbParser
+from .training_flags import MOST, spelled, whole
+
+_UNITS = {"": 0, "k": 3, "m": 6, "b": 9, "t": 12}
+_MOST_GPUS = 1 << 20
+_USUAL_GOODPUT = Goodput()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecommendRequest:
+    """What is asked; None where a flag was not given.
+
+    Attributes:
+        tokens_b: in billions.
+        custom_config: a file whose keys win over those of the base configuration.
+        export: frameworks that the base configuration is written for, too.
+    """
+
+    family: str
+    tokens_b: float
+    gpus: int | None = None
+    nodes: int | None = None
+    cluster: str | None = None
+    gpu_memory_gb: float | None = None
+    tflops_per_gpu: float | None = None
+    max_days: float | None = None
+    model_size_b: float | None = None
+    vocabulary: int | None = None
+    sequence: int | None = None
+    global_batch: int | None = None
+    goodput: Goodput = _USUAL_GOODPUT
+    usd_per_gpu_hour: float | None = None
+    base_config: Path | None = None
+    custom_config: Path | None = None
+    export: tuple[str, ...] = ()
+    wandb_project: str | None = None
+    json: bool = False
+
+
+def parse_recommend(arguments: Sequence[str]) -> RecommendRequest:
+    """Read the flags.
+
+    Raises:
+        ConfigError: an unknown flag or value, a number out of range, or nothing to answer.
+    """
+    parser = _make_parser()
+    flags = parser.parse_args(spelled(parser, arguments))
+    goodput = Goodput()
+    for name, value in flags.assume:
+        goodput = changed(goodput, name, value)
+    request = RecommendRequest(
+        family=flags.family,
+        tokens_b=flags.tokens,
+        gpus=flags.gpus,
+        nodes=flags.num_nodes,
+        cluster=flags.cluster,
+        gpu_memory_gb=flags.gpu_memory_gb,
+        tflops_per_gpu=flags.tflops_per_gpu,
+        max_days=flags.max_days,
+        model_size_b=flags.model_size,
+        vocabulary=flags.vocab,
+        sequence=flags.seq,
+        global_batch=flags.global_batch,
+        goodput=goodput,
+        usd_per_gpu_hour=flags.usd_per_gpu_hour,
+        base_config=flags.base_config,
+        custom_config=flags.custom_config,
+        export=flags.export,
+        wandb_project=flags.wandb_project,
+        json=flags.json,
+    )
+    if missing := what_is_missing(request):
+        parser.error(missing)
+    return request
+
+
+def what_is_missing(request: RecommendRequest) -> str | None:
+    """What must be given too, or left out; None where the question is whole."""
+    nothing = request.cluster is None
+    rules = (
+        (
+            request.max_days is None and request.model_size_b is None,
+            "give --max-days for a size, or --model-size for the days",
+        ),
+        (request.gpus is None and nothing, "give --gpus, or --cluster"),
+        (
+            request.tflops_per_gpu is None and nothing,
+            "give --tflops-per-gpu, or --cluster to have it predicted",
+        ),
+        (
+            not nothing and request.nodes is not None,
+            "--cluster says how many nodes there are; leave --num-nodes out",
+        ),
+        (
+            request.custom_config is not None and request.base_config is None,
+            "--custom-config changes what --base-config writes; give that too",
+        ),
+        (
+            bool(request.export) and request.base_config is None,
+            "--export is of what --base-config writes; give that too",
+        ),
+    )
+    return next((sentence for is_wrong, sentence in rules if is_wrong), None)
+
+
+def _make_parser() -> VerbParser:
+    parser = VerbParser(
+        prog="autoconf-launch recommend",
+        usage="autoconf-launch recommend --family F --gpus N --tflops-per-gpu T --max-days D "
+        "--tokens 300B [flags]",
+        description="Which model size machines can train in some days, or how long one takes, by "
+        "NVIDIA's formula and by our planner; and its base configuration.",
+        allow_abbrev=False,
+    )
+    _add_question(parser.add_argument_group("question"))
+    _add_model(parser.add_argument_group("model"))
+    _add_planner(parser.add_argument_group("planner"))
+    _add_output(parser.add_argument_group("output"))
+    return parser
+
+
+def _add_question(group: argparse._ArgumentGroup) -> None:
+    add = group.add_argument
+    add("--family", required=True, type=_family, metavar="F", help="gpt3, t5, mt5, bert, llama, …")
+    add("--tokens", required=True, type=_billions, metavar="N", help="300B, 1.8T, …")
+    add("--gpus", type=whole(1, _MOST_GPUS), metavar="N")
+    add("--num-nodes", type=whole(1, _MOST_GPUS), metavar="N", help="nodes that --gpus stand in")
+    add(
+        "--tflops-per-gpu", type=_number(1e-3, 1e6), metavar="T", help="achieved, not of datasheet"
+    )
+    add("--max-days", type=_number(1e-4, 1e5), metavar="D", help="recommend a size for these")
+    add("--model-size", type=_number(1e-6, 1e6), metavar="B", help="in billions: its days alone")
+
+
+def _add_model(group: argparse._ArgumentGroup) -> None:
+    add = group.add_argument
+    add("--vocab", type=whole(1, MOST), metavar="V")
+    add("--seq", type=whole(1, MOST), metavar="S", help="tokens of a sample")
+    add("--global-batch", type=whole(1, MOST), metavar="B", help="samples of a step")
+
+
+def _add_planner(group: argparse._ArgumentGroup) -> None:
+    add = group.add_argument
+    add("--cluster", metavar="C", help="20x8xA100-SXM-80GB, or a file")
+    add("--gpu-memory-gb", type=_number(1, 1e4), metavar="GB", help="of each GPU")
+    add("--usd-per-gpu-hour", type=_number(0, 1e4), metavar="USD")
+    add("--assume", type=_assumption, action="append", default=[], metavar="NAME=VALUE")
+
+
+def _add_output(group: argparse._ArgumentGroup) -> None:
+    add = group.add_argument
+    add("--base-config", type=Path, metavar="OUT.yaml", help="write the base configuration")
+    add(
+        "--custom-config", type=Path, metavar="FILE", help="its keys win; a whole file is the base"
+    )
+    add("--export", type=_frameworks, default=(), metavar="|".join(BASE_EXPORTERS), help="too")
+    add("--wandb-project", metavar="NAME")
+    add("--json", action="store_true", help="one JSON document")
+
+
+def _family(text: str) -> str:
+    if not re.fullmatch(r"[A-Za-z][A-Za-z0-9_.-]{0,63}", text):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a name of a family")
+    try:
+        return family_named(text).name
+    except ConfigError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
+def _billions(text: str) -> float:
+    """Billions of ``300B``, ``1.8T``, ``5000000000``; exact in decimals, as the formula rounds."""
+    match = re.fullmatch(r"([0-9]{1,18}(?:\.[0-9]{1,12})?)([kmbt]?)", text.strip().lower())
+    count = Decimal(match[1]).scaleb(_UNITS[match[2]] - 9) if match else Decimal(0)
+    if not 0 < count < 10**9:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is not a number of tokens; write for example 300B"
+        )
+    return float(count)
+
+
+def _number(least: float, most: float) -> Callable[[str], float]:
+    def read(text: str) -> float:
+        try:
+            value = float(text)
+        except ValueError:
+            value = float("nan")
+        if not least <= value <= most:
+            raise argparse.ArgumentTypeError(
+                f"{text!r} must be a number from {least:g} to {most:g}"
+            )
+        return value
+
+    return read
+
+
+def _frameworks(text: str) -> tuple[str, ...]:
+    names = tuple(dict.fromkeys(part.strip() for part in text.split(",")))
+    for name in names:
+        if name not in BASE_EXPORTERS:
+            raise argparse.ArgumentTypeError(
+                f"{name!r} is not a framework; {nearest_known(name, BASE_EXPORTERS)}"
+            )
+    return names
+
+
+def _assumption(text: str) -> tuple[str, float]:
+    name, _, value = text.partition("=")
+    try:
+        return name.replace("-", "_"), float(value)
+    except ValueError:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} must be NAME=VALUE, such as restart_s=600"
+        ) from None

@@ -1,0 +1,211 @@
+"""The flags that describe a training, which the verbs about layouts share. Not: a layout.
+
+``-`` and ``_`` are equal in flag names.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from autoconf_launch.autotuner.cost import OPTIMIZER_BYTES, TRAINERS, FrozenPart
+from autoconf_launch.core import ConfigError, Experts, Precision
+from autoconf_launch.tuning_spaces import hint
+
+from ..flags import parse_bytes
+
+MOST = 1 << 31
+MOST_DEGREE = 1 << 20
+_TIME_LIMIT_S = 600
+_LONGEST_S = 7 * 86400
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainingRequest:
+    """What is trained, on what, and how it is answered.
+
+    Attributes:
+        shapes: fields of ``Architecture`` by name, None where no flag gave them.
+        memory_bytes: of each GPU; None: as it has.
+        time_limit_s: for a script to reach its first forward pass.
+        given: flags of the command line, as ``--seq``; a script says the others.
+    """
+
+    cluster: str
+    sequence: int
+    global_batch: int
+    model: str | None = None
+    shapes: tuple[tuple[str, Any], ...] = ()
+    precision: Precision = Precision.BF16
+    optimizer: str = "adamw"
+    trainer: str = "auto"
+    lora_rank: int | None = None
+    frozen: frozenset[FrozenPart] = frozenset()
+    flash_attention: bool | None = None
+    memory_bytes: int | None = None
+    compiled: bool = False
+    time_limit_s: int = _TIME_LIMIT_S
+    json: bool = False
+    given: frozenset[str] = frozenset()
+
+
+def training_of(flags: argparse.Namespace, words: Sequence[str]) -> TrainingRequest:
+    """Flags of :func:`add_training` as a value, and which of all flags the words give.
+
+    Raises:
+        ConfigError: experts have no width.
+    """
+    return TrainingRequest(
+        model=flags.model,
+        shapes=(*((name, getattr(flags, name)) for name in _SHAPES), ("experts", _experts(flags))),
+        cluster=flags.cluster,
+        sequence=flags.seq,
+        global_batch=flags.global_batch,
+        precision=Precision(flags.precision),
+        optimizer=flags.optimizer,
+        trainer=flags.trainer,
+        lora_rank=flags.lora_rank,
+        frozen=flags.freeze,
+        flash_attention=flags.flash_attention,
+        memory_bytes=flags.memory_limit,
+        compiled=flags.compile,
+        time_limit_s=flags.time_limit,
+        json=flags.json,
+        given=frozenset(word.partition("=")[0] for word in words if word.startswith("--")),
+    )
+
+
+def add_training(parser: argparse.ArgumentParser, *, of_script: bool) -> None:
+    """The model and its shapes, the cluster, the training, and the form of the answer.
+
+    Args:
+        parser: takes the flags.
+        of_script: a script says how long its samples are and how many a step has; until it has
+            run both are 1, so that all other flags are checked before.
+    """
+    _add_model(parser)
+    _add_work(parser, of_script)
+    parser.add_argument("--memory-limit", type=parse_bytes, metavar="SIZE", help="of each GPU")
+    parser.add_argument(
+        "--time-limit",
+        type=whole(1, _LONGEST_S),
+        default=_TIME_LIMIT_S,
+        metavar="SECONDS",
+        help="for a script after -- to reach its first forward pass; default 600",
+    )
+    parser.add_argument("--json", action="store_true", help="one JSON document")
+
+
+def spelled(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> list[str]:
+    """Arguments with ``-`` for ``_`` in flag names.
+
+    Raises:
+        ConfigError: a flag is unknown; the message has the nearest one.
+    """
+    known = parser._option_string_actions
+    found = []
+    for argument in arguments:
+        name, equals, value = argument.partition("=")
+        if re.match(r"--[A-Za-z]", argument):
+            name = name.replace("_", "-")
+            if name not in known:
+                flags = [flag for flag in known if flag.startswith("--")]
+                raise ConfigError(f"Unknown flag {name}; {hint(name, flags)}")
+        found.append(f"{name}{equals}{value}")
+    return found
+
+
+def whole(least: int, most: int) -> Callable[[str], int]:
+    """A reader of whole numbers in a range."""
+
+    def read(text: str) -> int:
+        if not re.fullmatch(r"-?\d{1,18}", text) or not least <= int(text) <= most:
+            raise argparse.ArgumentTypeError(
+                f"{text!r} must be a whole number from {least} to {most}"
+            )
+        return int(text)
+
+    return read
+
+
+def one_of(what: str, known: Any) -> Callable[[str], str]:
+    """A reader of one of several names."""
+
+    def read(text: str) -> str:
+        if text.lower() not in known:
+            raise argparse.ArgumentTypeError(f"{text!r} is not a {what}; {hint(text, known)}")
+        return text.lower()
+
+    return read
+
+
+_SHAPES = (
+    "layers",
+    "encoder_layers",
+    "hidden",
+    "heads",
+    "kv_heads",
+    "head",
+    "ffn",
+    "vocabulary",
+    "positions",
+    "gated",
+    "biases",
+    "tied_embeddings",
+)
+PRECISIONS = ("fp32", "bf16", "fp16", "fp8")
+"""Formats that the memory and time formulas distinguish from the name alone."""
+_SWITCHES = frozenset({"gated", "biases", "tied_embeddings"})
+
+
+def _add_model(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("model")
+    group.add_argument("--model", metavar="M", help="a name, config.json or model_info.json")
+    for name in _SHAPES:
+        if name in _SWITCHES:
+            group.add_argument(f"--{_dashed(name)}", action=argparse.BooleanOptionalAction)
+        else:
+            group.add_argument(f"--{_dashed(name)}", type=whole(1, MOST), metavar="N")
+    group.add_argument("--experts", type=whole(1, MOST_DEGREE), metavar="N")
+    group.add_argument("--experts-per-token", type=whole(1, MOST_DEGREE), metavar="N", default=2)
+    group.add_argument("--expert-ffn", type=whole(1, MOST), metavar="N")
+
+
+def _add_work(parser: argparse.ArgumentParser, of_script: bool) -> None:
+    group = parser.add_argument_group("training")
+    add = group.add_argument
+    add("--cluster", required=True, metavar="C", help="64x8xH100-SXM-80GB, or a file")
+    usual: dict[str, Any] = {"type": whole(1, MOST), "required": not of_script, "default": 1}
+    add("--seq", metavar="S", help="tokens of a sample", **usual)
+    add("--global-batch", metavar="B", help="samples a step", **usual)
+    add("--precision", type=one_of("precision", PRECISIONS), default="bf16")
+    add("--optimizer", type=one_of("optimizer", OPTIMIZER_BYTES), default="adamw")
+    add("--trainer", type=one_of("trainer", TRAINERS), default="auto", help="whose rules hold")
+    add("--lora-rank", type=whole(1, 1 << 16), metavar="R")
+    add("--freeze", type=_frozen, default=frozenset(), metavar="PARTS", help="embedding,mlp,…")
+    add("--compile", action="store_true", help="with torch.compile")
+    add("--flash-attention", action=argparse.BooleanOptionalAction, help="default: as trainer")
+
+
+def _experts(flags: argparse.Namespace) -> Experts | None:
+    if flags.experts is None:
+        return None
+    ffn = flags.expert_ffn or flags.ffn
+    if ffn is None:
+        raise ConfigError("--experts needs the width of one; give it with --expert-ffn.")
+    return Experts(count=flags.experts, per_token=flags.experts_per_token, ffn=ffn)
+
+
+def _frozen(text: str) -> frozenset[FrozenPart]:
+    known = {part.value: part for part in FrozenPart}
+    for name in text.lower().split(","):
+        if name not in known:
+            raise argparse.ArgumentTypeError(f"{name!r} is not a part; {hint(name, known)}")
+    return frozenset(known[name] for name in text.lower().split(","))
+
+
+def _dashed(name: str) -> str:
+    return name.replace("_", "-")

@@ -1,0 +1,160 @@
+"""What is exported and what comes out, with an account of what found no words. Not: any words.
+
+``megatron/training/arguments.py`` of Megatron-LM 0.6.0 and later, ``transformer/moe/moe_layer.py``
+and ``transformer/transformer_config.py`` of megatron-core 0.16.1 (PyPI).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from enum import Enum
+from typing import Any
+
+from autoconf_launch.autotuner.sizing import Pretraining
+from autoconf_launch.autotuner.space import KNOBS
+from autoconf_launch.core import Candidate, KeyPath, Layout, Precision, RawConfig
+
+_FOLLOWS = ("data_parallel",)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Optimum:
+    """The winner of a results folder; ``precision`` is None where nothing says it."""
+
+    name: str
+    candidate: Candidate
+    nodes: int = 1
+    precision: Precision | None = None
+
+    @property
+    def layout(self) -> Layout:
+        """Layout of the candidate."""
+        return self.candidate.layout
+
+    @property
+    def ranks_per_node(self) -> int:
+        """Ranks of one machine."""
+        return self.layout.world_size // self.nodes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Exported:
+    """A framework's file or arguments; ``left_out`` tells what it cannot express."""
+
+    text: str
+    left_out: tuple[str, ...] = ()
+
+
+@dataclass(slots=True)
+class Page:
+    """A document in the making that remembers which knobs it has expressed."""
+
+    optimum: Optimum
+    document: RawConfig = field(default_factory=lambda: RawConfig({}))
+    _said: set[str] = field(default_factory=set)
+    _notes: list[str] = field(default_factory=list)
+
+    def say(self, path: KeyPath, value: Any, *knobs: str) -> None:
+        """Set a key; the knobs that it expresses are done."""
+        self.document = self.document.with_value(path, value)
+        self._said.update(knobs)
+
+    def done(self, *knobs: str) -> None:
+        """These knobs are expressed by what stands there, or by the framework's defaults."""
+        self._said.update(knobs)
+
+    def cannot(self, knob: str, instead: str) -> None:
+        """A knob has no words here; ``instead`` is what the reader can do."""
+        self._said.add(knob)
+        self._notes.append(f"{knob} = {shown(self._value(knob))}: {instead}")
+
+    def left_out(self) -> tuple[str, ...]:
+        """Sentences on every knob that is neither at its default nor expressed."""
+        rest = [
+            f"{knob} = {shown(self._value(knob))}: no word for it"
+            for knob in self._unusual()
+            if knob not in self._said
+        ]
+        return (*self._notes, *rest)
+
+    def _unusual(self) -> list[str]:
+        layout = self.optimum.layout
+        names = [
+            knob.name
+            for knob in KNOBS
+            if knob.name not in _FOLLOWS and getattr(layout, knob.name) != _plain(knob.name)
+        ]
+        return [*names, *(name for name, _ in self.optimum.candidate.extras)]
+
+    def _value(self, knob: str) -> Any:
+        extras = dict(self.optimum.candidate.extras)
+        return extras[knob] if knob in extras else getattr(self.optimum.layout, knob)
+
+
+def comments(exported: tuple[str, ...], *, mark: str = "#") -> str:
+    """Sentences as lines of comment."""
+    return "".join(f"{mark} not expressed: {sentence}\n" for sentence in exported)
+
+
+def shown(value: Any) -> Any:
+    """A value for people."""
+    return value.value if isinstance(value, Enum) else value
+
+
+def _plain(knob: str) -> Any:
+    return getattr(Layout(), knob)
+
+
+def with_whole_steps(base: Pretraining) -> tuple[Pretraining, tuple[str, ...]]:
+    """The training with a micro-batch that divides what a replica sees of a batch, and why.
+
+    NVIDIA's base configurations start a search, which divides the batch itself; a training with
+    one as it is ends before its first step.
+    """
+    split = base.split
+    each, rest = divmod(split.global_batch, split.data)
+    if rest:
+        return base, (
+            f"whole steps: a global batch of {split.global_batch} is not a multiple of "
+            f"{split.data} replicas; give fewer nodes, more model parallelism or a larger batch",
+        )
+    micro = next(size for size in range(min(split.micro_batch, each), 0, -1) if each % size == 0)
+    if micro == split.micro_batch:
+        return base, ()
+    note = (
+        f"micro_batch = {split.micro_batch}: {split.data} replicas see {each} samples each of a "
+        f"batch, so {micro} stands for it"
+    )
+    return replace(base, split=replace(split, micro_batch=micro)), (note,)
+
+
+def splits_sequence(base: Pretraining) -> bool:
+    """Whether norms and dropouts are split along the sequence.
+
+    Tensor parallelism is needed for it, and experts need it then; the losses are the same.
+    """
+    split = base.split
+    return split.tensor > 1 and (split.sequence_parallel or base.model.experts > 0)
+
+
+def groups_told(base: Pretraining) -> tuple[str, ...]:
+    """Where tensor parallelism goes beyond the groups of keys and values, as Megatron-core has it.
+
+    0.16.1 copies groups to ranks; 0.15.0 and earlier refuse.
+    """
+    groups, tensor = base.model.groups, base.split.tensor
+    if groups % tensor == 0:
+        return ()
+    return (
+        f"{groups} groups of keys and values on {tensor} tensor-parallel ranks, for Megatron-core "
+        "before 0.16: there tensor parallelism must divide them",
+    )
+
+
+def layers_per_stage(base: Pretraining) -> int | None:
+    """Layers of a virtual pipeline stage; None without one, or where stages are not equal."""
+    split = base.split
+    stages = split.pipeline * (split.virtual or 0)
+    if split.pipeline < 2 or not stages or base.model.layers % stages:
+        return None
+    return base.model.layers // stages

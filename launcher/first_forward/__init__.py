@@ -1,0 +1,24 @@
+"""fit and plan of a script: stopped at its first forward pass."""
+
+from typing import TYPE_CHECKING
+
+from autoconf_launch.core import lazy_names
+
+if TYPE_CHECKING:
+    from .answers import (
+        Asked,
+        PeakOf,
+        PiecesFit,
+        PiecesPlan,
+        Room,
+        TracedRow,
+        fit_by_pieces,
+        plan_by_pieces,
+        rooms,
+        why_no_pieces,
+    )
+    from .asking import ask_fit, ask_plan, pieces_question
+    from .command import divided
+    from .script import TracedScript
+else:
+    __getattr__ = lazy_names(__name__, __file__)

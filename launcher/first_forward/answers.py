@@ -1,0 +1,429 @@
+"""Memory and time of layouts of a script whose model is known by its pieces alone.
+
+Data parallelism, ZeRO and recomputation, as our runtime does them. Not: which of them are asked
+for (fitting, planning).
+
+Not: where the bytes of a layout come from.
+
+Not: tensor or pipeline parallelism, which need a known architecture.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, fields, replace
+from typing import TypeAlias
+
+import numpy as np
+
+from autoconf_launch.autotuner.cost import (
+    CONTEXT_BYTES,
+    DEFAULT_PHYSICS,
+    FRAGMENTATION,
+    NCCL_BYTES,
+    Kernels,
+    MemoryParts,
+    Network,
+    StepSeconds,
+    TrainingFacts,
+    Verdict,
+    fit,
+    forward_backward_s,
+    memory_parts,
+    step_seconds,
+    update_s,
+    verdict,
+)
+from autoconf_launch.autotuner.space import CandidateTable, Floats
+from autoconf_launch.core import (
+    Candidate,
+    ClusterSpec,
+    ConfigError,
+    Layout,
+    MicroBatchTiming,
+    ModelSpec,
+    Precision,
+    Recompute,
+)
+
+from ..estimates import FitRequest, PlanRequest, machine_of
+from .script import TracedScript
+
+_MOST_DOUBLINGS = 20
+PeakOf: TypeAlias = Callable[[Layout], float]
+"""Bytes that the fullest rank of a layout needs."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Room:
+    """One stage and recomputation.
+
+    ``peak_bytes`` is with the micro-batch asked for; ``largest`` is the largest one that surely
+    fits, 0 where none does.
+    """
+
+    zero_stage: int
+    recompute: Recompute
+    peak_bytes: float
+    verdict: Verdict
+    largest: int
+
+
+def rooms(
+    layout: Layout, kinds: Sequence[Recompute], peak: PeakOf, limit_bytes: float
+) -> tuple[Room, ...]:
+    """All stages that differ on so many ranks, with each kind of recomputation."""
+    stages = range(4) if layout.data_parallel * layout.context_parallel > 1 else range(1)
+    return tuple(
+        _room(replace(layout, zero_stage=stage, recompute=kind), peak, limit_bytes)
+        for kind in kinds
+        for stage in stages
+    )
+
+
+def _room(layout: Layout, peak: PeakOf, limit_bytes: float) -> Room:
+    def fits(size: int) -> bool:
+        needed = peak(replace(layout, micro_batch=size))
+        return verdict(needed, limit_bytes) is Verdict.YES
+
+    now = peak(layout)
+    return Room(
+        zero_stage=layout.zero_stage,
+        recompute=layout.recompute,
+        peak_bytes=now,
+        verdict=verdict(now, limit_bytes),
+        largest=largest(fits),
+    )
+
+
+def largest(fits: Callable[[int], bool]) -> int:
+    """The largest number of samples that fits, where more never fit better; 0: not even one."""
+    if not fits(1):
+        return 0
+    low = 1
+    while fits(2 * low):
+        low *= 2
+        if low >= 1 << _MOST_DOUBLINGS:
+            return low
+    high = 2 * low
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if fits(middle) else (low, middle)
+    return low
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TracedRow:
+    """One layout.
+
+    Attributes:
+        memory: name and bytes of each part; they add up to the peak.
+        step_s: None where no GPU's time is known.
+        step: name and seconds of each part of the step.
+    """
+
+    layout: Layout
+    memory: tuple[tuple[str, float], ...]
+    verdict: Verdict
+    step_s: float | None
+    step: tuple[tuple[str, float], ...]
+
+    @property
+    def peak_bytes(self) -> float:
+        """Sum of all parts."""
+        return sum(size for _, size in self.memory)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """What stands beside a layout."""
+
+    script: TracedScript
+    cluster: ClusterSpec
+    precision: Precision
+    states: int
+    limit_bytes: int
+
+
+def traced_rows(asked: Asked, layouts: Sequence[Layout]) -> tuple[TracedRow, ...]:
+    """Each layout's memory and time, in order."""
+    if not layouts:
+        return ()
+    table = _table(layouts)
+    spec, facts = _with_states(asked), _facts(asked)
+    named = _parts(asked, table)
+    steps = [_step(asked, spec, facts, table.take([i])) for i in range(len(table))]
+    return tuple(_row(asked, layout, i, named, steps[i]) for i, layout in enumerate(layouts))
+
+
+def peak_bytes(asked: Asked, layout: Layout) -> float:
+    """Bytes of a rank alone, without seconds."""
+    return sum(float(sizes[0]) for _, sizes in _parts(asked, _table([layout])))
+
+
+def _table(layouts: Sequence[Layout]) -> CandidateTable:
+    return CandidateTable.from_candidates([Candidate(layout=layout) for layout in layouts])
+
+
+def _facts(asked: Asked) -> TrainingFacts:
+    return TrainingFacts(optimizer="sgd", extra_states=asked.states, precision=asked.precision)
+
+
+def _parts(asked: Asked, table: CandidateTable) -> tuple[tuple[str, Floats], ...]:
+    spec = _with_states(asked)
+    memory = memory_parts(table, spec, _facts(asked), foreach=True)
+    return _memory(memory, _alone(memory, table, spec), table)
+
+
+def recomputations(script: TracedScript) -> tuple[Recompute, ...]:
+    """Kinds that can be asked for: a script that recomputes by itself goes on doing so."""
+    repeated = any(block.count > 1 and block.input_bytes for block in script.found.model.blocks)
+    if script.found.recompute is not Recompute.NONE or not repeated:
+        return (Recompute.NONE,)
+    return (Recompute.NONE, Recompute.FULL)
+
+
+def _with_states(asked: Asked) -> ModelSpec:
+    """The peaks with the state of the optimizer asked for."""
+    spec = asked.script.spec
+    more = asked.states - asked.script.states
+    state_bytes = int(more * spec.trainable_parameters * spec.parameter_bytes_each)
+    peaks = tuple(
+        replace(peak, peak_bytes=peak.peak_bytes + state_bytes) for peak in spec.traced_peaks
+    )
+    return replace(spec, traced_peaks=peaks)
+
+
+def _alone(memory: MemoryParts, table: CandidateTable, spec: ModelSpec) -> Floats:
+    """Activations of ranks whose gradients are made while activations go: the trace itself."""
+    activations = memory.activations_bytes_C
+    if not spec.traced_peaks:
+        return activations
+    phases = {peak.phase for peak in spec.traced_peaks}
+    lines = [
+        fit(
+            [(p.micro_batch, float(p.peak_bytes)) for p in spec.traced_peaks if p.phase == phase]
+        ).at(table["micro_batch"])
+        for phase in phases
+    ]
+    rest = memory.peak_bytes_C - activations - memory.update_bytes_C
+    exact = np.maximum(0.0, np.max(lines, axis=0) - rest)
+    first = (table["data_parallel"] == 1) & (table["accumulation"] == 1)
+    plain = first & table.is_value("recompute", Recompute.NONE)
+    return np.asarray(np.where(plain, exact, activations), np.float64)
+
+
+def _memory(
+    memory: MemoryParts, activations: Floats, table: CandidateTable
+) -> tuple[tuple[str, Floats], ...]:
+    memory = replace(memory, activations_bytes_C=activations)
+    parts = [
+        (part.name.removesuffix("_bytes_C"), getattr(memory, part.name)) for part in fields(memory)
+    ]
+    coming = memory.activations_bytes_C + memory.gathered_bytes_C
+    return (
+        *parts,
+        ("communication", np.where(table["data_parallel"] > 1, NCCL_BYTES, 0.0)),
+        ("context", np.full(len(table), CONTEXT_BYTES)),
+        ("fragmentation", np.asarray(FRAGMENTATION * coming)),
+    )
+
+
+def _step(asked: Asked, spec: ModelSpec, facts: TrainingFacts, one: CandidateTable) -> StepSeconds:
+    """Parts of one row's step, from the seconds of its own micro-batch."""
+    kernels = Kernels(
+        accelerator=machine_of(asked.cluster).accelerator,
+        physics=DEFAULT_PHYSICS,
+        precision=asked.precision,
+    )
+    found, size = asked.script.found, int(one["micro_batch"][0])
+    seconds = forward_backward_s(found.operations, kernels, share=size / found.micro_batch)
+    timing = MicroBatchTiming(micro_batch=size, forward_backward_s=seconds, activation_bytes=0)
+    weights = spec.trainable_parameters * spec.parameter_bytes_each
+    timed = replace(
+        spec,
+        timings=(timing,) if found.operations else (),
+        optimizer_step_s=update_s(weights, asked.states, kernels),
+    )
+    return step_seconds(one, timed, facts, Network.of(asked.cluster))
+
+
+def _row(
+    asked: Asked,
+    layout: Layout,
+    i: int,
+    named: Sequence[tuple[str, Floats]],
+    step: StepSeconds,
+) -> TracedRow:
+    memory = tuple((name, float(sizes[i])) for name, sizes in named)
+    seconds = float(step.step_s_C[0])
+    timed = bool(np.isfinite(seconds))
+    return TracedRow(
+        layout=layout,
+        memory=memory,
+        verdict=verdict(sum(size for _, size in memory), asked.limit_bytes),
+        step_s=seconds if timed else None,
+        step=tuple((name, float(part[0])) for name, part in step.parts()) if timed else (),
+    )
+
+
+_SHOWN = 10
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PiecesFit:
+    """The answer; ``remedies`` fit, the fastest first."""
+
+    asked: Asked
+    row: TracedRow
+    rooms: tuple[Room, ...]
+    remedies: tuple[TracedRow, ...]
+
+
+def fit_by_pieces(request: FitRequest, asked: Asked) -> PiecesFit:
+    """Whether the layout asked for fits.
+
+    Raises:
+        ConfigError: the global batch does not divide.
+    """
+    layout = _layout(request, len(asked.cluster.devices))
+    row = traced_rows(asked, [layout])[0]
+    remedies: list[TracedRow] = []
+    if row.verdict is Verdict.NO:
+        found = traced_rows(asked, list(_changed(layout, asked)))
+        remedies = [one for one in found if one.verdict is not Verdict.NO]
+        remedies.sort(key=lambda one: (one.verdict is not Verdict.YES, one.step_s or 0.0))
+    return PiecesFit(
+        asked=asked,
+        row=row,
+        rooms=rooms(
+            layout,
+            recomputations(asked.script),
+            lambda one: peak_bytes(asked, one),
+            asked.limit_bytes,
+        ),
+        remedies=tuple(remedies[:_SHOWN]),
+    )
+
+
+def _layout(request: FitRequest, world: int) -> Layout:
+    once = request.micro_batch * world
+    if request.training.global_batch % once:
+        raise ConfigError(
+            f"--global-batch {request.training.global_batch} is not a multiple of micro-batch "
+            f"{request.micro_batch} x {world} GPUs = {once}; "
+            f"valid: {once}, {2 * once}, {3 * once}, …"
+        )
+    return Layout(
+        data_parallel=world,
+        zero_stage=request.zero,
+        micro_batch=request.micro_batch,
+        accumulation=request.training.global_batch // once,
+        recompute=request.recompute,
+    )
+
+
+def _changed(layout: Layout, asked: Asked) -> Iterator[Layout]:
+    """The same global batch with other stages, recomputation and smaller micro-batches."""
+    stages = range(4) if layout.data_parallel > 1 else (layout.zero_stage,)
+    samples = layout.micro_batch * layout.accumulation
+    sizes = [size for size in range(layout.micro_batch, 0, -1) if samples % size == 0]
+    for size in sizes:
+        for stage in stages:
+            for kind in recomputations(asked.script):
+                changed = replace(
+                    layout,
+                    zero_stage=stage,
+                    recompute=kind,
+                    micro_batch=size,
+                    accumulation=samples // size,
+                )
+                if changed != layout:
+                    yield changed
+
+
+_MOST_SIZES = 64
+_GB = 2**30
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PiecesPlan:
+    """The answer.
+
+    Attributes:
+        best: layouts that fit, the fastest first, as many as asked for.
+        smallest: the one that needs least memory.
+    """
+
+    request: PlanRequest
+    asked: Asked
+    considered: int
+    fit: int
+    best: tuple[TracedRow, ...]
+    smallest: TracedRow | None
+    seconds: float
+
+
+def plan_by_pieces(request: PlanRequest, asked: Asked) -> PiecesPlan:
+    """Rank all layouts that keep the global batch."""
+    started_s = time.perf_counter()
+    rows = traced_rows(asked, list(_layouts(request.training.global_batch, asked)))
+    fitting = [row for row in rows if row.verdict is not Verdict.NO]
+    fitting.sort(key=_rank)
+    return PiecesPlan(
+        request=request,
+        asked=asked,
+        considered=len(rows),
+        fit=len(fitting),
+        best=tuple(fitting[: request.top]),
+        smallest=min(rows, key=lambda row: row.peak_bytes, default=None),
+        seconds=time.perf_counter() - started_s,
+    )
+
+
+def _rank(row: TracedRow) -> tuple[float, int, float]:
+    """By time; of those as fast, the one that shards least stands first."""
+    return row.step_s or 0.0, row.layout.zero_stage, row.peak_bytes
+
+
+def why_no_pieces(answer: PiecesPlan) -> str:
+    """One true sentence on a plan without a layout."""
+    gpus = len(answer.asked.cluster.devices)
+    batch = answer.request.training.global_batch
+    if answer.smallest is None:
+        return (
+            f"--global-batch {batch} is not a multiple of {gpus} GPUs; valid: {gpus}, {2 * gpus}, "
+            f"{3 * gpus}, …"
+        )
+    return (
+        f"none of {answer.considered:,} layouts fits: the smallest need is "
+        f"{answer.smallest.peak_bytes / _GB:.1f} GB of {answer.asked.limit_bytes / _GB:.1f} GB a "
+        "GPU; take larger GPUs, or more of them, which ZeRO 3 shares the model among."
+    )
+
+
+def _layouts(global_batch: int, asked: Asked) -> Iterator[Layout]:
+    world = len(asked.cluster.devices)
+    if global_batch % world:
+        return
+    samples = global_batch // world
+    for stage in range(4) if world > 1 else range(1):
+        for size in _sizes(samples):
+            for kind in recomputations(asked.script):
+                yield Layout(
+                    data_parallel=world,
+                    zero_stage=stage,
+                    micro_batch=size,
+                    accumulation=samples // size,
+                    recompute=kind,
+                )
+
+
+def _sizes(samples: int) -> list[int]:
+    """Micro-batches that divide the samples of a rank; of very many the smallest ones."""
+    found: list[int] = []
+    for size in range(1, int(samples**0.5) + 1):
+        if samples % size == 0:
+            found += {size, samples // size}
+    return sorted(found)[:_MOST_SIZES]

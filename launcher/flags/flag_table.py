@@ -1,0 +1,200 @@
+"""All flags, as an argparse parser. Not: what a combination of them means (flags).
+
+Not: those that are offered (``flag_table``).
+"""
+
+from __future__ import annotations
+
+import argparse
+from typing import NoReturn, TypeAlias
+
+from autoconf_launch.autotuner.space import GOOD_ENOUGH, AutotuningSettings
+from autoconf_launch.core import ConfigError
+
+from ..machine import DEFAULT_HOSTFILE
+from .flag_values import (
+    parse_bytes,
+    parse_count,
+    parse_endpoint,
+    parse_gain,
+    parse_knob,
+    parse_name,
+    parse_node_rank,
+    parse_nodes,
+    parse_port,
+    parse_processes,
+    parse_restarts,
+    parse_search_budget,
+    parse_seconds,
+    parse_steps,
+    parse_trackers,
+)
+
+LAUNCHERS = ("pdsh", "openmpi", "mvapich", "mpich", "impi", "slurm")
+_NOT_FLAGS = frozenset({"arg_mappings", "enabled"})
+_BOOLEANS = frozenset(
+    name for name, field in AutotuningSettings.model_fields.items() if field.annotation is bool
+)
+_Group: TypeAlias = argparse._ArgumentGroup
+
+
+class _Parser(argparse.ArgumentParser):
+    """Raises instead of printing and leaving."""
+
+    def error(self, message: str) -> NoReturn:
+        raise ConfigError(message[0].upper() + message[1:] + ".")
+
+
+def make_parser() -> argparse.ArgumentParser:
+    """A parser of our own flags; errors are ConfigErrors. Names are never abbreviated."""
+    parser = _Parser(
+        prog="autoconf-launch",
+        usage="autoconf-launch [flags] [--autotuning {tune,run}] script.py [arguments]",
+        description="Launch a training, or find its best configuration first. Flags are those of "
+        "deepspeed and torchrun; - and _ are equal in their names.",
+        epilog="Verbs: show RESULTS, compare A B, show spaces; each has --help.",
+        allow_abbrev=False,
+    )
+    _add_script(parser.add_argument_group("script"))
+    _add_hosts(parser.add_argument_group("hosts and slots"))
+    _add_rendezvous(parser.add_argument_group("rendezvous"))
+    _add_ranks(parser.add_argument_group("ranks"))
+    _add_remote(parser.add_argument_group("other hosts"))
+    _add_tuning(parser.add_argument_group("tuning"))
+    return parser
+
+
+def _add_script(group: _Group) -> None:
+    add = group.add_argument
+    add("-m", "--module", action="store_true", help="the script is a module's name")
+    add("--no_python", action="store_true", help="the script is a program")
+    add("--no_local_rank", action="store_true", help="add no --local_rank=N to its arguments")
+    add("-q", "--quiet", action="store_true")
+    add("--log_level", choices=("debug", "info", "warning", "error", "critical"), default="info")
+
+
+def _add_hosts(group: _Group) -> None:
+    add = group.add_argument
+    processes = ("--num_gpus", "--num_accelerators", "--nproc_per_node")
+    add(*processes, type=parse_processes, metavar="N", help="ranks on each host; gpu, cpu, auto")
+    add("--num_nodes", "--nnodes", type=parse_nodes, metavar="N", help="the first N hosts")
+    file_help = f"lines of: HOST slots=N (default: {DEFAULT_HOSTFILE}, if it exists)"
+    add("-H", "--hostfile", metavar="FILE", help=file_help)
+    add("-i", "--include", default="", metavar="HOST:SLOT,SLOT@HOST", help="use only these slots")
+    add("-e", "--exclude", default="", metavar="HOST:SLOT,SLOT@HOST", help="use all others")
+    add("--node_rank", type=parse_node_rank, metavar="K", help="start only this host's ranks")
+    add("--no_ssh", action="store_true", help="never reach another host; needs --node_rank")
+    add("--standalone", action="store_true", help="this machine alone, without a hostfile")
+    add("--force_multi", action="store_true", help="treat one host as several (.deepspeed_env)")
+
+
+def _add_rendezvous(group: _Group) -> None:
+    add = group.add_argument
+    add("--master_addr", metavar="HOST", help="default: the first host")
+    port_help = "default: a free one on one host, else 29500"
+    add("--master_port", type=parse_port, metavar="PORT", help=port_help)
+    add(
+        "--rdzv_endpoint",
+        type=parse_endpoint,
+        metavar="HOST:PORT",
+        help="torchrun's name for both",
+    )
+    add("--rdzv_backend", choices=("static", "c10d"), help="both mean MASTER_ADDR and MASTER_PORT")
+    add("--rdzv_id", metavar="NAME", help="TORCHELASTIC_RUN_ID of the ranks")
+    add("--max_restarts", type=parse_restarts, metavar="0", help="a failed rank ends the launch")
+
+
+def _add_ranks(group: _Group) -> None:
+    add = group.add_argument
+    bind_help = "cores of its own for each rank, and OMP_NUM_THREADS as many"
+    add("--bind_cores_to_rank", action="store_true", help=bind_help)
+    add("--bind_core_list", metavar="0,2-4", help="of these cores; implies --bind_cores_to_rank")
+    logs = ("--enable_each_rank_log", "--log_dir")
+    add(*logs, dest="rank_log_folder", metavar="DIR", help="one log file per rank, not the screen")
+    add("-r", "--redirects", choices=("3",), help="taken with --log_dir, which redirects both")
+    add("--save_pid", action="store_true", help="keep our pid in <temporary folder>/<pid>.ds")
+    add("--monitor_interval", metavar="S", help="no effect")
+    add("--start_method", metavar="NAME", help="no effect")
+
+
+def _add_remote(group: _Group) -> None:
+    add = group.add_argument
+    add("--launcher", type=str.lower, choices=LAUNCHERS)
+    add("--launcher_args", metavar="'ARGS'", help="one quoted string")
+    add("--ssh_port", type=parse_port, metavar="PORT")
+    add("--no_ssh_check", action="store_true")
+    add("--venv_script", metavar="FILE")
+
+
+def _add_tuning(group: _Group) -> None:
+    add = group.add_argument
+    add("--autotuning", choices=("tune", "run"))
+    add("--fresh", action="store_true", help="move old results aside")
+    add("--no_history", action="store_true", help="neither read nor keep what tunes measured")
+    add("--allow_global_batch_change", action="store_true")
+    add("--keep_global_batch", action="store_true", help="where a DeepSpeed file states none")
+    add("--tuning_space", metavar="FILE", help="knobs to search, instead of the shipped ones")
+    add("--dialect", metavar="NAME", help="the script's framework; default: the one that fits")
+    add("--arg", action="append", type=parse_name, metavar="KEY=FLAG", help="FLAG sets KEY")
+    knob_help = "a knob of the script to search: '--num_workers=[0,2,4]'"
+    add("--knob", action="append", type=parse_knob, metavar="NAME=[...]", help=knob_help)
+    add("--memory_limit", type=parse_bytes, metavar="SIZE", help="per rank: 2GB")
+    add("--max_parallel_trials", type=parse_count, metavar="N", help="1: one at a time")
+    add("--trial_timeout", type=parse_seconds, default=600.0, metavar="S")
+    add("--stall_timeout", type=parse_seconds, default=120.0, metavar="S")
+    budget_help = (
+        "what the search may cost: 20m, 30trials (that of your own configuration included), $15, "
+        "or several with commas"
+    )
+    add("--budget", type=parse_search_budget, metavar="LIMIT", help=budget_help)
+    enough_help = "stop when no untried candidate could gain as much (default: 2%%); 0: never"
+    add("--good_enough", type=parse_gain, default=GOOD_ENOUGH, metavar="SHARE", help=enough_help)
+    soak_help = "steps that the winner must hold out for (default: 50, or what is short); 0: none"
+    add("--soak_steps", type=parse_steps, metavar="N", help=soak_help)
+    report_help = "keep every run with wandb, tensorboard, mlflow (with commas), or none"
+    add("--report_to", type=parse_trackers, default=(), metavar="NAMES", help=report_help)
+    add("--tracker_project", metavar="NAME", help="W&B project, or MLflow experiment")
+    add("--wandb_api_key_file", metavar="FILE", help="has the key on its first line")
+    for name in AutotuningSettings.model_fields:
+        if name in _BOOLEANS - _NOT_FLAGS:
+            add(f"--{name}", nargs="?", const="true", metavar="true|false")
+        elif name not in _NOT_FLAGS:
+            add(f"--{name}", metavar="VALUE")
+
+
+_ELASTIC = "a launch has a fixed number of hosts and ranks; give --num_nodes and --num_gpus"
+_STREAMS = "a rank's output goes to the screen, or whole to a file with --log_dir DIR"
+_AGENT = "it belongs to torch's elastic agent, which is not used here; leave it out"
+
+REFUSED = {
+    "--min_elastic_nodes": _ELASTIC,
+    "--max_elastic_nodes": _ELASTIC,
+    "--elastic_training": _ELASTIC,
+    "--tee": _STREAMS,
+    "-t": _STREAMS,
+    "--local_ranks_filter": _STREAMS,
+    "--duplicate_stdout_filters": _STREAMS,
+    "--duplicate_stderr_filters": _STREAMS,
+    "--rdzv_conf": _AGENT,
+    "--role": _AGENT,
+    "--event_log_handler": _AGENT,
+    "--logs_specs": _AGENT,
+    "--local_addr": _AGENT,
+    "--shutdown_timeout": _AGENT,
+    "--run_path": "each rank is a process of its own; give the script without it",
+    "--numa_binding": "use --bind_cores_to_rank or --bind_core_list",
+    "--signals_to_handle": "SIGINT, SIGTERM, SIGHUP and SIGUSR1 are passed on to every rank",
+    "--virtual_local_rank": "LOCAL_RANK counts the devices of CUDA_VISIBLE_DEVICES",
+}
+"""Why a flag is not offered, and what to do."""
+
+WITHOUT_EFFECT = {
+    "monitor_interval": "ranks are watched without polling",
+    "start_method": "a script is always started as a process of its own",
+    "launcher": "ranks are started on this machine, without ssh",
+    "launcher_args": "ranks are started on this machine, without ssh",
+    "ssh_port": "ranks are started on this machine, without ssh",
+    "no_ssh_check": "ranks are started on this machine, without ssh",
+    "venv_script": "ranks run in the environment of this launcher",
+}
+"""Flags that are taken and change nothing, by their name in the parsed arguments."""

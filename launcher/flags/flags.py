@@ -1,0 +1,205 @@
+"""The launcher's own flags to a LaunchRequest. Not: the script's arguments, which pass untouched.
+
+``-`` and ``_`` are equal in flag names; every key of the autotuning section is a flag, too.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+from collections.abc import Sequence
+from typing import Any
+
+from autoconf_launch.autotuner.space import AutotuningSettings
+from autoconf_launch.core import ConfigError, nearest_known
+
+from ..machine import parse_core_list
+from ..request import (
+    CoreBinding,
+    HostChoice,
+    LaunchRequest,
+    RemoteAccess,
+    Rendezvous,
+    TrackingChoice,
+)
+from .flag_table import REFUSED, WITHOUT_EFFECT, make_parser
+
+
+def parse_request(argv: Sequence[str]) -> LaunchRequest:
+    """Read a command line.
+
+    Raises:
+        ConfigError: an unknown flag, a wrong value, flags that exclude each other, no script.
+    """
+    parser = make_parser()
+    own, rest = _split(parser, list(argv))
+    flags = parser.parse_args(own)
+    if not rest:
+        raise ConfigError(
+            "No script was given; use: autoconf-launch [flags] script.py [its arguments]."
+        )
+    _check(flags)
+    return LaunchRequest(
+        script=rest[0],
+        script_args=tuple(rest[1:]),
+        kind="module" if flags.module else "program" if flags.no_python else "script",
+        processes=flags.num_gpus,
+        hosts=_hosts(flags),
+        rendezvous=_rendezvous(flags),
+        remote=_remote(flags),
+        binding=_binding(flags),
+        local_rank_argument=not flags.no_local_rank,
+        # "None" is DeepSpeed's way to write that there is no folder
+        rank_log_folder=None if flags.rank_log_folder == "None" else flags.rank_log_folder,
+        save_pid=flags.save_pid,
+        autotuning=flags.autotuning,
+        overrides=_overrides(flags),
+        fresh=flags.fresh,
+        history=not flags.no_history,
+        allow_global_batch_change=flags.allow_global_batch_change,
+        keep_global_batch=flags.keep_global_batch,
+        tuning_space=flags.tuning_space,
+        dialect=flags.dialect,
+        argument_names=tuple(flags.arg or ()),
+        knobs=tuple(flags.knob or ()),
+        memory_limit_bytes=flags.memory_limit,
+        max_parallel_trials=flags.max_parallel_trials,
+        trial_timeout_s=flags.trial_timeout,
+        stall_timeout_s=flags.stall_timeout,
+        soak_steps=flags.soak_steps,
+        budget=flags.budget,
+        good_enough=flags.good_enough,
+        tracking=TrackingChoice(
+            trackers=flags.report_to,
+            project=flags.tracker_project,
+            wandb_key_file=flags.wandb_api_key_file,
+        ),
+        quiet=flags.quiet,
+        log_level="error" if flags.quiet else flags.log_level,
+        notes=_notes(flags),
+        argv=tuple(argv),
+    )
+
+
+def usage() -> str:
+    """The help text."""
+    return make_parser().format_help()
+
+
+def _check(flags: argparse.Namespace) -> None:
+    for first, second in _EXCLUSIVE:
+        if _given(flags, first) and _given(flags, second):
+            raise ConfigError(f"--{first} and --{second} exclude each other; give one of them.")
+    if flags.standalone and (flags.num_nodes or 1) > 1:
+        raise ConfigError(
+            f"--standalone is this machine alone, but --num_nodes is {flags.num_nodes}; "
+            "leave one of them out."
+        )
+    if flags.redirects and not _given(flags, "rank_log_folder"):
+        raise ConfigError("--redirects needs a folder for the files; give it with --log_dir DIR.")
+
+
+_EXCLUSIVE = (
+    ("module", "no_python"),
+    ("include", "exclude"),
+    ("allow_global_batch_change", "keep_global_batch"),
+    *((flag, which) for which in ("include", "exclude") for flag in ("num_nodes", "num_gpus")),
+    *(("standalone", other) for other in ("hostfile", "master_addr", "master_port", "node_rank")),
+    *(("rdzv_endpoint", other) for other in ("standalone", "master_addr", "master_port")),
+)
+
+
+def _given(flags: argparse.Namespace, name: str) -> bool:
+    return getattr(flags, name) not in (None, False, "")
+
+
+def _hosts(flags: argparse.Namespace) -> HostChoice:
+    return HostChoice(
+        hostfile=flags.hostfile,
+        include=flags.include,
+        exclude=flags.exclude,
+        nodes=flags.num_nodes,
+        node_rank=flags.node_rank,
+        by_hand=flags.no_ssh,
+        standalone=flags.standalone,
+        force_multi=flags.force_multi,
+    )
+
+
+def _rendezvous(flags: argparse.Namespace) -> Rendezvous:
+    address, port = flags.rdzv_endpoint or (flags.master_addr, flags.master_port)
+    return Rendezvous(address=address or None, port=port, run_id=flags.rdzv_id)
+
+
+def _remote(flags: argparse.Namespace) -> RemoteAccess:
+    try:
+        arguments = tuple(shlex.split(flags.launcher_args or ""))
+    except ValueError as error:
+        raise ConfigError(
+            f"--launcher_args is {flags.launcher_args!r}, but its quotes do not match ({error})."
+        ) from error
+    return RemoteAccess(
+        launcher=flags.launcher,
+        launcher_args=arguments,
+        ssh_port=flags.ssh_port,
+        ssh_check=not flags.no_ssh_check,
+        venv_script=flags.venv_script,
+    )
+
+
+def _binding(flags: argparse.Namespace) -> CoreBinding | None:
+    if flags.bind_core_list is not None:
+        return CoreBinding(cores=parse_core_list(flags.bind_core_list))
+    return CoreBinding() if flags.bind_cores_to_rank else None
+
+
+def _overrides(flags: argparse.Namespace) -> tuple[tuple[str, str], ...]:
+    given = ((name, getattr(flags, name, None)) for name in AutotuningSettings.model_fields)
+    return tuple((name, value) for name, value in given if value is not None)
+
+
+def _notes(flags: argparse.Namespace) -> tuple[str, ...]:
+    return tuple(
+        f"--{name} has no effect: {reason}."
+        for name, reason in WITHOUT_EFFECT.items()
+        if _given(flags, name)
+    )
+
+
+def own_flag(word: str) -> str | None:
+    """Our flag that this word is, as we write it; None where it is none."""
+    name = word.partition("=")[0]
+    flag = _normalised(name)
+    return flag if flag in make_parser()._option_string_actions else None
+
+
+def _normalised(name: str) -> str:
+    return name.replace("-", "_").replace("__", "--", 1) if name.startswith("--") else name
+
+
+def _split(parser: argparse.ArgumentParser, argv: list[str]) -> tuple[list[str], list[str]]:
+    """Our flags, normalised, and the script with everything after it."""
+    actions: dict[str, Any] = parser._option_string_actions
+    own: list[str] = []
+    index = 0
+    while index < len(argv) and argv[index].startswith("-") and argv[index] != "--":
+        name, equals, value = argv[index].partition("=")
+        flag = _normalised(name)
+        if flag in REFUSED:
+            raise ConfigError(f"{name} is not offered: {REFUSED[flag]}.")
+        if flag not in actions:
+            raise ConfigError(f"Unknown flag {name}; {nearest_known(flag, actions)}")
+        following = next(iter(argv[index + 1 : index + 2]), None)
+        spaced = not equals and _takes_value(actions[flag], following)
+        given = value if equals else following if spaced else ""
+        if given is None or given == "--":  # argparse would drop this value
+            raise ConfigError(f"{name} needs a value.")
+        own.append(f"{flag}={given}" if equals or spaced else flag)
+        index += 1 + spaced
+    return own, argv[index + (index < len(argv) and argv[index] == "--") :]
+
+
+def _takes_value(action: argparse.Action, following: str | None) -> bool:
+    if action.nargs == "?":
+        return following in ("true", "false")
+    return action.nargs != 0

@@ -1,0 +1,461 @@
+"""Decides what came of a launch from exit codes and the ranks' own results.
+
+Not: a reader of logs; their last lines are attached to a failure and never looked into.
+
+Nothing is decided from these lines; they are shown beside a failure.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+import signal
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import Enum
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from autoconf_launch.autotuner.space import FailedTrial, Outcome
+from autoconf_launch.core import (
+    Candidate,
+    Failure,
+    FailureKind,
+    MemoryUse,
+    Mode,
+    RankResult,
+    RankTask,
+    Recompute,
+)
+
+from ..plan import LaunchPlan
+from .probe_variables import why_silent
+from .rank_results import (
+    RankResults,
+    asides_seen,
+    largest_memory,
+    measure,
+    read_rank_results,
+    started_ranks,
+    with_ended,
+    with_unfinished,
+)
+
+_USAGE = 2
+"""Of argparse, click and most programs, for a command line that they do not understand."""
+
+
+def how_it_died(code: int, error: str = "") -> str:
+    """Of an exit code that is not 0; negative where a signal ended the process.
+
+    ``error``: what its log says.
+    """
+    if code > 0:
+        hint = " (as of a script that refuses its arguments)" if code == _USAGE else ""
+        why = f": {error}" if error else " and did not report why"
+        return f"ended with exit code {code}{hint}{why}"
+    if -code == signal.SIGKILL:
+        return "was killed by SIGKILL; the kernel may have run out of memory (see dmesg)"
+    return f"was killed by {signal_name(-code)}"
+
+
+def signal_name(number: int) -> str:
+    """``SIGTERM`` for 15, ``signal 99`` for what has no name."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
+def who_left(ranks: Sequence[int]) -> str:
+    """That these ranks ended well before another failed; empty where there are none."""
+    if not ranks:
+        return ""
+    names = " and ".join(map(str, ranks))
+    return f"rank{'s' * (len(ranks) > 1)} {names} had ended without an error before it"
+
+
+STDOUT_LOG = "stdout.log"
+STDERR_LOG = "stderr.log"
+TAIL_LINES = 15
+_TAIL_BYTES = 16384
+_LONGEST_LINE = 500
+_ESCAPES = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)?|\x1b.")
+_OF_A_RANK = re.compile(r"^\[rank\d+\]: ?")
+_EXCEPTION = re.compile(r"[A-Za-z_][\w.]*(: |$)")
+_USAGE_ERROR = re.compile(r"\S+: error: ")
+_INDENT = "  "
+_CONTROLS = re.compile(r"[\x00-\x08\x0a-\x1f\x7f-\x9f]")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogStart:
+    """Where a launch's part of the two logs begins; earlier attempts stand before it."""
+
+    stdout_bytes: int = 0
+    stderr_bytes: int = 0
+
+
+def read_log_tail(folder: str | Path, start: LogStart | None = None) -> tuple[str, ...]:
+    """The last lines of ``stderr.log``, of ``stdout.log`` where that has none.
+
+    Blank lines, control characters and what a progress bar wrote over are left out; only the
+    end of a file is read.
+    """
+    start = start or LogStart()
+    return file_tail(Path(folder, STDERR_LOG), start.stderr_bytes) or file_tail(
+        Path(folder, STDOUT_LOG), start.stdout_bytes
+    )
+
+
+def printed_error(folder: str | Path, start: LogStart | None = None, *, ranks: int = 1) -> str:
+    """The last line of a traceback, or of a refusal of arguments; empty where there is none.
+
+    Of one rank the last one, as earlier ones may have been caught; where several share a log,
+    the first one, as others follow from it.
+    """
+    log = _lines(Path(folder, STDERR_LOG), (start or LogStart()).stderr_bytes)
+    lines = [_OF_A_RANK.sub("", line) for line in log]
+    errors = [
+        line
+        for before, line in zip(("", *lines), lines, strict=False)
+        if _USAGE_ERROR.match(line) or (before.startswith(_INDENT) and _EXCEPTION.match(line))
+    ]
+    return errors[-1 if ranks == 1 else 0] if errors else ""
+
+
+def file_tail(path: Path, start: int = 0, *, lines: int = TAIL_LINES) -> tuple[str, ...]:
+    """The same of any file, from a byte on; nothing where it cannot be read."""
+    return _lines(path, start)[-lines:]
+
+
+def _lines(path: Path, start: int) -> tuple[str, ...]:
+    try:
+        with path.open("rb") as file:
+            end = file.seek(0, os.SEEK_END)
+            begin = max(start, end - _TAIL_BYTES)
+            file.seek(begin)
+            text = file.read(_TAIL_BYTES).decode(errors="replace")
+    except OSError:
+        return ()
+    lines = text.split("\n")
+    if begin > start and len(lines) > 1:
+        del lines[0]  # the cut went through it
+    cleaned = [clean_line(line) for line in lines]
+    return tuple(line for line in cleaned if line)
+
+
+def clean_line(line: str) -> str:
+    """What a terminal would show of a line at its end, at most 500 characters of it."""
+    visible = _ESCAPES.sub("", line).rstrip("\r").rpartition("\r")[2]
+    return _CONTROLS.sub("", visible).rstrip()[:_LONGEST_LINE]
+
+
+Checked: TypeAlias = tuple[tuple[str, str], ...]
+"""Knobs that are compared, with the words that asked for them."""
+
+_APPLIED = ("zero_stage", "data_parallel", "micro_batch", "accumulation", "recompute")
+"""Fields of a layout that a rank finds on its live model; extras come beside them."""
+
+
+def mismatch(
+    result: RankResult, expected: Candidate | None, checked: Checked | None
+) -> Failure | None:
+    """What a rank ran instead of what was expected; None: just that, or it cannot tell."""
+    if expected is not None and checked is not None:
+        return _ignored(result, expected, checked)
+    applied = result.applied
+    if expected is None or (applied is None and not result.steps):
+        return None
+    if applied is None:
+        detail = (
+            "the script never applied its configuration; "
+            "pass it to autoconf_launch.runtime.initialize"
+        )
+        return Failure(kind=FailureKind.NOT_APPLIED, detail=detail)
+    ran = {name: getattr(applied, name) for name in _APPLIED} | dict(applied.extras)
+    asked = {name: getattr(expected.layout, name) for name in _APPLIED} | dict(expected.extras)
+    wrong = [
+        f"{name} {_shown(ran[name]) if name in ran else 'left out'} instead of {_shown(value)}"
+        for name, value in asked.items()
+        if name not in ran or ran[name] != value
+    ]
+    if not wrong:
+        return None
+    return Failure(
+        kind=FailureKind.NOT_APPLIED,
+        detail=f"ran with {', '.join(wrong)}",
+        ran_micro_batch=_smaller(ran, asked),
+    )
+
+
+def _ignored(result: RankResult, expected: Candidate, checked: Checked) -> Failure | None:
+    """What a foreign script did otherwise than it was told; 0 is what a probe could not count."""
+    if result.applied is None:
+        return None
+    found = {name: getattr(result.applied, name) for name, _ in checked}
+    asked = {name: getattr(expected.layout, name) for name, _ in checked}
+    wrong = [
+        f"{name} {_shown(found[name])} instead of {_shown(asked[name])} (asked by {word})"
+        for name, word in checked
+        if _differs(name, found[name], asked[name])
+    ]
+    if not wrong:
+        return None
+    if result.caught is not None and result.caught.kind is FailureKind.OUT_OF_MEMORY:
+        return result.caught  # and then went on with less
+    detail = f"the script ran with {', '.join(wrong)}; {result.applied.description}"
+    smaller = _smaller(found, asked)
+    return Failure(kind=FailureKind.NOT_APPLIED, detail=detail, ran_micro_batch=smaller)
+
+
+def _smaller(ran: Mapping[str, Any], asked: Mapping[str, Any]) -> int | None:
+    """The micro-batch that ran, if it is smaller than asked; 0 was not counted."""
+    micro: int = ran.get("micro_batch", 0)
+    return micro if 0 < micro < asked["micro_batch"] else None
+
+
+def _differs(name: str, found: object, asked: object) -> bool:
+    """Whether a knob is seen to be another; a switch does not say how much it recomputes."""
+    if found is None or (found == 0 and name != "zero_stage"):
+        return False
+    if name == "recompute":
+        return (found is Recompute.NONE) != (asked is Recompute.NONE)
+    return found != asked
+
+
+def _shown(value: object) -> object:
+    return value.value if isinstance(value, Enum) else value
+
+
+_DECISIVE = (
+    FailureKind.OUT_OF_MEMORY,
+    FailureKind.NAN,
+    FailureKind.BAD_CONFIG,
+    FailureKind.NOT_APPLIED,
+)
+"""Kinds that win over every other one, in this order, whoever was first."""
+
+_SUDDEN_SLACK_S = 0.25
+"""A peer can write down its broken connection before the death that broke it is seen."""
+
+_CAUSED_BY_OTHERS = {signal.SIGTERM, signal.SIGINT, signal.SIGABRT}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankExit:
+    """How one rank's process ended; ``code`` is negative where a signal ended it."""
+
+    code: int
+    unix_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cancelled:
+    """Somebody ended the launch; what had happened before ``unix_s`` still counts."""
+
+    reason: Failure
+    unix_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RanksEnd:
+    """How all processes of a launch ended.
+
+    Attributes:
+        exits: of each rank, in the plan's order.
+        terminated_unix_s: when the others were told to end, after a failure or on request;
+            later deaths say nothing. None: all ended by themselves.
+        cancelled: why it was ended on request.
+    """
+
+    exits: tuple[RankExit, ...]
+    terminated_unix_s: float | None = None
+    cancelled: Cancelled | None = None
+
+    @property
+    def told_to_end(self) -> frozenset[int]:
+        """Numbers of the ranks that were ended because another one had failed."""
+        since_unix_s = self.terminated_unix_s
+        if since_unix_s is None:
+            return frozenset()
+        return frozenset(n for n, e in enumerate(self.exits) if e.code and e.unix_s > since_unix_s)
+
+    @property
+    def exit_code(self) -> int:
+        """Of the first rank that failed, as a shell gives it (128 + signal); 0 if none did."""
+        failed = [rank for rank in self.exits if rank.code != 0]
+        if not failed:
+            return 0
+        code = min(failed, key=lambda rank: rank.unix_s).code
+        return code if code > 0 else 128 - code
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Cause:
+    """Something that may be why there is no measurement."""
+
+    failure: Failure
+    unix_s: float
+    memory: MemoryUse | None = None
+
+
+def read_outcome(plan: LaunchPlan, end: RanksEnd, log_start: LogStart | None = None) -> Outcome:
+    """What came of a launch that has ended.
+
+    Out of memory on any rank wins, then ``nan``, ``bad_config`` and ``not_applied``; otherwise
+    the earliest cause, so that a peer's broken connection does not hide what broke it. In
+    profile mode a measurement may have no steps.
+
+    Raises:
+        ValueError: the plan has no task, so its ranks report nothing.
+    """
+    if plan.task is None:
+        raise ValueError(f"plan {plan.name!r} has no task, so there is no outcome to read.")
+    ranks = started_ranks(plan.task) if plan.alone else plan.world_size
+    results = read_rank_results(plan.task, ranks)
+    if end.cancelled is not None:
+        results = with_unfinished(plan.task, results)
+    else:
+        results = with_ended(plan.task, results, end.told_to_end)
+    causes = _reported(results, plan.expected, plan.checked)
+    if not causes:
+        strict = any(rank.code for rank in end.exits) and not plan.task.soak
+        measured = measure(plan.task, results, strict=strict)  # a script may end in its soak
+        if measured is not None:
+            return measured
+    folder = plan.folder or plan.task.folder
+    causes = [*causes, *_unreported(results, end, printed_error(folder, log_start, ranks=ranks))]
+    if end.cancelled is not None:
+        causes = [cause for cause in causes if cause.unix_s <= end.cancelled.unix_s]
+        causes.append(_Cause(failure=end.cancelled.reason, unix_s=end.cancelled.unix_s))
+    cause = _first(causes) or _Cause(failure=_no_steps(plan, plan.task, results), unix_s=0.0)
+    tail = cause.failure.log_tail or read_log_tail(folder, log_start)
+    left = who_left(_left_before(cause, results, end))
+    detail = "; ".join(filter(None, (cause.failure.detail, left)))
+    return FailedTrial(
+        failure=replace(cause.failure, detail=detail, log_tail=tail),
+        memory=cause.memory or largest_memory(results),
+        asides=asides_seen(plan.task, results),
+    )
+
+
+def adopt(
+    task: RankTask,
+    *,
+    world_size: int | None,
+    expected: Candidate | None = None,
+    checked: Checked | None = None,
+) -> Outcome | None:
+    """The outcome of a launch whose controller died, where its ranks' results settle it.
+
+    A crash settles nothing (the ranks may have died with their controller): None, run it again.
+    Without ``world_size`` the ranks themselves say how many they were.
+    """
+    results = read_rank_results(task, world_size or started_ranks(task))
+    if any(result is None for result in results):
+        return None
+    cause = _first(_reported(results, expected, checked))
+    if cause is None:
+        return measure(task, results, strict=True)
+    if cause.failure.kind not in _DECISIVE:
+        return None
+    tail = cause.failure.log_tail or read_log_tail(task.folder)
+    return FailedTrial(
+        failure=replace(cause.failure, log_tail=tail),
+        memory=cause.memory or largest_memory(results),
+        asides=asides_seen(task, results),
+    )
+
+
+def _reported(
+    results: RankResults, expected: Candidate | None, checked: Checked | None
+) -> list[_Cause]:
+    """What the ranks themselves say went wrong."""
+    causes = []
+    for result in results:
+        if result is None:
+            continue
+        failure = result.failure or mismatch(result, expected, checked) or _nan(result)
+        if failure is not None:
+            said = replace(failure, detail=_named(result.rank, len(results), failure.detail))
+            causes.append(_Cause(failure=said, unix_s=result.ended_unix_s, memory=result.memory))
+    return causes
+
+
+def _nan(result: RankResult) -> Failure | None:
+    for record in result.steps:
+        if record.loss is not None and math.isnan(record.loss):
+            detail = f"the loss is not a number at step {record.step}"
+            return Failure(kind=FailureKind.NAN, detail=detail)
+    return None
+
+
+def _unreported(results: RankResults, end: RanksEnd, said: str) -> list[_Cause]:
+    """Deaths of ranks that did not report why, and that nobody asked for.
+
+    ``said``: the error in their log.
+    """
+    causes = []
+    asked_for = end.told_to_end
+    for rank, (result, exit_) in enumerate(zip(results, end.exits, strict=False)):
+        if (
+            exit_.code == 0
+            or rank in asked_for
+            or (result is not None and result.failure is not None)
+        ):
+            continue
+        sudden = exit_.code < 0 and -exit_.code not in _CAUSED_BY_OTHERS
+        detail = f"rank {rank} {how_it_died(exit_.code, said)}"
+        causes.append(
+            _Cause(
+                failure=Failure(kind=FailureKind.CRASHED, detail=detail),
+                unix_s=exit_.unix_s - _SUDDEN_SLACK_S * sudden,
+                memory=result.memory if result is not None else None,
+            )
+        )
+    return causes
+
+
+def _left_before(cause: _Cause, results: RankResults, end: RanksEnd) -> list[int]:
+    """Ranks whose peer broke down because they had gone, without an error of their own."""
+    if cause.failure.kind is not FailureKind.CRASHED:
+        return []
+    latest_unix_s = cause.unix_s + _SUDDEN_SLACK_S
+    left = []
+    for rank, (result, exit_) in enumerate(zip(results, end.exits, strict=False)):
+        gone = exit_.code == 0 if result is None else result.ended_early
+        since_unix_s = exit_.unix_s if result is None else result.ended_unix_s
+        if gone and since_unix_s <= latest_unix_s:
+            left.append(rank)
+    return left
+
+
+def _no_steps(plan: LaunchPlan, task: RankTask, results: RankResults) -> Failure:
+    silent = [rank for rank, result in enumerate(results) if result is None]
+    made = max((r.step for result in results if result for r in result.steps), default=0)
+    if plan.checked is not None and len(silent) == len(results):
+        detail = why_silent(task)
+    elif task.mode is Mode.PROFILE:
+        detail = "the script ended before its model could be described"
+    elif silent:
+        detail = f"rank {silent[0]} ended without reporting an optimizer step"
+    else:
+        detail = (
+            f"the script ended after {made} optimizer steps, before start_profile_step "
+            f"{task.start_step}; it must make at least {task.end_step}"
+        )
+    return Failure(kind=FailureKind.NO_STEPS, detail=detail)
+
+
+def _first(causes: Sequence[_Cause]) -> _Cause | None:
+    def order(cause: _Cause) -> tuple[int, float]:
+        kind = cause.failure.kind
+        return (_DECISIVE.index(kind) if kind in _DECISIVE else len(_DECISIVE), cause.unix_s)
+
+    return min(causes, key=order, default=None)
+
+
+def _named(rank: int, world_size: int, detail: str) -> str:
+    return detail if world_size == 1 else f"rank {rank}: {detail}"

@@ -1,0 +1,214 @@
+"""Reads what the ranks of a launch reported and times it. Not: why a launch failed (outcome)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TypeAlias
+
+from autoconf_launch.autotuner.space import Measurement
+from autoconf_launch.core import (
+    MODEL_INFO_FILE,
+    Asides,
+    CutStep,
+    MemoryUse,
+    Mode,
+    RankResult,
+    RankTask,
+    StepRecord,
+    decode,
+    of_all_ranks,
+    result_file,
+    sign_path,
+    unfinished_sign,
+)
+
+RankResults: TypeAlias = tuple[RankResult | None, ...]
+"""Of each rank, in order; None where it reported nothing (in this attempt)."""
+
+
+def read_rank_results(task: RankTask, world_size: int) -> RankResults:
+    """The results of this attempt; what cannot be read counts as not there."""
+    return tuple(_read_result(task, rank) for rank in range(world_size))
+
+
+def with_unfinished(task: RankTask, results: RankResults) -> RankResults:
+    """The same, with what ranks of a soak had to say by the time that nobody waited longer.
+
+    Only of one that was in an evaluation or in a checkpoint, or had made its steps: whatever else
+    takes too long hangs.
+    """
+    found = tuple(result or _read_unfinished(task, n) for n, result in enumerate(results))
+    asides = [result.asides for result in found if result and result.asides]
+    waits = any(aside.under_way for aside in asides) or all(aside.went_on for aside in asides)
+    return found if task.soak and all(found) and waits else results
+
+
+def is_beside_steps(task: RankTask, world_size: int) -> bool:
+    """Whether all ranks of a soak are in an evaluation or a checkpoint, or have made its steps."""
+    results = read_rank_results(task, world_size)
+    return with_unfinished(task, results) is not results
+
+
+def with_ended(task: RankTask, results: RankResults, ended: Collection[int]) -> RankResults:
+    """The same, with what the ``ended`` ranks of a soak had to say once their steps were made.
+
+    They were ended because another one had come to its end or failed.
+    """
+    return tuple(
+        _past_its_steps(task, rank) if result is None and rank in ended else result
+        for rank, result in enumerate(results)
+    )
+
+
+def _past_its_steps(task: RankTask, rank: int) -> RankResult | None:
+    found = _read_unfinished(task, rank)
+    return found if found and found.asides and found.asides.went_on else None
+
+
+def asides_seen(task: RankTask, results: RankResults) -> Asides | None:
+    """What a soak did between its steps, also of ranks that died; None: it is no soak."""
+    if not task.soak:
+        return None
+    found = (result or _read_unfinished(task, n) for n, result in enumerate(results))
+    return of_all_ranks([result.asides for result in found if result and result.asides])
+
+
+def started_ranks(task: RankTask) -> int:
+    """Ranks that one process made by itself, as any of them says; 1 where none has reported."""
+    numbers = (path.stem.removeprefix("result_rank") for path in _result_files(task))
+    ranks = (int(number) if number.isdecimal() else 0 for number in numbers)
+    found = (_read_result(task, rank) for rank in ranks)
+    return max((result.world_size for result in found if result), default=1)
+
+
+def _result_files(task: RankTask) -> tuple[Path, ...]:
+    return tuple(Path(task.folder).glob(f"{Path(result_file(0)).stem}*.json"))
+
+
+def _read_unfinished(task: RankTask, rank: int) -> RankResult | None:
+    return _read(sign_path(task, unfinished_sign(rank)), task, rank) if task.soak else None
+
+
+def _read_result(task: RankTask, rank: int) -> RankResult | None:
+    return _read(Path(task.folder, result_file(rank)), task, rank)
+
+
+def _read(path: Path, task: RankTask, rank: int) -> RankResult | None:
+    try:
+        result = decode(RankResult, json.loads(path.read_bytes()))
+    except (OSError, ValueError):
+        return None
+    return result if (result.attempt, result.rank) == (task.attempt, rank) else None
+
+
+def measure(task: RankTask, results: RankResults, *, strict: bool) -> Measurement | None:
+    """The timed steps, if every rank reports some; ``strict`` wants the last one too.
+
+    Of each step the slowest rank counts. Of a trial that was ended before its steps count, the
+    last one does; of one that had no time for a step, its micro-batches. In profile mode every
+    step is taken, and none at all is enough where the model was described.
+    """
+    present = [result for result in results if result is not None]
+    if len(present) < len(results):
+        return None
+    if task.mode is Mode.PROFILE:
+        if not Path(task.folder, MODEL_INFO_FILE).exists():
+            return None
+        return _measurement(present, _common_steps(present, 1, task.end_step))
+    cuts = [result.cut for result in present if result.cut is not None]
+    if len(cuts) == len(present):
+        return _extrapolated(present, cuts)
+    told = min(result.end_step or task.end_step for result in present)
+    start = min(task.start_step, told)
+    steps = _common_steps(present, start, max(told, task.end_step))
+    if not steps or (strict and steps[-1] != told):
+        return None
+    return replace(_measurement(present, steps), asides=asides_seen(task, results))
+
+
+def _extrapolated(results: Sequence[RankResult], cuts: Sequence[CutStep]) -> Measurement:
+    """One step for each micro-batch that the slowest rank made, after its warm-up if it can be.
+
+    The slowest rank waits for nobody at the end, so that its rest is the shortest.
+    """
+    slowest = max(cuts, key=lambda cut: sum(_counted(cut)))
+    rest_s = min(cut.rest_s for cut in cuts)
+    known = [cut.loss for cut in cuts if cut.loss is not None]
+    loss = (sum(known) / len(known),) if known else ()
+    return Measurement(
+        step_s=tuple((slowest.whole - 1) * micro_s + rest_s for micro_s in _counted(slowest)),
+        samples_per_step=sum(cut.samples for cut in cuts),
+        world_size=len(results),
+        memory=largest_memory(results),
+        applied=results[0].applied,
+        losses=loss,
+        all_losses=loss,
+        extrapolated_from=len(slowest.micro_s) + 1,
+    )
+
+
+def _counted(cut: CutStep) -> tuple[float, ...]:
+    return cut.micro_s[1:] or cut.micro_s
+
+
+def _common_steps(results: Sequence[RankResult], start: int, end: int) -> list[int]:
+    seen = [{record.step for record in result.steps} for result in results]
+    return [step for step in sorted(set.intersection(*seen)) if start <= step <= end]
+
+
+def _measurement(results: Sequence[RankResult], steps: Sequence[int]) -> Measurement:
+    by_step = [
+        [record for result in results for record in result.steps if record.step == step]
+        for step in steps
+    ]
+    samples = sum(record.samples for records in by_step for record in records)
+    every = _losses(results, _common_steps(results, 1, max(steps, default=0)))
+    flops = [result.flops_per_step for result in results if result.flops_per_step is not None]
+    asides = of_all_ranks([result.asides for result in results if result.asides])
+    paused = asides.before_steps if asides else ()
+    return Measurement(
+        step_s=tuple(map(_step_s, by_step, (step in paused for step in steps))),
+        samples_per_step=round(samples / max(1, len(steps))),
+        world_size=len(results),
+        memory=largest_memory(results),
+        applied=results[0].applied,
+        flops_per_step=sum(flops) if len(flops) == len(results) else None,
+        losses=every[-len(steps) :] if steps else (),
+        first_step=min(steps, default=None),
+        all_losses=every,
+        phases=_phases(results),
+    )
+
+
+def _step_s(records: Sequence[StepRecord], paused: bool) -> float:
+    """Of the slowest rank; after a pause that is left out of the one that was in it last.
+
+    The others' times have their waiting for it.
+    """
+    return (min if paused else max)(record.wall_s for record in records)
+
+
+def _losses(results: Sequence[RankResult], steps: Sequence[int]) -> tuple[float, ...]:
+    """Mean over the ranks of each step; none where a step has none."""
+    by_step: dict[int, list[float]] = {step: [] for step in steps}
+    for record in (record for result in results for record in result.steps):
+        if record.step in by_step and record.loss is not None:
+            by_step[record.step].append(record.loss)
+    rows = by_step.values()
+    return tuple(sum(row) / len(row) for row in rows) if all(rows) else ()
+
+
+def _phases(results: Sequence[RankResult]) -> tuple[tuple[str, float], ...]:
+    """Mean over the ranks; nothing unless all took their steps apart."""
+    given = [dict(result.phases) for result in results]
+    names = [name for name in given[0] if all(name in rank for rank in given)]
+    return tuple((name, sum(rank[name] for rank in given) / len(given)) for name in names)
+
+
+def largest_memory(results: Sequence[RankResult | None]) -> MemoryUse | None:
+    """Of the rank with the highest peak."""
+    seen = [result.memory for result in results if result is not None and result.memory]
+    return max(seen, key=lambda memory: memory.peak_bytes, default=None)

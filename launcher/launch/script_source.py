@@ -1,0 +1,220 @@
+"""All that a dialect may look at, from files, variables and packages. Not: its meaning."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+
+from autoconf_launch.core import ConfigError, RawConfig
+from autoconf_launch.core import config_keys as keys
+
+from ..config_file import read_config, read_document
+from ..dialects import PREFIXES, decoded
+from ..flags import own_flag
+from ..request import LaunchRequest
+from ..script import (
+    NamedFile,
+    OwnKnob,
+    ScriptSource,
+    SpaceFile,
+    UserWords,
+    composed,
+    facts_of,
+    own_modules,
+    parser_flags,
+    plain_text,
+    refused_flags,
+    script_path,
+)
+from ..spelling import is_of_batch
+
+FLAGS = ("--config", "--deepspeed", "--deepspeed_config")
+_ALWAYS_OURS = FLAGS[1:]
+"""Flags that name a DeepSpeed configuration, whatever stands in it."""
+_SCRIPT_CONFIG_SUFFIXES = (".json", ".hjson", ".yaml", ".yml")
+
+
+def find_source(script_args: tuple[str, ...], tuning_space: str | None = None) -> ScriptSource:
+    """The last document with our keys that one of ``FLAGS`` names.
+
+    Where there is none: the last one that waits for them, an empty one or a DeepSpeed
+    configuration. A script's own file is left alone.
+
+    Raises:
+        ConfigError: a file that is named cannot be read.
+    """
+    space = None
+    if tuning_space is not None:
+        space = SpaceFile(name=tuning_space, document=read_config(Path(tuning_space)))
+    nothing = ScriptSource(
+        script_args=script_args, config=RawConfig({}), config_argument=None, space=space
+    )
+    ours = waiting = None
+    for flag, position, path in _named(script_args):
+        if path.suffix.lower() not in _SCRIPT_CONFIG_SUFFIXES:
+            continue
+        if not _exists(path):
+            raise ConfigError(f"{path}, named by the script's arguments, does not exist.")
+        read = read_document(path)
+        found = replace(
+            nothing, config=read.config, config_argument=position, warnings=read.warnings
+        )
+        if keys.is_ours(read.config):
+            ours = found
+        elif flag in _ALWAYS_OURS or read.config == RawConfig({}):
+            waiting = found
+    return ours or waiting or nothing
+
+
+def _named(arguments: tuple[str, ...]) -> Iterator[tuple[str, int, Path]]:
+    """Flag, index of the argument with the path, and path."""
+    for index, argument in enumerate(arguments):
+        written, equals, value = argument.partition("=")
+        flag = f"--{written.lstrip('-').replace('-', '_')}"
+        if flag not in FLAGS or not written.startswith("-"):
+            continue
+        if equals:
+            yield flag, index, Path(value)
+        elif index + 1 < len(arguments) and not arguments[index + 1].startswith("-"):
+            yield flag, index + 1, Path(arguments[index + 1])
+
+
+def _exists(path: Path) -> bool:
+    """Also of words that are too long to be a name."""
+    try:
+        return path.exists()
+    except OSError:
+        return False
+
+
+_SUFFIXES = (".json", ".yaml", ".yml", ".toml", ".py")
+_BASE64 = ("--deepspeed", "--deepspeed_config")
+_PREFIXES = (*PREFIXES, "PL_TRAINER_")
+_SAY_VERSIONS = """
+import sys
+from importlib.metadata import PackageNotFoundError, version
+for name in sys.argv[1:]:
+    try:
+        sys.stdout.write(f"{name} {version(name)}\\n")
+    except PackageNotFoundError:
+        pass
+"""
+_PACKAGES = ("transformers", "accelerate", "lightning", "torchtitan", "megatron-core", "deepspeed")
+
+
+def find_script_source(request: LaunchRequest) -> ScriptSource:
+    """The script's arguments with the files that they name, its source, and the user's words.
+
+    Raises:
+        ConfigError: a configuration that is named cannot be read.
+    """
+    source = find_source(request.script_args, request.tuning_space)
+    script = script_path(request)
+    is_python = request.kind != "program" and script.suffix == ".py"
+    text = plain_text(script) if is_python else ""
+    own = {name for name, _ in request.knobs}
+    own |= {name for name, _ in facts_of(text).variables if is_of_batch(name)}
+    variables = {
+        name: value
+        for name, value in os.environ.items()
+        if name.startswith(_PREFIXES) or name in own
+    }
+    variables |= dict(request.variables)
+    if request.python:  # by torchrun's name for it; what another one measures is another thing
+        variables["PYTHON_EXEC"] = request.python
+    return replace(
+        _with_encoded(source),
+        script=request.script,
+        text=text,
+        modules=own_modules(script, text),
+        composed=composed(script, text),
+        files=tuple(_named_files(request.script_args)),
+        environment=tuple(sorted(variables.items())),
+        versions=_versions(request.python, tuple(sys.path)),
+        words=UserWords(
+            dialect=request.dialect,
+            arguments=request.argument_names,
+            knobs=tuple(OwnKnob(name=name, values=values) for name, values in request.knobs),
+            keep_global_batch=request.keep_global_batch,
+        ),
+    )
+
+
+def refuse_own_flags(source: ScriptSource) -> None:
+    """See that no flag of ours stands after the script, where its parser would refuse it.
+
+    Raises:
+        ConfigError: one does.
+    """
+    flags = parser_flags(source)
+    if flags is None:
+        return
+    for word in refused_flags(source.script_args, flags):
+        if own_flag(word) is not None:
+            raise ConfigError(
+                f"{word} stands after {source.script}, whose parser does not have it; "
+                f"autoconf-launch takes it before the script: autoconf-launch {word} … "
+                f"{source.script}."
+            )
+
+
+def _with_encoded(source: ScriptSource) -> ScriptSource:
+    """The document that an argument holds itself, in base64."""
+    for position, argument in enumerate(source.script_args):
+        flag, equals, value = argument.partition("=")
+        before = source.script_args[position - 1] if position else ""
+        held = value if equals and flag in _BASE64 else argument if before in _BASE64 else ""
+        document = decoded(held) if held else None
+        if document is not None and source.config_argument is None:
+            return replace(source, config=document, config_argument=position)
+    return source
+
+
+def _named_files(arguments: tuple[str, ...]) -> Iterator[NamedFile]:
+    for position, argument in enumerate(arguments):
+        flag, equals, value = argument.partition("=")
+        path = Path(value if equals else argument)
+        if path.suffix.lower() not in _SUFFIXES or not _is_file(path):
+            continue
+        before = arguments[position - 1] if position else ""
+        own = flag if equals else before if before.startswith("-") and "=" not in before else ""
+        yield NamedFile(position=position, flag=own, path=str(path), text=plain_text(path))
+
+
+def _is_file(path: Path) -> bool:
+    """Also of words that are too long to be a name, as lists of files are."""
+    try:
+        return path.is_file()
+    except OSError:
+        return False
+
+
+@cache
+def _versions(python: str | None, _: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
+    """Of what is installed on a path, or for another Python; nothing here takes longer to read."""
+    return tuple(_installed() if python is None else _installed_for(python))
+
+
+def _installed() -> Iterator[tuple[str, str]]:
+    for name in _PACKAGES:
+        try:
+            yield name, importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+
+
+def _installed_for(python: str) -> Iterator[tuple[str, str]]:
+    command = (python, "-c", _SAY_VERSIONS, *_PACKAGES)
+    try:
+        said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    except (OSError, subprocess.CalledProcessError):
+        return  # as if none were installed; its launch says what is wrong with it
+    for line in said.splitlines():
+        name, _, version = line.partition(" ")
+        yield name, version

@@ -1,0 +1,184 @@
+"""``accelerate launch``, ``torchrun`` and the like in our place: what they would have started.
+
+Their flags become ours and variables, so that one launcher starts the ranks. Not: any start.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from itertools import dropwhile
+from pathlib import Path
+from typing import Any, Literal
+
+from autoconf_launch.core import ConfigError
+
+from ..config_file import read_config
+from ..dialects import accelerate as names
+from ..flags import parse_request
+from ..machine import other_python, python_beside
+from ..request import HostChoice, LaunchRequest
+from ..script import facts_of, plain_text, script_path
+
+_LIKE_OURS = ("torchrun", "deepspeed")
+"""Launchers whose flags are ours."""
+_OTHERS = ("mpirun", "mpiexec", "srun", "horovodrun", "bash", "sh", "uv", "poetry", "conda")
+_PYTHON = re.compile(r"python(3(\.\d+)?)?")
+_TELLS_RANKS = "torch.distributed.launch"
+_MODULES = {
+    "accelerate.commands.launch": ("accelerate", "launch"),
+    "torch.distributed.run": ("torchrun",),
+    _TELLS_RANKS: ("torchrun",),
+}
+
+
+def unwrapped(request: LaunchRequest) -> LaunchRequest:
+    """The launch of what a launcher would start; the same request where there is none.
+
+    Raises:
+        ConfigError: its flags cannot be read, or name several machines.
+    """
+    words = (request.script, *request.script_args)
+    if request.kind == "module":
+        words = (*_MODULES.get(request.script, (request.script,)), *request.script_args)
+    elif Path(request.script).suffix and not _PYTHON.fullmatch(Path(request.script).name):
+        return request
+    program, rest = Path(words[0]).name, words[1:]
+    if program == "accelerate" and rest[:1] == ("launch",):
+        return _accelerate(_beside(request), rest[1:])
+    if program in _LIKE_OURS:
+        inner = parse_request(rest)
+        usual = 1 if program == "torchrun" else None  # as many as it starts if nobody says
+        told = inner.local_rank_argument and (usual is None or request.script == _TELLS_RANKS)
+        inner = replace(inner, processes=inner.processes or usual, local_rank_argument=told)
+        return _merged(_beside(request), inner)
+    if program in _OTHERS and request.kind == "script" and not Path(request.script).is_file():
+        raise ConfigError(
+            f"{program} is no launcher that is known here; give the script itself, and the number "
+            "of its ranks by --num_gpus N."
+        )
+    if _PYTHON.fullmatch(program) and request.kind != "module":
+        return _python(request, rest)
+    return request
+
+
+def accelerate_variables(config: dict[str, Any]) -> dict[str, str]:
+    """The variables that ``accelerate launch`` makes of its configuration file."""
+    kind = str(config.get("distributed_type", ""))
+    found = dict(names.KINDS.get(kind, ()))
+    if config.get("parallelism_config"):
+        found[names.USE_PARALLELISM] = "true"
+    for key, value in config.items():
+        if key in names.KEYS:
+            found[names.KEYS[key]] = _text(value)
+        prefix = names.SECTIONS.get(key)
+        for inner, held in (value if isinstance(value, dict) else {}).items():
+            if prefix is not None:
+                found[names.KEYS.get(inner, f"{prefix}{inner.upper()}")] = _text(held)
+    return found
+
+
+def _beside(request: LaunchRequest) -> LaunchRequest:
+    """With the Python of the environment that the launcher in our place is installed in."""
+    if request.kind == "module":
+        return request
+    return replace(request, python=python_beside(request.script))
+
+
+def _accelerate(request: LaunchRequest, words: Sequence[str]) -> LaunchRequest:
+    flags, rest = _split(words)
+    config = _config(flags.get(names.CONFIG_FILE))
+    for flag, key in ((names.MACHINES, "num_machines"), (names.PROCESSES, "num_processes")):
+        flags.setdefault(flag, str(config.get(key) or ""))
+    if flags[names.MACHINES] not in ("", "1"):
+        raise ConfigError(
+            f"accelerate launch is given {flags[names.MACHINES]} machines; give hosts to "
+            "autoconf-launch itself (--hostfile FILE)."
+        )
+    variables = {**accelerate_variables(config), **dict(_flag_variables(flags))}
+    processes = flags[names.PROCESSES]
+    module = bool({"-m", "--module"} & flags.keys())
+    return replace(
+        request,
+        script=rest[0],
+        script_args=tuple(rest[1:]),
+        kind="module" if module else "program" if "--no_python" in flags else "script",
+        local_rank_argument=False,
+        processes=request.processes or (int(processes) if processes.isdigit() else None),
+        variables=(*request.variables, *sorted(variables.items())),
+    )
+
+
+def _split(words: Sequence[str]) -> tuple[dict[str, str], Sequence[str]]:
+    """Flags with their values, and the script with its arguments."""
+    flags: dict[str, str] = {}
+    index = 0
+    while index < len(words) and words[index].startswith("-"):
+        name, equals, value = words[index].partition("=")
+        flag = name if len(name) == 2 else f"--{name.lstrip('-').replace('-', '_')}"
+        bare = flag in names.LAUNCH_SWITCHES
+        if not equals and not bare:
+            index += 1
+            value = words[index] if index < len(words) else ""
+        flags[flag] = value
+        index += 1
+    if index >= len(words):
+        raise ConfigError("accelerate launch is given no script; give one after its flags.")
+    return flags, words[index:]
+
+
+def _config(path: str | None) -> dict[str, Any]:
+    """The named file, or the user's default one."""
+    if path is not None:
+        return read_config(Path(path)).to_dict()
+    cache = os.environ.get("HF_HOME", str(Path.home() / ".cache" / "huggingface"))
+    default = Path(cache) / "accelerate" / "default_config.yaml"
+    return read_config(default).to_dict() if default.is_file() else {}
+
+
+def _flag_variables(flags: dict[str, str]) -> Iterator[tuple[str, str]]:
+    for flag, value in flags.items():
+        if flag in names.TURNED_ON:
+            yield names.TURNED_ON[flag], "true"
+        elif flag in names.LAUNCH_VARIABLES:
+            yield names.LAUNCH_VARIABLES[flag], value
+        elif flag.startswith(names.LAUNCH_SAME):
+            yield flag.lstrip("-").upper(), value
+
+
+def _merged(request: LaunchRequest, inner: LaunchRequest) -> LaunchRequest:
+    """Our own flags weigh more than those of the launcher in our place."""
+    return replace(
+        request,
+        script=inner.script,
+        script_args=inner.script_args,
+        kind=inner.kind,
+        local_rank_argument=request.local_rank_argument and inner.local_rank_argument,
+        processes=request.processes or inner.processes,
+        hosts=inner.hosts if request.hosts == HostChoice() else request.hosts,
+    )
+
+
+def _python(request: LaunchRequest, words: Sequence[str]) -> LaunchRequest:
+    words = [*dropwhile("-u".__eq__, words)]
+    module = words[:1] == ["-m"]
+    words = words[1:] if module else words
+    if not words or words[0].startswith("-"):
+        raise ConfigError(
+            f"{request.script} {' '.join(words)} cannot be launched; give the script itself."
+        )
+    inner = replace(request, script=words[0], script_args=tuple(words[1:]))
+    kind: Literal["module", "script"] = "module" if module else "script"
+    inner = replace(inner, kind=kind, python=other_python(request.script))
+    found = unwrapped(inner) if module else inner
+    if found is not inner or request.kind == "program":
+        return found
+    facts = facts_of(plain_text(script_path(inner)))
+    alone = request.processes in (None, 1) or facts.starts_ranks or facts.spreads
+    return replace(inner, alone=alone)
+
+
+def _text(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -1,0 +1,13 @@
+"""Recorded measurements: tables, published runs, journals, and how predictions compare."""
+
+from typing import TYPE_CHECKING
+
+from autoconf_launch.core import lazy_names
+
+if TYPE_CHECKING:
+    from .landscapes import LandscapeFile, read_landscapes
+    from .measurements import MeasurementFile, read_measurements
+    from .row import parse_group_by
+    from .validation import Calibration, Validation, together, validated
+else:
+    __getattr__ = lazy_names(__name__, __file__)

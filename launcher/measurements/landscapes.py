@@ -1,0 +1,335 @@
+"""Tables of measurements and journals as landscapes to replay. Not: running tuners on them.
+
+A group is one model, GPU, number of GPUs and global batch, unless said otherwise. What else
+differs inside a group is a knob: settings that are no part of a layout become extras.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from autoconf_launch.autotuner.cost import least_step_s
+from autoconf_launch.autotuner.search import Landscape, merged
+from autoconf_launch.autotuner.space import (
+    CandidateTable,
+    Floats,
+    PredictionTable,
+    Record,
+    is_out_of_memory,
+)
+from autoconf_launch.core import Candidate, ConfigError, KnobValue
+from autoconf_launch.tuning_spaces import known_accelerator, usable_bytes
+
+from ..results import JournalContents, JournalLineError, read_journal
+from .measured_memory import kinds_of, mixed_step_s, peaks_bytes
+from .measured_runs import predicted_parts, runs_of, stage_layers
+from .measurements import MeasurementFile, read_measurements
+from .row import FIELDS, GROUP_BY, Measurement, Row, key_of_candidate, key_of_row
+from .validation import PhysicsOf, factors_of_others, shipped
+
+_USUAL_FOLDER = "autotuning_results"
+"""Of results where nothing else was said, and what folders begin with that were moved aside."""
+
+
+def journal_landscapes(
+    path: Path, group_by: Sequence[str] = GROUP_BY
+) -> tuple[tuple[Landscape, ...], tuple[str, ...]]:
+    """Groups, and a sentence on each of which nothing ran.
+
+    A journal is of one model and one machine, so that columns of these are equal in all of it.
+    Trials that failed for another reason than memory are left out.
+
+    Raises:
+        ConfigError: there is no journal, a line of it cannot be read, or it measured nothing.
+    """
+    if not path.is_file():
+        raise ConfigError(f"{path} is no journal; give a journal.jsonl or the folder of one.")
+    contents = _read(path)
+    grouped: dict[tuple[KnobValue, ...], list[Record]] = {}
+    for record in (*contents.history, *contents.repeats, *contents.finals):
+        if record.measurement or is_out_of_memory(record):
+            key = key_of_candidate(record.trial.candidate, group_by)
+            grouped.setdefault(key, []).append(record)
+    found, left_out = list[Landscape](), list[str]()
+    for key, records in sorted(grouped.items(), key=lambda one: _order(one[0])):
+        name = _journal_landscape_name(path, contents, group_by, key)
+        if any(record.measurement for record in records):
+            found.append(_journal_landscape_landscape(name, records))
+        else:
+            left_out.append(f"{path}: left out: {name}: none of its trials ran.")
+    if not found:
+        raise ConfigError(f"{path} has no measured trial, so there is nothing to search in.")
+    return tuple(found), tuple(left_out)
+
+
+def _order(key: Sequence[KnobValue]) -> list[tuple[float, str]]:
+    """By size, what is no number first."""
+    return [(one if isinstance(one, int | float) else -1.0, str(one)) for one in key]
+
+
+def _read(path: Path) -> JournalContents:
+    try:
+        return read_journal(path)
+    except JournalLineError as error:
+        text = f"{path}:{error.line}: it is no line of a journal of ours ({error.reason})."
+        raise ConfigError(text) from error
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be read: {error.strerror}.") from error
+
+
+def _journal_landscape_name(
+    path: Path, contents: JournalContents, group_by: Sequence[str], key: Sequence[KnobValue]
+) -> str:
+    if tuple(group_by) == GROUP_BY:
+        _, _, ranks, batch = key
+        devices = contents.fingerprint.hardware if contents.fingerprint else ()
+        device = devices[0].partition(",")[0] if devices else "device"
+        return f"{_folder(path)}, {ranks} x {device}, global batch {batch}"
+    shared = (
+        f"{name} {value}" for name, value in zip(group_by, key, strict=True) if value is not None
+    )
+    return ", ".join((_folder(path), *shared))
+
+
+def _folder(path: Path) -> str:
+    """What tells a journal from others; the usual folder is the same for all."""
+    if path.name != "journal.jsonl":
+        return path.stem
+    folder = path.resolve().parent
+    if folder.name == _USUAL_FOLDER:
+        return folder.parent.name or folder.name
+    aside = folder.name.startswith(_USUAL_FOLDER)
+    return f"{folder.parent.name}/{folder.name}" if aside else folder.name
+
+
+def _journal_landscape_landscape(name: str, records: Sequence[Record]) -> Landscape:
+    landscape = Landscape(
+        name=name,
+        table=CandidateTable.from_candidates([record.trial.candidate for record in records]),
+        step_s_C=np.array(
+            [x.measurement.mean_step_s if x.measurement else np.nan for x in records]
+        ),
+        predictions=_predictions(records),
+    )
+    return merged(landscape, [record.trial.candidate.layout.global_batch for record in records])
+
+
+def _predictions(records: Sequence[Record]) -> PredictionTable:
+    """What was predicted of each candidate before it ran, as the journal says."""
+    said = [record.prediction for record in records]
+    step_s = [np.nan if x is None or x.step_s is None else x.step_s for x in said]
+    peaks = [np.nan if x is None or x.peak_bytes is None else x.peak_bytes for x in said]
+    least = [np.nan if x is None or x.least_step_s is None else x.least_step_s for x in said]
+    bands = [x.band for x in said if x is not None and x.band is not None]
+    limits = [x.outcome.memory.limit_bytes for x in records if x.outcome.memory]
+    return PredictionTable(
+        peak_bytes_C=np.array(peaks, np.float64),
+        step_s_C=np.array(step_s, np.float64),
+        band=max(bands, default=None),
+        how="as the journal has it",
+        least_step_s_C=np.array(least, np.float64),
+        limit_bytes=float(min(limits)) if limits else None,
+    )
+
+
+BAND = 0.1
+"""Relative error to expect of step times of models that the constants were not fitted on: their
+mean absolute error is 7 to 9 % (``benchmarks/results/planner_leave_one_out.md``)."""
+
+_HOW = "the planner's time model"
+_UNKNOWN = "unknown GPU"
+_NO_ANSWER = "the time model has no answer"
+
+
+def factors_of_rows(rows: Sequence[Row], physics_of: PhysicsOf) -> Floats:
+    """By how much other models correct each row; 1 for those that cannot be predicted."""
+    factors = np.ones(len(rows))
+    numbers = [i for i, one in enumerate(rows) if isinstance(one, Measurement)]
+    whole = [one for one in rows if isinstance(one, Measurement)]
+    factors[numbers] = factors_of_others(whole, physics_of)
+    return factors
+
+
+def predicted(rows: Sequence[Row], physics_of: PhysicsOf, factors: Floats) -> PredictionTable:
+    """What the planner says of each row, which it has not seen the time of; NaN for the rest."""
+    count = len(rows)
+    peaks, step_s, least_s = (np.full(count, np.nan) for _ in range(3))
+    parts: dict[str, Floats] = {}
+    numbers = np.array([i for i, x in enumerate(rows) if isinstance(x, Measurement)], np.int64)
+    whole = [one for one in rows if isinstance(one, Measurement)]
+    for run in runs_of(whole)[0]:
+        mine = numbers[list(run.rows)]
+        found = predicted_parts(run, physics_of(whole[run.rows[0]].shape.name))
+        step_s[mine] = found.step_s_C
+        least_s[mine] = least_step_s(run.layouts, run.workload, run.machine)
+        for name in type(found).__dataclass_fields__:
+            column = parts.setdefault(name.removesuffix("_C"), np.full(count, np.nan))
+            column[mine] = getattr(found, name)
+    mixed_s = np.full(count, np.nan)
+    if whole:
+        mixed_s[numbers] = mixed_step_s(whole, physics_of(whole[0].shape.name))
+        peaks[numbers] = peaks_bytes(whole, range(len(whole)))
+    return PredictionTable(
+        peak_bytes_C=peaks,
+        step_s_C=np.where(np.isnan(step_s), mixed_s, step_s * factors),
+        band=BAND,
+        how=_HOW if (factors == 1.0).all() else f"{_HOW}; corrected by other models",
+        least_step_s_C=least_s,
+        parts=tuple((name, seconds * factors) for name, seconds in parts.items()),
+        limit_bytes=_limit_bytes(rows),
+    )
+
+
+def unpredicted(rows: Sequence[Row], step_s: Floats) -> Counter[str]:
+    """How many rows have no predicted time, by the reason."""
+    whole = [one for one in rows if isinstance(one, Measurement)]
+    _, reasons = runs_of(whole)
+    why = {one.line: reasons[i] for i, one in enumerate(whole) if i in reasons}
+    lacking = (one for one, seconds in zip(rows, step_s, strict=True) if np.isnan(seconds))
+    return Counter(_reason(one, why.get(one.line, _NO_ANSWER)) for one in lacking)
+
+
+def _reason(one: Row, why: str) -> str:
+    if one.lacks:
+        return f"no {', '.join(one.lacks)}"
+    return f"{why} {one.gpu!r}" if why == _UNKNOWN else why
+
+
+def _limit_bytes(rows: Sequence[Row]) -> float | None:
+    """Memory of the smallest GPU; None where one is unknown."""
+    names = {kind.gpu for one in rows for kind in kinds_of(one)} or {one.gpu for one in rows}
+    if any(known_accelerator(name) is None for name in names):
+        return None
+    return float(min(usable_bytes(name) for name in names))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class LandscapeFile:
+    """Groups of one file.
+
+    Attributes:
+        name: what tells the file from others.
+        groups: those of which something was measured.
+        notes: what was left out, line by line, and groups of which nothing ran.
+        unpredicted: of how many rows nothing is predicted, and why.
+    """
+
+    name: str
+    groups: tuple[Landscape, ...]
+    notes: tuple[str, ...]
+    unpredicted: tuple[str, ...] = ()
+
+
+def read_landscapes(
+    path: Path,
+    group_by: Sequence[str] = GROUP_BY,
+    physics_of: PhysicsOf = shipped,
+    *,
+    others: bool = True,
+) -> LandscapeFile:
+    """Groups of a CSV table, or of a journal or the results folder that holds it.
+
+    Args:
+        path: the file; a journal ends in ``.jsonl``.
+        group_by: what the rows of a group share.
+        physics_of: constants to predict a model's rows with.
+        others: whether predictions of a model are corrected by the other models of its table;
+            not where groups mix models, since no group's own times may be seen.
+
+    Raises:
+        ConfigError: it cannot be read, or a line of it cannot be what it says.
+    """
+    if path.is_dir() or path.suffix == ".jsonl":
+        journal = path / "journal.jsonl" if path.is_dir() else path
+        found, left_out = journal_landscapes(journal, group_by)
+        return LandscapeFile(name=str(path), groups=found, notes=left_out)
+    file = read_measurements(path)
+    _refuse(path, file)
+    rows = (*file.measurements, *file.at_odds, *file.partial)
+    every = sorted(rows, key=lambda one: (bool(one.lacks), one.line))
+    apart = others and "model" in group_by
+    factors = factors_of_rows(every, physics_of) if apart else np.ones(len(every))
+    groups, notes, lacking = list[Landscape](), _left_out(file), Counter[str]()
+    for key, numbers in _grouped(every, group_by).items():
+        mine, name = [every[i] for i in numbers], _name(group_by, key)
+        if all(one.step_time_s is None for one in mine):
+            notes.append(f"{file.name}: left out: {name}: none of its rows has a time.")
+            continue
+        predictions = predicted(mine, physics_of, factors[numbers])
+        lacking += unpredicted(mine, predictions.step_s_C)
+        groups.append(_landscape(name, mine, predictions))
+    return LandscapeFile(
+        name=path.stem,
+        groups=tuple(groups),
+        notes=tuple(notes),
+        unpredicted=tuple(_said(file.name, *one) for one in sorted(lacking.items())),
+    )
+
+
+def _grouped(
+    rows: Sequence[Row], group_by: Sequence[str]
+) -> dict[tuple[KnobValue, ...], list[int]]:
+    """Numbers of the rows of each group."""
+    grouped: dict[tuple[KnobValue, ...], list[int]] = {}
+    for i, one in enumerate(rows):
+        grouped.setdefault(key_of_row(one, group_by), []).append(i)
+    return grouped
+
+
+def _said(file: str, why: str, count: int) -> str:
+    rows = "1 row" if count == 1 else f"{count} rows"
+    return f"{file}: nothing is predicted of {rows} ({why}); what was measured of them counts."
+
+
+def _refuse(path: Path, file: MeasurementFile) -> None:
+    """A tuner must not be judged by a time that cannot be."""
+    for problem in file.bad:
+        if problem.text.startswith("step_time_s"):
+            raise ConfigError(f"{path}:{problem.line}: {problem.text}.")
+
+
+def _left_out(file: MeasurementFile) -> list[str]:
+    """A sentence on each line; repeats of which some failed are merged as all others are."""
+    used = {one.line for one in (*file.at_odds, *file.partial)}
+    problems = sorted((*file.bad, *file.skipped), key=lambda problem: problem.line)
+    return [
+        f"{file.name}:{one.line}: left out: {one.text}."
+        for one in problems
+        if one.line not in used
+    ]
+
+
+def _name(group_by: Sequence[str], key: Sequence[KnobValue]) -> str:
+    if tuple(group_by) == GROUP_BY:
+        model, gpu, gpus, batch = key
+        return f"{model}, {gpus} x {gpu}, global batch {batch}"
+    return ", ".join(f"{name} {value}" for name, value in zip(group_by, key, strict=True))
+
+
+def _landscape(name: str, rows: Sequence[Row], predictions: PredictionTable) -> Landscape:
+    landscape = Landscape(
+        name=name,
+        table=CandidateTable.from_candidates(_candidates(rows)),
+        step_s_C=np.array([np.nan if x.step_time_s is None else x.step_time_s for x in rows]),
+        predictions=predictions,
+    )
+    return merged(landscape, [one.global_batch for one in rows])
+
+
+def _candidates(rows: Sequence[Row]) -> list[Candidate]:
+    values = {name: [of(one) for one in rows] for name, of in FIELDS.items() if name != "gbs"}
+    differ = [name for name, found in values.items() if len(set(found)) > 1]
+    return [
+        Candidate(
+            layout=replace(
+                one.layout, pipeline_split=stage_layers(one) if kinds_of(one) else None
+            ),
+            extras=tuple((name, values[name][i]) for name in differ),
+        )
+        for i, one in enumerate(rows)
+    ]

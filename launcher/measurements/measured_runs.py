@@ -1,0 +1,278 @@
+"""From rows of measurements to what the time model takes. Not: reading files (measurements).
+
+A row's training code is known only from its precision, its GPU and its note (``trainer_of``); what
+that code does is said where a plan's is (``trainers``, ``training_choice``).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+
+import numpy as np
+
+from autoconf_launch.autotuner.cost import (
+    DEFAULT_PHYSICS,
+    LayoutColumns,
+    Machine,
+    Physics,
+    StepParts,
+    TrainingSetup,
+    Workload,
+    dense_layer_weights,
+    embedding_weights,
+    step_parts,
+    trainer,
+)
+from autoconf_launch.autotuner.space import CandidateTable, Floats
+from autoconf_launch.core import Architecture, Candidate, ConfigError, Layout, Precision
+from autoconf_launch.tuning_spaces import known_accelerator, machine, named_model
+
+from ..estimates import workload_of
+from .row import Measurement, Row, Shape
+
+_BOUNDARIES = re.compile(r"layer partition boundaries \[([\d, ]+)\]")
+_BEFORE = 2
+"""Modules of DeepSpeed's GPT pipeline before its first layer: embedding and a transposition."""
+
+
+def stage_layers(one: Row) -> tuple[int, ...] | None:
+    """Layers of each pipeline stage as the row's note gives them; None where it does not."""
+    match = _BOUNDARIES.search(one.note)
+    if match is None:
+        return None
+    edges = np.array([int(edge) for edge in match[1].split(",")])
+    if len(edges) != one.layout.pipeline_parallel + 1:
+        return None
+    inside = np.clip(edges - _BEFORE, 0, one.shape.layers)
+    return tuple(np.diff(inside).tolist())
+
+
+_TRAINERS = (
+    ("megatron-deepspeed", "megatron-deepspeed"),
+    ("bigscience", "megatron-deepspeed"),
+    ("llm-foundry", "llm-foundry"),
+    ("torchtitan", "torchtitan"),
+    ("nemo", "nemo"),
+    ("deepspeed pipeline", "megatron-deepspeed"),
+    ("deepspeed", "deepspeed"),
+    ("megatron", "megatron-2021"),
+)
+"""Words that name a training code, the first that is found."""
+_PRECISIONS = {
+    "fp16": Precision.FP16,
+    "amp_fp16": Precision.FP16,
+    "fp32": Precision.FP32,
+    "tf32": Precision.FP32,
+}
+_LORA_RANK = 16
+_MOST_OVER_DENSE = 1.6
+_OMNI_PATH = 0.45
+_ETHERNET = 0.4
+_FAST_BYTES_PER_S = 100e9 / 8
+_RATE = re.compile(r"(\d+(?:\.\d+)?)\s*(Gb/s|Gbps|GB/s)", re.IGNORECASE)
+_COUNT_BEFORE = re.compile(r"(\d+)\s*x\s*(?:[A-Za-z][\w-]*\s+)?$")
+_COUNT_AFTER = re.compile(r"^\s*x\s*(\d+)")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """Equal model, machine and software; ``rows`` are positions in the sequence given."""
+
+    workload: Workload
+    machine: Machine
+    layouts: LayoutColumns
+    rows: tuple[int, ...]
+
+
+def network_bytes_per_s(interconnect: str, gpus_per_node: int) -> float | None:
+    """All network cards of a node together; None where none is named.
+
+    Understands ``8x200Gb/s HDR``, ``4x Omni-Path 100Gb/s per node``, ``400 Gb/s RDMA per GPU``.
+    """
+    found = None
+    for part in interconnect.split(";"):
+        for match in _RATE.finditer(part):
+            before, after = part[: match.start()], part[match.end() :]
+            if "nvlink" in before.lower() or "nvswitch" in before.lower():
+                continue
+            rate = float(match[1]) * (1e9 if match[2] == "GB/s" else 1e9 / 8)
+            count = _COUNT_BEFORE.search(before) or _COUNT_AFTER.search(after)
+            per_gpu = "per gpu" in after.lower()
+            found = rate * (int(count[1]) if count else gpus_per_node if per_gpu else 1)
+    return found
+
+
+def network_quality(interconnect: str, node_bytes_per_s: float) -> float:
+    """What collectives reach of the cards, over what they reach on InfiniBand or RoCE.
+
+    Omni-Path moves data by the host; below 100 Gb/s for a whole node it is Ethernet with TCP.
+    """
+    if "omni-path" in interconnect.lower():
+        return _OMNI_PATH
+    return _ETHERNET if node_bytes_per_s < _FAST_BYTES_PER_S else 1.0
+
+
+@cache  # tables have few shapes and many rows
+def architecture_of(shape: Shape) -> Architecture:
+    """The model that comes nearest to its published number of parameters.
+
+    A table does not say whether the perceptron is gated and the embeddings are tied.
+    """
+    if (known := _known(shape)) is not None:
+        return known
+    made = [_architecture(shape, gated, tied) for gated in (False, True) for tied in (True, False)]
+    if shape.params_b is None:
+        return made[0]
+    return min(made, key=lambda one: abs(_weights(one) - (shape.params_b or 0.0) * 1e9))
+
+
+def _known(shape: Shape) -> Architecture | None:
+    """The named model of these shapes: it has experts and other things that no table states."""
+    try:
+        named = named_model(re.sub(r"\s*\(.*\)", "", shape.name).strip())
+    except ConfigError:
+        return None
+    same = (named.layers, named.hidden, named.heads) == (shape.layers, shape.hidden, shape.heads)
+    return replace(named, vocabulary=shape.vocabulary) if same else None
+
+
+def _lacks_experts(one: Measurement) -> bool:
+    """Far more parameters than its shapes give, or ranks for experts; no column states those."""
+    model = architecture_of(one.shape)
+    if model.experts is not None:
+        return False
+    published = (one.shape.params_b or 0.0) * 1e9
+    return one.layout.expert_parallel > 1 or published > _MOST_OVER_DENSE * _weights(model)
+
+
+def _architecture(shape: Shape, gated: bool, tied: bool) -> Architecture:
+    return Architecture(
+        name=shape.name,
+        layers=shape.layers,
+        hidden=shape.hidden,
+        heads=shape.heads,
+        kv_heads=shape.kv_heads,
+        head=max(1, shape.hidden // shape.heads),
+        ffn=shape.ffn,
+        vocabulary=shape.vocabulary,
+        gated=gated,
+        tied_embeddings=tied,
+    )
+
+
+def _weights(model: Architecture) -> float:
+    return model.layers * dense_layer_weights(model) + embedding_weights(model) * (
+        1 if model.tied_embeddings else 2
+    )
+
+
+def trainer_of(one: Measurement) -> str:
+    """The training code, from what source and note name, or else from precision and GPU.
+
+    fp16, and GPUs that flash attention does not run on, mean Megatron-LM of 2021.
+    """
+    text = one.note.lower()
+    if one.compiled is not None:
+        return "torchtitan-2025" if "whitefiber" in text else "torchtitan"
+    for word, name in _TRAINERS:
+        if word in text:
+            return name
+    if one.precision.startswith("fp8"):
+        return "nemo"
+    old = one.precision == "fp16" or one.gpu.startswith(("V100", "T4"))
+    return "megatron-2021" if old else "auto"
+
+
+def setup_of(one: Measurement) -> TrainingSetup:
+    """What the row trains, with the habits of its training code where the row is silent."""
+    plain = TrainingSetup(
+        sequence=one.shape.seq,
+        precision=precision_of(one),
+        compiled=bool(one.compiled),
+        lora_rank=_LORA_RANK if is_lora(one) else None,
+    )
+    return trainer(trainer_of(one)).applied(plain)
+
+
+def layout_of(one: Measurement) -> Layout:
+    """The row's layout, with its code's habit where sequence parallelism is left open."""
+    if "sequence_parallel" not in one.assumed or one.layout.tensor_parallel == 1:
+        return one.layout
+    return replace(one.layout, sequence_parallel=trainer(trainer_of(one)).sequence_parallel)
+
+
+def measured_workload(one: Measurement, nodes: Machine) -> Workload:
+    """What the row trains and with which kernels, by the same rules as a plan of it."""
+    planned = workload_of(architecture_of(one.shape), setup_of(one), nodes)
+    # products of both 16-bit formats take as long: their rows calibrate each other
+    is_half = planned.precision is Precision.FP16
+    return replace(
+        planned,
+        precision=Precision.BF16 if is_half else planned.precision,
+        async_tensor=bool(one.async_tensor) or planned.async_tensor,
+    )
+
+
+def is_lora(one: Measurement) -> bool:
+    """Whether only adapters are trained, which a table says in the model's name alone."""
+    return "lora" in one.shape.name.lower()
+
+
+def precision_of(one: Measurement) -> Precision:
+    """What a table calls ``amp_fp16`` or ``fp8-rowwise``; bf16 where the name is unknown."""
+    name = one.precision
+    if name.startswith("fp8"):
+        return Precision.FP8_ROWWISE if "row" in name else Precision.FP8
+    return _PRECISIONS.get(name, Precision.BF16)
+
+
+def runs_of(measurements: Sequence[Measurement]) -> tuple[tuple[Run, ...], dict[int, str]]:
+    """Rows together that the model can take in one call; and why others cannot be predicted."""
+    grouped: dict[tuple[Workload, Machine], list[int]] = {}
+    reasons: dict[int, str] = {}
+    for i, one in enumerate(measurements):
+        if known_accelerator(one.gpu) is None:
+            reasons[i] = "mixed GPUs" if "+" in one.gpu else "unknown GPU"
+            continue
+        if _lacks_experts(one):
+            reasons[i] = "no experts"
+            continue
+        node = one.gpus_per_node
+        place = machine(one.gpu, gpus_per_node=node)
+        network = network_bytes_per_s(one.interconnect, place.gpus_per_node)
+        if network:
+            place = machine(one.gpu, gpus_per_node=node, network_bytes_per_s=network)
+            place = replace(place, network_quality=network_quality(one.interconnect, network))
+        grouped.setdefault((measured_workload(one, place), place), []).append(i)
+    runs = tuple(
+        Run(
+            workload=w, machine=m, layouts=_columns([measurements[i] for i in rows]), rows=(*rows,)
+        )
+        for (w, m), rows in grouped.items()
+    )
+    return runs, reasons
+
+
+def _columns(rows: Sequence[Measurement]) -> LayoutColumns:
+    given = [replace(layout_of(one), pipeline_split=stage_layers(one)) for one in rows]
+    table = CandidateTable.from_candidates([Candidate(layout=layout) for layout in given])
+    return replace(
+        LayoutColumns.from_table(table),
+        accumulation_C=np.array([one.accumulation for one in rows]),
+    )
+
+
+def predicted_parts(run: Run, physics: Physics = DEFAULT_PHYSICS) -> StepParts:
+    """Step times of one run's rows."""
+    return step_parts(run.layouts, run.workload, run.machine, physics)
+
+
+def predicted_s(runs: Sequence[Run], count: int, physics: Physics = DEFAULT_PHYSICS) -> Floats:
+    """Seconds for each of ``count`` rows; NaN for those in no run."""
+    seconds = np.full(count, np.nan)
+    for run in runs:
+        seconds[list(run.rows)] = predicted_parts(run, physics).step_s_C
+    return seconds

@@ -1,0 +1,335 @@
+"""One row of a table of published measurements. Not: the table (``measurements``).
+
+Columns are those of ``benchmarks/ground_truth/README.md``. An optional setting that a row leaves
+empty takes the default in ``DEFAULTS`` and is named in ``Measurement.assumed``.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields
+
+from autoconf_launch.core import (
+    Candidate,
+    ConfigError,
+    KnobValue,
+    Layout,
+    Recompute,
+    nearest_known,
+)
+
+DEFAULTS: tuple[tuple[str, str], ...] = (
+    ("recompute", "none"),
+    ("sequence_parallel", "on where tp is above 1 and the stack has flash attention"),
+    ("zero_dist_opt", "0"),
+    ("vpp", "1"),
+    ("interconnect", "what nodes of the GPU usually have"),
+)
+"""What an empty optional setting means."""
+
+_MODEL = ("layers", "hidden", "heads", "ffn_hidden", "seq", "vocab")
+_WHAT_RAN = ("model", "gpu", "n_gpus")
+_DEGREES = ("tp", "pp", "dp", "mbs", "gbs")
+COLUMNS = ("model", *_MODEL, "gpu", "n_gpus", *_DEGREES, "step_time_s")
+_LARGEST = 2**53
+_ZERO_NAMES = {"": 0, "0": 0, "1": 1, "2": 2, "3": 3, "fsdp": 3, "fsdp2": 3, "hsdp": 3}
+
+
+class RowError(ConfigError):
+    """One row that cannot be what it says; the others of its file still count."""
+
+
+class SkippedRowError(ConfigError):
+    """One row that does not say what ran; the message is the reason."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartialShape:
+    """What a row says of its model; None is "not stated"."""
+
+    name: str
+    params_b: float | None
+    layers: int | None
+    hidden: int | None
+    heads: int | None
+    kv_heads: int | None
+    ffn: int | None
+    vocabulary: int | None
+    seq: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shape(PartialShape):
+    """A model of which a row says all that a prediction needs."""
+
+    layers: int
+    hidden: int
+    heads: int
+    kv_heads: int
+    ffn: int
+    vocabulary: int
+    seq: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """What ran, and how long; nothing can be predicted where its model is not stated.
+
+    Attributes:
+        accumulation: broken where the micro-batch does not divide a rank's batch.
+        step_time_s: None for a run that failed.
+        memory_gb: None where it is not given.
+        lacks: columns of the model that are empty.
+    """
+
+    line: int
+    shape: PartialShape
+    gpu: str
+    gpus: int
+    gpus_per_node: int | None
+    interconnect: str
+    layout: Layout
+    accumulation: float
+    global_batch: int
+    precision: str
+    compiled: bool | None
+    async_tensor: bool | None
+    step_time_s: float | None
+    memory_gb: float | None
+    out_of_memory: bool
+    note: str
+    assumed: tuple[str, ...]
+    lacks: tuple[str, ...]
+
+    @property
+    def settings(self) -> tuple[object, ...]:
+        """Everything but what was measured: equal for repeats."""
+        measured = {"line", "step_time_s", "memory_gb", "out_of_memory", "note", "assumed"}
+        return tuple(getattr(self, x.name) for x in fields(self) if x.name not in measured)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measurement(Row):
+    """A row whose model is stated, so that it can be predicted."""
+
+    shape: Shape
+
+
+def read_row(line: int, row: Mapping[str, str]) -> Row:
+    """A line of a table by its columns; a ``Measurement`` where nothing of the model is left out.
+
+    Raises:
+        SkippedRowError: it does not say what ran.
+        RowError: it cannot be what it says.
+    """
+    cell = {name: (value or "").strip() for name, value in row.items()}
+    for name in (*_WHAT_RAN, *_DEGREES):
+        if not cell[name]:
+            raise SkippedRowError(f"no {name}")
+    lacks = tuple(name for name in _MODEL if not cell[name])
+    shape = _shape(cell)
+    layout, accumulation = _layout(cell, shape)
+    gpus = _whole(cell, "n_gpus")
+    if layout.world_size != gpus:
+        raise RowError(
+            f"tp x pp x dp x cp is {layout.world_size}, but n_gpus is {gpus}; they must be equal"
+        )
+    memory_gb, failed = _memory(cell)
+    step_time_s = _step_time_s(cell)
+    if step_time_s is not None and failed:
+        raise RowError("it ran out of memory, but has a step time; one of them must be empty")
+    given = Row(
+        line=line,
+        shape=shape,
+        gpu=cell["gpu"],
+        gpus=gpus,
+        gpus_per_node=_stated(cell, "gpus_per_node"),
+        interconnect=cell.get("interconnect", ""),
+        layout=layout,
+        accumulation=accumulation,
+        global_batch=_whole(cell, "gbs"),
+        precision=cell.get("precision", "").lower(),
+        compiled=_flag(cell, "compile"),
+        async_tensor=_flag(cell, "async_tp"),
+        step_time_s=step_time_s,
+        memory_gb=memory_gb,
+        out_of_memory=step_time_s is None,
+        note=f"{cell.get('source', '')} {cell.get('note', '')}",
+        assumed=tuple(name for name, _ in DEFAULTS if not cell.get(name)),
+        lacks=lacks,
+    )
+    return given if lacks else _measurement(given)
+
+
+def _measurement(row: Row) -> Measurement:
+    """The same row, of which nothing is lacking."""
+    shape = Shape(**{x.name: getattr(row.shape, x.name) for x in fields(row.shape)})
+    values = {x.name: getattr(row, x.name) for x in fields(row)}
+    return Measurement(**{**values, "shape": shape})
+
+
+def _shape(cell: Mapping[str, str]) -> PartialShape:
+    heads = _stated(cell, "heads")
+    kv_heads = _stated(cell, "kv_heads")
+    if heads and kv_heads and (kv_heads > heads or heads % kv_heads):
+        raise RowError(f"kv_heads={kv_heads} does not divide heads={heads}")
+    return PartialShape(
+        name=cell["model"],
+        params_b=_number(cell, "params_b") if cell.get("params_b") else None,
+        layers=_stated(cell, "layers"),
+        hidden=_stated(cell, "hidden"),
+        heads=heads,
+        kv_heads=kv_heads or heads,
+        ffn=_stated(cell, "ffn_hidden"),
+        vocabulary=_stated(cell, "vocab"),
+        seq=_stated(cell, "seq"),
+    )
+
+
+def _layout(cell: Mapping[str, str], shape: PartialShape) -> tuple[Layout, float]:
+    tp, pp, dp = (_whole(cell, name) for name in ("tp", "pp", "dp"))
+    cp, ep, vpp = (_stated(cell, name) or 1 for name in ("cp", "ep", "vpp"))
+    mbs, gbs = _whole(cell, "mbs"), _whole(cell, "gbs")
+    if shape.layers is not None and pp > shape.layers:
+        raise RowError(f"pp={pp} is more than layers={shape.layers}")
+    if shape.heads is not None and shape.heads % tp:
+        raise RowError(f"tp={tp} does not divide heads={shape.heads}")
+    if dp > gbs:
+        raise RowError(f"dp={dp} is more than gbs={gbs}: some ranks would have no sample")
+    accumulation = gbs / dp / mbs
+    zero_name = cell.get("zero_dist_opt", "").lower()
+    zero = 1 if "dist" in zero_name else _ZERO_NAMES.get(zero_name)
+    if zero is None:
+        raise RowError(f"zero_dist_opt is {zero_name!r}, but must be 0, 1, 2, 3 or fsdp2")
+    layout = Layout(
+        data_parallel=dp,
+        tensor_parallel=tp,
+        pipeline_parallel=pp,
+        virtual_pipeline=vpp if pp > 1 else 1,
+        context_parallel=cp,
+        expert_parallel=ep,
+        zero_stage=zero,
+        micro_batch=min(mbs, max(1, gbs // dp)),
+        accumulation=max(1, math.ceil(accumulation)),
+        recompute=_recompute(cell.get("recompute", "")),
+        sequence_parallel=cell.get("sequence_parallel", "") in ("1", "true", "True"),
+    )
+    return layout, max(1.0, accumulation)
+
+
+def _recompute(text: str) -> Recompute:
+    try:
+        return Recompute(text.lower() or "none")
+    except ValueError:
+        raise RowError(f"recompute is {text!r}, but must be none, selective or full") from None
+
+
+def _memory(cell: Mapping[str, str]) -> tuple[float | None, bool]:
+    text = cell.get("mem_gb", "")
+    if text.upper() == "OOM":
+        return None, True
+    return (_number(cell, "mem_gb") if text else None), False
+
+
+def _step_time_s(cell: Mapping[str, str]) -> float | None:
+    """None where the run failed."""
+    if not cell["step_time_s"]:
+        return None
+    try:
+        return _number(cell, "step_time_s")
+    except RowError as error:
+        raise RowError(f"{error}; leave it empty where the run was out of memory") from None
+
+
+def _flag(cell: Mapping[str, str], name: str) -> bool | None:
+    return cell[name] in ("1", "true", "True") if cell.get(name) else None
+
+
+def _stated(cell: Mapping[str, str], name: str) -> int | None:
+    """A whole number; None where the cell is empty or the column missing."""
+    return _whole(cell, name) if cell.get(name) else None
+
+
+def _whole(cell: Mapping[str, str], name: str) -> int:
+    number = _number(cell, name)
+    if number != int(number):
+        raise RowError(f"{name} is {cell[name]!r}, but must be a whole number")
+    return int(number)
+
+
+def _number(cell: Mapping[str, str], name: str) -> float:
+    try:
+        number = float(cell[name])
+    except ValueError:
+        number = math.nan
+    if not 0 < number <= _LARGEST:
+        raise RowError(f"{name} is {cell[name]!r}, but must be a number above 0 and not too large")
+    return number
+
+
+GROUP_BY = ("model", "gpu", "n_gpus", "gbs")
+"""What rows of a group share unless said otherwise."""
+
+FIELDS: dict[str, Callable[[Row], KnobValue]] = {
+    "model": lambda one: one.shape.name,
+    "gpu": lambda one: one.gpu,
+    "n_gpus": lambda one: one.gpus,
+    "gpus_per_node": lambda one: one.gpus_per_node,
+    "gbs": lambda one: one.global_batch,
+    "seq": lambda one: one.shape.seq,
+    "layers": lambda one: one.shape.layers,
+    "precision": lambda one: one.precision,
+    "interconnect": lambda one: one.interconnect,
+    "compile": lambda one: one.compiled,
+    "async_tp": lambda one: one.async_tensor,
+}
+"""Columns of a table that are no part of a layout."""
+
+_LAYOUT_FIELDS: dict[str, Callable[[Layout], KnobValue]] = {
+    "tp": lambda layout: layout.tensor_parallel,
+    "pp": lambda layout: layout.pipeline_parallel,
+    "vpp": lambda layout: layout.virtual_pipeline,
+    "dp": lambda layout: layout.data_parallel,
+    "cp": lambda layout: layout.context_parallel,
+    "ep": lambda layout: layout.expert_parallel,
+    "mbs": lambda layout: layout.micro_batch,
+    "zero_dist_opt": lambda layout: layout.zero_stage,
+    "recompute": lambda layout: layout.recompute.value,
+    "sequence_parallel": lambda layout: layout.sequence_parallel,
+}
+_OF_A_JOURNAL: dict[str, Callable[[Layout], KnobValue]] = {
+    "n_gpus": lambda layout: layout.world_size,
+    "gbs": lambda layout: layout.global_batch,
+    **_LAYOUT_FIELDS,
+}
+_COLUMNS = (*FIELDS, *_LAYOUT_FIELDS)
+
+
+def parse_group_by(text: str | None) -> tuple[str, ...]:
+    """Names of ``--group-by model,gpu``.
+
+    Raises:
+        ConfigError: one of them is unknown.
+    """
+    names = GROUP_BY if text is None else tuple(name.strip() for name in text.split(","))
+    for name in names:
+        if name not in _COLUMNS:
+            raise ConfigError(f"--group-by has {name!r}; {nearest_known(name, _COLUMNS)}")
+    return names
+
+
+def key_of_row(one: Row, names: Sequence[str]) -> tuple[KnobValue, ...]:
+    """What a row of a table is grouped by."""
+    return tuple(
+        FIELDS[name](one) if name in FIELDS else _LAYOUT_FIELDS[name](one.layout) for name in names
+    )
+
+
+def key_of_candidate(one: Candidate, names: Sequence[str]) -> tuple[KnobValue, ...]:
+    """What a trial of a journal is grouped by; None for what all its trials have in common."""
+    extras = dict(one.extras)
+    return tuple(
+        _OF_A_JOURNAL[name](one.layout) if name in _OF_A_JOURNAL else extras.get(name)
+        for name in names
+    )

@@ -1,0 +1,311 @@
+"""Predictions beside tables of measurements. Not: reading tables, nor printing what came out.
+
+A table is taken for one machine and its software, on which errors of the time model repeat: a
+layer of the same kernels waits for the same host. Rows of a model are never used for that model,
+nor rows of the same shape under another name. Repeats count once, by their median.
+Shapes: R = rows that are predicted, M = measured settings.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields
+
+import numpy as np
+
+from autoconf_launch.autotuner.cost import (
+    DEFAULT_PHYSICS,
+    Likeness,
+    Physics,
+    TimeAccuracy,
+    Verdict,
+    calibrated_s,
+    concatenated,
+    joined_columns,
+    likeness,
+    mape,
+    time_accuracy,
+    verdict,
+)
+from autoconf_launch.autotuner.space import Bools, Floats, Ints
+from autoconf_launch.tuning_spaces import usable_bytes
+
+from .measured_memory import peaks_bytes
+from .measured_runs import Run, predicted_parts, runs_of
+from .measurements import MeasurementFile
+from .row import Measurement, Shape
+
+BAD_ROW = "bad row"
+_GB = 2**30
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Calibration:
+    """Measurements of each model to fit on, and the seed that draws them.
+
+    Without ``fit`` they are left out of the score and the factors stay 1.
+    """
+
+    count: int
+    seed: int
+    fit: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fits:
+    """Failed runs and runs that ran: how many there are, and how many were said not to fit."""
+
+    failed_rows: int
+    failed_rows_flagged: int
+    ran_rows: int
+    ran_rows_flagged: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Validation:
+    """One table, or several. ``times`` are of settings; repeats are merged by their median."""
+
+    rows: int
+    predicted: int
+    assumed: int
+    skipped: tuple[tuple[str, int], ...]
+    times: TimeAccuracy
+    timed: TimedSettings
+    memory_R: tuple[Floats, Floats]
+    fits: Fits
+
+    @property
+    def memory_mape(self) -> float | None:
+        """Mean error of the peaks in percent."""
+        return mape(*self.memory_R)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class TimedSettings:
+    """Predicted and measured seconds; ``group_R`` is what orders are compared inside of."""
+
+    predicted_s_R: Floats
+    measured_s_R: Floats
+    group_R: tuple[tuple[object, ...], ...]
+
+
+def validated(file: MeasurementFile, calibration: Calibration | None = None) -> Validation:
+    """One table scored."""
+    measurements = file.measurements
+    runs, reasons = runs_of(measurements)
+    rows = [i for run in runs for i in run.rows]
+    seconds = concatenated([predicted_parts(run) for run in runs]).step_s_C
+    timed = _timed(measurements, rows, (seconds, runs), calibration)
+    peaks = peaks_bytes(measurements, rows)
+    counts = Counter(problem.text for problem in file.skipped)
+    counts.update(reasons.values())
+    if file.bad:
+        counts[BAD_ROW] = len(file.bad)
+    return Validation(
+        rows=file.rows,
+        predicted=len(rows),
+        assumed=sum(bool(measurements[i].assumed) for i in rows),
+        skipped=tuple(sorted(counts.items())),
+        times=time_accuracy(timed.predicted_s_R, timed.measured_s_R, timed.group_R),
+        timed=timed,
+        memory_R=_memory(measurements, peaks),
+        fits=_fits(measurements, peaks),
+    )
+
+
+def together(validations: Sequence[Validation]) -> Validation:
+    """All tables as if they were one."""
+    counts: Counter[str] = Counter()
+    for one in validations:
+        counts.update(dict(one.skipped))
+    timed = TimedSettings(
+        predicted_s_R=np.concatenate([one.timed.predicted_s_R for one in validations]),
+        measured_s_R=np.concatenate([one.timed.measured_s_R for one in validations]),
+        group_R=tuple(group for one in validations for group in one.timed.group_R),
+    )
+    return Validation(
+        rows=sum(one.rows for one in validations),
+        predicted=sum(one.predicted for one in validations),
+        assumed=sum(one.assumed for one in validations),
+        skipped=tuple(sorted(counts.items())),
+        times=time_accuracy(timed.predicted_s_R, timed.measured_s_R, timed.group_R),
+        timed=timed,
+        memory_R=(
+            np.concatenate([one.memory_R[0] for one in validations]),
+            np.concatenate([one.memory_R[1] for one in validations]),
+        ),
+        fits=Fits(
+            failed_rows=sum(one.fits.failed_rows for one in validations),
+            failed_rows_flagged=sum(one.fits.failed_rows_flagged for one in validations),
+            ran_rows=sum(one.fits.ran_rows for one in validations),
+            ran_rows_flagged=sum(one.fits.ran_rows_flagged for one in validations),
+        ),
+    )
+
+
+def _timed(
+    measurements: Sequence[Measurement],
+    rows: Sequence[int],
+    predicted: tuple[Floats, Sequence[Run]],
+    calibration: Calibration | None,
+) -> TimedSettings:
+    """Settings with a time, repeats merged; with calibration those that were not fitted on."""
+    repeats: dict[tuple[object, ...], list[int]] = {}
+    for position, i in enumerate(rows):
+        if measurements[i].step_time_s is not None:
+            repeats.setdefault(measurements[i].settings, []).append(position)
+    first = [same[0] for same in repeats.values()]
+    measured = np.array(
+        [
+            np.median([measurements[rows[position]].step_time_s or np.nan for position in same])
+            for same in repeats.values()
+        ],
+        np.float64,
+    )
+    kept = [measurements[rows[position]] for position in first]
+    seconds, scored = predicted[0][first], np.ones(len(first), np.bool_)
+    if calibration is not None and first:
+        of_settings = (seconds, likeness_of(predicted[1]).rows(np.array(first)))
+        seconds, scored = _calibrated(kept, of_settings, measured, calibration)
+    return TimedSettings(
+        predicted_s_R=seconds[scored],
+        measured_s_R=measured[scored],
+        group_R=tuple(_group(one) for one, use in zip(kept, scored, strict=True) if use),
+    )
+
+
+def likeness_of(runs: Sequence[Run]) -> Likeness:
+    """What rows share, over all runs in order; there must be one run at least."""
+    sizes = [len(run.rows) for run in runs]
+    models = [run.workload.architecture for run in runs]
+    shapes = [(run.workload.architecture.hidden, run.workload.seq) for run in runs]
+    return likeness(
+        joined_columns([run.layouts for run in runs]),
+        np.repeat(_numbered([_software(run) for run in runs]), sizes),
+        np.repeat(_numbered(models), sizes),
+        np.repeat(np.array(shapes, np.float64), sizes, axis=0),
+    )
+
+
+def _software(run: Run) -> tuple[object, ...]:
+    """Everything of a run that its model and its network do not say."""
+    names = {field.name for field in fields(run.workload)} - {"architecture", "seq", "trained"}
+    settings = [getattr(run.workload, name) for name in sorted(names)]
+    adapters_alone = run.workload.trained < 1.0  # the share itself follows from the model
+    return run.machine.accelerator.name, adapters_alone, *settings
+
+
+def _numbered(values: Sequence[object]) -> Ints:
+    """Equal values get equal numbers."""
+    numbers: dict[object, int] = {}
+    return np.array([numbers.setdefault(value, len(numbers)) for value in values], np.int64)
+
+
+def _group(one: Measurement) -> tuple[object, ...]:
+    return one.shape.name, one.gpu, one.gpus, one.global_batch
+
+
+def _calibrated(
+    kept: Sequence[Measurement],
+    predicted: tuple[Floats, Likeness],
+    measured: Floats,
+    calibration: Calibration,
+) -> tuple[Floats, Bools]:
+    """Seconds of each setting by those drawn of every model, and which were not drawn."""
+    seconds, alike = predicted
+    generator = np.random.default_rng(calibration.seed)
+    models: dict[str, list[int]] = {}
+    for i, one in enumerate(kept):
+        models.setdefault(one.shape.name, []).append(i)
+    drawn = np.concatenate(
+        [generator.permutation(mine)[: calibration.count] for mine in models.values()]
+    )
+    scored = np.ones(len(kept), np.bool_)
+    scored[drawn] = False
+    if calibration.fit:
+        seconds = calibrated_s(seconds, alike, drawn, measured[drawn])
+    return seconds, scored
+
+
+def _memory(measurements: Sequence[Measurement], peaks: Floats) -> tuple[Floats, Floats]:
+    known = [
+        i
+        for i, one in enumerate(measurements)
+        if one.memory_gb is not None and not np.isnan(peaks[i])
+    ]
+    measured = [(measurements[i].memory_gb or 0.0) for i in known]
+    return peaks[known] / _GB, np.array(measured, np.float64)
+
+
+def _fits(measurements: Sequence[Measurement], peaks: Floats) -> Fits:
+    limits = [
+        np.nan if np.isnan(peak) else usable_bytes(one.gpu)
+        for one, peak in zip(measurements, peaks, strict=True)
+    ]
+    known = ~np.isnan(peaks)
+    flagged = np.array(
+        [verdict(peak, limit) is Verdict.NO for peak, limit in zip(peaks, limits, strict=True)],
+        np.bool_,
+    )
+    failed = np.array([one.step_time_s is None for one in measurements], np.bool_)
+    return Fits(
+        failed_rows=int((failed & known).sum()),
+        failed_rows_flagged=int((failed & known & flagged).sum()),
+        ran_rows=int((~failed & known).sum()),
+        ran_rows_flagged=int((~failed & known & flagged).sum()),
+    )
+
+
+PhysicsOf = Callable[[str], Physics]
+"""Constants to predict a model with."""
+
+
+def shipped(model: str) -> Physics:
+    """The same constants for every model."""
+    return DEFAULT_PHYSICS
+
+
+def factors_of_others(
+    measurements: Sequence[Measurement], physics_of: PhysicsOf = shipped
+) -> Floats:
+    """By how much each row's predicted seconds are to be multiplied.
+
+    Returns:
+        1 where no other model has a time, or where the row itself is not predicted.
+    """
+    factors = np.ones(len(measurements))
+    runs, _ = runs_of(measurements)
+    rows = np.array([i for run in runs for i in run.rows], np.int64)
+    if not len(rows):
+        return factors
+    rows_R = [measurements[i] for i in rows]
+    alike, (settings_M, measured_s_M) = likeness_of(runs), _settings(rows_R)
+    for name in dict.fromkeys(one.shape.name for one in rows_R):
+        bodies = {_body(one.shape) for one in rows_R if one.shape.name == name}
+        is_own_R = np.array([one.shape.name == name for one in rows_R])
+        other_M = np.array([_body(rows_R[i].shape) not in bodies for i in settings_M], np.bool_)
+        if other_M.any():
+            physics = physics_of(name)
+            plain_s = concatenated([predicted_parts(run, physics) for run in runs]).step_s_C
+            found_s = calibrated_s(plain_s, alike, settings_M[other_M], measured_s_M[other_M])
+            factors[rows[is_own_R]] = (found_s / plain_s)[is_own_R]
+    return factors
+
+
+def _settings(rows: Sequence[Measurement]) -> tuple[Ints, Floats]:
+    """The first row of each setting that ran, and the median seconds of its repeats."""
+    repeats: dict[tuple[object, ...], list[int]] = {}
+    for i, one in enumerate(rows):
+        if one.step_time_s is not None:
+            repeats.setdefault(one.settings, []).append(i)
+    median_s = [
+        np.median([rows[i].step_time_s or np.nan for i in same]) for same in repeats.values()
+    ]
+    first = np.array([same[0] for same in repeats.values()], np.int64)
+    return first, np.array(median_s, np.float64)
+
+
+def _body(shape: Shape) -> tuple[int, ...]:
+    """What a model is known by, whatever it is called and whatever it is trained on."""
+    return shape.layers, shape.hidden, shape.heads, shape.ffn

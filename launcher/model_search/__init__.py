@@ -1,1 +1,0 @@
-"""The verb ``search`` part by part: keys, model, candidates, jobs, runs. Not: its reports."""

@@ -1,0 +1,352 @@
+"""The verbs for Python: keyword arguments to the requests that flags fill, answers as values.
+
+Not: their text, nor exit codes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, TypedDict
+
+from autoconf_launch.autotuner.cost import OPTIMIZER_BYTES, TRAINERS
+from autoconf_launch.autotuner.sizing import Goodput
+from autoconf_launch.autotuner.space import Record, SearchBudget, parse_budget
+from autoconf_launch.core import (
+    ConfigError,
+    NothingFeasibleError,
+    Offload,
+    Precision,
+    Recompute,
+    nearest_known,
+)
+
+from .commands import run_tune
+from .estimates import (
+    MOST,
+    MOST_DEGREE,
+    PRECISIONS,
+    FitAnswer,
+    FitRequest,
+    Goal,
+    PlanAnswer,
+    PlanRequest,
+    Recommendation,
+    RecommendRequest,
+    TrainingRequest,
+    cluster_of,
+    fit_answer,
+    plan_answer,
+    recommendation,
+    what_is_missing,
+)
+from .events import Event, Finished, Listener
+from .measurements import Calibration, Validation, read_measurements, together, validated
+from .request import LaunchRequest, Processes
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+
+_DEGREES = ("tp", "pp", "vpp", "cp", "ep", "micro_batch", "recompute_layers")
+_ENUMS: Mapping[str, type[Enum]] = MappingProxyType(
+    {"precision": Precision, "recompute": Recompute, "offload": Offload, "objective": Goal}
+)
+_CHOICES: Mapping[str, frozenset[str]] = MappingProxyType(
+    {
+        "precision": frozenset(PRECISIONS),
+        "recompute": frozenset(kind.value for kind in Recompute),
+        "offload": frozenset(kind.value for kind in Offload),
+        "objective": frozenset(goal.value for goal in Goal),
+        "optimizer": frozenset(OPTIMIZER_BYTES),
+        "trainer": frozenset(TRAINERS),
+    }
+)
+_FIELDS = {
+    "seq": "sequence",
+    "compile": "compiled",
+    "tp": "tensor",
+    "pp": "pipeline",
+    "vpp": "virtual",
+    "cp": "context",
+    "ep": "expert",
+    "objective": "goal",
+}
+"""Keywords whose field of a request has another name."""
+
+
+class _Required(TypedDict):
+    cluster: str
+    seq: int
+    global_batch: int
+
+
+class TrainingKeywords(_Required, total=False):
+    """What is trained, and on what; :func:`fit` says what each one means."""
+
+    model: str
+    shapes: Mapping[str, int | bool]
+    precision: Precision | str
+    optimizer: str
+    trainer: str
+    lora_rank: int | None
+    flash_attention: bool | None
+    compile: bool
+    memory_bytes: int | None
+
+
+class FitKeywords(TrainingKeywords, total=False):
+    """A training and one layout of it; see :func:`fit`."""
+
+    tp: int
+    pp: int
+    vpp: int
+    cp: int
+    ep: int
+    zero: int
+    micro_batch: int
+    recompute: Recompute | str
+    recompute_layers: int | None
+    offload: Offload | str
+    sequence_parallel: bool
+
+
+class PlanKeywords(TrainingKeywords, total=False):
+    """A training and how its layouts are ranked; see :func:`plan`."""
+
+    top: int | None
+    explain: bool
+    objective: Goal | str
+    tokens: int | None
+    deadline_s: float | None
+    max_cost_usd: float | None
+    usd_per_gpu_hour: float | None
+
+
+class _Recommended(TypedDict):
+    family: str
+    tokens_b: float
+
+
+class RecommendKeywords(_Recommended, total=False):
+    """Machines, and days or a size; see :func:`recommend`."""
+
+    gpus: int | None
+    nodes: int | None
+    cluster: str | None
+    gpu_memory_gb: float | None
+    tflops_per_gpu: float | None
+    max_days: float | None
+    model_size_b: float | None
+    vocabulary: int | None
+    sequence: int | None
+    global_batch: int | None
+    goodput: Goodput
+    usd_per_gpu_hour: float | None
+
+
+class TuneKeywords(TypedDict, total=False):
+    """How a script is launched and searched; see :func:`tune`."""
+
+    processes: Processes | None
+    budget: SearchBudget | str | None
+    good_enough: float
+    memory_limit_bytes: int | None
+    max_parallel_trials: int | None
+    trial_timeout_s: float
+    stall_timeout_s: float
+    soak_steps: int | None
+    tuning_space: str | None
+    dialect: str | None
+    fresh: bool
+    history: bool
+    allow_global_batch_change: bool
+    keep_global_batch: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TuneAnswer:
+    """What a search found; its files are in the results folder that ``text`` names."""
+
+    winner: Record
+    text: str
+
+
+def fit(**training: Unpack[FitKeywords]) -> FitAnswer:
+    """Whether a training fits in one layout; no exception where it does not.
+
+    Args:
+        training: ``cluster`` (``"8xA100-SXM-80GB"`` or a file), ``seq`` (tokens of a sample) and
+            ``global_batch`` (samples of a step) are required, and ``model`` (a name, a
+            ``config.json`` or a ``model_info.json``) or ``shapes`` (fields of ``Architecture``).
+            ``precision`` (bf16), ``optimizer`` (adamw), ``trainer`` (auto: whose rules hold),
+            ``lora_rank`` (None: all weights), ``flash_attention`` (None: as the trainer has it),
+            ``compile`` (False) and ``memory_bytes`` of each GPU (None: as it has) describe it.
+            The layout: ``tp``, ``pp``, ``vpp``, ``cp``, ``ep`` and ``micro_batch`` (1 each),
+            ``zero`` (1), ``recompute`` (none), ``recompute_layers`` of each stage (None: all),
+            ``offload`` (none), ``sequence_parallel`` (False). Data parallelism and accumulation
+            follow from the cluster and the global batch.
+
+    Raises:
+        ConfigError: a keyword, a value, a name or a layout is wrong.
+    """
+    return fit_answer(FitRequest(**_request("fit", FitKeywords, training)))
+
+
+def plan(**training: Unpack[PlanKeywords]) -> PlanAnswer:
+    """Every layout of a training, ranked; ``plan.best`` of the answer is empty where none fits.
+
+    Args:
+        training: the training as :func:`fit` takes it, and ``top`` (10; None: all that fit),
+            ``explain`` (False: no reasons why known layouts lost), ``objective`` (time, or cost),
+            ``tokens`` of the whole training, for ``deadline_s`` in seconds and ``max_cost_usd``
+            (None: no limit), and ``usd_per_gpu_hour`` (None: our price).
+
+    Raises:
+        ConfigError: a keyword, a value or a name is wrong, or the nodes are unequal.
+    """
+    request = PlanRequest(**_request("plan", PlanKeywords, training))
+    limits = (request.deadline_s, request.max_cost_usd)
+    if request.tokens is None and any(limit is not None for limit in limits):
+        raise ConfigError("plan: deadline_s and max_cost_usd need tokens, such as 15 * 10**12.")
+    return plan_answer(request)[1]
+
+
+def recommend(**question: Unpack[RecommendKeywords]) -> Recommendation:
+    """Which model size machines can train in some days, or how long one takes.
+
+    Args:
+        question: ``family`` (gpt3, llama, …) and ``tokens_b`` (billions) are required; so are
+            ``max_days`` or ``model_size_b`` (billions of weights), ``gpus`` or ``cluster``, and
+            ``tflops_per_gpu`` (achieved) or ``cluster``. ``nodes``, ``gpu_memory_gb``,
+            ``vocabulary``, ``sequence`` (tokens), ``global_batch`` (samples), ``goodput`` and
+            ``usd_per_gpu_hour`` are as the family and our tables have them.
+
+    Raises:
+        ConfigError: a keyword or a value is wrong, or the question is incomplete.
+    """
+    _check_names("recommend", RecommendKeywords, question)
+    request = RecommendRequest(**question)
+    if missing := what_is_missing(request):
+        raise ConfigError(f"recommend: {missing}.")
+    return recommendation(request, cluster_of(request))
+
+
+def validate(
+    files: Iterable[str | Path], *, calibrate: int | None = None, seed: int = 0
+) -> Validation:
+    """How wrong predictions are on tables of measurements, over all of their rows.
+
+    Args:
+        files: CSV files, each once.
+        calibrate: measurements of each model to fit the factors on, which are not scored; None:
+            no fit.
+        seed: draws them; at least 0.
+
+    Raises:
+        ConfigError: a value is wrong, or a file is not a table of measurements.
+    """
+    if (calibrate is not None and calibrate < 1) or seed < 0:
+        raise ConfigError("validate: calibrate must be at least 1 and seed at least 0.")
+    calibration = None if calibrate is None else Calibration(count=calibrate, seed=seed)
+    tables = map(read_measurements, map(Path, files))
+    return together([validated(table, calibration) for table in tables])
+
+
+def tune(
+    script: str,
+    arguments: Sequence[str] = (),
+    listener: Listener | None = None,
+    **choices: Unpack[TuneKeywords],
+) -> TuneAnswer:
+    """Find the fastest configuration of a script by short runs, as ``--autotuning=tune`` does.
+
+    Args:
+        script: its path; the results go to the working directory, unless its settings say where.
+        arguments: of the script, such as ``("--config", "config.json")``.
+        listener: gets each event of the search; None: nobody.
+        choices: ``processes`` on each host (None: all GPUs), ``budget`` ("20m", "30trials", "$15";
+            None: no limit), ``good_enough`` (share of gain below which the search ends; 0.02),
+            ``memory_limit_bytes`` of each rank (None), ``max_parallel_trials`` (None: as many as
+            pay), ``trial_timeout_s`` (600), ``stall_timeout_s`` (120), ``soak_steps`` of the
+            winner (None: as many as pay; 0: none), ``tuning_space`` (a file), ``dialect`` (None:
+            the one that fits), ``fresh`` (False: goes on), ``history`` (True),
+            ``allow_global_batch_change`` and ``keep_global_batch`` (False).
+
+    Raises:
+        ConfigError: a keyword, a setting or the script is wrong.
+        NothingFeasibleError: the baseline fails, or nothing fits.
+    """
+    _check_names("tune", TuneKeywords, choices)
+    given: dict[str, Any] = dict(choices)
+    if isinstance(given.get("budget"), str):
+        given["budget"] = parse_budget(given["budget"])
+    words = (script, *arguments)
+    request = LaunchRequest(
+        script=script, script_args=words[1:], autotuning="tune", argv=words, **given
+    )
+    ends: list[Finished] = []
+
+    def hear(event: Event) -> None:
+        if isinstance(event, Finished):
+            ends.append(event)
+        if listener is not None:
+            listener(event)
+
+    run_tune(request, hear)
+    if not ends or ends[-1].winner is None:
+        raise NothingFeasibleError("The search ended without a measured configuration.")
+    return TuneAnswer(winner=ends[-1].winner, text=ends[-1].text)
+
+
+def _request(verb: str, known: Any, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Fields of a request, its training among them; each value is checked."""
+    _check_names(verb, known, given)
+    values = {name: _checked(name, value) for name, value in given.items()}
+    fields = {_FIELDS.get(name, name): value for name, value in values.items()}
+    if "shapes" in fields:
+        fields["shapes"] = tuple(fields["shapes"].items())
+    names = TrainingRequest.__dataclass_fields__.keys() & fields.keys()
+    training = TrainingRequest(**{name: fields.pop(name) for name in names})
+    if fields.get("recompute_layers") is not None:
+        fields["recompute"] = Recompute.FULL
+    return {"training": training, **fields}
+
+
+def _check_names(verb: str, known: Any, given: Mapping[str, Any]) -> None:
+    for name in given:
+        if name not in known.__annotations__:
+            hint = nearest_known(name, known.__annotations__)
+            raise ConfigError(f"{verb} has no keyword {name}; {hint}")
+    missing = sorted(known.__required_keys__ - given.keys())
+    if missing:
+        raise ConfigError(f"{verb} needs {', '.join(missing)}.")
+
+
+def _checked(name: str, value: Any) -> Any:
+    """The value in its type.
+
+    Raises:
+        ConfigError: it is of another one, or out of range.
+    """
+    choices: Iterable[str] | None = _CHOICES.get(name)
+    if choices is not None and value not in choices:
+        raise ConfigError(f"{name} is {value!r}; {nearest_known(str(value), choices)}")
+    if name in _ENUMS:
+        return _ENUMS[name](value)
+    limits = {"zero": (0, 3), "seq": (1, MOST), "global_batch": (1, MOST), "lora_rank": (1, 65536)}
+    if name in limits or name in _DEGREES:
+        _check_whole(name, value, *limits.get(name, (1, MOST_DEGREE)))
+    return value
+
+
+def _check_whole(name: str, value: Any, least: int, most: int) -> None:
+    if value is None and name in ("lora_rank", "recompute_layers"):
+        return
+    if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
+        raise ConfigError(
+            f"{name} is {value!r}; it must be a whole number from {least} to {most}."
+        )

@@ -1,0 +1,51 @@
+"""All sentences and tables that people read."""
+
+from typing import TYPE_CHECKING
+
+from autoconf_launch.core import lazy_names
+
+if TYPE_CHECKING:
+    from .cells import duration_text, size_text
+    from .choice import open_view
+    from .fit import fit_document, fit_text
+    from .infeasible import why_nothing
+    from .lines import LinesView, failure_lines, trial_line
+    from .measurements import (
+        GroupScores,
+        problem_lines,
+        replay_document,
+        replay_lines,
+        validation_document,
+        validation_lines,
+    )
+    from .plan import plan_csv, plan_document, plan_json, plan_text
+    from .recommend import recommend_document, recommend_text
+    from .results import (
+        comparison_document,
+        comparison_text,
+        conclusion,
+        headlines,
+        results_document,
+        results_text,
+    )
+    from .script import (
+        pieces_fit_document,
+        pieces_fit_text,
+        pieces_plan_document,
+        pieces_plan_text,
+        rooms_table,
+        script_document,
+        script_text,
+    )
+    from .summary import (
+        SCHEMA_VERSION,
+        details_text,
+        result_text,
+        summary_document,
+        summary_text,
+        table_text,
+    )
+    from .tables import table_of
+    from .trials_csv import CSV_COLUMNS, csv_row, csv_text, trial_document
+else:
+    __getattr__ = lazy_names(__name__, __file__)

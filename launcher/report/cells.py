@@ -1,0 +1,159 @@
+"""One trial as the cells of a table for people. Not: how a table is drawn (live, trials_text)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+from autoconf_launch.autotuner.measurement import measured_name
+from autoconf_launch.autotuner.playoff import soaked_name_of
+from autoconf_launch.autotuner.space import Prediction, Record, Trial
+from autoconf_launch.core import Candidate, MemoryUse
+
+_UNITS = ((86400.0, "days"), (3600.0, "hours"), (60.0, "minutes"))
+
+
+def duration_text(seconds: float) -> str:
+    """``2.3 days``, ``14.1 hours``, ``40 s``: three digits of its largest whole unit."""
+    for size, name in _UNITS:
+        if seconds >= size:
+            return f"{_three_digits(seconds / size)} {name}"
+    return f"{_three_digits(seconds)} s"
+
+
+def _three_digits(number: float) -> str:
+    return f"{number:,.0f}" if number >= 100 else f"{number:.3g}"
+
+
+def plural(count: int, noun: str, several: str = "") -> str:
+    """``1 step``, ``2 steps``; ``several`` where no *s* makes it."""
+    return f"{count} {noun if count == 1 else several or f'{noun}s'}"
+
+
+HEADERS = ("trial", "config", "predicted", "measured", "samples/s", "memory", "status")
+_GB = 1e9
+_SHORT_S = 0.1
+
+
+class RowKind(Enum):
+    """What a row stands for; views colour by it."""
+
+    RUNNING = "running"
+    MEASURED = "measured"
+    BEST = "best"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrialRow:
+    """Cells in the order of ``HEADERS``; times are per optimizer step."""
+
+    cells: tuple[str, ...]
+    kind: RowKind
+
+
+def finished_row(record: Record, *, is_best: bool, resumed: bool = False) -> TrialRow:
+    """A trial that came back. ``resumed``: in an earlier session."""
+    measured = record.measurement
+    if record.failure:
+        kind, status = RowKind.FAILED, record.failure.kind.value
+    elif is_best:
+        kind, status = RowKind.BEST, "best"
+    else:
+        kind, status = RowKind.MEASURED, "resumed" if resumed else "measured"
+    results = (
+        seconds_text(measured.mean_step_s) if measured else "-",
+        f"{measured.throughput_per_s:.2f}" if measured else "-",
+        memory_text(record.outcome.memory),
+    )
+    return TrialRow(
+        cells=(*_what(record.trial), _predicted(record.prediction), *results, status), kind=kind
+    )
+
+
+def running_row(trial: Trial, prediction: Prediction | None, step: int) -> TrialRow:
+    """A trial that runs; ``step`` is the last one that a rank made, 0 before the first."""
+    cells = (*_what(trial), _predicted(prediction), "", "", "", step_text(step))
+    return TrialRow(cells=cells, kind=RowKind.RUNNING)
+
+
+def open_row(number: int, name: str, status: str) -> TrialRow:
+    """A trial of which no more is known than that it was started."""
+    return TrialRow(cells=(str(number), name, "", "", "", "", status), kind=RowKind.RUNNING)
+
+
+def step_text(step: int) -> str:
+    """How far a running trial is."""
+    return f"step {step}" if step else "starting"
+
+
+def size_text(count_bytes: float) -> str:
+    """``55.9 MB``, ``10.94 GB``."""
+    if count_bytes < _GB / 10:
+        return f"{count_bytes / 1e6:.1f} MB"
+    return f"{count_bytes / _GB:.2f} GB"
+
+
+def seconds_text(duration_s: float) -> str:
+    """``0.253 s``, ``12.3 ms``."""
+    return f"{duration_s:.3f} s" if duration_s >= _SHORT_S else f"{1e3 * duration_s:.1f} ms"
+
+
+def minutes_text(duration_s: float) -> str:
+    """``0:46``, ``75:03``: minutes and seconds."""
+    minutes, seconds = divmod(int(duration_s), 60)
+    return f"{minutes:d}:{seconds:02d}"
+
+
+def memory_text(memory: MemoryUse | None) -> str:
+    """The peak, and how much of the limit that is."""
+    if memory is None:
+        return "-"
+    peak = size_text(memory.peak_bytes)
+    share = (
+        f" ({100 * memory.peak_bytes / memory.limit_bytes:.0f} %)" if memory.limit_bytes else ""
+    )
+    return f"{peak}{share}"
+
+
+def launch_label(trial: Trial) -> str:
+    """What a launch is for: ``trial 3``, ``re-measured 3``, ``playoff 2``."""
+    if trial.soak_steps:
+        return "verification run"
+    if trial.final:
+        return f"playoff {trial.attempt}"
+    if not trial.again:
+        return f"trial {trial.number}"
+    return f"re-measured {trial.number}" if trial.number else "baseline again"
+
+
+def shown_name(trial: Trial) -> str:
+    """The configuration that is launched, without what a further launch adds to its name."""
+    return soaked_name_of(trial) if trial.soak_steps else measured_name(trial.name)
+
+
+def label(candidate: Candidate) -> str:
+    """``ZeRO 1 · micro 16 · accum 1``, with the degrees of parallelism that are above 1."""
+    layout = candidate.layout
+    degrees = (
+        ("tensor", layout.tensor_parallel),
+        ("pipeline", layout.pipeline_parallel),
+        ("context", layout.context_parallel),
+        ("expert", layout.expert_parallel),
+    )
+    parts = [f"{name} {degree}" for name, degree in degrees if degree > 1]
+    split = (f"micro {layout.micro_batch}", f"accum {layout.accumulation}")
+    return " · ".join((f"ZeRO {layout.zero_stage}", *parts, *split))
+
+
+def _what(trial: Trial) -> tuple[str, str]:
+    label = "second attempt" if trial.attempt > 1 else ""
+    if trial.soak_steps or trial.final or trial.again:
+        label = launch_label(trial)
+    return str(trial.number), f"{shown_name(trial)}{label and f' ({label})'}"
+
+
+def _predicted(prediction: Prediction | None) -> str:
+    if prediction is None or prediction.step_s is None:
+        return "-"
+    return seconds_text(prediction.step_s)

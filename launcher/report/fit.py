@@ -1,0 +1,152 @@
+"""The answer of ``fit`` as text and as a document. Not: how it is found (commands/fit)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from autoconf_launch.autotuner.cost import (
+    MEMORY_BAND,
+    Remedy,
+    Verdict,
+    active_parameters,
+    parameters,
+)
+from autoconf_launch.autotuner.space import candidate_name
+from autoconf_launch.core import Candidate, encode
+
+from ..estimates import FitAnswer
+from .tables import table_of
+
+FIT_SCHEMA_VERSION = 1
+_GB = 2**30
+_COLUMNS = 8
+ANSWERS = {
+    Verdict.YES: "yes: it fits",
+    Verdict.MARGINAL: "marginal: it may fit",
+    Verdict.NO: "no: it does not fit",
+}
+_LEAST_SHOWN_GB = 0.005
+
+
+def fit_text(answer: FitAnswer) -> str:
+    """Head, a table of parts by stages, the verdict, and what would help."""
+    blocks = [_headline(answer), _table(answer), _verdict(answer)]
+    if answer.remedies:
+        blocks.append(_remedies(answer))
+    elif answer.verdict is Verdict.NO:
+        blocks.append("No three changes of the layout would make it fit; use more or larger GPUs.")
+    return "\n\n".join(blocks)
+
+
+def fit_document(answer: FitAnswer) -> dict[str, Any]:
+    """A document; sizes in GB of 2^30 bytes."""
+    total_S = answer.memory.total_SC[:, 0]
+    return {
+        "schema_version": FIT_SCHEMA_VERSION,
+        "model": answer.architecture.name,
+        "parameters": parameters(answer.architecture),
+        "layout": encode(answer.asked.layout),
+        "verdict": answer.verdict.value,
+        "peak_memory_gb": _rounded(float(total_S.max())),
+        "peak_memory_band": MEMORY_BAND,
+        "limit_gb": _rounded(answer.limit_bytes),
+        "step_time_s": answer.step_s,
+        "stages": [
+            {"stage": stage, "memory_gb": _rounded(float(total)), "parts": _parts(answer, stage)}
+            for stage, total in enumerate(total_S)
+        ],
+        "remedies": [_remedy_document(remedy) for remedy in answer.remedies],
+    }
+
+
+def _headline(answer: FitAnswer) -> str:
+    a, layout = answer.architecture, answer.asked.layout
+    total, active = parameters(a), active_parameters(a)
+    some = f", {active / 1e9:.2f} B of them for a token" if active != total else ""
+    gpus = answer.cluster.devices
+    kinds = " + ".join(sorted({device.name for device in gpus}))
+    return (
+        f"{a.name}: {total / 1e9:.2f} B weights{some}, on {len(gpus)} x {kinds}\n"
+        f"{candidate_name(Candidate(layout=layout))}: dp={layout.data_parallel} "
+        f"tp={layout.tensor_parallel} pp={layout.pipeline_parallel} "
+        f"cp={layout.context_parallel}, global batch {layout.global_batch} of "
+        f"{answer.asked.setup.sequence} tokens"
+    )
+
+
+def _table(answer: FitAnswer) -> str:
+    """Parts as rows and stages as columns; the other way round where stages are many."""
+    total_S = answer.memory.total_SC[:, 0]
+    named = [*_shown(answer), ("sum", total_S)]
+    cells = [[f"{size / _GB:.2f}" for size in sizes] for _, sizes in named]
+    names = [name for name, _ in named]
+    stages = [str(stage) for stage in range(len(total_S))]
+    if len(stages) > _COLUMNS:
+        rows = [[stage, *parts] for stage, *parts in zip(stages, *cells, strict=True)]
+        headers = ["stage", *names]
+    else:
+        rows = [[name, *sizes] for name, sizes in zip(names, cells, strict=True)]
+        headers = ["GB of a rank", *(f"stage {stage}" for stage in stages)]
+    return table_of(rows, headers, ["left", *("right" for _ in headers[1:])])
+
+
+def _shown(answer: FitAnswer) -> list[tuple[str, Any]]:
+    count = len(answer.memory.total_SC)
+    parts = [
+        (name, np.broadcast_to(sizes, (count, 1))[:, 0]) for name, sizes in answer.memory.parts()
+    ]
+    return [(name, sizes) for name, sizes in parts if sizes.max() / _GB >= _LEAST_SHOWN_GB]
+
+
+def _parts(answer: FitAnswer, stage: int) -> dict[str, float]:
+    count = len(answer.memory.total_SC)
+    return {
+        name: _rounded(float(np.broadcast_to(sizes, (count, 1))[stage, 0]))
+        for name, sizes in answer.memory.parts()
+    }
+
+
+def _verdict(answer: FitAnswer) -> str:
+    total_S = answer.memory.total_SC[:, 0]
+    needed, stage = float(total_S.max()) / _GB, int(total_S.argmax())
+    return (
+        f"{ANSWERS[answer.verdict]}. The fullest rank (stage {stage}) needs {needed:.1f} GB "
+        f"+- {MEMORY_BAND:.0%} of {answer.limit_bytes / _GB:.1f} GB (GB = 2^30 bytes)."
+    )
+
+
+def _remedies(answer: FitAnswer) -> str:
+    """What would fit, with its step and how much longer that is than the one asked for."""
+    rows = [
+        [
+            " ".join(remedy.changes),
+            f"{remedy.peak_bytes / _GB:.1f}",
+            remedy.verdict.value,
+            *_price(remedy.step_s, answer.step_s),
+        ]
+        for remedy in answer.remedies
+    ]
+    headers = ["what would fit", "GB", "fits", "step", "price"]
+    return table_of(rows, headers, ["left", "right", "left", "right", "right"])
+
+
+def _price(step_s: float | None, asked_s: float | None) -> tuple[str, str]:
+    if step_s is None or not asked_s:
+        return "-", "-"
+    return f"{step_s:.3g} s", f"{step_s / asked_s - 1:+.0%}"
+
+
+def _remedy_document(remedy: Remedy) -> dict[str, Any]:
+    return {
+        "changes": list(remedy.changes),
+        "layout": encode(remedy.proposal.layout),
+        "peak_memory_gb": _rounded(remedy.peak_bytes),
+        "verdict": remedy.verdict.value,
+        "step_time_s": remedy.step_s,
+    }
+
+
+def _rounded(size_bytes: float) -> float:
+    return round(size_bytes / _GB, 3)

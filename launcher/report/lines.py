@@ -1,0 +1,181 @@
+"""A tuning run as plain lines, one per trial. Not: the summary, nor where lines go."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from functools import singledispatchmethod
+
+from autoconf_launch.autotuner.measurement import NOTHING
+from autoconf_launch.autotuner.space import Prediction, Record
+from autoconf_launch.core import Failure, FailureKind, MemoryUse, ModelSpec
+
+from ..events import (
+    Event,
+    Finished,
+    ModelProfiled,
+    Note,
+    RoundFinished,
+    SpaceBuilt,
+    Standing,
+    StepSeen,
+    TrialFinished,
+    TrialStarted,
+)
+from .cells import launch_label, minutes_text, shown_name, size_text
+
+_SHOWN_LOG_LINES = 6
+
+
+class LinesView:
+    """Writes each event that people care about as one line; ``quiet`` leaves warnings alone."""
+
+    def __init__(self, write: Callable[[str], None], *, quiet: bool, level: str) -> None:
+        self._write = write
+        self._quiet = quiet
+        self._debug = level == "debug"
+
+    def handle(self, event: Event) -> None:
+        """Show one event."""
+        self._show(event)
+
+    @singledispatchmethod
+    def _show(self, event: Event) -> None:
+        """Events that have no line of their own."""
+
+    @_show.register
+    def _(self, event: Note) -> None:
+        if event.warning:
+            self._write(f"autoconf-launch: warning: {event.text}")
+        elif self._debug or not (self._quiet or event.detail):
+            self._write(f"autoconf-launch: {event.text}")
+
+    @_show.register
+    def _(self, event: ModelProfiled) -> None:
+        if not self._quiet:
+            self._write(profile_line(event.spec, event.wall_s))
+
+    @_show.register
+    def _(self, event: SpaceBuilt) -> None:
+        if not self._quiet:
+            self._write(space_line(event))
+
+    @_show.register
+    def _(self, event: TrialStarted) -> None:
+        if self._debug:
+            trial = event.trial
+            self._write(f"{launch_label(trial)} {shown_name(trial)} started")
+
+    @_show.register
+    def _(self, event: StepSeen) -> None:
+        if self._debug:
+            step = event.step
+            self._write(f"  rank {step.rank} step {step.step}: {step.wall_s:.4f} s")
+
+    @_show.register
+    def _(self, event: TrialFinished) -> None:
+        trial = event.record.trial
+        if trial.final and event.record.measurement and not self._debug:
+            return  # the round has a line
+        if not self._quiet:
+            self._write(trial_line(event))
+            for line in _log_lines(event.record.failure):
+                self._write(line)
+
+    @_show.register
+    def _(self, event: RoundFinished) -> None:
+        if not self._quiet:
+            self._write(round_line(event))
+
+    @_show.register
+    def _(self, event: Finished) -> None:
+        self._write(f"\n{event.text.rstrip()}")
+
+
+def profile_line(spec: ModelSpec | None, wall_s: float | None) -> str:
+    """What the profile run found."""
+    when = "read from an earlier run" if wall_s is None else f"{wall_s:.1f} s"
+    if spec is None:
+        return f"profile ({when}): the model is unknown, so nothing is predicted"
+    return (
+        f"profile ({when}): {spec.parameters / 1e6:.2f} M parameters "
+        f"({spec.trainable_parameters / 1e6:.2f} M trainable), "
+        f"{size_text(spec.activation_bytes_per_sample)} of activations and "
+        f"{spec.forward_flops_per_sample / 1e9:.2f} GFLOP forward per sample [{spec.grade.value}]"
+    )
+
+
+def space_line(event: SpaceBuilt) -> str:
+    """How many candidates there are, and why some are not tried."""
+    taken = ", ".join(f"{count} by {rule}" for rule, count in event.rejected if count)
+    without = f" (skipped: {taken})" if taken else ""
+    return f"search: {event.left} of {event.considered} candidates beside the baseline{without}"
+
+
+def trial_line(event: TrialFinished) -> str:
+    """Elapsed, trial, configuration, predicted, measured, memory, best so far."""
+    record = event.record
+    best = shown_name(event.best.trial) if event.best else "-"
+    again = " (resumed)" if event.resumed else ""
+    return (
+        f"[{minutes_text(event.elapsed_s)}] "
+        f"{launch_label(record.trial):<16s} {shown_name(record.trial):<22s} "
+        f"predicted {_predicted(record.prediction):<9s} {_measured(record)}  best {best}{again}"
+    )
+
+
+def round_line(event: RoundFinished) -> str:
+    """Elapsed, round, the best one, and how much longer the others take."""
+    first, *others = event.standings
+    behind = ", ".join(f"{other.name} {_behind(other)}" for other in others)
+    when = f"[{minutes_text(event.elapsed_s)}] playoff round {event.number}"
+    when = f"{when:<23s}"
+    return f"{when} {first.name} leads; {behind}" if others else f"{when} {first.name} leads"
+
+
+def _behind(standing: Standing) -> str:
+    if standing.width > max(NOTHING, abs(standing.behind)):
+        return "inconclusive so far"
+    low, high = standing.behind - standing.width, standing.behind + standing.width
+    behind, low, high = (100.0 * math.expm1(x) for x in (standing.behind, low, high))
+    return f"takes {behind:+.1f} % ({low:+.1f} to {high:+.1f} %)"
+
+
+def failure_lines(record: Record) -> list[str]:
+    """Why a trial failed, with the child's last lines; none for one that ran out of memory."""
+    failure = record.failure
+    if failure is None or failure.kind is FailureKind.OUT_OF_MEMORY:
+        return []
+    trial = record.trial
+    what = f"trial {trial.number} {trial.name} {failure.kind.value}: {failure.detail}"
+    return [what, *_log_lines(failure)]
+
+
+def _predicted(prediction: Prediction | None) -> str:
+    if prediction is None or prediction.step_s is None:
+        return "-"
+    return f"{prediction.step_s:.3f} s"
+
+
+def _measured(record: Record) -> str:
+    measurement = record.measurement
+    if measurement is None:
+        failure = record.failure
+        return f"{failure.kind.value}: {failure.detail}" if failure else "-"
+    memory = _memory(measurement.memory)
+    made = measurement.extrapolated_from
+    how = "measured" if made is None else f"extrapolated from {made} micro-batches"
+    return (
+        f"{how} {measurement.mean_step_s:.3f} s  "
+        f"{measurement.throughput_per_s:8.2f} samples/s  memory {memory}"
+    )
+
+
+def _memory(memory: MemoryUse | None) -> str:
+    return f"{size_text(memory.peak_bytes)} of {size_text(memory.limit_bytes)}" if memory else "-"
+
+
+def _log_lines(failure: Failure | None) -> list[str]:
+    if failure is None or failure.kind is FailureKind.OUT_OF_MEMORY:
+        return []
+    return [f"  | {line}" for line in failure.log_tail[-_SHOWN_LOG_LINES:]]

@@ -1,0 +1,203 @@
+"""What ``validate`` prints: a table of tables, or one JSON document. Not: the scores."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+from autoconf_launch.autotuner.search import REGRET_AT, WITHIN, Score
+
+from ..measurements import Calibration, MeasurementFile, Validation
+from .tables import table_of
+
+REPLAY_SCHEMA_VERSION = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupScores:
+    """A group's score for each seed."""
+
+    name: str
+    configs: int
+    scores: tuple[Score, ...]
+
+
+def _percent(share: float) -> float:
+    return 100.0 * share
+
+
+_METRICS: dict[str, Callable[[Score], float]] = {
+    **{
+        f"trials_to_{round(100 * share)}pct": lambda one, i=i: one.trials_to[i]  # type: ignore[misc]
+        for i, share in enumerate(WITHIN)
+    },
+    **{
+        f"regret_at_{count}": lambda one, i=i: _percent(one.regret_at[i])  # type: ignore[misc]
+        for i, count in enumerate(REGRET_AT)
+    },
+    "out_of_memory_trials": lambda one: one.out_of_memory_trials,
+    "stopped_at": lambda one: one.stopped_at,
+    "final_regret": lambda one: _percent(one.final_regret),
+}
+
+
+def replay_document(scored: Sequence[GroupScores], notes: Sequence[str]) -> dict[str, object]:
+    """The JSON document; a regret is null where nothing had run yet."""
+    everything = tuple(one for group in scored for one in group.scores)
+    configs = sum(group.configs for group in scored)
+    return {
+        "schema_version": REPLAY_SCHEMA_VERSION,
+        "groups": {group.name: _summary(group.configs, group.scores) for group in scored},
+        "all": {"groups": len(scored), **_summary(configs, everything)},
+        "left_out": list(notes),
+    }
+
+
+def replay_lines(scored: Sequence[GroupScores]) -> Iterator[str]:
+    """A table with a row for each group, means over seeds, and the worst of all."""
+    header: tuple[str, ...]
+    header = ("group", "configs", "to 2 %", "to 5 %", "regret at 4", "stopped at", "final %")
+    header += ("out of memory", "certificate")
+    rows = [_replay_text_cells(group.name, group.configs, group.scores) for group in scored]
+    everything = tuple(one for group in scored for one in group.scores)
+    configs = sum(group.configs for group in scored)
+    rows.append(_replay_text_cells(f"all {len(scored)} groups", configs, everything))
+    yield table_of(rows, header, ("left", *["right"] * (len(header) - 1)))
+    worst = max(_METRICS["trials_to_2pct"](one) for one in everything)
+    yield f"Trials until within 2 % of the best: at worst {worst:.0f}."
+
+
+def _replay_text_cells(name: str, configs: int, scores: Sequence[Score]) -> tuple[str, ...]:
+    shown = ("trials_to_2pct", "trials_to_5pct", "regret_at_4", "stopped_at", "final_regret")
+    means = (_mean(scores, metric) for metric in (*shown, "out_of_memory_trials"))
+    truths = [one.certificate_true for one in scores if one.certificate_true is not None]
+    told = "-" if not truths else "true" if all(truths) else f"{truths.count(False)} false"
+    return name, str(configs), *(f"{mean:.1f}" for mean in means), told
+
+
+def _mean(scores: Sequence[Score], metric: str) -> float:
+    return sum(map(_METRICS[metric], scores)) / len(scores)
+
+
+def _summary(configs: int, scores: Sequence[Score]) -> dict[str, object]:
+    truths = [one.certificate_true for one in scores if one.certificate_true is not None]
+    return {
+        "configs": configs,
+        **{
+            metric: {
+                "mean": _finite(_mean(scores, metric)),
+                "worst": _finite(max(map(of, scores))),
+            }
+            for metric, of in _METRICS.items()
+        },
+        "certificates": {"given": len(truths), "true": sum(truths)},
+    }
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None
+
+
+SCHEMA_VERSION = 1
+
+
+def validation_document(
+    scored: Sequence[tuple[MeasurementFile, Validation]],
+    everything: Validation,
+    calibration: Calibration | None,
+) -> dict[str, object]:
+    """The JSON document."""
+    fitted: dict[str, object] = {}
+    if calibration is not None:
+        fitted["calibration"] = {"rows_per_model": calibration.count, "seed": calibration.seed}
+    return {
+        "schema_version": SCHEMA_VERSION,
+        **fitted,
+        "files": {
+            file.name: {**_scores(one), "problems": _problems(file)} for file, one in scored
+        },
+        "all": _scores(everything),
+    }
+
+
+def problem_lines(files: Sequence[MeasurementFile]) -> Iterator[str]:
+    """What is wrong in the tables, line by line."""
+    for file in files:
+        for problem in file.bad:
+            yield f"{file.name}:{problem.line}: left out: {problem.text}."
+        for problem in file.warnings:
+            yield f"{file.name}:{problem.line}: warning: {problem.text}."
+
+
+def validation_lines(
+    scored: Sequence[tuple[MeasurementFile, Validation]], everything: Validation
+) -> Iterator[str]:
+    """A table with a row for each file."""
+    rows = [(file.name.removesuffix(".csv"), one) for file, one in scored]
+    if len(rows) > 1:
+        rows.append(("all", everything))
+    header: tuple[str, ...]
+    header = ("table", "rows", "predicted", "assumed", "MAPE %", "median %", "Spearman")
+    header += ("regret %", "worst %", "memory %", "flagged OOM", "false alarms")
+    align = ("left", *["right"] * (len(header) - 1))
+    yield table_of([_cells(name, one) for name, one in rows], header, align)
+    for name, one in rows[: len(scored)]:
+        for reason, count in one.skipped:
+            yield f"{name}: {count} skipped: {reason}"
+
+
+def _cells(name: str, one: Validation) -> tuple[str, ...]:
+    times, fits = one.times, one.fits
+    return (
+        name,
+        str(one.rows),
+        str(one.predicted),
+        str(one.assumed),
+        _number(times.mape),
+        _number(times.median_ape),
+        _number(times.spearman, 2),
+        _number(times.top1_regret_mean),
+        _number(times.top1_regret_max),
+        _number(one.memory_mape),
+        f"{fits.failed_rows_flagged}/{fits.failed_rows}",
+        f"{fits.ran_rows_flagged}/{fits.ran_rows}",
+    )
+
+
+def _number(value: float | None, digits: int = 1) -> str:
+    return "-" if value is None else f"{value:.{digits}f}"
+
+
+def _scores(one: Validation) -> dict[str, object]:
+    times, fits = one.times, one.fits
+    return {
+        "rows": one.rows,
+        "predicted": one.predicted,
+        "assumed": one.assumed,
+        "skipped": dict(one.skipped),
+        "step_time": {
+            "mape": times.mape,
+            "median_ape": times.median_ape,
+            "spearman": times.spearman,
+            "top1_regret_mean": times.top1_regret_mean,
+            "top1_regret_max": times.top1_regret_max,
+            "groups": times.groups,
+        },
+        "memory": {"rows": len(one.memory_R[0]), "mape": one.memory_mape},
+        "fits": {
+            "failed_rows": fits.failed_rows,
+            "failed_rows_flagged": fits.failed_rows_flagged,
+            "ran_rows": fits.ran_rows,
+            "ran_rows_flagged": fits.ran_rows_flagged,
+        },
+    }
+
+
+def _problems(file: MeasurementFile) -> list[dict[str, object]]:
+    kinds = (("bad", file.bad), ("skipped", file.skipped), ("warning", file.warnings))
+    return [
+        {"line": problem.line, "kind": kind, "text": problem.text}
+        for kind, problems in kinds
+        for problem in problems
+    ]

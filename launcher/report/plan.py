@@ -1,0 +1,290 @@
+"""The answer of ``plan`` as text and as a document. Not: how it is found (commands/plan)."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import fields
+from enum import Enum
+from typing import Any, TextIO
+
+from autoconf_launch.autotuner.cost import (
+    ALL_LAYERS,
+    MEMORY_BAND,
+    Verdict,
+    active_parameters,
+    parameters,
+)
+from autoconf_launch.autotuner.planner import (
+    PARTS,
+    STEP_TIME_BAND,
+    Loser,
+    Planned,
+    WaterfallStep,
+    name_of,
+    time_band,
+    waterfall,
+)
+from autoconf_launch.core import Layout, Offload
+
+from ..estimates import PlanAnswer, is_runnable
+from .cells import duration_text
+from .tables import table_of
+
+_WIDTH = 48
+
+
+def waterfall_text(steps: Sequence[WaterfallStep]) -> str:
+    """A line for each loss: seconds, share of the step, a bar from where the last one ended."""
+    total_s = sum(step.seconds for step in steps)
+    names = max(len(step.name) for step in steps)
+    lines = [_line(step, total_s, names) for step in steps]
+    return "\n".join([*lines, f"{'step':<{names}}  {total_s:9.4g} s  100 %  {'=' * _WIDTH}"])
+
+
+def _line(step: WaterfallStep, total_s: float, names: int) -> str:
+    first = round(_WIDTH * step.start_s / total_s)
+    last = round(_WIDTH * (step.start_s + step.seconds) / total_s)
+    bar = " " * first + ("#" * (last - first) or ("|" if step.seconds > 0 else ""))
+    share = 100 * step.seconds / total_s
+    return f"{step.name:<{names}}  {step.seconds:9.4g} s  {share:3.0f} %  {bar}".rstrip()
+
+
+GB = 2**30
+_KNOBS = tuple(f.name for f in fields(Layout))
+
+
+def row_document(answer: PlanAnswer, one: Planned) -> dict[str, Any]:
+    """One entry of ``best``; GB of 2^30 bytes, ``usd_per_step`` None where no price is known."""
+    return {
+        "candidate": candidate_document(one),
+        "step_time_s": one.step_s,
+        "step_time_band": time_band(answer.architecture, one.layout),
+        "peak_memory_gb": round(one.peak_bytes / GB, 3),
+        "usd_per_step": usd_per_step(answer, one.step_s),
+        "parts": parts_document(one),
+        "runnable": is_runnable(one.layout, one.recompute_layers, answer.setup),
+    }
+
+
+def candidate_document(one: Planned) -> dict[str, Any]:
+    """The layout by its canonical names; ``recompute_layers`` None for all of a stage's."""
+    layers = None if one.recompute_layers == ALL_LAYERS else one.recompute_layers
+    knobs = {name: getattr(one.layout, name) for name in _KNOBS}
+    return {**{name: _plain(value) for name, value in knobs.items()}, "recompute_layers": layers}
+
+
+def _plain(value: Any) -> Any:
+    return value.value if isinstance(value, Enum) else value
+
+
+def parts_document(one: Planned) -> dict[str, float]:
+    """Seconds of each part, in the order of the waterfall."""
+    seconds = dict(one.parts)
+    return {f"{name}_s": seconds[name] for name in PARTS}
+
+
+def usd_per_step(answer: PlanAnswer, step_s: float) -> float | None:
+    """Money for all GPUs while a step lasts; None where no price is known."""
+    if answer.price is None:
+        return None
+    return len(answer.cluster.devices) * answer.price.usd_per_gpu_hour * step_s / 3600
+
+
+PLAN_SCHEMA_VERSION = 1
+_MOST_INDENTED = 1000
+
+
+def plan_document(answer: PlanAnswer) -> dict[str, Any]:
+    """A document; ``explanation`` and ``waterfall`` are there where they were asked for."""
+    found = answer.plan
+    document: dict[str, Any] = {
+        "schema_version": PLAN_SCHEMA_VERSION,
+        "considered": found.considered,
+        "valid": found.valid,
+        "fit": found.fit,
+        "seconds": answer.seconds,
+        "best": [row_document(answer, one) for one in found.best],
+        "rejected": dict(found.rejected),
+    }
+    if answer.request.explain and found.best:
+        document["explanation"] = [_loser_document(one) for one in answer.losers]
+        document["waterfall"] = [
+            {"name": step.name, "seconds": step.seconds} for step in waterfall(found.best[0].parts)
+        ]
+    return document
+
+
+def plan_json(document: dict[str, Any]) -> str:
+    """Its text, in one line where it is very long."""
+    indent = 2 if len(document["best"]) <= _MOST_INDENTED else None
+    return json.dumps(document, indent=indent, allow_nan=False)
+
+
+def plan_text(answer: PlanAnswer) -> str:
+    """Head, the ranking, notes on its numbers, what was ruled out, and reasons if asked for."""
+    blocks = [_headline(answer)]
+    if answer.plan.best:
+        blocks += [_ranking(answer), "\n".join(_notes(answer))]
+    blocks.append(_rejected(answer))
+    if answer.losers:
+        blocks += [_losers(answer), _waterfall(answer)]
+    return "\n\n".join(blocks)
+
+
+def _headline(answer: PlanAnswer) -> str:
+    model, found, asked = answer.architecture, answer.plan, answer.request.training
+    weights, active = parameters(model), active_parameters(model)
+    idle = f" ({active / 1e9:.3g} B for each token)" if active != weights else ""
+    gpus = answer.cluster.devices
+    return (
+        f"{model.name}: {weights / 1e9:.3g} B weights{idle}, on {len(gpus)} x {gpus[0].name}, "
+        f"global batch {asked.global_batch} of {asked.sequence} tokens\n"
+        f"{found.considered:,} layouts considered in {answer.seconds:.2f} s: {found.valid:,} are "
+        f"valid, {found.fit:,} fit"
+    )
+
+
+def _ranking(answer: PlanAnswer) -> str:
+    """Columns in which no layout differs from the plain one are left out."""
+    rows = [_cells(rank, answer, one) for rank, one in enumerate(answer.plan.best, start=1)]
+    names = [
+        name
+        for name in rows[0]
+        if name not in _LEFT_OUT or any(row[name] != _LEFT_OUT[name] for row in rows)
+    ]
+    align = ["left" if name in _WORDS else "right" for name in names]
+    return table_of([[row[name] for name in names] for row in rows], names, align)
+
+
+_LEFT_OUT = {
+    "vpp": "1",
+    "cp": "1",
+    "ep": "1",
+    "recompute": "none",
+    "sp": "-",
+    "offload": "none",
+    "$/step": "-",
+}
+_WORDS = frozenset({"recompute", "sp", "offload", "fits", "runs here"})
+
+
+def _cells(rank: int, answer: PlanAnswer, one: Planned) -> dict[str, str]:
+    layout = one.layout
+    some = f" {one.recompute_layers}" if one.recompute_layers != ALL_LAYERS else ""
+    usd = usd_per_step(answer, one.step_s)
+    cells = {
+        "#": str(rank),
+        "dp": str(layout.data_parallel),
+        "tp": str(layout.tensor_parallel),
+        "pp": str(layout.pipeline_parallel),
+        "vpp": str(layout.virtual_pipeline),
+        "cp": str(layout.context_parallel),
+        "ep": str(layout.expert_parallel),
+        "zero": str(layout.zero_stage),
+        "micro": str(layout.micro_batch),
+        "acc": str(layout.accumulation),
+        "recompute": layout.recompute.value + some,
+        "sp": "yes" if layout.sequence_parallel else "-",
+        "offload": layout.offload.value,
+        "step s": f"{one.step_s:.4g}",
+        "of peak": f"{100 * dict(one.parts)['ideal'] / one.step_s:.0f} %",
+        "GB": f"{one.peak_bytes / GB:.1f}",
+        "fits": one.verdict.value,
+        "$/step": "-" if usd is None else f"{usd:.3g}",
+    }
+    if answer.steps is not None:
+        cells["time"] = duration_text(answer.steps * one.step_s)
+        cells["$"] = "-" if usd is None else f"{answer.steps * usd:,.0f}"
+    runnable = is_runnable(layout, one.recompute_layers, answer.setup)
+    return {**cells, "runs here": "yes" if runnable else "plan-only"}
+
+
+def _notes(answer: PlanAnswer) -> Iterator[str]:
+    best, limit = answer.plan.best, answer.cluster.least_memory_bytes
+    limit = answer.request.training.memory_bytes or limit
+    bands = {time_band(answer.architecture, one.layout) for one in best}
+    band = " to ".join(f"{100 * band:.0f}" for band in sorted(bands))
+    yield (
+        f"Steps are within {band} % of the measured one and memory within "
+        f"{100 * MEMORY_BAND:.0f} % nine times of ten, by the published runs that validate reads; "
+        f"a GPU has {limit / GB:.1f} GB (GB = 2^30 bytes)."
+    )
+    if max(bands) > STEP_TIME_BAND:
+        yield f"The {100 * max(bands):.0f} % are a guess: no run with experts or offload is there."
+    if any(one.layout.offload is not Offload.NONE for one in best):
+        yield "Memory of the hosts is not checked: see that what is offloaded has room there."
+    if answer.price is not None:
+        yield f"Price: ${answer.price.usd_per_gpu_hour:.2f} a GPU and hour ({answer.price.how})."
+    else:
+        yield "No price of this GPU is known; give one with --usd-per-gpu-hour."
+    if answer.steps is not None:
+        yield f"All tokens are {answer.steps:,} steps."
+    surely = answer.plan.surely
+    if best[0].verdict is Verdict.MARGINAL:
+        sure = f"; the fastest that surely fits: {_named(surely)}" if surely else ""
+        yield f"The first one fits only if memory is not underestimated{sure}."
+
+
+def _named(one: Planned) -> str:
+    return f"{name_of(one.layout)}, {one.step_s:.4g} s, {one.peak_bytes / GB:.1f} GB"
+
+
+def _rejected(answer: PlanAnswer) -> str:
+    rows = [[name, f"{count:,}"] for name, count in answer.plan.rejected]
+    return table_of(rows, ["ruled out by", "layouts"], ["left", "right"])
+
+
+def _losers(answer: PlanAnswer) -> str:
+    rows = [
+        [
+            one.family,
+            name_of(one.planned.layout) if one.planned else "-",
+            "-" if one.slower is None else f"{one.planned.step_s:.4g} s" if one.planned else "-",
+            "-" if one.slower is None else f"{100 * one.slower:+.0f} %",
+            one.why,
+        ]
+        for one in answer.losers
+    ]
+    headers = ["layout", "its best", "step", "slower", "why (shares of the best one's step)"]
+    return table_of(rows, headers, ["left", "left", "right", "right", "left"])
+
+
+def _waterfall(answer: PlanAnswer) -> str:
+    best = answer.plan.best[0]
+    return f"A step of the first one:\n{waterfall_text(waterfall(best.parts))}"
+
+
+def _loser_document(one: Loser) -> dict[str, Any]:
+    planned = one.planned
+    return {
+        "layout": one.family,
+        "candidate": candidate_document(planned) if planned else None,
+        "fits": one.fits,
+        "step_time_s": planned.step_s if planned and one.fits else None,
+        "slower": one.slower,
+        "peak_memory_gb": round(planned.peak_bytes / GB, 3) if planned else None,
+        "parts": parts_document(planned) if planned else None,
+        "why": one.why,
+    }
+
+
+_UNEQUAL = frozenset({"placement", "pipeline_split", "micro_batch_split"})
+
+
+def plan_csv(answer: PlanAnswer, file: TextIO) -> None:
+    """Write a header and a line for each ranked layout, the fastest first."""
+    writer = csv.writer(file, lineterminator="\n")
+    for rank, one in enumerate(answer.plan.best, start=1):
+        row = _flat(rank, answer, one)
+        if rank == 1:
+            writer.writerow(row)
+        writer.writerow(row.values())
+
+
+def _flat(rank: int, answer: PlanAnswer, one: Planned) -> dict[str, Any]:
+    document = row_document(answer, one)
+    candidate, parts = document.pop("candidate"), document.pop("parts")
+    knobs = {name: value for name, value in candidate.items() if name not in _UNEQUAL}
+    return {"rank": rank, **knobs, **document, "fits": one.verdict.value, **parts}

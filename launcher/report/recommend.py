@@ -1,0 +1,225 @@
+"""What ``recommend`` found, as text and as a JSON document. Not: how it was found."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from autoconf_launch.autotuner.cost import ALL_LAYERS
+from autoconf_launch.autotuner.sizing import WHY
+from autoconf_launch.core import Recompute, encode
+
+from .tables import table_of
+
+if TYPE_CHECKING:
+    from autoconf_launch.autotuner.sizing import Achieved, Outlook
+
+    from ..estimates import Recommendation
+
+
+RECOMMEND_SCHEMA_VERSION = 1
+_GIB = 2**30
+
+
+def recommend_text(answer: Recommendation) -> str:
+    """Formula, model, planner with its assumptions, and notes."""
+    blocks = ["\n".join(_formula(answer)), _model(answer), "\n".join(_planner(answer))]
+    if answer.planner.outlook:
+        blocks.append(_assumptions(answer.planner.outlook))
+    if answer.notes:
+        blocks.append("\n".join(f"note: {note}" for note in answer.notes))
+    return "\n\n".join(blocks)
+
+
+def recommend_document(answer: Recommendation) -> str:
+    """One JSON document."""
+    document = {
+        "schema_version": RECOMMEND_SCHEMA_VERSION,
+        "family": answer.family.name,
+        "model_size_b": answer.size_b,
+        "training_days": answer.days,
+        "nearest_predefined": answer.nearest,
+        "formula": {
+            "generation": _generation(answer),
+            "gpus": answer.budget.gpus,
+            "tflops_per_gpu": answer.budget.tflops_per_gpu,
+            "tflops_predicted": answer.is_rate_predicted,
+            "tokens_b": answer.budget.tokens_b,
+            "training_days_exact": answer.exact_days,
+        },
+        "model": _model_document(answer),
+        "planner": _planner_document(answer),
+        "notes": list(answer.notes),
+    }
+    return json.dumps(document, indent=2)
+
+
+def _days(answer: Recommendation) -> str:
+    """As rounded by the formula, unless that leaves nothing."""
+    return f"{answer.days:g}" if answer.days else f"{answer.exact_days:.2g}"
+
+
+def _generation(answer: Recommendation) -> str:
+    return "nemo1" if answer.family.has_nemo1_layout else "nemo2"
+
+
+def _formula(answer: Recommendation) -> Iterator[str]:
+    budget = answer.budget
+    predicted = ", predicted" if answer.is_rate_predicted else ""
+    yield (
+        f"{answer.family.name}: {answer.size_b:g} B parameters train in {_days(answer)} days on "
+        f"{budget.gpus} {'GPU' if budget.gpus == 1 else 'GPUs'}"
+    )
+    yield (
+        f"by NeMo {_generation(answer)[-1]}.0's formula, for {budget.tokens_b:g} B tokens and "
+        f"{budget.tflops_per_gpu:.4g} TFLOP/s of each GPU{predicted}"
+    )
+    if answer.nearest:
+        yield f"nearest predefined search: search_config={answer.nearest}"
+
+
+def _model(answer: Recommendation) -> str:
+    model = answer.model
+    shape, batch = model.shape, model.batch
+    both = " in each stack" if answer.family.is_encoder_decoder else ""
+    counts = f"{model.exact_count / 1e9:.4g} B parameters"
+    if model.nemo_count_b is not None:
+        counts += f" ({model.nemo_count_b:.4g} B by NVIDIA's formula)"
+    return (
+        f"{shape.layers} layers{both}, hidden {shape.hidden}, heads {shape.heads}, ffn "
+        f"{shape.ffn}, learning rate {shape.learning_rate:g}: {counts}\n"
+        f"global batch {batch.global_batch} of {model.asked.sequence} tokens, vocabulary "
+        f"{model.asked.vocabulary}"
+    )
+
+
+def _planner(answer: Recommendation) -> Iterator[str]:
+    part = answer.planner
+    if part.outlook is None:
+        yield f"planner: no answer. {part.why_not[:1].upper()}{part.why_not[1:]}"
+        if part.size_b is not None:
+            yield _largest(part.size_b)
+        return
+    found, done = part.outlook, part.outlook.achieved
+    yield (
+        f"planner, {answer.cluster.text}: {found.days:.3g} days ({found.days_low:.3g} to "
+        f"{found.days_high:.3g}), {_money(found)}"
+    )
+    yield (
+        f"a step of {done.step_s:.3g} s, {done.tflops_per_gpu:.4g} TFLOP/s of each GPU as the "
+        f"formula counts ({done.model_tflops_per_gpu:.4g} of the model)"
+    )
+    yield f"by {_layout(done)}, {done.peak_bytes / _GIB:.1f} GiB of each GPU"
+    band = found.band
+    yield (f"error band: {band.slowest:.2f} to {band.fastest:.2f} of this speed, {band.source}")
+    if done.is_batch_changed:
+        yield (
+            f"with a global batch of {done.layout.global_batch}, which more of the GPUs divide "
+            f"than {answer.model.batch.global_batch}"
+        )
+    if part.size_b is not None:
+        yield _largest(part.size_b)
+
+
+def _largest(size_b: float) -> str:
+    return f"largest size for the days given: {size_b:g} B"
+
+
+def _layout(done: Achieved) -> str:
+    layout = done.layout
+    degrees = (
+        f"dp={layout.data_parallel} tp={layout.tensor_parallel} pp={layout.pipeline_parallel}"
+    )
+    if layout.context_parallel > 1:
+        degrees += f" cp={layout.context_parallel}"
+    if layout.expert_parallel > 1:
+        degrees += f" ep={layout.expert_parallel}"
+    if layout.virtual_pipeline > 1:
+        degrees += f" vpp={layout.virtual_pipeline}"
+    text = f"{degrees} micro-batch={layout.micro_batch} recompute={layout.recompute.value}"
+    if done.recompute_layers == ALL_LAYERS or layout.recompute is not Recompute.FULL:
+        return text
+    return f"{text} of {done.recompute_layers} layers of a stage"
+
+
+def _recompute_layers(done: Achieved) -> int | None:
+    """Of each stage, in full; None for all or none, as the layout says."""
+    return None if done.recompute_layers == ALL_LAYERS else done.recompute_layers
+
+
+def _money(found: Outlook) -> str:
+    if found.usd is None:
+        return f"no cost: {found.price}"
+    return f"{found.usd:,.0f} USD ({found.price})"
+
+
+def _assumptions(found: Outlook) -> str:
+    rows = [
+        [one.name, f"{one.value:g}", f"{one.days_at_half:.4g}", f"{one.days_at_double:.4g}"]
+        for one in found.sensitivities
+    ]
+    band = found.band
+    speeds = f"(speed x{band.fastest:.2f}, x{band.slowest:.2f})"
+    rows.append([speeds, "", f"{found.days_low:.4g}", f"{found.days_high:.4g}"])
+    headers = [
+        f"assumed ({found.goodput_share:.1%} goodput)",
+        "value",
+        "days, half",
+        "days, twice",
+    ]
+    return table_of(rows, headers, ["left", "right", "right", "right"])
+
+
+def _model_document(answer: Recommendation) -> dict[str, Any]:
+    model = answer.model
+    return {
+        **asdict(model.shape),
+        "vocabulary": model.asked.vocabulary,
+        "sequence": model.asked.sequence,
+        "global_batch": model.batch.global_batch,
+        "parameters": model.exact_count,
+        "active_parameters": model.active_count,
+        "parameters_by_formula_b": model.nemo_count_b,
+    }
+
+
+def _planner_document(answer: Recommendation) -> dict[str, Any]:
+    part, found = answer.planner, answer.planner.outlook
+    start = {"cluster": answer.cluster.text, "why_no_answer": part.why_not or None}
+    if found is None:
+        return start | {"model_size_b": part.size_b}
+    done = found.achieved
+    return start | {
+        "training_days": found.days,
+        "days_low": found.days_low,
+        "days_high": found.days_high,
+        "error_band": {
+            "slowest": found.band.slowest,
+            "fastest": found.band.fastest,
+            "source": found.band.source,
+        },
+        "model_size_b": part.size_b,
+        "step_s": done.step_s,
+        "tokens_per_s": done.tokens_per_s,
+        "tflops_per_gpu": done.tflops_per_gpu,
+        "model_tflops_per_gpu": done.model_tflops_per_gpu,
+        "peak_memory_gb": round(done.peak_bytes / _GIB, 3),
+        "layout": encode(done.layout),
+        "recompute_layers": _recompute_layers(done),
+        "global_batch": done.layout.global_batch,
+        "cost_usd": found.usd,
+        "price": found.price,
+        "goodput": found.goodput_share,
+        "assumptions": [
+            {
+                "name": one.name,
+                "value": one.value,
+                "why": WHY[one.name],
+                "days_at_half": one.days_at_half,
+                "days_at_double": one.days_at_double,
+            }
+            for one in found.sensitivities
+        ],
+    }

@@ -1,0 +1,266 @@
+"""Two tuning runs side by side as text and as one document. Not: the comparing (comparison)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from autoconf_launch.autotuner.playoff import Summary, repeat_findings
+from autoconf_launch.autotuner.space import Objective, Record
+from autoconf_launch.core import encode
+
+from ..results import Comparison, Difference, FolderState, Pair, Results, Started, Verdict
+from .cells import HEADERS, TrialRow, finished_row, open_row, plural, seconds_text, step_text
+from .summary import SCHEMA_VERSION, first_part, speed_up_text
+from .tables import table_of
+from .trials_csv import trial_document
+
+_RESULTS_TEXT_ALIGN = ("right", "left", "right", "right", "right", "right", "left")
+_AFTER = {
+    FolderState.RUNNING: "running",
+    FolderState.FINISHED: "finished",
+    FolderState.STOPPED: "stopped before its end; the same command goes on from here",
+}
+
+
+def results_text(results: Results, *, markdown: bool, details: bool = False) -> str:
+    """State, best so far, every trial; the result where the study is over.
+
+    ``details``: the second part of the summary, too.
+    """
+    summary = results.summary()
+    parts = [
+        "\n".join(headlines(results, summary)),
+        trials_table(trial_rows(results, summary), markdown=markdown),
+        "\n".join(f"{'- ' if markdown else ''}{line}" for line in _failures(results)),
+        "\n".join(_found(results, summary)),
+        conclusion(results, details=details),
+    ]
+    return "\n\n".join(part for part in parts if part)
+
+
+def _found(results: Results, summary: Summary) -> list[str]:
+    """Why numbers of trials and of the best may differ, unless the kept summary says so."""
+    said = results.summary_text or ""
+    return [sentence for sentence in summary.findings if sentence not in said]
+
+
+def conclusion(results: Results, *, details: bool) -> str:
+    """The summary once the study is over, its second part only with ``details``."""
+    text = results.summary_text or ""
+    return (text if details else first_part(text)).rstrip()
+
+
+def headlines(results: Results, summary: Summary) -> list[str]:
+    """Where and how far it is, and the best so far."""
+    count = len(results.contents.records)
+    trials = plural(count, "trial")
+    repeats = len(results.contents.repeats)
+    again = f", {repeats} re-measured" if repeats else ""
+    first = f"{results.folder}: {_AFTER[results.state]}, {trials}{again}."
+    is_below = "\nBest: " in f"\n{results.summary_text or ''}"
+    return [first, _best(summary)] if summary.winner and not is_below else [first]
+
+
+def trial_rows(results: Results, summary: Summary) -> list[TrialRow]:
+    """One row per record, then one per trial that was started and has none."""
+    rows = [finished_row(r, is_best=_is_best(r, summary)) for r in results.contents.records]
+    opened = [open_row(o.number, o.name, _open_status(results, o)) for o in _open(results)]
+    return [*rows, *opened]
+
+
+def _is_best(record: Record, summary: Summary) -> bool:
+    """The winner is the same trial, maybe with the steps of its rounds."""
+    return summary.winner is not None and record.trial == summary.winner.trial
+
+
+def trials_table(rows: Sequence[TrialRow], *, markdown: bool) -> str:
+    """An aligned table; a pipe table for Markdown."""
+    if not rows:
+        return "No trial has come back yet."
+    cells = [row.cells for row in rows]
+    return table_of(cells, HEADERS, _RESULTS_TEXT_ALIGN, markdown=markdown)
+
+
+def results_document(results: Results) -> dict[str, object]:
+    """Content of ``show --json``; trials have the columns of ``trials.csv``."""
+    summary = results.summary()
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "folder": results.folder,
+        "state": results.state.value,
+        "metric": summary.metric,
+        "unit": summary.unit,
+        "best": summary.winner.trial.name if summary.winner else None,
+        "baseline": summary.baseline.trial.name if summary.baseline else None,
+        "speed_up": encode(summary.speed_up),
+        "findings": list(summary.findings),
+        "duration_s": results.duration_s,
+        "spaces": [encode(row) for row in summary.rows],
+        "trials": [trial_document(record) for record in results.contents.records],
+        "open": [
+            {"number": o.number, "name": o.name, "step": results.last_step(o.name)}
+            for o in _open(results)
+        ],
+    }
+
+
+def _open(results: Results) -> tuple[Started, ...]:
+    return () if results.state is FolderState.FINISHED else results.contents.orphans
+
+
+def _open_status(results: Results, started: Started) -> str:
+    if results.state is FolderState.RUNNING:
+        return step_text(results.last_step(started.name))
+    return "interrupted"
+
+
+def _best(summary: Summary) -> str:
+    winner = summary.winner
+    assert winner is not None
+    value = f"{summary.rows[-1].best_metric_val:.4g} {summary.unit}"
+    line = f"Best: {winner.trial.name}, {value}"
+    if winner.measurement and summary.metric != "latency":
+        line += f", {seconds_text(winner.measurement.mean_step_s)} per step"
+    if summary.speed_up is None or summary.baseline is winner or summary.baseline is None:
+        return f"{line}."
+    return f"{line}, {speed_up_text(summary.speed_up, 'your configuration')}."
+
+
+def _failures(results: Results) -> list[str]:
+    return [
+        f"{record.trial.name}: {record.failure.kind.value}, {record.failure.detail}"
+        for record in results.contents.search.records
+        if record.failure
+    ]
+
+
+_ALIGN = ("left", "right", "right", "right", "left", "left")
+_WORDS = {Verdict.A: "A", Verdict.B: "B", Verdict.TIE: "-", None: "-"}
+
+
+def comparison_text(a: Results, b: Results, found: Comparison) -> str:
+    """What differs, each candidate that both tried, and which run is faster."""
+    parts = (
+        f"A: {_run(a)}\nB: {_run(b)}",
+        "\n".join(_difference_lines(found)),
+        _table(found),
+        "\n".join(_findings(found)),
+        "\n".join((*_again("A", a), *_again("B", b))),
+    )
+    return "\n\n".join(part for part in parts if part)
+
+
+def comparison_document(a: Results, b: Results, found: Comparison) -> dict[str, object]:
+    """Content of ``compare --json``; ratios are B over A, above 1 where B is better."""
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "a": {"folder": a.folder, "state": a.state.value, "trials": len(a.contents.records)},
+        "b": {"folder": b.folder, "state": b.state.value, "trials": len(b.contents.records)},
+        "metric": found.objective.name,
+        "unit": found.objective.unit,
+        "faster": found.best.verdict and found.best.verdict.value if found.best else None,
+        "best": _pair_document(found.best, found.objective) if found.best else None,
+        "common": [_pair_document(pair, found.objective) for pair in found.pairs],
+        "only_a": list(found.only_a),
+        "only_b": list(found.only_b),
+        "differences": [encode(difference) for difference in found.differences],
+    }
+
+
+def _pair_document(pair: Pair, objective: Objective) -> dict[str, object]:
+    return {
+        "a": {"name": pair.a.trial.name, **_outcome(pair.a, objective)},
+        "b": {"name": pair.b.trial.name, **_outcome(pair.b, objective)},
+        "ratio": encode(pair.ratio),
+        "faster": pair.verdict.value if pair.verdict else None,
+    }
+
+
+def _outcome(record: Record, objective: Objective) -> dict[str, object]:
+    kind = record.failure.kind.value if record.failure else None
+    return {"value": objective.of(record), "failure": kind}
+
+
+def _run(results: Results) -> str:
+    count = len(results.contents.records)
+    return f"{results.folder}, {results.state.value}, {plural(count, 'trial')}"
+
+
+def _difference_lines(found: Comparison) -> Iterator[str]:
+    if not found.differences:
+        yield "Script, configuration, hardware and versions are the same."
+        return
+    yield "Not the same in A and B:"
+    yield from map(_difference_line, found.differences)
+
+
+def _difference_line(difference: Difference) -> str:
+    a, b = (value or "(not there)" for value in (difference.a, difference.b))
+    return f"  {difference.part}: {a} -> {b}"
+
+
+def _table(found: Comparison) -> str:
+    if not found.pairs:
+        return "No candidate was tried in both."
+    unit = found.objective.unit
+    headers = ("config", f"A {unit}", f"B {unit}", "B / A", "95 % interval", "faster")
+    rows = [_row(pair, found.objective) for pair in found.pairs]
+    return table_of(rows, headers, _ALIGN)
+
+
+def _row(pair: Pair, objective: Objective) -> tuple[str, ...]:
+    ratio = pair.ratio
+    return (
+        pair.a.trial.name,
+        _value(pair.a, objective),
+        _value(pair.b, objective),
+        f"{ratio.ratio:.2f}" if ratio else "-",
+        f"{ratio.low:.2f} to {ratio.high:.2f}" if ratio else "-",
+        _WORDS[pair.verdict],
+    )
+
+
+def _value(record: Record, objective: Objective) -> str:
+    value = objective.of(record)
+    if value is not None:
+        return f"{value:.6g}"
+    return record.failure.kind.value if record.failure else "-"
+
+
+def _again(name: str, run: Results) -> Iterator[str]:
+    """Why numbers here are others than those of its trials."""
+    for sentence in repeat_findings(run.contents.records, run.contents.repeats):
+        yield f"In {name}: {sentence}"
+
+
+def _findings(found: Comparison) -> Iterator[str]:
+    for name, only in (("A", found.only_a), ("B", found.only_b)):
+        if only:
+            yield f"Only in {name}: {', '.join(only)}."
+    if found.pairs:
+        yield (
+            f"Tried in both: {len(found.pairs)}; faster in B: {found.count(Verdict.B)}, faster "
+            f"in A: {found.count(Verdict.A)}, equal within noise: {found.count(Verdict.TIE)}."
+        )
+    yield from _best_lines(found)
+
+
+def _best_lines(found: Comparison) -> Iterator[str]:
+    best = found.best
+    if best is None:
+        yield "One of them measured nothing, so they cannot be compared."
+        return
+    for name, record in (("A", best.a), ("B", best.b)):
+        value = _value(record, found.objective)
+        yield f"Best of {name}: {record.trial.name}, {value} {found.objective.unit}."
+    yield _conclusion(best)
+
+
+def _conclusion(best: Pair) -> str:
+    ratio = best.ratio
+    if ratio is None:
+        return "The best of A and of B cannot be compared."
+    if best.verdict is Verdict.TIE:
+        interval = f"ratio {ratio.low:.2f} to {ratio.high:.2f}"
+        return f"A and B are equally fast within noise ({interval})."
+    return f"The best of B is {speed_up_text(ratio, 'the best of A')}."

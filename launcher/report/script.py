@@ -1,0 +1,306 @@
+"""Answers for a script whose model is known by its pieces. Not: for known architectures.
+
+The documents have the fields of those of ``fit`` and ``plan``, and ``script``.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from autoconf_launch.autotuner.cost import EAGER_BAND, MEMORY_BAND, Verdict
+from autoconf_launch.autotuner.space import candidate_name
+from autoconf_launch.core import Candidate, Layout, Recompute, encode
+
+from ..first_forward import Asked, PiecesFit, PiecesPlan, Room, TracedRow, TracedScript
+from .fit import ANSWERS, FIT_SCHEMA_VERSION
+from .plan import PLAN_SCHEMA_VERSION
+from .tables import table_of
+
+_SCRIPT_TEXT_GB = 2**30
+_SCALES = ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
+
+
+def script_text(script: TracedScript) -> str:
+    """One line on how it was looked into, one on what it trains, and notes."""
+    return "\n".join(_lines(script))
+
+
+def script_document(script: TracedScript, found: Sequence[Room] = ()) -> dict[str, Any]:
+    """The section ``script`` of a document; GB of 2^30 bytes."""
+    seen = script.found
+    return {
+        "name": script.name,
+        "fake": seen.fake,
+        "known_by": "pieces" if script.architecture is None else "architecture",
+        "why_pieces": script.why_pieces or None,
+        "parameters": seen.model.parameters,
+        "trainable_parameters": seen.model.trainable_parameters,
+        "micro_batch": seen.micro_batch,
+        "sequence_length": seen.model.sequence_length,
+        "precision": seen.precision.value,
+        "recompute": seen.recompute.value,
+        "optimizer": seen.optimizer,
+        "optimizer_state_bytes": seen.state_bytes,
+        "forward_backward_flops": _flops(script),
+        "rooms": [_room_document(room) for room in found],
+        "left_behind": list(seen.left_behind),
+        "notes": list(seen.notes),
+    }
+
+
+def rooms_table(script: TracedScript, found: Sequence[Room]) -> str:
+    """ZeRO stages with their need, and the largest micro-batch that surely fits."""
+    own = script.found.recompute
+    names = {kind: kind.value for kind in Recompute} | {Recompute.NONE: own.value}
+    rows = [
+        [
+            str(room.zero_stage),
+            names[room.recompute] if script.architecture is None else room.recompute.value,
+            f"{room.peak_bytes / _SCRIPT_TEXT_GB:.2f}",
+            room.verdict.value,
+            str(room.largest or "-"),
+        ]
+        for room in found
+    ]
+    headers = ["zero", "recompute", "GB", "fits", "largest micro-batch"]
+    return table_of(rows, headers, ["right", "left", "right", "left", "right"])
+
+
+def amount(value: float) -> str:
+    """A number with three digits and a letter for its thousands."""
+    scale, letter = next(((s, c) for s, c in _SCALES if value >= s), (1.0, ""))
+    return f"{value / scale:.3g} {letter}"
+
+
+def _lines(script: TracedScript) -> Iterator[str]:
+    seen, model = script.found, script.found.model
+    how = (
+        "on fake tensors, nothing was computed"
+        if seen.fake
+        else "with real tensors on the CPU, no step was made"
+    )
+    yield f"{script.name}, stopped at its first forward pass ({how}):"
+    some = "" if model.trainable_parameters == model.parameters else ", "
+    some += f"{_count(model.trainable_parameters)} of them trained" if some else ""
+    length = f" x {model.sequence_length} tokens" if model.sequence_length else ""
+    yield (
+        f"{_count(model.parameters)} weights{some}; a micro-batch of {seen.micro_batch}"
+        f"{length} in {seen.precision.value} is {amount(_flops(script))}FLOP; "
+        f"{_optimizer(script)}."
+    )
+    if script.architecture is None:
+        yield (
+            f"Answered from the pieces of its model, since {script.why_pieces}: data parallelism, "
+            "ZeRO and recomputation; tensor and pipeline parallelism need a known architecture."
+        )
+    if not seen.backward:
+        yield "It came to no backward pass, which is taken for twice the forward pass."
+    for note in seen.notes:
+        yield f"{note.rstrip('.')}."
+    if seen.left_behind:
+        yield f"It left in the working directory: {', '.join(seen.left_behind)}."
+
+
+def _count(weights: int) -> str:
+    """As one speaks of models: B for a thousand millions."""
+    return amount(weights).replace("G", "B").rstrip()
+
+
+def _optimizer(script: TracedScript) -> str:
+    seen = script.found
+    if seen.optimizer is None:
+        return "no optimizer was made yet, AdamW is taken"
+    if seen.state_bytes is None:
+        return f"{seen.optimizer}, with {script.states} values a weight by its name"
+    return f"{seen.optimizer} with {seen.state_bytes / _SCRIPT_TEXT_GB:.3g} GB of state"
+
+
+def _flops(script: TracedScript) -> float:
+    return sum(one.flops * one.count for one in script.found.operations)
+
+
+def _room_document(room: Room) -> dict[str, Any]:
+    return {
+        "zero_stage": room.zero_stage,
+        "recompute": room.recompute.value,
+        "peak_memory_gb": round(room.peak_bytes / _SCRIPT_TEXT_GB, 3),
+        "verdict": room.verdict.value,
+        "largest_micro_batch": room.largest,
+    }
+
+
+_GB = 2**30
+_LEAST_SHOWN_GB = 0.0005
+
+
+def pieces_fit_text(answer: PiecesFit) -> str:
+    """What was found, the parts, the verdict, what each stage leaves room for."""
+    asked, row = answer.asked, answer.row
+    blocks = [
+        f"{script_text(asked.script)}\n{_where(asked)}, {_named(row.layout)}",
+        _parts_table(row),
+        f"{ANSWERS[row.verdict]}. A rank needs {row.peak_bytes / _GB:.2f} GB +- "
+        f"{MEMORY_BAND:.0%} of {asked.limit_bytes / _GB:.1f} GB (GB = 2^30 bytes).",
+        rooms_table(asked.script, answer.rooms),
+    ]
+    if answer.remedies:
+        blocks.append(_remedies(answer))
+    elif row.verdict is Verdict.NO:
+        blocks.append("No stage, micro-batch or recomputation makes it fit; use larger GPUs.")
+    return "\n\n".join(blocks)
+
+
+def pieces_fit_document(answer: PiecesFit) -> str:
+    """One JSON document; sizes in GB of 2^30 bytes."""
+    asked, row = answer.asked, answer.row
+    document = {
+        "schema_version": FIT_SCHEMA_VERSION,
+        "model": asked.script.name,
+        "parameters": asked.script.found.model.parameters,
+        "layout": encode(row.layout),
+        "verdict": row.verdict.value,
+        "peak_memory_gb": _gb(row.peak_bytes),
+        "peak_memory_band": MEMORY_BAND,
+        "limit_gb": _gb(asked.limit_bytes),
+        "step_time_s": row.step_s,
+        "stages": [{"stage": 0, "memory_gb": _gb(row.peak_bytes), "parts": _parts(row)}],
+        "remedies": [_remedy_document(row.layout, one) for one in answer.remedies],
+        "script": script_document(asked.script, answer.rooms),
+    }
+    return json.dumps(document, indent=2, allow_nan=False)
+
+
+def pieces_plan_text(answer: PiecesPlan) -> str:
+    """What was found, the ranking, and what its numbers are."""
+    asked = answer.asked
+    head = (
+        f"{script_text(asked.script)}\n{_where(asked)}, global batch "
+        f"{answer.request.training.global_batch}: {answer.considered:,} layouts considered in "
+        f"{answer.seconds:.2f} s, {answer.fit:,} fit"
+    )
+    if not answer.best:
+        return head
+    note = (
+        "Steps are rooflines over the traced operations, one kernel each (datasheet rates, and "
+        f"what kernels reach of them); take them as +- {EAGER_BAND:.0%}, and the order as a "
+        f"guide. Memory is +- {MEMORY_BAND:.0%}; a GPU has {asked.limit_bytes / _GB:.1f} GB "
+        "(GB = 2^30 bytes)."
+    )
+    return "\n\n".join([head, _ranking(answer.best), note])
+
+
+def pieces_plan_document(answer: PiecesPlan, usd_per_gpu_hour: float | None) -> str:
+    """One JSON document."""
+    gpus = len(answer.asked.cluster.devices)
+    usd_per_s = None if usd_per_gpu_hour is None else usd_per_gpu_hour * gpus / 3600
+    document = {
+        "schema_version": PLAN_SCHEMA_VERSION,
+        "considered": answer.considered,
+        "valid": answer.considered,
+        "fit": answer.fit,
+        "seconds": answer.seconds,
+        "best": [_row_document(row, usd_per_s) for row in answer.best],
+        "rejected": {"memory": answer.considered - answer.fit},
+        "script": script_document(answer.asked.script),
+    }
+    return json.dumps(document, indent=2, allow_nan=False)
+
+
+def _where(asked: Asked) -> str:
+    gpus = asked.cluster.devices
+    kinds = " + ".join(sorted({device.name for device in gpus}))
+    return f"On {len(gpus)} x {kinds}"
+
+
+def _named(layout: Layout) -> str:
+    return (
+        f"{candidate_name(Candidate(layout=layout))}: dp={layout.data_parallel}, "
+        f"global batch {layout.global_batch}"
+    )
+
+
+def _parts_table(row: TracedRow) -> str:
+    shown = [(name, size) for name, size in row.memory if size / _GB >= _LEAST_SHOWN_GB]
+    cells = [[name, f"{size / _GB:.3f}"] for name, size in (*shown, ("sum", row.peak_bytes))]
+    return table_of(cells, ["GB of a rank", ""], ["left", "right"])
+
+
+def _remedies(answer: PiecesFit) -> str:
+    asked = answer.row
+    rows = [
+        [
+            " ".join(_changes(asked.layout, one.layout)),
+            f"{one.peak_bytes / _GB:.2f}",
+            one.verdict.value,
+            "-" if one.step_s is None else f"{one.step_s:.3g} s",
+            "-"
+            if one.step_s is None or not asked.step_s
+            else f"{one.step_s / asked.step_s - 1:+.0%}",
+        ]
+        for one in answer.remedies
+    ]
+    headers = ["what would fit", "GB", "fits", "step", "price"]
+    return table_of(rows, headers, ["left", "right", "left", "right", "right"])
+
+
+def _changes(asked: Layout, changed: Layout) -> list[str]:
+    named = (
+        ("micro-batch", asked.micro_batch, changed.micro_batch),
+        ("recompute", asked.recompute.value, changed.recompute.value),
+        ("zero", asked.zero_stage, changed.zero_stage),
+    )
+    return [f"{name}={after}" for name, before, after in named if before != after]
+
+
+def _ranking(rows: Sequence[TracedRow]) -> str:
+    cells = [
+        [
+            str(rank),
+            str(row.layout.data_parallel),
+            str(row.layout.zero_stage),
+            str(row.layout.micro_batch),
+            str(row.layout.accumulation),
+            row.layout.recompute.value,
+            "-" if row.step_s is None else f"{row.step_s:.4g}",
+            f"{row.peak_bytes / _GB:.2f}",
+            row.verdict.value,
+        ]
+        for rank, row in enumerate(rows, start=1)
+    ]
+    headers = ["#", "dp", "zero", "micro", "acc", "recompute", "step s", "GB", "fits"]
+    right = "right"
+    align = [right, right, right, right, right, "left", right, right, "left"]
+    return table_of(cells, headers, align)
+
+
+def _row_document(row: TracedRow, usd_per_s: float | None) -> dict[str, Any]:
+    step_s = row.step_s
+    return {
+        "candidate": encode(row.layout),
+        "step_time_s": step_s,
+        "step_time_band": EAGER_BAND,
+        "peak_memory_gb": _gb(row.peak_bytes),
+        "usd_per_step": None if usd_per_s is None or step_s is None else usd_per_s * step_s,
+        "parts": dict(row.step),
+        "runnable": False,
+    }
+
+
+def _remedy_document(asked: Layout, row: TracedRow) -> dict[str, Any]:
+    return {
+        "changes": _changes(asked, row.layout),
+        "layout": encode(row.layout),
+        "peak_memory_gb": _gb(row.peak_bytes),
+        "verdict": row.verdict.value,
+        "step_time_s": row.step_s,
+    }
+
+
+def _parts(row: TracedRow) -> dict[str, float]:
+    return {name: _gb(size) for name, size in row.memory}
+
+
+def _gb(size_bytes: float) -> float:
+    return round(size_bytes / _GB, 3)

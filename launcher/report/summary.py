@@ -1,0 +1,403 @@
+"""A finished tuning run as text and as one document. Not: where they are written."""
+
+from __future__ import annotations
+
+import datetime
+import math
+import shlex
+from collections.abc import Sequence
+from typing import Any
+
+from autoconf_launch.autotuner.measurement import NOTHING, SpeedUp
+from autoconf_launch.autotuner.planner import MEASURED_PARTS, PROFILED_PARTS, waterfall
+from autoconf_launch.autotuner.playoff import (
+    CAUSELESS,
+    LearningRateAdvice,
+    Resolution,
+    SoakReport,
+    Summary,
+    SummaryRow,
+)
+from autoconf_launch.autotuner.search import StopKind
+from autoconf_launch.autotuner.space import Record
+from autoconf_launch.autotuner.strategies import KNEE
+from autoconf_launch.core import Aside, Asides, Edit, WentOn, dotted, encode
+
+from .cells import duration_text, label, plural, seconds_text
+from .plan import waterfall_text
+from .tables import table_of
+
+
+def step_parts_text(record: Record, soak: SoakReport | None = None) -> str | None:
+    """A waterfall of the prediction and one of the soak's steps; None where there are no parts.
+
+    The trials' own steps are not taken apart, as that slows them.
+    """
+    prediction, measurement = record.prediction, record.measurement
+    if prediction is None or measurement is None or not prediction.step_s or not prediction.parts:
+        return None
+    measured_s = measurement.mean_step_s
+    more = measured_s / prediction.step_s - 1.0
+    return (
+        f"Where a step of {record.trial.name} goes, as predicted ({prediction.how}):\n"
+        f"{waterfall_text(waterfall(prediction.parts, PROFILED_PARTS))}\n"
+        f"measured {measured_s:.4g} s, {100 * abs(more):.0f} % {'more' if more > 0 else 'less'}"
+        f"{_soak_text(soak)}"
+    )
+
+
+def step_parts_document(record: Record, soak: SoakReport | None = None) -> dict[str, Any] | None:
+    """The same as a part of ``summary.json``."""
+    if step_parts_text(record) is None or record.prediction is None or record.measurement is None:
+        return None
+    return {
+        "predicted_step_s": record.prediction.step_s,
+        "predicted_parts_s": dict(record.prediction.parts),
+        "measured_step_s": record.measurement.mean_step_s,
+        "measured_parts_s": _measured_parts(soak),
+    }
+
+
+def _soak_text(soak: SoakReport | None) -> str:
+    parts = _measured_parts(soak)
+    if not parts:
+        return ""
+    told = {name: MEASURED_PARTS[name] for name in MEASURED_PARTS if name in parts}
+    drawn = waterfall_text(waterfall(tuple(parts.items()), told))
+    return f"; measured in its verification run, one phase after the other:\n{drawn}"
+
+
+def _measured_parts(soak: SoakReport | None) -> dict[str, float]:
+    """Seconds by phase and what no phase explains; an exchange that cannot be told is left out."""
+    if soak is None or not soak.phases:
+        return {}
+    parts = {name: seconds for name, seconds in soak.phases if name != "exchange" or seconds > 0}
+    return {**parts, "between": max(0.0, soak.step_s - sum(parts.values()))}
+
+
+SCHEMA_VERSION = 1
+DETAILS = "Details"
+"""Heading of the second part of ``summary.txt``."""
+
+_WENT_ON = {
+    WentOn.END: "script ran to completion",
+    WentOn.EPOCH: "data ended as after an epoch",
+}
+_SIZES = ((1e9, "GB"), (1e6, "MB"), (1e3, "kB"), (0, "B"))
+_MOST_EDITS = 8
+_MOST_NAMES = 5
+_MOST_REFUSED = 2
+_NO_GAIN = "No measurable gain: your configuration is as fast."
+_ALREADY_BEST = "No gain: your configuration is the fastest measured."
+_ONCE = "Possibly as fast, measured only once"
+_HEADERS = ("tuning_space", "num_experiments", "best_metric_val", "best_exp_name")
+
+
+def table_text(summary: Summary) -> str:
+    """The table in the form of the DeepSpeed Autotuner, with duration and count."""
+    rows = [_cells(row) for row in summary.rows]
+    table = table_of(rows, _HEADERS, ("left", "right", "right", "left"), markdown=True)
+    duration = datetime.timedelta(seconds=summary.duration_s)
+    count = summary.rows[-1].num_experiments
+    return f"{table}\n\nTuning completed in {duration}. Total number of experiments: {count}.\n"
+
+
+def result_text(summary: Summary, edits: Sequence[Edit], command: str, folder: str) -> str:
+    """The best, its gain, what changes, how sure that is and the command; 25 lines at most.
+
+    Args:
+        summary: of the study.
+        edits: of the user's configuration.
+        command: trains with the winner.
+        folder: the results folder, of which ``show --details`` tells the rest.
+    """
+    lines: list[str] = []
+    if summary.winner:
+        lines += [*_no_gain_lines(summary), _best_line(summary), *_tie_lines(summary)]
+        lines += [*_refused_lines(summary.soak), *_check_lines(summary)]
+    lines += [stop_text(summary)] if summary.stop else []
+    if summary.winner:
+        lines += [*_edit_lines(edits), "Train with it:", f"  {command}"]
+    lines += [f"Details: autoconf-launch show {shlex.quote(folder)} --details"]
+    return "\n".join(lines) + "\n"
+
+
+def details_text(summary: Summary) -> str:
+    """What else is known: launches again, candidates without a trial, where a step's time goes."""
+    lines = [*summary.findings]
+    if summary.winner:
+        lines += [f"Tied with the best: {', '.join(summary.ties)}."] if summary.ties else []
+        lines += [f"{_ONCE}: {', '.join(summary.near)}."] if summary.near else []
+        lines += [summary.meaning.sentence] if summary.meaning else []
+        lines += filter(None, [summary.certificate, summary.left_out])
+        lines += filter(None, [step_parts_text(summary.winner, summary.soak)])
+    return "".join(f"{line}\n" for line in lines)
+
+
+def summary_text(table: str, result: str, details: str) -> str:
+    """Content of ``summary.txt``: the table, the result, and details below a heading."""
+    second = f"\n{DETAILS}\n{details}" if details else ""
+    return f"{table}\n{result}{second}"
+
+
+def first_part(text: str) -> str:
+    """``summary.txt`` without what is below its heading."""
+    return text.partition(f"\n{DETAILS}\n")[0]
+
+
+def summary_document(summary: Summary, edits: Sequence[Edit], command: str) -> dict[str, object]:
+    """Content of ``summary.json``."""
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "metric": summary.metric,
+        "unit": summary.unit,
+        "spaces": [encode(row) for row in summary.rows],
+        "winner": summary.winner.trial.name if summary.winner else None,
+        "baseline": summary.baseline.trial.name if summary.baseline else None,
+        "speed_up": encode(summary.speed_up),
+        "paired_rounds": summary.rounds if summary.paired else 0,
+        "ties": list(summary.ties),
+        "near": list(summary.near),
+        "findings": list(summary.findings),
+        "resolution": encode(summary.resolution),
+        "soak": encode(summary.soak),
+        "meaning": encode(summary.meaning),
+        "certificate": summary.certificate,
+        "left_out": summary.left_out,
+        "step_parts": (
+            step_parts_document(summary.winner, summary.soak) if summary.winner else None
+        ),
+        "rejected": dict(summary.rejected),
+        "learning_rate": _advice_document(summary.learning_rate),
+        "stop": encode(summary.stop),
+        "duration_s": summary.duration_s,
+        "changes": [
+            {"key": dotted(edit.path), "before": edit.before, "after": edit.after}
+            for edit in edits
+        ],
+        "command": command if summary.winner else None,
+    }
+
+
+def speed_up_text(speed_up: SpeedUp, other: str, how: str = "") -> str:
+    """``1.63x faster than OTHER (95 % interval 1.46 to 1.82x)``."""
+    faster = "faster than" if speed_up.ratio >= 1.0 else "the speed of"
+    interval = f"95 % interval {speed_up.low:.2f} to {speed_up.high:.2f}x{how}"
+    if math.isinf(speed_up.high):
+        interval = "too few rounds for an interval"
+    return f"{speed_up.ratio:.2f}x {faster} {other} ({interval})"
+
+
+def _cells(row: SummaryRow) -> tuple[str, str, str, str]:
+    if row.best_metric_val is None:
+        kind = row.failure.value if row.failure else "-"
+        return row.tuning_space, str(row.num_experiments), "-", kind
+    value, name = f"{row.best_metric_val:.6g}", row.best_exp_name or "-"
+    return row.tuning_space, str(row.num_experiments), value, name
+
+
+def _best_line(summary: Summary) -> str:
+    winner, baseline = summary.winner, summary.baseline
+    assert winner is not None
+    name = f"{winner.trial.name} ({label(winner.trial.candidate)})"
+    best = f"Best: {name}, {summary.rows[-1].best_metric_val:.4g} {summary.unit}"
+    if baseline is not None and winner.trial.name == baseline.trial.name:
+        if summary.alone:
+            return f"{best}. It is your configuration, the only one that was measured."
+        return f"{best}. It is your configuration."
+    if summary.speed_up is None or baseline is None:
+        return f"{best}."
+    rounds = plural(summary.rounds, "playoff round")
+    how = f", {rounds}{' in turn' * summary.in_turn}" if summary.paired else ", single trials"
+    return f"{best}, {speed_up_text(summary.speed_up, 'your configuration', how)}."
+
+
+def _no_gain_lines(summary: Summary) -> list[str]:
+    """The answer first where nothing is faster than what the user has."""
+    winner, baseline = summary.winner, summary.baseline
+    if winner is None or baseline is None or summary.alone:
+        return []
+    if baseline.trial.name in (*summary.ties, *summary.near):
+        return [_NO_GAIN]
+    if baseline.trial.name != winner.trial.name:
+        return []
+    return [_NO_GAIN if summary.ties or summary.near else _ALREADY_BEST]
+
+
+def _tie_lines(summary: Summary) -> list[str]:
+    """What may be as fast, and how small a difference the rounds could show."""
+    found = summary.resolution if summary.ties else None
+    return [
+        *([f"Tied with the best, within noise: {_names(summary.ties)}."] * bool(summary.ties)),
+        *([resolution_text(found)] if found else []),
+        *([f"{_ONCE}: {_names(summary.near)}."] * bool(summary.near)),
+    ]
+
+
+def _names(names: Sequence[str]) -> str:
+    more = len(names) - _MOST_NAMES
+    return ", ".join(names[:_MOST_NAMES]) + (f" and {more} more" if more > 0 else "")
+
+
+def resolution_text(found: Resolution) -> str:
+    """How small a difference the rounds could show, and what a smaller one takes."""
+    if found.width > NOTHING:
+        return f"The playoff was too noisy to rank them ({plural(found.rounds, 'round')})."
+    text = f"The playoff can detect differences above {_percent(found.width)}"
+    if found.further == 0:
+        return f"{text}."
+    wanted = _percent(found.wanted)
+    if found.further is None:
+        return f"{text}; this machine is too noisy to resolve {wanted}."
+    more = duration_text(found.further * found.round_s)
+    return f"{text}; to resolve {wanted}, allow {more} more."
+
+
+def _percent(width: float) -> str:
+    return f"{100.0 * math.expm1(width):.0f} %"
+
+
+def stop_text(summary: Summary) -> str:
+    """Why the study ended."""
+    stop, gain = summary.stop, summary.expected_gain
+    if stop is None or stop.kind is not StopKind.EXPLORED or summary.alone or gain is None:
+        return stop.sentence if stop else ""
+    if gain <= KNEE:
+        most = f"{100 * KNEE:.0f} %"
+        return f"Search complete: nothing left is expected to be more than {most} faster."
+    return f"Search complete: the best of what is left is expected to gain {100 * gain:.0f} %."
+
+
+def advice_text(advice: LearningRateAdvice) -> str:
+    """What to do with the learning rate at another global batch."""
+    law = "linear, for SGD" if advice.linear else "square root of the ratio"
+    return (
+        f"The global batch changes from {advice.before} to {advice.after}: unless the script "
+        f"scales the learning rate itself, multiply it by {advice.factor:.3g} ({law})."
+    )
+
+
+def _advice_document(advice: LearningRateAdvice | None) -> object:
+    if advice is None:
+        return None
+    return {"factor": advice.factor, "sentence": advice_text(advice)}
+
+
+def verification_text(soak: SoakReport) -> str:
+    """What the winner's verification run did, and what it did not exercise."""
+    if not soak.passed:
+        return soak.error
+    asides = soak.asides or Asides()
+    least = "at least " if asides.under_way and not asides.went_on else ""
+    did = [f"{least}{plural(soak.steps, 'step')}"]
+    if soak.memory_share is not None:
+        did.append(f"peak memory {100 * soak.memory_share:.0f} %")
+    if asides.went_on:
+        did.append(_WENT_ON[asides.went_on])
+    longest = "; the last step used the longest batch seen" if asides.longest_batch else ""
+    sentences = [f"Verification run of the winner: {', '.join(did)}{longest}."]
+    seen = [*filter(None, (_evaluation_text(asides), _checkpoint_text(asides)))]
+    sentences += [f"Exercised: {', '.join(seen)}."] if seen else []
+    if missed := _not_exercised(soak):
+        sentences.append(f"Not exercised: {', '.join(missed)}.")
+    if soak.as_trial:
+        sentences.append(
+            "A first attempt, with the script's evaluation and checkpoint moved into the run, "
+            f"failed ({soak.as_trial})."
+        )
+    sentences += _broke(asides)
+    return " ".join((*sentences, soak.few_steps)).strip()
+
+
+def _not_exercised(soak: SoakReport) -> list[str]:
+    asides = soak.asides or Asides()
+    missed = []
+    if soak.asides is not None:
+        missed += ["evaluation"] * (not asides.evaluations)
+        missed += ["checkpointing"] * (not asides.checkpoints)
+    if asides.went_on is not WentOn.END and not asides.broke:
+        last = "last epoch" if asides.went_on is WentOn.EPOCH else "steps"
+        missed.append(f"what the script does after its {last}")
+    return missed
+
+
+def _broke(asides: Asides) -> list[str]:
+    if not asides.broke:
+        return []
+    if not asides.broke_in:
+        return [f"The script could not continue without its data ({asides.broke})."]
+    return [
+        f"It failed in or after the {asides.broke_in.value} ({asides.broke}); whether because "
+        "its data ended early is not known."
+    ]
+
+
+def _evaluation_text(asides: Asides) -> str:
+    if not asides.evaluations:
+        return ""
+    batches = plural(asides.evaluation_batches, "batch", "batches")
+    if asides.under_way is Aside.EVALUATION:
+        return f"{batches} of an evaluation that did not end in its time"
+    return f"{plural(asides.evaluations, 'evaluation')} ({batches})"
+
+
+def _checkpoint_text(asides: Asides) -> str:
+    if not asides.checkpoints:
+        return ""
+    if asides.under_way is Aside.CHECKPOINT:
+        return "a checkpoint that did not end in its time"
+    size = next(
+        f"{asides.saved_bytes / (u or 1):.3g} {n}" for u, n in _SIZES if asides.saved_bytes >= u
+    )
+    return f"{plural(asides.checkpoints, 'checkpoint')} ({size})"
+
+
+def _refused_lines(soak: SoakReport | None) -> list[str]:
+    refused = soak.refused if soak else ()
+    more = len(refused) - _MOST_REFUSED
+    rest = [f"{more} more failed their verification run."] if more > 0 else []
+    return [*refused[:_MOST_REFUSED], *rest]
+
+
+def _check_lines(summary: Summary) -> list[str]:
+    """What is known of the winner beside its speed."""
+    soak, meaning, advice = summary.soak, summary.meaning, summary.learning_rate
+    return [
+        *([verification_text(soak)] if soak else ()),
+        *_expected_lines(summary),
+        *([meaning.sentence] if meaning else ()),
+        *([advice_text(advice)] if advice else ()),
+    ]
+
+
+def _expected_lines(summary: Summary) -> list[str]:
+    """What to expect where the verification run measured something else than the trials."""
+    measured = summary.winner.measurement if summary.winner else None
+    if summary.soak is None or measured is None or not summary.soak.step_s:
+        return []
+    before_s, after_s = measured.mean_step_s, summary.soak.step_s
+    if not summary.soak.passed or abs(after_s / before_s - 1.0) <= CAUSELESS:
+        return []
+    how = "slower" if before_s > after_s else "faster"
+    return [
+        f"Expect {seconds_text(after_s)} per step, as the verification run took: trials were "
+        f"{how} ({seconds_text(before_s)})."
+    ]
+
+
+def _edit_lines(edits: Sequence[Edit]) -> list[str]:
+    if not edits:
+        return []
+    more = len(edits) - _MOST_EDITS
+    return [
+        "Changes to your configuration:",
+        *(
+            f"  {dotted(edit.path)}: {_value(edit.before)} -> {_value(edit.after)}"
+            for edit in edits[:_MOST_EDITS]
+        ),
+        *([f"  and {more} more (summary.json has all)"] if more > 0 else []),
+    ]
+
+
+def _value(value: object) -> str:
+    return "(not set)" if value is None else str(value)

@@ -1,0 +1,160 @@
+"""What is measured, as a value to compare. Not: the journal that carries it."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.metadata
+import json
+import platform
+import socket
+import sys
+from dataclasses import dataclass, fields
+from pathlib import Path
+
+from autoconf_launch.autotuner.space import AutotuningSettings
+from autoconf_launch.core import Candidate, ClusterSpec, ConfigError, Layout, RawConfig, Recompute
+from autoconf_launch.core import config_keys as keys
+
+from ..request import LaunchRequest
+from ..script import ScriptSource, script_path
+from ..spelling import Dialect, Rendered, UserSettings
+from .journal import Fingerprint
+from .secrets import with_digests, without_secrets
+
+_VERSIONED = ("autoconf-launch", "torch", "numpy")
+_ANYWHERE = "trial/ds_config.json"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unsearched:
+    """What the user gave with each searched knob at one value, whatever lists there are.
+
+    ``global_batch`` is the one that every candidate has; None where it may change.
+    """
+
+    rendered: Rendered
+    global_batch: int | None
+
+
+_PLAIN = ((1, Recompute.FULL), (3, Recompute.FULL), (0, Recompute.NONE))
+"""ZeRO stages and recomputation, no default first: a document may leave a default out."""
+
+
+def unsearched(dialect: Dialect, source: ScriptSource, user: UserSettings) -> Unsearched | None:
+    """What is measured of the user's settings; None where this framework cannot spell it."""
+    ranks = user.baseline.layout.world_size
+    for stage, recompute in _PLAIN:
+        plain = Layout(data_parallel=ranks, zero_stage=stage, recompute=recompute)
+        try:
+            rendered = dialect.render(Candidate(layout=plain), source, _ANYWHERE)
+        except ConfigError:
+            continue
+        return Unsearched(rendered=rendered, global_batch=user.batch_rule.pinned)
+    return None
+
+
+def fingerprint(
+    request: LaunchRequest,
+    cluster: ClusterSpec,
+    source: ScriptSource,
+    settings: AutotuningSettings,
+    given: Unsearched | None = None,
+) -> Fingerprint:
+    """Everything that a measurement depends on and the search does not change.
+
+    Of secrets there are digests. Without ``given`` the values of searched knobs count, too.
+    """
+    arguments = given.rendered.script_args if given else source.script_args
+    return Fingerprint(
+        script=_digest(_script_bytes(request)),
+        arguments=with_digests(
+            argument for index, argument in enumerate(arguments) if index != source.config_argument
+        ),
+        config=_config_digest(source, settings, given),
+        hardware=(
+            *(f"{d.name}, limit {request.memory_limit_bytes}" for d in cluster.devices),
+            *((str(request.binding),) if request.binding else ()),
+        ),
+        versions=versions(),
+    )
+
+
+def differences(old: Fingerprint, new: Fingerprint) -> tuple[str, ...]:
+    """Names of the parts that changed."""
+    return tuple(f.name for f in fields(new) if getattr(old, f.name) != getattr(new, f.name))
+
+
+def versions() -> tuple[tuple[str, str], ...]:
+    """Python's version and those of the packages that a measurement depends on."""
+    found = [("python", platform.python_version())]
+    for name in _VERSIONED:
+        try:
+            found.append((name, importlib.metadata.version(name)))
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return tuple(found)
+
+
+def environment_document(
+    request: LaunchRequest, cluster: ClusterSpec, settings: AutotuningSettings
+) -> dict[str, object]:
+    """Content of ``env.json``; secrets are left out."""
+    return {
+        "metric": settings.metric,
+        "versions": dict(versions()),
+        "executable": Path(sys.executable).name,
+        "platform": platform.platform(),
+        "host": socket.gethostname(),
+        "devices": [
+            {"host": node.host, "name": device.name, "memory_bytes": device.memory_bytes}
+            for node in cluster.nodes
+            for device in node.devices
+        ],
+        "argv": list(without_secrets(request.argv)),
+    }
+
+
+def _script_bytes(request: LaunchRequest) -> bytes:
+    path = script_path(request)
+    return path.read_bytes() if path.is_file() else request.script.encode()
+
+
+def _config_digest(
+    source: ScriptSource, settings: AutotuningSettings, given: Unsearched | None
+) -> str:
+    """Of the configuration, further files, variables of frameworks, and which words are used."""
+    steps = f"{settings.start_profile_step}-{settings.end_profile_step}"
+    config = given.rendered.config if given else source.config
+    arguments = given.rendered.script_args if given else source.script_args
+    as_they_are = [
+        file.text
+        for file in source.files
+        if file.position != source.config_argument
+        and arguments[file.position] == source.script_args[file.position]
+    ]
+    made = (given.rendered.files, given.rendered.environment, given.global_batch) if given else ()
+    parts = (
+        _whatever_its_order(config.without(keys.AUTOTUNING)),
+        steps,
+        as_they_are,
+        _unchanged(source, given),
+        (source.modules, source.composed),
+        (source.words.dialect, source.words.arguments),
+        made,
+    )
+    return _digest(" ".join(map(str, parts)).encode())
+
+
+def _whatever_its_order(config: RawConfig) -> str:
+    """The document; a key that was ``auto`` is put at its end."""
+    return json.dumps(json.loads(config.to_json()), sort_keys=True)
+
+
+def _unchanged(source: ScriptSource, given: Unsearched | None) -> tuple[tuple[str, str], ...]:
+    """Variables of frameworks that no candidate sets."""
+    changed = {name for name, _ in given.rendered.environment} if given else set()
+    return tuple(pair for pair in source.environment if pair[0] not in changed)
+
+
+def _digest(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()

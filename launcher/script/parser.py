@@ -1,0 +1,235 @@
+"""All flags that a script's own argparse parser takes, where its source says all of them.
+
+Not: what they mean (``script_facts``).
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import takewhile
+
+from autoconf_launch.core import AppliedStrategy, KnobValue, RawConfig
+
+from .facts import EITHER, last_name, literal
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpaceFile:
+    """A tuning space that the user named for this run; ``name`` is for people."""
+
+    name: str
+    document: RawConfig
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NamedFile:
+    """A configuration file that the script's arguments name.
+
+    Attributes:
+        position: index of the argument with its path.
+        flag: ``--config_file``; empty where the path stands alone.
+        text: its content.
+    """
+
+    position: int
+    flag: str
+    path: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OwnKnob:
+    """A knob that the user gave with its values: ``--knob '--num_workers=[0,2,4]'``."""
+
+    name: str
+    values: tuple[KnobValue, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UserWords:
+    """What the launcher's flags say of a foreign script.
+
+    Attributes:
+        dialect: name of the one to take; None: the first that fits.
+        arguments: canonical key and the script's argument for it (``--arg``).
+        knobs: further knobs with values (``--knob``).
+        keep_global_batch: no candidate has another global batch than the user's.
+    """
+
+    dialect: str | None = None
+    arguments: tuple[tuple[str, str], ...] = ()
+    knobs: tuple[OwnKnob, ...] = ()
+    keep_global_batch: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScriptSource:
+    """What a dialect may look at.
+
+    Attributes:
+        script_args: the script's arguments.
+        config: the document that they name; empty where they name none.
+        config_argument: index in ``script_args`` that holds its path, if any does.
+        space: what ``--tuning-space`` names.
+        warnings: of reading these files.
+        script: path, module or program, as the user named it.
+        text: its source; empty where it cannot be read.
+        modules: sources of the script's own modules that it imports.
+        composed: dotted keys with values of a configuration that the script composes itself.
+        files: further files that the arguments name.
+        environment: variables that frameworks read, as the ranks will get them.
+        versions: installed frameworks.
+        words: what the launcher's flags say.
+        applied: what the profile run found in rank 0; None before it.
+        keeps_batch: with another micro-batch the script itself changes its accumulation, so that
+            a step has the same samples, as a second profile run showed.
+    """
+
+    script_args: tuple[str, ...]
+    config: RawConfig
+    config_argument: int | None
+    space: SpaceFile | None = None
+    warnings: tuple[str, ...] = ()
+    script: str = ""
+    text: str = ""
+    modules: tuple[str, ...] = ()
+    composed: tuple[tuple[str, KnobValue], ...] = ()
+    files: tuple[NamedFile, ...] = ()
+    environment: tuple[tuple[str, str], ...] = ()
+    versions: tuple[tuple[str, str], ...] = ()
+    words: UserWords = UserWords()
+    applied: AppliedStrategy | None = None
+    keeps_batch: bool = False
+
+
+_PARSER, _PARSE, _ADD = "ArgumentParser", "parse_args", "add_argument"
+_ADDS = (_ADD, "add_argument_group")
+_PARTS = (_PARSER, "add_argument_group", "add_mutually_exclusive_group", "add_parser")
+_OPEN = frozenset({"parse_known_args", "parse_intermixed_args", "parse_known_intermixed_args"})
+"""Calls that take further words."""
+_OPEN_KEYWORDS = frozenset({"parents", "prefix_chars", "fromfile_prefix_chars", None})
+_OTHER_PARSERS = frozenset({"jsonargparse", "configargparse", "simple_parsing", "tap"})
+_THE_REST = frozenset({"REMAINDER", "PARSER", "...", "A..."})
+_HELP = frozenset({"-h", "--help"})
+
+
+def parser_flags(source: ScriptSource) -> frozenset[str] | None:
+    """The flags of the script's parser; None where others may be added, or it has none."""
+    return _flags_of((source.text, *source.modules))
+
+
+def refused_flags(words: Iterable[str], flags: frozenset[str]) -> Iterator[str]:
+    """Those of the words before ``--`` that a parser of these flags refuses."""
+    for word in takewhile("--".__ne__, words):
+        flag = word.partition("=")[0]
+        long = flag.startswith("--")
+        if not (long or (flag.startswith("-") and flag[1:2].isalpha())):
+            continue
+        short_with_value = not long and flag[:2] in flags
+        if flag not in flags and not short_with_value and not _is_beginning(flag, flags):
+            yield flag
+
+
+def _is_beginning(flag: str, flags: frozenset[str]) -> bool:
+    """Whether it is an abbreviation, which argparse takes."""
+    return flag.startswith("--") and any(known.startswith(flag) for known in flags)
+
+
+@lru_cache(maxsize=16)
+def _flags_of(texts: tuple[str, ...]) -> frozenset[str] | None:
+    try:
+        nodes = [node for text in texts for node in ast.walk(ast.parse(text))]
+    except (SyntaxError, ValueError, RecursionError):
+        return None
+    calls = [node for node in nodes if isinstance(node, ast.Call)]
+    if not _is_read_whole(nodes, calls) or any(map(_is_open, calls)):
+        return None
+    return _HELP.union(*map(_names, calls))
+
+
+def _is_read_whole(nodes: list[ast.AST], calls: list[ast.Call]) -> bool:
+    """Whether a parser of argparse is made and used here, and given to nobody else."""
+    imported = {name for node in nodes for name in _packages(node)}
+    called = {last_name(call.func) for call in calls}
+    own = {node.name for node in nodes if isinstance(node, (ast.FunctionDef, ast.ClassDef))}
+    parsers = {name for node in nodes for name in _assigned(node)}
+    return (
+        "argparse" in imported
+        and not imported & _OTHER_PARSERS
+        and _PARSER in called
+        and not called & _OPEN
+        and any(map(_parses_all, calls))
+        and not any(map(_changes_words, nodes))
+        and not any(_adds_elsewhere(call, parsers, own) for call in calls)
+    )
+
+
+def _packages(node: ast.AST) -> Iterator[str]:
+    if isinstance(node, ast.Import):
+        yield from (alias.name.partition(".")[0] for alias in node.names)
+    elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+        yield node.module.partition(".")[0]
+
+
+def _assigned(node: ast.AST) -> Iterator[str]:
+    """Names of parsers and of their groups."""
+    if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call):
+        if last_name(node.value.func) in _PARTS:
+            yield from map(last_name, node.targets)
+    elif isinstance(node, ast.Attribute) and node.attr == _ADD:
+        yield last_name(node.value)
+
+
+def _parses_all(call: ast.Call) -> bool:
+    """``parse_args()`` without other words than those of the command line."""
+    if not isinstance(call.func, ast.Attribute) or call.func.attr != _PARSE or call.keywords:
+        return False
+    return [ast.unparse(argument) for argument in call.args] in ([], ["sys.argv[1:]"])
+
+
+def _changes_words(node: ast.AST) -> bool:
+    """Whether ``sys.argv`` is set or changed."""
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+        return last_name(node.func.value) == "argv"
+    stored = isinstance(node, (ast.Attribute, ast.Subscript)) and isinstance(
+        node.ctx, (ast.Store, ast.Del)
+    )
+    held = node.value if stored and isinstance(node, ast.Subscript) else node
+    return stored and last_name(held) == "argv"
+
+
+def _adds_elsewhere(call: ast.Call, parsers: set[str], own: set[str]) -> bool:
+    """Whether other code gets the parser, and may add to it."""
+    name = last_name(call.func)
+    if name in own or name in _ADDS:
+        return False
+    given = {last_name(a) for a in (*call.args, *(k.value for k in call.keywords))} - {""}
+    return bool(given & parsers) or (name.startswith("add_") and "arg" in name)
+
+
+def _is_open(call: ast.Call) -> bool:
+    """A parser or an argument that takes what does not stand here."""
+    name = last_name(call.func)
+    keywords = {keyword.arg: keyword.value for keyword in call.keywords}
+    if name == _PARSER:
+        return bool(_OPEN_KEYWORDS & keywords.keys())
+    if name != _ADD:
+        return False
+    takes = keywords.get("nargs")
+    takes_rest = takes is not None and bool({last_name(takes), literal(takes)} & _THE_REST)
+    literals = all(isinstance(literal(argument), str) for argument in call.args)
+    return takes_rest or not literals or None in keywords
+
+
+def _names(call: ast.Call) -> Iterator[str]:
+    if last_name(call.func) != _ADD:
+        return
+    either = any(k.arg == "action" and last_name(k.value) == EITHER for k in call.keywords)
+    for name in map(literal, call.args):
+        if isinstance(name, str) and name.startswith("-"):
+            yield name
+            if either:
+                yield f"--no-{name.lstrip('-')}"

@@ -1,0 +1,60 @@
+"""What all dialects share: how a knob is spelled, read and edited."""
+
+from typing import TYPE_CHECKING
+
+from autoconf_launch.core import lazy_names
+
+if TYPE_CHECKING:
+    from .arguments import (
+        find_argument,
+        path_argument,
+        put_argument,
+        with_argument,
+        with_path_argument,
+        without_arguments,
+    )
+    from .base import Dialect, Rendered, RenderedFile, TrialNeeds, UserSettings
+    from .batch_names import (
+        ACCUMULATION,
+        ELSEWHERE,
+        MICRO_BATCH,
+        TRACKERS,
+        batch_in_source,
+        is_of_batch,
+        may_derive_accumulation,
+        name_key,
+        on_source_batch,
+        silent,
+    )
+    from .documents import (
+        decided,
+        edit_toml,
+        first_of_list,
+        fixed_accumulation,
+        is_open,
+        lists_micro_batches,
+        on_varying_batch,
+        parse_toml,
+        refuse_lists,
+        settings_for,
+        toml_of,
+        with_listed,
+        with_zero_knobs,
+    )
+    from .launch_inputs import Argument, Key, Place, Sheet, Variable, scalar
+    from .own_words import Told, bare, declared_as, told_of, values_of, with_own_asides
+    from .spelling import (
+        CANONICAL,
+        GLOBAL_BATCH,
+        MEASURED,
+        SWITCHED,
+        Spelled,
+        Spelling,
+        SplitBatch,
+        SplitMicroBatch,
+        spelled,
+    )
+    from .table_dialect import UNSET, Reading, TableDialect
+    from .versions import NEWEST, Known, Renamed, Version, check_version, installed, refuse_renamed
+else:
+    __getattr__ = lazy_names(__name__, __file__)

@@ -1,0 +1,136 @@
+"""The extension point Dialect: how a framework spells knobs. Not: which values are good."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from autoconf_launch.autotuner.cost import TrainingFacts
+from autoconf_launch.autotuner.space import AutotuningSettings, GlobalBatchRule, KnobChoice
+from autoconf_launch.core import Candidate, RawConfig
+
+from ..script import ScriptSource
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UserSettings:
+    """What the user gave and what they left open, in canonical knobs.
+
+    ``awaits_profile``: the batch is only known after the profile run.
+    """
+
+    baseline: Candidate
+    choices: tuple[KnobChoice, ...]
+    batch_rule: GlobalBatchRule
+    facts: TrainingFacts
+    settings: AutotuningSettings
+    warnings: tuple[str, ...] = ()
+    awaits_profile: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RenderedFile:
+    """A file beside the configuration; ``name`` has no folder."""
+
+    name: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rendered:
+    """A candidate as this framework spells it.
+
+    Attributes:
+        config: is written to the trial's file; where the framework reads no such file, it
+            shows what was set.
+        script_args: the script's arguments.
+        environment: variables that the ranks get beyond their own.
+        files: are written beside the configuration.
+        before: what ``config`` is compared with to tell what changes; None: the user's document.
+        checked: knobs that a probe must find as they were asked, each with the word that asks
+            for it; None: all that our own runtime reports.
+    """
+
+    config: RawConfig
+    script_args: tuple[str, ...]
+    environment: tuple[tuple[str, str], ...] = ()
+    files: tuple[RenderedFile, ...] = ()
+    before: RawConfig | None = None
+    checked: tuple[tuple[str, str], ...] | None = None
+
+
+_SHORTEST = 2
+"""Number of steps too short to have a middle one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrialNeeds:
+    """What a trial asks of a launch.
+
+    Attributes:
+        folder: the trial's.
+        steps: the last optimizer step that it may make.
+        accumulation: micro-batches of a step.
+        evaluates: it is to have an evaluation within its steps, if the script has any.
+        saves: the same of a checkpoint, which goes to :attr:`output`.
+    """
+
+    folder: str
+    steps: int
+    accumulation: int = 1
+    evaluates: bool = False
+    saves: bool = False
+
+    @property
+    def save_after(self) -> int:
+        """The step after which a checkpoint comes; a second one would be beyond the steps."""
+        return self.steps // 2 + 1 if self.steps > _SHORTEST else 1
+
+    @property
+    def evaluate_after(self) -> int:
+        """The same of an evaluation.
+
+        It may take longer than anybody waits, so it comes after the checkpoint; with a step
+        between them, or else together, so that no two steps in a row have a pause before them.
+        """
+        later = self.save_after + 2
+        return later if later < self.steps else self.save_after
+
+    @property
+    def output(self) -> str:
+        """A folder for what the script saves; there is none at the start of a launch."""
+        return f"{self.folder}/output"
+
+
+class Dialect(Protocol):
+    """Reads a user's settings and renders candidates as edits of them, touching nothing else."""
+
+    name: str
+    """What ``--dialect`` calls it."""
+
+    def detects(self, source: ScriptSource) -> bool:
+        """Whether the script or its document is of this framework."""
+
+    def read(
+        self,
+        source: ScriptSource,
+        *,
+        world_size: int,
+        overrides: tuple[tuple[str, str], ...] = (),
+        allow_global_batch_change: bool = False,
+    ) -> UserSettings:
+        """The user's settings.
+
+        Raises:
+            ConfigError: they cannot mean anything.
+        """
+
+    def render(self, candidate: Candidate, source: ScriptSource, config_path: str) -> Rendered:
+        """The document and arguments of a launch of ``candidate``; the file is not written."""
+
+    def in_trial(self, rendered: Rendered, source: ScriptSource, needs: TrialNeeds) -> Rendered:
+        """The same as a trial: it ends early, tells no tracker and saves nothing.
+
+        Where ``needs`` say so the script's own evaluation and checkpoint stay on and come early;
+        what the user has turned off stays off.
+        """

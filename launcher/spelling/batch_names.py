@@ -1,0 +1,192 @@
+"""Which names mean a batch of training, and what a source sets by itself. Not: arguments.
+
+Sources: each tool's documentation of its environment variables.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..script import ScriptSource, facts_of
+
+MICRO_BATCH = (
+    "micro_batch_size",
+    "train_micro_batch_size_per_gpu",
+    "micro_batch_size_per_gpu",
+    "per_device_train_batch_size",
+    "per_device_batch_size",
+    "per_gpu_train_batch_size",
+    "per_gpu_batch_size",
+    "batch_size_per_gpu",
+    "batch_size_per_device",
+    "device_batch_size",
+    "local_batch_size",
+    "device_train_microbatch_size",
+    "microbatch_size",
+    "samples_per_gpu",
+    "train_batch_size",
+    "batch_size_train",
+    "training_batch_size",
+    "batch_size",
+    "batch_sz",
+    "mini_batch_size",
+    "train_batch",
+    "train_bs",
+    "max_sentences",
+    "batch",
+    "bsz",
+    "mbs",
+    "bs",
+)
+"""Last parts of names, the most telling first; ``-``, ``_`` and capitals make no difference."""
+ACCUMULATION = (
+    "gradient_accumulation_steps",
+    "gradient_accumulation",
+    "grad_accumulation_steps",
+    "grad_accum_steps",
+    "grad_accumulation",
+    "grad_accum",
+    "accumulation_steps",
+    "accumulate_grad_batches",
+    "accum_steps",
+    "accum_iter",
+    "accum_freq",
+    "update_freq",
+)
+DERIVED_ACCUMULATION = (
+    "gradient_accumulation_iters",
+    "grad_accumulation_iters",
+    "grad_accum_iters",
+    "accumulation_iters",
+    "accum_iters",
+    "grad_acc_steps",
+    "micro_steps",
+    "num_micro_steps",
+    "num_microbatches",
+    "accumulation",
+    "grad_acc",
+)
+"""Further names of what scripts make by a division, and rarely take as an argument."""
+ELSEWHERE = ("eval", "evaluation", "val", "valid", "validation", "test", "predict", "infer")
+"""Parts of a dotted name that make it another batch than that of training."""
+EVALUATE_EVERY = (
+    "eval_interval",
+    "eval_every",
+    "eval_freq",
+    "eval_steps",
+    "eval_every_n_steps",
+    "evaluate_every",
+    "evaluation_interval",
+    "evaluation_steps",
+    "val_interval",
+    "val_every",
+    "val_freq",
+    "val_check_interval",
+    "valid_interval",
+    "validate_every",
+    "validate_interval",
+    "validation_interval",
+)
+"""Steps from one evaluation to the next."""
+SAVE_EVERY = (
+    "checkpointing_steps",
+    "checkpoint_interval",
+    "checkpoint_every",
+    "checkpoint_freq",
+    "checkpoint_steps",
+    "ckpt_interval",
+    "ckpt_every",
+    "ckpt_freq",
+    "save_steps",
+    "save_interval",
+    "save_every",
+    "save_freq",
+    "save_every_n_steps",
+)
+"""The same of checkpoints."""
+
+
+def name_key(name: str) -> str:
+    """``batchSize``, ``batch_size`` and ``BATCH_SIZE`` are one name."""
+    return name.replace("-", "_").replace("_", "").lower()
+
+
+def is_of_batch(name: str, known: tuple[str, ...] = (*MICRO_BATCH, *ACCUMULATION)) -> bool:
+    """Whether scripts of all kinds call the micro-batch or the accumulation like that."""
+    return name_key(name) in set(map(name_key, known))
+
+
+def may_derive_accumulation(source: ScriptSource) -> bool:
+    """Whether the script, or a module of its own, makes its accumulation by a division.
+
+    So it stays with a total of samples or tokens when the micro-batch changes.
+    """
+    quotients = (
+        name for text in (source.text, *source.modules) for name in facts_of(text).quotients
+    )
+    return any(is_of_batch(name, (*ACCUMULATION, *DERIVED_ACCUMULATION)) for name in quotients)
+
+
+def batch_in_source(source: ScriptSource) -> int | None:
+    """What the source gives its DataLoader, or calls a batch anywhere; None: it does not say."""
+    facts = facts_of(source.text)
+    keyword = facts.keyword("DataLoader", "batch_size")
+    if keyword and type(keyword.value) is int:
+        return keyword.value
+    named = [value for name, value in facts.literals if is_of_batch(name, MICRO_BATCH)]
+    return next((value for value in reversed(named) if type(value) is int), None)
+
+
+def on_source_batch(source: ScriptSource) -> str | None:
+    """What to do where a script's batch is in its source alone; None where it is not."""
+    if "DataLoader" not in facts_of(source.text).called:
+        return None
+    batch = batch_in_source(source)
+    listed = "" if batch else " '--knob=train_micro_batch_size_per_gpu=[TODAY, ...]'"
+    where = f"its batch of {batch}" if batch else "its batch"
+    return (
+        f"No argument of {source.script or 'the script'} is known to be the micro-batch; it sets "
+        f"{where} in its source. --dialect dataloader{listed} changes it inside DataLoader, and "
+        "--arg train_micro_batch_size_per_gpu=--NAME names an argument."
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tracker:
+    """A tool that training scripts report to; ``folder`` variables point into the trial's."""
+
+    name: str
+    variables: tuple[tuple[str, str], ...] = ()
+    folder_variables: tuple[tuple[str, str], ...] = ()
+
+
+TRACKERS = (
+    Tracker(name="Weights & Biases", variables=(("WANDB_MODE", "disabled"),)),
+    Tracker(
+        name="MLflow",
+        variables=(("DISABLE_MLFLOW_INTEGRATION", "TRUE"),),
+        folder_variables=(("MLFLOW_TRACKING_URI", "file:{folder}/mlruns"),),
+    ),
+    Tracker(
+        name="Comet",
+        variables=(("COMET_MODE", "DISABLED"), ("COMET_START_ONLINE", "0")),
+    ),
+    Tracker(name="Neptune", variables=(("NEPTUNE_MODE", "debug"),)),
+    Tracker(name="ClearML", variables=(("CLEARML_OFFLINE_MODE", "1"),)),
+    Tracker(name="SwanLab", variables=(("SWANLAB_MODE", "disabled"),)),
+    Tracker(name="DVCLive", variables=(("DVC_STUDIO_OFFLINE", "true"),)),
+    Tracker(name="Trackio", folder_variables=(("TRACKIO_DIR", "{folder}/trackio"),)),
+    Tracker(name="CodeCarbon", variables=(("CODECARBON_SAVE_TO_API", "false"),)),
+)
+"""TensorBoard has no such variable: the probe turns its files to the trial's folder."""
+
+
+def silent(folder: str) -> tuple[tuple[str, str], ...]:
+    """Variables of a trial whose folder this is."""
+    fixed = [pair for tracker in TRACKERS for pair in tracker.variables]
+    here = [
+        (name, value.format(folder=folder))
+        for tracker in TRACKERS
+        for name, value in tracker.folder_variables
+    ]
+    return (*fixed, *here)

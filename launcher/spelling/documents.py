@@ -1,0 +1,343 @@
+"""What a document leaves open, and the document with all of it decided. Not: what is searched.
+
+A list means "search" and its first value is the baseline's; "auto" is the value of the mapped
+argument, else what leaving the key out means. A batch size that is left out may be mapped, too.
+
+What is not edited stays to the letter, comments included. Dotted keys, inline tables and strings
+over several lines are left alone.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+from autoconf_launch.autotuner.space import (
+    ALIASES,
+    AutotuningSettings,
+    ChoiceKind,
+    GlobalBatchRule,
+    KnobChoice,
+    parse_settings,
+)
+from autoconf_launch.core import (
+    LIST_VALUED,
+    ZERO_KNOBS,
+    ConfigError,
+    Edit,
+    KeyPath,
+    KnobValue,
+    RawConfig,
+    dotted,
+)
+from autoconf_launch.core import config_keys as keys
+
+from ..script import ScriptSource
+from .arguments import argument_value
+
+_MAPPINGS = "arg_mappings"
+_SCALARS = (keys.GLOBAL_BATCH, keys.BF16, keys.FP16, keys.LOSS_SCALE, keys.CLIPPING)
+"""Settings that are not knobs: they have one value."""
+_NO_DEFAULT = (keys.OPTIMIZER[0], keys.SCHEDULER[0])
+_ALL_STAGES = (keys.ZERO_STAGE, "all")
+SEARCHED = (keys.ZERO_STAGE, keys.MICRO_BATCH, keys.ACCUMULATION, keys.RECOMPUTE)
+
+
+def settings_of(
+    config: RawConfig, overrides: tuple[tuple[str, str], ...] = ()
+) -> AutotuningSettings:
+    """The ``autotuning`` section with mappings from the top level; flags weigh more.
+
+    Raises:
+        ConfigError: an unknown key or a wrong value.
+    """
+    section: dict[str, Any] = config.get(keys.AUTOTUNING, {})
+    names = {_MAPPINGS, *(alias for alias, name in ALIASES.items() if name == _MAPPINGS)}
+    given = [config.get(path) for path in keys.MAPPINGS]
+    given += [section[name] for name in names & section.keys()]
+    mappings = [mapping for mapping in given if mapping is not None]
+    if mappings and all(isinstance(mapping, dict) for mapping in mappings):
+        section = {key: value for key, value in section.items() if key not in names}
+        section[_MAPPINGS] = {k: v for mapping in mappings for k, v in mapping.items()}
+    return parse_settings({**section, **dict(overrides)})
+
+
+def settings_for(
+    source: ScriptSource, overrides: tuple[tuple[str, str], ...] = ()
+) -> AutotuningSettings:
+    """The same with the mappings of ``--arg``, which weigh more.
+
+    Raises:
+        ConfigError: see :func:`settings_of`.
+    """
+    settings = settings_of(source.config, overrides)
+    mappings = {**(settings.arg_mappings or {}), **dict(source.words.arguments)}
+    return settings.model_copy(update={"arg_mappings": mappings or None})
+
+
+def decided(
+    source: ScriptSource, settings: AutotuningSettings, *, fills_auto: bool = True
+) -> RawConfig:
+    """The user's document without lists and "auto"; knobs of ZeRO are left as they are.
+
+    Where a framework fills "auto" itself (``fills_auto`` is false), only what is searched is
+    decided here.
+
+    Raises:
+        ConfigError: a list is empty, or asks to search what is not a knob.
+    """
+    document = source.config
+    if document.get(keys.ZERO) == "all":
+        document = document.with_value(keys.ZERO, {"stage": 0})
+    for path in SEARCHED:
+        document = first_of_list(document, path)
+    for path in (keys.MICRO_BATCH, keys.ACCUMULATION):
+        if path not in document and (given := mapped_value(source, settings, path)) is not None:
+            document = document.with_value(path, given)
+    for path, value in tuple(document.leaves()):
+        if not (_is_read(path) if fills_auto else path in (*SEARCHED, keys.GLOBAL_BATCH)):
+            continue
+        if value == "auto" or (path, value) == _ALL_STAGES:
+            document = _without_auto(document, path, source, settings)
+    refuse_lists(document)
+    return _with_single_batch_split(document, source.config)
+
+
+def with_zero_knobs(document: RawConfig, extras: tuple[tuple[str, KnobValue], ...]) -> RawConfig:
+    """The document with exactly these further knobs of ZeRO."""
+    values = dict(extras)
+    for name in ZERO_KNOBS:
+        path = (*keys.ZERO, name)
+        if name not in values:
+            document = document.without(path)
+        elif document.get(path) != values[name]:
+            document = document.with_value(path, values[name])
+    return document
+
+
+def lists_micro_batches(config: RawConfig) -> bool:
+    """Whether a document lists several micro-batches."""
+    sizes = config.get(keys.MICRO_BATCH)
+    return isinstance(sizes, list) and len(set(map(str, sizes))) > 1
+
+
+def fixed_accumulation(
+    config: RawConfig, accumulation: Any, rule: GlobalBatchRule
+) -> tuple[KnobChoice, ...]:
+    """The user's accumulation, used with each micro-batch of a list."""
+    if accumulation is None or rule.pinned is not None or not lists_micro_batches(config):
+        return ()
+    return (KnobChoice("accumulation", (int(accumulation),), ChoiceKind.LISTED),)
+
+
+def on_varying_batch(accumulation: tuple[KnobChoice, ...]) -> tuple[str, ...]:
+    """What is said where listed micro-batches have one accumulation."""
+    return tuple(
+        "train_micro_batch_size_per_gpu is a list and gradient_accumulation_steps is "
+        f"{choice.values[0]}, so the global batch varies; state train_batch_size to keep it."
+        for choice in accumulation
+    )
+
+
+def is_open(config: RawConfig) -> bool:
+    """Whether a document must be resolved before a rank can read it."""
+    if config.get(keys.ZERO) == "all":
+        return True
+    return any(
+        value in ("auto", "all") or (isinstance(value, list) and path[-1] not in LIST_VALUED)
+        for path, value in config.leaves()
+        if _is_read(path)
+    )
+
+
+def _is_read(path: KeyPath) -> bool:
+    """Whether a launch looks at this key: neither a script's own nor DeepSpeed's own of ZeRO."""
+    if path[:1] == keys.ZERO:
+        return path == keys.ZERO_STAGE or path[-1] in ZERO_KNOBS
+    if path[:1] in (keys.AUTOTUNING, *keys.MAPPINGS):
+        return False
+    return bool(path) and path[0] in keys.TOP_LEVEL
+
+
+def first_of_list(document: RawConfig, path: KeyPath) -> RawConfig:
+    """The document with the first value of a list there.
+
+    Raises:
+        ConfigError: the list is empty, or what is listed is not searched.
+    """
+    value = document.get(path)
+    if not isinstance(value, list):
+        return document
+    if not value:
+        raise ConfigError(f"{dotted(path)} is an empty list; list its values.")
+    if path == keys.ACCUMULATION and len(value) > 1:
+        raise ConfigError(
+            f"{dotted(path)} is {value!r}, but is not searched by itself: it follows from the "
+            "micro-batch and the global batch. Give it one value, and consent to other global "
+            "batches by autotuning.max_train_batch_size."
+        )
+    return document.with_value(path, value[0])
+
+
+def _without_auto(
+    document: RawConfig, path: KeyPath, source: ScriptSource, settings: AutotuningSettings
+) -> RawConfig:
+    value = mapped_value(source, settings, path)
+    if value is not None:
+        return document.with_value(path, value)
+    if path[0] in _NO_DEFAULT:
+        raise ConfigError(
+            f'{dotted(path)} is "auto", but autotuning.arg_mappings maps no given argument to '
+            f"{path[-1]}; give it a value."
+        )
+    return document.without(path)
+
+
+def mapped_value(source: ScriptSource, settings: AutotuningSettings, path: KeyPath) -> Any:
+    """The value that the script's arguments give a key; None where they do not."""
+    flag = (settings.arg_mappings or {}).get(path[-1])
+    text = argument_value(source.script_args, flag) if flag else None
+    if text is None:
+        return None
+    try:
+        value = json.loads(text.lower())
+    except ValueError:
+        value = text
+    if path in (keys.MICRO_BATCH, keys.ACCUMULATION) and type(value) is not int:
+        raise ConfigError(f"{flag} is {text!r} on the command line, but must be a number.")
+    return value
+
+
+def refuse_lists(document: RawConfig) -> None:
+    """Raise a ConfigError where a setting that is never searched is a list."""
+    for path in _SCALARS:
+        value = document.get(path)
+        if not isinstance(value, list):
+            continue
+        instead = (
+            "list train_micro_batch_size_per_gpu, or give autotuning.max_train_batch_size"
+            if path == keys.GLOBAL_BATCH
+            else "give it one value"
+        )
+        raise ConfigError(f"{dotted(path)} is {value!r}, but is never searched; {instead}.")
+
+
+def _with_single_batch_split(document: RawConfig, original: RawConfig) -> RawConfig:
+    """Let a stated global batch decide the split where the user listed micro-batches."""
+    if keys.GLOBAL_BATCH in document and isinstance(original.get(keys.MICRO_BATCH), list):
+        return document.without(keys.ACCUMULATION)
+    return document
+
+
+_LAYOUT: dict[str, KeyPath] = {
+    "micro_batch": keys.MICRO_BATCH,
+    "train_micro_batch_size_per_gpu": keys.MICRO_BATCH,
+    "zero_stage": keys.ZERO_STAGE,
+    "recompute": keys.RECOMPUTE,
+}
+
+
+def with_listed(source: ScriptSource) -> ScriptSource:
+    """The source as if the user had written these lists into the document.
+
+    Raises:
+        ConfigError: a knob is an argument, which a document does not have.
+    """
+    config = source.config
+    for knob in source.words.knobs:
+        config = config.with_value(_path(knob.name), list(knob.values))
+    return replace(source, config=config) if source.words.knobs else source
+
+
+def _path(name: str) -> KeyPath:
+    if name.startswith("-"):
+        raise ConfigError(
+            f"--knob {name} is an argument, but this script is tuned by its configuration file; "
+            "name a key of it, or take --dialect arguments."
+        )
+    if name in _LAYOUT:
+        return _LAYOUT[name]
+    return (*keys.ZERO, name) if name in ZERO_KNOBS else tuple(name.split("."))
+
+
+_HEADER = re.compile(r"^\s*\[([A-Za-z0-9_.\-]+)\]\s*(?:#.*)?$")
+_ENTRY = re.compile(r"^(\s*)([A-Za-z0-9_\-]+)(\s*=\s*)(.*?)(\s*(?:#[^\"']*)?)$")
+
+
+def parse_toml(text: str) -> RawConfig:
+    """The scalars and one-line lists of a text, by table."""
+    document = RawConfig({})
+    for _, path, match in _entries(text.splitlines()):
+        document = document.with_value(path, _value(match[4]))
+    return document
+
+
+def edit_toml(text: str, edits: tuple[Edit, ...]) -> str:
+    """The text with other values; a new key stands at the end of its table."""
+    lines = text.splitlines()
+    for edit in edits:
+        lines = _edited(lines, edit.path, edit.after)
+    return "\n".join(lines) + "\n"
+
+
+def toml_of(document: RawConfig) -> str:
+    """A document of tables as text."""
+    tables: dict[KeyPath, list[str]] = {}
+    for path, value in document.leaves():
+        tables.setdefault(path[:-1], []).append(f"{path[-1]} = {_text(value)}")
+    return "\n\n".join("\n".join((f"[{'.'.join(t)}]", *rows)) for t, rows in tables.items()) + "\n"
+
+
+def _entries(lines: list[str]) -> Iterator[tuple[int, KeyPath, re.Match[str]]]:
+    table: KeyPath = ()
+    for number, line in enumerate(lines):
+        header = _HEADER.match(line)
+        if header:
+            table = tuple(header[1].split("."))
+        elif entry := _ENTRY.match(line):
+            yield number, (*table, entry[2]), entry
+
+
+def _edited(lines: list[str], path: KeyPath, value: Any) -> list[str]:
+    for number, found, match in _entries(lines):
+        if found == path:
+            new = (
+                []
+                if value is None
+                else [f"{match[1]}{match[2]}{match[3]}{_text(value)}{match[5]}"]
+            )
+            return [*lines[:number], *new, *lines[number + 1 :]]
+    if value is None:
+        return lines
+    entry = f"{path[-1]} = {_text(value)}"
+    last = max((n for n, found, _ in _entries(lines) if found[:-1] == path[:-1]), default=None)
+    if last is None:
+        heads = [n for n, line in enumerate(lines) if _is_header(line, path[:-1])]
+        if not heads:
+            return [*lines, "", f"[{'.'.join(path[:-1])}]", entry]
+        last = heads[-1]
+    return [*lines[: last + 1], entry, *lines[last + 1 :]]
+
+
+def _is_header(line: str, table: KeyPath) -> bool:
+    match = _HEADER.match(line)
+    return match is not None and tuple(match[1].split(".")) == table
+
+
+def _value(text: str) -> Any:
+    bare = text.strip()
+    if bare in ("true", "false"):
+        return bare == "true"
+    if bare[:1] == "'" and bare[-1:] == "'":
+        return bare[1:-1]
+    try:
+        return json.loads(bare.replace("_", "") if bare[:1].isdigit() else bare)
+    except ValueError:
+        return bare
+
+
+def _text(value: Any) -> str:
+    return json.dumps(value)

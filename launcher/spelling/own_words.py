@@ -1,0 +1,294 @@
+"""The user's ``--arg`` and ``--knob`` as rows beside a dialect's own table. Not: their parsing.
+
+Arguments are those that it declares, also in its own modules, those that it is given, names of an
+executed module, keys of a configuration that it composes, and variables that it reads.
+
+Only a whole number that is known and lies beyond the soak's steps is replaced: a script that is
+told nothing, or a word like ``epoch``, goes on as it does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from autoconf_launch.autotuner.space import LAYOUT_KNOBS
+from autoconf_launch.core import ConfigError, KnobValue, nearest_known
+
+from ..script import (
+    FROM_CLASSES,
+    FROM_FUNCTIONS,
+    LIGHTNING_PACKAGES,
+    Declared,
+    OwnKnob,
+    ScriptFacts,
+    ScriptSource,
+    declared_in,
+    facts_of,
+    parser_flags,
+)
+from .arguments import find_argument
+from .base import Rendered, TrialNeeds
+from .batch_names import EVALUATE_EVERY, SAVE_EVERY, is_of_batch
+from .launch_inputs import Argument, Place, Sheet, Variable, scalar
+from .spelling import (
+    CANONICAL,
+    GLOBAL_BATCH,
+    MEASURED,
+    SWITCHED,
+    Spelled,
+    Spelling,
+    SplitMicroBatch,
+    named,
+    spelled,
+)
+
+_KNOWN = {**CANONICAL, **{name: name for name in (*LAYOUT_KNOBS, GLOBAL_BATCH)}}
+
+
+def with_own_words(
+    table: Sequence[Spelled],
+    source: ScriptSource,
+    mappings: Sequence[tuple[str, str]],
+    ranks: int,
+) -> tuple[Spelled, ...]:
+    """The table with the user's arguments in place of its own, and with their further knobs.
+
+    A row of the framework's stays where the argument is its own, with what it knows of it. Where
+    a framework has no word for the global batch, an argument that is mapped to it is the
+    micro-batch times the ranks.
+
+    Raises:
+        ConfigError: a name is unknown, or the script's arguments do not say its value.
+    """
+    rows = list(table)
+    facts = replace(facts_of(source.text), declared=declared_in((source.text, *source.modules)))
+    for key, flag in (*mappings, *source.words.arguments):
+        if _is_own(spelled(rows, _knob(key, flag)), flag):
+            continue
+        row = _mapped(key, flag, source, facts)
+        if row.knob == GLOBAL_BATCH and spelled(rows, GLOBAL_BATCH) is None:
+            row = replace(row, knob="micro_batch", factor=ranks, default=None)
+        own = spelled(rows, row.knob)
+        rows = [row if other is own else other for other in rows] if own else [*rows, row]
+    for knob in source.words.knobs:
+        if named(rows, knob.name) is None:
+            _require_known(knob.name, source)
+            place = _place(knob.name, facts)
+            default = _default(facts, knob.name)
+            rows.append(Spelling(knob=bare(knob.name), places=(place,), default=default))
+    return tuple(rows)
+
+
+def values_of(row: Spelled, knobs: Sequence[OwnKnob]) -> tuple[KnobValue, ...]:
+    """The values that the user lists for a row; none where they do not."""
+    listed = [knob for knob in knobs if named((row,), knob.name) is not None]
+    values = (row.value_of(value) for knob in listed for value in knob.values)
+    return tuple(dict.fromkeys(values))  # type: ignore[arg-type]
+
+
+def bare(name: str) -> str:
+    """A name without dashes: ``--num-workers`` is the knob ``num_workers``."""
+    return name.lstrip("-").replace("-", "_")
+
+
+def declared_as(facts: ScriptFacts, flag: str) -> Declared | None:
+    """The script's own declaration of an argument, by any of its names."""
+    for argument in facts.declared:
+        if bare(flag) in {bare(name) for name in argument.names}:
+            return argument
+    return None
+
+
+def _require_known(flag: str, source: ScriptSource) -> None:
+    """See that a parser whose flags are all known would take this one.
+
+    Raises:
+        ConfigError: it would not.
+    """
+    flags = parser_flags(source)
+    if flags is None or not flag.startswith("-") or bare(flag) in map(bare, flags):
+        return
+    raise ConfigError(
+        f"--knob is given {flag}, which {source.script or 'the script'} does not take; "
+        f"{nearest_known(flag, flags)}"
+    )
+
+
+def _knob(key: str, flag: str) -> str:
+    if key not in _KNOWN:
+        raise ConfigError(f"--arg {key}={flag} maps {key}; {nearest_known(key, CANONICAL)}")
+    return _KNOWN[key]
+
+
+def _is_own(row: Spelled | None, flag: str) -> bool:
+    """Whether a row answers to an argument as it is, without reckoning with ranks or steps."""
+    if row is None or isinstance(row, SplitMicroBatch) or getattr(row, "factor", 1) > 1:
+        return False
+    words = [name for name in row.names() if name.startswith("-") == flag.startswith("-")]
+    return bare(flag) in map(bare, words)
+
+
+def _mapped(key: str, flag: str, source: ScriptSource, facts: ScriptFacts) -> Spelling:
+    knob, place = _knob(key, flag), _place(flag, facts)
+    row = Spelling(knob=knob, places=(place,), default=_default(facts, flag))
+    if knob == "recompute":
+        row = replace(row, words=SWITCHED, default=dict(SWITCHED)[row.default is True])
+    sheet = Sheet(arguments=source.script_args, environment=source.environment)
+    is_told = knob in MEASURED and not _is_unknown(flag, facts)  # by the profile run
+    if row.read(sheet) is None and not is_told:
+        raise ConfigError(
+            f"{flag} is to stand for {key}, but is not among the script's arguments and its "
+            f"default cannot be read from {source.script or 'the script'}; give it there."
+        )
+    return row
+
+
+def _is_unknown(flag: str, facts: ScriptFacts) -> bool:
+    """Whether neither the script declares it nor a library that makes arguments of classes."""
+    made = facts.imports(*FROM_CLASSES, *FROM_FUNCTIONS, *LIGHTNING_PACKAGES)
+    return not made and declared_as(facts, flag) is None
+
+
+def _place(name: str, facts: ScriptFacts) -> Place:
+    if name.isupper():
+        return Variable(name)
+    declared = declared_as(facts, name)
+    names: tuple[str, ...] = (name,)
+    if declared:  # a parser tells - from _, so its own spelling is written
+        own = name if name in declared.names else declared.names[-1]
+        names = tuple(dict.fromkeys((own, *declared.names, name)))
+    switch, opposites = (declared.switch, declared.opposites) if declared else (False, ())
+    return Argument(names, switch=switch, opposites=opposites)
+
+
+def _default(facts: ScriptFacts, name: str) -> KnobValue:
+    declared = declared_as(facts, name)
+    if declared is not None:
+        return declared.default
+    return dict(facts.constants).get(bare(name))
+
+
+_SHORT = 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Told:
+    """One of them, with what leaving it out means; None where that is not known."""
+
+    names: tuple[str, ...]
+    default: KnobValue
+    joined: bool = False
+    is_variable: bool = False
+
+    @property
+    def place(self) -> Place:
+        """Where it stands."""
+        if self.is_variable:
+            return Variable(self.names[0])
+        return Argument(self.names, joined=self.joined)
+
+    def has_value(self, source: ScriptSource) -> bool:
+        """Whether it is given, or its default is known."""
+        sheet = Sheet(arguments=source.script_args, environment=source.environment)
+        return type(self.default) is int or self.place.get(sheet) is not None
+
+
+def told_of(source: ScriptSource) -> Iterator[Told]:
+    """All of them; what is said first weighs more where two are called alike."""
+    executed = is_executed(source)
+    known: set[str] = set()
+    for told in (*_declared(source), *_given(source), *_composed(source), *_assigned(source)):
+        names = {bare(name) for name in told.names}
+        if not names & known:
+            known |= names
+            yield replace(told, joined=executed)
+    for name, default in facts_of(source.text).variables:
+        yield Told(names=(name,), default=default, is_variable=True)
+
+
+def is_executed(source: ScriptSource) -> bool:
+    """Whether the script executes text, as those do whose arguments are ``--NAME=VALUE`` alone."""
+    facts = facts_of(source.text)
+    return "exec" in facts.called and not facts.declared
+
+
+def _declared(source: ScriptSource) -> Iterator[Told]:
+    declared = declared_in((source.text, *source.modules))
+    every = {name for argument in declared for name in argument.names}
+    for argument in declared:
+        long_first = sorted(argument.names, key=lambda name: len(name) <= _SHORT)
+        short = _abbreviations(argument, source, every)
+        yield Told(names=(*long_first, *short), default=argument.default)
+
+
+def _abbreviations(argument: Declared, source: ScriptSource, every: set[str]) -> tuple[str, ...]:
+    """What the user gives for it where the beginning of its name is enough, as argparse has it."""
+    words = {word.partition("=")[0] for word in source.script_args if word.startswith("--")}
+    found = []
+    for word in sorted(words - every - {"--"}):
+        meant = {name for name in every if name.startswith(word)}
+        if meant and meant <= {*argument.names}:
+            found.append(word)
+    return tuple(found)
+
+
+def _given(source: ScriptSource) -> Iterator[Told]:
+    constants = dict(facts_of(source.text).constants)
+    for word in source.script_args:
+        name = word.partition("=")[0]
+        is_word = "=" in word and not word.startswith("-")
+        if is_word or word.startswith("--"):
+            written = name.lstrip("+") if is_word else name
+            yield Told(names=(written,), default=constants.get(bare(name)))
+
+
+def _composed(source: ScriptSource) -> Iterator[Told]:
+    for name, value in source.composed:
+        if find_argument(source.script_args, (name,)) is None:
+            yield Told(names=(name,), default=value)
+
+
+def _assigned(source: ScriptSource) -> Iterator[Told]:
+    """Module-level names of the script, overridden by the Python files that its arguments name."""
+    if not is_executed(source):
+        return
+    values = dict(facts_of(source.text).constants)
+    for file in source.files:
+        if file.path.endswith(".py"):
+            values |= dict(facts_of(file.text).constants)
+    yield from (Told(names=(f"--{name}",), default=value) for name, value in values.items())
+
+
+def with_own_asides(rendered: Rendered, source: ScriptSource, needs: TrialNeeds) -> Rendered:
+    """The same, with the script's own evaluation and checkpoint within its steps."""
+    if needs.evaluates:
+        rendered = _moved(rendered, source, EVALUATE_EVERY, needs.evaluate_after)
+    if needs.saves:
+        rendered = _moved(rendered, source, SAVE_EVERY, needs.save_after)
+    return rendered
+
+
+def _moved(
+    rendered: Rendered, source: ScriptSource, names: tuple[str, ...], after: int
+) -> Rendered:
+    """With each argument or variable of these names brought forward to a step."""
+    sheet = Sheet(
+        arguments=rendered.script_args, environment=(*source.environment, *rendered.environment)
+    )
+    searched = {bare(knob.name) for knob in source.words.knobs}
+    given = set(source.environment)
+    for told in told_of(source):
+        own = {bare(name) for name in told.names}
+        named = any(is_of_batch(name.rpartition(".")[2], names) for name in own)
+        if named and not own & searched and _every(told, sheet) > after:
+            sheet = told.place.put(sheet, after)
+    environment = tuple(pair for pair in sheet.environment if pair not in given)
+    return replace(rendered, script_args=sheet.arguments, environment=environment)
+
+
+def _every(told: Told, sheet: Sheet) -> int:
+    """Steps between two; 0 where it is never, or not known."""
+    held = told.place.get(sheet)
+    value = told.default if held is None else scalar(held)
+    return value if type(value) is int else 0

@@ -1,0 +1,314 @@
+"""What all dialects share that are a table of spellings. Not: any framework's words."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from autoconf_launch.autotuner.cost import TrainingFacts
+from autoconf_launch.autotuner.space import (
+    LAYOUT_KNOBS,
+    AutotuningSettings,
+    ChoiceKind,
+    GlobalBatchRule,
+    KnobChoice,
+    LayoutValue,
+)
+from autoconf_launch.core import Candidate, ConfigError, Layout, RawConfig, data_parallel_degree
+
+from ..script import ScriptSource
+from .base import Rendered, RenderedFile, TrialNeeds, UserSettings
+from .batch_names import may_derive_accumulation, on_source_batch, silent
+from .documents import settings_of
+from .launch_inputs import Place, Sheet
+from .own_words import values_of, with_own_words
+from .spelling import GLOBAL_BATCH, MEASURED, Spelled, applied_value, spelled, with_applied
+
+_BATCH = ("micro_batch", "accumulation", GLOBAL_BATCH)
+_OWN = "--knob"
+UNSET = "no argument"
+"""Origin of an accumulation that nothing in the script's words says."""
+_DEGREES = {"tensor_parallel": "tensor", "pipeline_parallel": "pipeline"} | {
+    "context_parallel": "context"
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reading:
+    """A source as its table reads it."""
+
+    source: ScriptSource
+    table: tuple[Spelled, ...]
+    sheet: Sheet
+    settings: AutotuningSettings
+
+    @property
+    def is_before_profile(self) -> bool:
+        """Whether a profile run comes that tells what nobody says."""
+        return self.source.applied is None and self.settings.known_model() is None
+
+
+class TableDialect(ABC):
+    """Reads and renders by a table; a framework gives the table and what is special in it."""
+
+    name = ""
+    checks: tuple[str, ...] = ("micro_batch", "accumulation")
+    """Knobs that a probe can find in this framework's ranks."""
+
+    @abstractmethod
+    def table(self, source: ScriptSource, ranks: int) -> tuple[Spelled, ...]:
+        """The framework's rows for this source."""
+
+    def sheet(self, source: ScriptSource) -> Sheet:
+        """What the launch is told today."""
+        return Sheet(
+            arguments=source.script_args, environment=source.environment, document=source.config
+        )
+
+    def facts(self, reading: Reading) -> TrainingFacts:
+        """What else a prediction must know."""
+        return TrainingFacts()
+
+    def remarks(self, reading: Reading) -> tuple[str, ...]:
+        """Sentences for the user on what was taken for what."""
+        return ()
+
+    def shown(self, reading: Reading, sheet: Sheet) -> RawConfig:
+        """What is shown as the configuration: names with their values."""
+        given: dict[str, Any] = dict(sheet.environment)
+        for row in reading.table:
+            places: tuple[Place, ...] = getattr(row, "places", ())
+            held = {place.name: place.get(sheet) for place in places}
+            default = getattr(row, "default", None)
+            if row.knob in _BATCH and type(default) is int and not any(held.values()):
+                held = {places[0].name: default * getattr(row, "factor", 1)}
+            given |= {name: value for name, value in held.items() if value is not None}
+        return RawConfig(given)
+
+    def files(
+        self, source: ScriptSource, sheet: Sheet, config_path: str
+    ) -> tuple[Sheet, tuple[RenderedFile, ...]]:
+        """Files beside the configuration, and the arguments that name them."""
+        return sheet, ()
+
+    def read(
+        self,
+        source: ScriptSource,
+        *,
+        world_size: int,
+        overrides: tuple[tuple[str, str], ...] = (),
+        allow_global_batch_change: bool = False,
+    ) -> UserSettings:
+        """See :class:`Dialect`."""
+        reading = self._reading(source, world_size, overrides)
+        layout = _layout(reading, world_size)
+        extras = _extras(reading)
+        choices = _choices(reading, layout)
+        maximum = reading.settings.max_train_batch_size
+        consent = allow_global_batch_change or maximum is not None
+        consent = consent and not source.words.keep_global_batch
+        rule = GlobalBatchRule(pinned=layout.global_batch)
+        if consent and not source.keeps_batch:
+            rule = GlobalBatchRule(maximum=maximum)
+        return UserSettings(
+            baseline=Candidate(layout=layout, extras=extras),
+            choices=choices,
+            batch_rule=rule,
+            facts=self.facts(reading),
+            settings=reading.settings,
+            warnings=(
+                *source.warnings,
+                *self.remarks(reading),
+                *_on_global_batch(reading, choices, layout, consent),
+            ),
+            awaits_profile=reading.is_before_profile and _is_batch_open(reading),
+        )
+
+    def render(self, candidate: Candidate, source: ScriptSource, config_path: str) -> Rendered:
+        """See :class:`Dialect`."""
+        reading = self._reading(source, candidate.layout.world_size, ())
+        sheet = reading.sheet
+        for row in reading.table:
+            if _is_set(row, candidate, reading):
+                sheet = row.write(sheet, _value(candidate, row))
+        before, after = self.shown(reading, reading.sheet), self.shown(reading, sheet)
+        sheet, files = self.files(source, sheet, config_path)
+        given = set(source.environment)
+        return Rendered(
+            config=after,
+            script_args=sheet.arguments,
+            environment=tuple(pair for pair in sheet.environment if pair not in given),
+            files=files,
+            before=before,
+            checked=tuple(self._checked(reading)),
+        )
+
+    def in_trial(self, rendered: Rendered, source: ScriptSource, needs: TrialNeeds) -> Rendered:
+        """See :class:`Dialect`."""
+        return replace(rendered, environment=(*rendered.environment, *silent(needs.folder)))
+
+    def _reading(
+        self, source: ScriptSource, world_size: int, overrides: tuple[tuple[str, str], ...]
+    ) -> Reading:
+        settings = settings_of(source.config, overrides)
+        mappings = tuple((settings.arg_mappings or {}).items())
+        table = with_own_words(self.table(source, world_size), source, mappings, world_size)
+        sheet = self.sheet(source)
+        if source.applied is not None:
+            table = with_applied(table, sheet, source.applied)
+        return Reading(source=source, table=table, sheet=sheet, settings=settings)
+
+    def _checked(self, reading: Reading) -> Iterator[tuple[str, str]]:
+        """Knobs to be found as asked; of a batch that the script keeps, the accumulation too."""
+        for row in reading.table:
+            if row.knob in self.checks:
+                yield row.knob, row.names()[0]
+            if row.knob == "micro_batch" and reading.source.keeps_batch:
+                yield "accumulation", row.names()[0]
+
+
+def _value(candidate: Candidate, row: Spelled) -> LayoutValue:
+    if row.knob == GLOBAL_BATCH or row.knob in LAYOUT_KNOBS:
+        return getattr(candidate.layout, row.knob)  # type: ignore[no-any-return]
+    return dict(candidate.extras).get(row.knob)
+
+
+def _is_set(row: Spelled, candidate: Candidate, reading: Reading) -> bool:
+    """Whether a candidate says anything of a row: a pinned extra is left alone."""
+    if row.knob == GLOBAL_BATCH:
+        is_only = spelled(reading.table, "accumulation") is None
+        needed = is_only and candidate.layout.accumulation > 1
+        return needed or row.read(reading.sheet) is not None
+    if row.knob in LAYOUT_KNOBS:
+        waits = reading.is_before_profile and row.knob in MEASURED
+        return not waits or row.read(reading.sheet) is not None
+    listed = bool(values_of(row, reading.source.words.knobs))
+    return listed or row.knob in dict(candidate.extras)
+
+
+def _layout(reading: Reading, world_size: int) -> Layout:
+    values: dict[str, Any] = {}
+    for row in reading.table:
+        if row.knob in LAYOUT_KNOBS and (value := row.read(reading.sheet)) is not None:
+            values[row.knob] = value
+    for knob in ("zero_stage", "recompute"):
+        if spelled(reading.table, knob) is None:
+            values[knob] = applied_value(reading.source.applied, knob)
+    values = {knob: value for knob, value in values.items() if value is not None}
+    degrees = {_DEGREES[knob]: values[knob] for knob in _DEGREES if knob in values}
+    data = data_parallel_degree(world_size // reading.settings.mp_size, **degrees)
+    values = {**values, "data_parallel": data, **_batch(reading, values, data)}
+    return Layout(**values)
+
+
+def _is_batch_open(reading: Reading) -> bool:
+    """Whether nothing says the micro-batch, or nothing the accumulation."""
+    rows = (spelled(reading.table, knob) for knob in ("micro_batch", "accumulation"))
+    told = [row is not None and row.read(reading.sheet) is not None for row in rows]
+    return not all(told) and spelled(reading.table, GLOBAL_BATCH) is None
+
+
+def _batch(reading: Reading, values: dict[str, Any], data: int) -> dict[str, int]:
+    micro, accumulation = values.get("micro_batch"), values.get("accumulation")
+    row = spelled(reading.table, GLOBAL_BATCH)
+    stated: Any = row.read(reading.sheet) if row else None
+    if stated is None:
+        applied = reading.source.applied
+        accumulation = accumulation or (applied.accumulation if applied else 1)
+        return {"micro_batch": micro or _unknown_batch(reading), "accumulation": accumulation}
+    if micro is None:
+        micro = max(1, stated // (data * (accumulation or 1)))
+    found = stated // (micro * data)
+    if found * micro * data != stated or (accumulation or found) != found:
+        raise ConfigError(
+            f"{row.names()[0] if row else GLOBAL_BATCH} is {stated}, but micro-batch {micro} x "
+            f"accumulation {accumulation or found} x {data} data-parallel ranks is "
+            f"{micro * (accumulation or found) * data}; change one of them."
+        )
+    return {"micro_batch": micro, "accumulation": found}
+
+
+def _unknown_batch(reading: Reading) -> int:
+    """A batch of one stands for one that the profile run is to tell."""
+    row = spelled(reading.table, "micro_batch")
+    if row is not None and reading.is_before_profile:
+        return 1
+    script = reading.source.script or "the script"
+    if row is None:
+        raise ConfigError(
+            on_source_batch(reading.source)
+            or f"No argument of {script} is known to be the micro-batch; name it with "
+            "--arg train_micro_batch_size_per_gpu=--NAME, or have the batch of its DataLoaders "
+            "changed: --dialect dataloader --allow-global-batch-change."
+        )
+    raise ConfigError(
+        f"{row.names()[0]}, the micro-batch, is not among the arguments of {script}, and its "
+        "default can be read neither there nor in a profile run; give it a value."
+    )
+
+
+def _extras(reading: Reading) -> tuple[tuple[str, Any], ...]:
+    return tuple(
+        (row.knob, value)
+        for row in reading.table
+        if _is_searched_extra(row, reading) and (value := row.read(reading.sheet)) is not None
+    )
+
+
+def _is_searched_extra(row: Spelled, reading: Reading) -> bool:
+    own = row.knob not in LAYOUT_KNOBS and row.knob != GLOBAL_BATCH
+    return own and bool(values_of(row, reading.source.words.knobs))
+
+
+def _choices(reading: Reading, layout: Layout) -> tuple[KnobChoice, ...]:
+    found = [_choice(row, reading, layout) for row in reading.table]
+    choices = tuple(choice for choice in found if choice is not None)
+    if _accumulates(reading.table) or reading.source.keeps_batch:
+        return choices
+    pinned = (layout.accumulation,)
+    return (*choices, KnobChoice("accumulation", pinned, ChoiceKind.LISTED, origin=UNSET))
+
+
+def _choice(row: Spelled, reading: Reading, layout: Layout) -> KnobChoice | None:
+    """How the user left one knob; None: it has one value."""
+    listed: tuple[Any, ...] = values_of(row, reading.source.words.knobs)
+    values, kind, origin = listed, ChoiceKind.LISTED, _OWN
+    if row.knob == GLOBAL_BATCH:
+        return None
+    if row.knob not in LAYOUT_KNOBS:
+        if listed:
+            values = tuple(dict.fromkeys((row.read(reading.sheet), *listed)))
+    elif row.knob == "micro_batch" and not listed:
+        values, kind, origin = (layout.micro_batch,), ChoiceKind.MINIMUM, row.names()[0]
+    elif not listed and row.knob != "accumulation" and not reading.settings.fast:
+        values, kind, origin = row.free, ChoiceKind.FREE, "default"
+    return KnobChoice(row.knob, values, kind, origin=origin) if values else None
+
+
+def _accumulates(table: Sequence[Spelled]) -> bool:
+    return any(spelled(table, knob) is not None for knob in ("accumulation", GLOBAL_BATCH))
+
+
+def _on_global_batch(
+    reading: Reading, choices: tuple[KnobChoice, ...], layout: Layout, consent: bool
+) -> tuple[str, ...]:
+    """What is said where no other micro-batch keeps the global batch.
+
+    Raises:
+        ConfigError: then nothing is left to search.
+    """
+    if consent or _accumulates(reading.table) or reading.source.keeps_batch:
+        return ()
+    if reading.is_before_profile and may_derive_accumulation(reading.source):
+        return ()
+    sentence = (
+        f"No argument of {reading.source.script or 'the script'} sets gradient accumulation, so "
+        f"another micro-batch would change the global batch of {layout.global_batch}: allow that "
+        "with --allow-global-batch-change, or name the argument with "
+        "--arg gradient_accumulation_steps=--NAME."
+    )
+    if not any(len(choice.values) > 1 for choice in choices if choice.knob not in _BATCH):
+        raise ConfigError(sentence)
+    return (sentence,)

@@ -1,0 +1,177 @@
+"""Scripts that are started once, as ``python train.py`` does it. Not: how ranks are placed.
+
+Such a script starts its ranks itself, or has one. Ours get variables as torchrun sets them; one
+that takes these for another start than the user means is tried again without.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import TypeVar
+
+from autoconf_launch.core import ClusterSpec, FailureKind, NothingFeasibleError, RankTask
+
+from ..events import Listener, Note
+from ..launch import is_foreign, started_ranks
+from ..request import LaunchRequest
+from ..results import ResultsPaths
+from ..script import ScriptSource, facts_of, own_modules, script_path
+from ..spelling import Dialect
+from .profile_run import ProfileFailedError
+from .trial_io import write_json
+
+T = TypeVar("T")
+_MOST_STARTS = 3
+_OF_RANKS = ("RANK", "WORLD_SIZE", "MASTER_", "distributed", "env://", "torchrun")
+"""Words of a source that asks for its rank."""
+_WITHOUT_RANKS = ("torch", "torchvision", "torchaudio", "torchtext", "numpy", "PIL", "tqdm")
+"""Packages that do not ask for it by themselves."""
+_USAGE_ERROR = 2
+_FILE = "start.json"
+_LOCAL_RANK = "local_rank"
+ON_LOCAL_RANK = (
+    "The launcher adds --local_rank=N to the script's arguments; where the script does not take "
+    "it, leave it out with --no_local_rank."
+)
+
+
+class OtherStartError(Exception):
+    """The profile run shows that the script is to be started in another way.
+
+    Attributes:
+        request: what is launched instead.
+        why: a sentence for the user.
+        first: what is told if this fails, too.
+    """
+
+    def __init__(
+        self, request: LaunchRequest, why: str, first: NothingFeasibleError | None = None
+    ) -> None:
+        super().__init__(why)
+        self.request, self.why, self.first = request, why, first
+
+
+def as_script_starts(
+    request: LaunchRequest, dialect: Dialect, source: ScriptSource
+) -> LaunchRequest:
+    """A foreign script that starts its ranks itself is started once."""
+    if not is_foreign(dialect) or request.kind == "program":
+        return request
+    facts = facts_of(source.text)
+    if facts.starts_ranks:
+        return replace(request, alone=True)
+    if request.alone and request.processes is None and not facts.spreads:
+        return replace(request, processes=1)
+    return request
+
+
+def profile_failed(
+    request: LaunchRequest,
+    dialect: Dialect,
+    source: ScriptSource,
+    *,
+    ranks: int,
+    error: ProfileFailedError,
+) -> Exception:
+    """Another start where one rank crashed and may read a launch's variables; else the error."""
+    settled = request.alone or not is_foreign(dialect) or request.kind == "program"
+    settled = settled or not _may_read_variables(request, source.text)
+    usage = error.failure.detail.startswith(f"rank 0 ended with exit code {_USAGE_ERROR} ")
+    if settled or ranks != 1 or error.failure.kind is not FailureKind.CRASHED or usage:
+        return _naming_local_rank(request, error)
+    why = (
+        "The script failed; it is tried once more without the variables of a distributed launch "
+        "(RANK, WORLD_SIZE, …), as python starts it."
+    )
+    return OtherStartError(replace(request, alone=True), why, first=error)
+
+
+def _naming_local_rank(request: LaunchRequest, error: ProfileFailedError) -> ProfileFailedError:
+    """The error; where the script speaks of the argument that we add, how to leave it out."""
+    if not request.local_rank_argument or not any(_LOCAL_RANK in line for line in error.log_tail):
+        return error
+    return ProfileFailedError(f"{error} {ON_LOCAL_RANK}", error.failure)
+
+
+def _may_read_variables(request: LaunchRequest, text: str) -> bool:
+    """Whether a script, or something that it imports, may ask for its rank."""
+    if not text:
+        return True
+    path = script_path(request)
+    sources = (text, *own_modules(path, text))
+    imported = {name for source in sources for name in facts_of(source).imported}
+    known = {*sys.stdlib_module_names, *_WITHOUT_RANKS, *_own_names(path.parent)}
+    return any(word in source for source in sources for word in _OF_RANKS) or any(
+        name.lstrip(".").partition(".")[0] not in known for name in imported
+    )
+
+
+def _own_names(folder: Path) -> set[str]:
+    found = (*folder.glob("*.py"), *folder.glob("*/__init__.py"))
+    return {path.stem if path.parent == folder else path.parent.name for path in found}
+
+
+def check_ranks(request: LaunchRequest, cluster: ClusterSpec, task: RankTask | None) -> None:
+    """See that a script that starts its ranks itself has as many as are counted on.
+
+    Raises:
+        OtherStartError: it has others; without GPUs there are as many slots then.
+    """
+    if not request.alone or task is None:
+        return
+    found, counted = started_ranks(task), request.started or len(cluster.devices)
+    if found != counted:
+        slots = request.processes if cluster.devices[0].visible_as else found
+        why = (
+            f"The script starts {found} ranks by itself; they are counted on instead of {counted}."
+        )
+        raise OtherStartError(replace(request, processes=slots, started=found), why)
+
+
+def first_that_starts(
+    request: LaunchRequest,
+    attempt: Callable[[LaunchRequest], T],
+    paths: ResultsPaths,
+    listener: Listener,
+) -> T:
+    """What an attempt gives, made again in another start where its profile run asks for one.
+
+    Raises:
+        ProfileFailedError: the script fails; the first error where another start fails, too.
+    """
+    first: NothingFeasibleError | None = None
+    for _ in range(_MOST_STARTS):
+        try:
+            return attempt(request)
+        except OtherStartError as other:
+            first, request = first or other.first, other.request
+            remember(request, paths)
+            listener(Note(text=other.why, warning=True))
+        except ProfileFailedError:
+            if first is not None:
+                raise first from None
+            raise
+    raise NothingFeasibleError("The script starts another number of ranks each time.")
+
+
+def remember(request: LaunchRequest, paths: ResultsPaths) -> None:
+    """For a tune that goes on with these results."""
+    processes = request.processes if isinstance(request.processes, int) else None
+    known = {"alone": request.alone, "processes": processes, "started": request.started}
+    write_json(paths.profile / _FILE, known)
+
+
+def remembered(request: LaunchRequest, paths: ResultsPaths) -> LaunchRequest:
+    """The request as the tune before this one found it; the same where it found nothing."""
+    try:
+        known = json.loads((paths.profile / _FILE).read_text())
+        processes = known["processes"] or request.processes
+        return replace(
+            request, alone=known["alone"], processes=processes, started=known["started"]
+        )
+    except (OSError, ValueError, KeyError, TypeError):
+        return request

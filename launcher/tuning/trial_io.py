@@ -1,0 +1,259 @@
+"""The files around a trial: what is asked before, what came out after. Not: running it."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+from autoconf_launch.autotuner.cost import TrainingFacts, predict
+from autoconf_launch.autotuner.measurement import FEWEST_TIMED, StopRule
+from autoconf_launch.autotuner.space import (
+    AutotuningSettings,
+    CandidateTable,
+    FailedTrial,
+    Measurement,
+    Outcome,
+    Prediction,
+    Record,
+    Trial,
+)
+from autoconf_launch.core import (
+    END_FILE,
+    MODEL_INFO_FILE,
+    STEPS_FILE,
+    ClusterSpec,
+    Mode,
+    ModelSpec,
+    RankTask,
+    encode,
+    result_file,
+    take_in,
+)
+
+from ..launch import adopt, in_trial, plan_launch, told, write_files
+from ..plan import LaunchPlan
+from ..request import LaunchRequest
+from ..results import (
+    ResultsPaths,
+    document_without_secrets,
+    shell_command,
+    without_printed,
+    write_private,
+)
+from ..script import ScriptSource
+from ..spelling import Dialect, Rendered
+from .profile_run import clear_saved, needs_of, soak_task
+
+BACKWARD_AND_FORWARD = 3.0
+"""Model FLOPs of a step over those of its forward pass; recomputation is not counted."""
+BYTES_AS_GIVEN = "surrogateescape"
+"""For commands: an argument need not be text."""
+_METRICS, _FAILURE = "metrics.json", "failure.json"
+_OF_AN_ATTEMPT = (STEPS_FILE, MODEL_INFO_FILE, END_FILE, _METRICS, _FAILURE)
+"""Beside results of ranks, what would be taken for the next attempt's."""
+
+
+class TrialFiles:
+    """The trial desk of a folder: writes each trial's files and makes its plan."""
+
+    def __init__(
+        self,
+        request: LaunchRequest,
+        cluster: ClusterSpec,
+        paths: ResultsPaths,
+        *,
+        source: ScriptSource,
+        dialect: Dialect,
+        settings: AutotuningSettings,
+    ) -> None:
+        self._request = request
+        self._cluster = cluster
+        self._paths = paths
+        self._source = source
+        self._dialect = dialect
+        self._settings = settings
+        self._spec: ModelSpec | None = None
+        self._facts: TrainingFacts | None = None
+        self._most_steps: int | None = None
+        self._cut_s: float | None = None
+
+    def bound_steps(self, most: int, *, cut_s: float) -> None:
+        """Let each trial make so many steps, unless its decider ends it before.
+
+        Args:
+            most: steps.
+            cut_s: seconds of steps; a first one that is longer is measured by its micro-batches.
+        """
+        self._most_steps, self._cut_s = most, cut_s
+
+    def describe_model(self, spec: ModelSpec | None, facts: TrainingFacts) -> None:
+        """Give what predictions and FLOP counts need, once the profile run is over."""
+        self._spec = spec
+        self._facts = facts
+
+    def read_again(self, source: ScriptSource) -> None:
+        """Give what more is known of the script, once the profile run is over."""
+        self._source = source
+
+    def plan_profile(
+        self, baseline: Trial, attempt: str, *, is_second: bool = False
+    ) -> LaunchPlan:
+        """The plan of the profile run, in its own folder; of a second one in another."""
+        folder = self._paths.second_profile if is_second else self._paths.profile
+        return self._plan(folder, baseline, attempt, Mode.PROFILE)
+
+    def plan(self, trial: Trial, attempt: str) -> LaunchPlan:
+        """The plan of a trial; its experiment, configuration and command are written."""
+        return self._plan(self._paths.trial(trial.name), trial, attempt, Mode.MEASURE)
+
+    def render(self, trial: Trial, config_path: Path) -> Rendered:
+        """The candidate as the script's framework spells it."""
+        return self._dialect.render(trial.candidate, self._source, str(config_path))
+
+    def adopt(self, trial: Trial, attempt: str) -> Outcome | None:
+        """See :class:`~.controller.TrialDesk`."""
+        task = self._task(self._paths.trial(trial.name), trial, attempt, Mode.MEASURE)
+        world_size = None if self._request.alone else len(self._cluster.devices)
+        checked = self.render(trial, self._paths.config(self._paths.trial(trial.name))).checked
+        return adopt(task, world_size=world_size, expected=trial.candidate, checked=checked)
+
+    def predict(self, trial: Trial) -> Prediction | None:
+        """What the cost models say of one candidate."""
+        if self._facts is None:
+            return None
+        table = CandidateTable.from_candidates((trial.candidate,))
+        return predict(table, self._spec, self._cluster, self._facts).row(0)
+
+    def complete(self, outcome: Outcome) -> Outcome:
+        """Add the FLOPs of a step, counted once in the profile run; errors show no secret."""
+        if isinstance(outcome, FailedTrial):
+            failure, words = outcome.failure, self._request.argv
+            detail = without_printed(failure.detail, words)
+            tail = tuple(without_printed(line, words) for line in failure.log_tail)
+            return replace(outcome, failure=replace(failure, detail=detail, log_tail=tail))
+        if not isinstance(outcome, Measurement) or outcome.flops_per_step or not self._spec:
+            return outcome
+        forward = self._spec.forward_flops_per_sample * outcome.samples_per_step
+        return replace(outcome, flops_per_step=BACKWARD_AND_FORWARD * forward or None)
+
+    def finish(self, record: Record) -> None:
+        """Write the metrics, or the failure, of a trial."""
+        folder = self._paths.trial(record.trial.name)
+        folder.mkdir(parents=True, exist_ok=True)
+        clear_saved(folder)
+        if record.measurement:
+            write_json(folder / _METRICS, metrics(record.measurement))
+        elif record.failure:
+            write_json(folder / _FAILURE, encode(record.failure))
+
+    def _plan(self, folder: Path, trial: Trial, attempt: str, mode: Mode) -> LaunchPlan:
+        folder.mkdir(parents=True, exist_ok=True)
+        take_in(folder, is_ours=False)
+        world_size = len(self._cluster.devices)
+        for name in (*_OF_AN_ATTEMPT, *map(result_file, range(world_size))):
+            (folder / name).unlink(missing_ok=True)
+        task = self._task(folder, trial, attempt, mode)
+        config_path = self._paths.config(folder)
+        rendered = self.render(trial, config_path)
+        needs = needs_of(task, trial, self._spec)
+        rendered = in_trial(self._dialect, rendered, self._source, task=task, needs=needs)
+        write_private(config_path, rendered.config.to_json() + "\n")
+        write_files(rendered, folder, write_private)
+        expected = trial.candidate if mode is Mode.MEASURE else None
+        plan = plan_launch(
+            self._request, self._cluster, rendered.script_args, task=task, expected=expected
+        )
+        plan = told(plan, rendered)
+        self._describe(folder, trial, rendered, plan)
+        return plan
+
+    def _task(self, folder: Path, trial: Trial, attempt: str, mode: Mode) -> RankTask:
+        first, last = self._settings.start_profile_step, self._settings.end_profile_step
+        task = RankTask(
+            mode=mode,
+            folder=str(folder),
+            attempt=attempt,
+            start_step=first,
+            end_step=last,
+            memory_limit_bytes=emulated_limit_bytes(self._cluster),
+        )
+        if trial.turn is not None:
+            next_folder = str(self._paths.trial(trial.turn.next_name))
+            task = replace(
+                task,
+                next_folder=next_folder,
+                first_turn=trial.turn.is_first,
+                turn_steps=trial.turn.length,
+            )
+        if trial.soak_steps:
+            return soak_task(task, trial, self._spec)
+        if mode is not Mode.MEASURE or are_steps_given(self._settings):
+            return task
+        if trial.final or trial.again:
+            return replace(task, end_step=first - 1 + repeated_steps(trial))
+        if most := self._most_steps:
+            return replace(
+                task,
+                start_step=min(first, most),
+                end_step=most,
+                most_steps=most,
+                cut_s=self._cut_s,
+            )
+        return replace(task, most_steps=StopRule().most_steps)
+
+    def _describe(self, folder: Path, trial: Trial, rendered: Rendered, plan: LaunchPlan) -> None:
+        experiment = {
+            "name": folder.name,
+            "ds_config": document_without_secrets(rendered.config.to_dict()),
+            "num_gpus": len(self._cluster.devices),
+            "num_nodes": len(self._cluster.nodes),
+        }
+        write_json(self._paths.experiment(folder.name), experiment)
+        write_json(folder / "exp.json", {**experiment, "exp_id": trial.number})
+        (folder / "cmd.txt").write_text(
+            f"{shell_command(plan.ranks[0].argv)}\n", errors=BYTES_AS_GIVEN
+        )
+
+
+def repeated_steps(trial: Trial) -> int:
+    """Timed steps of a launch that measures again."""
+    return trial.turn.steps if trial.turn else max(FEWEST_TIMED, trial.timed_steps)
+
+
+def emulated_limit_bytes(cluster: ClusterSpec) -> int | None:
+    """The limit that ranks set for themselves; None where the device has its own."""
+    emulated = any(device.emulated for device in cluster.devices)
+    return cluster.least_memory_bytes if emulated else None
+
+
+def are_steps_given(settings: AutotuningSettings) -> bool:
+    """Whether the user says which steps count; then every trial makes exactly these."""
+    return bool({"start_profile_step", "end_profile_step"} & settings.model_fields_set)
+
+
+def metrics(measurement: Measurement) -> dict[str, object]:
+    """Content of ``metrics.json``: samples/s, ms per optimizer step, FLOP/s of each rank.
+
+    They are over the steps named in ``steps``, the first and the last one.
+    """
+    first = measurement.first_step
+    last = None if first is None else first + len(measurement.step_s) - 1
+    return {
+        "steps": None if first is None else [first, last],
+        "throughput": measurement.throughput_per_s,
+        "latency": measurement.latency_ms,
+        "FLOPS_per_gpu": measurement.flops_per_gpu_per_s,
+        **_extrapolation(measurement),
+    }
+
+
+def _extrapolation(measurement: Measurement) -> dict[str, object]:
+    """Only where there was no time for a step."""
+    made = measurement.extrapolated_from
+    return {} if made is None else {"extrapolated_from_micro_batches": made}
+
+
+def write_json(path: Path, document: object) -> None:
+    """Indented JSON with a last newline."""
+    path.write_text(json.dumps(document, indent=2) + "\n")

@@ -1,0 +1,186 @@
+"""The candidates of ``AutoConfigurator``: NeMo 2.0's grid, each once. Not: their documents."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import zip_longest
+
+from autoconf_launch.autotuner.sizing import Grid, GridOverrides, NoRule, nemo_grid
+from autoconf_launch.core import ConfigError, Recompute
+from autoconf_launch.launcher.estimates import ChosenPrice
+from autoconf_launch.tuning_spaces import grid_rows
+
+from ..rules import NemoCandidate, nemo2_name, nemo_candidates
+from ..search import (
+    CandidateList,
+    GridKind,
+    SearchCandidate,
+    SearchQuestion,
+    candidates_of,
+    grid_question,
+    layout_of,
+    search_machines,
+    searched_model,
+)
+from .model_facts import GENERATION
+from .training import Training, with_batch
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Candidates:
+    """What can run, in order, and the training that it is of.
+
+    ``training`` has another batch than was asked about where the recommended one divides nowhere.
+    """
+
+    training: Training
+    points: tuple[SearchCandidate, ...]
+    notes: tuple[str, ...] = ()
+
+
+def nemo2_candidates(training: Training, *, is_finetune: bool) -> Candidates | NoRule:
+    """Every valid point of NeMo 2.0's grid, in its order, where its rules have a grid.
+
+    Args:
+        training: what is made fast, with the user's lists.
+        is_finetune: the products of model parallelism then follow from the lists.
+
+    Raises:
+        ConfigError: no point divides GPUs, batch, heads and layers.
+    """
+    question = training.question
+    lists = question.settings.train.grid
+    grid = nemo_grid(grid_rows(GENERATION), grid_question(question), lists)
+    if isinstance(grid, NoRule):
+        return grid
+    if is_finetune:
+        grid = _products_of_lists(grid, lists, question.gpus)
+    points = _points(grid, question)
+    if not points and not training.is_batch_given:
+        training = divisible(training)
+        points = _points(grid, training.question)
+    if not points:
+        raise ConfigError(_why_none(training.question))
+    return Candidates(
+        training=training,
+        points=tuple(_candidate(one, training.question) for one in points),
+        notes=(grid.note,) if grid.note else (),
+    )
+
+
+def divisible(training: Training) -> Training:
+    """With the batch nearest to the recommended one that all GPUs can share."""
+    gpus, recommended = training.question.gpus, training.question.model.global_batch
+    batch = max(1, round(recommended / gpus)) * gpus
+    note = f"{recommended} does not divide over {gpus} GPUs; the global batch is {batch}."
+    return with_batch(training, batch, note)
+
+
+def _candidate(one: NemoCandidate, question: SearchQuestion) -> SearchCandidate:
+    model = searched_model(question, question.gpus)
+    return SearchCandidate(
+        name=nemo2_name(model, question.nodes, one), point=one, layout=layout_of(one, model)
+    )
+
+
+def _products_of_lists(grid: Grid, lists: GridOverrides, gpus: int) -> Grid:
+    axes = (grid.tensor, grid.pipeline, grid.context, grid.expert)
+    least = min(gpus, math.prod(map(min, axes)))
+    most = min(gpus, math.prod(map(max, axes)))
+    return replace(
+        grid,
+        least_product=lists.least_product or least,
+        most_product=lists.most_product or most,
+    )
+
+
+def _points(grid: Grid, question: SearchQuestion) -> tuple[NemoCandidate, ...]:
+    """In the order of NeMo 2.0's loops: tensor, pipeline, context, expert, micro-batch."""
+    found = nemo_candidates(grid, searched_model(question, question.gpus))
+    return tuple(sorted(found, key=lambda one: (*one.degrees, one.micro_batch)))
+
+
+def _why_none(question: SearchQuestion) -> str:
+    model = question.model
+    return (
+        f"No candidate for {question.family.name} of {question.size_b:g} B divides "
+        f"{question.nodes} x {question.gpus_per_node} GPUs, a global batch of "
+        f"{model.global_batch}, {model.heads} heads and {model.layers} layers within the sizes "
+        "to search; take other sizes, nodes, or another global_batch_size."
+    )
+
+
+def planner_candidates(training: Training, notes: tuple[str, ...] = ()) -> Candidates:
+    """Every layout that the planner sees fit, cut to the limit; whatever grid was asked for.
+
+    Args:
+        training: what is made fast.
+        notes: why the planner is asked, before its own.
+
+    Raises:
+        ConfigError: none divides GPUs and batch, or none fits into memory.
+    """
+    question = training.question
+    try:
+        found = _listed(question)
+    except ConfigError:
+        if training.is_batch_given or question.model.global_batch % question.gpus == 0:
+            raise
+        training = divisible(training)
+        found = _listed(training.question)
+    lists = [found.candidates]
+    if not training.is_batch_given and question.settings.grid is GridKind.PLANNER:
+        lists += _other_batches(training)
+        notes = (*notes, _searched_batches(lists))
+    points = tuple(
+        _named(one, training.question) for turn in zip_longest(*lists) for one in turn if one
+    )
+    limit = question.settings.train.limit_runs or None
+    return Candidates(training=training, points=points[:limit], notes=(*notes, *found.notes))
+
+
+def _other_batches(training: Training) -> Iterator[tuple[SearchCandidate, ...]]:
+    """Candidates with half and with twice the recommended batch, where they divide."""
+    question = training.question
+    batch = question.model.global_batch
+    for other in (2 * batch, batch // 2):
+        model = replace(question.model, global_batch=other)
+        try:
+            yield _listed(replace(question, model=model)).candidates
+        except ConfigError:
+            yield ()
+
+
+def _searched_batches(lists: Sequence[Sequence[SearchCandidate]]) -> str:
+    batches = sorted({one.layout.global_batch for listed in lists for one in listed})
+    return (
+        f"Global batches searched: {', '.join(map(str, batches))}, compared by samples/s. A "
+        "larger one has fewer optimizer steps for the same tokens; the learning rate stays."
+    )
+
+
+def price_elsewhere(question: SearchQuestion) -> ChosenPrice | None:
+    """What an hour of a GPU elsewhere costs: as given, or published for one of this memory."""
+    machines = search_machines(question.settings, question.gpus_per_node)
+    found = machines.price
+    if found is None or question.settings.cluster.usd_per_gpu_hour is not None:
+        return found
+    return replace(found, how=f"{machines.gpu} by its memory; {found.how}")
+
+
+def _named(one: SearchCandidate, question: SearchQuestion) -> SearchCandidate:
+    """As NeMo 2.0 names a run, with what else is searched at the end."""
+    name = nemo2_name(searched_model(question, question.gpus), question.nodes, one.point)
+    if one.layout.recompute is not Recompute.NONE:
+        name += f"_act_ckpt_{one.point.recompute_layers or one.layout.recompute.value}"
+    if one.layout.global_batch != question.model.global_batch:
+        name += f"_gbs_{one.layout.global_batch}"
+    return replace(one, name=name)
+
+
+def _listed(question: SearchQuestion) -> CandidateList:
+    settings = replace(question.settings, grid=GridKind.PLANNER)
+    machines = search_machines(settings, question.gpus_per_node)
+    return candidates_of(replace(question, settings=settings), machines)

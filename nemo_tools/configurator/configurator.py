@@ -1,0 +1,317 @@
+"""``AutoConfigurator``: NeMo 2.0's interface to a training search. Not: the rules behind it."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from autoconf_launch.autotuner.sizing import GridOverrides
+from autoconf_launch.core import ConfigError, RawConfig
+from autoconf_launch.core import KeyPath as Keys
+
+from ..report import FINAL_RESULTS, NEMO2, SearchOutcome, SearchRun, top_text, write_nemo2_tables
+from ..search import (
+    GridKind,
+    SearchCandidate,
+    SearchQuestion,
+    candidate_document,
+    layout_edits,
+    number,
+    run_edits,
+    training_document,
+    whole,
+)
+from .arguments import AUTO, SearchBounds, Sizes, one_of, require_paths, size, sizes
+from .bases import recipe_edits
+from .candidates import Candidates, nemo2_candidates, planner_candidates, price_elsewhere
+from .here import run_here, seen_here
+from .model_facts import RunBounds, bound_edits, bounded
+from .results import Expected, point_of, read_results
+from .training import Training, for_ranks, training_of
+
+_MODES = ("pretrain", "finetune")
+_GRIDS = tuple(grid.value for grid in GridKind)
+_LEAST = 10
+_NEMO_ALONE = (
+    "grid=nemo searches as NeMo does: context and expert degrees that are not given are 1, no "
+    "layer is recomputed, and there is one global batch; grid=planner searches them."
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SearchResults:
+    """Both tables of a search, and what they say.
+
+    Attributes:
+        summary, failed: files of measured and of failed runs.
+        text: the fastest configurations in words, with days and cost.
+    """
+
+    outcome: SearchOutcome
+    summary: Path
+    failed: Path
+    text: str
+
+
+@dataclass(eq=False)
+class AutoConfigurator:
+    """Candidates for a training, their short runs, and the fastest of them.
+
+    Arguments are those of NeMo 2.0, then those of its guide; ``recipe`` is a YAML file, a
+    mapping, or any object with such attributes. An argument wins over the recipe. Sizes that are
+    "auto" are searched, context and expert degrees too, which NeMo leaves at 1.
+
+    Attributes:
+        recipe: may hold ``model``, ``num_nodes``, ``seq_length``, ``data_paths``,
+            ``tokenizer_path``, ``global_batch_size``, or a whole recipe's sections.
+        path_to_logs: folder with a folder for each run.
+        gpu_memory_gb: of one GPU.
+        num_tokens_in_b, max_training_days: of the whole training, for days, cost and sizes.
+        max_minutes_per_run, max_steps_per_run: what ends a run of the search.
+        vocab_size: where the recipe has none; None is that of a known model, else 32000.
+        calculate_model_size: recommend a size for the days instead of the recipe's.
+        model: a name (``llama3-8b``), a mapping or an object; None takes the recipe's.
+        global_batch_size: None or "auto" searches the one that NeMo recommends, half and twice it.
+        grid: ``planner`` is every layout that the planner sees fit, the most promising first;
+            ``nemo`` is NeMo's grid where a rule of NeMo's covers the model.
+        limit_search_runs: how many of the planner's; 0 takes all.
+        usd_per_gpu_hour: None takes a published price of the GPU with this memory.
+        notes: what was recommended or assumed, in sentences.
+
+    Raises:
+        ConfigError: a value is wrong, missing, or names nothing that is there.
+    """
+
+    recipe: object = None
+    path_to_logs: str | Path | None = None
+    mode: str = "pretrain"
+    gpu_memory_gb: float = 80
+    tensor_parallel_sizes: Sizes = AUTO
+    pipeline_parallel_sizes: Sizes = AUTO
+    micro_batch_sizes: Sizes = AUTO
+    context_parallel_sizes: Sizes = AUTO
+    expert_parallel_sizes: Sizes = AUTO
+    min_model_parallel_size: int | str | None = AUTO
+    max_model_parallel_size: int | str | None = AUTO
+    num_tokens_in_b: float = 1400
+    tflops_per_gpu: float = 140
+    max_minutes_per_run: int = 30
+    max_training_days: float = 2
+    max_steps_per_run: int = 50
+    vocab_size: int | None = None
+    calculate_model_size: bool = False
+    model: object = None
+    num_nodes: int | None = None
+    seq_length: int | None = None
+    data_paths: object = None
+    tokenizer_path: object = None
+    global_batch_size: int | str | None = None
+    gpus_per_node: int | None = None
+    grid: str = "planner"
+    limit_search_runs: int = 100
+    usd_per_gpu_hour: float | None = None
+    notes: tuple[str, ...] = field(default=(), init=False, repr=False)
+    _found: SearchOutcome | None = field(default=None, init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        self._logs = _check(self)
+        bounds = SearchBounds(
+            grid=GridKind(self.grid),
+            lists=_lists(self),
+            logs=self._logs.absolute(),
+            limit_runs=self.limit_search_runs,
+            max_steps=self.max_steps_per_run,
+            max_minutes=self.max_minutes_per_run,
+        )
+        self._candidates = _candidates(self, training_of(self, bounds))
+        self.notes = (*self._question.notes, *self._candidates.notes)
+
+    def generate_configs(self) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
+        """The base configuration, and each candidate's by the name of its run."""
+        found = {one.name: self._config(one).to_dict() for one in self._candidates.points}
+        return self._question.base.to_dict(), found
+
+    def base_edits(self) -> tuple[tuple[Keys, Any], ...]:
+        """What the base configuration has otherwise than the recipe, by path."""
+        training = self._candidates.training
+        return tuple(recipe_edits(training.given, training.model, training.plan))
+
+    def edits(self) -> dict[str, tuple[tuple[Keys, Any], ...]]:
+        """What each candidate has otherwise than the recipe, by the name of its run."""
+        question, base = self._question, self.base_edits()
+        return {
+            one.name: (
+                *base,
+                *layout_edits(question, one),
+                *run_edits(question, one, question.nodes),
+                *bound_edits(question.base, one.name, self._bounds(one)),
+            )
+            for one in self._candidates.points
+        }
+
+    def run(self) -> SearchOutcome:
+        """Run the candidates on this machine and write ``final_results`` below the logs.
+
+        Each run ends by ``max_steps_per_run`` or ``max_minutes_per_run``, whichever comes first;
+        the fastest are measured again. What is trained on is a text made at run time, not
+        ``data_paths``. An earlier run of the same is gone on with.
+
+        Raises:
+            ConfigError: the recipe is for several nodes, data or tokenizer are missing, or no
+                candidate can run here.
+            NothingFeasibleError: this machine cannot hold the model.
+            HardwareError: this machine has not as many GPUs.
+        """
+        training = self._candidates.training
+        require_paths(training.given.data, training.given.tokenizer)
+        self._found = run_here(for_ranks(training), self._candidates.points, self.trainings)
+        return self._found
+
+    def get_results(
+        self,
+        base_config: Mapping[str, Any] | None = None,
+        train_config: Mapping[str, Mapping[str, Any]] | None = None,
+        path_to_save: str | Path | None = None,
+        output_top_n: int = 10,
+        log_file_prefix: str = "log-",
+    ) -> SearchResults:
+        """Write both tables, of :meth:`run` or of TensorBoard's files below ``path_to_logs``.
+
+        An earlier run on this machine is read from its journal.
+
+        Args:
+            base_config: not needed; NeMo 2.0's call has it.
+            train_config: runs to look for, by name; None takes all candidates and what else is
+                in the logs.
+            path_to_save: folder of the tables; None is ``final_results/nemo2`` in the logs.
+            output_top_n: how many configurations the text lists; 0 lists all.
+            log_file_prefix: how names of a failed run's logs begin, for its reason.
+
+        Raises:
+            ConfigError: TensorBoard's package is needed and not installed.
+            ResultsFolderError: the folder cannot be written.
+        """
+        folder = Path(path_to_save or self._logs / FINAL_RESULTS / NEMO2)
+        top = whole("output_top_n", output_top_n, least=0)
+        expected = list(self._expected() if train_config is None else _given(train_config))
+        found = self._found or self._seen()
+        if found is None:
+            found = read_results(
+                self._question,
+                self._logs,
+                expected,
+                log_prefix=log_file_prefix,
+                price=price_elsewhere(self._question),
+                with_others=train_config is None,
+            )
+        elif train_config is not None:
+            found = replace(found, runs=_of(found.runs, {one.name for one in expected}))
+        summary, failed = write_nemo2_tables(folder, found)
+        return SearchResults(
+            outcome=found, summary=summary, failed=failed, text=top_text(found, top)
+        )
+
+    def _seen(self) -> SearchOutcome | None:
+        question = for_ranks(self._candidates.training)
+        return seen_here(question, self._candidates.points, self.trainings)
+
+    @property
+    def _question(self) -> SearchQuestion:
+        return self._candidates.training.question
+
+    @property
+    def trainings(self) -> dict[str, RawConfig]:
+        """Each candidate's whole training by the name of its run: without a run's limits."""
+        return {one.name: one.config for one in self._expected()}
+
+    def _expected(self) -> Iterator[Expected]:
+        for one in self._candidates.points:
+            config = training_document(self._question, one)
+            yield Expected(name=one.name, point=one.point, config=config)
+
+    def _config(self, one: SearchCandidate) -> RawConfig:
+        document = candidate_document(self._question, one, self._question.nodes)
+        return bounded(document, one.name, self._bounds(one))
+
+    def _bounds(self, one: SearchCandidate) -> RunBounds:
+        return RunBounds(
+            log_folder=str(self._logs / one.name),
+            max_steps=self.max_steps_per_run,
+            max_minutes=self.max_minutes_per_run,
+            is_finetune=self.mode == "finetune",
+        )
+
+
+def _check(asked: AutoConfigurator) -> Path:
+    """Everything that depends on no recipe; the folder of the logs."""
+    mode = one_of("mode", asked.mode, _MODES)
+    one_of("grid", asked.grid, _GRIDS)
+    number("gpu_memory_gb", asked.gpu_memory_gb)
+    number("tflops_per_gpu", asked.tflops_per_gpu)
+    number("max_training_days", asked.max_training_days)
+    whole("max_minutes_per_run", asked.max_minutes_per_run, least=1)
+    whole("max_steps_per_run", asked.max_steps_per_run, least=_LEAST)
+    whole("limit_search_runs", asked.limit_search_runs, least=0)
+    if asked.usd_per_gpu_hour is not None:
+        number("usd_per_gpu_hour", asked.usd_per_gpu_hour)
+    if mode == "finetune" and asked.calculate_model_size:
+        raise ConfigError(
+            "calculate_model_size is for pretraining: a fine-tuned model has its size already; "
+            "leave it out."
+        )
+    if not isinstance(asked.path_to_logs, (str, Path)) or not str(asked.path_to_logs):
+        raise ConfigError(
+            f"path_to_logs is {asked.path_to_logs!r}, but must be the folder for the runs' logs."
+        )
+    return Path(asked.path_to_logs)
+
+
+def _lists(asked: AutoConfigurator) -> GridOverrides:
+    least = size("min_model_parallel_size", asked.min_model_parallel_size)
+    most = size("max_model_parallel_size", asked.max_model_parallel_size)
+    if least is not None and most is not None and least > most:
+        raise ConfigError(
+            f"min_model_parallel_size is {least}, but must be at most max_model_parallel_size = "
+            f"{most}."
+        )
+    lists = GridOverrides(
+        tensor=sizes("tensor_parallel_sizes", asked.tensor_parallel_sizes),
+        pipeline=sizes("pipeline_parallel_sizes", asked.pipeline_parallel_sizes),
+        micro_batch=sizes("micro_batch_sizes", asked.micro_batch_sizes),
+        context=sizes("context_parallel_sizes", asked.context_parallel_sizes),
+        expert=sizes("expert_parallel_sizes", asked.expert_parallel_sizes),
+        least_product=least,
+        most_product=most,
+    )
+    if asked.mode == "finetune" and None in (lists.tensor, lists.pipeline):
+        raise ConfigError(
+            "For fine-tuning tensor_parallel_sizes and pipeline_parallel_sizes must be lists: "
+            "NeMo's rules are for pretraining."
+        )
+    return lists
+
+
+def _candidates(asked: AutoConfigurator, training: Training) -> Candidates:
+    if training.question.settings.grid is GridKind.PLANNER:
+        return planner_candidates(training)
+    found = nemo2_candidates(training, is_finetune=asked.mode == "finetune")
+    if isinstance(found, Candidates):
+        return replace(found, notes=(_NEMO_ALONE, *found.notes))
+    return planner_candidates(training, notes=(found.sentence,))
+
+
+def _of(runs: Iterable[SearchRun], names: Container[str]) -> tuple[SearchRun, ...]:
+    return tuple(run for run in runs if run.name in names)
+
+
+def _given(train_config: Mapping[str, Mapping[str, Any]]) -> Iterator[Expected]:
+    for name, document in train_config.items():
+        point = point_of(name)
+        if point is None:
+            raise ConfigError(
+                f"train_config has a run {name!r}, whose name does not say its degrees; name it "
+                "as generate_configs does (…_tp_1_pp_1_cp_1_ep_1_mbs_4_vp_None)."
+            )
+        yield Expected(name=name, point=point, config=RawConfig(document))

@@ -1,0 +1,392 @@
+"""Which model a recipe trains: family, size, shape, form. Not: how a recipe is read (recipe).
+
+NeMo 2.0's sections (trainer, data, model.config) or a file of NeMo 1.0 (run, trainer, model).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from autoconf_launch.autotuner.cost import parameters
+from autoconf_launch.autotuner.sizing import (
+    Family,
+    Form,
+    ModelQuestion,
+    NamedModel,
+    Rules,
+    Shape,
+    architecture,
+    choose_model,
+    family_named,
+    form_of,
+    form_of_model,
+    named,
+    nemo_parameters_b,
+)
+from autoconf_launch.core import Architecture, ConfigError, KeyPath, RawConfig, nearest_known
+from autoconf_launch.tuning_spaces import model_names, named_model, tables
+
+from .recipe import Recipe, own_form
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunBounds:
+    """What ends a run of the search, and where its logs go.
+
+    Attributes:
+        max_minutes: of one run, for the trainer's own limit of time.
+    """
+
+    log_folder: str
+    max_steps: int
+    max_minutes: int
+    is_finetune: bool
+
+
+_NEMO1_SHAPES: tuple[KeyPath, ...] = (("model", "num_layers"), ("model", "encoder", "num_layers"))
+_NEMO1_SIGNS: tuple[KeyPath, ...] = (
+    *(("run",), ("exp_manager",), ("model", "optim"), ("model", "data")),
+    ("model", "encoder_seq_length"),
+)
+
+
+def is_nemo1(document: RawConfig) -> bool:
+    """Whether a document has the layout of NeMo 1.0, not only a model without a section."""
+    return _has_any(document, _NEMO1_SHAPES) and _has_any(document, _NEMO1_SIGNS)
+
+
+def _has_any(document: RawConfig, paths: tuple[KeyPath, ...]) -> bool:
+    return any(path in document for path in paths)
+
+
+def bounded(document: RawConfig, name: str, bounds: RunBounds) -> RawConfig:
+    """A candidate's configuration, bounded for a short run.
+
+    What a fine-tuning starts from and trains (``resume``, ``peft``) stays as it is; a
+    pretraining resumes nothing.
+    """
+    for path, value in bound_edits(document, name, bounds):
+        document = document.with_value(path, value)
+    return document if is_nemo1(document) else document.without(("run",))
+
+
+def overlaid(base: RawConfig, given: RawConfig) -> RawConfig:
+    """The base with every value that the other has.
+
+    A section stays where the other has none of its values. None of the other says that a number
+    of the model, the optimizer or the schedule follows from others: then the base's stays.
+    """
+    for path, value in given.leaves():
+        if path and not (_is_empty(value) and _stays(base, path)):
+            base = base.with_value(path, value)
+    return base
+
+
+def _is_empty(value: Any) -> bool:
+    return value is None or value == {}
+
+
+def _stays(base: RawConfig, path: KeyPath) -> bool:
+    is_worked_out = path[0] == "model" or (path[0] == "optim" and path in base)
+    return is_worked_out or isinstance(base.get(path), dict)
+
+
+def bound_edits(
+    document: RawConfig, name: str, bounds: RunBounds
+) -> Iterator[tuple[KeyPath, Any]]:
+    """What bounds a run, and where its logs go."""
+    days, minutes = divmod(bounds.max_minutes, 24 * 60)
+    hours, minutes = divmod(minutes, 60)
+    yield ("trainer", "max_steps"), bounds.max_steps
+    yield ("trainer", "max_time"), f"{days:02d}:{hours:02d}:{minutes:02d}:00"
+    yield ("trainer", "log_every_n_steps"), 1
+    if is_nemo1(document):
+        yield ("trainer", "val_check_interval"), bounds.max_steps
+        yield ("run", "name"), name
+        yield ("run", "results_dir"), bounds.log_folder
+        yield ("exp_manager", "create_checkpoint_callback"), False
+        return
+    yield ("log", "name"), name
+    yield ("log", "log_dir"), bounds.log_folder
+    yield ("log", "ckpt", "save_last"), False
+    if not bounds.is_finetune:
+        yield ("resume",), None
+
+
+GENERATION = 2
+"""Generation of NVIDIA's rules: the interface is that of NeMo 2.0."""
+_SMALL_B = 0.01
+_NEMO_VOCABULARY = 32000
+_CONFIGS = ("config", "encoder", "")
+_FIELDS = {
+    "layers": ("num_layers", "num_hidden_layers"),
+    "hidden": ("hidden_size",),
+    "heads": ("num_attention_heads",),
+    "ffn": ("ffn_hidden_size", "intermediate_size"),
+    "kv": ("kv_channels", "head_dim"),
+}
+_NAMES = ("config.__fn_or_cls__.__name__", "__fn_or_cls__.__name__", "class", "model_type", "name")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelFacts:
+    """The model of a recipe.
+
+    Attributes:
+        shape: its learning rate is the table's, 0 where the recipe has a model of its own.
+        form: the recipe's own, where it has one.
+    """
+
+    family: Family
+    size_b: float
+    shape: Shape
+    form: Form
+    vocabulary: int
+    sequence: int
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelDefaults:
+    """What holds where a recipe says nothing.
+
+    Attributes:
+        vocabulary: None for that of the model's name.
+        calculated: gives a family's size in place of the recipe's; None keeps that.
+    """
+
+    vocabulary: int | None
+    sequence: int
+    gpu_memory_gb: float
+    calculated: Callable[[Family], float] | None = None
+
+
+def model_facts(recipe: Recipe, usual: ModelDefaults) -> ModelFacts:
+    """Read the recipe's model: a name, a mapping, or an object.
+
+    Raises:
+        ConfigError: neither names nor numbers say which model it is.
+    """
+    model = recipe.get("model")
+    own = Recipe({} if model is None or isinstance(model, str) else model, recipe.where)
+    name = _name(own, recipe, model)
+    if isinstance(model, str) and named(name).family is None:
+        raise ConfigError(_no_model(model))
+    family = _family(name, own, recipe)
+    shape = None if usual.calculated else _shape(own, name)
+    form = _form(recipe, family, name)
+    if shape is not None:
+        _check_groups(recipe, form, shape)
+    found = _Found(
+        family=family,
+        name=named(name),
+        shape=shape,
+        form=form,
+        vocabulary=_vocabulary(own, recipe) or usual.vocabulary or _usual_vocabulary(name),
+        sequence=usual.sequence,
+    )
+    size_b = usual.calculated(family) if usual.calculated else _given_size(own, recipe)
+    return _chosen(found, size_b, usual) if found.shape is None else _counted(found, size_b)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Found:
+    family: Family
+    name: NamedModel
+    shape: Shape | None
+    form: Form
+    vocabulary: int
+    sequence: int
+
+    @property
+    def named_size_b(self) -> float | None:
+        """None of a mixture, whose name has the size of one expert's model."""
+        return None if self.name.experts else self.name.size_b
+
+    @property
+    def all_experts_b(self) -> float | None:
+        """What the name says, of a mixture for all experts together."""
+        return self.name.size_b and self.name.size_b * max(1, self.name.experts)
+
+
+def _no_model(name: str) -> str:
+    nearest = nearest_known(name.lower(), model_names())
+    helps = f"{nearest} Or write" if nearest.endswith("?") else "write"
+    return (
+        f"model {name!r} names no known family; {helps} family and size, such as llama3-8b or "
+        "gpt3_5b, or give a mapping with num_layers, hidden_size, num_attention_heads."
+    )
+
+
+def _name(own: Recipe, recipe: Recipe, model: object) -> str:
+    """The words that may tell family and size, the surest first."""
+    if isinstance(model, str):
+        return model
+    words = [own.get(path) for path in _NAMES]
+    if model is not None and not isinstance(model, Mapping):
+        words += [type(own.get("config")).__name__, type(model).__name__]
+    words += [recipe.get("name"), recipe.get("run.name"), recipe.get("log.name")]
+    texts = [str(word) for word in words if word is not None]
+    return next((text for text in texts if named(text).size_b), next(iter(texts), ""))
+
+
+def _family(name: str, own: Recipe, recipe: Recipe) -> Family:
+    given = own.get("family") or recipe.get("family", "autoconf.family")
+    family = given or named(name).family or named(str(own.get("class"))).family
+    if family is None:
+        raise ConfigError(
+            f"{recipe.where} does not say which family its model is of; give family: llama "
+            "(gpt3, t5, bert, …), or a model name such as llama3-8b."
+        )
+    return family_named(str(family))
+
+
+def _shape(own: Recipe, name: str) -> Shape | None:
+    """The model's own numbers, or those that a known name stands for."""
+    number = {field: _number(own, names) for field, names in _FIELDS.items()}
+    layers, hidden, heads = number["layers"], number["hidden"], number["heads"]
+    if layers and hidden and heads:
+        return Shape(
+            layers=layers,
+            hidden=hidden,
+            heads=heads,
+            ffn=number["ffn"] or 4 * hidden,
+            kv=number["kv"] or hidden // heads,
+            learning_rate=0.0,
+        )
+    known = _known(name)
+    return None if known is None else _shape_of(known)
+
+
+def _known(name: str) -> Architecture | None:
+    """The published model of a name."""
+    known = {_plain(one): one for one in model_names()}
+    found = known.get(_plain(name))
+    return None if found is None else named_model(found)
+
+
+def _form(recipe: Recipe, family: Family, name: str) -> Form:
+    """The recipe's own over that of the model with this name, else over the family's.
+
+    A file of NeMo 1.0 that is silent gives each head keys and values of its own.
+    """
+    document, known = recipe.document, _known(name)
+    usual = form_of(family) if known is None else form_of_model(known)
+    if is_nemo1(document):
+        usual = replace(usual, groups=0)
+    model = document.get(("model",))
+    return own_form(model, usual, recipe.where) if isinstance(model, dict) else usual
+
+
+def _check_groups(recipe: Recipe, form: Form, shape: Shape) -> None:
+    model = recipe.document.get(("model",))
+    given = own_form(model, Form(), recipe.where).groups if isinstance(model, dict) else 0
+    if given and given == form.groups and shape.heads % given:
+        raise ConfigError(
+            f"{recipe.where}: num_query_groups is {given}, but must divide num_attention_heads = "
+            f"{shape.heads}."
+        )
+
+
+def _shape_of(model: Architecture) -> Shape:
+    return Shape(
+        layers=model.layers,
+        hidden=model.hidden,
+        heads=model.heads,
+        ffn=model.ffn,
+        kv=model.head,
+        learning_rate=0.0,
+    )
+
+
+def _number(own: Recipe, names: tuple[str, ...]) -> int | None:
+    """A number below ``config``, ``encoder`` or the model itself; interpolations are none."""
+    for config in _CONFIGS:
+        for name in names:
+            value: Any = own.get(f"{config}.{name}" if config else name)
+            if isinstance(value, int) and not isinstance(value, bool) and value > 0:
+                return value
+    return None
+
+
+def _vocabulary(own: Recipe, recipe: Recipe) -> int | None:
+    found = _number(own, ("vocab_size",))
+    return found or recipe.whole("autoconf.vocab_size", "vocab_size")
+
+
+def _usual_vocabulary(name: str) -> int:
+    """Vocabulary of the published model with this name, else NeMo's default."""
+    known = _known(name)
+    return _NEMO_VOCABULARY if known is None else known.vocabulary
+
+
+def _given_size(own: Recipe, recipe: Recipe) -> float | None:
+    value = own.get("model_size_in_b")
+    value = recipe.get("model_size_in_b", "autoconf.model_size_in_b") if value is None else value
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not value > 0:
+        raise ConfigError(
+            f"{recipe.where}: model_size_in_b is {value!r}, but must be a number above 0, in "
+            "billions."
+        )
+    return float(value)
+
+
+def _counted(found: _Found, size_b: float | None) -> ModelFacts:
+    """A model whose shape is known; a size that nobody gives is counted."""
+    assert found.shape
+    size_b = size_b or found.named_size_b
+    if size_b is None:
+        size_b = _size_b(found)
+    return ModelFacts(
+        family=found.family,
+        size_b=size_b,
+        shape=found.shape,
+        form=found.form,
+        vocabulary=found.vocabulary,
+        sequence=found.sequence,
+        notes=tuple(note for note in (found.family.unknown_note,) if note),
+    )
+
+
+def _chosen(found: _Found, size_b: float | None, usual: ModelDefaults) -> ModelFacts:
+    """A model of a size, with the shape of NVIDIA's tables or ours; its batch is not told here."""
+    size_b = size_b or found.all_experts_b
+    if size_b is None:
+        raise ConfigError(
+            "Nothing says how large the model is; give it num_layers, hidden_size and "
+            "num_attention_heads, or model_size_in_b, or set calculate_model_size=True."
+        )
+    question = ModelQuestion(
+        family=found.family,
+        size_b=size_b,
+        vocabulary=found.vocabulary,
+        sequence=found.sequence,
+        gpu_memory_gb=usual.gpu_memory_gb,
+    )
+    chosen = choose_model(tables(GENERATION), question)
+    facts = _counted(replace(found, shape=chosen.shape), size_b)
+    return replace(facts, notes=tuple(n for n in chosen.notes if n != chosen.batch.note))
+
+
+def _size_b(found: _Found) -> float:
+    """Three decimals as NVIDIA's tool, and three digits of what would be nothing then.
+
+    BERT's is that of NVIDIA's formula, by which NeMo 2.0 names it; others are counted exactly.
+    """
+    assert found.shape
+    said = found.vocabulary, found.sequence
+    if found.family.rules is Rules.BERT:
+        size_b = nemo_parameters_b(Rules.BERT, found.shape, *said)
+    else:
+        size_b = parameters(architecture(found.family, found.shape, *said, found.form)) / 1e9
+    return round(size_b, 3) if size_b >= _SMALL_B else float(f"{size_b:.3g}")
+
+
+def _plain(name: str) -> str:
+    """Without what spellings differ in: ``llama3-8b`` and ``Llama3Config8B`` are one model."""
+    lower = name.lower().replace("config", "")
+    return "".join(letter for letter in lower if letter not in "-_.")

@@ -1,0 +1,219 @@
+"""A base configuration as NeMo 1.0's YAML: whole, so that its scripts start from it alone.
+
+What a file of that layout says stays as it is; keys that it leaves out are added. Not: the data.
+Read by the models of nemo_toolkit 2.0.0 (PyPI) with megatron-core.
+
+Keys that ``nemo/collections/nlp/models/language_modeling`` and ``nlp/parts`` of nemo_toolkit 2.0.0
+(PyPI, the last with all of NeMo 1.0's models) read without one; values are those of NeMo's own
+configurations, ``examples/nlp/language_modeling/conf``. ``???`` is OmegaConf's "must be given".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import yaml
+
+from autoconf_launch.autotuner.sizing import Pretraining, time_limit
+from autoconf_launch.core import KeyPath, RawConfig
+from autoconf_launch.launcher.export import Exported, comments, groups_told, splits_sequence
+from autoconf_launch.tuning_spaces import base_template
+
+_TRAINER = {
+    "accelerator": "gpu",
+    "logger": False,
+    "enable_checkpointing": False,
+    "use_distributed_sampler": False,
+}
+"""The first is Lightning's choice of device; NeMo's exp_manager and sampler refuse the others."""
+_MODEL = {
+    "megatron_amp_O2": True,
+    "seed": 1234,
+    "gradient_as_bucket_view": True,
+    "gradient_accumulation_fusion": False,
+    "persist_layer_norm": True,
+    "ub_tp_comm_overlap": False,
+}
+_DATA = {
+    "data_prefix": "???",
+    "dataloader_type": "single",
+    "num_workers": 2,
+}
+_OF_GPT = {"mcore_gpt": True}
+_DATA_OF_GPT = {"index_mapping_dir": None}
+_OF_BERT = {"mcore_bert": True, "bert_binary_head": True}
+_DATA_OF_BERT = {"masked_lm_prob": 0.15, "short_seq_prob": 0.1}
+_OF_T5 = {
+    "mcore_t5": True,
+    "share_token_embeddings": True,
+    "share_decoder_tokens_head_embeddings": True,
+    "tokens_head_bias": True,
+    "embedding_dropout": 0.1,
+}
+_DATA_OF_T5 = {
+    "dataset_type": "t5",
+    "masked_lm_prob": 0.15,
+    "extreme_masked_lm_prob": 0.5,
+    "short_seq_prob": 0.0,
+    "skip_warmup": True,
+}
+
+
+def needs(base: Pretraining) -> Iterator[tuple[KeyPath, Any]]:
+    """Keys and values, for where a file has no such key."""
+    model, data = _OF_GPT, _DATA | _DATA_OF_GPT
+    if base.family.name == "bert":
+        model, data = _OF_BERT, _DATA | _DATA_OF_BERT
+    elif base.family.is_encoder_decoder:
+        model, data = _OF_T5 | _of_stacks(base), _DATA | _DATA_OF_T5
+    yield from ((("trainer", name), value) for name, value in _TRAINER.items())
+    yield from ((("model", name), value) for name, value in (_MODEL | model).items())
+    yield from ((("model", "data", name), value) for name, value in data.items())
+
+
+def _of_stacks(base: Pretraining) -> dict[str, Any]:
+    """The decoder begins at half of the pipeline."""
+    split_rank = base.split.pipeline // 2 if base.split.pipeline > 1 else None
+    return {
+        "embedding_init_method_std": base.model.init_std,
+        "pipeline_model_parallel_split_rank": split_rank,
+    }
+
+
+_OWN = "autoconf"
+_DAYS = (_OWN, "max_training_days")
+_TEMPLATE = "gpt3"
+_QKV_BIAS = frozenset({"qwen", "qwen2", "chatglm"})
+_HALF_ROTARY = frozenset({"chatglm", "nemotron"})
+_STACKS = ("encoder", "decoder")
+_SQUARED = "squared-relu"
+_SCRIPTS = {
+    "t5": "megatron_t5_pretraining.py",
+    "mt5": "megatron_t5_pretraining.py",
+    "bert": "megatron_bert_pretraining.py",
+}
+_SCRIPT = "megatron_gpt_pretraining.py"
+_HEAD = """\
+# for {script} of NeMo 1.x and 2.0 (--config-path, --config-name);
+# give ++data_dir, ++base_results_dir and model.data.data_prefix
+"""
+
+
+def nemo1(base: Pretraining, document: RawConfig) -> Exported:
+    """The training of a recipe in the keys of NeMo's GPT, without our own section."""
+    if ("model", "config") in document:
+        made = base_template(_TEMPLATE)
+        for path, value in (*_run(base, document), *_model(base), *_optimizer(base)):
+            made = made.with_value(path, value)
+    else:
+        made = document.without((_OWN,))
+        made = made.with_value(("model", "micro_batch_size"), base.split.micro_batch)
+    if splits_sequence(base):
+        made = made.with_value(("model", "sequence_parallel"), True)
+    for path, value in (*_kinds(base), *needs(base)):
+        if path not in made:
+            made = made.with_value(path, value)
+    script = _SCRIPTS.get(base.family.name, _SCRIPT)
+    text = _HEAD.format(script=script) + yaml.safe_dump(made.to_dict(), sort_keys=False, width=99)
+    left_out = groups_told(base)
+    return Exported(text=comments(left_out) + text, left_out=left_out)
+
+
+def _kinds(base: Pretraining) -> Iterator[tuple[KeyPath, Any]]:
+    """Kinds of each stack, where a model has two; other keys share embeddings there."""
+    where: list[KeyPath] = [("model",)]
+    if base.family.is_encoder_decoder:
+        where = [("model", stack) for stack in _STACKS]
+    for path in where:
+        yield from (((*path, name), value) for name, value in _kind(base).items())
+
+
+def _kind(base: Pretraining) -> dict[str, Any]:
+    """Positions, norm, gate, biases, dropout."""
+    model, family = base.model, base.family
+    values: dict[str, Any] = {
+        "position_embedding_type": "learned_absolute" if model.learned_positions else "rope",
+        "normalization": _normalization(base),
+        "activation": _activation(base),
+        "bias": model.biases,
+        "hidden_dropout": model.hidden_dropout,
+        "attention_dropout": model.attention_dropout,
+    }
+    if family.is_encoder_decoder:
+        return values | {"arch": "transformer"}
+    values["share_embeddings_and_output_weights"] = model.tied
+    values["num_query_groups"] = model.groups
+    if family.name in _HALF_ROTARY:
+        values["rotary_percentage"] = 0.5
+    if family.name in _QKV_BIAS:
+        values["qkv_bias"] = True
+    if values["activation"] == _SQUARED:  # no fused kernel for it: megatron-core refuses
+        values["bias_activation_fusion"] = False
+    return values
+
+
+def _normalization(base: Pretraining) -> str:
+    if base.model.biases:
+        return "layernorm"
+    return "layernorm1p" if base.family.name == "nemotron" else "rmsnorm"
+
+
+def _activation(base: Pretraining) -> str:
+    if not base.model.gated:
+        return _SQUARED if base.family.name == "nemotron" else "gelu"
+    has_gelu = base.family.is_encoder_decoder or base.family.name == "gemma"
+    return "geglu" if has_gelu else "fast-swiglu"
+
+
+def _run(base: Pretraining, document: RawConfig) -> Iterator[tuple[KeyPath, Any]]:
+    split = base.split
+    yield ("run", "name"), base.name
+    days = document.get(_DAYS)
+    if days is not None:
+        yield ("run", "time_limit"), time_limit(float(days))
+    yield ("trainer", "num_nodes"), split.nodes
+    yield ("trainer", "devices"), split.gpus_per_node
+    yield ("trainer", "max_steps"), base.schedule.steps
+    yield ("trainer", "gradient_clip_val"), base.schedule.clip
+    longest = document.get(("trainer", "max_time"))
+    if longest is not None:
+        yield ("trainer", "max_time"), longest
+
+
+def _model(base: Pretraining) -> Iterator[tuple[KeyPath, Any]]:
+    model, split = base.model, base.split
+    values: dict[str, Any] = {
+        "micro_batch_size": split.micro_batch,
+        "global_batch_size": split.global_batch,
+        "tensor_model_parallel_size": split.tensor,
+        "pipeline_model_parallel_size": split.pipeline,
+        "virtual_pipeline_model_parallel_size": split.virtual,
+        "context_parallel_size": split.context,
+        "expert_model_parallel_size": split.expert,
+        "sequence_parallel": splits_sequence(base),
+        "encoder_seq_length": model.sequence,
+        "max_position_embeddings": model.sequence,
+        "num_layers": model.layers,
+        "hidden_size": model.hidden,
+        "ffn_hidden_size": model.ffn,
+        "num_attention_heads": model.heads,
+        "kv_channels": model.head,
+        "init_method_std": model.init_std,
+    }
+    values |= _kind(base)
+    if model.experts:
+        values |= {"num_moe_experts": model.experts, "moe_router_topk": model.experts_per_token}
+    for name, value in values.items():
+        yield ("model", name), value
+    yield ("model", "data", "seq_length"), model.sequence
+
+
+def _optimizer(base: Pretraining) -> Iterator[tuple[KeyPath, Any]]:
+    schedule, where = base.schedule, ("model", "optim")
+    yield (*where, "lr"), schedule.learning_rate
+    yield (*where, "weight_decay"), schedule.weight_decay
+    yield (*where, "betas"), list(schedule.betas)
+    yield (*where, "sched", "warmup_steps"), schedule.warmup_steps
+    yield (*where, "sched", "constant_steps"), schedule.constant_steps
+    yield (*where, "sched", "min_lr"), schedule.least_rate

@@ -1,0 +1,12 @@
+"""Tables of a finished search."""
+
+from typing import TYPE_CHECKING
+
+from autoconf_launch.core import lazy_names
+
+if TYPE_CHECKING:
+    from .event_files import read_run
+    from .outcome import SearchOutcome, SearchRun
+    from .tables import FINAL_RESULTS, NEMO2, top_text, write_final_results, write_nemo2_tables
+else:
+    __getattr__ = lazy_names(__name__, __file__)

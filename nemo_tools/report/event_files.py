@@ -1,0 +1,148 @@
+"""Reads numbers from TensorBoard's event files of runs made elsewhere. Not: files of our own runs.
+
+The package tensorboard is imported when a file is read.
+
+Each candidate is looked for in its own folder, so that a missing file is the failure of that
+candidate alone. Nothing of ours ran there, so that a log which ends in out of memory is believed.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import statistics
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from autoconf_launch.core import ConfigError, Failure, FailureKind
+from autoconf_launch.launcher.launch import file_tail
+
+_START = "events.out.tfevents"
+
+
+def event_files(folder: Path) -> tuple[Path, ...]:
+    """All of them below a folder, sorted; none where there is no such folder."""
+    return tuple(sorted(path for path in folder.rglob(f"{_START}*") if path.is_file()))
+
+
+def read_numbers(files: Sequence[Path], tags: Sequence[str]) -> Mapping[str, tuple[float, ...]]:
+    """The numbers under each tag, by their steps; where a step was made again, the later one.
+
+    A file that ends in the middle of a record gives what stands before it.
+
+    Raises:
+        ConfigError: the package tensorboard is not installed.
+    """
+    found: dict[str, dict[int, tuple[float, float]]] = {tag: {} for tag in tags}
+    for path in files:
+        for event, tag, value in _values(path):
+            if tag not in found:
+                continue
+            known = found[tag].get(event.step)
+            if known is None or known[0] <= event.wall_time:
+                found[tag][event.step] = (event.wall_time, value)
+    return {tag: tuple(by[step][1] for step in sorted(by)) for tag, by in found.items()}
+
+
+def _values(path: Path) -> Iterator[tuple[Any, str, float]]:
+    loader, to_array = _library()
+    for event in loader.EventFileLoader(str(path)).Load():
+        for value in event.summary.value:
+            kind = value.metadata.plugin_data.plugin_name
+            if value.HasField("tensor") and kind == "scalars":
+                yield event, value.tag, float(to_array(value.tensor).item())
+
+
+def _library() -> tuple[Any, Any]:
+    if find_spec("tensorboard") is None:
+        raise ConfigError(
+            "Results of runs made elsewhere stand in TensorBoard's files, and the package "
+            "tensorboard is not installed; pip install 'autoconf-launch[tensorboard]'."
+        )
+    loader = import_module("tensorboard.backend.event_processing.event_file_loader")
+    return loader, import_module("tensorboard.util.tensor_util").make_ndarray
+
+
+STEP_TIME = "train_step_timing in s"
+LOSS = "reduced_train_loss"
+WARM_UP_STEPS = 1
+LEAST_STEPS = 3
+"""Beside the warm-up; fewer say too little of a step."""
+JOB_LOG = "log_"
+"""How the names of logs begin that our own jobs write."""
+_OUT_OF_MEMORY = re.compile(r"OutOfMemoryError|\bCUDA out of memory\b|\boom-kill\b")
+_LAST_LINES = 100
+"""In which a log ends: launchers tell of every rank after the one that failed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeasuredElsewhere:
+    """Steps of one run; the fields are those of :class:`~.outcome.SearchRun`."""
+
+    steps: int
+    step_s: float
+    step_spread_s: float
+    loss: float | None
+
+
+def read_run(folder: Path, log_prefix: str) -> MeasuredElsewhere | Failure:
+    """Read one run's folder.
+
+    Args:
+        folder: of that run alone; TensorBoard's files may lie deeper.
+        log_prefix: how the names of its logs begin.
+
+    Raises:
+        ConfigError: the package tensorboard is not installed.
+    """
+    if not folder.is_dir():
+        return _failure(folder, log_prefix, f"The run left no folder {folder}.")
+    tail = next((lines for lines in _tails(folder, log_prefix) if _is_out_of_memory(lines)), ())
+    if tail:
+        said = next(line for line in reversed(tail) if _OUT_OF_MEMORY.search(line))
+        return Failure(kind=FailureKind.OUT_OF_MEMORY, detail=said, log_tail=tail)
+    files = event_files(folder)
+    if not files:
+        return _failure(folder, log_prefix, "The run left no TensorBoard file.")
+    numbers = read_numbers(files, (STEP_TIME, LOSS))
+    times = [time_s for time_s in numbers[STEP_TIME][WARM_UP_STEPS:] if _is_time(time_s)]
+    if len(times) < LEAST_STEPS:
+        return _failure(
+            folder,
+            log_prefix,
+            f"The run logged {len(numbers[STEP_TIME])} step times ({STEP_TIME!r}), of which "
+            f"{len(times)} after the first are numbers above 0, but at least {LEAST_STEPS} must "
+            "be.",
+        )
+    losses: Sequence[float] = numbers[LOSS]
+    return MeasuredElsewhere(
+        steps=len(times),
+        step_s=statistics.fmean(times),
+        step_spread_s=statistics.stdev(times),
+        loss=losses[-1] if losses else None,
+    )
+
+
+def _tails(folder: Path, log_prefix: str) -> Iterator[tuple[str, ...]]:
+    """The ends of a run's logs that are not empty, the last log first."""
+    starts = (log_prefix, JOB_LOG)
+    logs = sorted(path for path in folder.rglob("*") if path.name.startswith(starts))
+    return (lines for path in reversed(logs) if (lines := file_tail(path, lines=_LAST_LINES)))
+
+
+def _is_out_of_memory(lines: Sequence[str]) -> bool:
+    return any(_OUT_OF_MEMORY.search(line) for line in lines)
+
+
+def _is_time(time_s: float) -> bool:
+    return math.isfinite(time_s) and time_s > 0
+
+
+def _failure(folder: Path, log_prefix: str, why: str) -> Failure:
+    tail = next(_tails(folder, log_prefix), ())
+    said = f" Its log ends: {tail[-1]}" if tail else ""
+    return Failure(kind=FailureKind.NO_STEPS, detail=why + said, log_tail=tail)

@@ -1,0 +1,200 @@
+"""What a search for a training configuration found, as values. Not: how it is searched or told."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from autoconf_launch.autotuner.sizing import SECONDS_PER_DAY, Family, SampleShape, step_flops
+from autoconf_launch.core import Failure, FailureKind, RawConfig
+
+from ..rules import NemoCandidate
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SearchRun:
+    """One candidate that was started, with a measurement or a failure.
+
+    Attributes:
+        name: of its folder and file: one for each candidate of a search.
+        point: its degrees, micro-batch and checkpointed layers, in NVIDIA's terms.
+        config: of a whole training with its layout, which the best one's file repeats.
+        knobs: what else it sets beside ``point``, such as ``("zero_stage", 1)``.
+        steps: optimizer steps that ``step_s`` is of; warm-up is not among them.
+        extrapolated_from: micro-batches that a rank made where there was no time for a step of
+            ``whole_micro_batches``; ``steps`` then counts those that an estimate was made of.
+        step_s: mean seconds of a step; None where nothing was measured.
+        step_spread_s: standard deviation of the steps; None below two of them.
+        peak_bytes: of the fullest rank.
+        loss: of the last step.
+        failure: why nothing was measured; None where ``step_s`` is there.
+    """
+
+    name: str
+    point: NemoCandidate
+    global_batch: int
+    config: RawConfig
+    knobs: tuple[tuple[str, int | float | str | bool], ...] = ()
+    steps: int = 0
+    extrapolated_from: int | None = None
+    whole_micro_batches: int | None = None
+    step_s: float | None = None
+    step_spread_s: float | None = None
+    peak_bytes: int | None = None
+    loss: float | None = None
+    failure: Failure | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SearchOutcome:
+    """All that a search started, in the order in which it did.
+
+    Attributes:
+        nodes, gpus_per_node: what each run had.
+        tokens_b: of the whole training, in billions, for days and money.
+        base: the configuration that the candidates differ from.
+        usd_per_gpu_hour: None where no price is known; ``price`` says whose it is.
+        notes: sentences for the user, such as why candidates were not started.
+    """
+
+    family: Family
+    size_b: float
+    nodes: int
+    gpus_per_node: int
+    tokens_b: float
+    shape: SampleShape
+    base: RawConfig
+    runs: tuple[SearchRun, ...] = ()
+    usd_per_gpu_hour: float | None = None
+    price: str = ""
+    notes: tuple[str, ...] = ()
+
+    @property
+    def gpus(self) -> int:
+        """Of one run."""
+        return self.nodes * self.gpus_per_node
+
+
+_TIE_SPREADS = 2.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Figures:
+    """What a measured run means for the whole training.
+
+    Attributes:
+        model_tflops: of all GPUs, as NVIDIA's tool counts operations.
+        days: of steps alone, at the measured speed, on as many GPUs as were measured.
+        usd: of those days; None where no price is known.
+        is_tie: as fast as the fastest run within twice the error of both means.
+    """
+
+    run: SearchRun
+    step_s: float
+    samples_per_s: float
+    tokens_per_s: float
+    model_tflops: float
+    model_tflops_per_gpu: float
+    days: float
+    usd: float | None
+    is_tie: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Optimum:
+    """What to train with.
+
+    Attributes:
+        config: for the whole training, on its own nodes where the run's layout divides them.
+        note: why it is not the fastest run's, or not for the training's nodes; "" elsewhere.
+    """
+
+    run: SearchRun
+    config: RawConfig
+    note: str = ""
+
+
+def optimum(outcome: SearchOutcome) -> Optimum | None:
+    """The fastest run that also divides the training's own nodes; None where none was measured.
+
+    A search may have run on fewer nodes than the training has.
+    """
+    ranked = [one.run for one in fastest_first(outcome)]
+    if not ranked:
+        return None
+    fastest, nodes = ranked[0], outcome.base.get(_NODES) or outcome.nodes
+    found = next((run for run in ranked if _divides(run, nodes * outcome.gpus_per_node)), None)
+    if found is None:
+        config = fastest.config.with_value(_NODES, outcome.nodes)
+        note = f"No measured layout divides {nodes} nodes: it is for the {outcome.nodes} measured."
+        return Optimum(run=fastest, config=config, note=note)
+    why = (
+        "" if found is fastest else f"{fastest.name} is faster but does not divide {nodes} nodes."
+    )
+    return Optimum(run=found, config=found.config, note=why)
+
+
+def _divides(run: SearchRun, gpus: int) -> bool:
+    point = run.point
+    data, rest = divmod(gpus, point.tensor * point.pipeline * point.context)
+    return not rest and data > 0 and run.global_batch % (data * point.micro_batch) == 0
+
+
+_NODES = ("trainer", "num_nodes")
+
+
+def fastest_first(outcome: SearchOutcome) -> tuple[Figures, ...]:
+    """Measured runs by the time of a sample, which is that of a step where batches are equal.
+
+    Equal ones stay in the order in which they ran.
+    """
+    measured = [run for run in outcome.runs if run.step_s and run.failure is None]
+    ranked = sorted(measured, key=_sample_s)
+    return tuple(_figures(outcome, run, ranked[0]) for run in ranked)
+
+
+def failed(outcome: SearchOutcome) -> tuple[tuple[SearchRun, Failure], ...]:
+    """Runs without a measurement, each with its reason, in the order in which they ran."""
+    found = [run for run in outcome.runs if run.failure is not None or not run.step_s]
+    return tuple((run, run.failure or _SILENT) for run in found)
+
+
+_SILENT = Failure(kind=FailureKind.NO_STEPS, detail="The run ended without a step time.")
+
+
+def _figures(outcome: SearchOutcome, run: SearchRun, best: SearchRun) -> Figures:
+    assert run.step_s
+    samples_per_s = run.global_batch / run.step_s
+    tokens_per_s = samples_per_s * outcome.shape.sequence
+    flops = step_flops(outcome.family, outcome.shape, run.global_batch) / run.step_s
+    days = outcome.tokens_b * 1e9 / tokens_per_s / SECONDS_PER_DAY
+    hourly = outcome.usd_per_gpu_hour
+    return Figures(
+        run=run,
+        step_s=run.step_s,
+        samples_per_s=samples_per_s,
+        tokens_per_s=tokens_per_s,
+        model_tflops=flops / 1e12,
+        model_tflops_per_gpu=flops / 1e12 / outcome.gpus,
+        days=days,
+        usd=None if hourly is None else days * 24 * outcome.gpus * hourly,
+        is_tie=_is_tie((run, best)),
+    )
+
+
+def _is_tie(runs: Sequence[SearchRun]) -> bool:
+    one, other = runs
+    if one is other:
+        return False
+    error_2 = sum(
+        (run.step_spread_s or 0.0) ** 2 / run.steps / run.global_batch**2
+        for run in runs
+        if run.steps
+    )
+    return abs(_sample_s(one) - _sample_s(other)) <= _TIE_SPREADS * math.sqrt(error_2)
+
+
+def _sample_s(run: SearchRun) -> float:
+    assert run.step_s
+    return run.step_s / run.global_batch

@@ -1,0 +1,301 @@
+"""The CSV tables of a search, with the columns of NeMo 1.0 and 2.0. Not: where they are written.
+
+Columns are written from names, so that a value cannot stand below another's. NVIDIA's own
+headings hold, spelled correctly; what only we know stands behind them.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from enum import Enum
+from pathlib import Path
+
+import yaml
+
+from autoconf_launch.core import Failure, ResultsFolderError
+from autoconf_launch.launcher.report import csv_text
+
+from .outcome import Figures, Optimum, SearchOutcome, SearchRun, failed, fastest_first, optimum
+
+_MODEL = ("Model Name", "Model Size", "Seq Length", "TP", "PP", "CP", "EP", "MBS")
+_RECOMPUTE = ("Act Ckpt Layers", "Act Ckpt Micro Batches", "Act Ckpt Layers per Pipeline")
+_SHAPE = ("Num Layers", "Hidden Size", "FFN Hidden Size", "GBS", "Nodes", "GPUs per Node")
+_SPEED = ("Time per Step", "Samples per Second", "Model TFLOPS / GPU", "Model TFLOPS Aggregate")
+_OURS = (
+    "Days to Train",
+    "Cost [USD]",
+    "Steps",
+    "Extrapolated from",
+    "Step Time Spread",
+    "Peak Memory [GiB]",
+    "Loss",
+)
+_NAME = "Config Name"
+_REASON = "Error Message"
+
+
+class Columns(Enum):
+    """Headings of each table."""
+
+    NEMO1_SUMMARY = (*_MODEL, *_RECOMPUTE, *_SHAPE, *_SPEED, _NAME, *_OURS)
+    NEMO1_FAILED = (*_MODEL, *_RECOMPUTE, *_SHAPE, _REASON)
+    NEMO2_SUMMARY = (*_MODEL, "VP", *_SHAPE, *_SPEED, _RECOMPUTE[0])
+    NEMO2_FAILED = (*_MODEL, "VP", *_SHAPE, _REASON, _RECOMPUTE[0])
+
+
+def summary_csv(outcome: SearchOutcome, columns: Columns) -> str:
+    """Measured runs, the fastest first."""
+    return _csv(columns, (_measured(outcome, one) for one in fastest_first(outcome)))
+
+
+def failed_csv(outcome: SearchOutcome, columns: Columns) -> str:
+    """Runs that failed, each with its reason."""
+    rows = ({**_asked(outcome, run), _REASON: _reason(why)} for run, why in failed(outcome))
+    return _csv(columns, rows)
+
+
+def config_name(run: SearchRun) -> str:
+    """``tp2_pp1_cp1_ep1_mbs4_act_0_num_mbs_act_None_act_per_pipe_None`` and further knobs."""
+    point = run.point
+    start = (
+        f"tp{point.tensor}_pp{point.pipeline}_cp{point.context}_ep{point.expert}"
+        f"_mbs{point.micro_batch}_act_{point.recompute_layers}"
+        f"_num_mbs_act_{point.recompute_micro_batches}"
+        f"_act_per_pipe_{point.recompute_layers_per_pipeline}"
+    )
+    return "_".join((start, *(f"{name}_{value}" for name, value in run.knobs)))
+
+
+def extrapolation(run: SearchRun) -> str:
+    """``14 of 128 micro-batches`` where there was no time for a whole step; else ""."""
+    if run.extrapolated_from is None:
+        return ""
+    return f"{run.extrapolated_from} of {run.whole_micro_batches or '?'} micro-batches"
+
+
+def rounded(value: float) -> float:
+    """Two decimals, or four digits where the value is small: a step of 3 ms is not 0.0."""
+    if not value or not math.isfinite(value):
+        return value
+    return round(value, max(2, 3 - math.floor(math.log10(abs(value)))))
+
+
+def _csv(columns: Columns, rows: Iterable[Mapping[str, object]]) -> str:
+    lines: list[Sequence[object]] = [columns.value]
+    lines += [[row[column] for column in columns.value] for row in rows]
+    return csv_text(lines)
+
+
+def _asked(outcome: SearchOutcome, run: SearchRun) -> dict[str, object]:
+    shape, point = outcome.shape, run.point
+    stacks = 2 if outcome.family.is_encoder_decoder else 1
+    return {
+        "Model Name": outcome.family.name,
+        "Model Size": f"{outcome.size_b:.10g}",
+        "Seq Length": shape.sequence,
+        "TP": point.tensor,
+        "PP": point.pipeline,
+        "CP": point.context,
+        "EP": point.expert,
+        "MBS": point.micro_batch,
+        "VP": point.virtual,
+        "Act Ckpt Layers": point.recompute_layers,
+        "Act Ckpt Micro Batches": point.recompute_micro_batches,
+        "Act Ckpt Layers per Pipeline": point.recompute_layers_per_pipeline,
+        "Num Layers": stacks * shape.layers,
+        "Hidden Size": shape.hidden,
+        "FFN Hidden Size": shape.ffn,
+        "GBS": run.global_batch,
+        "Nodes": outcome.nodes,
+        "GPUs per Node": outcome.gpus_per_node,
+    }
+
+
+def _measured(outcome: SearchOutcome, one: Figures) -> dict[str, object]:
+    run = one.run
+    return {
+        **_asked(outcome, run),
+        "Time per Step": _step_time(one.step_s),
+        "Samples per Second": rounded(one.samples_per_s),
+        "Model TFLOPS / GPU": rounded(one.model_tflops_per_gpu),
+        "Model TFLOPS Aggregate": rounded(one.model_tflops),
+        _NAME: config_name(run),
+        "Days to Train": rounded(one.days),
+        "Cost [USD]": None if one.usd is None else rounded(one.usd),
+        "Steps": run.steps if run.extrapolated_from is None else 0,
+        "Extrapolated from": extrapolation(run) or None,
+        "Step Time Spread": None if run.step_spread_s is None else _step_time(run.step_spread_s),
+        "Peak Memory [GiB]": None if run.peak_bytes is None else rounded(run.peak_bytes / 2**30),
+        "Loss": None if run.loss is None else rounded(run.loss),
+    }
+
+
+def _step_time(seconds: float) -> float:
+    """Four decimals as NVIDIA's tool, and more where the first four digits need them."""
+    if not seconds:
+        return seconds
+    return round(seconds, max(4, 3 - math.floor(math.log10(seconds))))
+
+
+def _reason(failure: Failure) -> str:
+    return f"{failure.kind.value}: {' '.join(failure.detail.split())}"
+
+
+def top_text(outcome: SearchOutcome, most: int) -> str:
+    """At most ``most`` configurations from the fastest on, each on its line.
+
+    Args:
+        outcome: with any number of successes, none too.
+        most: how many are listed; 0 lists all.
+    """
+    ranked, best = fastest_first(outcome), optimum(outcome)
+    return "\n".join((*_ranking(ranked, best, most), *_remarks(outcome, ranked))) + "\n"
+
+
+def _ranking(ranked: tuple[Figures, ...], best: Optimum | None, most: int) -> Iterator[str]:
+    if best is None:
+        yield "No configuration was measured, so that none is best."
+        return
+    shown = ranked[:most] if most else ranked
+    yield f"Top {len(shown)} configs sorted from fastest to slowest:"
+    for number, one in enumerate(shown, start=1):
+        yield f"Config #{number}: {_line(one)}"
+    yield f"Optimal config: {best.run.name}"
+    if best.note:
+        yield best.note
+
+
+def _line(one: Figures) -> str:
+    spread = "" if one.run.step_spread_s is None else f" +- {one.run.step_spread_s:.3g}s"
+    cost = "" if one.usd is None else f", {one.usd:,.0f} USD"
+    tie = "; as fast as the first within the noise" if one.is_tie else ""
+    return (
+        f"{one.run.name} with {_seconds(one.step_s)}{spread} per global step {_basis(one.run)} "
+        f"({rounded(one.model_tflops_per_gpu):g} model TFLOPS / GPU, "
+        f"{rounded(one.days):,g} days to train{cost}){tie}."
+    )
+
+
+def _basis(run: SearchRun) -> str:
+    made = extrapolation(run)
+    return f"extrapolated from {made}" if made else f"over {run.steps} steps"
+
+
+def _seconds(step_s: float) -> str:
+    return f"{step_s:.4f}s" if step_s >= 0.1 else f"{step_s:.4g}s"
+
+
+def _remarks(outcome: SearchOutcome, ranked: tuple[Figures, ...]) -> Iterator[str]:
+    if ranked:
+        yield (
+            f"Days are {outcome.tokens_b:g}B tokens at the measured speed on {outcome.nodes} x "
+            f"{outcome.gpus_per_node} GPUs, steps alone: failures, checkpoints and evaluation "
+            f"come on top.{_price(outcome)}"
+        )
+    if any(extrapolation(one.run) for one in ranked):
+        yield (
+            "Where a run had no time for a step, it is what its micro-batches make of one: their "
+            "mean for all but the last, which has the exchange and the update. With more "
+            "max_minutes_per_run there are more of them."
+        )
+    kinds = Counter(failure.kind.value for _, failure in failed(outcome))
+    if kinds:
+        counts = ", ".join(f"{count} {kind}" for kind, count in kinds.most_common())
+        yield f"{kinds.total()} without a measurement ({counts}); failed_jobs has each reason."
+    yield from outcome.notes
+
+
+def _price(outcome: SearchOutcome) -> str:
+    if outcome.usd_per_gpu_hour is None:
+        return " No price of a GPU hour is known, so there is no cost."
+    return f" A GPU hour costs {outcome.usd_per_gpu_hour:g} USD ({outcome.price or 'as given'})."
+
+
+FINAL_RESULTS = "final_results"
+NEMO2 = "nemo2"
+"""Folder inside for the tables of NeMo 2.0, whose names are those of 1.0."""
+_TOP = 10
+
+
+def write_final_results(
+    logs: Path, outcome: SearchOutcome, *, top: int = _TOP
+) -> tuple[Path, ...]:
+    """Write every table, the best configuration and the ranking below ``logs/final_results``.
+
+    Each file is written whole or not at all. Where nothing was measured there is no optimal
+    configuration, and one of an earlier search is removed.
+
+    Args:
+        logs: folder of the search, made if it is not there.
+        outcome: with any number of successes and failures.
+        top: how many configurations the ranking lists; 0 lists all.
+
+    Returns:
+        The files, the best configuration first if there is one.
+
+    Raises:
+        ResultsFolderError: the folder cannot be written.
+    """
+    folder = logs / FINAL_RESULTS
+    best = folder / _optimal_name(outcome)
+    texts = dict(_optimal(best, outcome))
+    texts |= _tables(folder, outcome, (Columns.NEMO1_SUMMARY, Columns.NEMO1_FAILED))
+    texts[folder / f"top_{top or 'all'}.log"] = top_text(outcome, top)
+    texts |= _tables(folder / NEMO2, outcome, (Columns.NEMO2_SUMMARY, Columns.NEMO2_FAILED))
+    _write(texts, absent=() if best in texts else (best,))
+    return tuple(texts)
+
+
+def write_nemo2_tables(folder: Path, outcome: SearchOutcome) -> tuple[Path, Path]:
+    """Write the two tables of NeMo 2.0 into a folder: measured runs, failed ones.
+
+    Raises:
+        ResultsFolderError: the folder cannot be written.
+    """
+    texts = _tables(folder, outcome, (Columns.NEMO2_SUMMARY, Columns.NEMO2_FAILED))
+    _write(texts)
+    summary, failed = texts
+    return summary, failed
+
+
+def _tables(
+    folder: Path, outcome: SearchOutcome, columns: tuple[Columns, Columns]
+) -> dict[Path, str]:
+    end = f"{outcome.nodes}nodes.csv"
+    return {
+        folder / f"final_summary_{end}": summary_csv(outcome, columns[0]),
+        folder / f"failed_jobs_{end}": failed_csv(outcome, columns[1]),
+    }
+
+
+def _optimal_name(outcome: SearchOutcome) -> str:
+    return f"optimal_config_{outcome.size_b:.10g}b_{outcome.nodes}nodes.yaml"
+
+
+def _optimal(path: Path, outcome: SearchOutcome) -> Iterator[tuple[Path, str]]:
+    if (best := optimum(outcome)) is not None:
+        yield path, yaml.safe_dump(best.config.to_dict(), sort_keys=False, width=99)
+
+
+def _write(texts: Mapping[Path, str], absent: tuple[Path, ...] = ()) -> None:
+    for path in (*texts, *absent):
+        try:
+            if path in absent:
+                path.unlink(missing_ok=True)
+                continue
+            path.parent.mkdir(parents=True, exist_ok=True)
+            _write_whole(path, texts[path])
+        except OSError as error:
+            raise ResultsFolderError(
+                f"{path} cannot be written ({error.strerror or error}); choose another folder."
+            ) from error
+
+
+def _write_whole(path: Path, text: str) -> None:
+    """Readers see the file complete or as it was before."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    temporary.write_text(text, encoding="utf-8")
+    temporary.replace(path)

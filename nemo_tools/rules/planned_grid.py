@@ -1,0 +1,279 @@
+"""Our planner's space for a training search: every layout that can run, most promising first.
+
+Built on the planner's own enumeration (``layouts``). Not: NVIDIA's grids (nemo_grid), nor files.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+
+from autoconf_launch.autotuner.cost import ALL_LAYERS
+from autoconf_launch.autotuner.planner import (
+    Choices,
+    PointQuestion,
+    Points,
+    Training,
+    layouts_of,
+    points,
+    taken,
+)
+from autoconf_launch.autotuner.sizing import (
+    GridOverrides,
+    SearchLimits,
+    are_ends_counted,
+    reason,
+    run_order,
+    search_rules,
+)
+from autoconf_launch.core import Architecture, Layout, Offload, Recompute
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannerGridQuestion:
+    """What is searched on which nodes.
+
+    Attributes:
+        training: the model and the machine that the nodes are.
+        memory_bytes: of each GPU.
+        lists: values that a user set; None (``auto``) leaves them to the planner.
+        recompute_layers: layers of each pipeline stage that are recomputed in full
+            (``act_ckpt_layers``), 0 for none; each is a run of its own. None leaves it too.
+        zero: stages that the framework of the runs has; a distributed optimizer is 1.
+        sequence_parallel: what it can be told of tensor-parallel ranks.
+    """
+
+    training: Training
+    nodes: int
+    global_batch: int
+    memory_bytes: float
+    lists: GridOverrides = field(default_factory=GridOverrides)
+    recompute_layers: tuple[int, ...] | None = None
+    zero: tuple[int, ...] = (0, 1)
+    sequence_parallel: tuple[bool, ...] = (False, True)
+
+    @property
+    def gpus(self) -> int:
+        """All of them."""
+        return self.nodes * self.training.machine.gpus_per_node
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannerCandidate:
+    """One run.
+
+    Attributes:
+        recompute_layers: layers of each pipeline stage that are recomputed in full; -1 for all,
+            meant where ``layout.recompute`` is full.
+        are_ends_counted: the stages are even with embedding and head as a layer each.
+        step_s, peak_bytes: as predicted.
+        chance_to_fit: between 0 and 1.
+    """
+
+    layout: Layout
+    recompute_layers: int
+    are_ends_counted: bool
+    step_s: float
+    peak_bytes: float
+    chance_to_fit: float
+
+    @property
+    def degrees(self) -> tuple[int, int, int, int, int]:
+        """Tensor, pipeline, context, expert, micro-batch."""
+        one = self.layout
+        return (
+            one.tensor_parallel,
+            one.pipeline_parallel,
+            one.context_parallel,
+            one.expert_parallel,
+            one.micro_batch,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rejected:
+    """Values that were asked for and that no candidate has.
+
+    Attributes:
+        values: flag and value of each.
+        rule: the last rule that left none, ``gpus`` or ``global_batch`` for the equations.
+        why: one sentence.
+    """
+
+    values: tuple[tuple[str, int], ...]
+    rule: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannerGrid:
+    """Runs in the order in which they promise most, and what was asked for in vain.
+
+    ``dropped`` counts layouts by the rule that they broke first, ``memory`` last.
+    """
+
+    candidates: tuple[PlannerCandidate, ...]
+    rejected: tuple[Rejected, ...]
+    considered: int
+    dropped: tuple[tuple[str, int], ...]
+
+
+def planner_grid(question: PlannerGridQuestion) -> PlannerGrid:
+    """Every point of tensor, pipeline, context, expert and micro-batch that can run, once.
+
+    All other knobs are at their best. The first is the planner's first (``layouts.points``); the
+    others follow by how likely they are the fastest of all (``run_order``).
+    """
+    found = _ordered(points(_points_of(question)), question.training)
+    candidates = tuple(_wanted(_candidates(found, question.training.architecture), question))
+    return PlannerGrid(
+        candidates=candidates,
+        rejected=tuple(_rejected(candidates, question)),
+        considered=found.considered,
+        dropped=found.dropped,
+    )
+
+
+def _ordered(found: Points, training: Training) -> Points:
+    """The same points as they are to be run."""
+    if found.rows is None:
+        return found
+    order = run_order(found, training)
+    return replace(
+        found,
+        rows=taken(found.rows, order),
+        step_s_P=found.step_s_P[order],
+        peak_bytes_P=found.peak_bytes_P[order],
+        chance_P=found.chance_P[order],
+    )
+
+
+def _points_of(question: PlannerGridQuestion) -> PointQuestion:
+    lists = question.lists
+    limits = SearchLimits(
+        gpus_per_node=question.training.machine.gpus_per_node,
+        least_product=lists.least_product,
+        most_product=lists.most_product,
+        are_samples_whole=lists.context is None and lists.micro_batch is None,
+    )
+    choices = Choices(
+        tensor=lists.tensor,
+        pipeline=lists.pipeline,
+        context=lists.context,
+        expert=lists.expert,
+        micro_batch=lists.micro_batch,
+        zero=question.zero,
+        sequence_parallel=question.sequence_parallel,
+        offload=(Offload.NONE,),
+    )
+    if question.recompute_layers is not None:
+        choices = _listed_layers(choices, question.recompute_layers)
+    return PointQuestion(
+        training=question.training,
+        world=question.gpus,
+        global_batch=question.global_batch,
+        memory_bytes=question.memory_bytes,
+        choices=choices,
+        rules=search_rules(limits),
+        are_recomputed_apart=question.recompute_layers is not None,
+    )
+
+
+def _listed_layers(choices: Choices, layers: tuple[int, ...]) -> Choices:
+    """Full recomputation too, which is what all layers of a stage are; see ``_wanted``."""
+    some = tuple(sorted({number for number in layers if number > 0}))
+    none = (Recompute.NONE,) if 0 in layers else ()
+    full = (Recompute.FULL,) if some else ()
+    return replace(choices, recompute=(*none, *full), layers=some)
+
+
+def _candidates(found: Points, architecture: Architecture) -> Iterator[PlannerCandidate]:
+    if found.rows is None:
+        return
+    numbers = (found.step_s_P, found.peak_bytes_P, found.chance_P)
+    columns = (found.rows.recompute_layers_C.tolist(), *(one.tolist() for one in numbers))
+    rows = zip(layouts_of(found.rows), *columns, strict=True)
+    for layout, layers, step_s, peak_bytes, chance in rows:
+        yield PlannerCandidate(
+            layout=layout,
+            recompute_layers=layers,
+            are_ends_counted=are_ends_counted(layout, architecture),
+            step_s=step_s,
+            peak_bytes=peak_bytes,
+            chance_to_fit=chance,
+        )
+
+
+def _wanted(
+    candidates: Iterator[PlannerCandidate], question: PlannerGridQuestion
+) -> Iterator[PlannerCandidate]:
+    """Those whose recomputed layers are listed."""
+    listed = question.recompute_layers
+    for one in candidates:
+        if listed is None or _recomputed(one, question.training.architecture) in listed:
+            yield one
+
+
+def _recomputed(one: PlannerCandidate, a: Architecture) -> int:
+    """Layers of a stage."""
+    if one.layout.recompute is not Recompute.FULL:
+        return 0
+    if one.recompute_layers != ALL_LAYERS:
+        return one.recompute_layers
+    return -(-(a.layers + a.encoder_layers) // one.layout.pipeline_parallel)
+
+
+def _rejected(
+    candidates: tuple[PlannerCandidate, ...], question: PlannerGridQuestion
+) -> Iterator[Rejected]:
+    """Listed values that no candidate has, then combinations of the others."""
+    listed = {flag: values for flag, values in _listed(question).items() if values is not None}
+    a = question.training.architecture
+    have = {tuple(_values(one, a)[flag] for flag in listed) for one in candidates}
+    used = {}
+    for place, (flag, values) in enumerate(listed.items()):
+        present = {combination[place] for combination in have}
+        used[flag] = [value for value in dict.fromkeys(values) if value in present]
+        missing = (value for value in dict.fromkeys(values) if value not in present)
+        yield from (_why({flag: value}, question) for value in missing)
+    if len(listed) > 1:
+        for combination in itertools.product(*used.values()):
+            if combination not in have:
+                yield _why(dict(zip(used, combination, strict=True)), question)
+
+
+def _listed(question: PlannerGridQuestion) -> dict[str, tuple[int, ...] | None]:
+    lists = question.lists
+    return {
+        "tp": lists.tensor,
+        "pp": lists.pipeline,
+        "cp": lists.context,
+        "ep": lists.expert,
+        "micro-batch": lists.micro_batch,
+        "recompute-layers": question.recompute_layers,
+    }
+
+
+def _values(one: PlannerCandidate, a: Architecture) -> dict[str, int]:
+    """Of each flag that can be listed."""
+    names = ("tp", "pp", "cp", "ep", "micro-batch")
+    degrees = dict(zip(names, one.degrees, strict=True))
+    return degrees | {"recompute-layers": _recomputed(one, a)}
+
+
+def _why(values: dict[str, int], question: PlannerGridQuestion) -> Rejected:
+    """Ask for these values alone, and see what drops the last layout."""
+    one = {flag: (value,) for flag, value in values.items()}
+    listed = _listed(question) | one
+    lists = replace(
+        question.lists,
+        tensor=listed["tp"],
+        pipeline=listed["pp"],
+        context=listed["cp"],
+        expert=listed["ep"],
+        micro_batch=listed["micro-batch"],
+    )
+    alone = replace(question, lists=lists, recompute_layers=listed["recompute-layers"])
+    rule, why = reason(_points_of(alone), values)
+    return Rejected(values=tuple(values.items()), rule=rule, why=why)

@@ -1,0 +1,52 @@
+"""The verb search: keys, model, candidates, jobs, runs."""
+
+from typing import TYPE_CHECKING
+
+from autoconf_launch.core import lazy_names
+
+if TYPE_CHECKING:
+    from .candidate_file import (
+        SearchFolder,
+        candidate_document,
+        layout_edits,
+        run_edits,
+        training_document,
+        write_documents,
+    )
+    from .candidates import (
+        CandidateList,
+        Rejected,
+        SearchCandidate,
+        candidates_of,
+        layout_of,
+        peak_flops_per_s,
+        search_machines,
+        searched_model,
+    )
+    from .local_runs import LocalRuns
+    from .outcome import DoneRuns, outcome_of
+    from .prepare import Prepared
+    from .question import (
+        DescribedModel,
+        SearchQuestion,
+        batch_path,
+        grid_question,
+        section,
+        with_data,
+        with_facts,
+    )
+    from .settings import (
+        ClusterKind,
+        ClusterSettings,
+        GridKind,
+        PathSettings,
+        SearchSettings,
+        TrainSettings,
+        WandbSettings,
+        is_whole,
+        number,
+        whole,
+    )
+    from .this_machine import require_room, why_not_here
+else:
+    __getattr__ = lazy_names(__name__, __file__)

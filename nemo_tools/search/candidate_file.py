@@ -1,0 +1,303 @@
+"""A candidate as a whole configuration of its framework. Not: which candidates there are.
+
+Edits on the base configuration, by full path, in the words of NeMo 1.0 or of a recipe of 2.0.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from autoconf_launch.autotuner.sizing import are_ends_counted
+from autoconf_launch.core import ConfigError, KeyPath, RawConfig, Recompute, ResultsFolderError
+from autoconf_launch.launcher.estimates import write_base_config
+from autoconf_launch.launcher.results import ResultsPaths
+
+from ..rules import minutes_limit
+from .candidates import SearchCandidate
+from .question import RECIPE, SearchQuestion, batch_path, data_path, with_data
+
+_RANKS = "local"
+_RUNS = "training_logs"
+
+
+@dataclass(frozen=True, slots=True)
+class SearchFolder:
+    """The folder that ``search_config.train_settings.logs`` names; absolute."""
+
+    logs: Path
+
+    def base(self, question: SearchQuestion) -> Path:
+        """The base configuration."""
+        return self.logs / question.file_name
+
+    def candidate(self, name: str) -> Path:
+        """A candidate's whole configuration."""
+        return self.logs / "candidate_configs" / f"{name}.yaml"
+
+    def script(self, name: str) -> Path:
+        """A candidate's recipe of NeMo 2.0 as a script that runs it."""
+        return self.logs / "candidate_configs" / f"{name}.py"
+
+    def job(self, name: str) -> Path:
+        """The script that starts a candidate on a cluster."""
+        return self.logs / "jobs" / f"{name}.sh"
+
+    def run(self, name: str) -> Path:
+        """What a candidate's run leaves."""
+        return self.logs / _RUNS / name
+
+    @property
+    def submit_all(self) -> Path:
+        """The script that starts every job."""
+        return self.logs / "submit_all.sh"
+
+    @property
+    def runs(self) -> ResultsPaths:
+        """Journal and folders of the runs."""
+        logs = self.logs / _RUNS
+        asked = self.logs / _RANKS / "asked"
+        return ResultsPaths(results=logs, exps=asked, chosen_by="base_results_dir")
+
+    def clear_candidates(self) -> None:
+        """Remove what an earlier search wrote of its candidates."""
+        for folder in (self.candidate("").parent, self.job("").parent):
+            for path in (*folder.glob("*.yaml"), *folder.glob("*.py"), *folder.glob("*.sh")):
+                path.unlink(missing_ok=True)
+
+    def write_for_ranks(self, kind: str, document: RawConfig) -> Path:
+        """A file that ranks read, named by its content: a search that runs keeps its own.
+
+        Raises:
+            ResultsFolderError: it cannot be written.
+        """
+        text = document.to_json() + "\n"
+        digest = hashlib.sha256(text.encode()).hexdigest()[:12]
+        path = self.logs / _RANKS / f"{kind}_{digest}.json"
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text, encoding="utf-8")
+        except OSError as error:
+            raise ResultsFolderError(
+                f"{path} cannot be written ({error.strerror}); choose another base_results_dir."
+            ) from error
+        return path
+
+
+_DISTRIBUTED_OPTIMIZER = 1
+_STRATEGY: KeyPath = ("trainer", "strategy")
+_STEPS: tuple[KeyPath, ...] = (
+    ("trainer", "max_steps"),
+    *(("optim", "lr_scheduler", name) for name in ("max_steps", "warmup_steps", "constant_steps")),
+    *(("model", "optim", "sched", name) for name in ("warmup_steps", "constant_steps")),
+)
+
+
+def training_document(question: SearchQuestion, candidate: SearchCandidate) -> RawConfig:
+    """The base configuration with the candidate's layout: a whole training, without limits."""
+    return _edited(question.base, layout_edits(question, candidate))
+
+
+def candidate_document(
+    question: SearchQuestion, candidate: SearchCandidate, nodes: int
+) -> RawConfig:
+    """The same with the limits of a run of the search."""
+    document = training_document(question, candidate)
+    return _edited(document, run_edits(question, candidate, nodes))
+
+
+def write_documents(
+    question: SearchQuestion, folder: SearchFolder, candidates: Iterable[SearchCandidate]
+) -> None:
+    """The base configuration and each candidate's, in place of those of an earlier search.
+
+    Raises:
+        ConfigError: a file cannot be written.
+    """
+    write_base_config(question.base, folder.base(question))
+    folder.clear_candidates()
+    for one in candidates:
+        nodes = one.layout.world_size // question.gpus_per_node
+        write_base_config(candidate_document(question, one, nodes), folder.candidate(one.name))
+
+
+def knobs_of(candidate: SearchCandidate) -> tuple[tuple[str, int | float | str | bool], ...]:
+    """What a candidate has that NVIDIA's terms cannot say; their optimizer is ZeRO 1."""
+    layout = candidate.layout
+    found: list[tuple[str, int | float | str | bool]] = []
+    if layout.recompute is Recompute.SELECTIVE:
+        found.append(("recompute", layout.recompute.value))
+    if layout.zero_stage != _DISTRIBUTED_OPTIMIZER:
+        found.append(("zero", layout.zero_stage))
+    return tuple(found)
+
+
+def layout_edits(
+    question: SearchQuestion, candidate: SearchCandidate
+) -> Iterator[tuple[KeyPath, Any]]:
+    """What a candidate changes of the training."""
+    is_recipe = RECIPE in question.base
+    yield from (
+        _recipe_edits(question, candidate) if is_recipe else _nemo1_edits(question, candidate)
+    )
+    yield from _ends_edits(RECIPE if is_recipe else ("model",), question, candidate)
+    yield from _batch_edits(question, candidate)
+
+
+def _batch_edits(
+    question: SearchQuestion, candidate: SearchCandidate
+) -> Iterator[tuple[KeyPath, Any]]:
+    """Settings of a candidate with another global batch: as many tokens in other steps."""
+    usual, batch = question.model.global_batch, candidate.layout.global_batch
+    if batch == usual:
+        return
+    yield batch_path(question.base), batch
+    for path in _STEPS:
+        if isinstance(steps := question.base.get(path), int):
+            yield path, steps * usual // batch
+
+
+def run_edits(
+    question: SearchQuestion, candidate: SearchCandidate, nodes: int
+) -> Iterator[tuple[KeyPath, Any]]:
+    """What bounds a run of the search, and names it."""
+    train = question.settings.train
+    yield ("run", "name"), candidate.name
+    yield ("run", "time_limit"), minutes_limit(max(1, round(train.max_minutes)))
+    yield ("trainer", "num_nodes"), nodes
+    yield ("trainer", "devices"), question.gpus_per_node
+    yield ("trainer", "max_steps"), train.max_steps
+    yield ("trainer", "val_check_interval"), train.max_steps
+    if ("log", "name") in question.base:
+        yield ("name",), candidate.name
+        yield ("log", "name"), candidate.name
+        yield ("log", "log_dir"), str(SearchFolder(train.logs).run(candidate.name))
+        yield ("log", "ckpt", "save_last"), False
+
+
+def _edited(document: RawConfig, edits: Iterable[tuple[KeyPath, Any]]) -> RawConfig:
+    for path, value in edits:
+        document = document.with_value(path, value)
+    return document
+
+
+def _ends_edits(
+    where: KeyPath, question: SearchQuestion, candidate: SearchCandidate
+) -> Iterator[tuple[KeyPath, Any]]:
+    """Fields of Megatron-LM's TransformerConfig, which NeMo 1.0 reads from ``model``."""
+    if are_ends_counted(candidate.layout, question.architecture):
+        yield (*where, "account_for_embedding_in_pipeline_split"), True
+        yield (*where, "account_for_loss_in_pipeline_split"), True
+
+
+def _nemo1_edits(
+    question: SearchQuestion, candidate: SearchCandidate
+) -> Iterator[tuple[KeyPath, Any]]:
+    point = candidate.point
+    yield ("model", "tensor_model_parallel_size"), point.tensor
+    yield ("model", "pipeline_model_parallel_size"), point.pipeline
+    yield ("model", "virtual_pipeline_model_parallel_size"), point.virtual
+    yield ("model", "micro_batch_size"), point.micro_batch
+    if candidate.layout.zero_stage:
+        yield ("model", "optim", "name"), "mcore_distributed_optim"
+    is_t5 = question.family.is_encoder_decoder
+    yield from _t5_edits(candidate) if is_t5 else _gpt_edits(candidate)
+
+
+def _gpt_edits(candidate: SearchCandidate) -> Iterator[tuple[KeyPath, Any]]:
+    """What NeMo 1.0 has for models of one stack alone."""
+    point = candidate.point
+    yield ("model", "context_parallel_size"), point.context
+    yield ("model", "expert_model_parallel_size"), point.expert
+    yield ("model", "sequence_parallel"), candidate.layout.sequence_parallel
+    yield from _checkpoint_edits(("model",), candidate, point.recompute_layers)
+    micro_batches = "num_micro_batches_with_partial_activation_checkpoints"
+    yield ("model", micro_batches), point.recompute_micro_batches
+    per_stage = "activations_checkpoint_layers_per_pipeline"
+    yield ("model", per_stage), point.recompute_layers_per_pipeline
+
+
+def _t5_edits(candidate: SearchCandidate) -> Iterator[tuple[KeyPath, Any]]:
+    """NVIDIA's number of recomputed layers counts both stacks."""
+    layers = candidate.point.recompute_layers
+    half = None if layers is None else layers // 2
+    for stack in ("encoder", "decoder"):
+        yield from _checkpoint_edits(("model", stack), candidate, half)
+
+
+def _checkpoint_edits(
+    where: KeyPath, candidate: SearchCandidate, layers: int | None
+) -> Iterator[tuple[KeyPath, Any]]:
+    kind = candidate.layout.recompute
+    yield (*where, "activations_checkpoint_num_layers"), layers
+    if kind is Recompute.SELECTIVE:
+        yield (*where, "activations_checkpoint_granularity"), "selective"
+        yield (*where, "activations_checkpoint_method"), None
+    elif kind is Recompute.FULL:
+        yield (*where, "activations_checkpoint_granularity"), "full"
+        yield (*where, "activations_checkpoint_method"), "block"
+
+
+def _recipe_edits(
+    question: SearchQuestion, candidate: SearchCandidate
+) -> Iterator[tuple[KeyPath, Any]]:
+    point, layout = candidate.point, candidate.layout
+    yield (*_STRATEGY, "tensor_model_parallel_size"), point.tensor
+    yield (*_STRATEGY, "pipeline_model_parallel_size"), point.pipeline
+    yield (*_STRATEGY, "virtual_pipeline_model_parallel_size"), point.virtual
+    yield (*_STRATEGY, "context_parallel_size"), point.context
+    yield (*_STRATEGY, "expert_model_parallel_size"), point.expert
+    yield (*_STRATEGY, "sequence_parallel"), layout.sequence_parallel
+    yield ("data", "micro_batch_size"), point.micro_batch
+    is_full = layout.recompute is Recompute.FULL
+    kind = None if layout.recompute is Recompute.NONE else layout.recompute.value
+    for name, value in (
+        ("recompute_granularity", kind),
+        ("recompute_method", "block" if is_full else None),
+        ("recompute_num_layers", point.recompute_layers if is_full else None),
+    ):
+        if value is not None or question.base.get((*RECIPE, name)) is not None:
+            yield (*RECIPE, name), value
+
+
+_TOKENS, _INDEX = ".bin", ".idx"
+"""Megatron's data set is two files of one name, by which its frameworks are told of it."""
+
+
+def with_data_sets(question: SearchQuestion, *, is_needed: bool) -> SearchQuestion:
+    """The question with the data sets in its base configuration, weighted by their sizes.
+
+    A configuration that names its data keeps them.
+
+    Args:
+        question: of runs on a cluster.
+        is_needed: whether a folder without a data set is refused.
+
+    Raises:
+        ConfigError: there is none.
+    """
+    folder = question.settings.paths.data
+    if folder is None or question.base.get(data_path(question.base)) is not None:
+        return question
+    found = _data_sets(Path(folder))
+    if not found and is_needed:
+        raise ConfigError(
+            f"data_dir: {folder} has no Megatron data set (a .bin beside an .idx), so jobs would "
+            "have no data; give the folder that has one, or a custom_config that names its data."
+        )
+    return replace(question, base=with_data(question.base, found, None)) if found else question
+
+
+def _data_sets(folder: Path) -> list[float | str]:
+    """A weight and a path without suffix of each, as Megatron reads a blend."""
+    found = {
+        path: path.stat().st_size
+        for path in sorted(folder.rglob(f"*{_TOKENS}"))
+        if path.with_suffix(_INDEX).is_file()
+    }
+    parts = ((size, path) for path, size in found.items() if size)
+    whole = sum(found.values())
+    return [part for size, path in parts for part in (size / whole, str(path.with_suffix("")))]

@@ -1,0 +1,394 @@
+"""The candidates of a search, most promising first, and how many of them are run. Not: running.
+
+``grid=nemo`` has NVIDIA's points in NVIDIA's order where a rule covers the model (nemo_rules);
+everything else is our planner's.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from autoconf_launch.autotuner.cost import MEMORY_BAND
+from autoconf_launch.autotuner.sizing import Grid
+from autoconf_launch.core import ClusterSpec, ConfigError, Layout, Recompute
+from autoconf_launch.launcher.estimates import (
+    ChosenPrice,
+    choose_price,
+    machine_of,
+    usual_training,
+)
+from autoconf_launch.tuning_spaces import (
+    accelerator_names,
+    equal_nodes,
+    known_accelerator,
+    machine,
+)
+
+from ..rules import (
+    NemoCandidate,
+    PlannerCandidate,
+    PlannerGrid,
+    PlannerGridQuestion,
+    SearchedModel,
+    limited,
+    minimum_nodes,
+    nemo1_name,
+    nemo_candidates,
+    planner_grid,
+)
+from .question import RECIPE, SearchQuestion, decoder_tokens, nemo_grid_of
+from .settings import SearchSettings
+
+_GB = 2**30
+_SEEDS_GPUS = {80.0: "A100-SXM-80GB", 40.0: "A100-SXM-40GB"}
+"""What NVIDIA's tools count on."""
+_SAME_MEMORY = 0.1
+"""Memory by which a GPU is known: makers' GB and GiB differ by 7 %."""
+_POWERS = tuple(1 << power for power in range(12))
+OTHERWISE = "take other nodes, another global_batch_size, or other sizes to search"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SearchMachines:
+    """What the planner counts on; ``notes`` say what was assumed."""
+
+    gpu: str
+    gpus_per_node: int
+    memory_bytes: float
+    usd_per_gpu_hour: float | None
+    notes: tuple[str, ...]
+
+    def cluster(self, nodes: int) -> ClusterSpec:
+        """So many nodes of it."""
+        return equal_nodes(nodes, self.gpus_per_node, self.gpu)
+
+    @property
+    def price(self) -> ChosenPrice | None:
+        """Price of an hour of one GPU."""
+        return choose_price(self.usd_per_gpu_hour, self.cluster(1))
+
+    def fewest_nodes(self, question: SearchQuestion) -> int:
+        """The smallest number of nodes on which some layout fits, as BigNLP's tool searches.
+
+        A power of two, or that of the training; the latter where none is found.
+        """
+        for nodes in sorted({*_POWERS, question.nodes}):
+            if planner_points(question, self, nodes).candidates:
+                return nodes
+        return question.nodes
+
+    def why_nothing(self, question: SearchQuestion, nodes: int) -> str:
+        """Why no layout is left, and how many nodes would do."""
+        counts = (n for n in near(nodes) if planner_points(question, self, n).candidates)
+        valid = next(counts, None)
+        helps = f"num_nodes={valid} would do" if valid else OTHERWISE
+        return (
+            f"No layout of {question.name} with a global batch of "
+            f"{question.model.global_batch} divides {nodes} x {self.gpus_per_node} "
+            f"{self.gpu} and fits into them; {helps}."
+        )
+
+
+def near(nodes: int) -> tuple[int, ...]:
+    """Numbers of nodes to offer instead: the neighbours and powers of two, the nearest first."""
+    found = {*_POWERS, nodes - 1, nodes + 1} - {0, nodes}
+    return tuple(sorted(found, key=lambda count: abs(count - nodes)))
+
+
+def search_machines(settings: SearchSettings, gpus_per_node: int) -> SearchMachines:
+    """GPUs by name, or those that have the memory which the settings give.
+
+    Raises:
+        ConfigError: the GPU is unknown.
+    """
+    wanted = settings.train.gpu_memory_gb
+    named = settings.cluster.gpu
+    gpu = _known(named) if named else _by_memory(wanted)
+    usable = equal_nodes(1, 1, gpu).least_memory_bytes
+    datasheet = machine(gpu).accelerator.memory_bytes
+    return SearchMachines(
+        gpu=gpu,
+        gpus_per_node=gpus_per_node,
+        memory_bytes=usable * min(1.0, wanted * _GB / datasheet),
+        usd_per_gpu_hour=settings.cluster.usd_per_gpu_hour,
+        notes=() if named else (_assumed(gpu, wanted),),
+    )
+
+
+def peak_flops_per_s(settings: SearchSettings, precision: str) -> float:
+    """The most that one GPU of the search can do: the named one, or any with its memory.
+
+    Args:
+        settings: of the search.
+        precision: of the training; with ``fp8`` in it the peak is that of FP8.
+    """
+    named, wanted = settings.cluster.gpu, settings.train.gpu_memory_gb * _GB
+    every = [machine(gpu).accelerator for gpu in ((named,) if named else accelerator_names())]
+    alike = [gpu for gpu in every if abs(gpu.memory_bytes / wanted - 1) <= _SAME_MEMORY]
+    is_fp8 = "fp8" in precision
+    peaks = ((is_fp8 and gpu.fp8_flops_per_s) or gpu.half_flops_per_s for gpu in alike or every)
+    return max(peaks)
+
+
+def planner_points(question: SearchQuestion, machines: SearchMachines, nodes: int) -> PlannerGrid:
+    """All valid ones that fit, in the planner's order, and sizes that were asked for in vain."""
+    cluster, train = machines.cluster(nodes), question.settings.train
+    return planner_grid(
+        PlannerGridQuestion(
+            training=usual_training(
+                question.architecture,
+                train.sequence,
+                machine_of(cluster),
+                written=decoder_tokens(question.base, train.sequence),
+            ),
+            nodes=nodes,
+            global_batch=question.model.global_batch,
+            memory_bytes=machines.memory_bytes,
+            lists=train.grid,
+            recompute_layers=train.recompute_layers,
+            sequence_parallel=_sequence_parallel(question),
+        )
+    )
+
+
+def _sequence_parallel(question: SearchQuestion) -> tuple[bool, ...]:
+    """NeMo 1.0's configuration of a T5 has no word for it (``candidate_file``)."""
+    lacks_it = question.family.is_encoder_decoder and RECIPE not in question.base
+    return (False,) if lacks_it else (False, True)
+
+
+def recomputed_layers(one: PlannerCandidate, question: SearchQuestion) -> int | None:
+    """Fully recomputed layers of each pipeline stage; None where none are."""
+    if one.layout.recompute is not Recompute.FULL:
+        return None
+    if one.recompute_layers >= 0:
+        return one.recompute_layers
+    model = question.architecture
+    return -(-(model.layers + model.encoder_layers) // one.layout.pipeline_parallel)
+
+
+def _known(name: str) -> str:
+    found = known_accelerator(name)
+    if found is None:
+        machine(name)  # raises with the nearest name
+        raise ConfigError(f"cluster.gpu {name!r} is unknown.")
+    return found
+
+
+def _by_memory(wanted_gb: float) -> str:
+    """The seeds' GPU of this memory, else the one whose memory is nearest above it."""
+    if wanted_gb in _SEEDS_GPUS:
+        return _SEEDS_GPUS[wanted_gb]
+    sizes = {gpu: machine(gpu).accelerator.memory_bytes / _GB for gpu in accelerator_names()}
+    above = {gpu: size for gpu, size in sizes.items() if size >= wanted_gb - 0.5}
+    if not above:
+        return max(sizes, key=lambda gpu: sizes[gpu])
+    return min(above, key=lambda gpu: above[gpu])
+
+
+def _assumed(gpu: str, wanted_gb: float) -> str:
+    rule = "" if wanted_gb in _SEEDS_GPUS else f"No rule covers {wanted_gb:g} GB; "
+    return (
+        f"{rule}{'the' if rule else 'The'} planner counts on {gpu}, since cluster.gpu names no "
+        "other."
+    )
+
+
+_MOST_REJECTED = 8
+_GIB = 2**30
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SearchCandidate:
+    """One run that could be made.
+
+    Attributes:
+        name: of its file and folder.
+        point: in NVIDIA's terms.
+        layout: in ours.
+        step_s, peak_bytes: predicted; None where nothing was.
+    """
+
+    name: str
+    point: NemoCandidate
+    layout: Layout
+    step_s: float | None = None
+    peak_bytes: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rejected:
+    """A candidate that cannot be run here; ``why`` is the end of "not started: …"."""
+
+    candidate: SearchCandidate
+    why: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CandidateList:
+    """What is to be run, in order.
+
+    Attributes:
+        nodes: of each run.
+        found: candidates before ``limit_search_runs`` cut them.
+        rejected: those of ``found`` that this machine cannot run.
+        notes: sentences for the user.
+    """
+
+    candidates: tuple[SearchCandidate, ...]
+    nodes: int
+    found: int
+    rejected: tuple[Rejected, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+def candidates_of(question: SearchQuestion, machines: SearchMachines) -> CandidateList:
+    """The candidates on as many nodes as the settings say.
+
+    Raises:
+        ConfigError: no layout divides GPUs and batch, or none fits into memory.
+    """
+    train, grid = question.settings.train, nemo_grid_of(question)
+    if isinstance(grid, Grid):
+        return _of_nemo(question, grid)
+    nodes = train.search_nodes or machines.fewest_nodes(question)
+    found = planner_points(question, machines, nodes)
+    if not found.candidates:
+        raise ConfigError(machines.why_nothing(question, nodes))
+    wanted = found.candidates[: train.limit_runs or None]
+    candidates = tuple(planner_candidate(question, one, nodes) for one in wanted)
+    return CandidateList(
+        candidates=candidates,
+        nodes=nodes,
+        found=len(found.candidates),
+        notes=(
+            *machines.notes,
+            *_order(found),
+            *_in_band(candidates, machines.memory_bytes),
+            *_in_vain(found),
+        ),
+    )
+
+
+def searched_model(question: SearchQuestion, gpus: int) -> SearchedModel:
+    """The model as NVIDIA's rules see it."""
+    return SearchedModel(
+        family=question.family,
+        size_b=question.size_b,
+        layers=question.model.layers,
+        heads=question.model.heads,
+        global_batch=question.model.global_batch,
+        gpus=gpus,
+        method=question.model.method,
+        recompute_layers=question.settings.train.recompute_layers,
+    )
+
+
+def planner_candidate(
+    question: SearchQuestion, found: PlannerCandidate, nodes: int
+) -> SearchCandidate:
+    """One of the planner's candidates with its name."""
+    layout = found.layout
+    one = NemoCandidate(
+        tensor=layout.tensor_parallel,
+        pipeline=layout.pipeline_parallel,
+        context=layout.context_parallel,
+        expert=layout.expert_parallel,
+        micro_batch=layout.micro_batch,
+        virtual=layout.virtual_pipeline if layout.virtual_pipeline > 1 else None,
+        recompute_layers=recomputed_layers(found, question),
+    )
+    model = searched_model(question, layout.world_size)
+    return SearchCandidate(
+        name=nemo1_name(model, nodes, one),
+        point=one,
+        layout=layout,
+        step_s=found.step_s,
+        peak_bytes=found.peak_bytes,
+    )
+
+
+def layout_of(one: NemoCandidate, model: SearchedModel) -> Layout:
+    """A point of NVIDIA's grid as a layout with its distributed optimizer."""
+    data = model.gpus // (one.tensor * one.pipeline * one.context)
+    return Layout(
+        data_parallel=data,
+        tensor_parallel=one.tensor,
+        pipeline_parallel=one.pipeline,
+        virtual_pipeline=one.virtual or 1,
+        context_parallel=one.context,
+        expert_parallel=one.expert,
+        zero_stage=1 if data * one.context > 1 else 0,
+        micro_batch=one.micro_batch,
+        accumulation=model.global_batch // (data * one.micro_batch),
+        recompute=Recompute.FULL if one.recompute_layers else Recompute.NONE,
+        sequence_parallel=one.tensor > 1,
+    )
+
+
+def _of_nemo(question: SearchQuestion, grid: Grid) -> CandidateList:
+    train = question.settings.train
+    model = searched_model(question, question.gpus)
+    nodes = train.search_nodes or minimum_nodes(grid, model, question.gpus_per_node)
+    model = replace(model, gpus=nodes * question.gpus_per_node)
+    points = nemo_candidates(grid, model)
+    if not points:
+        raise ConfigError(_nothing_divides(question, grid, nodes))
+    return CandidateList(
+        candidates=tuple(
+            SearchCandidate(
+                name=nemo1_name(model, nodes, one), point=one, layout=layout_of(one, model)
+            )
+            for one in limited(points, train.limit_runs)
+        ),
+        nodes=nodes,
+        found=len(points),
+    )
+
+
+def _nothing_divides(question: SearchQuestion, grid: Grid, nodes: int) -> str:
+    """Why no point is left, with numbers of nodes that leave some."""
+    each = question.gpus_per_node
+    valid = [
+        str(count)
+        for count in near(nodes)
+        if nemo_candidates(grid, searched_model(question, count * each))
+    ]
+    helps = f"num_nodes={' or '.join(valid[:4])} would do" if valid else OTHERWISE
+    return (
+        f"No point of NVIDIA's grid for {question.name} divides {nodes} x {each} GPUs and a "
+        f"global batch of {question.model.global_batch}; {helps}."
+    )
+
+
+def _order(found: PlannerGrid) -> tuple[str, ...]:
+    """What the order of the planner's candidates means (``recommend.run_order``)."""
+    said = (
+        "The first candidate is the planner's best; the others follow by how likely they are the "
+        "fastest (errors of like layouts are alike, so that s/step need not rise), those with "
+        "tensor parallelism across nodes last."
+    )
+    return (said,) if len(found.candidates) > 1 else ()
+
+
+def _in_band(candidates: tuple[SearchCandidate, ...], limit_bytes: float) -> tuple[str, ...]:
+    """Say which may not fit: they are kept, since predictions of memory have an error."""
+    peaks = [one.peak_bytes or 0.0 for one in candidates]
+    above = [peak for peak in peaks if peak > limit_bytes]
+    if not above:
+        return ()
+    return (
+        f"{len(above)} of the candidates may not fit: up to {max(above) / _GIB:.1f} GiB are "
+        f"predicted of {limit_bytes / _GIB:.1f} GiB that a process has of a GPU, within the error "
+        f"of +-{MEMORY_BAND:.0%}.",
+    )
+
+
+def _in_vain(found: PlannerGrid) -> tuple[str, ...]:
+    """Sizes that were asked for and that no candidate has."""
+    shown = [one.why for one in found.rejected[:_MOST_REJECTED]]
+    more = len(found.rejected) - len(shown)
+    return (
+        *shown,
+        *((f"{more} more combinations that were asked for cannot run.",) if more else ()),
+    )

@@ -1,0 +1,350 @@
+"""Overrides and the files below a configuration folder to one document, by hydra. Not: meaning.
+
+Only hydra's composition and OmegaConf's own interpolations are used: nothing of a file is run.
+
+Sources: conf/ of the BigNLP HP tool (22.04 to 22.06) and of NeMo-Framework-Launcher's
+auto_configurator (23.03 to 24.12). Keys of inference are valid, too; their search follows.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from difflib import get_close_matches
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from autoconf_launch.autotuner.sizing import Family, nearest_predefined
+from autoconf_launch.core import ConfigError, RawConfig, dotted, nearest_known
+from autoconf_launch.tuning_spaces import CONF, predefined
+
+TRAIN = ("search_config", "train_settings")
+GROUPS = ("cluster", "search_config")
+"""Keys whose value names a file of their folder."""
+_HYDRA = "hydra"
+_TOP = (
+    "run_training_hp_search",
+    "run_inference_hp_search",
+    "cluster_type",
+    "grid",
+    "auto_configurator_path",
+    "launcher_scripts_path",
+    "fastertransformer_path",
+    "bignlp_hp_tool_path",
+    "bignlp_inference_path",
+    "base_results_dir",
+    "data_dir",
+    "training_container",
+    "inference_container",
+    "container_mounts",
+    "search_config_value",
+)
+_WANDB = ("enable", "api_key_file", "project")
+_CLUSTER = (
+    "type",
+    "partition",
+    "account",
+    "exclusive",
+    "overcommit",
+    "gpus_per_task",
+    "gpus_per_node",
+    "gpu",
+    "usd_per_gpu_hour",
+    "mem",
+    "job_name_prefix",
+    "srun_args",
+    "nodelist",
+    "exclude",
+    "comment",
+)
+_TRAIN = (
+    "model_size_in_b",
+    "num_nodes",
+    "gpus_per_node",
+    "gpu_memory_gb",
+    "max_training_days",
+    "limit_search_runs",
+    "output_top_n",
+    "max_steps_per_run",
+    "max_minutes_per_run",
+    "tflops_per_gpu",
+    "num_tokens_in_b",
+    "vocab_size",
+    "seq_length",
+    "global_batch_size",
+    "custom_config",
+    "logs",
+    "override_search_num_nodes",
+    "tensor_parallel_sizes",
+    "pipeline_parallel_sizes",
+    "context_parallel_sizes",
+    "expert_parallel_sizes",
+    "min_model_parallel_size",
+    "max_model_parallel_size",
+    "micro_batch_sizes",
+    "act_ckpt_layers",
+)
+_INFERENCE_RUN = (
+    "model_type",
+    "model_train_name",
+    "gpus_per_node",
+    "data_type",
+    "time_limit",
+    "results_dir",
+    "tensor_parallel_sizes",
+    "pipeline_parallel_sizes",
+)
+_BENCHMARK = ("input_len", "output_len", "batch_sizes", "beam_width", "topk", "topp")
+_BIGNLP_INFERENCE = (
+    "vocab_size",
+    "start_id",
+    "end_id",
+    "input_seq_len",
+    "output_seq_len",
+    "max_latency_ms",
+    "top_n",
+    "logs",
+    "tensor_parallel_sizes",
+    "pipeline_parallel_sizes",
+    "max_batch_sizes",
+)
+
+
+def _all() -> Iterator[str]:
+    yield from _TOP
+    yield from GROUPS
+    sections = {
+        "wandb": _WANDB,
+        "cluster": _CLUSTER,
+        "search_config.train_settings": _TRAIN,
+        "search_config.inference_settings": _BIGNLP_INFERENCE,
+        "search_config.inference_settings.run": _INFERENCE_RUN,
+        "search_config.inference_settings.benchmark": _BENCHMARK,
+    }
+    for section, names in sections.items():
+        yield section
+        yield from (f"{section}.{name}" for name in names)
+
+
+KNOWN = frozenset(_all())
+"""Full paths with dots; sections too, whose value may be given as a whole."""
+_BY_LAST = {key.rpartition(".")[2]: key for key in sorted(KNOWN, reverse=True)}
+
+
+def require_known(keys: Iterable[str]) -> None:
+    """See that each key is one of ours.
+
+    Raises:
+        ConfigError: one is not; the message has the nearest one.
+    """
+    for key in keys:
+        if key not in KNOWN and key.partition(".")[0].partition("/")[0] != _HYDRA:
+            raise ConfigError(f"{key} is unknown; {_nearest(key)}")
+
+
+def _nearest(key: str) -> str:
+    """By the last word first: people leave the sections out."""
+    last = key.rpartition(".")[2]
+    near = [
+        *([_BY_LAST[last]] if last in _BY_LAST else []),
+        *get_close_matches(key, sorted(KNOWN), n=1),
+        *(_BY_LAST[word] for word in get_close_matches(last, sorted(_BY_LAST), n=1)),
+    ]
+    if near:
+        return f"did you mean '{near[0]}'?"
+    return "keys are those of NVIDIA's conf/config.yaml, such as search_config=gpt3/5b."
+
+
+_NODES = dotted((*TRAIN, "num_nodes"))
+_BCP_NODES = "$NGC_ARRAY_SIZE"
+_BCP_VARIABLE = "NGC_ARRAY_SIZE"
+_TOOL, _OLD_TOOL = "auto_configurator_path", "bignlp_hp_tool_path"
+_OLD_DATA = "${bignlp_hp_tool_path}/../bignlp-scripts/data"
+_HERE = "."
+_SIZE = re.compile(r"[0-9]+(\.[0-9]+)?")
+_NODE_LIST = "cluster.nodelist"
+_HOSTS = re.compile(r"[\w.,-]*[\w-]\[[\w.,\[\]-]+")
+"""Slurm's way to write hosts, ``n[3-4],m7``, which hydra's grammar lacks."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Override:
+    """``key=value`` of the command line; ``value`` as hydra reads it."""
+
+    key: str
+    value: str
+
+    @property
+    def text(self) -> str:
+        """For hydra: a group is chosen, any other key is set whether a file has it or not."""
+        if self.key in GROUPS:
+            return f"{self.key}={self.value.removesuffix('.yaml')}"
+        prefix = "" if self.key.startswith("hydra") else "++"
+        is_bare = self.key == _NODE_LIST and _HOSTS.fullmatch(self.value) is not None
+        value = f"'{self.value}'" if is_bare else self.value
+        return f"{prefix}{self.key}={value}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Composed:
+    """One document with nothing left to interpolate.
+
+    Attributes:
+        choice: the search configuration by its name, such as ``gpt3/5b``.
+        given: keys of the command line.
+        has_paths: whether anybody said where NVIDIA's tool or ours stands.
+        notes: what was read otherwise than it is written.
+    """
+
+    document: RawConfig
+    choice: str
+    given: frozenset[str]
+    has_paths: bool
+    notes: tuple[str, ...] = ()
+
+
+def compose(arguments: Sequence[str], folder: Path | None = None) -> Composed:
+    """Compose ``config.yaml`` of a folder with overrides, as ``python3 main.py`` would.
+
+    Args:
+        arguments: ``key=value`` words.
+        folder: the user's own; files that it lacks are taken from ours.
+
+    Raises:
+        ConfigError: hydra is missing, a key or name is unknown, or a file cannot be read.
+    """
+    overrides, notes = _bcp_nodes(tuple(_parsed(arguments)))
+    require_known(override.key for override in overrides)
+    _check_choices(overrides, folder)
+    found = _composed(overrides, folder)
+    given = frozenset(override.key for override in overrides)
+    kind = found.document.get(("cluster_type",))
+    if "cluster" not in given and kind in ("bcp", "local"):
+        chosen = Override(key="cluster", value=str(kind))
+        found = _composed((*overrides, chosen), folder)
+    require_known(dotted(path) for path, _ in found.document.leaves() if path[0] != "hydra")
+    return replace(found, given=given, notes=notes)
+
+
+def _parsed(arguments: Iterable[str]) -> Iterator[Override]:
+    for argument in arguments:
+        key, equals, value = argument.partition("=")
+        if not equals or not key.lstrip("+").strip() or argument.startswith("-"):
+            raise ConfigError(
+                f"{argument!r} must be key=value, such as search_config=gpt3/5b; see "
+                "autoconf-launch search --help."
+            )
+        yield Override(key=key.lstrip("+").strip(), value=value.strip())
+
+
+def _bcp_nodes(overrides: tuple[Override, ...]) -> tuple[tuple[Override, ...], tuple[str, ...]]:
+    """``num_nodes=$NGC_ARRAY_SIZE`` where no shell, or no Base Command, has replaced it."""
+    kept, notes = [], []
+    for override in overrides:
+        if override.key != _NODES or override.value not in ("", _BCP_NODES):
+            kept.append(override)
+        elif value := os.environ.get(_BCP_VARIABLE):
+            kept.append(replace(override, value=value))
+        else:
+            notes.append(
+                f"{_BCP_VARIABLE} is not set here, as Base Command Platform does; num_nodes is "
+                "that of the search configuration."
+            )
+    return tuple(kept), tuple(notes)
+
+
+def _check_choices(overrides: Iterable[Override], folder: Path | None) -> None:
+    for override in overrides:
+        if override.key in GROUPS:
+            names = _names(override.key, folder)
+            if override.value.removesuffix(".yaml") not in names:
+                near = _nearest_size(override) or nearest_known(override.value, names)
+                raise ConfigError(f"{override.key}={override.value} is unknown; {near}")
+
+
+def _nearest_size(override: Override) -> str:
+    """Nearest size with a search to a family's size that has none; "" of anything else."""
+    found = re.fullmatch(r"(\w+)/([0-9.]+)b(?:\.yaml)?", override.value.lower())
+    size = _SIZE.fullmatch(found[2]) if found else None
+    if override.key != "search_config" or found is None or size is None:
+        return ""
+    family = Family(found[1]).predefined
+    name = nearest_predefined(predefined(), family, float(size[0]))
+    return f"did you mean '{name}'?" if name else ""
+
+
+def _names(group: str, folder: Path | None) -> tuple[str, ...]:
+    roots = [root / group for root in (folder, CONF) if root is not None]
+    found = {
+        path.relative_to(root).with_suffix("").as_posix()
+        for root in roots
+        for path in root.rglob("*.yaml")
+    }
+    return tuple(sorted(found))
+
+
+def _composed(overrides: Sequence[Override], folder: Path | None) -> Composed:
+    hydra, omegaconf = _libraries()
+    texts = [override.text for override in overrides]
+    if folder is not None:
+        texts.append(f"hydra.searchpath=[file://{CONF}]")
+    where = str((folder or CONF).resolve())
+    try:
+        with hydra.initialize_config_dir(where, version_base="1.3"):
+            config = hydra.compose("config", overrides=texts, return_hydra_config=True)
+        return _resolved(omegaconf.OmegaConf, config, {one.key for one in overrides})
+    except ConfigError:
+        raise
+    except Exception as error:
+        if not type(error).__module__.startswith(("hydra", "omegaconf", "yaml")):
+            raise
+        raise ConfigError(f"{where}: {_one_line(error)}") from error
+
+
+def _libraries() -> tuple[Any, Any]:
+    try:
+        return import_module("hydra"), import_module("omegaconf")
+    except ImportError as error:
+        raise ConfigError(
+            "search reads its configuration with hydra, which is not installed here; run "
+            "pip install 'autoconf-launch[search]'."
+        ) from error
+
+
+def _resolved(omega: Any, config: Any, given: set[str]) -> Composed:
+    choice = str(config.hydra.runtime.choices["search_config"])
+    omega.set_readonly(config, False)
+    omega.set_struct(config, False)
+    if "search_config_value" not in given:
+        config["search_config_value"] = choice  # hydra's own resolver needs hydra.main
+    has_paths = _set_paths(omega, config, given)
+    del config["hydra"]
+    document = omega.to_container(config, resolve=True, throw_on_missing=True)
+    return Composed(
+        document=RawConfig(document), choice=choice, given=frozenset(), has_paths=has_paths
+    )
+
+
+def _set_paths(omega: Any, config: Any, given: set[str]) -> bool:
+    """Where the tool stands by its old name, or here where nobody says."""
+    old = config.get(_OLD_TOOL) if not _is_missing(omega, config, _OLD_TOOL) else None
+    if old and "data_dir" not in given and _OLD_TOOL in given:
+        config["data_dir"] = _OLD_DATA
+    if not _is_missing(omega, config, _TOOL) and config.get(_TOOL) is not None:
+        return True
+    config[_TOOL] = old or _HERE
+    if _is_missing(omega, config, _OLD_TOOL) and _OLD_TOOL in config:
+        config[_OLD_TOOL] = config[_TOOL]
+    return bool(old)
+
+
+def _is_missing(omega: Any, config: Any, key: str) -> bool:
+    return bool(omega.is_missing(config, key))
+
+
+def _one_line(error: Exception) -> str:
+    """The first lines say what is wrong; the others where in hydra."""
+    return " ".join(" ".join(str(error).split("\n")[:2]).split())

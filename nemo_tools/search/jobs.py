@@ -1,0 +1,242 @@
+"""How each candidate would be launched on a cluster, as text. Not: launching it.
+
+The order of options is that of NVIDIA's writer (auto_configurator, 24.12), so that files of both
+can be compared line by line.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from autoconf_launch.core import ConfigError
+
+from ..rules import minutes_limit
+from .candidate_file import SearchFolder
+from .candidates import SearchCandidate
+from .question import RECIPE, SearchQuestion
+from .settings import ClusterKind
+
+SHEBANG = "#!/usr/bin/env bash"
+_PLAIN = re.compile(r"[\w@%+=:,./\[\]-]*")
+"""What an option of sbatch is written with as it is; everything else stands in quotes."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SlurmJob:
+    """One job; None and empty leave an option out.
+
+    Attributes:
+        commands: each in a step of its own; texts for a shell.
+        flags: of ``srun``, already quoted.
+        dependency: numbers of jobs that must have ended, or Slurm's own words.
+        time: Slurm's time limit.
+    """
+
+    name: str
+    commands: tuple[str, ...]
+    nodes: int
+    flags: str = ""
+    tasks: int | None = None
+    tasks_per_node: int | None = None
+    gpus_per_task: int | None = None
+    gpus_per_node: int | None = None
+    dependency: str | tuple[str, ...] | None = None
+    partition: str | None = None
+    account: str | None = None
+    mem: str | None = None
+    exclusive: bool = False
+    overcommit: bool = False
+    exclude: tuple[str, ...] = ()
+    output: str | None = None
+    comment: str | None = None
+    nodelist: str | None = None
+    time: str | None = None
+
+
+def sbatch_text(job: SlurmJob) -> str:
+    """The whole script, with its last newline."""
+    options = "".join(f"#SBATCH {option}\n" for option in _options(job))
+    steps = "".join(f"srun {job.flags} sh -c {_quoted(command)}\n\n" for command in job.commands)
+    return f"{SHEBANG}\n{options}\n{steps}set +x\n"
+
+
+def mount_pair(mount: str) -> str:
+    """``source:destination`` of a mount; a bare path stands at the same place inside."""
+    return mount if ":" in mount else f"{mount}:{mount}"
+
+
+def container_flags(container: str, mounts: Iterable[str], others: Iterable[str], log: str) -> str:
+    """Flags of ``srun`` for a container; ``log`` is a path without its suffix."""
+    parts = [
+        f"--container-image {shlex.quote(container)}",
+        f"--container-mounts {shlex.quote(','.join(map(mount_pair, mounts)))}",
+        *(shlex.join(_words(other)) for other in others),
+        f"-o {shlex.quote(log)}.log",
+        f"-e {shlex.quote(log)}.error",
+    ]
+    return f"{' '.join(parts)} "
+
+
+def _options(job: SlurmJob) -> Iterator[str]:
+    yield f"--nodes={job.nodes}"
+    numbers = {
+        "ntasks": job.tasks,
+        "ntasks-per-node": job.tasks_per_node,
+        "gpus-per-task": job.gpus_per_task,
+        "gpus-per-node": job.gpus_per_node,
+    }
+    yield from (f"--{name}={value}" for name, value in numbers.items() if value is not None)
+    if job.dependency:
+        yield f"--dependency={_dependency(job.dependency)}"
+    yield from (
+        f"{flag} {_option(value)}"
+        for flag, value in (("-p", job.partition), ("-A", job.account))
+        if value
+    )
+    yield f"--job-name={_option(job.name)}"
+    if job.mem is not None:
+        yield f"--mem={_option(job.mem)}"
+    yield from (f"--{name}" for name in ("exclusive", "overcommit") if getattr(job, name))
+    texts = {
+        "exclude": ",".join(job.exclude),
+        "output": job.output,
+        "comment": job.comment and _quoted(_one_line(job.comment)),
+        "nodelist": job.nodelist,
+        "time": job.time,
+    }
+    yield from (
+        f"--{name}={value if name == 'comment' else _option(value)}"
+        for name, value in texts.items()
+        if value
+    )
+
+
+def _dependency(given: str | tuple[str, ...]) -> str:
+    return given if isinstance(given, str) else f"afterany:{':'.join(given)}"
+
+
+def _words(text: str) -> list[str]:
+    """A user's further flags of srun, which may be several in one text."""
+    try:
+        return shlex.split(text)
+    except ValueError as error:
+        raise ConfigError(f"cluster.srun_args has {text!r}: {error}; close it.") from error
+
+
+def _option(value: str) -> str:
+    """As sbatch reads it from its line: in quotes where it has more than plain characters."""
+    value = _one_line(value)
+    return value if _PLAIN.fullmatch(value) else shlex.quote(value)
+
+
+def _one_line(value: str) -> str:
+    if value.isprintable():
+        return value
+    raise ConfigError(f"{value!r} cannot stand in a batch script: it must be one printable line.")
+
+
+def _quoted(text: str) -> str:
+    """Always in quotes, whatever the text."""
+    plain = shlex.quote(text)
+    return plain if plain.startswith("'") else f"'{text}'"
+
+
+_NEMO1 = "/opt/NeMo/examples/nlp/language_modeling"
+_NEMO1_SCRIPTS = {
+    "t5": "megatron_t5_pretraining.py",
+    "mt5": "megatron_t5_pretraining.py",
+    "bert": "megatron_bert_pretraining.py",
+}
+_NEMO1_SCRIPT = "megatron_gpt_pretraining.py"
+_UNGIVEN = "???"
+_HYDRA_PLAIN = re.compile(r"[\w./:+-]+|\?{3}")
+
+
+def job_text(question: SearchQuestion, candidate: SearchCandidate, nodes: int) -> str:
+    """What is submitted for a candidate: a batch script, or a command on Base Command."""
+    command = training_command(question, candidate)
+    if question.settings.cluster.kind is ClusterKind.BCP:
+        tasks = question.gpus_per_node
+        words = f"--nnodes {nodes} --npernode {tasks} --cmd {shlex.quote(command)}"
+        return f"{SHEBANG}\nbcprun {words}\n"
+    return sbatch_text(slurm_job(question, candidate, nodes, command))
+
+
+def slurm_job(
+    question: SearchQuestion, candidate: SearchCandidate, nodes: int, command: str
+) -> SlurmJob:
+    """A candidate's job, with the options of ``cluster/bcm.yaml``."""
+    settings = question.settings
+    cluster, folder = settings.cluster, SearchFolder(settings.train.logs).run(candidate.name)
+    each = question.gpus_per_node
+    return SlurmJob(
+        name=f"{cluster.job_name_prefix}{candidate.name}",
+        commands=(command,),
+        nodes=nodes,
+        flags=container_flags(
+            settings.paths.container or _UNGIVEN,
+            _mounts(question),
+            cluster.srun_args,
+            str(folder / "log_%j"),
+        ),
+        tasks_per_node=each,
+        gpus_per_task=cluster.gpus_per_task,
+        gpus_per_node=_gpus_of_node(question),
+        partition=cluster.partition,
+        account=cluster.account,
+        mem=cluster.mem,
+        exclusive=cluster.exclusive,
+        overcommit=cluster.overcommit,
+        exclude=cluster.exclude,
+        comment=cluster.comment,
+        nodelist=cluster.nodelist,
+        time=minutes_limit(max(1, round(settings.train.max_minutes))),
+    )
+
+
+def training_command(question: SearchQuestion, candidate: SearchCandidate) -> str:
+    """NeMo's own pretraining of a candidate's file; one of NeMo 2.0 is a script."""
+    logs, data = question.settings.train.logs, question.settings.paths.data or _UNGIVEN
+    folder = SearchFolder(logs)
+    if RECIPE in question.base:
+        return shlex.join(("python3", "-u", str(folder.script(candidate.name))))
+    script = _NEMO1_SCRIPTS.get(question.family.name, _NEMO1_SCRIPT)
+    run = folder.run(candidate.name)
+    return shlex.join(
+        (
+            *("python3", "-u", f"{_NEMO1}/{script}"),
+            f"--config-path={folder.candidate(candidate.name).parent}",
+            f"--config-name={candidate.name}.yaml",
+            f"++data_dir={_hydra(data)}",
+            f"++base_results_dir={_hydra(str(run.parent))}",
+            f"++exp_manager.explicit_log_dir={_hydra(str(run / 'results'))}",
+            "++exp_manager.create_checkpoint_callback=False",
+        )
+    )
+
+
+def _hydra(value: str) -> str:
+    """A value that hydra's grammar reads as this text."""
+    if _HYDRA_PLAIN.fullmatch(value):
+        return value
+    return "'" + value.replace("'", "\\'") + "'"
+
+
+def _gpus_of_node(question: SearchQuestion) -> int | None:
+    """The cluster's own number where somebody gave it, else that of the training's nodes."""
+    settings = question.settings
+    own = settings.cluster.gpus_per_node
+    is_given = "cluster.gpus_per_node" in settings.given
+    return own if own is None or is_given else question.gpus_per_node
+
+
+def _mounts(question: SearchQuestion) -> tuple[str, ...]:
+    """Tool, results and data at their own places, then what the user adds."""
+    paths = question.settings.paths
+    logs = question.settings.train.logs
+    results = (paths.results, *(() if logs.is_relative_to(paths.results) else (str(logs),)))
+    own = (paths.tool, *results, paths.data)
+    return tuple(dict.fromkeys(mount for mount in (*own, *paths.mounts) if mount))

@@ -1,0 +1,220 @@
+"""From records of runs to the values that the report is made of. Not: the report."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from autoconf_launch.autotuner.measurement import FINAL_SUFFIX
+from autoconf_launch.autotuner.search import StopReason
+from autoconf_launch.autotuner.sizing import SampleShape
+from autoconf_launch.autotuner.space import Measurement, Record
+from autoconf_launch.core import Failure, FailureKind
+from autoconf_launch.launcher.report import duration_text
+
+from ..report import SearchOutcome, SearchRun
+from .candidate_file import knobs_of, training_document
+from .candidates import SearchCandidate
+from .prepare import Prepared
+from .question import decoder_tokens
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DoneRuns:
+    """What came back.
+
+    Attributes:
+        candidates: that were to be run, in order.
+        records: of the search; ``finals`` of the best, measured again in turn.
+        ruled_out: names that were not started, each with the failure that rules it out.
+        too_slow: not started, as a few micro-batches would surely overrun the minutes of a run.
+    """
+
+    candidates: tuple[SearchCandidate, ...]
+    records: tuple[Record, ...]
+    finals: tuple[Record, ...]
+    ruled_out: tuple[tuple[str, Record], ...]
+    too_slow: tuple[SearchCandidate, ...]
+    stop: StopReason
+
+
+_STEPS_SHARE = 0.9
+"""Share of a run's minutes for its steps; the rest is for its start."""
+_GRACE_S = 30.0
+_SURELY = 2.0
+"""A prediction is taken to be off by this factor at most."""
+_FEWEST_MICRO_BATCHES = 2
+"""Micro-batches that a run must make of its first step: one, and one with the gradient sync."""
+_SAME_TIME = 0.95
+"""Share of a run's minutes above which an earlier run had as many."""
+
+
+def steps_limit_s(minutes: float) -> float:
+    """Seconds for the steps of a run."""
+    return _STEPS_SHARE * 60.0 * minutes
+
+
+def run_limit_s(minutes: float) -> float:
+    """Seconds after which a run is ended."""
+    return 60.0 * minutes + _GRACE_S
+
+
+def least_run_s(one: SearchCandidate) -> float:
+    """Predicted seconds of the least that a run must make: a step, or the start of a long one."""
+    share = min(1.0, _FEWEST_MICRO_BATCHES / one.layout.accumulation)
+    return share * (one.step_s or 0.0)
+
+
+def is_too_slow(one: SearchCandidate, minutes: float) -> bool:
+    """Whether a run would surely not even make that."""
+    return least_run_s(one) > _SURELY * 60.0 * minutes
+
+
+def in_time_first(found: Sequence[SearchCandidate], minutes: float) -> tuple[SearchCandidate, ...]:
+    """Those that make that in time, were they half as fast as predicted, before the others."""
+    limit_s = steps_limit_s(minutes)
+    return tuple(sorted(found, key=lambda one: _SURELY * least_run_s(one) > limit_s))
+
+
+def all_too_slow(found: Sequence[SearchCandidate], minutes: float) -> str:
+    """A sentence for where every candidate is."""
+    fastest_s = min(least_run_s(one) for one in found)
+    return (
+        f"No candidate can make {_FEWEST_MICRO_BATCHES} micro-batches here within "
+        f"max_minutes_per_run = {minutes:g}: the fastest is predicted to take "
+        f"{duration_text(fastest_s)} for them; give a smaller model or seq_length, or more "
+        "minutes."
+    )
+
+
+def counts(record: Record, minutes: float) -> bool:
+    """Whether an earlier outcome is one of today: not where its run had less time."""
+    failure = record.failure
+    is_late = failure is not None and failure.kind is FailureKind.TIMED_OUT
+    return not is_late or record.wall_s >= _SAME_TIME * run_limit_s(minutes)
+
+
+def are_extrapolated(records: Sequence[Record]) -> bool:
+    """Whether there was no time for a whole step; then there is none to measure the best again."""
+    made = [record.measurement for record in records if record.measurement]
+    return any(one.extrapolated_from is not None for one in made)
+
+
+_NOT_STARTED = "not started"
+
+
+def outcome_of(prepared: Prepared, done: DoneRuns) -> SearchOutcome:
+    """Every candidate, measured, failed or not started, in the order in which they were to run."""
+    question, settings = prepared.question, prepared.settings
+    sequence = settings.train.sequence
+    return SearchOutcome(
+        family=question.family,
+        size_b=question.size_b,
+        nodes=prepared.found.nodes,
+        gpus_per_node=question.gpus_per_node,
+        tokens_b=settings.train.tokens_b,
+        shape=SampleShape(
+            layers=question.model.layers,
+            hidden=question.model.hidden,
+            ffn=question.model.ffn,
+            vocabulary=settings.train.vocabulary,
+            sequence=sequence,
+            decoder_sequence=decoder_tokens(question.base, sequence),
+        ),
+        base=question.base,
+        runs=tuple(_runs(prepared, done)),
+        usd_per_gpu_hour=settings.cluster.usd_per_gpu_hour,
+        price="as given" if settings.cluster.usd_per_gpu_hour is not None else "",
+        notes=prepared.notes,
+    )
+
+
+def _runs(prepared: Prepared, done: DoneRuns) -> Iterator[SearchRun]:
+    last = {record.trial.name: record for record in done.records}
+    finals = _by_name(done.finals)
+    ruled_out = dict(done.ruled_out)
+    for one in done.candidates:
+        if one.name in last:
+            yield _run(prepared, one, last[one.name], finals.get(one.name, ()))
+        elif one.name in ruled_out:
+            yield _not_run(prepared, one, _needs_more(ruled_out[one.name]))
+    for one in done.too_slow:
+        yield _not_run(prepared, one, _too_slow(one))
+    for other in prepared.found.rejected:
+        detail = f"{_NOT_STARTED}: {other.why}"
+        yield _not_run(
+            prepared, other.candidate, Failure(kind=FailureKind.BAD_CONFIG, detail=detail)
+        )
+
+
+def _by_name(finals: tuple[Record, ...]) -> dict[str, tuple[Measurement, ...]]:
+    found: dict[str, tuple[Measurement, ...]] = {}
+    for record in finals:
+        if record.measurement is not None:
+            name = record.trial.name.removesuffix(FINAL_SUFFIX)
+            found[name] = (*found.get(name, ()), record.measurement)
+    return found
+
+
+def _run(
+    prepared: Prepared, one: SearchCandidate, record: Record, again: tuple[Measurement, ...]
+) -> SearchRun:
+    made = record.measurement
+    if made is None:
+        assert record.failure is not None
+        minutes = prepared.settings.train.max_minutes
+        return _not_run(prepared, one, _in_our_words(record.failure, minutes))
+    steps = [step_s for m in (made, *again) for step_s in m.step_s]
+    peaks = [m.memory.peak_bytes for m in (made, *again) if m.memory]
+    return SearchRun(
+        name=one.name,
+        point=one.point,
+        global_batch=made.samples_per_step,
+        config=training_document(prepared.question, one),
+        knobs=knobs_of(one),
+        steps=len(steps),
+        extrapolated_from=made.extrapolated_from,
+        whole_micro_batches=one.layout.accumulation,
+        step_s=statistics.fmean(steps),
+        step_spread_s=statistics.stdev(steps) if len(steps) > 1 else None,
+        peak_bytes=max(peaks, default=None),
+        loss=made.losses[-1] if made.losses else None,
+    )
+
+
+def _not_run(prepared: Prepared, one: SearchCandidate, failure: Failure) -> SearchRun:
+    return SearchRun(
+        name=one.name,
+        point=one.point,
+        global_batch=one.layout.global_batch,
+        config=training_document(prepared.question, one),
+        knobs=knobs_of(one),
+        failure=failure,
+    )
+
+
+def _needs_more(record: Record) -> Failure:
+    return Failure(
+        kind=FailureKind.OUT_OF_MEMORY,
+        detail=f"{_NOT_STARTED}: needs more memory than {record.trial.name}, which ran out of it",
+    )
+
+
+def _too_slow(one: SearchCandidate) -> Failure:
+    return Failure(
+        kind=FailureKind.TIMED_OUT,
+        detail=f"{_NOT_STARTED}: a few micro-batches are predicted to take "
+        f"{duration_text(least_run_s(one))}, more than max_minutes_per_run",
+    )
+
+
+def _in_our_words(failure: Failure, minutes: float) -> Failure:
+    """A search's limit of time has another name than a tune's.
+
+    A run ends by itself once it has a step, or a few micro-batches of one.
+    """
+    if failure.kind is not FailureKind.TIMED_OUT:
+        return failure
+    detail = f"no step, nor enough micro-batches of one, within {minutes:g} minutes"
+    return replace(failure, detail=f"{detail} (max_minutes_per_run)")

@@ -1,0 +1,223 @@
+"""From a request to all that a search would do; nothing is launched or written. Not: doing it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from tabulate import tabulate
+
+from autoconf_launch.core import ConfigError, NothingFeasibleError
+
+from .candidate_file import with_data_sets
+from .candidates import (
+    CandidateList,
+    SearchCandidate,
+    SearchMachines,
+    candidates_of,
+    search_machines,
+)
+from .compose import compose
+from .flags import SearchRequest
+from .jobs import job_text
+from .question import SearchQuestion, notes_on_rules, question_of, whose_grid
+from .settings import ClusterKind, SearchSettings, read_settings
+from .this_machine import first_shown, local_candidates, local_ranks, refusals
+
+_BOTH_OFF = "run_inference_hp_search=False writes the base configuration alone"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prepared:
+    """All of it; ``machines`` is None where runs are on this machine, or none are made."""
+
+    question: SearchQuestion
+    found: CandidateList
+    machines: SearchMachines | None
+    notes: tuple[str, ...]
+
+    @property
+    def settings(self) -> SearchSettings:
+        """As they were read."""
+        return self.question.settings
+
+
+def prepare(request: SearchRequest) -> Prepared:
+    """Read, check, choose the model, and list candidates.
+
+    Raises:
+        ConfigError: any of it cannot be; nothing has been launched or written by then.
+        NothingFeasibleError: an inference search alone is asked for.
+    """
+    settings = read_settings(compose(request.overrides, request.folder))
+    is_local = settings.cluster.kind is ClusterKind.LOCAL
+    if not settings.runs_training and settings.runs_inference:
+        raise NothingFeasibleError(f"There is no inference search yet; {_BOTH_OFF}.")
+    if not settings.runs_training:
+        return _base_alone(settings, is_local=is_local)
+    if not request.dry_run:
+        check_paths(settings)
+    if is_local:
+        question = question_of(settings, 1, local_ranks(settings))
+        found, machines = local_candidates(question), None
+        if request.dry_run:
+            found = first_shown(found, settings.train.limit_runs)
+    else:
+        each = settings.train.gpus_per_node
+        question = question_of(settings, settings.train.nodes, each)
+        question = with_data_sets(question, is_needed=not request.dry_run)
+        machines = search_machines(settings, each)
+        found = candidates_of(question, machines)
+    notes = (
+        *(*settings.notes, *_inference(settings), *question.notes),
+        *(*notes_on_rules(question), *found.notes),
+        *(refusals(question) if is_local and request.dry_run else ()),
+    )
+    return Prepared(
+        question=question, found=found, machines=machines, notes=tuple(dict.fromkeys(notes))
+    )
+
+
+def _base_alone(settings: SearchSettings, *, is_local: bool) -> Prepared:
+    """The base configuration needs no machine, container or data, wherever runs would be."""
+    nodes = 1 if is_local else settings.train.nodes
+    each = local_ranks(settings) if is_local else settings.train.gpus_per_node
+    question = question_of(settings, nodes, each)
+    notes = (*settings.notes, *question.notes)
+    return Prepared(
+        question=question,
+        found=CandidateList(candidates=(), nodes=nodes, found=0),
+        machines=None,
+        notes=tuple(dict.fromkeys(notes)),
+    )
+
+
+def check_paths(settings: SearchSettings) -> None:
+    """See that data, mounts and container are there before anything is launched.
+
+    Runs on this machine need neither, but what the command line names must exist.
+
+    Raises:
+        ConfigError: one is missing.
+    """
+    paths, is_local = settings.paths, settings.cluster.kind is ClusterKind.LOCAL
+    if not is_local:
+        if paths.data is None:
+            raise ConfigError("data_dir is not given; give the folder of the training data.")
+        if paths.container is None:
+            raise ConfigError("training_container is not given; give an image, or a .sqsh file.")
+    if paths.data is not None and (not is_local or "data_dir" in settings.given):
+        _require("data_dir", paths.data)
+    for mount in paths.mounts:
+        _require("container_mounts", mount.partition(":")[0])
+    if paths.container and paths.container.startswith(("/", "./", "../")):
+        _require("training_container", paths.container)
+
+
+def _require(key: str, path: str) -> None:
+    if not Path(path).exists():
+        raise ConfigError(f"{key}: {path} does not exist; give a path that does.")
+
+
+def _inference(settings: SearchSettings) -> tuple[str, ...]:
+    if not settings.runs_inference:
+        return ()
+    return (
+        "Only the training search runs: there is no inference search yet "
+        "(run_inference_hp_search=False omits this line).",
+    )
+
+
+SCHEMA_VERSION = 1
+_GIB = 2**30
+_END = "Nothing was launched or written (--dry-run)."
+_HEADERS = ("#", "tp", "pp", "cp", "ep", "mbs", "vp", "gas", "recompute", "s/step", "GiB", "name")
+
+
+def dry_run_text(prepared: Prepared) -> Iterator[str]:
+    """Model, notes, every candidate, the first one's job, and what would be written."""
+    question, found = prepared.question, prepared.found
+    yield (
+        f"{question.name}: {question.model.layers} layers of {question.model.hidden}, global "
+        f"batch {question.model.global_batch} of {question.settings.train.sequence} tokens"
+        f"{_searched(prepared)}\nResults would go to {prepared.settings.train.logs}"
+    )
+    yield from (f"Note: {note}" for note in prepared.notes)
+    if not prepared.settings.runs_training:
+        yield "run_training_hp_search is False: only the base configuration would be written."
+        yield _END
+        return
+    rows = [_row(number, one) for number, one in enumerate(found.candidates, 1)]
+    yield "\n" + tabulate(rows, headers=_HEADERS, floatfmt=".4g")
+    if prepared.machines is not None:
+        text = job_text(question, found.candidates[0], found.nodes)
+        yield f"\nThe job of #1, in submit_all.sh with {len(found.candidates) - 1} more:\n{text}"
+    yield _END
+
+
+def _searched(prepared: Prepared) -> str:
+    question, found = prepared.question, prepared.found
+    if not prepared.settings.runs_training:
+        return ""
+    return (
+        f"; {len(found.candidates)} of {found.found} candidates ({whose_grid(question).value}) on "
+        f"{found.nodes} x {question.gpus_per_node} ranks"
+    )
+
+
+def dry_run_document(prepared: Prepared) -> str:
+    """The same as one JSON document."""
+    question, found = prepared.question, prepared.found
+    document = {
+        "schema_version": SCHEMA_VERSION,
+        "model": question.name,
+        "family": question.family.name,
+        "model_size_b": question.size_b,
+        "nodes": found.nodes,
+        "gpus_per_node": question.gpus_per_node,
+        "global_batch": question.model.global_batch,
+        "grid": whose_grid(question).value,
+        "found": found.found,
+        "notes": list(prepared.notes),
+        "base_config": question.base.to_dict(),
+        "candidates": [_entry(prepared, one) for one in found.candidates],
+    }
+    return json.dumps(document, indent=2)
+
+
+def _row(number: int, one: SearchCandidate) -> tuple[object, ...]:
+    point, layout = one.point, one.layout
+    kind = layout.recompute.value
+    layers = point.recompute_layers
+    return (
+        number,
+        *(point.tensor, point.pipeline, point.context, point.expert, point.micro_batch),
+        *(layout.virtual_pipeline, layout.accumulation),
+        kind if not layers else f"{kind} {layers}",
+        *(one.step_s, None if one.peak_bytes is None else one.peak_bytes / _GIB),
+        one.name,
+    )
+
+
+def _entry(prepared: Prepared, one: SearchCandidate) -> dict[str, object]:
+    point, layout = one.point, one.layout
+    launched = prepared.machines is not None
+    return {
+        "name": one.name,
+        "tensor_parallel": point.tensor,
+        "pipeline_parallel": point.pipeline,
+        "virtual_pipeline": layout.virtual_pipeline,
+        "context_parallel": point.context,
+        "expert_parallel": point.expert,
+        "data_parallel": layout.data_parallel,
+        "micro_batch": point.micro_batch,
+        "accumulation": layout.accumulation,
+        "recompute": layout.recompute.value,
+        "recompute_layers": point.recompute_layers,
+        "zero_stage": layout.zero_stage,
+        "predicted_step_s": one.step_s,
+        "predicted_peak_bytes": one.peak_bytes,
+        "job": job_text(prepared.question, one, prepared.found.nodes) if launched else None,
+    }

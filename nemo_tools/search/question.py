@@ -1,0 +1,402 @@
+"""From settings to the model, its base configuration and the nodes. Not: candidates.
+
+The size is given or recommended; the configuration is NeMo's table, ours, or the user's file.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from autoconf_launch.autotuner.sizing import (
+    BLOCK,
+    Budget,
+    ChosenModel,
+    Family,
+    Grid,
+    GridQuestion,
+    ModelQuestion,
+    NoRule,
+    RunPlan,
+    choose_model,
+    exact_training_days,
+    family_named,
+    nemo_grid,
+    recommended_size_b,
+    run_name,
+)
+from autoconf_launch.core import Architecture, ConfigError, Experts, KeyPath, RawConfig, dotted
+from autoconf_launch.launcher.estimates import base_document, custom_model
+from autoconf_launch.tuning_spaces import (
+    generation_of,
+    grid_rows,
+    is_shipped,
+    predefined,
+    shipped_base_config,
+    tables,
+)
+
+from .compose import TRAIN
+from .settings import ClusterKind, GridKind, SearchSettings, TrainSettings
+
+RECIPE: KeyPath = ("model", "config")
+"""Section of a recipe of NeMo 2.0; a file of 1.0 has none."""
+_TWO_MATRICES = "glu"
+_LENGTHS: tuple[KeyPath, ...] = (
+    ("data", "seq_length"),
+    (*RECIPE, "seq_length"),
+    ("model", "data", "seq_length"),
+    ("model", "encoder_seq_length"),
+    ("model", "seq_length"),
+    ("model", "max_position_embeddings"),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DescribedModel:
+    """Numbers of a file; of T5 ``layers`` are those of one stack.
+
+    ``method`` is how activations are checkpointed, None where they are not.
+    """
+
+    layers: int
+    hidden: int
+    heads: int
+    ffn: int
+    global_batch: int
+    method: str | None
+
+
+def described(base: RawConfig, family: Family) -> DescribedModel:
+    """Read them.
+
+    Raises:
+        ConfigError: the file lacks one.
+    """
+    where = section(base, family)
+    return DescribedModel(
+        layers=_whole(base, (*where, "num_layers")),
+        hidden=_whole(base, (*where, "hidden_size")),
+        heads=_whole(base, (*where, "num_attention_heads")),
+        ffn=_whole(base, (*where, "ffn_hidden_size")),
+        global_batch=_whole(base, batch_path(base)),
+        method=base.get((*where, "activations_checkpoint_method")),
+    )
+
+
+def decoder_tokens(base: RawConfig, sequence: int) -> int:
+    """Tokens of a sample that T5's decoder writes.
+
+    Where no number stands, a quarter of what it reads, as in runs on this machine.
+    """
+    path = ("model", "data", "seq_length_dec")
+    return max(1, sequence // 4) if base.get(path) is None else _whole(base, path)
+
+
+def section(base: RawConfig, family: Family) -> KeyPath:
+    """Where the model's shape stands."""
+    if RECIPE in base:
+        return RECIPE
+    return ("model", "encoder") if family.is_encoder_decoder else ("model",)
+
+
+def batch_path(base: RawConfig) -> KeyPath:
+    """Where the global batch stands."""
+    return ("data", "global_batch_size") if RECIPE in base else ("model", "global_batch_size")
+
+
+def data_path(base: RawConfig) -> KeyPath:
+    """Where the training's data stand."""
+    return ("data", "paths") if RECIPE in base else ("model", "data", "data_prefix")
+
+
+def with_data(document: RawConfig, data: Any, tokenizer: str | None) -> RawConfig:
+    """A configuration with its data and tokenizer, where there are some."""
+    where = ("data", "tokenizer_path") if RECIPE in document else ("model", "tokenizer", "model")
+    for path, value in ((data_path(document), data), (where, tokenizer)):
+        document = document if value is None else document.with_value(path, value)
+    return document
+
+
+def with_length(base: RawConfig, sequence: int) -> RawConfig:
+    """With samples of so many tokens, wherever a file says how long they are."""
+    for path in _LENGTHS:
+        if path in base:
+            base = base.with_value(path, sequence)
+    return base
+
+
+def with_facts(base: RawConfig, asked: ModelQuestion, tokens_b: float) -> RawConfig:
+    """With our own section, which says what a rank must know of a whole file of NeMo's."""
+    facts = (
+        ("family", asked.family.name),
+        ("model_size_in_b", asked.size_b),
+        ("vocab_size", asked.vocabulary),
+        ("num_tokens_in_b", tokens_b),
+    )
+    for name, value in facts:
+        base = base.with_value(("autoconf", name), value)
+    return base
+
+
+def architecture_of(
+    base: RawConfig, family: Family, vocabulary: int, sequence: int
+) -> Architecture:
+    """The model of a user's whole file, as the planner sees it.
+
+    Raises:
+        ConfigError: the file lacks a number.
+    """
+    model: dict[str, Any] = base.get(section(base, family)) or {}
+    shape = described(base, family)
+    gated = _TWO_MATRICES in str(model.get("activation", ""))
+    is_old = family.name in ("gpt3", "bert", "t5", "mt5")
+    experts, per_token = model.get("num_moe_experts"), model.get("moe_router_topk") or 2
+    return Architecture(
+        name=family.name,
+        layers=shape.layers,
+        encoder_layers=shape.layers if family.is_encoder_decoder else 0,
+        hidden=shape.hidden,
+        heads=shape.heads,
+        kv_heads=model.get("num_query_groups") or shape.heads,
+        head=model.get("kv_channels") or shape.hidden // shape.heads,
+        ffn=shape.ffn,
+        vocabulary=vocabulary,
+        gated=bool(model.get("gated_linear_unit", gated)),
+        tied_embeddings=bool(model.get("share_embeddings_and_output_weights", is_old)),
+        positions=sequence if is_old else 0,
+        biases=bool(model.get("add_bias_linear", is_old)),
+        causal=family.name != "bert",
+        experts=Experts(count=experts, per_token=per_token, ffn=shape.ffn) if experts else None,
+    )
+
+
+def _whole(base: RawConfig, path: KeyPath) -> int:
+    value = base.get(path)
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise ConfigError(
+            f"{dotted(path)} of the base configuration is {value!r}, but must be a whole number "
+            "of at least 1."
+        )
+    return value
+
+
+_INDEX_FOLDER = "data_index_files"
+_LENGTH = dotted((*TRAIN, "seq_length"))
+_MADE_HERE = ("autoconf", "parameters")
+"""Stands in a base configuration of ours, not in a user's whole file."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SearchQuestion:
+    """The model that a search is for.
+
+    Attributes:
+        name: of the run, such as ``gpt3_5b``.
+        base: its configuration, with our own section on family and vocabulary.
+        nodes, gpus_per_node: those of a training; a search may use fewer.
+        notes: what no table covers, and what was recommended.
+    """
+
+    settings: SearchSettings
+    family: Family
+    size_b: float
+    name: str
+    base: RawConfig
+    model: DescribedModel
+    architecture: Architecture
+    nodes: int
+    gpus_per_node: int
+    notes: tuple[str, ...]
+
+    @property
+    def gpus(self) -> int:
+        """GPUs of a training."""
+        return self.nodes * self.gpus_per_node
+
+    @property
+    def file_name(self) -> str:
+        """File name of the base configuration."""
+        return f"base_cfg_{self.size_b:.10g}b.yaml"
+
+
+def question_of(settings: SearchSettings, nodes: int, gpus_per_node: int) -> SearchQuestion:
+    """Recommend a size where none is given, and work the base configuration out.
+
+    Raises:
+        ConfigError: the size is above what the family allows, the budget gives none, or the
+            user's file cannot be read.
+    """
+    train = settings.train
+    family = family_named(train.family)
+    budget = Budget(
+        gpus=nodes * gpus_per_node, tflops_per_gpu=train.tflops_per_gpu, tokens_b=train.tokens_b
+    )
+    size_b, notes = _size(family, train, budget)
+    chosen = _chosen(settings, family, size_b)
+    days = train.max_days or exact_training_days(family.name, size_b, budget)
+    base = _base(settings, chosen, _plan(settings, days, nodes, gpus_per_node))
+    is_custom = train.custom_config is not None
+    train = replace(train, sequence=chosen.asked.sequence)
+    return SearchQuestion(
+        settings=replace(settings, train=train),
+        family=family,
+        size_b=size_b,
+        name=run_name(family.name, size_b),
+        base=base,
+        model=described(base, family),
+        architecture=(
+            architecture_of(base, family, train.vocabulary, train.sequence)
+            if is_custom
+            else chosen.architecture
+        ),
+        nodes=nodes,
+        gpus_per_node=gpus_per_node,
+        notes=(*notes, *_length(settings, chosen), *(chosen.notes if _MADE_HERE in base else ())),
+    )
+
+
+def _plan(settings: SearchSettings, days: float, nodes: int, gpus_per_node: int) -> RunPlan:
+    is_bcp = settings.cluster.kind is ClusterKind.BCP
+    return RunPlan(
+        days=days,
+        nodes=nodes,
+        gpus_per_node=gpus_per_node,
+        tokens_b=settings.train.tokens_b,
+        wandb_project=settings.wandb.project if settings.wandb.enabled else None,
+        index_folder=f"{settings.paths.results}/{_INDEX_FOLDER}" if is_bcp else None,
+    )
+
+
+def _size(family: Family, train: TrainSettings, budget: Budget) -> tuple[float, tuple[str, ...]]:
+    if train.size_b is not None:
+        return train.size_b, ()
+    if train.max_days is None:
+        raise ConfigError(
+            "search_config.train_settings.model_size_in_b is not given, and no max_training_days "
+            "to recommend one for; give one of them."
+        )
+    size_b = recommended_size_b(family.name, budget, train.max_days)
+    return size_b, (
+        f"You can train a {size_b:g} B model in {train.max_days:g} days on {budget.gpus} GPUs, "
+        f"if each achieves {budget.tflops_per_gpu:g} TFLOP/s (max_training_days, tflops_per_gpu).",
+    )
+
+
+def _chosen(settings: SearchSettings, family: Family, size_b: float) -> ChosenModel:
+    """The tables' model, or the one of the user's file; what the command line gives wins."""
+    train = settings.train
+    asked = ModelQuestion(
+        family=family,
+        size_b=size_b,
+        vocabulary=train.vocabulary,
+        sequence=train.sequence,
+        gpu_memory_gb=train.gpu_memory_gb,
+        batch=train.global_batch,
+    )
+    chosen = choose_model(tables(generation_of(family)), asked)
+    custom = _custom_file(train)
+    if custom is None:
+        return chosen
+    found = custom_model(chosen, custom)
+    if _LENGTH in settings.given:
+        found = replace(found, asked=replace(found.asked, sequence=train.sequence))
+    if train.global_batch is None:
+        return found
+    return replace(found, batch=replace(found.batch, global_batch=train.global_batch))
+
+
+def _length(settings: SearchSettings, chosen: ChosenModel) -> tuple[str, ...]:
+    """Say where a model's file has another sequence length than the search's settings."""
+    asked, found = settings.train.sequence, chosen.asked.sequence
+    if asked == found:
+        return ()
+    return (
+        f"custom_config {settings.train.custom_config} has samples of {found} tokens; seq_length "
+        f"= {asked} does not count.",
+    )
+
+
+def _custom_file(train: TrainSettings) -> Path | None:
+    """The user's file; one of NVIDIA's own that is not there is the one that we ship."""
+    if train.custom_config is None:
+        return None
+    path = Path(train.custom_config)
+    if path.is_file():
+        return path
+    shipped = shipped_base_config(path.stem) if path.parent.name == "base_configs" else None
+    if shipped is None:
+        raise ConfigError(
+            f"custom_config {path} does not exist; give a YAML file, or null for NVIDIA's tables."
+        )
+    return shipped
+
+
+def _base(settings: SearchSettings, chosen: ChosenModel, plan: RunPlan) -> RawConfig:
+    """The user's file or ours, with the batch that was asked for."""
+    train = settings.train
+    base = base_document(chosen, plan, _custom_file(train))
+    if train.global_batch is not None:
+        base = base.with_value(batch_path(base), train.global_batch)
+    if _LENGTH in settings.given:
+        base = with_length(base, train.sequence)
+    asked = replace(chosen.asked, vocabulary=train.vocabulary)
+    return with_facts(base, asked, train.tokens_b)
+
+
+def grid_question(question: SearchQuestion) -> GridQuestion:
+    """The model as the rules of NVIDIA's grids see it."""
+    train = question.settings.train
+    return GridQuestion(
+        family=question.family,
+        size_b=question.size_b,
+        layers=question.model.layers,
+        sequence=train.sequence,
+        gpu_memory_gb=train.gpu_memory_gb,
+        is_shipped=is_shipped(question.family, question.size_b, train.sequence),
+    )
+
+
+def nemo_grid_of(question: SearchQuestion) -> Grid | NoRule | None:
+    """NVIDIA's grid, of the generation that has searches of the family, else of NeMo 2.0.
+
+    Returns:
+        None where the planner's grid is asked for.
+
+    Raises:
+        ConfigError: the size is above all rules of the family.
+    """
+    if question.settings.grid is not GridKind.NEMO:
+        return None
+    is_old = any(one.family == question.family.predefined for one in predefined())
+    rows = grid_rows(1 if is_old else 2)
+    return nemo_grid(rows, grid_question(question), question.settings.train.grid)
+
+
+def whose_grid(question: SearchQuestion) -> GridKind:
+    """The grid that is searched: the planner's, too, where NVIDIA has no rule."""
+    has_rule = isinstance(nemo_grid_of(question), Grid)
+    return GridKind.NEMO if has_rule else GridKind.PLANNER
+
+
+def notes_on_rules(question: SearchQuestion) -> tuple[str, ...]:
+    """Where a rule of NVIDIA's is asked for and none covers the model: that, and what it gets."""
+    grid = nemo_grid_of(question)
+    if isinstance(grid, NoRule):
+        return (grid.sentence,)
+    if grid is None:
+        return ()
+    return tuple(note for note in (grid.note, _unused_layers(question)) if note)
+
+
+def _unused_layers(question: SearchQuestion) -> str:
+    """NVIDIA's grids recompute nothing where the base configuration does not."""
+    layers = question.settings.train.recompute_layers
+    if layers is None or question.model.method == BLOCK:
+        return ""
+    return (
+        f"act_ckpt_layers={list(layers)} is not searched: NVIDIA's grid takes it where the base "
+        f"configuration's activations_checkpoint_method is {BLOCK}, and here it is "
+        f"{question.model.method or 'null'}; grid=planner searches it."
+    )

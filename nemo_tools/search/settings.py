@@ -1,0 +1,410 @@
+"""What a search is to do, in types, from a composed document. Not: candidates, nor the machine."""
+
+from __future__ import annotations
+
+import math
+import os
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+from typing import Any
+
+from autoconf_launch.autotuner.sizing import GridOverrides
+from autoconf_launch.core import ConfigError, KeyPath, RawConfig, dotted
+from autoconf_launch.tuning_spaces import usual_of
+
+from .compose import TRAIN, Composed
+
+AUTO = (None, "auto", "null", "None")
+"""What leaves a choice to us, in the words of all generations."""
+
+
+def is_whole(value: object, least: int) -> bool:
+    """Whether it is a whole number of at least ``least``; True and False are none."""
+    return isinstance(value, int) and not isinstance(value, bool) and value >= least
+
+
+def whole(name: str, value: object, least: int = 1) -> int:
+    """A whole number.
+
+    Raises:
+        ConfigError: it is none, or too small.
+    """
+    if isinstance(value, int) and is_whole(value, least):
+        return value
+    raise ConfigError(f"{name} is {value!r}, but must be a whole number of at least {least}.")
+
+
+def number(name: str, value: object) -> float:
+    """A number above 0.
+
+    Raises:
+        ConfigError: it is none.
+    """
+    is_flag = isinstance(value, bool)
+    if isinstance(value, (int, float)) and not is_flag and math.isfinite(value) and value > 0:
+        return float(value)
+    raise ConfigError(f"{name} is {value!r}, but must be a number above 0.")
+
+
+class Reader:
+    """One section; errors name the full key."""
+
+    def __init__(self, document: RawConfig, section: KeyPath) -> None:
+        self._document, self._section = document, section
+
+    def has(self, key: str) -> bool:
+        """Whether the key is there with a value of its own."""
+        return self._document.get((*self._section, key)) not in AUTO
+
+    def whole(self, key: str, default: int | None = None, *, least: int = 1) -> int:
+        """A whole number.
+
+        Raises:
+            ConfigError: it is none, too small, or not given where it must be.
+        """
+        found = self.optional_whole(key, least=least)
+        return int(self._needed(key, default)) if found is None else found
+
+    def optional_whole(self, key: str, *, least: int = 1) -> int | None:
+        """A whole number; None where it is left to us.
+
+        Raises:
+            ConfigError: it is none, or too small.
+        """
+        value = self._value(key)
+        return None if value is None else whole(self._name(key), value, least)
+
+    def number(self, key: str, default: float | None = None) -> float:
+        """A number above 0.
+
+        Raises:
+            ConfigError: it is none, or not given where it must be.
+        """
+        found = self.optional_number(key)
+        return float(self._needed(key, default)) if found is None else found
+
+    def optional_number(self, key: str) -> float | None:
+        """A number above 0; None where it is left to us.
+
+        Raises:
+            ConfigError: it is none.
+        """
+        value = self._value(key)
+        return None if value is None else number(self._name(key), value)
+
+    def sizes(self, key: str, *, least: int = 1) -> tuple[int, ...] | None:
+        """A list of whole numbers, each once; a single one is a list of it.
+
+        Raises:
+            ConfigError: it is none, or empty.
+        """
+        value = self._value(key)
+        if value is None:
+            return None
+        values = value if isinstance(value, list) else [value]
+        good = [one for one in values if is_whole(one, least)]
+        if not values or len(good) < len(values):
+            raise self._wrong(key, value, f"auto, or a list of numbers of at least {least}")
+        return tuple(dict.fromkeys(good))
+
+    def flag(self, key: str, default: bool) -> bool:
+        """True or False.
+
+        Raises:
+            ConfigError: it is neither.
+        """
+        value = self._value(key)
+        if value is None:
+            return default
+        if not isinstance(value, bool):
+            raise self._wrong(key, value, "True or False")
+        return value
+
+    def text(self, key: str) -> str | None:
+        """Words; None where there are none."""
+        value = self._value(key)
+        return None if value is None else str(value)
+
+    def texts(self, key: str) -> tuple[str, ...]:
+        """A list of words, without empty ones; a single one is a list of it."""
+        value = self._document.get((*self._section, key))
+        values = value if isinstance(value, list) else [value]
+        return tuple(str(one) for one in values if one not in AUTO)
+
+    def one_of(self, key: str, valid: tuple[str, ...], default: str) -> str:
+        """One of some words.
+
+        Raises:
+            ConfigError: it is another one.
+        """
+        value = self._value(key)
+        if value is None:
+            return default
+        if value not in valid:
+            raise self._wrong(key, value, f"one of {', '.join(valid)}")
+        return str(value)
+
+    def _value(self, key: str) -> Any:
+        value = self._document.get((*self._section, key))
+        return None if isinstance(value, str) and value in AUTO else value
+
+    def _needed(self, key: str, default: Any) -> Any:
+        if default is None:
+            raise ConfigError(f"{self._name(key)} is not given, but search needs it.")
+        return default
+
+    def _wrong(self, key: str, value: Any, must_be: str) -> ConfigError:
+        return ConfigError(f"{self._name(key)} is {value!r}, but must be {must_be}.")
+
+    def _name(self, key: str) -> str:
+        return dotted((*self._section, key))
+
+
+_MINIMUM = "minimum"
+_OLD_TOOL = "bignlp_hp_tool_path"
+_USUAL_SEQUENCE = 2048
+
+
+class ClusterKind(str, Enum):
+    """Where runs are launched."""
+
+    BCM = "bcm"
+    BCP = "bcp"
+    LOCAL = "local"
+
+
+class GridKind(str, Enum):
+    """The source of the candidates that are searched."""
+
+    PLANNER = "planner"
+    NEMO = "nemo"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainSettings:
+    """``search_config.train_settings``; None where a choice is left to us.
+
+    Attributes:
+        family: of the model, by the folder of its search configuration.
+        limit_runs: 0 for all candidates.
+        search_nodes: of each run; 0 for the fewest that the candidates need (BigNLP's way).
+        custom_config: as it is written.
+    """
+
+    family: str
+    size_b: float | None
+    nodes: int
+    gpus_per_node: int
+    gpu_memory_gb: float
+    max_days: float | None
+    limit_runs: int
+    top_n: int
+    max_steps: int
+    max_minutes: float
+    tflops_per_gpu: float
+    tokens_b: float
+    vocabulary: int
+    sequence: int
+    global_batch: int | None
+    custom_config: str | None
+    logs: Path
+    search_nodes: int
+    grid: GridOverrides
+    recompute_layers: tuple[int, ...] | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterSettings:
+    """``cluster``: what Slurm is asked for, and what the planner counts on.
+
+    Attributes:
+        gpus_per_node: of this machine where runs are local; None: all.
+        gpu: name for the planner; None: by its memory.
+    """
+
+    kind: ClusterKind
+    partition: str | None = None
+    account: str | None = None
+    exclusive: bool = True
+    overcommit: bool = False
+    gpus_per_task: int | None = None
+    gpus_per_node: int | None = None
+    gpu: str | None = None
+    usd_per_gpu_hour: float | None = None
+    mem: str | None = None
+    job_name_prefix: str = ""
+    srun_args: tuple[str, ...] = ()
+    nodelist: str | None = None
+    exclude: tuple[str, ...] = ()
+    comment: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PathSettings:
+    """Folders and the container, as they are written; None where nobody gave one."""
+
+    tool: str | None
+    results: str
+    data: str | None
+    container: str | None
+    mounts: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WandbSettings:
+    """``wandb``; the file has the key on its first line."""
+
+    enabled: bool
+    key_file: str | None
+    project: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SearchSettings:
+    """All of it.
+
+    Attributes:
+        choice: name of the search configuration.
+        given: keys of the command line.
+    """
+
+    choice: str
+    train: TrainSettings
+    cluster: ClusterSettings
+    paths: PathSettings
+    wandb: WandbSettings
+    grid: GridKind
+    runs_training: bool
+    runs_inference: bool
+    given: frozenset[str]
+    notes: tuple[str, ...]
+
+
+def read_settings(composed: Composed) -> SearchSettings:
+    """Check every value.
+
+    Raises:
+        ConfigError: one is of the wrong kind or missing; the message names its key.
+    """
+    document = composed.document
+    top = Reader(document, ())
+    kinds = tuple(kind.value for kind in ClusterKind)
+    grids = tuple(grid.value for grid in GridKind)
+    wandb = Reader(document, ("wandb",))
+    return SearchSettings(
+        choice=composed.choice,
+        train=_train(composed),
+        cluster=_cluster(document, ClusterKind(top.one_of("cluster_type", kinds, "bcm"))),
+        paths=_paths(top, composed),
+        wandb=WandbSettings(
+            enabled=wandb.flag("enable", False),
+            key_file=wandb.text("api_key_file"),
+            project=wandb.text("project"),
+        ),
+        grid=GridKind(top.one_of("grid", grids, GridKind.PLANNER.value)),
+        runs_training=top.flag("run_training_hp_search", True),
+        runs_inference=top.flag("run_inference_hp_search", True),
+        given=composed.given,
+        notes=composed.notes,
+    )
+
+
+def _train(composed: Composed) -> TrainSettings:
+    document = composed.document
+    read = Reader(document, TRAIN)
+    family = composed.choice.partition("/")[0]
+    usual = usual_of(family)
+    logs = read.text("logs")
+    return TrainSettings(
+        family=family,
+        size_b=read.optional_number("model_size_in_b"),
+        nodes=read.whole("num_nodes"),
+        gpus_per_node=read.whole("gpus_per_node", 8),
+        gpu_memory_gb=read.number("gpu_memory_gb", 80),
+        max_days=read.optional_number("max_training_days"),
+        limit_runs=read.whole("limit_search_runs", 100, least=0),
+        top_n=read.whole("output_top_n", 10),
+        max_steps=read.whole("max_steps_per_run", 50),
+        max_minutes=read.number("max_minutes_per_run", 20),
+        tflops_per_gpu=read.number("tflops_per_gpu", 140),
+        tokens_b=read.number("num_tokens_in_b"),
+        vocabulary=read.whole("vocab_size"),
+        sequence=read.whole("seq_length", usual[1] if usual else _USUAL_SEQUENCE),
+        global_batch=read.optional_whole("global_batch_size"),
+        custom_config=read.text("custom_config"),
+        logs=_absolute(logs or f"{document.get(('base_results_dir',))}/{composed.choice}"),
+        search_nodes=_search_nodes(document, read),
+        grid=_overrides(read),
+        recompute_layers=read.sizes("act_ckpt_layers", least=0),
+    )
+
+
+def _search_nodes(document: RawConfig, read: Reader) -> int:
+    """The BigNLP HP tool searched on as few nodes as it could, unless told otherwise."""
+    if read.text("override_search_num_nodes") == _MINIMUM:
+        return 0
+    own = read.optional_whole("override_search_num_nodes")
+    if own is not None:
+        return own
+    is_bignlp = document.get((_OLD_TOOL,)) is not None
+    return 0 if is_bignlp else read.whole("num_nodes")
+
+
+def _overrides(read: Reader) -> GridOverrides:
+    least = read.optional_whole("min_model_parallel_size")
+    most = read.optional_whole("max_model_parallel_size")
+    if least is not None and most is not None and least > most:
+        raise ConfigError(
+            f"min_model_parallel_size is {least}, but must be at most max_model_parallel_size = "
+            f"{most}."
+        )
+    return GridOverrides(
+        tensor=read.sizes("tensor_parallel_sizes"),
+        pipeline=read.sizes("pipeline_parallel_sizes"),
+        micro_batch=read.sizes("micro_batch_sizes"),
+        context=read.sizes("context_parallel_sizes"),
+        expert=read.sizes("expert_parallel_sizes"),
+        least_product=least,
+        most_product=most,
+    )
+
+
+def _cluster(document: RawConfig, kind: ClusterKind) -> ClusterSettings:
+    read = Reader(document, ("cluster",))
+    return ClusterSettings(
+        kind=kind,
+        partition=read.text("partition"),
+        account=read.text("account"),
+        exclusive=read.flag("exclusive", False),
+        overcommit=read.flag("overcommit", False),
+        gpus_per_task=read.optional_whole("gpus_per_task"),
+        gpus_per_node=read.optional_whole("gpus_per_node"),
+        gpu=read.text("gpu"),
+        usd_per_gpu_hour=read.optional_number("usd_per_gpu_hour"),
+        mem=read.text("mem"),
+        job_name_prefix=read.text("job_name_prefix") or "",
+        srun_args=read.texts("srun_args"),
+        nodelist=read.text("nodelist"),
+        exclude=read.texts("exclude"),
+        comment=read.text("comment"),
+    )
+
+
+def _paths(top: Reader, composed: Composed) -> PathSettings:
+    """A data folder below a tool that nobody named is nobody's."""
+    named = composed.has_paths or bool({"data_dir", "launcher_scripts_path"} & composed.given)
+    tool = top.text("auto_configurator_path") if composed.has_paths else None
+    data = top.text("data_dir") if named else None
+    return PathSettings(
+        tool=str(_absolute(tool)) if tool else None,
+        results=str(_absolute(top.text("base_results_dir") or ".")),
+        data=str(_absolute(data)) if data else None,
+        container=top.text("training_container"),
+        mounts=top.texts("container_mounts"),
+    )
+
+
+def _absolute(path: str) -> Path:
+    """Without ``..``: such parts come from defaults that are beside the tool."""
+    return Path(os.path.abspath(path))  # noqa: PTH100 - resolve() would follow links

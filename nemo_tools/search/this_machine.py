@@ -1,0 +1,347 @@
+"""The candidates that this machine can run for real, and why it cannot run others. Not: running.
+
+Ranks here are data-parallel, with any micro-batch, recomputation and ZeRO stage; all other kinds
+of parallelism are named rejections.
+
+What is kept beside weights, gradients and Adam's state is not counted: a run may still not fit.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+
+import numpy as np
+
+from autoconf_launch.autotuner.cost import parameters
+from autoconf_launch.autotuner.planner import Choices, grids, layouts_of, obeying
+from autoconf_launch.autotuner.sizing import Grid
+from autoconf_launch.core import ConfigError, Layout, NothingFeasibleError, Offload, Recompute
+from autoconf_launch.launcher.machine import find_cluster
+from autoconf_launch.launcher.report import size_text
+from autoconf_launch.launcher.request import LaunchRequest
+from autoconf_launch.tuning_spaces import predefined
+
+from ..rules import NemoCandidate, limited, nemo1_name, nemo_candidates
+from .candidates import CandidateList, Rejected, SearchCandidate, layout_of, searched_model
+from .compose import TRAIN
+from .question import SearchQuestion, nemo_grid_of
+from .settings import SearchSettings
+
+_PREFIX = ".".join(TRAIN)
+_NOT_HERE_OF_NODE = f"{_PREFIX}.gpus_per_node"
+_FEWEST_BLOCKS = 2
+"""Layers in a row by which the runtime knows what is repeated."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Kind:
+    """A kind of model parallelism: in words, and the key of its sizes."""
+
+    words: str
+    key: str
+
+
+_KINDS: Mapping[str, _Kind] = MappingProxyType(
+    {
+        "tensor": _Kind("tensor parallelism", "tensor_parallel_sizes"),
+        "pipeline": _Kind("pipeline parallelism", "pipeline_parallel_sizes"),
+        "context": _Kind("context parallelism", "context_parallel_sizes"),
+        "expert": _Kind("expert parallelism", "expert_parallel_sizes"),
+    }
+)
+
+
+def why_not_here(question: SearchQuestion, one: SearchCandidate) -> str:
+    """Why this machine cannot run a candidate, as the end of a sentence; "" where it can."""
+    wide = [
+        f"{kind.words} {getattr(one.point, name)}"
+        for name, kind in _KINDS.items()
+        if getattr(one.point, name) > 1
+    ]
+    if wide:
+        return f"{' and '.join(wide)}: the runtime on this machine is data-parallel"
+    return _recompute_not_here(question, one)
+
+
+def layers_of_stage(question: SearchQuestion, stages: int) -> int:
+    """Layers of the fullest stage; an encoder's layer counts as a decoder's."""
+    model = question.architecture
+    return -(-(model.layers + model.encoder_layers) // stages)
+
+
+def why_nothing(question: SearchQuestion, rejected: tuple[Rejected, ...]) -> str:
+    """Why no candidate is left, and what to give instead."""
+    batch, ranks = question.model.global_batch, question.gpus
+    if batch % ranks:
+        valid = [str(count) for count in range(1, 2 * ranks + 2) if batch % count == 0]
+        return (
+            f"No candidate for {question.name} splits a global batch of {batch} over {ranks} "
+            f"ranks; {_NOT_HERE_OF_NODE}={' or '.join(valid)} divides it, or take another "
+            "global_batch_size."
+        )
+    if rejected:
+        return (
+            f"None of {len(rejected)} candidates can run here, such as "
+            f"{rejected[0].candidate.name}: {rejected[0].why}; search other sizes."
+        )
+    given = "; ".join(_given_in_vain(question, batch // ranks))
+    return f"No candidate for {question.name} on {ranks} ranks has the sizes given: {given}."
+
+
+def _recompute_not_here(question: SearchQuestion, one: SearchCandidate) -> str:
+    layers, whole = one.point.recompute_layers, layers_of_stage(question, 1)
+    if layers and layers != whole:
+        return (
+            f"{layers} of {whole} layers recomputed: the runtime on this machine recomputes all "
+            "layers or none"
+        )
+    if one.point.recompute_micro_batches or one.point.recompute_layers_per_pipeline:
+        return "some micro-batches recomputed: the runtime on this machine recomputes all or none"
+    recomputes = one.layout.recompute is not Recompute.NONE
+    if recomputes and question.model.layers < _FEWEST_BLOCKS:
+        return "recomputation: the model has no repeated layers, and the runtime recomputes those"
+    return ""
+
+
+def _given_in_vain(question: SearchQuestion, samples: int) -> Iterator[str]:
+    """Each key of the user's that leaves nothing, with what it could be."""
+    train = question.settings.train
+    micro = train.grid.micro_batch
+    if micro is not None and not any(samples % size == 0 for size in micro):
+        valid = [str(size) for size in range(1, samples + 1) if samples % size == 0]
+        yield (
+            f"none of {_PREFIX}.micro_batch_sizes={list(micro)} divides the {samples} samples of "
+            f"a rank, as {', '.join(valid)} do"
+        )
+        return
+    least = train.grid.least_product
+    for name, kind in _KINDS.items():
+        sizes = getattr(train.grid, name)
+        if sizes is not None and 1 not in sizes:
+            yield f"{_PREFIX}.{kind.key}={list(sizes)} must have 1 on this machine"
+    if least is not None and least > 1:
+        yield f"{_PREFIX}.min_model_parallel_size={least} must be 1 on this machine"
+    if train.recompute_layers is not None:
+        whole = layers_of_stage(question, 1)
+        yield f"of {_PREFIX}.act_ckpt_layers={list(train.recompute_layers)} only 0 and {whole} run"
+
+
+_OF_NODE = ".".join((*TRAIN, "gpus_per_node"))
+_OF_NODES = ".".join((*TRAIN, "num_nodes"))
+_MOST_WHYS = 3
+LEAST_VOCABULARY = 259
+"""Vocabulary of the text that ranks here train on: bytes and three special tokens."""
+
+
+def local_ranks(settings: SearchSettings) -> int:
+    """Ranks of a run: as many as are asked for, or all GPUs, or one for each core.
+
+    Raises:
+        HardwareError: more GPUs are asked for than are visible.
+    """
+    asked = settings.train.gpus_per_node if _OF_NODE in settings.given else None
+    return len(find_cluster(local_request(asked or settings.cluster.gpus_per_node)).devices)
+
+
+def local_request(ranks: int | None) -> LaunchRequest:
+    """A launch of so many ranks of nothing yet; None for all slots."""
+    return LaunchRequest(script="", processes=ranks or "auto")
+
+
+def local_candidates(question: SearchQuestion) -> CandidateList:
+    """What can be run, NVIDIA's order or ours, and what cannot.
+
+    Ours is by micro-batch, the largest first, until a profile run has told more.
+
+    Raises:
+        ConfigError: nothing divides ranks and batch, nothing of it can run here, or the
+            vocabulary is too small for the text.
+    """
+    vocabulary = question.settings.train.vocabulary
+    if vocabulary < LEAST_VOCABULARY:
+        raise ConfigError(
+            f"{'.'.join((*TRAIN, 'vocab_size'))} is {vocabulary}, but runs on this machine read a "
+            f"text that needs at least {LEAST_VOCABULARY}."
+        )
+    grid = nemo_grid_of(question)
+    is_nemo = isinstance(grid, Grid)
+    found = tuple(_of_nemo(question, grid) if isinstance(grid, Grid) else _of_planner(question))
+    runnable = [one for one in found if not why_not_here(question, one)]
+    rejected = tuple(
+        Rejected(candidate=one, why=why) for one in found if (why := why_not_here(question, one))
+    )
+    if not runnable:
+        raise ConfigError(why_nothing(question, rejected))
+    limit = question.settings.train.limit_runs
+    return CandidateList(
+        candidates=_cut(runnable, limit) if is_nemo else tuple(runnable),
+        nodes=1,
+        found=len(found),
+        rejected=rejected,
+        notes=tuple(_notes(question, rejected)),
+    )
+
+
+def first_shown(found: CandidateList, limit: int) -> CandidateList:
+    """As many as a search would run, where no profile run says which; 0 for all."""
+    count = len(found.candidates)
+    if not 0 < limit < count:
+        return found
+    note = (
+        f"limit_search_runs is {limit}: a profile run of the model, which --dry-run leaves out, "
+        f"chooses them among {count}; the first ones are shown."
+    )
+    return replace(found, candidates=found.candidates[:limit], notes=(*found.notes, note))
+
+
+def _cut(found: Sequence[SearchCandidate], limit: int) -> tuple[SearchCandidate, ...]:
+    """In turn of each micro-batch, so that the largest are not cut first; 0 takes all."""
+    points = limited(tuple(dict.fromkeys(one.point for one in found)), limit)
+    kept = [one for point in points for one in found if one.point == point]
+    return tuple(kept[: limit or None])
+
+
+def with_zero(candidate: SearchCandidate, stage: int) -> SearchCandidate:
+    """The same with another ZeRO stage."""
+    return replace(candidate, layout=replace(candidate.layout, zero_stage=stage))
+
+
+def _of_nemo(question: SearchQuestion, grid: Grid) -> Iterator[SearchCandidate]:
+    model = searched_model(question, question.gpus)
+    for one in nemo_candidates(grid, model):
+        name = nemo1_name(model, 1, one)
+        yield SearchCandidate(name=name, point=one, layout=layout_of(one, model))
+
+
+def _of_planner(question: SearchQuestion) -> Iterator[SearchCandidate]:
+    """The planner's valid space, each mesh with ZeRO 1 where it has ranks to share with."""
+    train, grid = question.settings.train, question.settings.train.grid
+    choices = Choices(
+        tensor=grid.tensor,
+        pipeline=grid.pipeline,
+        virtual=(1,),
+        context=grid.context,
+        expert=grid.expert,
+        micro_batch=grid.micro_batch,
+        zero=(0, 1),
+        layers=(),
+        sequence_parallel=(False,),
+        offload=(Offload.NONE,),
+    )
+    least, most = grid.least_product or 1, grid.most_product or question.gpus
+    model = question.architecture
+    layouts: dict[tuple[object, ...], Layout] = {}
+    for piece in grids(question.gpus, question.model.global_batch, model, choices):
+        kept = np.broadcast_to(obeying(piece, model, train.sequence, {}), piece.shape)
+        for layout in layouts_of(piece.rows(np.flatnonzero(kept))):
+            if least <= math.prod(_mesh(layout)) <= most:
+                layouts[_key(layout)] = layout  # ZeRO 1 comes after 0
+    for layout in sorted(layouts.values(), key=_order):
+        yield from _with_recompute(question, layout)
+
+
+def _key(layout: Layout) -> tuple[object, ...]:
+    return (*_mesh(layout), layout.micro_batch, layout.recompute)
+
+
+def _mesh(layout: Layout) -> tuple[int, ...]:
+    return (
+        layout.tensor_parallel,
+        layout.pipeline_parallel,
+        layout.context_parallel,
+        layout.expert_parallel,
+    )
+
+
+def _order(layout: Layout) -> tuple[object, ...]:
+    return (_mesh(layout), list(Recompute).index(layout.recompute), -layout.micro_batch)
+
+
+def _with_recompute(question: SearchQuestion, layout: Layout) -> Iterator[SearchCandidate]:
+    """One candidate, or one for each of the numbers of layers that the user wants."""
+    wanted, kind = question.settings.train.recompute_layers, layout.recompute
+    whole = layers_of_stage(question, layout.pipeline_parallel)
+    if wanted is None:
+        numbers: tuple[int | None, ...] = (whole if kind is Recompute.FULL else None,)
+    elif kind is Recompute.SELECTIVE:
+        return
+    else:
+        numbers = tuple(n for n in wanted if bool(n) == (kind is Recompute.FULL))
+    for number in numbers:
+        yield _candidate(question, layout, number)
+
+
+def _candidate(question: SearchQuestion, layout: Layout, layers: int | None) -> SearchCandidate:
+    one = NemoCandidate(
+        tensor=layout.tensor_parallel,
+        pipeline=layout.pipeline_parallel,
+        context=layout.context_parallel,
+        expert=layout.expert_parallel,
+        micro_batch=layout.micro_batch,
+        recompute_layers=layers,
+    )
+    name = nemo1_name(searched_model(question, question.gpus), 1, one)
+    selective = "_selective" if layout.recompute is Recompute.SELECTIVE else ""
+    return SearchCandidate(name=f"{name}{selective}", point=one, layout=layout)
+
+
+def _notes(question: SearchQuestion, rejected: tuple[Rejected, ...]) -> Iterator[str]:
+    settings = question.settings
+    if _OF_NODES in settings.given and settings.train.nodes > 1:
+        yield f"num_nodes is {settings.train.nodes}, but this machine is one node."
+    if "data_dir" in settings.given:
+        yield "Runs on this machine read a text made at run time; data_dir is not read."
+    if rejected:
+        whys = list(dict.fromkeys(one.why for one in rejected))
+        shown = "; ".join(whys[:_MOST_WHYS])
+        more = f"; and {len(whys) - _MOST_WHYS} more reasons" if len(whys) > _MOST_WHYS else ""
+        yield f"{len(rejected)} candidates are not started: {shown}{more}."
+
+
+STATE_BYTES = 16
+"""State per parameter: 4 + 4 + 8 in fp32; 2 + 2 + 12 in bf16 with a master copy (ZeRO, 3.1)."""
+
+
+def require_room(question: SearchQuestion) -> None:
+    """See that all ranks together hold the state of the model, each its share (ZeRO 3).
+
+    Raises:
+        NothingFeasibleError: they do not; the message has a size that they hold.
+    """
+    for refusal in refusals(question):
+        raise NothingFeasibleError(refusal)
+
+
+def refusals(question: SearchQuestion) -> tuple[str, ...]:
+    """Why this machine, as it is now, cannot hold a model; nothing where it can."""
+    cluster = find_cluster(local_request(question.gpus))
+    refusal = why_no_room(question, cluster.least_memory_bytes)
+    return (refusal,) if refusal else ()
+
+
+def why_no_room(question: SearchQuestion, rank_bytes: int) -> str:
+    """Why a model cannot be held by ranks with so much memory each; "" where it can."""
+    count, ranks = parameters(question.architecture), question.gpus
+    needed, held = STATE_BYTES * count / ranks, rank_bytes * ranks // STATE_BYTES
+    if needed <= rank_bytes:
+        return ""
+    each = f"each of {ranks} ranks" if ranks > 1 else "one rank"
+    return (
+        f"{question.name} needs at least {size_text(needed)} on {each} for weights, gradients and "
+        f"Adam's state ({STATE_BYTES} bytes for each of {count / 1e9:.3g} B parameters), but this "
+        f"machine has {size_text(rank_bytes)} free for each; {_instead(question, held)}."
+    )
+
+
+def _instead(question: SearchQuestion, held: int) -> str:
+    sizes = {
+        one.size_b: one.name
+        for one in predefined()
+        if one.family == question.family.predefined and one.size_b * 1e9 <= held
+    }
+    if sizes:
+        return f"the largest predefined size that it holds is search_config={sizes[max(sizes)]}"
+    return f"it holds {held / 1e9:.2g} B: give a smaller model_size_in_b"

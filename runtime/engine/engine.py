@@ -1,0 +1,83 @@
+"""The engine that a training script holds. Not: how a step is made, measured or profiled."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import torch
+from torch import Tensor, nn
+
+from autoconf_launch.core import AppliedStrategy, Layout
+
+from ..model import Batch
+from ..rank import Ranks
+
+
+class Stepper(Protocol):
+    """Takes optimizer steps in one of the modes of a rank."""
+
+    @property
+    def module(self) -> nn.Module:
+        """The model as the script may look at it."""
+
+    @property
+    def applied(self) -> AppliedStrategy | None:
+        """What was seen to run."""
+
+    def step(self, batch: Batch) -> Tensor:
+        """One optimizer step."""
+
+
+class Engine:
+    """A model that trains as its configuration says; made by ``initialize``."""
+
+    def __init__(self, stepper: Stepper, ranks: Ranks, layout: Layout) -> None:
+        self._stepper = stepper
+        self._ranks = ranks
+        self._layout = layout
+
+    def step(self, batch: Batch) -> Tensor:
+        """Train on this rank's share of one optimizer step.
+
+        Args:
+            batch: a tensor, or tuples, lists and dicts of tensors, whose first dimension is
+                ``samples_per_step``; it is moved to the device by micro-batches.
+
+        Returns:
+            The mean loss over the global batch, the same on all ranks, before the update: a
+            tensor without dimensions on the device. Reading its value waits for the device.
+
+        Raises:
+            ConfigError: the batch has another number of samples.
+        """
+        return self._stepper.step(batch)
+
+    @property
+    def samples_per_step(self) -> int:
+        """Samples of one rank in one optimizer step: micro-batch times accumulation."""
+        return self._layout.micro_batch * self._layout.accumulation
+
+    @property
+    def module(self) -> nn.Module:
+        """The model, wrapped where the layout needs it."""
+        return self._stepper.module
+
+    @property
+    def device(self) -> torch.device:
+        """Where this rank computes."""
+        return self._ranks.device
+
+    @property
+    def rank(self) -> int:
+        """This rank's number, from 0."""
+        return self._ranks.rank
+
+    @property
+    def world_size(self) -> int:
+        """Ranks of the launch."""
+        return self._ranks.world_size
+
+    @property
+    def applied(self) -> AppliedStrategy | None:
+        """The strategy found by looking at the live model; None before the first step."""
+        return self._stepper.applied

@@ -1,0 +1,95 @@
+"""From a model and a configuration to an engine, in the mode that the launcher asks for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from autoconf_launch.core import Mode
+
+from ..model import (
+    LossFunction,
+    MakeOptimizer,
+    ModelSource,
+    Recipe,
+    held_bytes,
+    model_loss,
+    optimizer_maker,
+)
+from ..profile import Profiler
+from ..rank import (
+    PhaseClock,
+    Ranks,
+    Report,
+    join,
+    rank_number,
+    start_meter,
+    task_from_environment,
+    world_size,
+)
+from .config_file import ConfigSource, read_config
+from .engine import Engine, Stepper
+from .measure import Measured
+from .trainer import Trainer
+
+
+def initialize(
+    model: ModelSource,
+    config: ConfigSource,
+    *,
+    loss_fn: LossFunction | None = None,
+    optimizer: MakeOptimizer | None = None,
+) -> Engine:
+    """Meet the other ranks and lay the model out as the configuration says.
+
+    Args:
+        model: a module, or a function that builds one (then a profile can look at it without
+            building it). All ranks start with the weights of rank 0.
+        config: the path of a strict JSON file, a mapping or a ResolvedConfig.
+        loss_fn: from model and micro-batch to the mean loss over it; by default the model is
+            called with the micro-batch (tuples and dicts spread) and returns the loss.
+        optimizer: from trainable parameters to a torch optimizer; wins over the configuration.
+
+    Raises:
+        ConfigError: the configuration cannot be read or applied.
+        HardwareError: there are fewer GPUs than local ranks.
+    """
+    task = task_from_environment()
+    if task is None:
+        recipe, ranks = _prepare(model, config, loss_fn, optimizer)
+        return Engine(Trainer(recipe, ranks), ranks, recipe.config.layout)
+    report = Report(task, rank=rank_number(), world_size=world_size())
+    with report.guard():
+        recipe, ranks = _prepare(model, config, loss_fn, optimizer)
+        report.install()
+        stepper = _STEPPERS[task.mode](recipe, ranks, report)
+        return Engine(stepper, ranks, recipe.config.layout)
+
+
+def _prepare(
+    model: ModelSource,
+    config: ConfigSource,
+    loss_fn: LossFunction | None,
+    optimizer: MakeOptimizer | None,
+) -> tuple[Recipe, Ranks]:
+    resolved = read_config(config, world_size=world_size())
+    recipe = Recipe(
+        model=model,
+        config=resolved,
+        loss=loss_fn or model_loss,
+        make_optimizer=optimizer or optimizer_maker(resolved.optimizer),
+    )
+    return recipe, join()
+
+
+def _measured(recipe: Recipe, ranks: Ranks, report: Report) -> Stepper:
+    limit = report.task.memory_limit_bytes
+    report.meter = start_meter(ranks.device, limit, held_bytes(recipe.model))
+    report.meter.enforce()
+    clock = PhaseClock(ranks) if report.task.soak else None
+    return Measured(Trainer(recipe, ranks, clock), report, ranks, clock)
+
+
+_STEPPERS: dict[Mode, Callable[[Recipe, Ranks, Report], Stepper]] = {
+    Mode.MEASURE: _measured,
+    Mode.PROFILE: Profiler,
+}

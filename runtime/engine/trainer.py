@@ -1,0 +1,146 @@
+"""One optimizer step: micro-batches, accumulation, clipping, update. Not: its measurement."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.distributed.device_mesh import init_device_mesh
+
+from autoconf_launch.core import AppliedStrategy
+
+from ..model import Batch, LossScale, Recipe, build, compute_in, split, to_device
+from ..parallel import parallelize, shard_optimizer
+from ..rank import BACKWARD, FORWARD, UPDATE, PhaseClock, Ranks, StepCutter
+from .gradients import clipping_factor, global_norm, multiply
+from .observer import Observer
+from .schedules import build_schedule
+
+
+class Trainer:
+    """Builds and lays out the model, then trains it step by step.
+
+    ``clock`` takes every step apart, which slows it.
+    """
+
+    def __init__(self, recipe: Recipe, ranks: Ranks, clock: PhaseClock | None = None) -> None:
+        self._lap: Callable[[str], None] = clock.lap if clock else _no_lap
+        self._config = recipe.config
+        self._loss = recipe.loss
+        self._ranks = ranks
+        mesh = init_device_mesh(ranks.device.type, (ranks.world_size,), mesh_dim_names=("data",))
+        model = build(recipe.model, ranks.device)
+        self._observer = Observer(model)
+        self._laid_out = parallelize(model, mesh, recipe.config)
+        self._parameters = [p for p in self.module.parameters() if p.requires_grad]
+        optimizer = recipe.make_optimizer(self._parameters)
+        self._optimizer = shard_optimizer(optimizer, mesh, recipe.config)
+        self._schedule = build_schedule(recipe.config.scheduler, self._optimizer)
+        self._scale = LossScale(recipe.config)
+        self._applied: AppliedStrategy | None = None
+
+    @property
+    def module(self) -> nn.Module:
+        """The model with its wrappers."""
+        return self._laid_out.module
+
+    @property
+    def applied(self) -> AppliedStrategy | None:
+        """The strategy seen in the first step."""
+        return self._applied
+
+    @property
+    def samples_per_step(self) -> int:
+        """Samples of this rank in one optimizer step."""
+        return self._config.layout.micro_batch * self._config.layout.accumulation
+
+    @property
+    def micro_batches(self) -> int:
+        """Micro-batches of this rank in one optimizer step."""
+        return self._config.layout.accumulation
+
+    def step(self, batch: Batch) -> Tensor:
+        """Mean loss over the global batch, after the update; see :meth:`.engine.Engine.step`."""
+        return self._mean_over_ranks(self._step(batch))
+
+    def step_and_agree(
+        self, batch: Batch, asks: Callable[[], bool], cutter: StepCutter | None = None
+    ) -> tuple[Tensor, bool]:
+        """The same, and whether any rank asks: its word travels with the loss, not by itself.
+
+        Args:
+            batch: of the whole step.
+            asks: called once the update is done.
+            cutter: may end the step before its last micro-batch.
+        """
+        loss = self._step(batch, cutter)
+        both = self._mean_over_ranks(torch.stack((loss, torch.full_like(loss, float(asks())))))
+        return both[0], bool(both[1] > 0)
+
+    def _step(self, batch: Batch, cutter: StepCutter | None = None) -> Tensor:
+        losses = self._accumulate(batch, cutter)
+        self._update()
+        if self._applied is None:
+            self._applied = self._observer.strategy(
+                self.module,
+                self._optimizer,
+                micro_batch=self._config.layout.micro_batch,
+                accumulation=self._config.layout.accumulation,
+            )
+        return torch.stack(losses).mean()
+
+    def _accumulate(self, batch: Batch, cutter: StepCutter | None) -> list[Tensor]:
+        micro, accumulation = self._config.layout.micro_batch, self._config.layout.accumulation
+        losses: list[Tensor] = []
+        for micro_batch in split(batch, micro_batch=micro, accumulation=accumulation):
+            last = cutter.last() if cutter else accumulation
+            with self._laid_out.around(len(losses) == last - 1):
+                losses.append(self._forward_backward(micro_batch))
+            if cutter:
+                cutter.made()
+            if len(losses) == last:
+                break
+        return losses
+
+    def _forward_backward(self, micro_batch: Batch) -> Tensor:
+        with compute_in(self._config.precision, self._ranks.device):
+            loss = self._loss(self.module, to_device(micro_batch, self._ranks.device))
+        if self._applied is None:
+            self._observer.after_forward()
+        self._lap(FORWARD)
+        weight = self._scale.value / self._config.layout.accumulation
+        torch.autograd.backward(loss * weight)
+        self._lap(BACKWARD)
+        return loss.detach().float()
+
+    def _update(self) -> None:
+        if self._prepare_gradients():
+            self._optimizer.step()
+            if self._schedule is not None:
+                self._schedule.advance()
+        self._optimizer.zero_grad(set_to_none=True)
+        self._lap(UPDATE)
+
+    def _prepare_gradients(self) -> bool:
+        """Undo the loss scale and clip; False where the step must be left out."""
+        limit = self._config.gradient_clipping
+        if not limit and not self._scale.active:
+            return True
+        unscaled = 1.0 / self._scale.value
+        norm = global_norm(self._parameters) * unscaled
+        if self._scale.active and not self._scale.admits(norm):
+            return False
+        clip = clipping_factor(norm, limit) if limit else torch.ones_like(norm)
+        multiply(self._parameters, clip * unscaled)
+        return True
+
+    def _mean_over_ranks(self, values: Tensor) -> Tensor:
+        if self._ranks.world_size > 1:
+            dist.all_reduce(values)
+        return values / self._ranks.world_size
+
+
+def _no_lap(phase: str) -> None:
+    """Nobody asks where the time goes."""

@@ -1,0 +1,266 @@
+"""Stops a foreign script at its first forward pass and says what that pass is made of.
+
+A fork of the process goes on to the backward pass with fake weights; where it cannot, the process
+itself does, on the CPU with what the script has made. Neither lets an optimizer make a step with
+real weights. Not: the probe of trials (``runtime/probe.py``).
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import signal
+import time
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NoReturn
+
+import torch
+from torch import nn
+from torch.optim import Optimizer
+from torch.optim.optimizer import register_optimizer_step_pre_hook
+
+from autoconf_launch.core import (
+    FIRST_FORWARD_FILE,
+    FirstForward,
+    RankTask,
+    Sign,
+    encode,
+    sign_path,
+)
+
+from ..locate import Hooks, watch_outer_calls
+from ..probe_report import Endings, environment_rank, exit_now
+from ..rank import is_out_of_memory, leave, write_whole
+from ..redirect import Surroundings
+from .fakes import Answers, Fakes, make_hollow
+from .forward_backward_trace import OnePass
+from .on_cpu import run_on_cpu
+
+_FAKE_TIMEOUT_S = 120.0
+_POLL_S = 0.01
+_UNSEEN = 0.02
+"""Share of the optimizers' weights that may belong to modules that nothing called."""
+_MOST_CALLS = 64
+"""Without a backward pass among them, after which there will be none."""
+
+
+class FirstForwardProbe:
+    """Hears the first calls of modules, and never lets the script come to a step."""
+
+    def __init__(self, task: RankTask) -> None:
+        self._task = task
+        self._process = os.getpid()
+        self._hooks = Hooks(self)
+        self._endings = Endings(self)
+        self._surroundings = Surroundings(own=task.folder)
+        self._pass: OnePass | None = None
+        self._fakes: Fakes | None = None
+        self._why_real = ""
+        self._calls = 0
+        self._draw_size: int | None = None
+        self._over = False
+
+    def install(self) -> None:
+        """Listen from here on."""
+        if environment_rank():
+            return
+        _compile_nothing()
+        run_on_cpu()
+        if sign_path(self._task, Sign.HOLLOW.value).exists():
+            self._fakes = Fakes()
+            make_hollow(self._fakes)
+        self._hooks.install()
+        self._endings.install()
+        watch_outer_calls(self, lambda: self._hooks.in_backward)
+        register_optimizer_step_pre_hook(lambda *_: self._stepping())
+        path = sign_path(self._task, Sign.ARMED.value)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+
+    def begins(self, module: nn.Module, arguments: tuple[Any, ...], named: dict[str, Any]) -> None:
+        """See OuterCallListener."""
+        if self._over or os.getpid() != self._process:
+            return
+        if self._pass is None:
+            if self._fakes is None:
+                self._choose()
+            else:
+                self._answer()
+            self._pass = OnePass(lambda: self._hooks.in_backward, self._fakes)
+        try:
+            self._pass.begins(module, (arguments, named), self._draw_size)
+        except Exception as error:
+            self.failed(error)
+
+    def returned(self) -> None:
+        """See OuterCallListener."""
+        self._calls += 1
+        if self._pass and not self._over and self._calls >= _MOST_CALLS:
+            self._conclude()
+
+    def failed(self, error: BaseException) -> None:
+        """See Listener and OuterCallListener: fakes end here, what is real goes on to its end."""
+        if self._fakes is not None and os.getpid() == self._process:
+            self._give_up(error)
+
+    def backward_begins(self, tensors: Any) -> None:
+        """See Listener."""
+        if self._pass is None or self._over or os.getpid() != self._process:
+            return
+        self._calls = 0
+        if self._unseen() <= _UNSEEN:
+            self._conclude(tensors)
+
+    def stepped(self, optimizer: Optimizer) -> None:
+        """See Listener."""
+
+    def skipped(self) -> None:
+        """See Listener."""
+
+    def drew(self, batch_size: int | None) -> None:
+        """See Listener."""
+        self._draw_size = batch_size
+
+    def thread_died(self, error: BaseException) -> None:
+        """See EndListener."""
+
+    def uncaught(self, error: BaseException) -> bool:
+        """See EndListener."""
+        self.ending(error)
+        return False
+
+    def giving_up(self, error: BaseException | None, status: object) -> None:
+        """See EndListener."""
+        if error is not None:
+            self.ending(error)
+
+    def ending(self, error: BaseException | None) -> None:
+        """See EndListener."""
+        if os.getpid() != self._process or self._over:
+            return
+        if self._fakes is not None and self._pass is not None:
+            self._give_up(error or RuntimeError("the script ended before a backward pass"))
+        if error is not None and is_out_of_memory(error):
+            sign_path(self._task, Sign.OUT_OF_MEMORY.value).touch()
+        elif error is None and self._pass is not None:
+            self._conclude()
+
+    def _stepping(self) -> None:
+        """An optimizer is about to change weights; those of another process are its own matter."""
+        if self._pass is not None and not self._over and os.getpid() == self._process:
+            self._conclude()
+
+    def _choose(self) -> None:
+        """Have a fork try it with fakes; here that is what this process now is, or it failed."""
+        child = os.fork()
+        if child == 0:
+            self._process = os.getpid()
+            self._become_fake()
+            return
+        if self._waited(child) and self._path().exists():
+            leave(0)
+        with suppress(OSError):
+            self._why_real = sign_path(self._task, Sign.NOT_FAKE.value).read_text()
+
+    def _become_fake(self) -> None:
+        """What is real computes with one thread: OpenMP's others do not live on in a fork."""
+        torch.set_num_threads(1)
+        null = os.open(os.devnull, os.O_RDWR)
+        for stream in (1, 2):
+            os.dup2(null, stream)
+        self._fakes = Fakes()
+        self._answer()
+
+    def _answer(self) -> None:
+        Answers(self._give_up).__enter__()  # type: ignore[no-untyped-call]
+
+    def _waited(self, child: int) -> bool:
+        give_up_s = time.monotonic() + _FAKE_TIMEOUT_S
+        while time.monotonic() < give_up_s:
+            with suppress(ChildProcessError):
+                if os.waitpid(child, os.WNOHANG)[0]:
+                    return True
+                time.sleep(_POLL_S)
+                continue
+            return True  # the script waits for all children itself
+        os.kill(child, signal.SIGKILL)
+        self._why_real = f"it took longer than {_FAKE_TIMEOUT_S:.0f} s"
+        return False
+
+    def _give_up(self, error: BaseException) -> NoReturn:
+        text = f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0][:300]}"
+        with suppress(OSError):
+            write_whole(sign_path(self._task, Sign.NOT_FAKE.value), text)
+        exit_now(1)
+
+    def _unseen(self) -> float:
+        """Share of what the optimizers train that no called module has."""
+        assert self._pass
+        weights = {
+            id(weight): weight.numel()
+            for optimizer in _optimizers()
+            for group in optimizer.param_groups
+            for weight in group["params"]
+        }
+        seen = sum(size for key, size in weights.items() if key in self._pass.weights)
+        total = sum(weights.values())
+        return 1.0 - seen / total if total and seen else 0.0
+
+    def _conclude(self, tensors: Any = None) -> None:
+        """Go through the backward pass, write, and leave."""
+        assert self._pass
+        self._over = True
+        try:
+            found = self._found(self._pass, tensors)
+            write_whole(self._path(), json.dumps(encode(found)))
+        except BaseException as error:
+            if self._fakes is not None:
+                self._give_up(error)
+            if is_out_of_memory(error):
+                sign_path(self._task, Sign.OUT_OF_MEMORY.value).touch()
+            raise
+        if self._fakes is not None:
+            exit_now(0)
+        leave(0)
+
+    def _found(self, seen: OnePass, tensors: Any) -> FirstForward:
+        optimizers = _optimizers()
+        notes: list[str] = [self._why_real and f"Not on fake tensors: {self._why_real}"]
+        if tensors is not None:
+            seen.backward(tensors)
+        if tensors is not None and self._fakes is not None and optimizers:
+            try:
+                seen.step(optimizers)
+            except Exception as error:
+                notes.append(f"The optimizer's step was not tried: {error}")
+        found = seen.described()
+        name = type(optimizers[0]).__name__ if optimizers else None
+        return replace(
+            found,
+            optimizer=name,
+            left_behind=self._surroundings.new(),
+            notes=(*filter(None, notes), *found.notes),
+        )
+
+    def _path(self) -> Path:
+        return Path(self._task.folder, FIRST_FORWARD_FILE)
+
+
+def _optimizers() -> list[Optimizer]:
+    """Those that hold weights themselves, not wrappers around them."""
+    found = [thing for thing in gc.get_objects() if issubclass(type(thing), Optimizer)]
+    own = [one for one in found if not isinstance(getattr(one, "optimizer", None), Optimizer)]
+    return [one for one in own if getattr(one, "param_groups", None)]
+
+
+def _compile_nothing() -> None:
+    """Compiling takes longer than all the rest, and changes no size that is looked at."""
+
+    def as_it_is(model: Any = None, *_: Any, **__: Any) -> Any:
+        return (lambda function: function) if model is None else model
+
+    torch.compile = as_it_is
+    nn.Module.compile = lambda *_, **__: None  # type: ignore[method-assign]

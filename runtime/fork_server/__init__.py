@@ -1,0 +1,1 @@
+"""A process that has imported torch and forks the ranks of short launches."""

@@ -1,0 +1,160 @@
+"""A process that has imported torch and forks agents, which fork the ranks of one launch each.
+
+Run by ``launcher/backends`` with a descriptor and the path of the agent's source. The
+descriptor is a socket to the controller: each packet is the name of a job, and with it come the
+agent's socket and the two logs. What is then said over the agent's socket is as with any agent,
+but for one line before all others, ``{"started": PID}``. A socket that closes without this line
+means that nothing was started and the job must be spawned. Not: a place for user code; none is
+imported, no tensor is computed and no thread lives here before a fork.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import functools
+import gc
+import importlib
+import importlib.util
+import os
+import signal
+import socket
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from autoconf_launch.core import JOB_VARIABLE
+
+from .rank import become_fresh, has_namesakes, run
+
+PRELOADED = (
+    "autoconf_launch.runtime.engine.start",
+    "torch._dynamo",
+    "torch.distributed.optim",
+)
+"""What a rank of ours imports sooner or later; none of it computes."""
+
+_LONGEST_NAME = 256
+_ENVIRON_START = 47
+"""Index of ``env_start`` behind the name in ``/proc/PID/stat`` (proc(5), field 50)."""
+
+
+def main() -> Callable[[], None]:
+    """Serve until the controller is gone, then end; returns in ranks alone, with their program."""
+    requests = socket.socket(fileno=int(sys.argv[1]))
+    requests.set_inheritable(False)
+    signal.pthread_sigmask(signal.SIG_SETMASK, signal.valid_signals())
+    agent = _load(sys.argv[2])
+    _import_all()
+    _outlive_parent(agent)
+    _end_threads_of_libraries()
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for agents
+    rank = _serve(requests, agent)
+    return functools.partial(run, rank)
+
+
+def _outlive_parent(agent: Any) -> None:
+    """From here on the socket says when the controller is gone; during imports its end killed."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(agent.PR_SET_PDEATHSIG, 0, 0, 0, 0)
+
+
+def can_fork() -> bool:
+    """Whether a fork of this process can compute: one thread, and CUDA's driver not started."""
+    one_thread = len(tuple(Path("/proc/self/task").iterdir())) == 1
+    return one_thread and not any(map(_is_of_cuda, Path("/proc/self/fd").iterdir()))
+
+
+def _is_of_cuda(descriptor: Path) -> bool:
+    try:
+        return str(descriptor.readlink()).startswith("/dev/nvidia-uvm")
+    except OSError:
+        return False
+
+
+def _load(path: str) -> Any:
+    """The agent's module; it belongs to the launcher, which this layer may not import."""
+    spec = importlib.util.spec_from_file_location("autoconf_launch_agent", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def _import_all() -> None:
+    """Import, and keep the collector of every fork away from what is there now.
+
+    A fork would copy each page that a collection touches, and its end would take a second.
+    """
+    gc.disable()
+    # Modules may ask at their import whether there is a GPU; CUDA's own answer would start it.
+    os.environ["PYTORCH_NVML_BASED_CUDA_CHECK"] = "1"
+    for name in PRELOADED:
+        importlib.import_module(name)
+    gc.freeze()
+    gc.enable()
+
+
+def _end_threads_of_libraries() -> None:
+    """OpenBLAS, which comes with numpy, ends its threads at a fork until they are needed."""
+    child = os.fork()
+    if child == 0:
+        os._exit(0)
+    os.waitpid(child, 0)
+
+
+def _serve(requests: socket.socket, agent: Any) -> dict[str, Any]:
+    """Fork one agent per request; returns in a rank, with its description."""
+    while True:
+        try:
+            name, descriptors, _, _ = socket.recv_fds(requests, _LONGEST_NAME, 3)
+        except OSError:
+            name, descriptors = b"", []
+        if not name:
+            _await_agents()
+        if len(descriptors) != 3 or not can_fork():
+            os._exit(1)  # the controller sees the sockets close
+        if os.fork() == 0:
+            requests.close()
+            return _watch(agent, name, descriptors)
+        for descriptor in descriptors:
+            os.close(descriptor)
+
+
+def _await_agents() -> None:
+    """End once all agents have, so that who awaits this process awaits them."""
+    with contextlib.suppress(ChildProcessError):
+        os.waitpid(-1, 0)  # returns only when none is left, as their ends are ignored
+    os._exit(0)
+
+
+def _watch(agent: Any, name: bytes, descriptors: list[int]) -> dict[str, Any]:
+    """Be the agent of one job to its end; returns in a rank, with its description."""
+    with contextlib.ExitStack() as over:
+        over.callback(os._exit, 0)
+        os.setsid()
+        control = agent.Control(descriptors[0])
+        for log, output in zip(descriptors[1:], (1, 2), strict=True):
+            os.dup2(log, output)
+            os.close(log)
+        _mark(name)
+        agent.prepare(control)
+        document = control.read_first()
+        if document is not None and not has_namesakes(document):
+            control.write({"started": os.getpid()})
+            rank: dict[str, Any] | None = agent.supervise(document, control, become_fresh)
+            if rank is not None:
+                over.pop_all()
+                return rank
+    raise AssertionError("an agent has ended and yet goes on")
+
+
+def _mark(name: bytes) -> None:
+    """Write the job's name where ``/proc`` shows our variables, for all that is forked below."""
+    shown = Path("/proc/self/environ").read_bytes()
+    begin = shown.index(f"{JOB_VARIABLE}=".encode()) + len(JOB_VARIABLE) + 1
+    room = shown.index(b"\0", begin) - begin
+    stat = Path("/proc/self/stat").read_bytes().rpartition(b")")[2].split()
+    ctypes.memmove(int(stat[_ENVIRON_START]) + begin, name, min(len(name), room))

@@ -1,0 +1,154 @@
+"""Where the probe listens in torch: backward passes, optimizer steps, scalers, loaders.
+
+Installed once, before the script can have made anything. What a listener raises never reaches
+the script. Not: forward passes (``roots``), ends of the process (``ending``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from functools import wraps
+from typing import Any, Protocol
+from weakref import WeakKeyDictionary
+
+import torch
+from torch.optim import Optimizer
+from torch.optim.optimizer import register_optimizer_step_post_hook
+from torch.utils.data.dataloader import _BaseDataLoaderIter
+from torch.utils.hooks import RemovableHandle
+
+from ..soak import TrainingData
+
+
+class Listener(Protocol):
+    """Is told what the script does, in order."""
+
+    def backward_begins(self, tensors: Any) -> None:
+        """An outermost backward pass, from these tensors."""
+
+    def stepped(self, optimizer: Optimizer) -> None:
+        """An optimizer's step is complete."""
+
+    def skipped(self) -> None:
+        """A scaler left the optimizer's step out."""
+
+    def drew(self, batch_size: int | None) -> None:
+        """A loader gave a batch, nominally of so many samples."""
+
+    def failed(self, error: BaseException) -> None:
+        """The script's computation raised; the script may still catch it."""
+
+
+class Hooks:
+    """The state that the hooks share."""
+
+    def __init__(self, listener: Listener) -> None:
+        self._listener = listener
+        self.running: list[bool] = []
+        """One entry for each backward pass that runs: asked in every step, without a call."""
+        self._steps = 0
+        self._after_each: RemovableHandle | None = None
+        """Where steps are heard of until anything is compiled."""
+        self._batch_sizes: WeakKeyDictionary[Any, int | None] = WeakKeyDictionary()
+        """Batch sizes of loaders' iterators: a script may count its samples slowly."""
+        self.data: TrainingData | None = None
+        """What a soak does with loaders."""
+
+    @property
+    def in_backward(self) -> bool:
+        """Whether a backward pass runs, and forward passes are recomputation."""
+        return bool(self.running)
+
+    def reset(self) -> None:
+        """Forget calls that are going on; for a process just forked."""
+        self.running.clear()
+
+    def install(self) -> None:
+        """Listen from here on."""
+        torch.autograd.backward = self._backward(torch.autograd.backward)
+        Optimizer.profile_hook_step = staticmethod(  # type: ignore[method-assign]
+            self._watched_step(Optimizer.profile_hook_step)
+        )
+        self._after_each = register_optimizer_step_post_hook(self._after_step)
+        scaler: Any = getattr(getattr(torch, "amp", None), "GradScaler", None)
+        if scaler is not None:
+            scaler.step = self._scaled_step(scaler.step)
+        loader: Any = _BaseDataLoaderIter
+        loader.__next__ = self._draw(loader.__next__)
+
+    def compiles(self) -> None:
+        """The script compiles something, its optimizer's step perhaps: stay outside of it."""
+        if self._after_each is not None:
+            self._after_each.remove()
+            self._after_each = None
+            outside: Any = torch.compiler.disable
+            register_optimizer_step_post_hook(outside(self._after_step))
+
+    def _backward(self, original: Callable[..., None]) -> Callable[..., None]:
+        @wraps(original)
+        def backward(*arguments: Any, **named: Any) -> None:
+            if self.running:  # of a recomputed part, inside of another
+                return original(*arguments, **named)
+            self._listener.backward_begins(arguments[0] if arguments else named.get("tensors"))
+            self.running.append(True)
+            try:
+                return original(*arguments, **named)
+            except Exception as error:
+                self._listener.failed(error)
+                raise
+            finally:
+                self.running.pop()
+
+        return backward
+
+    def _watched_step(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        def profile_hook_step(step: Callable[..., Any]) -> Any:
+            hooked = original(step)
+
+            @wraps(hooked)
+            def watched(*arguments: Any, **named: Any) -> Any:
+                try:
+                    return hooked(*arguments, **named)
+                except Exception as error:
+                    self._listener.failed(error)
+                    raise
+
+            return watched
+
+        return profile_hook_step
+
+    def _after_step(self, optimizer: Optimizer, arguments: Any, named: Any) -> None:
+        self._steps += 1
+        self._listener.stepped(optimizer)
+
+    def _scaled_step(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        @wraps(original)
+        def step(*arguments: Any, **named: Any) -> Any:
+            before = self._steps
+            result = original(*arguments, **named)
+            if self._steps == before:
+                self._listener.skipped()
+            return result
+
+        return step
+
+    def _draw(self, original: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        @wraps(original)
+        def __next__(iterator: Any) -> Any:
+            data = self.data
+            batch = original(iterator) if data is None else data.draw(iterator, original)
+            if iterator not in self._batch_sizes:
+                self._batch_sizes[iterator] = _batch_size(iterator._index_sampler)
+            self._listener.drew(self._batch_sizes[iterator])
+            return batch
+
+        return __next__
+
+
+def _batch_size(sampler: Any) -> int | None:
+    """Samples of a loader's full batch: those asked for, or all where there are fewer."""
+    size: int | None = getattr(sampler, "batch_size", None)
+    with suppress(Exception):  # a stream has no length, somebody's own sampler anything
+        return min(size, len(sampler.sampler))  # type: ignore[type-var]
+    return size

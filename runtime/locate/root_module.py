@@ -1,0 +1,292 @@
+"""Finds the module that the script calls to train, and listens to its calls.
+
+Global hooks see every call while it is looked for; then they are replaced by hooks on the root
+alone. A script that calls several modules has the one with most of the optimizer's weights.
+
+Stands before every hook, so that the first call of all is seen whole. For a process that ends
+soon; ``roots`` is for those that go on.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+import weakref
+from collections.abc import Callable, Iterable
+from functools import wraps
+from typing import Any, Protocol
+
+import torch
+from torch import nn
+from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
+from torch.utils.hooks import RemovableHandle
+
+from ..model import SampleCounter, SharedByCopies, first_tensor
+from ..observe import dynamo_ran
+from .compiled import outermost
+
+
+class CallListener(Protocol):
+    """Is told of calls of the outermost modules that train."""
+
+    def call_begins(self, module: nn.Module) -> None:
+        """With gradients, outside of any backward pass; may raise out of memory."""
+
+    def called(self, samples: int) -> None:
+        """It returned; 0 samples where none could be counted."""
+
+    def evaluated(self) -> None:
+        """A module in evaluation mode was called without gradients."""
+
+    def failed(self, error: BaseException) -> None:
+        """It raised."""
+
+
+class Roots(SharedByCopies):
+    """Looks for the root and follows it; one per process."""
+
+    def __init__(self, listener: CallListener, in_backward: Callable[[], object]) -> None:
+        self._listener = listener
+        self._in_backward = in_backward
+        self._handles: list[RemovableHandle] = []
+        self.looking = False
+        """Whether the calls of all modules are listened to."""
+        self._running: list[nn.Module] = []
+        self._seen: weakref.WeakKeyDictionary[nn.Module, SampleCounter] = (
+            weakref.WeakKeyDictionary()
+        )
+        self._root: weakref.ref[nn.Module] | None = None
+        self._compiled: weakref.WeakSet[nn.Module] = weakref.WeakSet()
+        self._thread = threading.get_ident()
+        self._sequence_first = 0
+        self._was_inside = False
+        self._counter = SampleCounter()
+        self.draw_size: Callable[[], int | None] = lambda: None
+
+    @property
+    def root(self) -> nn.Module | None:
+        """The module found, while it lives."""
+        return self._root() if self._root else None
+
+    @property
+    def candidates(self) -> tuple[nn.Module, ...]:
+        """Every module with trainable weights that was called from outside of a module."""
+        return tuple(self._seen)
+
+    def look(self) -> None:
+        """Listen to the calls of all modules."""
+        self._release()
+        self.looking = True
+        self._root = None
+        self._running.clear()
+        self._thread = threading.get_ident()
+        if self._compiled:
+            return
+        self._handles = [
+            register_module_forward_pre_hook(self._before_any),
+            register_module_forward_hook(self._after_any, with_kwargs=True, always_call=True),
+        ]
+
+    def settle(self, trained: Iterable[torch.Tensor]) -> nn.Module | None:
+        """Listen to one module alone from here on: the one that has the ``trained`` weights."""
+        weights = {id(weight) for weight in trained}
+        root = max(self._seen, key=lambda module: _share(module, weights), default=None)
+        if root is not None and self._compiled:
+            root = outermost(root)
+        if not self._compiled and not self._seen and dynamo_ran():
+            return None  # the hooks are compiled into what runs; without them it compiles anew
+        self._release()
+        self._root = weakref.ref(root) if root is not None else None
+        if root is not None and not self._compiled:
+            self._counter = self._seen[root]
+            after = root.register_forward_hook(
+                self._after_settled, with_kwargs=True, always_call=True
+            )
+            self._handles = [after]
+            if (inside := _innermost(root)) is not root:
+                self._handles.append(
+                    inside.register_forward_hook(self._after_inside, always_call=True)
+                )
+        return root
+
+    def compiles(self) -> None:
+        """See CompileListener."""
+        looking = self.looking
+        self._release()
+        self.looking = looking
+
+    def compiled(self, module: nn.Module) -> None:
+        """See CompileListener."""
+        self._compiled.add(module)
+        module.register_forward_pre_hook(self._before_root)
+        module.register_forward_hook(self._after_root, with_kwargs=True, always_call=True)
+
+    def in_place(self, module: nn.Module, call: Callable[..., Any]) -> Callable[..., Any]:
+        """See CompileListener."""
+        self._compiled.add(module)
+
+        @wraps(call)
+        def called(*arguments: Any, **named: Any) -> Any:
+            if torch.compiler.is_compiling():
+                return call(*arguments, **named)
+            self._before_root(module, arguments)
+            result = call(*arguments, **named)
+            self._after_root(module, arguments, named, result)
+            return result
+
+        return called
+
+    def _release(self) -> None:
+        for handle in self._handles:
+            handle.remove()
+        self._handles = []
+        self.looking = False
+
+    def _before_any(self, module: nn.Module, arguments: tuple[Any, ...]) -> None:
+        if torch.compiler.is_compiling() or threading.get_ident() != self._thread:
+            return
+        if self._in_backward():
+            return
+        self._running.append(module)
+        if len(self._running) == 1:
+            if torch.is_grad_enabled() and self._trains(module):
+                self._listener.call_begins(module)
+        elif getattr(module, "batch_first", None) is False:
+            first = first_tensor(arguments)
+            if first is not None and first.dim() == 3:
+                self._sequence_first = int(first.shape[1])
+
+    def _after_any(self, module: nn.Module, arguments: tuple[Any, ...], *rest: Any) -> None:
+        if torch.compiler.is_compiling() or threading.get_ident() != self._thread:
+            return
+        if self._in_backward() or not self._running or self._running[-1] is not module:
+            return
+        self._running.pop()
+        if not self._running:
+            self._after_root(module, arguments, *rest)
+
+    def _before_root(self, module: nn.Module, arguments: tuple[Any, ...]) -> None:
+        if torch.compiler.is_compiling() or self._in_backward():
+            return
+        if torch.is_grad_enabled() and self._trains(module):
+            self._listener.call_begins(module)
+
+    def _after_root(self, module: nn.Module, arguments: tuple[Any, ...], *rest: Any) -> None:
+        if torch.compiler.is_compiling() or self._in_backward():
+            return
+        error = sys.exc_info()[1]
+        evaluates = not torch.is_grad_enabled() and not module.training
+        was_inside, self._was_inside = self._was_inside, False
+        if evaluates and not was_inside:
+            self._listener.evaluated()
+        if rest[-1] is None and isinstance(error, Exception):
+            self._listener.failed(error)
+        elif not torch.is_grad_enabled():
+            pass
+        elif getattr(rest[-1], "requires_grad", True):
+            counter = self._seen.get(module)
+            if counter is not None:
+                self._listener.called(self._samples(counter, arguments, rest))
+
+    def _after_settled(
+        self, module: nn.Module, arguments: tuple[Any, ...], named: Any, result: Any
+    ) -> None:
+        """The same of the root alone, which is called in every step: mostly in a few lines."""
+        if torch.compiler.is_compiling() or self._in_backward():
+            return
+        quick = self._counter.quick
+        if quick and type(result) is torch.Tensor and result.requires_grad and arguments:
+            first = arguments[0]
+            if type(first) is torch.Tensor:
+                self._listener.called(first.shape[quick - 1])
+                return
+        self._after_root(module, arguments, named, result)
+
+    def _after_inside(self, module: nn.Module, arguments: object, result: object) -> None:
+        """A script may train through a wrapper (DDP) and evaluate what is in it."""
+        if not module.training and not torch.is_grad_enabled():
+            self._was_inside = True
+            self._listener.evaluated()
+            if result is None and isinstance(error := sys.exc_info()[1], Exception):
+                self._listener.failed(error)
+
+    def _samples(
+        self, counter: SampleCounter, arguments: tuple[Any, ...], rest: tuple[Any, ...]
+    ) -> int:
+        if counter.quick and arguments and type(arguments[0]) is torch.Tensor:
+            return int(arguments[0].shape[counter.quick - 1])
+        named = rest[0] if len(rest) > 1 else {}
+        hints = [hint for hint in (self.draw_size(), self._sequence_first) if hint]
+        return counter.count(arguments, named, hints)
+
+    def _trains(self, module: nn.Module) -> bool:
+        if module in self._seen:
+            return True
+        if not any(weight.requires_grad for weight in module.parameters()):
+            return False
+        self._seen[module] = SampleCounter()
+        return True
+
+
+def _innermost(module: nn.Module) -> nn.Module:
+    """The module below it that still has all of its trainable weights, and no child that has."""
+    wanted = _trainable(module)
+    while wanted:
+        inside = next((c for c in module.children() if wanted == _trainable(c)), None)
+        if inside is None:
+            break
+        module = inside
+    return module
+
+
+def _trainable(module: nn.Module) -> set[int]:
+    return {id(weight) for weight in module.parameters() if weight.requires_grad}
+
+
+def _share(module: nn.Module, weights: set[int]) -> tuple[int, int]:
+    own = [weight for weight in module.parameters() if weight.requires_grad]
+    common = sum(weight.numel() for weight in own if id(weight) in weights)
+    return common, sum(weight.numel() for weight in own)
+
+
+class OuterCallListener(Protocol):
+    """Is told of each such call."""
+
+    def begins(self, module: nn.Module, arguments: tuple[Any, ...], named: dict[str, Any]) -> None:
+        """It is about to run."""
+
+    def returned(self) -> None:
+        """It is over."""
+
+    def failed(self, error: BaseException) -> None:
+        """It raised."""
+
+
+def watch_outer_calls(listener: OuterCallListener, in_backward: Callable[[], bool]) -> None:
+    """Tell a listener from here on; calls in other threads pass by."""
+    original: Any = nn.Module.__call__
+    thread, inside = threading.get_ident(), False
+
+    @wraps(original)
+    def call(module: nn.Module, *arguments: Any, **named: Any) -> Any:
+        nonlocal inside
+        quiet = inside or in_backward() or not torch.is_grad_enabled()
+        if quiet or threading.get_ident() != thread or not _trains(module):
+            return original(module, *arguments, **named)
+        listener.begins(module, arguments, named)
+        inside = True
+        try:
+            result = original(module, *arguments, **named)
+        except Exception as error:
+            listener.failed(error)
+            raise
+        finally:
+            inside = False
+        listener.returned()
+        return result
+
+    nn.Module.__call__ = call  # type: ignore[method-assign]
+
+
+def _trains(module: nn.Module) -> bool:
+    return any(weight.requires_grad for weight in module.parameters())

@@ -1,0 +1,148 @@
+"""Which strategy a foreign training really runs, by its live modules and optimizers.
+
+Knows DDP, FSDP 1 and 2, DTensor placements, ZeroRedundancyOptimizer and DeepSpeed's engine by
+what they are, without importing what the script has not. Not: what was asked for.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from collections.abc import Iterable
+from typing import Any
+
+from torch import nn
+from torch.optim import Optimizer
+
+from autoconf_launch.core import AppliedStrategy, KnobValue, Precision, Recompute
+
+from ..observe import Made, unwrapped
+
+_FSDP1_STAGES = {
+    "FULL_SHARD": 3,
+    "HYBRID_SHARD": 3,
+    "SHARD_GRAD_OP": 2,
+    "_HYBRID_SHARD_ZERO2": 2,
+    "NO_SHARD": 0,
+}
+
+
+def find_strategy(
+    root: nn.Module,
+    optimizers: Iterable[Optimizer],
+    *,
+    made: Made,
+    precision: Precision,
+    recompute: Recompute | None,
+) -> AppliedStrategy:
+    """What runs; the first kind that is found decides the ZeRO stage."""
+    names = tuple(dict.fromkeys(type(optimizer).__name__ for optimizer in optimizers))
+    stage, ranks, words = _layout(root, names)
+    return AppliedStrategy(
+        zero_stage=stage,
+        data_parallel=ranks,
+        micro_batch=made.micro_batch,
+        accumulation=made.accumulation,
+        precision=precision,
+        recompute=recompute,
+        description=f"{type(unwrapped(root)).__name__}: {words}, {' and '.join(names)}",
+        extras=_extras(root),
+    )
+
+
+def _layout(root: nn.Module, optimizers: tuple[str, ...]) -> tuple[int, int, str]:
+    if hasattr(root, "zero_optimization_stage"):
+        return _deepspeed(root)
+    units = [module for module in root.modules() if _is(module, "FullyShardedDataParallel")]
+    if units:
+        return _fsdp1(units)
+    sharded = [module for module in root.modules() if _is_fsdp2(module)]
+    if sharded:
+        return _fsdp2(root, sharded)
+    wrapped = next((m for m in root.modules() if _is(m, "DistributedDataParallel")), None)
+    stage = int("ZeroRedundancyOptimizer" in optimizers)
+    placements = _placements(root)
+    if wrapped is not None:
+        group: Any = wrapped.process_group
+        words = f"DDP over {group.size()} ranks"
+        return stage, int(group.size()), f"{words}, {placements}" if placements else words
+    return stage, 1, placements or "one rank"
+
+
+def _deepspeed(engine: Any) -> tuple[int, int, str]:
+    stage, ranks = int(engine.zero_optimization_stage()), int(engine.dp_world_size)
+    offload = getattr(engine, "zero_offload_optimizer", lambda: None)()
+    device = getattr(getattr(offload, "device", None), "value", None)
+    where = f", optimizer on {device}" if device and device != "none" else ""
+    return stage, ranks, f"DeepSpeed ZeRO stage {stage} over {ranks} ranks{where}"
+
+
+def _fsdp1(units: list[Any]) -> tuple[int, int, str]:
+    name = units[0].sharding_strategy.name
+    ranks = int(units[0].process_group.size())
+    between = getattr(units[0], "_inter_node_pg", None)
+    if name.strip("_").startswith("HYBRID") and between is not None:
+        ranks *= int(between.size())
+    return _FSDP1_STAGES.get(name, 3), ranks, f"FSDP1 {name} in {len(units)} units"
+
+
+def _fsdp2(root: nn.Module, units: list[Any]) -> tuple[int, int, str]:
+    found = dict(_extras(root))
+    meshes = {_mesh(module) for module in units} - {""}
+    stage = 2 if found.get("reshard_after_forward") is False else 3
+    words = f"FSDP2 in {len(units)} units over {', '.join(sorted(meshes))}"
+    others = _placements(root)
+    return stage, _fsdp2_ranks(root), f"{words}; {others}" if others else words
+
+
+def _fsdp2_ranks(root: nn.Module) -> int:
+    """Ranks of the dimensions that shard data: those that are not of tensor parallelism."""
+    for weight in root.parameters():
+        mesh = getattr(weight, "device_mesh", None)
+        if mesh is not None:
+            names = tuple(mesh.mesh_dim_names or ())
+            sizes = [mesh.size(n) for n in range(mesh.ndim)]
+            tensor_parallel = [n for n, name in enumerate(names) if name in ("tp", "cp", "ep")]
+            ranks = 1
+            for number, size in enumerate(sizes):
+                ranks *= 1 if number in tensor_parallel else int(size)
+            return ranks
+    return 1
+
+
+def _mesh(module: Any) -> str:
+    for weight in module.parameters():
+        mesh = getattr(weight, "device_mesh", None)
+        if mesh is not None:
+            return f"mesh {'x'.join(str(mesh.size(n)) for n in range(mesh.ndim))}"
+    return ""
+
+
+def _placements(root: nn.Module) -> str:
+    """Placements of the weights that are DTensors, with how many have each."""
+    counts = Counter(
+        str(tuple(weight.placements))
+        for weight in root.parameters()
+        if hasattr(weight, "placements")
+    )
+    return ", ".join(f"{count} DTensors {placed}" for placed, count in sorted(counts.items()))
+
+
+def _extras(root: nn.Module) -> tuple[tuple[str, KnobValue], ...]:
+    """Knobs of ZeRO as our own runtime finds them; none where this torch keeps them elsewhere."""
+    try:
+        from ..parallel import found_extras
+
+        return found_extras(root, None)  # type: ignore[arg-type]
+    except (ImportError, AttributeError, AssertionError):
+        return ()
+
+
+def _is(module: nn.Module, name: str) -> bool:
+    return any(kind.__name__ == name for kind in type(module).__mro__)
+
+
+def _is_fsdp2(module: nn.Module) -> bool:
+    fsdp: Any = sys.modules.get("torch.distributed.fsdp")
+    kind = getattr(fsdp, "FSDPModule", None)
+    return kind is not None and isinstance(module, kind)

@@ -1,0 +1,36 @@
+"""Parts of a live model: blocks, batches, precision, loss, optimizer, operations."""
+
+from typing import TYPE_CHECKING
+
+from autoconf_launch.core import lazy_names
+
+if TYPE_CHECKING:
+    from .batches import (
+        Batch,
+        SampleCounter,
+        first_samples,
+        first_tensor,
+        map_tensors,
+        split,
+        tensors,
+        tensors_in,
+        to_device,
+    )
+    from .blocks import (
+        EMBEDDING,
+        HEAD,
+        MODEL,
+        REST,
+        BlockList,
+        Piece,
+        find_block_lists,
+        repeated_blocks,
+    )
+    from .copies import SharedByCopies, stay_out_of_scripts
+    from .flops import device_of, flop_counter, weights_of
+    from .loss import LossFunction, model_loss
+    from .model_source import ModelSource, Recipe, build, held_bytes
+    from .optimizers import MakeOptimizer, optimizer_maker
+    from .precision import DTYPES, LossScale, compute_in
+else:
+    __getattr__ = lazy_names(__name__, __file__)

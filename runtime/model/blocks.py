@@ -1,0 +1,77 @@
+"""The repeated blocks of a model: what is wrapped, recomputed and counted piece by piece."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from torch import nn
+
+_CONTAINERS = (nn.ModuleList, nn.ModuleDict, nn.Sequential)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BlockList:
+    """A container of at least two modules of one class.
+
+    ``name`` is its path in the model, ``keys`` are the names of its modules when it was found.
+    """
+
+    name: str
+    container: nn.Module
+    keys: tuple[str, ...]
+
+    @property
+    def pieces(self) -> tuple[nn.Module, ...]:
+        """The blocks in order."""
+        return tuple(self.container.children())
+
+    def keep(self, pieces: tuple[nn.Module, ...]) -> None:
+        """Change the live model so that the container holds just these, at most ``keys``."""
+        self.container._modules.clear()
+        for key, piece in zip(self.keys, pieces, strict=False):
+            self.container.add_module(key, piece)
+
+
+def find_block_lists(model: nn.Module) -> tuple[BlockList, ...]:
+    """The outermost containers of repeated blocks with parameters, in the model's order."""
+    return tuple(_find("", model))
+
+
+def repeated_blocks(model: nn.Module) -> tuple[nn.Module, ...]:
+    """The pieces of all block lists, in the model's order."""
+    return tuple(piece for found in find_block_lists(model) for piece in found.pieces)
+
+
+def _find(name: str, module: nn.Module) -> Iterator[BlockList]:
+    if isinstance(module, _CONTAINERS) and _repeats(tuple(module.children())):
+        yield BlockList(name=name, container=module, keys=tuple(module._modules))
+        return
+    for child_name, child in module.named_children():
+        yield from _find(f"{name}.{child_name}" if name else child_name, child)
+
+
+def _repeats(pieces: tuple[nn.Module, ...]) -> bool:
+    return (
+        len(pieces) >= 2
+        and len({type(piece) for piece in pieces}) == 1
+        and not isinstance(pieces[0], (nn.ModuleList, nn.ModuleDict))
+        and all(any(True for _ in piece.parameters()) for piece in pieces)
+    )
+
+
+EMBEDDING, HEAD, REST, MODEL = "embedding", "head", "rest", "model"
+"""Before the first repeated block, after the last, never run, and a model without blocks."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Piece:
+    """What a part holds and takes. Weights that parts share count for the first that runs."""
+
+    name: str
+    parameters: int = 0
+    frozen_parameters: int = 0
+    flops: float = 0.0
+    kept_bytes: int = 0
+    input_bytes: int = 0
+    input_shape: tuple[int, ...] = ()

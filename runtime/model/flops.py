@@ -1,0 +1,51 @@
+"""Floating-point operations of what runs inside a context. Not: of a whole training step."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.optim import Optimizer
+from torch.utils.flop_counter import FlopCounterMode
+
+
+def flop_counter() -> FlopCounterMode:
+    """A counter as torch has it, that knows attention on CPU too."""
+    return FlopCounterMode(display=False, custom_mapping=_ATTENTION_ON_CPU)
+
+
+def attention_flops(query: Sequence[int], key: Sequence[int], value: Sequence[int]) -> int:
+    """Two batched products, query by key and scores by value, 2 operations per multiply-add.
+
+    Shapes are (batch, heads, tokens, width). A causal mask is not credited, as in torch's own
+    formulas for attention on GPUs.
+    """
+    batch, heads, tokens, width = query
+    return 2 * batch * heads * tokens * key[2] * (width + value[3])
+
+
+def _forward(query: Any, key: Any, value: Any, *_: Any, **__: Any) -> int:
+    return attention_flops(query, key, value)
+
+
+def _backward(_: Any, query: Any, key: Any, value: Any, *__: Any, **___: Any) -> int:
+    """Five products where the forward pass has two: scores are computed again."""
+    return attention_flops(query, key, value) * 5 // 2
+
+
+_ATTENTION_ON_CPU = {
+    torch.ops.aten._scaled_dot_product_flash_attention_for_cpu: _forward,
+    torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward: _backward,
+}
+
+
+def weights_of(optimizer: Optimizer) -> list[Tensor]:
+    """Weights of all groups of an optimizer."""
+    return [weight for group in optimizer.param_groups for weight in group["params"]]
+
+
+def device_of(optimizer: Optimizer) -> torch.device:
+    """Device of an optimizer's first weight; the CPU where it has none."""
+    return next((weight.device for weight in weights_of(optimizer)), torch.device("cpu"))

@@ -1,0 +1,123 @@
+"""Peak memory of a foreign rank. Not: an emulated limit by itself (``runtime/rank/memory.py``).
+
+On CUDA it is the allocator's own count. On CPU it is the storages that lived at once in the one
+step that is looked into, with what evaluations and checkpoints of a soak added to the process.
+Before that, and where another step needs more, it is the process's growth since its first
+forward pass.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+
+import torch
+from torch import nn
+
+from autoconf_launch.core import MemoryUse
+
+from ..rank import CpuMeter
+
+_NOTICEABLE_BYTES = 32 << 20
+_NOTICEABLE_SHARE = 1 / 8
+"""How much more a step needs than the one that was looked into, beyond what a process of equal
+steps grows by."""
+
+
+class MemoryWatch:
+    """Begins with the first forward pass that trains, at ``began_s`` of ``time.perf_counter``."""
+
+    def __init__(self) -> None:
+        self.began_s = time.perf_counter()
+        self._meter: CpuMeter | None = None
+        self._device: torch.device | None = None
+        self._storages_peak_bytes: int | None = None
+        self._elsewhere_bytes = self._looked_bytes = 0
+        self._high_bytes: int | None = None
+        self._grown_bytes = 0
+
+    def begin(self, module: nn.Module, limit_bytes: int | None) -> None:
+        """Measure from here on, once; on CPU the limit holds from here on.
+
+        Raises:
+            torch.OutOfMemoryError: the weights alone exceed the limit.
+        """
+        if self._device is not None:
+            return
+        self.began_s = time.perf_counter()
+        weight = next(module.parameters(), None)
+        self._device = weight.device if weight is not None else torch.device("cpu")
+        if self._device.type == "cpu":
+            self._meter = CpuMeter(limit_bytes, _held_bytes(module))
+            self._meter.enforce()
+
+    def lift(self) -> None:
+        """End the limit."""
+        if self._meter:
+            self._meter.lift()
+
+    def follow(self, *, paused: bool) -> None:
+        """A step has ended; on CPU what a pause before it added to the process counts as peak."""
+        if self._meter:
+            high = self._meter.use().peak_bytes
+            if paused and self._high_bytes is not None:
+                self._grown_bytes += max(0, high - self._high_bytes)
+            self._high_bytes = high
+
+    def look(self) -> None:
+        """The step that begins is looked into."""
+        if self._meter:
+            self._elsewhere_bytes = self._meter.use().peak_bytes
+            self._meter.restart()
+
+    def looked(self, storages_peak_bytes: int) -> None:
+        """It has ended; 0: nothing was seen of its storages."""
+        if self._meter:
+            self._looked_bytes = self._meter.use().peak_bytes
+        self._storages_peak_bytes = storages_peak_bytes or None
+
+    def use(self, asked_bytes: int, *, larger: bool) -> MemoryUse | None:
+        """Peak so far, with an allocation that was refused at the end; None: not begun.
+
+        ``larger``: steps with more samples were made than the one that was looked into.
+        """
+        if self._meter:
+            use = self._meter.use()
+            peak = max(use.peak_bytes, self._elsewhere_bytes)
+            seen = self._storages_peak_bytes
+            if seen is not None and not asked_bytes:
+                more = peak - self._looked_bytes - self._grown_bytes
+                is_most = more < max(_NOTICEABLE_BYTES, seen * _NOTICEABLE_SHARE) and not larger
+                peak = seen + self._grown_bytes if is_most else max(peak, seen)
+            return replace(use, peak_bytes=peak + asked_bytes)
+        device = self._device
+        if device is None or device.type != "cuda":
+            return None
+        return _cuda_use(device, asked_bytes)
+
+
+def use_of_weights(asked_bytes: int) -> MemoryUse:
+    """Memory use of a process whose weights were refused before its first forward pass."""
+    if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+        use = _cuda_use(torch.device("cuda", torch.cuda.current_device()), asked_bytes)
+    else:
+        use = CpuMeter(None, 0).use()
+        use = replace(use, peak_bytes=asked_bytes)
+    return replace(use, weights_alone=use.peak_bytes > use.free_before_bytes)
+
+
+def _cuda_use(device: torch.device, asked_bytes: int) -> MemoryUse:
+    free, total = torch.cuda.mem_get_info(device)
+    return MemoryUse(
+        free_before_bytes=free + torch.cuda.memory_reserved(device),
+        peak_bytes=torch.cuda.max_memory_allocated(device) + asked_bytes,
+        limit_bytes=total,
+        reserved_bytes=torch.cuda.max_memory_reserved(device),
+    )
+
+
+def _held_bytes(module: nn.Module) -> int:
+    """Bytes of weights and buffers on this rank; a storage counts once."""
+    local = [getattr(t, "_local_tensor", t) for t in (*module.parameters(), *module.buffers())]
+    storages = [tensor.untyped_storage() for tensor in local]
+    return sum({storage._cdata: storage.nbytes() for storage in storages}.values())

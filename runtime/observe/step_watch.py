@@ -1,0 +1,154 @@
+"""The heavy instruments: one step, never timed, seen operation by operation and module by module.
+
+Gives FLOPs, storages on CPU, the model's pieces, the format that layers compute in, and what is
+computed again in the backward pass. Not used where torch.compile runs: it would compile anew.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable
+from contextlib import ExitStack
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from autoconf_launch.core import Precision, Recompute
+
+from ..model import DTYPES, SharedByCopies
+from .operations import OperationWatch, Storages, held_by
+from .pieces import Pieces
+
+_SELECTIVE_BELOW = 0.35
+"""Share of the forward pass's FLOPs: full recomputation repeats nearly all matrix products."""
+_PRECISIONS = {dtype: precision for precision, dtype in DTYPES.items()}
+
+
+class StepWatch(SharedByCopies):
+    """From :meth:`start` to :meth:`stop`, one optimizer step."""
+
+    def __init__(
+        self, root: nn.Module, modules: Iterable[nn.Module], in_backward: Callable[[], bool]
+    ) -> None:
+        self.pieces = Pieces(root)
+        self.forward_flops = 0.0
+        self._root = root
+        self._modules = tuple(modules)
+        self._storages = Storages()
+        self._watch = OperationWatch(self._computed, self._storages)
+        self._hooks = ExitStack()
+        self._forward: ExitStack | None = None
+        self._passes = 0
+        self._in_call = False
+        self._in_backward = in_backward
+        self._again: set[int] = set()
+        self._run_again: list[tuple[nn.Module, int]] = []
+        self._recomputed_flops = 0.0
+        self._formats: Counter[torch.dtype] = Counter()
+
+    def start(self, optimizers: Iterable[Optimizer]) -> None:
+        """Look from here on."""
+        self._storages.add(held_by({*self._modules, self._root}, optimizers))
+        for module in self._root.modules():
+            before = module.register_forward_pre_hook(self._before, with_kwargs=True)
+            after = module.register_forward_hook(self._after, always_call=True)
+            self._hooks.callback(before.remove)
+            self._hooks.callback(after.remove)
+        self._watch.start()
+
+    def stop(self) -> None:
+        """Look no longer."""
+        self._call_ended()
+        self._watch.stop()
+        self._hooks.close()
+
+    @property
+    def storages_peak_bytes(self) -> int:
+        """On CPU, weights, gradients and optimizer state included."""
+        return self._storages.peak_bytes
+
+    @property
+    def precision(self) -> Precision:
+        """The format of most weights' layers, by what they give out."""
+        most = self._formats.most_common(1)
+        return _PRECISIONS.get(most[0][0], Precision.FP32) if most else Precision.FP32
+
+    @property
+    def recompute(self) -> Recompute:
+        """What the backward pass computed again."""
+        if not self._again:
+            return Recompute.NONE
+        share = self._recomputed_flops / (self.forward_flops or 1.0)
+        return Recompute.SELECTIVE if share < _SELECTIVE_BELOW else Recompute.FULL
+
+    def _call_begins(self) -> None:
+        """The root is called; the first time it is seen what it keeps."""
+        self._passes += 1
+        self._in_call = True
+        if self._passes == 1 and not _hooks_of_script():
+            self._forward = ExitStack()
+            keep = torch.autograd.graph.saved_tensors_hooks(self.pieces.keep, _same)
+            self._forward.enter_context(keep)
+
+    def _call_ended(self) -> None:
+        """It returned, or raised."""
+        self._in_call = False
+        if self._forward is not None:
+            self._forward.close()
+            self._forward = None
+
+    def _before(self, module: nn.Module, arguments: tuple[Any, ...], named: Any) -> None:
+        if self._in_backward():
+            self._again.add(id(module))
+            self._run_again.append((module, self._alive_bytes()))
+            return
+        if module is self._root and torch.is_grad_enabled():
+            self._call_begins()
+        if self._forward is not None:
+            self.pieces.enters(module, arguments, named)
+
+    def _after(self, module: nn.Module, arguments: Any, result: Any) -> None:
+        if self._in_backward():
+            self._ran_again(module)
+            return
+        if self._forward is not None:
+            self.pieces.leaves(module)
+        if module is self._root:
+            self._call_ended()
+        weights = [w for w in module.parameters(recurse=False) if w.dim() > 1]
+        if weights and isinstance(result, Tensor) and result.is_floating_point():
+            self._formats[result.dtype] += sum(weight.numel() for weight in weights)
+
+    def _ran_again(self, module: nn.Module) -> None:
+        """What the outermost module has made is what it keeps where nothing is recomputed."""
+        while self._run_again:
+            began, before_bytes = self._run_again.pop()
+            if began is module:
+                if not self._run_again and self._passes == 1:
+                    self.pieces.recomputed(module, self._alive_bytes() - before_bytes)
+                return
+
+    def _alive_bytes(self) -> int:
+        """On CPU and, where one is used, on the GPU."""
+        return self._storages.alive_bytes + torch.cuda.memory_allocated()
+
+    def _computed(self, flops: float) -> None:
+        if self._in_backward():
+            if torch.is_grad_enabled():  # gradients are computed without
+                self._recomputed_flops += flops
+        elif self._in_call or torch.is_grad_enabled():
+            self.forward_flops += flops
+            if self._forward is not None:
+                self.pieces.computed(flops)
+
+
+def _hooks_of_script() -> bool:
+    """Whether the script keeps saved tensors elsewhere: of such hooks the last alone act."""
+    top = getattr(torch._C._autograd, "_top_saved_tensors_default_hooks", None)
+    return top is not None and top(True) is not None
+
+
+def _same(tensor: Tensor) -> Tensor:
+    return tensor

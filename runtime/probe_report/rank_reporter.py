@@ -1,0 +1,306 @@
+"""A process that has claimed its rank: keeps its steps, looks into one, writes its last word.
+
+Not: which calls are steps (``steps``), nor what is heard (the probe).
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+from torch.utils._python_dispatch import _get_current_dispatch_mode
+
+from autoconf_launch.core import (
+    MODEL_INFO_FILE,
+    AppliedStrategy,
+    Failure,
+    FailureKind,
+    MemoryUse,
+    Precision,
+    RankResult,
+    RankTask,
+    encode,
+    result_file,
+)
+
+from ..locate import find_strategy, leave_after
+from ..observe import (
+    Exchange,
+    Made,
+    MemoryWatch,
+    Pieces,
+    StepWatch,
+    Timeline,
+    apart,
+    clock_of,
+    first_not_finite,
+    is_compiled,
+    use_of_weights,
+)
+from ..rank import last_words, leave, write_whole
+from ..soak import Beside
+from .agreement import Agreement, GoingOn, Schedule
+from .claim import Claim, Place, place
+from .in_turn import InTurn
+from .last_word import LastWord
+
+_MODEL_FLOPS = 3.0
+"""Operations of a step over its forward pass, without recomputation as in our own trials."""
+
+
+_ONE_OF_SEVERAL = (
+    "Several processes of the script train at once without a process group: speed and memory are "
+    "of one of them, not of all."
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Live:
+    """What the script holds now."""
+
+    modules: tuple[nn.Module, ...]
+    optimizers: tuple[Optimizer, ...]
+    in_backward: Callable[[], bool]
+
+
+class Speaker:
+    """One rank's report in the making."""
+
+    def __init__(
+        self, task: RankTask, claim: Claim, here: Place, device: torch.device, memory: MemoryWatch
+    ) -> None:
+        began_s = memory.began_s
+        self.timeline = Timeline(task, here.rank, clock_of(device), began_s=began_s)
+        self.watch: StepWatch | None = None
+        self._task = task
+        self._claim = claim
+        self._place = here
+        self._memory = memory
+        self._schedule = Schedule.of(task, lead=2 if device.type == "cuda" else 1)
+        self._agreement = Agreement(
+            task, rank=here.rank, world_size=here.world_size, schedule=self._schedule
+        )
+        self._applied: AppliedStrategy | None = None
+        self._pieces: Pieces | None = None
+        self._flops: float | None = None
+        self._largest = Made(micro_batch=0, accumulation=1)
+        self._notes: list[str] = []
+        self._device = device.type
+        self._exchange = Exchange()
+        self.beside = Beside(task, here.rank, self.timeline, self._so_far)
+        self.turns = InTurn(task, here.rank, self.timeline)
+        self._soaks = task.soak
+        self._going_on = GoingOn(task, rank=here.rank, world_size=here.world_size)
+        self._last_made = self._looked_into = self._largest
+        self.last_untimed = self._schedule.heavy or 1
+        """The last step after which there is time to look around."""
+        self.is_last = self._agreement.is_last
+        """Whether all ranks end after a step."""
+        self.left: Callable[[], tuple[str, ...]] = tuple
+        """What the script has written that nobody takes away."""
+
+    def step(self, made: Made, loss: Tensor | None) -> int:
+        """A step has ended; its number."""
+        if made is not self._last_made:
+            self._last_made = made
+            if made.samples > self._largest.samples:
+                self._largest = made
+        paused = self.timeline.pause is not None
+        number = self.timeline.end(made, loss)
+        self.beside.stepped(paused=paused)
+        if self.beside.data is not None:
+            self._going_on.step(number, can_end=self.beside.data.can_end)
+        if self._soaks:
+            self._memory.follow(paused=paused)
+            if number >= self._task.start_step:
+                self.beside.note()
+        return number
+
+    def goes_on(self) -> bool:
+        """After the last step: whether the script goes on to what it does after an epoch."""
+        return self.beside.goes_on(self._going_on.agreed)
+
+    def between(self, number: int, root: nn.Module | None, live: Live) -> None:
+        """After step ``number`` and before the next one, outside of both: look around."""
+        if number == 1:
+            self._exchange.begin()
+        if self.watch:
+            self._conclude()
+        self._describe(root, live)
+        if number + 1 == self._schedule.heavy and root is not None:
+            self._look_closely(root, live)
+
+    def restart(self) -> None:
+        """The steps so far were not those of the training."""
+        if self.watch:
+            self.watch.stop()
+            self.watch = None
+        self._largest = self._last_made = Made(micro_batch=0, accumulation=1)
+        self.beside.restart()
+        self._agreement.restart()
+        self.timeline.restart()
+
+    def finish(self, word: LastWord) -> None:
+        """Write the result of the steps asked for; when the others have come as far, leave."""
+        self.write(word, end_step=self._agreement.stop)
+        self._agreement.wait_for_peers(paused=self.beside.went_on)
+        self.turns.end()
+        leave(0)
+
+    def write(self, word: LastWord, end_step: int | None = None) -> None:
+        """Write the result, and rank 0 the model's description."""
+        if self.watch:
+            self.watch.stop()
+        if self.beside.went_on:
+            self._memory.follow(paused=True)
+        self.timeline.settle()
+        records = self.timeline.records
+        if word.ended_early:
+            if len(records) == self._schedule.heavy:
+                records.pop()
+            end_step = len(records)
+            self.beside.ended()
+        if self._claim.holds():
+            self._write_model_info()
+            result = self._result(word, end_step)
+            path = Path(self._task.folder, result_file(self._place.rank))
+            write_whole(path, json.dumps(encode(result)))
+        self._agreement.ended()
+        if word.ended_early:
+            self.turns.end()
+
+    def _so_far(self) -> RankResult | None:
+        if not self._claim.holds():
+            return None
+        end_step, word = None, LastWord()
+        if self.beside.went_on:
+            end_step = self._agreement.stop
+            word = LastWord(left_behind=self.left())
+            self.timeline.settle()
+        self.timeline.write_passed()
+        return self._result(word, end_step=end_step)
+
+    def _result(self, word: LastWord, end_step: int | None) -> RankResult:
+        failure = word.failure and self.beside.judged(word.failure, self.timeline.steps)
+        if failure and failure.kind is FailureKind.CRASHED and word.error:
+            tail = last_words(Path(self._task.folder), word.error)
+            failure = replace(failure, log_tail=tail)
+        bad = first_not_finite(self.timeline.records)
+        if bad and not failure:
+            detail = f"the loss of optimizer step {bad.step} is {bad.loss}"
+            failure = Failure(kind=FailureKind.NAN, detail=detail)
+        if not failure and self._are_apart():
+            detail = apart(self._place.world_size, self._device)
+            failure = Failure(kind=FailureKind.NOT_APPLIED, detail=detail)
+        return RankResult(
+            rank=self._place.rank,
+            world_size=self._place.world_size,
+            attempt=self._task.attempt,
+            ended_unix_s=time.time(),
+            steps=tuple(self.timeline.records),
+            failure=failure,
+            applied=self._applied_now(),
+            memory=self._memory_use(word),
+            flops_per_step=self._flops,
+            end_step=end_step,
+            caught=word.caught,
+            ended_early=word.ended_early,
+            left_behind=word.left_behind,
+            notes=(*self._notes, *word.notes, *((_ONE_OF_SEVERAL,) * self._claim.is_shared)),
+            asides=self.beside.seen() if self.timeline.steps else None,
+            crowded=self._claim.is_crowded,
+        )
+
+    def _memory_use(self, word: LastWord) -> MemoryUse | None:
+        larger = self._largest.micro_batch > self._looked_into.micro_batch
+        use = self._memory.use(word.asked_bytes, larger=larger)
+        return use_of_weights(word.asked_bytes) if use is None and word.of_weights else use
+
+    def _are_apart(self) -> bool:
+        """Whether there are other ranks, of which this one's training takes no notice."""
+        several = self._place.world_size > 1 and self.timeline.steps > 1
+        joined = self._applied is not None and self._applied.data_parallel > 1
+        return several and not joined and self._exchange.is_nothing()
+
+    def _look_closely(self, root: nn.Module, live: Live) -> None:
+        if _get_current_dispatch_mode() is not None:  # ours would end while the script's goes on
+            self._notes.append(
+                "A mode of the script's sees its operations: FLOPs are not counted."
+            )
+            return
+        if is_compiled(root):
+            self._notes.append("torch.compile runs: FLOPs and pieces of the model are not seen.")
+            self._pieces = Pieces(root)
+            return
+        self._memory.look()
+        self.watch = StepWatch(root, live.modules, live.in_backward)
+        self.watch.start(live.optimizers)
+
+    def _conclude(self) -> None:
+        assert self.watch
+        self.watch.stop()
+        self._memory.looked(self.watch.storages_peak_bytes)
+        self._looked_into = self._last_made
+        self._flops = _MODEL_FLOPS * self.watch.forward_flops or None
+        self._pieces = self.watch.pieces
+        self._pieces.let_go()
+
+    def _describe(self, root: nn.Module | None, live: Live) -> None:
+        watch, self.watch = self.watch, None
+        if root is None:
+            return
+        self._applied = find_strategy(
+            root,
+            live.optimizers,
+            made=self._largest,
+            precision=watch.precision if watch else Precision.FP32,
+            recompute=watch.recompute if watch else None,
+        )
+        self._pieces = self._pieces or Pieces(root)
+        self._pieces.let_go()
+
+    def _applied_now(self) -> AppliedStrategy | None:
+        made = self._largest
+        return self._applied and replace(
+            self._applied, micro_batch=made.micro_batch, accumulation=made.accumulation
+        )
+
+    def _write_model_info(self) -> None:
+        if self._place.rank != 0 or self._pieces is None:
+            return
+        spec = self._pieces.spec(self._largest.micro_batch)
+        names = {
+            "num_params": spec.parameters,
+            "trainable_num_params": spec.trainable_parameters,
+            "activation_mem_per_gpu": spec.activation_bytes_per_sample,
+        }
+        path = Path(self._task.folder, MODEL_INFO_FILE)
+        write_whole(path, json.dumps({**encode(spec), **names}, indent=2))
+        self._pieces = None
+
+
+def claimed(task: RankTask, device: torch.device, memory: MemoryWatch) -> Speaker | None:
+    """Speak for this process's rank from its first step on.
+
+    None: another process does, and this one ends when that has spoken.
+    """
+    here = place()
+    claim = Claim(task, here.rank)
+    if claim.take():
+        return Speaker(task, claim, here, device, memory)
+    leave_after(Path(task.folder, result_file(here.rank)))
+    return None
+
+
+def unclaimed(task: RankTask, memory: MemoryWatch) -> Speaker | None:
+    """Speak for a rank that made no step, unless any process ever spoke for it."""
+    here = place()
+    claim = Claim(task, here.rank)
+    cpu = torch.device("cpu")
+    return Speaker(task, claim, here, cpu, memory) if claim.take_first() else None

@@ -1,0 +1,92 @@
+"""A live model as a ModelSpec, from one forward pass each of one and of two samples.
+
+Works on real and on fake tensors. Not: seconds, nor peaks of memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import groupby
+from typing import TypeAlias
+
+from torch import Tensor, nn
+
+from autoconf_launch.core import BlockSpec, Grade, ModelSpec
+
+from ..model import Piece, find_block_lists
+from .tape import record
+
+Forward: TypeAlias = Callable[[int], Tensor]
+"""From a number of samples to their mean loss."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Description:
+    """A ModelSpec without seconds or peaks, and all that is kept for one and two samples.
+
+    ``kept_bytes`` has more than the samples' part: weights cast to another precision, say.
+    """
+
+    spec: ModelSpec
+    kept_bytes: tuple[int, int]
+
+
+def describe(model: nn.Module, forward: Forward, grade: Grade) -> Description:
+    """Blocks of the model; what grows from one sample to two is what a sample takes."""
+    one, two = (record(model, lambda n=n: forward(n)) for n in (1, 2))  # type: ignore[misc]
+    blocks = _blocks(one, two)
+    shape = next((seen.input_shape for seen in one if len(seen.input_shape) == 3), None)
+    repeated = {piece for found in find_block_lists(model) for piece in found.pieces}
+    spec = ModelSpec(
+        grade=grade,
+        blocks=blocks,
+        parameter_bytes_each=_bytes_each(model),
+        hidden_size=shape[2] if shape else None,
+        sequence_length=shape[1] if shape else None,
+        layers=len(repeated) or None,
+        vocabulary_size=_vocabulary(model),
+    )
+    return Description(spec=spec, kept_bytes=(_kept(one), _kept(two)))
+
+
+def _kept(tape: tuple[Piece, ...]) -> int:
+    return sum(seen.kept_bytes for seen in tape)
+
+
+def _blocks(one: tuple[Piece, ...], two: tuple[Piece, ...]) -> tuple[BlockSpec, ...]:
+    in_two = {seen.name: seen for seen in two}
+    pieces = [(seen, in_two.get(seen.name, seen)) for seen in one]
+    return tuple(_merge(list(group)) for _, group in groupby(pieces, _kind))
+
+
+def _kind(piece: tuple[Piece, Piece]) -> tuple[str, int, int]:
+    """Neighbours in one list with equal weights are equal pieces."""
+    seen = piece[0]
+    return seen.name.rpartition(".")[0] or seen.name, seen.parameters, seen.frozen_parameters
+
+
+def _merge(group: list[tuple[Piece, Piece]]) -> BlockSpec:
+    first, count = group[0][0], len(group)
+    return BlockSpec(
+        name=_kind(group[0])[0],
+        count=count,
+        parameters=first.parameters,
+        frozen_parameters=first.frozen_parameters,
+        flops=sum(one.flops for one, _ in group) / count,
+        activation_bytes=max(0, sum(b.kept_bytes - a.kept_bytes for a, b in group)) // count,
+        input_bytes=max(0, sum(b.input_bytes - a.input_bytes for a, b in group)) // count,
+    )
+
+
+def _bytes_each(model: nn.Module) -> float:
+    parameters = list(model.parameters())
+    total = sum(p.numel() * p.element_size() for p in parameters)
+    return total / max(1, sum(p.numel() for p in parameters))
+
+
+def _vocabulary(model: nn.Module) -> int | None:
+    """Rows of the embedding that a linear layer's width matches, else of the first one."""
+    rows = [m.num_embeddings for m in model.modules() if isinstance(m, nn.Embedding)]
+    widths = {m.out_features for m in model.modules() if isinstance(m, nn.Linear)}
+    return next((count for count in rows if count in widths), rows[0] if rows else None)

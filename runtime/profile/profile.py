@@ -1,0 +1,182 @@
+"""The profile run: rank 0 describes the bare model from the script's first batch and ends.
+
+What is measured on the real model goes together with a trace on fake tensors; where the model
+does not fit, the trace stands alone. The other ranks end at once.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from autoconf_launch.core import (
+    MODEL_INFO_FILE,
+    AppliedStrategy,
+    Grade,
+    MicroBatchTiming,
+    ModelSpec,
+    decode,
+    encode,
+)
+
+from ..model import Batch, Recipe, build, compute_in, first_samples, held_bytes, to_device
+from ..rank import (
+    ChildError,
+    Ranks,
+    Report,
+    in_child,
+    is_out_of_memory,
+    leave,
+    start_meter,
+    write_whole,
+)
+from .describe import describe
+
+_TRACE_TIMEOUT_S = 60.0
+_REPEATS = 5
+_ENOUGH_S = 1.0
+"""No further repeat of a measurement starts after so much time."""
+_LONG_S = 5.0
+"""What takes so long is measured once: beside it a warm-up is short."""
+_META = torch.device("meta")
+
+
+class Profiler:
+    """Stands in for a trainer; its first step describes the model and ends the process."""
+
+    def __init__(self, recipe: Recipe, ranks: Ranks, report: Report) -> None:
+        self._recipe = recipe
+        self._ranks = ranks
+        self._report = report
+        self._built: nn.Module | None = None
+        limit = report.task.memory_limit_bytes
+        report.meter = self._meter = start_meter(ranks.device, limit, held_bytes(recipe.model))
+
+    @property
+    def module(self) -> nn.Module:
+        """The bare model; without data on the ranks that do not measure."""
+        if self._built is None:
+            self._built = self._build()
+        return self._built
+
+    @property
+    def applied(self) -> AppliedStrategy | None:
+        """Nothing is laid out."""
+        return None
+
+    def step(self, batch: Batch) -> Tensor:
+        """Describe the model; never returns."""
+        with self._report.guard():
+            if self._ranks.rank == 0:
+                self._write(self._profile(batch))
+            self._report.write()
+        leave(0)
+
+    def _build(self) -> nn.Module:
+        source = self._recipe.model
+        if self._ranks.rank == 0:
+            return build(source, self._ranks.device)
+        if isinstance(source, nn.Module):
+            return source
+        with _META:
+            return source()
+
+    def _profile(self, batch: Batch) -> ModelSpec:
+        traced, problem = self._trace(batch)
+        try:
+            measured = self._measure(batch)
+        except Exception as error:
+            if not is_out_of_memory(error) or traced is None:
+                raise
+            self._meter.lift()
+            return replace(traced, notes=(f"A real run of two samples does not fit: {error}",))
+        if traced is None:
+            return replace(measured, notes=(f"Not traced on fake tensors: {problem}.",))
+        return replace(measured, traced_peaks=traced.traced_peaks)
+
+    def _trace(self, batch: Batch) -> tuple[ModelSpec | None, str]:
+        try:
+            answer = in_child(partial(_traced, self._recipe, batch), timeout_s=_TRACE_TIMEOUT_S)
+        except (ChildError, OSError) as error:
+            return None, str(error)
+        return decode(ModelSpec, json.loads(answer)), ""
+
+    def _measure(self, batch: Batch) -> ModelSpec:
+        self._meter.enforce()
+        model, recipe = self.module, self._recipe
+
+        def forward(samples: int) -> Tensor:
+            micro_batch = to_device(first_samples(batch, samples), self._ranks.device)
+            with compute_in(recipe.config.precision, self._ranks.device):
+                return recipe.loss(model, micro_batch)
+
+        def forward_backward(samples: int) -> None:
+            model.zero_grad(set_to_none=True)
+            torch.autograd.backward(forward(samples))
+
+        described = describe(model, forward, Grade.MEASURED)
+        timings = tuple(
+            MicroBatchTiming(
+                micro_batch=size,
+                forward_backward_s=statistics.median(taken),
+                activation_bytes=kept,
+                fastest_s=min(taken),
+            )
+            for size, kept in zip((1, 2), described.kept_bytes, strict=True)
+            for taken in (self._seconds(partial(forward_backward, size)),)
+        )
+        optimizer = recipe.make_optimizer([p for p in model.parameters() if p.requires_grad])
+        optimizer_step_s = statistics.median(self._seconds(optimizer.step))
+        return replace(described.spec, timings=timings, optimizer_step_s=optimizer_step_s)
+
+    def _seconds(self, run: Callable[[], object]) -> list[float]:
+        """Times of a few runs after a warm-up, or of a long one alone."""
+        start = self._now()
+        run()
+        first_s = self._now() - start
+        taken = [first_s] if first_s > _LONG_S else []
+        while len(taken) < _REPEATS and sum(taken) < _ENOUGH_S:
+            start = self._now()
+            run()
+            taken.append(self._now() - start)
+        return taken
+
+    def _now(self) -> float:
+        if self._ranks.device.type == "cuda":
+            torch.cuda.synchronize(self._ranks.device)
+        return time.perf_counter()
+
+    def _write(self, spec: ModelSpec) -> None:
+        document = {**encode(spec), **_deepspeed_names(spec)}
+        path = Path(self._report.task.folder) / MODEL_INFO_FILE
+        write_whole(path, json.dumps(document, indent=2))
+
+
+def _traced(recipe: Recipe, batch: Batch) -> str:
+    from .trace import trace_model
+
+    spec = trace_model(
+        recipe.model,
+        batch,
+        loss=recipe.loss,
+        make_optimizer=recipe.make_optimizer,
+        precision=recipe.config.precision,
+    )
+    return json.dumps(encode(spec))
+
+
+def _deepspeed_names(spec: ModelSpec) -> dict[str, int]:
+    """What DeepSpeed's own model_info.json says, for tools that read it."""
+    return {
+        "num_params": spec.parameters,
+        "trainable_num_params": spec.trainable_parameters,
+        "activation_mem_per_gpu": spec.activation_bytes_per_sample,
+    }

@@ -1,0 +1,181 @@
+"""A training step on fake tensors: blocks and peaks of memory of a model that need not fit.
+
+torch's MemTracker under FakeTensorMode on device "cpu", one rank, no ZeRO. The longest list of
+equal blocks is cut to one and to three; every phase grows linearly with the blocks.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.distributed._tools.mem_tracker import MemTracker
+
+from autoconf_launch.core import Grade, ModelSpec, Precision, TracedPeak
+
+from ..model import (
+    Batch,
+    BlockList,
+    LossFunction,
+    MakeOptimizer,
+    ModelSource,
+    compute_in,
+    find_block_lists,
+    map_tensors,
+    model_loss,
+)
+from .describe import describe
+
+_FEW, _MORE = 1, 3
+_MICRO_BATCHES = (1, 2)
+_CPU = torch.device("cpu")
+
+
+def adamw(parameters: Any) -> torch.optim.Optimizer:
+    """The optimizer where none is given."""
+    return torch.optim.AdamW(parameters)
+
+
+def trace_model(
+    model: ModelSource,
+    batch: Batch,
+    *,
+    loss: LossFunction = model_loss,
+    make_optimizer: MakeOptimizer = adamw,
+    precision: Precision = Precision.FP32,
+) -> ModelSpec:
+    """Describe a model without computing with it.
+
+    Args:
+        model: a function that builds it, called under fake tensors; or a module, left as it is.
+        batch: at least one sample; only shapes and types are looked at.
+        loss: as ``loss_fn`` of ``initialize``.
+        make_optimizer: from trainable parameters to an optimizer.
+        precision: format of forward and backward.
+
+    Returns:
+        A ModelSpec of grade ``traced`` with the peak of each phase at micro-batches 1 and 2.
+
+    Raises:
+        Exception: whatever the model raises; data-dependent control flow cannot be traced.
+    """
+    mode = FakeTensorMode(allow_non_fake_inputs=True)
+    fake = _fake_model(model, mode)
+    tracer = _Tracer(fake, batch, mode, loss, make_optimizer, precision)
+    return tracer.spec()
+
+
+@dataclass(frozen=True, slots=True)
+class _Tracer:
+    model: nn.Module
+    batch: Batch
+    mode: FakeTensorMode
+    loss: LossFunction
+    make_optimizer: MakeOptimizer
+    precision: Precision
+
+    def spec(self) -> ModelSpec:
+        longest = _longest_uniform_list(self.model)
+        if longest is None:
+            return replace(self._describe(), traced_peaks=self._peaks_at_all_sizes())
+        pieces = longest.pieces
+        longest.keep(pieces[:_MORE])
+        described = _with_count(self._describe(), longest.name, len(pieces) - _MORE)
+        more = self._peaks_at_all_sizes()
+        longest.keep(pieces[:_FEW])
+        few = self._peaks_at_all_sizes()
+        longest.keep(pieces)
+        return replace(described, traced_peaks=_extrapolate(few, more, len(pieces)))
+
+    def _describe(self) -> ModelSpec:
+        with self.mode:
+            return describe(self.model, self._forward, Grade.TRACED).spec
+
+    def _peaks_at_all_sizes(self) -> tuple[TracedPeak, ...]:
+        return tuple(peak for size in _MICRO_BATCHES for peak in self._peaks(size))
+
+    def _peaks(self, micro_batch: int) -> Iterator[TracedPeak]:
+        """Peaks of the second step, in which optimizer state is there from the start."""
+        with self.mode:
+            optimizer = self._stepped_optimizer()
+            tracker = MemTracker()
+            tracker.track_external(self.model, optimizer)
+            loss: list[Tensor] = []
+            phases: tuple[tuple[str, Callable[[], Any]], ...] = (
+                ("forward", lambda: loss.append(self._forward(micro_batch))),
+                ("backward", lambda: torch.autograd.backward(loss.pop())),
+                ("optimizer", optimizer.step),
+            )
+            for name, run in phases:
+                with tracker:
+                    run()
+                peak = tracker.get_tracker_snapshot("peak")[_CPU]["Total"]
+                yield TracedPeak(phase=name, micro_batch=micro_batch, peak_bytes=peak)
+            self.model.zero_grad(set_to_none=True)
+
+    def _stepped_optimizer(self) -> torch.optim.Optimizer:
+        trainable = [p for p in self.model.parameters() if p.requires_grad]
+        optimizer = self.make_optimizer(trainable)
+        for parameter in trainable:
+            parameter.grad = torch.zeros_like(parameter)
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+        return optimizer
+
+    def _forward(self, samples: int) -> Tensor:
+        with compute_in(self.precision, _CPU):
+            return self.loss(self.model, _fake_samples(self.batch, samples))
+
+
+def _fake_model(source: ModelSource, mode: FakeTensorMode) -> nn.Module:
+    with mode:
+        if not isinstance(source, nn.Module):
+            return source()
+        fakes: dict[int, Any] = {}
+        for tensor in (*source.parameters(), *source.buffers()):
+            fake = torch.empty(tensor.shape, dtype=tensor.dtype, device=_CPU)
+            is_weight = isinstance(tensor, nn.Parameter)
+            fakes[id(tensor)] = nn.Parameter(fake, tensor.requires_grad) if is_weight else fake
+        return copy.deepcopy(source, fakes)
+
+
+def _fake_samples(batch: Batch, count: int) -> Batch:
+    return map_tensors(
+        batch, lambda t: torch.empty((count, *t.shape[1:]), dtype=t.dtype, device=_CPU)
+    )
+
+
+def _longest_uniform_list(model: nn.Module) -> BlockList | None:
+    """The longest list worth cutting: more than three blocks of equal weights."""
+    uniform = [found for found in find_block_lists(model) if len(set(_sizes(found))) == 1]
+    longest = max(uniform, key=lambda found: len(found.pieces), default=None)
+    return longest if longest is not None and len(longest.pieces) > _MORE else None
+
+
+def _sizes(found: BlockList) -> list[int]:
+    return [sum(p.numel() for p in piece.parameters()) for piece in found.pieces]
+
+
+def _with_count(spec: ModelSpec, name: str, missing: int) -> ModelSpec:
+    blocks = tuple(
+        replace(block, count=block.count + missing) if block.name == name else block
+        for block in spec.blocks
+    )
+    return replace(spec, blocks=blocks, layers=(spec.layers or 0) + missing)
+
+
+def _extrapolate(
+    few: tuple[TracedPeak, ...], more: tuple[TracedPeak, ...], blocks: int
+) -> tuple[TracedPeak, ...]:
+    def at(low: int, high: int) -> int:
+        return low + (high - low) * (blocks - _FEW) // (_MORE - _FEW)
+
+    return tuple(
+        replace(low, peak_bytes=at(low.peak_bytes, high.peak_bytes))
+        for low, high in zip(few, more, strict=True)
+    )

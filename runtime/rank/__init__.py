@@ -1,0 +1,23 @@
+"""A rank among others: its place, memory, failures, turns, and its result file."""
+
+from typing import TYPE_CHECKING
+
+from autoconf_launch.core import lazy_names
+
+if TYPE_CHECKING:
+    from .child import ChildError, in_child
+    from .failures import (
+        NonFiniteLossError,
+        asked_bytes,
+        classify,
+        is_of_weights,
+        is_out_of_memory,
+        last_words,
+    )
+    from .memory import CpuMeter, start_meter
+    from .phase_clock import BACKWARD, FEWEST_MADE, FORWARD, UPDATE, PhaseClock, StepCutter
+    from .ranks import Ranks, join, rank_number, world_size
+    from .report import Report, leave, task_from_environment, write_whole
+    from .turns import Turns
+else:
+    __getattr__ = lazy_names(__name__, __file__)

@@ -1,0 +1,139 @@
+"""Where the time of an optimizer step goes, by phase while it runs. Not: the step's own time.
+
+Each end of a phase waits for the device, so only steps that are never compared are taken apart.
+
+All ranks end it after the same micro-batch; they agree after the first, second, fourth, …, so
+that a step which is not cut pays a handful of exchanges.
+"""
+
+from __future__ import annotations
+
+import time
+
+import torch
+import torch.distributed as dist
+
+from autoconf_launch.core import CutStep
+
+from .ranks import Ranks
+
+FORWARD, BACKWARD, EXCHANGE, UPDATE = "forward", "backward", "exchange", "update"
+
+
+class PhaseClock:
+    """Sums seconds by phase over the steps between ``begin`` and ``end_step``.
+
+    Of several micro-batches only the last one's backward also exchanges gradients; what it takes
+    longer than the others is the exposed exchange. With one micro-batch it cannot be seen.
+    """
+
+    def __init__(self, ranks: Ranks) -> None:
+        self._ranks = ranks
+        self._since = 0.0
+        self._step: list[tuple[str, float]] = []
+        self._sums: dict[str, float] = {}
+        self._count = 0
+
+    def begin(self) -> None:
+        """A step begins."""
+        self._step = []
+        self._since = self._now()
+
+    def lap(self, phase: str) -> None:
+        """A phase is over."""
+        now = self._now()
+        self._step.append((phase, now - self._since))
+        self._since = now
+
+    def end_step(self) -> None:
+        """The step counts; one that is begun anew without this does not."""
+        backward = [seconds for phase, seconds in self._step if phase == BACKWARD]
+        exchange = self._exchange_s(backward)
+        for phase, seconds in (*self._step, (BACKWARD, -exchange), (EXCHANGE, exchange)):
+            self._sums[phase] = self._sums.get(phase, 0.0) + seconds
+        self._count += 1
+
+    def means(self) -> tuple[tuple[str, float], ...]:
+        """Seconds of a step by phase; nothing where no step counted."""
+        order = (FORWARD, BACKWARD, EXCHANGE, UPDATE)
+        seen = (phase for phase in order if phase in self._sums)
+        return tuple((phase, self._sums[phase] / self._count) for phase in seen)
+
+    def _exchange_s(self, backward: list[float]) -> float:
+        if self._ranks.world_size == 1 or len(backward) < 2:
+            return 0.0
+        *others, last = backward
+        return max(0.0, last - sum(others) / len(others))
+
+    def _now(self) -> float:
+        if self._ranks.device.type == "cuda":
+            torch.cuda.synchronize(self._ranks.device)
+        return time.perf_counter()
+
+
+FEWEST_MADE = 2
+"""Micro-batches of a step that is cut: one, and the last one with the exchange."""
+
+
+class StepCutter:
+    """Times the micro-batches of one step and says which is the last; not to be used twice."""
+
+    def __init__(self, limit_s: float, micro_batches: int, ranks: Ranks) -> None:
+        """Start the clock.
+
+        Args:
+            limit_s: seconds from now that the step may take.
+            micro_batches: of the whole step.
+            ranks: that make it together.
+        """
+        self._limit_s, self._whole, self._ranks = limit_s, micro_batches, ranks
+        self._last = micro_batches
+        self._micro_s: list[float] = []
+        self._start_s = self._since = self._now()
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether the step ends before its last micro-batch."""
+        return self._last < self._whole
+
+    def last(self) -> int:
+        """Number of the last micro-batch, as all ranks see it before they make the next one."""
+        made = len(self._micro_s)
+        if made and made & (made - 1) == 0 and made < self._last:
+            self._last = self._agreed(made)
+        return self._last
+
+    def made(self) -> None:
+        """A micro-batch is over."""
+        now = self._now()
+        self._micro_s.append(now - self._since)
+        self._since = now
+
+    def result(self, samples: int, loss: float) -> CutStep:
+        """What was seen, once the update is over."""
+        *others, last_s = self._micro_s
+        return CutStep(
+            whole=self._whole,
+            micro_s=tuple(others),
+            rest_s=last_s + self._now() - self._since,
+            samples=samples,
+            loss=loss,
+        )
+
+    def _agreed(self, made: int) -> int:
+        """By the slowest rank; at least one more, with which gradients are exchanged."""
+        counted = self._micro_s[1:] or self._micro_s
+        spent_s = self._since - self._start_s
+        both = torch.tensor(
+            (spent_s, sum(counted) / len(counted)), dtype=torch.float64, device=self._ranks.device
+        )
+        if self._ranks.world_size > 1:
+            dist.all_reduce(both, op=dist.ReduceOp.MAX)
+        spent_s, micro_s = both.tolist()
+        more = int(max(0.0, self._limit_s - spent_s) / max(micro_s, 1e-9))
+        return min(self._whole, max(FEWEST_MADE, made + max(1, more)))
+
+    def _now(self) -> float:
+        if self._ranks.device.type == "cuda":
+            torch.cuda.synchronize(self._ranks.device)
+        return time.perf_counter()

@@ -1,0 +1,206 @@
+"""A rank's last word: one result file, written whole, whichever way the rank ends.
+
+Not: the decision what the launch's outcome is, which the launcher takes from all ranks.
+"""
+
+from __future__ import annotations
+
+import atexit
+import json
+import multiprocessing
+import os
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from pathlib import Path
+from types import TracebackType
+from typing import NoReturn, Protocol
+
+from autoconf_launch.core import (
+    TASK_VARIABLE,
+    AppliedStrategy,
+    Asides,
+    CutStep,
+    Failure,
+    FailureKind,
+    MemoryUse,
+    Mode,
+    RankResult,
+    RankTask,
+    StepRecord,
+    encode,
+    result_file,
+)
+
+from .failures import asked_bytes, classify, last_words
+from .memory import Meter
+from .phase_clock import PhaseClock
+from .turns import Turns
+
+
+def task_from_environment(environment: Mapping[str, str] = os.environ) -> RankTask | None:
+    """What the launcher asks of this rank; None: just train."""
+    value = environment.get(TASK_VARIABLE)
+    return RankTask.from_variable(value) if value else None
+
+
+class Beside(Protocol):
+    """What the rank does beside its steps."""
+
+    def judged(self, failure: Failure, steps: int) -> Failure | None:
+        """The failure with its place; None where it is none of the steps' nor of these."""
+
+    def seen(self) -> Asides:
+        """All of it so far."""
+
+    def ended(self) -> None:
+        """Note that the script ended by itself."""
+
+    def put_away(self) -> tuple[str, ...]:
+        """Clear away what it saved; what else it has made in the working directory."""
+
+
+class Report:
+    """What this rank has to say so far; the first ending that comes is the one written."""
+
+    def __init__(self, task: RankTask, *, rank: int, world_size: int) -> None:
+        self.task = task
+        self.steps: list[StepRecord] = []
+        self.applied: AppliedStrategy | None = None
+        self.meter: Meter | None = None
+        self.clock: PhaseClock | None = None
+        self.cut: CutStep | None = None
+        self.beside: Beside | None = None
+        self.turns: Turns | None = None
+        self._rank = rank
+        self._world_size = world_size
+        self._written = False
+        self._process = os.getpid()
+        self._left: tuple[str, ...] = ()
+
+    def install(self) -> None:
+        """Report errors of the script outside of our calls, and a script that just ends.
+
+        To be called after the process group is there: torch's own hook, which comes with it,
+        prints nothing of a process that ends inside.
+        """
+        previous = sys.excepthook
+
+        def hook(
+            kind: type[BaseException], error: BaseException, trace: TracebackType | None
+        ) -> None:
+            if issubclass(kind, Exception):
+                self.fail(error)
+            previous(kind, error, trace)
+            if issubclass(kind, Exception):
+                leave(1)
+
+        sys.excepthook = hook
+        atexit.register(self._script_ended)
+
+    @contextmanager
+    def guard(self) -> Iterator[None]:
+        """Report what is raised inside, then let it pass."""
+        try:
+            yield
+        except Exception as error:
+            self.fail(error)
+            raise
+
+    def fail(self, error: BaseException) -> None:
+        """Write the failure that an exception stands for; in a forked helper nothing."""
+        if os.getpid() != self._process:
+            return
+        if self.meter is not None:
+            self.meter.lift()
+        failure: Failure | None = classify(error)
+        if failure and self.beside is not None:
+            failure = self.beside.judged(failure, len(self.steps))
+        if failure and failure.kind is FailureKind.CRASHED:
+            words = last_words(Path(self.task.folder), error)
+            failure = replace(failure, log_tail=words)
+        self.write(failure, asked=asked_bytes(error) if failure else 0)
+
+    def write(
+        self, failure: Failure | None = None, *, asked: int = 0, end_step: int | None = None
+    ) -> None:
+        """Write the result, unless one was written.
+
+        Args:
+            failure: why there are no more steps.
+            asked: bytes that were refused at the end.
+            end_step: the step that the launcher asked to end at, where this is it.
+        """
+        if self._written:
+            return
+        self._written = True
+        if self.beside is not None:
+            self._left = self.beside.put_away()
+        result = self.result(failure, asked=asked, end_step=end_step)
+        folder = Path(self.task.folder)
+        write_whole(folder / result_file(self._rank), json.dumps(encode(result)))
+
+    def result(
+        self, failure: Failure | None = None, *, asked: int = 0, end_step: int | None = None
+    ) -> RankResult:
+        """What it would write now; the arguments as in :meth:`write`."""
+        return RankResult(
+            rank=self._rank,
+            world_size=self._world_size,
+            attempt=self.task.attempt,
+            ended_unix_s=time.time(),
+            steps=tuple(self.steps),
+            failure=failure,
+            applied=self.applied,
+            memory=self._memory(asked),
+            end_step=end_step,
+            left_behind=self._left,
+            phases=self.clock.means() if self.clock is not None else (),
+            cut=self.cut,
+            asides=self.beside.seen() if self.beside is not None and self.steps else None,
+        )
+
+    def _memory(self, asked: int) -> MemoryUse | None:
+        if self.meter is None:
+            return None
+        use = self.meter.use()
+        return replace(use, peak_bytes=use.peak_bytes + asked)
+
+    def _script_ended(self) -> None:
+        if os.getpid() != self._process:
+            return
+        needed = self.task.start_step if self.task.mode is Mode.MEASURE else 1
+        if self.task.mode is Mode.MEASURE and len(self.steps) >= needed:
+            if self.beside is not None:
+                self.beside.ended()
+            self.write()
+            if self.turns is not None:
+                self.turns.end()
+            return
+        self.write(
+            Failure(
+                kind=FailureKind.NO_STEPS,
+                detail=f"The script ended after {len(self.steps)} optimizer steps, but at least "
+                f"{needed} are needed; give it more data or more steps.",
+            )
+        )
+
+
+def write_whole(path: Path, text: str) -> None:
+    """Write a file that readers see complete or not at all."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    temporary.write_text(text, encoding="utf-8")
+    temporary.replace(path)
+
+
+def leave(code: int) -> NoReturn:
+    """End this process now, its helpers too: no exit handlers, nothing that can hang."""
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(Exception):  # somebody's own stream
+            stream.flush()
+    for child in multiprocessing.active_children():
+        if getattr(child, "_parent_pid", None) == os.getpid():  # else a brother of this helper
+            child.terminate()
+    os._exit(code)

@@ -1,0 +1,112 @@
+"""Launches that live side by side and compute one at a time. Not: what is done in a turn."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import secrets
+import signal
+import struct
+from contextlib import suppress
+from pathlib import Path
+
+from autoconf_launch.core import RankTask, turn_file
+
+_TOKEN = struct.Struct("=q")
+_COMPUTES = 0
+"""A rank that passes the turn continues later. Any other number is from a rank that is done, and
+says that nobody has computed since it was."""
+_OVER = -1
+"""All are done."""
+
+
+class Turns:
+    """A ring of launches of which one computes at a time; each rank has a peer in each of them.
+
+    The turn is a number in a pipe. Both ends are held open, so that none waits for a reader and
+    none is lost. Who is done stays and passes it on, so that launches of fewer steps than others
+    hold up nobody. Processes that load data for the rank stop in others' turns: what they made
+    meanwhile would be for nothing in a launch that has the machine to itself.
+    """
+
+    def __init__(self, task: RankTask, rank: int) -> None:
+        assert task.next_folder is not None
+        self._own = _pipe(Path(task.folder) / turn_file(rank))
+        self._next = _pipe(Path(task.next_folder) / turn_file(rank))
+        self._is_first = task.first_turn
+        self._turns_before = task.turns_before
+        self._has_turn = False
+
+    def begin(self) -> None:
+        """Wait for the first turn; before any the ring is gone round once, so that all are there.
+
+        The first launch of the ring has it unasked.
+        """
+        if not self._is_first:
+            self.wait()
+        self.hand_on()
+        self.wait()
+
+    def ends_with(self, step: int) -> bool:
+        """Whether the turn passes after this step."""
+        return self._turns_before(step) > self._turns_before(step - 1)
+
+    def wait(self) -> None:
+        """Until it is this rank's turn."""
+        _send_loaders(signal.SIGSTOP)
+        try:
+            self._read()
+        finally:
+            _send_loaders(signal.SIGCONT)
+        self._has_turn = True
+
+    def hand_on(self) -> None:
+        """It is the next one's turn."""
+        _send_loaders(signal.SIGSTOP)
+        self._has_turn = False
+        self._write(_COMPUTES)
+
+    def end(self) -> None:
+        """Pass the turn for the last time; return once all have: leaving slows others.
+
+        At once where this rank waited for its turn when its end came (a signal, another thread).
+        """
+        if not self._has_turn:
+            return
+        _send_loaders(signal.SIGSTOP)
+        try:
+            self._pass_on()
+        finally:
+            _send_loaders(signal.SIGCONT)
+
+    def _pass_on(self) -> None:
+        own = token = 1 + secrets.randbits(62)
+        while True:
+            self._write(token)
+            token = self._read()
+            if token in (own, _OVER):
+                self._write(_OVER)
+                return
+            token = token or own
+
+    def _read(self) -> int:
+        (token,) = _TOKEN.unpack(os.read(self._own, _TOKEN.size))
+        return int(token)
+
+    def _write(self, token: int) -> None:
+        os.write(self._next, _TOKEN.pack(token))
+
+
+def _pipe(path: Path) -> int:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with suppress(FileExistsError):
+        os.mkfifo(path)
+    return os.open(path, os.O_RDWR | os.O_CLOEXEC)
+
+
+def _send_loaders(number: signal.Signals) -> None:
+    """To the children that multiprocessing ends with this process, as workers of loaders are."""
+    for child in multiprocessing.active_children():
+        if child.daemon and child.pid is not None:
+            with suppress(ProcessLookupError):
+                os.kill(child.pid, number)

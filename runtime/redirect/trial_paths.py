@@ -1,0 +1,298 @@
+"""Which paths a trial may write, and where its bytes go instead. Not: who writes.
+
+From the first backward pass on, what the script writes in its working directory, or in a folder
+that a checkpoint goes to, is the trial's. What is new stands where the script put it until its
+process ends, and then goes below the trial's folder. What was there before is never changed: a
+copy below the trial's folder takes its place, for those who write it and those who read it.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import stat
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from autoconf_launch.core import SAVED, mirror, note, notes_of, take_in
+
+_SUFFIXES = frozenset({".pt", ".pth", ".ckpt", ".bin", ".safetensors", ".tar", ".distcp"})
+_METADATA = (".metadata", ".metadata.tmp")
+"""How names end of what stands beside ``.distcp`` files."""
+_MOST_KNOWN = 10_000
+_SYSTEMS = frozenset({"dev", "proc", "sys"})
+PASSED_OVER = frozenset({".git", "__pycache__", "node_modules", ".venv", ".pytest_cache"})
+
+
+class TrialPaths:
+    """Those of one process."""
+
+    def __init__(self, folder: str, was_there: Callable[[Path], bool]) -> None:
+        """``folder`` is the trial's; ``was_there`` says of a path whether it is the user's."""
+        self.trains = False
+        self._own = Path(folder).resolve()
+        self._saved = str(self._own / SAVED)
+        self._here = Path.cwd()
+        self._was_there = was_there
+        self._made: dict[Path, int] = {}
+        """The trial's files and whole folders, and which process made each."""
+        self._folders: dict[Path, int] = {}
+        """Every folder that this process has made, before the training too."""
+        self._received: set[Path] = set()
+        """Folders that checkpoints went to."""
+        self._removed: set[Path] = set()
+        """Paths of the user's that the script has removed, as it sees it."""
+        self._written: dict[Path, bool] = {}
+        """What was opened for writing and is not the trial's, and whether it was there before."""
+        self._real: dict[str, str] = {}
+        """Folders without links: data is read file by file."""
+        self._since: set[Path] = set()
+        """New ones among these, of the training."""
+
+    def live(self) -> None:
+        """Let others see that this process may write."""
+        with suppress(OSError):
+            self._notes.parent.mkdir(parents=True, exist_ok=True)
+            self._notes.touch()
+
+    def path(self, file: Any) -> Path | None:
+        """The absolute path without links above the file; None for a descriptor, or no text."""
+        name = os.fspath(file) if isinstance(file, (str, os.PathLike)) else None
+        if not isinstance(name, str) or not name:
+            return None
+        path = Path(name).absolute()
+        folder = str(path.parent)
+        if folder not in self._real:
+            if len(self._real) >= _MOST_KNOWN:
+                self._real.clear()
+            self._real[folder] = os.path.realpath(folder)
+        return Path(self._real[folder], path.name)
+
+    def is_users(self, path: Path) -> bool:
+        """Whether a file there is neither the trial's nor new."""
+        if self._is_own(path) or self._is_made(path):
+            return False
+        if path in self._written:
+            return self._written[path]
+        made = any(folder in self._folders for folder in (path, *path.parents))
+        return not made and self._was_there(path)
+
+    def keeps(self, path: Path) -> bool:
+        """Whether the user has a file or folder there that the trial must not change."""
+        return self.is_users(path) and self._is_guarded(path)
+
+    def target(self, path: Path, *, checkpoint: bool = False, copies: bool = False) -> Path:
+        """Where to write instead of ``path``: there, but never over what the user has.
+
+        Args:
+            path: what the script writes.
+            checkpoint: it is one, so that all of its folder is of the trial.
+            copies: what the file holds is kept.
+        """
+        if self._is_own(path):
+            return path
+        if checkpoint:
+            self._receive(path.parent)
+        if self.is_users(path):
+            if not self._is_guarded(path):
+                self.wrote(path)
+                return path
+            return self._instead_of(path, copies=copies)
+        if checkpoint or self._is_covered(path):
+            self._make(path)
+        else:
+            self.wrote(path)
+        return path
+
+    def folder(self, path: Path) -> Path:
+        """Where to write a folder's files: elsewhere if the user has it."""
+        if not self._is_own(path):
+            self._receive(path)
+        return self._instead_of(path, copies=False) if self.keeps(path) else path
+
+    def edited(self, path: Path) -> Path:
+        """Where to change a file in place: data that is mapped into memory is not a checkpoint."""
+        if is_checkpoint(path) or not self._received.isdisjoint(path.parents):
+            return self.target(path, copies=True)
+        self.wrote(path)
+        return path
+
+    def made_folder(self, path: Path) -> None:
+        """The script has made a folder."""
+        if not self._is_own(path):
+            self._folders[path] = os.getpid()
+            if self._is_covered(path):
+                self._make(path) if self.trains else note(self._notes, path, if_empty=True)
+
+    def wrote(self, path: Path) -> None:
+        """The script writes there, and nobody takes it away."""
+        if path not in self._written and not self._is_own(path) and _is_regular(path):
+            self._written[path] = self.is_users(path)
+            if self.trains and not self._written[path]:
+                self._since.add(path)
+
+    def found(self, path: Path) -> Path:
+        """Where the file is that the script calls so."""
+        place = f"{self._saved}{path}"
+        return Path(place) if self.has_others and os.path.lexists(place) else path
+
+    def behind(self, path: Path) -> Path:
+        """Which file the script writes to under a name; a link leads to another one."""
+        return Path(os.path.realpath(self.found(path)))
+
+    def read(self, path: Path) -> Path:
+        """Where to read what the script calls so."""
+        place = self.found(path)
+        return self.found(self.behind(place)) if place.is_symlink() else place
+
+    def moved(self, path: Path) -> None:
+        """What the trial made there is there no more."""
+        self.linked()
+        self._made.pop(path, None)
+
+    def linked(self) -> None:
+        """A link is made or removed, so that paths may lead elsewhere."""
+        self._real.clear()
+
+    def removed(self, path: Path) -> None:
+        """The script has removed what the user has there, and may make it anew."""
+        self._removed.add(path)
+
+    def made_anew(self, path: Path) -> bool:
+        """Whether the script makes what it had removed."""
+        return any(place in self._removed for place in (path, *path.parents))
+
+    def made_below(self, path: Path) -> list[Path]:
+        """The trial's own files and folders below a folder of the user's."""
+        return [made for made in [*self._made] if path in made.parents]
+
+    @property
+    def has_others(self) -> bool:
+        """Whether anything was written elsewhere than the script said."""
+        return self.trains and os.path.exists(self._saved)  # noqa: PTH110 - asked at each read
+
+    def put_away(self) -> None:
+        """Move what this process has made below the trial's folder."""
+        trains, self.trains = self.trains, False  # what follows is not the script's
+        take_in(self._own, pid=os.getpid())
+        self.trains = trains
+        self._made = {path: pid for path, pid in [*self._made.items()] if pid != os.getpid()}
+
+    def left(self) -> list[Path]:
+        """What was written, cannot be taken away, and no look at the working directory shows."""
+        folders = [path for path, pid in [*self._folders.items()] if pid == os.getpid()]
+        written = [*self._written, *folders]
+        return [
+            path
+            for path in written
+            if path.exists()
+            and not self._is_made(path)
+            and (self._written.get(path) or not path.is_relative_to(self._here))
+            and not self._is_passing(path)
+        ]
+
+    def is_trials(self, path: Path) -> bool:
+        """Whether the launcher takes it away where this process does not."""
+        return self._is_made(path)
+
+    @property
+    def _notes(self) -> Path:
+        return notes_of(self._own, os.getpid())
+
+    def _receive(self, folder: Path) -> None:
+        """All that is written below the folder from here on is of the trial.
+
+        So is all below the folders above it that the script has made, and where it made the
+        folder itself all that is in it.
+        """
+        made = [path for path in (folder, *folder.parents) if path in self._folders]
+        top = made[-1] if made else folder
+        if top in self._received or self._is_made(top) or not self._can_be_whole(top):
+            return
+        self._received.add(top)
+        for path in (path for path in made if not self._is_made(path)):
+            note(self._notes, path, if_empty=True)
+        if folder in self._folders:
+            self._make(folder)
+        for path in [path for path in [*self._since] if top in path.parents]:
+            self._since.discard(path)
+            self._written.pop(path, None)
+            self._make(path)
+
+    def _can_be_whole(self, folder: Path) -> bool:
+        """Not of the one for temporary files, nor of a home: others write there, too."""
+        home = Path(os.path.expanduser("~"))  # noqa: PTH111 - that of Path may find none
+        shared = (_temporary(), home, self._own)
+        return not any(path.is_relative_to(folder) for path in shared)
+
+    def _make(self, path: Path) -> None:
+        if self._is_made(path) or self._is_own(path):
+            return
+        self._made[path] = os.getpid()
+        self._since.discard(path)
+        note(self._notes, path)
+
+    def _instead_of(self, path: Path, *, copies: bool) -> Path:
+        place = mirror(self._own, path)
+        place.parent.mkdir(parents=True, exist_ok=True)
+        is_new = os.path.lexists(place) or self.made_anew(path) or not path.is_file()
+        if copies and not is_new:
+            shutil.copyfile(path, place)
+        return place
+
+    def _is_own(self, path: Path) -> bool:
+        return path.is_relative_to(self._own)
+
+    def _is_made(self, path: Path) -> bool:
+        return path in self._made or any(parent in self._made for parent in path.parents)
+
+    def _is_covered(self, path: Path) -> bool:
+        """Whether what the script writes there is the trial's."""
+        if self._is_made(path) or is_part(path) or not self._received.isdisjoint(path.parents):
+            return True
+        if not path.is_relative_to(self._here):
+            return False
+        return not _is_hidden(path.relative_to(self._here))
+
+    def _is_guarded(self, path: Path) -> bool:
+        """Whether what the user has there stays as it is; caches and devices are none of ours."""
+        if not _is_regular(path):
+            return False
+        return self._is_covered(path) or is_checkpoint(path) or not self._is_passing(path)
+
+    def _is_passing(self, path: Path) -> bool:
+        if path.is_relative_to(self._here):
+            return _is_hidden(path.relative_to(self._here))
+        hidden = path.is_relative_to(_temporary()) or _is_hidden(path)
+        return hidden or path.parts[1:2] == () or path.parts[1] in _SYSTEMS
+
+
+def _temporary() -> Path:
+    """Without ``tempfile``, which would remember where it is for the script."""
+    return Path(os.path.realpath(os.environ.get("TMPDIR") or "/tmp"))
+
+
+def is_checkpoint(path: Path) -> bool:
+    """Whether its name says that it holds tensors."""
+    return path.suffix in _SUFFIXES or is_part(path)
+
+
+def is_part(path: Path) -> bool:
+    """Whether it is part of a checkpoint that torch writes in many files."""
+    return path.suffix == ".distcp" or path.name.endswith(_METADATA)
+
+
+def _is_hidden(path: Path) -> bool:
+    """Whether a folder on the way is a cache, or of a tool."""
+    return any(name.startswith(".") or name in PASSED_OVER for name in path.parent.parts)
+
+
+def _is_regular(path: Path) -> bool:
+    """Whether it is a file or a folder, or not there: no device and no pipe."""
+    try:
+        mode = path.stat().st_mode
+    except OSError:
+        return True
+    return stat.S_ISREG(mode) or stat.S_ISDIR(mode)
