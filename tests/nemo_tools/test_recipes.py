@@ -14,7 +14,7 @@ from autoconf_launch.core import ConfigError
 from autoconf_launch.nemo.configurator.configurator import AutoConfigurator
 from autoconf_launch.nemo.recipes import generate_configs, get_results
 
-from ..launcher.search_report.logged import log_steps
+from .report.logged import log_steps
 
 fiddle: Any = pytest.importorskip("fiddle", reason="NeMo-Run's recipes are fiddle's")
 

@@ -10,7 +10,7 @@ from autoconf_launch.autotuner.measurement.noise import AGAIN_SUFFIX
 from autoconf_launch.core import ConfigError
 from autoconf_launch.launcher.commands.compare import compare
 
-from ..views.fixed import PRINT, RECORDS, golden, measured, record, trial, write_folder
+from ..report.fixed import PRINT, RECORDS, golden, measured, record, trial, write_folder
 
 
 @pytest.fixture(autouse=True)

@@ -9,7 +9,7 @@ from autoconf_launch.core import ConfigError
 from autoconf_launch.launcher.commands.export import export
 from autoconf_launch.launcher.commands.recommend import recommend
 
-from ..views.fixed import finish, write_folder
+from ..report.fixed import finish, write_folder
 
 
 @pytest.fixture

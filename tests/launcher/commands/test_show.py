@@ -19,7 +19,7 @@ from autoconf_launch.launcher.commands.show import show
 from autoconf_launch.launcher.results.journal import Journal
 from autoconf_launch.launcher.results.lease import Lease, is_held
 
-from ..views.fixed import (
+from ..report.fixed import (
     RECORDS,
     RUNNING,
     finish,

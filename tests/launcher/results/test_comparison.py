@@ -18,7 +18,7 @@ from autoconf_launch.launcher.results.reading import (
     read_results,
 )
 
-from ..views.fixed import PRINT, RECORDS, measured, record, trial, write_folder
+from ..report.fixed import PRINT, RECORDS, measured, record, trial, write_folder
 
 
 def compared(

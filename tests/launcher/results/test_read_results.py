@@ -9,7 +9,7 @@ from autoconf_launch.launcher.results.journal import Journal
 from autoconf_launch.launcher.results.lease import Lease
 from autoconf_launch.launcher.results.reading import FolderState, JournalTail, read_results
 
-from ..views.fixed import RECORDS, RUNNING, finish, start, write_folder
+from ..report.fixed import RECORDS, RUNNING, finish, start, write_folder
 
 
 def test_a_folder_that_nobody_holds_is_stopped_until_its_study_is_over(tmp_path: Path) -> None:

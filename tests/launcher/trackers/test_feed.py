@@ -14,7 +14,7 @@ from autoconf_launch.launcher.request import LaunchRequest
 from autoconf_launch.launcher.trackers.base import Phase, TrackedBest, TrackedChoice, TrackedTrial
 from autoconf_launch.launcher.trackers.feed import Feed, feed_of, metrics_of, size_name
 
-from ..views.fixed import RECORDS, events, failed, measured, record, trial
+from ..report.fixed import RECORDS, events, failed, measured, record, trial
 
 SPEC = ModelSpec(grade=Grade.MEASURED, blocks=(BlockSpec(name="all", parameters=126_000_000),))
 FINISHED = TrialFinished(record=RECORDS[1], best=RECORDS[1], elapsed_s=3.5)

@@ -13,7 +13,7 @@ from autoconf_launch.launcher.request import TrackingChoice
 from autoconf_launch.launcher.trackers.feed import Feed
 from autoconf_launch.launcher.trackers.outlet import tracked
 
-from ..views.fixed import RECORDS, events
+from ..report.fixed import RECORDS, events
 
 pytestmark = pytest.mark.usefixtures("toys")
 HANGING = TrackingChoice(trackers=("HangsWhenMade",))

@@ -17,7 +17,7 @@ from autoconf_launch.launcher.launch.script_source import find_script_source
 from autoconf_launch.launcher.results.paths import ResultsPaths
 from autoconf_launch.launcher.tuning.trial_io import TrialFiles, repeated_steps
 
-from ..views.fixed import failed, measured, record
+from ..report.fixed import failed, measured, record
 
 FINAL = Trial(
     number=1,

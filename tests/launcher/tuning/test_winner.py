@@ -13,7 +13,7 @@ from autoconf_launch.launcher.results.paths import ResultsPaths
 from autoconf_launch.launcher.script.parser import ScriptSource
 from autoconf_launch.launcher.tuning.winner import write_results
 
-from ..views.fixed import RECORDS
+from ..report.fixed import RECORDS
 
 SAID = ("The machine was slower.", "t1 failed when it was launched again.")
 

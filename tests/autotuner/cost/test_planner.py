@@ -24,7 +24,7 @@ from autoconf_launch.core import (
     Node,
 )
 
-from .conftest import candidate
+from ..conftest import candidate
 
 TABLE = CandidateTable.from_candidates([candidate(micro=m) for m in (1, 2, 4)])
 FACTS = TrainingFacts(optimizer="AdamW")

@@ -7,7 +7,7 @@ from autoconf_launch.autotuner.search.stop import StopReason
 from autoconf_launch.autotuner.space.objective import OBJECTIVES
 from autoconf_launch.autotuner.strategies import load_strategy
 
-from .conftest import candidate, measured, record, settings, small_space
+from ..conftest import candidate, measured, record, settings, small_space
 
 SPACE = small_space(candidate(micro=2, accumulation=4), least=2)
 OBJECTIVE = OBJECTIVES["throughput"]

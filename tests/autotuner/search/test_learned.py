@@ -11,7 +11,7 @@ from autoconf_launch.autotuner.search.pool import Grouping, Pool
 from autoconf_launch.autotuner.space.objective import OBJECTIVES
 from autoconf_launch.autotuner.space.trial import Record, Trial
 
-from .conftest import measured, settings, small_space
+from ..conftest import measured, settings, small_space
 
 SPACE = small_space()
 

@@ -19,7 +19,7 @@ from autoconf_launch.autotuner.space.space import build_space
 from autoconf_launch.autotuner.space.trial import Outcome, Trial
 from autoconf_launch.core import Candidate, FailureKind
 
-from .conftest import (
+from ..conftest import (
     Answer,
     Loop,
     by_stage,

@@ -15,7 +15,7 @@ from autoconf_launch.nemo.search.candidates import CandidateList
 from autoconf_launch.nemo.search.local_runs import LocalRuns
 from autoconf_launch.nemo.search.prepare import Prepared
 
-from ..search_report.found import rows
+from ..report.found import rows
 
 _TINY = {
     "class": "LlamaModel",

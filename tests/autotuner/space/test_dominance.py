@@ -7,7 +7,7 @@ from autoconf_launch.autotuner.space.table import CandidateTable
 from autoconf_launch.autotuner.space.trial import FailedTrial, Outcome
 from autoconf_launch.core import Candidate, Failure, FailureKind, Recompute
 
-from .conftest import LIMIT_BYTES, candidate, failed, measured, out_of_memory, record
+from ..conftest import LIMIT_BYTES, candidate, failed, measured, out_of_memory, record
 
 BASELINE = baseline_trial(candidate())
 

@@ -39,7 +39,7 @@ from autoconf_launch.nemo.rules.candidates import (
 )
 from autoconf_launch.tuning_spaces.recommend_tables import grid_rows, tables
 
-from ..model_search.asked import SMALL, asked, train
+from ..search.asked import SMALL, asked, train
 from .found import OUT_OF_MEMORY, outcome, point, rows, run
 from .logged import log_steps
 

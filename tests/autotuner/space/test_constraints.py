@@ -3,7 +3,7 @@ import numpy as np
 from autoconf_launch.autotuner.space.constraints import Rule, add_counts, apply_rules
 from autoconf_launch.autotuner.space.table import CandidateTable
 
-from .conftest import candidate
+from ..conftest import candidate
 
 TABLE = CandidateTable.from_candidates([candidate(micro=m) for m in (1, 2, 3, 4)])
 

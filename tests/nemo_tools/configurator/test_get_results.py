@@ -11,7 +11,7 @@ import pytest
 from autoconf_launch import AutoConfigurator, ConfigError
 from autoconf_launch.nemo.configurator.results import point_of
 
-from ..search_report.logged import log_steps
+from ..report.logged import log_steps
 
 _STEPS = 11
 

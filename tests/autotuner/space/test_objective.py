@@ -5,7 +5,7 @@ from autoconf_launch.autotuner.space.objective import OBJECTIVES
 from autoconf_launch.autotuner.space.settings import MetricName
 from autoconf_launch.core import FailureKind
 
-from .conftest import candidate, failed, measured, record
+from ..conftest import candidate, failed, measured, record
 
 TRIAL = baseline_trial(candidate(micro=2, accumulation=4))  # 16 samples on 2 ranks
 

@@ -9,7 +9,7 @@ from autoconf_launch.autotuner.space.settings import AutotuningSettings
 from autoconf_launch.autotuner.space.space import SearchSpace, build_space
 from autoconf_launch.core import Candidate, ConfigError, KnobValue, Layout, Recompute
 
-from .conftest import candidate, small_space
+from ..conftest import candidate, small_space
 
 SETTINGS = AutotuningSettings()
 FREE_STAGES = KnobChoice("zero_stage", (0, 1, 2, 3), ChoiceKind.FREE)

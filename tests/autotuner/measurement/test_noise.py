@@ -23,7 +23,7 @@ from autoconf_launch.autotuner.space.objective import OBJECTIVES
 from autoconf_launch.autotuner.space.settings import MetricName
 from autoconf_launch.autotuner.space.trial import Measurement, Record
 
-from .conftest import candidate, measured
+from ..conftest import candidate, measured
 
 THROUGHPUT = OBJECTIVES["throughput"]
 MEASUREMENT = measured(baseline_trial(candidate()), 1.0)

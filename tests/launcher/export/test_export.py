@@ -12,7 +12,7 @@ from autoconf_launch.launcher.export import EXPORTERS, export_optimum
 from autoconf_launch.launcher.export.page import Optimum
 from autoconf_launch.launcher.spelling.documents import parse_toml
 
-DATA = Path(__file__).parents[3] / "data" / "dialects" / "export"
+DATA = Path(__file__).parents[2] / "data" / "dialects" / "export"
 SHARDED = Optimum(
     name="sharded",
     candidate=Candidate(

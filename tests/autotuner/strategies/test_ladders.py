@@ -17,7 +17,7 @@ from autoconf_launch.autotuner.strategies.micro_batch_curve import (
 )
 from autoconf_launch.core import Candidate, FailureKind
 
-from .conftest import candidate, failed, measured, out_of_memory, record
+from ..conftest import candidate, failed, measured, out_of_memory, record
 
 THROUGHPUT = OBJECTIVES["throughput"]
 BATCH = 48

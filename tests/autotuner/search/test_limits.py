@@ -11,7 +11,7 @@ from autoconf_launch.autotuner.search.study import Study
 from autoconf_launch.autotuner.space.table import PredictionTable
 from autoconf_launch.autotuner.space.trial import Record, Trial
 
-from .conftest import candidate, measured, out_of_memory, settings, small_space
+from ..conftest import candidate, measured, out_of_memory, settings, small_space
 
 SPACE = small_space(candidate(accumulation=64))
 PATIENT = settings(tuner_early_stopping=99)

@@ -19,7 +19,7 @@ from autoconf_launch.autotuner.space.table import CandidateTable, PredictionTabl
 from autoconf_launch.autotuner.space.trial import Measurement, Prediction, Record, Trial
 from autoconf_launch.core import FailureKind
 
-from .conftest import candidate, failed, measured, record
+from ..conftest import candidate, failed, measured, record
 
 STEPS = 5
 START_S = 3.0

@@ -10,7 +10,7 @@ from autoconf_launch.autotuner.space.micro_batches import GlobalBatchRule
 from autoconf_launch.autotuner.space.space import SearchSpace, build_space
 from autoconf_launch.autotuner.space.trial import Outcome, Trial
 
-from .conftest import Loop, candidate, measured, record, settings
+from ..conftest import Loop, candidate, measured, record, settings
 
 BUCKETS = KnobChoice("bucket_cap_mb", (5, None, 100), ChoiceKind.FREE, (0, 1))
 VIEWS = KnobChoice("gradient_as_bucket_view", (None, False), ChoiceKind.FREE, (0, 1))

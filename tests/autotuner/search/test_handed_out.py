@@ -7,7 +7,7 @@ from autoconf_launch.autotuner.search.pool import Grouping, Pool
 from autoconf_launch.autotuner.search.study import baseline_trial
 from autoconf_launch.autotuner.space.objective import OBJECTIVES
 
-from .conftest import out_of_memory, record, settings, small_space
+from ..conftest import out_of_memory, record, settings, small_space
 
 SPACE = small_space()
 TRIAL = baseline_trial(SPACE.table.row(3))

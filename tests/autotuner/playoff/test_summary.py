@@ -9,7 +9,7 @@ from autoconf_launch.autotuner.search.study import Study
 from autoconf_launch.autotuner.space.trial import Outcome, Trial
 from autoconf_launch.core import FailureKind
 
-from .conftest import (
+from ..conftest import (
     Answer,
     Loop,
     by_stage,

@@ -22,7 +22,7 @@ from autoconf_launch.autotuner.space.table import PredictionTable
 from autoconf_launch.autotuner.space.trial import FailedTrial, Measurement, Record, Trial
 from autoconf_launch.core import Candidate, Failure, FailureKind
 
-from .conftest import candidate, small_space
+from ..conftest import candidate, small_space
 
 SPACE = small_space(candidate(micro=4, accumulation=4))
 THROUGHPUT = OBJECTIVES["throughput"]

@@ -14,7 +14,7 @@ from autoconf_launch.autotuner.space.table import PredictionTable
 from autoconf_launch.autotuner.space.trial import Outcome, Trial
 from autoconf_launch.core import ConfigError, FailureKind
 
-from .conftest import (
+from ..conftest import (
     Answer,
     Loop,
     by_stage,

@@ -21,7 +21,7 @@ from autoconf_launch.launcher.export.bases import BASE_EXPORTERS, export_base
 from autoconf_launch.launcher.spelling.documents import parse_toml
 from autoconf_launch.tuning_spaces.recommend_tables import generation_of, tables
 
-DATA = Path(__file__).parents[3] / "data" / "dialects"
+DATA = Path(__file__).parents[2] / "data" / "dialects"
 USUAL = {"gpt3": (51200, 2048), "t5": (29000, 512), "mt5": (250_000, 512), "bert": (30522, 512)}
 GOLDEN = {"gpt3": 5.0, "llama": 8.0, "mixtral": 7.0, "t5": 11.0}
 EXPORTED = [
