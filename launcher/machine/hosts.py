@@ -8,8 +8,6 @@ from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 
-import psutil
-
 from autoconf_launch.core import ConfigError, HardwareError, nearest_known
 
 from ..request import HostChoice, LaunchRequest
@@ -236,6 +234,8 @@ def is_this_machine(host: str) -> bool:
         found = {str(info[4][0]) for info in socket.getaddrinfo(host, None)}
     except (OSError, UnicodeError):
         return False
+    import psutil  # the flags, which read this file's defaults, start without it
+
     interfaces = psutil.net_if_addrs().values()
     addresses = {a.address.partition("%")[0] for interface in interfaces for a in interface}
     return any(
