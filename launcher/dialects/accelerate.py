@@ -16,7 +16,7 @@ from autoconf_launch.autotuner.cost import TrainingFacts
 from autoconf_launch.autotuner.space import LayoutValue
 from autoconf_launch.core import ConfigError, Precision, Recompute
 
-from ..script import ScriptSource, facts_of
+from ..script import ScriptSource
 from ..spelling import (
     Known,
     Reading,
@@ -195,7 +195,7 @@ class AccelerateDialect(TableDialect):
 
     def detects(self, source: ScriptSource) -> bool:
         """It imports accelerate and calls Accelerator."""
-        facts = facts_of(source.text)
+        facts = source.facts
         return facts.imports("accelerate") and "Accelerator" in facts.called
 
     def table(self, source: ScriptSource, ranks: int) -> tuple[Spelled, ...]:
@@ -238,7 +238,7 @@ def _has_own(rows: list[Spelled]) -> bool:
 
 def _accumulation(source: ScriptSource) -> Spelling | None:
     """The variable outweighs the script's number, but only ``accumulate`` acts on it."""
-    facts = facts_of(source.text)
+    facts = source.facts
     if source.text and "accumulate" not in facts.called:
         return None
     keyword = facts.keyword("Accelerator", "gradient_accumulation_steps")

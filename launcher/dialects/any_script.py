@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ..script import ScriptSource, facts_of
+from ..script import ScriptSource
 from ..spelling import (
     ACCUMULATION,
     ELSEWHERE,
@@ -76,7 +76,7 @@ def _runs_elsewhere(source: ScriptSource) -> bool:
     """Whether hydra makes a dated folder for each run, and nobody says which."""
     composed = {name for name, _ in source.composed}
     given = find_argument(source.script_args, (_RUN_FOLDER,)) is not None
-    return facts_of(source.text).imports("hydra") and not given and _RUN_FOLDER not in composed
+    return source.facts.imports("hydra") and not given and _RUN_FOLDER not in composed
 
 
 def batch_rows(source: ScriptSource, ranks: int) -> tuple[Spelled, ...]:
@@ -109,7 +109,7 @@ def _is_argument(row: Spelled) -> bool:
 def _is_split(names: tuple[str, ...], source: ScriptSource) -> bool:
     """Whether the script divides this argument by its accumulation."""
     own = {bare(name) for name in names}
-    divisors = facts_of(source.text).divisors
+    divisors = source.facts.divisors
     return any(name in own and is_of_batch(by, ACCUMULATION) for name, by in divisors)
 
 
@@ -127,7 +127,7 @@ def recognised(
         return None
     _, _, told = min(found, key=lambda item: item[:2])
     own = {bare(name) for name in told.names}
-    total = bool(own & facts_of(source.text).divided) and not _is_split(told.names, source)
+    total = bool(own & source.facts.divided) and not _is_split(told.names, source)
     whole = told.default if type(told.default) is int else None
     factor = ranks if total else 1
     if whole is not None and whole % factor == 0:

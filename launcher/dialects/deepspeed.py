@@ -21,7 +21,7 @@ from autoconf_launch.core import (
 )
 from autoconf_launch.core import config_keys as keys
 
-from ..script import ScriptSource, facts_of
+from ..script import ScriptSource
 from ..spelling import (
     Rendered,
     TrialNeeds,
@@ -67,7 +67,7 @@ class DeepSpeedDialect:
         """Its arguments name a document, and it imports deepspeed or lets a module do so."""
         if is_deepspeeds(source):
             return True
-        return source.config_argument is not None and facts_of(source.text).imports(_PACKAGE)
+        return source.config_argument is not None and source.facts.imports(_PACKAGE)
 
     def read(
         self,
@@ -120,7 +120,7 @@ class DeepSpeedDialect:
         settings = settings_for(listed)
         document = decided(listed, settings, fills_auto=False)
         layout = candidate.layout
-        wants_section = facts_of(source.text).imports(*_WANT_ZERO)
+        wants_section = source.facts.imports(*_WANT_ZERO)
         for path, value, absent in (
             (keys.ZERO_STAGE, layout.zero_stage, None if wants_section else 0),
             (keys.MICRO_BATCH, layout.micro_batch, None),
@@ -151,7 +151,7 @@ class DeepSpeedDialect:
 
 def out_of_reach(source: ScriptSource) -> str | None:
     """Say that a script gives DeepSpeed its own configuration; None where it does not."""
-    facts = facts_of(source.text)
+    facts = source.facts
     calls = facts.imports(_PACKAGE) and "initialize" in facts.called
     if not calls or source.config_argument is not None:
         return None

@@ -18,7 +18,7 @@ from autoconf_launch.autotuner.space import LayoutValue
 from autoconf_launch.core import Candidate, ConfigError, Precision, RawConfig, Recompute
 from autoconf_launch.core import config_keys as keys
 
-from ..script import ScriptSource, facts_of
+from ..script import ScriptSource
 from ..spelling import (
     GLOBAL_BATCH,
     SWITCHED,
@@ -99,7 +99,7 @@ def _evaluates(source: ScriptSource, given: Callable[[str], object]) -> bool:
     afterwards = scalar(given("--do_eval")) is True
     return afterwards and any(
         keyword.name == "eval_dataset" and keyword.call.endswith("Trainer")
-        for keyword in facts_of(source.text).keywords
+        for keyword in source.facts.keywords
     )
 
 
@@ -170,7 +170,7 @@ class HfTrainerDialect(TableDialect):
 
     def detects(self, source: ScriptSource) -> bool:
         """Its command line is that of TrainingArguments; a script with its own is another's."""
-        facts = facts_of(source.text)
+        facts = source.facts
         names_ = {name.rpartition(".")[2] for name in facts.imported} | facts.called
         trains = facts.imports("trl") or any(name.endswith(_TRAINS) for name in names_)
         return bool(_PARSERS & names_) and trains
@@ -298,7 +298,7 @@ class HfTrainerDialect(TableDialect):
 
 def written_in_source(source: ScriptSource) -> str | None:
     """Say that a script makes its TrainingArguments itself; None where it does not."""
-    facts = facts_of(source.text)
+    facts = source.facts
     if not facts.imports("transformers", "trl") or not facts.called & _MADE:
         return None
     return (

@@ -13,7 +13,7 @@ import yaml
 
 from autoconf_launch.core import RawConfig
 
-from ..script import LIGHTNING_PACKAGES, NamedFile, ScriptSource, facts_of
+from ..script import LIGHTNING_PACKAGES, NamedFile, ScriptSource
 from ..spelling import (
     Argument,
     Key,
@@ -88,7 +88,7 @@ class LightningDialect(TableDialect):
 
     def detects(self, source: ScriptSource) -> bool:
         """It imports lightning and makes a Trainer or a LightningCLI."""
-        facts = facts_of(source.text)
+        facts = source.facts
         makes = bool({"Trainer", "LightningCLI"} & facts.called)
         return facts.imports(*LIGHTNING_PACKAGES) and makes
 
@@ -140,7 +140,7 @@ class LightningDialect(TableDialect):
         shortens the other.
         """
         rendered = super().in_trial(rendered, source, needs)
-        called = facts_of(source.text).called
+        called = source.facts.called
         settings = {"max_steps": str(needs.steps + 1), "num_sanity_val_steps": "0"}
         settings["default_root_dir"] = needs.output
         if not called & set(MONITORS):
@@ -159,7 +159,7 @@ class LightningDialect(TableDialect):
 def is_cli(source: ScriptSource) -> bool:
     """Whether a LightningCLI reads the arguments."""
     given = any(argument.startswith(CLI) for argument in source.script_args)
-    return given or "LightningCLI" in facts_of(source.text).called
+    return given or "LightningCLI" in source.facts.called
 
 
 def _validates(source: ScriptSource) -> bool:
@@ -179,7 +179,7 @@ def _where_free(
         needs: what the launch asks for.
     """
     every, other, value = settings
-    facts = facts_of(source.text)
+    facts = source.facts
     said = any(facts.keyword("Trainer", name) is not None for name in (every, other))
     if not is_cli(source) and (said or "Trainer" in facts.spread):
         return {}
@@ -195,7 +195,7 @@ def _setting(source: ScriptSource, name: str) -> Spelling | None:
     if is_cli(source):
         places: tuple[Place, ...] = (Argument((CLI + name,)), Key(("trainer", name)))
         return Spelling(knob=name, places=places, overrides=True)
-    if facts_of(source.text).keyword("Trainer", name) is not None:
+    if source.facts.keyword("Trainer", name) is not None:
         return None
     return Spelling(knob=name, places=(Variable(VARIABLE + name.upper()),))
 
@@ -207,7 +207,7 @@ def _with_setting(rendered: Rendered, source: ScriptSource, name: str, value: st
         word = CLI_WORDS.get(value, value)
         arguments = put_argument(rendered.script_args, given, flag, word)
         return replace(rendered, script_args=arguments)
-    if facts_of(source.text).keyword("Trainer", name) is not None:
+    if source.facts.keyword("Trainer", name) is not None:
         return rendered
     pair = (VARIABLE + name.upper(), value)
     return replace(rendered, environment=(*rendered.environment, pair))

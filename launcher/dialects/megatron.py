@@ -13,7 +13,7 @@ from typing import Any
 from autoconf_launch.autotuner.space import LayoutValue
 from autoconf_launch.core import ConfigError, Recompute
 
-from ..script import ScriptSource, facts_of
+from ..script import ScriptSource
 from ..spelling import (
     GLOBAL_BATCH,
     Argument,
@@ -222,7 +222,7 @@ class MegatronDialect(TableDialect):
 
     def detects(self, source: ScriptSource) -> bool:
         """It imports megatron, or is given its micro-batch and a parallel size."""
-        if facts_of(source.text).imports(*PACKAGES):
+        if source.facts.imports(*PACKAGES):
             return True
         wanted = (MICRO_BATCH, DEGREES["tensor_parallel"])
         return all(find_argument(source.script_args, (name,)) for name in wanted)

@@ -25,7 +25,7 @@ from autoconf_launch.tuning_spaces import (
     zero_choices,
 )
 
-from ..script import ScriptSource, facts_of
+from ..script import ScriptSource
 from ..spelling import (
     Rendered,
     TrialNeeds,
@@ -75,7 +75,7 @@ class NativeDialect:
 
     def detects(self, source: ScriptSource) -> bool:
         """A document with our keys, or one that waits for them, and no framework's script."""
-        facts = facts_of(source.text)
+        facts = source.facts
         foreign = facts.imports(*_FOREIGN) or is_deepspeeds(source)
         foreign = foreign and not facts.imports("autoconf_launch")
         named = keys.is_ours(source.config) or source.config_argument is not None
@@ -138,7 +138,7 @@ class NativeDialect:
 def is_deepspeeds(source: ScriptSource) -> bool:
     """Whether a script that can be read takes its document by DeepSpeed's own argument."""
     position = source.config_argument
-    if position is None or not source.text or facts_of(source.text).imports("autoconf_launch"):
+    if position is None or not source.text or source.facts.imports("autoconf_launch"):
         return False
     words = source.script_args[max(0, position - 1) : position + 1]
     return any(word.partition("=")[0] == _DEEPSPEEDS for word in words)

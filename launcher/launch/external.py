@@ -17,7 +17,7 @@ from ..dialects import DATALOADER_BATCH_VARIABLE, NativeDialect
 from ..plan import LaunchPlan
 from ..request import LaunchRequest
 from ..results import CONFIG, DS_CONFIG
-from ..script import ScriptSource, facts_of, parser_flags
+from ..script import ScriptSource, parser_flags
 from ..spelling import Dialect, Rendered, TrialNeeds, declared_as
 from .probe_variables import deaf_flag, probe_environment, search_path
 
@@ -45,7 +45,7 @@ def as_script_expects(
     request = with_declared_local_rank(request, source)
     if not is_foreign(dialect) or dialect.name == "deepspeed" or parser_flags(source) is not None:
         return request
-    if declared_as(facts_of(source.text), _LOCAL_RANK) is not None:
+    if declared_as(source.facts, _LOCAL_RANK) is not None:
         return request
     return replace(request, local_rank_argument=False)
 
@@ -60,9 +60,7 @@ def with_declared_local_rank(request: LaunchRequest, source: ScriptSource) -> La
     if flags is not None:
         refused = _LOCAL_RANK not in flags
     else:
-        refused = facts_of(source.text).imports(_OURS) and not any(
-            "local_rank" in t for t in texts
-        )
+        refused = source.facts.imports(_OURS) and not any("local_rank" in t for t in texts)
     return replace(request, local_rank_argument=False) if refused else request
 
 

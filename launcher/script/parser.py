@@ -13,7 +13,7 @@ from itertools import takewhile
 
 from autoconf_launch.core import AppliedStrategy, KnobValue, RawConfig
 
-from .facts import EITHER, last_name, literal
+from .facts import EITHER, Declared, ScriptFacts, declared_in, facts_of, last_name, literal
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,6 +103,16 @@ class ScriptSource:
     words: UserWords = UserWords()
     applied: AppliedStrategy | None = None
     keeps_batch: bool = False
+
+    @property
+    def facts(self) -> ScriptFacts:
+        """What the script's own file says, parsed once however often it is asked."""
+        return facts_of(self.text)
+
+    @property
+    def declared(self) -> tuple[Declared, ...]:
+        """Arguments that the script and its own modules declare."""
+        return declared_in((self.text, *self.modules))
 
 
 _PARSER, _PARSE, _ADD = "ArgumentParser", "parse_args", "add_argument"

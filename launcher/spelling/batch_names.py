@@ -129,7 +129,7 @@ def may_derive_accumulation(source: ScriptSource) -> bool:
 
 def batch_in_source(source: ScriptSource) -> int | None:
     """What the source gives its DataLoader, or calls a batch anywhere; None: it does not say."""
-    facts = facts_of(source.text)
+    facts = source.facts
     keyword = facts.keyword("DataLoader", "batch_size")
     if keyword and type(keyword.value) is int:
         return keyword.value
@@ -139,7 +139,7 @@ def batch_in_source(source: ScriptSource) -> int | None:
 
 def on_source_batch(source: ScriptSource) -> str | None:
     """What to do where a script's batch is in its source alone; None where it is not."""
-    if "DataLoader" not in facts_of(source.text).called:
+    if "DataLoader" not in source.facts.called:
         return None
     batch = batch_in_source(source)
     listed = "" if batch else " '--knob=train_micro_batch_size_per_gpu=[TODAY, ...]'"

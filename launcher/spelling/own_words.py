@@ -23,7 +23,6 @@ from ..script import (
     OwnKnob,
     ScriptFacts,
     ScriptSource,
-    declared_in,
     facts_of,
     parser_flags,
 )
@@ -62,7 +61,7 @@ def with_own_words(
         ConfigError: a name is unknown, or the script's arguments do not say its value.
     """
     rows = list(table)
-    facts = replace(facts_of(source.text), declared=declared_in((source.text, *source.modules)))
+    facts = replace(source.facts, declared=source.declared)
     for key, flag in (*mappings, *source.words.arguments):
         if _is_own(spelled(rows, _knob(key, flag)), flag):
             continue
@@ -203,18 +202,18 @@ def told_of(source: ScriptSource) -> Iterator[Told]:
         if not names & known:
             known |= names
             yield replace(told, joined=executed)
-    for name, default in facts_of(source.text).variables:
+    for name, default in source.facts.variables:
         yield Told(names=(name,), default=default, is_variable=True)
 
 
 def is_executed(source: ScriptSource) -> bool:
     """Whether the script executes text, as those do whose arguments are ``--NAME=VALUE`` alone."""
-    facts = facts_of(source.text)
+    facts = source.facts
     return "exec" in facts.called and not facts.declared
 
 
 def _declared(source: ScriptSource) -> Iterator[Told]:
-    declared = declared_in((source.text, *source.modules))
+    declared = source.declared
     every = {name for argument in declared for name in argument.names}
     for argument in declared:
         long_first = sorted(argument.names, key=lambda name: len(name) <= _SHORT)
@@ -234,7 +233,7 @@ def _abbreviations(argument: Declared, source: ScriptSource, every: set[str]) ->
 
 
 def _given(source: ScriptSource) -> Iterator[Told]:
-    constants = dict(facts_of(source.text).constants)
+    constants = dict(source.facts.constants)
     for word in source.script_args:
         name = word.partition("=")[0]
         is_word = "=" in word and not word.startswith("-")
@@ -253,7 +252,7 @@ def _assigned(source: ScriptSource) -> Iterator[Told]:
     """Module-level names of the script, overridden by the Python files that its arguments name."""
     if not is_executed(source):
         return
-    values = dict(facts_of(source.text).constants)
+    values = dict(source.facts.constants)
     for file in source.files:
         if file.path.endswith(".py"):
             values |= dict(facts_of(file.text).constants)

@@ -61,7 +61,7 @@ def as_script_starts(
     """A foreign script that starts its ranks itself is started once."""
     if not is_foreign(dialect) or request.kind == "program":
         return request
-    facts = facts_of(source.text)
+    facts = source.facts
     if facts.starts_ranks:
         return replace(request, alone=True)
     if request.alone and request.processes is None and not facts.spreads:
