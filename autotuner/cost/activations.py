@@ -148,7 +148,7 @@ def layer_activations(
     a: Architecture, setup: TrainingSetup, framework: Framework, *, sparse: bool, crossed: bool
 ) -> LayerActivations:
     """What a layer keeps without recomputation; ``crossed`` ones attend to an encoder, too."""
-    size = setup.value_bytes
+    size = setup.precision.value_bytes
     attentions = 2 if crossed else 1
     product_bytes = _product_bytes(setup, framework)
     norms = Split(whole=(attentions + 1) * a.hidden * size)
@@ -175,7 +175,7 @@ def selective_activations(
         return LayerActivations(
             norms=every.norms, attention=every.attention, mlp=every.mlp, dropout=every.dropout
         )
-    size, attentions = setup.value_bytes, 2 if crossed else 1
+    size, attentions = setup.precision.value_bytes, 2 if crossed else 1
     queries, keys, values = _widths(a)
     # of q, k, v, out, gate, up, down the 1st, 3rd, 5th and 7th; of qkv, out, up, down two
     products = queries + values if a.gated else queries + keys + values
@@ -204,16 +204,16 @@ def kept(
 
 def backward_temporaries(a: Architecture, setup: TrainingSetup, *, sparse: bool) -> Split:
     """Gradients that live beside a layer's activations at its fullest moment."""
-    size = setup.value_bytes
+    size = setup.precision.value_bytes
     ffn = _active_ffn(a, setup) if sparse else a.ffn
-    scores = 0 if setup.flash_attention else 2 * a.heads * setup.sequence * size
+    scores = 0 if setup.flash_attention else 2 * a.heads * setup.sequence_length * size
     wide = max((3 if a.gated else 2) * ffn * size, scores)
     return Split(whole=2 * a.hidden * size, split=wide)
 
 
 def _attention(a: Architecture, setup: TrainingSetup, product_bytes: int) -> Split:
     """The input of the projections; queries, keys, values; the output, which a product reads."""
-    size = setup.value_bytes
+    size = setup.precision.value_bytes
     queries, keys, values = _widths(a)
     sums = a.heads * _SUM_BYTES if setup.flash_attention else 0
     inner = (queries + keys + values + _out_width(a)) * size + sums
@@ -243,8 +243,10 @@ def _scores(a: Architecture, setup: TrainingSetup) -> Split:
     """Softmax, its dropout's mask and result: 5 a s^2 b with dropout in 16 bits."""
     if setup.flash_attention:
         return Split()
-    each = setup.value_bytes + ((_MASK_BYTES + setup.value_bytes) if setup.dropout else 0)
-    return Split(split=a.heads * setup.sequence * each)
+    each = setup.precision.value_bytes + (
+        (_MASK_BYTES + setup.precision.value_bytes) if setup.dropout else 0
+    )
+    return Split(split=a.heads * setup.sequence_length * each)
 
 
 def _mlp(a: Architecture, ffn: int, size: int, product_bytes: int) -> Split:
@@ -256,7 +258,7 @@ def _mlp(a: Architecture, ffn: int, size: int, product_bytes: int) -> Split:
 def _experts(a: Architecture, setup: TrainingSetup, product_bytes: int) -> Split:
     """Each token's copies to its experts, their perceptrons and results, and the router."""
     assert a.experts is not None
-    size, experts = setup.value_bytes, a.experts
+    size, experts = setup.precision.value_bytes, a.experts
     copies = experts.per_token * setup.capacity_factor
     one = _mlp(a, experts.ffn, size, product_bytes)
     routed = Split(split=one.split).times(copies)
@@ -275,7 +277,7 @@ def _active_ffn(a: Architecture, setup: TrainingSetup) -> float:
 def _product_bytes(setup: TrainingSetup, framework: Framework) -> int:
     """Transformer Engine keeps the inputs of matrix products in 8 bits, torchao does not."""
     fp8 = setup.precision.is_fp8 and framework is Framework.MEGATRON
-    return 1 if fp8 else setup.value_bytes
+    return 1 if fp8 else setup.precision.value_bytes
 
 
 _FULL = RECOMPUTE_CODES[Recompute.FULL]
@@ -330,7 +332,7 @@ def activation_bytes(
     stages: Stages,
 ) -> ActivationBytes:
     """Activations at the fullest moment of each stage."""
-    tokens_C = columns.micro_batch_C * setup.sequence / columns.context_C
+    tokens_C = columns.micro_batch_C * setup.sequence_length / columns.context_C
     whole_C = tokens_C / np.where(columns.sequence_parallel_C, columns.tensor_C, 1)
     split_C = tokens_C / columns.tensor_C
     waiting_SC = stages.waiting_SC
@@ -359,7 +361,7 @@ def activation_bytes(
         scores_SC=of_kind("scores"),
         mlp_SC=of_kind("mlp"),
         dropout_SC=of_kind("dropout"),
-        inputs_SC=again_SC * waiting_SC * whole_C * (a.hidden * setup.value_bytes),
+        inputs_SC=again_SC * waiting_SC * whole_C * (a.hidden * setup.precision.value_bytes),
         embedding_SC=stages.is_first_SC
         * waiting_SC
         * (masks * whole_C + 2 * _TOKEN_BYTES * tokens_C),
@@ -445,7 +447,7 @@ def _working(
         whole, split = _again_by_rule(a, setup, (run.sparse, run.crossed))
         one_C = whole[rows_C] * whole_C + split[rows_C] * split_C
         largest = np.maximum(largest, one_C)
-    return np.asarray(largest + gathers_C * tokens_C * (a.hidden * setup.value_bytes))
+    return np.asarray(largest + gathers_C * tokens_C * (a.hidden * setup.precision.value_bytes))
 
 
 def _logits(
@@ -467,8 +469,8 @@ def _logits(
     if setup.fused_loss:
         each_C = np.minimum(each_C, _FUSED_LOGIT_BYTES)
     gathered_C = columns.sequence_parallel_C & (columns.tensor_C > 1)
-    states_C = tokens_C * (2 * a.hidden * setup.value_bytes) * gathered_C
+    states_C = tokens_C * (2 * a.hidden * setup.precision.value_bytes) * gathered_C
     pipelined_C = is_fsdp[columns.zero_stage_C] & (columns.pipeline_C > 1)
-    outputs_C = pipelined_C * (columns.accumulation_C - 1) * setup.value_bytes
+    outputs_C = pipelined_C * (columns.accumulation_C - 1) * setup.precision.value_bytes
     logits_C = tokens_C / columns.tensor_C * a.vocabulary * (each_C + outputs_C)
     return np.asarray(is_last_SC * (logits_C + states_C))

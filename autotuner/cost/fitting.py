@@ -122,7 +122,7 @@ def _fitting(
         [proposal.recompute_layers for proposal, _ in tried],
     )
     wide = columns.tensor_C > max(node, asked.layout.tensor_parallel)
-    possible = obeying(columns, architecture, asked.setup.sequence) & ~wide
+    possible = obeying(columns, architecture, asked.setup.sequence_length) & ~wide
     peaks = peak_bytes(columns, architecture, asked.setup)
     found = [
         Remedy(changes=labels, proposal=proposal, peak_bytes=float(peak), verdict=answer)

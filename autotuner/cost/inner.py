@@ -240,8 +240,8 @@ def _one_kind(
 
 def _activation_bytes(workload: Workload, inner: InnerLayouts) -> Floats:
     hidden = workload.architecture.hidden
-    tokens = inner.micro_U * workload.seq / inner.context_U
-    return np.asarray(tokens * hidden * workload.weight_bytes_each, np.float64)
+    tokens = inner.micro_U * workload.sequence_length / inner.context_U
+    return np.asarray(tokens * hidden * workload.precision.value_bytes, np.float64)
 
 
 def _tensor_s(
@@ -279,12 +279,12 @@ def _context_s(
     """
     model = workload.architecture
     keys = 2.0 * model.kv_heads * model.head / inner.tensor_U
-    tokens = inner.micro_U * workload.seq
+    tokens = inner.micro_U * workload.sequence_length
     moved = ring_s(
         machine,
         kernels.physics,
         Group(ranks=inner.context_U, stride=inner.tensor_U),
-        tokens * keys * workload.weight_bytes_each,
+        tokens * keys * workload.precision.value_bytes,
         passes=GATHER,
     )
     return np.asarray(np.maximum(3.0 * moved - 0.3 * busy, 0.1 * moved))
@@ -332,7 +332,7 @@ def _gather_s(
         machine,
         physics,
         Group(ranks=np.where(inner.sharded_U, owners, 1), stride=inner.tensor_U),
-        weights * workload.weight_bytes_each,
+        weights * workload.precision.value_bytes,
         passes=GATHER,
         pieces=1 if workload.flat_gathers else _MATRICES,
     )
@@ -367,10 +367,10 @@ def _ends(
 
     Of an encoder-decoder logits are of what the decoder writes.
     """
-    model, seq = workload.architecture, workload.seq
+    model, seq = workload.architecture, workload.sequence_length
     half = Kernels(accelerator=kernels.accelerator, physics=kernels.physics)
     every = np.asarray(inner.micro_U * seq / inner.context_U, np.float64)
-    tokens = every * (workload.said / seq)
+    tokens = every * (workload.logit_tokens / seq)
     words = model.vocabulary / inner.tensor_U
     logits = (
         half.product_s(tokens, words, model.hidden)

@@ -34,7 +34,7 @@ class Kernels:
     accelerator: Accelerator
     physics: Physics
     precision: Precision = Precision.BF16
-    engine: bool = False
+    transformer_engine: bool = False
 
     @property
     def peak_flops_per_s(self) -> float:
@@ -67,7 +67,7 @@ class Kernels:
         moved = (size * (m * k + k * n) + 2 * m * n) * count / self.bytes_per_s
         cast: Floats | float = 0.0
         if size == 1:
-            passes = physics.fp8_passes * (physics.fp8_engine if self.engine else 1.0)
+            passes = physics.fp8_passes * (physics.fp8_engine if self.transformer_engine else 1.0)
             passes *= physics.fp8_rowwise if self.precision is Precision.FP8_ROWWISE else 1.0
             cast = passes * (m * k + k * n) * count / self.bytes_per_s
         return np.asarray(np.maximum(best, moved) + cast + physics.kernel_s)
@@ -154,7 +154,7 @@ def layer_times(
 
 
 def _tokens(workload: Workload, inner: InnerLayouts) -> Floats:
-    return np.asarray(inner.micro_U * workload.seq / inner.context_U, np.float64)
+    return np.asarray(inner.micro_U * workload.sequence_length / inner.context_U, np.float64)
 
 
 def _attention_products(model: Architecture, inner: InnerLayouts) -> list[tuple[Floats, Floats]]:
@@ -201,7 +201,7 @@ def _add_cross_attention(
     """Queries and output of a layer's tokens, keys and values of an encoder's, and scores."""
     model, tp = workload.architecture, inner.tensor_U
     hidden = np.full(len(tokens), float(model.hidden))
-    read = tokens * (workload.across / workload.seq)
+    read = tokens * (workload.across / workload.sequence_length)
     wide, keys = model.heads * model.head / tp, model.kv_heads * model.head / tp
     _add_product(total, workload, kernels, (tokens, wide, hidden, 1))
     _add_product(total, workload, kernels, (read, 2 * keys, hidden, 1))
@@ -266,20 +266,24 @@ def _attention_core(
     (Dao 2023, arXiv:2307.08691): 2.5 times the forward's operations.
     """
     model, physics = workload.architecture, kernels.physics
-    keys = min(workload.seq, model.window or workload.seq) if keys is None else keys
+    keys = (
+        min(workload.sequence_length, model.window or workload.sequence_length)
+        if keys is None
+        else keys
+    )
     latent = model.latent
     width = model.head if latent is None else model.head + latent.rope_head
     value = model.head if latent is None else latent.value_head
     heads = model.heads / inner.tensor_U
     tokens = _tokens(workload, inner)
     full = 2.0 * tokens * keys * heads * (width + value)
-    masked = 0.5 if model.causal and keys == workload.seq else 1.0
+    masked = 0.5 if model.causal and keys == workload.sequence_length else 1.0
     half = kernels.accelerator.half_flops_per_s * kernels.accelerator.reached * physics.sustained
     unaligned = width % 8 != 0
     if _runs_flash(workload, kernels):
         narrow = min(1.0, 0.6 + 0.4 * width / 128)
         rate = half * kernels.accelerator.flash * narrow
-        rate *= physics.engine_attention if workload.engine else 1.0
+        rate *= physics.engine_attention if workload.transformer_engine else 1.0
         forward = full * masked / rate
         backward = 2.5 * full * masked / (rate * physics.flash_backward)
         extra = kernels.physics.kernel_s
@@ -293,7 +297,7 @@ def _attention_core(
 
 
 def _runs_flash(workload: Workload, kernels: Kernels) -> bool:
-    return workload.flash and kernels.accelerator.flash > 0.0
+    return workload.flash_attention and kernels.accelerator.flash > 0.0
 
 
 def _small_bytes(workload: Workload, inner: InnerLayouts, tokens: Floats) -> Floats:

@@ -145,8 +145,8 @@ def _activations(
     factors = np.full(len(table), np.nan)
     for kind in Recompute:
         rows = table.is_value("recompute", kind)
-        factors[rows] = recompute_factor(kind, spec, facts.compute_bytes)
-    fixed = 0.0 if facts.compute_bytes < spec.parameter_bytes_each else line.fixed
+        factors[rows] = recompute_factor(kind, spec, facts.precision.value_bytes)
+    fixed = 0.0 if facts.precision.value_bytes < spec.parameter_bytes_each else line.fixed
     return np.asarray(Line(fixed, line.each).at(table["micro_batch"]) * factors, np.float64)
 
 
@@ -159,7 +159,7 @@ def _gathered(
     in stage 3 those outside of blocks and two units of blocks; a unit's whole gradients and the
     fp32 buffer in which they are reduced stand beside them.
     """
-    size = facts.compute_bytes
+    size = facts.precision.value_bytes
     casts = 0.0 if size >= spec.parameter_bytes_each else autocast_bytes or spec.parameters * size
     repeated = [block for block in spec.blocks if block.count > 1]
     outside = spec.parameters - sum(block.count * block.parameters for block in repeated)
@@ -245,7 +245,7 @@ def overheads(
     bucket_SC = np.zeros(())
     if is_deepspeed_C.any():
         bucket_SC = _buckets(trained, columns, setup) * is_deepspeed_C
-        live_SC = np.minimum(_LIVE_VALUES, local.all_SC) * setup.value_bytes
+        live_SC = np.minimum(_LIVE_VALUES, local.all_SC) * setup.precision.value_bytes
         gathered_SC = gathered_SC + live_SC * (is_deepspeed_C & (columns.zero_stage_C == 3))
     keeps_C = is_fsdp_C | is_deepspeed_C
     kept_SC = stages.waiting_SC * keeps_C + is_deepspeed_C
@@ -280,7 +280,7 @@ def _fsdp_gathered(
     cost more), where gradients wait in fp32 for the last micro-batch; otherwise two layers and
     what stands outside of layers is gathered, and a layer's gradients are reduced in fp32.
     """
-    size = setup.value_bytes
+    size = setup.precision.value_bytes
     casts_SC = local.all_SC * (size if size < 4 else 0)
     pipelined_C = (columns.pipeline_C > 1) & (columns.zero_stage_C >= 2)
     whole_C = (columns.zero_stage_C == 2) | pipelined_C
@@ -299,9 +299,9 @@ def _pipeline_buffers(
     columns: MemoryLayouts, setup: TrainingSetup, hidden: int, kept_SC: Floats
 ) -> Floats:
     """Hidden states being sent and received, one each way, and those kept after sending."""
-    tokens_C = columns.micro_batch_C * setup.sequence / columns.context_C
+    tokens_C = columns.micro_batch_C * setup.sequence_length / columns.context_C
     tokens_C = tokens_C / np.where(columns.sequence_parallel_C, columns.tensor_C, 1)
-    one_C = (columns.pipeline_C > 1) * tokens_C * (hidden * setup.value_bytes)
+    one_C = (columns.pipeline_C > 1) * tokens_C * (hidden * setup.precision.value_bytes)
     return np.asarray(one_C * (2 + kept_SC))
 
 
@@ -314,7 +314,7 @@ def _buckets(trained: LocalWeights, columns: MemoryLayouts, setup: TrainingSetup
     is_fp16 = setup.precision is Precision.FP16
     reduced_SC = np.minimum(_BUCKET_VALUES, trained.all_SC) * (2.0 if is_fp16 else 4.0)
     limit = _BUCKET_VALUES if is_fp16 else _BF16_GATHER_VALUES
-    gathered_SC = np.minimum(limit, trained.all_SC) * setup.value_bytes
+    gathered_SC = np.minimum(limit, trained.all_SC) * setup.precision.value_bytes
     return np.asarray(reduced_SC + gathered_SC * np.isin(columns.zero_stage_C, (1, 2)))
 
 

@@ -204,7 +204,9 @@ def model_state(
     weights_away = (columns.offload_C == OFFLOAD_CODES[Offload.PARAMETERS]) & (stage_C == 3)
     weights = _held("weight", trained, columns, setup)
     if trained is not local:
-        resting = np.where(stage_C == 3, setup.value_bytes / ranks_C, setup.value_bytes)
+        resting = np.where(
+            stage_C == 3, setup.precision.value_bytes / ranks_C, setup.precision.value_bytes
+        )
         weights = weights + np.maximum(0, local.all_SC - trained.all_SC) * resting
     return ModelState(
         weights_SC=np.where(weights_away, 0.0, weights),
@@ -248,7 +250,7 @@ def _megatron(setup: TrainingSetup) -> _Bytes:
         return _Bytes(4.0, 4.0, states, 0.0)
     if setup.precision is Precision.FP16:  # fp32 gradients are made for the update
         return _Bytes(2.0, 2.0, _MASTER + states, 4.0)
-    cached = 2.0 if setup.precision.is_fp8 and not setup.fp8_weights else 0.0
+    cached = 2.0 if setup.precision.is_fp8 and not setup.transformer_engine else 0.0
     return _Bytes(2.0 + cached, 4.0, _MASTER + states, 0.0)
 
 

@@ -132,7 +132,7 @@ def _sharded(
     units, times = _units(table, spec), table["accumulation"]
     passes = 1 if link.network.overlaps else 2
     scattered = link.seconds(units, passes * spec.trainable_parameters * _REDUCED_BYTES)
-    gathered = link.seconds(units, spec.parameters * facts.compute_bytes)
+    gathered = link.seconds(units, spec.parameters * facts.precision.value_bytes)
     return scattered * times + gathered, (scattered + 2 * gathered) * times
 
 

@@ -135,6 +135,8 @@ def schedule_s(
 
 _HOST_STATE_BYTES = 28.0
 """Read and written for each weight by Adam on the host."""
+_GRADIENT_BYTES = 2
+"""Size of a gradient on its way between replicas."""
 
 
 def rank_weights(layouts: LayoutColumns, workload: Workload) -> Floats:
@@ -170,7 +172,7 @@ def exchange_s(
         machine,
         physics,
         Group(ranks=replicas, stride=layouts.tensor_C),
-        weights * workload.gradient_bytes_each,
+        weights * _GRADIENT_BYTES,
         passes=ALL_REDUCE,
     )
     more = np.where(layouts.zero_C == 2, 0.5 * (layouts.accumulation_C - 1.0), 0.0)
@@ -196,7 +198,7 @@ def _tied_s(
             ranks=np.where(layouts.pipeline_C > 1, 2, 1),
             stride=layouts.tensor_C * layouts.context_C * layouts.data_C,
         ),
-        words * workload.trained * workload.gradient_bytes_each / layouts.tensor_C,
+        words * workload.trained * _GRADIENT_BYTES / layouts.tensor_C,
         passes=ALL_REDUCE,
     )
 
@@ -216,7 +218,7 @@ def _outside_s(
             ranks=np.where(layouts.zero_C >= 3, layouts.data_C * layouts.context_C, 1),
             stride=layouts.tensor_C,
         ),
-        np.asarray(passes * words * workload.weight_bytes_each),
+        np.asarray(passes * words * workload.precision.value_bytes),
         passes=GATHER,
     )
     return np.asarray(0.5 * gathered * layouts.accumulation_C)
@@ -231,7 +233,7 @@ def fetch_s(layouts: LayoutColumns, workload: Workload, physics: Physics) -> Flo
     if not layouts.weights_away_C.any():
         return np.zeros(())
     share = rank_weights(layouts, workload) / (layouts.data_C * layouts.context_C)
-    moved = share * workload.weight_bytes_each * (2.0 + workload.trained)
+    moved = share * workload.precision.value_bytes * (2.0 + workload.trained)
     once = moved / physics.host_link_bytes_per_s
     return np.asarray(layouts.weights_away_C * once * layouts.accumulation_C)
 
@@ -326,7 +328,7 @@ def _parts(
         accelerator=machine.accelerator,
         physics=physics,
         precision=workload.precision,
-        engine=workload.engine,
+        transformer_engine=workload.transformer_engine,
     )
     inner, which = distinct(layouts)
     layer = inner_times(workload, inner, machine, kernels)
@@ -373,8 +375,8 @@ def _send_s(
 
     Source: Narayanan et al. 2021, section 4.1, scatter and gather.
     """
-    tokens = layouts.micro_C * workload.seq / (layouts.context_C * layouts.tensor_C)
-    sent = tokens * workload.architecture.hidden * workload.weight_bytes_each
+    tokens = layouts.micro_C * workload.sequence_length / (layouts.context_C * layouts.tensor_C)
+    sent = tokens * workload.architecture.hidden * workload.precision.value_bytes
     stride = layouts.tensor_C * layouts.context_C * layouts.data_C
     return send_s(machine, physics, stride=stride, buffer_bytes=np.asarray(sent, np.float64))
 
@@ -416,7 +418,7 @@ def forward_flops_per_token(workload: Workload) -> float:
     if model.experts is not None:
         chosen = model.experts.per_token * perceptron_weights(model, model.experts.ffn)
         body += sparse * (shared_weights(model, model.experts) + chosen)
-    keys = min(workload.seq, model.window or workload.seq)
+    keys = min(workload.sequence_length, model.window or workload.sequence_length)
     seen = keys / 2 if model.causal else keys
     scores = 4.0 * all_layers(model) * seen * model.heads * model.head
     return 2.0 * (body + model.vocabulary * model.hidden) + scores
@@ -431,10 +433,10 @@ def _compute_s(layouts: LayoutColumns, workload: Workload, machine: Machine) -> 
     inside = layouts.tensor_C * layouts.context_C * layouts.pipeline_C
     head = 2.0 * workload.architecture.vocabulary * workload.architecture.hidden
     body = sum(
-        share * stack.seq * (forward_flops_per_token(stack) - head)
+        share * stack.sequence_length * (forward_flops_per_token(stack) - head)
         for share, stack in stacks(workload)
     )
-    logits = workload.said * head
+    logits = workload.logit_tokens * head
     flops = samples * (passes * body + (2.0 + workload.trained) * logits) / inside
     count = np.maximum(layouts.accumulation_C, 1.0)
     bubble = (layouts.pipeline_C - 1) / (layouts.virtual_C * count)
@@ -445,7 +447,7 @@ def _network_s(layouts: LayoutColumns, workload: Workload, machine: Machine) -> 
     """Each replica's gradients leave a rank once and come back once, over link or cards."""
     replicas = layouts.data_C * layouts.context_C
     weights = rank_weights(layouts, workload) - embedding_weights(workload.architecture)
-    moved = np.maximum(weights, 0.0) * workload.trained * workload.gradient_bytes_each
+    moved = np.maximum(weights, 0.0) * workload.trained * _GRADIENT_BYTES
     share = (replicas - 1) / np.maximum(replicas, 1)
     cards = machine.node_network_bytes_per_s / machine.gpus_per_node
     fastest = max(machine.link.bytes_per_s, cards)

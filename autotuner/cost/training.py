@@ -55,11 +55,6 @@ class TrainingFacts:
         """Whether the learning rate follows the batch linearly (SGD), not by its root."""
         return (self.optimizer or "").lower() == "sgd"
 
-    @property
-    def compute_bytes(self) -> int:
-        """Size of a number in forward and backward."""
-        return self.precision.value_bytes
-
 
 class Framework(str, Enum):
     """Whose rules weights, gradients and the optimizer's state are kept by."""
@@ -88,8 +83,8 @@ class TrainingSetup:
     """Equal for all candidates of one call.
 
     Attributes:
-        sequence: tokens of a sample.
-        written: tokens that an encoder-decoder's decoder writes of it; None: as many.
+        sequence_length: tokens of a sample.
+        decoder_sequence_length: tokens of it that a decoder writes; None: as many.
         optimizer: one of ``OPTIMIZER_BYTES``.
         flash_attention: the matrix of attention scores is never stored.
         dropout: its masks are kept.
@@ -97,11 +92,12 @@ class TrainingSetup:
         compiled: a compiler plans the buffers (``torch.compile``).
         lora_rank: rank of adapters beside every matrix of the layers, whose own weights rest.
         capacity_factor: tokens for which an expert has room over those of an even routing.
-        fp8_weights: with FP8, weights are kept in 8 bits and transposed, without a 16-bit copy.
+        transformer_engine: kernels of NVIDIA's library, which keeps weights of FP8 in 8 bits and
+            transposed, without a 16-bit copy.
         gradient_bytes: of a gradient that waits for the update; None: as the framework does.
     """
 
-    sequence: int
+    sequence_length: int
     precision: Precision = Precision.BF16
     optimizer: str = "adamw"
     framework: Framework = Framework.AUTO
@@ -112,14 +108,9 @@ class TrainingSetup:
     lora_rank: int | None = None
     frozen: frozenset[FrozenPart] = field(default=frozenset())
     capacity_factor: float = 1.0
-    fp8_weights: bool = False
+    transformer_engine: bool = False
     gradient_bytes: float | None = None
-    written: int | None = None
-
-    @property
-    def value_bytes(self) -> int:
-        """Size of an activation."""
-        return self.precision.value_bytes
+    decoder_sequence_length: int | None = None
 
 
 OPTIMIZER_BYTES = {
@@ -148,7 +139,7 @@ class Trainer:
     flash_attention: bool = True
     dropout: bool = False
     fused_loss: bool = False
-    fp8_weights: bool = False
+    transformer_engine: bool = False
     gradient_bytes: float | None = None
     sequence_parallel: bool = False
 
@@ -160,7 +151,7 @@ class Trainer:
             flash_attention=self.flash_attention,
             dropout=self.dropout,
             fused_loss=self.fused_loss,
-            fp8_weights=self.fp8_weights,
+            transformer_engine=self.transformer_engine,
             gradient_bytes=self.gradient_bytes,
         )
 
@@ -174,7 +165,7 @@ TRAINERS = {
     # 16-bit gradients and 8-bit weights by default in its recipes
     "nemo": Trainer(
         framework=Framework.MEGATRON,
-        fp8_weights=True,
+        transformer_engine=True,
         gradient_bytes=2.0,
         sequence_parallel=True,
     ),

@@ -83,7 +83,7 @@ def points(question: PointQuestion) -> Points:
     model, setup = question.training.architecture, question.training.setup
     for grid in grids(question.world, question.global_batch, model, question.choices):
         found.considered += counted(grid)
-        kept = obeying(grid, model, setup.sequence, found.dropped, question.rules)
+        kept = obeying(grid, model, setup.sequence_length, found.dropped, question.rules)
         for piece, kept_C in parts(grid, kept, _CELLS):
             _look(piece, kept_C, question, found)
     if found.too_large:

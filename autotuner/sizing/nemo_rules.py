@@ -188,7 +188,7 @@ def _sentence(rule: LayoutRule, question: PointQuestion, values: Mapping[str, in
         ffn=a.ffn,
         layers=a.layers + a.encoder_layers,
         experts=a.experts.count if a.experts else 1,
-        sequence=question.training.setup.sequence,
+        sequence=question.training.setup.sequence_length,
         pp=values.get("pp", "any"),
         accumulation="another number",
         ranks="the",

@@ -37,7 +37,7 @@ def choose_training(flags: TrainingRequest, cluster: ClusterSpec) -> TrainingSet
     _check_precision(flags.precision, cluster)
     setup = trainer(flags.trainer).applied(
         TrainingSetup(
-            sequence=flags.sequence,
+            sequence_length=flags.sequence,
             precision=flags.precision,
             optimizer=flags.optimizer,
             lora_rank=flags.lora_rank,
@@ -81,15 +81,15 @@ def workload_of(architecture: Architecture, setup: TrainingSetup, nodes: Machine
     Codes of the time of flash attention reduce gradients beside the backward pass; of all codes
     NeMo alone keeps 8-bit weights, since it runs on Transformer Engine.
     """
-    modern, engine = setup.flash_attention, setup.fp8_weights
+    modern, engine = setup.flash_attention, setup.transformer_engine
     return Workload(
         architecture=architecture,
-        seq=setup.sequence,
-        written=setup.written,
+        sequence_length=setup.sequence_length,
+        decoder_sequence_length=setup.decoder_sequence_length,
         precision=setup.precision,
-        flash=modern and nodes.accelerator.flash > 0,
+        flash_attention=modern and nodes.accelerator.flash > 0,
         compiled=setup.compiled or engine,
-        engine=engine,
+        transformer_engine=engine,
         flat_gathers=modern and setup.framework is not Framework.DEEPSPEED,
         selective_products=_MATRICES_REPEATED if setup.framework is Framework.FSDP else 0.0,
         async_tensor=engine,
@@ -130,7 +130,9 @@ def usual_training(
         written = None
     elif written is None:
         written = min(sequence, _WRITTEN)
-    asked = TrainingSetup(sequence=sequence, precision=precision, written=written)
+    asked = TrainingSetup(
+        sequence_length=sequence, precision=precision, decoder_sequence_length=written
+    )
     usual = TRAINERS[_TRAINER].applied(asked)
     setup = replace(usual, flash_attention=runs_flash(architecture))
     return Training(

@@ -189,7 +189,7 @@ def trainer_of(one: Measurement) -> str:
 def setup_of(one: Measurement) -> TrainingSetup:
     """What the row trains, with the habits of its training code where the row is silent."""
     plain = TrainingSetup(
-        sequence=one.shape.seq,
+        sequence_length=one.shape.seq,
         precision=precision_of(one),
         compiled=bool(one.compiled),
         lora_rank=_LORA_RANK if is_lora(one) else None,

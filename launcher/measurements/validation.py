@@ -179,7 +179,7 @@ def likeness_of(runs: Sequence[Run]) -> Likeness:
     """What rows share, over all runs in order; there must be one run at least."""
     sizes = [len(run.rows) for run in runs]
     models = [run.workload.architecture for run in runs]
-    shapes = [(run.workload.architecture.hidden, run.workload.seq) for run in runs]
+    shapes = [(run.workload.architecture.hidden, run.workload.sequence_length) for run in runs]
     return likeness(
         joined_columns([run.layouts for run in runs]),
         np.repeat(_numbered([_software(run) for run in runs]), sizes),
@@ -190,7 +190,11 @@ def likeness_of(runs: Sequence[Run]) -> Likeness:
 
 def _software(run: Run) -> tuple[object, ...]:
     """Everything of a run that its model and its network do not say."""
-    names = {field.name for field in fields(run.workload)} - {"architecture", "seq", "trained"}
+    names = {field.name for field in fields(run.workload)} - {
+        "architecture",
+        "sequence_length",
+        "trained",
+    }
     settings = [getattr(run.workload, name) for name in sorted(names)]
     adapters_alone = run.workload.trained < 1.0  # the share itself follows from the model
     return run.machine.accelerator.name, adapters_alone, *settings

@@ -72,7 +72,7 @@ def _headline(answer: FitAnswer) -> str:
         f"{candidate_name(Candidate(layout=layout))}: dp={layout.data_parallel} "
         f"tp={layout.tensor_parallel} pp={layout.pipeline_parallel} "
         f"cp={layout.context_parallel}, global batch {layout.global_batch} of "
-        f"{answer.asked.setup.sequence} tokens"
+        f"{answer.asked.setup.sequence_length} tokens"
     )
 
 

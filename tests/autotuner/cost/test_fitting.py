@@ -12,7 +12,7 @@ from autoconf_launch.tuning_spaces.models import named_model
 
 GB = 2**30
 LLAMA = named_model("llama3.1-8b")
-SETUP = TrainingSetup(sequence=8192)
+SETUP = TrainingSetup(sequence_length=8192)
 
 
 def asked(**layout: Any) -> Proposal:

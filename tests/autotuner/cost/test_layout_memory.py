@@ -34,7 +34,9 @@ GPT = Architecture(
     vocabulary=100,
 )
 WEIGHTS = 4 * 1330 + 1000 + 20
-OLD = TrainingSetup(sequence=8, framework=Framework.MEGATRON, flash_attention=False, dropout=True)
+OLD = TrainingSetup(
+    sequence_length=8, framework=Framework.MEGATRON, flash_attention=False, dropout=True
+)
 NEW = replace(OLD, flash_attention=True, dropout=False)
 TORCH = replace(NEW, framework=Framework.FSDP)
 
@@ -204,7 +206,7 @@ def test_an_offloaded_optimizer_is_not_on_the_device() -> None:
 
 
 def test_fp32_gradients_of_fp16_are_made_when_activations_are_gone() -> None:
-    found = parts(replace(NEW, precision=Precision.FP16, sequence=1))
+    found = parts(replace(NEW, precision=Precision.FP16, sequence_length=1))
     rest = sum(found[name] for name in ("norms", "attention", "mlp", "logits", "working"))
     assert found["update"] == 4 * WEIGHTS - rest - found["embedding"]
 

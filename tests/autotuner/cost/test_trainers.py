@@ -5,7 +5,7 @@ from autoconf_launch.core import ConfigError
 
 
 def test_habits_replace_what_a_setup_says() -> None:
-    setup = trainer("megatron-2021").applied(TrainingSetup(sequence=1))
+    setup = trainer("megatron-2021").applied(TrainingSetup(sequence_length=1))
     habits = (setup.framework, setup.flash_attention, setup.dropout)
     assert habits == (Framework.MEGATRON, False, True)
 
@@ -17,4 +17,4 @@ def test_an_unknown_trainer_is_named_with_the_nearest_one() -> None:
 
 @pytest.mark.parametrize("name", TRAINERS)
 def test_habits_leave_the_sequence_alone(name: str) -> None:
-    assert TRAINERS[name].applied(TrainingSetup(sequence=7)).sequence == 7
+    assert TRAINERS[name].applied(TrainingSetup(sequence_length=7)).sequence_length == 7

@@ -36,8 +36,8 @@ def ask() -> Ask:
         limits = changes.pop("limits", Limits(memory_bytes=memory_bytes))
         training = Training(
             architecture=model,
-            setup=TrainingSetup(sequence=sequence),
-            workload=Workload(architecture=model, seq=sequence),
+            setup=TrainingSetup(sequence_length=sequence),
+            workload=Workload(architecture=model, sequence_length=sequence),
             machine=machine("A100-SXM-80GB", gpus_per_node=4),
         )
         return Question(

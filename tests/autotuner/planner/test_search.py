@@ -92,7 +92,7 @@ def test_nothing_is_missing_twice_or_wrong(
     broken: Counter[str] = Counter()
     left = np.ones(len(rows), np.bool_)
     for rule in PLAN_RULES:
-        kept = left & rule.keep(columns, training.architecture, training.setup.sequence)
+        kept = left & rule.keep(columns, training.architecture, training.setup.sequence_length)
         broken[rule.name] = int(left.sum() - kept.sum())
         left = kept
     peaks = peak_bytes(columns, training.architecture, training.setup)

@@ -7,7 +7,7 @@ from autoconf_launch.autotuner.cost.training import TrainingSetup
 from autoconf_launch.core import Layout, Offload, Precision, Recompute
 from autoconf_launch.launcher.estimates.runnable import is_runnable
 
-SETUP = TrainingSetup(sequence=1024)
+SETUP = TrainingSetup(sequence_length=1024)
 
 
 def test_data_parallelism_zero_and_recomputation_run_here() -> None:

@@ -10,7 +10,7 @@ from autoconf_launch.tuning_spaces.models import named_model
 
 GPT = named_model("gpt2")
 H100 = machine_of(parse_cluster("8xH100"))
-SETUP = TrainingSetup(sequence=1024)
+SETUP = TrainingSetup(sequence_length=1024)
 
 
 def test_links_of_a_cluster_file_take_the_place_of_the_usual_ones() -> None:
@@ -22,8 +22,8 @@ def test_links_of_a_cluster_file_take_the_place_of_the_usual_ones() -> None:
 
 def test_a_gpu_without_flash_attention_runs_without() -> None:
     v100 = machine_of(parse_cluster("8xV100"))
-    assert workload_of(GPT, SETUP, H100).flash
-    assert not workload_of(GPT, SETUP, v100).flash
+    assert workload_of(GPT, SETUP, H100).flash_attention
+    assert not workload_of(GPT, SETUP, v100).flash_attention
 
 
 @pytest.mark.parametrize("precision", [Precision.BF16, Precision.FP8, Precision.FP32])
@@ -33,7 +33,7 @@ def test_time_has_the_precision_of_memory(precision: Precision) -> None:
 
 def test_nemo_runs_on_a_vendor_s_kernels() -> None:
     found = workload_of(GPT, trainer("nemo").applied(SETUP), H100)
-    assert (found.engine, found.async_tensor, found.compiled) == (True, True, True)
+    assert (found.transformer_engine, found.async_tensor, found.compiled) == (True, True, True)
 
 
 def test_adapters_alone_have_gradients() -> None:

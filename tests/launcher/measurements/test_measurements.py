@@ -200,14 +200,14 @@ def test_source_and_precision_tell_the_training_code(
     (one,) = read(tmp_path, {"source": source, "precision": precision}).measurements
     assert trainer_of(one) == trainer
     modern = trainer in ("llm-foundry", "nemo", "auto")
-    assert measured_workload(one, machine(one.gpu)).flash == modern
+    assert measured_workload(one, machine(one.gpu)).flash_attention == modern
 
 
 @pytest.mark.parametrize("code", TRAINERS)
 def test_a_row_has_the_kernels_that_a_plan_of_it_has(tmp_path: Path, code: str) -> None:
     (one,) = read(tmp_path, {"note": code}).measurements
     nodes, model = machine(one.gpu), architecture_of(one.shape)
-    setup = trainer(trainer_of(one)).applied(TrainingSetup(sequence=one.shape.seq))
+    setup = trainer(trainer_of(one)).applied(TrainingSetup(sequence_length=one.shape.seq))
     assert measured_workload(one, nodes) == workload_of(model, setup, nodes)
 
 

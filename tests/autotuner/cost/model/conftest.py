@@ -58,7 +58,7 @@ def gpt() -> Architecture:
 
 @pytest.fixture
 def workload(gpt: Architecture) -> Workload:
-    return Workload(architecture=gpt, seq=2048)
+    return Workload(architecture=gpt, sequence_length=2048)
 
 
 @pytest.fixture

@@ -84,7 +84,7 @@ def test_recomputing_half_of_the_layers_lies_in_between(
 def test_small_work_waits_for_the_host(
     layouts: MakeLayouts, workload: Workload, machine: Machine
 ) -> None:
-    small = replace(workload, seq=64)
+    small = replace(workload, sequence_length=64)
     parts = step_parts(layouts({"accumulation": 8}), small, machine)
     assert parts.launch_s_C[0] > parts.ideal_s_C[0]
 
@@ -92,7 +92,7 @@ def test_small_work_waits_for_the_host(
 def test_a_compiler_makes_small_work_faster(
     layouts: MakeLayouts, workload: Workload, machine: Machine
 ) -> None:
-    small = replace(workload, seq=64)
+    small = replace(workload, sequence_length=64)
     compiled = replace(small, compiled=True)
     columns = layouts({"accumulation": 8})
     assert seconds(columns, compiled, machine) < seconds(columns, small, machine)
@@ -103,14 +103,14 @@ def test_fp8_is_faster_on_large_products_only(
 ) -> None:
     large = replace(workload, architecture=replace(workload.architecture, hidden=8192, ffn=32768))
     columns = layouts({"micro_batch": 8})
-    fp8 = replace(large, precision=Precision.FP8, engine=True)
+    fp8 = replace(large, precision=Precision.FP8, transformer_engine=True)
     assert seconds(columns, fp8, machine) < seconds(columns, large, machine)
 
 
 def test_heads_that_are_no_multiple_of_eight_are_slow_without_flash_attention(
     layouts: MakeLayouts, workload: Workload, machine: Machine
 ) -> None:
-    plain = replace(workload, flash=False)
+    plain = replace(workload, flash_attention=False)
     odd = replace(plain, architecture=replace(plain.architecture, head=126))
     columns = layouts({"micro_batch": 4})
     assert seconds(columns, odd, machine)[0] > 1.1 * seconds(columns, plain, machine)[0]
@@ -120,7 +120,7 @@ def test_a_gpu_without_flash_attention_runs_it_unfused(
     layouts: MakeLayouts, workload: Workload, machine: Machine
 ) -> None:
     old = replace(machine, accelerator=replace(machine.accelerator, flash=0.0))
-    plain = replace(workload, flash=False)
+    plain = replace(workload, flash_attention=False)
     columns = layouts({"micro_batch": 4})
     assert seconds(columns, workload, old) == seconds(columns, plain, old)
 
@@ -141,7 +141,7 @@ def test_ideal_time_is_three_forward_passes_at_the_datasheets_rate(
     layouts: MakeLayouts, workload: Workload, machine: Machine
 ) -> None:
     parts = step_parts(layouts({"micro_batch": 2}), workload, machine)
-    flops = 3 * 2 * workload.seq * forward_flops_per_token(workload)
+    flops = 3 * 2 * workload.sequence_length * forward_flops_per_token(workload)
     assert parts.ideal_s_C[0] == pytest.approx(flops / 100e12, rel=0.02)
 
 
@@ -180,7 +180,9 @@ def test_sharded_weights_are_gathered_from_context_ranks_too(
         {"context_parallel": 8, "zero_stage": 3, "accumulation": 8},
         {"context_parallel": 8, "zero_stage": 1, "accumulation": 8},
     )
-    gathered, whole = step_parts(columns, replace(workload, seq=256), machine).communication_s_C
+    gathered, whole = step_parts(
+        columns, replace(workload, sequence_length=256), machine
+    ).communication_s_C
     assert gathered > 2 * whole
 
 

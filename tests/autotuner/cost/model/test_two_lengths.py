@@ -32,7 +32,13 @@ READ = 512
 
 @pytest.fixture
 def t5(workload: Workload) -> Workload:
-    return replace(workload, architecture=T5_3B, seq=READ, flash=False, written=128)
+    return replace(
+        workload,
+        architecture=T5_3B,
+        sequence_length=READ,
+        flash_attention=False,
+        decoder_sequence_length=128,
+    )
 
 
 def parts(layouts: MakeLayouts, workload: Workload, machine: Machine) -> StepParts:
@@ -59,7 +65,7 @@ def test_a_shorter_decoder_makes_a_faster_step(
     layouts: MakeLayouts, t5: Workload, machine: Machine
 ) -> None:
     times = [
-        parts(layouts, replace(t5, written=written), machine).step_s_C[0]
+        parts(layouts, replace(t5, decoder_sequence_length=written), machine).step_s_C[0]
         for written in (32, 128, 256)
     ]
     assert times == sorted(times)
@@ -70,7 +76,7 @@ def test_without_a_length_of_its_own_all_layers_are_alike(
     layouts: MakeLayouts, t5: Workload, machine: Machine
 ) -> None:
     equal, unset = (
-        parts(layouts, replace(t5, written=written), machine).step_s_C[0]
+        parts(layouts, replace(t5, decoder_sequence_length=written), machine).step_s_C[0]
         for written in (READ, None)
     )
     assert equal == unset
