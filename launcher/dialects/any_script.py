@@ -39,8 +39,8 @@ from ..spelling import (
 
 _RUN_FOLDER = "hydra.run.dir"
 _MEANING = {
-    "micro_batch": "the micro-batch of each rank (train_micro_batch_size_per_gpu)",
-    "accumulation": "the gradient accumulation (gradient_accumulation_steps)",
+    "micro_batch": "the micro-batch",
+    "accumulation": "gradient accumulation",
 }
 
 
@@ -95,7 +95,7 @@ def taken(reading: Reading, knobs: tuple[str, ...] = tuple(_MEANING)) -> tuple[s
     mapped |= set((reading.settings.arg_mappings or {}).values())
     rows = [(spelled(reading.table, knob), _MEANING[knob]) for knob in knobs]
     return tuple(
-        f"{row.names()[0]} is taken for {words}; --arg NAME=FLAG says otherwise."
+        f"Using {row.names()[0]} as {words} (change it with --arg)."
         for row, words in rows
         if row is not None and row.names()[0] not in mapped and _is_argument(row)
     )

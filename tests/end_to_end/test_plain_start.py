@@ -36,6 +36,6 @@ def test_a_script_that_takes_the_variables_of_a_launch_amiss_is_started_without(
     code, output = place.run(*QUICK, *SIZES, "--num_gpus=1", script)
     assert code == 0, output
     assert "(RANK, WORLD_SIZE, …), as python starts it" in output
-    assert "BATCH_SIZE is taken for the micro-batch" in output
+    assert "Using BATCH_SIZE as the micro-batch" in output
     applied = json.loads((place.results / "z0_gas1_tmbspg4" / "result.json").read_text())
     assert applied["applied"]["micro_batch"] == 4

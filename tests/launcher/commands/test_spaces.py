@@ -135,7 +135,7 @@ def test_a_script_shows_its_own_knobs_and_nothing_that_is_never_searched(
         "gradient_accumulation_steps": [1],
         "workers": [0, 2],
     }
-    assert any("--batch-size is taken for the micro-batch" in note for note in found["notes"])
+    assert any("Using --batch-size as the micro-batch" in note for note in found["notes"])
     assert "ZeRO" not in shown(*words)
 
 

@@ -54,7 +54,7 @@ def test_common_names_are_recognised(arguments: tuple[str, ...]) -> None:
 
 def test_what_is_recognised_is_said() -> None:
     user = DIALECT.read(script("--bsz=8", "--grad_accum=2"), world_size=1)
-    assert [text.partition(" is taken for ")[0] for text in user.warnings] == [
+    assert [text.removeprefix("Using ").partition(" as ")[0] for text in user.warnings] == [
         "--bsz",
         "--grad_accum",
     ]
