@@ -140,7 +140,7 @@ def _plain(value: Any) -> Any:
             return [walk(item) for item in value]
         if value is None or isinstance(value, (bool, int, float, str)):
             return value
-        raise ValueError(f"{value!r} is no JSON value; quote it to make it text.")
+        raise ValueError(f"{value!r} is not a JSON value; quote it to make it text.")
 
     return walk(value)
 

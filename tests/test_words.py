@@ -11,23 +11,15 @@ ROOT = Path(__file__).parents[1]
 FOLDERS = ("core", "autotuner", "tuning_spaces", "runtime", "launcher", "nemo_tools", "api")
 NOT_YET: tuple[str, ...] = (
     "autotuner",
-    "launcher/backends",
-    "launcher/config_file.py",
-    "launcher/launch",
-    "launcher/machine",
-    "launcher/measurements",
     "launcher/report",
-    "launcher/results",
-    "launcher/script",
-    "launcher/trackers",
-    "launcher/tuning",
-    "nemo_tools/report",
-    "nemo_tools/rules",
 )
 """Folders and files whose texts were written before this list."""
 DOCUMENTS_NOT_YET = ("CHANGELOG.md",)
 WORDS = (
-    (r"(?<!\bthere )(?<!answer )\b(is|are|was|were) no (?!longer\b|more\b)\w+", "is not a …"),
+    (
+        r"(?<!\bthere )(?<!answer )\b(is|are|was|were) no (?!(longer|more|better)\b)\w+",
+        "is not a …",
+    ),
     (r"\b(told|tells?|telling)( \w+)? apart\b", "distinguish, cannot be distinguished"),
     (r"\bas is to be expected\b", "expected"),
     (r"\b(?<!\.)mend(s|ed|ing)?\b", "fix"),

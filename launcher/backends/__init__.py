@@ -1,4 +1,4 @@
-"""Who runs plans: one row per backend, imported when asked for. Not: what a plan says."""
+"""Backends, which run plans: one row each, imported when it is asked for."""
 
 from __future__ import annotations
 

@@ -72,7 +72,7 @@ class LocalBackend:
         return job
 
     def _start(self, job: LocalJob, begin: Begin) -> None:
-        """Open the logs, let an agent come to be with ``begin``, and hand it the plan."""
+        """Open the logs, start an agent with ``begin``, and give it the plan."""
         with contextlib.ExitStack() as stack:
             logs = _open_logs(job.plan.folder, stack)
             log_start = _log_start(logs)

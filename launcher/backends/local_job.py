@@ -1,6 +1,6 @@
 """One launch on this machine as seen from here: its agent, the socket to it, its end.
 
-Not: how the agent comes to be (local, zygote).
+Not: how the agent is started (local, fork_server).
 
 DeepSpeed's CPU communication makes 69 MB for each rank and never removes it. Its name holds the
 user, the rendezvous and the rank (``csrc/cpu/comm/shm.cpp`` of deepspeed 0.19.8), so that what a
@@ -128,7 +128,7 @@ class LocalJob:
         self.cancelled: Cancelled | None = None
         self.end: JobEnd | None = None
         self.removed_locks: tuple[str, ...] = ()
-        """Of builds of torch extensions whose processes had been killed."""
+        """Locks of torch extensions' builds whose processes had been killed."""
         self.kill_s = float("inf")
         """When an agent that was told to end its ranks and did not is ended with them."""
         self._started_s = time.monotonic()

@@ -270,7 +270,7 @@ def remove_dead_locks(caches: list[str], died: set[Lock]) -> list[str]:
 
 
 def _cached_locks(cache: str) -> list[str]:
-    """Of each extension in a cache, below a folder of its Python and CUDA or not."""
+    """Lock files of the extensions in a cache, with or without a folder for Python and CUDA."""
     below = _folders(cache)
     folders = [*below, *(deeper for folder in below for deeper in _folders(folder))]
     return [lock for folder in folders if os.path.isfile(lock := os.path.join(folder, "lock"))]

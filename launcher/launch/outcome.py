@@ -43,11 +43,11 @@ from .rank_results import (
 )
 
 _USAGE = 2
-"""Of argparse, click and most programs, for a command line that they do not understand."""
+"""Exit code of argparse, click and most programs for a command line they do not understand."""
 
 
 def how_it_died(code: int, error: str = "") -> str:
-    """Of an exit code that is not 0; negative where a signal ended the process.
+    """What an exit code other than 0 says; negative where a signal ended the process.
 
     ``error``: what its log says.
     """
@@ -69,7 +69,7 @@ def signal_name(number: int) -> str:
 
 
 def who_left(ranks: Sequence[int]) -> str:
-    """That these ranks ended well before another failed; empty where there are none."""
+    """Says that these ranks ended well before another failed; empty where there are none."""
     if not ranks:
         return ""
     names = " and ".join(map(str, ranks))
@@ -284,7 +284,7 @@ class RanksEnd:
 
     @property
     def exit_code(self) -> int:
-        """Of the first rank that failed, as a shell gives it (128 + signal); 0 if none did."""
+        """The code of the first rank that failed, as in a shell (128 + signal); 0 if none did."""
         failed = [rank for rank in self.exits if rank.code != 0]
         if not failed:
             return 0

@@ -26,7 +26,7 @@ from autoconf_launch.core import (
 )
 
 RankResults: TypeAlias = tuple[RankResult | None, ...]
-"""Of each rank, in order; None where it reported nothing (in this attempt)."""
+"""Results of the ranks in order; None for one that reported nothing in this attempt."""
 
 
 def read_rank_results(task: RankTask, world_size: int) -> RankResults:
@@ -55,7 +55,7 @@ def is_beside_steps(task: RankTask, world_size: int) -> bool:
 def with_ended(task: RankTask, results: RankResults, ended: Collection[int]) -> RankResults:
     """The same, with what the ``ended`` ranks of a soak had to say once their steps were made.
 
-    They were ended because another one had come to its end or failed.
+    They were ended because another one had reached its end or failed.
     """
     return tuple(
         _past_its_steps(task, rank) if result is None and rank in ended else result
@@ -69,7 +69,7 @@ def _past_its_steps(task: RankTask, rank: int) -> RankResult | None:
 
 
 def asides_seen(task: RankTask, results: RankResults) -> Asides | None:
-    """What a soak did between its steps, also of ranks that died; None: it is no soak."""
+    """What a soak did between its steps, also of ranks that died; None: it is not a soak."""
     if not task.soak:
         return None
     found = (result or _read_unfinished(task, n) for n, result in enumerate(results))
@@ -184,7 +184,7 @@ def _measurement(results: Sequence[RankResult], steps: Sequence[int]) -> Measure
 
 
 def _step_s(records: Sequence[StepRecord], paused: bool) -> float:
-    """Of the slowest rank; after a pause that is left out of the one that was in it last.
+    """Step time of the slowest rank; after a pause, of the rank that left it last.
 
     The others' times have their waiting for it.
     """
@@ -209,6 +209,6 @@ def _phases(results: Sequence[RankResult]) -> tuple[tuple[str, float], ...]:
 
 
 def largest_memory(results: Sequence[RankResult | None]) -> MemoryUse | None:
-    """Of the rank with the highest peak."""
+    """Memory of the rank with the highest peak."""
     seen = [result.memory for result in results if result is not None and result.memory]
     return max(seen, key=lambda memory: memory.peak_bytes, default=None)

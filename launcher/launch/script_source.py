@@ -197,7 +197,7 @@ def _is_file(path: Path) -> bool:
 
 @cache
 def _versions(python: str | None, _: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
-    """Of what is installed on a path, or for another Python; nothing here takes longer to read."""
+    """Versions installed for this Python or another one; the slowest read of this module."""
     return tuple(_installed() if python is None else _installed_for(python))
 
 

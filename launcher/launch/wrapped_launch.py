@@ -56,7 +56,7 @@ def unwrapped(request: LaunchRequest) -> LaunchRequest:
         return _merged(_beside(request), inner)
     if program in _OTHERS and request.kind == "script" and not Path(request.script).is_file():
         raise ConfigError(
-            f"{program} is no launcher that is known here; give the script itself, and the number "
+            f"{program} is not a launcher known here; give the script itself, and the number "
             "of its ranks by --num_gpus N."
         )
     if _PYTHON.fullmatch(program) and request.kind != "module":

@@ -15,7 +15,7 @@ _PATIENCE_S = 5.0
 
 
 class Weather:
-    """Of one trial, from its start on; ``look`` once while it computes, ``conditions`` at its end.
+    """Load and clocks during a trial; ``look`` once while it computes, ``conditions`` at its end.
 
     The GPUs are asked by a process of its own meanwhile, so that nothing waits for the driver.
     """

@@ -69,7 +69,7 @@ def divided(cores: tuple[int, ...], ranks: int) -> tuple[tuple[int, ...], ...]:
 
 
 def physical_cores(usable: list[int], topology: Path = _TOPOLOGY) -> tuple[int, ...]:
-    """Of each physical core its first usable thread; all of ``usable`` where nothing is known."""
+    """The first usable thread of each physical core; all of ``usable`` where nothing is known."""
     first: dict[str, int] = {}
     for core in usable:
         try:

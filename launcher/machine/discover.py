@@ -77,7 +77,7 @@ def _own_devices(
     if missing:
         raise HardwareError(
             f"Slot {missing[0]} of host {host.host} would be a GPU that is not visible here "
-            f"(visible: {', '.join(map(str, by_slot))}); mend the hostfile or {VISIBLE}."
+            f"(visible: {', '.join(map(str, by_slot))}); fix the hostfile or {VISIBLE}."
         )
     chosen = (by_slot[slot] for slot in host.slots)
     # A GPU that shares the machine's memory has none of its own to tell.

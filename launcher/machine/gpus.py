@@ -57,7 +57,7 @@ def _named(rows: list[_Row], names: list[str]) -> tuple[Device, ...]:
     if not devices and re.match(r"[0-9]|GPU-|MIG-", names[0]):
         known = ", ".join(row[0] for row in rows)
         raise HardwareError(
-            f"{VISIBLE} begins with {names[0]}, but this machine has GPUs {known}; mend it, unset "
+            f"{VISIBLE} begins with {names[0]}, but this machine has GPUs {known}; fix it, unset "
             "it, or set it to nothing to use the CPU."
         )
     return tuple(devices)

@@ -32,17 +32,17 @@ def read_hostfile(path: str) -> tuple[HostSlots, ...]:
     """The hosts of a file, in its order.
 
     Raises:
-        ConfigError: it cannot be read, or is no hostfile.
+        ConfigError: it cannot be read, or is not a hostfile.
     """
     try:
         text = Path(path).read_text()
     except FileNotFoundError:
         raise ConfigError(
-            f"Hostfile {path} does not exist; mend --hostfile, or leave it out to use this "
+            f"Hostfile {path} does not exist; fix --hostfile, or omit it to use this "
             "machine alone."
         ) from None
     except (OSError, UnicodeDecodeError) as error:
-        reason = getattr(error, "strerror", None) or "it is no text"
+        reason = getattr(error, "strerror", None) or "it is not a text file"
         raise ConfigError(f"Hostfile {path} cannot be read: {reason}.") from error
     return parse_hostfile(text, path)
 
@@ -256,7 +256,7 @@ def _seen(host: HostSlots, gpus: tuple[int, ...]) -> HostSlots:
     if len(host.slots) > len(gpus):
         raise HardwareError(
             f"The hostfile gives {host.host} {len(host.slots)} slots, but {len(gpus)} GPUs are "
-            "visible; mend the hostfile or CUDA_VISIBLE_DEVICES."
+            "visible; fix the hostfile or CUDA_VISIBLE_DEVICES."
         )
     return replace(host, slots=gpus[: len(host.slots)])
 
@@ -312,7 +312,7 @@ def _limited(
     if gpus and is_this_machine(small.host):
         raise HardwareError(
             f"--num_gpus is {processes}, but {len(small.slots)} GPUs are visible; "
-            "ask for fewer, or mend CUDA_VISIBLE_DEVICES."
+            "ask for fewer, or fix CUDA_VISIBLE_DEVICES."
         )
     raise ConfigError(
         f"--num_gpus is {processes}, but host {small.host} has {len(small.slots)} slots; "

@@ -20,7 +20,7 @@ def other_python(word: str) -> str | None:
     found = shutil.which(word)
     if found is None and os.sep in word:
         raise ConfigError(
-            f"{word} is no Python that can be run; give the path of one, or the script itself."
+            f"{word} is not a Python that can be run; give the path of one, or the script itself."
         )
     return None if found is None or _is_ours(Path(found)) else str(Path(found).absolute())
 
@@ -77,7 +77,7 @@ def parse_environment(text: str, name: str) -> tuple[tuple[str, str], ...]:
             continue
         match = re.fullmatch(r"\s*([A-Za-z_]\w*)=(.*)", line)
         if not match or "\0" in line:
-            raise ConfigError(f"Line {number} of {name} is no NAME=VALUE; mend or remove it.")
+            raise ConfigError(f"Line {number} of {name} is not NAME=VALUE; fix or remove it.")
         variables[match[1]] = _unquoted(match[2])
     return tuple(variables.items())
 
@@ -91,5 +91,5 @@ def _text(path: Path) -> str:
     try:
         return path.read_text()
     except (OSError, UnicodeDecodeError) as error:
-        reason = getattr(error, "strerror", None) or "it is no text"
+        reason = getattr(error, "strerror", None) or "it is not a text file"
         raise ConfigError(f"{path} cannot be read: {reason}.") from error

@@ -1,7 +1,7 @@
 """Tables of measurements and journals as landscapes to replay. Not: running tuners on them.
 
 A group is one model, GPU, number of GPUs and global batch, unless said otherwise. What else
-differs inside a group is a knob: settings that are no part of a layout become extras.
+differs inside a group is a knob: settings that do not belong to a layout become extras.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from .row import FIELDS, GROUP_BY, Measurement, Row, key_of_candidate, key_of_ro
 from .validation import PhysicsOf, factors_of_others, shipped
 
 _USUAL_FOLDER = "autotuning_results"
-"""Of results where nothing else was said, and what folders begin with that were moved aside."""
+"""The default results folder, and what the names of those moved aside begin with."""
 
 
 def journal_landscapes(
@@ -48,7 +48,7 @@ def journal_landscapes(
         ConfigError: there is no journal, a line of it cannot be read, or it measured nothing.
     """
     if not path.is_file():
-        raise ConfigError(f"{path} is no journal; give a journal.jsonl or the folder of one.")
+        raise ConfigError(f"{path} is not a journal; give a journal.jsonl or the folder of one.")
     contents = _read(path)
     grouped: dict[tuple[KnobValue, ...], list[Record]] = {}
     for record in (*contents.history, *contents.repeats, *contents.finals):
@@ -68,7 +68,7 @@ def journal_landscapes(
 
 
 def _order(key: Sequence[KnobValue]) -> list[tuple[float, str]]:
-    """By size, what is no number first."""
+    """Sorted by size, with what is not a number first."""
     return [(one if isinstance(one, int | float) else -1.0, str(one)) for one in key]
 
 
@@ -76,7 +76,7 @@ def _read(path: Path) -> JournalContents:
     try:
         return read_journal(path)
     except JournalLineError as error:
-        text = f"{path}:{error.line}: it is no line of a journal of ours ({error.reason})."
+        text = f"{path}:{error.line}: this line does not belong in a journal ({error.reason})."
         raise ConfigError(text) from error
     except OSError as error:
         raise ConfigError(f"{path} cannot be read: {error.strerror}.") from error

@@ -45,7 +45,7 @@ def read_measurements(path: Path) -> MeasurementFile:
     """Every row of a file.
 
     Raises:
-        ConfigError: the file cannot be read, or is no such table.
+        ConfigError: the file cannot be read, or is not such a table.
     """
     found, partial = list[Measurement](), list[Row]()
     bad, skipped, warnings = list[Problem](), list[Problem](), list[Problem]()

@@ -284,7 +284,7 @@ FIELDS: dict[str, Callable[[Row], KnobValue]] = {
     "compile": lambda one: one.compiled,
     "async_tp": lambda one: one.async_tensor,
 }
-"""Columns of a table that are no part of a layout."""
+"""Columns of a table that do not belong to a layout."""
 
 _LAYOUT_FIELDS: dict[str, Callable[[Layout], KnobValue]] = {
     "tp": lambda layout: layout.tensor_parallel,

@@ -122,7 +122,7 @@ def _script_bytes(request: LaunchRequest) -> bytes:
 def _config_digest(
     source: ScriptSource, settings: AutotuningSettings, given: Unsearched | None
 ) -> str:
-    """Of the configuration, further files, variables of frameworks, and which words are used."""
+    """Digest of the configuration, further files, variables of frameworks and arguments in use."""
     steps = f"{settings.start_profile_step}-{settings.end_profile_step}"
     config = given.rendered.config if given else source.config
     arguments = given.rendered.script_args if given else source.script_args

@@ -252,7 +252,7 @@ VERSION = 1
 _WRAPPED = ("again", "final", "soak")
 """Kinds of lines that have a record of what is launched again."""
 _LONGEST_S = 1e9
-"""Of a step; a longer one is none."""
+"""Longest time that is read as a step's."""
 
 
 class JournalLineError(ResultsFolderError):
@@ -364,7 +364,7 @@ class Journal:
 
 
 def _kind(trial: Trial) -> str | None:
-    """Of a record's line; None for a trial of the search."""
+    """The kind in a record's line; None for a trial of the search."""
     if trial.soak_steps:
         return "soak"
     if trial.final:

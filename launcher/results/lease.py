@@ -129,7 +129,7 @@ def _is_alive(pid: int, start_ticks: object) -> bool:
 
 
 def _state_and_start(pid: int) -> tuple[bytes, int | None]:
-    """Of a process, its start in ticks since the machine's; empty where that is not told."""
+    """A process's state, and its start in ticks since boot; empty where neither is known."""
     try:
         told = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
         return told[0], int(told[_START_FIELD])

@@ -57,7 +57,7 @@ def read_past(key: str) -> tuple[PastTime, ...]:
 
 
 def remember(key: str, times: Sequence[PastTime]) -> None:
-    """Append what a tune measured; a folder that cannot be written is no reason to fail."""
+    """Append what a tune measured; a folder that cannot be written is ignored."""
     path = past_file()
     lines = [json.dumps({"key": key, "time": encode(one)}) for one in times if _is_plain(one)]
     if path is None or not lines:

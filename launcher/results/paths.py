@@ -22,7 +22,7 @@ SECOND_PROFILE = "profile_other_batch"
 DS_CONFIG = "ds_config"
 CONFIG = "config"
 CONFIG_STEMS = (DS_CONFIG, CONFIG)
-"""Of a trial's configuration: DeepSpeed's, and what any other framework was told."""
+"""File names of a trial's configuration: DeepSpeed's, and any other framework's."""
 CHOSEN_BY = "--results-dir and --exps-dir"
 
 
@@ -223,7 +223,7 @@ def _unwritable(folder: Path, error: OSError, chosen_by: str) -> ResultsFolderEr
 
 
 _RIGHTS = frozenset({errno.EACCES, errno.EPERM})
-"""Of a file where one is named, otherwise perhaps of a process."""
+"""Denied access: to a file where one is named, otherwise perhaps to a process."""
 _READ_ONLY = errno.EROFS
 _GONE = frozenset(
     {
@@ -238,12 +238,12 @@ _GONE = frozenset(
         errno.EUCLEAN,
     }
 )
-"""Of a disk or a file server that does not answer any more; the name of a file shows it is not a
-socket."""
+"""Errors of a disk or file server that no longer answers; with a file's name, since a socket
+has none."""
 
 
 def is_unwritable(error: OSError) -> bool:
-    """Whether a file may not be used, by its rights or those of its file system."""
+    """Whether a file is not accessible, by its permissions or its file system."""
     named = error.filename is not None
     return error.errno == _READ_ONLY or (named and error.errno in _RIGHTS)
 
@@ -255,18 +255,18 @@ def is_gone(error: OSError) -> bool:
 
 
 def sentence_on(error: OSError) -> str | None:
-    """What happened, where, and what to do; None where it is no matter of a file system."""
+    """What happened, where, and what to do; None for an error that is not a file system's."""
     if is_disk_full(error):
         where = f" ({_name(error)})" if error.filename else ""
         return f"the disk is full{where}; make room, then run it again."
     if is_unwritable(error):
         return (
-            f"{_name(error)} may not be used ({error.strerror}); see to its rights and "
+            f"{_name(error)} is not accessible ({error.strerror}); check its permissions and "
             "whether its file system can be written, then run it again."
         )
     if is_gone(error):
         return (
-            f"{_name(error)} cannot be reached any more ({error.strerror}); see to its "
+            f"{_name(error)} cannot be reached any more ({error.strerror}); check its "
             "disk or file server, then run it again."
         )
     return None

@@ -90,7 +90,7 @@ def read_results(folder: Path) -> Results:
     """Read a folder as it is now.
 
     Raises:
-        ConfigError: it is no results folder.
+        ConfigError: it is not a results folder.
         ResultsFolderError: its journal is damaged.
     """
     paths = results_paths(folder)
@@ -120,7 +120,7 @@ def results_paths(folder: Path) -> ResultsPaths:
     """Names in a folder that has a journal.
 
     Raises:
-        ConfigError: it is no results folder.
+        ConfigError: it is not a results folder.
     """
     paths = ResultsPaths(results=folder, exps=folder)
     if not folder.is_dir():

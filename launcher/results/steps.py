@@ -17,7 +17,7 @@ class StepsTail:
         self._offset = 0
 
     def new(self) -> tuple[StepRecord, ...]:
-        """Steps appended since the last call; lines that are no step are passed over."""
+        """Steps appended since the last call; other lines are skipped."""
         if self._path is None:
             return ()
         try:

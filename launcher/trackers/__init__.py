@@ -1,4 +1,4 @@
-"""Who keeps the runs of a study: one row per tracker. Not: what is kept (feed).
+"""Trackers, which keep the runs of a study: one row each. Not: what is kept (feed).
 
 A tracker's library is imported in its own process alone (worker).
 """
@@ -75,7 +75,7 @@ def read_key(path: str) -> str:
     try:
         lines = Path(path).expanduser().read_text().splitlines()
     except (OSError, UnicodeDecodeError) as error:
-        reason = getattr(error, "strerror", None) or "it is no text"
+        reason = getattr(error, "strerror", None) or "it is not a text file"
         raise ConfigError(
             f"{path} for the Weights & Biases key cannot be read: {reason}; give the path of a "
             "file that has the key on its first line."

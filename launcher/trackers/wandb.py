@@ -19,7 +19,7 @@ DEFAULT_PROJECT = "autoconf-launch"
 LONGEST_NAME = 128
 _DIGEST = 8
 _KEPT_END = 40
-"""Of a name that is too long: the phase of a launch, such as ``_round1``, is its last word."""
+"""Characters kept at the end of a long name: its last word is the phase, such as ``_round1``."""
 _CONNECT_WITHIN_S = 10.0
 _KEY_VARIABLE = "WANDB_API_KEY"
 _SETTINGS: dict[str, object] = {
@@ -124,7 +124,7 @@ class WandbTracker:
 
 
 def fitting(name: str) -> str:
-    """A name that W&B takes; of a longer one both ends, and between them what tells it apart."""
+    """A name that W&B takes; a longer one is shortened to both ends with a digest between them."""
     if len(name) <= LONGEST_NAME:
         return name
     digest = hashlib.sha256(name.encode()).hexdigest()[:_DIGEST]

@@ -68,12 +68,12 @@ def read_entry(line: bytes) -> Entry:
     """From one of the lines that follow.
 
     Raises:
-        DecodeError: it is no entry, or was torn.
+        DecodeError: it is not an entry, or was torn.
     """
     document = _parsed(line)
     kind = _KINDS.get(str(document.get("kind")))
     if kind is None:
-        raise DecodeError("a line that is no entry")
+        raise DecodeError("a line that is not an entry")
     entry: Entry = decode(kind, document.get("entry"))
     return entry
 
@@ -87,7 +87,7 @@ def read_news(line: bytes) -> News:
     """From a line of the answer.
 
     Raises:
-        DecodeError: it is no news, or was torn.
+        DecodeError: it is not news, or was torn.
     """
     return decode(News, _parsed(line))
 
@@ -102,5 +102,5 @@ def _parsed(line: bytes) -> dict[str, object]:
     except ValueError as error:
         raise DecodeError(str(error)) from error
     if not isinstance(document, dict):
-        raise DecodeError("a line that is no object")
+        raise DecodeError("a line that is not an object")
     return document

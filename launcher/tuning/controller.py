@@ -261,7 +261,7 @@ class Controller:
         self._cancel_ring(failed)
 
     def _cancel_ring(self, left: Trial) -> None:
-        """Who has ended hands no turn on; the others would wait for ever."""
+        """End the launches that wait for a turn of one that has ended."""
         for running in members(self._running):
             running.cancelled = True
             self._backend.cancel(running.job, preempted_by(left))

@@ -39,14 +39,14 @@ from .controller import Controller
 from .running import TrialLimits
 
 FINALS_SHARE = 0.3
-"""Of the time of the search, for the rounds after it."""
+"""Share of the search's time for the rounds after it."""
 
 FINALS_S = 15.0
 """Seconds that they may take in any case, if the search took as many."""
 
 _ROUNDS_TO_HAVE = 2
 _STEPS_OF_A_ROUND = 6
-"""Of each launch, those that do not count with them."""
+"""Steps of each launch, with those that do not count."""
 
 SOAK_SHARE = 0.1
 SOAK_S = 10.0

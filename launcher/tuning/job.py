@@ -30,8 +30,8 @@ from ..trackers import check_tracking
 from .plain_start import as_script_starts
 
 SEARCH_SHARE = 0.7
-"""Of a budget of time or money; rounds and soak take the rest (``endgame``: 0.3 of the search and
-0.1 of both, so 0.43 of it), if it is not very short."""
+"""Share of a budget of time or money; rounds and soak take the rest (``endgame``: 0.3 of the
+search and 0.1 of both, so 0.43 of it), if it is not very short."""
 
 
 def search_limits(request: LaunchRequest, cluster: ClusterSpec) -> SearchLimits:

@@ -145,7 +145,7 @@ def _differences(
 
 
 def _applied(folder: Path) -> AppliedStrategy | None:
-    """Of rank 0; None where nobody told."""
+    """What rank 0 applied; None where it did not say."""
     try:
         text = (folder / result_file(0)).read_bytes()
         return decode(RankResult, json.loads(text)).applied

@@ -36,7 +36,7 @@ from ..results import HEARTBEAT_S, Journal
 from ..spelling import TrialNeeds
 
 _BYTES_PER_PARAMETER = 16
-"""Of a checkpoint: weights and both moments of Adam in fp32, and a third of it to spare."""
+"""Bytes of a checkpoint: weights and both moments of Adam in fp32, and a third more to spare."""
 
 
 def needs_of(task: RankTask, trial: Trial, spec: ModelSpec | None) -> TrialNeeds:
@@ -124,7 +124,7 @@ def read_model_info(path: Path) -> ModelSpec | None:
 
 
 def refused_weights(folder: Path) -> MemoryUse | None:
-    """Of a rank for which the weights alone were too large in the profile run there."""
+    """Memory of a rank whose weights alone were too large in the profile run."""
     for path in sorted(folder.glob("result*.json")):
         try:
             result = decode(RankResult, json.loads(path.read_bytes()))
@@ -166,7 +166,7 @@ def _require_memory_failure(end: JobEnd, folder: Path) -> None:
         )
     if failure.kind is not FailureKind.OUT_OF_MEMORY:
         raise ProfileFailedError(
-            f"The script fails as it is given ({failure.kind.value}: {failure.detail}); mend it "
+            f"The script fails as it is given ({failure.kind.value}: {failure.detail}); fix it "
             f"first. Its output is in {folder}.",
             failure,
         )

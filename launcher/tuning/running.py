@@ -85,7 +85,7 @@ class Running:
 
     @property
     def turns(self) -> int:
-        """That it has had, in a ring."""
+        """Turns that it has had beside others."""
         return self._planned.turns_before(self.made) if self._planned else self.made
 
     @property

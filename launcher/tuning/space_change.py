@@ -38,7 +38,7 @@ def of_space(folder: OpenFolder, space: SearchSpace, listener: Listener) -> Jour
 
 
 def space_digest(space: SearchSpace) -> str:
-    """Of the baseline and all candidates in their order, in hex."""
+    """Digest of the baseline and of all candidates in their order, in hex."""
     found = hashlib.sha256(repr(space.baseline).encode())
     for name, column in space.table.columns:
         found.update(f"{name} {column.categories}".encode())

@@ -72,7 +72,7 @@ class SearchOutcome:
 
     @property
     def gpus(self) -> int:
-        """Of one run."""
+        """GPUs of one run."""
         return self.nodes * self.gpus_per_node
 
 

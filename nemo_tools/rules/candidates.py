@@ -59,7 +59,7 @@ class NemoCandidate:
 
     @property
     def product(self) -> int:
-        """Of all degrees of model parallelism, as NVIDIA counts it: with expert ranks."""
+        """Product of all degrees of model parallelism, as NVIDIA counts it: with expert ranks."""
         return math.prod(self.degrees)
 
 

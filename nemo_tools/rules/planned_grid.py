@@ -256,7 +256,7 @@ def _listed(question: PlannerGridQuestion) -> dict[str, tuple[int, ...] | None]:
 
 
 def _values(one: PlannerCandidate, a: Architecture) -> dict[str, int]:
-    """Of each flag that can be listed."""
+    """Value of each flag that can be listed."""
     names = ("tp", "pp", "cp", "ep", "micro-batch")
     degrees = dict(zip(names, one.degrees, strict=True))
     return degrees | {"recompute-layers": _recomputed(one, a)}

@@ -42,7 +42,7 @@ def test_a_number_with_an_exponent_is_a_number_in_yaml_too(tmp_path: Path) -> No
         ("c.json", '{"a": 1, "a": 2}', "'a' stands twice"),
         ("c.json", "[1, 2]", "holds a list"),
         ("c.yaml", "a: [1, 2", "cannot be read"),
-        ("c.yaml", "a: 2020-01-01", "no JSON value"),
+        ("c.yaml", "a: 2020-01-01", "not a JSON value"),
         ("c.hjson", "{a: {", "cannot be read"),
     ],
 )

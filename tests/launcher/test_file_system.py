@@ -18,12 +18,12 @@ def of(number: int, name: str | bytes | None = "/results/journal.jsonl") -> OSEr
         (errno.ENOSPC, "the disk is full (/results/journal.jsonl); make room, then run it again."),
         (
             errno.EPERM,
-            "/results/journal.jsonl may not be used (Operation not permitted); see to its rights "
-            "and whether its file system can be written, then run it again.",
+            "/results/journal.jsonl is not accessible (Operation not permitted); check its "
+            "permissions and whether its file system can be written, then run it again.",
         ),
         (
             errno.ESTALE,
-            "/results/journal.jsonl cannot be reached any more (Stale file handle); see to its "
+            "/results/journal.jsonl cannot be reached any more (Stale file handle); check its "
             "disk or file server, then run it again.",
         ),
     ],
@@ -64,4 +64,6 @@ def test_a_mistake_of_ours_is_not_swallowed(number: int) -> None:
 
 
 def test_a_name_in_bytes_is_read() -> None:
-    assert (sentence_on(of(errno.EROFS, b"/results")) or "").startswith("/results may not be used")
+    assert (sentence_on(of(errno.EROFS, b"/results")) or "").startswith(
+        "/results is not accessible"
+    )

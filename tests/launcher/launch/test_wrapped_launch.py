@@ -96,7 +96,7 @@ def test_torchrun_starts_one_rank_where_nobody_says_more() -> None:
 
 
 def test_another_launcher_is_refused_by_its_name() -> None:
-    with pytest.raises(ConfigError, match="mpirun is no launcher that is known here"):
+    with pytest.raises(ConfigError, match="mpirun is not a launcher known here"):
         launched("--", "mpirun", "-np", "2", "python", "t.py")
 
 

@@ -43,7 +43,7 @@ def test_a_path_from_here_is_kept_whole(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 def test_a_path_without_a_python_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="is no Python that can be run; give the path of one"):
+    with pytest.raises(ConfigError, match="is not a Python that can be run; give the path of one"):
         other_python(str(tmp_path / "python"))
 
 

@@ -354,7 +354,7 @@ def test_a_journal_without_a_measurement_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_folder_without_a_journal_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="is no journal"):
+    with pytest.raises(ConfigError, match="is not a journal"):
         read_landscapes(tmp_path)
 
 
@@ -397,7 +397,9 @@ def test_a_line_that_is_of_no_journal_is_refused_with_its_number(
 ) -> None:
     path = tmp_path / "journal.jsonl"
     path.write_bytes(line + b"\n")
-    with pytest.raises(ConfigError, match=r"journal\.jsonl:1: it is no line of a journal of ours"):
+    with pytest.raises(
+        ConfigError, match=r"journal\.jsonl:1: this line does not belong in a journal"
+    ):
         read_landscapes(path)
 
 
