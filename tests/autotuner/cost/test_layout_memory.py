@@ -226,7 +226,7 @@ LAYOUTS = st.builds(
 )
 SETUPS = st.builds(
     TrainingSetup,
-    sequence=st.sampled_from([512, 4096]),
+    sequence_length=st.sampled_from([512, 4096]),
     precision=st.sampled_from([Precision.BF16, Precision.FP16, Precision.FP32]),
     framework=st.sampled_from(list(Framework)),
     flash_attention=st.booleans(),
