@@ -105,7 +105,7 @@ def main() -> None:
     if summary.speed_up:
         print(f"\n{summary.speed_up.ratio:.2f} times trial 0", end="; ")
     print(f"left out: {dict(summary.rejected)}")
-    print(summary.stop.sentence if summary.stop else "")
+    print(f"stopped: {summary.stop.kind.value}" if summary.stop else "")
 
 
 if __name__ == "__main__":

@@ -259,8 +259,7 @@ class Finals:
         """That the rounds are over."""
         if self._pending or self._due():
             return None
-        sentence = f"The best were measured again in {self.rounds} rounds."
-        return StopReason(kind=StopKind.EXPLORED, sentence=sentence)
+        return StopReason(kind=StopKind.EXPLORED)
 
     def _arm(self, name: str) -> Arm | None:
         """The one of this launch; who came later in an earlier session comes now."""

@@ -122,7 +122,7 @@ class Soak:
         if self._pending or (self._left and not self.best and not self.lacks_time):
             return None
         kind = StopKind.EXPLORED if self.best else StopKind.NOTHING_MEASURED
-        return StopReason(kind=kind, sentence=self.lacks_time or report(self.records).error)
+        return StopReason(kind=kind, error=self.lacks_time or report(self.records).error)
 
     def _steps_until(self, elapsed_s: float) -> int:
         """Those that the next launch surely has time for, at most as many as wanted."""

@@ -11,7 +11,7 @@ from autoconf_launch.core import FailureKind
 
 from ..cost import TrainingFacts
 from ..measurement import PRIOR, Noise, SpeedUp, estimate_noise, speed_up, without_drift
-from ..search import StopReason, Study, left_out_text
+from ..search import Certificate, LeftOut, StopReason, Study, left_out
 from ..space import OBJECTIVES, AutotuningSettings, Objective, Record, RejectedCounts, is_better
 from .contenders import may_be_best
 from .meaning import Meaning
@@ -96,12 +96,13 @@ class Summary:
         meaning: whether the winner's losses are the baseline's; None where it is the baseline.
         soak: the winner's longer launch; None where there was none.
         noise: of launches in the search; what was measured again tells.
-        certificate: a sentence on what the untried candidates could still gain; None where
-            nothing can be said, or there are none.
+        certificate: what the untried candidates could still gain; None where that is not known,
+            or there are none.
         expected_gain: what the most promising untried candidate is expected to gain, a share;
             None where nothing can be said.
-        left_out: sentences on how many were not tried and why; None where the certificate says
-            it all, or nothing was measured.
+        left_out: how many were not tried, and why; None where nothing was measured.
+        passed_over: name of the best of the search, which ``stop`` and ``certificate`` are about,
+            where another one won after it; else empty.
         alone: whether nothing but the winner was measured.
         findings: sentences on what launches again show and trials did not.
     """
@@ -125,9 +126,10 @@ class Summary:
     meaning: Meaning | None = None
     soak: SoakReport | None = None
     noise: Noise = PRIOR
-    certificate: str | None = None
+    certificate: Certificate | None = None
     expected_gain: float | None = None
-    left_out: str | None = None
+    left_out: LeftOut | None = None
+    passed_over: str = ""
     findings: tuple[str, ...] = ()
     alone: bool = False
 
@@ -153,8 +155,8 @@ def summarise(study: Study, *, duration_s: float, facts: TrainingFacts | None = 
         summary,
         rejected=study.rejected,
         expected_gain=found.expected_gain if found else None,
-        certificate=found.sentence if found and found.untried else None,
-        left_out=(summary.winner and left_out_text(study, found, summary.stop)) or None,
+        certificate=found if found and found.untried else None,
+        left_out=left_out(study) if summary.winner else None,
     )
 
 

@@ -8,7 +8,6 @@ from statistics import fmean
 
 from ..cost import TrainingFacts
 from ..measurement import Noise, PairedEstimate, SpeedUp, checked, estimate_noise, interval
-from ..search import StopKind
 from ..space import OBJECTIVES, AutotuningSettings, Objective, Record
 from . import soak_report
 from .arms import PRECISION, Arm, deviations
@@ -125,18 +124,11 @@ def _not_refused(order: Sequence[Record], soaks: Sequence[Record]) -> Record | N
 
 
 def _of_the_search(summary: Summary, winner: Record | None) -> Summary:
-    """Sentences on what could still be gained with the name of what they are about.
-
-    They compare with the best of the search, which rounds or soak may have passed over.
-    """
-    best, stop = summary.winner, summary.stop
+    """The summary with the name of the best of the search, where rounds or soak passed over it."""
+    best = summary.winner
     if best is None or winner is None or best.trial.name == winner.trial.name:
         return summary
-    about = f" (Said of {best.trial.name}, the best of the search.)"
-    if stop is not None and stop.kind is StopKind.GOOD_ENOUGH:
-        stop = replace(stop, sentence=stop.sentence + about)
-    certificate = summary.certificate and summary.certificate + about
-    return replace(summary, stop=stop, certificate=certificate)
+    return replace(summary, passed_over=best.trial.name)
 
 
 def _searched(records: Sequence[Record], winner: Record | None) -> Record | None:

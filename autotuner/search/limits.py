@@ -71,7 +71,8 @@ class SearchLimits:
     def no_time(self, elapsed_s: float, bounds_s: Sequence[float]) -> StopReason:
         """That what is left to try may take longer than there is time for."""
         left_s = max(0.0, self.left_s(elapsed_s))
-        return stop.no_time(self._time, left_s, min(bounds_s), len(bounds_s))
+        no_room = stop.NoRoom(left_s=left_s, shortest_s=min(bounds_s), candidates=len(bounds_s))
+        return stop.no_time(self._time, no_room)
 
     def over(self, records: Sequence[Record]) -> StopReason:
         """That time is up."""
@@ -147,7 +148,7 @@ class Prospects:
         found = self.certificate(pool, small_too, records)
         if found is None or not is_good_enough(found, limit, len(records)):
             return None
-        return stop.good_enough(found.sentence)
+        return stop.good_enough(found)
 
 
 MARGIN = 1.25

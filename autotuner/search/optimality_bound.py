@@ -27,7 +27,7 @@ _REFUTED = 0.9
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Certificate:
-    """Said of the untried candidates, beside the best measured one. Gains are shares.
+    """How much faster than the best measured one the untried candidates can be, as shares.
 
     Attributes:
         untried: how many there are; those that were ruled out are none of them.
@@ -48,20 +48,6 @@ class Certificate:
     def possible_gain(self) -> float:
         """What any of them could gain at most."""
         return float(self.possible_gain_C.max(initial=0.0))
-
-    @property
-    def sentence(self) -> str:
-        """For people."""
-        if not self.untried:
-            return "No configuration is left to try."
-        left = f"{self.untried} configuration{'s' * (self.untried > 1)} left"
-        if self.beaten == self.untried:
-            return f"{left}, provably slower than the best."
-        slower = f", {self.beaten} of them provably slower" if self.beaten else ""
-        return (
-            f"{left}{slower}; expected further gain {100 * self.expected_gain:.1f} % "
-            f"(at most {100 * self.possible_gain:.1f} %)."
-        )
 
 
 def certify(

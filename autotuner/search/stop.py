@@ -1,4 +1,4 @@
-"""Why a study ends, as a value with one sentence for the user. Not: when it does (Study)."""
+"""Why a study ends, as a value; only errors are sentences. Not: when it does (Study)."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from ..space import (
     StageProgress,
     is_out_of_memory,
 )
+from .optimality_bound import Certificate
 
 
 class StopKind(str, Enum):
@@ -43,12 +44,45 @@ _ERRORS = frozenset(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class NoRoom:
+    """What is left to try may take longer than the budget has room for.
+
+    Attributes:
+        left_s: what remains of the budget.
+        shortest_s: what the shortest of the candidates may take.
+        candidates: how many are left.
+    """
+
+    left_s: float
+    shortest_s: float
+    candidates: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StopReason:
-    """The end of a study. ``log_tail``: last lines of the child that it is about, if any."""
+    """The end of a study.
+
+    Attributes:
+        kind: which end it is; the other fields are of some kinds alone.
+        error: a sentence where there is no configuration to train with; else empty.
+        log_tail: last lines of the child that the error is about, if any.
+        trials: how many configurations were tried, or how many a stage may try.
+        budget: what was spent, in words of its unit.
+        no_room: why what remains of the budget is not used.
+        stages: name and best value of the stage that is no better, and of the one before it.
+        unit: of those values.
+        bound: what the untried candidates could still gain, which is not worth a trial.
+    """
 
     kind: StopKind
-    sentence: str
+    error: str = ""
     log_tail: tuple[str, ...] = ()
+    trials: int = 0
+    budget: str = ""
+    no_room: NoRoom | None = None
+    stages: tuple[tuple[str, float], ...] = ()
+    unit: str = ""
+    bound: Certificate | None = None
 
     @property
     def is_error(self) -> bool:
@@ -65,10 +99,9 @@ def explored(
     """
     if any(record.measurement for record in records):
         if most_trials:
-            return _trials_spent(most_trials)
+            return StopReason(kind=StopKind.TRIALS, trials=most_trials)
         tried = len({record.trial.name for record in records})
-        how = "Search complete." if tried > 1 else "Only one configuration was tried."
-        return StopReason(kind=StopKind.EXPLORED, sentence=how)
+        return StopReason(kind=StopKind.EXPLORED, trials=tried)
     others = [record for record in records if not is_out_of_memory(record)]
     return _nothing_measured(others) if others else _nothing_fits(records, predictions)
 
@@ -79,7 +112,7 @@ def baseline_failed(record: Record) -> StopReason:
     assert failure is not None
     return StopReason(
         kind=StopKind.BASELINE_FAILED,
-        sentence=f"Your own configuration ({record.trial.name}) failed, so nothing was tuned: "
+        error=f"Your own configuration ({record.trial.name}) failed, so nothing was tuned: "
         f"{failure.kind.value}, {failure.detail}",
         log_tail=failure.log_tail,
     )
@@ -89,7 +122,7 @@ def metric_missing(objective: Objective) -> StopReason:
     """The baseline ran, but its measurement lacks what is optimised."""
     return StopReason(
         kind=StopKind.METRIC_MISSING,
-        sentence=f"autotuning.metric is {objective.name}, but the trial reported none; "
+        error=f"autotuning.metric is {objective.name}, but the trial reported none; "
         "use throughput or latency.",
     )
 
@@ -97,51 +130,36 @@ def metric_missing(objective: Objective) -> StopReason:
 def stage_no_better(
     stage: StageProgress, before: StageProgress, objective: Objective
 ) -> StopReason:
-    """A stage's best against the best of the one explored before it."""
+    """A stage's best is no better than the best of the one explored before it."""
     return StopReason(
         kind=StopKind.STAGE_NO_BETTER,
-        sentence=f"Stage {_best_of(stage, objective)} is no better than "
-        f"{_best_of(before, objective)}, so later stages were skipped.",
+        stages=tuple((one.name, _best_of(one, objective)) for one in (stage, before)),
+        unit=objective.unit,
     )
 
 
-def _best_of(stage: StageProgress, objective: Objective) -> str:
-    value = objective.of(stage.best) if stage.best else None
-    return f"{stage.name} ({value or 0:.4g} {objective.unit})"
+def _best_of(stage: StageProgress, objective: Objective) -> float:
+    return (objective.of(stage.best) if stage.best else None) or 0.0
 
 
-def good_enough(sentence: str) -> StopReason:
+def good_enough(bound: Certificate) -> StopReason:
     """What is left is not worth a trial."""
-    return StopReason(kind=StopKind.GOOD_ENOUGH, sentence=f"Good enough: {sentence}")
+    return StopReason(kind=StopKind.GOOD_ENOUGH, bound=bound)
 
 
 def budget_spent(budget: str, *, measured: bool) -> StopReason:
     """Time is up; an error unless something was measured."""
     if measured:
-        sentence = f"The budget of {budget} is spent."
-        return StopReason(kind=StopKind.BUDGET, sentence=sentence)
+        return StopReason(kind=StopKind.BUDGET, budget=budget)
     return StopReason(
         kind=StopKind.NOTHING_MEASURED,
-        sentence=f"The budget of {budget} was spent before anything could be measured.",
+        error=f"The budget of {budget} was spent before anything could be measured.",
     )
 
 
-def no_time(budget: str, left_s: float, shortest_s: float, count: int) -> StopReason:
+def no_time(budget: str, no_room: NoRoom) -> StopReason:
     """What is left to try may take longer than the budget has room for."""
-    whom = f"of the {count} candidates left the shortest" if count > 1 else "the one left"
-    return StopReason(
-        kind=StopKind.BUDGET,
-        sentence=f"The budget of {budget} has no room for another trial: {whom} may take "
-        f"{shortest_s:.0f} s, and {left_s:.0f} s remain.",
-    )
-
-
-def _trials_spent(most: int) -> StopReason:
-    return StopReason(
-        kind=StopKind.TRIALS,
-        sentence=f"Stopped after {most} trials beside your configuration (tuner_num_trials is "
-        f"{most}); configurations worth a trial are left.",
-    )
+    return StopReason(kind=StopKind.BUDGET, budget=budget, no_room=no_room)
 
 
 def _nothing_measured(others: Sequence[Record]) -> StopReason:
@@ -150,7 +168,7 @@ def _nothing_measured(others: Sequence[Record]) -> StopReason:
     assert failure is not None
     return StopReason(
         kind=StopKind.NOTHING_MEASURED,
-        sentence="No configuration could be measured: those that fit in memory failed, "
+        error="No configuration could be measured: those that fit in memory failed, "
         f"{last.trial.name} at last ({failure.kind.value}, {failure.detail})",
         log_tail=failure.log_tail,
     )
@@ -169,7 +187,7 @@ def _nothing_fits(records: Sequence[Record], predictions: PredictionTable | None
         parts.append(f"; the smallest predicted need is {_size(min(needs))} per rank")
     if limits:
         parts.append(f"{',' if needs else ';'} the limit is {_size(max(limits))}")
-    return StopReason(kind=StopKind.NOTHING_FITS, sentence="".join(parts) + ".")
+    return StopReason(kind=StopKind.NOTHING_FITS, error="".join(parts) + ".")
 
 
 def _needs_bytes(

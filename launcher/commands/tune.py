@@ -20,6 +20,7 @@ from ..events import Finished, Listener, Note
 from ..interrupts import stopping_on_signals
 from ..launch import plan_launch, told
 from ..machine import find_shares, shares_text, why_not_in_turn
+from ..report import stop_sentence
 from ..request import LaunchRequest
 from ..results import (
     OpenFolder,
@@ -192,7 +193,7 @@ def _conclude(job: TuningJob, study: Study, end: Endgame, stop: StopReason) -> R
         winner=winner,
     )
     if winner is None:
-        reason = (summary.soak and summary.soak.error) or stop.sentence
+        reason = (summary.soak and summary.soak.error) or stop_sentence(stop)
         raise NothingFeasibleError(reason, stop.log_tail)
     job.listener(Finished(text=text, winner=summary.winner))
     return winner

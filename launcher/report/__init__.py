@@ -37,6 +37,7 @@ if TYPE_CHECKING:
         script_document,
         script_text,
     )
+    from .search import bound_text, stop_sentence
     from .summary import (
         SCHEMA_VERSION,
         details_text,

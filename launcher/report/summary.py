@@ -18,13 +18,12 @@ from autoconf_launch.autotuner.playoff import (
     Summary,
     SummaryRow,
 )
-from autoconf_launch.autotuner.search import StopKind
 from autoconf_launch.autotuner.space import Record
-from autoconf_launch.autotuner.strategies import KNEE
 from autoconf_launch.core import Aside, Asides, Edit, WentOn, dotted, encode
 
 from .cells import duration_text, label, plural, seconds_text
 from .plan import waterfall_text
+from .search import certificate_text, left_out_text, stop_document, stop_text
 from .tables import table_of
 
 
@@ -129,7 +128,7 @@ def details_text(summary: Summary) -> str:
         lines += [f"Tied with the best: {', '.join(summary.ties)}."] if summary.ties else []
         lines += [f"{_ONCE}: {', '.join(summary.near)}."] if summary.near else []
         lines += [summary.meaning.sentence] if summary.meaning else []
-        lines += filter(None, [summary.certificate, summary.left_out])
+        lines += filter(None, [certificate_text(summary), left_out_text(summary)])
         lines += filter(None, [step_parts_text(summary.winner, summary.soak)])
     return "".join(f"{line}\n" for line in lines)
 
@@ -162,14 +161,14 @@ def summary_document(summary: Summary, edits: Sequence[Edit], command: str) -> d
         "resolution": encode(summary.resolution),
         "soak": encode(summary.soak),
         "meaning": encode(summary.meaning),
-        "certificate": summary.certificate,
-        "left_out": summary.left_out,
+        "certificate": certificate_text(summary),
+        "left_out": left_out_text(summary),
         "step_parts": (
             step_parts_document(summary.winner, summary.soak) if summary.winner else None
         ),
         "rejected": dict(summary.rejected),
         "learning_rate": _advice_document(summary.learning_rate),
-        "stop": encode(summary.stop),
+        "stop": stop_document(summary),
         "duration_s": summary.duration_s,
         "changes": [
             {"key": dotted(edit.path), "before": edit.before, "after": edit.after}
@@ -255,17 +254,6 @@ def resolution_text(found: Resolution) -> str:
 
 def _percent(width: float) -> str:
     return f"{100.0 * math.expm1(width):.0f} %"
-
-
-def stop_text(summary: Summary) -> str:
-    """Why the study ended."""
-    stop, gain = summary.stop, summary.expected_gain
-    if stop is None or stop.kind is not StopKind.EXPLORED or summary.alone or gain is None:
-        return stop.sentence if stop else ""
-    if gain <= KNEE:
-        most = f"{100 * KNEE:.0f} %"
-        return f"Search complete: nothing left is expected to be more than {most} faster."
-    return f"Search complete: the best of what is left is expected to gain {100 * gain:.0f} %."
 
 
 def advice_text(advice: LearningRateAdvice) -> str:

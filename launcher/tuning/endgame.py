@@ -34,6 +34,7 @@ from autoconf_launch.core import RankResult, decode
 
 from ..events import Event, Listener, Note, RoundFinished, Standing, TrialFinished
 from ..machine import ALONE, WHOLE
+from ..report import bound_text
 from ..results import JournalContents
 from .controller import Controller
 from .running import TrialLimits
@@ -235,8 +236,8 @@ def with_outlook(study: Study, listener: Listener) -> Listener:
         if not isinstance(event, TrialFinished) or event.resumed:
             return
         found = study.certificate
-        if found is not None and found.untried and found.sentence != said:
-            said = found.sentence
+        if found is not None and found.untried and bound_text(found) != said:
+            said = bound_text(found)
             listener(Note(text=said, detail=True))
 
     return listen

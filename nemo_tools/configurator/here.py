@@ -81,7 +81,7 @@ def seen_here(
         finals=contents.finals,
         ruled_out=(),
         too_slow=(),
-        stop=StopReason(kind=StopKind.EXPLORED, sentence=""),
+        stop=StopReason(kind=StopKind.EXPLORED),
     )
     return _with_configs(outcome_of(prepared, done), configs)
 

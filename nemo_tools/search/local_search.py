@@ -13,7 +13,7 @@ from autoconf_launch.autotuner.search import StopKind
 from autoconf_launch.core import ConfigError, NothingFeasibleError
 from autoconf_launch.launcher.estimates import write_base_config
 from autoconf_launch.launcher.events import Note
-from autoconf_launch.launcher.report import LinesView
+from autoconf_launch.launcher.report import LinesView, stop_sentence
 from autoconf_launch.launcher.trackers import check_tracking
 
 from ..report import SearchOutcome, SearchRun, top_text, write_final_results
@@ -134,7 +134,7 @@ def _require_all(prepared: Prepared) -> None:
 
 def _nothing_measured(done: DoneRuns, outcome: SearchOutcome, folder: Path) -> str:
     """Why, by the last run that was started, in the words of its table."""
-    sentence = done.stop.sentence
+    sentence = stop_sentence(done.stop)
     if done.stop.kind is not StopKind.NOTHING_FITS:
         started = {record.trial.name for record in done.records}
         last = [run for run in outcome.runs if run.name in started and run.failure][-1]

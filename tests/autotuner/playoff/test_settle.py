@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from autoconf_launch.autotuner.cost.training import TrainingFacts
@@ -11,10 +12,12 @@ from autoconf_launch.autotuner.playoff.past_rounds import replayed
 from autoconf_launch.autotuner.playoff.playoff import Finals
 from autoconf_launch.autotuner.playoff.summary import Summary, summarise_records
 from autoconf_launch.autotuner.playoff.winner import findings, safe_order, settled
+from autoconf_launch.autotuner.search.optimality_bound import Certificate
 from autoconf_launch.autotuner.search.stop import good_enough
 from autoconf_launch.autotuner.space.settings import AutotuningSettings
 from autoconf_launch.autotuner.space.trial import Outcome, Record
 from autoconf_launch.core import FailureKind
+from autoconf_launch.launcher.report.search import certificate_text, stop_text
 
 from .test_finals import ALIKE, CRASH, SEARCHED, THROUGHPUT, made, run, searched, truth
 
@@ -130,24 +133,23 @@ def test_where_time_was_up_before_any_passed_the_best_that_was_not_refused_wins(
 
 
 def certified(finals: tuple[Record, ...]) -> Summary:
-    settings, facts, said = AutotuningSettings(), TrainingFacts(), "None can beat this one."
-    before = summarise_records(SLOW_BASELINE, settings, duration_s=1.0, stop=good_enough(said))
-    before = replace(before, certificate=said)
+    settings, facts = AutotuningSettings(), TrainingFacts()
+    bound = Certificate(untried=1, possible_gain_C=np.zeros(1), expected_gain=0.0)
+    before = summarise_records(SLOW_BASELINE, settings, duration_s=1.0, stop=good_enough(bound))
+    before = replace(before, certificate=bound)
     return settled(before, SLOW_BASELINE, finals, settings, facts)
 
 
 def test_what_was_said_of_the_searchs_best_names_it_where_another_one_won() -> None:
     found = certified(rounds(SLOW_BASELINE, 3.0, 1.2, 1.0))
-    assert found.stop is not None
     assert winner(found) == "t2"
-    for sentence in (found.certificate, found.stop.sentence):
-        assert sentence is not None
-        assert sentence.endswith("beat this one. (Said of t1, the best of the search.)")
+    for sentence in (certificate_text(found) or "", stop_text(found)):
+        assert sentence.endswith("than the best. (Said of t1, the best of the search.)")
 
 
 def test_where_the_searchs_best_won_no_name_is_needed() -> None:
     found = certified(rounds(SLOW_BASELINE, 3.0, 1.0, 1.3))
-    assert found.certificate == "None can beat this one."
+    assert certificate_text(found) == "1 configuration left, provably slower than the best."
 
 
 def test_the_losses_of_the_winner_are_compared_with_the_baselines() -> None:

@@ -232,9 +232,7 @@ def test_a_soak_that_time_has_no_room_for_is_not_launched() -> None:
     assert soak.ask(1, 92.0) == ()
     reason = soak.stop_reason()
     assert reason is not None
-    assert reason.sentence == (
-        "The budget had no room for a verification run of large: 8 s remain."
-    )
+    assert reason.error == ("The budget had no room for a verification run of large: 8 s remain.")
 
 
 def test_a_soak_that_the_budget_ended_says_nothing_of_the_configuration() -> None:

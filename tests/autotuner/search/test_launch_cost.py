@@ -18,6 +18,7 @@ from autoconf_launch.autotuner.space.space import SearchSpace, build_space
 from autoconf_launch.autotuner.space.table import CandidateTable, PredictionTable
 from autoconf_launch.autotuner.space.trial import Measurement, Prediction, Record, Trial
 from autoconf_launch.core import FailureKind
+from autoconf_launch.launcher.report import stop_sentence
 
 from ..conftest import candidate, failed, measured, record
 
@@ -98,7 +99,7 @@ def test_what_there_is_no_time_for_is_said() -> None:
     reason = searched(20.0).study.stop_reason()
     assert reason is not None
     assert reason.kind is StopKind.BUDGET
-    assert "The budget of 20 s has no room for another trial: of the " in reason.sentence
+    assert "The budget of 20 s has no room for another trial: of the " in stop_sentence(reason)
 
 
 def test_without_a_budget_nothing_is_too_long() -> None:

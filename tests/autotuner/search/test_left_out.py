@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import fields, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,7 +10,8 @@ import pytest
 from autoconf_launch.autotuner.playoff.summary import summarise
 from autoconf_launch.autotuner.search.limits import SearchLimits
 from autoconf_launch.autotuner.search.optimality_bound import Certificate
-from autoconf_launch.autotuner.search.skipped import LeftOut, left_out, left_out_text
+from autoconf_launch.autotuner.search.skipped import LeftOut, left_out
+from autoconf_launch.autotuner.search.stop import StopKind, StopReason
 from autoconf_launch.autotuner.search.study import Study
 from autoconf_launch.autotuner.space.choices import ChoiceKind, KnobChoice
 from autoconf_launch.autotuner.space.constraints import Rule
@@ -18,6 +19,7 @@ from autoconf_launch.autotuner.space.micro_batches import GlobalBatchRule
 from autoconf_launch.autotuner.space.space import build_space
 from autoconf_launch.autotuner.space.trial import Outcome, Trial
 from autoconf_launch.core import Candidate, FailureKind
+from autoconf_launch.launcher.report.search import left_out_text, skipped_text
 
 from ..conftest import (
     Answer,
@@ -58,12 +60,12 @@ def fits_up_to(micro: int) -> Answer:
 
 
 def said(study: Study) -> str | None:
-    return summarise(study, duration_s=0.0).left_out
+    return left_out_text(summarise(study, duration_s=0.0))
 
 
 def counts(**given: int) -> LeftOut:
-    none = dict.fromkeys((field.name for field in fields(LeftOut)), 0)
-    return LeftOut(**{**none, "candidates": 9, **given})
+    names = ("needs_more_memory", "above_what_ran", "smaller", "open", "beyond_the_knee")
+    return LeftOut(**{**dict.fromkeys(names, 0), "candidates": 9, **given})  # type: ignore[arg-type]
 
 
 def test_a_search_of_all_candidates_says_so() -> None:
@@ -135,7 +137,7 @@ def certificate(*gains: float) -> Certificate:
 
 def test_the_candidates_that_the_certificate_is_about_are_left_to_it() -> None:
     study = explored(by_stage(1), limits=SearchLimits(trials=2))
-    assert left_out_text(study, certificate(0.5), study.stop_reason()) == (
+    assert skipped_text(left_out(study), certificate(0.5), study.stop_reason()) == (
         "2 more skipped: micro-batch smaller than yours, which fits."
     )
 
@@ -144,7 +146,7 @@ def test_a_ladder_that_ended_at_its_knee_is_named_beside_what_noise_would_still_
     study = explored(by_stage(1), tuner_type="model_based", least=1)
     left = left_out(study)
     assert left.open == left.beyond_the_knee > 1
-    assert left_out_text(study, certificate(0.5, 0.1), study.stop_reason()) == (
+    assert skipped_text(left_out(study), certificate(0.5, 0.1), study.stop_reason()) == (
         "3 skipped: throughput has levelled off (less than 2 % expected)."
     )
 
@@ -152,19 +154,19 @@ def test_a_ladder_that_ended_at_its_knee_is_named_beside_what_noise_would_still_
 def test_patience_that_ended_a_search_is_named_beside_what_could_be_gained() -> None:
     study = explored(by_stage(1), least=1, tuner_early_stopping=2)
     assert left_out(study).open > 0
-    assert left_out_text(study, certificate(0.5), study.stop_reason()) == (
+    assert skipped_text(left_out(study), certificate(0.5), study.stop_reason()) == (
         "The search ended after 2 trials in a row that were no better (tuner_early_stopping)."
     )
 
 
 def test_what_could_gain_next_to_nothing_needs_no_reason() -> None:
     study = explored(by_stage(1), tuner_type="model_based", least=1)
-    assert left_out_text(study, certificate(0.01, 0.0), study.stop_reason()) == ""
+    assert skipped_text(left_out(study), certificate(0.01, 0.0), study.stop_reason()) == ""
 
 
 def test_a_budget_that_ended_a_search_is_reason_enough() -> None:
     study = explored(by_stage(1), least=1, limits=SearchLimits(trials=2))
-    assert left_out_text(study, certificate(0.5, 0.5, 0.5), study.stop_reason()) == ""
+    assert skipped_text(left_out(study), certificate(0.5, 0.5, 0.5), study.stop_reason()) == ""
 
 
 def test_without_a_measurement_nothing_is_said() -> None:
@@ -187,12 +189,13 @@ def test_without_a_measurement_nothing_is_said() -> None:
     ],
 )
 def test_all_that_was_not_tried_is_said_in_one_sentence(left: LeftOut, sentence: str) -> None:
-    assert left.sentence == sentence
+    assert skipped_text(left, None, None) == sentence
 
 
 @pytest.mark.parametrize(("beyond", "who"), [(1, "1 skipped: "), (2, "2 skipped: ")])
 def test_a_knee_that_speaks_against_some_is_said_of_those(beyond: int, who: str) -> None:
-    assert counts(open=4, beyond_the_knee=beyond).knee.startswith(who)
+    left, stop = counts(open=4, beyond_the_knee=beyond), StopReason(kind=StopKind.EXPLORED)
+    assert skipped_text(left, certificate(0.5), stop).startswith(who)
 
 
 def test_further_knobs_go_with_the_best_micro_batches_alone() -> None:
@@ -207,5 +210,5 @@ def test_further_knobs_go_with_the_best_micro_batches_alone() -> None:
         settings(),
     )
     study = Loop(Study(space, None, settings(num_tuning_micro_batch_sizes=1)), by_stage(1)).run()
-    said = left_out_text(study.study, certificate(0.5), study.study.stop_reason())
+    said = skipped_text(left_out(study.study), certificate(0.5), study.study.stop_reason())
     assert said == "Further knobs were tried with the best micro-batches alone."

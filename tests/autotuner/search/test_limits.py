@@ -10,6 +10,7 @@ from autoconf_launch.autotuner.search.stop import StopKind
 from autoconf_launch.autotuner.search.study import Study
 from autoconf_launch.autotuner.space.table import PredictionTable
 from autoconf_launch.autotuner.space.trial import Record, Trial
+from autoconf_launch.launcher.report import stop_sentence
 
 from ..conftest import candidate, measured, out_of_memory, settings, small_space
 
@@ -44,7 +45,7 @@ def test_a_budget_of_trials_counts_the_baseline() -> None:
     reason = study.stop_reason()
     assert reason is not None
     assert (len(study.records), reason.kind) == (4, StopKind.BUDGET)
-    assert reason.sentence == "The budget of 4 trials is spent."
+    assert stop_sentence(reason) == "The budget of 4 trials is spent."
 
 
 def test_where_nothing_can_be_gained_the_search_is_over_but_not_before_a_few_trials() -> None:

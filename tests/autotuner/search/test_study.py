@@ -13,6 +13,7 @@ from autoconf_launch.autotuner.space.space import SearchSpace
 from autoconf_launch.autotuner.space.table import PredictionTable
 from autoconf_launch.autotuner.space.trial import Outcome, Trial
 from autoconf_launch.core import ConfigError, FailureKind
+from autoconf_launch.launcher.report import stop_sentence
 
 from ..conftest import (
     Answer,
@@ -70,7 +71,7 @@ def test_the_end_by_a_failed_baseline_shows_why() -> None:
     loop = Loop(study(), lambda _: failed(FailureKind.CRASHED, "exit code 1")).run()
     reason = loop.study.stop_reason()
     assert reason is not None
-    assert "crashed, exit code 1" in reason.sentence
+    assert "crashed, exit code 1" in stop_sentence(reason)
     assert reason.log_tail == ("last line",)
 
 
@@ -85,7 +86,7 @@ def test_a_stage_no_better_than_the_last_is_the_last() -> None:
     reason = loop.study.stop_reason()
     assert reason is not None
     assert {trial.space for trial in loop.trials} == {"z0", "z1", "z2"}
-    assert reason.sentence == (
+    assert stop_sentence(reason) == (
         "Stage z2 (2 samples/s) is no better than z1 (2 samples/s), so later stages were skipped."
     )
 
@@ -228,7 +229,7 @@ def test_when_nothing_fits_the_end_says_so() -> None:
     reason = loop.study.stop_reason()
     assert reason is not None
     assert (reason.kind, reason.is_error) == (StopKind.NOTHING_FITS, True)
-    assert reason.sentence.startswith("No configuration fits in memory: each of ")
+    assert stop_sentence(reason).startswith("No configuration fits in memory: each of ")
 
 
 def test_when_some_do_not_fit_and_others_fail_the_end_says_so() -> None:
@@ -349,7 +350,8 @@ def test_a_study_that_its_number_of_trials_ends_says_so() -> None:
     asked = study(tuner_num_trials=2, strategy="global")
     reason = Loop(asked, by_stage(1, 2, 3, 4)).run().study.stop_reason()
     assert reason is not None
-    assert (reason.kind, "tuner_num_trials is 2" in reason.sentence) == (StopKind.TRIALS, True)
+    assert reason.kind is StopKind.TRIALS
+    assert "tuner_num_trials is 2" in stop_sentence(reason)
 
 
 @pytest.mark.parametrize("how", [{"tuner_num_trials": 15}, {"tuner_early_stopping": 2}])
@@ -425,7 +427,7 @@ def test_when_no_prediction_fits_the_end_names_the_smallest_need() -> None:
     asked = Study(space, predictions, settings(), rules=[none])
     reason = Loop(asked, lambda _: out_of_memory()).run().study.stop_reason()
     assert reason is not None
-    assert reason.sentence == (
+    assert stop_sentence(reason) == (
         "No configuration fits in memory: the only trial ran out of it; the smallest predicted "
         "need is 2.50 GB per rank, the limit is 0.0 MB."
     )

@@ -4,6 +4,7 @@ import re
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 
 from autoconf_launch.autotuner.playoff.meaning import Meaning, MeaningVerdict
@@ -14,6 +15,8 @@ from autoconf_launch.autotuner.playoff.summary import (
     Summary,
     summarise_records,
 )
+from autoconf_launch.autotuner.search.optimality_bound import Certificate
+from autoconf_launch.autotuner.search.skipped import LeftOut
 from autoconf_launch.autotuner.search.stop import StopKind, StopReason
 from autoconf_launch.autotuner.space.settings import AutotuningSettings
 from autoconf_launch.core import Edit, FailureKind
@@ -33,7 +36,13 @@ from autoconf_launch.launcher.report.summary import (
 from .fixed import RECORDS, failed, golden, record, trial
 
 EDITS = (Edit(("zero_optimization", "stage"), None, 1), Edit(("train_batch_size",), "auto", 32))
-STOP = StopReason(kind=StopKind.EXPLORED, sentence="Every stage was explored.")
+BOUND = Certificate(untried=2, possible_gain_C=np.zeros(2), expected_gain=0.0)
+BOUND_TEXT = "2 configurations left, provably slower than the best."
+LEFT_OUT = LeftOut(
+    candidates=9, needs_more_memory=1, above_what_ran=0, smaller=0, open=2, beyond_the_knee=0
+)
+LEFT_OUT_TEXT = "1 more skipped: more memory needed than by one that ran out of it."
+STOP = StopReason(kind=StopKind.EXPLORED, trials=6)
 LOST = record(trial(5, 2, 1), failed(FailureKind.TIMED_OUT, "did not end"))
 
 
@@ -112,14 +121,14 @@ def test_a_rich_result_has_at_most_25_lines() -> None:
             steps=50, memory_share=0.5, refused=("It failed.",) * 9, passed=True, step_s=9.0
         ),
         findings=("The machine was slower.",) * 9,
-        certificate="19 configurations left.",
-        left_out="12 skipped.",
+        certificate=BOUND,
+        left_out=LEFT_OUT,
     )
     edits = [Edit((f"key{number}",), number, number + 1) for number in range(30)]
     lines = result_text(rich, edits, "command", "results").splitlines()
     assert len(lines) <= 25
     assert lines[-3:-1] == ["Train with it:", "  command"]
-    assert "19 configurations left.\n12 skipped.\n" in details_text(rich)
+    assert f"{BOUND_TEXT}\n{LEFT_OUT_TEXT}\n" in details_text(rich)
 
 
 def test_the_first_part_of_the_kept_summary_ends_where_details_begin() -> None:
@@ -136,24 +145,29 @@ def test_what_the_verification_run_took_is_what_to_expect() -> None:
     assert f"{expected}." in told(soak=soak).splitlines()
 
 
-LEFT_OUT = "1 more was not tried: it needs more memory than one that ran out of it."
-
-
 def test_what_was_left_out_is_said_after_what_could_still_be_gained() -> None:
-    lines = details(certificate="The rest cannot win.", left_out=LEFT_OUT).splitlines()
-    at = lines.index("The rest cannot win.")
-    assert lines[at + 1] == LEFT_OUT
+    lines = details(certificate=BOUND, left_out=LEFT_OUT).splitlines()
+    assert lines[lines.index(BOUND_TEXT) + 1] == LEFT_OUT_TEXT
 
 
 def test_what_was_left_out_is_said_of_a_search_that_was_good_enough_too() -> None:
-    enough = StopReason(kind=StopKind.GOOD_ENOUGH, sentence="Good enough: The rest cannot win.")
-    text = details(stop=enough, certificate="The rest cannot win.", left_out=LEFT_OUT)
-    assert (text.count("The rest cannot win."), text.count(LEFT_OUT)) == (1, 1)
+    enough = StopReason(kind=StopKind.GOOD_ENOUGH, bound=BOUND)
+    text = details(stop=enough, certificate=BOUND, left_out=LEFT_OUT)
+    assert (text.count(BOUND_TEXT), text.count(LEFT_OUT_TEXT)) == (1, 1)
 
 
 def test_the_document_says_what_was_left_out() -> None:
-    found = replace(summary(), left_out=LEFT_OUT)
-    assert summary_document(found, EDITS, "command")["left_out"] == LEFT_OUT
+    found = replace(summary(), certificate=BOUND, left_out=LEFT_OUT)
+    assert summary_document(found, EDITS, "command")["left_out"] == LEFT_OUT_TEXT
+
+
+def test_the_document_says_why_the_search_ended() -> None:
+    stop = StopReason(kind=StopKind.GOOD_ENOUGH, bound=BOUND)
+    assert summary_document(replace(summary(), stop=stop), EDITS, "command")["stop"] == {
+        "kind": "good_enough",
+        "sentence": f"Good enough: {BOUND_TEXT}",
+        "log_tail": [],
+    }
 
 
 def verified(asides: Asides | None, **changed: Any) -> str:
@@ -261,7 +275,7 @@ def test_the_advice_names_both_batches_and_the_factor() -> None:
     [
         (0.02, "Search complete: nothing left is expected to be more than 2 % faster."),
         (0.09, "Search complete: the best of what is left is expected to gain 9 %."),
-        (None, "Every stage was explored."),
+        (None, "Search complete."),
     ],
 )
 def test_a_search_that_is_complete_says_what_is_left_to_gain(

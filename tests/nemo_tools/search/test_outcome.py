@@ -20,7 +20,7 @@ from autoconf_launch.nemo.search.prepare import Prepared
 
 from .asked import SMALL, asked
 
-STOP = StopReason(kind=StopKind.EXPLORED, sentence="done")
+STOP = StopReason(kind=StopKind.EXPLORED)
 TIMED_OUT = Failure(kind=FailureKind.TIMED_OUT, detail="did not end within 90 s (--trial-timeout)")
 
 

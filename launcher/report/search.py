@@ -1,0 +1,160 @@
+"""Sentences on a search: why it ended, what is left to gain, what was skipped."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from autoconf_launch.autotuner.playoff import Summary
+from autoconf_launch.autotuner.search import Certificate, LeftOut, NoRoom, StopKind, StopReason
+from autoconf_launch.autotuner.strategies import KNEE
+
+from .cells import plural
+
+_LEVELLED_OFF = f"throughput has levelled off (less than {100 * KNEE:.0f} % expected)"
+
+
+def bound_text(bound: Certificate) -> str:
+    """How many configurations are left, and what they could gain."""
+    if not bound.untried:
+        return "No configuration is left to try."
+    left = f"{plural(bound.untried, 'configuration')} left"
+    if bound.beaten == bound.untried:
+        return f"{left}, provably slower than the best."
+    slower = f", {bound.beaten} of them provably slower" if bound.beaten else ""
+    return (
+        f"{left}{slower}; expected further gain {100 * bound.expected_gain:.1f} % "
+        f"(at most {100 * bound.possible_gain:.1f} %)."
+    )
+
+
+def stop_sentence(stop: StopReason) -> str:
+    """Why a study ended; its error where it found nothing to train with."""
+    if stop.error:
+        return stop.error
+    if stop.kind is StopKind.TRIALS:
+        return (
+            f"Stopped after {plural(stop.trials, 'trial')} beside your configuration "
+            f"(tuner_num_trials is {stop.trials}); configurations worth a trial are left."
+        )
+    if stop.kind is StopKind.STAGE_NO_BETTER:
+        best = [f"{name} ({value:.4g} {stop.unit})" for name, value in stop.stages]
+        return f"Stage {' is no better than '.join(best)}, so later stages were skipped."
+    if stop.kind is StopKind.BUDGET:
+        return _budget_sentence(stop.budget, stop.no_room)
+    if stop.bound is not None:
+        return f"Good enough: {bound_text(stop.bound)}"
+    return "Only one configuration was tried." if stop.trials == 1 else "Search complete."
+
+
+def _budget_sentence(budget: str, no_room: NoRoom | None) -> str:
+    if no_room is None:
+        return f"The budget of {budget} is spent."
+    count = no_room.candidates
+    whom = f"of the {count} candidates left the shortest" if count > 1 else "the one left"
+    return (
+        f"The budget of {budget} has no room for another trial: {whom} may take "
+        f"{no_room.shortest_s:.0f} s, and {no_room.left_s:.0f} s remain."
+    )
+
+
+def stop_text(summary: Summary) -> str:
+    """Why the study ended, with what is left to gain where that is known."""
+    stop, gain = summary.stop, summary.expected_gain
+    if stop is None:
+        return ""
+    if stop.kind is not StopKind.EXPLORED or summary.alone or gain is None:
+        about = _about(summary) if stop.bound is not None else ""
+        return f"{stop_sentence(stop)}{about}"
+    if gain <= KNEE:
+        most = f"{100 * KNEE:.0f} %"
+        return f"Search complete: nothing left is expected to be more than {most} faster."
+    return f"Search complete: the best of what is left is expected to gain {100 * gain:.0f} %."
+
+
+def stop_document(summary: Summary) -> dict[str, object] | None:
+    """The same as a part of ``summary.json``."""
+    stop = summary.stop
+    if stop is None:
+        return None
+    about = _about(summary) if stop.bound is not None else ""
+    sentence = f"{stop_sentence(stop)}{about}"
+    return {"kind": stop.kind.value, "sentence": sentence, "log_tail": list(stop.log_tail)}
+
+
+def certificate_text(summary: Summary) -> str | None:
+    """What the untried candidates could still gain; None where that is not known."""
+    if summary.certificate is None:
+        return None
+    return f"{bound_text(summary.certificate)}{_about(summary)}"
+
+
+def _about(summary: Summary) -> str:
+    best = summary.passed_over
+    return f" (Said of {best}, the best of the search.)" if best else ""
+
+
+def left_out_text(summary: Summary) -> str | None:
+    """How many were not tried and why, beside the certificate; None where that says it all."""
+    left, bound, stop = summary.left_out, summary.certificate, summary.stop
+    return skipped_text(left, bound, stop) or None if left else None
+
+
+def skipped_text(left: LeftOut, bound: Certificate | None, stop: StopReason | None) -> str:
+    """The same of counts; empty where there is nothing to add."""
+    if bound is None or not bound.untried:
+        return _all_skipped(left)
+    explored = stop is not None and stop.kind is StopKind.EXPLORED
+    doubtful = explored and bound.possible_gain > KNEE
+    why = (_levelled_off(left), _patience(left)) if doubtful else ()
+    return " ".join(filter(None, (*why, _skipped(" more", _closed(left)))))
+
+
+def _all_skipped(left: LeftOut) -> str:
+    """On all of them, where nothing else is said of the open ones."""
+    reasons = (
+        *_closed(left),
+        (left.beyond_the_knee, _LEVELLED_OFF),
+        (left.open - left.beyond_the_knee, "left when the search ended"),
+    )
+    of = f" of {plural(left.candidates, 'configuration')}"
+    return _skipped(of, reasons) or "Every configuration was tried."
+
+
+def _closed(left: LeftOut) -> tuple[tuple[int, str], ...]:
+    above = "micro-batch larger than the script reached (too few samples, or its own limit)"
+    return (
+        (left.needs_more_memory, "more memory needed than by one that ran out of it"),
+        (left.above_what_ran, above),
+        (left.smaller, "micro-batch smaller than yours, which fits"),
+    )
+
+
+def _levelled_off(left: LeftOut) -> str:
+    """Why open ones were skipped though they could gain something; empty if not for that."""
+    count = left.beyond_the_knee
+    return f"{count} skipped: {_LEVELLED_OFF}." if count else ""
+
+
+def _patience(left: LeftOut) -> str:
+    """Why a search was over though there were candidates that curves do not speak against."""
+    if left.open == left.beyond_the_knee:
+        return ""
+    if left.patience:
+        return (
+            f"The search ended after {plural(left.patience, 'trial')} in a row that were no "
+            "better (tuner_early_stopping)."
+        )
+    if left.best_micro_batches_alone:
+        return "Further knobs were tried with the best micro-batches alone."
+    return ""
+
+
+def _skipped(of: str, reasons: Sequence[tuple[int, str]]) -> str:
+    """Empty where no reason has any."""
+    counted = [(count, why) for count, why in reasons if count]
+    if not counted:
+        return ""
+    why = "; ".join(f"{why}: {count}" for count, why in counted)
+    if len(counted) == 1:
+        why = counted[0][1]
+    return f"{sum(count for count, _ in counted)}{of} skipped: {why}."
