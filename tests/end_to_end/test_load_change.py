@@ -28,7 +28,7 @@ def test_a_load_during_one_trial_does_not_cost_it_the_choice(
     place.write_config(CONFIG)
     code, output = place.tune("--good-enough=0%", script=str(SCRIPT))
     assert code == 0, output
-    assert f"again 1  {BEST}" in output
+    assert f"re-measured 1    {BEST}" in output
     assert f"{BEST} took " in output
     summary = json.loads((place.results / "summary.json").read_text())
     assert summary["winner"] == BEST
@@ -37,4 +37,4 @@ def test_a_load_during_one_trial_does_not_cost_it_the_choice(
     assert f"{BEST}_again" in doubted
     code, shown = place.run("show", str(place.results))
     assert code == 0
-    assert " again." in shown.splitlines()[0]
+    assert " re-measured." in shown.splitlines()[0]

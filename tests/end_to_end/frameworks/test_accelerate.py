@@ -67,7 +67,7 @@ def test_the_winners_soak_meets_what_comes_after_an_epoch(launched: LaunchIt) ->
     assert run.code == 0, run.output
     assert "the last one with the longest batch seen" in run.output
     assert "Exercised: 1 evaluation (2 ba" in run.output
-    assert " and 1 checkpoint (" in run.output
+    assert ", 1 checkpoint (" in run.output
     assert (run.saved(), run.left()) == ([], {"checkpoint"})  # an empty folder, which is said
 
 
