@@ -35,7 +35,7 @@ from .training import Framework, TrainingSetup
 
 _NOTHING = Line(0.0, 0.0)
 _KEPT_BY_SELECTIVE = 20 / 34
-"""Of a transformer block's activations, those of its matrix products: Korthikanti et al. 2022,
+"""Share of a block's activations that are its matrix products': Korthikanti et al. 2022,
 "Reducing Activation Recomputation", section 4.1, 34 sbh in all and 20 sbh kept (16-bit)."""
 
 

@@ -40,7 +40,7 @@ from .training import TrainingFacts
 
 EFFECTS = ("software", "degree of a model", "micro-batch", "same kernels", "near layouts")
 SPREADS = (0.049, 0.055, 0.03, 0.029, 0.056)
-"""Of each effect: the most probable ones on all published tables together."""
+"""Spread of each effect: the most probable ones on all published tables together."""
 NOISE = 0.027
 """What no effect explains, two runs of one setting included; from the same fit."""
 _LARGEST = 0.35
@@ -61,7 +61,7 @@ class Likeness:
     places_RD: Floats
 
     def covariances(self, rows_M: Ints) -> Floats:
-        """Of each effect, at a spread of 1, between all rows and some of them: (E, R, M)."""
+        """Each effect's covariance, at a spread of 1, of all rows and some of them: (E, R, M)."""
         levels = [column[:, None] == column[None, rows_M] for column in self.levels_RL.T]
         places = self.places_RD
         apart = places[:, None, :] - places[None, rows_M, :]

@@ -95,7 +95,7 @@ heads times samples) over those where it does."""
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class LayerTimes:
-    """Of one layer and one micro-batch. ``small_*`` is what selective recomputation repeats."""
+    """Times of one layer and one micro-batch; selective recomputation repeats ``small_*``."""
 
     forward_s_U: Floats
     backward_s_U: Floats
@@ -365,5 +365,5 @@ def all_layers(model: Architecture) -> int:
 
 
 def embedding_weights(model: Architecture) -> int:
-    """Of one matrix of the vocabulary, and learned positions."""
+    """Weights of one matrix of the vocabulary, and of learned positions."""
     return (model.vocabulary + model.positions) * model.hidden

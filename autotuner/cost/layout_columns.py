@@ -170,7 +170,7 @@ class LayoutColumns:
 
 
 def _given(table: CandidateTable) -> Ints | None:
-    """Of each row with a ``pipeline_split``; None where no row has one."""
+    """Split of each row with a ``pipeline_split``; None where no row has one."""
     column = dict(table.columns)["pipeline_split"]
     splits = [x if isinstance(x, tuple) else None for x in column.categories or ()]
     if not any(splits):

@@ -187,7 +187,7 @@ NCCL_BYTES = 1.0 * 2**30
 """NCCL's own buffers: a few communicators with two buffers of 4 MiB for each of 24 to 32 channels
 (NCCL_BUFFSIZE); taken as one figure, since how many there are depends on the framework."""
 FRAGMENTATION = 0.04
-"""Of what comes and goes: reserved by torch's allocator over what is allocated."""
+"""Share of temporary memory that torch's allocator reserves over what is allocated."""
 COMPILED_FRAGMENTATION = 0.01
 """The same where a compiler plans which buffers are used again."""
 _BUCKET_VALUES = 5e8

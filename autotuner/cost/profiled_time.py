@@ -244,7 +244,7 @@ def least_step_s(table: CandidateTable, spec: ModelSpec) -> Floats:
 
 
 def _least_sample_s(timed: Sequence[MicroBatchTiming]) -> float:
-    """Of timings in the order of their micro-batches."""
+    """Least seconds of a sample; the timings are in the order of their micro-batches."""
     small, large = timed[0], timed[-1]
     fastest_s = large.fastest_s or large.forward_backward_s
     if small is large:
@@ -268,8 +268,8 @@ def _work(table: CandidateTable) -> Floats:
 EAGER_BAND = 0.5
 """Relative error to expect of a step's seconds; a guess: no table has such models."""
 _OPERATIONS_OF_LAYER = 130
-"""Of forward and backward of one layer of a Llama by transformers, as a trace counts them; what
-the host needs for a layer is spread over them."""
+"""Operations of a layer's forward and backward pass in a trace of transformers' Llama; the host's
+time for a layer is spread over them."""
 _MOMENTS = 2
 """An update reads and writes each value of its state, and the weight; it reads the gradient."""
 

@@ -57,7 +57,7 @@ class TrainingFacts:
 
 
 class Framework(str, Enum):
-    """Whose rules weights, gradients and the optimizer's state are kept by."""
+    """The framework by whose rules weights, gradients and optimizer state are kept."""
 
     MEGATRON = "megatron"
     """Megatron-LM and NeMo: 16-bit weights; ZeRO 1 is the distributed optimizer."""

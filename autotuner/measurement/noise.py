@@ -17,7 +17,7 @@ from statistics import NormalDist
 from ..space import Measurement, Objective, Record
 
 CORRELATION = 0.7
-"""Of neighbouring steps; seen on a shared machine (DESIGN, rule 11), less on a quiet one."""
+"""Correlation of neighbouring steps on a shared machine (DESIGN, rule 11); less on a quiet one."""
 
 MOST_BLOCKS = 8
 """Longer runs of steps are taken as so many block means."""
@@ -29,7 +29,7 @@ AGAIN_SUFFIX = "_again"
 """The same, where that was during the search."""
 
 NOTHING = math.log(2.5)
-"""Of a logarithm; half an interval that is wider is of no use to anybody."""
+"""Widest useful half-width of an interval, as a logarithm."""
 
 _WIDEST = 100.0
 
@@ -128,7 +128,7 @@ def estimate_noise(records: Iterable[Record], prior: Noise = PRIOR) -> Noise:
 
 
 def measured_name(name: str) -> str:
-    """Of the trial that a launch of this name measures again; its own where it does not."""
+    """Name of the trial that a launch of this name measures again; its own where it does not."""
     return name.removesuffix(FINAL_SUFFIX).removesuffix(AGAIN_SUFFIX)
 
 
@@ -214,7 +214,7 @@ def block_means(steps: Sequence[float]) -> tuple[float, ...]:
 
 
 def t_quantile(probability: float, freedom: float) -> float:
-    """Of Student's distribution.
+    """A quantile of Student's t distribution.
 
     Source:
         Abramowitz and Stegun, "Handbook of Mathematical Functions", 26.7.5; within 1 % from

@@ -25,7 +25,7 @@ def chance_below(x: Floats) -> Floats:
 
 
 def density(x: Floats) -> Floats:
-    """Of the standard normal distribution."""
+    """Density of the standard normal distribution."""
     return np.asarray(np.exp(-0.5 * np.square(x)) / np.sqrt(2.0 * np.pi))
 
 

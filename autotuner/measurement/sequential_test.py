@@ -20,7 +20,7 @@ LOOKS = 40
 """All of which the bound holds for at once."""
 
 _STEP = 0.2
-"""Of the grid of sums, in standard deviations of one observation."""
+"""Spacing of the grid of sums, in standard deviations of one observation."""
 _HALVINGS = 16
 _MOST = 40.0
 
@@ -111,7 +111,7 @@ class PairedEstimate:
     width: float
     count: int
     spread: float
-    """Of a single difference, as far as is known."""
+    """Standard deviation of a single difference, as far as is known."""
     freedom: float
     """Degrees of freedom that the spread stands on."""
 

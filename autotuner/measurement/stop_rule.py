@@ -112,7 +112,7 @@ MOST_APART = 40
 
 _ROUNDS_TO_HAVE = 3
 _UNFELT = 0.2
-"""Of what launches cost, as much may be added in steps, however few rounds there is time for."""
+"""Share of a launch's cost that may be added in steps, however few rounds there is time for."""
 
 
 class Pace:
@@ -193,7 +193,7 @@ def turns_of_round(records: Sequence[Record], noise: Noise, time_s: float) -> in
 def time_apart_s(records: Sequence[Record], noise: Noise, time_s: float) -> float:
     """Seconds of timed steps of each launch where those of a round follow each other.
 
-    They differ by more than those that live side by side, which no number of steps mends; but
+    They differ by more than those that live side by side, which no number of steps fixes; but
     beside launches of many seconds a few steps more cost nothing.
     """
     each_s = [r.measurement.mean_step_s for r in records if r.measurement]

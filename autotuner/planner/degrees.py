@@ -43,7 +43,7 @@ class Choices:
 
 
 def chosen(found: tuple[int, ...], wanted: Values) -> tuple[int, ...]:
-    """Of the values found those that are wanted, in order."""
+    """Those of the values found that are wanted, in order."""
     return found if wanted is None else tuple(value for value in found if value in wanted)
 
 

@@ -261,7 +261,7 @@ PROFILED_PARTS = {
     "communication": "exposed communication",
     "update": "update",
 }
-"""The same for ``StepSeconds``: where a model was profiled, its samples are not told apart."""
+"""The same for ``StepSeconds``: where a model was profiled, its samples are not distinguished."""
 
 
 MEASURED_PARTS = {

@@ -27,7 +27,7 @@ from ..measurement import (
 from ..space import Measurement, Objective, Record
 
 _DIGITS = 9
-"""Of what arms cost; beyond them they are equal, and the first one is the best."""
+"""Digits of a cost that count; beyond them arms are equal, and the first one is the best."""
 
 
 @dataclass(slots=True)
@@ -48,7 +48,7 @@ class Arm:
 
     @property
     def name(self) -> str:
-        """Of its trial in the search."""
+        """Name of its trial in the search."""
         return self.searched.trial.name
 
     @property
@@ -139,7 +139,7 @@ def _shares(step_s: Sequence[float], length: int, turns: int) -> tuple[float, ..
 def leader(arms: Sequence[Arm], objective: Objective) -> Arm | None:
     """The best by the rounds; by the search where there are none.
 
-    Some came later: what a round's minute cost and what each arm costs are told apart by least
+    Some came later: the cost of a round's minute and that of each arm are separated by least
     squares, which is the mean over the rounds where all arms were in all of them.
     """
     costs = {arm.name: arm.costs(objective) for arm in arms if not arm.failed}
@@ -200,7 +200,7 @@ _Z_95 = 1.645
 
 
 def is_settled(found: PairedEstimate, *, is_baseline: bool, rounds: int, alpha: float) -> bool:
-    """Of an arm beside the leader.
+    """Whether more rounds of an arm beside the leader would change nothing.
 
     Args:
         found: what the rounds so far say of the two.

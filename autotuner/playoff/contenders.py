@@ -1,4 +1,4 @@
-"""Who takes part in the rounds at the end, and who next where a place is free. Not: the rounds."""
+"""Contenders in the final rounds, and who is next where a place is free. Not: the rounds."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ..space import Objective, Record, is_better
 from .arms import Arm, deviations
 
 FINALISTS = 3
-"""Of the search, the baseline not counted."""
+"""Most contenders of the search, without the baseline."""
 
 CONTENDER = 2.5
 """What took more than so many times as long as the best is not measured again to be sure."""
@@ -83,7 +83,7 @@ ALPHA = 0.05
 
 
 TOGETHER = 0.8
-"""Of the memory that is free may be used by configurations that live side by side."""
+"""Share of the free memory that configurations may use side by side."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,10 +128,10 @@ class Places:
         self._wanted = _finalists(self.chosen)
         count = planned(records, objective, noise) if comparisons is None else comparisons
         self.level = ALPHA / max(1, len(self.chosen) - 1, count)
-        """Of a single comparison with the best."""
+        """Error level of a single comparison with the best."""
 
     def next(self, arms: Sequence[Arm], leader: Arm | None) -> Record | None:
-        """Who joins these arms, if a place is free and anybody may be better than the leader."""
+        """The next contender, if a place is free and one may be better than the leader."""
         taken = _finalists([arm.searched for arm in arms if not arm.is_out])
         if leader is None or taken >= self._wanted or not self._waiting:
             return None
@@ -141,11 +141,11 @@ class Places:
         return self.take(next((record.trial.name for record in may), None))
 
     def admit(self, records: Sequence[Record]) -> None:
-        """Who may come later for another reason than a free place."""
+        """Add contenders that may come later for another reason than a free place."""
         self._later = tuple(records)
 
     def take(self, name: str | None) -> Record | None:
-        """Who waits under this name, and waits no longer."""
+        """The waiting contender of this name, removed from those that wait."""
         waiting = (*self._waiting, *self._later)
         found = next((record for record in waiting if record.trial.name == name), None)
         self._waiting = [record for record in self._waiting if record is not found]

@@ -14,7 +14,7 @@ from .winner import findings
 def study_findings(
     study: Study, finals: Sequence[Record], soaks: Sequence[Record] = ()
 ) -> tuple[str, ...]:
-    """Of a study, of the rounds and of the soaks after it."""
+    """Findings of a study, of the rounds and of the soaks after it."""
     return launch_findings(study.records, study.repeats, finals, study.objective, soaks)
 
 

@@ -1,9 +1,9 @@
 """Which trials are measured again at the end, round by round. Not: the search (Study).
 
-The best of the search that noise does not tell apart, and the baseline, are launched in turn,
+The best of the search, equal within noise, and the baseline are launched in turn,
 each once a round and in another order each round, until a test that may be looked at after every
-round tells them apart, finds that it will not, or the budget is spent. Who is beaten leaves its
-place to the next that the search did not rule out, while there is time for some rounds more.
+round resolves them, finds that it will not, or the budget is spent. An eliminated contender is
+replaced by the next plausible candidate, while there is time for some rounds more.
 
 A launch names the one that its round has next, so that a journal tells a round that was torn from
 one that somebody had left, whatever the time and the budget were.
@@ -72,7 +72,7 @@ def steps_s(arm: Arm, lengths: Lengths, *, together: bool) -> float:
 
 
 def final_name(arm: Arm) -> str:
-    """Of its launches in the rounds."""
+    """Name of an arm's launches in the rounds."""
     return f"{arm.name}{FINAL_SUFFIX}"
 
 
@@ -126,7 +126,7 @@ class Finals:
 
     Where the configurations fit side by side, those of a round live together and take steps in
     turn. Otherwise they follow each other. A round that an interruption tore is begun anew, as
-    what is minutes apart is no pair.
+    launches minutes apart do not make a pair.
     """
 
     def __init__(
@@ -203,7 +203,7 @@ class Finals:
         return len(self._whole)
 
     def admit(self, records: Sequence[Record]) -> None:
-        """Who may be told of though they did not begin, and come in then."""
+        """Add contenders that did not begin, but come in when they are told of."""
         self._places.admit(records)
 
     def compare(self, slower: Arm, faster: Arm, alpha: float = ALPHA) -> PairedEstimate:
@@ -256,7 +256,7 @@ class Finals:
         return None
 
     def stop_reason(self) -> StopReason | None:
-        """That the rounds are over."""
+        """Why the rounds are over."""
         if self._pending or self._due():
             return None
         return StopReason(kind=StopKind.EXPLORED)
@@ -399,7 +399,7 @@ class Finals:
         self._fill()
 
     def _last_round(self) -> int:
-        """That there will be by number or by time."""
+        """Number of the last round, by count or by time."""
         spent_s = self._whole_s()
         by_time = self._budget.time_s * self.rounds / spent_s if spent_s else math.inf
         return max(self.rounds, int(min(self._budget.rounds, by_time)))

@@ -88,7 +88,7 @@ def least_change_first(
     """The same, but among equals the user's own, else what changes least of it.
 
     The user's own stays where no gain over it was shown. Equal are others which differ by no more
-    than ``EQUAL``, as far as is seen, and are not told apart.
+    than ``EQUAL``, as far as is seen, and cannot be distinguished.
 
     Args:
         order: the best first.

@@ -1,4 +1,4 @@
-"""What rounds of a given time could tell apart, and what more of them would. Not: the rounds."""
+"""The difference that rounds of a given time resolve, and what more would. Not: the rounds."""
 
 from __future__ import annotations
 
@@ -55,6 +55,6 @@ def round_times_s(records: Iterable[Record]) -> tuple[float, ...]:
 
 
 def _together_s(launches: Sequence[Record]) -> float:
-    """Of launches beside each other, or one after the other."""
+    """Seconds of launches beside each other, or one after the other."""
     beside = all(record.trial.turn for record in launches)
     return (max if beside else sum)(record.wall_s for record in launches)

@@ -1,7 +1,7 @@
 """Whether the winner holds out: one longer launch, as the training will be. Not: its speed.
 
 The script's own evaluation and checkpoint are moved into it where its words allow that; else its
-data ends with the steps, as after an epoch. What of them came to pass is seen, not assumed.
+data ends with the steps, as after an epoch. What of them happened is seen, not assumed.
 """
 
 from __future__ import annotations
@@ -118,7 +118,7 @@ class Soak:
         return None
 
     def stop_reason(self) -> StopReason | None:
-        """That one passed, or none is left."""
+        """Why the runs are over: one passed, or none is left."""
         if self._pending or (self._left and not self.best and not self.lacks_time):
             return None
         kind = StopKind.EXPLORED if self.best else StopKind.NOTHING_MEASURED

@@ -13,13 +13,13 @@ from autoconf_launch.core import Asides, Failure, FailureKind
 from ..space import Record, Trial
 
 MOST_MEMORY = 0.98
-"""Of the device; a training that needs more fails sooner or later."""
+"""Share of the device's memory; a training that needs more fails sooner or later."""
 
 FEWEST_STEPS_OF_AN_EPOCH = 10
 """Fewer are named."""
 
 SUFFIX = "_soak"
-"""Of the name of a launch."""
+"""Suffix of a launch's name."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -140,7 +140,7 @@ def fails_whatever(records: Sequence[Record]) -> bool:
 
 
 def soaked_name(record: Record) -> str:
-    """Of the trial in the search."""
+    """Name of the trial in the search."""
     return soaked_name_of(record.trial)
 
 

@@ -88,7 +88,7 @@ class Summary:
         ties: names of other trials that noise does not tell from the winner; where the winner was
             in rounds, of those that were in them with it.
         near: where there were rounds, what was not in them and what the search does not rule out.
-        resolution: what the rounds could tell apart, where something is a tie after them.
+        resolution: the difference that the rounds resolve, where something is a tie after them.
         rejected: candidates that were left out unmeasured, by the name of the rule.
         learning_rate: advice where the winner has another global batch.
         stop: why the study ended.

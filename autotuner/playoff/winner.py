@@ -137,7 +137,7 @@ def _searched(records: Sequence[Record], winner: Record | None) -> Record | None
 
 
 def _arm(rounds: Finals, record: Record | None) -> Arm | None:
-    """That was in the rounds; launches of a round that was torn are not any yet."""
+    """The record's arm in the rounds; launches of a torn round do not count."""
     name = record.trial.name if record and rounds.rounds else None
     return next((arm for arm in rounds.arms if arm.name == name and arm.rounds), None)
 
@@ -147,7 +147,7 @@ def _speed_up(
     rounds: Finals,
     pair: tuple[Record | None, Record | None],
 ) -> SpeedUp | None:
-    """Of the winner over a baseline, from the rounds; else from the search if it chose alike."""
+    """Speed-up of the winner over a baseline, from the rounds; else from a search that agrees."""
     baseline, winner = pair
     if found := _pair(rounds, baseline, winner):
         return interval(found.mean, found.width)
@@ -216,7 +216,7 @@ def _near(
 
 
 def _resolution(rounds: Finals, winner: Record | None) -> Resolution | None:
-    """Of the pair that is known least."""
+    """Resolution of the pair that is known least."""
     alike = _alike(rounds, winner)
     if not alike:
         return None

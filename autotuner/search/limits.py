@@ -69,13 +69,13 @@ class SearchLimits:
         return math.inf if self.seconds is None else self.seconds - elapsed_s
 
     def no_time(self, elapsed_s: float, bounds_s: Sequence[float]) -> StopReason:
-        """That what is left to try may take longer than there is time for."""
+        """The stop where what is left to try may take longer than there is time for."""
         left_s = max(0.0, self.left_s(elapsed_s))
         no_room = stop.NoRoom(left_s=left_s, shortest_s=min(bounds_s), candidates=len(bounds_s))
         return stop.no_time(self._time, no_room)
 
     def over(self, records: Sequence[Record]) -> StopReason:
-        """That time is up."""
+        """The stop where time is up."""
         return stop.budget_spent(
             self._time, measured=any(record.measurement for record in records)
         )
@@ -123,7 +123,7 @@ class Prospects:
     def certificate(
         self, pool: Pool, small_too: bool, records: Sequence[Record]
     ) -> Certificate | None:
-        """Of the rows that are open; None where nothing was predicted or measured."""
+        """Bound on the gain of the open rows; None where nothing was predicted or measured."""
         if self._predictions is None:
             return None
         if self._at != len(records):
@@ -141,7 +141,7 @@ class Prospects:
     def good_enough(
         self, pool: Pool, small_too: bool, records: Sequence[Record]
     ) -> StopReason | None:
-        """That no untried candidate is worth a trial."""
+        """The stop where no untried candidate is worth a trial."""
         limit = self._limits.good_enough
         if limit is None or len(records) < FEWEST_TRIALS:
             return None
@@ -152,7 +152,7 @@ class Prospects:
 
 
 MARGIN = 1.25
-"""Of a step that was measured: launches of one configuration were seen to differ by 12 to 25 %."""
+"""Bound over a measured step: launches of one configuration were seen to differ by 12 to 25 %."""
 _GROWTH = 1.2
 """Power of the micro-batch: 256 times the samples took up to 800 times as long, once caches were
 full."""
@@ -162,7 +162,7 @@ _LATEST = 5
 
 
 class StepBounds:
-    """Of an optimizer step of each row, as records come."""
+    """Bounds on the optimizer step of each row, as records come."""
 
     def __init__(self, table: CandidateTable, predictions: PredictionTable | None) -> None:
         self._table, self._predictions = table, predictions
@@ -210,7 +210,7 @@ class LaunchBounds:
         self._steps = steps
 
     def seconds_C(self, records: Sequence[Record], repeats: Sequence[Record]) -> Floats:
-        """Of each row; both grow from call to call."""
+        """Bounds of the rows; both sequences grow from call to call."""
         self._trials.add(records)
         self._repeats.add(repeats)
         start_s = start_bound_s((*records, *repeats))
@@ -218,7 +218,7 @@ class LaunchBounds:
 
 
 def start_bound_s(records: Sequence[Record]) -> float:
-    """Of what a launch takes beside its steps; 0 where no end of a launch was seen."""
+    """Bound on a launch's time beside its steps; 0 where no end of a launch was seen."""
     starts_s = (
         record.wall_s - record.measurement.mean_step_s * steps_made(record.measurement)
         for record in reversed(records)

@@ -94,7 +94,7 @@ class ListedStudy:
         return self._most_steps
 
     def stop_reason(self) -> StopReason | None:
-        """That all were tried; an error unless one was measured."""
+        """The stop once all were tried; an error unless one was measured."""
         if self._waiting or self._pending:
             return None
         return stop.explored(self.records, None)

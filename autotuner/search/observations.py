@@ -67,7 +67,7 @@ class Learned:
 
     @property
     def noise(self) -> Noise:
-        """Of all launches."""
+        """The noise of all launches."""
         if self._noise is None:
             self._noise = self._tally.of(self._records, self.anchors.repeats)
         return self._noise

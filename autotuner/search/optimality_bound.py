@@ -3,8 +3,8 @@
 A candidate cannot beat the best one where its roofline says so, where it surely does not fit,
 where what is believed of its time, predicted and corrected by all measurements, leaves it no
 chance, or where the curve of throughput over the micro-batch does: the bounds of all untried
-candidates hold together with ``CONFIDENCE``. A curve through two trials is no surer than they are,
-so that its bound carries their noise, and the more of it the farther it reaches beyond them.
+candidates hold together with ``CONFIDENCE``. A curve through two trials is as sure as they are, so
+its bound carries their noise, and the more of it the farther it reaches beyond them.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ CONFIDENCE = 0.98
 """Chance that no untried candidate is below its bound: one certificate in fifty may be wrong."""
 _SURELY_NOT = 0.01
 _REFUTED = 0.9
-"""Measured over least possible time, below which it is no noise."""
+"""Measured over least possible time; below it, noise does not explain the difference."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -16,7 +16,7 @@ from ..space import CandidateTable, Objective, Prediction, PredictionTable, Reco
 from ..strategies import MOST_SEEN, by_process, costs
 
 CHANCE = 0.02
-"""That a trial is taken for a surprise though it is what was to be expected."""
+"""Probability that an ordinary trial is taken for an outlier."""
 
 _FEWEST = 2
 """Measured trials before anything can be expected; without predictions."""

@@ -19,7 +19,7 @@ from ..space import Measurement, Objective, Record, Trial
 from .outliers import is_surprise, most_off
 
 SHARE = 0.12
-"""Of the time of the trials that anchors may take, to the nearest whole launch."""
+"""Share of the trials' time that repeats may take, to the nearest whole launch."""
 
 _DEARER = 2.0
 """How many times the other one's cost an anchor may have."""
@@ -104,7 +104,7 @@ class Anchors:
     def _reference(
         self, records: Sequence[Record], best: Record | None, *, beside: bool
     ) -> Record | None:
-        """Of the baseline and the best the one that was not launched for longer."""
+        """The one of baseline and best that was not launched for longer."""
         found = [
             record
             for record in (None if beside else self._own, best)
@@ -143,5 +143,5 @@ def _launch_s(record: Record, records: Sequence[Record] = ()) -> float:
 
 
 def _timed_s(measured: Measurement) -> float:
-    """Of the steps that a short launch times."""
+    """Seconds of the steps that a short launch times."""
     return min(len(measured.step_s), FEWEST_TIMED) * measured.mean_step_s

@@ -128,7 +128,7 @@ class Study:
 
     @property
     def noise(self) -> Noise:
-        """Of launches, as trials and repeats tell."""
+        """The noise of launches, from trials and repeats."""
         return self._learned.noise
 
     @property

@@ -24,7 +24,9 @@ def pretraining(document: RawConfig) -> Pretraining:
     """
     is_recipe = ("model", "config") in document
     if not is_recipe and ("model", "optim") not in document:
-        raise ConfigError("This is no base configuration: it has neither model.config nor model.")
+        raise ConfigError(
+            "This is not a base configuration: it has neither model.config nor model."
+        )
     reader = _Reader(document, _RECIPE if is_recipe else _NEMO1)
     family = Family(_family_name(document))
     return Pretraining(
@@ -126,7 +128,7 @@ _COSINE = "CosineAnnealing"
 _GATED = "glu"
 _LEARNED = "learned_absolute"
 _DROPOUT = 0.1
-"""Of NeMo's GPT, T5 and BERT, hidden and of attention; its other families have none."""
+"""Hidden and attention dropout of NeMo's GPT, T5 and BERT; its other families have none."""
 _EPSILON = 1e-8
 """torch's and Apex's own."""
 

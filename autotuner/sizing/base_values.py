@@ -16,7 +16,7 @@ from .families import Family
 _WARMUP = 0.0015
 _CONSTANT = 0.166
 WARMUP_RATIO = 0.01
-"""Of T5's schedule, over all steps."""
+"""Warm-up of T5's schedule over all steps."""
 _T5_STD = 0.015
 _STD = 0.64
 _SEQUENCE_PARALLEL_ABOVE_B = 13

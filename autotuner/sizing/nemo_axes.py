@@ -57,7 +57,7 @@ class Asked(Protocol):
 
     @property
     def family(self) -> Family:
-        """Whose rules."""
+        """The family whose rules hold."""
 
     @property
     def size_b(self) -> float:
@@ -69,7 +69,7 @@ class Asked(Protocol):
 
     @property
     def gpu_memory_gb(self) -> float:
-        """Of one GPU."""
+        """Memory of one GPU."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,7 +120,7 @@ class GridOverrides:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NoRule:
-    """That NVIDIA's tool has no grid; ``why`` is a clause: what is not covered, and what is."""
+    """A model without a grid of NVIDIA's; ``why`` is a clause: what is not covered, what is."""
 
     why: str
 
@@ -300,7 +300,7 @@ class RecomputeQuestion:
 
     @property
     def all_layers(self) -> int:
-        """Of both stacks of T5."""
+        """Layers, of both stacks for T5."""
         return self.layers * (2 if self.family.is_encoder_decoder else 1)
 
 

@@ -26,7 +26,7 @@ _MOST = 1000
 _NINE_OF_TEN = 1.645
 """Standard deviations within which nine of ten normal numbers lie."""
 _ROUTING_SPREAD = float(np.sqrt(UNMEASURED_BAND**2 - STEP_TIME_BAND**2)) / _NINE_OF_TEN
-"""Of the error of sending tokens to experts on other ranks, which no table has."""
+"""Error of sending tokens to experts on other ranks, which no table has."""
 
 
 def run_order(found: Points, training: Training) -> Ints:
@@ -80,7 +80,7 @@ def plausible_order(log_s_P: Floats, chance_P: Floats, covariance_PP: Floats) ->
 
 
 def error_covariance(rows: MemoryLayouts, architecture: Architecture) -> Floats:
-    """Of the logarithms of predicted seconds of one model on one machine, by what they share.
+    """Covariance of the log errors of one model's predicted times on one machine.
 
     The spreads are those of the published tables (``cost.model.calibration``).
     """

@@ -93,7 +93,7 @@ def parse_share(text: str, flag: str) -> float:
     """``2%`` or ``0.02`` as 0.02.
 
     Raises:
-        ConfigError: it is no share between 0 and 1.
+        ConfigError: it is not a share between 0 and 1.
     """
     match = _SHARE.fullmatch(text.strip())
     share = float(match[1]) / (100.0 if match[2] else 1.0) if match else math.nan

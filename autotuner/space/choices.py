@@ -60,7 +60,7 @@ Choices: TypeAlias = Mapping[str, KnobChoice]
 
 
 def extras_of(choices: Sequence[KnobChoice]) -> tuple[KnobChoice, ...]:
-    """Choices of knobs that are no part of a layout."""
+    """Choices of knobs that do not belong to a layout."""
     return tuple(choice for choice in choices if choice.knob not in LAYOUT_KNOBS)
 
 

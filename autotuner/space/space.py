@@ -18,7 +18,7 @@ from .settings import AutotuningSettings
 from .table import LEFT_OUT, Bools, CandidateTable, concat
 
 MOST_COMBINATIONS = 1_000
-"""Of further knobs for one stage."""
+"""Most combinations of further knobs for one stage."""
 
 
 def with_extras(table: CandidateTable, extras: Sequence[KnobChoice]) -> CandidateTable:

@@ -26,9 +26,9 @@ class Turn:
     """Name of the trial that the turn is handed to."""
     is_first: bool
     steps: int = 4
-    """Of each that count."""
+    """Steps of each launch that count."""
     length: int = 1
-    """Of them, those that follow each other before the turn is handed on."""
+    """Steps in a row in one turn."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

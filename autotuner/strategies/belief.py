@@ -23,10 +23,10 @@ PRIOR_FREEDOM = 4.0
 
 
 class Covariance(Protocol):
-    """Of rows by their features, in units of the prior variance, a row's own part left out."""
+    """Covariance of rows by their features, in prior variances, without a row's own part."""
 
     def between(self, a_RF: Floats, b_RF: Floats) -> Floats:
-        """Of each row with each other one."""
+        """Covariance of each row of ``a`` with each of ``b``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -21,7 +21,7 @@ from ..space import (
 )
 
 _MOST_CHOICES = 8
-"""Values of one knob beyond which they are told apart by the other knobs alone."""
+"""Most values of one knob; beyond that, rows are distinguished by the other knobs alone."""
 _SHARE_UNITS = 4.0
 """A part that takes a quarter of the step more is one unit away."""
 

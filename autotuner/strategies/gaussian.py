@@ -32,7 +32,7 @@ class Kernel:
     trend: float
 
     def between(self, a_RF: Floats, b_RF: Floats) -> Floats:
-        """Of each row with each other one."""
+        """Covariance of each row of ``a`` with each of ``b``."""
         products = a_RF @ b_RF.T
         squares = _squares(a_RF)[:, None] + _squares(b_RF)[None, :]
         near = np.exp(np.sqrt(np.maximum(squares - 2.0 * products, 0.0)) / -REACH)

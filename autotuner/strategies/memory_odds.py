@@ -37,7 +37,7 @@ _ODDS = np.linspace(-1.0, 1.0, 401)
 
 
 def chance_to_fit(predictions: PredictionTable | None, history: Sequence[Record]) -> Floats | None:
-    """Of each row, between 0 and 1; None where no limit or no prediction is known."""
+    """Each row's chance to fit, 0 to 1; None where no limit or no prediction is known."""
     limit_bytes = memory_limit_bytes(predictions, history)
     if predictions is None or limit_bytes is None:
         return None

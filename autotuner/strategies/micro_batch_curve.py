@@ -212,7 +212,7 @@ def _bound(points: Sequence[tuple[float, float]], gap: int, near: float, far: fl
 
 
 def _line(a: tuple[float, float], b: tuple[float, float], ends: Sequence[float]) -> Bound:
-    """Of both ends of a line; the farther from its points, the more their noise counts."""
+    """Bound at both ends of a line; the farther from its points, the more their noise counts."""
     parts = [(x - b[0]) / (b[0] - a[0]) for x in ends]
     return Bound(
         log_speed=max(b[1] + part * (b[1] - a[1]) for part in parts),
@@ -285,11 +285,11 @@ class Ladders:
 
     @property
     def beyond_C(self) -> Bools:
-        """Rows beyond the knee of their ladder, or of one that is no match for the best."""
+        """Rows beyond the saturation point of their curve, or of a curve far below the best."""
         return np.asarray(self.gain_C <= KNEE, np.bool_)
 
     def gains(self, noise: Noise = PRIOR) -> CurveGains:
-        """Of each row, with the noise of its ladder's trials and of the best one."""
+        """Gain of each row, with the noise of its curve's trials and of the best one."""
         log_C = self.gain_C
         doubt_C = np.hypot(self._doubt_C[: self._count], 1.0)
         return CurveGains(log_C=log_C, doubt_C=doubt_C, noise=noise)
@@ -303,7 +303,7 @@ class Ladders:
             self._stale.add(int(self._ladder_C[row]))
 
     def next_rows(self, order: Ints, likely_C: Bools | None, busy: Sequence[int] = ()) -> Ints:
-        """Of these rows those that the bracket of their ladder takes next, the best ladder first.
+        """The rows that the line search on their curve takes next, the best curve first.
 
         A ladder begins with the micro-batch that was best in another one, as far as that is
         likely to fit, and climbs from there.

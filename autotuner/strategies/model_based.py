@@ -26,7 +26,7 @@ from .surrogate import Believed, by_the_closer, costs
 _MOST = 8192
 """Rows that are looked at closely: the best predicted ones, or any where nothing is predicted."""
 _MOST_PAIRS = 10_000_000
-"""Of rows with and without a prediction that are compared."""
+"""Most pairs compared of a row with and a row without a prediction."""
 
 
 class ModelBased:

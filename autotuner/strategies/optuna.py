@@ -31,7 +31,7 @@ from .base import free_rows, generator
 
 _DEFAULT = "TPESampler"
 _DRAWS = 2
-"""Of a check. CMA-ES, as Optuna has it, draws the first one at random."""
+"""Draws of a check. CMA-ES in Optuna draws the first one at random."""
 _NOT_MET = 0.01
 """Share by which a trial is taken to exceed memory at least."""
 

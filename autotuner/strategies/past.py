@@ -35,7 +35,7 @@ def as_records(
     predictions: PredictionTable | None,
     history: Sequence[Record],
 ) -> tuple[Record, ...]:
-    """Of candidates in the pool, as if measured now; their numbers are below 0.
+    """Earlier times of candidates in the pool, as if measured now, with numbers below 0.
 
     What was measured then and now tells by how much the machine is another; where nothing was,
     earlier times are of no use.

@@ -24,15 +24,14 @@ MOST_SEEN = 128
 _FEWEST_TO_CHOOSE = 8
 """Measurements from which on it is looked at which model is closer; until then it is chance."""
 _MANY_KNOBS = 6
-"""That vary, from which on trees are taken where nothing else is known."""
+"""Number of varying knobs from which trees are taken where nothing else is known."""
 _FOLLOWS = ("data_parallel", "accumulation")
 """Knobs that the others determine, batch and devices given."""
 _CLEARLY = 0.5
 """Share of the other model's squared errors below which a model is preferred to the usual one."""
 _SPREAD_UNPREDICTED = 0.5
 _SPREAD_UNSAID = 0.2
-"""Of the logarithm of cost in a space of which nothing is predicted; of predictions without a
-band."""
+"""Spread of the log cost where nothing is predicted, and of predictions without a band."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -68,7 +67,7 @@ def costs(
     history: Sequence[Record],
     objective: Objective,
 ) -> Costs:
-    """Of the rows of a pool and of what was measured."""
+    """Expected costs of a pool's rows, from predictions and measurements."""
     records = tuple(record for record in history if record.measurement)
     pairs = [_pair(record, objective) for record in records]
     guess = np.full(len(pool), np.nan)

@@ -35,7 +35,7 @@ class Members:
     """Covariance of rows: the features are each member's distance from their mean."""
 
     def between(self, a_RF: Floats, b_RF: Floats) -> Floats:
-        """Of each row with each other one."""
+        """Covariance of each row of ``a`` with each of ``b``."""
         return np.asarray(a_RF @ b_RF.T)
 
 

@@ -145,7 +145,7 @@ def _layout(done: Achieved) -> str:
 
 
 def _recompute_layers(done: Achieved) -> int | None:
-    """Of each stage, in full; None for all or none, as the layout says."""
+    """Layers of a stage recomputed in full; None for all or none, as the layout says."""
     return None if done.recompute_layers == ALL_LAYERS else done.recompute_layers
 
 

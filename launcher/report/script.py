@@ -96,7 +96,7 @@ def _lines(script: TracedScript) -> Iterator[str]:
             "ZeRO and recomputation; tensor and pipeline parallelism need a known architecture."
         )
     if not seen.backward:
-        yield "It came to no backward pass, which is taken for twice the forward pass."
+        yield "No backward pass ran; it is estimated as twice the forward pass."
     for note in seen.notes:
         yield f"{note.rstrip('.')}."
     if seen.left_behind:

@@ -24,7 +24,7 @@ from autoconf_launch.core import ConfigError, Grade, ModelSpec
         ({"model_info": {"num_parms": 8}}, r"num_parms is unknown; did you mean 'num_params'\?$"),
         ({"model_info": {"num_params": 0}}, r"autotuning.model_info.num_params is 0"),
         ({"model_info": "8"}, "autotuning.model_info"),
-        ({"model_info": "{"}, "it is no JSON"),
+        ({"model_info": "{"}, "it is not JSON"),
         (
             {"model_info": {"num_params": 8, "trainable_num_params": 9}},
             r"trainable_num_params is 9: it must be at most num_params = 8",

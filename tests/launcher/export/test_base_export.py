@@ -172,7 +172,7 @@ def test_a_value_that_is_missing_or_wrong_is_named(
 
 
 def test_another_file_is_no_base_configuration() -> None:
-    with pytest.raises(ConfigError, match="no base configuration"):
+    with pytest.raises(ConfigError, match="not a base configuration"):
         export_base(RawConfig({"train_batch_size": 8}), "megatron")
 
 
