@@ -21,15 +21,15 @@ from torch.optim import Optimizer
 from autoconf_launch.core import PROBE_VARIABLE, Mode, RankTask, Sign, sign_path
 
 from .first_forward import FirstForwardProbe
-from .locate import ByHand, Hooks, Roots, set_batch_size, watch_compile
+from .locate import Hooks, ManualUpdates, ModuleLocator, set_batch_size, watch_compile
 from .model import device_of, stay_out_of_scripts, weights_of
 from .observe import Made, Meaning, MemoryWatch, StepCounter, dynamo_ran, loss_of, sum_of
 from .probe_report import (
     Endings,
     Helper,
     Live,
+    RankReporter,
     Reasons,
-    Speaker,
     claimed,
     mark_children,
     unclaimed,
@@ -55,10 +55,10 @@ class Probe:
 
     silent: bool
     _optimizers: WeakKeyDictionary[Optimizer, int]
-    _speaker: Speaker | None
+    _reporter: RankReporter | None
     _loss: Tensor | None
     _reasons: Reasons
-    _by_hand: ByHand
+    _manual_updates: ManualUpdates
     _trains: bool
     _written: bool
     _lost: bool
@@ -67,7 +67,7 @@ class Probe:
         self._task = task
         self._hooks = Hooks(self)
         self._endings = Endings(self)
-        self._roots = Roots(self, self._hooks.running.__len__)
+        self._locator = ModuleLocator(self, self._hooks.running.__len__)
         self._helper = Helper()
         mark_children()
         self._surroundings = Surroundings(own=task.folder)
@@ -78,8 +78,8 @@ class Probe:
         self._surroundings.guard()
         self._hooks.install()
         self._endings.install()
-        self._roots.look()
-        watch_compile(self._roots, self.compiles)
+        self._locator.look()
+        watch_compile(self._locator, self.compiles)
         stay_out_of_scripts()
         os.register_at_fork(after_in_child=self._begin)
         util.register_after_fork(self, Probe._forked)
@@ -115,8 +115,8 @@ class Probe:
         """See CallListener."""
         if self._hooks.data is not None:
             self._hooks.data.evaluates()
-        if self._speaker:
-            self._speaker.beside.evaluated()
+        if self._reporter:
+            self._reporter.beside.evaluated()
 
     @safely
     def backward_begins(self, tensors: Any) -> None:
@@ -124,13 +124,13 @@ class Probe:
         if not self._trains:
             self._trains = True
             self._surroundings.training_begins()
-        if self._speaker and self._speaker.timeline.pause is not None:
-            self._speaker.beside.resumed()
+        if self._reporter and self._reporter.timeline.pause is not None:
+            self._reporter.beside.resumed()
         data = self._hooks.data
-        if data is not None and data.trains() and self._speaker:
-            self._finish(self._speaker)
-        stepped = self._speaker is not None or self._optimizers
-        if not stepped and self._by_hand.found(self._roots.candidates):
+        if data is not None and data.trains() and self._reporter:
+            self._finish(self._reporter)
+        stepped = self._reporter is not None or self._optimizers
+        if not stepped and self._manual_updates.found(self._locator.candidates):
             self.ending(None)
             leave(0)
         first = self._counter.backward() == 1
@@ -140,10 +140,10 @@ class Probe:
     @safely
     def stepped(self, optimizer: Optimizer) -> None:
         """See Listener."""
-        if (data := self._hooks.data) is not None and data.is_over and self._speaker:
+        if (data := self._hooks.data) is not None and data.is_over and self._reporter:
             self._counter.skipped()
             if not data.is_left_over():
-                self._finish(self._speaker)
+                self._finish(self._reporter)
             return
         made = self._counter.paced(optimizer)
         if made is not None:
@@ -157,30 +157,30 @@ class Probe:
         if meaning is Meaning.BOUNDARY:
             self._boundary(optimizer, self._counter.made())
         elif meaning is Meaning.RESTART:
-            self._roots.look()
-            if self._speaker:
-                self._speaker.restart()
+            self._locator.look()
+            if self._reporter:
+                self._reporter.restart()
 
     @safely
     def skipped(self) -> None:
         """See Listener."""
         self._counter.skipped()
-        if self._speaker:
-            self._speaker.timeline.begin()
+        if self._reporter:
+            self._reporter.timeline.begin()
 
     def drew(self, batch_size: int | None) -> None:
         """See Listener."""
         self._counter.draw(batch_size)  # cannot raise, and is met in every step
-        if self._speaker and self._speaker.timeline.pause is not None:
-            self._speaker.timeline.drew()
+        if self._reporter and self._reporter.timeline.pause is not None:
+            self._reporter.timeline.drew()
 
     @safely
     def failed(self, error: BaseException) -> None:
         """See Listener."""
-        if self._speaker and (self._counter.begun or torch.is_grad_enabled()):
-            self._speaker.beside.resumed()
-        elif self._speaker:
-            self._speaker.beside.fails()
+        if self._reporter and (self._counter.begun or torch.is_grad_enabled()):
+            self._reporter.beside.resumed()
+        elif self._reporter:
+            self._reporter.beside.fails()
         self._counter.skipped()
         self._reasons.failed(error)
 
@@ -207,61 +207,61 @@ class Probe:
         if self._written:
             return
         self._memory.lift()
-        if self._speaker and self._counter.begun:
-            self._speaker.beside.resumed()
-        steps = self._speaker.timeline.steps if self._speaker else 0
+        if self._reporter and self._counter.begun:
+            self._reporter.beside.resumed()
+        steps = self._reporter.timeline.steps if self._reporter else 0
         word = self._reasons.last_word(error, steps)
         trained = self._trains or word.is_out_of_memory
-        if self._speaker is None and trained and not self._helper:
-            self._speaker = unclaimed(self._task, self._memory)
-        if self._speaker:
+        if self._reporter is None and trained and not self._helper:
+            self._reporter = unclaimed(self._task, self._memory)
+        if self._reporter:
             self._written = True
-            self._speaker.write(replace(word, left_behind=self._surroundings.new()))
+            self._reporter.write(replace(word, left_behind=self._surroundings.new()))
 
     def _boundary(self, optimizer: Optimizer, made: Made) -> None:
-        speaker = self._speaker or self._claimed(optimizer)
-        if speaker is None:
+        reporter = self._reporter or self._claimed(optimizer)
+        if reporter is None:
             self.silent = True
             return
         self._reasons.trains()
-        number = speaker.step(made, self._loss)
-        settled = not self._roots.looking and self._counter.forwards_in_step
-        if number <= speaker.last_untimed or not settled:
-            self._follow(optimizer, number, speaker)
-        if speaker.is_last(number) and not speaker.goes_on():
-            self._finish(speaker)
-        speaker.turns.wait()
+        number = reporter.step(made, self._loss)
+        settled = not self._locator.looking and self._counter.forwards_in_step
+        if number <= reporter.last_untimed or not settled:
+            self._follow(optimizer, number, reporter)
+        if reporter.is_last(number) and not reporter.goes_on():
+            self._finish(reporter)
+        reporter.turns.wait()
 
-    def _finish(self, speaker: Speaker) -> None:
+    def _finish(self, reporter: RankReporter) -> None:
         self._written = True
         self._memory.lift()
         word = self._reasons.word_of_success()
-        speaker.finish(replace(word, left_behind=self._surroundings.new()))
+        reporter.finish(replace(word, left_behind=self._surroundings.new()))
 
-    def _claimed(self, optimizer: Optimizer) -> Speaker | None:
-        self._speaker = claimed(self._task, device_of(optimizer), self._memory)
-        if self._speaker is not None:
-            self._speaker.beside.data = self._hooks.data
-            self._speaker.left = self._surroundings.left
-            self._surroundings.tell(self._speaker.beside)
-        return self._speaker
+    def _claimed(self, optimizer: Optimizer) -> RankReporter | None:
+        self._reporter = claimed(self._task, device_of(optimizer), self._memory)
+        if self._reporter is not None:
+            self._reporter.beside.data = self._hooks.data
+            self._reporter.left = self._surroundings.left
+            self._surroundings.tell(self._reporter.beside)
+        return self._reporter
 
-    def _follow(self, optimizer: Optimizer, number: int, speaker: Speaker) -> None:
+    def _follow(self, optimizer: Optimizer, number: int, reporter: RankReporter) -> None:
         """Keep an eye on the root, and look around where no time is taken."""
         lost = not self._counter.forwards_in_step
-        if self._roots.looking:
-            self._roots.settle(weights_of(optimizer))
+        if self._locator.looking:
+            self._locator.settle(weights_of(optimizer))
         elif lost and number > 1 and not self._lost and not dynamo_ran():
             self._lost = True
-            self._roots.look()
-        if number <= speaker.last_untimed:
+            self._locator.look()
+        if number <= reporter.last_untimed:
             live = Live(
-                modules=self._roots.candidates,
+                modules=self._locator.candidates,
                 optimizers=tuple(self._optimizers),
                 in_backward=lambda: self._hooks.in_backward,
             )
-            speaker.between(number, self._roots.root, live)
-            speaker.timeline.begin()
+            reporter.between(number, self._locator.root, live)
+            reporter.timeline.begin()
 
     def _begin(self) -> None:
         """Start anew: in a fork nothing has happened yet."""
@@ -271,14 +271,14 @@ class Probe:
         self._counter = StepCounter()
         self._optimizers = WeakKeyDictionary()
         self._memory = MemoryWatch()
-        self._speaker = None
+        self._reporter = None
         self._loss = None
         self._trains = False
-        self._by_hand = ByHand()
+        self._manual_updates = ManualUpdates()
         self._lost = False
         self._written = False
         self._reasons = Reasons()
-        self._roots.draw_size = lambda: self._counter.draw_size
+        self._locator.draw_size = lambda: self._counter.draw_size
 
     def _forked(self) -> None:
         """Multiprocessing has made a child, which forgot its finalizers."""

@@ -36,7 +36,7 @@ from ..probe_report import Endings, environment_rank, exit_now
 from ..rank import is_out_of_memory, leave, write_whole
 from ..redirect import Surroundings
 from .fakes import Answers, Fakes, make_hollow
-from .forward_backward_trace import OnePass
+from .forward_backward_trace import ForwardBackwardTrace
 from .on_cpu import run_on_cpu
 
 _FAKE_TIMEOUT_S = 120.0
@@ -56,7 +56,7 @@ class FirstForwardProbe:
         self._hooks = Hooks(self)
         self._endings = Endings(self)
         self._surroundings = Surroundings(own=task.folder)
-        self._pass: OnePass | None = None
+        self._pass: ForwardBackwardTrace | None = None
         self._fakes: Fakes | None = None
         self._why_real = ""
         self._calls = 0
@@ -89,7 +89,7 @@ class FirstForwardProbe:
                 self._choose()
             else:
                 self._answer()
-            self._pass = OnePass(lambda: self._hooks.in_backward, self._fakes)
+            self._pass = ForwardBackwardTrace(lambda: self._hooks.in_backward, self._fakes)
         try:
             self._pass.begins(module, (arguments, named), self._draw_size)
         except Exception as error:
@@ -226,7 +226,7 @@ class FirstForwardProbe:
             exit_now(0)
         leave(0)
 
-    def _found(self, seen: OnePass, tensors: Any) -> FirstForward:
+    def _found(self, seen: ForwardBackwardTrace, tensors: Any) -> FirstForward:
         optimizers = _optimizers()
         notes: list[str] = [self._why_real and f"Not on fake tensors: {self._why_real}"]
         if tensors is not None:

@@ -138,7 +138,7 @@ class Call:
     samples: int
 
 
-class OnePass:
+class ForwardBackwardTrace:
     """From the first call of a module that trains."""
 
     def __init__(self, in_backward: Callable[[], bool], fakes: Fakes | None) -> None:

@@ -8,8 +8,8 @@ if TYPE_CHECKING:
     from .compiled import watch_compile
     from .hook import Hooks
     from .loader_batch import set_batch_size
-    from .manual_updates import ByHand, leave_after
-    from .root_module import Roots, watch_outer_calls
+    from .manual_updates import ManualUpdates, leave_after
+    from .root_module import ModuleLocator, watch_outer_calls
     from .strategy import find_strategy
 else:
     __getattr__ = lazy_names(__name__, __file__)

@@ -1,7 +1,7 @@
 """Where the probe listens in torch: backward passes, optimizer steps, scalers, loaders.
 
 Installed once, before the script can have made anything. What a listener raises never reaches
-the script. Not: forward passes (``roots``), ends of the process (``ending``).
+the script. Not: forward passes (``root_module``), ends of the process (``ending``).
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ _EVERY = 50
 """Backward passes between two looks; accumulation leaves the weights as they are."""
 
 
-class ByHand:
+class ManualUpdates:
     """Counts backward passes for as long as no optimizer has stepped."""
 
     def __init__(self) -> None:

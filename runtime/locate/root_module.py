@@ -4,7 +4,7 @@ Global hooks see every call while it is looked for; then they are replaced by ho
 alone. A script that calls several modules has the one with most of the optimizer's weights.
 
 Stands before every hook, so that the first call of all is seen whole. For a process that ends
-soon; ``roots`` is for those that go on.
+soon; ``root_module`` is for those that go on.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class CallListener(Protocol):
         """It raised."""
 
 
-class Roots(SharedByCopies):
+class ModuleLocator(SharedByCopies):
     """Looks for the root and follows it; one per process."""
 
     def __init__(self, listener: CallListener, in_backward: Callable[[], object]) -> None:

@@ -146,7 +146,7 @@ _WAIT_S = 30.0
 _GOING_ON_POLL_S = 0.005
 
 
-class GoingOn:
+class AfterEpoch:
     """One rank's part in it."""
 
     def __init__(self, task: RankTask, *, rank: int, world_size: int) -> None:

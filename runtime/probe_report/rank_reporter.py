@@ -45,7 +45,7 @@ from ..observe import (
 )
 from ..rank import last_words, leave, write_whole
 from ..soak import Beside
-from .agreement import Agreement, GoingOn, Schedule
+from .agreement import AfterEpoch, Agreement, Schedule
 from .claim import Claim, Place, place
 from .in_turn import InTurn
 from .last_word import LastWord
@@ -69,7 +69,7 @@ class Live:
     in_backward: Callable[[], bool]
 
 
-class Speaker:
+class RankReporter:
     """One rank's report in the making."""
 
     def __init__(
@@ -96,7 +96,7 @@ class Speaker:
         self.beside = Beside(task, here.rank, self.timeline, self._so_far)
         self.turns = InTurn(task, here.rank, self.timeline)
         self._soaks = task.soak
-        self._going_on = GoingOn(task, rank=here.rank, world_size=here.world_size)
+        self._after_epoch = AfterEpoch(task, rank=here.rank, world_size=here.world_size)
         self._last_made = self._looked_into = self._largest
         self.last_untimed = self._schedule.heavy or 1
         """The last step after which there is time to look around."""
@@ -115,7 +115,7 @@ class Speaker:
         number = self.timeline.end(made, loss)
         self.beside.stepped(paused=paused)
         if self.beside.data is not None:
-            self._going_on.step(number, can_end=self.beside.data.can_end)
+            self._after_epoch.step(number, can_end=self.beside.data.can_end)
         if self._soaks:
             self._memory.follow(paused=paused)
             if number >= self._task.start_step:
@@ -124,7 +124,7 @@ class Speaker:
 
     def goes_on(self) -> bool:
         """After the last step: whether the script goes on to what it does after an epoch."""
-        return self.beside.goes_on(self._going_on.agreed)
+        return self.beside.goes_on(self._after_epoch.agreed)
 
     def between(self, number: int, root: nn.Module | None, live: Live) -> None:
         """After step ``number`` and before the next one, outside of both: look around."""
@@ -285,7 +285,7 @@ class Speaker:
         self._pieces = None
 
 
-def claimed(task: RankTask, device: torch.device, memory: MemoryWatch) -> Speaker | None:
+def claimed(task: RankTask, device: torch.device, memory: MemoryWatch) -> RankReporter | None:
     """Speak for this process's rank from its first step on.
 
     None: another process does, and this one ends when that has spoken.
@@ -293,14 +293,14 @@ def claimed(task: RankTask, device: torch.device, memory: MemoryWatch) -> Speake
     here = place()
     claim = Claim(task, here.rank)
     if claim.take():
-        return Speaker(task, claim, here, device, memory)
+        return RankReporter(task, claim, here, device, memory)
     leave_after(Path(task.folder, result_file(here.rank)))
     return None
 
 
-def unclaimed(task: RankTask, memory: MemoryWatch) -> Speaker | None:
+def unclaimed(task: RankTask, memory: MemoryWatch) -> RankReporter | None:
     """Speak for a rank that made no step, unless any process ever spoke for it."""
     here = place()
     claim = Claim(task, here.rank)
     cpu = torch.device("cpu")
-    return Speaker(task, claim, here, cpu, memory) if claim.take_first() else None
+    return RankReporter(task, claim, here, cpu, memory) if claim.take_first() else None

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from autoconf_launch.core import Mode, RankTask
-from autoconf_launch.runtime.probe_report import agreement as going_on
-from autoconf_launch.runtime.probe_report.agreement import GoingOn
+from autoconf_launch.runtime.probe_report import agreement
+from autoconf_launch.runtime.probe_report.agreement import AfterEpoch
 
 STEPS = 6
 
@@ -26,9 +26,9 @@ def task(tmp_path: Path) -> RankTask:
     )
 
 
-def ranks_of(task: RankTask, ranks: int = 2, endless: int | None = None) -> list[GoingOn]:
+def ranks_of(task: RankTask, ranks: int = 2, endless: int | None = None) -> list[AfterEpoch]:
     """All of them after their steps; the data of ``endless`` cannot be ended."""
-    made = [GoingOn(task, rank=rank, world_size=ranks) for rank in range(ranks)]
+    made = [AfterEpoch(task, rank=rank, world_size=ranks) for rank in range(ranks)]
     for number in range(1, STEPS + 1):
         for rank, each in enumerate(made):
             each.step(number, can_end=rank != endless)
@@ -59,12 +59,12 @@ def test_who_is_not_asked_to_go_on_does_not(task: RankTask) -> None:
 
 def test_a_soak_of_two_steps_does_not_go_on(task: RankTask) -> None:
     short = replace(task, end_step=2)
-    assert not GoingOn(short, rank=0, world_size=1).agreed(True)
+    assert not AfterEpoch(short, rank=0, world_size=1).agreed(True)
 
 
 def test_the_word_of_another_attempt_does_not_count(
     task: RankTask, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(going_on, "_WAIT_S", 0.05)
+    monkeypatch.setattr(agreement, "_WAIT_S", 0.05)
     ranks_of(replace(task, attempt="a0"))[0].agreed(True)
     assert not ranks_of(task)[1].agreed(False)
