@@ -52,7 +52,7 @@ if TYPE_CHECKING:
         peak_bytes,
     )
     from .model_state import trained_weights
-    from .numeric import fit
+    from .numeric import fit, scaled_bytes
     from .parameter_count import active_parameters, model_weights, parameters
     from .profiled_time import (
         EAGER_BAND,

@@ -35,6 +35,7 @@ from ..space import (
 )
 from .layout_columns import LayoutColumns
 from .memory import memory_parts
+from .numeric import scaled_bytes
 from .profiled_time import STEP_BAND, Network, least_step_s, step_seconds
 from .training import TrainingFacts
 
@@ -228,7 +229,7 @@ def memory_rule(
     return Rule(
         name="memory",
         keep=keep,
-        why=f"a rank would need more than its {limit_bytes / 1e9:.2f} GB",
+        why=f"a rank would need more than its {scaled_bytes(limit_bytes)}",
     )
 
 
@@ -253,8 +254,8 @@ def state_beyond_memory(
     state = "gradients" if facts.optimizer is None else "gradients and optimizer state"
     return (
         f"The model does not fit: {spec.parameters / 1e6:,.1f} M parameters with their {state} "
-        f"take at least {least_bytes / 1e9:.3g} GB per rank, and its memory is "
-        f"{limit_bytes / 1e9:.3g} GB. Use more ranks, or ranks with more memory."
+        f"take at least {scaled_bytes(least_bytes)} per rank, and its memory is "
+        f"{scaled_bytes(limit_bytes)}. Use more ranks, or ranks with more memory."
     )
 
 
@@ -263,9 +264,10 @@ def weights_beyond_memory(space: SearchSpace, refused: MemoryUse | None) -> str 
     if refused is None or not np.all(space.table.matches(space.baseline, but=_WITHOUT_WEIGHTS)):
         return None
     return (
-        f"The model does not fit: its weights alone take at least {refused.peak_bytes / 1e9:.3g} "
-        f"GB per rank, which has {refused.free_before_bytes / 1e9:.3g} GB. Use ranks with more "
-        "memory, or shard the weights over more ranks."
+        f"The model does not fit: its weights alone take at least "
+        f"{scaled_bytes(refused.peak_bytes)} per rank, which has "
+        f"{scaled_bytes(refused.free_before_bytes)}. Use ranks with more memory, or shard the "
+        "weights over more ranks."
     )
 
 

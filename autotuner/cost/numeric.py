@@ -48,3 +48,12 @@ def fit(points: Sequence[tuple[int, float]]) -> Line:
     if each < 0:
         return Line(float(y.mean()), 0.0)
     return Line(fixed, each) if fixed >= 0 else through_origin
+
+
+_SIZES = ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"))
+
+
+def scaled_bytes(count_bytes: float) -> str:
+    """``134 MB``, ``2.56 TB``: a size in an error, with three digits."""
+    size, name = next((one for one in _SIZES if count_bytes >= 0.9995 * one[0]), (1.0, "B"))
+    return f"{count_bytes / size:.3g} {name}"

@@ -139,7 +139,7 @@ def name_of(layout: Layout) -> str:
     return " ".join(words)
 
 
-_GB = 2**30
+_GIB = 2**30
 _LEAST_NAMED = 0.005
 _LEAST_SHARE = 0.25
 _MOST_NAMED = 2
@@ -202,7 +202,7 @@ def _why(found: Plan, best: Planned, question: Question) -> str:
         return f"breaks {' or '.join(name for name, _ in rules[:2])}"
     if found.smallest is not None:
         over = found.smallest.peak_bytes - question.limits.memory_bytes
-        return f"needs {over / _GB:.1f} GB too much"
+        return f"needs {over / _GIB:.1f} GiB too much"
     one = found.best[0]
     if one.layout == best.layout and one.recompute_layers == best.recompute_layers:
         return "is the best"
@@ -228,7 +228,7 @@ def compared(one: Planned, best: Planned, node: int) -> str:
 
 def _phrase(name: str, share: float, one: Planned, node: int) -> str:
     if name == "bubble":
-        return f"pipeline bubble {dict(one.parts)['bubble'] / one.step_s:.0%}".replace("%", " %")
+        return f"pipeline bubble {100 * dict(one.parts)['bubble'] / one.step_s:.0f} %"
     words = {
         "ideal": "matrix products",
         "kernels": "kernel inefficiency",

@@ -8,6 +8,7 @@ from enum import Enum
 
 import numpy as np
 
+from ..cost import scaled_bytes
 from ..space import (
     FailedTrial,
     Objective,
@@ -184,9 +185,9 @@ def _nothing_fits(records: Sequence[Record], predictions: PredictionTable | None
     ]
     parts = [f"No configuration fits in memory: {runs} ran out of it"]
     if needs:
-        parts.append(f"; the smallest predicted need is {_size(min(needs))} per rank")
+        parts.append(f"; the smallest predicted need is {scaled_bytes(min(needs))} per rank")
     if limits:
-        parts.append(f"{',' if needs else ';'} the limit is {_size(max(limits))}")
+        parts.append(f"{',' if needs else ';'} the limit is {scaled_bytes(max(limits))}")
     return StopReason(kind=StopKind.NOTHING_FITS, error="".join(parts) + ".")
 
 
@@ -196,7 +197,3 @@ def _needs_bytes(
     told = (record.prediction.peak_bytes for record in records if record.prediction)
     table = () if predictions is None else predictions.peak_bytes_C.tolist()
     return tuple(need for need in (*told, *table) if need is not None and not np.isnan(need))
-
-
-def _size(size_bytes: float) -> str:
-    return f"{size_bytes / 1e6:.1f} MB" if size_bytes < 1e8 else f"{size_bytes / 1e9:.2f} GB"

@@ -18,14 +18,13 @@ from ..interrupts import DoesNotFitError
 from ..report import (
     fit_document,
     fit_text,
+    memory_size,
     pieces_fit_document,
     pieces_fit_text,
     rooms_table,
     script_document,
     script_text,
 )
-
-_GB = 2**30
 
 
 def fit(arguments: Sequence[str]) -> Iterator[str]:
@@ -77,6 +76,6 @@ def _peak_of(answer: FitAnswer) -> PeakOf:
 def _require_fit(answer: Verdict, needed_bytes: float, limit_bytes: int) -> None:
     if answer is Verdict.NO:
         raise DoesNotFitError(
-            f"it does not fit: a rank needs {needed_bytes / _GB:.1f} GB, a GPU has "
-            f"{limit_bytes / _GB:.1f} GB."
+            f"it does not fit: a rank needs {memory_size(needed_bytes)}, a GPU has "
+            f"{memory_size(limit_bytes)}."
         )

@@ -344,7 +344,7 @@ def _changed(layout: Layout, asked: Asked) -> Iterator[Layout]:
 
 
 _MOST_SIZES = 64
-_GB = 2**30
+_GIB = 2**30
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -398,8 +398,9 @@ def why_no_pieces(answer: PiecesPlan) -> str:
         )
     return (
         f"none of {answer.considered:,} layouts fits: the smallest need is "
-        f"{answer.smallest.peak_bytes / _GB:.1f} GB of {answer.asked.limit_bytes / _GB:.1f} GB a "
-        "GPU; take larger GPUs, or more of them, which ZeRO 3 shares the model among."
+        f"{answer.smallest.peak_bytes / _GIB:.1f} GiB of "
+        f"{answer.asked.limit_bytes / _GIB:.1f} GiB a GPU; take larger "
+        "GPUs, or more of them, which ZeRO 3 shares the model among."
     )
 
 

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from autoconf_launch.core import lazy_names
 
 if TYPE_CHECKING:
-    from .cells import duration_text, size_text
+    from .cells import duration_text, memory_size, size_text
     from .choice import open_view
     from .fit import fit_document, fit_text
     from .infeasible import why_nothing

@@ -32,6 +32,7 @@ def plural(count: int, noun: str, several: str = "") -> str:
 
 HEADERS = ("trial", "config", "predicted", "measured", "samples/s", "memory", "status")
 _GB = 1e9
+_SMALL_BYTES = 1e5
 _SHORT_S = 0.1
 
 
@@ -88,10 +89,43 @@ def step_text(step: int) -> str:
 
 
 def size_text(count_bytes: float) -> str:
-    """``55.9 MB``, ``10.94 GB``."""
+    """``77.0 kB``, ``55.9 MB``, ``10.94 GB``."""
+    if count_bytes < _SMALL_BYTES:
+        return f"{count_bytes / 1e3:.1f} kB"
     if count_bytes < _GB / 10:
         return f"{count_bytes / 1e6:.1f} MB"
     return f"{count_bytes / _GB:.2f} GB"
+
+
+_GIB, _MIB = 2**30, 2**20
+_SCALES = ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
+
+
+def memory_unit(largest_bytes: float) -> tuple[str, int]:
+    """Name and bytes of the unit for a column of memory that goes up to this size."""
+    return ("GiB", _GIB) if largest_bytes >= _GIB / 10 else ("MiB", _MIB)
+
+
+def memory_size(count_bytes: float, digits: int = 1) -> str:
+    """``74.5 GiB``, ``8.3 MiB``: memory of a device."""
+    name, unit = memory_unit(count_bytes)
+    return f"{count_bytes / unit:.{digits}f} {name}"
+
+
+def amount(value: float) -> str:
+    """``6.74 T``: three digits and a letter for the thousands."""
+    scale, letter = next(((s, c) for s, c in _SCALES if value >= 0.9995 * s), (1.0, ""))
+    return f"{value / scale:.3g} {letter}"
+
+
+def count_text(parameters: float) -> str:
+    """``1.1 M``, ``6.74 B``, as models are spoken of."""
+    return amount(parameters).replace("G", "B").rstrip()
+
+
+def percent(share: float, sign: str = "") -> str:
+    """``16 %``; ``+16 %`` with ``sign="+"``."""
+    return f"{100 * share:{sign}.0f} %"
 
 
 def seconds_text(duration_s: float) -> str:

@@ -17,17 +17,18 @@ from autoconf_launch.autotuner.space import candidate_name
 from autoconf_launch.core import Candidate, encode
 
 from ..estimates import FitAnswer
+from .cells import count_text, memory_size, memory_unit, percent
 from .tables import table_of
 
 FIT_SCHEMA_VERSION = 1
-_GB = 2**30
 _COLUMNS = 8
 ANSWERS = {
     Verdict.YES: "yes: it fits",
     Verdict.MARGINAL: "marginal: it may fit",
     Verdict.NO: "no: it does not fit",
 }
-_LEAST_SHOWN_GB = 0.005
+_GB = 2**30
+_LEAST_SHOWN = 0.005
 
 
 def fit_text(answer: FitAnswer) -> str:
@@ -41,7 +42,7 @@ def fit_text(answer: FitAnswer) -> str:
 
 
 def fit_document(answer: FitAnswer) -> dict[str, Any]:
-    """A document; sizes in GB of 2^30 bytes."""
+    """A document; keys in ``_gb`` are of 2^30 bytes."""
     total_S = answer.memory.total_SC[:, 0]
     return {
         "schema_version": FIT_SCHEMA_VERSION,
@@ -64,11 +65,11 @@ def fit_document(answer: FitAnswer) -> dict[str, Any]:
 def _headline(answer: FitAnswer) -> str:
     a, layout = answer.architecture, answer.asked.layout
     total, active = parameters(a), active_parameters(a)
-    some = f", {active / 1e9:.2f} B of them for a token" if active != total else ""
+    some = f", {count_text(active)} of them for a token" if active != total else ""
     gpus = answer.cluster.devices
     kinds = " + ".join(sorted({device.name for device in gpus}))
     return (
-        f"{a.name}: {total / 1e9:.2f} B weights{some}, on {len(gpus)} x {kinds}\n"
+        f"{a.name}: {count_text(total)} parameters{some}, on {len(gpus)} x {kinds}\n"
         f"{candidate_name(Candidate(layout=layout))}: dp={layout.data_parallel} "
         f"tp={layout.tensor_parallel} pp={layout.pipeline_parallel} "
         f"cp={layout.context_parallel}, global batch {layout.global_batch} of "
@@ -80,24 +81,26 @@ def _table(answer: FitAnswer) -> str:
     """Parts as rows and stages as columns; the other way round where stages are many."""
     total_S = answer.memory.total_SC[:, 0]
     named = [*_shown(answer), ("sum", total_S)]
-    cells = [[f"{size / _GB:.2f}" for size in sizes] for _, sizes in named]
+    unit_name, unit = memory_unit(float(total_S.max()))
+    cells = [[f"{size / unit:.2f}" for size in sizes] for _, sizes in named]
     names = [name for name, _ in named]
     stages = [str(stage) for stage in range(len(total_S))]
     if len(stages) > _COLUMNS:
         rows = [[stage, *parts] for stage, *parts in zip(stages, *cells, strict=True)]
-        headers = ["stage", *names]
+        headers = [f"{unit_name} of stage", *names]
     else:
         rows = [[name, *sizes] for name, sizes in zip(names, cells, strict=True)]
-        headers = ["GB of a rank", *(f"stage {stage}" for stage in stages)]
+        headers = [f"{unit_name} of a rank", *(f"stage {stage}" for stage in stages)]
     return table_of(rows, headers, ["left", *("right" for _ in headers[1:])])
 
 
 def _shown(answer: FitAnswer) -> list[tuple[str, Any]]:
     count = len(answer.memory.total_SC)
+    least = _LEAST_SHOWN * memory_unit(float(answer.memory.total_SC.max()))[1]
     parts = [
         (name, np.broadcast_to(sizes, (count, 1))[:, 0]) for name, sizes in answer.memory.parts()
     ]
-    return [(name, sizes) for name, sizes in parts if sizes.max() / _GB >= _LEAST_SHOWN_GB]
+    return [(name, sizes) for name, sizes in parts if sizes.max() >= least]
 
 
 def _parts(answer: FitAnswer, stage: int) -> dict[str, float]:
@@ -110,10 +113,10 @@ def _parts(answer: FitAnswer, stage: int) -> dict[str, float]:
 
 def _verdict(answer: FitAnswer) -> str:
     total_S = answer.memory.total_SC[:, 0]
-    needed, stage = float(total_S.max()) / _GB, int(total_S.argmax())
+    needed, stage = float(total_S.max()), int(total_S.argmax())
     return (
-        f"{ANSWERS[answer.verdict]}. The fullest rank (stage {stage}) needs {needed:.1f} GB "
-        f"+- {MEMORY_BAND:.0%} of {answer.limit_bytes / _GB:.1f} GB (GB = 2^30 bytes)."
+        f"{ANSWERS[answer.verdict]}. The fullest rank (stage {stage}) needs "
+        f"{memory_size(needed)} ±{percent(MEMORY_BAND)} of {memory_size(answer.limit_bytes)}."
     )
 
 
@@ -122,20 +125,20 @@ def _remedies(answer: FitAnswer) -> str:
     rows = [
         [
             " ".join(remedy.changes),
-            f"{remedy.peak_bytes / _GB:.1f}",
+            memory_size(remedy.peak_bytes),
             remedy.verdict.value,
             *_price(remedy.step_s, answer.step_s),
         ]
         for remedy in answer.remedies
     ]
-    headers = ["what would fit", "GB", "fits", "step", "price"]
+    headers = ["what would fit", "memory", "fits", "step", "price"]
     return table_of(rows, headers, ["left", "right", "left", "right", "right"])
 
 
 def _price(step_s: float | None, asked_s: float | None) -> tuple[str, str]:
     if step_s is None or not asked_s:
         return "-", "-"
-    return f"{step_s:.3g} s", f"{step_s / asked_s - 1:+.0%}"
+    return f"{step_s:.3g} s", percent(step_s / asked_s - 1, "+")
 
 
 def _remedy_document(remedy: Remedy) -> dict[str, Any]:

@@ -9,9 +9,8 @@ from autoconf_launch.autotuner.planner import plan as planned
 from autoconf_launch.tuning_spaces import MOST_GPUS, accelerator_names, usable_bytes
 
 from ..estimates import PlanAnswer
-from .cells import duration_text
+from .cells import duration_text, memory_size
 
-_GB = 2**30
 _MOST_DOUBLINGS = 6
 
 
@@ -31,11 +30,12 @@ def why_nothing(question: Question, answer: PlanAnswer) -> str:
 
 
 def _too_large(question: Question, found: Plan, smallest: Planned) -> str:
-    needed, limit = smallest.peak_bytes / _GB, question.limits.memory_bytes / _GB
+    needed, limit = smallest.peak_bytes, question.limits.memory_bytes
     helps = [text for text in (_more_nodes(question), _larger(smallest.peak_bytes)) if text]
     return (
-        f"none of {found.valid:,} valid layouts fits: the smallest need is {needed:.1f} GB of "
-        f"{limit:.1f} GB a GPU ({name_of(smallest.layout)}); it would fit "
+        f"none of {found.valid:,} valid layouts fits: the smallest need is "
+        f"{memory_size(needed)} of {memory_size(limit)} a GPU "
+        f"({name_of(smallest.layout)}); it would fit "
         f"{' or '.join(helps) or 'on no number or kind of GPU that we know'}."
     )
 

@@ -22,7 +22,7 @@ from ..events import (
     TrialFinished,
     TrialStarted,
 )
-from .cells import launch_label, minutes_text, shown_name, size_text
+from .cells import amount, count_text, launch_label, minutes_text, shown_name, size_text
 
 _SHOWN_LOG_LINES = 6
 
@@ -98,10 +98,10 @@ def profile_line(spec: ModelSpec | None, wall_s: float | None) -> str:
     if spec is None:
         return f"profile ({when}): the model is unknown, so nothing is predicted"
     return (
-        f"profile ({when}): {spec.parameters / 1e6:.2f} M parameters "
-        f"({spec.trainable_parameters / 1e6:.2f} M trainable), "
+        f"profile ({when}): {count_text(spec.parameters)} parameters "
+        f"({count_text(spec.trainable_parameters)} trainable), "
         f"{size_text(spec.activation_bytes_per_sample)} of activations and "
-        f"{spec.forward_flops_per_sample / 1e9:.2f} GFLOP forward per sample [{spec.grade.value}]"
+        f"{amount(spec.forward_flops_per_sample)}FLOP forward per sample [{spec.grade.value}]"
     )
 
 

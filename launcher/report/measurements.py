@@ -125,7 +125,7 @@ def problem_lines(files: Sequence[MeasurementFile]) -> Iterator[str]:
     """What is wrong in the tables, line by line."""
     for file in files:
         for problem in file.bad:
-            yield f"{file.name}:{problem.line}: left out: {problem.text}."
+            yield f"{file.name}:{problem.line}: skipped: {problem.text}."
         for problem in file.warnings:
             yield f"{file.name}:{problem.line}: warning: {problem.text}."
 

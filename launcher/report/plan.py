@@ -29,7 +29,7 @@ from autoconf_launch.autotuner.planner import (
 from autoconf_launch.core import Layout, Offload
 
 from ..estimates import PlanAnswer, is_runnable
-from .cells import duration_text
+from .cells import count_text, duration_text, memory_size, percent
 from .tables import table_of
 
 _WIDTH = 48
@@ -56,7 +56,7 @@ _KNOBS = tuple(f.name for f in fields(Layout))
 
 
 def row_document(answer: PlanAnswer, one: Planned) -> dict[str, Any]:
-    """One entry of ``best``; GB of 2^30 bytes, ``usd_per_step`` None where no price is known."""
+    """One entry of ``best``; ``usd_per_step`` is None where no price is known."""
     return {
         "candidate": candidate_document(one),
         "step_time_s": one.step_s,
@@ -136,10 +136,10 @@ def plan_text(answer: PlanAnswer) -> str:
 def _headline(answer: PlanAnswer) -> str:
     model, found, asked = answer.architecture, answer.plan, answer.request.training
     weights, active = parameters(model), active_parameters(model)
-    idle = f" ({active / 1e9:.3g} B for each token)" if active != weights else ""
+    idle = f" ({count_text(active)} for each token)" if active != weights else ""
     gpus = answer.cluster.devices
     return (
-        f"{model.name}: {weights / 1e9:.3g} B weights{idle}, on {len(gpus)} x {gpus[0].name}, "
+        f"{model.name}: {count_text(weights)} parameters{idle}, on {len(gpus)} x {gpus[0].name}, "
         f"global batch {asked.global_batch} of {asked.sequence} tokens\n"
         f"{found.considered:,} layouts considered in {answer.seconds:.2f} s: {found.valid:,} are "
         f"valid, {found.fit:,} fit"
@@ -190,7 +190,7 @@ def _cells(rank: int, answer: PlanAnswer, one: Planned) -> dict[str, str]:
         "offload": layout.offload.value,
         "step s": f"{one.step_s:.4g}",
         "of peak": f"{100 * dict(one.parts)['ideal'] / one.step_s:.0f} %",
-        "GB": f"{one.peak_bytes / GB:.1f}",
+        "memory": memory_size(one.peak_bytes),
         "fits": one.verdict.value,
         "$/step": "-" if usd is None else f"{usd:.3g}",
     }
@@ -207,9 +207,8 @@ def _notes(answer: PlanAnswer) -> Iterator[str]:
     bands = {time_band(answer.architecture, one.layout) for one in best}
     band = " to ".join(f"{100 * band:.0f}" for band in sorted(bands))
     yield (
-        f"Steps are within {band} % of the measured one and memory within "
-        f"{100 * MEMORY_BAND:.0f} % nine times of ten, by the published runs that validate reads; "
-        f"a GPU has {limit / GB:.1f} GB (GB = 2^30 bytes)."
+        f"90 % error bands from published runs: step time ±{band} %, memory "
+        f"±{percent(MEMORY_BAND)}. A GPU has {memory_size(limit)}."
     )
     if max(bands) > STEP_TIME_BAND:
         yield f"The {100 * max(bands):.0f} % are a guess: no run with experts or offload is there."
@@ -228,7 +227,7 @@ def _notes(answer: PlanAnswer) -> Iterator[str]:
 
 
 def _named(one: Planned) -> str:
-    return f"{name_of(one.layout)}, {one.step_s:.4g} s, {one.peak_bytes / GB:.1f} GB"
+    return f"{name_of(one.layout)}, {one.step_s:.4g} s, {memory_size(one.peak_bytes)}"
 
 
 def _rejected(answer: PlanAnswer) -> str:
@@ -242,7 +241,7 @@ def _losers(answer: PlanAnswer) -> str:
             one.family,
             name_of(one.planned.layout) if one.planned else "-",
             "-" if one.slower is None else f"{one.planned.step_s:.4g} s" if one.planned else "-",
-            "-" if one.slower is None else f"{100 * one.slower:+.0f} %",
+            "-" if one.slower is None else percent(one.slower, "+"),
             one.why,
         ]
         for one in answer.losers

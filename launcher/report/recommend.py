@@ -11,6 +11,7 @@ from autoconf_launch.autotuner.cost import ALL_LAYERS
 from autoconf_launch.autotuner.sizing import WHY
 from autoconf_launch.core import Recompute, encode
 
+from .cells import count_text, memory_size
 from .tables import table_of
 
 if TYPE_CHECKING:
@@ -84,7 +85,7 @@ def _model(answer: Recommendation) -> str:
     model = answer.model
     shape, batch = model.shape, model.batch
     both = " in each stack" if answer.family.is_encoder_decoder else ""
-    counts = f"{model.exact_count / 1e9:.4g} B parameters"
+    counts = f"{count_text(model.exact_count)} parameters"
     if model.nemo_count_b is not None:
         counts += f" ({model.nemo_count_b:.4g} B by NVIDIA's formula)"
     return (
@@ -111,7 +112,7 @@ def _planner(answer: Recommendation) -> Iterator[str]:
         f"a step of {done.step_s:.3g} s, {done.tflops_per_gpu:.4g} TFLOP/s of each GPU as the "
         f"formula counts ({done.model_tflops_per_gpu:.4g} of the model)"
     )
-    yield f"by {_layout(done)}, {done.peak_bytes / _GIB:.1f} GiB of each GPU"
+    yield f"by {_layout(done)}, {memory_size(done.peak_bytes)} of each GPU"
     band = found.band
     yield (f"error band: {band.slowest:.2f} to {band.fastest:.2f} of this speed, {band.source}")
     if done.is_batch_changed:
@@ -164,7 +165,7 @@ def _assumptions(found: Outlook) -> str:
     speeds = f"(speed x{band.fastest:.2f}, x{band.slowest:.2f})"
     rows.append([speeds, "", f"{found.days_low:.4g}", f"{found.days_high:.4g}"])
     headers = [
-        f"assumed ({found.goodput_share:.1%} goodput)",
+        f"assumed ({100 * found.goodput_share:.1f} % goodput)",
         "value",
         "days, half",
         "days, twice",

@@ -14,12 +14,12 @@ from autoconf_launch.autotuner.space import candidate_name
 from autoconf_launch.core import Candidate, Layout, Recompute, encode
 
 from ..first_forward import Asked, PiecesFit, PiecesPlan, Room, TracedRow, TracedScript
+from .cells import amount, count_text, memory_size, memory_unit, percent, size_text
 from .fit import ANSWERS, FIT_SCHEMA_VERSION
 from .plan import PLAN_SCHEMA_VERSION
 from .tables import table_of
 
-_SCRIPT_TEXT_GB = 2**30
-_SCALES = ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
+_GB = 2**30
 
 
 def script_text(script: TracedScript) -> str:
@@ -28,7 +28,7 @@ def script_text(script: TracedScript) -> str:
 
 
 def script_document(script: TracedScript, found: Sequence[Room] = ()) -> dict[str, Any]:
-    """The section ``script`` of a document; GB of 2^30 bytes."""
+    """The section ``script`` of a document; ``_gb`` is of 2^30 bytes."""
     seen = script.found
     return {
         "name": script.name,
@@ -58,20 +58,14 @@ def rooms_table(script: TracedScript, found: Sequence[Room]) -> str:
         [
             str(room.zero_stage),
             names[room.recompute] if script.architecture is None else room.recompute.value,
-            f"{room.peak_bytes / _SCRIPT_TEXT_GB:.2f}",
+            memory_size(room.peak_bytes),
             room.verdict.value,
             str(room.largest or "-"),
         ]
         for room in found
     ]
-    headers = ["zero", "recompute", "GB", "fits", "largest micro-batch"]
+    headers = ["zero", "recompute", "memory", "fits", "largest micro-batch"]
     return table_of(rows, headers, ["right", "left", "right", "left", "right"])
-
-
-def amount(value: float) -> str:
-    """A number with three digits and a letter for its thousands."""
-    scale, letter = next(((s, c) for s, c in _SCALES if value >= s), (1.0, ""))
-    return f"{value / scale:.3g} {letter}"
 
 
 def _lines(script: TracedScript) -> Iterator[str]:
@@ -83,10 +77,10 @@ def _lines(script: TracedScript) -> Iterator[str]:
     )
     yield f"{script.name}, stopped at its first forward pass ({how}):"
     some = "" if model.trainable_parameters == model.parameters else ", "
-    some += f"{_count(model.trainable_parameters)} of them trained" if some else ""
+    some += f"{count_text(model.trainable_parameters)} of them trained" if some else ""
     length = f" x {model.sequence_length} tokens" if model.sequence_length else ""
     yield (
-        f"{_count(model.parameters)} weights{some}; a micro-batch of {seen.micro_batch}"
+        f"{count_text(model.parameters)} parameters{some}; a micro-batch of {seen.micro_batch}"
         f"{length} in {seen.precision.value} is {amount(_flops(script))}FLOP; "
         f"{_optimizer(script)}."
     )
@@ -103,18 +97,13 @@ def _lines(script: TracedScript) -> Iterator[str]:
         yield f"It left in the working directory: {', '.join(seen.left_behind)}."
 
 
-def _count(weights: int) -> str:
-    """As one speaks of models: B for a thousand millions."""
-    return amount(weights).replace("G", "B").rstrip()
-
-
 def _optimizer(script: TracedScript) -> str:
     seen = script.found
     if seen.optimizer is None:
         return "no optimizer was made yet, AdamW is taken"
     if seen.state_bytes is None:
         return f"{seen.optimizer}, with {script.states} values a weight by its name"
-    return f"{seen.optimizer} with {seen.state_bytes / _SCRIPT_TEXT_GB:.3g} GB of state"
+    return f"{size_text(seen.state_bytes)} of {seen.optimizer} state"
 
 
 def _flops(script: TracedScript) -> float:
@@ -125,14 +114,13 @@ def _room_document(room: Room) -> dict[str, Any]:
     return {
         "zero_stage": room.zero_stage,
         "recompute": room.recompute.value,
-        "peak_memory_gb": round(room.peak_bytes / _SCRIPT_TEXT_GB, 3),
+        "peak_memory_gb": round(room.peak_bytes / _GB, 3),
         "verdict": room.verdict.value,
         "largest_micro_batch": room.largest,
     }
 
 
-_GB = 2**30
-_LEAST_SHOWN_GB = 0.0005
+_LEAST_SHOWN = 0.005
 
 
 def pieces_fit_text(answer: PiecesFit) -> str:
@@ -141,8 +129,8 @@ def pieces_fit_text(answer: PiecesFit) -> str:
     blocks = [
         f"{script_text(asked.script)}\n{_where(asked)}, {_named(row.layout)}",
         _parts_table(row),
-        f"{ANSWERS[row.verdict]}. A rank needs {row.peak_bytes / _GB:.2f} GB +- "
-        f"{MEMORY_BAND:.0%} of {asked.limit_bytes / _GB:.1f} GB (GB = 2^30 bytes).",
+        f"{ANSWERS[row.verdict]}. A rank needs {memory_size(row.peak_bytes)} "
+        f"±{percent(MEMORY_BAND)} of {memory_size(asked.limit_bytes)}.",
         rooms_table(asked.script, answer.rooms),
     ]
     if answer.remedies:
@@ -153,7 +141,7 @@ def pieces_fit_text(answer: PiecesFit) -> str:
 
 
 def pieces_fit_document(answer: PiecesFit) -> str:
-    """One JSON document; sizes in GB of 2^30 bytes."""
+    """One JSON document; keys in ``_gb`` are of 2^30 bytes."""
     asked, row = answer.asked, answer.row
     document = {
         "schema_version": FIT_SCHEMA_VERSION,
@@ -184,9 +172,8 @@ def pieces_plan_text(answer: PiecesPlan) -> str:
         return head
     note = (
         "Steps are rooflines over the traced operations, one kernel each (datasheet rates, and "
-        f"what kernels reach of them); take them as +- {EAGER_BAND:.0%}, and the order as a "
-        f"guide. Memory is +- {MEMORY_BAND:.0%}; a GPU has {asked.limit_bytes / _GB:.1f} GB "
-        "(GB = 2^30 bytes)."
+        f"what kernels reach of them): ±{percent(EAGER_BAND)}, and the order is a guide. Memory "
+        f"is ±{percent(MEMORY_BAND)}; a GPU has {memory_size(asked.limit_bytes)}."
     )
     return "\n\n".join([head, _ranking(answer.best), note])
 
@@ -222,9 +209,10 @@ def _named(layout: Layout) -> str:
 
 
 def _parts_table(row: TracedRow) -> str:
-    shown = [(name, size) for name, size in row.memory if size / _GB >= _LEAST_SHOWN_GB]
-    cells = [[name, f"{size / _GB:.3f}"] for name, size in (*shown, ("sum", row.peak_bytes))]
-    return table_of(cells, ["GB of a rank", ""], ["left", "right"])
+    unit_name, unit = memory_unit(row.peak_bytes)
+    shown = [(name, size) for name, size in row.memory if size / unit >= _LEAST_SHOWN]
+    cells = [[name, f"{size / unit:.2f}"] for name, size in (*shown, ("sum", row.peak_bytes))]
+    return table_of(cells, [f"{unit_name} of a rank", ""], ["left", "right"])
 
 
 def _remedies(answer: PiecesFit) -> str:
@@ -232,16 +220,16 @@ def _remedies(answer: PiecesFit) -> str:
     rows = [
         [
             " ".join(_changes(asked.layout, one.layout)),
-            f"{one.peak_bytes / _GB:.2f}",
+            memory_size(one.peak_bytes, 2),
             one.verdict.value,
             "-" if one.step_s is None else f"{one.step_s:.3g} s",
             "-"
             if one.step_s is None or not asked.step_s
-            else f"{one.step_s / asked.step_s - 1:+.0%}",
+            else percent(one.step_s / asked.step_s - 1, "+"),
         ]
         for one in answer.remedies
     ]
-    headers = ["what would fit", "GB", "fits", "step", "price"]
+    headers = ["what would fit", "memory", "fits", "step", "price"]
     return table_of(rows, headers, ["left", "right", "left", "right", "right"])
 
 
@@ -264,12 +252,12 @@ def _ranking(rows: Sequence[TracedRow]) -> str:
             str(row.layout.accumulation),
             row.layout.recompute.value,
             "-" if row.step_s is None else f"{row.step_s:.4g}",
-            f"{row.peak_bytes / _GB:.2f}",
+            memory_size(row.peak_bytes, 2),
             row.verdict.value,
         ]
         for rank, row in enumerate(rows, start=1)
     ]
-    headers = ["#", "dp", "zero", "micro", "acc", "recompute", "step s", "GB", "fits"]
+    headers = ["#", "dp", "zero", "micro", "acc", "recompute", "step s", "memory", "fits"]
     right = "right"
     align = [right, right, right, right, right, "left", right, right, "left"]
     return table_of(cells, headers, align)

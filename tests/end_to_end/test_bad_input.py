@@ -89,7 +89,7 @@ def test_a_near_miss_elsewhere_is_only_warned_of(sound_tune: Finished) -> None:
         (
             "100MB",
             "The model does not fit: 16.8 M parameters with their gradients and optimizer state "
-            "take at least 0.134 GB per rank, and its memory is 0.1 GB.",
+            "take at least 134 MB per rank, and its memory is 100 MB.",
             False,
         ),
     ],

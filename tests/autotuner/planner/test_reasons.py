@@ -57,7 +57,7 @@ def test_what_does_not_fit_says_by_how_much(ask: Any) -> None:
     plain = found["plain DDP"]
     assert plain.planned
     over = plain.planned.peak_bytes / GB - 80
-    assert plain.why == f"needs {over:.1f} GB too much"
+    assert plain.why == f"needs {over:.1f} GiB too much"
     assert plain.slower is None
 
 

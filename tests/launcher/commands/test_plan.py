@@ -131,7 +131,7 @@ def test_a_world_that_no_layout_can_use_names_the_rule(plan: Run) -> None:
 def test_explanations_name_well_known_layouts_and_draw_the_step(plan: Run) -> None:
     text = plan(*WORK, "--explain").out
     assert "plain DDP" in text
-    assert "GB too much" in text
+    assert "GiB too much" in text
     assert "kernel efficiency" in text
     document = plan(*WORK, "--explain", "--json").document
     assert set(document) == {*KEYS, "explanation", "waterfall"}

@@ -72,7 +72,7 @@ def test_the_text_names_bad_lines(tmp_path: Path) -> None:
     path = tmp_path / "bad.csv"
     path.write_text("\n".join([*lines[:3], lines[3].replace(",6144,", ",-6144,")]) + "\n")
     text = "\n".join(validate([str(path)]))
-    assert "bad.csv:4: left out: hidden is '-6144'" in text
+    assert "bad.csv:4: skipped: hidden is '-6144'" in text
 
 
 def test_two_files_of_one_name_are_refused(small_table: Path) -> None:

@@ -16,7 +16,7 @@ from .fixed import RECORDS
 
 @pytest.mark.parametrize(
     ("size_bytes", "text"),
-    [(0, "0.0 MB"), (55_861_248, "55.9 MB"), (10_940_061_081, "10.94 GB")],
+    [(0, "0.0 kB"), (77_000, "77.0 kB"), (55_861_248, "55.9 MB"), (10_940_061_081, "10.94 GB")],
 )
 def test_sizes_are_decimal(size_bytes: int, text: str) -> None:
     assert size_text(size_bytes) == text
