@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypedDict
 
 from autoconf_launch.autotuner.cost import OPTIMIZER_BYTES, TRAINERS
 from autoconf_launch.autotuner.sizing import Goodput
-from autoconf_launch.autotuner.space import Record, SearchBudget, parse_budget
+from autoconf_launch.autotuner.space import EffortName, Record, SearchBudget, parse_budget
 from autoconf_launch.core import (
     ConfigError,
     NothingFeasibleError,
@@ -152,6 +152,7 @@ class TuneKeywords(TypedDict, total=False):
     """How a script is launched and searched; see :func:`tune`."""
 
     processes: Processes | None
+    effort: EffortName
     budget: SearchBudget | str | None
     good_enough: float
     memory_limit_bytes: int | None
@@ -268,13 +269,15 @@ def tune(
         script: its path; the results go to the working directory, unless its settings say where.
         arguments: of the script, such as ``("--config", "config.json")``.
         listener: gets each event of the search; None: nobody.
-        choices: ``processes`` on each host (None: all GPUs), ``budget`` ("20m", "30trials", "$15";
-            None: no limit), ``good_enough`` (share of gain below which the search ends; 0.02),
-            ``memory_limit_bytes`` of each rank (None), ``max_parallel_trials`` (None: as many as
-            pay), ``trial_timeout_s`` (600), ``stall_timeout_s`` (120), ``soak_steps`` of the
-            winner (None: as many as pay; 0: none), ``tuning_space`` (a file), ``dialect`` (None:
-            the one that fits), ``fresh`` (False: goes on), ``history`` (True),
-            ``allow_global_batch_change`` and ``keep_global_batch`` (False).
+        choices: ``processes`` on each host (None: all GPUs), ``effort`` (quick, normal or
+            thorough; None: as the script's settings say), ``budget`` ("20m", "30trials", "$15";
+            None: no limit), ``good_enough`` (share of gain below which the search ends; None: as
+            the effort has it), ``memory_limit_bytes`` of each rank (None),
+            ``max_parallel_trials`` (None: as many as pay), ``trial_timeout_s`` (600),
+            ``stall_timeout_s`` (120), ``soak_steps`` of the winner (None: as many as pay; 0:
+            none), ``tuning_space`` (a file), ``dialect`` (None: the one that fits), ``fresh``
+            (False: goes on), ``history`` (True), ``allow_global_batch_change`` and
+            ``keep_global_batch`` (False).
 
     Raises:
         ConfigError: a keyword, a setting or the script is wrong.
@@ -284,6 +287,8 @@ def tune(
     given: dict[str, Any] = dict(choices)
     if isinstance(given.get("budget"), str):
         given["budget"] = parse_budget(given["budget"])
+    if (effort := given.pop("effort", None)) is not None:
+        given["overrides"] = (("effort", effort),)
     words = (script, *arguments)
     request = LaunchRequest(
         script=script, script_args=words[1:], autotuning="tune", argv=words, **given

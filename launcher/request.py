@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-from autoconf_launch.autotuner.space import GOOD_ENOUGH, SearchBudget
+from autoconf_launch.autotuner.space import SearchBudget
 from autoconf_launch.core import KnobValue
 
 Processes: TypeAlias = int | Literal["gpu", "cpu", "auto"]
@@ -105,7 +105,8 @@ class LaunchRequest:
         variables: what the ranks get beyond our environment, as a wrapped launcher gives it.
         save_pid: write our process number to a file while the ranks live.
         budget: what the search may cost; None: no limit.
-        good_enough: possible gain, a share, below which the search ends; 0: never.
+        good_enough: possible gain, a share, below which the search ends; 0: never. None: as the
+            effort has it.
         soak_steps: optimizer steps of the winner's soak; 0: none. None: as many as pay.
         overrides: keys of the autotuning section that were given as flags.
         history: whether what earlier tunes measured of the same model counts.
@@ -143,7 +144,7 @@ class LaunchRequest:
     stall_timeout_s: float = 120.0
     soak_steps: int | None = None
     budget: SearchBudget | None = None
-    good_enough: float = GOOD_ENOUGH
+    good_enough: float | None = None
     tracking: TrackingChoice = TrackingChoice()
     backend: str = "local"
     quiet: bool = False

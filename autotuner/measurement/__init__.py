@@ -32,6 +32,7 @@ if TYPE_CHECKING:
         t_quantile,
     )
     from .normal import chance_below, expected_excess, student_quantile
+    from .presets import EFFORTS, NORMAL, Effort
     from .sequential_test import (
         Expected,
         PairedEstimate,

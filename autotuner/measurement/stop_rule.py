@@ -9,10 +9,8 @@ from statistics import fmean
 
 from ..space import Objective, Record, Trial, Turn
 from .noise import Noise, t_quantile
+from .presets import NORMAL
 from .sequential_test import LAUNCH
-
-PRECISION = 0.03
-"""Half the width of a trial's own 95 % interval that is narrow enough."""
 
 FEWEST_TIMED = 2
 """Steps that a trial which is not rejected is timed for at least."""
@@ -30,12 +28,14 @@ class StopRule:
         start_step: first step that counts, from 1.
         end_step: last one where the rule has nothing to say.
         most_steps: no trial makes more.
+        precision: half the width of a trial's own 95 % interval that is narrow enough.
         alpha: probability to reject a trial that is as good as the incumbent.
     """
 
     start_step: int = 3
     end_step: int = 5
-    most_steps: int = 14
+    most_steps: int = NORMAL.most_steps
+    precision: float = NORMAL.trial_precision
     alpha: float = 0.05
 
     def __call__(self, steps_s: Sequence[float], incumbent_s: float | None, noise: Noise) -> int:
@@ -48,7 +48,8 @@ class StopRule:
         """
         if incumbent_s is not None and self.rejects(steps_s, incumbent_s, noise):
             return len(steps_s)
-        enough = _steps_needed(noise, most=self.most_steps - self.start_step + 1)
+        most = self.most_steps - self.start_step + 1
+        enough = _steps_needed(noise, self.precision, most=most)
         end_step = self.end_step if enough is None else self.start_step - 1 + enough
         return max(end_step, len(steps_s))
 
@@ -83,7 +84,7 @@ def rejection_margin(steps: int, noise: Noise, alpha: float) -> float:
     return launches + looked_at
 
 
-def _steps_needed(noise: Noise, *, most: int) -> int | None:
+def _steps_needed(noise: Noise, precision: float, *, most: int) -> int | None:
     """Until the mean is precise enough, or its error small beside what launches differ by.
 
     None where no number of steps up to ``most`` gets there, so that more tell little.
@@ -91,7 +92,7 @@ def _steps_needed(noise: Noise, *, most: int) -> int | None:
     floor = noise.between / 2
     for count in range(FEWEST_TIMED, most + 1):
         error = noise.mean_error(count)
-        if _Z * error <= PRECISION or error <= floor:
+        if _Z * error <= precision or error <= floor:
             return count
     return None
 

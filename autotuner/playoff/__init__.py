@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from autoconf_launch.core import lazy_names
 
 if TYPE_CHECKING:
-    from .contenders import FINALISTS, FinalsBudget, fit_together, ranking
+    from .contenders import FinalsBudget, fit_together, ranking
     from .findings import launch_findings, repeat_findings, study_findings
     from .playoff import Decider, Finals
     from .resolution import Resolution

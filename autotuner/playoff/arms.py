@@ -14,7 +14,9 @@ from statistics import fmean
 import numpy as np
 
 from ..measurement import (
+    NORMAL,
     PRIOR,
+    Effort,
     Expected,
     Noise,
     PairedEstimate,
@@ -187,19 +189,17 @@ def deviations(arms: Sequence[Arm], objective: Objective) -> tuple[tuple[float, 
     )
 
 
-EQUAL = 0.02
-"""Configurations that surely differ by less are equal."""
-
-PRECISION = 0.03
-"""Half the width of the interval of what may be equal that is narrow enough."""
-
-DISTANCE = 0.05
-"""The same for the distance of a baseline that is surely slower."""
-
 _Z_95 = 1.645
 
 
-def is_settled(found: PairedEstimate, *, is_baseline: bool, rounds: int, alpha: float) -> bool:
+def is_settled(
+    found: PairedEstimate,
+    *,
+    is_baseline: bool,
+    rounds: int,
+    alpha: float,
+    effort: Effort = NORMAL,
+) -> bool:
     """Whether more rounds of an arm beside the leader would change nothing.
 
     Args:
@@ -207,12 +207,13 @@ def is_settled(found: PairedEstimate, *, is_baseline: bool, rounds: int, alpha: 
         is_baseline: the arm is the user's own, whose distance is to be known as well.
         rounds: that there will be at most.
         alpha: probability that the interval is ever wrong.
+        effort: has the widths that are narrow enough.
     """
     if found.differs:
-        return not is_baseline or found.width <= DISTANCE
-    if found.width > PRECISION:
+        return not is_baseline or found.width <= effort.distance
+    if found.width > effort.precision:
         return False
-    if abs(found.mean) + found.width <= EQUAL:
+    if abs(found.mean) + found.width <= effort.equal:
         return True
     likely = abs(found.mean) + _Z_95 * found.spread / math.sqrt(found.count)
     return likely < expected_width(found, rounds, alpha)

@@ -6,12 +6,9 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ..measurement import FEWEST_TIMED, Noise, checked, speed_up
+from ..measurement import FEWEST_TIMED, NORMAL, Effort, Noise, checked, speed_up
 from ..space import Objective, Record, is_better
 from .arms import Arm, deviations
-
-FINALISTS = 3
-"""Most contenders of the search, without the baseline."""
 
 CONTENDER = 2.5
 """What took more than so many times as long as the best is not measured again to be sure."""
@@ -75,7 +72,7 @@ def ranking(records: Sequence[Record], objective: Objective) -> tuple[Record, ..
     return tuple(ranked)
 
 
-MOST = FINALISTS + 2
+MOST = NORMAL.contenders + 2
 """Finalists that ever take part: each more makes every interval wider."""
 
 ALPHA = 0.05
@@ -94,10 +91,11 @@ class FinalsBudget:
     ``comparisons``: those that the probability to be wrong is shared by; None: as is planned.
     """
 
-    rounds: int = 40
+    rounds: int = NORMAL.most_rounds
     time_s: float = math.inf
     until_s: float = math.inf
     comparisons: int | None = None
+    effort: Effort = NORMAL
 
 
 class Places:

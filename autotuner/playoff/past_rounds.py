@@ -13,9 +13,9 @@ from itertools import groupby
 
 from autoconf_launch.core import FailureKind
 
-from ..measurement import FINAL_SUFFIX, Noise, estimate_noise
+from ..measurement import FINAL_SUFFIX, NORMAL, Effort, Noise, estimate_noise
 from ..space import Objective, Record
-from .contenders import FINALISTS, FinalsBudget, planned, ranking
+from .contenders import FinalsBudget, planned, ranking
 from .playoff import Finals, says_over
 
 
@@ -24,6 +24,7 @@ def replayed(
     finals: Sequence[Record],
     objective: Objective,
     noise: Noise | None = None,
+    effort: Effort = NORMAL,
 ) -> Finals:
     """The rounds as these records had them; ``noise`` where ``records`` do not tell it."""
     ranked = ranking(records, objective)
@@ -37,8 +38,8 @@ def replayed(
     rounds = Finals(
         began if told else records,
         objective,
-        wanted=len(first) or FINALISTS,
-        budget=FinalsBudget(comparisons=planned(records, objective, noise)),
+        wanted=len(first) or None,
+        budget=FinalsBudget(comparisons=planned(records, objective, noise), effort=effort),
         near_only=not told,
         noise=noise,
     )

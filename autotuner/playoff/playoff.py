@@ -21,6 +21,7 @@ from autoconf_launch.core import FailureKind
 
 from ..measurement import (
     FINAL_SUFFIX,
+    Effort,
     Noise,
     PairedEstimate,
     estimate_noise,
@@ -33,7 +34,7 @@ from ..measurement import (
 from ..search import MARGIN, StopKind, StopReason, start_bound_s
 from ..space import Objective, Record, Trial, Turn
 from .arms import Arm, compare, is_settled, leader
-from .contenders import ALPHA, FINALISTS, FinalsBudget, Places, fit_together
+from .contenders import ALPHA, FinalsBudget, Places, fit_together
 from .resolution import round_times_s
 
 
@@ -134,7 +135,7 @@ class Finals:
         records: Sequence[Record],
         objective: Objective,
         *,
-        wanted: int = FINALISTS,
+        wanted: int | None = None,
         budget: FinalsBudget | None = None,
         near_only: bool = True,
         noise: Noise | None = None,
@@ -144,7 +145,7 @@ class Finals:
         Args:
             records: of the search.
             objective: what is compared.
-            wanted: how many take part beside the baseline.
+            wanted: how many take part beside the baseline; None: as the budget's effort has it.
             budget: when to end undecided.
             near_only: leave out what the noise of the search tells from the best.
             noise: of the search, where ``records`` are not all of it.
@@ -155,7 +156,7 @@ class Finals:
         self._places = Places(
             records,
             objective,
-            wanted=wanted,
+            wanted=self.effort.contenders if wanted is None else wanted,
             noise=self._noise,
             near_only=near_only,
             comparisons=self._budget.comparisons,
@@ -176,6 +177,11 @@ class Finals:
     def arms(self) -> tuple[Arm, ...]:
         """Everything that takes part, the best of the search first, then who came later."""
         return self._arms
+
+    @property
+    def effort(self) -> Effort:
+        """How small a difference is worth how much time."""
+        return self._budget.effort
 
     @property
     def level(self) -> float:
@@ -393,6 +399,7 @@ class Finals:
                     is_baseline=arm.searched.trial.number == 0,
                     rounds=self._last_round(),
                     alpha=alpha,
+                    effort=self.effort,
                 )
         if self._is_unmet(own := self._own()):
             own.is_out = False

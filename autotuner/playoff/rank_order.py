@@ -13,7 +13,7 @@ from autoconf_launch.core import Candidate
 
 from ..measurement import Noise, PairedEstimate, checked, relative_error, speed_up
 from ..space import Objective, Record
-from .arms import EQUAL, Arm, deviations, log_cost
+from .arms import Arm, deviations, log_cost
 from .contenders import ALPHA
 from .playoff import Finals
 
@@ -88,7 +88,7 @@ def least_change_first(
     """The same, but among equals the user's own, else what changes least of it.
 
     The user's own stays where no gain over it was shown. Equal are others which differ by no more
-    than ``EQUAL``, as far as is seen, and cannot be distinguished.
+    than ``Effort.equal``, as far as is seen, and cannot be distinguished.
 
     Args:
         order: the best first.
@@ -111,7 +111,7 @@ def least_change_first(
 
     def is_equal(record: Record) -> bool:
         behind, differs = apart(record, order[0], rounds.level)
-        return not differs and abs(behind) <= EQUAL and is_shown(record)
+        return not differs and abs(behind) <= rounds.effort.equal and is_shown(record)
 
     equal = [record for record in order if record is order[0] or is_equal(record)]
     users = own.trial.candidate

@@ -12,6 +12,7 @@ from dataclasses import replace
 
 from autoconf_launch.core import FailureKind, MemoryUse
 
+from ..measurement import NORMAL
 from ..search import MARGIN, StopKind, StopReason
 from ..space import CandidateTable, FailedTrial, Record, Trial, surely_needs_more
 from .soak_report import (
@@ -24,9 +25,6 @@ from .soak_report import (
     soaked_name,
     soaked_name_of,
 )
-
-SOAK_STEPS = 50
-"""Optimizer steps, unless they would take too long."""
 
 FEWEST_STEPS = 5
 
@@ -150,11 +148,13 @@ class Soak:
             self._left = []
 
 
-def soak_steps(asked: int | None, *, step_s: float, time_s: float) -> int:
-    """How many: as asked, else ``SOAK_STEPS`` or what ``time_s`` has room for."""
+def soak_steps(
+    asked: int | None, *, step_s: float, time_s: float, most: int = NORMAL.verification_steps
+) -> int:
+    """How many: as asked, else ``most`` or what ``time_s`` has room for."""
     if asked is not None:
         return asked
-    return max(FEWEST_STEPS, min(SOAK_STEPS, int(time_s / step_s)))
+    return max(FEWEST_STEPS, min(most, int(time_s / step_s)))
 
 
 def _no_time(trial: Trial, why: str) -> str:

@@ -7,10 +7,18 @@ from dataclasses import replace
 from statistics import fmean
 
 from ..cost import TrainingFacts
-from ..measurement import Noise, PairedEstimate, SpeedUp, checked, estimate_noise, interval
+from ..measurement import (
+    EFFORTS,
+    Noise,
+    PairedEstimate,
+    SpeedUp,
+    checked,
+    estimate_noise,
+    interval,
+)
 from ..space import OBJECTIVES, AutotuningSettings, Objective, Record
 from . import soak_report
-from .arms import PRECISION, Arm, deviations
+from .arms import Arm, deviations
 from .contenders import ALPHA, may_be_best, ranking
 from .meaning import compare_losses
 from .past_rounds import replayed
@@ -39,7 +47,8 @@ def settled(
     The speed-up is from the rounds alone where both were in them.
     """
     objective = OBJECTIVES[settings.metric]
-    rounds = replayed(records, finals, objective, summary.noise)
+    effort = EFFORTS[settings.effort]
+    rounds = replayed(records, finals, objective, summary.noise, effort)
     order = safe_order(records, rounds, objective, summary.noise)
     winner = _chosen(order, soaks)
     baseline = baseline_of(records)
@@ -222,7 +231,9 @@ def _resolution(rounds: Finals, winner: Record | None) -> Resolution | None:
         return None
     arm, found = max(alike, key=lambda pair: pair[1].width)
     round_s = fmean(round_times_s(rounds.records))
-    return resolution(found, alpha_of(arm, rounds), round_s=round_s, wanted=PRECISION)
+    return resolution(
+        found, alpha_of(arm, rounds), round_s=round_s, wanted=rounds.effort.precision
+    )
 
 
 def _surprise(

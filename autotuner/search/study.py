@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from autoconf_launch.core import Candidate, FailureKind
 
-from ..measurement import Noise, Pace
+from ..measurement import EFFORTS, Noise, Pace, StopRule
 from ..space import (
     OBJECTIVES,
     AutotuningSettings,
@@ -96,7 +96,9 @@ class Study:
         self._beside = False
         self._is_cut = False
         """Whether a trial was ended as the time was up."""
-        self._pace = Pace(self._objective)
+        effort = EFFORTS[settings.effort]
+        rule = StopRule(most_steps=effort.most_steps, precision=effort.trial_precision)
+        self._pace = Pace(self._objective, rule)
         steps = settings.end_profile_step
         self._bounds = LaunchBounds(space.table, predictions, steps=steps)
         self._alone: dict[Candidate, LaunchBounds] = {}

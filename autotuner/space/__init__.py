@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from autoconf_launch.core import lazy_names
 
 if TYPE_CHECKING:
-    from .budget import GOOD_ENOUGH, SearchBudget, parse_budget, parse_share
+    from .budget import SearchBudget, parse_budget, parse_share
     from .choices import ChoiceKind, KnobChoice
     from .constraints import RejectedCounts, Rule, add_counts, apply_rules, blocks_fill_units
     from .dominance import MEMORY_BAND, is_out_of_memory, is_sure, surely_needs_more
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     )
     from .micro_batches import GlobalBatchRule
     from .objective import OBJECTIVES, Objective
-    from .settings import ALIASES, AutotuningSettings, parse_settings
+    from .settings import ALIASES, AutotuningSettings, EffortName, parse_settings
     from .space import SearchSpace, build_space
     from .stage import StageProgress, is_better, space_name
     from .table import ABSENT, Bools, CandidateTable, Column, Floats, Ints, PredictionTable, concat

@@ -1,4 +1,4 @@
-"""What a search may cost, and from which gain on it is good enough. Not: what it has cost.
+"""What a search may cost, and shares of a gain. Not: what it has cost.
 
 ``20m``, ``1h30m``, ``90s`` are time; ``30trials`` is a number of trials, the one of the user's own
 configuration included; ``$15`` is money, which is time at the price of the machine.
@@ -11,9 +11,6 @@ import re
 from dataclasses import dataclass
 
 from autoconf_launch.core import ConfigError
-
-GOOD_ENOUGH = 0.02
-"""Possible gain below which another trial is not worth it, a share."""
 
 _SECONDS = {"d": 86_400.0, "h": 3_600.0, "m": 60.0, "min": 60.0, "s": 1.0}
 _PART = re.compile(r"(\d+(?:\.\d+)?)\s*(d|h|min|m|s)")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from pydantic import (
     BaseModel,
@@ -108,12 +108,15 @@ ALIASES = {
 """Other names in DeepSpeed's documentation, and ours."""
 
 MetricName = Literal["throughput", "latency", "FLOPS"]
+EffortName = Literal["quick", "normal", "thorough"]
+"""Keys of ``measurement.EFFORTS``."""
 
 
 class AutotuningSettings(BaseModel):
     """Settings of one tuning run; names and defaults are those of the DeepSpeed Autotuner.
 
-    Batch sizes count samples; profile steps count optimizer steps from 1, both inclusive.
+    ``effort`` is ours. Batch sizes count samples; profile steps count optimizer steps from 1,
+    both inclusive.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", protected_namespaces=())
@@ -138,11 +141,20 @@ class AutotuningSettings(BaseModel):
     arg_mappings: dict[str, str] | None = None
     model_info: ModelInfo | None = None
     seed: int = Field(default=0, ge=0)
+    effort: EffortName = "normal"
 
-    @field_validator("metric", "tuner_type", "strategy", mode="before")
+    @field_validator("metric", "tuner_type", "strategy", "effort", mode="before")
     @classmethod
     def _strip_name(cls, name: Any) -> Any:
         return name.strip() if isinstance(name, str) else name
+
+    @field_validator("effort", mode="before")
+    @classmethod
+    def _is_effort(cls, name: Any) -> Any:
+        if name not in (known := get_args(EffortName)):
+            names = f"quick, normal or thorough; {nearest_known(str(name), known)}"
+            raise ValueError(f"it must be {names}")
+        return name
 
     @field_validator("model_info", mode="before")
     @classmethod

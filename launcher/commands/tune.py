@@ -10,6 +10,7 @@ import math
 from dataclasses import replace
 from pathlib import Path
 
+from autoconf_launch.autotuner.measurement import EFFORTS
 from autoconf_launch.autotuner.playoff import Decider, settled, study_findings, summarise
 from autoconf_launch.autotuner.search import StopReason, Study
 from autoconf_launch.core import NothingFeasibleError, take_in_all
@@ -127,7 +128,7 @@ def search(job: TuningJob, backend: Backend, folder: OpenFolder) -> Rendered:
     limits = TrialLimits(
         timeout_s=job.request.trial_timeout_s, stall_s=job.request.stall_timeout_s
     )
-    budget = search_limits(job.request, job.cluster)
+    budget = search_limits(job.request, job.cluster, EFFORTS[job.user.settings.effort])
     in_time = replace(limits, until_s=math.inf if budget.seconds is None else budget.seconds)
 
     def control(decider: Decider, listener: Listener, limits: TrialLimits) -> Controller:
@@ -165,6 +166,7 @@ def _searched_by(study: Study, job: TuningJob, *, elapsed_s: float, side_by_side
         apart=why_not_in_turn(job.request, job.cluster, job.source, job.paths.results),
         side_by_side=side_by_side,
         noise=study.noise,
+        effort=EFFORTS[study.settings.effort],
     )
 
 

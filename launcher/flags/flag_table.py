@@ -6,9 +6,10 @@ Not: those that are offered (``flag_table``).
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable
 from typing import NoReturn, TypeAlias
 
-from autoconf_launch.autotuner.space import GOOD_ENOUGH, AutotuningSettings
+from autoconf_launch.autotuner.space import AutotuningSettings
 from autoconf_launch.core import ConfigError
 
 from ..machine import DEFAULT_HOSTFILE
@@ -148,18 +149,31 @@ def _add_tuning(group: _Group) -> None:
     )
     add("--budget", type=parse_search_budget, metavar="LIMIT", help=budget_help)
     enough_help = "stop when no untried candidate could gain as much (default: 2%%); 0: never"
-    add("--good_enough", type=parse_gain, default=GOOD_ENOUGH, metavar="SHARE", help=enough_help)
+    add("--good_enough", type=parse_gain, metavar="SHARE", help=enough_help)
     soak_help = "steps that the winner must hold out for (default: 50, or what is short); 0: none"
     add("--soak_steps", type=parse_steps, metavar="N", help=soak_help)
     report_help = "keep every run with wandb, tensorboard, mlflow (with commas), or none"
     add("--report_to", type=parse_trackers, default=(), metavar="NAMES", help=report_help)
     add("--tracker_project", metavar="NAME", help="W&B project, or MLflow experiment")
     add("--wandb_api_key_file", metavar="FILE", help="has the key on its first line")
+    _add_settings(add)
+
+
+def _add_settings(add: Callable[..., object]) -> None:
+    """A flag for each key of the autotuning section."""
     for name in AutotuningSettings.model_fields:
         if name in _BOOLEANS - _NOT_FLAGS:
             add(f"--{name}", nargs="?", const="true", metavar="true|false")
+        elif name == "effort":
+            add("--effort", metavar="quick|normal|thorough", help=_EFFORT)
         elif name not in _NOT_FLAGS:
             add(f"--{name}", metavar="VALUE")
+
+
+_EFFORT = (
+    "how small a difference is resolved: quick 6%% (the playoff takes 15%% of the search's time), "
+    "normal 3%% (30%%; the default), thorough 1.5%% (70%%)"
+)
 
 
 _ELASTIC = "a launch has a fixed number of hosts and ranks; give --num_nodes and --num_gpus"

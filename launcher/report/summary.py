@@ -8,7 +8,7 @@ import shlex
 from collections.abc import Sequence
 from typing import Any
 
-from autoconf_launch.autotuner.measurement import NOTHING, SpeedUp
+from autoconf_launch.autotuner.measurement import EFFORTS, NORMAL, NOTHING, SpeedUp
 from autoconf_launch.autotuner.planner import MEASURED_PARTS, PROFILED_PARTS, waterfall
 from autoconf_launch.autotuner.playoff import (
     CAUSELESS,
@@ -249,7 +249,14 @@ def resolution_text(found: Resolution) -> str:
     if found.further is None:
         return f"{text}; this machine is too noisy to resolve {wanted}."
     more = duration_text(found.further * found.round_s)
-    return f"{text}; to resolve {wanted}, allow {more} more."
+    return f"{text}; to resolve {wanted}, allow {more} more{_with_effort(found)}."
+
+
+def _with_effort(found: Resolution) -> str:
+    """The flag that allows for more than an effort which wanted this."""
+    if found.wanted <= EFFORTS["thorough"].precision:
+        return ""
+    return f" (--effort {'normal' if found.wanted > NORMAL.precision else 'thorough'})"
 
 
 def _percent(width: float) -> str:

@@ -101,6 +101,7 @@ def environment_document(
     """Content of ``env.json``; secrets are left out."""
     return {
         "metric": settings.metric,
+        "effort": settings.effort,
         "versions": dict(versions()),
         "executable": Path(sys.executable).name,
         "platform": platform.platform(),

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from enum import Enum
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from autoconf_launch.autotuner.cost import TrainingFacts
 from autoconf_launch.autotuner.measurement import (
@@ -23,6 +23,7 @@ from autoconf_launch.autotuner.playoff import Summary, launch_findings, settled,
 from autoconf_launch.autotuner.space import (
     OBJECTIVES,
     AutotuningSettings,
+    EffortName,
     Objective,
     Record,
     decode_record,
@@ -51,6 +52,7 @@ class Results:
 
     Attributes:
         objective: what is optimised; throughput where the folder does not say it yet.
+        effort: of the last session; normal where the folder does not say it.
         summary_text: the last summary; None unless the study is over.
         baseline_config: of the profile run; None where there is none.
     """
@@ -59,6 +61,7 @@ class Results:
     contents: JournalContents
     state: FolderState
     objective: Objective
+    effort: EffortName
     summary_text: str | None
     duration_s: float
     baseline_config: RawConfig | None
@@ -70,7 +73,8 @@ class Results:
 
     def summary(self) -> Summary:
         """What the records say so far, and the launches that were measured again after them."""
-        contents, settings = self.contents, AutotuningSettings(metric=self.objective.name)
+        contents = self.contents
+        settings = AutotuningSettings(metric=self.objective.name, effort=self.effort)
         records, repeats = contents.records, contents.repeats
         searched = summarise_records(
             records, settings, duration_s=self.duration_s, repeats=repeats
@@ -108,6 +112,7 @@ def read_results(folder: Path) -> Results:
         contents=contents,
         state=FolderState.FINISHED if over else state,
         objective=_objective(summary, _document(paths.environment)),
+        effort=_effort(_document(paths.environment)),
         summary_text=paths.summary_text.read_text(encoding="utf-8", errors="replace")
         if over
         else None,
@@ -191,6 +196,11 @@ def _experiments(summary: dict[str, Any]) -> int:
 def _objective(*documents: dict[str, Any]) -> Objective:
     named = (OBJECTIVES.get(document.get("metric", "")) for document in documents)
     return next((objective for objective in named if objective), OBJECTIVES["throughput"])
+
+
+def _effort(document: dict[str, Any]) -> EffortName:
+    name = document.get("effort")
+    return next((known for known in get_args(EffortName) if known == name), "normal")
 
 
 _DIGEST_SHOWN = 12

@@ -13,10 +13,9 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 
-from autoconf_launch.autotuner.measurement import Noise
+from autoconf_launch.autotuner.measurement import NORMAL, Effort, Noise
 from autoconf_launch.autotuner.playoff import (
     FEWEST_STEPS,
-    FINALISTS,
     Decider,
     Finals,
     FinalsBudget,
@@ -39,26 +38,9 @@ from ..results import JournalContents
 from .controller import Controller
 from .running import TrialLimits
 
-FINALS_SHARE = 0.3
-"""Share of the search's time for the rounds after it."""
-
-FINALS_S = 15.0
-"""Seconds that they may take in any case, if the search took as many."""
-
 _ROUNDS_TO_HAVE = 2
 _STEPS_OF_A_ROUND = 6
 """Steps of each launch, with those that do not count."""
-
-SOAK_SHARE = 0.1
-SOAK_S = 10.0
-"""Seconds of steps in a soak, or that share of the study if it is more, where the user has not
-said how many steps."""
-
-PAUSE_S = 120.0
-PAUSE_SHARE = 0.2
-FEWEST_PAUSE_S = 20.0
-"""Seconds that an evaluation or a checkpoint may take in a soak: that share of the study, within
-bounds; then what was seen counts."""
 
 Control = Callable[[Decider, Listener, TrialLimits], Controller]
 
@@ -80,6 +62,7 @@ class Search:
     side_by_side: bool = False
     noise: Noise | None = None
     whole_s: float = math.inf
+    effort: Effort = NORMAL
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,13 +86,14 @@ def play(
 ) -> Endgame:
     """Measure the best again in turn, then let the winner hold out."""
     search = _as_it_began(search, earlier)
+    effort = search.effort
     until_s = search.whole_s - _soak_bound_s(search, soak_asked)
-    time_s = min(finals_s(search.elapsed_s), max(0.0, until_s - search.elapsed_s))
-    budget = FinalsBudget(time_s=time_s, until_s=until_s)
+    time_s = min(playoff_s(search.elapsed_s, effort), max(0.0, until_s - search.elapsed_s))
+    budget = FinalsBudget(rounds=effort.most_rounds, time_s=time_s, until_s=until_s, effort=effort)
     rounds = Finals(
         search.records,
         search.objective,
-        wanted=FINALISTS if search.side_by_side else _affordable(search, budget.time_s),
+        wanted=effort.contenders if search.side_by_side else _affordable(search, budget.time_s),
         budget=budget,
         near_only=not search.side_by_side,
         noise=search.noise,
@@ -131,13 +115,15 @@ def play(
     if soak_asked == 0 or not order or order[0].measurement is None:
         return Endgame(finals=rounds.records, elapsed_s=elapsed_s)
     step_s = order[0].measurement.mean_step_s
-    time_s = max(SOAK_S, SOAK_SHARE * elapsed_s)
-    steps = soak_steps(soak_asked, step_s=step_s, time_s=time_s)
+    time_s = max(effort.verification_s, effort.verification_share * elapsed_s)
+    steps = soak_steps(soak_asked, step_s=step_s, time_s=time_s, most=effort.verification_steps)
     longer = replace(
         limits,
-        timeout_s=limits.timeout_s + 2.0 * (steps * step_s + PAUSE_S),
-        stall_s=max(limits.stall_s, PAUSE_S),
-        pause_s=min(PAUSE_S, max(FEWEST_PAUSE_S, PAUSE_SHARE * elapsed_s)),
+        timeout_s=limits.timeout_s + 2.0 * (steps * step_s + effort.most_pause_s),
+        stall_s=max(limits.stall_s, effort.most_pause_s),
+        pause_s=min(
+            effort.most_pause_s, max(effort.fewest_pause_s, effort.pause_share * elapsed_s)
+        ),
         until_s=search.whole_s,
     )
     launches = (*search.records, *rounds.records)
@@ -153,9 +139,9 @@ def play(
     )
 
 
-def finals_s(search_s: float) -> float:
+def playoff_s(search_s: float, effort: Effort = NORMAL) -> float:
     """How long the rounds after a search of so many seconds may take."""
-    return max(FINALS_SHARE * search_s, min(FINALS_S, search_s))
+    return max(effort.playoff_share * search_s, min(effort.playoff_s, search_s))
 
 
 def _soak_bound_s(search: Search, asked: int | None) -> float:
@@ -187,7 +173,7 @@ def _affordable(search: Search, time_s: float) -> int:
     steps_s = [r.measurement.mean_step_s for r in ranked if r.measurement]
     own_s = sum(r.measurement.mean_step_s for r in ranked if r.measurement and not r.trial.number)
     turn_s = time_s / (_ROUNDS_TO_HAVE * _STEPS_OF_A_ROUND)
-    wanted = FINALISTS
+    wanted = search.effort.contenders
     while wanted > 2 and sum(steps_s[:wanted]) + own_s > turn_s:
         wanted -= 1
     return wanted

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from autoconf_launch.autotuner.measurement import NORMAL, Effort
 from autoconf_launch.autotuner.search import SearchLimits
 from autoconf_launch.autotuner.space import AutotuningSettings, SearchBudget, build_space
 from autoconf_launch.autotuner.strategies import load_strategy
@@ -29,22 +30,21 @@ from ..spelling import Dialect, UserSettings
 from ..trackers import check_tracking
 from .plain_start import as_script_starts
 
-SEARCH_SHARE = 0.7
-"""Share of a budget of time or money; rounds and soak take the rest (``endgame``: 0.3 of the
-search and 0.1 of both, so 0.43 of it), if it is not very short."""
 
-
-def search_limits(request: LaunchRequest, cluster: ClusterSpec) -> SearchLimits:
+def search_limits(
+    request: LaunchRequest, cluster: ClusterSpec, effort: Effort = NORMAL
+) -> SearchLimits:
     """The search's share of the user's, money as time at the price of the machine."""
-    budget, good_enough = request.budget or SearchBudget(), request.good_enough or None
+    budget = request.budget or SearchBudget()
+    good_enough = effort.good_enough if request.good_enough is None else request.good_enough
     price = None if budget.usd is None else choose_price(None, cluster)
     usd_per_hour = price.usd_per_gpu_hour * len(cluster.devices) if price else None
     whole_s = budget.limit_s(usd_per_hour)
     return SearchLimits(
-        seconds=None if whole_s is None else SEARCH_SHARE * whole_s,
+        seconds=None if whole_s is None else effort.search_share * whole_s,
         whole_s=whole_s,
         trials=budget.trials,
-        good_enough=good_enough,
+        good_enough=good_enough or None,
     )
 
 

@@ -15,6 +15,7 @@ from autoconf_launch.autotuner.cost import (
     state_beyond_memory,
     weights_beyond_memory,
 )
+from autoconf_launch.autotuner.measurement import EFFORTS
 from autoconf_launch.autotuner.search import Study, baseline_trial
 from autoconf_launch.autotuner.space import OBJECTIVES, Record, build_space
 from autoconf_launch.autotuner.strategies import ModelBased, PastTime, load_strategy, times_of
@@ -115,7 +116,7 @@ def study_of(job: TuningJob, spec: ModelSpec | None, past: tuple[PastTime, ...] 
         user.settings,
         strategy=strategy.knowing(past) if isinstance(strategy, ModelBased) else strategy,
         rules=rules,
-        limits=search_limits(job.request, job.cluster),
+        limits=search_limits(job.request, job.cluster, EFFORTS[user.settings.effort]),
     )
     rejected = sum(count for _, count in study.rejected)
     considered = len(space.table) + sum(count for _, count in space.rejected)

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from autoconf_launch.autotuner.cost import TrainingFacts, predict
-from autoconf_launch.autotuner.measurement import FEWEST_TIMED, StopRule
+from autoconf_launch.autotuner.measurement import EFFORTS, FEWEST_TIMED
 from autoconf_launch.autotuner.space import (
     AutotuningSettings,
     CandidateTable,
@@ -200,7 +200,7 @@ class TrialFiles:
                 most_steps=most,
                 cut_s=self._cut_s,
             )
-        return replace(task, most_steps=StopRule().most_steps)
+        return replace(task, most_steps=EFFORTS[self._settings.effort].most_steps)
 
     def _describe(self, folder: Path, trial: Trial, rendered: Rendered, plan: LaunchPlan) -> None:
         experiment = {

@@ -2,8 +2,9 @@ from __future__ import annotations
 
 import pytest
 
+from autoconf_launch.autotuner.measurement.presets import NORMAL
 from autoconf_launch.autotuner.measurement.sequential_test import PairedEstimate
-from autoconf_launch.autotuner.playoff.arms import DISTANCE, PRECISION, is_settled
+from autoconf_launch.autotuner.playoff.arms import is_settled
 
 ALPHA = 0.05
 
@@ -20,7 +21,9 @@ def test_who_is_surely_slower_is_known() -> None:
     assert enough(pair(0.5, 0.4))
 
 
-@pytest.mark.parametrize(("width", "known"), [(DISTANCE, True), (2 * DISTANCE, False)])
+@pytest.mark.parametrize(
+    ("width", "known"), [(NORMAL.distance, True), (2 * NORMAL.distance, False)]
+)
 def test_a_baseline_that_is_surely_slower_until_its_distance_is_known(
     width: float, known: bool
 ) -> None:
@@ -28,7 +31,7 @@ def test_a_baseline_that_is_surely_slower_until_its_distance_is_known(
 
 
 def test_what_is_not_told_apart_by_a_wide_interval_is_open() -> None:
-    assert not enough(pair(0.0, 1.1 * PRECISION))
+    assert not enough(pair(0.0, 1.1 * NORMAL.precision))
 
 
 def test_what_surely_differs_by_little_is_equal() -> None:

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from autoconf_launch.autotuner.playoff.arms import PRECISION
+from autoconf_launch.autotuner.measurement.presets import NORMAL
 from autoconf_launch.autotuner.playoff.contenders import (
     ALPHA,
     MOST,
@@ -191,7 +191,7 @@ def test_what_may_be_best_goes_on_until_its_interval_is_narrow() -> None:
     run(finals, truth(1.0, 1.03))
     slower, faster = finals.arms[1], finals.arms[0]
     found = finals.compare(slower, faster)
-    assert found.differs or found.width <= PRECISION
+    assert found.differs or found.width <= NORMAL.precision
 
 
 def test_launches_of_a_round_have_as_many_steps_in_every_round() -> None:

@@ -4,11 +4,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from autoconf_launch.autotuner.measurement.presets import EFFORTS
+from autoconf_launch.autotuner.space.settings import parse_settings
 from autoconf_launch.core import ConfigError
 from autoconf_launch.launcher.flags.flag_table import REFUSED, WITHOUT_EFFECT, make_parser
 from autoconf_launch.launcher.flags.flag_values import parse_bytes
 from autoconf_launch.launcher.flags.flags import parse_request, usage
-from autoconf_launch.launcher.request import CoreBinding, HostChoice, RemoteAccess
+from autoconf_launch.launcher.request import CoreBinding, HostChoice, LaunchRequest, RemoteAccess
+from autoconf_launch.launcher.tuning.job import search_limits
+from autoconf_launch.tuning_spaces.clusters import parse_cluster
 
 
 def test_everything_after_the_script_belongs_to_the_script() -> None:
@@ -205,7 +209,20 @@ def test_what_a_search_may_cost_is_read() -> None:
 
 
 def test_a_gain_of_two_percent_is_worth_a_trial_unless_said_otherwise() -> None:
-    assert parse_request(["train.py"]).good_enough == 0.02
+    lines = (["train.py"], ["--effort=quick", "train.py"])
+    assert [search_gain(parse_request(argv)) for argv in lines] == [0.02, 0.05]
+    asked = parse_request(["--effort=quick", "--good-enough=1%", "train.py"])
+    assert search_gain(asked) == 0.01
+
+
+def search_gain(request: LaunchRequest) -> float | None:
+    """The gain below which its search ends."""
+    effort = EFFORTS[parse_settings(dict(request.overrides)).effort]
+    return search_limits(request, parse_cluster("8xH100"), effort).good_enough
+
+
+def test_help_says_what_an_effort_costs() -> None:
+    assert "thorough 1.5% (70%)" in " ".join(usage().split())
 
 
 def test_no_steps_is_no_soak() -> None:

@@ -247,7 +247,7 @@ def test_a_run_that_was_not_passed_says_its_error() -> None:
 @pytest.mark.parametrize(
     ("width", "further", "sentence"),
     [
-        (0.0488, 4, "above 5 %; to resolve 3 %, allow 20 s more."),
+        (0.0488, 4, "above 5 %; to resolve 3 %, allow 20 s more (--effort thorough)."),
         (0.0198, 0, "above 2 %."),
         (0.9, None, "above 146 %; this machine is too noisy to resolve 3 %."),
         (float("inf"), 2, "too noisy to rank them (2 rounds)."),

@@ -18,7 +18,7 @@ from autoconf_launch.launcher.events import Event, Listener, Note, RoundFinished
 from autoconf_launch.launcher.plan import LaunchPlan
 from autoconf_launch.launcher.results.journal import Journal, JournalContents, read_journal
 from autoconf_launch.launcher.tuning.controller import Controller
-from autoconf_launch.launcher.tuning.endgame import Endgame, Search, finals_s, play
+from autoconf_launch.launcher.tuning.endgame import Endgame, Search, play, playoff_s
 from autoconf_launch.launcher.tuning.running import TrialLimits
 
 from ..controlled import LIMITS, ReplayDesk, opened, run_study, space
@@ -176,7 +176,7 @@ def test_after_a_short_search_one_after_the_other_there_is_time_for_two(tmp_path
 def test_rounds_take_a_share_of_a_long_search_and_no_longer_than_a_short_one(
     search_s: float, rounds_s: float
 ) -> None:
-    assert finals_s(search_s) == rounds_s
+    assert playoff_s(search_s) == rounds_s
 
 
 def test_what_the_journal_has_is_not_launched_again(tmp_path: Path) -> None:

@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import pytest
 
+from autoconf_launch.autotuner.measurement.presets import EFFORTS, NORMAL, Effort
 from autoconf_launch.autotuner.search.limits import SearchLimits
 from autoconf_launch.autotuner.space.budget import SearchBudget
 from autoconf_launch.core import ClusterSpec
 from autoconf_launch.launcher.request import LaunchRequest
-from autoconf_launch.launcher.tuning.endgame import FINALS_SHARE, SOAK_SHARE
 from autoconf_launch.launcher.tuning.job import search_limits
 from autoconf_launch.tuning_spaces.clusters import parse_cluster
 
@@ -18,16 +18,17 @@ ONE = parse_cluster("8xH100")
 PRICED = ClusterSpec(nodes=tuple(replace(node, usd_per_hour=90.0) for node in ONE.nodes))
 
 
-def limits(budget: SearchBudget) -> SearchLimits:
-    return search_limits(LaunchRequest(script="train.py", budget=budget), PRICED)
+def limits(budget: SearchBudget, effort: Effort = NORMAL) -> SearchLimits:
+    return search_limits(LaunchRequest(script="train.py", budget=budget), PRICED, effort)
 
 
+@pytest.mark.parametrize("effort", EFFORTS.values(), ids=EFFORTS)
 @pytest.mark.parametrize("budget", [SearchBudget(seconds=600.0), SearchBudget(usd=15.0)])
-def test_rounds_and_soak_find_room_in_what_was_given(budget: SearchBudget) -> None:
-    found = limits(budget)
+def test_rounds_and_soak_find_room_in_what_was_given(budget: SearchBudget, effort: Effort) -> None:
+    found = limits(budget, effort)
     assert found.seconds is not None
-    with_rounds_s = found.seconds * (1.0 + FINALS_SHARE)
-    assert with_rounds_s * (1.0 + SOAK_SHARE) == pytest.approx(600.0, rel=0.01)
+    with_rounds_s = found.seconds * (1.0 + effort.playoff_share)
+    assert with_rounds_s * (1.0 + effort.verification_share) == pytest.approx(600.0, rel=0.015)
 
 
 def test_the_whole_budget_is_said_too() -> None:
