@@ -45,7 +45,7 @@ from autoconf_launch.launcher.request import LaunchRequest
 from autoconf_launch.launcher.results.journal import Fingerprint, Journal
 from autoconf_launch.launcher.results.paths import ResultsPaths
 from autoconf_launch.launcher.script.parser import ScriptSource
-from autoconf_launch.launcher.tuning.controller import Controller, TrialDesk
+from autoconf_launch.launcher.tuning.controller import Controller, TrialIO
 from autoconf_launch.launcher.tuning.running import TrialLimits
 from autoconf_launch.launcher.tuning.trial_io import TrialFiles
 
@@ -66,7 +66,7 @@ with open(os.path.join(task["folder"], "result.json"), "w") as file:
 """
 
 
-class BareDesk:
+class BareTrialIO:
     """Plans without processes or files, for replays."""
 
     def plan(self, trial: Trial, attempt: str) -> LaunchPlan:
@@ -90,8 +90,8 @@ class BareDesk:
         """Nothing more is written."""
 
 
-def real_desk(folder: Path) -> TrialFiles:
-    """The tuner's own desk around a script that writes its result and ends."""
+def real_trial_io(folder: Path) -> TrialFiles:
+    """The tuner's own trial files around a script that writes its result and ends."""
     script = folder / "report.py"
     script.write_text(REPORTING_RANK)
     config = RawConfig({"train_micro_batch_size_per_gpu": 1, "gradient_accumulation_steps": 1})
@@ -115,7 +115,7 @@ def wide_space(sizes: int) -> SearchSpace:
 
 
 def run_study(
-    space: SearchSpace, journal: Path, backend: Backend, desk: TrialDesk
+    space: SearchSpace, journal: Path, backend: Backend, trial_io: TrialIO
 ) -> tuple[float, int]:
     """Seconds and launches of a study of every candidate; records go through a real journal."""
     settings = AutotuningSettings(
@@ -129,7 +129,7 @@ def run_study(
         Controller(
             study,
             backend,
-            desk,
+            trial_io,
             journal=opened,
             listener=lambda event: None,
             limits=TrialLimits(timeout_s=60.0, stall_s=60.0),
@@ -142,13 +142,13 @@ def run_study(
 
 
 def own_time_per_trial_s(trials: int = 60) -> float:
-    """What a trial costs beyond its own processes; the desk writes all its files."""
+    """What a trial costs beyond its own processes, all its files included."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        desk = real_desk(folder)
+        trial_io = real_trial_io(folder)
         (folder / "exps").mkdir()
-        total_s, launches = run_study(wide_space(trials), folder / "j", LocalBackend(), desk)
-        plan = desk.plan(baseline_trial(wide_space(1).baseline), "direct")
+        total_s, launches = run_study(wide_space(trials), folder / "j", LocalBackend(), trial_io)
+        plan = trial_io.plan(baseline_trial(wide_space(1).baseline), "direct")
         argv, given = plan.ranks[0].argv, dict(plan.ranks[0].environment)
         alone_s = []
         for _ in range(trials):
@@ -184,7 +184,7 @@ def replayed(trials: int = 1000) -> dict[str, float]:
     ]
     with tempfile.TemporaryDirectory() as name:
         journal = Path(name) / "journal.jsonl"
-        wall_s, _ = run_study(space, journal, ReplayBackend(records), BareDesk())
+        wall_s, _ = run_study(space, journal, ReplayBackend(records), BareTrialIO())
         lines = journal.read_bytes().splitlines()[1:]
     half = len(lines) // 2
     return {

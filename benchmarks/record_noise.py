@@ -33,8 +33,8 @@ CANDIDATE = Candidate(layout=Layout(micro_batch=4, accumulation=4, data_parallel
 FIRST_STEP = 3
 
 
-def make_desk(folder: Path, steps: int) -> TrialFiles:
-    """The tuner's own desk for the example on 2 processes."""
+def make_trial_io(folder: Path, steps: int) -> TrialFiles:
+    """The tuner's own trial files for the example on 2 processes."""
     arguments = ("--config", str(EXAMPLE / "config.json"))
     request = LaunchRequest(script=str(EXAMPLE / "train.py"), script_args=arguments, processes=2)
     config = RawConfig(json.loads((EXAMPLE / "config.json").read_text()))
@@ -49,14 +49,14 @@ def make_desk(folder: Path, steps: int) -> TrialFiles:
     )
 
 
-def run_round(backend: Backend, desk: TrialFiles, number: int, arms: int) -> list[list[float]]:
+def run_round(backend: Backend, trial_io: TrialFiles, number: int, arms: int) -> list[list[float]]:
     """One launch of each arm, all of them alike; seconds of their steps."""
     jobs = []
     for arm in range(arms):
         turn = Turn(next_name=f"same{(arm + 1) % arms}", is_first=arm == 0)
         name = f"same{arm}"
         trial = Trial(number=1, name=name, candidate=CANDIDATE, space="z0", final=True, turn=turn)
-        jobs.append(backend.submit(desk.plan(trial, f"{name}-{number}")))
+        jobs.append(backend.submit(trial_io.plan(trial, f"{name}-{number}")))
     while not all(ends := backend.poll(jobs)):
         backend.wait([job for job, end in zip(jobs, ends, strict=True) if not end], 60.0)
     rows = []
@@ -71,11 +71,11 @@ def record(rounds: int, arms: int, steps: int) -> list[dict[str, object]]:
     """Every round in order."""
     found: list[dict[str, object]] = []
     with tempfile.TemporaryDirectory() as name, released(load_backend("zygote")) as backend:
-        desk = make_desk(Path(name), steps)
+        trial_io = make_trial_io(Path(name), steps)
         Path(name, "exps").mkdir()
         for number in range(rounds):
             load, start_s = os.getloadavg()[0], time.monotonic()
-            rows = run_round(backend, desk, number, arms)
+            rows = run_round(backend, trial_io, number, arms)
             found.append({"load": round(load, 2), "step_s": rows})
             means = " ".join(f"{sum(row) / len(row):.4f}" for row in rows)
             wall_s = time.monotonic() - start_s

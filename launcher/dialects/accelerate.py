@@ -19,9 +19,9 @@ from autoconf_launch.core import ConfigError, Precision, Recompute
 from ..script import ScriptSource
 from ..spelling import (
     Known,
+    LaunchInputs,
     Reading,
     Rendered,
-    Sheet,
     Spelled,
     Spelling,
     TableDialect,
@@ -147,16 +147,16 @@ class ShardingWords:
         """See Spelled."""
         return (USE_FSDP, STRATEGY, RESHARD, DEEPSPEED_STAGE, self.knob)
 
-    def read(self, sheet: Sheet) -> LayoutValue:
+    def read(self, inputs: LaunchInputs) -> LayoutValue:
         """See Spelled."""
-        if _is_on(sheet, USE_DEEPSPEED):
-            return self.value_of(scalar(sheet.variable(DEEPSPEED_STAGE) or 2))
-        if not _is_on(sheet, USE_FSDP):
+        if _is_on(inputs, USE_DEEPSPEED):
+            return self.value_of(scalar(inputs.variable(DEEPSPEED_STAGE) or 2))
+        if not _is_on(inputs, USE_FSDP):
             return 0
-        reshard = sheet.variable(RESHARD)
-        if sheet.variable(FSDP_VERSION) == "2":
+        reshard = inputs.variable(RESHARD)
+        if inputs.variable(FSDP_VERSION) == "2":
             return 2 if str(reshard).lower() == "false" else 3
-        return self.value_of(sheet.variable(STRATEGY) or reshard or "FULL_SHARD")
+        return self.value_of(inputs.variable(STRATEGY) or reshard or "FULL_SHARD")
 
     def value_of(self, word: Any) -> LayoutValue:
         """See Spelled."""
@@ -166,25 +166,25 @@ class ShardingWords:
             raise ConfigError(f"{STRATEGY} is {word!r}, which is not known here; {known}.")
         return int(stage)
 
-    def write(self, sheet: Sheet, value: LayoutValue) -> Sheet:
+    def write(self, inputs: LaunchInputs, value: LayoutValue) -> LaunchInputs:
         """See Spelled."""
-        if self.read(sheet) == value:
-            return sheet
-        if _is_on(sheet, USE_DEEPSPEED):
-            return sheet.with_variable(DEEPSPEED_STAGE, str(value))
+        if self.read(inputs) == value:
+            return inputs
+        if _is_on(inputs, USE_DEEPSPEED):
+            return inputs.with_variable(DEEPSPEED_STAGE, str(value))
         if value == 0:
-            return sheet.with_variable(USE_FSDP, "false")
+            return inputs.with_variable(USE_FSDP, "false")
         if value not in (2, 3):
             raise ConfigError(f"zero_stage is {value}, but FSDP has stages 2 and 3 alone.")
-        sheet = sheet.with_variable(USE_FSDP, "true")
+        inputs = inputs.with_variable(USE_FSDP, "true")
         for name, usual in FSDP_ALONE:
-            if sheet.variable(name) is None:
-                sheet = sheet.with_variable(name, usual)
-        if not self.versioned or sheet.variable(FSDP_VERSION) == "1":
+            if inputs.variable(name) is None:
+                inputs = inputs.with_variable(name, usual)
+        if not self.versioned or inputs.variable(FSDP_VERSION) == "1":
             word = "FULL_SHARD" if value == 3 else "SHARD_GRAD_OP"
-            return sheet.with_variable(STRATEGY, word)
-        sheet = sheet.with_variable(FSDP_VERSION, "2")
-        return sheet.with_variable(RESHARD, "true" if value == 3 else "false")
+            return inputs.with_variable(STRATEGY, word)
+        inputs = inputs.with_variable(FSDP_VERSION, "2")
+        return inputs.with_variable(RESHARD, "true" if value == 3 else "false")
 
 
 class AccelerateDialect(TableDialect):
@@ -212,7 +212,7 @@ class AccelerateDialect(TableDialect):
 
     def facts(self, reading: Reading) -> TrainingFacts:
         """See TableDialect."""
-        given = str(reading.sheet.variable(PRECISION)).lower()
+        given = str(reading.inputs.variable(PRECISION)).lower()
         return TrainingFacts(precision=_PRECISIONS.get(given, Precision.FP32))
 
     def in_trial(self, rendered: Rendered, source: ScriptSource, needs: TrialNeeds) -> Rendered:
@@ -224,8 +224,8 @@ class AccelerateDialect(TableDialect):
         return (*check_version(reading.source, KNOWN), *taken(reading))
 
 
-def _is_on(sheet: Sheet, name: str) -> bool:
-    return str(sheet.variable(name)).lower() in ("true", "1")
+def _is_on(inputs: LaunchInputs, name: str) -> bool:
+    return str(inputs.variable(name)).lower() in ("true", "1")
 
 
 def _is_set(source: ScriptSource, name: str) -> bool:

@@ -26,10 +26,10 @@ from ..spelling import (
     CANONICAL,
     NEWEST,
     Known,
+    LaunchInputs,
     Place,
     Renamed,
     Rendered,
-    Sheet,
     Spelled,
     Spelling,
     UserSettings,
@@ -132,11 +132,11 @@ class SharedNumber:
         """See Spelled."""
         return (*self.argument.names(), dotted(self.path))
 
-    def read(self, sheet: Sheet) -> LayoutValue:
+    def read(self, inputs: LaunchInputs) -> LayoutValue:
         """See Spelled."""
-        held = sheet.document.get(self.path)
+        held = inputs.document.get(self.path)
         if held in (None, _AUTO):
-            return self.argument.read(sheet)
+            return self.argument.read(inputs)
         return self.value_of(held)
 
     def value_of(self, word: Any) -> LayoutValue:
@@ -147,12 +147,12 @@ class SharedNumber:
             )
         return word
 
-    def write(self, sheet: Sheet, value: LayoutValue) -> Sheet:
+    def write(self, inputs: LaunchInputs, value: LayoutValue) -> LaunchInputs:
         """See Spelled."""
-        if sheet.document.get(self.path) not in (_AUTO, value):
-            document = sheet.document.with_value(self.path, value)
-            sheet = replace(sheet, document=document)
-        return self.argument.write(sheet, value)
+        if inputs.document.get(self.path) not in (_AUTO, value):
+            document = inputs.document.with_value(self.path, value)
+            inputs = replace(inputs, document=document)
+        return self.argument.write(inputs, value)
 
 
 def has_deepspeed_file(source: ScriptSource) -> bool:

@@ -24,11 +24,11 @@ from ..spelling import (
     SWITCHED,
     Argument,
     Key,
+    LaunchInputs,
     Place,
     Reading,
     Rendered,
     RenderedFile,
-    Sheet,
     Spelled,
     Spelling,
     TableDialect,
@@ -129,9 +129,9 @@ class FsdpWords:
         """See Spelled."""
         return (names.FSDP, self.knob)
 
-    def read(self, sheet: Sheet) -> LayoutValue:
+    def read(self, inputs: LaunchInputs) -> LayoutValue:
         """See Spelled."""
-        given = next((v for place in self.places if (v := place.get(sheet)) is not None), "")
+        given = next((v for place in self.places if (v := place.get(inputs)) is not None), "")
         return self.value_of(given)
 
     def value_of(self, word: Any) -> LayoutValue:
@@ -147,19 +147,19 @@ class FsdpWords:
             raise ConfigError(f"--fsdp is {word!r}, but must name one of {known} to be tuned.")
         return stages[0]
 
-    def write(self, sheet: Sheet, value: LayoutValue) -> Sheet:
+    def write(self, inputs: LaunchInputs, value: LayoutValue) -> LaunchInputs:
         """See Spelled."""
-        if self.read(sheet) == value:
-            return sheet
-        place = next((p for p in self.places if p.get(sheet) is not None), self.places[0])
+        if self.read(inputs) == value:
+            return inputs
+        place = next((p for p in self.places if p.get(inputs) is not None), self.places[0])
         if value == 0:
-            return place.drop(sheet)
+            return place.drop(inputs)
         strategies = {stage: word for word, stage in reversed(names.FSDP_STAGES.items())}
         if value not in strategies:
             raise ConfigError(f"zero_stage is {value}, but --fsdp has stages 2 and 3 alone.")
-        kept = [w for w in str(place.get(sheet) or "").split() if w not in names.FSDP_STAGES]
+        kept = [w for w in str(place.get(inputs) or "").split() if w not in names.FSDP_STAGES]
         words = (strategies[value], *(kept or [names.FSDP_WRAP]))  # type: ignore[index]
-        return place.put(sheet, " ".join(words))
+        return place.put(inputs, " ".join(words))
 
 
 class HfTrainerDialect(TableDialect):
@@ -223,50 +223,52 @@ class HfTrainerDialect(TableDialect):
         today = self.read(source, world_size=candidate.layout.world_size).baseline.layout
         return with_file_values(rendered, candidate, listed, today.global_batch)
 
-    def sheet(self, source: ScriptSource) -> Sheet:
+    def inputs(self, source: ScriptSource) -> LaunchInputs:
         """See TableDialect."""
         file = arguments_file(source)
         document = RawConfig(_parsed(file.text)) if file else source.config
         if has_deepspeed_file(source):
             document = trainer_document(document)
-        return Sheet(
+        return LaunchInputs(
             arguments=source.script_args, environment=source.environment, document=document
         )
 
-    def shown(self, reading: Reading, sheet: Sheet) -> RawConfig:
+    def shown(self, reading: Reading, inputs: LaunchInputs) -> RawConfig:
         """The document where there is one."""
         if reading.source.config_argument is None and not arguments_file(reading.source):
-            return super().shown(reading, sheet)
-        return sheet.document.without(keys.AUTOTUNING)
+            return super().shown(reading, inputs)
+        return inputs.document.without(keys.AUTOTUNING)
 
     def files(
-        self, source: ScriptSource, sheet: Sheet, config_path: str
-    ) -> tuple[Sheet, tuple[RenderedFile, ...]]:
+        self, source: ScriptSource, inputs: LaunchInputs, config_path: str
+    ) -> tuple[LaunchInputs, tuple[RenderedFile, ...]]:
         """See TableDialect."""
         file = arguments_file(source)
         if file is None:
-            arguments = with_path_argument(sheet.arguments, source.config_argument, config_path)
-            return replace(sheet, arguments=arguments), ()
+            arguments = with_path_argument(inputs.arguments, source.config_argument, config_path)
+            return replace(inputs, arguments=arguments), ()
         name = f"{_ARGUMENTS}{_suffix(file.path)}"
         path = f"{config_path.rpartition('/')[0] or '.'}/{name}"
-        arguments = with_path_argument(sheet.arguments, file.position, path)
-        text = sheet.document.to_json() + "\n"  # JSON is YAML, too
-        return replace(sheet, arguments=arguments), (RenderedFile(name=name, text=text),)
+        arguments = with_path_argument(inputs.arguments, file.position, path)
+        text = inputs.document.to_json() + "\n"  # JSON is YAML, too
+        return replace(inputs, arguments=arguments), (RenderedFile(name=name, text=text),)
 
     def facts(self, reading: Reading) -> TrainingFacts:
         """See TableDialect."""
         precision = Precision.FP32
         for flag, kind in (("--fp16", Precision.FP16), ("--bf16", Precision.BF16)):
             if any(
-                scalar(place.get(reading.sheet)) is True for place in _either(reading.source, flag)
+                scalar(place.get(reading.inputs)) is True
+                for place in _either(reading.source, flag)
             ):
                 precision = kind
         optim = next(
-            (v for p in _either(reading.source, "--optim") if (v := p.get(reading.sheet))), "adamw"
+            (v for p in _either(reading.source, "--optim") if (v := p.get(reading.inputs))),
+            "adamw",
         )
         family = "AdamW" if str(optim).startswith("adamw") else str(optim)
         facts = TrainingFacts(optimizer=family, precision=precision)
-        return with_file_facts(facts, reading.sheet.document)
+        return with_file_facts(facts, reading.inputs.document)
 
     def remarks(self, reading: Reading) -> tuple[str, ...]:
         """See TableDialect."""
@@ -276,10 +278,10 @@ class HfTrainerDialect(TableDialect):
         """No tracker or resuming; output, checkpoints too, goes below the trial's folder."""
         rendered = super().in_trial(rendered, source, needs)
         version = installed(source, names.KNOWN.package) or names.KNOWN.newest
-        sheet = self.sheet(source)
+        inputs = self.inputs(source)
 
         def given(flag: str) -> object:
-            found = (place.get(sheet) for place in _either(source, flag))
+            found = (place.get(inputs) for place in _either(source, flag))
             return next((value for value in found if value is not None), None)
 
         edits = (

@@ -18,10 +18,10 @@ from ..spelling import (
     Argument,
     Key,
     Known,
+    LaunchInputs,
     Place,
     Reading,
     Rendered,
-    Sheet,
     Spelled,
     Spelling,
     TableDialect,
@@ -117,13 +117,13 @@ class LightningDialect(TableDialect):
             rows.append(replace(strategy, knob="zero_stage", words=words, default=0, free=free))
         return tuple(rows)
 
-    def sheet(self, source: ScriptSource) -> Sheet:
+    def inputs(self, source: ScriptSource) -> LaunchInputs:
         """See TableDialect."""
         document: dict[str, Any] = {}
         for file in source.files:
             if _is_config(file) and isinstance(read := yaml.safe_load(file.text), dict):
                 document |= read
-        return Sheet(
+        return LaunchInputs(
             arguments=source.script_args,
             environment=source.environment,
             document=RawConfig(document.get("fit", document)),

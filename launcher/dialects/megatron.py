@@ -18,10 +18,10 @@ from ..spelling import (
     GLOBAL_BATCH,
     Argument,
     Known,
+    LaunchInputs,
     Place,
     Reading,
     Rendered,
-    Sheet,
     Spelled,
     Spelling,
     TableDialect,
@@ -101,11 +101,11 @@ class RecomputeWords:
         """See Spelled."""
         return (GRANULARITY, self.knob)
 
-    def read(self, sheet: Sheet) -> LayoutValue:
+    def read(self, inputs: LaunchInputs) -> LayoutValue:
         """See Spelled."""
-        if _OLD.get(sheet) is not None:
+        if _OLD.get(inputs) is not None:
             return Recompute.SELECTIVE
-        return self.value_of(_GRANULARITY.get(sheet) or "none")
+        return self.value_of(_GRANULARITY.get(inputs) or "none")
 
     def value_of(self, word: Any) -> LayoutValue:
         """See Spelled."""
@@ -116,18 +116,18 @@ class RecomputeWords:
                 f"{GRANULARITY} is {word!r}, but must be full or selective."
             ) from None
 
-    def write(self, sheet: Sheet, value: LayoutValue) -> Sheet:
+    def write(self, inputs: LaunchInputs, value: LayoutValue) -> LaunchInputs:
         """See Spelled."""
-        if self.read(sheet) == value:
-            return sheet
+        if self.read(inputs) == value:
+            return inputs
         for place in self.places:
-            sheet = place.drop(sheet)
+            inputs = place.drop(inputs)
         if value is Recompute.NONE:
-            return sheet
-        sheet = _GRANULARITY.put(sheet, Recompute(value).value)
+            return inputs
+        inputs = _GRANULARITY.put(inputs, Recompute(value).value)
         if value is Recompute.FULL:
-            sheet = _NUM_LAYERS.put(_METHOD.put(sheet, "uniform"), "1")
-        return sheet
+            inputs = _NUM_LAYERS.put(_METHOD.put(inputs, "uniform"), "1")
+        return inputs
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,30 +142,30 @@ class VirtualWords:
         """See Spelled."""
         return (VIRTUAL_STAGES, self.knob)
 
-    def read(self, sheet: Sheet) -> LayoutValue:
+    def read(self, inputs: LaunchInputs) -> LayoutValue:
         """See Spelled."""
-        if (each := _LAYERS_EACH.get(sheet)) is None:
-            return self.value_of(_STAGES.get(sheet) or 1)
-        return _layers(sheet) // (_stages(sheet) * int(each))
+        if (each := _LAYERS_EACH.get(inputs)) is None:
+            return self.value_of(_STAGES.get(inputs) or 1)
+        return _layers(inputs) // (_stages(inputs) * int(each))
 
     def value_of(self, word: Any) -> LayoutValue:
         """See Spelled."""
         return _whole(word, VIRTUAL_STAGES)
 
-    def write(self, sheet: Sheet, value: LayoutValue) -> Sheet:
+    def write(self, inputs: LaunchInputs, value: LayoutValue) -> LaunchInputs:
         """See Spelled."""
-        if self.read(sheet) == value:
-            return sheet
-        if _LAYERS_EACH.get(sheet) is None:
-            return _STAGES.drop(sheet) if value == 1 else _STAGES.put(sheet, value)
+        if self.read(inputs) == value:
+            return inputs
+        if _LAYERS_EACH.get(inputs) is None:
+            return _STAGES.drop(inputs) if value == 1 else _STAGES.put(inputs, value)
         if value == 1:
-            return _LAYERS_EACH.drop(sheet)
-        chunks = _stages(sheet) * int(value)  # type: ignore[arg-type]
-        if _layers(sheet) % chunks:
+            return _LAYERS_EACH.drop(inputs)
+        chunks = _stages(inputs) * int(value)  # type: ignore[arg-type]
+        if _layers(inputs) % chunks:
             raise ConfigError(
-                f"{_layers(sheet)} layers cannot be split into {chunks} equal chunks."
+                f"{_layers(inputs)} layers cannot be split into {chunks} equal chunks."
             )
-        return _LAYERS_EACH.put(sheet, _layers(sheet) // chunks)
+        return _LAYERS_EACH.put(inputs, _layers(inputs) // chunks)
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,16 +180,16 @@ class SplitWords:
         """See Spelled."""
         return (LAYOUT, self.knob)
 
-    def read(self, sheet: Sheet) -> LayoutValue:
+    def read(self, inputs: LaunchInputs) -> LayoutValue:
         """See Spelled."""
-        layout, stages = _LAYOUT.get(sheet), _stages(sheet)
+        layout, stages = _LAYOUT.get(inputs), _stages(inputs)
         if layout is not None:
             return self.value_of(layout)
-        first, last = scalar(_FIRST.get(sheet)), scalar(_LAST.get(sheet))
+        first, last = scalar(_FIRST.get(inputs)), scalar(_LAST.get(inputs))
         if (first is None and last is None) or stages < 2:
             return None
         middle = stages - (first is not None) - (last is not None)
-        left = _layers(sheet) - (first or 0) - (last or 0)
+        left = _layers(inputs) - (first or 0) - (last or 0)
         each = left // middle if middle else 0
         return (
             *((first,) if first is not None else ()),
@@ -201,18 +201,18 @@ class SplitWords:
         """See Spelled."""
         return tuple(_count(part) for part in str(word).split("|"))
 
-    def write(self, sheet: Sheet, value: LayoutValue) -> Sheet:
+    def write(self, inputs: LaunchInputs, value: LayoutValue) -> LaunchInputs:
         """See Spelled."""
-        if self.read(sheet) == value:
-            return sheet
+        if self.read(inputs) == value:
+            return inputs
         for place in self.places:
-            sheet = place.drop(sheet)
+            inputs = place.drop(inputs)
         if not isinstance(value, tuple) or len(set(value)) == 1:
-            return sheet
+            return inputs
         first, *middle, last = value
         if len(set(middle)) == 1:
-            return _LAST.put(_FIRST.put(sheet, first), last)
-        return _LAYOUT.put(sheet, layout_text(value))
+            return _LAST.put(_FIRST.put(inputs, first), last)
+        return _LAYOUT.put(inputs, layout_text(value))
 
 
 class MegatronDialect(TableDialect):
@@ -313,12 +313,12 @@ def _whole(value: Any, name: str) -> int:
     return number
 
 
-def _layers(sheet: Sheet) -> int:
-    given = find_argument(sheet.arguments, (LAYERS,))
+def _layers(inputs: LaunchInputs) -> int:
+    given = find_argument(inputs.arguments, (LAYERS,))
     if given is None:
         raise ConfigError(f"{LAYERS} is not given, but the split of the pipeline needs it.")
     return _whole(given.value, LAYERS)
 
 
-def _stages(sheet: Sheet) -> int:
-    return _whole(_PIPELINE.get(sheet) or 1, _PIPELINE.name)
+def _stages(inputs: LaunchInputs) -> int:
+    return _whole(_PIPELINE.get(inputs) or 1, _PIPELINE.name)

@@ -20,11 +20,11 @@ from ..spelling import (
     Argument,
     Key,
     Known,
+    LaunchInputs,
     Place,
     Reading,
     Rendered,
     RenderedFile,
-    Sheet,
     Spelled,
     Spelling,
     TableDialect,
@@ -113,11 +113,11 @@ class DegreeWords:
         """See Spelled."""
         return (f"--{SHARD}", self.knob)
 
-    def read(self, sheet: Sheet) -> LayoutValue:
+    def read(self, inputs: LaunchInputs) -> LayoutValue:
         """See Spelled."""
-        if self.ranks == 1 or _got(self.shard, sheet, -1) == 1:
+        if self.ranks == 1 or _got(self.shard, inputs, -1) == 1:
             return 0
-        return 2 if _got(self.reshard, sheet, "default") == "never" else 3
+        return 2 if _got(self.reshard, inputs, "default") == "never" else 3
 
     def value_of(self, word: Any) -> LayoutValue:
         """See Spelled."""
@@ -125,17 +125,17 @@ class DegreeWords:
             raise ConfigError(f"zero_stage is {word!r}, but torchtitan has 0 (DDP), 2 and 3.")
         return int(word)
 
-    def write(self, sheet: Sheet, value: LayoutValue) -> Sheet:
+    def write(self, inputs: LaunchInputs, value: LayoutValue) -> LaunchInputs:
         """See Spelled; the ranks of the launch are all data-parallel ones here."""
-        if self.read(sheet) == value:
-            return sheet
+        if self.read(inputs) == value:
+            return inputs
         if value == 0:
-            sheet = _set(self.shard, sheet, 1)
-            return _set(self.replicate, sheet, self.ranks)
-        if _got(self.shard, sheet, -1) == 1:
-            sheet = _set(self.shard, sheet, -1)
-            sheet = _set(self.replicate, sheet, 1)
-        return _set(self.reshard, sheet, "never" if value == 2 else "default")
+            inputs = _set(self.shard, inputs, 1)
+            return _set(self.replicate, inputs, self.ranks)
+        if _got(self.shard, inputs, -1) == 1:
+            inputs = _set(self.shard, inputs, -1)
+            inputs = _set(self.replicate, inputs, 1)
+        return _set(self.reshard, inputs, "never" if value == 2 else "default")
 
 
 class TorchtitanDialect(TableDialect):
@@ -157,12 +157,12 @@ class TorchtitanDialect(TableDialect):
             for knob, name in DEGREES.items()
             if knob != "expert_parallel" or version >= EXPERT_SINCE
         )
-        sheet = self.sheet(source)
-        pipelined = any(r.knob == "pipeline_parallel" and r.read(sheet) != 1 for r in degrees)
+        inputs = self.inputs(source)
+        pipelined = any(r.knob == "pipeline_parallel" and r.read(inputs) != 1 for r in degrees)
         data = ranks
         for row in degrees:
-            data //= int(row.read(sheet) or 1) if row.knob != "expert_parallel" else 1  # type: ignore[arg-type]
-        rows: list[Spelled] = [*_batch_rows(source, sheet, pipelined=pipelined), *degrees]
+            data //= int(row.read(inputs) or 1) if row.knob != "expert_parallel" else 1  # type: ignore[arg-type]
+        rows: list[Spelled] = [*_batch_rows(source, inputs, pipelined=pipelined), *degrees]
         if version < WITHOUT_FILE:
             rows.append(_recompute_row(source))
         places = [_places(source, name) for name in (REPLICATE, SHARD, RESHARD)]
@@ -170,31 +170,31 @@ class TorchtitanDialect(TableDialect):
         rows.append(DegreeWords(places[0], places[1], places[2], data, free))
         return tuple(rows)
 
-    def sheet(self, source: ScriptSource) -> Sheet:
+    def inputs(self, source: ScriptSource) -> LaunchInputs:
         """See TableDialect."""
         file = _file(source)
-        return Sheet(
+        return LaunchInputs(
             arguments=source.script_args,
             environment=source.environment,
             document=parse_toml(file.text) if file else RawConfig({}),
         )
 
-    def shown(self, reading: Reading, sheet: Sheet) -> RawConfig:
+    def shown(self, reading: Reading, inputs: LaunchInputs) -> RawConfig:
         """The document where there is one."""
-        return sheet.document if _file(reading.source) else super().shown(reading, sheet)
+        return inputs.document if _file(reading.source) else super().shown(reading, inputs)
 
     def files(
-        self, source: ScriptSource, sheet: Sheet, config_path: str
-    ) -> tuple[Sheet, tuple[RenderedFile, ...]]:
+        self, source: ScriptSource, inputs: LaunchInputs, config_path: str
+    ) -> tuple[LaunchInputs, tuple[RenderedFile, ...]]:
         """See TableDialect."""
         file = _file(source)
         if file is None:
-            return sheet, ()
-        edits = parse_toml(file.text).diff(sheet.document)
+            return inputs, ()
+        edits = parse_toml(file.text).diff(inputs.document)
         path = f"{config_path.rpartition('/')[0] or '.'}/{_FILE}"
-        arguments = with_path_argument(sheet.arguments, file.position, path)
+        arguments = with_path_argument(inputs.arguments, file.position, path)
         made = RenderedFile(name=_FILE, text=edit_toml(file.text, edits) if edits else file.text)
-        return replace(sheet, arguments=arguments), (made,)
+        return replace(inputs, arguments=arguments), (made,)
 
     def remarks(self, reading: Reading) -> tuple[str, ...]:
         """See TableDialect."""
@@ -273,7 +273,7 @@ def _places(source: ScriptSource, name: str) -> tuple[Place, ...]:
     argument, key = Argument((f"--{name}",)), Key(tuple(name.split(".")))
     if _file(source) is None:
         return (argument,)
-    return (argument, key) if argument.get(Sheet(arguments=source.script_args)) else (key,)
+    return (argument, key) if argument.get(LaunchInputs(arguments=source.script_args)) else (key,)
 
 
 def _is_old(source: ScriptSource) -> bool:
@@ -283,7 +283,9 @@ def _is_old(source: ScriptSource) -> bool:
     return given or (file is not None and tuple(older.split(".")) in parse_toml(file.text))
 
 
-def _batch_rows(source: ScriptSource, sheet: Sheet, *, pipelined: bool) -> tuple[Spelled, ...]:
+def _batch_rows(
+    source: ScriptSource, inputs: LaunchInputs, *, pipelined: bool
+) -> tuple[Spelled, ...]:
     local = _places(source, MICRO_BATCH)
     total = _places(source, GLOBAL_BATCH_KEY)
     known = None if _version(source) >= WITHOUT_FILE else MICRO_BATCH_DEFAULT
@@ -293,7 +295,7 @@ def _batch_rows(source: ScriptSource, sheet: Sheet, *, pipelined: bool) -> tuple
         micro = Spelling(knob="micro_batch", places=places, default=1)
     if _is_old(source):
         return (micro,)
-    stated = scalar(_got(total, sheet, -1))
+    stated = scalar(_got(total, inputs, -1))
     if stated == -1 and pipelined:
         raise ConfigError(
             f"{GLOBAL_BATCH_KEY} is not set, but pipeline stages are; give it, so that "
@@ -316,18 +318,18 @@ class _UnsetBatch:
         """See Spelled."""
         return (GLOBAL_BATCH_KEY, self.knob)
 
-    def read(self, sheet: Sheet) -> LayoutValue:
+    def read(self, inputs: LaunchInputs) -> LayoutValue:
         """See Spelled."""
-        stated = scalar(_got(self.places, sheet, -1))
+        stated = scalar(_got(self.places, inputs, -1))
         return None if stated == -1 else int(stated)
 
     def value_of(self, word: Any) -> LayoutValue:
         """See Spelled."""
         return int(word)
 
-    def write(self, sheet: Sheet, value: LayoutValue) -> Sheet:
+    def write(self, inputs: LaunchInputs, value: LayoutValue) -> LaunchInputs:
         """See Spelled."""
-        return sheet if self.read(sheet) == value else _set(self.places, sheet, value)
+        return inputs if self.read(inputs) == value else _set(self.places, inputs, value)
 
 
 def _recompute_row(source: ScriptSource) -> Spelling:
@@ -341,11 +343,11 @@ def _recompute_row(source: ScriptSource) -> Spelling:
     )
 
 
-def _got(places: tuple[Place, ...], sheet: Sheet, default: Any) -> Any:
-    found = (place.get(sheet) for place in places)
+def _got(places: tuple[Place, ...], inputs: LaunchInputs, default: Any) -> Any:
+    found = (place.get(inputs) for place in places)
     return scalar(next((value for value in found if value is not None), default))
 
 
-def _set(places: tuple[Place, ...], sheet: Sheet, value: Any) -> Sheet:
-    place = next((p for p in places if p.get(sheet) is not None), places[0])
-    return place.put(sheet, value)
+def _set(places: tuple[Place, ...], inputs: LaunchInputs, value: Any) -> LaunchInputs:
+    place = next((p for p in places if p.get(inputs) is not None), places[0])
+    return place.put(inputs, value)

@@ -11,7 +11,14 @@ from ..dialects import HfTrainerDialect, MegatronDialect
 from ..dialects import hf_deepspeed as hf_names
 from ..dialects import megatron as names
 from ..script import ScriptSource
-from ..spelling import GLOBAL_BATCH, Sheet, Spelled, TableDialect, find_argument, put_argument
+from ..spelling import (
+    GLOBAL_BATCH,
+    LaunchInputs,
+    Spelled,
+    TableDialect,
+    find_argument,
+    put_argument,
+)
 from .page import Exported, Optimum, Page, comments
 
 _HALVES = (Precision.BF16, Precision.FP16)
@@ -21,7 +28,7 @@ _NOTHING = ScriptSource(script_args=(), config=RawConfig({}), config_argument=No
 def megatron(optimum: Optimum) -> Exported:
     """Megatron-LM's arguments, one on each line."""
     layout, page = optimum.layout, Page(optimum)
-    sheet = _written(MegatronDialect(), page, but=("zero_stage",))
+    inputs = _written(MegatronDialect(), page, but=("zero_stage",))
     more: list[str] = []
     if layout.zero_stage:
         more.append(names.DISTRIBUTED_OPTIMIZER)
@@ -33,7 +40,7 @@ def megatron(optimum: Optimum) -> Exported:
         page.done("offload")
     if optimum.precision in _HALVES:
         more.append(f"--{optimum.precision.value}")
-    return _lines((*sheet.arguments, *more), page)
+    return _lines((*inputs.arguments, *more), page)
 
 
 def hf_trainer(optimum: Optimum) -> Exported:
@@ -43,7 +50,7 @@ def hf_trainer(optimum: Optimum) -> Exported:
     if only_deepspeed:
         page.cannot("zero_stage", "only DeepSpeed has it: export --to deepspeed and pass its file")
     but = ("zero_stage",) if only_deepspeed else ()
-    sheet = _written(HfTrainerDialect(), page, but=but)
+    inputs = _written(HfTrainerDialect(), page, but=but)
     more: list[str] = []
     bucket = dict(optimum.candidate.extras).get("bucket_cap_mb")
     if bucket is not None:
@@ -51,7 +58,7 @@ def hf_trainer(optimum: Optimum) -> Exported:
         page.done("bucket_cap_mb")
     if optimum.precision in _HALVES:
         more.append(f"--{optimum.precision.value}")
-    return _lines((*_with_offload(sheet.arguments, page), *more), page)
+    return _lines((*_with_offload(inputs.arguments, page), *more), page)
 
 
 def _with_offload(arguments: tuple[str, ...], page: Page) -> tuple[str, ...]:
@@ -63,24 +70,24 @@ def _with_offload(arguments: tuple[str, ...], page: Page) -> tuple[str, ...]:
     return put_argument(arguments, given, hf_names.FSDP, f"{given.value} {hf_names.FSDP_OFFLOAD}")
 
 
-def _written(dialect: TableDialect, page: Page, but: tuple[str, ...]) -> Sheet:
+def _written(dialect: TableDialect, page: Page, but: tuple[str, ...]) -> LaunchInputs:
     """All knobs of the table with their values, defaults of the batch included."""
-    layout, sheet = page.optimum.layout, Sheet()
+    layout, inputs = page.optimum.layout, LaunchInputs()
     for row in dialect.table(_NOTHING, layout.world_size):
         if row.knob == GLOBAL_BATCH and row.names()[0].startswith("--"):
-            sheet = row.write(sheet, layout.global_batch)
+            inputs = row.write(inputs, layout.global_batch)
         elif row.knob in LAYOUT_KNOBS and row.knob not in but:
-            sheet = _with_row(row, sheet, layout)
+            inputs = _with_row(row, inputs, layout)
             page.done(row.knob)
-    return sheet
+    return inputs
 
 
-def _with_row(row: Spelled, sheet: Sheet, layout: Layout) -> Sheet:
+def _with_row(row: Spelled, inputs: LaunchInputs, layout: Layout) -> LaunchInputs:
     value = getattr(layout, row.knob)
     places = getattr(row, "places", ())
     if row.knob in ("micro_batch", "accumulation") and places:
-        return places[0].put(sheet, value)  # type: ignore[no-any-return]
-    return row.write(sheet, value)
+        return places[0].put(inputs, value)  # type: ignore[no-any-return]
+    return row.write(inputs, value)
 
 
 def _lines(arguments: tuple[str, ...], page: Page) -> Exported:

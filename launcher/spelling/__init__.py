@@ -41,7 +41,7 @@ if TYPE_CHECKING:
         with_listed,
         with_zero_knobs,
     )
-    from .launch_inputs import Argument, Key, Place, Sheet, Variable, scalar
+    from .launch_inputs import Argument, Key, LaunchInputs, Place, Variable, scalar
     from .own_words import Told, bare, declared_as, told_of, values_of, with_own_asides
     from .spelling import (
         CANONICAL,

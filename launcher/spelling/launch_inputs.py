@@ -13,7 +13,7 @@ _EMPTY = RawConfig({})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sheet:
+class LaunchInputs:
     """Arguments, variables and one document of a launch."""
 
     arguments: tuple[str, ...] = ()
@@ -24,12 +24,12 @@ class Sheet:
         """The value of a variable; None where it is not set."""
         return dict(self.environment).get(name)
 
-    def with_variable(self, name: str, value: str) -> Sheet:
+    def with_variable(self, name: str, value: str) -> LaunchInputs:
         """The same with one variable set."""
         kept = tuple(pair for pair in self.environment if pair[0] != name)
         return replace(self, environment=(*kept, (name, value)))
 
-    def without_variable(self, name: str) -> Sheet:
+    def without_variable(self, name: str) -> LaunchInputs:
         """The same with one variable not set."""
         kept = tuple(pair for pair in self.environment if pair[0] != name)
         return replace(self, environment=kept)
@@ -42,13 +42,13 @@ class Place(Protocol):
     def name(self) -> str:
         """How people call it: ``--batch_size``, ``FSDP_VERSION``, ``training.steps``."""
 
-    def get(self, sheet: Sheet) -> Any:
+    def get(self, inputs: LaunchInputs) -> Any:
         """Text of an argument or variable, a JSON value of a document; None: not there."""
 
-    def put(self, sheet: Sheet, value: Any) -> Sheet:
+    def put(self, inputs: LaunchInputs, value: Any) -> LaunchInputs:
         """Set it."""
 
-    def drop(self, sheet: Sheet) -> Sheet:
+    def drop(self, inputs: LaunchInputs) -> LaunchInputs:
         """Leave it out."""
 
 
@@ -73,39 +73,39 @@ class Argument:
         """See :class:`Place`."""
         return self.names[0]
 
-    def get(self, sheet: Sheet) -> Any:
+    def get(self, inputs: LaunchInputs) -> Any:
         """See :class:`Place`."""
-        given = self._given(sheet)
+        given = self._given(inputs)
         if given is None:
             return None
         if given.form is not Form.BARE:
             return given.value
-        off = find_argument(sheet.arguments[given.index :], self.opposites, switch=True)
+        off = find_argument(inputs.arguments[given.index :], self.opposites, switch=True)
         return "true" if off is None else "false"
 
-    def put(self, sheet: Sheet, value: Any) -> Sheet:
+    def put(self, inputs: LaunchInputs, value: Any) -> LaunchInputs:
         """See :class:`Place`."""
-        given = self._given(sheet)
+        given = self._given(inputs)
         if self.opposites:
             name = self.name if text_of(value).lower() in TRUE_WORDS else self.opposites[0]
-            arguments = drop_argument(sheet.arguments, given)
+            arguments = drop_argument(inputs.arguments, given)
             place = len(arguments) if given is None else given.index
             arguments = (*arguments[:place], name, *arguments[place:])
-            return replace(sheet, arguments=arguments)
+            return replace(inputs, arguments=arguments)
         if self.switch and value is False:
-            return self.drop(sheet)
+            return self.drop(inputs)
         bare = self.switch and value is True
         text = None if bare else text_of(value)
-        arguments = put_argument(sheet.arguments, given, self.name, text, joined=self.joined)
-        return replace(sheet, arguments=arguments)
+        arguments = put_argument(inputs.arguments, given, self.name, text, joined=self.joined)
+        return replace(inputs, arguments=arguments)
 
-    def drop(self, sheet: Sheet) -> Sheet:
+    def drop(self, inputs: LaunchInputs) -> LaunchInputs:
         """See :class:`Place`."""
-        return replace(sheet, arguments=drop_argument(sheet.arguments, self._given(sheet)))
+        return replace(inputs, arguments=drop_argument(inputs.arguments, self._given(inputs)))
 
-    def _given(self, sheet: Sheet) -> Given | None:
+    def _given(self, inputs: LaunchInputs) -> Given | None:
         names = (*self.names, *self.opposites)
-        return find_argument(sheet.arguments, names, switch=self.switch)
+        return find_argument(inputs.arguments, names, switch=self.switch)
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,17 +114,17 @@ class Variable:
 
     name: str
 
-    def get(self, sheet: Sheet) -> Any:
+    def get(self, inputs: LaunchInputs) -> Any:
         """See :class:`Place`."""
-        return sheet.variable(self.name)
+        return inputs.variable(self.name)
 
-    def put(self, sheet: Sheet, value: Any) -> Sheet:
+    def put(self, inputs: LaunchInputs, value: Any) -> LaunchInputs:
         """See :class:`Place`."""
-        return sheet.with_variable(self.name, text_of(value))
+        return inputs.with_variable(self.name, text_of(value))
 
-    def drop(self, sheet: Sheet) -> Sheet:
+    def drop(self, inputs: LaunchInputs) -> LaunchInputs:
         """See :class:`Place`; a variable of the user can only be emptied."""
-        return sheet.without_variable(self.name)
+        return inputs.without_variable(self.name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,17 +138,17 @@ class Key:
         """See :class:`Place`."""
         return dotted(self.path)
 
-    def get(self, sheet: Sheet) -> Any:
+    def get(self, inputs: LaunchInputs) -> Any:
         """See :class:`Place`."""
-        return sheet.document.get(self.path)
+        return inputs.document.get(self.path)
 
-    def put(self, sheet: Sheet, value: Any) -> Sheet:
+    def put(self, inputs: LaunchInputs, value: Any) -> LaunchInputs:
         """See :class:`Place`."""
-        return replace(sheet, document=sheet.document.with_value(self.path, value))
+        return replace(inputs, document=inputs.document.with_value(self.path, value))
 
-    def drop(self, sheet: Sheet) -> Sheet:
+    def drop(self, inputs: LaunchInputs) -> LaunchInputs:
         """See :class:`Place`."""
-        return replace(sheet, document=sheet.document.without(self.path))
+        return replace(inputs, document=inputs.document.without(self.path))
 
 
 def text_of(value: Any) -> str:

@@ -29,7 +29,7 @@ from ..script import (
 from .arguments import find_argument
 from .base import Rendered, TrialNeeds
 from .batch_names import EVALUATE_EVERY, SAVE_EVERY, is_of_batch
-from .launch_inputs import Argument, Place, Sheet, Variable, scalar
+from .launch_inputs import Argument, LaunchInputs, Place, Variable, scalar
 from .spelling import (
     CANONICAL,
     GLOBAL_BATCH,
@@ -133,9 +133,9 @@ def _mapped(key: str, flag: str, source: ScriptSource, facts: ScriptFacts) -> Sp
     row = Spelling(knob=knob, places=(place,), default=_default(facts, flag))
     if knob == "recompute":
         row = replace(row, words=SWITCHED, default=dict(SWITCHED)[row.default is True])
-    sheet = Sheet(arguments=source.script_args, environment=source.environment)
+    inputs = LaunchInputs(arguments=source.script_args, environment=source.environment)
     is_told = knob in MEASURED and not _is_unknown(flag, facts)  # by the profile run
-    if row.read(sheet) is None and not is_told:
+    if row.read(inputs) is None and not is_told:
         raise ConfigError(
             f"{flag} is to stand for {key}, but is not among the script's arguments and its "
             f"default cannot be read from {source.script or 'the script'}; give it there."
@@ -189,8 +189,8 @@ class Told:
 
     def has_value(self, source: ScriptSource) -> bool:
         """Whether it is given, or its default is known."""
-        sheet = Sheet(arguments=source.script_args, environment=source.environment)
-        return type(self.default) is int or self.place.get(sheet) is not None
+        inputs = LaunchInputs(arguments=source.script_args, environment=source.environment)
+        return type(self.default) is int or self.place.get(inputs) is not None
 
 
 def told_of(source: ScriptSource) -> Iterator[Told]:
@@ -272,7 +272,7 @@ def _moved(
     rendered: Rendered, source: ScriptSource, names: tuple[str, ...], after: int
 ) -> Rendered:
     """With each argument or variable of these names brought forward to a step."""
-    sheet = Sheet(
+    inputs = LaunchInputs(
         arguments=rendered.script_args, environment=(*source.environment, *rendered.environment)
     )
     searched = {bare(knob.name) for knob in source.words.knobs}
@@ -280,14 +280,14 @@ def _moved(
     for told in told_of(source):
         own = {bare(name) for name in told.names}
         named = any(is_of_batch(name.rpartition(".")[2], names) for name in own)
-        if named and not own & searched and _every(told, sheet) > after:
-            sheet = told.place.put(sheet, after)
-    environment = tuple(pair for pair in sheet.environment if pair not in given)
-    return replace(rendered, script_args=sheet.arguments, environment=environment)
+        if named and not own & searched and _every(told, inputs) > after:
+            inputs = told.place.put(inputs, after)
+    environment = tuple(pair for pair in inputs.environment if pair not in given)
+    return replace(rendered, script_args=inputs.arguments, environment=environment)
 
 
-def _every(told: Told, sheet: Sheet) -> int:
+def _every(told: Told, inputs: LaunchInputs) -> int:
     """Steps between two; 0 where it is never, or not known."""
-    held = told.place.get(sheet)
+    held = told.place.get(inputs)
     value = told.default if held is None else scalar(held)
     return value if type(value) is int else 0

@@ -14,7 +14,7 @@ from autoconf_launch.autotuner.space import LAYOUT_KNOBS, LayoutValue, parse_val
 from autoconf_launch.core import AppliedStrategy, ConfigError, Recompute
 
 from .arguments import FALSE_WORDS, TRUE_WORDS
-from .launch_inputs import Place, Sheet, Variable, scalar
+from .launch_inputs import LaunchInputs, Place, Variable, scalar
 
 GLOBAL_BATCH = "global_batch"
 """Stands in tables like a knob, but follows from the knobs of the batch."""
@@ -35,7 +35,7 @@ SWITCHED: tuple[tuple[Any, LayoutValue], ...] = (
 
 
 class Spelled(Protocol):
-    """Reads one knob from a sheet, and writes it there."""
+    """Reads one knob from a launch's inputs, and writes it there."""
 
     @property
     def knob(self) -> str:
@@ -48,15 +48,15 @@ class Spelled(Protocol):
     def names(self) -> tuple[str, ...]:
         """How people may call it."""
 
-    def read(self, sheet: Sheet) -> LayoutValue:
-        """Its value; None where neither the sheet nor a default says it.
+    def read(self, inputs: LaunchInputs) -> LayoutValue:
+        """Its value; None where neither the inputs nor a default give it.
 
         Raises:
             ConfigError: what stands there cannot be its value.
         """
 
-    def write(self, sheet: Sheet, value: LayoutValue) -> Sheet:
-        """The sheet with another value; the same sheet where it has this value already."""
+    def write(self, inputs: LaunchInputs, value: LayoutValue) -> LaunchInputs:
+        """The inputs with another value; the same ones where they have this value already."""
 
     def value_of(self, word: Any) -> LayoutValue:
         """What a word means, as the user writes it in a list of values.
@@ -96,10 +96,10 @@ class Spelling:
         own = [name for place in self.places for name in getattr(place, "names", (place.name,))]
         return (*own, self.knob)
 
-    def read(self, sheet: Sheet) -> LayoutValue:
+    def read(self, inputs: LaunchInputs) -> LayoutValue:
         """See :class:`Spelled`."""
-        place = self._held(sheet)
-        return self.default if place is None else self._parsed(place.get(sheet), place.name)
+        place = self._held(inputs)
+        return self.default if place is None else self._parsed(place.get(inputs), place.name)
 
     def value_of(self, word: Any) -> LayoutValue:
         """See :class:`Spelled`; the configuration file's own words for a value do, too."""
@@ -109,17 +109,17 @@ class Spelling:
                 return meaning
         return self._parsed(word, self.places[0].name)
 
-    def write(self, sheet: Sheet, value: LayoutValue) -> Sheet:
+    def write(self, inputs: LaunchInputs, value: LayoutValue) -> LaunchInputs:
         """See :class:`Spelled`."""
-        if self.read(sheet) == value:
-            return sheet
-        held = None if self.overrides else self._held(sheet)
-        for place in (held or self.places[0], *filter(lambda p: _holds(p, sheet), self.also)):
+        if self.read(inputs) == value:
+            return inputs
+        held = None if self.overrides else self._held(inputs)
+        for place in (held or self.places[0], *filter(lambda p: _holds(p, inputs), self.also)):
             word = self._word(value)
-            sheet = place.drop(sheet) if word is None else place.put(sheet, word)
-            if word is False and self.read(sheet) not in (value, None):  # left out, it is on
-                sheet = place.put(sheet, "false")
-        return sheet
+            inputs = place.drop(inputs) if word is None else place.put(inputs, word)
+            if word is False and self.read(inputs) not in (value, None):  # left out, it is on
+                inputs = place.put(inputs, "false")
+        return inputs
 
     def _word(self, value: LayoutValue) -> Any:
         """What is written for a value; None leaves the setting out."""
@@ -136,8 +136,8 @@ class Spelling:
             return self._whole(value, name)
         return value  # type: ignore[no-any-return]
 
-    def _held(self, sheet: Sheet) -> Place | None:
-        return next((place for place in self.places if _holds(place, sheet)), None)
+    def _held(self, inputs: LaunchInputs) -> Place | None:
+        return next((place for place in self.places if _holds(place, inputs)), None)
 
     def _meaning(self, given: Any, name: str) -> LayoutValue:
         for word, meaning in self.words:
@@ -157,9 +157,9 @@ class Spelling:
         return number // self.factor
 
 
-def _holds(place: Place, sheet: Sheet) -> bool:
+def _holds(place: Place, inputs: LaunchInputs) -> bool:
     """Whether a value stands there; "auto" leaves it to others."""
-    return place.get(sheet) not in (None, "auto")
+    return place.get(inputs) not in (None, "auto")
 
 
 def _same(word: Any, given: Any) -> bool:
@@ -201,15 +201,15 @@ class SplitBatch:
         """See Spelled."""
         return (*self.argument.names()[:-1], self.knob)
 
-    def read(self, sheet: Sheet) -> LayoutValue:
+    def read(self, inputs: LaunchInputs) -> LayoutValue:
         """See Spelled."""
-        held: Any = self.argument.read(sheet)
+        held: Any = self.argument.read(inputs)
         return None if held is None else int(held) * self.ranks
 
-    def write(self, sheet: Sheet, value: LayoutValue) -> Sheet:
+    def write(self, inputs: LaunchInputs, value: LayoutValue) -> LaunchInputs:
         """See Spelled."""
         whole: Any = value
-        return self.argument.write(sheet, int(whole) // self.ranks)
+        return self.argument.write(inputs, int(whole) // self.ranks)
 
     def value_of(self, word: Any) -> LayoutValue:
         """See Spelled."""
@@ -234,15 +234,15 @@ class SplitMicroBatch:
         """See Spelled."""
         return self.argument.names()
 
-    def read(self, sheet: Sheet) -> LayoutValue:
+    def read(self, inputs: LaunchInputs) -> LayoutValue:
         """See Spelled."""
-        held: Any = self.argument.read(sheet)
-        steps: Any = self.accumulation.read(sheet)
+        held: Any = self.argument.read(inputs)
+        steps: Any = self.accumulation.read(inputs)
         return None if held is None else max(1, int(held) // int(steps or 1))
 
-    def write(self, sheet: Sheet, value: LayoutValue) -> Sheet:
+    def write(self, inputs: LaunchInputs, value: LayoutValue) -> LaunchInputs:
         """See Spelled; the global batch and the accumulation say it."""
-        return sheet
+        return inputs
 
     def value_of(self, word: Any) -> LayoutValue:
         """See Spelled."""
@@ -262,28 +262,28 @@ def applied_value(applied: AppliedStrategy | None, knob: str) -> LayoutValue:
 
 
 def with_applied(
-    table: Sequence[Spelled], sheet: Sheet, applied: AppliedStrategy
+    table: Sequence[Spelled], inputs: LaunchInputs, applied: AppliedStrategy
 ) -> tuple[Spelled, ...]:
     """The table with what ran as the default of each row that holds nothing.
 
     A row whose words mean something else while it holds nothing cannot change what the script
     does by itself; it is left out, so that the knob stays as it ran.
     """
-    rows = (_with_default(row, sheet, applied_value(applied, row.knob)) for row in table)
+    rows = (_with_default(row, inputs, applied_value(applied, row.knob)) for row in table)
     return tuple(row for row in rows if row is not None)
 
 
-def _with_default(row: Spelled, sheet: Sheet, value: LayoutValue) -> Spelled | None:
-    if value is None or row.read(sheet) == value or _is_given(row, sheet):
+def _with_default(row: Spelled, inputs: LaunchInputs, value: LayoutValue) -> Spelled | None:
+    if value is None or row.read(inputs) == value or _is_given(row, inputs):
         return row
     if isinstance(row, Spelling):
         return replace(row, default=_as_words_have_it(row, value))
     return None if row.knob == "zero_stage" else row
 
 
-def _is_given(row: Spelled, sheet: Sheet) -> bool:
+def _is_given(row: Spelled, inputs: LaunchInputs) -> bool:
     places: tuple[Place, ...] = getattr(row, "places", ()) or tuple(map(Variable, row.names()))
-    return any(place.get(sheet) not in (None, "auto") for place in places)
+    return any(place.get(inputs) not in (None, "auto") for place in places)
 
 
 def _as_words_have_it(row: Spelling, value: LayoutValue) -> LayoutValue:

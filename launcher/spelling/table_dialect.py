@@ -22,7 +22,7 @@ from ..script import ScriptSource
 from .base import Rendered, RenderedFile, TrialNeeds, UserSettings
 from .batch_names import may_derive_accumulation, on_source_batch, silent
 from .documents import settings_of
-from .launch_inputs import Place, Sheet
+from .launch_inputs import LaunchInputs, Place
 from .own_words import values_of, with_own_words
 from .spelling import GLOBAL_BATCH, MEASURED, Spelled, applied_value, spelled, with_applied
 
@@ -41,7 +41,7 @@ class Reading:
 
     source: ScriptSource
     table: tuple[Spelled, ...]
-    sheet: Sheet
+    inputs: LaunchInputs
     settings: AutotuningSettings
 
     @property
@@ -61,9 +61,9 @@ class TableDialect(ABC):
     def table(self, source: ScriptSource, ranks: int) -> tuple[Spelled, ...]:
         """The framework's rows for this source."""
 
-    def sheet(self, source: ScriptSource) -> Sheet:
+    def inputs(self, source: ScriptSource) -> LaunchInputs:
         """What the launch is told today."""
-        return Sheet(
+        return LaunchInputs(
             arguments=source.script_args, environment=source.environment, document=source.config
         )
 
@@ -75,12 +75,12 @@ class TableDialect(ABC):
         """Sentences for the user on what was taken for what."""
         return ()
 
-    def shown(self, reading: Reading, sheet: Sheet) -> RawConfig:
+    def shown(self, reading: Reading, inputs: LaunchInputs) -> RawConfig:
         """What is shown as the configuration: names with their values."""
-        given: dict[str, Any] = dict(sheet.environment)
+        given: dict[str, Any] = dict(inputs.environment)
         for row in reading.table:
             places: tuple[Place, ...] = getattr(row, "places", ())
-            held = {place.name: place.get(sheet) for place in places}
+            held = {place.name: place.get(inputs) for place in places}
             default = getattr(row, "default", None)
             if row.knob in _BATCH and type(default) is int and not any(held.values()):
                 held = {places[0].name: default * getattr(row, "factor", 1)}
@@ -88,10 +88,10 @@ class TableDialect(ABC):
         return RawConfig(given)
 
     def files(
-        self, source: ScriptSource, sheet: Sheet, config_path: str
-    ) -> tuple[Sheet, tuple[RenderedFile, ...]]:
+        self, source: ScriptSource, inputs: LaunchInputs, config_path: str
+    ) -> tuple[LaunchInputs, tuple[RenderedFile, ...]]:
         """Files beside the configuration, and the arguments that name them."""
-        return sheet, ()
+        return inputs, ()
 
     def read(
         self,
@@ -129,17 +129,17 @@ class TableDialect(ABC):
     def render(self, candidate: Candidate, source: ScriptSource, config_path: str) -> Rendered:
         """See :class:`Dialect`."""
         reading = self._reading(source, candidate.layout.world_size, ())
-        sheet = reading.sheet
+        inputs = reading.inputs
         for row in reading.table:
             if _is_set(row, candidate, reading):
-                sheet = row.write(sheet, _value(candidate, row))
-        before, after = self.shown(reading, reading.sheet), self.shown(reading, sheet)
-        sheet, files = self.files(source, sheet, config_path)
+                inputs = row.write(inputs, _value(candidate, row))
+        before, after = self.shown(reading, reading.inputs), self.shown(reading, inputs)
+        inputs, files = self.files(source, inputs, config_path)
         given = set(source.environment)
         return Rendered(
             config=after,
-            script_args=sheet.arguments,
-            environment=tuple(pair for pair in sheet.environment if pair not in given),
+            script_args=inputs.arguments,
+            environment=tuple(pair for pair in inputs.environment if pair not in given),
             files=files,
             before=before,
             checked=tuple(self._checked(reading)),
@@ -155,10 +155,10 @@ class TableDialect(ABC):
         settings = settings_of(source.config, overrides)
         mappings = tuple((settings.arg_mappings or {}).items())
         table = with_own_words(self.table(source, world_size), source, mappings, world_size)
-        sheet = self.sheet(source)
+        inputs = self.inputs(source)
         if source.applied is not None:
-            table = with_applied(table, sheet, source.applied)
-        return Reading(source=source, table=table, sheet=sheet, settings=settings)
+            table = with_applied(table, inputs, source.applied)
+        return Reading(source=source, table=table, inputs=inputs, settings=settings)
 
     def _checked(self, reading: Reading) -> Iterator[tuple[str, str]]:
         """Knobs to be found as asked; of a batch that the script keeps, the accumulation too."""
@@ -180,10 +180,10 @@ def _is_set(row: Spelled, candidate: Candidate, reading: Reading) -> bool:
     if row.knob == GLOBAL_BATCH:
         is_only = spelled(reading.table, "accumulation") is None
         needed = is_only and candidate.layout.accumulation > 1
-        return needed or row.read(reading.sheet) is not None
+        return needed or row.read(reading.inputs) is not None
     if row.knob in LAYOUT_KNOBS:
         waits = reading.is_before_profile and row.knob in MEASURED
-        return not waits or row.read(reading.sheet) is not None
+        return not waits or row.read(reading.inputs) is not None
     listed = bool(values_of(row, reading.source.words.knobs))
     return listed or row.knob in dict(candidate.extras)
 
@@ -191,7 +191,7 @@ def _is_set(row: Spelled, candidate: Candidate, reading: Reading) -> bool:
 def _layout(reading: Reading, world_size: int) -> Layout:
     values: dict[str, Any] = {}
     for row in reading.table:
-        if row.knob in LAYOUT_KNOBS and (value := row.read(reading.sheet)) is not None:
+        if row.knob in LAYOUT_KNOBS and (value := row.read(reading.inputs)) is not None:
             values[row.knob] = value
     for knob in ("zero_stage", "recompute"):
         if spelled(reading.table, knob) is None:
@@ -206,14 +206,14 @@ def _layout(reading: Reading, world_size: int) -> Layout:
 def _is_batch_open(reading: Reading) -> bool:
     """Whether nothing says the micro-batch, or nothing the accumulation."""
     rows = (spelled(reading.table, knob) for knob in ("micro_batch", "accumulation"))
-    told = [row is not None and row.read(reading.sheet) is not None for row in rows]
+    told = [row is not None and row.read(reading.inputs) is not None for row in rows]
     return not all(told) and spelled(reading.table, GLOBAL_BATCH) is None
 
 
 def _batch(reading: Reading, values: dict[str, Any], data: int) -> dict[str, int]:
     micro, accumulation = values.get("micro_batch"), values.get("accumulation")
     row = spelled(reading.table, GLOBAL_BATCH)
-    stated: Any = row.read(reading.sheet) if row else None
+    stated: Any = row.read(reading.inputs) if row else None
     if stated is None:
         applied = reading.source.applied
         accumulation = accumulation or (applied.accumulation if applied else 1)
@@ -253,7 +253,7 @@ def _extras(reading: Reading) -> tuple[tuple[str, Any], ...]:
     return tuple(
         (row.knob, value)
         for row in reading.table
-        if _is_searched_extra(row, reading) and (value := row.read(reading.sheet)) is not None
+        if _is_searched_extra(row, reading) and (value := row.read(reading.inputs)) is not None
     )
 
 
@@ -279,7 +279,7 @@ def _choice(row: Spelled, reading: Reading, layout: Layout) -> KnobChoice | None
         return None
     if row.knob not in LAYOUT_KNOBS:
         if listed:
-            values = tuple(dict.fromkeys((row.read(reading.sheet), *listed)))
+            values = tuple(dict.fromkeys((row.read(reading.inputs), *listed)))
     elif row.knob == "micro_batch" and not listed:
         values, kind, origin = (layout.micro_batch,), ChoiceKind.MINIMUM, row.names()[0]
     elif not listed and row.knob != "accumulation" and not reading.settings.fast:

@@ -30,14 +30,14 @@ from ..machine import WHOLE, Share
 from ..plan import LaunchPlan
 from ..results import HEARTBEAT_S, Earlier, Journal, Started
 from .running import Running, TrialLimits
-from .turn_groups import Rings, is_waiting, members, preempted_by, share_progress
+from .turn_groups import TurnGroups, is_waiting, members, preempted_by, share_progress
 
-__all__ = ["Controller", "TrialDesk", "TrialLimits"]
+__all__ = ["Controller", "TrialIO", "TrialLimits"]
 
 _AGENT_DIES_WITHIN_S = 5.0
 
 
-class TrialDesk(Protocol):
+class TrialIO(Protocol):
     """Turns trials into plans and outcomes into files."""
 
     def plan(self, trial: Trial, attempt: str) -> LaunchPlan:
@@ -63,7 +63,7 @@ class Controller:
         self,
         study: Decider,
         backend: Backend,
-        desk: TrialDesk,
+        trial_io: TrialIO,
         *,
         journal: Journal,
         listener: Listener,
@@ -71,14 +71,14 @@ class Controller:
     ) -> None:
         self._study = study
         self._backend = backend
-        self._desk = desk
+        self._trial_io = trial_io
         self._journal = journal
         self._listener = listener
         self._limits = limits
         self._running: list[Running] = []
         self._free: list[Share] = []
         self._to_repeat: list[Trial] = []
-        self._rings = Rings()
+        self._turn_groups = TurnGroups()
         self._orphans: dict[str, Started] = {}
         self._earlier_parts_s = self._before_s = 0.0
         self._start_s = time.monotonic()
@@ -118,14 +118,14 @@ class Controller:
     def _start_trials(self) -> None:
         """Fill the free shares; what ran out of a share's memory first has the machine alone."""
         if not self._to_repeat:
-            slots = 1 if self._rings.are_broken else len(self._free)
+            slots = 1 if self._turn_groups.are_broken else len(self._free)
             for trial in self._study.ask(slots, self.elapsed_s):
                 self._start(trial, alone=trial.number == 0 and not trial.again)
         elif not self._running:
             self._start(self._to_repeat.pop(0), alone=True)
 
     def _start(self, trial: Trial, *, alone: bool) -> None:
-        prediction = self._desk.predict(trial)
+        prediction = self._trial_io.predict(trial)
         is_new = trial.final or trial.again  # it is about the machine as it is now
         orphan = None if is_new else self._orphans.pop(trial.name, None)
         adopted = self._adopt(trial, orphan) if orphan else None
@@ -134,7 +134,7 @@ class Controller:
             return
         attempt = uuid.uuid4().hex
         share = self._free.pop(0)
-        plan = share.place(self._desk.plan(trial, attempt), alone=alone)
+        plan = share.place(self._trial_io.plan(trial, attempt), alone=alone)
         job = self._backend.submit(plan)
         self._journal.write_started(
             name=trial.name,
@@ -152,7 +152,7 @@ class Controller:
         """Let a dead controller's launch end, then see whether its ranks had reported."""
         if orphan.pid is not None and orphan.host == socket.gethostname():
             await_agent(orphan.pid, _AGENT_DIES_WITHIN_S)
-        outcome = self._desk.adopt(trial, orphan.attempt)
+        outcome = self._trial_io.adopt(trial, orphan.attempt)
         in_doubt = self._free[0].memory_bytes is not None and _is_out_of_memory(outcome)
         return None if in_doubt else outcome
 
@@ -181,13 +181,13 @@ class Controller:
             self._to_repeat.append(trial)
             return
         if trial.turn and isinstance(outcome, FailedTrial) and not _is_preempted(outcome):
-            self._break_ring(trial, outcome.failure)
+            self._break_group(trial, outcome.failure)
             return
         if trial.turn and not all(map(self._has_reported, members(self._running))):
-            trial, note = self._rings.left(trial)
+            trial, note = self._turn_groups.left(trial)
             self._listener(note)
-            self._cancel_ring(trial)
-        elif to_blame := self._rings.came_back(trial, outcome):
+            self._cancel_group(trial)
+        elif to_blame := self._turn_groups.came_back(trial, outcome):
             self._listener(to_blame)
         self._finish(
             trial,
@@ -227,7 +227,7 @@ class Controller:
             return
         self._backend.cancel(running.job, running.overdue(self._limits))
         if running.trial.turn is not None:
-            self._cancel_ring(running.trial)
+            self._cancel_group(running.trial)
 
     def _finish(
         self,
@@ -244,31 +244,31 @@ class Controller:
             return
         record = Record(
             trial=trial,
-            outcome=self._desk.complete(outcome),
+            outcome=self._trial_io.complete(outcome),
             wall_s=wall_s,
             prediction=prediction,
             conditions=conditions,
         )
         self._journal.write_record(record)
-        self._desk.finish(record)
+        self._trial_io.finish(record)
         self._study.tell(record)
         self._announce(record, resumed=resumed)
 
-    def _break_ring(self, failed: Trial, failure: Failure) -> None:
-        again, note = self._rings.fell_out(failed, failure)
+    def _break_group(self, failed: Trial, failure: Failure) -> None:
+        again, note = self._turn_groups.fell_out(failed, failure)
         self._to_repeat.append(again)
         self._listener(note)
-        self._cancel_ring(failed)
+        self._cancel_group(failed)
 
-    def _cancel_ring(self, left: Trial) -> None:
+    def _cancel_group(self, left: Trial) -> None:
         """End the launches that wait for a turn of one that has ended."""
         for running in members(self._running):
             running.cancelled = True
             self._backend.cancel(running.job, preempted_by(left))
 
     def _has_reported(self, running: Running) -> bool:
-        """Whether its ranks have; in a ring that was gone round to its end all have."""
-        return self._desk.adopt(running.trial, running.attempt) is not None
+        """Whether its ranks have; a group of turns that reached its end all have."""
+        return self._trial_io.adopt(running.trial, running.attempt) is not None
 
     def _announce(self, record: Record, *, resumed: bool) -> None:
         self._listener(

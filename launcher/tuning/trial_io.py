@@ -55,7 +55,7 @@ _OF_AN_ATTEMPT = (STEPS_FILE, MODEL_INFO_FILE, END_FILE, _METRICS, _FAILURE)
 
 
 class TrialFiles:
-    """The trial desk of a folder: writes each trial's files and makes its plan."""
+    """The trials of a folder: writes each one's files and makes its plan."""
 
     def __init__(
         self,
@@ -112,7 +112,7 @@ class TrialFiles:
         return self._dialect.render(trial.candidate, self._source, str(config_path))
 
     def adopt(self, trial: Trial, attempt: str) -> Outcome | None:
-        """See :class:`~.controller.TrialDesk`."""
+        """See :class:`~.controller.TrialIO`."""
         task = self._task(self._paths.trial(trial.name), trial, attempt, Mode.MEASURE)
         world_size = None if self._request.alone else len(self._cluster.devices)
         checked = self.render(trial, self._paths.config(self._paths.trial(trial.name))).checked

@@ -15,10 +15,10 @@ from ..events import Note
 from .running import Running
 
 
-class Rings:
+class TurnGroups:
     """What was seen of launches side by side, and what it means for those that come.
 
-    A launch that fails in its ring may fail because of the others there: its port, a file, memory
+    A launch that fails in its group may fail because of the others there: its port, a file, memory
     that was thought to be enough. So it is launched again alone. Does it come through then,
     launches follow each other from there on.
     """
@@ -29,14 +29,14 @@ class Rings:
         """Whether what fails side by side does not fail alone."""
 
     def fell_out(self, trial: Trial, failure: Failure) -> tuple[Trial, Note]:
-        """It failed in a ring; what is launched instead, and a sentence on it."""
+        """It failed in turn; what is launched instead, and a sentence on it."""
         self._fell_out[trial.name] = failure
         said = f"{failure.kind.value}: {failure.detail}" if failure.detail else failure.kind.value
         text = f"{trial.name} failed beside the others ({said}); it is launched again alone."
         return replace(trial, turn=None), Note(text=text, warning=True)
 
     def came_back(self, trial: Trial, outcome: Outcome) -> Note | None:
-        """It has ended alone; a sentence where the ring is to blame."""
+        """It has ended alone; a sentence where the group is to blame."""
         if self._fell_out.pop(trial.name, None) is None or isinstance(outcome, FailedTrial):
             return None
         self.are_broken = True
@@ -49,24 +49,24 @@ class Rings:
 
 
 def members(running: Sequence[Running]) -> tuple[Running, ...]:
-    """Those in a ring that nobody has told to end; there is one ring at a time."""
+    """Those in turn that nobody has told to end; there is one group at a time."""
     return tuple(one for one in running if one.trial.turn is not None and not one.cancelled)
 
 
 def is_waiting(one: Running, running: Sequence[Running]) -> bool:
-    """Whether another launch of its ring has the turn: the one that has had the fewest turns.
+    """Whether another launch of its group has the turn: the one that has had the fewest turns.
 
     The first of them, as the turn goes round in the order of submission.
     """
-    ring = members(running)
-    return one in ring and one is not min(ring, key=lambda other: other.turns)
+    group = members(running)
+    return one in group and one is not min(group, key=lambda other: other.turns)
 
 
 def share_progress(running: Sequence[Running]) -> None:
-    """A step of any of them is a sign of life of the whole ring."""
-    ring = members(running)
-    latest_s = max((one.progress_s for one in ring), default=0.0)
-    for one in ring:
+    """A step of any of them is a sign of life of the whole group."""
+    group = members(running)
+    latest_s = max((one.progress_s for one in group), default=0.0)
+    for one in group:
         one.progress_s = latest_s
 
 
@@ -79,6 +79,6 @@ def _from_here_on(why: str) -> Note:
 
 
 def preempted_by(trial: Trial) -> Failure:
-    """Why launches end whose ring has lost one."""
+    """Why launches end whose group has lost one."""
     detail = f"{trial.name} has ended, with which it took turns"
     return Failure(kind=FailureKind.PREEMPTED, detail=detail)

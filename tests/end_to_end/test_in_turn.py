@@ -32,7 +32,7 @@ SAME = Measurement(step_s=(1.0, 1.01), samples_per_step=8, world_size=1, memory=
 PATIENCE = TrialLimits(timeout_s=40.0, stall_s=3.0)
 
 
-class Desk:
+class ScriptTrialIO:
     """Plans of one script: in a ring its first launch is slow and its second one misbehaves."""
 
     def __init__(self, folder: Path, what: str, ranks: int) -> None:
@@ -122,7 +122,7 @@ def play(folder: Path, what: str, *, ranks: int = 1) -> Played:
         controller = Controller(
             finals,
             LocalBackend(),
-            Desk(folder, what, ranks),
+            ScriptTrialIO(folder, what, ranks),
             journal=journal,
             listener=hear,
             limits=PATIENCE,

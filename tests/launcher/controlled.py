@@ -59,7 +59,7 @@ def recorded(searched: SearchSpace) -> tuple[Record, ...]:
     )
 
 
-class ReplayDesk:
+class ReplayIO:
     """Plans without files; remembers what was planned, for the first time and again."""
 
     def __init__(self) -> None:
@@ -91,17 +91,17 @@ def run_study(
     contents: JournalContents | None = None,
     settings: AutotuningSettings | None = None,
     listener: Callable[[Event], None] = lambda event: None,
-) -> tuple[Study, ReplayDesk]:
+) -> tuple[Study, ReplayIO]:
     """From an empty journal, or on from what one says."""
     study = Study(searched, None, settings or AutotuningSettings(tuner_type="random"))
-    desk = ReplayDesk()
+    trial_io = ReplayIO()
     backend = ReplayBackend(recorded(searched))
     controller = Controller(
-        study, backend, desk, journal=journal, listener=listener, limits=LIMITS
+        study, backend, trial_io, journal=journal, listener=listener, limits=LIMITS
     )
     controller.resume((contents or JournalContents()).search)
     controller.run()
-    return study, desk
+    return study, trial_io
 
 
 def opened(folder: Path) -> Journal:
@@ -111,4 +111,4 @@ def opened(folder: Path) -> Journal:
     return journal
 
 
-__all__ = ["PRINT", "ReplayDesk", "measured", "opened", "recorded", "run_study", "space"]
+__all__ = ["PRINT", "ReplayIO", "measured", "opened", "recorded", "run_study", "space"]

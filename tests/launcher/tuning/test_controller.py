@@ -21,7 +21,7 @@ from autoconf_launch.launcher.plan import LaunchPlan
 from autoconf_launch.launcher.results.journal import Journal, JournalContents, read_journal
 from autoconf_launch.launcher.tuning.controller import Controller
 
-from ..controlled import LIMITS, ReplayDesk, opened, recorded, run_study, space
+from ..controlled import LIMITS, ReplayIO, opened, recorded, run_study, space
 
 SETTINGS = AutotuningSettings(tuner_type="model_based", tuner_early_stopping=3)
 
@@ -34,9 +34,9 @@ def test_every_outcome_is_in_the_journal_in_the_order_it_was_told(tmp_path: Path
 
 def test_the_baseline_is_trial_0_and_is_never_run_again(tmp_path: Path) -> None:
     with opened(tmp_path) as journal:
-        _, desk = run_study(space(), journal)
-    assert desk.planned[0] == "z0_gas1_tmbspg1"
-    assert len(set(desk.planned)) == len(desk.planned)
+        _, trial_io = run_study(space(), journal)
+    assert trial_io.planned[0] == "z0_gas1_tmbspg1"
+    assert len(set(trial_io.planned)) == len(trial_io.planned)
 
 
 @pytest.mark.parametrize("kept", [1, 2, 5])
@@ -50,9 +50,9 @@ def test_a_resumed_study_makes_the_proposals_of_the_uninterrupted_one(
     path.write_bytes(b"".join(lines[: 1 + 2 * kept]))
     with Journal(path) as journal:
         contents = journal.read()
-        resumed, desk = run_study(space(), journal, contents=contents, settings=SETTINGS)
+        resumed, trial_io = run_study(space(), journal, contents=contents, settings=SETTINGS)
     assert [r.trial.name for r in resumed.records] == [r.trial.name for r in whole.records]
-    assert len(desk.planned) == len(whole.records) - kept
+    assert len(trial_io.planned) == len(whole.records) - kept
 
 
 def test_a_torn_last_line_costs_its_own_trial_alone(tmp_path: Path) -> None:
@@ -90,7 +90,7 @@ def test_trials_side_by_side_take_their_time_once_when_resumed(tmp_path: Path) -
         controller = Controller(
             study,
             ReplayBackend(()),
-            ReplayDesk(),
+            ReplayIO(),
             journal=journal,
             listener=lambda event: None,
             limits=LIMITS,
@@ -127,7 +127,7 @@ class SideBySide:
         controller = Controller(
             self.study,
             TakingTurns(records),
-            ReplayDesk(),
+            ReplayIO(),
             journal=journal,
             listener=self._see,
             limits=LIMITS,
@@ -210,7 +210,7 @@ def finals_of(
     controller = Controller(
         finals,
         Seen(again),
-        ReplayDesk(),
+        ReplayIO(),
         journal=journal,
         listener=lambda event: None,
         limits=LIMITS,

@@ -21,7 +21,7 @@ from autoconf_launch.launcher.tuning.controller import Controller
 from autoconf_launch.launcher.tuning.endgame import Endgame, Search, play, playoff_s
 from autoconf_launch.launcher.tuning.running import TrialLimits
 
-from ..controlled import LIMITS, ReplayDesk, opened, run_study, space
+from ..controlled import LIMITS, ReplayIO, opened, run_study, space
 
 NAN = FailedTrial(failure=Failure(kind=FailureKind.NAN, detail="it did"))
 CRASH = FailedTrial(failure=Failure(kind=FailureKind.CRASHED, detail="it did"))
@@ -85,7 +85,7 @@ def played(
 
     def control(decider: Decider, listener: Listener, limits: TrialLimits) -> Controller:
         return Controller(
-            decider, backend, ReplayDesk(), journal=journal, listener=listener, limits=limits
+            decider, backend, ReplayIO(), journal=journal, listener=listener, limits=limits
         )
 
     search = Search(

@@ -28,7 +28,7 @@ from autoconf_launch.launcher.tuning.controller import Controller
 from autoconf_launch.launcher.tuning.running import Running
 from autoconf_launch.launcher.tuning.turn_groups import is_waiting, members, share_progress
 
-from ..controlled import LIMITS, ReplayDesk, opened
+from ..controlled import LIMITS, ReplayIO, opened
 
 MEMORY = MemoryUse(free_before_bytes=100, peak_bytes=10, limit_bytes=100)
 SAME = Measurement(step_s=(1.0, 1.01), samples_per_step=8, world_size=2, memory=MEMORY)
@@ -57,7 +57,7 @@ class OneByOne(ReplayBackend):
         self._ended += [job for job in own if job.reason] or own[-1:]
 
 
-class Reporting(ReplayDesk):
+class Reporting(ReplayIO):
     """The ranks of every launch have reported whenever one ends, or of none."""
 
     def __init__(self, *, reported: bool) -> None:
@@ -155,7 +155,7 @@ def test_who_leaves_before_all_are_done_took_no_turns(tmp_path: Path) -> None:
 
 
 def running(folder: Path, number: int, *steps: int, turn_steps: int = 1) -> Running:
-    """A launch in a ring that has made these steps."""
+    """A launch in turn that has made these steps."""
     own = folder / str(number)
     own.mkdir()
     lines = [{"rank": 0, "step": step, "wall_s": 0.1, "samples": 1} for step in steps]
