@@ -110,9 +110,9 @@ def test_the_rule_is_of_its_own_table_only() -> None:
 @pytest.mark.parametrize(
     ("facts", "memory_bytes", "says"),
     [
-        (FACTS, 127, "gradients and optimizer state take at least 1.6e-07 GB per rank"),
+        (FACTS, 127, "gradients and optimizer state take at least 160 B per rank"),
         (FACTS, 128, None),
-        (TrainingFacts(), 63, "gradients take at least 8e-08 GB per rank"),
+        (TrainingFacts(), 63, "gradients take at least 80 B per rank"),
         (TrainingFacts(), 64, None),
     ],
 )
