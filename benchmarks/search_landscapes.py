@@ -206,7 +206,7 @@ def replayed(
     """Every group of every table."""
     ours = tuner == "model_based"
     rules = ReplayRules(
-        exploration=exploration, good_enough=GOOD_ENOUGH if ours else None, to_the_knee=ours
+        exploration=exploration, good_enough=GOOD_ENOUGH if ours else None, to_saturation=ours
     )
     strategy = load_strategy(tuner, peers=True)
     return {

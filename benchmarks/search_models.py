@@ -147,7 +147,7 @@ class Watched:
 
 def _scores(groups: Sequence[Landscape], model: Believed) -> list[Score]:
     strategy = ModelBased(OBJECTIVES["throughput"], model)
-    rules = ReplayRules(trials=MOST_TRIALS, good_enough=GOOD_ENOUGH, to_the_knee=True)
+    rules = ReplayRules(trials=MOST_TRIALS, good_enough=GOOD_ENOUGH, to_saturation=True)
     return [score(group, run(group, strategy, rules, 0)) for group in groups]
 
 

@@ -6,7 +6,7 @@ A study is asked and told until so many trials came back: a synthetic landscape 
 candidates with predictions that are off by 20 %, launches that differ by 3 % without cause, and
 repeats of the baseline and the best as the study wants them. No trial takes any time here, so
 that what counts is the study alone, in seconds of the processor; the exponent is that of a power
-law between the smallest and the largest size. ``--certify`` has the study ask after every trial
+law between the smallest and the largest size. ``--bound_gain`` has the study ask after every trial
 what the untried candidates could still gain, as a search does that may end for it.
 ``--write`` puts the table into ``benchmarks/results/study_speed.md``.
 """
@@ -93,7 +93,7 @@ def _predicted(true_s: Floats, draw: np.random.Generator) -> PredictionTable:
     )
 
 
-def study_of(given: Landscape, tuner: str, trials: int, *, certify: bool = False) -> Study:
+def study_of(given: Landscape, tuner: str, trials: int, *, bound_gain: bool = False) -> Study:
     """One that has no reason to stop before so many trials."""
     settings = AutotuningSettings(
         tuner_type=tuner,
@@ -102,14 +102,14 @@ def study_of(given: Landscape, tuner: str, trials: int, *, certify: bool = False
         tuner_early_stopping=10**6,
         num_tuning_micro_batch_sizes=24,
     )
-    enough = 1e-6 if certify else None
+    enough = 1e-6 if bound_gain else None
     limits = SearchLimits(seconds=2.0 * _WALL_S * trials, good_enough=enough)
     return Study(given.space, given.predictions, settings, limits=limits)
 
 
-def run(given: Landscape, tuner: str, trials: int, *, certify: bool = False) -> Run:
+def run(given: Landscape, tuner: str, trials: int, *, bound_gain: bool = False) -> Run:
     """Ask and tell until nothing more is asked."""
-    study = study_of(given, tuner, trials, certify=certify)
+    study = study_of(given, tuner, trials, bound_gain=bound_gain)
     draw = np.random.default_rng(0)
     elapsed_s, began_s = 0.0, time.process_time()
     while (asked := study.ask(1, elapsed_s)) and study.stop_reason() is None:
@@ -170,7 +170,7 @@ def main() -> None:
     given = landscape()
     run(given, "gridsearch", 8)
     found = {
-        tuner: [run(given, tuner, size, certify=asked.certify) for size in asked.sizes]
+        tuner: [run(given, tuner, size, bound_gain=asked.bound_gain) for size in asked.sizes]
         for tuner in asked.tuners
     }
     text = table(found)

@@ -62,7 +62,7 @@ if TYPE_CHECKING:
         step_seconds,
         update_s,
     )
-    from .step import StepParts, between, concatenated, least_step_s, recomputed_share, step_parts
+    from .step import StepParts, between, concatenate, least_step_s, recomputed_share, step_parts
     from .training import (
         OPTIMIZER_BYTES,
         TRAINERS,

@@ -381,7 +381,7 @@ def _send_s(
     return send_s(machine, physics, stride=stride, buffer_bytes=np.asarray(sent, np.float64))
 
 
-def concatenated(parts: Sequence[StepParts]) -> StepParts:
+def concatenate(parts: Sequence[StepParts]) -> StepParts:
     """Rows of several calls, one after the other."""
     names = [part.name for part in fields(StepParts)]
     empty = [np.zeros(0)]

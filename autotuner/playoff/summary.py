@@ -11,7 +11,7 @@ from autoconf_launch.core import FailureKind
 
 from ..cost import TrainingFacts
 from ..measurement import PRIOR, Noise, SpeedUp, estimate_noise, speed_up, without_drift
-from ..search import Certificate, LeftOut, StopReason, Study, left_out
+from ..search import OptimalityBound, Skipped, StopReason, Study, count_skipped
 from ..space import OBJECTIVES, AutotuningSettings, Objective, Record, RejectedCounts, is_better
 from .contenders import may_be_best
 from .meaning import Meaning
@@ -96,13 +96,13 @@ class Summary:
         meaning: whether the winner's losses are the baseline's; None where it is the baseline.
         soak: the winner's longer launch; None where there was none.
         noise: of launches in the search; what was measured again tells.
-        certificate: what the untried candidates could still gain; None where that is not known,
-            or there are none.
+        optimality_bound: what the untried candidates could still gain; None where that is not
+            known, or there are none.
         expected_gain: what the most promising untried candidate is expected to gain, a share;
             None where nothing can be said.
-        left_out: how many were not tried, and why; None where nothing was measured.
-        passed_over: name of the best of the search, which ``stop`` and ``certificate`` are about,
-            where another one won after it; else empty.
+        skipped: how many were not tried, and why; None where nothing was measured.
+        passed_over: name of the best of the search, which ``stop`` and ``optimality_bound`` are
+            about, where another one won after it; else empty.
         alone: whether nothing but the winner was measured.
         findings: sentences on what launches again show and trials did not.
     """
@@ -126,9 +126,9 @@ class Summary:
     meaning: Meaning | None = None
     soak: SoakReport | None = None
     noise: Noise = PRIOR
-    certificate: Certificate | None = None
+    optimality_bound: OptimalityBound | None = None
     expected_gain: float | None = None
-    left_out: LeftOut | None = None
+    skipped: Skipped | None = None
     passed_over: str = ""
     findings: tuple[str, ...] = ()
     alone: bool = False
@@ -150,13 +150,13 @@ def summarise(study: Study, *, duration_s: float, facts: TrainingFacts | None = 
         repeats=study.repeats,
         stop=study.stop_reason(),
     )
-    found = study.certificate
+    found = study.optimality_bound
     return replace(
         summary,
         rejected=study.rejected,
         expected_gain=found.expected_gain if found else None,
-        certificate=found if found and found.untried else None,
-        left_out=left_out(study) if summary.winner else None,
+        optimality_bound=found if found and found.untried else None,
+        skipped=count_skipped(study) if summary.winner else None,
     )
 
 

@@ -7,10 +7,10 @@ from autoconf_launch.core import lazy_names
 if TYPE_CHECKING:
     from .limits import MARGIN, SearchLimits, start_bound_s
     from .listed import ListedStudy
-    from .optimality_bound import Certificate
+    from .optimality_bound import OptimalityBound
     from .pool import Grouping
     from .replay import REGRET_AT, WITHIN, Landscape, ReplayRules, Score, merged, run, score
-    from .skipped import LeftOut, left_out
+    from .skipped import Skipped, count_skipped
     from .stop import NoRoom, StopKind, StopReason
     from .study import Study, baseline_trial
 else:

@@ -26,7 +26,7 @@ from ..space import (
 )
 from ..strategies import Strategy, next_number
 from . import stop
-from .observations import Learned
+from .observations import Observations
 from .pool import Grouping, Pool
 from .stop import StopReason
 
@@ -35,7 +35,7 @@ class Phases:
     """Tells the phase of each stage from what is open and what came back."""
 
     def __init__(
-        self, pool: Pool, settings: AutotuningSettings, learned: Learned, groups: Grouping
+        self, pool: Pool, settings: AutotuningSettings, learned: Observations, groups: Grouping
     ) -> None:
         self._pool = pool
         self._groups = groups
@@ -104,7 +104,7 @@ class Exploration:
         settings: AutotuningSettings,
         strategy: Strategy,
         pool: Pool,
-        learned: Learned,
+        learned: Observations,
     ) -> None:
         """Start before the first group.
 

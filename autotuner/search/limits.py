@@ -22,7 +22,7 @@ from autoconf_launch.core import Candidate
 from ..measurement import NoiseTally
 from ..space import CandidateTable, Floats, Measurement, Objective, PredictionTable, Record
 from . import stop
-from .optimality_bound import Certificate, certify
+from .optimality_bound import OptimalityBound, bound_gain
 from .pool import Pool
 from .stop import StopReason
 
@@ -31,7 +31,7 @@ FEWEST_TRIALS = 4
 after one trial 2 of the 4 certificates of bigscience_v100 were false."""
 
 
-def is_good_enough(found: Certificate | None, limit: float | None, trials: int) -> bool:
+def is_good_enough(found: OptimalityBound | None, limit: float | None, trials: int) -> bool:
     """Whether no untried candidate is worth a trial, in a live search and in a replayed one.
 
     Args:
@@ -112,7 +112,7 @@ class Prospects:
     ) -> None:
         self._table, self._predictions = table, predictions
         self._objective, self._limits = objective, limits
-        self._found: Certificate | None = None
+        self._found: OptimalityBound | None = None
         self.forget()
 
     def forget(self) -> None:
@@ -120,16 +120,16 @@ class Prospects:
         self._at = -1
         self._tally = NoiseTally()
 
-    def certificate(
+    def optimality_bound(
         self, pool: Pool, small_too: bool, records: Sequence[Record]
-    ) -> Certificate | None:
+    ) -> OptimalityBound | None:
         """Bound on the gain of the open rows; None where nothing was predicted or measured."""
         if self._predictions is None:
             return None
         if self._at != len(records):
             self._at = len(records)
             rows = pool.open_rows(small_too=small_too)
-            self._found = certify(
+            self._found = bound_gain(
                 self._table.take(rows),
                 self._predictions.take(rows),
                 records,
@@ -145,7 +145,7 @@ class Prospects:
         limit = self._limits.good_enough
         if limit is None or len(records) < FEWEST_TRIALS:
             return None
-        found = self.certificate(pool, small_too, records)
+        found = self.optimality_bound(pool, small_too, records)
         if found is None or not is_good_enough(found, limit, len(records)):
             return None
         return stop.good_enough(found)

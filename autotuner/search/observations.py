@@ -20,10 +20,10 @@ from ..measurement import (
 )
 from ..space import Objective, Record, SearchSpace, StageProgress, is_better
 from .pool import Grouping, Pool
-from .reference_repeats import Anchors
+from .reference_repeats import ReferenceRepeats
 
 
-class Learned:
+class Observations:
     """Told of every trial once; where a repeat counts instead of its trial, it learns anew."""
 
     def __init__(
@@ -37,7 +37,7 @@ class Learned:
         self._level = 0.0
         self._tally = NoiseTally()
         self._noise: Noise | None = None
-        self.anchors = Anchors(objective)
+        self.anchors = ReferenceRepeats(objective)
         """What was launched again, and what is to be."""
         self._start_over()
 

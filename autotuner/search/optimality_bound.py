@@ -26,7 +26,7 @@ _REFUTED = 0.9
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Certificate:
+class OptimalityBound:
     """How much faster than the best measured one the untried candidates can be, as shares.
 
     Attributes:
@@ -50,14 +50,14 @@ class Certificate:
         return float(self.possible_gain_C.max(initial=0.0))
 
 
-def certify(
+def bound_gain(
     untried: CandidateTable,
     predictions: PredictionTable | None,
     history: Sequence[Record],
     objective: Objective,
     *,
     curves: CurveGains | None = None,
-) -> Certificate | None:
+) -> OptimalityBound | None:
     """What follows from predictions of the untried candidates and from all records.
 
     Args:
@@ -72,7 +72,7 @@ def certify(
     """
     known = costs(untried, predictions, history, objective)
     if not len(untried):
-        return Certificate(untried=0, possible_gain_C=np.zeros(0), expected_gain=0.0)
+        return OptimalityBound(untried=0, possible_gain_C=np.zeros(0), expected_gain=0.0)
     if predictions is None or not known.predicted or not len(known.usable_S):
         return None
     now = by_process(untried, predictions, known)
@@ -89,7 +89,7 @@ def certify(
     gain = np.where(fits, np.expm1(np.maximum(most, 0.0)), 0.0)
     expected = expected_excess(best - now.mean_C, now.spread_C) * (1.0 if odds is None else odds)
     expected = np.minimum(expected, gain)
-    return Certificate(
+    return OptimalityBound(
         untried=len(untried),
         possible_gain_C=np.asarray(gain),
         expected_gain=float(np.max(expected)),

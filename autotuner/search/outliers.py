@@ -1,6 +1,6 @@
 """Trials that are another than predictions and all other trials let expect. Not: what follows.
 
-What may be expected is as in the certificate (:mod:`.certificate`).
+What may be expected is as in the bound (:mod:`.optimality_bound`).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _FEWEST = 2
 """Measured trials before anything can be expected; without predictions."""
 
 
-def is_surprise(record: Record, others: Sequence[Record], objective: Objective) -> bool:
+def is_outlier(record: Record, others: Sequence[Record], objective: Objective) -> bool:
     """Whether a trial is beyond what predictions and other trials let expect, and would matter.
 
     A fast one does where it would be the best; a slow one where, as expected, it would have been

@@ -11,7 +11,7 @@ from .pool import Pool
 _ATTEMPTS = 2
 
 
-class HandedOut:
+class PendingTrials:
     """Takes rows out of the pool as trials are handed out or told of."""
 
     def __init__(self, pool: Pool) -> None:

@@ -33,7 +33,7 @@ from ..space import (
     space_name,
     surely_needs_more,
 )
-from ..strategies import CurveGains, Ladders
+from ..strategies import CurveGains, MicroBatchCurves
 
 _EVERYTHING = 0
 _STAGED = ("gridsearch", "random", "xgboost")
@@ -46,11 +46,11 @@ CURVES = "model_based"
 class Grouping:
     """Groups have numbers; ``staged``: those of the ZeRO stages, otherwise there is one.
 
-    ``to_the_knee``: micro-batches beyond the knee of throughput are left out.
+    ``to_saturation``: micro-batches beyond the knee of throughput are left out.
     """
 
     staged: bool
-    to_the_knee: bool = False
+    to_saturation: bool = False
 
     @staticmethod
     def of_settings(settings: AutotuningSettings) -> Grouping:
@@ -62,7 +62,7 @@ class Grouping:
         staged = settings.tuner_type in _STAGED
         if settings.strategy is not None:
             staged = settings.strategy == "staged"
-        return Grouping(staged=staged, to_the_knee=settings.tuner_type == CURVES)
+        return Grouping(staged=staged, to_saturation=settings.tuner_type == CURVES)
 
     def of(self, layout: Layout) -> int:
         """The group of a layout."""
@@ -80,7 +80,7 @@ class Grouping:
 NEEDS_MORE_MEMORY = "needs_more_memory"
 ABOVE_WHAT_RAN = "micro_batch_above_what_ran"
 SMALLER_MICRO_BATCH = "smaller_micro_batch"
-BEYOND_THE_KNEE = "beyond_the_knee"
+BEYOND_SATURATION = "beyond_the_knee"
 """Names of what is inferred of rows from what came back, beside those of rules."""
 
 
@@ -106,8 +106,8 @@ class Pool:
         """
         self._table = space.table
         self._baseline = space.baseline
-        self._ladders = Ladders(space.table, objective, (space.baseline,))
-        self._to_the_knee = groups.to_the_knee
+        self._ladders = MicroBatchCurves(space.table, objective, (space.baseline,))
+        self._to_the_knee = groups.to_saturation
         self._group = groups.of_rows(space.table)
         self._predictions = predictions
         passed = apply_rules(space.table, rules)
@@ -147,7 +147,7 @@ class Pool:
     @property
     def too_long_s(self) -> Floats:
         """What launches may take of the rows that are open but for want of time."""
-        rows = self._allowed & ~self._tried & ~self._closed & ~self._beyond_the_knee()
+        rows = self._allowed & ~self._tried & ~self._closed & ~self._beyond_saturation()
         rows &= ~(self._small & self._baseline_fits)
         return self._bound_s_C[rows & (self._bound_s_C > self._left_s)]
 
@@ -227,9 +227,9 @@ class Pool:
     def _open(self, group: int) -> Bools:
         rows = self._allowed & ~self._tried & ~self._closed & (self._group == group)
         rows &= self._bound_s_C <= self._left_s
-        return np.asarray(rows & ~self._beyond_the_knee(), np.bool_)
+        return np.asarray(rows & ~self._beyond_saturation(), np.bool_)
 
-    def _beyond_the_knee(self) -> Bools:
+    def _beyond_saturation(self) -> Bools:
         if self._to_the_knee:
             return self._ladders.beyond_C
         return np.zeros(len(self._table), np.bool_)
@@ -251,7 +251,7 @@ class Pool:
             NEEDS_MORE_MEMORY: left & self._too_large,
             ABOVE_WHAT_RAN: left & self._above_ran & ~self._too_large,
             SMALLER_MICRO_BATCH: small,
-            BEYOND_THE_KNEE: fitting & ~small & self._beyond_the_knee(),
+            BEYOND_SATURATION: fitting & ~small & self._beyond_saturation(),
         }
         counts = ((name, int(rows.sum())) for name, rows in inferred.items() if rows.any())
         return add_counts(self._rejected, tuple(counts))

@@ -1,11 +1,11 @@
 """What a search measures again, and when. Not: what follows from it (drift).
 
-Two things are measured again. Anchors: the user's own configuration and the best so far, the one
-that was not launched for longer; as many as take a fixed share of the trials' time, so that short
-searches have none. And surprises: a trial that is another than all other trials and predictions
-let expect, and would change the choice, is launched once more before it is believed. Each trial
-is looked at when it comes back, and the one that is furthest off its prediction at every later
-one, as it may be known only then.
+Two things are measured again. References: the user's own configuration and the best so far, the
+one that was not launched for longer; as many as take a fixed share of the trials' time, so that
+short searches have none. And outliers: a trial that is not what all other trials and
+predictions let expect, and would change the choice, is launched once more before it is believed.
+Each trial is looked at when it comes back, and the one that is furthest off its prediction at
+every later one, as it may be known only then.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from statistics import median
 
 from ..measurement import AGAIN_SUFFIX, FEWEST_TIMED, measured_name
 from ..space import Measurement, Objective, Record, Trial
-from .outliers import is_surprise, most_off
+from .outliers import is_outlier, most_off
 
 SHARE = 0.12
 """Share of the trials' time that repeats may take, to the nearest whole launch."""
@@ -27,7 +27,7 @@ _CREDIT = 1.0
 """Launches by which surprises may exceed that share for a while."""
 
 
-class Anchors:
+class ReferenceRepeats:
     """Names what is to be launched again; told of the same records it does so again."""
 
     def __init__(self, objective: Objective) -> None:
@@ -63,7 +63,7 @@ class Anchors:
         trials = (*before, record)
         doubtful = (record, most_off(before, self._objective, self._counts))
         found = (one for one in doubtful if one is not None and one.trial.number)
-        self._surprise = next((one for one in found if self._is_surprise(one, trials)), None)
+        self._surprise = next((one for one in found if self._is_outlier(one, trials)), None)
 
     def tell_again(self, record: Record) -> None:
         """Take a repeat."""
@@ -94,9 +94,9 @@ class Anchors:
         is_new = not self._told or self._told[-1].trial.again < len(records)
         return self._again(chosen, len(records)) if is_due and is_new else None
 
-    def _is_surprise(self, record: Record, trials: Sequence[Record]) -> bool:
+    def _is_outlier(self, record: Record, trials: Sequence[Record]) -> bool:
         others = [other for other in trials if other is not record]
-        return is_surprise(record, others, self._objective)
+        return is_outlier(record, others, self._objective)
 
     def _room_s(self) -> float:
         return SHARE * self._trials_s

@@ -33,9 +33,9 @@ from ..space import (
     is_out_of_memory,
     surely_needs_more,
 )
-from ..strategies import Ladders, Strategy
+from ..strategies import MicroBatchCurves, Strategy
 from .limits import is_good_enough
-from .optimality_bound import Certificate, certify
+from .optimality_bound import OptimalityBound, bound_gain
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -176,16 +176,16 @@ class ReplayRules:
         exploration: stage by stage as long as they get better, or all stages together.
         trials: at most; None for as many as there are.
         patience: trials in a row that are no better.
-        good_enough: possible gain below which the certificate ends the search, a share; None
+        good_enough: possible gain below which the bound ends the search, a share; None
             where it is not looked at.
-        to_the_knee: micro-batches beyond the knee of throughput are left out.
+        to_saturation: micro-batches beyond the knee of throughput are left out.
     """
 
     exploration: Exploration = "global"
     trials: int | None = None
     patience: int = 5
     good_enough: float | None = None
-    to_the_knee: bool = False
+    to_saturation: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -194,9 +194,9 @@ class Run:
 
     rows: tuple[int, ...]
     stopped_at: int
-    certificate: Certificate | None
+    optimality_bound: OptimalityBound | None
     untried: tuple[int, ...]
-    """Rows that the certificate is about."""
+    """Rows that the bound is about."""
 
 
 def run(landscape: Landscape, strategy: Strategy, rules: ReplayRules, seed: int) -> Run:
@@ -220,11 +220,11 @@ class _Walk:
         self._seed = seed
         self._untried_C = np.ones(len(landscape), np.bool_)
         self._stages = _Stages(landscape, rules)
-        self._ladders = Ladders(landscape.table, _OBJECTIVE)
+        self._ladders = MicroBatchCurves(landscape.table, _OBJECTIVE)
         self._records: list[Record] = []
         self.rows: list[int] = []
         self._stopped_at: int | None = None
-        self._certificate: Certificate | None = None
+        self._optimality_bound: OptimalityBound | None = None
         self._untried: tuple[int, ...] = ()
         self._regret_C = landscape.regret_C
         self._regret = np.inf
@@ -248,7 +248,7 @@ class _Walk:
 
     def _open(self) -> Bools:
         """What may be tried next."""
-        if not self._rules.to_the_knee:
+        if not self._rules.to_saturation:
             return self._untried_C
         return np.asarray(self._untried_C & ~self._ladders.beyond_C, np.bool_)
 
@@ -285,25 +285,25 @@ class _Walk:
             return True
         return is_good_enough(found, self._rules.good_enough, len(self.rows))
 
-    def _certified(self) -> Certificate | None:
+    def _certified(self) -> OptimalityBound | None:
         left = np.flatnonzero(self._untried_C)
         landscape = self._landscape
         predictions = landscape.predictions
         self._untried = tuple(left.tolist())
-        self._certificate = certify(
+        self._optimality_bound = bound_gain(
             landscape.table.take(left),
             None if predictions is None else predictions.take(left),
             self._records,
             _OBJECTIVE,
-            curves=self._ladders.gains().take(left) if self._rules.to_the_knee else None,
+            curves=self._ladders.gains().take(left) if self._rules.to_saturation else None,
         )
-        return self._certificate
+        return self._optimality_bound
 
     def result(self) -> Run:
         return Run(
             rows=tuple(self.rows),
             stopped_at=self._stopped_at or len(self.rows),
-            certificate=self._certificate,
+            optimality_bound=self._optimality_bound,
             untried=self._untried,
         )
 
@@ -420,9 +420,9 @@ def _first(reached: Bools, never: int) -> int:
 
 def _is_true(landscape: Landscape, done: Run) -> bool | None:
     """Whether no untried candidate gains more than was said of it."""
-    if done.certificate is None or not done.untried:
+    if done.optimality_bound is None or not done.untried:
         return None
     cost_s = landscape.cost_s_C
     best_s = cost_s[list(done.rows[: done.stopped_at])].min()
     gain = best_s / cost_s[list(done.untried)] - 1.0
-    return bool((gain <= done.certificate.possible_gain_C + _ROUNDING).all())
+    return bool((gain <= done.optimality_bound.possible_gain_C + _ROUNDING).all())

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from .pool import ABOVE_WHAT_RAN, BEYOND_THE_KNEE, NEEDS_MORE_MEMORY, SMALLER_MICRO_BATCH
+from .pool import ABOVE_WHAT_RAN, BEYOND_SATURATION, NEEDS_MORE_MEMORY, SMALLER_MICRO_BATCH
 from .study import Study
 
-_INFERRED = (NEEDS_MORE_MEMORY, ABOVE_WHAT_RAN, SMALLER_MICRO_BATCH, BEYOND_THE_KNEE)
+_INFERRED = (NEEDS_MORE_MEMORY, ABOVE_WHAT_RAN, SMALLER_MICRO_BATCH, BEYOND_SATURATION)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LeftOut:
+class Skipped:
     """Candidates without a trial.
 
     Attributes:
@@ -20,7 +20,7 @@ class LeftOut:
         above_what_ran: with a larger micro-batch than came when more was asked for.
         smaller: with a smaller micro-batch than the user's, which fits in memory.
         open: could still be tried.
-        beyond_the_knee: of the open ones those that curves of throughput speak against.
+        beyond_saturation: of the open ones those that curves of throughput speak against.
         patience: trials in a row that were no better, where that ended a stage; else 0.
         best_micro_batches_alone: whether further knobs were tried with the best ones only.
     """
@@ -30,12 +30,12 @@ class LeftOut:
     above_what_ran: int
     smaller: int
     open: int
-    beyond_the_knee: int
+    beyond_saturation: int
     patience: int = 0
     best_micro_batches_alone: bool = False
 
 
-def left_out(study: Study) -> LeftOut:
+def count_skipped(study: Study) -> Skipped:
     """Count what a study has not tried so far."""
     counts = dict(study.rejected)
     full, above, smaller, beyond = (counts.pop(name, 0) for name in _INFERRED)
@@ -45,13 +45,13 @@ def left_out(study: Study) -> LeftOut:
     tried = {int(row) for trial in known for row in table.find(trial.candidate)}
     candidates = len(table) - by_rules
     patience = study.settings.tuner_early_stopping
-    return LeftOut(
+    return Skipped(
         candidates=candidates,
         needs_more_memory=full,
         above_what_ran=above,
         smaller=smaller,
         open=candidates - len(tried) - full - above - smaller,
-        beyond_the_knee=beyond,
+        beyond_saturation=beyond,
         patience=patience if any(s.since_best >= patience for s in study.stages) else 0,
         best_micro_batches_alone=not study.space.usual_C.all(),
     )

@@ -17,7 +17,7 @@ from ..space import (
     StageProgress,
     is_out_of_memory,
 )
-from .optimality_bound import Certificate
+from .optimality_bound import OptimalityBound
 
 
 class StopKind(str, Enum):
@@ -83,7 +83,7 @@ class StopReason:
     no_room: NoRoom | None = None
     stages: tuple[tuple[str, float], ...] = ()
     unit: str = ""
-    bound: Certificate | None = None
+    bound: OptimalityBound | None = None
 
     @property
     def is_error(self) -> bool:
@@ -143,7 +143,7 @@ def _best_of(stage: StageProgress, objective: Objective) -> float:
     return (objective.of(stage.best) if stage.best else None) or 0.0
 
 
-def good_enough(bound: Certificate) -> StopReason:
+def good_enough(bound: OptimalityBound) -> StopReason:
     """What is left is not worth a trial."""
     return StopReason(kind=StopKind.GOOD_ENOUGH, bound=bound)
 

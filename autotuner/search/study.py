@@ -30,9 +30,9 @@ from ..strategies import Strategy, load_strategy
 from . import stop
 from .exploration import Exploration, new_trial
 from .limits import LaunchBounds, Prospects, SearchLimits
-from .observations import Learned
-from .optimality_bound import Certificate
-from .pending import HandedOut
+from .observations import Observations
+from .optimality_bound import OptimalityBound
+from .pending import PendingTrials
 from .pool import Grouping, Pool
 from .stop import StopKind, StopReason
 
@@ -88,11 +88,11 @@ class Study:
         self._pool = Pool(space, predictions, rules, groups, self._objective)
         self._baseline = baseline_trial(space.baseline)
         self._baseline_record: Record | None = None
-        self._learned = Learned(space, self._pool, groups, self._objective)
+        self._learned = Observations(space, self._pool, groups, self._objective)
         self._exploration = Exploration(
             space, predictions, settings, strategy, self._pool, self._learned
         )
-        self._out = HandedOut(self._pool)
+        self._out = PendingTrials(self._pool)
         self._beside = False
         self._is_cut = False
         """Whether a trial was ended as the time was up."""
@@ -218,9 +218,9 @@ class Study:
         return self._limits.no_time(self._elapsed_s, too_long_s) if too_long_s else group
 
     @property
-    def certificate(self) -> Certificate | None:
+    def optimality_bound(self) -> OptimalityBound | None:
         """What the untried candidates could still gain; None where nothing can be said."""
-        return self._prospects.certificate(
+        return self._prospects.optimality_bound(
             self._pool, self._exploration.small_too, self._learned.compared
         )
 

@@ -33,7 +33,7 @@ from ..space import (
     is_out_of_memory,
 )
 
-KNEE = 0.02
+SATURATION_GAIN = 0.02
 """Gain, as a share, that is not worth a further trial."""
 CLIMB = 4.0
 """Farthest jump up, as a factor: what the next trial costs then follows from the last one."""
@@ -124,10 +124,10 @@ def next_micro_batch(
     if len(known.ran) == 1:
         return _second(known, start)
     top = max(speed for _, speed in known.points)
-    gaps = [gap for gap in _gaps(known) if gap.bound.log_speed > top + KNEE]
+    gaps = [gap for gap in _gaps(known) if gap.bound.log_speed > top + SATURATION_GAIN]
     if not gaps:
         return None
-    rises = known.points[-1][1] > known.points[-2][1] + KNEE
+    rises = known.points[-1][1] > known.points[-2][1] + SATURATION_GAIN
     best = max(gaps, key=lambda gap: (rises and gap.is_upward, gap.bound.log_speed))
     if not best.is_upward:
         return _middle(best.values)
@@ -252,7 +252,7 @@ class CurveGains:
         return np.asarray(self.log_C + widths * self.noise.between * self.doubt_C)
 
 
-class Ladders:
+class MicroBatchCurves:
     """All ladders of a table, with what is told of them."""
 
     def __init__(
@@ -286,7 +286,7 @@ class Ladders:
     @property
     def beyond_C(self) -> Bools:
         """Rows beyond the saturation point of their curve, or of a curve far below the best."""
-        return np.asarray(self.gain_C <= KNEE, np.bool_)
+        return np.asarray(self.gain_C <= SATURATION_GAIN, np.bool_)
 
     def gains(self, noise: Noise = PRIOR) -> CurveGains:
         """Gain of each row, with the noise of its curve's trials and of the best one."""

@@ -19,7 +19,7 @@ from .base import free_rows, generator
 from .belief import EVEN, by_improvement, by_prediction, trial_weight
 from .features import knob_features
 from .memory_odds import MARGINAL, chance_to_fit, marginal_rows
-from .micro_batch_curve import Ladders, cost_of
+from .micro_batch_curve import MicroBatchCurves, cost_of
 from .past import PastTime, as_records
 from .surrogate import Believed, by_the_closer, costs
 
@@ -86,7 +86,7 @@ class ModelBased:
         close = order[:_MOST]
         seen = [record.trial.candidate for record in history]
         running = [trial.candidate for trial in pending]
-        ladders = Ladders(pool.take(close), self._objective, (*seen, *running))
+        ladders = MicroBatchCurves(pool.take(close), self._objective, (*seen, *running))
         for row, record in enumerate(history, len(close)):
             cost_s = cost_of(record, self._objective)
             if cost_s is not None:

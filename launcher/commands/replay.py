@@ -87,7 +87,7 @@ def _rules(flags: Namespace) -> ReplayRules:
         trials=flags.trials,
         patience=flags.early_stopping,
         good_enough=good_enough if certified else None,
-        to_the_knee=certified,
+        to_saturation=certified,
     )
 
 

@@ -21,7 +21,7 @@ from autoconf_launch.autotuner.cost import (
     TimeAccuracy,
     Verdict,
     calibrated_s,
-    concatenated,
+    concatenate,
     joined_columns,
     likeness,
     mape,
@@ -95,7 +95,7 @@ def validated(file: MeasurementFile, calibration: Calibration | None = None) -> 
     measurements = file.measurements
     runs, reasons = runs_of(measurements)
     rows = [i for run in runs for i in run.rows]
-    seconds = concatenated([predicted_parts(run) for run in runs]).step_s_C
+    seconds = concatenate([predicted_parts(run) for run in runs]).step_s_C
     timed = _timed(measurements, rows, (seconds, runs), calibration)
     peaks = peaks_bytes(measurements, rows)
     counts = Counter(problem.text for problem in file.skipped)
@@ -291,7 +291,7 @@ def factors_of_others(
         other_M = np.array([_body(rows_R[i].shape) not in bodies for i in settings_M], np.bool_)
         if other_M.any():
             physics = physics_of(name)
-            plain_s = concatenated([predicted_parts(run, physics) for run in runs]).step_s_C
+            plain_s = concatenate([predicted_parts(run, physics) for run in runs]).step_s_C
             found_s = calibrated_s(plain_s, alike, settings_M[other_M], measured_s_M[other_M])
             factors[rows[is_own_R]] = (found_s / plain_s)[is_own_R]
     return factors

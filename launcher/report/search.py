@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from autoconf_launch.autotuner.playoff import Summary
-from autoconf_launch.autotuner.search import Certificate, LeftOut, NoRoom, StopKind, StopReason
-from autoconf_launch.autotuner.strategies import KNEE
+from autoconf_launch.autotuner.search import NoRoom, OptimalityBound, Skipped, StopKind, StopReason
+from autoconf_launch.autotuner.strategies import SATURATION_GAIN
 
 from .cells import plural
 
-_LEVELLED_OFF = f"throughput has levelled off (less than {100 * KNEE:.0f} % expected)"
+_LEVELLED_OFF = f"throughput has levelled off (less than {100 * SATURATION_GAIN:.0f} % expected)"
 
 
-def bound_text(bound: Certificate) -> str:
+def bound_text(bound: OptimalityBound) -> str:
     """How many configurations are left, and what they could gain."""
     if not bound.untried:
         return "No configuration is left to try."
@@ -65,8 +65,8 @@ def stop_text(summary: Summary) -> str:
     if stop.kind is not StopKind.EXPLORED or summary.alone or gain is None:
         about = _about(summary) if stop.bound is not None else ""
         return f"{stop_sentence(stop)}{about}"
-    if gain <= KNEE:
-        most = f"{100 * KNEE:.0f} %"
+    if gain <= SATURATION_GAIN:
+        most = f"{100 * SATURATION_GAIN:.0f} %"
         return f"Search complete: nothing left is expected to be more than {most} faster."
     return f"Search complete: the best of what is left is expected to gain {100 * gain:.0f} %."
 
@@ -83,9 +83,9 @@ def stop_document(summary: Summary) -> dict[str, object] | None:
 
 def certificate_text(summary: Summary) -> str | None:
     """What the untried candidates could still gain; None where that is not known."""
-    if summary.certificate is None:
+    if summary.optimality_bound is None:
         return None
-    return f"{bound_text(summary.certificate)}{_about(summary)}"
+    return f"{bound_text(summary.optimality_bound)}{_about(summary)}"
 
 
 def _about(summary: Summary) -> str:
@@ -95,32 +95,32 @@ def _about(summary: Summary) -> str:
 
 def left_out_text(summary: Summary) -> str | None:
     """How many were not tried and why, beside the certificate; None where that says it all."""
-    left, bound, stop = summary.left_out, summary.certificate, summary.stop
+    left, bound, stop = summary.skipped, summary.optimality_bound, summary.stop
     return skipped_text(left, bound, stop) or None if left else None
 
 
-def skipped_text(left: LeftOut, bound: Certificate | None, stop: StopReason | None) -> str:
+def skipped_text(left: Skipped, bound: OptimalityBound | None, stop: StopReason | None) -> str:
     """The same of counts; empty where there is nothing to add."""
     if bound is None or not bound.untried:
         return _all_skipped(left)
     explored = stop is not None and stop.kind is StopKind.EXPLORED
-    doubtful = explored and bound.possible_gain > KNEE
+    doubtful = explored and bound.possible_gain > SATURATION_GAIN
     why = (_levelled_off(left), _patience(left)) if doubtful else ()
     return " ".join(filter(None, (*why, _skipped(" more", _closed(left)))))
 
 
-def _all_skipped(left: LeftOut) -> str:
+def _all_skipped(left: Skipped) -> str:
     """On all of them, where nothing else is said of the open ones."""
     reasons = (
         *_closed(left),
-        (left.beyond_the_knee, _LEVELLED_OFF),
-        (left.open - left.beyond_the_knee, "left when the search ended"),
+        (left.beyond_saturation, _LEVELLED_OFF),
+        (left.open - left.beyond_saturation, "left when the search ended"),
     )
     of = f" of {plural(left.candidates, 'configuration')}"
     return _skipped(of, reasons) or "Every configuration was tried."
 
 
-def _closed(left: LeftOut) -> tuple[tuple[int, str], ...]:
+def _closed(left: Skipped) -> tuple[tuple[int, str], ...]:
     above = "micro-batch larger than the script reached (too few samples, or its own limit)"
     return (
         (left.needs_more_memory, "more memory needed than by one that ran out of it"),
@@ -129,15 +129,15 @@ def _closed(left: LeftOut) -> tuple[tuple[int, str], ...]:
     )
 
 
-def _levelled_off(left: LeftOut) -> str:
+def _levelled_off(left: Skipped) -> str:
     """Why open ones were skipped though they could gain something; empty if not for that."""
-    count = left.beyond_the_knee
+    count = left.beyond_saturation
     return f"{count} skipped: {_LEVELLED_OFF}." if count else ""
 
 
-def _patience(left: LeftOut) -> str:
+def _patience(left: Skipped) -> str:
     """Why a search was over though there were candidates that curves do not speak against."""
-    if left.open == left.beyond_the_knee:
+    if left.open == left.beyond_saturation:
         return ""
     if left.patience:
         return (

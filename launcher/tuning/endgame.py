@@ -221,7 +221,7 @@ def with_outlook(study: Study, listener: Listener) -> Listener:
         listener(event)
         if not isinstance(event, TrialFinished) or event.resumed:
             return
-        found = study.certificate
+        found = study.optimality_bound
         if found is not None and found.untried and bound_text(found) != said:
             said = bound_text(found)
             listener(Note(text=said, detail=True))

@@ -12,7 +12,7 @@ from autoconf_launch.autotuner.playoff.past_rounds import replayed
 from autoconf_launch.autotuner.playoff.playoff import Finals
 from autoconf_launch.autotuner.playoff.summary import Summary, summarise_records
 from autoconf_launch.autotuner.playoff.winner import findings, safe_order, settled
-from autoconf_launch.autotuner.search.optimality_bound import Certificate
+from autoconf_launch.autotuner.search.optimality_bound import OptimalityBound
 from autoconf_launch.autotuner.search.stop import good_enough
 from autoconf_launch.autotuner.space.settings import AutotuningSettings
 from autoconf_launch.autotuner.space.trial import Outcome, Record
@@ -134,9 +134,9 @@ def test_where_time_was_up_before_any_passed_the_best_that_was_not_refused_wins(
 
 def certified(finals: tuple[Record, ...]) -> Summary:
     settings, facts = AutotuningSettings(), TrainingFacts()
-    bound = Certificate(untried=1, possible_gain_C=np.zeros(1), expected_gain=0.0)
+    bound = OptimalityBound(untried=1, possible_gain_C=np.zeros(1), expected_gain=0.0)
     before = summarise_records(SLOW_BASELINE, settings, duration_s=1.0, stop=good_enough(bound))
-    before = replace(before, certificate=bound)
+    before = replace(before, optimality_bound=bound)
     return settled(before, SLOW_BASELINE, finals, settings, facts)
 
 

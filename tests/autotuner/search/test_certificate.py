@@ -6,7 +6,11 @@ import pytest
 
 from autoconf_launch.autotuner.measurement.noise import PRIOR
 from autoconf_launch.autotuner.measurement.normal import student_quantile
-from autoconf_launch.autotuner.search.optimality_bound import CONFIDENCE, Certificate, certify
+from autoconf_launch.autotuner.search.optimality_bound import (
+    CONFIDENCE,
+    OptimalityBound,
+    bound_gain,
+)
 from autoconf_launch.autotuner.space.objective import OBJECTIVES
 from autoconf_launch.autotuner.space.table import CandidateTable, PredictionTable
 from autoconf_launch.autotuner.space.trial import Measurement, Prediction, Record, Trial
@@ -36,7 +40,7 @@ def certificate(
     peaks: tuple[float, ...] | None = None,
     history: tuple[Record, ...] = (record(1, 1.0),),
     most: tuple[float, ...] | None = None,
-) -> Certificate | None:
+) -> OptimalityBound | None:
     """Of untried rows beside a best one that was predicted and measured at 1 s."""
     table = CandidateTable.from_candidates([candidate(2**i) for i in range(len(predicted_s))])
     told = PredictionTable(
@@ -48,14 +52,14 @@ def certificate(
         limit_bytes=1000.0,
     )
     curves = None if most is None else gains(most)
-    return certify(table, told, history, THROUGHPUT, curves=curves)
+    return bound_gain(table, told, history, THROUGHPUT, curves=curves)
 
 
 def gains(most: tuple[float, ...], doubt: float = 0.0) -> CurveGains:
     return CurveGains(log_C=np.array(most), doubt_C=np.full(len(most), doubt), noise=PRIOR)
 
 
-def found(*predicted_s: float, **others: object) -> Certificate:
+def found(*predicted_s: float, **others: object) -> OptimalityBound:
     result = certificate(*predicted_s, **others)  # type: ignore[arg-type]
     assert result is not None
     return result
@@ -73,7 +77,7 @@ def test_the_bound_of_a_curve_carries_the_noise_of_its_trials() -> None:
         peak_bytes_C=np.array([np.nan]), step_s_C=np.array([0.7]), band=0.1, how=""
     )
     sure, unsure = (
-        certify(table, told, (record(1, 1.0),), THROUGHPUT, curves=gains((-0.01,), doubt))
+        bound_gain(table, told, (record(1, 1.0),), THROUGHPUT, curves=gains((-0.01,), doubt))
         for doubt in (0.0, 2.0)
     )
     assert sure is not None
@@ -163,7 +167,7 @@ def test_with_nothing_left_nothing_can_be_gained() -> None:
     ],
 )
 def test_it_says_what_is_left_in_one_sentence(gains: tuple[float, ...], sentence: str) -> None:
-    one = Certificate(untried=len(gains), possible_gain_C=np.array(gains), expected_gain=0.004)
+    one = OptimalityBound(untried=len(gains), possible_gain_C=np.array(gains), expected_gain=0.004)
     assert bound_text(one) == sentence
 
 

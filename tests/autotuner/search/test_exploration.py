@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from autoconf_launch.autotuner.search.exploration import Exploration, new_trial
-from autoconf_launch.autotuner.search.observations import Learned
+from autoconf_launch.autotuner.search.observations import Observations
 from autoconf_launch.autotuner.search.pool import Grouping, Pool
 from autoconf_launch.autotuner.search.stop import StopReason
 from autoconf_launch.autotuner.space.objective import OBJECTIVES
@@ -13,12 +13,12 @@ SPACE = small_space(candidate(micro=2, accumulation=4), least=2)
 OBJECTIVE = OBJECTIVES["throughput"]
 
 
-def explored() -> tuple[Exploration, Pool, Learned]:
+def explored() -> tuple[Exploration, Pool, Observations]:
     """Told of the baseline."""
     given = settings(tuner_early_stopping=99)
     groups = Grouping.of_settings(given)
     pool = Pool(SPACE, None, (), groups, OBJECTIVE)
-    learned = Learned(SPACE, pool, groups, OBJECTIVE)
+    learned = Observations(SPACE, pool, groups, OBJECTIVE)
     own = new_trial(0, SPACE.baseline)
     learned.tell(record(own, measured(own, 1.0)))
     pool.take_out(SPACE.baseline)

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from autoconf_launch.autotuner.search.pending import HandedOut
+from autoconf_launch.autotuner.search.pending import PendingTrials
 from autoconf_launch.autotuner.search.pool import Grouping, Pool
 from autoconf_launch.autotuner.search.study import baseline_trial
 from autoconf_launch.autotuner.space.objective import OBJECTIVES
@@ -14,9 +14,9 @@ TRIAL = baseline_trial(SPACE.table.row(3))
 AGAIN = replace(TRIAL, name=f"{TRIAL.name}_again", again=2)
 
 
-def handed_out() -> HandedOut:
+def handed_out() -> PendingTrials:
     groups = Grouping.of_settings(settings())
-    return HandedOut(Pool(SPACE, None, (), groups, OBJECTIVES["throughput"]))
+    return PendingTrials(Pool(SPACE, None, (), groups, OBJECTIVES["throughput"]))
 
 
 def test_what_was_given_is_pending_until_it_is_taken() -> None:

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from autoconf_launch.autotuner.measurement.machine_drift import without_drift
 from autoconf_launch.autotuner.measurement.noise import AGAIN_SUFFIX
-from autoconf_launch.autotuner.search.observations import Learned
+from autoconf_launch.autotuner.search.observations import Observations
 from autoconf_launch.autotuner.search.pool import Grouping, Pool
 from autoconf_launch.autotuner.space.objective import OBJECTIVES
 from autoconf_launch.autotuner.space.trial import Record, Trial
@@ -16,9 +16,9 @@ from ..conftest import measured, settings, small_space
 SPACE = small_space()
 
 
-def learned() -> Learned:
+def learned() -> Observations:
     groups, objective = Grouping.of_settings(settings()), OBJECTIVES["throughput"]
-    return Learned(SPACE, Pool(SPACE, None, (), groups, objective), groups, objective)
+    return Observations(SPACE, Pool(SPACE, None, (), groups, objective), groups, objective)
 
 
 def told(number: int, step_s: float, again: int = 0, attempt: int = 1) -> Record:

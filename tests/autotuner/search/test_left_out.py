@@ -9,8 +9,8 @@ import pytest
 
 from autoconf_launch.autotuner.playoff.summary import summarise
 from autoconf_launch.autotuner.search.limits import SearchLimits
-from autoconf_launch.autotuner.search.optimality_bound import Certificate
-from autoconf_launch.autotuner.search.skipped import LeftOut, left_out
+from autoconf_launch.autotuner.search.optimality_bound import OptimalityBound
+from autoconf_launch.autotuner.search.skipped import Skipped, count_skipped
 from autoconf_launch.autotuner.search.stop import StopKind, StopReason
 from autoconf_launch.autotuner.search.study import Study
 from autoconf_launch.autotuner.space.choices import ChoiceKind, KnobChoice
@@ -63,9 +63,9 @@ def said(study: Study) -> str | None:
     return left_out_text(summarise(study, duration_s=0.0))
 
 
-def counts(**given: int) -> LeftOut:
-    names = ("needs_more_memory", "above_what_ran", "smaller", "open", "beyond_the_knee")
-    return LeftOut(**{**dict.fromkeys(names, 0), "candidates": 9, **given})  # type: ignore[arg-type]
+def counts(**given: int) -> Skipped:
+    names = ("needs_more_memory", "above_what_ran", "smaller", "open", "beyond_saturation")
+    return Skipped(**{**dict.fromkeys(names, 0), "candidates": 9, **given})  # type: ignore[arg-type]
 
 
 def test_a_search_of_all_candidates_says_so() -> None:
@@ -126,47 +126,49 @@ def test_what_a_budget_left_is_counted() -> None:
 def test_what_a_rule_left_out_is_no_candidate() -> None:
     rule = Rule(name="no_16", keep=lambda t: t["micro_batch"] < 16, why="")
     study = explored(by_stage(1), rules=[rule])
-    assert left_out(study) == counts(candidates=3, smaller=2)
+    assert count_skipped(study) == counts(candidates=3, smaller=2)
 
 
-def certificate(*gains: float) -> Certificate:
-    return Certificate(
+def certificate(*gains: float) -> OptimalityBound:
+    return OptimalityBound(
         untried=len(gains), possible_gain_C=np.array(gains), expected_gain=max(gains) / 2
     )
 
 
 def test_the_candidates_that_the_certificate_is_about_are_left_to_it() -> None:
     study = explored(by_stage(1), limits=SearchLimits(trials=2))
-    assert skipped_text(left_out(study), certificate(0.5), study.stop_reason()) == (
+    assert skipped_text(count_skipped(study), certificate(0.5), study.stop_reason()) == (
         "2 more skipped: micro-batch smaller than yours, which fits."
     )
 
 
 def test_a_ladder_that_ended_at_its_knee_is_named_beside_what_noise_would_still_allow() -> None:
     study = explored(by_stage(1), tuner_type="model_based", least=1)
-    left = left_out(study)
-    assert left.open == left.beyond_the_knee > 1
-    assert skipped_text(left_out(study), certificate(0.5, 0.1), study.stop_reason()) == (
+    left = count_skipped(study)
+    assert left.open == left.beyond_saturation > 1
+    assert skipped_text(count_skipped(study), certificate(0.5, 0.1), study.stop_reason()) == (
         "3 skipped: throughput has levelled off (less than 2 % expected)."
     )
 
 
 def test_patience_that_ended_a_search_is_named_beside_what_could_be_gained() -> None:
     study = explored(by_stage(1), least=1, tuner_early_stopping=2)
-    assert left_out(study).open > 0
-    assert skipped_text(left_out(study), certificate(0.5), study.stop_reason()) == (
+    assert count_skipped(study).open > 0
+    assert skipped_text(count_skipped(study), certificate(0.5), study.stop_reason()) == (
         "The search ended after 2 trials in a row that were no better (tuner_early_stopping)."
     )
 
 
 def test_what_could_gain_next_to_nothing_needs_no_reason() -> None:
     study = explored(by_stage(1), tuner_type="model_based", least=1)
-    assert skipped_text(left_out(study), certificate(0.01, 0.0), study.stop_reason()) == ""
+    assert skipped_text(count_skipped(study), certificate(0.01, 0.0), study.stop_reason()) == ""
 
 
 def test_a_budget_that_ended_a_search_is_reason_enough() -> None:
     study = explored(by_stage(1), least=1, limits=SearchLimits(trials=2))
-    assert skipped_text(left_out(study), certificate(0.5, 0.5, 0.5), study.stop_reason()) == ""
+    assert (
+        skipped_text(count_skipped(study), certificate(0.5, 0.5, 0.5), study.stop_reason()) == ""
+    )
 
 
 def test_without_a_measurement_nothing_is_said() -> None:
@@ -181,20 +183,20 @@ def test_without_a_measurement_nothing_is_said() -> None:
             "1 of 9 configurations skipped: more memory needed than by one that ran out of it.",
         ),
         (
-            counts(open=4, beyond_the_knee=3),
+            counts(open=4, beyond_saturation=3),
             "4 of 9 configurations skipped: throughput has levelled off (less than 2 % expected): "
             "3; left when the search ended: 1.",
         ),
         (counts(), "Every configuration was tried."),
     ],
 )
-def test_all_that_was_not_tried_is_said_in_one_sentence(left: LeftOut, sentence: str) -> None:
+def test_all_that_was_not_tried_is_said_in_one_sentence(left: Skipped, sentence: str) -> None:
     assert skipped_text(left, None, None) == sentence
 
 
 @pytest.mark.parametrize(("beyond", "who"), [(1, "1 skipped: "), (2, "2 skipped: ")])
 def test_a_knee_that_speaks_against_some_is_said_of_those(beyond: int, who: str) -> None:
-    left, stop = counts(open=4, beyond_the_knee=beyond), StopReason(kind=StopKind.EXPLORED)
+    left, stop = counts(open=4, beyond_saturation=beyond), StopReason(kind=StopKind.EXPLORED)
     assert skipped_text(left, certificate(0.5), stop).startswith(who)
 
 
@@ -210,5 +212,5 @@ def test_further_knobs_go_with_the_best_micro_batches_alone() -> None:
         settings(),
     )
     study = Loop(Study(space, None, settings(num_tuning_micro_batch_sizes=1)), by_stage(1)).run()
-    said = skipped_text(left_out(study.study), certificate(0.5), study.study.stop_reason())
+    said = skipped_text(count_skipped(study.study), certificate(0.5), study.study.stop_reason())
     assert said == "Further knobs were tried with the best micro-batches alone."

@@ -63,12 +63,12 @@ def opaque(values: range | tuple[int, ...], half: float, fits: int, batch: int =
     return Landscape(name="opaque", table=table, step_s_C=np.array(steps_s))
 
 
-KNEE = ReplayRules(to_the_knee=True)
+TO_KNEE = ReplayRules(to_saturation=True)
 
 
 def test_where_nothing_is_predicted_the_knee_is_found_in_few_trials() -> None:
     """The best of 128 micro-batches is 52, the last one that fits."""
-    done = run(opaque(range(1, 129), half=12, fits=52), load_strategy("model_based"), KNEE, 0)
+    done = run(opaque(range(1, 129), half=12, fits=52), load_strategy("model_based"), TO_KNEE, 0)
     found = score(opaque(range(1, 129), half=12, fits=52), done)
     assert found.final_regret < 0.02
     assert found.stopped_at <= 8
@@ -76,7 +76,7 @@ def test_where_nothing_is_predicted_the_knee_is_found_in_few_trials() -> None:
 
 def test_the_search_ends_at_the_knee_and_not_at_the_edge_of_memory() -> None:
     whole = opaque((1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 96), half=0.5, fits=80, batch=96)
-    done = run(whole, load_strategy("model_based"), KNEE, 0)
+    done = run(whole, load_strategy("model_based"), TO_KNEE, 0)
     tried = [int(whole.table["micro_batch"][row]) for row in done.rows]
     assert 96 not in tried
     assert score(whole, done).final_regret < 0.03
@@ -87,7 +87,7 @@ def test_the_search_ends_at_the_knee_and_not_at_the_edge_of_memory() -> None:
 @given(half=st.integers(1, 200), fits=st.integers(1, 96))
 def test_wherever_the_knee_is_it_is_found_without_a_prediction(half: int, fits: int) -> None:
     whole = opaque(range(1, 97), half=half, fits=fits)
-    found = score(whole, run(whole, load_strategy("model_based"), KNEE, 0))
+    found = score(whole, run(whole, load_strategy("model_based"), TO_KNEE, 0))
     assert found.final_regret <= 0.04
     assert found.stopped_at <= 13
 
@@ -249,7 +249,7 @@ def noisy_ladder(seed: int, noise: float) -> Landscape:
 
 @pytest.mark.parametrize("noise", [0.0, 0.02, 0.05])
 def test_certificates_of_ladders_that_two_noisy_trials_close_are_true(noise: float) -> None:
-    rules = ReplayRules(good_enough=0.02, to_the_knee=True)
+    rules = ReplayRules(good_enough=0.02, to_saturation=True)
     found = [noisy_ladder(seed, noise) for seed in range(100)]
     scores = [score(one, run(one, load_strategy("model_based"), rules, 0)) for one in found]
     told = [one.certificate_true for one in scores if one.certificate_true is not None]
@@ -295,7 +295,7 @@ def test_what_may_fit_within_the_band_and_would_be_the_fastest_is_tried_early() 
     found = at_the_limit()
     assert found.predictions is not None
     assert found.predictions.peak_bytes_C[MARGINAL_ROW] == pytest.approx(96.0)
-    rules = ReplayRules(good_enough=0.02, to_the_knee=True)
+    rules = ReplayRules(good_enough=0.02, to_saturation=True)
     done = run(found, load_strategy("model_based"), rules, 0)
     assert done.rows.index(MARGINAL_ROW) <= 1
     assert score(found, done).final_regret == 0.0
@@ -303,6 +303,6 @@ def test_what_may_fit_within_the_band_and_would_be_the_fastest_is_tried_early() 
 
 def test_one_that_ran_out_of_memory_within_the_band_is_the_only_one_of_its_structure() -> None:
     found = at_the_limit(full=(2, MARGINAL_ROW))
-    rules = ReplayRules(good_enough=0.02, to_the_knee=True)
+    rules = ReplayRules(good_enough=0.02, to_saturation=True)
     done = run(found, load_strategy("model_based"), rules, 0)
     assert score(found, done).out_of_memory_trials <= 1

@@ -429,7 +429,7 @@ def test_when_no_prediction_fits_the_end_names_the_smallest_need() -> None:
     assert reason is not None
     assert stop_sentence(reason) == (
         "No configuration fits in memory: the only trial ran out of it; the smallest predicted "
-        "need is 2.50 GB per rank, the limit is 0.0 MB."
+        "need is 2.5 GB per rank, the limit is 1 kB."
     )
 
 

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from autoconf_launch.autotuner.search.outliers import is_surprise, most_off
+from autoconf_launch.autotuner.search.outliers import is_outlier, most_off
 from autoconf_launch.autotuner.space.objective import OBJECTIVES
 from autoconf_launch.autotuner.space.trial import Measurement, Prediction, Record, Trial
 from autoconf_launch.core import Candidate, Layout
@@ -37,36 +37,36 @@ OTHERS = as_predicted(2.0, 1.5, 1.2, 1.1, 1.0)
 
 
 def test_what_is_as_predicted_is_no_surprise() -> None:
-    assert not is_surprise(trial(5, 0.9, 0.9), OTHERS, THROUGHPUT)
+    assert not is_outlier(trial(5, 0.9, 0.9), OTHERS, THROUGHPUT)
 
 
 @pytest.mark.parametrize("factor", [0.4, 2.5])
 def test_a_promising_one_far_off_is_a_surprise_in_either_direction(factor: float) -> None:
-    assert is_surprise(trial(5, 0.9, factor * 0.9), OTHERS, THROUGHPUT)
+    assert is_outlier(trial(5, 0.9, factor * 0.9), OTHERS, THROUGHPUT)
 
 
 def test_a_slow_one_that_would_not_be_chosen_anyway_is_none() -> None:
-    assert not is_surprise(trial(5, 2.0, 5.0), OTHERS, THROUGHPUT)
+    assert not is_outlier(trial(5, 2.0, 5.0), OTHERS, THROUGHPUT)
 
 
 def test_a_fast_one_that_is_still_behind_is_none() -> None:
-    assert not is_surprise(trial(5, 6.0, 2.0), OTHERS, THROUGHPUT)
+    assert not is_outlier(trial(5, 6.0, 2.0), OTHERS, THROUGHPUT)
 
 
 @pytest.mark.parametrize(("predicted", "surprises"), [(True, True), (False, False)])
 def test_one_trial_and_predictions_let_expect_something(predicted: bool, surprises: bool) -> None:
     pair = [OTHERS[0], trial(5, 0.9, 5.0)]
     known, new = pair if predicted else [replace(one, prediction=None) for one in pair]
-    assert is_surprise(new, [known], THROUGHPUT) == surprises
+    assert is_outlier(new, [known], THROUGHPUT) == surprises
 
 
 def test_nothing_can_be_expected_of_the_first() -> None:
-    assert not is_surprise(OTHERS[0], [], THROUGHPUT)
+    assert not is_outlier(OTHERS[0], [], THROUGHPUT)
 
 
 def test_predictions_that_are_all_off_by_the_same_surprise_nobody() -> None:
     others = [trial(n, 0.1 * s, s) for n, s in enumerate((2.0, 1.5, 1.2, 1.1, 1.0))]
-    assert not is_surprise(trial(5, 0.09, 0.9), others, THROUGHPUT)
+    assert not is_outlier(trial(5, 0.09, 0.9), others, THROUGHPUT)
 
 
 def test_the_one_that_is_most_off_is_found_later() -> None:

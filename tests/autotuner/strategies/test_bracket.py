@@ -6,8 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from autoconf_launch.autotuner.strategies.micro_batch_curve import (
-    KNEE,
     NO_BOUND,
+    SATURATION_GAIN,
     Tried,
     next_micro_batch,
     speed_bounds,
@@ -165,7 +165,7 @@ def test_a_throughput_that_falls_is_searched_downwards() -> None:
 )
 def test_the_best_is_found_to_within_the_knee(fits: int, half: float, start: int | None) -> None:
     trials, best = searched(list(range(1, 65)), fits, half, start)
-    assert best / (best + half) >= (1 - 2 * KNEE) * fits / (fits + half)
+    assert best / (best + half) >= (1 - 2 * SATURATION_GAIN) * fits / (fits + half)
     assert len(trials) <= 14
 
 

@@ -10,7 +10,7 @@ from autoconf_launch.autotuner.space.table import CandidateTable
 from autoconf_launch.autotuner.space.trial import Outcome, Trial
 from autoconf_launch.autotuner.strategies.micro_batch_curve import (
     Bound,
-    Ladders,
+    MicroBatchCurves,
     Tried,
     cost_of,
     speed_bounds,
@@ -28,24 +28,24 @@ def split(micro: int, stage: int = 0, batch: int = BATCH) -> Candidate:
     return candidate(stage, micro, batch // micro, ranks=1)
 
 
-def ladders(*stages: int) -> tuple[CandidateTable, Ladders]:
+def ladders(*stages: int) -> tuple[CandidateTable, MicroBatchCurves]:
     rows = [split(micro, stage) for stage in stages for micro in SIZES]
     table = CandidateTable.from_candidates(rows)
-    return table, Ladders(table, THROUGHPUT)
+    return table, MicroBatchCurves(table, THROUGHPUT)
 
 
-def tell(found: Ladders, one: Candidate, outcome: float | Outcome) -> None:
+def tell(found: MicroBatchCurves, one: Candidate, outcome: float | Outcome) -> None:
     trial = Trial(number=1, name="t", candidate=one, space="z0")
     done = measured(trial, outcome) if isinstance(outcome, float) else outcome
     found.tell(record(trial, done))
 
 
-def beyond(table: CandidateTable, found: Ladders) -> list[tuple[int, int]]:
+def beyond(table: CandidateTable, found: MicroBatchCurves) -> list[tuple[int, int]]:
     layouts = [table.row(i).layout for i in np.flatnonzero(found.beyond_C).tolist()]
     return [(one.zero_stage, one.micro_batch) for one in layouts]
 
 
-def rungs(table: CandidateTable, found: Ladders, likely: int | None = None) -> list[int]:
+def rungs(table: CandidateTable, found: MicroBatchCurves, likely: int | None = None) -> list[int]:
     fits = None if likely is None else np.array(table["micro_batch"] <= likely)
     rows = found.next_rows(np.arange(len(table)), fits)
     return [int(table["micro_batch"][row]) for row in rows]
@@ -111,7 +111,7 @@ def test_an_outcome_of_a_candidate_that_is_not_in_the_table_says_nothing() -> No
 
 def test_the_users_own_micro_batch_is_a_point_of_its_ladder_though_it_is_no_candidate() -> None:
     table = CandidateTable.from_candidates([split(micro) for micro in SIZES if micro != 8])
-    found = Ladders(table, THROUGHPUT, (split(8),))
+    found = MicroBatchCurves(table, THROUGHPUT, (split(8),))
     tell(found, split(8), 1.0)
     tell(found, split(12), 1.0)
     assert len(found.beyond_C) == len(table)
@@ -129,7 +129,7 @@ def test_where_the_batch_may_change_micro_batches_with_as_much_accumulation_are_
     """Each micro-batch with the user's batch of 8 and with one near the maximum of 40."""
     rows = [split(m, batch=40) for m in (1, 2, 4, 8)] + [split(m, batch=8) for m in (1, 2, 4, 8)]
     table = CandidateTable.from_candidates(rows)
-    found = Ladders(table, THROUGHPUT)
+    found = MicroBatchCurves(table, THROUGHPUT)
     tell(found, rows[0], 40.0)
     tell(found, rows[1], 40.0)
     near_the_maximum = [bool(x) for x in found.beyond_C[:4]]

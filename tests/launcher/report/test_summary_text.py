@@ -15,8 +15,8 @@ from autoconf_launch.autotuner.playoff.summary import (
     Summary,
     summarise_records,
 )
-from autoconf_launch.autotuner.search.optimality_bound import Certificate
-from autoconf_launch.autotuner.search.skipped import LeftOut
+from autoconf_launch.autotuner.search.optimality_bound import OptimalityBound
+from autoconf_launch.autotuner.search.skipped import Skipped
 from autoconf_launch.autotuner.search.stop import StopKind, StopReason
 from autoconf_launch.autotuner.space.settings import AutotuningSettings
 from autoconf_launch.core import Edit, FailureKind
@@ -36,10 +36,10 @@ from autoconf_launch.launcher.report.summary import (
 from .fixed import RECORDS, failed, golden, record, trial
 
 EDITS = (Edit(("zero_optimization", "stage"), None, 1), Edit(("train_batch_size",), "auto", 32))
-BOUND = Certificate(untried=2, possible_gain_C=np.zeros(2), expected_gain=0.0)
+BOUND = OptimalityBound(untried=2, possible_gain_C=np.zeros(2), expected_gain=0.0)
 BOUND_TEXT = "2 configurations left, provably slower than the best."
-LEFT_OUT = LeftOut(
-    candidates=9, needs_more_memory=1, above_what_ran=0, smaller=0, open=2, beyond_the_knee=0
+LEFT_OUT = Skipped(
+    candidates=9, needs_more_memory=1, above_what_ran=0, smaller=0, open=2, beyond_saturation=0
 )
 LEFT_OUT_TEXT = "1 more skipped: more memory needed than by one that ran out of it."
 STOP = StopReason(kind=StopKind.EXPLORED, trials=6)
@@ -121,8 +121,8 @@ def test_a_rich_result_has_at_most_25_lines() -> None:
             steps=50, memory_share=0.5, refused=("It failed.",) * 9, passed=True, step_s=9.0
         ),
         findings=("The machine was slower.",) * 9,
-        certificate=BOUND,
-        left_out=LEFT_OUT,
+        optimality_bound=BOUND,
+        skipped=LEFT_OUT,
     )
     edits = [Edit((f"key{number}",), number, number + 1) for number in range(30)]
     lines = result_text(rich, edits, "command", "results").splitlines()
@@ -146,18 +146,18 @@ def test_what_the_verification_run_took_is_what_to_expect() -> None:
 
 
 def test_what_was_left_out_is_said_after_what_could_still_be_gained() -> None:
-    lines = details(certificate=BOUND, left_out=LEFT_OUT).splitlines()
+    lines = details(optimality_bound=BOUND, skipped=LEFT_OUT).splitlines()
     assert lines[lines.index(BOUND_TEXT) + 1] == LEFT_OUT_TEXT
 
 
 def test_what_was_left_out_is_said_of_a_search_that_was_good_enough_too() -> None:
     enough = StopReason(kind=StopKind.GOOD_ENOUGH, bound=BOUND)
-    text = details(stop=enough, certificate=BOUND, left_out=LEFT_OUT)
+    text = details(stop=enough, optimality_bound=BOUND, skipped=LEFT_OUT)
     assert (text.count(BOUND_TEXT), text.count(LEFT_OUT_TEXT)) == (1, 1)
 
 
 def test_the_document_says_what_was_left_out() -> None:
-    found = replace(summary(), certificate=BOUND, left_out=LEFT_OUT)
+    found = replace(summary(), optimality_bound=BOUND, skipped=LEFT_OUT)
     assert summary_document(found, EDITS, "command")["left_out"] == LEFT_OUT_TEXT
 
 
