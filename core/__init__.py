@@ -82,6 +82,7 @@ from .saved_paths import (
     take_in,
     take_in_all,
 )
+from .workload import Framework, FrozenPart, Software, Workload
 
 __all__ = [
     "NATIVE_PRECISIONS",
@@ -100,6 +101,8 @@ __all__ = [
     "Experts",
     "Failure",
     "FailureKind",
+    "Framework",
+    "FrozenPart",
     "GemmShape",
     "Grade",
     "HardwareError",
@@ -123,8 +126,10 @@ __all__ = [
     "ResolvedConfig",
     "ResultsFolderError",
     "SchedulerConfig",
+    "Software",
     "StepRecord",
     "TracedPeak",
+    "Workload",
     "ZeroKnob",
     "batch_split",
     "data_parallel_degree",

@@ -28,7 +28,6 @@ if TYPE_CHECKING:
         Link,
         Machine,
         Physics,
-        Workload,
     )
     from .layer import Kernels, all_layers, dense_layer_weights, embedding_weights
     from .layout_columns import (
@@ -51,7 +50,7 @@ if TYPE_CHECKING:
         memory_parts,
         peak_bytes,
     )
-    from .model_state import trained_weights
+    from .model_state import trained_share, trained_weights
     from .numeric import fit, scaled_bytes
     from .parameter_count import active_parameters, model_weights, parameters
     from .profiled_time import (
@@ -66,10 +65,8 @@ if TYPE_CHECKING:
     from .training import (
         OPTIMIZER_BYTES,
         TRAINERS,
-        Framework,
-        FrozenPart,
         TrainingFacts,
-        TrainingSetup,
+        kernel_traits,
         trainer,
     )
 else:

@@ -23,7 +23,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from autoconf_launch.core import Architecture, BlockSpec, ModelSpec, Recompute
+from autoconf_launch.core import Architecture, BlockSpec, Framework, ModelSpec, Recompute, Workload
 
 from ..space import Floats, Ints
 from .layout_columns import RECOMPUTE_CODES, MemoryLayouts
@@ -31,7 +31,6 @@ from .layout_rules import Stages
 from .model_state import framework_of
 from .numeric import Line, fit
 from .parameter_count import ModelWeights
-from .training import Framework, TrainingSetup
 
 _NOTHING = Line(0.0, 0.0)
 _KEPT_BY_SELECTIVE = 20 / 34
@@ -145,42 +144,44 @@ class LayerActivations:
 
 
 def layer_activations(
-    a: Architecture, setup: TrainingSetup, framework: Framework, *, sparse: bool, crossed: bool
+    workload: Workload, framework: Framework, *, sparse: bool, crossed: bool
 ) -> LayerActivations:
     """What a layer keeps without recomputation; ``crossed`` ones attend to an encoder, too."""
-    size = setup.precision.value_bytes
+    a = workload.architecture
+    size = workload.precision.value_bytes
     attentions = 2 if crossed else 1
-    product_bytes = _product_bytes(setup, framework)
+    product_bytes = _product_bytes(workload, framework)
     norms = Split(whole=(attentions + 1) * a.hidden * size)
-    dropout = Split(whole=(attentions + 1) * a.hidden * _MASK_BYTES) if setup.dropout else Split()
+    masks = (attentions + 1) * a.hidden * _MASK_BYTES
     return LayerActivations(
         norms=norms,
-        attention=_attention(a, setup, product_bytes).times(attentions),
-        scores=_scores(a, setup).times(attentions),
-        mlp=_experts(a, setup, product_bytes) if sparse else _mlp(a, a.ffn, size, product_bytes),
-        dropout=dropout,
+        attention=_attention(workload, product_bytes).times(attentions),
+        scores=_scores(workload).times(attentions),
+        mlp=_experts(workload, product_bytes) if sparse else _mlp(a, a.ffn, size, product_bytes),
+        dropout=Split(whole=masks) if workload.software.dropout else Split(),
     )
 
 
 def selective_activations(
-    a: Architecture, setup: TrainingSetup, framework: Framework, *, sparse: bool, crossed: bool
+    workload: Workload, framework: Framework, *, sparse: bool, crossed: bool
 ) -> LayerActivations:
     """What a layer keeps with selective recomputation.
 
     Megatron and DeepSpeed compute attention scores again (Korthikanti et al. 2022, section 5).
     torchtitan keeps the input, attention's output and every second matrix product.
     """
-    every = layer_activations(a, setup, framework, sparse=sparse, crossed=crossed)
+    a = workload.architecture
+    every = layer_activations(workload, framework, sparse=sparse, crossed=crossed)
     if framework is not Framework.FSDP:
         return LayerActivations(
             norms=every.norms, attention=every.attention, mlp=every.mlp, dropout=every.dropout
         )
-    size, attentions = setup.precision.value_bytes, 2 if crossed else 1
+    size, attentions = workload.precision.value_bytes, 2 if crossed else 1
     queries, keys, values = _widths(a)
     # of q, k, v, out, gate, up, down the 1st, 3rd, 5th and 7th; of qkv, out, up, down two
     products = queries + values if a.gated else queries + keys + values
     attention = Split(split=(products + values) * size + a.heads * _SUM_BYTES)
-    ffn = _active_ffn(a, setup) if sparse else a.ffn
+    ffn = _active_ffn(workload) if sparse else a.ffn
     return LayerActivations(
         norms=Split(whole=a.hidden * size),
         attention=attention.times(attentions),
@@ -189,8 +190,7 @@ def selective_activations(
 
 
 def kept(
-    a: Architecture,
-    setup: TrainingSetup,
+    workload: Workload,
     framework: Framework,
     kind: Recompute,
     *,
@@ -199,23 +199,26 @@ def kept(
 ) -> LayerActivations:
     """What a layer keeps that is not recomputed in full."""
     wanted = selective_activations if kind is Recompute.SELECTIVE else layer_activations
-    return wanted(a, setup, framework, sparse=sparse, crossed=crossed)
+    return wanted(workload, framework, sparse=sparse, crossed=crossed)
 
 
-def backward_temporaries(a: Architecture, setup: TrainingSetup, *, sparse: bool) -> Split:
+def backward_temporaries(workload: Workload, *, sparse: bool) -> Split:
     """Gradients that live beside a layer's activations at its fullest moment."""
-    size = setup.precision.value_bytes
-    ffn = _active_ffn(a, setup) if sparse else a.ffn
-    scores = 0 if setup.flash_attention else 2 * a.heads * setup.sequence_length * size
+    a = workload.architecture
+    size = workload.precision.value_bytes
+    ffn = _active_ffn(workload) if sparse else a.ffn
+    stored = not workload.software.flash_attention
+    scores = 2 * a.heads * workload.sequence_length * size if stored else 0
     wide = max((3 if a.gated else 2) * ffn * size, scores)
     return Split(whole=2 * a.hidden * size, split=wide)
 
 
-def _attention(a: Architecture, setup: TrainingSetup, product_bytes: int) -> Split:
+def _attention(workload: Workload, product_bytes: int) -> Split:
     """The input of the projections; queries, keys, values; the output, which a product reads."""
-    size = setup.precision.value_bytes
+    a = workload.architecture
+    size = workload.precision.value_bytes
     queries, keys, values = _widths(a)
-    sums = a.heads * _SUM_BYTES if setup.flash_attention else 0
+    sums = a.heads * _SUM_BYTES if workload.software.flash_attention else 0
     inner = (queries + keys + values + _out_width(a)) * size + sums
     if a.latent:
         inner += (a.latent.query_rank or 0) * 2 * size
@@ -239,14 +242,15 @@ def _out_width(a: Architecture) -> int:
     return a.heads * (a.latent.value_head if a.latent else a.head)
 
 
-def _scores(a: Architecture, setup: TrainingSetup) -> Split:
+def _scores(workload: Workload) -> Split:
     """Softmax, its dropout's mask and result: 5 a s^2 b with dropout in 16 bits."""
-    if setup.flash_attention:
+    a = workload.architecture
+    if workload.software.flash_attention:
         return Split()
-    each = setup.precision.value_bytes + (
-        (_MASK_BYTES + setup.precision.value_bytes) if setup.dropout else 0
+    each = workload.precision.value_bytes + (
+        (_MASK_BYTES + workload.precision.value_bytes) if workload.software.dropout else 0
     )
-    return Split(split=a.heads * setup.sequence_length * each)
+    return Split(split=a.heads * workload.sequence_length * each)
 
 
 def _mlp(a: Architecture, ffn: int, size: int, product_bytes: int) -> Split:
@@ -255,11 +259,12 @@ def _mlp(a: Architecture, ffn: int, size: int, product_bytes: int) -> Split:
     return Split(whole=a.hidden * product_bytes, split=inner)
 
 
-def _experts(a: Architecture, setup: TrainingSetup, product_bytes: int) -> Split:
+def _experts(workload: Workload, product_bytes: int) -> Split:
     """Each token's copies to its experts, their perceptrons and results, and the router."""
+    a = workload.architecture
     assert a.experts is not None
-    size, experts = setup.precision.value_bytes, a.experts
-    copies = experts.per_token * setup.capacity_factor
+    size, experts = workload.precision.value_bytes, a.experts
+    copies = experts.per_token * workload.capacity_factor
     one = _mlp(a, experts.ffn, size, product_bytes)
     routed = Split(split=one.split).times(copies)
     moved = Split(
@@ -269,15 +274,16 @@ def _experts(a: Architecture, setup: TrainingSetup, product_bytes: int) -> Split
     return routed + moved + shared
 
 
-def _active_ffn(a: Architecture, setup: TrainingSetup) -> float:
+def _active_ffn(workload: Workload) -> float:
+    a = workload.architecture
     assert a.experts is not None
-    return a.experts.ffn * (a.experts.per_token * setup.capacity_factor + a.experts.shared)
+    return a.experts.ffn * (a.experts.per_token * workload.capacity_factor + a.experts.shared)
 
 
-def _product_bytes(setup: TrainingSetup, framework: Framework) -> int:
+def _product_bytes(workload: Workload, framework: Framework) -> int:
     """Transformer Engine keeps the inputs of matrix products in 8 bits, torchao does not."""
-    fp8 = setup.precision.is_fp8 and framework is Framework.MEGATRON
-    return 1 if fp8 else setup.precision.value_bytes
+    fp8 = workload.precision.is_fp8 and framework is Framework.MEGATRON
+    return 1 if fp8 else workload.precision.value_bytes
 
 
 _FULL = RECOMPUTE_CODES[Recompute.FULL]
@@ -325,14 +331,14 @@ class _Run:
 
 
 def activation_bytes(
-    a: Architecture,
+    workload: Workload,
     weights: ModelWeights,
     columns: MemoryLayouts,
-    setup: TrainingSetup,
     stages: Stages,
 ) -> ActivationBytes:
     """Activations at the fullest moment of each stage."""
-    tokens_C = columns.micro_batch_C * setup.sequence_length / columns.context_C
+    a = workload.architecture
+    tokens_C = columns.micro_batch_C * workload.sequence_length / columns.context_C
     whole_C = tokens_C / np.where(columns.sequence_parallel_C, columns.tensor_C, 1)
     split_C = tokens_C / columns.tensor_C
     waiting_SC = stages.waiting_SC
@@ -346,22 +352,22 @@ def activation_bytes(
     def of_kind(kind: str) -> Floats:
         total = _ACTIVATION_MEMORY_NOTHING
         for run, held_SC in zip(runs, held, strict=True):
-            whole, split = _by_rule(a, setup, (run.sparse, run.crossed), kind)
+            whole, split = _by_rule(workload, (run.sparse, run.crossed), kind)
             if whole.any() or split.any():
                 each_C = whole[rows_C] * whole_C + split[rows_C] * split_C
                 total = total + held_SC * each_C
         return total
 
-    logits_SC = _logits(a, columns, setup, stages.is_last_SC, tokens_C)
-    working_C = _working(a, columns, setup, runs, (rows_C, tokens_C, whole_C, split_C))
-    masks = a.hidden * _ACTIVATION_MEMORY_MASK_BYTES if setup.dropout else 0
+    logits_SC = _logits(columns, workload, stages.is_last_SC, tokens_C)
+    working_C = _working(columns, workload, runs, (rows_C, tokens_C, whole_C, split_C))
+    masks = a.hidden * _ACTIVATION_MEMORY_MASK_BYTES if workload.software.dropout else 0
     return ActivationBytes(
         norms_SC=of_kind("norms"),
         attention_SC=of_kind("attention"),
         scores_SC=of_kind("scores"),
         mlp_SC=of_kind("mlp"),
         dropout_SC=of_kind("dropout"),
-        inputs_SC=again_SC * waiting_SC * whole_C * (a.hidden * setup.precision.value_bytes),
+        inputs_SC=again_SC * waiting_SC * whole_C * (a.hidden * workload.precision.value_bytes),
         embedding_SC=stages.is_first_SC
         * waiting_SC
         * (masks * whole_C + 2 * _TOKEN_BYTES * tokens_C),
@@ -396,46 +402,41 @@ def _rule_rows(columns: MemoryLayouts) -> Ints:
 
 
 @lru_cache(maxsize=256)
-def _by_rule(
-    a: Architecture, setup: TrainingSetup, make: tuple[bool, bool], kind: str
-) -> tuple[Floats, Floats]:
+def _by_rule(workload: Workload, make: tuple[bool, bool], kind: str) -> tuple[Floats, Floats]:
     """Bytes per token by ZeRO stage (which may mean another framework) and recomputation.
 
     Args:
         a: the model.
-        setup: what the training does.
+        workload: what is trained.
         make: whether the layer has experts, and whether it attends to an encoder.
         kind: an attribute of ``LayerActivations``.
     """
     sparse, crossed = make
     found: list[Split] = [
-        getattr(kept(a, setup, framework_of(z, setup), one, sparse=sparse, crossed=crossed), kind)
-        for z in range(4)
+        getattr(kept(workload, framework, one, sparse=sparse, crossed=crossed), kind)
+        for framework in (framework_of(z, workload) for z in range(4))
         for one in Recompute
     ]
     return np.array([s.whole for s in found]), np.array([s.split for s in found])
 
 
 @lru_cache(maxsize=64)
-def _again_by_rule(
-    a: Architecture, setup: TrainingSetup, make: tuple[bool, bool]
-) -> tuple[Floats, Floats]:
+def _again_by_rule(workload: Workload, make: tuple[bool, bool]) -> tuple[Floats, Floats]:
     """Bytes per token of what a layer makes again, and of its gradients; as ``_by_rule``."""
     sparse, crossed = make
-    framework = framework_of(0, setup)
-    every = kept(a, setup, framework, Recompute.NONE, sparse=sparse, crossed=crossed).total
-    whole, split = _by_rule(a, setup, make, "total")
+    framework = framework_of(0, workload)
+    every = kept(workload, framework, Recompute.NONE, sparse=sparse, crossed=crossed).total
+    whole, split = _by_rule(workload, make, "total")
     covers = np.array([kind is Recompute.FULL for _ in range(4) for kind in Recompute])
-    gradients = backward_temporaries(a, setup, sparse=sparse)
+    gradients = backward_temporaries(workload, sparse=sparse)
     again_whole = np.where(covers, every.whole, np.maximum(0.0, every.whole - whole))
     again_split = np.where(covers, every.split, np.maximum(0.0, every.split - split))
     return again_whole + gradients.whole, again_split + gradients.split
 
 
 def _working(
-    a: Architecture,
     columns: MemoryLayouts,
-    setup: TrainingSetup,
+    workload: Workload,
     runs: list[_Run],
     cells: tuple[Ints, Floats, Floats, Floats],
 ) -> Floats:
@@ -444,16 +445,16 @@ def _working(
     gathers_C = columns.sequence_parallel_C & (columns.tensor_C > 1)
     largest: Floats | float = 0.0
     for run in runs:
-        whole, split = _again_by_rule(a, setup, (run.sparse, run.crossed))
+        whole, split = _again_by_rule(workload, (run.sparse, run.crossed))
         one_C = whole[rows_C] * whole_C + split[rows_C] * split_C
         largest = np.maximum(largest, one_C)
-    return np.asarray(largest + gathers_C * tokens_C * (a.hidden * setup.precision.value_bytes))
+    hidden_bytes = workload.architecture.hidden * workload.precision.value_bytes
+    return np.asarray(largest + gathers_C * tokens_C * hidden_bytes)
 
 
 def _logits(
-    a: Architecture,
     columns: MemoryLayouts,
-    setup: TrainingSetup,
+    workload: Workload,
     is_last_SC: Floats,
     tokens_C: Floats,
 ) -> Floats:
@@ -461,16 +462,17 @@ def _logits(
 
     torch's pipeline keeps the outputs of all micro-batches (``PipelineStage.output_chunks``).
     """
-    by_stage = np.array([_LOGIT_BYTES[framework_of(z, setup)] for z in range(4)])
-    is_fsdp = np.array([framework_of(z, setup) is Framework.FSDP for z in range(4)])
+    model = workload.architecture
+    by_stage = np.array([_LOGIT_BYTES[framework_of(z, workload)] for z in range(4)])
+    is_fsdp = np.array([framework_of(z, workload) is Framework.FSDP for z in range(4)])
     each_C = by_stage[columns.zero_stage_C]
     parallel_C = is_fsdp[columns.zero_stage_C] & (columns.tensor_C > 1)
     each_C = np.where(parallel_C, _PARALLEL_LOGIT_BYTES, each_C)
-    if setup.fused_loss:
+    if workload.software.fused_loss:
         each_C = np.minimum(each_C, _FUSED_LOGIT_BYTES)
     gathered_C = columns.sequence_parallel_C & (columns.tensor_C > 1)
-    states_C = tokens_C * (2 * a.hidden * setup.precision.value_bytes) * gathered_C
+    states_C = tokens_C * (2 * model.hidden * workload.precision.value_bytes) * gathered_C
     pipelined_C = is_fsdp[columns.zero_stage_C] & (columns.pipeline_C > 1)
-    outputs_C = pipelined_C * (columns.accumulation_C - 1) * setup.precision.value_bytes
-    logits_C = tokens_C / columns.tensor_C * a.vocabulary * (each_C + outputs_C)
+    outputs_C = pipelined_C * (columns.accumulation_C - 1) * workload.precision.value_bytes
+    logits_C = tokens_C / columns.tensor_C * model.vocabulary * (each_C + outputs_C)
     return np.asarray(is_last_SC * (logits_C + states_C))

@@ -11,13 +11,12 @@ from typing import TypeAlias
 
 import numpy as np
 
-from autoconf_launch.core import Architecture, Layout, Offload, Recompute
+from autoconf_launch.core import Layout, Offload, Recompute, Workload
 
 from ..space import Bools, Floats
 from .layout_columns import ALL_LAYERS, MemoryLayouts
 from .layout_rules import obeying
 from .memory import MEMORY_BAND, peak_bytes
-from .training import TrainingSetup
 
 FLAGGED_ABOVE = 1.05
 """Predicted over available memory from which on a layout is said not to fit."""
@@ -35,10 +34,10 @@ class Verdict(str, Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Proposal:
-    """A layout and a setup, as asked for or changed."""
+    """A layout of a workload, as asked for or changed."""
 
     layout: Layout
-    setup: TrainingSetup
+    workload: Workload
     recompute_layers: int = ALL_LAYERS
 
 
@@ -77,7 +76,6 @@ def fits(needed_bytes_C: Floats, limit_bytes: float) -> Bools:
 
 def remedies(
     asked: Proposal,
-    architecture: Architecture,
     limit_bytes: float,
     node: int,
     seconds: Callable[[Sequence[Proposal]], Sequence[float | None]] | None = None,
@@ -88,14 +86,13 @@ def remedies(
 
     Args:
         asked: what does not fit.
-        architecture: the model.
         limit_bytes: memory of the smallest GPU.
         node: GPUs of the smallest node, beyond which no tensor parallelism is proposed.
         seconds: a time model for the prices.
     """
     found: list[Remedy] = []
     for number in range(1, _MOST_CHANGES + 1):
-        found += _fitting(asked, architecture, limit_bytes, number, node)
+        found += _fitting(asked, limit_bytes, number, node)
         if any(remedy.verdict is Verdict.YES for remedy in found):
             break
     shown = found[:_SHOWN]
@@ -109,9 +106,7 @@ def _seconds(remedy: Remedy) -> float:
     return math.inf if remedy.step_s is None else remedy.step_s
 
 
-def _fitting(
-    asked: Proposal, architecture: Architecture, limit_bytes: float, number: int, node: int
-) -> list[Remedy]:
+def _fitting(asked: Proposal, limit_bytes: float, number: int, node: int) -> list[Remedy]:
     """Remedies of ``number`` changes each; those that surely fit, if there are any."""
     changed = [_changed(asked, chosen) for chosen in itertools.combinations(_CHANGES, number)]
     tried = [(proposal, labels) for proposal, labels in changed if proposal and _distinct(labels)]
@@ -122,8 +117,10 @@ def _fitting(
         [proposal.recompute_layers for proposal, _ in tried],
     )
     wide = columns.tensor_C > max(node, asked.layout.tensor_parallel)
-    possible = obeying(columns, architecture, asked.setup.sequence_length) & ~wide
-    peaks = peak_bytes(columns, architecture, asked.setup)
+    possible = (
+        obeying(columns, asked.workload.architecture, asked.workload.sequence_length) & ~wide
+    )
+    peaks = peak_bytes(columns, asked.workload)
     found = [
         Remedy(changes=labels, proposal=proposal, peak_bytes=float(peak), verdict=answer)
         for (proposal, labels), peak, can_be in zip(tried, peaks, possible, strict=True)

@@ -6,9 +6,7 @@ informed them and how far off the model is on models that were left out of the f
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-
-from autoconf_launch.core import Architecture, Precision
+from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,59 +137,3 @@ class Physics:
 
 
 DEFAULT_PHYSICS = Physics()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Workload:
-    """One step's model and software.
-
-    Attributes:
-        sequence_length: tokens of one sample; of an encoder-decoder those that the encoder reads.
-        decoder_sequence_length: tokens that its decoder writes; None: as many.
-        across: tokens of an encoder that each layer attends to beside its own.
-        flash_attention: attention in one kernel that never writes the scores.
-        compiled: a compiler fuses the small operations.
-        transformer_engine: kernels of a vendor's training library (Transformer Engine).
-        flat_gathers: weights of a layer are gathered as one buffer, not matrix by matrix.
-        selective_products: share of the matrix products that selective recomputation repeats;
-            0 where it repeats small operations only.
-        async_tensor: tensor-parallel communication is cut up to run beside its products.
-        overlapped_reduce: gradients are reduced while the backward pass still runs.
-        trained: share of the weights that have gradients (below 1 for LoRA).
-    """
-
-    architecture: Architecture
-    sequence_length: int
-    precision: Precision = Precision.BF16
-    flash_attention: bool = True
-    compiled: bool = False
-    transformer_engine: bool = False
-    flat_gathers: bool = True
-    selective_products: float = 0.0
-    async_tensor: bool = False
-    overlapped_reduce: bool = False
-    trained: float = 1.0
-    decoder_sequence_length: int | None = None
-    across: int = 0
-
-    @property
-    def logit_tokens(self) -> int:
-        """Tokens of a sample that logits are made of."""
-        if not self.architecture.encoder_layers:
-            return self.sequence_length
-        return self.decoder_sequence_length or self.sequence_length
-
-
-def stacks(workload: Workload) -> tuple[tuple[float, Workload], ...]:
-    """Share of the layers with what they see: an encoder and a decoder of different lengths.
-
-    All layers are alike where the lengths are; cross attention is then not counted.
-    """
-    model, decoded = workload.architecture, workload.decoder_sequence_length
-    if not model.encoder_layers or decoded is None or decoded == workload.sequence_length:
-        return ((1.0, workload),)
-    share = model.encoder_layers / (model.encoder_layers + model.layers)
-    one = replace(workload, decoder_sequence_length=None)
-    encoder = replace(one, architecture=replace(model, causal=False))
-    decoder = replace(one, sequence_length=decoded, across=workload.sequence_length)
-    return ((share, encoder), (1.0 - share, decoder))

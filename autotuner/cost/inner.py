@@ -16,13 +16,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from autoconf_launch.core import Experts
+from autoconf_launch.core import Experts, Workload
 
 from ..space import Floats, Ints
-from .hardware import Link, Machine, Physics, Workload, stacks
+from .hardware import Link, Machine, Physics
 from .layer import (
     Kernels,
     LayerTimes,
+    Stack,
     all_layers,
     dense_layer_weights,
     expert_layers,
@@ -30,8 +31,11 @@ from .layer import (
     layer_times,
     peak_flops_per_s,
     shared_weights,
+    stacks,
 )
 from .layout_columns import FULL, SELECTIVE, InnerLayouts, distinct_kernels
+from .model_state import trained_share
+from .training import has_flat_gathers, is_compiled, is_tensor_async
 
 ALL_REDUCE, GATHER = 2.0, 1.0
 """Passes of a ring over the buffer: reduce-scatter and all-gather, or one of them."""
@@ -167,9 +171,9 @@ def inner_times(
     parts = _Parts(inner=inner, sized=sized, which=which, machine=machine, kernels=kernels)
     mean = [np.zeros(len(inner.tensor_U)) for _ in range(5)]
     slowest = np.zeros(len(inner.tensor_U))
-    for share, stack in stacks(workload):
+    for stack in stacks(workload):
         one = _of_stack(stack, parts)
-        mean = [total + share * part for total, part in zip(mean, one, strict=True)]
+        mean = [total + stack.share * part for total, part in zip(mean, one, strict=True)]
         slowest = np.maximum(slowest, sum(one[1:]))
     first, last, ends_ideal = (one[which] for one in _ends(workload, sized, machine, kernels))
     return InnerTimes(
@@ -196,9 +200,9 @@ class _Parts:
     kernels: Kernels
 
 
-def _of_stack(stack: Workload, on: _Parts) -> list[Floats]:
+def _of_stack(stack: Stack, on: _Parts) -> list[Floats]:
     """Ideal, busy, repeated, exposed and launch seconds of its mean layer, with experts or not."""
-    model = stack.architecture
+    model = stack.workload.architecture
     with_experts = expert_layers(model) / all_layers(model)
     kinds: list[tuple[float, Experts | None]] = [(1.0 - with_experts, None)]
     if model.experts is not None:
@@ -207,7 +211,7 @@ def _of_stack(stack: Workload, on: _Parts) -> list[Floats]:
     for share, experts in kinds:
         if share:
             times = layer_times(stack, on.sized, on.kernels, experts=experts).rows(on.which)
-            one = _one_kind(stack, on.inner, on.machine, on.kernels, (times, experts))
+            one = _one_kind(stack.workload, on.inner, on.machine, on.kernels, (times, experts))
             mean = [total + share * part for total, part in zip(mean, one, strict=True)]
     return mean
 
@@ -234,7 +238,7 @@ def _one_kind(
     device = busy + again + exposed
     launch = _together(host, device, kernels.physics.host_sharpness) - device
     peak = peak_flops_per_s(machine.accelerator, workload.precision)
-    ideal = (2.0 + workload.trained) * times.forward_flops_U / peak
+    ideal = (2.0 + trained_share(workload)) * times.forward_flops_U / peak
     return ideal, busy, again, exposed, launch
 
 
@@ -263,7 +267,9 @@ def _tensor_s(
         _activation_bytes(workload, inner),
     )
     hidden_share = (
-        physics.async_tensor_overlap if workload.async_tensor else physics.tensor_overlap
+        physics.async_tensor_overlap
+        if is_tensor_async(workload.software)
+        else physics.tensor_overlap
     )
     hidden = np.minimum(2.0 * one * hidden_share, times.products_s_U)
     waits = 2.0 * physics.straggler_s * (inner.tensor_U - 1)
@@ -334,9 +340,9 @@ def _gather_s(
         Group(ranks=np.where(inner.sharded_U, owners, 1), stride=inner.tensor_U),
         weights * workload.precision.value_bytes,
         passes=GATHER,
-        pieces=1 if workload.flat_gathers else _MATRICES,
+        pieces=1 if has_flat_gathers(workload.software) else _MATRICES,
     )
-    moved = moved * (2.0 + workload.trained)
+    moved = moved * (2.0 + trained_share(workload))
     hidden = np.minimum(moved, physics.shard_overlap * compute)
     return np.asarray(moved - hidden + physics.contention * hidden)
 
@@ -357,7 +363,7 @@ def _host_s(
     forward = forward + 2.0 * physics.collective_launch_s * np.log2(ranks)
     again = np.where(inner.recompute_U == FULL, forward, 0.0)
     whole = 2.0 * forward + (physics.layer_backward_s - physics.layer_forward_s) + again
-    return np.asarray(whole * (physics.layer_compiled if workload.compiled else 1.0))
+    return np.asarray(whole * (physics.layer_compiled if is_compiled(workload.software) else 1.0))
 
 
 def _ends(
@@ -377,7 +383,7 @@ def _ends(
         + half.product_s(tokens, model.hidden, words)
         + half.product_s(words, model.hidden, tokens)
     )
-    loss = half.traffic_s(tokens * words * (12.0 if workload.compiled else 24.0), 8)
+    loss = half.traffic_s(tokens * words * (12.0 if is_compiled(workload.software) else 24.0), 8)
     embedding = half.traffic_s(every * model.hidden * 16.0, 6)
     flops = 6.0 * tokens * model.hidden * words
     return embedding, logits + loss, flops / machine.accelerator.half_flops_per_s

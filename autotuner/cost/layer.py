@@ -16,11 +16,13 @@ from typing import TypeAlias
 
 import numpy as np
 
-from autoconf_launch.core import Architecture, Experts, Precision
+from autoconf_launch.core import Architecture, Experts, Precision, Workload
 
 from ..space import Floats, Ints
-from .hardware import Accelerator, Physics, Workload
+from .hardware import Accelerator, Physics
 from .layout_columns import InnerLayouts
+from .model_state import trained_share
+from .training import is_compiled, repeated_products
 
 Numbers: TypeAlias = Floats | Ints | float
 _TILES = ((256, 128, 1.0), (128, 256, 1.0), (128, 128, 0.92), (64, 128, 0.75), (64, 64, 0.55))
@@ -120,18 +122,50 @@ class _Sum:
     products: Floats
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stack:
+    """Equal layers that see tokens of one length.
+
+    ``cross_tokens`` are those of an encoder that each layer attends to beside its own.
+    """
+
+    share: float
+    workload: Workload
+    cross_tokens: int = 0
+
+
+def stacks(workload: Workload) -> tuple[Stack, ...]:
+    """An encoder and a decoder of different lengths, each with its share of the layers.
+
+    All layers are alike where the lengths are; cross attention is then not counted.
+    """
+    model, decoded = workload.architecture, workload.decoder_sequence_length
+    if not model.encoder_layers or decoded is None or decoded == workload.sequence_length:
+        return (Stack(share=1.0, workload=workload),)
+    share = model.encoder_layers / (model.encoder_layers + model.layers)
+    one = replace(workload, decoder_sequence_length=None)
+    return (
+        Stack(share=share, workload=replace(one, architecture=replace(model, causal=False))),
+        Stack(
+            share=1.0 - share,
+            workload=replace(one, sequence_length=decoded),
+            cross_tokens=workload.sequence_length,
+        ),
+    )
+
+
 def layer_times(
-    workload: Workload, inner: InnerLayouts, kernels: Kernels, *, experts: Experts | None
+    stack: Stack, inner: InnerLayouts, kernels: Kernels, *, experts: Experts | None
 ) -> LayerTimes:
     """One layer, with a perceptron of its own or with ``experts``."""
-    model = workload.architecture
+    workload, model = stack.workload, stack.workload.architecture
     tokens = _tokens(workload, inner)
     zero = np.zeros(len(tokens))
     total = _Sum(zero.copy(), zero.copy(), zero.copy(), zero.copy())
     for n, k in _attention_products(model, inner):
         _add_product(total, workload, kernels, (tokens, n, k, 1))
-    if workload.across:
-        _add_cross_attention(total, workload, inner, kernels, tokens)
+    if stack.cross_tokens:
+        _add_cross_attention(total, stack, inner, kernels, tokens)
     if experts is None:
         _add_perceptron(total, workload, inner, kernels, tokens, model.ffn)
     else:
@@ -139,14 +173,16 @@ def layer_times(
     core_f, core_b, core_flops, unfused = _attention_core(workload, inner, kernels)
     small = _small_bytes(workload, inner, tokens)
     physics = kernels.physics
-    share = physics.small_passes * (physics.compiled_traffic if workload.compiled else 1.0)
-    small_s = kernels.traffic_s(small * share, 6 if workload.compiled else 14)
+    share = physics.small_passes * (
+        physics.compiled_traffic if is_compiled(workload.software) else 1.0
+    )
+    small_s = kernels.traffic_s(small * share, 6 if is_compiled(workload.software) else 14)
     return LayerTimes(
         forward_s_U=total.forward + core_f + small_s,
         backward_s_U=total.backward + core_b + 2.0 * small_s,
         small_s_U=small_s
         + (0.0 if _runs_flash(workload, kernels) else 1.0) * core_f
-        + workload.selective_products * total.forward,
+        + repeated_products(workload.software) * total.forward,
         products_s_U=total.products,
         forward_flops_U=total.flops + core_flops,
         unfused_U=unfused,
@@ -191,23 +227,24 @@ def _add_product(
     by_weight = kernels.product_s(k, n, m, count)
     total.forward += forward
     total.products += forward
-    total.backward += by_input + workload.trained * by_weight
+    total.backward += by_input + trained_share(workload) * by_weight
     total.flops += 2.0 * m * n * k * count
 
 
 def _add_cross_attention(
-    total: _Sum, workload: Workload, inner: InnerLayouts, kernels: Kernels, tokens: Floats
+    total: _Sum, stack: Stack, inner: InnerLayouts, kernels: Kernels, tokens: Floats
 ) -> None:
     """Queries and output of a layer's tokens, keys and values of an encoder's, and scores."""
-    model, tp = workload.architecture, inner.tensor_U
+    workload, tp = stack.workload, inner.tensor_U
+    model = workload.architecture
     hidden = np.full(len(tokens), float(model.hidden))
-    read = tokens * (workload.across / workload.sequence_length)
+    read = tokens * (stack.cross_tokens / workload.sequence_length)
     wide, keys = model.heads * model.head / tp, model.kv_heads * model.head / tp
     _add_product(total, workload, kernels, (tokens, wide, hidden, 1))
     _add_product(total, workload, kernels, (read, 2 * keys, hidden, 1))
     _add_product(total, workload, kernels, (tokens, hidden, wide, 1))
     seen = replace(workload, architecture=replace(model, causal=False, window=None))
-    forward, backward, flops, _ = _attention_core(seen, inner, kernels, keys=workload.across)
+    forward, backward, flops, _ = _attention_core(seen, inner, kernels, keys=stack.cross_tokens)
     total.forward += forward
     total.backward += backward
     total.flops += flops
@@ -283,7 +320,7 @@ def _attention_core(
     if _runs_flash(workload, kernels):
         narrow = min(1.0, 0.6 + 0.4 * width / 128)
         rate = half * kernels.accelerator.flash * narrow
-        rate *= physics.engine_attention if workload.transformer_engine else 1.0
+        rate *= physics.engine_attention if workload.software.transformer_engine else 1.0
         forward = full * masked / rate
         backward = 2.5 * full * masked / (rate * physics.flash_backward)
         extra = kernels.physics.kernel_s
@@ -297,7 +334,7 @@ def _attention_core(
 
 
 def _runs_flash(workload: Workload, kernels: Kernels) -> bool:
-    return workload.flash_attention and kernels.accelerator.flash > 0.0
+    return workload.software.flash_attention and kernels.accelerator.flash > 0.0
 
 
 def _small_bytes(workload: Workload, inner: InnerLayouts, tokens: Floats) -> Floats:

@@ -18,7 +18,7 @@ from dataclasses import dataclass, fields
 
 import numpy as np
 
-from autoconf_launch.core import Architecture, Grade, ModelSpec, Precision, Recompute
+from autoconf_launch.core import Framework, Grade, ModelSpec, Precision, Recompute, Workload
 
 from ..space import KNOBS, Bools, CandidateTable, Floats, Ints, Naming
 from .activations import ActivationBytes, activation_bytes, activation_line, recompute_factor
@@ -35,7 +35,7 @@ from .model_state import (
 )
 from .numeric import Line, broadcast_sum
 from .parameter_count import model_weights
-from .training import Framework, TrainingFacts, TrainingSetup
+from .training import TrainingFacts
 
 __all__ = ["GRADES", "MemoryParts", "TrainingFacts", "covered", "memory_parts"]
 
@@ -223,7 +223,7 @@ def overheads(
     counts: tuple[LocalWeights, LocalWeights],
     activations: ActivationBytes,
     columns: MemoryLayouts,
-    setup: TrainingSetup,
+    workload: Workload,
     where: tuple[Stages, int],
 ) -> Overheads:
     """All of them.
@@ -232,31 +232,31 @@ def overheads(
         counts: all weights and the trained ones.
         activations: what comes and goes.
         columns: the layouts.
-        setup: what the training does.
+        workload: what is trained.
         where: the stages and the width of hidden states.
     """
     (local, trained), (stages, hidden) = counts, where
-    by_stage = [framework_of(stage, setup) for stage in range(4)]
+    by_stage = [framework_of(stage, workload) for stage in range(4)]
     is_fsdp_C = _is(by_stage, Framework.FSDP)[columns.zero_stage_C]
     is_deepspeed_C = _is(by_stage, Framework.DEEPSPEED)[columns.zero_stage_C]
     gathered_SC = np.zeros_like(local.outside_SC)
     if is_fsdp_C.any():
-        gathered_SC = _fsdp_gathered(local, trained, columns, setup) * is_fsdp_C
+        gathered_SC = _fsdp_gathered(local, trained, columns, workload) * is_fsdp_C
     bucket_SC = np.zeros(())
     if is_deepspeed_C.any():
-        bucket_SC = _buckets(trained, columns, setup) * is_deepspeed_C
-        live_SC = np.minimum(_LIVE_VALUES, local.all_SC) * setup.precision.value_bytes
+        bucket_SC = _buckets(trained, columns, workload) * is_deepspeed_C
+        live_SC = np.minimum(_LIVE_VALUES, local.all_SC) * workload.precision.value_bytes
         gathered_SC = gathered_SC + live_SC * (is_deepspeed_C & (columns.zero_stage_C == 3))
     keeps_C = is_fsdp_C | is_deepspeed_C
     kept_SC = stages.waiting_SC * keeps_C + is_deepspeed_C
-    pipeline_SC = _pipeline_buffers(columns, setup, hidden, kept_SC)
+    pipeline_SC = _pipeline_buffers(columns, workload, hidden, kept_SC)
     ranks_C = columns.data_C * columns.context_C * columns.tensor_C * columns.pipeline_C
     coming_SC = broadcast_sum(getattr(activations, part.name) for part in fields(activations))
     coming_SC = coming_SC + gathered_SC
-    update_SC = update_bytes(trained, columns, setup)
+    update_SC = update_bytes(trained, columns, workload)
     if update_SC.any():
         update_SC = np.maximum(0.0, update_SC - coming_SC)
-    lost = COMPILED_FRAGMENTATION if setup.compiled else FRAGMENTATION
+    lost = COMPILED_FRAGMENTATION if workload.software.compiled else FRAGMENTATION
     return Overheads(
         gathered_SC=gathered_SC,
         communication_SC=pipeline_SC + bucket_SC + np.where(ranks_C > 1, NCCL_BYTES, 0.0),
@@ -271,7 +271,7 @@ def _is(frameworks: list[Framework], wanted: Framework) -> Bools:
 
 
 def _fsdp_gathered(
-    local: LocalWeights, trained: LocalWeights, columns: MemoryLayouts, setup: TrainingSetup
+    local: LocalWeights, trained: LocalWeights, columns: MemoryLayouts, workload: Workload
 ) -> Floats:
     """Weights cast or gathered for use.
 
@@ -280,7 +280,7 @@ def _fsdp_gathered(
     cost more), where gradients wait in fp32 for the last micro-batch; otherwise two layers and
     what stands outside of layers is gathered, and a layer's gradients are reduced in fp32.
     """
-    size = setup.precision.value_bytes
+    size = workload.precision.value_bytes
     casts_SC = local.all_SC * (size if size < 4 else 0)
     pipelined_C = (columns.pipeline_C > 1) & (columns.zero_stage_C >= 2)
     whole_C = (columns.zero_stage_C == 2) | pipelined_C
@@ -296,25 +296,25 @@ def _fsdp_gathered(
 
 
 def _pipeline_buffers(
-    columns: MemoryLayouts, setup: TrainingSetup, hidden: int, kept_SC: Floats
+    columns: MemoryLayouts, workload: Workload, hidden: int, kept_SC: Floats
 ) -> Floats:
     """Hidden states being sent and received, one each way, and those kept after sending."""
-    tokens_C = columns.micro_batch_C * setup.sequence_length / columns.context_C
+    tokens_C = columns.micro_batch_C * workload.sequence_length / columns.context_C
     tokens_C = tokens_C / np.where(columns.sequence_parallel_C, columns.tensor_C, 1)
-    one_C = (columns.pipeline_C > 1) * tokens_C * (hidden * setup.precision.value_bytes)
+    one_C = (columns.pipeline_C > 1) * tokens_C * (hidden * workload.precision.value_bytes)
     return np.asarray(one_C * (2 + kept_SC))
 
 
-def _buckets(trained: LocalWeights, columns: MemoryLayouts, setup: TrainingSetup) -> Floats:
+def _buckets(trained: LocalWeights, columns: MemoryLayouts, workload: Workload) -> Floats:
     """DeepSpeed's buckets.
 
     Of gradients in the format in which they are added up, and, where an optimizer is shared, of
     new weights, which torch's ``all_gather`` of a list copies once more.
     """
-    is_fp16 = setup.precision is Precision.FP16
+    is_fp16 = workload.precision is Precision.FP16
     reduced_SC = np.minimum(_BUCKET_VALUES, trained.all_SC) * (2.0 if is_fp16 else 4.0)
     limit = _BUCKET_VALUES if is_fp16 else _BF16_GATHER_VALUES
-    gathered_SC = np.minimum(limit, trained.all_SC) * setup.precision.value_bytes
+    gathered_SC = np.minimum(limit, trained.all_SC) * workload.precision.value_bytes
     return np.asarray(reduced_SC + gathered_SC * np.isin(columns.zero_stage_C, (1, 2)))
 
 
@@ -357,50 +357,51 @@ class StageMemory:
 
 def memory_bytes(
     columns: MemoryLayouts,
-    architecture: Architecture,
-    setup: TrainingSetup,
+    workload: Workload,
     stages: Ints | None = None,
 ) -> StageMemory:
     """All parts for each candidate.
 
     Args:
         columns: the layouts; shapes that broadcast.
-        architecture: the model.
-        setup: what the training does.
+        workload: what is trained.
         stages: stages of the pipeline as rows, broadcast against the candidates; None takes those
             few of which one is the fullest.
     """
-    weights = model_weights(architecture)
+    weights = model_weights(workload.architecture)
     leading = weights.encoder_layers + weights.dense_layers
     layers = leading + weights.repeated_layers
     if stages is None:
         stages = stages_of_peak(columns, leading, layers)
     looked_at = Stages.of(stages, columns, layers)
     local = local_weights(weights, columns, looked_at)
-    trained = _trained(architecture, setup, columns, looked_at, local)
-    activations = activation_bytes(architecture, weights, columns, setup, looked_at)
+    trained = _trained(workload, columns, looked_at, local)
+    activations = activation_bytes(workload, weights, columns, looked_at)
     return StageMemory(
         stage_SC=stages,
-        state=model_state(local, trained, columns, setup),
+        state=model_state(local, trained, columns, workload),
         activations=activations,
         overheads=overheads(
-            (local, trained), activations, columns, setup, (looked_at, architecture.hidden)
+            (local, trained),
+            activations,
+            columns,
+            workload,
+            (looked_at, workload.architecture.hidden),
         ),
     )
 
 
-def peak_bytes(columns: MemoryLayouts, architecture: Architecture, setup: TrainingSetup) -> Floats:
+def peak_bytes(columns: MemoryLayouts, workload: Workload) -> Floats:
     """Bytes that the fullest rank of each candidate needs."""
-    return memory_bytes(columns, architecture, setup).peak_C
+    return memory_bytes(columns, workload).peak_C
 
 
 def _trained(
-    a: Architecture,
-    setup: TrainingSetup,
+    workload: Workload,
     columns: MemoryLayouts,
     stages: Stages,
     local: LocalWeights,
 ) -> LocalWeights:
-    if setup.lora_rank is None and not setup.frozen:
+    if workload.lora_rank is None and not workload.frozen:
         return local
-    return local_weights(trained_weights(a, setup), columns, stages)
+    return local_weights(trained_weights(workload), columns, stages)

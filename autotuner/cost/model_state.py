@@ -19,13 +19,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from autoconf_launch.core import Architecture, Offload, Precision
+from autoconf_launch.core import Architecture, Framework, FrozenPart, Offload, Precision, Workload
 
 from ..space import Floats
 from .layout_columns import OFFLOAD_CODES, MemoryLayouts
 from .layout_rules import Stages
 from .parameter_count import LayerWeights, ModelWeights, model_weights
-from .training import OPTIMIZER_BYTES, Framework, FrozenPart, TrainingSetup
+from .training import OPTIMIZER_BYTES
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -91,28 +91,37 @@ def _outside(weights: ModelWeights, columns: MemoryLayouts, stages: Stages) -> F
     return np.asarray(outside_SC / columns.tensor_C)
 
 
-def trained_weights(a: Architecture, setup: TrainingSetup) -> ModelWeights:
+def trained_weights(workload: Workload) -> ModelWeights:
     """What gets gradients: all but the frozen parts, or the adapters of LoRA alone.
 
     Source:
         Hu et al. 2021, "LoRA", section 4.1: r (d + k) weights beside a d x k matrix.
     """
+    a = workload.architecture
     weights = model_weights(a)
-    if setup.lora_rank is not None:
-        return _adapters(a, weights, setup.lora_rank)
-    if not setup.frozen:
+    if workload.lora_rank is not None:
+        return _adapters(a, weights, workload.lora_rank)
+    if not workload.frozen:
         return weights
     return ModelWeights(
-        embedding=0 if FrozenPart.EMBEDDING in setup.frozen else weights.embedding,
-        head=0 if FrozenPart.HEAD in setup.frozen else weights.head,
-        tied_head=0 if FrozenPart.EMBEDDING in setup.frozen else weights.tied_head,
-        encoder=_unfrozen(weights.encoder, setup.frozen),
+        embedding=0 if FrozenPart.EMBEDDING in workload.frozen else weights.embedding,
+        head=0 if FrozenPart.HEAD in workload.frozen else weights.head,
+        tied_head=0 if FrozenPart.EMBEDDING in workload.frozen else weights.tied_head,
+        encoder=_unfrozen(weights.encoder, workload.frozen),
         encoder_layers=weights.encoder_layers,
-        dense=_unfrozen(weights.dense, setup.frozen),
+        dense=_unfrozen(weights.dense, workload.frozen),
         dense_layers=weights.dense_layers,
-        repeated=_unfrozen(weights.repeated, setup.frozen),
+        repeated=_unfrozen(weights.repeated, workload.frozen),
         repeated_layers=weights.repeated_layers,
     )
+
+
+def trained_share(workload: Workload) -> float:
+    """Share of the weights that have gradients (below 1 for LoRA)."""
+    if workload.lora_rank is None and not workload.frozen:
+        return 1.0
+    weights = model_weights(workload.architecture)
+    return trained_weights(workload).total / weights.total
 
 
 def _unfrozen(layer: LayerWeights, frozen: frozenset[FrozenPart]) -> LayerWeights:
@@ -187,42 +196,42 @@ class _Rule:
     shared: float
 
 
-def framework_of(stage: int, setup: TrainingSetup) -> Framework:
+def framework_of(stage: int, workload: Workload) -> Framework:
     """The framework whose rules hold for a ZeRO stage."""
-    if setup.framework is not Framework.AUTO:
-        return setup.framework
+    if workload.software.framework is not Framework.AUTO:
+        return workload.software.framework
     return Framework.FSDP if stage >= 2 else Framework.MEGATRON
 
 
 def model_state(
-    local: LocalWeights, trained: LocalWeights, columns: MemoryLayouts, setup: TrainingSetup
+    local: LocalWeights, trained: LocalWeights, columns: MemoryLayouts, workload: Workload
 ) -> ModelState:
     """Bytes at rest; frozen weights are kept in the precision of the run."""
     stage_C = columns.zero_stage_C
     ranks_C = columns.data_C * columns.context_C
     on_device = columns.offload_C == OFFLOAD_CODES[Offload.NONE]
     weights_away = (columns.offload_C == OFFLOAD_CODES[Offload.PARAMETERS]) & (stage_C == 3)
-    weights = _held("weight", trained, columns, setup)
+    weights = _held("weight", trained, columns, workload)
     if trained is not local:
         resting = np.where(
-            stage_C == 3, setup.precision.value_bytes / ranks_C, setup.precision.value_bytes
+            stage_C == 3, workload.precision.value_bytes / ranks_C, workload.precision.value_bytes
         )
         weights = weights + np.maximum(0, local.all_SC - trained.all_SC) * resting
     return ModelState(
         weights_SC=np.where(weights_away, 0.0, weights),
-        gradients_SC=np.where(weights_away, 0.0, _held("gradient", trained, columns, setup)),
-        optimizer_SC=_held("state", trained, columns, setup) * on_device,
+        gradients_SC=np.where(weights_away, 0.0, _held("gradient", trained, columns, workload)),
+        optimizer_SC=_held("state", trained, columns, workload) * on_device,
     )
 
 
-def update_bytes(trained: LocalWeights, columns: MemoryLayouts, setup: TrainingSetup) -> Floats:
+def update_bytes(trained: LocalWeights, columns: MemoryLayouts, workload: Workload) -> Floats:
     """What the optimizer's update makes and frees, on each stage."""
     on_device = columns.offload_C == OFFLOAD_CODES[Offload.NONE]
-    return np.asarray(_held("update", trained, columns, setup) * on_device)
+    return np.asarray(_held("update", trained, columns, workload) * on_device)
 
 
-def _held(part: str, counts: LocalWeights, columns: MemoryLayouts, setup: TrainingSetup) -> Floats:
-    rules = [_rule(part, stage, setup) for stage in range(_STAGES)]
+def _held(part: str, counts: LocalWeights, columns: MemoryLayouts, workload: Workload) -> Floats:
+    rules = [_rule(part, stage, workload) for stage in range(_STAGES)]
     whole = np.array([rule.whole for rule in rules])[columns.zero_stage_C]
     shared = np.array([rule.shared for rule in rules])[columns.zero_stage_C]
     ranks_C = columns.data_C * columns.context_C
@@ -233,40 +242,42 @@ def _held(part: str, counts: LocalWeights, columns: MemoryLayouts, setup: Traini
     return np.asarray(held_SC)
 
 
-def _rule(part: str, stage: int, setup: TrainingSetup) -> _Rule:
-    framework = framework_of(stage, setup)
-    each = _BYTES[framework](setup)
+def _rule(part: str, stage: int, workload: Workload) -> _Rule:
+    framework = framework_of(stage, workload)
+    each = _BYTES[framework](workload)
     size: float = getattr(each, part)
-    if part == "gradient" and setup.gradient_bytes is not None:
-        size = setup.gradient_bytes
+    if part == "gradient" and workload.software.gradient_bytes is not None:
+        size = workload.software.gradient_bytes
     is_fsdp = framework is Framework.FSDP
     shared_from = {"weight": 2 if is_fsdp else 3, "gradient": 2}.get(part, 1)
     return _Rule(0.0, size) if stage >= shared_from else _Rule(size, 0.0)
 
 
-def _megatron(setup: TrainingSetup) -> _Bytes:
-    states = OPTIMIZER_BYTES[setup.optimizer]
-    if setup.precision is Precision.FP32:
+def _megatron(workload: Workload) -> _Bytes:
+    states = OPTIMIZER_BYTES[workload.optimizer]
+    if workload.precision is Precision.FP32:
         return _Bytes(4.0, 4.0, states, 0.0)
-    if setup.precision is Precision.FP16:  # fp32 gradients are made for the update
+    if workload.precision is Precision.FP16:  # fp32 gradients are made for the update
         return _Bytes(2.0, 2.0, _MASTER + states, 4.0)
-    cached = 2.0 if setup.precision.is_fp8 and not setup.transformer_engine else 0.0
+    cached = 2.0 if workload.precision.is_fp8 and not workload.software.transformer_engine else 0.0
     return _Bytes(2.0 + cached, 4.0, _MASTER + states, 0.0)
 
 
-def _deepspeed(setup: TrainingSetup) -> _Bytes:
-    states = OPTIMIZER_BYTES[setup.optimizer]
-    if setup.precision is Precision.FP32:
+def _deepspeed(workload: Workload) -> _Bytes:
+    states = OPTIMIZER_BYTES[workload.optimizer]
+    if workload.precision is Precision.FP32:
         return _Bytes(4.0, 4.0, states, 0.0)
-    if setup.precision is Precision.FP16:  # gradients of the share, flat twice and once in fp32;
+    if (
+        workload.precision is Precision.FP16
+    ):  # gradients of the share, flat twice and once in fp32;
         # too large for blocks that activations have left
         return _Bytes(2.0, 2.0, _MASTER + 2.0 + 2.0 + 4.0 + states, 0.0)
     return _Bytes(2.0, 6.0, _MASTER + states, 0.0)
 
 
-def _fsdp(setup: TrainingSetup) -> _Bytes:
-    states = OPTIMIZER_BYTES[setup.optimizer]
-    return _Bytes(4.0, 4.0, states, 4.0 if setup.optimizer in _FOREACH else 0.0)
+def _fsdp(workload: Workload) -> _Bytes:
+    states = OPTIMIZER_BYTES[workload.optimizer]
+    return _Bytes(4.0, 4.0, states, 4.0 if workload.optimizer in _FOREACH else 0.0)
 
 
 _BYTES = {

@@ -24,8 +24,10 @@ from dataclasses import dataclass, fields, replace
 
 import numpy as np
 
+from autoconf_launch.core import Workload
+
 from ..space import Floats, Ints
-from .hardware import DEFAULT_PHYSICS, Machine, Physics, Workload, stacks
+from .hardware import DEFAULT_PHYSICS, Machine, Physics
 from .inner import ALL_REDUCE, GATHER, Group, inner_times, ring_s, send_s
 from .layer import (
     Kernels,
@@ -37,8 +39,11 @@ from .layer import (
     peak_flops_per_s,
     perceptron_weights,
     shared_weights,
+    stacks,
 )
 from .layout_columns import FULL, NONE, LayoutColumns, distinct
+from .model_state import trained_share
+from .training import is_compiled, overlaps_reduction
 
 _ROUNDING = 1e-6
 """By which a mean of equal layers may be off."""
@@ -167,7 +172,7 @@ def exchange_s(
     section 4).
     """
     replicas = layouts.data_C * layouts.context_C
-    weights = rank_weights(layouts, workload) * workload.trained
+    weights = rank_weights(layouts, workload) * trained_share(workload)
     once = ring_s(
         machine,
         physics,
@@ -177,7 +182,7 @@ def exchange_s(
     )
     more = np.where(layouts.zero_C == 2, 0.5 * (layouts.accumulation_C - 1.0), 0.0)
     whole = np.where(layouts.zero_C >= 3, 0.0, once * (1.0 + more))
-    if workload.overlapped_reduce:
+    if overlaps_reduction(workload.software):
         whole = whole - np.minimum(0.5 * whole, physics.shard_overlap * backward_s_C)
     words = embedding_weights(workload.architecture)
     if workload.architecture.tied_embeddings and (layouts.pipeline_C > 1).any():
@@ -198,7 +203,7 @@ def _tied_s(
             ranks=np.where(layouts.pipeline_C > 1, 2, 1),
             stride=layouts.tensor_C * layouts.context_C * layouts.data_C,
         ),
-        words * workload.trained * _GRADIENT_BYTES / layouts.tensor_C,
+        words * trained_share(workload) * _GRADIENT_BYTES / layouts.tensor_C,
         passes=ALL_REDUCE,
     )
 
@@ -210,7 +215,7 @@ def _outside_s(
 
     Half of it is hidden behind other work.
     """
-    passes = 2.0 + workload.trained
+    passes = 2.0 + trained_share(workload)
     gathered = ring_s(
         machine,
         physics,
@@ -233,7 +238,7 @@ def fetch_s(layouts: LayoutColumns, workload: Workload, physics: Physics) -> Flo
     if not layouts.weights_away_C.any():
         return np.zeros(())
     share = rank_weights(layouts, workload) / (layouts.data_C * layouts.context_C)
-    moved = share * workload.precision.value_bytes * (2.0 + workload.trained)
+    moved = share * workload.precision.value_bytes * (2.0 + trained_share(workload))
     once = moved / physics.host_link_bytes_per_s
     return np.asarray(layouts.weights_away_C * once * layouts.accumulation_C)
 
@@ -246,7 +251,7 @@ def update_s(
     Besides, what a step costs however small it is. Source of the bytes: Rajbhandari et al. 2020,
     "ZeRO", section 3.1.
     """
-    weights = rank_weights(layouts, workload) * workload.trained
+    weights = rank_weights(layouts, workload) * trained_share(workload)
     shards = np.where(layouts.zero_C >= 1, layouts.data_C * layouts.context_C, 1)
     memory = machine.accelerator.memory_bytes_per_s * physics.memory_efficiency
     on_device = weights / shards * physics.optimizer_bytes / memory
@@ -328,14 +333,14 @@ def _parts(
         accelerator=machine.accelerator,
         physics=physics,
         precision=workload.precision,
-        transformer_engine=workload.transformer_engine,
+        transformer_engine=workload.software.transformer_engine,
     )
     inner, which = distinct(layouts)
     layer = inner_times(workload, inner, machine, kernels)
     layers = all_layers(workload.architecture)
     pace = layers / layouts.pipeline_C * layouts.accumulation_C
     first, last = layer.first_s_U[which], layer.last_s_U[which]
-    host = physics.micro_batch_s * (0.5 if workload.compiled else 1.0)
+    host = physics.micro_batch_s * (0.5 if is_compiled(workload.software) else 1.0)
     stages = stage_times(
         layouts,
         layers,
@@ -405,7 +410,7 @@ def least_step_s(layouts: LayoutColumns, workload: Workload, machine: Machine) -
     shards = np.where(
         layouts.zero_C >= 1, layouts.data_C * layouts.context_C, np.ones_like(layouts.data_C)
     )
-    update = _UPDATE_BYTES * weights * workload.trained / shards
+    update = _UPDATE_BYTES * weights * trained_share(workload) / shards
     update_s = np.where(layouts.offload_C, 0.0, update / machine.accelerator.memory_bytes_per_s)
     return np.asarray(np.maximum(compute + update_s, _network_s(layouts, workload, machine)))
 
@@ -428,16 +433,16 @@ def _compute_s(layouts: LayoutColumns, workload: Workload, machine: Machine) -> 
     """Products at the datasheet's rate; recomputation of only some layers is not counted."""
     rate = peak_flops_per_s(machine.accelerator, workload.precision)
     again = (layouts.recompute_C == FULL) & (layouts.recomputed_C < 0)
-    passes = 2.0 + workload.trained + again
+    passes = 2.0 + trained_share(workload) + again
     samples = layouts.micro_C * layouts.accumulation_C
     inside = layouts.tensor_C * layouts.context_C * layouts.pipeline_C
     head = 2.0 * workload.architecture.vocabulary * workload.architecture.hidden
     body = sum(
-        share * stack.sequence_length * (forward_flops_per_token(stack) - head)
-        for share, stack in stacks(workload)
+        one.share * one.workload.sequence_length * (forward_flops_per_token(one.workload) - head)
+        for one in stacks(workload)
     )
     logits = workload.logit_tokens * head
-    flops = samples * (passes * body + (2.0 + workload.trained) * logits) / inside
+    flops = samples * (passes * body + (2.0 + trained_share(workload)) * logits) / inside
     count = np.maximum(layouts.accumulation_C, 1.0)
     bubble = (layouts.pipeline_C - 1) / (layouts.virtual_C * count)
     return np.asarray(flops / rate * (1.0 + _UNFILLED * bubble))
@@ -447,7 +452,7 @@ def _network_s(layouts: LayoutColumns, workload: Workload, machine: Machine) -> 
     """Each replica's gradients leave a rank once and come back once, over link or cards."""
     replicas = layouts.data_C * layouts.context_C
     weights = rank_weights(layouts, workload) - embedding_weights(workload.architecture)
-    moved = np.maximum(weights, 0.0) * workload.trained * _GRADIENT_BYTES
+    moved = np.maximum(weights, 0.0) * trained_share(workload) * _GRADIENT_BYTES
     share = (replicas - 1) / np.maximum(replicas, 1)
     cards = machine.node_network_bytes_per_s / machine.gpus_per_node
     fastest = max(machine.link.bytes_per_s, cards)

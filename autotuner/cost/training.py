@@ -5,10 +5,17 @@ Source of each row: its defaults in the public repository at the time of its pub
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
-from enum import Enum
+from dataclasses import dataclass, replace
 
-from autoconf_launch.core import ConfigError, Precision, ResolvedConfig, nearest_known
+from autoconf_launch.core import (
+    ConfigError,
+    Framework,
+    Precision,
+    ResolvedConfig,
+    Software,
+    Workload,
+    nearest_known,
+)
 
 _STATES = {"adam": 2, "adamw": 2, "sgd": 0, "adagrad": 1, "rmsprop": 1}
 _SCRIPTS_OWN = 2  # most scripts train with Adam, and too much is safer than too little
@@ -56,63 +63,6 @@ class TrainingFacts:
         return (self.optimizer or "").lower() == "sgd"
 
 
-class Framework(str, Enum):
-    """The framework by whose rules weights, gradients and optimizer state are kept."""
-
-    MEGATRON = "megatron"
-    """Megatron-LM and NeMo: 16-bit weights; ZeRO 1 is the distributed optimizer."""
-    DEEPSPEED = "deepspeed"
-    """DeepSpeed and Megatron-DeepSpeed: 16-bit weights, flat buffers, buckets."""
-    FSDP = "fsdp"
-    """torch's DDP and FSDP2 (torchtitan, ours): fp32 weights, gathered in 16 bits."""
-    AUTO = "auto"
-    """Megatron's rules for ZeRO 0 and 1, FSDP's for 2 and 3."""
-
-
-class FrozenPart(str, Enum):
-    """Weights that may be left out of training."""
-
-    EMBEDDING = "embedding"
-    ATTENTION = "attention"
-    MLP = "mlp"
-    HEAD = "head"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TrainingSetup:
-    """Equal for all candidates of one call.
-
-    Attributes:
-        sequence_length: tokens of a sample.
-        decoder_sequence_length: tokens of it that a decoder writes; None: as many.
-        optimizer: one of ``OPTIMIZER_BYTES``.
-        flash_attention: the matrix of attention scores is never stored.
-        dropout: its masks are kept.
-        fused_loss: the loss never holds the logits in fp32 beside their gradient.
-        compiled: a compiler plans the buffers (``torch.compile``).
-        lora_rank: rank of adapters beside every matrix of the layers, whose own weights rest.
-        capacity_factor: tokens for which an expert has room over those of an even routing.
-        transformer_engine: kernels of NVIDIA's library, which keeps weights of FP8 in 8 bits and
-            transposed, without a 16-bit copy.
-        gradient_bytes: of a gradient that waits for the update; None: as the framework does.
-    """
-
-    sequence_length: int
-    precision: Precision = Precision.BF16
-    optimizer: str = "adamw"
-    framework: Framework = Framework.AUTO
-    flash_attention: bool = True
-    dropout: bool = False
-    fused_loss: bool = False
-    compiled: bool = False
-    lora_rank: int | None = None
-    frozen: frozenset[FrozenPart] = field(default=frozenset())
-    capacity_factor: float = 1.0
-    transformer_engine: bool = False
-    gradient_bytes: float | None = None
-    decoder_sequence_length: int | None = None
-
-
 OPTIMIZER_BYTES = {
     "adamw": 8.0,
     "adam": 8.0,
@@ -135,49 +85,38 @@ rows and columns alone (Shazeer and Stern 2018)."""
 class Trainer:
     """Habits of a code; ``sequence_parallel`` where a table leaves it open and tp > 1."""
 
-    framework: Framework
-    flash_attention: bool = True
-    dropout: bool = False
-    fused_loss: bool = False
-    transformer_engine: bool = False
-    gradient_bytes: float | None = None
+    software: Software
     sequence_parallel: bool = False
 
-    def applied(self, setup: TrainingSetup) -> TrainingSetup:
-        """``setup`` with these habits."""
-        return replace(
-            setup,
-            framework=self.framework,
-            flash_attention=self.flash_attention,
-            dropout=self.dropout,
-            fused_loss=self.fused_loss,
-            transformer_engine=self.transformer_engine,
-            gradient_bytes=self.gradient_bytes,
-        )
+    def applied(self, workload: Workload) -> Workload:
+        """``workload`` with these habits; whether it is compiled is the user's to say."""
+        compiled = workload.software.compiled
+        return replace(workload, software=replace(self.software, compiled=compiled))
 
 
+_MEGATRON = Software(framework=Framework.MEGATRON)
+_FSDP = Software(framework=Framework.FSDP)
+_DEEPSPEED = Software(framework=Framework.DEEPSPEED)
 TRAINERS = {
-    "auto": Trainer(framework=Framework.AUTO),
-    "native": Trainer(framework=Framework.FSDP),
-    "megatron": Trainer(framework=Framework.MEGATRON),
+    "auto": Trainer(software=Software()),
+    "native": Trainer(software=_FSDP),
+    "megatron": Trainer(software=_MEGATRON),
     # before flash attention and sequence parallelism: SC21, vTrain, DLPerf
-    "megatron-2021": Trainer(framework=Framework.MEGATRON, flash_attention=False, dropout=True),
+    "megatron-2021": Trainer(software=replace(_MEGATRON, flash_attention=False, dropout=True)),
     # 16-bit gradients and 8-bit weights by default in its recipes
     "nemo": Trainer(
-        framework=Framework.MEGATRON,
-        transformer_engine=True,
-        gradient_bytes=2.0,
+        software=replace(_MEGATRON, transformer_engine=True, gradient_bytes=2.0),
         sequence_parallel=True,
     ),
-    "deepspeed": Trainer(framework=Framework.DEEPSPEED),
+    "deepspeed": Trainer(software=_DEEPSPEED),
     "megatron-deepspeed": Trainer(
-        framework=Framework.DEEPSPEED, flash_attention=False, dropout=True
+        software=replace(_DEEPSPEED, flash_attention=False, dropout=True)
     ),
-    "torchtitan": Trainer(framework=Framework.FSDP, sequence_parallel=True),
+    "torchtitan": Trainer(software=_FSDP, sequence_parallel=True),
     # the loss is compiled with the model since January 2025
-    "torchtitan-2025": Trainer(framework=Framework.FSDP, fused_loss=True, sequence_parallel=True),
+    "torchtitan-2025": Trainer(software=replace(_FSDP, fused_loss=True), sequence_parallel=True),
     # loss_fn: fused_crossentropy
-    "llm-foundry": Trainer(framework=Framework.FSDP, fused_loss=True),
+    "llm-foundry": Trainer(software=replace(_FSDP, fused_loss=True)),
 }
 
 
@@ -190,3 +129,49 @@ def trainer(name: str) -> Trainer:
     if name not in TRAINERS:
         raise ConfigError(f"Trainer {name!r} is unknown; {nearest_known(name, TRAINERS)}")
     return TRAINERS[name]
+
+
+_MATRICES_REPEATED = 0.5
+"""Share of the GEMMs that torchtitan's selective recomputation repeats."""
+
+
+def repeated_products(software: Software) -> float:
+    """Share of the GEMMs that selective recomputation repeats; 0 if small operations only."""
+    return _MATRICES_REPEATED if software.framework is Framework.FSDP else 0.0
+
+
+def is_compiled(software: Software) -> bool:
+    """Whether small operations are fused, by a compiler or by a vendor's library."""
+    return software.compiled or software.transformer_engine
+
+
+def is_tensor_async(software: Software) -> bool:
+    """Whether tensor-parallel communication is cut up to run beside its products."""
+    return software.async_tensor or software.transformer_engine
+
+
+def has_flat_gathers(software: Software) -> bool:
+    """Whether weights of a layer are gathered as one buffer, not matrix by matrix."""
+    return software.flash_attention and software.framework is not Framework.DEEPSPEED
+
+
+def overlaps_reduction(software: Software) -> bool:
+    """Whether gradients are reduced beside the backward pass, as since flash attention's time."""
+    return software.flash_attention
+
+
+def kernel_traits(workload: Workload) -> tuple[object, ...]:
+    """Everything of a workload that a step's time depends on, its model and lengths aside.
+
+    Products of both 16-bit formats take as long: they have equal traits.
+    """
+    software, precision = workload.software, workload.precision
+    return (
+        Precision.BF16 if precision is Precision.FP16 else precision,
+        software.flash_attention,
+        software.transformer_engine,
+        is_compiled(software),
+        is_tensor_async(software),
+        has_flat_gathers(software),
+        repeated_products(software),
+    )

@@ -80,10 +80,11 @@ class _Found:
 def points(question: PointQuestion) -> Points:
     """Enumerate, rule out, price, and keep the best of each point."""
     found = _Found()
-    model, setup = question.training.architecture, question.training.setup
+    workload = question.training.workload
+    model, sequence = workload.architecture, workload.sequence_length
     for grid in grids(question.world, question.global_batch, model, question.choices):
         found.considered += counted(grid)
-        kept = obeying(grid, model, setup.sequence_length, found.dropped, question.rules)
+        kept = obeying(grid, model, sequence, found.dropped, question.rules)
         for piece, kept_C in parts(grid, kept, _CELLS):
             _look(piece, kept_C, question, found)
     if found.too_large:

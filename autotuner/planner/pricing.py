@@ -6,7 +6,7 @@ from dataclasses import dataclass, fields
 
 import numpy as np
 
-from autoconf_launch.core import Architecture, Layout, Offload, Recompute
+from autoconf_launch.core import Architecture, Layout, Offload, Recompute, Workload
 
 from ..cost import (
     RECOMPUTE_CODES,
@@ -14,8 +14,6 @@ from ..cost import (
     Machine,
     MemoryLayouts,
     StepParts,
-    TrainingSetup,
-    Workload,
     all_layers,
     between,
     peak_bytes,
@@ -30,20 +28,15 @@ _NONE, _FULL = RECOMPUTE_CODES[Recompute.NONE], RECOMPUTE_CODES[Recompute.FULL]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Training:
-    """What is trained on which machines, as the models of memory and of time see it.
+    """What is trained on which machines."""
 
-    ``workload`` must say of time what ``setup`` says of memory.
-    """
-
-    architecture: Architecture
-    setup: TrainingSetup
     workload: Workload
     machine: Machine
 
 
 def grid_costs(grid: Grid, training: Training) -> tuple[Floats, Floats]:
     """Bytes of the fullest rank and seconds of a step, in shapes that broadcast to the grid's."""
-    peak_C = peak_bytes(grid.columns, training.architecture, training.setup)
+    peak_C = peak_bytes(grid.columns, training.workload)
     return peak_C, _grid_seconds(grid, training)
 
 
@@ -52,7 +45,7 @@ def row_costs(rows: MemoryLayouts, training: Training) -> tuple[Floats, StepPart
     layouts = LayoutColumns.from_layouts(rows)
     timed = step_parts(layouts, training.workload, training.machine)
     whole = {f.name: np.broadcast_to(getattr(timed, f.name), len(layouts)) for f in fields(timed)}
-    return peak_bytes(rows, training.architecture, training.setup), StepParts(**whole)
+    return peak_bytes(rows, training.workload), StepParts(**whole)
 
 
 def _grid_seconds(grid: Grid, training: Training) -> Floats:
@@ -67,7 +60,7 @@ def _grid_seconds(grid: Grid, training: Training) -> Floats:
     if some.any():
         wide = grid.columns.recompute_layers_C[:, :, some]
         share_C = recomputed_share(
-            wide, grid.columns.pipeline_C, all_layers(training.architecture)
+            wide, grid.columns.pipeline_C, all_layers(training.workload.architecture)
         )
         seconds_C[:, :, some] = between(
             share_C, kinds_C[:, :, _FULL, None], kinds_C[:, :, _NONE, None]

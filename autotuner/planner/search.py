@@ -187,7 +187,7 @@ class _Tally:
 def plan(question: Question) -> Plan:
     """Enumerate, rule out, price and rank."""
     training = question.training
-    model, sequence = training.architecture, training.setup.sequence_length
+    model, sequence = training.workload.architecture, training.workload.sequence_length
     tally = _Tally(
         best=Ranking(most=question.most),
         surely=Ranking(most=1),

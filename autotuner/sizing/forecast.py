@@ -129,7 +129,7 @@ def _samples_per_s(one: Planned) -> float:
 
 def _achieved(task: Task, one: Planned) -> Achieved:
     training = task.training
-    tokens_per_s = _samples_per_s(one) * training.setup.sequence_length
+    tokens_per_s = _samples_per_s(one) * training.workload.sequence_length
     busy = dict(one.parts)["ideal"] / one.step_s
     per_token = FLOPS_PER_PARAMETER_AND_TOKEN * task.active_parameters
     return Achieved(

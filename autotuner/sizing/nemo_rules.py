@@ -142,7 +142,7 @@ def reason(question: PointQuestion, values: Mapping[str, int]) -> tuple[str, str
         question: about these values alone.
         values: by their flags.
     """
-    a = question.training.architecture
+    a = question.training.workload.architecture
     too_many = LAYERS, f"{_spelled(values)} is more than the layers of a stage"
     if values.get("recompute-layers", 0) > (a.layers + a.encoder_layers) // values.get("pp", 1):
         return too_many
@@ -163,7 +163,7 @@ def _equation(question: PointQuestion, values: Mapping[str, int]) -> tuple[str, 
     product = math.prod(degrees.values())
     if question.world % product:
         return GPUS, f"{_spelled(degrees)} does not divide {question.world} GPUs"
-    experts = question.training.architecture.experts
+    experts = question.training.workload.architecture.experts
     if values.get("ep", 1) not in divisors(experts.count if experts else 1):
         has = f"{experts.count} experts" if experts else "a model without experts"
         return EXPERTS, f"ep={values['ep']} does not divide {has}"
@@ -181,14 +181,14 @@ def _equation(question: PointQuestion, values: Mapping[str, int]) -> tuple[str, 
 
 
 def _sentence(rule: LayoutRule, question: PointQuestion, values: Mapping[str, int]) -> str:
-    a = question.training.architecture
+    a = question.training.workload.architecture
     why = rule.why.format(
         heads=a.heads,
         kv_heads=a.kv_heads,
         ffn=a.ffn,
         layers=a.layers + a.encoder_layers,
         experts=a.experts.count if a.experts else 1,
-        sequence=question.training.setup.sequence_length,
+        sequence=question.training.workload.sequence_length,
         pp=values.get("pp", "any"),
         accumulation="another number",
         ranks="the",

@@ -44,7 +44,7 @@ def run_order(found: Points, training: Training) -> Ints:
     if crosses_P[0]:
         crosses_P[:] = False
     parts = [np.flatnonzero(~crosses_P), np.flatnonzero(crosses_P)]
-    return np.concatenate([_part(found, part, training.architecture) for part in parts])
+    return np.concatenate([_part(found, part, training.workload.architecture) for part in parts])
 
 
 def _part(found: Points, numbers: Ints, architecture: Architecture) -> Ints:

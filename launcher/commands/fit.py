@@ -68,7 +68,7 @@ def _peak_of(answer: FitAnswer) -> PeakOf:
 
     def peak(layout: Layout) -> float:
         columns = MemoryLayouts.from_layouts([layout], [answer.asked.recompute_layers])
-        return float(peak_bytes(columns, answer.architecture, answer.asked.setup)[0])
+        return float(peak_bytes(columns, answer.asked.workload)[0])
 
     return peak
 

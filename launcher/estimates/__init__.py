@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from .recommend import ChosenCluster, Recommendation, cluster_of, recommendation
     from .recommend_flags import RecommendRequest, parse_recommend, what_is_missing
     from .runnable import is_runnable
-    from .training_choice import machine_of, usual_training, workload_of
+    from .training_choice import machine_of, usual_training
     from .training_flags import MOST, MOST_DEGREE, PRECISIONS, TrainingRequest
 else:
     __getattr__ = lazy_names(__name__, __file__)

@@ -15,7 +15,6 @@ from autoconf_launch.autotuner.cost import (
     Proposal,
     Remedy,
     StageMemory,
-    TrainingSetup,
     Verdict,
     broken_rule,
     memory_bytes,
@@ -24,12 +23,12 @@ from autoconf_launch.autotuner.cost import (
 )
 from autoconf_launch.autotuner.planner import Limits, Loser, Plan, Question, Training, losers
 from autoconf_launch.autotuner.planner import plan as planned
-from autoconf_launch.core import Architecture, ClusterSpec, ConfigError, Layout
+from autoconf_launch.core import Architecture, ClusterSpec, ConfigError, Layout, Workload
 
 from .cluster_choice import ChosenPrice, choose_cluster, choose_price, step_seconds
 from .fit_flags import FitRequest, Goal, PlanRequest
 from .model_choice import choose_model
-from .training_choice import choose_training, machine_of, workload_of
+from .training_choice import choose_training, machine_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,7 +39,6 @@ class FitAnswer:
     no limit, None where no time model covers it.
     """
 
-    architecture: Architecture
     cluster: ClusterSpec
     asked: Proposal
     memory: StageMemory
@@ -61,9 +59,8 @@ class PlanAnswer:
     """
 
     request: PlanRequest
-    architecture: Architecture
     cluster: ClusterSpec
-    setup: TrainingSetup
+    workload: Workload
     price: ChosenPrice | None
     steps: int | None
     plan: Plan
@@ -84,21 +81,20 @@ def fit_answer(request: FitRequest, known: Architecture | None = None) -> FitAns
     training = request.training
     architecture = known or choose_model(training.model, dict(training.shapes))
     cluster = choose_cluster(request.training.cluster)
-    asked = _proposal(request, cluster)
+    asked = _proposal(request, architecture, cluster)
     columns = MemoryLayouts.from_layouts([asked.layout], [asked.recompute_layers])
     if why := broken_rule(asked.layout, columns, architecture, request.training.sequence):
         raise ConfigError(f"{why}.")
     stages = np.arange(request.pipeline)[:, None]
-    memory = memory_bytes(columns, architecture, asked.setup, stages)
+    memory = memory_bytes(columns, asked.workload, stages)
     limit_bytes = request.training.memory_bytes or cluster.least_memory_bytes
     answer = verdict(float(memory.total_SC.max()), limit_bytes)
     node = min(len(node.devices) for node in cluster.nodes)
     found: tuple[Remedy, ...] = ()
-    seconds = partial(step_seconds, architecture, cluster)
+    seconds = partial(step_seconds, cluster)
     if answer is Verdict.NO:
-        found = remedies(asked, architecture, limit_bytes, node, seconds)
+        found = remedies(asked, limit_bytes, node, seconds)
     return FitAnswer(
-        architecture=architecture,
         cluster=cluster,
         asked=asked,
         memory=memory,
@@ -109,7 +105,7 @@ def fit_answer(request: FitRequest, known: Architecture | None = None) -> FitAns
     )
 
 
-def _proposal(request: FitRequest, cluster: ClusterSpec) -> Proposal:
+def _proposal(request: FitRequest, architecture: Architecture, cluster: ClusterSpec) -> Proposal:
     """The layout with data parallelism and accumulation from the cluster and the global batch."""
     world, others = len(cluster.devices), request.tensor * request.pipeline * request.context
     if world % others:
@@ -143,7 +139,7 @@ def _proposal(request: FitRequest, cluster: ClusterSpec) -> Proposal:
     layers = request.recompute_layers
     return Proposal(
         layout=layout,
-        setup=choose_training(request.training, cluster),
+        workload=choose_training(request.training, architecture, cluster),
         recompute_layers=ALL_LAYERS if layers is None else layers,
     )
 
@@ -164,10 +160,10 @@ def plan_answer(
     architecture = known or choose_model(asked.model, dict(asked.shapes))
     cluster = choose_cluster(asked.cluster)
     require_equal_nodes(cluster)
-    setup = choose_training(asked, cluster)
+    workload = choose_training(asked, architecture, cluster)
     price = choose_price(request.usd_per_gpu_hour, cluster)
     question = Question(
-        training=_training(architecture, setup, cluster),
+        training=Training(workload=workload, machine=machine_of(cluster)),
         world=len(cluster.devices),
         global_batch=asked.global_batch,
         limits=_limits(request, cluster, price),
@@ -177,24 +173,13 @@ def plan_answer(
     found = planned(question)
     return question, PlanAnswer(
         request=request,
-        architecture=architecture,
         cluster=cluster,
-        setup=setup,
+        workload=workload,
         price=price,
         steps=_steps(request),
         plan=found,
         seconds=time.perf_counter() - started,
         losers=losers(question, found.best[0]) if request.explain and found.best else (),
-    )
-
-
-def _training(architecture: Architecture, setup: TrainingSetup, cluster: ClusterSpec) -> Training:
-    nodes = machine_of(cluster)
-    return Training(
-        architecture=architecture,
-        setup=setup,
-        workload=workload_of(architecture, setup, nodes),
-        machine=nodes,
     )
 
 

@@ -9,11 +9,11 @@ from pathlib import Path
 import numpy as np
 
 from autoconf_launch.autotuner.cost import LayoutColumns, MemoryLayouts, Proposal, step_parts
-from autoconf_launch.core import Architecture, ClusterSpec, ConfigError
+from autoconf_launch.core import ClusterSpec, ConfigError
 from autoconf_launch.tuning_spaces import cluster_of_document, parse_cluster, price
 
 from ..config_file import read_config
-from .training_choice import machine_of, workload_of
+from .training_choice import machine_of
 
 _FILES = (".yaml", ".yml", ".json", ".hjson")
 
@@ -64,16 +64,13 @@ def choose_price(given: float | None, cluster: ClusterSpec) -> ChosenPrice | Non
     )
 
 
-def step_seconds(
-    architecture: Architecture, cluster: ClusterSpec, proposals: Sequence[Proposal]
-) -> tuple[float | None, ...]:
-    """Seconds for each proposal of one setup; None for clusters whose nodes differ."""
+def step_seconds(cluster: ClusterSpec, proposals: Sequence[Proposal]) -> tuple[float | None, ...]:
+    """Seconds for each proposal of one workload; None for clusters whose nodes differ."""
     if not proposals or not cluster.are_nodes_equal:
         return (None,) * len(proposals)
     nodes = machine_of(cluster)
     rows = MemoryLayouts.from_layouts(
         [one.layout for one in proposals], [one.recompute_layers for one in proposals]
     )
-    workload = workload_of(architecture, proposals[0].setup, nodes)
-    parts = step_parts(LayoutColumns.from_layouts(rows), workload, nodes)
+    parts = step_parts(LayoutColumns.from_layouts(rows), proposals[0].workload, nodes)
     return tuple(float(s) if np.isfinite(s) else None for s in parts.step_s_C)

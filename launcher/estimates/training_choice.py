@@ -1,53 +1,49 @@
-"""Flags of a training to its setup, for memory and for time. Not: its layout.
-
-The one place where a TrainingSetup becomes a Workload, whether a flag or a table names its code.
-"""
+"""Flags of a training to its workload. Not: its layout."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
-from autoconf_launch.autotuner.cost import (
-    TRAINERS,
-    Framework,
-    Machine,
-    TrainingSetup,
-    Workload,
-    model_weights,
-    trained_weights,
-    trainer,
-)
+from autoconf_launch.autotuner.cost import TRAINERS, Machine, trainer
 from autoconf_launch.autotuner.planner import Training
 from autoconf_launch.autotuner.sizing import runs_flash
-from autoconf_launch.core import Architecture, ClusterSpec, ConfigError, Precision
+from autoconf_launch.core import (
+    Architecture,
+    ClusterSpec,
+    ConfigError,
+    Precision,
+    Software,
+    Workload,
+)
 from autoconf_launch.tuning_spaces import machine
 
 from .training_flags import TrainingRequest
 
-_MATRICES_REPEATED = 0.5
-"""Share of the GEMMs that torchtitan's selective recomputation repeats."""
 
-
-def choose_training(flags: TrainingRequest, cluster: ClusterSpec) -> TrainingSetup:
-    """The setup with the trainer's habits, where no flag says otherwise.
+def choose_training(
+    flags: TrainingRequest, architecture: Architecture, cluster: ClusterSpec
+) -> Workload:
+    """The workload with the trainer's habits, where no flag says otherwise.
 
     Raises:
         ConfigError: a GPU does not compute in this precision.
     """
     _check_precision(flags.precision, cluster)
-    setup = trainer(flags.trainer).applied(
-        TrainingSetup(
+    workload = trainer(flags.trainer).applied(
+        Workload(
+            architecture=architecture,
             sequence_length=flags.sequence,
             precision=flags.precision,
             optimizer=flags.optimizer,
             lora_rank=flags.lora_rank,
             frozen=flags.frozen,
-            compiled=flags.compiled,
+            software=Software(compiled=flags.compiled),
         )
     )
     if flags.flash_attention is None:
-        return setup
-    return replace(setup, flash_attention=flags.flash_attention)
+        return workload
+    software = replace(workload.software, flash_attention=flags.flash_attention)
+    return replace(workload, software=software)
 
 
 def _check_precision(precision: Precision, cluster: ClusterSpec) -> None:
@@ -73,35 +69,6 @@ def machine_of(cluster: ClusterSpec) -> Machine:
     if node.link_bytes_per_s is None:
         return usual
     return replace(usual, link=replace(usual.link, bytes_per_s=node.link_bytes_per_s))
-
-
-def workload_of(architecture: Architecture, setup: TrainingSetup, nodes: Machine) -> Workload:
-    """What the time model needs to know of a training.
-
-    Codes of the time of flash attention reduce gradients beside the backward pass; of all codes
-    NeMo alone keeps 8-bit weights, since it runs on Transformer Engine.
-    """
-    modern, engine = setup.flash_attention, setup.transformer_engine
-    return Workload(
-        architecture=architecture,
-        sequence_length=setup.sequence_length,
-        decoder_sequence_length=setup.decoder_sequence_length,
-        precision=setup.precision,
-        flash_attention=modern and nodes.accelerator.flash > 0,
-        compiled=setup.compiled or engine,
-        transformer_engine=engine,
-        flat_gathers=modern and setup.framework is not Framework.DEEPSPEED,
-        selective_products=_MATRICES_REPEATED if setup.framework is Framework.FSDP else 0.0,
-        async_tensor=engine,
-        overlapped_reduce=modern,
-        trained=_trained_share(architecture, setup),
-    )
-
-
-def _trained_share(architecture: Architecture, setup: TrainingSetup) -> float:
-    if setup.lora_rank is None and not setup.frozen:
-        return 1.0
-    return trained_weights(architecture, setup).total / model_weights(architecture).total
 
 
 _TRAINER = "megatron"
@@ -130,14 +97,12 @@ def usual_training(
         written = None
     elif written is None:
         written = min(sequence, _WRITTEN)
-    asked = TrainingSetup(
-        sequence_length=sequence, precision=precision, decoder_sequence_length=written
+    asked = Workload(
+        architecture=architecture,
+        sequence_length=sequence,
+        decoder_sequence_length=written,
+        precision=precision,
     )
     usual = TRAINERS[_TRAINER].applied(asked)
-    setup = replace(usual, flash_attention=runs_flash(architecture))
-    return Training(
-        architecture=architecture,
-        setup=setup,
-        workload=workload_of(architecture, setup, nodes),
-        machine=nodes,
-    )
+    software = replace(usual.software, flash_attention=runs_flash(architecture))
+    return Training(workload=replace(usual, software=software), machine=nodes)

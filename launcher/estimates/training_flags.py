@@ -11,8 +11,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from autoconf_launch.autotuner.cost import OPTIMIZER_BYTES, TRAINERS, FrozenPart
-from autoconf_launch.core import ConfigError, Experts, Precision
+from autoconf_launch.autotuner.cost import OPTIMIZER_BYTES, TRAINERS
+from autoconf_launch.core import ConfigError, Experts, FrozenPart, Precision
 from autoconf_launch.tuning_spaces import hint
 
 from ..flags import parse_bytes

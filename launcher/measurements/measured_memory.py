@@ -27,13 +27,12 @@ from autoconf_launch.core import Candidate
 from autoconf_launch.tuning_spaces import known_accelerator
 
 from .measured_runs import (
-    architecture_of,
     layout_of,
     predicted_parts,
     runs_of,
-    setup_of,
     stage_layers,
     trainer_of,
+    workload_of,
 )
 from .row import Measurement, Row, Shape
 
@@ -51,7 +50,7 @@ def peaks_bytes(measurements: Sequence[Measurement], rows: Sequence[int]) -> Flo
         table = CandidateTable.from_candidates([Candidate(layout=one) for one in layouts])
         first = measurements[same[0]]
         columns = MemoryLayouts.from_table(table)
-        peaks[same] = peak_bytes(columns, architecture_of(first.shape), setup_of(first))
+        peaks[same] = peak_bytes(columns, workload_of(first))
     return peaks
 
 

@@ -19,18 +19,25 @@ from autoconf_launch.autotuner.cost import (
     Machine,
     Physics,
     StepParts,
-    TrainingSetup,
-    Workload,
     dense_layer_weights,
     embedding_weights,
+    kernel_traits,
     step_parts,
+    trained_share,
     trainer,
 )
 from autoconf_launch.autotuner.space import CandidateTable, Floats
-from autoconf_launch.core import Architecture, Candidate, ConfigError, Layout, Precision
+from autoconf_launch.core import (
+    Architecture,
+    Candidate,
+    ConfigError,
+    Layout,
+    Precision,
+    Software,
+    Workload,
+)
 from autoconf_launch.tuning_spaces import known_accelerator, machine, named_model
 
-from ..estimates import workload_of
 from .row import Measurement, Row, Shape
 
 _BOUNDARIES = re.compile(r"layer partition boundaries \[([\d, ]+)\]")
@@ -79,7 +86,12 @@ _COUNT_AFTER = re.compile(r"^\s*x\s*(\d+)")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """Equal model, machine and software; ``rows`` are positions in the sequence given."""
+    """Rows whose steps take as long by the time model, were their layouts the same.
+
+    Attributes:
+        workload: of the first row; others may differ in what memory alone depends on.
+        rows: positions in the sequence given.
+    """
 
     workload: Workload
     machine: Machine
@@ -186,15 +198,18 @@ def trainer_of(one: Measurement) -> str:
     return "megatron-2021" if old else "auto"
 
 
-def setup_of(one: Measurement) -> TrainingSetup:
+def workload_of(one: Measurement) -> Workload:
     """What the row trains, with the habits of its training code where the row is silent."""
-    plain = TrainingSetup(
+    plain = Workload(
+        architecture=architecture_of(one.shape),
         sequence_length=one.shape.seq,
         precision=precision_of(one),
-        compiled=bool(one.compiled),
+        software=Software(compiled=bool(one.compiled)),
         lora_rank=_LORA_RANK if is_lora(one) else None,
     )
-    return trainer(trainer_of(one)).applied(plain)
+    usual = trainer(trainer_of(one)).applied(plain)
+    software = replace(usual.software, async_tensor=bool(one.async_tensor))
+    return replace(usual, software=software)
 
 
 def layout_of(one: Measurement) -> Layout:
@@ -202,18 +217,6 @@ def layout_of(one: Measurement) -> Layout:
     if "sequence_parallel" not in one.assumed or one.layout.tensor_parallel == 1:
         return one.layout
     return replace(one.layout, sequence_parallel=trainer(trainer_of(one)).sequence_parallel)
-
-
-def measured_workload(one: Measurement, nodes: Machine) -> Workload:
-    """What the row trains and with which kernels, by the same rules as a plan of it."""
-    planned = workload_of(architecture_of(one.shape), setup_of(one), nodes)
-    # products of both 16-bit formats take as long: their rows calibrate each other
-    is_half = planned.precision is Precision.FP16
-    return replace(
-        planned,
-        precision=Precision.BF16 if is_half else planned.precision,
-        async_tensor=bool(one.async_tensor) or planned.async_tensor,
-    )
 
 
 def is_lora(one: Measurement) -> bool:
@@ -231,7 +234,7 @@ def precision_of(one: Measurement) -> Precision:
 
 def runs_of(measurements: Sequence[Measurement]) -> tuple[tuple[Run, ...], dict[int, str]]:
     """Rows together that the model can take in one call; and why others cannot be predicted."""
-    grouped: dict[tuple[Workload, Machine], list[int]] = {}
+    grouped: dict[tuple[tuple[object, ...], Machine], list[int]] = {}
     reasons: dict[int, str] = {}
     for i, one in enumerate(measurements):
         if known_accelerator(one.gpu) is None:
@@ -246,14 +249,23 @@ def runs_of(measurements: Sequence[Measurement]) -> tuple[tuple[Run, ...], dict[
         if network:
             place = machine(one.gpu, gpus_per_node=node, network_bytes_per_s=network)
             place = replace(place, network_quality=network_quality(one.interconnect, network))
-        grouped.setdefault((measured_workload(one, place), place), []).append(i)
-    runs = tuple(
-        Run(
-            workload=w, machine=m, layouts=_columns([measurements[i] for i in rows]), rows=(*rows,)
-        )
-        for (w, m), rows in grouped.items()
+        grouped.setdefault((_model_key(workload_of(one)), place), []).append(i)
+    return tuple(_run(measurements, rows, place) for (_, place), rows in grouped.items()), reasons
+
+
+def _model_key(workload: Workload) -> tuple[object, ...]:
+    """Equal where a step takes as long."""
+    w = workload
+    return w.architecture, w.sequence_length, trained_share(w), *kernel_traits(w)
+
+
+def _run(measurements: Sequence[Measurement], rows: Sequence[int], place: Machine) -> Run:
+    return Run(
+        workload=workload_of(measurements[rows[0]]),
+        machine=place,
+        layouts=_columns([measurements[i] for i in rows]),
+        rows=(*rows,),
     )
-    return runs, reasons
 
 
 def _columns(rows: Sequence[Measurement]) -> LayoutColumns:

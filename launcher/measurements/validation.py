@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -23,6 +23,7 @@ from autoconf_launch.autotuner.cost import (
     calibrated_s,
     concatenate,
     joined_columns,
+    kernel_traits,
     likeness,
     mape,
     time_accuracy,
@@ -190,14 +191,8 @@ def likeness_of(runs: Sequence[Run]) -> Likeness:
 
 def _software(run: Run) -> tuple[object, ...]:
     """Everything of a run that its model and its network do not say."""
-    names = {field.name for field in fields(run.workload)} - {
-        "architecture",
-        "sequence_length",
-        "trained",
-    }
-    settings = [getattr(run.workload, name) for name in sorted(names)]
-    adapters_alone = run.workload.trained < 1.0  # the share itself follows from the model
-    return run.machine.accelerator.name, adapters_alone, *settings
+    adapters_alone = run.workload.lora_rank is not None  # their share follows from the model
+    return run.machine.accelerator.name, adapters_alone, *kernel_traits(run.workload)
 
 
 def _numbered(values: Sequence[object]) -> Ints:

@@ -46,8 +46,8 @@ def fit_document(answer: FitAnswer) -> dict[str, Any]:
     total_S = answer.memory.total_SC[:, 0]
     return {
         "schema_version": FIT_SCHEMA_VERSION,
-        "model": answer.architecture.name,
-        "parameters": parameters(answer.architecture),
+        "model": answer.asked.workload.architecture.name,
+        "parameters": parameters(answer.asked.workload.architecture),
         "layout": encode(answer.asked.layout),
         "verdict": answer.verdict.value,
         "peak_memory_gb": _rounded(float(total_S.max())),
@@ -63,7 +63,7 @@ def fit_document(answer: FitAnswer) -> dict[str, Any]:
 
 
 def _headline(answer: FitAnswer) -> str:
-    a, layout = answer.architecture, answer.asked.layout
+    a, layout = answer.asked.workload.architecture, answer.asked.layout
     total, active = parameters(a), active_parameters(a)
     some = f", {count_text(active)} of them for a token" if active != total else ""
     gpus = answer.cluster.devices
@@ -73,7 +73,7 @@ def _headline(answer: FitAnswer) -> str:
         f"{candidate_name(Candidate(layout=layout))}: dp={layout.data_parallel} "
         f"tp={layout.tensor_parallel} pp={layout.pipeline_parallel} "
         f"cp={layout.context_parallel}, global batch {layout.global_batch} of "
-        f"{answer.asked.setup.sequence_length} tokens"
+        f"{answer.asked.workload.sequence_length} tokens"
     )
 
 

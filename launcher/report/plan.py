@@ -60,11 +60,11 @@ def row_document(answer: PlanAnswer, one: Planned) -> dict[str, Any]:
     return {
         "candidate": candidate_document(one),
         "step_time_s": one.step_s,
-        "step_time_band": time_band(answer.architecture, one.layout),
+        "step_time_band": time_band(answer.workload.architecture, one.layout),
         "peak_memory_gb": round(one.peak_bytes / GB, 3),
         "usd_per_step": usd_per_step(answer, one.step_s),
         "parts": parts_document(one),
-        "runnable": is_runnable(one.layout, one.recompute_layers, answer.setup),
+        "runnable": is_runnable(one.layout, one.recompute_layers, answer.workload),
     }
 
 
@@ -134,7 +134,7 @@ def plan_text(answer: PlanAnswer) -> str:
 
 
 def _headline(answer: PlanAnswer) -> str:
-    model, found, asked = answer.architecture, answer.plan, answer.request.training
+    model, found, asked = answer.workload.architecture, answer.plan, answer.request.training
     weights, active = parameters(model), active_parameters(model)
     idle = f" ({count_text(active)} for each token)" if active != weights else ""
     gpus = answer.cluster.devices
@@ -197,14 +197,14 @@ def _cells(rank: int, answer: PlanAnswer, one: Planned) -> dict[str, str]:
     if answer.steps is not None:
         cells["time"] = duration_text(answer.steps * one.step_s)
         cells["$"] = "-" if usd is None else f"{answer.steps * usd:,.0f}"
-    runnable = is_runnable(layout, one.recompute_layers, answer.setup)
+    runnable = is_runnable(layout, one.recompute_layers, answer.workload)
     return {**cells, "runs here": "yes" if runnable else "plan-only"}
 
 
 def _notes(answer: PlanAnswer) -> Iterator[str]:
     best, limit = answer.plan.best, answer.cluster.least_memory_bytes
     limit = answer.request.training.memory_bytes or limit
-    bands = {time_band(answer.architecture, one.layout) for one in best}
+    bands = {time_band(answer.workload.architecture, one.layout) for one in best}
     band = " to ".join(f"{100 * band:.0f}" for band in sorted(bands))
     yield (
         f"90 % error bands from published runs: step time ±{band} %, memory "

@@ -126,7 +126,9 @@ def planner_grid(question: PlannerGridQuestion) -> PlannerGrid:
     others follow by how likely they are the fastest of all (``run_order``).
     """
     found = _ordered(points(_points_of(question)), question.training)
-    candidates = tuple(_wanted(_candidates(found, question.training.architecture), question))
+    candidates = tuple(
+        _wanted(_candidates(found, question.training.workload.architecture), question)
+    )
     return PlannerGrid(
         candidates=candidates,
         rejected=tuple(_rejected(candidates, question)),
@@ -211,7 +213,7 @@ def _wanted(
     """Those whose recomputed layers are listed."""
     listed = question.recompute_layers
     for one in candidates:
-        if listed is None or _recomputed(one, question.training.architecture) in listed:
+        if listed is None or _recomputed(one, question.training.workload.architecture) in listed:
             yield one
 
 
@@ -229,7 +231,7 @@ def _rejected(
 ) -> Iterator[Rejected]:
     """Listed values that no candidate has, then combinations of the others."""
     listed = {flag: values for flag, values in _listed(question).items() if values is not None}
-    a = question.training.architecture
+    a = question.training.workload.architecture
     have = {tuple(_values(one, a)[flag] for flag in listed) for one in candidates}
     used = {}
     for place, (flag, values) in enumerate(listed.items()):

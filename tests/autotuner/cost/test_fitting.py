@@ -6,17 +6,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from autoconf_launch.autotuner.cost.fitting import Proposal, Verdict, remedies, verdict
-from autoconf_launch.autotuner.cost.training import TrainingSetup
-from autoconf_launch.core import Layout
+from autoconf_launch.core import Layout, Workload
 from autoconf_launch.tuning_spaces.models import named_model
 
 GB = 2**30
 LLAMA = named_model("llama3.1-8b")
-SETUP = TrainingSetup(sequence_length=8192)
+WORKLOAD = Workload(architecture=LLAMA, sequence_length=8192)
 
 
 def asked(**layout: Any) -> Proposal:
-    return Proposal(layout=Layout(data_parallel=8, **layout), setup=SETUP)
+    return Proposal(layout=Layout(data_parallel=8, **layout), workload=WORKLOAD)
 
 
 @pytest.mark.parametrize(
@@ -36,14 +35,14 @@ def test_more_memory_never_makes_the_verdict_worse(
 
 
 def test_single_changes_are_proposed_before_pairs() -> None:
-    found = remedies(asked(micro_batch=8, zero_stage=3), LLAMA, 80 * GB, 8)
+    found = remedies(asked(micro_batch=8, zero_stage=3), 80 * GB, 8)
     assert found
     assert {len(remedy.changes) for remedy in found} == {1}
 
 
 def test_what_is_proposed_fits_and_keeps_the_global_batch() -> None:
     start = asked(micro_batch=8)
-    for remedy in remedies(start, LLAMA, 80 * GB, 8):
+    for remedy in remedies(start, 80 * GB, 8):
         assert remedy.verdict is not Verdict.NO
         assert remedy.proposal.layout.global_batch == start.layout.global_batch
         assert remedy.proposal.layout.world_size == 8
@@ -55,15 +54,15 @@ def test_the_fastest_remedy_stands_first() -> None:
     def seconds(proposals: Any) -> list[float]:
         return [float(next(times)) for _ in proposals]
 
-    found = remedies(asked(micro_batch=8), LLAMA, 80 * GB, 8, seconds)
+    found = remedies(asked(micro_batch=8), 80 * GB, 8, seconds)
     assert [remedy.step_s for remedy in found] == sorted(remedy.step_s or 0 for remedy in found)
 
 
 def test_tensor_parallelism_beyond_a_node_is_not_proposed() -> None:
-    found = remedies(asked(micro_batch=8), LLAMA, 80 * GB, 2)
+    found = remedies(asked(micro_batch=8), 80 * GB, 2)
     assert all(remedy.proposal.layout.tensor_parallel <= 2 for remedy in found)
 
 
 def test_nothing_is_proposed_where_three_changes_do_not_help() -> None:
-    model = replace(named_model("gpt3-1t"), name="too large")
-    assert remedies(asked(), model, 16 * GB, 8) == ()
+    large = replace(WORKLOAD, architecture=named_model("gpt3-1t"))
+    assert remedies(replace(asked(), workload=large), 16 * GB, 8) == ()

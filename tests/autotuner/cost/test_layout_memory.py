@@ -10,16 +10,19 @@ from hypothesis import strategies as st
 
 from autoconf_launch.autotuner.cost.layout_columns import MemoryLayouts
 from autoconf_launch.autotuner.cost.memory import memory_bytes, peak_bytes
-from autoconf_launch.autotuner.cost.training import Framework, FrozenPart, TrainingSetup
 from autoconf_launch.autotuner.space.table import CandidateTable
 from autoconf_launch.core import (
     Architecture,
     Candidate,
     Experts,
+    Framework,
+    FrozenPart,
     Layout,
     Offload,
     Precision,
     Recompute,
+    Software,
+    Workload,
 )
 
 # 4 layers of 10 wide: 12 h^2 + 13 h = 1330 weights each; 100 tokens: 1000; last norm: 20.
@@ -34,19 +37,21 @@ GPT = Architecture(
     vocabulary=100,
 )
 WEIGHTS = 4 * 1330 + 1000 + 20
-OLD = TrainingSetup(
-    sequence_length=8, framework=Framework.MEGATRON, flash_attention=False, dropout=True
+OLD = Workload(
+    architecture=GPT,
+    sequence_length=8,
+    software=Software(framework=Framework.MEGATRON, flash_attention=False, dropout=True),
 )
-NEW = replace(OLD, flash_attention=True, dropout=False)
-TORCH = replace(NEW, framework=Framework.FSDP)
+NEW = replace(OLD, software=Software(framework=Framework.MEGATRON))
+TORCH = replace(NEW, software=Software(framework=Framework.FSDP))
 
 
-def parts(setup: TrainingSetup, model: Architecture = GPT, **layout: Any) -> dict[str, Any]:
+def parts(workload: Workload, model: Architecture = GPT, **layout: Any) -> dict[str, Any]:
     """Bytes by part: a number for one stage, a list for more."""
     layers = layout.pop("recompute_layers", -1)
     columns = MemoryLayouts.from_layouts([Layout(**layout)], [layers])
     stages = np.arange(layout.get("pipeline_parallel", 1))[:, None]
-    memory = memory_bytes(columns, model, setup, stages)
+    memory = memory_bytes(columns, replace(workload, architecture=model), stages)
     found = {}
     for name, sizes in memory.parts():
         wide = np.broadcast_to(sizes, stages.shape)[:, 0]
@@ -78,7 +83,7 @@ def test_fsdp_shares_16_bytes_over_data_and_context_ranks() -> None:
 
 
 def test_deepspeed_keeps_fp32_gradients_beside_those_in_bf16() -> None:
-    found = parts(replace(NEW, framework=Framework.DEEPSPEED))
+    found = parts(replace(NEW, software=Software(framework=Framework.DEEPSPEED)))
     assert found["gradients"] == 6 * WEIGHTS
 
 
@@ -224,14 +229,6 @@ LAYOUTS = st.builds(
     sequence_parallel=st.booleans(),
     offload=st.sampled_from([Offload.NONE, Offload.OPTIMIZER]),
 )
-SETUPS = st.builds(
-    TrainingSetup,
-    sequence_length=st.sampled_from([512, 4096]),
-    precision=st.sampled_from([Precision.BF16, Precision.FP16, Precision.FP32]),
-    framework=st.sampled_from(list(Framework)),
-    flash_attention=st.booleans(),
-    dropout=st.booleans(),
-)
 LLAMA = Architecture(
     name="llama",
     layers=32,
@@ -253,57 +250,61 @@ MODELS = st.sampled_from(
         replace(LLAMA, encoder_layers=32),
     ]
 )
+WORKLOADS = st.builds(
+    Workload,
+    architecture=MODELS,
+    sequence_length=st.sampled_from([512, 4096]),
+    precision=st.sampled_from([Precision.BF16, Precision.FP16, Precision.FP32]),
+    software=st.builds(
+        Software,
+        framework=st.sampled_from(list(Framework)),
+        flash_attention=st.booleans(),
+        dropout=st.booleans(),
+    ),
+)
 
 
-def peak(layout: Layout, model: Architecture, setup: TrainingSetup) -> float:
-    return float(peak_bytes(MemoryLayouts.from_layouts([layout]), model, setup)[0])
+def peak(layout: Layout, workload: Workload) -> float:
+    return float(peak_bytes(MemoryLayouts.from_layouts([layout]), workload)[0])
 
 
 @settings(max_examples=150, deadline=None)
-@given(LAYOUTS, MODELS, SETUPS)
-def test_more_tensor_parallelism_never_needs_more(
-    layout: Layout, model: Architecture, setup: TrainingSetup
-) -> None:
+@given(LAYOUTS, WORKLOADS)
+def test_more_tensor_parallelism_never_needs_more(layout: Layout, workload: Workload) -> None:
     wider = replace(layout, tensor_parallel=2 * layout.tensor_parallel)
-    assert peak(wider, model, setup) <= peak(layout, model, setup) * (1 + 1e-9)
+    assert peak(wider, workload) <= peak(layout, workload) * (1 + 1e-9)
 
 
 @settings(max_examples=150, deadline=None)
-@given(LAYOUTS, MODELS, SETUPS)
-def test_recomputation_never_needs_more(
-    layout: Layout, model: Architecture, setup: TrainingSetup
-) -> None:
-    kept = peak(replace(layout, recompute=Recompute.NONE), model, setup)
-    assert peak(layout, model, setup) <= kept * (1 + 1e-9)
+@given(LAYOUTS, WORKLOADS)
+def test_recomputation_never_needs_more(layout: Layout, workload: Workload) -> None:
+    kept = peak(replace(layout, recompute=Recompute.NONE), workload)
+    assert peak(layout, workload) <= kept * (1 + 1e-9)
 
 
 @settings(max_examples=100, deadline=None)
-@given(LAYOUTS, MODELS, SETUPS)
-def test_a_larger_micro_batch_never_needs_less(
-    layout: Layout, model: Architecture, setup: TrainingSetup
-) -> None:
+@given(LAYOUTS, WORKLOADS)
+def test_a_larger_micro_batch_never_needs_less(layout: Layout, workload: Workload) -> None:
     larger = replace(layout, micro_batch=2 * layout.micro_batch)
-    assert peak(larger, model, setup) >= peak(layout, model, setup) * (1 - 1e-9)
+    assert peak(larger, workload) >= peak(layout, workload) * (1 - 1e-9)
 
 
 @settings(max_examples=100, deadline=None)
-@given(LAYOUTS, MODELS, SETUPS)
-def test_the_few_stages_looked_at_hold_the_fullest_one(
-    layout: Layout, model: Architecture, setup: TrainingSetup
-) -> None:
+@given(LAYOUTS, WORKLOADS)
+def test_the_few_stages_looked_at_hold_the_fullest_one(layout: Layout, workload: Workload) -> None:
     columns = MemoryLayouts.from_layouts([layout])
-    every = memory_bytes(columns, model, setup, np.arange(layout.pipeline_parallel)[:, None])
-    assert peak(layout, model, setup) == pytest.approx(float(every.peak_C[0]))
+    every = memory_bytes(columns, workload, np.arange(layout.pipeline_parallel)[:, None])
+    assert peak(layout, workload) == pytest.approx(float(every.peak_C[0]))
 
 
 @settings(max_examples=30, deadline=None)
-@given(st.lists(LAYOUTS, min_size=2, max_size=5), MODELS, SETUPS)
+@given(st.lists(LAYOUTS, min_size=2, max_size=5), WORKLOADS)
 def test_a_table_of_one_row_equals_that_row_of_a_longer_one(
-    layouts: list[Layout], model: Architecture, setup: TrainingSetup
+    layouts: list[Layout], workload: Workload
 ) -> None:
     table = CandidateTable.from_candidates([Candidate(layout=one) for one in layouts])
-    together = peak_bytes(MemoryLayouts.from_table(table), model, setup)
-    assert together.tolist() == pytest.approx([peak(one, model, setup) for one in layouts])
+    together = peak_bytes(MemoryLayouts.from_table(table), workload)
+    assert together.tolist() == pytest.approx([peak(one, workload) for one in layouts])
 
 
 def test_axes_that_broadcast_give_what_a_flat_table_gives() -> None:
@@ -312,8 +313,9 @@ def test_axes_that_broadcast_give_what_a_flat_table_gives() -> None:
     one = MemoryLayouts.from_layouts([Layout()])
     square: dict[str, Any] = {f.name: getattr(one, f.name)[:, None] for f in fields(one)}
     axes = MemoryLayouts(**{**square, "micro_batch_C": micro, "tensor_C": tensor})
-    flat = peak_bytes(MemoryLayouts.from_layouts(layouts), LLAMA, NEW)
-    assert peak_bytes(axes, LLAMA, NEW).reshape(-1).tolist() == flat.tolist()
+    llama = replace(NEW, architecture=LLAMA)
+    flat = peak_bytes(MemoryLayouts.from_layouts(layouts), llama)
+    assert peak_bytes(axes, llama).reshape(-1).tolist() == flat.tolist()
 
 
 def test_layers_to_recompute_come_from_the_extra_of_a_table() -> None:

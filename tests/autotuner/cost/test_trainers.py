@@ -1,12 +1,23 @@
+from dataclasses import replace
+
 import pytest
 
-from autoconf_launch.autotuner.cost.training import TRAINERS, Framework, TrainingSetup, trainer
-from autoconf_launch.core import ConfigError
+from autoconf_launch.autotuner.cost.training import (
+    TRAINERS,
+    is_compiled,
+    is_tensor_async,
+    kernel_traits,
+    trainer,
+)
+from autoconf_launch.core import ConfigError, Framework, Precision, Workload
+from autoconf_launch.tuning_spaces.models import named_model
+
+GPT = Workload(architecture=named_model("gpt2"), sequence_length=7)
 
 
-def test_habits_replace_what_a_setup_says() -> None:
-    setup = trainer("megatron-2021").applied(TrainingSetup(sequence_length=1))
-    habits = (setup.framework, setup.flash_attention, setup.dropout)
+def test_habits_replace_what_a_workload_says() -> None:
+    software = trainer("megatron-2021").applied(GPT).software
+    habits = (software.framework, software.flash_attention, software.dropout)
     assert habits == (Framework.MEGATRON, False, True)
 
 
@@ -17,4 +28,17 @@ def test_an_unknown_trainer_is_named_with_the_nearest_one() -> None:
 
 @pytest.mark.parametrize("name", TRAINERS)
 def test_habits_leave_the_sequence_alone(name: str) -> None:
-    assert TRAINERS[name].applied(TrainingSetup(sequence_length=7)).sequence_length == 7
+    assert TRAINERS[name].applied(GPT).sequence_length == 7
+
+
+def test_nemo_runs_on_a_vendor_s_kernels() -> None:
+    software = trainer("nemo").applied(GPT).software
+    assert software.transformer_engine
+    assert is_tensor_async(software)
+    assert is_compiled(software)
+
+
+def test_steps_of_both_16_bit_formats_take_as_long() -> None:
+    traits = {kind: kernel_traits(replace(GPT, precision=kind)) for kind in Precision}
+    assert traits[Precision.FP16] == traits[Precision.BF16]
+    assert len(set(traits.values())) == len(Precision) - 1

@@ -25,7 +25,11 @@ BATCHES = st.sampled_from([1, 2, 4, 6])
 
 def naive(question: Question) -> list[tuple[Layout, int]]:
     """Every layout with layers to recompute, from ranges alone."""
-    a, world, batch = question.training.architecture, question.world, question.global_batch
+    a, world, batch = (
+        question.training.workload.architecture,
+        question.world,
+        question.global_batch,
+    )
     found = []
     ranks = range(1, world + 1)
     for data, tensor, pipeline, context in itertools.product(ranks, repeat=4):
@@ -92,10 +96,12 @@ def test_nothing_is_missing_twice_or_wrong(
     broken: Counter[str] = Counter()
     left = np.ones(len(rows), np.bool_)
     for rule in PLAN_RULES:
-        kept = left & rule.keep(columns, training.architecture, training.setup.sequence_length)
+        kept = left & rule.keep(
+            columns, training.workload.architecture, training.workload.sequence_length
+        )
         broken[rule.name] = int(left.sum() - kept.sum())
         left = kept
-    peaks = peak_bytes(columns, training.architecture, training.setup)
+    peaks = peak_bytes(columns, training.workload)
     fitting = left & fits(peaks, question.limits.memory_bytes)
     broken["memory"] = int(left.sum() - fitting.sum())
 
@@ -118,7 +124,7 @@ def test_each_number_is_what_a_table_of_that_row_alone_gives(
     for one in plan(question).best:
         row = columns_of([key(one)])
         timed = step_parts(LayoutColumns.from_layouts(row), training.workload, training.machine)
-        peak = peak_bytes(row, training.architecture, training.setup)
+        peak = peak_bytes(row, training.workload)
         assert one.step_s == pytest.approx(float(timed.step_s_C[0]), rel=1e-12)
         assert one.peak_bytes == pytest.approx(float(peak[0]), rel=1e-12)
 

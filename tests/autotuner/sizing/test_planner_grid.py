@@ -79,7 +79,7 @@ def test_stages_are_equal_and_tensor_ranks_stand_in_nodes() -> None:
 def test_a_pipeline_may_be_even_with_embedding_and_head() -> None:
     """Llama 3.1 405B has 126 layers, and was trained on 16 stages."""
     asked = question(nodes=2, global_batch=64)
-    shallow = replace(asked.training.architecture, layers=14)
+    shallow = replace(asked.training.workload.architecture, layers=14)
     training = usual_training(shallow, 2048, machine("A100-SXM-80GB"))
     found = planner_grid(replace(asked, training=training)).candidates
     counted = {one.layout.pipeline_parallel: one.are_ends_counted for one in found}
@@ -186,5 +186,5 @@ def test_the_same_question_has_the_same_order() -> None:
 
 def test_an_architecture_is_all_that_a_family_is() -> None:
     asked = question("bert", 2)
-    assert isinstance(asked.training.architecture, Architecture)
-    assert not asked.training.setup.flash_attention
+    assert isinstance(asked.training.workload.architecture, Architecture)
+    assert not asked.training.workload.software.flash_attention

@@ -3,18 +3,18 @@ from typing import Any
 
 import pytest
 
-from autoconf_launch.autotuner.cost.training import TrainingSetup
-from autoconf_launch.core import Layout, Offload, Precision, Recompute
+from autoconf_launch.core import Layout, Offload, Precision, Recompute, Workload
 from autoconf_launch.launcher.estimates.runnable import is_runnable
+from autoconf_launch.tuning_spaces.models import named_model
 
-SETUP = TrainingSetup(sequence_length=1024)
+WORKLOAD = Workload(architecture=named_model("gpt2"), sequence_length=1024)
 
 
 def test_data_parallelism_zero_and_recomputation_run_here() -> None:
     layout = Layout(
         data_parallel=8, zero_stage=3, micro_batch=2, accumulation=4, recompute=Recompute.FULL
     )
-    assert is_runnable(layout, -1, SETUP)
+    assert is_runnable(layout, -1, WORKLOAD)
 
 
 @pytest.mark.parametrize(
@@ -29,15 +29,15 @@ def test_data_parallelism_zero_and_recomputation_run_here() -> None:
     ],
 )
 def test_other_kinds_of_parallelism_are_planned_only(other: dict[str, Any]) -> None:
-    assert not is_runnable(Layout(**other), -1, SETUP)
+    assert not is_runnable(Layout(**other), -1, WORKLOAD)
 
 
 def test_recomputing_some_layers_is_planned_only() -> None:
-    assert not is_runnable(Layout(recompute=Recompute.FULL), 2, SETUP)
+    assert not is_runnable(Layout(recompute=Recompute.FULL), 2, WORKLOAD)
 
 
 @pytest.mark.parametrize(
     "other", [{"precision": Precision.FP8}, {"optimizer": "muon"}, {"lora_rank": 8}]
 )
 def test_what_our_runtime_cannot_train_is_planned_only(other: dict[str, Any]) -> None:
-    assert not is_runnable(Layout(), -1, replace(SETUP, **other))
+    assert not is_runnable(Layout(), -1, replace(WORKLOAD, **other))

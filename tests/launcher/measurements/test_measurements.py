@@ -2,20 +2,18 @@ from pathlib import Path
 
 import pytest
 
-from autoconf_launch.autotuner.cost.training import TRAINERS, TrainingSetup, trainer
-from autoconf_launch.core import ConfigError, Precision, Recompute
-from autoconf_launch.launcher.estimates.training_choice import workload_of
+from autoconf_launch.autotuner.cost.training import TRAINERS, trainer
+from autoconf_launch.core import ConfigError, Precision, Recompute, Workload
 from autoconf_launch.launcher.measurements.measured_runs import (
     architecture_of,
     layout_of,
-    measured_workload,
     network_bytes_per_s,
     precision_of,
     runs_of,
     trainer_of,
+    workload_of,
 )
 from autoconf_launch.launcher.measurements.measurements import MeasurementFile, read_measurements
-from autoconf_launch.tuning_spaces.machines import machine
 
 ROW = {
     "source": "a lab",
@@ -200,15 +198,14 @@ def test_source_and_precision_tell_the_training_code(
     (one,) = read(tmp_path, {"source": source, "precision": precision}).measurements
     assert trainer_of(one) == trainer
     modern = trainer in ("llm-foundry", "nemo", "auto")
-    assert measured_workload(one, machine(one.gpu)).flash_attention == modern
+    assert workload_of(one).software.flash_attention == modern
 
 
 @pytest.mark.parametrize("code", TRAINERS)
 def test_a_row_has_the_kernels_that_a_plan_of_it_has(tmp_path: Path, code: str) -> None:
     (one,) = read(tmp_path, {"note": code}).measurements
-    nodes, model = machine(one.gpu), architecture_of(one.shape)
-    setup = trainer(trainer_of(one)).applied(TrainingSetup(sequence_length=one.shape.seq))
-    assert measured_workload(one, nodes) == workload_of(model, setup, nodes)
+    plain = Workload(architecture=architecture_of(one.shape), sequence_length=one.shape.seq)
+    assert workload_of(one) == trainer(trainer_of(one)).applied(plain)
 
 
 def test_a_row_without_sequence_parallelism_has_its_code_s_habit(tmp_path: Path) -> None:

@@ -9,11 +9,10 @@ from autoconf_launch.autotuner.cost.hardware import (
     CollectiveRate,
     Link,
     Machine,
-    Workload,
 )
 from autoconf_launch.autotuner.cost.layout_columns import LayoutColumns
 from autoconf_launch.autotuner.space.table import CandidateTable
-from autoconf_launch.core import Architecture, Candidate, Layout
+from autoconf_launch.core import Architecture, Candidate, Layout, Workload
 
 MakeLayouts = Callable[..., LayoutColumns]
 

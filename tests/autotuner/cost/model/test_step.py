@@ -4,7 +4,7 @@ from dataclasses import fields, replace
 import numpy as np
 import pytest
 
-from autoconf_launch.autotuner.cost.hardware import DEFAULT_PHYSICS, Machine, Workload
+from autoconf_launch.autotuner.cost.hardware import DEFAULT_PHYSICS, Machine
 from autoconf_launch.autotuner.cost.layout_columns import LayoutColumns, distinct
 from autoconf_launch.autotuner.cost.step import (
     StepParts,
@@ -13,7 +13,15 @@ from autoconf_launch.autotuner.cost.step import (
     rank_weights,
     step_parts,
 )
-from autoconf_launch.core import Architecture, Experts, Offload, Precision, Recompute
+from autoconf_launch.core import (
+    Architecture,
+    Experts,
+    Offload,
+    Precision,
+    Recompute,
+    Software,
+    Workload,
+)
 
 MakeLayouts = Callable[..., LayoutColumns]
 
@@ -93,7 +101,7 @@ def test_a_compiler_makes_small_work_faster(
     layouts: MakeLayouts, workload: Workload, machine: Machine
 ) -> None:
     small = replace(workload, sequence_length=64)
-    compiled = replace(small, compiled=True)
+    compiled = replace(small, software=Software(compiled=True))
     columns = layouts({"accumulation": 8})
     assert seconds(columns, compiled, machine) < seconds(columns, small, machine)
 
@@ -103,14 +111,14 @@ def test_fp8_is_faster_on_large_products_only(
 ) -> None:
     large = replace(workload, architecture=replace(workload.architecture, hidden=8192, ffn=32768))
     columns = layouts({"micro_batch": 8})
-    fp8 = replace(large, precision=Precision.FP8, transformer_engine=True)
+    fp8 = replace(large, precision=Precision.FP8, software=Software(transformer_engine=True))
     assert seconds(columns, fp8, machine) < seconds(columns, large, machine)
 
 
 def test_heads_that_are_no_multiple_of_eight_are_slow_without_flash_attention(
     layouts: MakeLayouts, workload: Workload, machine: Machine
 ) -> None:
-    plain = replace(workload, flash_attention=False)
+    plain = replace(workload, software=Software(flash_attention=False))
     odd = replace(plain, architecture=replace(plain.architecture, head=126))
     columns = layouts({"micro_batch": 4})
     assert seconds(columns, odd, machine)[0] > 1.1 * seconds(columns, plain, machine)[0]
@@ -120,7 +128,7 @@ def test_a_gpu_without_flash_attention_runs_it_unfused(
     layouts: MakeLayouts, workload: Workload, machine: Machine
 ) -> None:
     old = replace(machine, accelerator=replace(machine.accelerator, flash=0.0))
-    plain = replace(workload, flash_attention=False)
+    plain = replace(workload, software=Software(flash_attention=False))
     columns = layouts({"micro_batch": 4})
     assert seconds(columns, workload, old) == seconds(columns, plain, old)
 

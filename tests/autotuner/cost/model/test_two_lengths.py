@@ -7,12 +7,12 @@ from dataclasses import replace
 
 import pytest
 
-from autoconf_launch.autotuner.cost.hardware import Machine, Workload
+from autoconf_launch.autotuner.cost.hardware import Machine
 from autoconf_launch.autotuner.cost.layout_columns import LayoutColumns
 from autoconf_launch.autotuner.cost.step import StepParts, least_step_s, step_parts
 from autoconf_launch.autotuner.sizing.families import Family
 from autoconf_launch.autotuner.sizing.model_size import SampleShape, step_flops
-from autoconf_launch.core import Architecture
+from autoconf_launch.core import Architecture, Software, Workload
 
 MakeLayouts = Callable[..., LayoutColumns]
 T5_3B = Architecture(
@@ -36,7 +36,7 @@ def t5(workload: Workload) -> Workload:
         workload,
         architecture=T5_3B,
         sequence_length=READ,
-        flash_attention=False,
+        software=Software(flash_attention=False),
         decoder_sequence_length=128,
     )
 

@@ -1,0 +1,88 @@
+"""A training to be laid out: its model, sizes and software. Not: layouts, machines."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+from .model_spec import Architecture
+from .precision import Precision
+
+
+class Framework(str, Enum):
+    """The framework by whose rules weights, gradients and optimizer state are kept."""
+
+    MEGATRON = "megatron"
+    """Megatron-LM and NeMo: 16-bit weights; ZeRO 1 is the distributed optimizer."""
+    DEEPSPEED = "deepspeed"
+    """DeepSpeed and Megatron-DeepSpeed: 16-bit weights, flat buffers, buckets."""
+    FSDP = "fsdp"
+    """torch's DDP and FSDP2 (torchtitan, ours): fp32 weights, gathered in 16 bits."""
+    AUTO = "auto"
+    """Megatron's rules for ZeRO 0 and 1, FSDP's for 2 and 3."""
+
+
+class FrozenPart(str, Enum):
+    """Weights that may be left out of training."""
+
+    EMBEDDING = "embedding"
+    ATTENTION = "attention"
+    MLP = "mlp"
+    HEAD = "head"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Software:
+    """What a training code does, whatever it trains.
+
+    Attributes:
+        flash_attention: attention in one kernel; the matrix of scores is never stored.
+        dropout: its masks are kept.
+        fused_loss: the loss never holds the logits in fp32 beside their gradient.
+        compiled: a compiler plans the buffers and fuses small operations (``torch.compile``).
+        transformer_engine: kernels of NVIDIA's library, which keeps weights of FP8 in 8 bits and
+            transposed, without a 16-bit copy.
+        async_tensor: tensor-parallel communication is cut up to run beside its products.
+        gradient_bytes: of a gradient that waits for the update; None: as the framework does.
+    """
+
+    framework: Framework = Framework.AUTO
+    flash_attention: bool = True
+    dropout: bool = False
+    fused_loss: bool = False
+    compiled: bool = False
+    transformer_engine: bool = False
+    async_tensor: bool = False
+    gradient_bytes: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Workload:
+    """What is trained and how; equal for all candidates of one call.
+
+    Attributes:
+        sequence_length: tokens of a sample; of an encoder-decoder those that its encoder reads.
+        decoder_sequence_length: tokens of it that a decoder writes; None: as many.
+        precision: of the matrix products.
+        optimizer: a name of ``cost.OPTIMIZER_BYTES``.
+        lora_rank: rank of adapters beside every matrix of the layers, whose own weights rest.
+        frozen: parts that get no gradients.
+        capacity_factor: tokens for which an expert has room over those of an even routing.
+    """
+
+    architecture: Architecture
+    sequence_length: int
+    decoder_sequence_length: int | None = None
+    precision: Precision = Precision.BF16
+    optimizer: str = "adamw"
+    software: Software = Software()
+    lora_rank: int | None = None
+    frozen: frozenset[FrozenPart] = frozenset()
+    capacity_factor: float = 1.0
+
+    @property
+    def logit_tokens(self) -> int:
+        """Tokens of a sample that logits are made of."""
+        if not self.architecture.encoder_layers:
+            return self.sequence_length
+        return self.decoder_sequence_length or self.sequence_length
