@@ -31,7 +31,7 @@ if TYPE_CHECKING:
         speed_up,
         t_quantile,
     )
-    from .normal import chance_below, expected_excess, student_quantile
+    from .normal import chance_below, expected_excess
     from .presets import EFFORTS, NORMAL, Effort
     from .sequential_test import (
         Expected,

@@ -1,8 +1,6 @@
-"""Normal and Student's t distributions over arrays. Not: any model of measurements."""
+"""The normal distribution over arrays. Not: any model of measurements."""
 
 from __future__ import annotations
-
-from statistics import NormalDist
 
 import numpy as np
 
@@ -10,7 +8,6 @@ from ..space import Floats
 
 _POLYNOMIAL = (1.061405429, -1.453152027, 1.421413741, -0.284496736, 0.254829592)
 _SHORT = 0.3275911
-_STANDARD = NormalDist()
 
 
 def chance_below(x: Floats) -> Floats:
@@ -38,17 +35,3 @@ def expected_excess(mean: Floats, spread: Floats) -> Floats:
     """
     z = mean / spread
     return np.asarray(np.maximum(spread * (z * chance_below(z) + density(z)), 0.0))
-
-
-def student_quantile(chance: float, freedom: float) -> float:
-    """What a t-distributed number is below with a chance; freedom is at least 3.
-
-    Source: Abramowitz and Stegun 1964, 26.7.5 (an expansion around the normal quantile).
-    """
-    z = _STANDARD.inv_cdf(chance)
-    terms = (
-        (z**3 + z) / 4.0,
-        (5 * z**5 + 16 * z**3 + 3 * z) / 96.0,
-        (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384.0,
-    )
-    return z + sum(term / freedom ** (i + 1) for i, term in enumerate(terms))

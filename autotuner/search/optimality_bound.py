@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..measurement import expected_excess, student_quantile
+from ..measurement import expected_excess, t_quantile
 from ..space import CandidateTable, Floats, Objective, PredictionTable, Record
 from ..strategies import CurveGains, by_process, chance_to_fit, costs, marginal_rows
 
@@ -78,7 +78,7 @@ def bound_gain(
     now = by_process(untried, predictions, known)
     best = float(known.after_S.min())
     chance = 1.0 - (1.0 - CONFIDENCE) / len(untried)
-    likely = now.mean_C - student_quantile(chance, now.freedom) * now.spread_C
+    likely = now.mean_C - t_quantile(chance, now.freedom) * now.spread_C
     least = np.maximum(likely, _floor(untried, predictions, known.records, objective))
     odds = chance_to_fit(predictions, history)
     fits = np.ones(len(untried), np.bool_) if odds is None else odds > _SURELY_NOT

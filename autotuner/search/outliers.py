@@ -11,7 +11,7 @@ from itertools import islice
 
 import numpy as np
 
-from ..measurement import estimate_noise, student_quantile
+from ..measurement import estimate_noise, t_quantile
 from ..space import CandidateTable, Objective, Prediction, PredictionTable, Record
 from ..strategies import MOST_SEEN, by_process, costs
 
@@ -41,7 +41,7 @@ def is_outlier(record: Record, others: Sequence[Record], objective: Objective) -
     cost = math.log(objective.cost_s(record.measurement.mean_step_s, samples))
     of_launches = math.sqrt(2.0) * estimate_noise(known).between
     spread = math.hypot(float(expected.spread_C[0]), of_launches)
-    limit = student_quantile(1.0 - CHANCE / 2.0, expected.freedom)
+    limit = t_quantile(1.0 - CHANCE / 2.0, expected.freedom)
     off, best = cost - float(expected.mean_C[0]), float(found.after_S.min())
     if abs(off) <= limit * spread:
         return False

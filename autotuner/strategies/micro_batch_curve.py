@@ -21,7 +21,7 @@ import numpy as np
 
 from autoconf_launch.core import Candidate
 
-from ..measurement import PRIOR, Noise, student_quantile
+from ..measurement import PRIOR, Noise, t_quantile
 from ..space import (
     Bools,
     CandidateTable,
@@ -248,7 +248,7 @@ class CurveGains:
 
     def at_most_C(self, chance: float) -> Floats:
         """What each logarithm is below with a chance, as far as noise decides."""
-        widths = student_quantile(chance, self.noise.between_freedom)
+        widths = t_quantile(chance, self.noise.between_freedom)
         return np.asarray(self.log_C + widths * self.noise.between * self.doubt_C)
 
 

@@ -1,10 +1,12 @@
 import math
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from autoconf_launch.autotuner.measurement import noise
 from autoconf_launch.autotuner.measurement.noise import (
     MOST_BLOCKS,
     PRIOR,
@@ -136,9 +138,21 @@ def test_block_means_are_means_of_neighbours() -> None:
     assert block_means([float(n) for n in range(16)]) == tuple(2 * n + 0.5 for n in range(8))
 
 
-@pytest.mark.parametrize(("freedom", "expected"), [(4, 2.776), (8, 2.306), (30, 2.042)])
-def test_quantiles_are_those_of_the_tables(freedom: int, expected: float) -> None:
-    assert t_quantile(0.975, freedom) == pytest.approx(expected, rel=0.01)
+@pytest.mark.parametrize(
+    ("chance", "freedom", "expected"),
+    [
+        *((0.975, 4, 2.776), (0.975, 8, 2.306), (0.975, 30, 2.042)),
+        *((0.975, 5, 2.571), (0.975, 10, 2.228), (0.995, 7, 3.499), (0.5, 4, 0.0)),
+    ],
+)
+def test_quantiles_are_those_of_the_tables(chance: float, freedom: int, expected: float) -> None:
+    assert t_quantile(chance, freedom) == pytest.approx(expected, rel=0.01)
+
+
+def test_one_module_has_students_t() -> None:
+    folder = Path(noise.__file__).parents[1]
+    formulas = [path.name for path in folder.rglob("*.py") if "3 * z**7" in path.read_text()]
+    assert formulas == ["noise.py"]
 
 
 def test_noisy_steps_that_differ_as_much_are_a_tie() -> None:

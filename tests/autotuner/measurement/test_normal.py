@@ -9,7 +9,6 @@ from autoconf_launch.autotuner.measurement.normal import (
     chance_below,
     density,
     expected_excess,
-    student_quantile,
 )
 
 
@@ -30,11 +29,3 @@ def test_the_expected_excess_is_the_mean_of_what_is_above_zero(mean: float, spre
     sampled = float(np.maximum(quantiles, 0.0).mean())
     found = expected_excess(np.array([mean]), np.array([spread]))[0]
     assert found == pytest.approx(sampled, abs=2e-3 * spread + 1e-6)
-
-
-@pytest.mark.parametrize(
-    ("chance", "freedom", "quantile"),
-    [(0.975, 5, 2.571), (0.975, 10, 2.228), (0.995, 7, 3.499), (0.5, 4, 0.0)],
-)
-def test_quantiles_are_those_of_the_tables(chance: float, freedom: int, quantile: float) -> None:
-    assert student_quantile(chance, freedom) == pytest.approx(quantile, abs=0.03)

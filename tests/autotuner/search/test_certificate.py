@@ -4,8 +4,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from autoconf_launch.autotuner.measurement.noise import PRIOR
-from autoconf_launch.autotuner.measurement.normal import student_quantile
+from autoconf_launch.autotuner.measurement.noise import PRIOR, t_quantile
 from autoconf_launch.autotuner.search.optimality_bound import (
     CONFIDENCE,
     OptimalityBound,
@@ -82,7 +81,7 @@ def test_the_bound_of_a_curve_carries_the_noise_of_its_trials() -> None:
     )
     assert sure is not None
     assert unsure is not None
-    quantile = student_quantile(CONFIDENCE, PRIOR.between_freedom)
+    quantile = t_quantile(CONFIDENCE, PRIOR.between_freedom)
     assert sure.possible_gain == 0.0
     assert unsure.possible_gain == pytest.approx(math.expm1(quantile * PRIOR.between * 2.0 - 0.01))
 
