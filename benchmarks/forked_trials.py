@@ -1,7 +1,7 @@
 """What forking saves: short trials of the example on 2 CPU ranks, forked and spawned in turns.
 
 Prints the median wall time of a trial, the part of it that is no step, the mean step, and the
-zygote's own start; ``--json`` one document.
+fork server's own start; ``--json`` one document.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from autoconf_launch.autotuner.space.trial import Measurement
 from autoconf_launch.core import Mode, RankTask
 from autoconf_launch.core.rank import TASK_VARIABLE
 from autoconf_launch.launcher.backends.base import JobEnd
-from autoconf_launch.launcher.backends.fork_server import ZygoteBackend
+from autoconf_launch.launcher.backends.fork_server import ForkServerBackend
 from autoconf_launch.launcher.backends.local import LocalBackend
 from autoconf_launch.launcher.machine.cores import free_port, usable_cores
 from autoconf_launch.launcher.plan import LaunchPlan, RankPlan
@@ -100,15 +100,15 @@ def main() -> None:
     parser.add_argument("--json", action="store_true")
     args = parser.parse_args()
     ends: dict[str, list[JobEnd]] = {"forked": [], "spawned": []}
-    zygote = ZygoteBackend()
+    fork_server = ForkServerBackend()
     with tempfile.TemporaryDirectory() as folder:
         start_s = time.monotonic()
-        run(zygote, plan(Path(folder), args.samples))
+        run(fork_server, plan(Path(folder), args.samples))
         first_s = time.monotonic() - start_s
         for _ in range(args.trials):
-            ends["forked"].append(run(zygote, plan(Path(folder), args.samples)))
+            ends["forked"].append(run(fork_server, plan(Path(folder), args.samples)))
             ends["spawned"].append(run(LocalBackend(), plan(Path(folder), args.samples)))
-    zygote.close()
+    fork_server.close()
     found = {kind: figures(trials) for kind, trials in ends.items()}
     if args.json:
         document = {kind: asdict(figure) for kind, figure in found.items()}
@@ -119,7 +119,7 @@ def main() -> None:
             f"{kind:8} trial {figure.trial_s:6.2f} s, beside its steps "
             f"{figure.beside_steps_s:6.2f} s, step {figure.step_s * 1e3:7.1f} ms"
         )
-    print(f"the first forked trial took {first_s:.2f} s, the zygote's start included")
+    print(f"the first forked trial took {first_s:.2f} s, the fork server's start included")
 
 
 if __name__ == "__main__":

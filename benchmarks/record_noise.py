@@ -70,7 +70,7 @@ def run_round(backend: Backend, trial_io: TrialFiles, number: int, arms: int) ->
 def record(rounds: int, arms: int, steps: int) -> list[dict[str, object]]:
     """Every round in order."""
     found: list[dict[str, object]] = []
-    with tempfile.TemporaryDirectory() as name, released(load_backend("zygote")) as backend:
+    with tempfile.TemporaryDirectory() as name, released(load_backend("fork_server")) as backend:
         trial_io = make_trial_io(Path(name), steps)
         Path(name, "exps").mkdir()
         for number in range(rounds):

@@ -25,7 +25,7 @@ BACKENDS = MappingProxyType(
     {
         "local": "autoconf_launch.launcher.backends.local:LocalBackend",
         "replay": "autoconf_launch.launcher.backends.replay:ReplayBackend",
-        "zygote": "autoconf_launch.launcher.backends.fork_server:ZygoteBackend",
+        "fork_server": "autoconf_launch.launcher.backends.fork_server:ForkServerBackend",
     }
 )
 """Name -> ``module:attribute``; others come by the entry-point group below."""

@@ -1,9 +1,9 @@
 """Runs plans on this machine by forking a process that has imported torch. Not: that process.
 
-A short trial spends most of its time on importing torch. So a zygote (``runtime/fork_server``)
+Short trials spend most of their time on importing torch. A fork server (``runtime/fork_server``)
 imports it once and forks for each job an agent, which forks the ranks. What a job may see, how it
 is watched and how it ends is as with :class:`~.local.LocalBackend`, which also runs whatever
-cannot be forked and whatever a zygote refuses or did not live to start.
+cannot be forked and whatever a fork server refuses or did not live to start.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ from .base import Job, JobEnd
 from .local import GRACE_S, LINGER_S, LocalBackend, Logs
 from .local_job import AgentHandle, LocalJob, own_job
 
-MOST_ZYGOTES = 2
+MOST_FORK_SERVERS = 2
 """Each holds a few hundred megabytes; launches with yet other variables are spawned."""
 
 MOST_REPLACED = 5
-"""Zygotes that were killed; whatever kills more of them would have the next one, too."""
+"""Fork servers that were killed; whatever kills more of them would have the next one, too."""
 
 ANSWERS_WITHIN_S = 60.0
-"""From a request to the agent's first word, the zygote's own start included."""
+"""From a request to the agent's first word, the fork server's own start included."""
 
 _BOOT = (
     "import sys; sys.path[:] = filter(None, sys.path); "  # no module from the current folder
@@ -53,7 +53,7 @@ _OF_A_RANK = frozenset(
         *(name for tracker in TRACKERS for name, _ in tracker.folder_variables),
     }
 )
-"""What nothing reads at its import. All other variables must be equal for a zygote to serve:
+"""What nothing reads at its import. All other variables must be equal for a fork server to serve:
 OMP_*, allocators, LD_* and PYTHON* act when a process starts."""
 
 _ROOM_FOR_NAME = "0" * 32
@@ -62,7 +62,7 @@ Key: TypeAlias = tuple[str, tuple[tuple[str, str], ...]]
 """Folder to start in, which matters to a relative PYTHONPATH, and variables that act there."""
 
 
-class Zygote:
+class ForkServer:
     """One process to fork; it is usable at once, and starts meanwhile."""
 
     def __init__(self, key: Key) -> None:
@@ -118,10 +118,10 @@ class Zygote:
         self._process.wait()
 
 
-class ZygoteBackend(LocalBackend):
+class ForkServerBackend(LocalBackend):
     """Forks the ranks of trials whose program is a Python script or module; ``close`` it.
 
-    The first launch with new variables starts a zygote and waits for it inside ``wait``, which
+    The first launch with new variables starts a fork server and waits for it inside ``wait``; that
     takes no longer than to spawn it would have.
     """
 
@@ -133,8 +133,8 @@ class ZygoteBackend(LocalBackend):
         grace_s: float = GRACE_S,
     ) -> None:
         super().__init__(environment=environment, linger_s=linger_s, grace_s=grace_s)
-        self._zygotes: dict[Key, Zygote] = {}
-        self._waiting: dict[str, tuple[Zygote, float]] = {}
+        self._fork_servers: dict[Key, ForkServer] = {}
+        self._waiting: dict[str, tuple[ForkServer, float]] = {}
         self._replaced = 0
 
     def submit(self, plan: LaunchPlan) -> LocalJob:
@@ -144,7 +144,7 @@ class ZygoteBackend(LocalBackend):
         return job
 
     def poll(self, jobs: Sequence[Job]) -> tuple[JobEnd | None, ...]:
-        """See :meth:`LocalBackend.poll`; a job that a zygote did not start is spawned now."""
+        """See :meth:`LocalBackend.poll`; a job that a fork server did not start is spawned now."""
         for job in map(own_job, jobs):
             self._lose_patience(job)
             if job.was_refused and job.cancelled is None:
@@ -153,32 +153,36 @@ class ZygoteBackend(LocalBackend):
         return super().poll(jobs)
 
     def close(self) -> None:
-        """End the zygotes; a job that still runs goes on."""
-        while self._zygotes:
-            self._zygotes.popitem()[1].close()
+        """End the fork servers; a job that still runs goes on."""
+        while self._fork_servers:
+            self._fork_servers.popitem()[1].close()
 
     def _fork(self, job: LocalJob, control: socket.socket, logs: Logs | None) -> AgentHandle:
-        zygote = self._zygote(self._key(job.plan))
-        if zygote is None or logs is None or not zygote.ask(job.token, control, logs):
+        fork_server = self._fork_server(self._key(job.plan))
+        if fork_server is None or logs is None or not fork_server.ask(job.token, control, logs):
             return self._spawn(job, control, logs)
-        self._waiting[job.token] = (zygote, time.monotonic() + ANSWERS_WITHIN_S)
-        return AgentHandle(pid=zygote.pid, session=None)
+        self._waiting[job.token] = (fork_server, time.monotonic() + ANSWERS_WITHIN_S)
+        return AgentHandle(pid=fork_server.pid, session=None)
 
-    def _zygote(self, key: Key | None) -> Zygote | None:
+    def _fork_server(self, key: Key | None) -> ForkServer | None:
         if key is None:
             return None
         self._bury(key)
-        if key not in self._zygotes and len(self._zygotes) < MOST_ZYGOTES:
+        if key not in self._fork_servers and len(self._fork_servers) < MOST_FORK_SERVERS:
             with contextlib.suppress(OSError):
-                self._zygotes[key] = Zygote(key)
-        return self._zygotes.get(key)
+                self._fork_servers[key] = ForkServer(key)
+        return self._fork_servers.get(key)
 
     def _bury(self, key: Key) -> None:
-        """Make room for another zygote where a signal has killed the one for these variables."""
-        zygote = self._zygotes.get(key)
-        if zygote is None or (death := zygote.death) is None or self._replaced == MOST_REPLACED:
+        """Make room for another server where a signal has killed the one for these variables."""
+        fork_server = self._fork_servers.get(key)
+        if (
+            fork_server is None
+            or (death := fork_server.death) is None
+            or self._replaced == MOST_REPLACED
+        ):
             return
-        self._zygotes.pop(key).close()
+        self._fork_servers.pop(key).close()
         self._replaced += 1
         self.tell(
             f"The process that trials are forked from {death}; a new one is started, which takes "
@@ -199,7 +203,7 @@ class ZygoteBackend(LocalBackend):
         return ("/" if anywhere else plan.working_directory, variables)
 
     def document(self, job: LocalJob) -> dict[str, Any]:
-        """With all variables of each rank: a fork has those of its zygote."""
+        """With all variables of each rank: a fork has those of its fork server."""
         document = super().document(job)
         for rank, description in zip(job.plan.ranks, document["ranks"], strict=True):
             description["environment"] = tuple(
@@ -208,12 +212,12 @@ class ZygoteBackend(LocalBackend):
         return document
 
     def _lose_patience(self, job: LocalJob) -> None:
-        """Kill a zygote that says nothing, so that its jobs are spawned."""
-        zygote, until_s = self._waiting.get(job.token, (None, 0.0))
-        if zygote is not None and job.handle.session is not None:
+        """Kill a fork server that says nothing, so that its jobs are spawned."""
+        fork_server, until_s = self._waiting.get(job.token, (None, 0.0))
+        if fork_server is not None and job.handle.session is not None:
             del self._waiting[job.token]
-        elif zygote is not None and time.monotonic() > min(until_s, job.kill_s):
-            zygote.kill()
+        elif fork_server is not None and time.monotonic() > min(until_s, job.kill_s):
+            fork_server.kill()
 
 
 def _can_be_forked(plan: LaunchPlan) -> bool:

@@ -106,7 +106,7 @@ class AgentHandle:
 
     Attributes:
         pid: of a process that lives as long as the agent does.
-        session: of all processes of the job; None until a zygote's agent says that it has begun.
+        session: of all processes of the job; None until a fork server's agent says it began.
         process: the agent, where it is our child.
     """
 
@@ -147,7 +147,7 @@ class LocalJob:
 
     @property
     def was_refused(self) -> bool:
-        """Whether a zygote closed the socket without having started anything."""
+        """Whether a fork server closed the socket without having started anything."""
         self._listen()
         return self.end is None and self._closed and self.handle.session is None
 
@@ -183,7 +183,7 @@ class LocalJob:
 
     def _is_over(self) -> bool:
         if self.was_refused and self.cancelled is None:
-            return False  # whoever asked the zygote has yet to spawn it
+            return False  # whoever asked the fork server has yet to spawn it
         has_reported = self._closed and self._received.endswith(b"\n")
         if has_reported or not (self._closed or time.monotonic() > self.kill_s):
             return has_reported

@@ -173,7 +173,7 @@ def _searched_by(study: Study, job: TuningJob, *, elapsed_s: float, side_by_side
 def _trial_backend(job: TuningJob) -> str:
     """Ranks of our own runtime in Python are forked; who names another backend gets that."""
     ours = isinstance(job.dialect, NativeDialect) and job.request.kind != "program"
-    return "zygote" if ours and job.request.backend == "local" else job.request.backend
+    return "fork_server" if ours and job.request.backend == "local" else job.request.backend
 
 
 def _conclude(job: TuningJob, study: Study, end: Endgame, stop: StopReason) -> Rendered:

@@ -1,7 +1,7 @@
 """Starts the ranks of one launch, watches them and ends them with their controller.
 
 A script of its own, ``python -I -S agent.py DESCRIPTOR``, of the standard library alone, so that
-it starts in milliseconds; a zygote loads it, too. The descriptor is a socket to the controller:
+it starts in milliseconds; a fork server loads it, too. The descriptor is the controller's socket:
 from it come JSON lines, first the document (``backends/local.py``), then ``{"signal": N}`` and
 ``{"end": true}``; back goes one line, the report. When it closes, the controller is dead and all
 that was started here dies within 2 s. Not: what an outcome is (outcome).

@@ -22,7 +22,7 @@ from .cores import divided
 from .discover import find_cluster
 from .gpus import VISIBLE
 
-_HERE = ("local", "zygote")
+_HERE = ("local", "fork_server")
 """Backends that start launches on this machine, and at once."""
 
 

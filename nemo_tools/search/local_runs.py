@@ -234,7 +234,7 @@ class LocalRuns:
             feed = Feed(question.family.name, f"{question.size_b:.10g}b")
             with (
                 tracked(request.tracking, feed, paths.tracking, self._listener) as heard,
-                released(load_backend("zygote")) as backend,
+                released(load_backend("fork_server")) as backend,
             ):
                 session = _Session(
                     opened=opened, backend=backend, heard=heard, files=self._files()

@@ -1,6 +1,6 @@
-"""Makes the fork of a zygote look like ``python -u script.py``, and runs the script.
+"""Makes the fork of a fork server look like ``python -u script.py``, and runs the script.
 
-Not: the fork, nor what watches it (zygote). A rank's description is the agent's: ``argv`` and
+Not: the fork, nor what watches it (fork server). A rank's description is the agent's: ``argv`` and
 ``environment``, which here is the whole of it.
 """
 

@@ -16,7 +16,7 @@ from autoconf_launch.autotuner.space.trial import FailedTrial, Measurement, Outc
 from autoconf_launch.core import Candidate, Failure, FailureKind, Layout, Mode, RankTask
 from autoconf_launch.core.rank import TASK_VARIABLE
 from autoconf_launch.launcher.backends.base import Backend, Job, JobEnd
-from autoconf_launch.launcher.backends.fork_server import ZygoteBackend
+from autoconf_launch.launcher.backends.fork_server import ForkServerBackend
 from autoconf_launch.launcher.backends.local import LocalBackend
 from autoconf_launch.launcher.backends.replay import ReplayBackend
 from autoconf_launch.launcher.plan import LaunchPlan, RankPlan
@@ -85,10 +85,10 @@ def local(folder: Path) -> Workshop:
 
 
 @cache
-def zygotes() -> ZygoteBackend:
-    """One for all tests, as its zygote takes seconds to start; it ends with this process."""
+def fork_servers() -> ForkServerBackend:
+    """One for all tests, as its fork server takes seconds to start; it ends with this process."""
     variables = {name: text for name, text in os.environ.items() if name != "PYTEST_CURRENT_TEST"}
-    backend = ZygoteBackend(environment=variables)
+    backend = ForkServerBackend(environment=variables)
     atexit.register(backend.close)
     return backend
 
@@ -96,7 +96,7 @@ def zygotes() -> ZygoteBackend:
 def forked(folder: Path) -> Workshop:
     script = folder / "rank.py"
     script.write_text(RANK)
-    return Workshop(backend=zygotes(), folder=folder, program=("-u", str(script)))
+    return Workshop(backend=fork_servers(), folder=folder, program=("-u", str(script)))
 
 
 def replayed(folder: Path) -> Workshop:

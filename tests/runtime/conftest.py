@@ -16,7 +16,7 @@ import torch.distributed as dist
 from autoconf_launch.core import FailureKind, RankResult, RankTask, decode
 from autoconf_launch.core.rank import STEPS_FILE, TASK_VARIABLE, result_file
 
-from .forked import Order, Zygote, free_port, zygote_with
+from .forked import ForkServer, Order, fork_server_with, free_port
 
 SCRIPTS = Path(__file__).parent / "ranks"
 
@@ -52,21 +52,21 @@ def one_thread() -> None:
 
 
 @pytest.fixture(scope="session")
-def zygote() -> Iterator[Zygote]:
-    with zygote_with(
+def fork_server() -> Iterator[ForkServer]:
+    with fork_server_with(
         "autoconf_launch.runtime.engine.start", "autoconf_launch.runtime.profile.trace"
     ) as process:
         yield process
 
 
 @pytest.fixture(scope="session")
-def launch(zygote: Zygote, tmp_path_factory: pytest.TempPathFactory) -> Launch:
+def launch(fork_server: ForkServer, tmp_path_factory: pytest.TempPathFactory) -> Launch:
     """``launch(script, *arguments, ranks=1, **task)``: run to the end."""
 
     def run(script: str | Path, *arguments: str, ranks: int = 1, **task: Any) -> Ended:
         folder = tmp_path_factory.mktemp("ranks")
         port = free_port()
-        left = zygote.launch(
+        left = fork_server.launch(
             Order(
                 argv=[str(SCRIPTS / script), *arguments],
                 folder=folder,

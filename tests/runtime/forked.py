@@ -1,4 +1,4 @@
-"""Drives ``zygote.py``: launches of scripts as forks of one process. Not: what they are to do."""
+"""Drives ``fork_server_main.py``: launches of scripts as forks of one process."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Streams:
     errors: tuple[str, ...]
 
 
-class Zygote:
+class ForkServer:
     """The process, which lives as long as its context."""
 
     def __init__(self, process: subprocess.Popen[str]) -> None:
@@ -68,10 +68,10 @@ class Zygote:
 
 
 @contextmanager
-def zygote_with(*modules: str) -> Iterator[Zygote]:
-    """A zygote that has imported these."""
+def fork_server_with(*modules: str) -> Iterator[ForkServer]:
+    """A fork server that has imported these."""
     process = subprocess.Popen(
-        [sys.executable, str(Path(__file__).with_name("zygote.py")), *modules],
+        [sys.executable, str(Path(__file__).with_name("fork_server_main.py")), *modules],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
@@ -79,7 +79,7 @@ def zygote_with(*modules: str) -> Iterator[Zygote]:
         env={**os.environ, "OMP_NUM_THREADS": "1"},
     )
     try:
-        yield Zygote(process)
+        yield ForkServer(process)
     finally:
         os.killpg(process.pid, signal.SIGKILL)
         process.communicate()

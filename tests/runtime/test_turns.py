@@ -20,7 +20,7 @@ from autoconf_launch.core.rank import TASK_VARIABLE, result_file
 from autoconf_launch.runtime.rank.turns import Turns
 
 from .conftest import SCRIPTS
-from .forked import Order, Zygote, free_port
+from .forked import ForkServer, Order, free_port
 
 
 class Ring:
@@ -142,7 +142,9 @@ def test_who_loads_data_for_a_rank_stops_in_the_turns_of_others(
     assert comes_to(loader, "RS")
 
 
-def test_a_script_that_ends_by_itself_holds_up_nobody(zygote: Zygote, tmp_path: Path) -> None:
+def test_a_script_that_ends_by_itself_holds_up_nobody(
+    fork_server: ForkServer, tmp_path: Path
+) -> None:
     tasks = [
         RankTask(
             mode=Mode.MEASURE,
@@ -156,7 +158,7 @@ def test_a_script_that_ends_by_itself_holds_up_nobody(zygote: Zygote, tmp_path: 
     ]
     for task in tasks:
         Path(task.folder).mkdir()
-    left = zygote.launch(
+    left = fork_server.launch(
         Order(
             argv=[str(SCRIPTS / "scenario.py"), "ends_early"],  # after 4 steps
             folder=tmp_path,

@@ -24,7 +24,7 @@ from autoconf_launch.core.rank import MODEL_INFO_FILE, result_file
 from autoconf_launch.launcher.launch.probe_variables import INJECTED, probe_environment
 from autoconf_launch.runtime.redirect.saved_files import SavedFiles
 
-from ..forked import DEADLINE_S, Order, Zygote, zygote_with
+from ..forked import DEADLINE_S, ForkServer, Order, fork_server_with
 from ..forked import free_port as free_port
 
 STOOD_BEFORE = (
@@ -158,21 +158,21 @@ def names_of_saved(trial: Path) -> list[str]:
 
 
 @pytest.fixture(scope="session")
-def probe_zygote() -> Iterator[Zygote]:
+def probe_fork_server() -> Iterator[ForkServer]:
     modules = ("_dynamo", "distributed.fsdp", "distributed.optim", "nn.parallel", "utils.data")
-    with zygote_with(*(f"torch.{name}" for name in modules)) as process:
+    with fork_server_with(*(f"torch.{name}" for name in modules)) as process:
         yield process
 
 
 @pytest.fixture(scope="session")
-def probed(probe_zygote: Zygote, tmp_path_factory: pytest.TempPathFactory) -> Probed:
+def probed(probe_fork_server: ForkServer, tmp_path_factory: pytest.TempPathFactory) -> Probed:
     """``probed(script, *arguments, ranks=1, **task)``: run to the end in forks, once each."""
 
     @remembered
     def run(script: str, *arguments: str, ranks: int = 1, **task: Any) -> Ended:
         folder = tmp_path_factory.mktemp("probed")
         asked, variables = asked_of(folder, **task)
-        left = probe_zygote.launch(
+        left = probe_fork_server.launch(
             Order(
                 argv=[str(SCRIPTS / script), *arguments],
                 folder=folder,

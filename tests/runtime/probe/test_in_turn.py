@@ -13,7 +13,7 @@ import pytest
 from autoconf_launch.core import Mode, RankTask
 from autoconf_launch.launcher.launch.probe_variables import INJECTED, probe_environment
 
-from ..forked import Order, Zygote
+from ..forked import ForkServer, Order
 from .conftest import SCRIPTS, Ended, places
 
 END = 8
@@ -60,7 +60,7 @@ Ringed: TypeAlias = Callable[..., Ring]
 
 
 @pytest.fixture
-def ringed(probe_zygote: Zygote, tmp_path: Path) -> Ringed:
+def ringed(probe_fork_server: ForkServer, tmp_path: Path) -> Ringed:
     """``ringed(*names, ranks=1)``: a launch of each, side by side."""
 
     def run(*names: str, ranks: int = 1, turn_steps: int = 1) -> Ring:
@@ -75,7 +75,7 @@ def ringed(probe_zygote: Zygote, tmp_path: Path) -> Ringed:
             for place, task in enumerate(tasks)
             for rank in places(ranks)
         ]
-        left = probe_zygote.launch(
+        left = probe_fork_server.launch(
             Order(
                 argv=[str(SCRIPTS / "in_ring.py"), *names],
                 folder=tmp_path,

@@ -1,4 +1,4 @@
-"""The zygote's backend against the real process tree; how a fork looks: runtime/test_zygote.py."""
+"""The fork server's backend against the real process tree."""
 
 from __future__ import annotations
 
@@ -16,9 +16,8 @@ import pytest
 
 from autoconf_launch.autotuner.space.trial import FailedTrial, Measurement
 from autoconf_launch.core import Failure, FailureKind
-from autoconf_launch.launcher.backends import fork_server as zygote
-from autoconf_launch.launcher.backends import local
-from autoconf_launch.launcher.backends.fork_server import ZygoteBackend
+from autoconf_launch.launcher.backends import fork_server, local
+from autoconf_launch.launcher.backends.fork_server import ForkServerBackend
 from autoconf_launch.launcher.backends.local_job import LocalJob, await_agent
 from autoconf_launch.launcher.plan import LaunchPlan
 
@@ -33,7 +32,7 @@ HANG = "ready(); time.sleep(100)"
 class Nursery(Lab):
     """A lab whose ranks can be forked."""
 
-    backend: ZygoteBackend
+    backend: ForkServerBackend
 
     def plan(self, script: str, *, ranks: int = 1, task: bool = True) -> LaunchPlan:
         (self.folder / "rank.py").write_text(PREAMBLE + script)
@@ -54,32 +53,32 @@ class Nursery(Lab):
         assert plan.task is None or isinstance(end.outcome, Measurement), end
         return (self.folder / "stdout.log").read_text().startswith("True")
 
-    def zygote_pid(self) -> int:
-        (made,) = self.backend._zygotes.values()
+    def fork_server_pid(self) -> int:
+        (made,) = self.backend._fork_servers.values()
         return made.pid
 
-    def kill_zygote(self) -> None:
-        (made,) = self.backend._zygotes.values()
+    def kill_fork_server(self) -> None:
+        (made,) = self.backend._fork_servers.values()
         os.kill(made.pid, signal.SIGKILL)
         eventually(lambda: made.death is not None)
 
     def left(self) -> list[int]:
-        """What lives of the launches, zygotes left out."""
-        zygotes = [made.pid for made in self.backend._zygotes.values()]
-        return [pid for pid in self.living() if pid not in zygotes]
+        """What lives of the launches, fork servers left out."""
+        fork_servers = [made.pid for made in self.backend._fork_servers.values()]
+        return [pid for pid in self.living() if pid not in fork_servers]
 
 
 def variables(mark: str) -> dict[str, str]:
     return {**os.environ, "LAB": mark, "OMP_NUM_THREADS": "1"}
 
 
-def fresh(mark: str) -> ZygoteBackend:
-    return ZygoteBackend(environment=variables(mark), linger_s=0.5, grace_s=0.3)
+def fresh(mark: str) -> ForkServerBackend:
+    return ForkServerBackend(environment=variables(mark), linger_s=0.5, grace_s=0.3)
 
 
 @pytest.fixture(scope="module")
-def shared() -> Iterator[tuple[str, ZygoteBackend]]:
-    """One warm zygote for all tests that leave it alive."""
+def shared() -> Iterator[tuple[str, ForkServerBackend]]:
+    """One warm fork server for all tests that leave it alive."""
     mark = uuid.uuid4().hex
     backend = fresh(mark)
     yield mark, backend
@@ -88,7 +87,7 @@ def shared() -> Iterator[tuple[str, ZygoteBackend]]:
 
 
 @pytest.fixture
-def warm(shared: tuple[str, ZygoteBackend], tmp_path: Path) -> Iterator[Nursery]:
+def warm(shared: tuple[str, ForkServerBackend], tmp_path: Path) -> Iterator[Nursery]:
     mark, backend = shared
     made = Nursery(folder=tmp_path, mark=mark, backend=backend)
     yield made
@@ -97,7 +96,7 @@ def warm(shared: tuple[str, ZygoteBackend], tmp_path: Path) -> Iterator[Nursery]
 
 @pytest.fixture
 def cold(tmp_path: Path) -> Iterator[Nursery]:
-    """A zygote of the test's own, which it may harm."""
+    """A fork server of the test's own, which it may harm."""
     mark = uuid.uuid4().hex
     made = Nursery(folder=tmp_path, mark=mark, backend=fresh(mark))
     yield made
@@ -125,20 +124,20 @@ def test_a_launch_that_is_to_be_fresh_is_spawned(warm: Nursery) -> None:
 
 
 @pytest.mark.parametrize("name", ["OMP_PROC_BIND", "MALLOC_ARENA_MAX", "LD_PRELOAD", "ODD"])
-def test_other_variables_that_act_at_a_start_are_not_served_by_the_same_zygote(
+def test_other_variables_that_act_at_a_start_are_not_served_by_the_same_fork_server(
     warm: Nursery, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     warm.forked()
-    monkeypatch.setattr(zygote, "MOST_ZYGOTES", 1)
+    monkeypatch.setattr(fork_server, "MOST_FORK_SERVERS", 1)
     assert not warm.forked(**{name: ""})
 
 
 @pytest.mark.parametrize("name", ["RANK", "MASTER_PORT", "CUDA_VISIBLE_DEVICES"])
-def test_variables_of_a_rank_are_served_by_the_same_zygote(
+def test_variables_of_a_rank_are_served_by_the_same_fork_server(
     warm: Nursery, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     warm.forked()
-    monkeypatch.setattr(zygote, "MOST_ZYGOTES", 1)
+    monkeypatch.setattr(fork_server, "MOST_FORK_SERVERS", 1)
     assert warm.forked(**{name: "0"})
 
 
@@ -188,30 +187,30 @@ def test_several_jobs_run_side_by_side(warm: Nursery) -> None:
     assert [warm.end_of(job).exit_code for job in jobs] == [0, 0, 0]
 
 
-def test_a_cancel_reaches_a_job_whose_zygote_still_starts(cold: Nursery) -> None:
+def test_a_cancel_reaches_a_job_whose_fork_server_still_starts(cold: Nursery) -> None:
     job = cold.backend.submit(cold.plan(HANG, ranks=2))
     cold.backend.cancel(job, TIMED_OUT)
     assert cold.end_of(job, timeout_s=60).outcome == FailedTrial(failure=TIMED_OUT)
 
 
 @pytest.mark.slow
-def test_a_killed_zygote_is_replaced_and_how_it_died_is_told(cold: Nursery) -> None:
+def test_a_killed_fork_server_is_replaced_and_how_it_died_is_told(cold: Nursery) -> None:
     told: list[str] = []
     cold.backend.tell = told.append
     assert cold.forked()
-    cold.kill_zygote()
+    cold.kill_fork_server()
     assert [cold.forked(), cold.forked()] == [True, True]
     (text,) = told
     assert "was killed by SIGKILL" in text
 
 
 @pytest.mark.slow
-def test_zygotes_that_are_killed_again_and_again_are_given_up(
+def test_fork_servers_that_are_killed_again_and_again_are_given_up(
     cold: Nursery, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(zygote, "MOST_REPLACED", 0)
+    monkeypatch.setattr(fork_server, "MOST_REPLACED", 0)
     assert cold.forked()
-    cold.kill_zygote()
+    cold.kill_fork_server()
     assert not cold.forked()
 
 
@@ -225,42 +224,42 @@ def test_a_stopped_agent_obeys_a_cancel(warm: Nursery) -> None:
     assert warm.end_of(job, timeout_s=2).outcome == FailedTrial(failure=TIMED_OUT)
 
 
-def test_a_cancel_ends_a_job_whose_zygote_is_stopped(
+def test_a_cancel_ends_a_job_whose_fork_server_is_stopped(
     cold: Nursery, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(local, "OBEYS_WITHIN_S", 0.3)
     job = cold.backend.submit(cold.plan(HANG))
-    os.kill(cold.zygote_pid(), signal.SIGSTOP)
+    os.kill(cold.fork_server_pid(), signal.SIGSTOP)
     cold.backend.cancel(job, TIMED_OUT)
     assert cold.end_of(job, timeout_s=3).outcome == FailedTrial(failure=TIMED_OUT)
 
 
-def test_a_job_whose_zygote_dies_before_it_starts_is_spawned(cold: Nursery) -> None:
+def test_a_job_whose_fork_server_dies_before_it_starts_is_spawned(cold: Nursery) -> None:
     job = cold.backend.submit(cold.plan(FORKED))
-    os.kill(cold.zygote_pid(), signal.SIGKILL)
+    os.kill(cold.fork_server_pid(), signal.SIGKILL)
     assert isinstance(cold.end_of(job).outcome, Measurement)
     assert (cold.folder / "stdout.log").read_text() == "False\n"
 
 
-def test_a_job_goes_on_when_its_zygote_dies(cold: Nursery) -> None:
+def test_a_job_goes_on_when_its_fork_server_dies(cold: Nursery) -> None:
     cold.forked()
     job = cold.start_and_await("ready(); time.sleep(0.3); report()")
-    os.kill(cold.zygote_pid(), signal.SIGKILL)
+    os.kill(cold.fork_server_pid(), signal.SIGKILL)
     assert isinstance(cold.end_of(job).outcome, Measurement)
 
 
-def test_a_zygote_that_says_nothing_is_given_up(
+def test_a_fork_server_that_says_nothing_is_given_up(
     cold: Nursery, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(zygote, "ANSWERS_WITHIN_S", 0.2)
+    monkeypatch.setattr(fork_server, "ANSWERS_WITHIN_S", 0.2)
     job = cold.backend.submit(cold.plan(FORKED))
-    os.kill(cold.zygote_pid(), signal.SIGSTOP)
+    os.kill(cold.fork_server_pid(), signal.SIGSTOP)
     while cold.backend.poll([job])[0] is None:
         cold.backend.wait([job], 0.1)
     assert (cold.folder / "stdout.log").read_text() == "False\n"
 
 
-def test_a_zygote_with_a_second_thread_refuses(cold: Nursery) -> None:
+def test_a_fork_server_with_a_second_thread_refuses(cold: Nursery) -> None:
     (cold.folder / "sitecustomize.py").write_text(
         "import threading\nthreading.Thread(target=threading.Event().wait, daemon=True).start()"
     )
@@ -272,12 +271,12 @@ import os, sys, time
 from pathlib import Path
 sys.path.insert(0, sys.argv[1])
 from autoconf_launch.core import Mode, RankTask
-from autoconf_launch.launcher.backends.fork_server import ZygoteBackend
+from autoconf_launch.launcher.backends.fork_server import ForkServerBackend
 from autoconf_launch.launcher.plan import LaunchPlan, RankPlan
 folder = sys.argv[1]
 rank = RankPlan(rank=0, local_rank=0, argv=(sys.executable, "-u", "rank.py"),
                 environment=(("RANK", "0"), ("WORLD_SIZE", "1")))
-job = ZygoteBackend().submit(LaunchPlan(
+job = ForkServerBackend().submit(LaunchPlan(
     name="x", ranks=(rank,), working_directory=folder, folder=folder,
     task=RankTask(mode=Mode.MEASURE, folder=folder, attempt="now")))
 print(job.pid, flush=True)
@@ -301,7 +300,7 @@ def test_a_killed_controller_leaves_nothing_behind_after_2_seconds(cold: Nursery
     assert cold.living() == []
 
 
-def test_a_controller_that_is_killed_while_its_zygote_imports_takes_it_along(
+def test_a_controller_that_is_killed_while_its_fork_server_imports_takes_it_along(
     cold: Nursery,
 ) -> None:
     cold.plan("report()")
@@ -318,8 +317,8 @@ def test_a_controller_that_is_killed_while_its_zygote_imports_takes_it_along(
     assert [Path(f"/proc/{p}/cmdline").read_bytes() for p in cold.living()] == []
 
 
-def test_closing_ends_the_zygote(cold: Nursery) -> None:
+def test_closing_ends_the_fork_server(cold: Nursery) -> None:
     cold.backend.submit(cold.plan("report()"))
-    pid = cold.zygote_pid()
+    pid = cold.fork_server_pid()
     cold.backend.close()
     assert not Path(f"/proc/{pid}").exists()

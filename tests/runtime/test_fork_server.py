@@ -1,4 +1,4 @@
-"""A rank that a zygote forked against the same script in a new interpreter."""
+"""A rank that a fork server forked against the same script in a new interpreter."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from autoconf_launch.autotuner.space.trial import FailedTrial
 from autoconf_launch.core import FailureKind, Mode, RankTask
 from autoconf_launch.core.rank import TASK_VARIABLE
 from autoconf_launch.launcher.backends.base import JobEnd
-from autoconf_launch.launcher.backends.fork_server import ZygoteBackend
+from autoconf_launch.launcher.backends.fork_server import ForkServerBackend
 from autoconf_launch.launcher.backends.local import LocalBackend
 from autoconf_launch.launcher.plan import LaunchPlan, RankPlan
 
@@ -54,7 +54,7 @@ WAS_FORKED = "import sys; print('torch' in sys.modules)\n"
 class Bench:
     """Runs scripts in a folder, forked or spawned."""
 
-    forking: ZygoteBackend
+    forking: ForkServerBackend
     folder: Path
 
     def plan(self, script: str, *, ranks: int = 1, module: bool = False) -> LaunchPlan:
@@ -119,14 +119,14 @@ class Bench:
 
 
 @pytest.fixture(scope="module")
-def forking() -> Iterator[ZygoteBackend]:
-    backend = ZygoteBackend(environment=VARIABLES, linger_s=0.2, grace_s=0.5)
+def forking() -> Iterator[ForkServerBackend]:
+    backend = ForkServerBackend(environment=VARIABLES, linger_s=0.2, grace_s=0.5)
     yield backend
     backend.close()
 
 
 @pytest.fixture
-def bench(forking: ZygoteBackend, tmp_path: Path) -> Bench:
+def bench(forking: ForkServerBackend, tmp_path: Path) -> Bench:
     return Bench(forking, tmp_path)
 
 
