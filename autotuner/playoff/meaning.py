@@ -33,21 +33,39 @@ class MeaningVerdict(str, Enum):
     NOT_COMPARED = "not_compared"
 
 
+class Obstacle(str, Enum):
+    """Why losses were not compared."""
+
+    BASELINE_NOT_MEASURED = "baseline_not_measured"
+    WINNER_NOT_MEASURED = "winner_not_measured"
+    OTHER_BATCH = "other_batch"
+    NO_LOSSES = "no_losses"
+    BASELINE_INFINITE = "baseline_infinite"
+    BASELINE_DIFFERS = "baseline_differs"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Meaning:
     """The comparison of the losses of trial 0 and of the winner.
 
     Attributes:
-        sentence: for people, with the tolerance or the reason why they were not compared.
+        verdict: what came of it.
         worst: largest relative difference of a step's loss; None where not compared, and where a
             loss of one of them alone is finite.
         tolerance: relative.
+        steps: global batches over which they were compared.
+        obstacle: why they were not compared.
+        batches: global batches of trial 0 and of the winner, where they are the obstacle.
+        own_gap: how far two launches of trial 0 differ, where that is the obstacle; relative.
     """
 
     verdict: MeaningVerdict
-    sentence: str
     worst: float | None = None
     tolerance: float | None = None
+    steps: int = 0
+    obstacle: Obstacle | None = None
+    batches: tuple[int, int] = (0, 0)
+    own_gap: float = 0.0
 
 
 def compare_losses(
@@ -62,63 +80,45 @@ def compare_losses(
     """
     if baseline is None or winner is None or winner.trial.number == 0:
         return None
-    reason = _obstacle(baseline, winner)
-    if reason is not None or baseline.measurement is None or winner.measurement is None:
-        return _not_compared(reason or "one of them was not measured")
+    obstacle = _obstacle(baseline, winner)
+    if obstacle is not None or baseline.measurement is None:
+        batches = tuple(r.trial.candidate.layout.global_batch for r in (baseline, winner))
+        return _not_compared(obstacle, batches=(batches[0], batches[1]))
     own = max((_gap(baseline, repeat) for repeat in repeats), default=0.0)
     if math.isinf(own):
-        return _not_compared(
-            "a loss of your own configuration is finite in one of two launches alone"
-        )
+        return _not_compared(Obstacle.BASELINE_INFINITE)
     if own > _USELESS:
-        return _not_compared(
-            f"two launches of your own configuration differ by {100 * own:.1f} % (the script "
-            "draws its data or weights anew each time)"
-        )
+        return _not_compared(Obstacle.BASELINE_DIFFERS, own_gap=own)
     tolerance = max(_tolerance(baseline.measurement), _REPEATS * own)
     return _compared(_gap(baseline, winner), tolerance, _steps(baseline, winner))
 
 
 def _compared(worst: float, tolerance: float, steps: int) -> Meaning:
-    over = f"over the first {steps} global batches"
-    how = f"by {worst:.1e} at most {over} (tolerance {tolerance:g})"
-    if math.isinf(worst):
-        how = f"{over}: one of them alone is finite"
-    if worst <= tolerance:
-        return Meaning(
-            verdict=MeaningVerdict.SAME,
-            sentence=f"The winner trains the same: its losses and those of your configuration "
-            f"differ {how}.",
-            worst=worst,
-            tolerance=tolerance,
-        )
     return Meaning(
-        verdict=MeaningVerdict.DIFFERS,
-        sentence=f"The losses of your configuration and of the winner differ {how}; before you "
-        "trust the winner, check that the script draws the same data for each global batch, "
-        "however it is split.",
+        verdict=MeaningVerdict.SAME if worst <= tolerance else MeaningVerdict.DIFFERS,
         worst=worst if math.isfinite(worst) else None,
         tolerance=tolerance,
+        steps=steps,
     )
 
 
-def _not_compared(reason: str) -> Meaning:
+def _not_compared(
+    obstacle: Obstacle | None, *, batches: tuple[int, int] = (0, 0), own_gap: float = 0.0
+) -> Meaning:
     return Meaning(
-        verdict=MeaningVerdict.NOT_COMPARED,
-        sentence="The losses of your configuration and of the winner were not compared: "
-        f"{reason}.",
+        verdict=MeaningVerdict.NOT_COMPARED, obstacle=obstacle, batches=batches, own_gap=own_gap
     )
 
 
-def _obstacle(baseline: Record, winner: Record) -> str | None:
+def _obstacle(baseline: Record, winner: Record) -> Obstacle | None:
     before, after = baseline.trial.candidate.layout, winner.trial.candidate.layout
     if baseline.measurement is None:
-        return "your configuration was not measured"
+        return Obstacle.BASELINE_NOT_MEASURED
     if before.global_batch != after.global_batch:
-        return f"their global batches are {before.global_batch} and {after.global_batch}"
+        return Obstacle.OTHER_BATCH
     if not any(map(math.isfinite, _losses(baseline)[: _steps(baseline, winner)])):
-        return "the script reports no losses that are finite"
-    return None
+        return Obstacle.NO_LOSSES
+    return None if winner.measurement else Obstacle.WINNER_NOT_MEASURED
 
 
 def _losses(record: Record) -> tuple[float, ...]:

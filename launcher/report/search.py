@@ -1,10 +1,10 @@
-"""Sentences on a search: why it ended, what is left to gain, what was skipped."""
+"""Sentences on a search: why it ended, what is left to gain, what was skipped, how it trains."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from autoconf_launch.autotuner.playoff import Summary
+from autoconf_launch.autotuner.playoff import Meaning, MeaningVerdict, Obstacle, Summary
 from autoconf_launch.autotuner.search import NoRoom, OptimalityBound, Skipped, StopKind, StopReason
 from autoconf_launch.autotuner.strategies import SATURATION_GAIN
 
@@ -158,3 +158,52 @@ def _skipped(of: str, reasons: Sequence[tuple[int, str]]) -> str:
     if len(counted) == 1:
         why = counted[0][1]
     return f"{sum(count for count, _ in counted)}{of} skipped: {why}."
+
+
+_OBSTACLES = {
+    Obstacle.BASELINE_NOT_MEASURED: "your configuration was not measured",
+    Obstacle.WINNER_NOT_MEASURED: "one of them was not measured",
+    Obstacle.OTHER_BATCH: "their global batches are {batches[0]} and {batches[1]}",
+    Obstacle.NO_LOSSES: "the script reports no losses that are finite",
+    Obstacle.BASELINE_INFINITE: (
+        "a loss of your own configuration is finite in one of two launches alone"
+    ),
+    Obstacle.BASELINE_DIFFERS: (
+        "two launches of your own configuration differ by {percent:.1f} % (the script draws its "
+        "data or weights anew each time)"
+    ),
+}
+
+
+def meaning_text(meaning: Meaning) -> str:
+    """What came of the comparison of losses, with its tolerance or why there was none."""
+    if meaning.obstacle is not None:
+        reason = _OBSTACLES[meaning.obstacle].format(
+            batches=meaning.batches, percent=100 * meaning.own_gap
+        )
+        return f"The losses of your configuration and of the winner were not compared: {reason}."
+    over = f"over the first {meaning.steps} global batches"
+    how = f"{over}: one of them alone is finite"
+    if meaning.worst is not None:
+        how = f"by {meaning.worst:.1e} at most {over} (tolerance {meaning.tolerance:g})"
+    if meaning.verdict is MeaningVerdict.SAME:
+        return (
+            f"The winner trains the same: its losses and those of your configuration differ {how}."
+        )
+    return (
+        f"The losses of your configuration and of the winner differ {how}; before you trust the "
+        "winner, check that the script draws the same data for each global batch, however it is "
+        "split."
+    )
+
+
+def meaning_document(meaning: Meaning | None) -> dict[str, object] | None:
+    """The same as a part of ``summary.json``."""
+    if meaning is None:
+        return None
+    return {
+        "verdict": meaning.verdict.value,
+        "sentence": meaning_text(meaning),
+        "worst": meaning.worst,
+        "tolerance": meaning.tolerance,
+    }

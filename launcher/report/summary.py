@@ -23,7 +23,14 @@ from autoconf_launch.core import Aside, Asides, Edit, WentOn, dotted, encode
 
 from .cells import duration_text, label, plural, seconds_text
 from .plan import waterfall_text
-from .search import certificate_text, left_out_text, stop_document, stop_text
+from .search import (
+    certificate_text,
+    left_out_text,
+    meaning_document,
+    meaning_text,
+    stop_document,
+    stop_text,
+)
 from .tables import table_of
 
 
@@ -127,7 +134,7 @@ def details_text(summary: Summary) -> str:
     if summary.winner:
         lines += [f"Tied with the best: {', '.join(summary.ties)}."] if summary.ties else []
         lines += [f"{_ONCE}: {', '.join(summary.near)}."] if summary.near else []
-        lines += [summary.meaning.sentence] if summary.meaning else []
+        lines += [meaning_text(summary.meaning)] if summary.meaning else []
         lines += filter(None, [certificate_text(summary), left_out_text(summary)])
         lines += filter(None, [step_parts_text(summary.winner, summary.soak)])
     return "".join(f"{line}\n" for line in lines)
@@ -160,7 +167,7 @@ def summary_document(summary: Summary, edits: Sequence[Edit], command: str) -> d
         "findings": list(summary.findings),
         "resolution": encode(summary.resolution),
         "soak": encode(summary.soak),
-        "meaning": encode(summary.meaning),
+        "meaning": meaning_document(summary.meaning),
         "certificate": certificate_text(summary),
         "left_out": left_out_text(summary),
         "step_parts": (
@@ -360,7 +367,7 @@ def _check_lines(summary: Summary) -> list[str]:
     return [
         *([verification_text(soak)] if soak else ()),
         *_expected_lines(summary),
-        *([meaning.sentence] if meaning else ()),
+        *([meaning_text(meaning)] if meaning else ()),
         *([advice_text(advice)] if advice else ()),
     ]
 

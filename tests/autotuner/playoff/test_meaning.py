@@ -8,6 +8,7 @@ import pytest
 from autoconf_launch.autotuner.playoff.meaning import MeaningVerdict, compare_losses
 from autoconf_launch.autotuner.space.trial import Measurement, Record, Trial
 from autoconf_launch.core import AppliedStrategy, Candidate, Layout, Precision, Recompute
+from autoconf_launch.launcher.report.search import meaning_text
 
 APPLIED = AppliedStrategy(
     zero_stage=0,
@@ -85,7 +86,7 @@ def test_where_nothing_can_be_compared_the_reason_is_said(
     found = compare_losses(BASELINE, winner, repeats)
     assert found is not None
     assert found.verdict is MeaningVerdict.NOT_COMPARED
-    assert reason in found.sentence
+    assert reason in meaning_text(found)
 
 
 @pytest.mark.parametrize("place", [0, 1, 2])
@@ -95,7 +96,7 @@ def test_a_loss_that_is_infinite_in_one_of_them_alone_is_another_training(place:
     found = compare_losses(BASELINE, record(1, *losses))
     assert found is not None
     assert (found.verdict, found.worst) == (MeaningVerdict.DIFFERS, None)
-    assert "over the first 3 global batches: one of them alone is finite;" in found.sentence
+    assert "over the first 3 global batches: one of them alone is finite;" in meaning_text(found)
 
 
 def test_losses_that_are_all_infinite_are_not_compared() -> None:
