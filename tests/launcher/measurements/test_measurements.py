@@ -238,6 +238,15 @@ def test_rows_of_both_16_bit_formats_are_one_run(tmp_path: Path) -> None:
     assert [run.rows for run in runs] == [(0, 1), (2,)]
 
 
+def test_rows_that_differ_in_memory_alone_are_one_run(tmp_path: Path) -> None:
+    notes = ({"note": note} for note in ("llm-foundry", "torchtitan", "deepspeed"))
+    file = read(tmp_path, *notes)
+    fused, plain, _ = (workload_of(one).software.fused_loss for one in file.measurements)
+    assert (fused, plain) == (True, False)
+    runs, _ = runs_of(file.measurements)
+    assert [run.rows for run in runs] == [(0, 1), (2,)]
+
+
 def test_experts_come_from_the_named_model(tmp_path: Path) -> None:
     mixtral = {"model": "Mixtral-8x7B", "params_b": "46.7", "layers": "32", "hidden": "4096"}
     mixtral |= {"heads": "32", "kv_heads": "8", "ffn_hidden": "14336", "vocab": "32000"}
