@@ -8,7 +8,7 @@ from .codec import DecodeError, decode, encode
 from .config_keys import ZERO, ZERO_KNOBS, ZeroKnob
 from .equations import (
     data_parallel_degree,
-    foreign_data_parallel_degree,
+    external_data_parallel_degree,
     global_batch,
     require_global_batch,
 )
@@ -136,7 +136,7 @@ __all__ = [
     "decode",
     "dotted",
     "encode",
-    "foreign_data_parallel_degree",
+    "external_data_parallel_degree",
     "global_batch",
     "nearest_known",
     "require_global_batch",

@@ -229,7 +229,7 @@ def check_keys(raw: RawConfig) -> tuple[str, ...]:
                 f"parallelism.{key} is unknown; {nearest_known(key, PARALLELISM_KEYS)}"
             )
     near = (_near_miss(key) for key in document if key not in TOP_LEVEL)
-    return (*(warning for warning in near if warning), *_foreign_zero_keys(document))
+    return (*(warning for warning in near if warning), *_external_zero_keys(document))
 
 
 def _near_miss(key: str) -> str | None:
@@ -239,7 +239,7 @@ def _near_miss(key: str) -> str | None:
     return f"'{key}' is not read; did you mean '{close[0]}'?" if close else None
 
 
-def _foreign_zero_keys(document: dict[str, object]) -> tuple[str, ...]:
+def _external_zero_keys(document: dict[str, object]) -> tuple[str, ...]:
     """Warnings of DeepSpeed's own ZeRO settings; one that is listed would search for nothing."""
     zero = document.get(ZERO[0], {})
     keys = sorted(zero.keys() - {"stage"} - ZERO_KNOBS.keys()) if isinstance(zero, dict) else []

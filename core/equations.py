@@ -46,7 +46,7 @@ def data_parallel_degree(
     return world_size // others
 
 
-def foreign_data_parallel_degree(world_size: int, mp_size: int) -> int:
+def external_data_parallel_degree(world_size: int, mp_size: int) -> int:
     """Data-parallel ranks of a script that splits its model over ``mp_size`` ranks by itself.
 
     Raises:

@@ -24,7 +24,7 @@ from .probe_variables import deaf_flag, probe_environment, search_path
 _LOCAL_RANK, _OURS = "--local_rank", "autoconf_launch"
 
 
-def is_foreign(dialect: Dialect) -> bool:
+def is_external(dialect: Dialect) -> bool:
     """Whether the script is not one of our own runtime."""
     return not isinstance(dialect, NativeDialect)
 
@@ -34,7 +34,7 @@ def config_stem(dialect: Dialect, source: ScriptSource) -> str:
 
     It is ``ds_config`` where a rank reads it, and ``config`` where it only shows what was set.
     """
-    read = not is_foreign(dialect) or source.config_argument is not None
+    read = not is_external(dialect) or source.config_argument is not None
     return DS_CONFIG if read else CONFIG
 
 
@@ -43,7 +43,7 @@ def as_script_expects(
 ) -> LaunchRequest:
     """A foreign script gets ``--local_rank`` only where it declares it, or is DeepSpeed's."""
     request = with_declared_local_rank(request, source)
-    if not is_foreign(dialect) or dialect.name == "deepspeed" or parser_flags(source) is not None:
+    if not is_external(dialect) or dialect.name == "deepspeed" or parser_flags(source) is not None:
         return request
     if declared_as(source.facts, _LOCAL_RANK) is not None:
         return request
@@ -74,7 +74,7 @@ def in_trial(
 ) -> Rendered:
     """The candidate as a trial is told it; a foreign script gets the probe, too."""
     trial = dialect.in_trial(rendered, source, needs)
-    if not is_foreign(dialect):
+    if not is_external(dialect):
         return trial
     shutil.rmtree(needs.output, ignore_errors=True)  # of an earlier launch of this trial
     probe = probe_environment(task, Path(task.folder))

@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autoconf_launch.core import ConfigError, foreign_data_parallel_degree, global_batch
+from autoconf_launch.core import ConfigError, external_data_parallel_degree, global_batch
 
 COUNTS = st.integers(1, 64)
 
@@ -11,11 +11,11 @@ COUNTS = st.integers(1, 64)
 def test_mp_size_divides_the_batch_equation_of_a_foreign_script(
     micro: int, accumulation: int, ranks: int, mp_size: int
 ) -> None:
-    degree = foreign_data_parallel_degree(ranks * mp_size, mp_size)
+    degree = external_data_parallel_degree(ranks * mp_size, mp_size)
     batch = global_batch(micro_batch=micro, accumulation=accumulation, data_parallel=degree)
     assert batch == micro * accumulation * ranks * mp_size // mp_size
 
 
 def test_mp_size_must_divide_the_ranks() -> None:
     with pytest.raises(ConfigError, match=r"autotuning.mp_size is 3, but must divide the 8 ranks"):
-        foreign_data_parallel_degree(8, 3)
+        external_data_parallel_degree(8, 3)
