@@ -6,7 +6,7 @@ A study is asked and told until so many trials came back: a synthetic landscape 
 candidates with predictions that are off by 20 %, launches that differ by 3 % without cause, and
 repeats of the baseline and the best as the study wants them. No trial takes any time here, so
 that what counts is the study alone, in seconds of the processor; the exponent is that of a power
-law between the smallest and the largest size. ``--bound_gain`` has the study ask after every trial
+law between the smallest and the largest size. ``--certify`` has the study ask after every trial
 what the untried candidates could still gain, as a search does that may end for it.
 ``--write`` puts the table into ``benchmarks/results/study_speed.md``.
 """
@@ -170,7 +170,7 @@ def main() -> None:
     given = landscape()
     run(given, "gridsearch", 8)
     found = {
-        tuner: [run(given, tuner, size, bound_gain=asked.bound_gain) for size in asked.sizes]
+        tuner: [run(given, tuner, size, bound_gain=asked.certify) for size in asked.sizes]
         for tuner in asked.tuners
     }
     text = table(found)
