@@ -236,7 +236,7 @@ def saves_checkpoints() -> None:
 
 
 def breaks_the_probe() -> None:
-    steps = next(m for name, m in sys.modules.items() if name.endswith(".probing.steps"))
+    steps = next(m for name, m in sys.modules.items() if name.endswith(".observe.steps"))
     steps.StepCounter.backward = None
     train(steps=100)
     print("reached the end")
