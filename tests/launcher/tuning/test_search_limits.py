@@ -1,4 +1,4 @@
-"""What of a budget is the search's; what limits mean: autotuner/test_limits.py."""
+"""What of a budget is the search's; what limits mean: autotuner/search/test_limits.py."""
 
 from __future__ import annotations
 
