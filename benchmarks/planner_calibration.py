@@ -20,7 +20,7 @@ from autoconf_launch.autotuner.cost.calibration import EFFECTS, NOISE, SPREADS, 
 from autoconf_launch.autotuner.space.table import Floats, Ints
 from autoconf_launch.launcher.measurements.measured_runs import predicted_s, runs_of
 from autoconf_launch.launcher.measurements.measurements import read_measurements
-from autoconf_launch.launcher.measurements.row import Measurement
+from autoconf_launch.launcher.measurements.row import PublishedRow
 from autoconf_launch.launcher.measurements.validation import likeness_of
 
 FOLDER = Path(__file__).parent / "ground_truth"
@@ -65,7 +65,7 @@ def main() -> None:
 
 def table_of(path: Path) -> Table | None:
     """One file's settings, repeats merged; None where none of them can be predicted."""
-    repeats: dict[tuple[object, ...], list[Measurement]] = {}
+    repeats: dict[tuple[object, ...], list[PublishedRow]] = {}
     for one in read_measurements(path).measurements:
         if one.step_time_s is not None:
             repeats.setdefault(one.settings, []).append(one)

@@ -22,9 +22,9 @@ import numpy as np
 from autoconf_launch.autotuner.cost.calibration import TimeAccuracy, time_accuracy
 from autoconf_launch.autotuner.cost.hardware import DEFAULT_PHYSICS, Physics
 from autoconf_launch.autotuner.space.table import Bools, Floats
-from autoconf_launch.launcher.measurements.measured_runs import Run, predicted_s, runs_of
+from autoconf_launch.launcher.measurements.measured_runs import MeasuredRun, predicted_s, runs_of
 from autoconf_launch.launcher.measurements.measurements import read_measurements
-from autoconf_launch.launcher.measurements.row import Measurement
+from autoconf_launch.launcher.measurements.row import PublishedRow
 from autoconf_launch.launcher.measurements.validation import PhysicsOf, factors_of_others
 
 FOLDER = Path(__file__).parent / "ground_truth"
@@ -100,9 +100,9 @@ of models that are alike, and costs where each model has a setting or two.
 class Rows:
     """All timed settings of all tables, repeats merged."""
 
-    measurements: tuple[Measurement, ...]
+    measurements: tuple[PublishedRow, ...]
     tables: tuple[str, ...]
-    runs: tuple[Run, ...]
+    runs: tuple[MeasuredRun, ...]
     measured_s: Floats
     weights: Floats
 
@@ -132,11 +132,11 @@ def main() -> None:
 
 def all_rows(names: Sequence[str] = tuple(WEIGHTS)) -> Rows:
     """Settings of the tables named; of megatron_sc21 table 1 alone."""
-    kept: list[Measurement] = []
+    kept: list[PublishedRow] = []
     seconds: list[float] = []
     tables: list[str] = []
     for table in names:
-        repeats: dict[tuple[object, ...], list[Measurement]] = {}
+        repeats: dict[tuple[object, ...], list[PublishedRow]] = {}
         for one in read_measurements(FOLDER / f"{table}.csv").measurements:
             second_table = table == "megatron_sc21" and "vpp" in one.assumed
             if one.step_time_s is not None and not second_table:
@@ -155,7 +155,7 @@ def all_rows(names: Sequence[str] = tuple(WEIGHTS)) -> Rows:
     )
 
 
-def _row_weights(kept: Sequence[Measurement], tables: Sequence[str]) -> Floats:
+def _row_weights(kept: Sequence[PublishedRow], tables: Sequence[str]) -> Floats:
     """Models of a table weigh by the root of their rows, tables as ``WEIGHTS`` says or nothing."""
     models = [(table, one.shape.name) for table, one in zip(tables, kept, strict=True)]
     weights = np.array([1.0 / np.sqrt(models.count(model)) for model in models])

@@ -21,7 +21,7 @@ from search_landscapes import markdown
 from autoconf_launch.autotuner.cost.calibration import TimeAccuracy, time_accuracy
 from autoconf_launch.autotuner.cost.hardware import DEFAULT_PHYSICS
 from autoconf_launch.autotuner.space.table import Floats
-from autoconf_launch.launcher.measurements.row import GROUP_BY, Measurement, key_of_row
+from autoconf_launch.launcher.measurements.row import GROUP_BY, PublishedRow, key_of_row
 
 RESULT = Path(__file__).parent / "results" / "published_trees.md"
 TABLES = (*WEIGHTS, "bigscience_v100")
@@ -107,7 +107,7 @@ def report() -> Iterator[str]:
     )
 
 
-def features(one: Measurement) -> Floats:
+def features(one: PublishedRow) -> Floats:
     """What trees see of a row: nothing that names its table, its model or its GPU."""
     layout, shape = one.layout, one.shape
     degrees = (layout.tensor_parallel, layout.pipeline_parallel, layout.context_parallel)

@@ -22,7 +22,7 @@ from planner_leave_one_out import all_rows, physics_without_each
 
 from autoconf_launch.autotuner.cost.hardware import DEFAULT_PHYSICS, Physics
 from autoconf_launch.autotuner.search.replay import (
-    Exploration,
+    ExplorationOrder,
     Landscape,
     ReplayRules,
     Score,
@@ -201,7 +201,7 @@ def replayed(
     tuner: str,
     *,
     seeds: int = 1,
-    exploration: Exploration = "global",
+    exploration: ExplorationOrder = "global",
 ) -> dict[str, list[Group]]:
     """Every group of every table."""
     ours = tuner == "model_based"

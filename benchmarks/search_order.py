@@ -23,7 +23,7 @@ from autoconf_launch.autotuner.sizing.promise import plausible_order
 from autoconf_launch.autotuner.space.table import Floats, Ints
 from autoconf_launch.launcher.measurements.measured_runs import runs_of
 from autoconf_launch.launcher.measurements.measurements import read_measurements
-from autoconf_launch.launcher.measurements.row import Measurement
+from autoconf_launch.launcher.measurements.row import PublishedRow
 
 RESULT = Path(__file__).parent / "results" / "search_order.md"
 RUNS = (1, 2, 3, 4, 6, 8, 16)
@@ -81,7 +81,7 @@ def groups(table: Table) -> Iterator[Group]:
             yield Group(table=table, rows=np.array(rows))
 
 
-def _settings(name: str) -> list[Measurement]:
+def _settings(name: str) -> list[PublishedRow]:
     """What the rows of ``table_of`` are."""
     measured = read_measurements(FOLDER / f"{name}.csv").measurements
     kept = list({one.settings: one for one in measured if one.step_time_s is not None}.values())

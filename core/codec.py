@@ -13,7 +13,7 @@ from enum import Enum
 from functools import cache
 from typing import Any, TypeVar, cast
 
-T = TypeVar("T")
+_T = TypeVar("_T")
 
 
 class DecodeError(ValueError):
@@ -33,13 +33,13 @@ def encode(value: object) -> Any:
     return value
 
 
-def decode(kind: type[T], value: object) -> T:
+def decode(kind: type[_T], value: object) -> _T:
     """Read ``value`` as ``kind``; unknown keys are ignored, missing ones take the default.
 
     Raises:
         DecodeError: a required field is missing or a value has another type.
     """
-    return cast(T, _decode(kind, value))
+    return cast(_T, _decode(kind, value))
 
 
 @cache

@@ -137,7 +137,7 @@ def read_zero_knobs(
 
 MICRO_BATCH: KeyPath = ("train_micro_batch_size_per_gpu",)
 ACCUMULATION: KeyPath = ("gradient_accumulation_steps",)
-GLOBAL_BATCH: KeyPath = ("train_batch_size",)
+TRAIN_BATCH_SIZE: KeyPath = ("train_batch_size",)
 ZERO_STAGE: KeyPath = ("zero_optimization", "stage")
 BF16: KeyPath = ("bf16", "enabled")
 FP16: KeyPath = ("fp16", "enabled")
@@ -156,7 +156,7 @@ TOP_LEVEL = frozenset(
     for path in (
         MICRO_BATCH,
         ACCUMULATION,
-        GLOBAL_BATCH,
+        TRAIN_BATCH_SIZE,
         ZERO,
         BF16,
         FP16,

@@ -98,7 +98,7 @@ def batch_split(raw: RawConfig, *, data_parallel: int) -> tuple[int, int]:
     """
     micro = _integer(raw, keys.MICRO_BATCH, None)
     accumulation = _integer(raw, keys.ACCUMULATION, None)
-    stated = _integer(raw, keys.GLOBAL_BATCH, None)
+    stated = _integer(raw, keys.TRAIN_BATCH_SIZE, None)
     if stated is not None:
         if micro is None and accumulation is None:
             accumulation = 1

@@ -45,16 +45,16 @@ def built_recipe(document: Mapping[str, Any]) -> Any:
 def made(value: Any) -> Any:
     """A call of a recipe's code as the object that it makes."""
     if isinstance(value, Name):
-        return named(value.words)
+        return resolve_name(value.words)
     if isinstance(value, list):
         return [made(one) for one in value]
     if not isinstance(value, Call):
         return value
-    function, first = named(value.function), [made(one) for one in value.first]
+    function, first = resolve_name(value.function), [made(one) for one in value.first]
     return function(*first, **{name: made(one) for name, one in value.fields.items()})
 
 
-def named(words: str) -> Any:
+def resolve_name(words: str) -> Any:
     """What a name in a recipe's code stands for.
 
     Raises:
@@ -137,5 +137,5 @@ def _set_paths(recipe: Any, paths: Any) -> None:
     except (AttributeError, TypeError):
         given = vars(data)["__arguments__"]
         kept = {name: given[name] for name in _KEPT if name in given}
-        module = named("llm.PreTrainingDataModule")
+        module = resolve_name("llm.PreTrainingDataModule")
         recipe.data = type(data)(module, paths=paths, **kept)

@@ -34,7 +34,7 @@ from .probe_report import (
     mark_children,
     unclaimed,
 )
-from .rank import is_out_of_memory, leave
+from .rank import is_allocation_failure, leave
 from .redirect import Surroundings, safely
 from .soak import TrainingData
 
@@ -188,7 +188,7 @@ class Probe:
     def giving_up(self, error: BaseException | None, status: object) -> None:
         """See EndListener."""
         self._reasons.exits(status)
-        if error is not None and is_out_of_memory(error):
+        if error is not None and is_allocation_failure(error):
             self.failed(error)
 
     @safely

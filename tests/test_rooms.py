@@ -95,3 +95,35 @@ def test_no_name_of_a_face_is_a_modules(room: str) -> None:
     }
     modules = {name.rpartition(".")[2] for name in FILES if name.rpartition(".")[0] == room}
     assert not names & modules
+
+
+VERBS = {"fit", "plan", "recommend", "validate", "compare"}
+"""Each has its name in ``api``, in its command, and where it is decided."""
+EXPORTERS = {"megatron", "nemo1", "nemo2", "torchtitan"}
+"""Functions of tables that are keyed by what they write: own configurations, and users' files."""
+PROTOCOLS = {"main", "apply"}
+"""Entry points of processes, and what each kind of parallelism in ``runtime/parallel`` has."""
+MAY_REPEAT = VERBS | EXPORTERS | PROTOCOLS
+
+
+def public_names(module: str) -> Iterator[str]:
+    """What a module defines at its top without an underscore."""
+    for node in ast.parse(FILES[module].read_text()).body:
+        if isinstance(node, ast.FunctionDef | ast.ClassDef):
+            names = [node.name]
+        elif isinstance(node, ast.Assign):
+            names = [n.id for n in node.targets if isinstance(n, ast.Name)]
+        elif isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
+            names = [node.target.id]
+        else:
+            continue
+        yield from (name for name in names if not name.startswith("_"))
+
+
+def test_a_public_name_is_defined_in_one_module() -> None:
+    places: dict[str, set[str]] = defaultdict(set)
+    for module in FILES:
+        for name in public_names(module):
+            places[name].add(module)
+    repeated = {n: sorted(p) for n, p in places.items() if len(p) > 1 and n not in MAY_REPEAT}
+    assert not repeated

@@ -18,7 +18,7 @@ import hjson
 
 from autoconf_launch.core import ZERO, ConfigError, KnobValue, RawConfig, nearest_known
 
-STAGES = (0, 1, 2, 3)
+_STAGES = (0, 1, 2, 3)
 
 
 class Section(str, Enum):
@@ -48,7 +48,7 @@ class SpaceKnob:
 @cache
 def default_space(section: Section) -> tuple[SpaceKnob, ...]:
     """The shipped space of all stages."""
-    names = [f"zero_{stage}.hjson" for stage in STAGES]
+    names = [f"zero_{stage}.hjson" for stage in _STAGES]
     texts = ((name, files(__package__).joinpath(name).read_text("utf-8")) for name in names)
     return tuple(knob for name, text in texts for knob in parse_text(text, section, name))
 
@@ -128,8 +128,8 @@ def _knobs(piece: dict[str, Any], origin: str) -> Iterator[SpaceKnob]:
 
 def _stages(given: Any, origin: str) -> tuple[int, ...]:
     if given is None or given == "all":
-        return STAGES
+        return _STAGES
     stages = tuple(given) if isinstance(given, list) else (given,)
-    if not stages or any(stage not in STAGES or isinstance(stage, bool) for stage in stages):
+    if not stages or any(stage not in _STAGES or isinstance(stage, bool) for stage in stages):
         raise ConfigError(f"{origin}: stage is {given!r}, but ZeRO has stages 0 to 3.")
     return stages

@@ -51,15 +51,15 @@ if TYPE_CHECKING:
         peak_bytes,
     )
     from .model_state import trained_share, trained_weights
-    from .numeric import fit, scaled_bytes
+    from .numeric import fit_line, scaled_bytes
     from .parameter_count import active_parameters, model_weights, parameters
     from .profiled_time import (
         EAGER_BAND,
         Network,
         StepSeconds,
         forward_backward_s,
+        profiled_update_s,
         step_seconds,
-        update_s,
     )
     from .step import StepParts, between, concatenate, least_step_s, recomputed_share, step_parts
     from .training import (

@@ -29,7 +29,7 @@ from ..space import Floats, Ints
 from .layout_columns import RECOMPUTE_CODES, MemoryLayouts
 from .layout_rules import Stages
 from .model_state import framework_of
-from .numeric import Line, fit
+from .numeric import Line, fit_line
 from .parameter_count import ModelWeights
 
 _NOTHING = Line(0.0, 0.0)
@@ -64,7 +64,7 @@ def activation_line(
         return Line(max(line.fixed for line in lines), max(line.each for line in lines))
     measured = [(t.micro_batch, float(t.activation_bytes)) for t in spec.timings]
     if any(seen for _, seen in measured):
-        return fit(measured)
+        return fit_line(measured)
     return Line(0.0, spec.activation_bytes_per_sample or np.nan)
 
 
@@ -83,7 +83,7 @@ def recompute_factor(kind: Recompute, spec: ModelSpec, compute_bytes: int) -> fl
 
 
 def _phase(spec: ModelSpec, phase: str) -> Line:
-    return fit(
+    return fit_line(
         [(p.micro_batch, float(p.peak_bytes)) for p in spec.traced_peaks if p.phase == phase]
     )
 

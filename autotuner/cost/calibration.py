@@ -23,7 +23,7 @@ import numpy as np
 from autoconf_launch.core import ClusterSpec, Grade, MemoryUse, ModelSpec
 
 from ..space import (
-    MEMORY_BAND,
+    UNCALIBRATED_MEMORY_BAND,
     Bools,
     CandidateTable,
     Floats,
@@ -36,7 +36,7 @@ from ..space import (
 from .layout_columns import LayoutColumns
 from .memory import memory_parts
 from .numeric import scaled_bytes
-from .profiled_time import STEP_BAND, Network, least_step_s, step_seconds
+from .profiled_time import STEP_BAND, Network, least_profiled_step_s, step_seconds
 from .training import TrainingFacts
 
 EFFECTS = ("software", "degree of a model", "micro-batch", "same kernels", "near layouts")
@@ -204,7 +204,7 @@ def predict(
     return PredictionTable(
         peak_bytes_C=memory_parts(table, spec, facts, foreach=on_gpu).peak_bytes_C,
         step_s_C=step.step_s_C,
-        least_step_s_C=least_step_s(table, spec),
+        least_step_s_C=least_profiled_step_s(table, spec),
         parts=step.parts(),
         limit_bytes=cluster.least_memory_bytes,
         band=STEP_BAND,
@@ -213,7 +213,7 @@ def predict(
 
 
 def memory_rule(
-    predictions: PredictionTable, cluster: ClusterSpec, band: float = MEMORY_BAND
+    predictions: PredictionTable, cluster: ClusterSpec, band: float = UNCALIBRATED_MEMORY_BAND
 ) -> Rule:
     """Rows that may fit: dropped is only what exceeds the smallest device by more than ``band``.
 
@@ -249,7 +249,7 @@ def state_beyond_memory(
         if facts.optimizer is not None:  # else the script makes its own, which may have none
             state_bytes_C = state_bytes_C + parts.optimizer_bytes_C
         least_bytes = np.minimum(least_bytes, np.min(state_bytes_C, initial=np.inf))
-    if not least_bytes * (1 - MEMORY_BAND) > limit_bytes:
+    if not least_bytes * (1 - UNCALIBRATED_MEMORY_BAND) > limit_bytes:
         return None
     state = "gradients" if facts.optimizer is None else "gradients and optimizer state"
     return (

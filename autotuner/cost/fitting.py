@@ -15,7 +15,7 @@ from autoconf_launch.core import Layout, Offload, Recompute, Workload
 
 from ..space import Bools, Floats
 from .layout_columns import ALL_LAYERS, MemoryLayouts
-from .layout_rules import obeying
+from .layout_rules import rows_obeying
 from .memory import MEMORY_BAND, peak_bytes
 
 FLAGGED_ABOVE = 1.05
@@ -118,7 +118,7 @@ def _fitting(asked: Proposal, limit_bytes: float, number: int, node: int) -> lis
     )
     wide = columns.tensor_C > max(node, asked.layout.tensor_parallel)
     possible = (
-        obeying(columns, asked.workload.architecture, asked.workload.sequence_length) & ~wide
+        rows_obeying(columns, asked.workload.architecture, asked.workload.sequence_length) & ~wide
     )
     peaks = peak_bytes(columns, asked.workload)
     found = [

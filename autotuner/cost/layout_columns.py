@@ -109,7 +109,7 @@ def _extra(table: CandidateTable, name: str, default: int) -> Ints:
 NONE = RECOMPUTE_CODES[Recompute.NONE]
 SELECTIVE = RECOMPUTE_CODES[Recompute.SELECTIVE]
 FULL = RECOMPUTE_CODES[Recompute.FULL]
-EVEN = -1
+_EVEN = -1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -175,7 +175,7 @@ def _given(table: CandidateTable) -> Ints | None:
     splits = [x if isinstance(x, tuple) else None for x in column.categories or ()]
     if not any(splits):
         return None
-    edges = [(x[0], max(x[1:-1], default=0), x[-1]) if x else (EVEN,) * 3 for x in splits]
+    edges = [(x[0], max(x[1:-1], default=0), x[-1]) if x else (_EVEN,) * 3 for x in splits]
     return np.array(edges, np.int64)[column.codes]
 
 
@@ -198,7 +198,7 @@ class InnerLayouts:
 def joined_columns(layouts: Sequence[LayoutColumns]) -> LayoutColumns:
     """Rows of several sets, one after the other."""
     names = [column.name for column in fields(LayoutColumns) if column.name != "given_C3"]
-    given = [np.full((len(x), 3), EVEN) if x.given_C3 is None else x.given_C3 for x in layouts]
+    given = [np.full((len(x), 3), _EVEN) if x.given_C3 is None else x.given_C3 for x in layouts]
     return LayoutColumns(
         **{name: np.concatenate([getattr(one, name) for one in layouts]) for name in names},
         given_C3=np.concatenate(given),

@@ -181,7 +181,7 @@ RULES = (
 )
 
 
-def obeying(columns: MemoryLayouts, a: Architecture, sequence: int) -> Bools:
+def rows_obeying(columns: MemoryLayouts, a: Architecture, sequence: int) -> Bools:
     """Rows that break no rule."""
     kept = np.ones(np.broadcast_shapes(columns.tensor_C.shape, columns.data_C.shape), np.bool_)
     for rule in RULES:

@@ -33,7 +33,7 @@ class Line:
         return np.asarray(self.fixed + self.each * x_C, np.float64)
 
 
-def fit(points: Sequence[tuple[int, float]]) -> Line:
+def fit_line(points: Sequence[tuple[int, float]]) -> Line:
     """Least squares with both parts kept from below zero, where noise would put them.
 
     One place alone gives a line through the origin.

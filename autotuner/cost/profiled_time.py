@@ -25,7 +25,7 @@ from ..space import CandidateTable, Floats, Ints
 from .hardware import DEFAULT_PHYSICS
 from .layer import Kernels
 from .memory import covered
-from .numeric import fit
+from .numeric import fit_line
 from .training import TrainingFacts
 
 _BROADCASTS_OF_BLOCK = 12 / 4
@@ -206,7 +206,7 @@ def step_seconds(
     if not timed:
         unknown = np.full(len(table), np.nan)
         return StepSeconds(**{part.name: unknown for part in fields(StepSeconds)})
-    line = fit(timed)
+    line = fit_line(timed)
     known = np.where(covered(table), 0.0, np.nan)
     work = _work(table)
     times, micro = table["accumulation"], table["micro_batch"]
@@ -228,7 +228,7 @@ def step_seconds(
     )
 
 
-def least_step_s(table: CandidateTable, spec: ModelSpec) -> Floats:
+def least_profiled_step_s(table: CandidateTable, spec: ModelSpec) -> Floats:
     """What no step of a row comes below by the profile: its samples alone, no launch, no exchange.
 
     A sample costs no less than a larger micro-batch took at the fastest beyond a smaller one, less
@@ -250,7 +250,7 @@ def _least_sample_s(timed: Sequence[MicroBatchTiming]) -> float:
     if small is large:
         return fastest_s / large.micro_batch
     beyond_s = fastest_s - small.forward_backward_s
-    line = fit([(t.micro_batch, t.forward_backward_s) for t in timed])
+    line = fit_line([(t.micro_batch, t.forward_backward_s) for t in timed])
     return max(0.0, min(line.each, beyond_s / (large.micro_batch - small.micro_batch)))
 
 
@@ -299,7 +299,7 @@ def forward_backward_s(
     return float((device_s**power + host_s**power) ** (1.0 / power))
 
 
-def update_s(weight_bytes: float, states: int, kernels: Kernels) -> float:
+def profiled_update_s(weight_bytes: float, states: int, kernels: Kernels) -> float:
     """Seconds of the optimizer's step on weights of so many bytes."""
     passes = _MOMENTS * (1 + states) + 1
     return weight_bytes * passes / kernels.bytes_per_s

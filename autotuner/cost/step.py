@@ -158,7 +158,7 @@ def rank_weights(layouts: LayoutColumns, workload: Workload) -> Floats:
     return np.asarray((body + ends) / layouts.tensor_C)
 
 
-def exchange_s(
+def gradient_exchange_s(
     layouts: LayoutColumns,
     workload: Workload,
     machine: Machine,
@@ -361,7 +361,7 @@ def _parts(
         + layouts.accumulation_C / layouts.pipeline_C * layer.ends_ideal_s_U[which]
     )
     exposed = pace * layer.exposed_s_U[which] + sends
-    exchange = exchange_s(layouts, workload, machine, physics, backward_s_C=0.6 * even)
+    exchange = gradient_exchange_s(layouts, workload, machine, physics, backward_s_C=0.6 * even)
     return StepParts(
         ideal_s_C=ideal,
         kernels_s_C=busy - ideal,

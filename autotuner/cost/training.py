@@ -82,7 +82,7 @@ rows and columns alone (Shazeer and Stern 2018)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Trainer:
+class TrainerHabits:
     """Habits of a code; ``sequence_parallel`` where a table leaves it open and tp > 1."""
 
     software: Software
@@ -98,29 +98,33 @@ _MEGATRON = Software(framework=Framework.MEGATRON)
 _FSDP = Software(framework=Framework.FSDP)
 _DEEPSPEED = Software(framework=Framework.DEEPSPEED)
 TRAINERS = {
-    "auto": Trainer(software=Software()),
-    "native": Trainer(software=_FSDP),
-    "megatron": Trainer(software=_MEGATRON),
+    "auto": TrainerHabits(software=Software()),
+    "native": TrainerHabits(software=_FSDP),
+    "megatron": TrainerHabits(software=_MEGATRON),
     # before flash attention and sequence parallelism: SC21, vTrain, DLPerf
-    "megatron-2021": Trainer(software=replace(_MEGATRON, flash_attention=False, dropout=True)),
+    "megatron-2021": TrainerHabits(
+        software=replace(_MEGATRON, flash_attention=False, dropout=True)
+    ),
     # 16-bit gradients and 8-bit weights by default in its recipes
-    "nemo": Trainer(
+    "nemo": TrainerHabits(
         software=replace(_MEGATRON, transformer_engine=True, gradient_bytes=2.0),
         sequence_parallel=True,
     ),
-    "deepspeed": Trainer(software=_DEEPSPEED),
-    "megatron-deepspeed": Trainer(
+    "deepspeed": TrainerHabits(software=_DEEPSPEED),
+    "megatron-deepspeed": TrainerHabits(
         software=replace(_DEEPSPEED, flash_attention=False, dropout=True)
     ),
-    "torchtitan": Trainer(software=_FSDP, sequence_parallel=True),
+    "torchtitan": TrainerHabits(software=_FSDP, sequence_parallel=True),
     # the loss is compiled with the model since January 2025
-    "torchtitan-2025": Trainer(software=replace(_FSDP, fused_loss=True), sequence_parallel=True),
+    "torchtitan-2025": TrainerHabits(
+        software=replace(_FSDP, fused_loss=True), sequence_parallel=True
+    ),
     # loss_fn: fused_crossentropy
-    "llm-foundry": Trainer(software=replace(_FSDP, fused_loss=True)),
+    "llm-foundry": TrainerHabits(software=replace(_FSDP, fused_loss=True)),
 }
 
 
-def trainer(name: str) -> Trainer:
+def trainer(name: str) -> TrainerHabits:
     """The habits of a code.
 
     Raises:

@@ -16,9 +16,9 @@ from ..cost import MEMORY_BAND, LayoutRule, MemoryLayouts, fits
 from ..measurement import chance_below
 from ..space import Bools, Floats, Ints
 from .degrees import Choices
-from .mesh_grids import Grid, counted, grids, obeying, parts
+from .mesh_grids import LayoutGrid, counted, grids, obeying, parts
 from .pricing import STEP_TIME_BAND, Training, grid_costs, row_costs
-from .search import joined, taken
+from .search import joined, take_rows
 
 MEMORY = "memory"
 _CELLS = 1 << 16
@@ -92,7 +92,7 @@ def points(question: PointQuestion) -> Points:
     return _points(question, found)
 
 
-def chance_to_fit(peak_bytes_C: Floats, limit_bytes: float) -> Floats:
+def predicted_chance_to_fit(peak_bytes_C: Floats, limit_bytes: float) -> Floats:
     """By the memory model's error alone, before anything was measured."""
     return chance_below(np.log(limit_bytes / peak_bytes_C) / _MEMORY_SPREAD)
 
@@ -108,14 +108,14 @@ def risked_s(step_s_C: Floats, chance_C: Floats) -> Floats:
     return np.asarray(step_s_C * np.maximum(chance_C, _LEAST_CHANCE) ** -_RISK)
 
 
-def _look(grid: Grid, kept_C: Bools, question: PointQuestion, found: _Found) -> None:
+def _look(grid: LayoutGrid, kept_C: Bools, question: PointQuestion, found: _Found) -> None:
     """Price the cells of a piece, and keep the best cell of each point."""
     peak_C, step_s_C = grid_costs(grid, question.training)
     limit = question.memory_bytes
     good_C = np.broadcast_to(kept_C & fits(peak_C, limit), grid.shape)
     found.too_large += int(np.count_nonzero(np.broadcast_to(kept_C, grid.shape)))
     found.too_large -= int(np.count_nonzero(good_C))
-    order_C = np.where(good_C, risked_s(step_s_C, chance_to_fit(peak_C, limit)), np.inf)
+    order_C = np.where(good_C, risked_s(step_s_C, predicted_chance_to_fit(peak_C, limit)), np.inf)
     numbers = _best_cells(order_C, question.are_recomputed_apart)
     if len(numbers):
         found.rows.append(grid.rows(numbers))
@@ -149,10 +149,10 @@ def _points(question: PointQuestion, found: _Found) -> Points:
         )
     rows = joined(found.rows)
     peak_C, timed = row_costs(rows, question.training)
-    step_s_C, chance_C = timed.step_s_C, chance_to_fit(peak_C, question.memory_bytes)
+    step_s_C, chance_C = timed.step_s_C, predicted_chance_to_fit(peak_C, question.memory_bytes)
     kept = _one_each(rows, risked_s(step_s_C, chance_C), question.are_recomputed_apart)
     return Points(
-        rows=taken(rows, kept),
+        rows=take_rows(rows, kept),
         step_s_P=step_s_C[kept],
         peak_bytes_P=peak_C[kept],
         chance_P=chance_C[kept],

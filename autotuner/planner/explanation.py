@@ -26,14 +26,14 @@ _DATA = Choices(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Family:
+class NamedLayouts:
     """Layouts that go by a name."""
 
     name: str
     choices: Choices
 
 
-def families(best: Planned, *, world: int, node: int) -> tuple[Family, ...]:
+def families(best: Planned, *, world: int, node: int) -> tuple[NamedLayouts, ...]:
     """Those that people try first, and the best one with one thing changed.
 
     Args:
@@ -46,7 +46,7 @@ def families(best: Planned, *, world: int, node: int) -> tuple[Family, ...]:
         *_model_parallel(world, node),
         *_changed(best),
     ]
-    return tuple(Family(name=name, choices=choices) for name, choices in known)
+    return tuple(NamedLayouts(name=name, choices=choices) for name, choices in known)
 
 
 def _data_parallel() -> Iterator[tuple[str, Choices]]:
@@ -173,7 +173,7 @@ def losers(question: Question, best: Planned) -> tuple[Loser, ...]:
     return tuple(found)
 
 
-def _loser(family: Family, found: Plan, best: Planned, question: Question) -> Loser:
+def _loser(family: NamedLayouts, found: Plan, best: Planned, question: Question) -> Loser:
     planned = found.best[0] if found.best else found.smallest
     slower = planned.step_s / best.step_s - 1 if planned and found.best else None
     return Loser(
@@ -185,7 +185,7 @@ def _loser(family: Family, found: Plan, best: Planned, question: Question) -> Lo
     )
 
 
-def _impossible(family: Family, question: Question) -> str:
+def _impossible(family: NamedLayouts, question: Question) -> str:
     """Which equation has no solution."""
     chosen = family.choices
     degrees = [chosen.tensor or (), chosen.pipeline or (), chosen.context or ()]

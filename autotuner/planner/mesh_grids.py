@@ -27,7 +27,7 @@ _QUARTERS = 4
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Grid:
+class LayoutGrid:
     """Layouts as axes; ``exists_C`` leaves out what would stand twice."""
 
     columns: MemoryLayouts
@@ -38,10 +38,10 @@ class Grid:
         """Length of each axis."""
         return np.broadcast_shapes(*(x.shape for x in _arrays(self.columns)))
 
-    def with_meshes(self, selection: Any) -> Grid:
+    def with_meshes(self, selection: Any) -> LayoutGrid:
         """Some of the meshes, as a slice or a mask."""
         kept = {f.name: _taken(getattr(self.columns, f.name), selection) for f in _FIELDS}
-        return Grid(columns=MemoryLayouts(**kept), exists_C=_taken(self.exists_C, selection))
+        return LayoutGrid(columns=MemoryLayouts(**kept), exists_C=_taken(self.exists_C, selection))
 
     def rows(self, numbers: Ints) -> MemoryLayouts:
         """Flat columns of some cells."""
@@ -68,7 +68,7 @@ _FIELDS = fields(MemoryLayouts)
 
 def grids(
     world: int, global_batch: int, architecture: Architecture, choices: Choices
-) -> Iterator[Grid]:
+) -> Iterator[LayoutGrid]:
     """A grid for each number of data-parallel ranks."""
     for group in meshes(world, global_batch, architecture, choices):
         micro = chosen(divisors(global_batch // group.data), choices.micro_batch)
@@ -78,7 +78,7 @@ def grids(
 
 def _grid(
     group: Meshes, micro: Ints, global_batch: int, a: Architecture, choices: Choices
-) -> Grid:
+) -> LayoutGrid:
     kind, layers, exists = _recomputed(a.layers + a.encoder_layers, group.pipeline_M, choices)
     offload = [OFFLOAD_CODES[one] for one in choices.offload]
     micro_C = _on(MICRO, micro)
@@ -97,7 +97,7 @@ def _grid(
         sequence_parallel_C=_on(SEQUENCE, np.array(choices.sequence_parallel, np.bool_)),
         offload_C=_on(OFFLOAD, np.array(offload, np.int64)),
     )
-    return Grid(columns=columns, exists_C=exists[None, None, :, None, None, :])
+    return LayoutGrid(columns=columns, exists_C=exists[None, None, :, None, None, :])
 
 
 def _recomputed(layers: int, pipeline_M: Ints, choices: Choices) -> tuple[Ints, Ints, Bools]:
@@ -153,13 +153,13 @@ PLAN_RULES: tuple[LayoutRule, ...] = (
 is what it is without, and would stand twice in a ranking."""
 
 
-def counted(grid: Grid) -> int:
+def counted(grid: LayoutGrid) -> int:
     """Layouts of a grid."""
     return _cells(grid.exists_C, grid.shape)
 
 
 def obeying(
-    grid: Grid,
+    grid: LayoutGrid,
     architecture: Architecture,
     sequence: int,
     dropped: dict[str, int],
@@ -183,7 +183,7 @@ def obeying(
     return kept
 
 
-def parts(grid: Grid, kept_C: Bools, cells: int) -> Iterator[tuple[Grid, Bools]]:
+def parts(grid: LayoutGrid, kept_C: Bools, cells: int) -> Iterator[tuple[LayoutGrid, Bools]]:
     """The grid in pieces of about so many cells, without meshes of which nothing is kept."""
     size = grid.shape[-1]
     kept_C = np.broadcast_to(kept_C, (*kept_C.shape[:-1], size))

@@ -21,7 +21,7 @@ from ..cost import (
     step_parts,
 )
 from ..space import Floats
-from .mesh_grids import RECOMPUTE, Grid
+from .mesh_grids import RECOMPUTE, LayoutGrid
 
 _NONE, _FULL = RECOMPUTE_CODES[Recompute.NONE], RECOMPUTE_CODES[Recompute.FULL]
 
@@ -34,7 +34,7 @@ class Training:
     machine: Machine
 
 
-def grid_costs(grid: Grid, training: Training) -> tuple[Floats, Floats]:
+def grid_costs(grid: LayoutGrid, training: Training) -> tuple[Floats, Floats]:
     """Bytes of the fullest rank and seconds of a step, in shapes that broadcast to the grid's."""
     peak_C = peak_bytes(grid.columns, training.workload)
     return peak_C, _grid_seconds(grid, training)
@@ -48,7 +48,7 @@ def row_costs(rows: MemoryLayouts, training: Training) -> tuple[Floats, StepPart
     return peak_bytes(rows, training.workload), StepParts(**whole)
 
 
-def _grid_seconds(grid: Grid, training: Training) -> Floats:
+def _grid_seconds(grid: LayoutGrid, training: Training) -> Floats:
     """Each kind of recomputation is timed once; some layers of a stage lie between two kinds."""
     columns = grid.with_kinds()
     kinds_C = step_parts(

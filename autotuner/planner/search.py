@@ -15,7 +15,7 @@ from autoconf_launch.core import Layout, Offload, Recompute
 from ..cost import MEMORY_BAND, LayoutRule, MemoryLayouts, Verdict, fits, verdict
 from ..space import Bools, Floats, Ints
 from .degrees import Choices
-from .mesh_grids import PLAN_RULES, Grid, counted, grids, obeying, parts
+from .mesh_grids import PLAN_RULES, LayoutGrid, counted, grids, obeying, parts
 from .pricing import Training, grid_costs, row_costs
 
 _TIES = (
@@ -45,7 +45,7 @@ class Ranking:
     _step_s: list[Floats] = field(default_factory=list)
     _count: int = 0
 
-    def add(self, grid: Grid, wanted_C: Bools, step_s_C: Floats) -> None:
+    def add(self, grid: LayoutGrid, wanted_C: Bools, step_s_C: Floats) -> None:
         """Look at the wanted cells; both arrays have the shape of the grid."""
         good = np.flatnonzero(wanted_C & (step_s_C <= self.slowest_s))
         if not len(good):
@@ -72,7 +72,7 @@ class Ranking:
         """Sort what has come, and leave out what is too slow."""
         rows, seconds = joined(self._rows), np.concatenate(self._step_s)
         order = np.lexsort((*(getattr(rows, name) for name in _TIES), seconds))[: self.most]
-        self._rows, self._step_s = [taken(rows, order)], [seconds[order]]
+        self._rows, self._step_s = [take_rows(rows, order)], [seconds[order]]
         self._count = len(order)
         if self._count == self.most:
             self.slowest_s = float(seconds[order[-1]])
@@ -86,7 +86,7 @@ def joined(rows: list[MemoryLayouts]) -> MemoryLayouts:
     )
 
 
-def taken(rows: MemoryLayouts, numbers: Ints) -> MemoryLayouts:
+def take_rows(rows: MemoryLayouts, numbers: Ints) -> MemoryLayouts:
     """Some rows of flat columns."""
     return MemoryLayouts(**{f.name: getattr(rows, f.name)[numbers] for f in fields(MemoryLayouts)})
 
@@ -204,7 +204,7 @@ def plan(question: Question) -> Plan:
 
 
 def _look(
-    grid: Grid, kept_C: Bools, question: Question, tally: _Tally, limited: dict[str, int]
+    grid: LayoutGrid, kept_C: Bools, question: Question, tally: _Tally, limited: dict[str, int]
 ) -> None:
     """Price the cells of a piece, and keep what is good of them."""
     limits = question.limits

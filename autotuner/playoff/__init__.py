@@ -7,7 +7,7 @@ from autoconf_launch.core import lazy_names
 if TYPE_CHECKING:
     from .contenders import FinalsBudget, fit_together, ranking
     from .findings import launch_findings, repeat_findings, study_findings
-    from .meaning import Meaning, MeaningVerdict, Obstacle
+    from .meaning import LossComparison, MeaningVerdict, Obstacle
     from .playoff import Decider, Finals
     from .resolution import Resolution
     from .soak import FEWEST_STEPS, Soak, soak_steps

@@ -72,7 +72,7 @@ def ranking(records: Sequence[Record], objective: Objective) -> tuple[Record, ..
     return tuple(ranked)
 
 
-MOST = NORMAL.contenders + 2
+MOST_CONTENDERS = NORMAL.contenders + 2
 """Finalists that ever take part: each more makes every interval wider."""
 
 ALPHA = 0.05
@@ -120,7 +120,7 @@ class Places:
         self.chosen = choose(records, objective, wanted, noise if near_only else None)
         """They begin, the best of the search first."""
         names = {record.trial.name for record in self.chosen}
-        near = choose(records, objective, MOST, noise) if wanted else ()
+        near = choose(records, objective, MOST_CONTENDERS, noise) if wanted else ()
         self._waiting = [record for record in near if record.trial.name not in names]
         self._later: tuple[Record, ...] = ()
         self._wanted = _finalists(self.chosen)
@@ -153,7 +153,7 @@ class Places:
 
 def planned(records: Sequence[Record], objective: Objective, noise: Noise) -> int:
     """Comparisons with the best that rounds after this search may come to."""
-    return max(0, len(choose(records, objective, MOST, noise)) - 1)
+    return max(0, len(choose(records, objective, MOST_CONTENDERS, noise)) - 1)
 
 
 def fit_together(records: Sequence[Record]) -> bool:

@@ -45,7 +45,7 @@ class Obstacle(str, Enum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Meaning:
+class LossComparison:
     """The comparison of the losses of trial 0 and of the winner.
 
     Attributes:
@@ -70,7 +70,7 @@ class Meaning:
 
 def compare_losses(
     baseline: Record | None, winner: Record | None, repeats: Sequence[Record] = ()
-) -> Meaning | None:
+) -> LossComparison | None:
     """Compare step by step from the first on; None where there is nothing to compare.
 
     Args:
@@ -93,8 +93,8 @@ def compare_losses(
     return _compared(_gap(baseline, winner), tolerance, _steps(baseline, winner))
 
 
-def _compared(worst: float, tolerance: float, steps: int) -> Meaning:
-    return Meaning(
+def _compared(worst: float, tolerance: float, steps: int) -> LossComparison:
+    return LossComparison(
         verdict=MeaningVerdict.SAME if worst <= tolerance else MeaningVerdict.DIFFERS,
         worst=worst if math.isfinite(worst) else None,
         tolerance=tolerance,
@@ -104,8 +104,8 @@ def _compared(worst: float, tolerance: float, steps: int) -> Meaning:
 
 def _not_compared(
     obstacle: Obstacle | None, *, batches: tuple[int, int] = (0, 0), own_gap: float = 0.0
-) -> Meaning:
-    return Meaning(
+) -> LossComparison:
+    return LossComparison(
         verdict=MeaningVerdict.NOT_COMPARED, obstacle=obstacle, batches=batches, own_gap=own_gap
     )
 

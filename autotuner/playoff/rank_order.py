@@ -50,7 +50,7 @@ def arms_in_order(rounds: Finals, objective: Objective, noise: Noise) -> tuple[A
         known = not (gain.differs and gain.mean > 0.0), not gain.count
         if seen is None or seen.differs:
             return seen is not None and seen.mean > 0.0, *known, seen.mean if seen else 0.0
-        return False, *known, together(seen, arm, first, objective, noise)
+        return False, *known, combined_comparison(seen, arm, first, objective, noise)
 
     return tuple(sorted((first, *others), key=place))
 
@@ -61,7 +61,7 @@ def _gain(arm: Arm, rounds: Finals) -> PairedEstimate:
     return rounds.compare(own, arm)
 
 
-def together(
+def combined_comparison(
     found: PairedEstimate, slower: Arm, faster: Arm, objective: Objective, noise: Noise
 ) -> float:
     """How much longer ``slower`` takes by search and rounds, each weighted by its precision.

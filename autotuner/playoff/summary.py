@@ -14,7 +14,7 @@ from ..measurement import PRIOR, Noise, SpeedUp, estimate_noise, speed_up, witho
 from ..search import OptimalityBound, Skipped, StopReason, Study, count_skipped
 from ..space import OBJECTIVES, AutotuningSettings, Objective, Record, RejectedCounts, is_better
 from .contenders import may_be_best
-from .meaning import Meaning
+from .meaning import LossComparison
 from .resolution import Resolution
 from .soak_report import SoakReport
 
@@ -123,7 +123,7 @@ class Summary:
     in_turn: bool = False
     near: tuple[str, ...] = ()
     resolution: Resolution | None = None
-    meaning: Meaning | None = None
+    meaning: LossComparison | None = None
     soak: SoakReport | None = None
     noise: Noise = PRIOR
     optimality_bound: OptimalityBound | None = None

@@ -111,7 +111,7 @@ _DEGREES = (
 )
 
 
-def families(landscape: Landscape) -> tuple[tuple[str, Bools], ...]:
+def stage_groups(landscape: Landscape) -> tuple[tuple[str, Bools], ...]:
     """Stages with their rows: the fewest kinds of parallelism first, then by ZeRO stage."""
     names = np.array([family(landscape, row) for row in range(len(landscape))])
     order = sorted(set(names.tolist()), key=lambda name: (name.count("_"), name))
@@ -158,7 +158,7 @@ def _scaled(predictions: PredictionTable, factor_C: Floats) -> PredictionTable:
     )
 
 
-Exploration = Literal["staged", "global"]
+ExplorationOrder = Literal["staged", "global"]
 _OBJECTIVE = OBJECTIVES["throughput"]
 _ROUNDING = 1e-9
 
@@ -181,7 +181,7 @@ class ReplayRules:
         to_saturation: micro-batches beyond the knee of throughput are left out.
     """
 
-    exploration: Exploration = "global"
+    exploration: ExplorationOrder = "global"
     trials: int | None = None
     patience: int = 5
     good_enough: float | None = None
@@ -323,7 +323,7 @@ class _Stages:
 
     def __init__(self, landscape: Landscape, rules: ReplayRules) -> None:
         everything = ("all", np.ones(len(landscape), np.bool_))
-        found = families(landscape) if rules.exploration == "staged" else (everything,)
+        found = stage_groups(landscape) if rules.exploration == "staged" else (everything,)
         self._rows = [rows for _, rows in found]
         self._patience = rules.patience
         self._best = [np.inf] * len(found)

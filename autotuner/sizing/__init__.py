@@ -9,8 +9,8 @@ if TYPE_CHECKING:
     from .base_values import (
         BaseConfig,
         Pretraining,
+        RateSchedule,
         RunPlan,
-        Schedule,
         TrainedModel,
         base_config,
         run_name,
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
         Achieved,
         Assumed,
         Goodput,
+        GpuPrice,
         Outlook,
         PublishedSpeed,
-        Rate,
         Task,
         achieved,
         changed,
@@ -59,7 +59,7 @@ if TYPE_CHECKING:
         nemo_grid,
         recompute_choices,
     )
-    from .nemo_rules import SearchLimits, are_ends_counted, reason, search_rules
+    from .nemo_rules import NemoSearchLimits, are_ends_counted, reason, search_rules
     from .promise import Predefined, nearest_predefined, run_order
     from .shapes import (
         Form,

@@ -11,7 +11,7 @@ from typing import Any
 
 from autoconf_launch.core import ConfigError, KeyPath, RawConfig, dotted
 
-from .base_values import Pretraining, Schedule, Split, TrainedModel
+from .base_values import BatchSplit, Pretraining, RateSchedule, TrainedModel
 from .families import Family
 from .shapes import EXPERTS_PER_TOKEN, Form, form_of, key_value_heads
 
@@ -226,11 +226,11 @@ def _learned_positions(reader: _Reader, form: Form) -> bool:
     return form.learned_positions if given is None else given == _LEARNED
 
 
-def _schedule(reader: _Reader) -> Schedule:
+def _schedule(reader: _Reader) -> RateSchedule:
     steps = reader.whole("steps")
     betas = reader.get("betas") or (reader.get("beta1", 0.9), reader.get("beta2", 0.95))
     ratio = reader.number("warmup_ratio", 0.0)
-    return Schedule(
+    return RateSchedule(
         steps=steps,
         warmup_steps=reader.whole("warmup_steps", int(ratio * steps)),
         constant_steps=reader.whole("constant_steps", 0),
@@ -244,8 +244,8 @@ def _schedule(reader: _Reader) -> Schedule:
     )
 
 
-def _split(reader: _Reader) -> Split:
-    return Split(
+def _split(reader: _Reader) -> BatchSplit:
+    return BatchSplit(
         nodes=reader.whole("nodes", 1),
         gpus_per_node=reader.whole("gpus_per_node", 1),
         global_batch=reader.whole("global_batch"),

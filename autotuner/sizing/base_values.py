@@ -150,7 +150,7 @@ class TrainedModel:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Schedule:
+class RateSchedule:
     """Steps and rates; at the end the least rate is kept for ``constant_steps``.
 
     ``is_cosine`` is False for T5's straight fall.
@@ -169,7 +169,7 @@ class Schedule:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Split:
+class BatchSplit:
     """Batch and degrees of parallelism on the machines of the file."""
 
     nodes: int
@@ -197,5 +197,5 @@ class Pretraining:
     name: str
     family: Family
     model: TrainedModel
-    schedule: Schedule
-    split: Split
+    schedule: RateSchedule
+    split: BatchSplit

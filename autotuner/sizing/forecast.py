@@ -30,7 +30,7 @@ from ..planner import (
     plan,
 )
 from .model_size import FLOPS_PER_PARAMETER_AND_TOKEN, SECONDS_PER_DAY
-from .nemo_rules import SearchLimits, search_rules
+from .nemo_rules import NemoSearchLimits, search_rules
 
 _CHOICES = Choices(zero=(0, 1), offload=(Offload.NONE,))
 """ZeRO 1 is the distributed optimizer of NeMo's configurations; there is no more, nor offload."""
@@ -118,7 +118,7 @@ def _planned(task: Task, batch: int) -> Planned | None:
         limits=Limits(memory_bytes=task.memory_bytes),
         choices=_CHOICES,
         most=1,
-        rules=search_rules(SearchLimits(gpus_per_node=task.training.machine.gpus_per_node)),
+        rules=search_rules(NemoSearchLimits(gpus_per_node=task.training.machine.gpus_per_node)),
     )
     return plan(question).surely
 
@@ -336,7 +336,7 @@ class Outlook:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rate:
+class GpuPrice:
     """What one GPU costs; None where no price is known."""
 
     usd_per_gpu_hour: float | None
@@ -348,7 +348,7 @@ class Assumed:
     """What an outlook assumes beside a speed."""
 
     goodput: Goodput
-    rate: Rate
+    rate: GpuPrice
     band: SpeedBand
 
 

@@ -24,15 +24,15 @@ _WANDB_PROJECT = ("exp_manager", "wandb_logger_kwargs", "project")
 
 def nemo1_document(template: RawConfig, base: BaseConfig) -> RawConfig:
     """NeMo's file for the family with run, trainer, model, optimizer and schedule set."""
-    return _edited(template, [*run_edits(base), *_model_edits(base), *_optimizer_edits(base)])
+    return _edited(template, [*base_run_edits(base), *_model_edits(base), *_optimizer_edits(base)])
 
 
 def custom_document(custom: RawConfig, base: BaseConfig) -> RawConfig:
     """A user's whole file with run and trainer set; its model is left alone, as NeMo does."""
-    return _edited(custom, list(run_edits(base)))
+    return _edited(custom, list(base_run_edits(base)))
 
 
-def run_edits(base: BaseConfig) -> Iterator[tuple[KeyPath, Any]]:
+def base_run_edits(base: BaseConfig) -> Iterator[tuple[KeyPath, Any]]:
     """What is set whatever the model: names, times, machines, steps, trackers."""
     yield ("run", "name"), base.name
     yield ("run", "results_dir"), _RESULTS

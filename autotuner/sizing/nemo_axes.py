@@ -52,7 +52,7 @@ class GridRow:
     most_sequence: int | None = None
 
 
-class Asked(Protocol):
+class AxisQuestion(Protocol):
     """What a rule reads of a question."""
 
     @property
@@ -160,7 +160,7 @@ def nemo_grid(
     return _listed(given, why) or NoRule(why=why)
 
 
-def rule_of(rows: Sequence[GridRow], asked: Asked) -> GridRow | None:
+def rule_of(rows: Sequence[GridRow], asked: AxisQuestion) -> GridRow | None:
     """The first row that covers family, memory, sequence and size; defaults cover nothing."""
     name = _rules_of(asked.family)
     own = (row for row in rows if (row.rules, row.gpu_memory_gb) == (name, asked.gpu_memory_gb))
@@ -181,7 +181,7 @@ def _rules_of(family: Family) -> str:
     return "bert" if family.name == "bert" else "gpt_like"
 
 
-def _covers(row: GridRow, asked: Asked) -> bool:
+def _covers(row: GridRow, asked: AxisQuestion) -> bool:
     is_size = row.bound_b is not None and asked.size_b <= row.bound_b
     return is_size and _has_length(row, asked.sequence)
 

@@ -19,7 +19,7 @@ from ..space import Bools
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SearchLimits:
+class NemoSearchLimits:
     """What a search keeps within.
 
     Attributes:
@@ -35,7 +35,7 @@ class SearchLimits:
     are_samples_whole: bool = True
 
 
-def search_rules(limits: SearchLimits) -> tuple[LayoutRule, ...]:
+def search_rules(limits: NemoSearchLimits) -> tuple[LayoutRule, ...]:
     """All rules of a search, in the order in which they are asked."""
     return (
         *PLAN_RULES,
@@ -112,7 +112,7 @@ def _tensor_in_nodes(gpus_per_node: int) -> LayoutRule:
     return _rule("tp_node", "tensor_C", "tp", why, keep)
 
 
-def _product_rules(limits: SearchLimits) -> Iterator[LayoutRule]:
+def _product_rules(limits: NemoSearchLimits) -> Iterator[LayoutRule]:
     least, most = limits.least_product, limits.most_product
     if least is not None:
         why = f"x the other degrees is less than min_model_parallel_size {least}"

@@ -18,7 +18,7 @@ from autoconf_launch.core import Architecture
 
 from ..cost import NOISE, SPREADS, LayoutColumns, MemoryLayouts, likeness
 from ..measurement import chance_below
-from ..planner import STEP_TIME_BAND, UNMEASURED_BAND, Points, Training, taken
+from ..planner import STEP_TIME_BAND, UNMEASURED_BAND, Points, Training, take_rows
 from ..space import Floats, Ints
 
 _MOST = 1000
@@ -52,7 +52,7 @@ def _part(found: Points, numbers: Ints, architecture: Architecture) -> Ints:
     if found.rows is None or not len(numbers):
         return numbers
     few = numbers[:_MOST]
-    alike = error_covariance(taken(found.rows, few), architecture)
+    alike = error_covariance(take_rows(found.rows, few), architecture)
     order = plausible_order(np.log(found.step_s_P[few]), found.chance_P[few], alike)
     return np.concatenate([few[order], numbers[_MOST:]])
 

@@ -56,7 +56,7 @@ class KnobChoice:
         return None if self.how is ChoiceKind.FREE or not self.values else self.values[0]
 
 
-Choices: TypeAlias = Mapping[str, KnobChoice]
+KnobChoices: TypeAlias = Mapping[str, KnobChoice]
 
 
 def extras_of(choices: Sequence[KnobChoice]) -> tuple[KnobChoice, ...]:

@@ -9,7 +9,7 @@ from autoconf_launch.core import Candidate, FailureKind
 from .table import Bools, CandidateTable, Floats
 from .trial import FailedTrial, Record
 
-MEMORY_BAND = 0.2
+UNCALIBRATED_MEMORY_BAND = 0.2
 """Relative error to expect of a predicted peak; a guess until predictions are calibrated."""
 
 _FIRST_FSDP = 2

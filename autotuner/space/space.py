@@ -11,7 +11,7 @@ import numpy as np
 from autoconf_launch.core import Candidate, ConfigError, KnobValue
 
 from . import constraints as rules
-from .choices import ChoiceKind, Choices, KnobChoice, extras_of, parsed
+from .choices import ChoiceKind, KnobChoice, KnobChoices, extras_of, parsed
 from .constraints import RejectedCounts, Rule, apply_rules
 from .micro_batches import GlobalBatchRule, micro_batches_to_try
 from .settings import AutotuningSettings
@@ -131,7 +131,7 @@ def build_space(
     )
 
 
-def _structures(baseline: Candidate, choices: Choices) -> CandidateTable:
+def _structures(baseline: Candidate, choices: KnobChoices) -> CandidateTable:
     """Every combination of all knobs but the batch split, with data parallelism to match."""
     table = CandidateTable.from_candidates([baseline])
     for knob, choice in choices.items():
@@ -145,7 +145,7 @@ def _structures(baseline: Candidate, choices: Choices) -> CandidateTable:
 def _with_batches(
     table: CandidateTable,
     baseline: Candidate,
-    choices: Choices,
+    choices: KnobChoices,
     rule: GlobalBatchRule,
     settings: AutotuningSettings,
 ) -> CandidateTable:
@@ -183,7 +183,7 @@ def _with_accumulation(
     return concat((today.take(keeps), other))
 
 
-def _rules(baseline: Candidate, choices: Choices, rule: GlobalBatchRule) -> tuple[Rule, ...]:
+def _rules(baseline: Candidate, choices: KnobChoices, rule: GlobalBatchRule) -> tuple[Rule, ...]:
     found = [rules.mesh_equation(baseline.layout.world_size)]
     stage = choices.get("zero_stage")
     if stage is not None and stage.how is ChoiceKind.FREE:
@@ -195,7 +195,7 @@ def _rules(baseline: Candidate, choices: Choices, rule: GlobalBatchRule) -> tupl
     return tuple(found)
 
 
-def _least_micro_batch(choices: Choices) -> int:
+def _least_micro_batch(choices: KnobChoices) -> int:
     choice = choices.get("micro_batch")
     if choice is None or choice.how is not ChoiceKind.MINIMUM or not choice.values:
         return 1
@@ -204,7 +204,7 @@ def _least_micro_batch(choices: Choices) -> int:
 
 
 def _notes(
-    baseline: Candidate, kept: CandidateTable, choices: Choices, rule: GlobalBatchRule
+    baseline: Candidate, kept: CandidateTable, choices: KnobChoices, rule: GlobalBatchRule
 ) -> tuple[str, ...]:
     """Sentences on listed micro-batches that were left out, and on a search without any."""
     choice = choices.get("micro_batch")

@@ -182,7 +182,7 @@ class Record:
         return self.outcome.failure if isinstance(self.outcome, FailedTrial) else None
 
 
-T = TypeVar("T")
+_T = TypeVar("_T")
 
 
 def encode_record(record: Record) -> dict[str, Any]:
@@ -256,5 +256,5 @@ def _prediction(value: object) -> Prediction | None:
     return replace(found, least_step_s=None)
 
 
-def _optional(kind: type[T], value: object) -> T | None:
+def _optional(kind: type[_T], value: object) -> _T | None:
     return None if value is None else decode(kind, value)

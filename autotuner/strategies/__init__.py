@@ -35,7 +35,7 @@ stands after a colon in the name, where something does."""
 PEERS = {"deepspeed": "autoconf_launch.autotuner.strategies.pairwise:PairwiseRanker"}
 """Tuners of others, which ``replay`` compares with."""
 
-ENTRY_POINTS = "autoconf_launch.strategy"
+_ENTRY_POINTS = "autoconf_launch.strategy"
 """Group in which other packages register theirs, with the same kind of value."""
 
 _DETAILED = ("optuna",)
@@ -78,4 +78,4 @@ def load_strategy(
 
 
 def _others() -> dict[str, EntryPoint]:
-    return {entry.name: entry for entry in entry_points(group=ENTRY_POINTS)}
+    return {entry.name: entry for entry in entry_points(group=_ENTRY_POINTS)}

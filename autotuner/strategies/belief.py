@@ -14,7 +14,7 @@ import numpy as np
 from ..measurement import expected_excess
 from ..space import Floats, Ints, Record
 
-NOISE = 0.02
+MEASUREMENT_NOISE = 0.02
 """What two runs of one setting differ by, as a share."""
 OWN = 0.25
 """Share of the variance that no other row tells of."""
@@ -59,7 +59,9 @@ class Belief:
         """As if ``row`` had been measured and were just what is expected of it."""
         near = self.kernel.between(self.features_CF, self.features_CF[row : row + 1])[:, 0]
         covariance = near - self.seen_CS @ self.seen_CS[row]
-        column = covariance / np.sqrt(max(self.variance_C[row], OWN) + NOISE**2 / self.scale)
+        column = covariance / np.sqrt(
+            max(self.variance_C[row], OWN) + MEASUREMENT_NOISE**2 / self.scale
+        )
         return replace(
             self,
             variance_C=np.maximum(self.variance_C - column**2, OWN),

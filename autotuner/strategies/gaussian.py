@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..space import Floats
-from .belief import NOISE, OWN, PRIOR_FREEDOM, Belief
+from .belief import MEASUREMENT_NOISE, OWN, PRIOR_FREEDOM, Belief
 
 REACH = 2.0
 """Units of features over which effects fade to 1/e."""
@@ -75,7 +75,7 @@ def believed(
     trend = 1.0 / size if size > 0 else 0.0
     kernels = [Kernel(shared=x, trend=trend) for x in (_SHARED if constant else (0.0,))]
     seen, pool = features[:count], features[count:]
-    noise_S = OWN + (NOISE**2 + (0.0 if doubt_S is None else doubt_S**2)) / spread**2
+    noise_S = OWN + (MEASUREMENT_NOISE**2 + (0.0 if doubt_S is None else doubt_S**2)) / spread**2
     among = np.eye(count) * noise_S
     fits = (_fitted(k, k.between(seen, seen) + among, targets_S, spread) for k in kernels)
     fit = max(fits, key=lambda found: found.evidence)

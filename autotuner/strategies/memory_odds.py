@@ -14,7 +14,7 @@ import numpy as np
 
 from ..measurement import chance_below
 from ..space import (
-    MEMORY_BAND,
+    UNCALIBRATED_MEMORY_BAND,
     Bools,
     CandidateTable,
     FailedTrial,
@@ -59,7 +59,7 @@ def marginal_rows(
     if predictions is None or limit_bytes is None:
         return np.zeros(len(table), np.bool_)
     peaks_C = predictions.peak_bytes_C
-    low_C = max([1.0, *_largest_error(history)]) * peaks_C * (1.0 - MEMORY_BAND)
+    low_C = max([1.0, *_largest_error(history)]) * peaks_C * (1.0 - UNCALIBRATED_MEMORY_BAND)
     rows_C = (peaks_C > limit_bytes) & (low_C <= limit_bytes)
     for record in filter(is_out_of_memory, history):
         predicted = record.prediction.peak_bytes if record.prediction else None

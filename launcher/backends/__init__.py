@@ -30,7 +30,7 @@ BACKENDS = MappingProxyType(
 )
 """Name -> ``module:attribute``; others come by the entry-point group below."""
 
-ENTRY_POINTS = "autoconf_launch.backend"
+_ENTRY_POINTS = "autoconf_launch.backend"
 
 
 def load_backend(name: str, *arguments: object, **options: object) -> Backend:
@@ -63,7 +63,7 @@ def _factory(name: str) -> Callable[..., Backend]:
         module, _, attribute = BACKENDS[name].partition(":")
         factory: Callable[..., Backend] = getattr(import_module(module), attribute)
         return factory
-    installed = {point.name: point for point in entry_points(group=ENTRY_POINTS)}
+    installed = {point.name: point for point in entry_points(group=_ENTRY_POINTS)}
     if name not in installed:
         known = nearest_known(name, {*BACKENDS, *installed})
         raise ConfigError(f"backend {name!r} is unknown; {known}")

@@ -23,7 +23,7 @@ from autoconf_launch.core import JOB_VARIABLE, TASK_VARIABLE
 from ..launch import agent, how_it_died
 from ..machine import VISIBLE
 from ..plan import LaunchPlan
-from ..spelling import TRACKERS
+from ..spelling import REPORTING_TOOLS
 from .base import Job, JobEnd
 from .local import GRACE_S, LINGER_S, LocalBackend, Logs
 from .local_job import AgentHandle, LocalJob, own_job
@@ -50,7 +50,7 @@ _OF_A_RANK = frozenset(
         *("RANK", "LOCAL_RANK", "GROUP_RANK", "CROSS_RANK", "MASTER_ADDR", "MASTER_PORT"),
         *("WORLD_SIZE", "LOCAL_WORLD_SIZE", "LOCAL_SIZE", "CROSS_SIZE"),
         *(VISIBLE, "CUDA_DEVICE_ORDER", TASK_VARIABLE, JOB_VARIABLE),
-        *(name for tracker in TRACKERS for name, _ in tracker.folder_variables),
+        *(name for tracker in REPORTING_TOOLS for name, _ in tracker.folder_variables),
     }
 )
 """What nothing reads at its import. All other variables must be equal for a fork server to serve:
@@ -58,14 +58,14 @@ OMP_*, allocators, LD_* and PYTHON* act when a process starts."""
 
 _ROOM_FOR_NAME = "0" * 32
 
-Key: TypeAlias = tuple[str, tuple[tuple[str, str], ...]]
+_ServerKey: TypeAlias = tuple[str, tuple[tuple[str, str], ...]]
 """Folder to start in, which matters to a relative PYTHONPATH, and variables that act there."""
 
 
 class ForkServer:
     """One process to fork; it is usable at once, and starts meanwhile."""
 
-    def __init__(self, key: Key) -> None:
+    def __init__(self, key: _ServerKey) -> None:
         folder, variables = key
         self._was_silent = False
         self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -133,7 +133,7 @@ class ForkServerBackend(LocalBackend):
         grace_s: float = GRACE_S,
     ) -> None:
         super().__init__(environment=environment, linger_s=linger_s, grace_s=grace_s)
-        self._fork_servers: dict[Key, ForkServer] = {}
+        self._fork_servers: dict[_ServerKey, ForkServer] = {}
         self._waiting: dict[str, tuple[ForkServer, float]] = {}
         self._replaced = 0
 
@@ -164,7 +164,7 @@ class ForkServerBackend(LocalBackend):
         self._waiting[job.token] = (fork_server, time.monotonic() + ANSWERS_WITHIN_S)
         return AgentHandle(pid=fork_server.pid, session=None)
 
-    def _fork_server(self, key: Key | None) -> ForkServer | None:
+    def _fork_server(self, key: _ServerKey | None) -> ForkServer | None:
         if key is None:
             return None
         self._bury(key)
@@ -173,7 +173,7 @@ class ForkServerBackend(LocalBackend):
                 self._fork_servers[key] = ForkServer(key)
         return self._fork_servers.get(key)
 
-    def _bury(self, key: Key) -> None:
+    def _bury(self, key: _ServerKey) -> None:
         """Make room for another server where a signal has killed the one for these variables."""
         fork_server = self._fork_servers.get(key)
         if (
@@ -189,7 +189,7 @@ class ForkServerBackend(LocalBackend):
             "a few seconds."
         )
 
-    def _key(self, plan: LaunchPlan) -> Key | None:
+    def _key(self, plan: LaunchPlan) -> _ServerKey | None:
         """None where the ranks differ in it."""
         keys = {
             tuple(sorted(item for item in self._whole(rank).items() if item[0] not in _OF_A_RANK))

@@ -97,13 +97,13 @@ def _searched(job: TuningJob, backend: Backend, folder: OpenFolder) -> tuple[Tun
 
     def attempt(request: LaunchRequest) -> tuple[TuningJob, Rendered]:
         started = started_as(job, request)
-        return started, search(started, backend, folder)
+        return started, search_for_winner(started, backend, folder)
 
     known = remembered(job.request, job.paths) if folder.contents.profiled else job.request
     return first_that_starts(known, attempt, job.paths, job.listener)
 
 
-def search(job: TuningJob, backend: Backend, folder: OpenFolder) -> Rendered:
+def search_for_winner(job: TuningJob, backend: Backend, folder: OpenFolder) -> Rendered:
     """From the profile run to the results; the winner as a launch spells it.
 
     Raises:

@@ -36,38 +36,38 @@ from ..spelling import (
 )
 from .any_script import batch_rows, taken
 
-KNOWN = Known(package="accelerate", oldest=(0, 21), newest=(1, 15))
-ACCUMULATION = "ACCELERATE_GRADIENT_ACCUMULATION_STEPS"
+_KNOWN = Known(package="accelerate", oldest=(0, 21), newest=(1, 15))
+_ACCUMULATION = "ACCELERATE_GRADIENT_ACCUMULATION_STEPS"
 USE_FSDP = "ACCELERATE_USE_FSDP"
 USE_DEEPSPEED = "ACCELERATE_USE_DEEPSPEED"
 DEEPSPEED_STAGE = "ACCELERATE_DEEPSPEED_ZERO_STAGE"
 FSDP_VERSION = "FSDP_VERSION"
 FSDP_VERSION_SINCE = (1, 6)
-STRATEGY = "FSDP_SHARDING_STRATEGY"
-RESHARD = "FSDP_RESHARD_AFTER_FORWARD"
-RECOMPUTE = "FSDP_ACTIVATION_CHECKPOINTING"
+_STRATEGY = "FSDP_SHARDING_STRATEGY"
+_RESHARD = "FSDP_RESHARD_AFTER_FORWARD"
+_RECOMPUTE = "FSDP_ACTIVATION_CHECKPOINTING"
 RECOMPUTE_SINCE = (0, 34)
 USE_PARALLELISM = "ACCELERATE_USE_PARALLELISM_CONFIG"
 PARALLELISM_SINCE = (1, 10)
-DEGREES = {
+_DEGREES = {
     "tensor_parallel": "PARALLELISM_CONFIG_TP_SIZE",
     "context_parallel": "PARALLELISM_CONFIG_CP_SIZE",
 }
-STAGES = {"FULL_SHARD": 3, "SHARD_GRAD_OP": 2, "NO_SHARD": 0, "HYBRID_SHARD": 3, "1": 3, "2": 2}
-"""ZeRO stages of FSDP 1's strategies; FSDP 2 says true (3) or false (2) in ``RESHARD``."""
-PRECISION = "ACCELERATE_MIXED_PRECISION"
+_STAGES = {"FULL_SHARD": 3, "SHARD_GRAD_OP": 2, "NO_SHARD": 0, "HYBRID_SHARD": 3, "1": 3, "2": 2}
+"""ZeRO stages of FSDP 1's strategies; FSDP 2 says true (3) or false (2) in ``_RESHARD``."""
+_PRECISION = "ACCELERATE_MIXED_PRECISION"
 FSDP_ALONE = (("FSDP_AUTO_WRAP_POLICY", "TRANSFORMER_BASED_WRAP"),)
 """What turning FSDP on needs beside it, where the user says nothing."""
-SECTIONS = {
+_SECTIONS = {
     "fsdp_config": "",
     "parallelism_config": "",
     "deepspeed_config": "ACCELERATE_DEEPSPEED_",
 }
 """Sections of the configuration file; a key in capitals behind this is a variable."""
 KEYS = {
-    "mixed_precision": PRECISION,
+    "mixed_precision": _PRECISION,
     "use_cpu": "ACCELERATE_USE_CPU",
-    "gradient_accumulation_steps": ACCUMULATION,
+    "gradient_accumulation_steps": _ACCUMULATION,
     "gradient_clipping": "ACCELERATE_GRADIENT_CLIPPING",
     "deepspeed_config_file": "ACCELERATE_DEEPSPEED_CONFIG_FILE",
     "zero3_init_flag": "ACCELERATE_DEEPSPEED_ZERO3_INIT",
@@ -115,11 +115,11 @@ TURNED_ON = {
     "--debug": "ACCELERATE_DEBUG_MODE",
 }
 LAUNCH_VARIABLES = {
-    "--mixed_precision": PRECISION,
+    "--mixed_precision": _PRECISION,
     "--zero_stage": DEEPSPEED_STAGE,
     "--offload_optimizer_device": "ACCELERATE_DEEPSPEED_OFFLOAD_OPTIMIZER_DEVICE",
     "--offload_param_device": "ACCELERATE_DEEPSPEED_OFFLOAD_PARAM_DEVICE",
-    "--gradient_accumulation_steps": ACCUMULATION,
+    "--gradient_accumulation_steps": _ACCUMULATION,
     "--gradient_clipping": "ACCELERATE_GRADIENT_CLIPPING",
     "--deepspeed_config_file": "ACCELERATE_DEEPSPEED_CONFIG_FILE",
     "--dynamo_backend": "ACCELERATE_DYNAMO_BACKEND",
@@ -145,7 +145,7 @@ class ShardingWords:
 
     def names(self) -> tuple[str, ...]:
         """See Spelled."""
-        return (USE_FSDP, STRATEGY, RESHARD, DEEPSPEED_STAGE, self.knob)
+        return (USE_FSDP, _STRATEGY, _RESHARD, DEEPSPEED_STAGE, self.knob)
 
     def read(self, inputs: LaunchInputs) -> LayoutValue:
         """See Spelled."""
@@ -153,17 +153,17 @@ class ShardingWords:
             return self.value_of(scalar(inputs.variable(DEEPSPEED_STAGE) or 2))
         if not _is_on(inputs, USE_FSDP):
             return 0
-        reshard = inputs.variable(RESHARD)
+        reshard = inputs.variable(_RESHARD)
         if inputs.variable(FSDP_VERSION) == "2":
             return 2 if str(reshard).lower() == "false" else 3
-        return self.value_of(inputs.variable(STRATEGY) or reshard or "FULL_SHARD")
+        return self.value_of(inputs.variable(_STRATEGY) or reshard or "FULL_SHARD")
 
     def value_of(self, word: Any) -> LayoutValue:
         """See Spelled."""
-        stage = word if type(word) is int else STAGES.get(str(word).upper())
+        stage = word if type(word) is int else _STAGES.get(str(word).upper())
         if stage not in (0, 1, 2, 3):
-            known = ", ".join(STAGES)
-            raise ConfigError(f"{STRATEGY} is {word!r}, which is not known here; {known}.")
+            known = ", ".join(_STAGES)
+            raise ConfigError(f"{_STRATEGY} is {word!r}, which is not known here; {known}.")
         return int(stage)
 
     def write(self, inputs: LaunchInputs, value: LayoutValue) -> LaunchInputs:
@@ -182,9 +182,9 @@ class ShardingWords:
                 inputs = inputs.with_variable(name, usual)
         if not self.versioned or inputs.variable(FSDP_VERSION) == "1":
             word = "FULL_SHARD" if value == 3 else "SHARD_GRAD_OP"
-            return inputs.with_variable(STRATEGY, word)
+            return inputs.with_variable(_STRATEGY, word)
         inputs = inputs.with_variable(FSDP_VERSION, "2")
-        return inputs.with_variable(RESHARD, "true" if value == 3 else "false")
+        return inputs.with_variable(_RESHARD, "true" if value == 3 else "false")
 
 
 class AccelerateDialect(TableDialect):
@@ -200,10 +200,10 @@ class AccelerateDialect(TableDialect):
 
     def table(self, source: ScriptSource, ranks: int) -> tuple[Spelled, ...]:
         """See TableDialect."""
-        version = installed(source, KNOWN.package) or KNOWN.newest
+        version = installed(source, _KNOWN.package) or _KNOWN.newest
         rows: list[Spelled] = list(batch_rows(source, ranks))
         accumulation = _accumulation(source)
-        if accumulation and (_is_set(source, ACCUMULATION) or not _has_own(rows)):
+        if accumulation and (_is_set(source, _ACCUMULATION) or not _has_own(rows)):
             rows = [row for row in rows if row.knob != "accumulation"]
             rows.append(accumulation)
         free = (0, 2, 3) if ranks > 1 else ()
@@ -212,7 +212,7 @@ class AccelerateDialect(TableDialect):
 
     def facts(self, reading: Reading) -> TrainingFacts:
         """See TableDialect."""
-        given = str(reading.inputs.variable(PRECISION)).lower()
+        given = str(reading.inputs.variable(_PRECISION)).lower()
         return TrainingFacts(precision=_PRECISIONS.get(given, Precision.FP32))
 
     def in_trial(self, rendered: Rendered, source: ScriptSource, needs: TrialNeeds) -> Rendered:
@@ -221,7 +221,7 @@ class AccelerateDialect(TableDialect):
 
     def remarks(self, reading: Reading) -> tuple[str, ...]:
         """See TableDialect."""
-        return (*check_version(reading.source, KNOWN), *taken(reading))
+        return (*check_version(reading.source, _KNOWN), *taken(reading))
 
 
 def _is_on(inputs: LaunchInputs, name: str) -> bool:
@@ -245,20 +245,20 @@ def _accumulation(source: ScriptSource) -> Spelling | None:
     default = keyword.value if keyword else 1
     return Spelling(
         knob="accumulation",
-        places=(Variable(ACCUMULATION),),
+        places=(Variable(_ACCUMULATION),),
         default=default if type(default) is int else 1,
     )
 
 
 def _memory_rows(source: ScriptSource, version: Version) -> tuple[Spelling, ...]:
     rows = []
-    if version >= RECOMPUTE_SINCE and _is_set(source, RECOMPUTE):
+    if version >= RECOMPUTE_SINCE and _is_set(source, _RECOMPUTE):
         words = (("false", Recompute.NONE), ("true", Recompute.FULL))
-        places = (Variable(RECOMPUTE),)
+        places = (Variable(_RECOMPUTE),)
         rows.append(Spelling(knob="recompute", places=places, words=words))
     if version >= PARALLELISM_SINCE and _is_set(source, USE_PARALLELISM):
         rows += [
             Spelling(knob=knob, places=(Variable(name),), default=1)
-            for knob, name in DEGREES.items()
+            for knob, name in _DEGREES.items()
         ]
     return tuple(rows)

@@ -11,9 +11,9 @@ from dataclasses import replace
 
 from ..script import ScriptSource
 from ..spelling import (
-    ACCUMULATION,
+    ACCUMULATION_NAMES,
     ELSEWHERE,
-    MICRO_BATCH,
+    MICRO_BATCH_NAMES,
     Argument,
     Place,
     Reading,
@@ -53,7 +53,7 @@ class ArgumentsDialect(TableDialect):
         """An argument is mapped, or one with a common name is given or declared."""
         if source.words.arguments or source.words.knobs:
             return True
-        return recognised(source, "micro_batch", MICRO_BATCH, 1) is not None
+        return recognised(source, "micro_batch", MICRO_BATCH_NAMES, 1) is not None
 
     def table(self, source: ScriptSource, ranks: int) -> tuple[Spelled, ...]:
         """See TableDialect."""
@@ -81,8 +81,8 @@ def _runs_elsewhere(source: ScriptSource) -> bool:
 
 def batch_rows(source: ScriptSource, ranks: int) -> tuple[Spelled, ...]:
     """Rows for what the script's own arguments say of the batch; nothing where they do not."""
-    micro = recognised(source, "micro_batch", MICRO_BATCH, ranks)
-    accumulation = recognised(source, "accumulation", ACCUMULATION, ranks)
+    micro = recognised(source, "micro_batch", MICRO_BATCH_NAMES, ranks)
+    accumulation = recognised(source, "accumulation", ACCUMULATION_NAMES, ranks)
     if micro and accumulation and _is_split(micro.names()[:-1], source):
         split = SplitMicroBatch(micro, accumulation)
         return (split, accumulation, SplitBatch(micro, ranks))
@@ -110,7 +110,7 @@ def _is_split(names: tuple[str, ...], source: ScriptSource) -> bool:
     """Whether the script divides this argument by its accumulation."""
     own = {bare(name) for name in names}
     divisors = source.facts.divisors
-    return any(name in own and is_of_batch(by, ACCUMULATION) for name, by in divisors)
+    return any(name in own and is_of_batch(by, ACCUMULATION_NAMES) for name, by in divisors)
 
 
 def recognised(
@@ -166,7 +166,7 @@ class DataLoaderDialect(TableDialect):
             places=(Variable(DATALOADER_BATCH_VARIABLE),),
             default=_today(source),
         )
-        own = recognised(source, "accumulation", ACCUMULATION, ranks)
+        own = recognised(source, "accumulation", ACCUMULATION_NAMES, ranks)
         return (row,) if own is None else (row, own)
 
     def in_trial(self, rendered: Rendered, source: ScriptSource, needs: TrialNeeds) -> Rendered:

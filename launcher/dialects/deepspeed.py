@@ -38,7 +38,7 @@ from ..spelling import (
     with_path_argument,
 )
 from .deepspeed_file import (
-    KNOWN,
+    DEEPSPEED_VERSIONS,
     batch_rule,
     document_facts,
     further_choices,
@@ -108,7 +108,7 @@ class DeepSpeedDialect:
             settings=settings,
             warnings=(
                 *source.warnings,
-                *check_version(source, KNOWN),
+                *check_version(source, DEEPSPEED_VERSIONS),
                 *on_varying_batch(fixed),
                 *on_open_batch(listed.config, rule, today, allow_change=consent),
             ),
@@ -128,8 +128,8 @@ class DeepSpeedDialect:
         ):
             if document.get(path, absent) != value:
                 document = document.with_value(path, value)
-        if keys.GLOBAL_BATCH in document:
-            document = document.with_value(keys.GLOBAL_BATCH, layout.global_batch)
+        if keys.TRAIN_BATCH_SIZE in document:
+            document = document.with_value(keys.TRAIN_BATCH_SIZE, layout.global_batch)
         document = with_further(document, listed.config, candidate.extras)
         arguments = with_mapped_arguments(source.script_args, document, settings)
         for path in (keys.AUTOTUNING, *keys.MAPPINGS):

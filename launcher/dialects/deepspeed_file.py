@@ -32,7 +32,7 @@ from autoconf_launch.tuning_spaces import (
 from ..script import ScriptSource
 from ..spelling import Known, lists_micro_batches
 
-KNOWN = Known(package="deepspeed", oldest=(0, 0), newest=(0, 19))
+DEEPSPEED_VERSIONS = Known(package="deepspeed", oldest=(0, 0), newest=(0, 19))
 """The names below were checked in the newest; no older version is refused."""
 
 ZERO_KEYS = (
@@ -112,7 +112,7 @@ def batch_rule(
         DeepSpeed Autotuning documentation, "Configuring Train Micro-Batch Size".
     """
     config, maximum = source.config, settings.max_train_batch_size
-    stated = isinstance(config.get(keys.GLOBAL_BATCH), int)
+    stated = isinstance(config.get(keys.TRAIN_BATCH_SIZE), int)
     accumulates = config.get(keys.ACCUMULATION) not in (None, "auto")
     opens = maximum is not None or not accumulates or lists_micro_batches(config)
     if source.words.keep_global_batch or not (allow_change or (opens and not stated)):

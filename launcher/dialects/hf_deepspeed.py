@@ -53,12 +53,12 @@ from .deepspeed_file import (
     with_further,
 )
 
-KNOWN = Known(package="transformers", oldest=(4, 30), newest=(5, 23))
-MICRO_BATCH = "--per_device_train_batch_size"
-MICRO_BATCH_DEFAULT = 8
-ACCUMULATION = "--gradient_accumulation_steps"
-RECOMPUTE = ("--gradient_checkpointing", "--activation_checkpointing")
-FSDP = "--fsdp"
+_KNOWN = Known(package="transformers", oldest=(4, 30), newest=(5, 23))
+_MICRO_BATCH = "--per_device_train_batch_size"
+_MICRO_BATCH_DEFAULT = 8
+_ACCUMULATION = "--gradient_accumulation_steps"
+_RECOMPUTE = ("--gradient_checkpointing", "--activation_checkpointing")
+_FSDP = "--fsdp"
 FSDP_STAGES = {"full_shard": 3, "shard_grad_op": 2, "true": 3}
 """Strategies of ``--fsdp`` as stages of ZeRO; a bare ``--fsdp`` (from 5.0 on) is the first."""
 FSDP_WRAP = "auto_wrap"
@@ -67,7 +67,7 @@ RENAMED = (
     Renamed(argument="--evaluation_strategy", gone_in=(4, 57), now="use --eval_strategy"),
     Renamed(argument="--no_cuda", gone_in=(5, 0), now="use --use_cpu"),
     Renamed(
-        argument="--per_gpu_train_batch_size", gone_in=(5, 0), now=f"use {MICRO_BATCH} instead"
+        argument="--per_gpu_train_batch_size", gone_in=(5, 0), now=f"use {_MICRO_BATCH} instead"
     ),
     Renamed(argument="--overwrite_output_dir", gone_in=(5, 0), now="remove it"),
     Renamed(argument="--logging_dir", gone_in=(5, 23), now="set TENSORBOARD_LOGGING_DIR"),
@@ -78,7 +78,7 @@ ADDED: tuple[tuple[str, Version], ...] = (
     ("--activation_checkpointing", (5, 23)),
 )
 """Versions in which these were seen first."""
-KNOBS = (
+_KNOBS = (
     "--bf16",
     "--fp16",
     "--tf32",
@@ -91,16 +91,16 @@ KNOBS = (
 )
 """Further arguments that ``--knob`` may list, in all versions; those of ``ADDED`` from theirs."""
 IN_TRIALS: tuple[tuple[str, str, Version, Version], ...] = (
-    ("--save_strategy", "no", KNOWN.oldest, NEWEST),
-    ("--report_to", "none", KNOWN.oldest, NEWEST),
-    ("--push_to_hub", "false", KNOWN.oldest, NEWEST),
-    ("--load_best_model_at_end", "false", KNOWN.oldest, NEWEST),
+    ("--save_strategy", "no", _KNOWN.oldest, NEWEST),
+    ("--report_to", "none", _KNOWN.oldest, NEWEST),
+    ("--push_to_hub", "false", _KNOWN.oldest, NEWEST),
+    ("--load_best_model_at_end", "false", _KNOWN.oldest, NEWEST),
     ("--eval_strategy", "no", (4, 41), NEWEST),
     ("--eval_on_start", "false", (4, 44), NEWEST),
-    ("--evaluation_strategy", "no", KNOWN.oldest, (4, 41)),
+    ("--evaluation_strategy", "no", _KNOWN.oldest, (4, 41)),
 )
 """Argument, value, from this version, to before that one."""
-EVALUATION = ("--eval_strategy", "--evaluation_strategy")
+_EVALUATION = ("--eval_strategy", "--evaluation_strategy")
 NOT_IN_TRIALS = ("--resume_from_checkpoint",)
 """A trial begins at the first step: one that is long past would leave it nothing to measure."""
 
@@ -196,7 +196,7 @@ def trainer_document(config: RawConfig) -> RawConfig:
     return document
 
 
-def batch_rows(
+def trainer_batch_rows(
     source: ScriptSource, micro: tuple[Place, ...], accumulation: tuple[Place, ...]
 ) -> tuple[Spelled, ...]:
     """Rows of micro-batch and accumulation; a stated global batch leaves the latter open.
@@ -206,11 +206,11 @@ def batch_rows(
         micro: where the arguments have the micro-batch.
         accumulation: where they have the accumulation.
     """
-    size = Spelling(knob="micro_batch", places=micro, default=MICRO_BATCH_DEFAULT)
+    size = Spelling(knob="micro_batch", places=micro, default=_MICRO_BATCH_DEFAULT)
     steps = Spelling(knob="accumulation", places=accumulation, default=1)
     if not has_deepspeed_file(source):
         return (size, steps)
-    if isinstance(source.config.get(keys.GLOBAL_BATCH), int):
+    if isinstance(source.config.get(keys.TRAIN_BATCH_SIZE), int):
         steps = replace(steps, default=None)
     return (
         SharedNumber(knob="micro_batch", path=keys.MICRO_BATCH, argument=size),
@@ -297,7 +297,7 @@ def _is_argument(name: str) -> bool:
 def _overruled(source: ScriptSource) -> tuple[str, ...]:
     """What is said where an argument differs from a number of the file, which Trainer refuses."""
     said = []
-    for path, flag in ((keys.MICRO_BATCH, MICRO_BATCH), (keys.ACCUMULATION, ACCUMULATION)):
+    for path, flag in ((keys.MICRO_BATCH, _MICRO_BATCH), (keys.ACCUMULATION, _ACCUMULATION)):
         held = first_of_list(source.config, path).get(path)
         given = find_argument(source.script_args, (flag,))
         if given and type(held) is int and given.value != str(held):

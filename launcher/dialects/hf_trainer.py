@@ -47,8 +47,8 @@ from ..spelling import (
 from . import hf_deepspeed as names
 from .deepspeed_file import without_monitors
 from .hf_deepspeed import (
-    batch_rows,
     has_deepspeed_file,
+    trainer_batch_rows,
     trainer_document,
     with_document_lists,
     with_file_choices,
@@ -93,7 +93,7 @@ def _of_version(
 
 def _evaluates(source: ScriptSource, given: Callable[[str], object]) -> bool:
     """Whether the user has it evaluate while it trains, or afterwards what it has by then."""
-    strategies = [given(flag) for flag in names.EVALUATION]
+    strategies = [given(flag) for flag in names._EVALUATION]
     if any(word is not None and _word(word) != "no" for word in strategies):
         return True
     afterwards = scalar(given("--do_eval")) is True
@@ -127,7 +127,7 @@ class FsdpWords:
 
     def names(self) -> tuple[str, ...]:
         """See Spelled."""
-        return (names.FSDP, self.knob)
+        return (names._FSDP, self.knob)
 
     def read(self, inputs: LaunchInputs) -> LayoutValue:
         """See Spelled."""
@@ -177,16 +177,16 @@ class HfTrainerDialect(TableDialect):
 
     def table(self, source: ScriptSource, ranks: int) -> tuple[Spelled, ...]:
         """See TableDialect."""
-        refuse_renamed(source, names.KNOWN.package, names.RENAMED)
+        refuse_renamed(source, names._KNOWN.package, names.RENAMED)
         _refuse_later(source)
-        micro = _either(source, names.MICRO_BATCH)
-        accumulation = _either(source, names.ACCUMULATION)
+        micro = _either(source, names._MICRO_BATCH)
+        accumulation = _either(source, names._ACCUMULATION)
         return (
-            *batch_rows(source, micro, accumulation),
-            Spelling(knob=GLOBAL_BATCH, places=(Key(keys.GLOBAL_BATCH),)),
+            *trainer_batch_rows(source, micro, accumulation),
+            Spelling(knob=GLOBAL_BATCH, places=(Key(keys.TRAIN_BATCH_SIZE),)),
             Spelling(
                 knob="recompute",
-                places=_either(source, *names.RECOMPUTE, switch=True),
+                places=_either(source, *names._RECOMPUTE, switch=True),
                 words=SWITCHED,
                 default=Recompute.NONE,
                 free=(Recompute.NONE, Recompute.FULL),
@@ -272,12 +272,12 @@ class HfTrainerDialect(TableDialect):
 
     def remarks(self, reading: Reading) -> tuple[str, ...]:
         """See TableDialect."""
-        return check_version(reading.source, names.KNOWN)
+        return check_version(reading.source, names._KNOWN)
 
     def in_trial(self, rendered: Rendered, source: ScriptSource, needs: TrialNeeds) -> Rendered:
         """No tracker or resuming; output, checkpoints too, goes below the trial's folder."""
         rendered = super().in_trial(rendered, source, needs)
-        version = installed(source, names.KNOWN.package) or names.KNOWN.newest
+        version = installed(source, names._KNOWN.package) or names._KNOWN.newest
         inputs = self.inputs(source)
 
         def given(flag: str) -> object:
@@ -294,7 +294,7 @@ class HfTrainerDialect(TableDialect):
         if has_deepspeed_file(source):
             document = with_length_of_trainer(without_monitors(rendered.config))
             rendered = replace(rendered, config=document)
-        older = tuple(flag for flag in names.EVALUATION if flag not in dict(edits))
+        older = tuple(flag for flag in names._EVALUATION if flag not in dict(edits))
         return _without_settings(rendered, (*names.NOT_IN_TRIALS, *older))
 
 
@@ -355,11 +355,11 @@ def _either(source: ScriptSource, *flags: str, switch: bool = False) -> tuple[Pl
 def _stage_row(source: ScriptSource, ranks: int) -> Spelled:
     if source.config_argument is not None:
         return Spelling(knob="zero_stage", places=(Key(keys.ZERO_STAGE),), default=0)
-    return FsdpWords(places=_either(source, names.FSDP), free=(0, 2, 3) if ranks > 1 else ())
+    return FsdpWords(places=_either(source, names._FSDP), free=(0, 2, 3) if ranks > 1 else ())
 
 
 def _refuse_later(source: ScriptSource) -> None:
-    version = installed(source, names.KNOWN.package)
+    version = installed(source, names._KNOWN.package)
     wanted = {knob.name.replace("-", "_").lstrip("_") for knob in source.words.knobs}
     for flag, since in names.ADDED:
         asked = flag.lstrip("-") in wanted or find_argument(source.script_args, (flag,))

@@ -33,13 +33,13 @@ from ..spelling import (
 )
 from .any_script import batch_rows, taken
 
-KNOWN = Known(package="lightning", oldest=(2, 0), newest=(2, 6))
+_KNOWN = Known(package="lightning", oldest=(2, 0), newest=(2, 6))
 CLI = "--trainer."
-VARIABLE = "PL_TRAINER_"
+_VARIABLE = "PL_TRAINER_"
 """A Trainer takes what its call leaves out from variables of this name in capitals."""
-ACCUMULATION = "accumulate_grad_batches"
-STRATEGY = "strategy"
-STAGES: tuple[tuple[str, int], ...] = (
+_ACCUMULATION = "accumulate_grad_batches"
+_STRATEGY = "strategy"
+_STAGES: tuple[tuple[str, int], ...] = (
     ("auto", 0),
     ("ddp", 0),
     ("fsdp", 3),
@@ -67,9 +67,9 @@ MONITORS = ("LearningRateMonitor", "DeviceStatsMonitor")
 """Callbacks that refuse a Trainer without a logger."""
 CHECKPOINTERS = ("ModelCheckpoint",)
 """Callbacks that refuse a Trainer that saves nothing."""
-PRECISION = "precision"
+_PRECISION = "precision"
 VALIDATES = "validation_step"
-EVALUATION = ("val_check_interval", "check_val_every_n_epoch", "None")
+_EVALUATION = ("val_check_interval", "check_val_every_n_epoch", "None")
 """Batches between two, counted over epochs where the second one is None."""
 EPOCH = ("limit_train_batches", "max_epochs", "-1")
 """Batches of an epoch, of which there are then as many as the steps need."""
@@ -105,15 +105,15 @@ class LightningDialect(TableDialect):
             micro = Spelling(knob="micro_batch", places=places, default=default, overrides=True)
         if micro:
             rows.append(micro)
-        accumulation = _setting(source, ACCUMULATION)
+        accumulation = _setting(source, _ACCUMULATION)
         if accumulation:
             rows.append(replace(accumulation, knob="accumulation", default=1))
         elif "accumulation" in own:
             rows.append(own["accumulation"])
-        strategy = _setting(source, STRATEGY)
+        strategy = _setting(source, _STRATEGY)
         if strategy:
             free = (0, 3) if ranks > 1 else ()
-            words = STAGES
+            words = _STAGES
             rows.append(replace(strategy, knob="zero_stage", words=words, default=0, free=free))
         return tuple(rows)
 
@@ -131,7 +131,7 @@ class LightningDialect(TableDialect):
 
     def remarks(self, reading: Reading) -> tuple[str, ...]:
         """See TableDialect."""
-        return (*check_version(reading.source, KNOWN), *taken(reading, ("micro_batch",)))
+        return (*check_version(reading.source, _KNOWN), *taken(reading, ("micro_batch",)))
 
     def in_trial(self, rendered: Rendered, source: ScriptSource, needs: TrialNeeds) -> Rendered:
         """No logger and no checkpoint unless a callback needs one; all in the trial's folder.
@@ -148,7 +148,7 @@ class LightningDialect(TableDialect):
         if not needs.saves and not called & set(CHECKPOINTERS):
             settings["enable_checkpointing"] = "False"
         if needs.evaluates and _validates(source):
-            settings |= _where_free(source, EVALUATION, needs.evaluate_after, needs)
+            settings |= _where_free(source, _EVALUATION, needs.evaluate_after, needs)
         elif needs.saves:
             settings |= _where_free(source, EPOCH, needs.save_after, needs)
         for name, value in settings.items():
@@ -197,7 +197,7 @@ def _setting(source: ScriptSource, name: str) -> Spelling | None:
         return Spelling(knob=name, places=places, overrides=True)
     if source.facts.keyword("Trainer", name) is not None:
         return None
-    return Spelling(knob=name, places=(Variable(VARIABLE + name.upper()),))
+    return Spelling(knob=name, places=(Variable(_VARIABLE + name.upper()),))
 
 
 def _with_setting(rendered: Rendered, source: ScriptSource, name: str, value: str) -> Rendered:
@@ -209,5 +209,5 @@ def _with_setting(rendered: Rendered, source: ScriptSource, name: str, value: st
         return replace(rendered, script_args=arguments)
     if source.facts.keyword("Trainer", name) is not None:
         return rendered
-    pair = (VARIABLE + name.upper(), value)
+    pair = (_VARIABLE + name.upper(), value)
     return replace(rendered, environment=(*rendered.environment, pair))

@@ -33,10 +33,10 @@ from ..spelling import (
     without_arguments,
 )
 
-KNOWN = Known(package="megatron-core", oldest=(0, 8), newest=(0, 16))
-MICRO_BATCH = "--micro-batch-size"
+_KNOWN = Known(package="megatron-core", oldest=(0, 8), newest=(0, 16))
+_MICRO_BATCH = "--micro-batch-size"
 GLOBAL_BATCH_FLAG = "--global-batch-size"
-DEGREES = {
+_DEGREES = {
     "tensor_parallel": "--tensor-model-parallel-size",
     "pipeline_parallel": "--pipeline-model-parallel-size",
     "context_parallel": "--context-parallel-size",
@@ -73,7 +73,7 @@ GONE_IN_TRIALS = (
 )
 EXIT_INTERVAL = "--exit-interval"
 PACKAGES = ("megatron",)
-FSDP = "--use-megatron-fsdp"
+_FSDP = "--use-megatron-fsdp"
 SHARDING = "--data-parallel-sharding-strategy"
 SHARDINGS = {2: "optim_grads", 3: "optim_grads_params"}
 OPTIMIZER_OFFLOAD = "--optimizer-cpu-offload"
@@ -86,7 +86,7 @@ _GRANULARITY, _METHOD = Argument((GRANULARITY,)), Argument((METHOD,))
 _NUM_LAYERS = Argument((NUM_LAYERS,))
 _OLD = Argument((RECOMPUTE_ACTIVATIONS,), switch=True)
 _STAGES, _LAYERS_EACH = Argument((VIRTUAL_STAGES,)), Argument((VIRTUAL_LAYERS,))
-_PIPELINE = Argument((DEGREES["pipeline_parallel"],))
+_PIPELINE = Argument((_DEGREES["pipeline_parallel"],))
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,17 +224,17 @@ class MegatronDialect(TableDialect):
         """It imports megatron, or is given its micro-batch and a parallel size."""
         if source.facts.imports(*PACKAGES):
             return True
-        wanted = (MICRO_BATCH, DEGREES["tensor_parallel"])
+        wanted = (_MICRO_BATCH, _DEGREES["tensor_parallel"])
         return all(find_argument(source.script_args, (name,)) for name in wanted)
 
     def table(self, source: ScriptSource, ranks: int) -> tuple[Spelled, ...]:
         """See TableDialect."""
         return (
-            Spelling(knob="micro_batch", places=(Argument((MICRO_BATCH,)),)),
+            Spelling(knob="micro_batch", places=(Argument((_MICRO_BATCH,)),)),
             Spelling(knob=GLOBAL_BATCH, places=(Argument((GLOBAL_BATCH_FLAG,)),)),
             *(
                 Spelling(knob=knob, places=(Argument((name,)),), default=1)
-                for knob, name in DEGREES.items()
+                for knob, name in _DEGREES.items()
             ),
             VirtualWords(),
             SplitWords(),
@@ -256,7 +256,7 @@ class MegatronDialect(TableDialect):
 
     def remarks(self, reading: Reading) -> tuple[str, ...]:
         """See TableDialect."""
-        return check_version(reading.source, KNOWN)
+        return check_version(reading.source, _KNOWN)
 
     def in_trial(self, rendered: Rendered, source: ScriptSource, needs: TrialNeeds) -> Rendered:
         """Nothing is saved or evaluated but in a soak, and the script leaves by itself.

@@ -51,7 +51,7 @@ _COMMAND_LINE = "command line"
 
 
 @dataclass(frozen=True, slots=True)
-class Spelling:
+class DocumentKey:
     """Where a knob stands in the document."""
 
     knob: str
@@ -61,10 +61,10 @@ class Spelling:
 
 
 SPELLINGS = (
-    Spelling("zero_stage", keys.ZERO_STAGE, (0, 1, 2, 3)),
-    Spelling("micro_batch", keys.MICRO_BATCH, None),
-    Spelling("accumulation", keys.ACCUMULATION, None),
-    Spelling("recompute", keys.RECOMPUTE, None),
+    DocumentKey("zero_stage", keys.ZERO_STAGE, (0, 1, 2, 3)),
+    DocumentKey("micro_batch", keys.MICRO_BATCH, None),
+    DocumentKey("accumulation", keys.ACCUMULATION, None),
+    DocumentKey("recompute", keys.RECOMPUTE, None),
 )
 
 
@@ -119,8 +119,8 @@ class NativeDialect:
         for spelling in SPELLINGS:
             document = _with_knob(document, spelling, getattr(candidate.layout, spelling.knob))
         document = with_zero_knobs(document, candidate.extras)
-        if keys.GLOBAL_BATCH in document:
-            document = document.with_value(keys.GLOBAL_BATCH, candidate.layout.global_batch)
+        if keys.TRAIN_BATCH_SIZE in document:
+            document = document.with_value(keys.TRAIN_BATCH_SIZE, candidate.layout.global_batch)
         arguments = with_mapped_arguments(source.script_args, document, settings)
         for path in (keys.AUTOTUNING, *keys.MAPPINGS):
             document = document.without(path)
@@ -152,7 +152,7 @@ def _refuse_model_parallelism(settings: AutotuningSettings) -> None:
         )
 
 
-def _choice(source: ScriptSource, document: RawConfig, spelling: Spelling) -> KnobChoice:
+def _choice(source: ScriptSource, document: RawConfig, spelling: DocumentKey) -> KnobChoice:
     given = source.config.get(spelling.path)
     listed = isinstance(given, list)
     open_ended = given in (None, "auto", "all")
@@ -222,7 +222,7 @@ def _batch_rule(
     micro-batches without a stated batch leave it no single value.
     """
     raw, maximum = source.config, settings.max_train_batch_size
-    stated = isinstance(raw.get(keys.GLOBAL_BATCH), int)
+    stated = isinstance(raw.get(keys.TRAIN_BATCH_SIZE), int)
     lists = lists_micro_batches(raw)
     if source.words.keep_global_batch:
         return GlobalBatchRule(pinned=today)
@@ -231,7 +231,7 @@ def _batch_rule(
     return GlobalBatchRule(pinned=today, maximum=None)
 
 
-def _with_knob(document: RawConfig, spelling: Spelling, value: Any) -> RawConfig:
+def _with_knob(document: RawConfig, spelling: DocumentKey, value: Any) -> RawConfig:
     plain = value.value if isinstance(value, Enum) else value
     default = {"zero_stage": 0, "recompute": "none"}.get(spelling.knob)
     if spelling.path not in document and plain == default:

@@ -39,14 +39,14 @@ from ..spelling import (
     with_path_argument,
 )
 
-KNOWN = Known(package="torchtitan", oldest=(0, 1), newest=(0, 3))
+_KNOWN = Known(package="torchtitan", oldest=(0, 1), newest=(0, 3))
 FILE_FLAGS = ("--job.config_file", "--job.config-file")
 WITHOUT_FILE = (0, 3)
 SCRIPT = "torchtitan.train"
-MICRO_BATCH = "training.local_batch_size"
+_MICRO_BATCH = "training.local_batch_size"
 GLOBAL_BATCH_KEY = "training.global_batch_size"
 PIPELINE_MICRO_BATCH = "parallelism.pipeline_parallel_microbatch_size"
-DEGREES = {
+_DEGREES = {
     "tensor_parallel": "parallelism.tensor_parallel_degree",
     "pipeline_parallel": "parallelism.pipeline_parallel_degree",
     "context_parallel": "parallelism.context_parallel_degree",
@@ -55,25 +55,25 @@ DEGREES = {
 EXPERT_SINCE = (0, 2)
 REPLICATE = "parallelism.data_parallel_replicate_degree"
 SHARD = "parallelism.data_parallel_shard_degree"
-RESHARD = "parallelism.fsdp_reshard_after_forward"
-RECOMPUTE = "activation_checkpoint.mode"
+_RESHARD = "parallelism.fsdp_reshard_after_forward"
+_RECOMPUTE = "activation_checkpoint.mode"
 """Up to 0.2; from 0.3 on it is a part of the chosen configuration."""
 RECOMPUTE_DEFAULT = "selective"
-MICRO_BATCH_DEFAULT = 8
+_MICRO_BATCH_DEFAULT = 8
 OLDER = {
-    MICRO_BATCH: "training.batch_size",
+    _MICRO_BATCH: "training.batch_size",
     REPLICATE: "training.data_parallel_replicate_degree",
     SHARD: "training.data_parallel_shard_degree",
-    RESHARD: "training.fsdp_reshard_after_forward",
-    DEGREES["tensor_parallel"]: "training.tensor_parallel_degree",
-    DEGREES["context_parallel"]: "experimental.context_parallel_degree",
-    DEGREES["pipeline_parallel"]: "experimental.pipeline_parallel_degree",
+    _RESHARD: "training.fsdp_reshard_after_forward",
+    _DEGREES["tensor_parallel"]: "training.tensor_parallel_degree",
+    _DEGREES["context_parallel"]: "experimental.context_parallel_degree",
+    _DEGREES["pipeline_parallel"]: "experimental.pipeline_parallel_degree",
 }
 """Names before 0.1, as files of that time have them; there was no accumulation."""
 STEPS = "training.steps"
 DUMP_FOLDER = "job.dump_folder"
 SAVES = ("checkpoint.enable", "checkpoint.enable_checkpoint")
-SAVE_EVERY = "checkpoint.interval"
+_SAVE_EVERY = "checkpoint.interval"
 EVALUATES = ("validation.enable", "validation.enabled")
 """The second ones are those of 0.1."""
 EVALUATE_EVERY, EVALUATE_STEPS = "validation.freq", "validation.steps"
@@ -154,7 +154,7 @@ class TorchtitanDialect(TableDialect):
         version = _version(source)
         degrees = tuple(
             Spelling(knob=knob, places=_places(source, name), default=1)
-            for knob, name in DEGREES.items()
+            for knob, name in _DEGREES.items()
             if knob != "expert_parallel" or version >= EXPERT_SINCE
         )
         inputs = self.inputs(source)
@@ -165,7 +165,7 @@ class TorchtitanDialect(TableDialect):
         rows: list[Spelled] = [*_batch_rows(source, inputs, pipelined=pipelined), *degrees]
         if version < WITHOUT_FILE:
             rows.append(_recompute_row(source))
-        places = [_places(source, name) for name in (REPLICATE, SHARD, RESHARD)]
+        places = [_places(source, name) for name in (REPLICATE, SHARD, _RESHARD)]
         free = (0, 2, 3) if data > 1 else ()
         rows.append(DegreeWords(places[0], places[1], places[2], data, free))
         return tuple(rows)
@@ -198,7 +198,7 @@ class TorchtitanDialect(TableDialect):
 
     def remarks(self, reading: Reading) -> tuple[str, ...]:
         """See TableDialect."""
-        return check_version(reading.source, KNOWN)
+        return check_version(reading.source, _KNOWN)
 
     def in_trial(self, rendered: Rendered, source: ScriptSource, needs: TrialNeeds) -> Rendered:
         """No tracker; what is dumped, checkpoints too, stands below the trial's folder."""
@@ -223,7 +223,7 @@ def _aside(held: RawConfig, needs: TrialNeeds) -> RawConfig:
     """A file whose trackers, checkpoints and evaluations are off, or once within the steps."""
     changed, off = held, list(OFF_IN_TRIALS)
     if needs.saves and _is_on(held, SAVES):
-        changed = changed.with_value(_path(SAVE_EVERY), needs.save_after)
+        changed = changed.with_value(_path(_SAVE_EVERY), needs.save_after)
     else:
         off += SAVES
     if needs.evaluates and _is_on(held, EVALUATES):
@@ -248,7 +248,7 @@ def _path(key: str) -> KeyPath:
 
 def _version(source: ScriptSource) -> tuple[int, int]:
     """What is installed; else what the arguments tell."""
-    version = installed(source, KNOWN.package)
+    version = installed(source, _KNOWN.package)
     if version is not None:
         return version
     module = find_argument(source.script_args, ("--module",))
@@ -278,7 +278,7 @@ def _places(source: ScriptSource, name: str) -> tuple[Place, ...]:
 
 def _is_old(source: ScriptSource) -> bool:
     """Whether the user's file or arguments have the micro-batch under its older name."""
-    older, file = OLDER[MICRO_BATCH], _file(source)
+    older, file = OLDER[_MICRO_BATCH], _file(source)
     given = find_argument(source.script_args, (f"--{older}",)) is not None
     return given or (file is not None and tuple(older.split(".")) in parse_toml(file.text))
 
@@ -286,9 +286,9 @@ def _is_old(source: ScriptSource) -> bool:
 def _batch_rows(
     source: ScriptSource, inputs: LaunchInputs, *, pipelined: bool
 ) -> tuple[Spelled, ...]:
-    local = _places(source, MICRO_BATCH)
+    local = _places(source, _MICRO_BATCH)
     total = _places(source, GLOBAL_BATCH_KEY)
-    known = None if _version(source) >= WITHOUT_FILE else MICRO_BATCH_DEFAULT
+    known = None if _version(source) >= WITHOUT_FILE else _MICRO_BATCH_DEFAULT
     micro = Spelling(knob="micro_batch", places=local, default=known)
     if pipelined:
         places = _places(source, PIPELINE_MICRO_BATCH)
@@ -336,7 +336,7 @@ def _recompute_row(source: ScriptSource) -> Spelling:
     kinds = (Recompute.NONE, Recompute.SELECTIVE, Recompute.FULL)
     return Spelling(
         knob="recompute",
-        places=_places(source, RECOMPUTE),
+        places=_places(source, _RECOMPUTE),
         words=tuple((kind.value, kind) for kind in kinds),
         default=Recompute(RECOMPUTE_DEFAULT),
         free=kinds,

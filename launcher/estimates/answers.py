@@ -25,9 +25,9 @@ from autoconf_launch.autotuner.planner import Limits, Loser, Plan, Question, Tra
 from autoconf_launch.autotuner.planner import plan as planned
 from autoconf_launch.core import Architecture, ClusterSpec, ConfigError, Layout, Workload
 
-from .cluster_choice import ChosenPrice, choose_cluster, choose_price, step_seconds
+from .cluster_choice import ChosenPrice, choose_cluster, choose_price, proposal_step_s
 from .fit_flags import FitRequest, Goal, PlanRequest
-from .model_choice import choose_model
+from .model_choice import model_of_flags
 from .training_choice import choose_training, machine_of
 
 
@@ -79,7 +79,7 @@ def fit_answer(request: FitRequest, known: Architecture | None = None) -> FitAns
         ConfigError: an unknown name or an impossible layout.
     """
     training = request.training
-    architecture = known or choose_model(training.model, dict(training.shapes))
+    architecture = known or model_of_flags(training.model, dict(training.shapes))
     cluster = choose_cluster(request.training.cluster)
     asked = _proposal(request, architecture, cluster)
     columns = MemoryLayouts.from_layouts([asked.layout], [asked.recompute_layers])
@@ -91,7 +91,7 @@ def fit_answer(request: FitRequest, known: Architecture | None = None) -> FitAns
     answer = verdict(float(memory.total_SC.max()), limit_bytes)
     node = min(len(node.devices) for node in cluster.nodes)
     found: tuple[Remedy, ...] = ()
-    seconds = partial(step_seconds, cluster)
+    seconds = partial(proposal_step_s, cluster)
     if answer is Verdict.NO:
         found = remedies(asked, limit_bytes, node, seconds)
     return FitAnswer(
@@ -157,7 +157,7 @@ def plan_answer(
         ConfigError: an unknown name, unequal nodes, or no price where one is needed.
     """
     asked = request.training
-    architecture = known or choose_model(asked.model, dict(asked.shapes))
+    architecture = known or model_of_flags(asked.model, dict(asked.shapes))
     cluster = choose_cluster(asked.cluster)
     require_equal_nodes(cluster)
     workload = choose_training(asked, architecture, cluster)

@@ -64,7 +64,9 @@ def choose_price(given: float | None, cluster: ClusterSpec) -> ChosenPrice | Non
     )
 
 
-def step_seconds(cluster: ClusterSpec, proposals: Sequence[Proposal]) -> tuple[float | None, ...]:
+def proposal_step_s(
+    cluster: ClusterSpec, proposals: Sequence[Proposal]
+) -> tuple[float | None, ...]:
     """Seconds for each proposal of one workload; None for clusters whose nodes differ."""
     if not proposals or not cluster.are_nodes_equal:
         return (None,) * len(proposals)

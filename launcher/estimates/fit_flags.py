@@ -17,10 +17,10 @@ from .training_flags import (
     MOST_DEGREE,
     TrainingRequest,
     add_training,
-    one_of,
-    spelled,
+    choice_reader,
     training_of,
     whole,
+    with_dashes,
 )
 
 
@@ -48,8 +48,8 @@ def parse_fit(arguments: Sequence[str], *, of_script: bool = False) -> FitReques
     Raises:
         ConfigError: an unknown flag or value, or a number that is out of range.
     """
-    parser = make_parser(of_script=of_script)
-    words = spelled(parser, arguments)
+    parser = make_fit_parser(of_script=of_script)
+    words = with_dashes(parser, arguments)
     flags = parser.parse_args(words)
     return FitRequest(
         training=training_of(flags, words),
@@ -67,7 +67,7 @@ def parse_fit(arguments: Sequence[str], *, of_script: bool = False) -> FitReques
     )
 
 
-def make_parser(*, of_script: bool = False) -> VerbParser:
+def make_fit_parser(*, of_script: bool = False) -> VerbParser:
     """Flags of ``fit``."""
     parser = VerbParser(
         prog="autoconf-launch fit",
@@ -94,9 +94,13 @@ def _add_layout(group: argparse._ArgumentGroup) -> None:
     ):
         add(flag, type=degree, default=1, metavar="N", help=text)
     add("--zero", type=whole(0, 3), default=1, metavar="0-3", help="default 1")
-    add("--recompute", type=one_of("recompute", [r.value for r in Recompute]), default="none")
+    add(
+        "--recompute",
+        type=choice_reader("recompute", [r.value for r in Recompute]),
+        default="none",
+    )
     add("--recompute-layers", type=degree, metavar="K", help="of each stage, in full")
-    add("--offload", type=one_of("offload", [o.value for o in Offload]), default="none")
+    add("--offload", type=choice_reader("offload", [o.value for o in Offload]), default="none")
     add("--sequence-parallel", action=argparse.BooleanOptionalAction, default=False)
 
 
@@ -142,7 +146,7 @@ def parse_plan(arguments: Sequence[str], *, of_script: bool = False) -> PlanRequ
         ConfigError: an unknown flag or value, a number out of range, or a limit without tokens.
     """
     parser = _make_parser(of_script)
-    words = spelled(parser, arguments)
+    words = with_dashes(parser, arguments)
     flags = parser.parse_args(words)
     for flag, limit in (("--deadline", flags.deadline), ("--max-cost", flags.max_cost)):
         if limit is not None and flags.tokens is None:
@@ -185,7 +189,7 @@ def _add_ranking(group: argparse._ArgumentGroup) -> None:
         help="0: all that fit; default 10",
     )
     add("--explain", action="store_true", help="why well-known layouts lost; the winner's step")
-    add("--objective", type=one_of("objective", [g.value for g in Goal]), default="time")
+    add("--objective", type=choice_reader("objective", [g.value for g in Goal]), default="time")
     add("--tokens", type=_tokens, metavar="T", help="of the whole training, such as 300B or 15T")
     add("--deadline", type=_duration, metavar="TIME", help="for all tokens, such as 12h or 5d")
     add("--max-cost", type=_money, metavar="USD", help="for all tokens, such as 5M")

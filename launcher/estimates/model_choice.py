@@ -67,7 +67,7 @@ json.dump({name: getattr(config, name, None) for name in names}, sys.stdout)
 _HEAD = 64
 
 
-def choose_model(text: str | None, shapes: Mapping[str, Any]) -> Architecture:
+def model_of_flags(text: str | None, shapes: Mapping[str, Any]) -> Architecture:
     """The model of a name or a file, changed by what flags say; flags alone describe one, too.
 
     Args:

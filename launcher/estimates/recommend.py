@@ -10,9 +10,9 @@ from autoconf_launch.autotuner.sizing import (
     Budget,
     ChosenModel,
     Family,
+    GpuPrice,
     ModelQuestion,
     Outlook,
-    Rate,
     Task,
     achieved,
     choose_model,
@@ -347,17 +347,17 @@ class _Predictor:
         return choose_model(tables(generation_of(asked.family)), asked)
 
 
-def _rate(cluster: ClusterSpec | None, given: float | None) -> Rate:
+def _rate(cluster: ClusterSpec | None, given: float | None) -> GpuPrice:
     if given is not None:
-        return Rate(usd_per_gpu_hour=given, source="as given")
+        return GpuPrice(usd_per_gpu_hour=given, source="as given")
     node = cluster.nodes[0] if cluster else None
     if node and node.usd_per_hour is not None:
         each = node.usd_per_hour / len(node.devices)
-        return Rate(usd_per_gpu_hour=each, source="of the cluster's file")
+        return GpuPrice(usd_per_gpu_hour=each, source="of the cluster's file")
     found = price(node.devices[0].name) if node else None
     if found is None:
-        return Rate(usd_per_gpu_hour=None, source="no price is known; give --usd-per-gpu-hour")
-    return Rate(
+        return GpuPrice(usd_per_gpu_hour=None, source="no price is known; give --usd-per-gpu-hour")
+    return GpuPrice(
         usd_per_gpu_hour=found.usd_per_gpu_hour,
         source=f"{found.cloud} {found.instance}, {found.region}, {found.as_of}",
     )

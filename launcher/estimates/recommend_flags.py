@@ -14,7 +14,7 @@ from autoconf_launch.core import ConfigError, nearest_known
 
 from ..export import BASE_EXPORTERS
 from ..flags import VerbParser
-from .training_flags import MOST, spelled, whole
+from .training_flags import MOST, whole, with_dashes
 
 _UNITS = {"": 0, "k": 3, "m": 6, "b": 9, "t": 12}
 _MOST_GPUS = 1 << 20
@@ -59,7 +59,7 @@ def parse_recommend(arguments: Sequence[str]) -> RecommendRequest:
         ConfigError: an unknown flag or value, a number out of range, or nothing to answer.
     """
     parser = _make_parser()
-    flags = parser.parse_args(spelled(parser, arguments))
+    flags = parser.parse_args(with_dashes(parser, arguments))
     goodput = Goodput()
     for name, value in flags.assume:
         goodput = changed(goodput, name, value)

@@ -99,7 +99,7 @@ def add_training(parser: argparse.ArgumentParser, *, of_script: bool) -> None:
     parser.add_argument("--json", action="store_true", help="one JSON document")
 
 
-def spelled(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> list[str]:
+def with_dashes(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> list[str]:
     """Arguments with ``-`` for ``_`` in flag names.
 
     Raises:
@@ -131,7 +131,7 @@ def whole(least: int, most: int) -> Callable[[str], int]:
     return read
 
 
-def one_of(what: str, known: Any) -> Callable[[str], str]:
+def choice_reader(what: str, known: Any) -> Callable[[str], str]:
     """A reader of one of several names."""
 
     def read(text: str) -> str:
@@ -181,9 +181,14 @@ def _add_work(parser: argparse.ArgumentParser, of_script: bool) -> None:
     usual: dict[str, Any] = {"type": whole(1, MOST), "required": not of_script, "default": 1}
     add("--seq", metavar="S", help="tokens of a sample", **usual)
     add("--global-batch", metavar="B", help="samples a step", **usual)
-    add("--precision", type=one_of("precision", PRECISIONS), default="bf16")
-    add("--optimizer", type=one_of("optimizer", OPTIMIZER_BYTES), default="adamw")
-    add("--trainer", type=one_of("trainer", TRAINERS), default="auto", help="whose rules hold")
+    add("--precision", type=choice_reader("precision", PRECISIONS), default="bf16")
+    add("--optimizer", type=choice_reader("optimizer", OPTIMIZER_BYTES), default="adamw")
+    add(
+        "--trainer",
+        type=choice_reader("trainer", TRAINERS),
+        default="auto",
+        help="whose rules hold",
+    )
     add("--lora-rank", type=whole(1, 1 << 16), metavar="R")
     add("--freeze", type=_frozen, default=frozenset(), metavar="PARTS", help="embedding,mlp,…")
     add("--compile", action="store_true", help="with torch.compile")

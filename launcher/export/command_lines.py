@@ -33,7 +33,7 @@ def megatron(optimum: Optimum) -> Exported:
     if layout.zero_stage:
         more.append(names.DISTRIBUTED_OPTIMIZER)
     if layout.zero_stage in names.SHARDINGS:
-        more += [names.FSDP, names.SHARDING, names.SHARDINGS[layout.zero_stage]]
+        more += [names._FSDP, names.SHARDING, names.SHARDINGS[layout.zero_stage]]
     page.done("zero_stage", "accumulation")
     if layout.offload is Offload.OPTIMIZER:
         more.append(names.OPTIMIZER_OFFLOAD)
@@ -63,11 +63,11 @@ def hf_trainer(optimum: Optimum) -> Exported:
 
 def _with_offload(arguments: tuple[str, ...], page: Page) -> tuple[str, ...]:
     """FSDP keeps weights on the host by one more word of ``--fsdp``."""
-    given = find_argument(arguments, (hf_names.FSDP,))
+    given = find_argument(arguments, (hf_names._FSDP,))
     if page.optimum.layout.offload is not Offload.PARAMETERS or given is None:
         return arguments
     page.done("offload")
-    return put_argument(arguments, given, hf_names.FSDP, f"{given.value} {hf_names.FSDP_OFFLOAD}")
+    return put_argument(arguments, given, hf_names._FSDP, f"{given.value} {hf_names.FSDP_OFFLOAD}")
 
 
 def _written(dialect: TableDialect, page: Page, but: tuple[str, ...]) -> LaunchInputs:

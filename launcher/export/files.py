@@ -20,7 +20,7 @@ _OFFLOAD = {
 def deepspeed(optimum: Optimum) -> Exported:
     """A JSON document; DeepSpeed reads it as hjson, which takes the comments, too."""
     page, layout = Page(optimum), optimum.layout
-    page.say(keys.GLOBAL_BATCH, layout.global_batch)
+    page.say(keys.TRAIN_BATCH_SIZE, layout.global_batch)
     page.say(keys.MICRO_BATCH, layout.micro_batch, "micro_batch")
     page.say(keys.ACCUMULATION, layout.accumulation, "accumulation")
     page.say(keys.ZERO_STAGE, layout.zero_stage, "zero_stage")
@@ -43,12 +43,12 @@ def torchtitan(optimum: Optimum) -> Exported:
     page, layout = Page(optimum), optimum.layout
     pipelined = layout.pipeline_parallel > 1
     local = layout.micro_batch * (layout.accumulation if pipelined else 1)
-    page.say(_path(names.MICRO_BATCH), local, "micro_batch")
+    page.say(_path(names._MICRO_BATCH), local, "micro_batch")
     page.say(_path(names.GLOBAL_BATCH_KEY), layout.global_batch, "accumulation")
     if layout.offload is Offload.PARAMETERS:
         page.say(_path(names.OFFLOAD), True, "offload")
     _say_stage(page)
-    for knob, name in names.DEGREES.items():
+    for knob, name in names._DEGREES.items():
         page.say(_path(name), getattr(layout, knob), knob)
     if pipelined:
         page.say(_path(names.PIPELINE_MICRO_BATCH), layout.micro_batch)
@@ -59,7 +59,7 @@ def torchtitan(optimum: Optimum) -> Exported:
             "set parallelism.pipeline_parallel_layers_per_stage to layers / stages of all ranks",
         )
     page.done("sequence_parallel")  # always on with tensor parallelism up to 0.2
-    page.say(_path(names.RECOMPUTE), layout.recompute.value, "recompute")
+    page.say(_path(names._RECOMPUTE), layout.recompute.value, "recompute")
     left_out = page.left_out()
     return Exported(text=comments(left_out) + toml_of(page.document), left_out=left_out)
 
@@ -72,7 +72,7 @@ def _say_stage(page: Page) -> None:
     if layout.zero_stage == 1:
         page.cannot("zero_stage", "torchtitan shards weights, too, or nothing; this is nothing")
     if layout.zero_stage == 2:
-        page.say(_path(names.RESHARD), "never")
+        page.say(_path(names._RESHARD), "never")
     page.done("zero_stage")
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from autoconf_launch.autotuner.sizing import Pretraining, Schedule, TrainedModel
+from autoconf_launch.autotuner.sizing import Pretraining, RateSchedule, TrainedModel
 from autoconf_launch.core import RawConfig
 
 from ..dialects import megatron as names
@@ -88,7 +88,7 @@ def _kind(model: TrainedModel, family: str) -> Iterator[str]:
     yield from _OF_FAMILY.get(family, ())
 
 
-def _schedule(schedule: Schedule) -> Iterator[str]:
+def _schedule(schedule: RateSchedule) -> Iterator[str]:
     """After ``lr-decay-iters`` the least rate stays, as NeMo's constant steps have it."""
     yield f"--train-iters {schedule.steps}"
     yield f"--lr {schedule.learning_rate:g}"
@@ -106,7 +106,7 @@ def _schedule(schedule: Schedule) -> Iterator[str]:
 def _split(base: Pretraining) -> Iterator[str]:
     split = base.split
     yield f"{names.GLOBAL_BATCH_FLAG} {split.global_batch}"
-    yield f"{names.MICRO_BATCH} {split.micro_batch}"
+    yield f"{names._MICRO_BATCH} {split.micro_batch}"
     degrees = {
         "tensor_parallel": split.tensor,
         "pipeline_parallel": split.pipeline,
@@ -114,7 +114,7 @@ def _split(base: Pretraining) -> Iterator[str]:
         "expert_parallel": split.expert,
     }
     for knob, size in degrees.items():
-        yield f"{names.DEGREES[knob]} {size}"
+        yield f"{names._DEGREES[knob]} {size}"
     yield from _virtual(base)
     if splits_sequence(base):
         yield names.SEQUENCE_PARALLEL

@@ -144,14 +144,14 @@ def _values(base: Pretraining) -> dict[str, Any]:
         names.STEPS: schedule.steps,
         "training.seq_len": base.model.sequence,
         "training.max_norm": schedule.clip,
-        names.MICRO_BATCH: samples_at_once(base),
+        names._MICRO_BATCH: samples_at_once(base),
         names.GLOBAL_BATCH_KEY: split.global_batch,
         names.REPLICATE: 1,
         names.SHARD: split.data,
-        names.DEGREES["tensor_parallel"]: split.tensor,
-        names.DEGREES["pipeline_parallel"]: split.pipeline,
-        names.DEGREES["context_parallel"]: split.context,
-        names.DEGREES["expert_parallel"]: split.expert,
+        names._DEGREES["tensor_parallel"]: split.tensor,
+        names._DEGREES["pipeline_parallel"]: split.pipeline,
+        names._DEGREES["context_parallel"]: split.context,
+        names._DEGREES["expert_parallel"]: split.expert,
     }
     if split.pipeline > 1:
         values[names.PIPELINE_MICRO_BATCH] = split.micro_batch

@@ -28,11 +28,11 @@ from autoconf_launch.autotuner.cost import (
     StepSeconds,
     TrainingFacts,
     Verdict,
-    fit,
+    fit_line,
     forward_backward_s,
     memory_parts,
+    profiled_update_s,
     step_seconds,
-    update_s,
     verdict,
 )
 from autoconf_launch.autotuner.space import CandidateTable, Floats
@@ -157,7 +157,7 @@ def traced_rows(asked: Asked, layouts: Sequence[Layout]) -> tuple[TracedRow, ...
     return tuple(_row(asked, layout, i, named, steps[i]) for i, layout in enumerate(layouts))
 
 
-def peak_bytes(asked: Asked, layout: Layout) -> float:
+def layout_peak_bytes(asked: Asked, layout: Layout) -> float:
     """Bytes of a rank alone, without seconds."""
     return sum(float(sizes[0]) for _, sizes in _parts(asked, _table([layout])))
 
@@ -202,7 +202,7 @@ def _alone(memory: MemoryParts, table: CandidateTable, spec: ModelSpec) -> Float
         return activations
     phases = {peak.phase for peak in spec.traced_peaks}
     lines = [
-        fit(
+        fit_line(
             [(p.micro_batch, float(p.peak_bytes)) for p in spec.traced_peaks if p.phase == phase]
         ).at(table["micro_batch"])
         for phase in phases
@@ -244,7 +244,7 @@ def _step(asked: Asked, spec: ModelSpec, facts: TrainingFacts, one: CandidateTab
     timed = replace(
         spec,
         timings=(timing,) if found.operations else (),
-        optimizer_step_s=update_s(weights, asked.states, kernels),
+        optimizer_step_s=profiled_update_s(weights, asked.states, kernels),
     )
     return step_seconds(one, timed, facts, Network.of(asked.cluster))
 
@@ -300,7 +300,7 @@ def fit_by_pieces(request: FitRequest, asked: Asked) -> PiecesFit:
         rooms=rooms(
             layout,
             recomputations(asked.script),
-            lambda one: peak_bytes(asked, one),
+            lambda one: layout_peak_bytes(asked, one),
             asked.limit_bytes,
         ),
         remedies=tuple(remedies[:_SHOWN]),

@@ -14,7 +14,7 @@ from autoconf_launch.core import ConfigError, KnobValue
 
 from ..request import Processes
 
-T = TypeVar("T")
+_T = TypeVar("_T")
 _UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
 _BINARY = {"ki": 2**10, "mi": 2**20, "gi": 2**30, "ti": 2**40}
 _NUMBER = r"[0-9]{1,15}(?:\.[0-9]{1,15})?"
@@ -63,7 +63,7 @@ def parse_gain(text: str) -> float:
     return _explained(lambda given: parse_share(given, "--good-enough"), text)
 
 
-def _explained(parse: Callable[[str], T], text: str) -> T:
+def _explained(parse: Callable[[str], _T], text: str) -> _T:
     try:
         return parse(text)
     except ConfigError as error:

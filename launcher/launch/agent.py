@@ -33,7 +33,7 @@ LOCK_LOOKS_APART_S = 0.2  # between closing its lock and removing it nobody need
 LOCAL_DISKS = frozenset({"bcachefs", "btrfs", "ext4", "f2fs", "overlay", "tmpfs", "xfs", "zfs"})
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36  # linux/prctl.h
 Lock = tuple[str, int, int]  # path, inode, time of its making
-Turn = Callable[[dict[str, Any]], object]  # gives a fork its program
+_Handler = Callable[[dict[str, Any]], object]  # gives a fork its program
 
 
 class Watch:
@@ -56,7 +56,7 @@ class Watch:
         self._held: set[Lock] = set()
         self._removed = remove_dead_locks(document["extension_caches"], self._held)
 
-    def start(self, turn: Turn) -> dict[str, Any] | None:
+    def start(self, turn: _Handler) -> dict[str, Any] | None:
         """Start every rank, all in the process group of the first; in a fork, the rank."""
         group = 0
         for rank in self._document["ranks"]:
@@ -349,7 +349,7 @@ def _ran_out_of_memory(path: str | None, attempt: str | None) -> bool:
         return False
 
 
-def _become(rank: dict[str, Any], folder: str, group: int, turn: Turn) -> dict[str, Any]:
+def _become(rank: dict[str, Any], folder: str, group: int, turn: _Handler) -> dict[str, Any]:
     """Make this fork a rank; a failure to start is an exit code of 127 and one sentence."""
     with contextlib.ExitStack() as failed:
         failed.callback(os._exit, 127)
@@ -382,7 +382,7 @@ def _prctl(option: int, value: int) -> None:
         ctypes.CDLL(None).prctl(option, value, 0, 0, 0)
 
 
-def prepare(control: Control) -> None:
+def prepare_process(control: Control) -> None:
     """Turn a deaf ear to all but our children's ends, and adopt the orphans below us.
 
     Signals are blocked, not ignored, so that one which reaches a rank before it has become
@@ -395,7 +395,7 @@ def prepare(control: Control) -> None:
     _prctl(PR_SET_CHILD_SUBREAPER, 1)
 
 
-def supervise(document: dict[str, Any], control: Control, turn: Turn) -> dict[str, Any] | None:
+def supervise(document: dict[str, Any], control: Control, turn: _Handler) -> dict[str, Any] | None:
     """Run the ranks to their end and report it; in a fork that ``turn`` returns to, the rank."""
     watch = Watch(document, control)
     if (rank := watch.start(turn)) is None:
@@ -408,7 +408,7 @@ def supervise(document: dict[str, Any], control: Control, turn: Turn) -> dict[st
 def main() -> NoReturn:
     """Read the document, run it, report; the exit code says nothing."""
     control = Control(int(sys.argv[1]))
-    prepare(control)
+    prepare_process(control)
     if (document := control.read_first()) is not None:
         supervise(document, control, _execute)
     os._exit(0)

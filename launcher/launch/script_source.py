@@ -34,14 +34,14 @@ from ..script import (
 )
 from ..spelling import is_of_batch
 
-FLAGS = ("--config", "--deepspeed", "--deepspeed_config")
-_ALWAYS_OURS = FLAGS[1:]
+_CONFIG_FLAGS = ("--config", "--deepspeed", "--deepspeed_config")
+_ALWAYS_OURS = _CONFIG_FLAGS[1:]
 """Flags that name a DeepSpeed configuration, whatever stands in it."""
 _SCRIPT_CONFIG_SUFFIXES = (".json", ".hjson", ".yaml", ".yml")
 
 
 def find_source(script_args: tuple[str, ...], tuning_space: str | None = None) -> ScriptSource:
-    """The last document with our keys that one of ``FLAGS`` names.
+    """The last document with our keys that one of ``_CONFIG_FLAGS`` names.
 
     Where there is none: the last one that waits for them, an empty one or a DeepSpeed
     configuration. A script's own file is left alone.
@@ -77,7 +77,7 @@ def _named(arguments: tuple[str, ...]) -> Iterator[tuple[str, int, Path]]:
     for index, argument in enumerate(arguments):
         written, equals, value = argument.partition("=")
         flag = f"--{written.lstrip('-').replace('-', '_')}"
-        if flag not in FLAGS or not written.startswith("-"):
+        if flag not in _CONFIG_FLAGS or not written.startswith("-"):
             continue
         if equals:
             yield flag, index, Path(value)

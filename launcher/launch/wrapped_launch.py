@@ -73,7 +73,7 @@ def accelerate_variables(config: dict[str, Any]) -> dict[str, str]:
     for key, value in config.items():
         if key in names.KEYS:
             found[names.KEYS[key]] = _text(value)
-        prefix = names.SECTIONS.get(key)
+        prefix = names._SECTIONS.get(key)
         for inner, held in (value if isinstance(value, dict) else {}).items():
             if prefix is not None:
                 found[names.KEYS.get(inner, f"{prefix}{inner.upper()}")] = _text(held)

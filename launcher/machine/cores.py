@@ -59,10 +59,10 @@ def cores_of_ranks(binding: CoreBinding, ranks: int) -> tuple[tuple[int, ...], .
             f"--bind_cores_to_rank has {len(cores)} cores for {ranks} ranks, but each rank needs "
             "one; start fewer ranks, or leave it out."
         )
-    return divided(tuple(cores), ranks)
+    return split_cores(tuple(cores), ranks)
 
 
-def divided(cores: tuple[int, ...], ranks: int) -> tuple[tuple[int, ...], ...]:
+def split_cores(cores: tuple[int, ...], ranks: int) -> tuple[tuple[int, ...], ...]:
     """Equal shares, each of neighbouring entries; needs at least as many cores as ranks."""
     share = len(cores) // ranks
     return tuple(cores[rank * share : (rank + 1) * share] for rank in range(ranks))

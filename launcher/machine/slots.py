@@ -18,7 +18,7 @@ from autoconf_launch.core import TASK_VARIABLE, ClusterSpec, Device, RankResult,
 from ..plan import LaunchPlan, RankPlan
 from ..request import HostChoice, LaunchRequest
 from ..script import ScriptSource, facts_of
-from .cores import divided
+from .cores import split_cores
 from .discover import find_cluster
 from .gpus import VISIBLE
 
@@ -170,7 +170,7 @@ def _cpu_shares(request: LaunchRequest, cluster: ClusterSpec) -> tuple[Share, ..
     count = _trials_on_cpu(request, ranks, len(cores))
     if count < 2:
         return WHOLE
-    of_ranks = divided(cores, count * ranks)
+    of_ranks = split_cores(cores, count * ranks)
     roomy = find_cluster(replace(request, memory_limit_bytes=None)).least_memory_bytes // count
     return tuple(
         Share(

@@ -27,9 +27,9 @@ from autoconf_launch.tuning_spaces import known_accelerator, usable_bytes
 
 from ..results import JournalContents, JournalLineError, read_journal
 from .measured_memory import kinds_of, mixed_step_s, peaks_bytes
-from .measured_runs import predicted_parts, runs_of, stage_layers
+from .measured_runs import noted_stage_layers, predicted_parts, runs_of
 from .measurements import MeasurementFile, read_measurements
-from .row import FIELDS, GROUP_BY, Measurement, Row, key_of_candidate, key_of_row
+from .row import FIELDS, GROUP_BY, PublishedRow, Row, key_of_candidate, key_of_row
 from .validation import PhysicsOf, factors_of_others, shipped
 
 _USUAL_FOLDER = "autotuning_results"
@@ -149,8 +149,8 @@ _NO_ANSWER = "the time model has no answer"
 def factors_of_rows(rows: Sequence[Row], physics_of: PhysicsOf) -> Floats:
     """By how much other models correct each row; 1 for those that cannot be predicted."""
     factors = np.ones(len(rows))
-    numbers = [i for i, one in enumerate(rows) if isinstance(one, Measurement)]
-    whole = [one for one in rows if isinstance(one, Measurement)]
+    numbers = [i for i, one in enumerate(rows) if isinstance(one, PublishedRow)]
+    whole = [one for one in rows if isinstance(one, PublishedRow)]
     factors[numbers] = factors_of_others(whole, physics_of)
     return factors
 
@@ -160,8 +160,8 @@ def predicted(rows: Sequence[Row], physics_of: PhysicsOf, factors: Floats) -> Pr
     count = len(rows)
     peaks, step_s, least_s = (np.full(count, np.nan) for _ in range(3))
     parts: dict[str, Floats] = {}
-    numbers = np.array([i for i, x in enumerate(rows) if isinstance(x, Measurement)], np.int64)
-    whole = [one for one in rows if isinstance(one, Measurement)]
+    numbers = np.array([i for i, x in enumerate(rows) if isinstance(x, PublishedRow)], np.int64)
+    whole = [one for one in rows if isinstance(one, PublishedRow)]
     for run in runs_of(whole)[0]:
         mine = numbers[list(run.rows)]
         found = predicted_parts(run, physics_of(whole[run.rows[0]].shape.name))
@@ -187,7 +187,7 @@ def predicted(rows: Sequence[Row], physics_of: PhysicsOf, factors: Floats) -> Pr
 
 def unpredicted(rows: Sequence[Row], step_s: Floats) -> Counter[str]:
     """How many rows have no predicted time, by the reason."""
-    whole = [one for one in rows if isinstance(one, Measurement)]
+    whole = [one for one in rows if isinstance(one, PublishedRow)]
     _, reasons = runs_of(whole)
     why = {one.line: reasons[i] for i, one in enumerate(whole) if i in reasons}
     lacking = (one for one, seconds in zip(rows, step_s, strict=True) if np.isnan(seconds))
@@ -327,7 +327,7 @@ def _candidates(rows: Sequence[Row]) -> list[Candidate]:
     return [
         Candidate(
             layout=replace(
-                one.layout, pipeline_split=stage_layers(one) if kinds_of(one) else None
+                one.layout, pipeline_split=noted_stage_layers(one) if kinds_of(one) else None
             ),
             extras=tuple((name, values[name][i]) for name in differ),
         )

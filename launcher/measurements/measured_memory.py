@@ -27,17 +27,17 @@ from autoconf_launch.core import Candidate
 from autoconf_launch.tuning_spaces import known_accelerator
 
 from .measured_runs import (
-    layout_of,
+    noted_stage_layers,
     predicted_parts,
+    row_layout,
     runs_of,
-    stage_layers,
     trainer_of,
     workload_of,
 )
-from .row import Measurement, Row, Shape
+from .row import PublishedRow, Row, RowShape
 
 
-def peaks_bytes(measurements: Sequence[Measurement], rows: Sequence[int]) -> Floats:
+def peaks_bytes(measurements: Sequence[PublishedRow], rows: Sequence[int]) -> Floats:
     """Bytes of the fullest rank for each of ``rows``; NaN for the others."""
     peaks = np.full(len(measurements), np.nan)
     grouped: dict[tuple[object, ...], list[int]] = {}
@@ -46,7 +46,7 @@ def peaks_bytes(measurements: Sequence[Measurement], rows: Sequence[int]) -> Flo
         key = (one.shape, trainer_of(one), one.precision, one.compiled)
         grouped.setdefault(key, []).append(i)
     for same in grouped.values():
-        layouts = [layout_of(measurements[i]) for i in same]
+        layouts = [row_layout(measurements[i]) for i in same]
         table = CandidateTable.from_candidates([Candidate(layout=one) for one in layouts])
         first = measurements[same[0]]
         columns = MemoryLayouts.from_table(table)
@@ -76,23 +76,23 @@ def kinds_of(one: Row) -> tuple[Kind, ...]:
     return tuple(Kind(gpu=m[1], count=int(m[2]), interconnect=n) for m, n in pairs if m)
 
 
-def mixed_step_s(rows: Sequence[Measurement], physics: Physics = DEFAULT_PHYSICS) -> Floats:
+def mixed_step_s(rows: Sequence[PublishedRow], physics: Physics = DEFAULT_PHYSICS) -> Floats:
     """Seconds of each row; NaN where its machines are not known."""
     seconds = np.full(len(rows), np.nan)
     for i, one in enumerate(rows):
-        kinds, layers = kinds_of(one), stage_layers(one) or _even(one)
+        kinds, layers = kinds_of(one), noted_stage_layers(one) or _even(one)
         if kinds and sum(kind.count for kind in kinds) == one.gpus:
             seconds[i] = _step_s(one, kinds, layers, physics)
     return seconds
 
 
-def _even(one: Measurement) -> tuple[int, ...]:
+def _even(one: PublishedRow) -> tuple[int, ...]:
     stages = np.array_split(np.arange(one.shape.layers), one.layout.pipeline_parallel)
     return tuple(len(stage) for stage in stages)
 
 
 def _step_s(
-    one: Measurement, kinds: Sequence[Kind], layers: tuple[int, ...], physics: Physics
+    one: PublishedRow, kinds: Sequence[Kind], layers: tuple[int, ...], physics: Physics
 ) -> float:
     alone = [_alone(one, kind, kinds, physics) for kind in kinds]
     whole_s_M = np.array([_whole_s(parts, one) for parts in alone])
@@ -105,7 +105,7 @@ def _step_s(
     return pipeline_s + max(rest)
 
 
-def _alone(one: Measurement, kind: Kind, kinds: Sequence[Kind], physics: Physics) -> StepParts:
+def _alone(one: PublishedRow, kind: Kind, kinds: Sequence[Kind], physics: Physics) -> StepParts:
     """The row on machines of one kind, with the slowest of all networks."""
     runs = [
         runs_of([replace(one, gpu=kind.gpu, interconnect=other.interconnect)])[0][0]
@@ -115,13 +115,13 @@ def _alone(one: Measurement, kind: Kind, kinds: Sequence[Kind], physics: Physics
     return predicted_parts(slowest, physics)
 
 
-def _whole_s(parts: StepParts, one: Measurement) -> float:
+def _whole_s(parts: StepParts, one: PublishedRow) -> float:
     """All stages of one micro-batch, one after the other."""
     busy = parts.ideal_s_C + parts.kernels_s_C + parts.recompute_s_C + parts.launch_s_C
     return float(busy[0]) * one.layout.pipeline_parallel / one.accumulation
 
 
-def _shares(shape: Shape, layers: tuple[int, ...]) -> Floats:
+def _shares(shape: RowShape, layers: tuple[int, ...]) -> Floats:
     """Work of each stage over all of it; the head counts as layers with as many products."""
     layer = 4 * shape.hidden**2 + 2 * shape.hidden * shape.ffn
     work = np.array(layers, np.float64)

@@ -38,14 +38,14 @@ from autoconf_launch.core import (
 )
 from autoconf_launch.tuning_spaces import known_accelerator, machine, named_model
 
-from .row import Measurement, Row, Shape
+from .row import PublishedRow, Row, RowShape
 
 _BOUNDARIES = re.compile(r"layer partition boundaries \[([\d, ]+)\]")
 _BEFORE = 2
 """Modules of DeepSpeed's GPT pipeline before its first layer: embedding and a transposition."""
 
 
-def stage_layers(one: Row) -> tuple[int, ...] | None:
+def noted_stage_layers(one: Row) -> tuple[int, ...] | None:
     """Layers of each pipeline stage as the row's note gives them; None where it does not."""
     match = _BOUNDARIES.search(one.note)
     if match is None:
@@ -85,7 +85,7 @@ _COUNT_AFTER = re.compile(r"^\s*x\s*(\d+)")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Run:
+class MeasuredRun:
     """Rows whose steps take as long by the time model, were their layouts the same.
 
     Attributes:
@@ -128,7 +128,7 @@ def network_quality(interconnect: str, node_bytes_per_s: float) -> float:
 
 
 @cache  # tables have few shapes and many rows
-def architecture_of(shape: Shape) -> Architecture:
+def nearest_architecture(shape: RowShape) -> Architecture:
     """The model that comes nearest to its published number of parameters.
 
     A table does not say whether the perceptron is gated and the embeddings are tied.
@@ -141,7 +141,7 @@ def architecture_of(shape: Shape) -> Architecture:
     return min(made, key=lambda one: abs(_weights(one) - (shape.params_b or 0.0) * 1e9))
 
 
-def _known(shape: Shape) -> Architecture | None:
+def _known(shape: RowShape) -> Architecture | None:
     """The named model of these shapes: it has experts and other things that no table states."""
     try:
         named = named_model(re.sub(r"\s*\(.*\)", "", shape.name).strip())
@@ -151,16 +151,16 @@ def _known(shape: Shape) -> Architecture | None:
     return replace(named, vocabulary=shape.vocabulary) if same else None
 
 
-def _lacks_experts(one: Measurement) -> bool:
+def _lacks_experts(one: PublishedRow) -> bool:
     """Far more parameters than its shapes give, or ranks for experts; no column states those."""
-    model = architecture_of(one.shape)
+    model = nearest_architecture(one.shape)
     if model.experts is not None:
         return False
     published = (one.shape.params_b or 0.0) * 1e9
     return one.layout.expert_parallel > 1 or published > _MOST_OVER_DENSE * _weights(model)
 
 
-def _architecture(shape: Shape, gated: bool, tied: bool) -> Architecture:
+def _architecture(shape: RowShape, gated: bool, tied: bool) -> Architecture:
     return Architecture(
         name=shape.name,
         layers=shape.layers,
@@ -181,7 +181,7 @@ def _weights(model: Architecture) -> float:
     )
 
 
-def trainer_of(one: Measurement) -> str:
+def trainer_of(one: PublishedRow) -> str:
     """The training code, from what source and note name, or else from precision and GPU.
 
     fp16, and GPUs that flash attention does not run on, mean Megatron-LM of 2021.
@@ -198,10 +198,10 @@ def trainer_of(one: Measurement) -> str:
     return "megatron-2021" if old else "auto"
 
 
-def workload_of(one: Measurement) -> Workload:
+def workload_of(one: PublishedRow) -> Workload:
     """What the row trains, with the habits of its training code where the row is silent."""
     plain = Workload(
-        architecture=architecture_of(one.shape),
+        architecture=nearest_architecture(one.shape),
         sequence_length=one.shape.seq,
         precision=precision_of(one),
         software=Software(compiled=bool(one.compiled)),
@@ -212,19 +212,19 @@ def workload_of(one: Measurement) -> Workload:
     return replace(usual, software=software)
 
 
-def layout_of(one: Measurement) -> Layout:
+def row_layout(one: PublishedRow) -> Layout:
     """The row's layout, with its code's habit where sequence parallelism is left open."""
     if "sequence_parallel" not in one.assumed or one.layout.tensor_parallel == 1:
         return one.layout
     return replace(one.layout, sequence_parallel=trainer(trainer_of(one)).sequence_parallel)
 
 
-def is_lora(one: Measurement) -> bool:
+def is_lora(one: PublishedRow) -> bool:
     """Whether only adapters are trained, which a table says in the model's name alone."""
     return "lora" in one.shape.name.lower()
 
 
-def precision_of(one: Measurement) -> Precision:
+def precision_of(one: PublishedRow) -> Precision:
     """What a table calls ``amp_fp16`` or ``fp8-rowwise``; bf16 where the name is unknown."""
     name = one.precision
     if name.startswith("fp8"):
@@ -232,7 +232,9 @@ def precision_of(one: Measurement) -> Precision:
     return _PRECISIONS.get(name, Precision.BF16)
 
 
-def runs_of(measurements: Sequence[Measurement]) -> tuple[tuple[Run, ...], dict[int, str]]:
+def runs_of(
+    measurements: Sequence[PublishedRow],
+) -> tuple[tuple[MeasuredRun, ...], dict[int, str]]:
     """Rows together that the model can take in one call; and why others cannot be predicted."""
     grouped: dict[tuple[tuple[object, ...], Machine], list[int]] = {}
     reasons: dict[int, str] = {}
@@ -259,8 +261,8 @@ def _model_key(workload: Workload) -> tuple[object, ...]:
     return w.architecture, w.sequence_length, trained_share(w), *kernel_traits(w)
 
 
-def _run(measurements: Sequence[Measurement], rows: Sequence[int], place: Machine) -> Run:
-    return Run(
+def _run(measurements: Sequence[PublishedRow], rows: Sequence[int], place: Machine) -> MeasuredRun:
+    return MeasuredRun(
         workload=workload_of(measurements[rows[0]]),
         machine=place,
         layouts=_columns([measurements[i] for i in rows]),
@@ -268,8 +270,8 @@ def _run(measurements: Sequence[Measurement], rows: Sequence[int], place: Machin
     )
 
 
-def _columns(rows: Sequence[Measurement]) -> LayoutColumns:
-    given = [replace(layout_of(one), pipeline_split=stage_layers(one)) for one in rows]
+def _columns(rows: Sequence[PublishedRow]) -> LayoutColumns:
+    given = [replace(row_layout(one), pipeline_split=noted_stage_layers(one)) for one in rows]
     table = CandidateTable.from_candidates([Candidate(layout=layout) for layout in given])
     return replace(
         LayoutColumns.from_table(table),
@@ -277,12 +279,14 @@ def _columns(rows: Sequence[Measurement]) -> LayoutColumns:
     )
 
 
-def predicted_parts(run: Run, physics: Physics = DEFAULT_PHYSICS) -> StepParts:
+def predicted_parts(run: MeasuredRun, physics: Physics = DEFAULT_PHYSICS) -> StepParts:
     """Step times of one run's rows."""
     return step_parts(run.layouts, run.workload, run.machine, physics)
 
 
-def predicted_s(runs: Sequence[Run], count: int, physics: Physics = DEFAULT_PHYSICS) -> Floats:
+def predicted_s(
+    runs: Sequence[MeasuredRun], count: int, physics: Physics = DEFAULT_PHYSICS
+) -> Floats:
     """Seconds for each of ``count`` rows; NaN for those in no run."""
     seconds = np.full(count, np.nan)
     for run in runs:

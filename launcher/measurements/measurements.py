@@ -9,7 +9,7 @@ from pathlib import Path
 
 from autoconf_launch.core import ConfigError
 
-from .row import COLUMNS, Measurement, Row, RowError, SkippedRowError, read_row
+from .row import COLUMNS, PublishedRow, Row, RowError, SkippedRowError, read_row
 
 _SEE = "see benchmarks/ground_truth/README.md for what a table of measurements has"
 _SEPARATORS = {";": "';'", "\t": "tabs", "|": "'|'"}
@@ -33,8 +33,8 @@ class MeasurementFile:
 
     name: str
     rows: int
-    measurements: tuple[Measurement, ...]
-    at_odds: tuple[Measurement, ...]
+    measurements: tuple[PublishedRow, ...]
+    at_odds: tuple[PublishedRow, ...]
     partial: tuple[Row, ...]
     bad: tuple[Problem, ...]
     skipped: tuple[Problem, ...]
@@ -47,7 +47,7 @@ def read_measurements(path: Path) -> MeasurementFile:
     Raises:
         ConfigError: the file cannot be read, or is not such a table.
     """
-    found, partial = list[Measurement](), list[Row]()
+    found, partial = list[PublishedRow](), list[Row]()
     bad, skipped, warnings = list[Problem](), list[Problem](), list[Problem]()
     seen: dict[tuple[str, ...], int] = {}
     count = 0
@@ -61,7 +61,7 @@ def read_measurements(path: Path) -> MeasurementFile:
                 warnings.append(Problem(line=line, text=f"it is the same as line {seen[text]}"))
             seen.setdefault(text, line)
             one = read_row(line, row)
-            if isinstance(one, Measurement):
+            if isinstance(one, PublishedRow):
                 found.append(one)
             else:
                 partial.append(one)
@@ -113,9 +113,9 @@ def _refuse_header(path: Path, header: Sequence[str] | None) -> None:
         raise ConfigError(f"{path}:1: it has the column {name} twice; remove one.")
 
 
-def _contradictions(found: list[Measurement]) -> list[Problem]:
+def _contradictions(found: list[PublishedRow]) -> list[Problem]:
     """Equal settings of which some ran and some did not have room."""
-    outcomes: dict[tuple[object, ...], list[Measurement]] = {}
+    outcomes: dict[tuple[object, ...], list[PublishedRow]] = {}
     for one in found:
         outcomes.setdefault(one.settings, []).append(one)
     problems: list[Problem] = []

@@ -1,7 +1,7 @@
 """One row of a table of published measurements. Not: the table (``measurements``).
 
 Columns are those of ``benchmarks/ground_truth/README.md``. An optional setting that a row leaves
-empty takes the default in ``DEFAULTS`` and is named in ``Measurement.assumed``.
+empty takes the default in ``DEFAULTS`` and is named in ``PublishedRow.assumed``.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class PartialShape:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Shape(PartialShape):
+class RowShape(PartialShape):
     """A model of which a row says all that a prediction needs."""
 
     layers: int
@@ -110,14 +110,14 @@ class Row:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Measurement(Row):
+class PublishedRow(Row):
     """A row whose model is stated, so that it can be predicted."""
 
-    shape: Shape
+    shape: RowShape
 
 
 def read_row(line: int, row: Mapping[str, str]) -> Row:
-    """A line of a table by its columns; a ``Measurement`` where nothing of the model is left out.
+    """A line of a table by its columns; a ``PublishedRow`` where nothing of the model is left out.
 
     Raises:
         SkippedRowError: it does not say what ran.
@@ -162,11 +162,11 @@ def read_row(line: int, row: Mapping[str, str]) -> Row:
     return given if lacks else _measurement(given)
 
 
-def _measurement(row: Row) -> Measurement:
+def _measurement(row: Row) -> PublishedRow:
     """The same row, of which nothing is lacking."""
-    shape = Shape(**{x.name: getattr(row.shape, x.name) for x in fields(row.shape)})
+    shape = RowShape(**{x.name: getattr(row.shape, x.name) for x in fields(row.shape)})
     values = {x.name: getattr(row, x.name) for x in fields(row)}
-    return Measurement(**{**values, "shape": shape})
+    return PublishedRow(**{**values, "shape": shape})
 
 
 def _shape(cell: Mapping[str, str]) -> PartialShape:

@@ -33,9 +33,9 @@ from autoconf_launch.autotuner.space import Bools, Floats, Ints
 from autoconf_launch.tuning_spaces import usable_bytes
 
 from .measured_memory import peaks_bytes
-from .measured_runs import Run, predicted_parts, runs_of
+from .measured_runs import MeasuredRun, predicted_parts, runs_of
 from .measurements import MeasurementFile
-from .row import Measurement, Shape
+from .row import PublishedRow, RowShape
 
 BAD_ROW = "bad row"
 _GB = 2**30
@@ -146,9 +146,9 @@ def together(validations: Sequence[Validation]) -> Validation:
 
 
 def _timed(
-    measurements: Sequence[Measurement],
+    measurements: Sequence[PublishedRow],
     rows: Sequence[int],
-    predicted: tuple[Floats, Sequence[Run]],
+    predicted: tuple[Floats, Sequence[MeasuredRun]],
     calibration: Calibration | None,
 ) -> TimedSettings:
     """Settings with a time, repeats merged; with calibration those that were not fitted on."""
@@ -176,7 +176,7 @@ def _timed(
     )
 
 
-def likeness_of(runs: Sequence[Run]) -> Likeness:
+def likeness_of(runs: Sequence[MeasuredRun]) -> Likeness:
     """What rows share, over all runs in order; there must be one run at least."""
     sizes = [len(run.rows) for run in runs]
     models = [run.workload.architecture for run in runs]
@@ -189,7 +189,7 @@ def likeness_of(runs: Sequence[Run]) -> Likeness:
     )
 
 
-def _software(run: Run) -> tuple[object, ...]:
+def _software(run: MeasuredRun) -> tuple[object, ...]:
     """Everything of a run that its model and its network do not say."""
     adapters_alone = run.workload.lora_rank is not None  # their share follows from the model
     return run.machine.accelerator.name, adapters_alone, *kernel_traits(run.workload)
@@ -201,12 +201,12 @@ def _numbered(values: Sequence[object]) -> Ints:
     return np.array([numbers.setdefault(value, len(numbers)) for value in values], np.int64)
 
 
-def _group(one: Measurement) -> tuple[object, ...]:
+def _group(one: PublishedRow) -> tuple[object, ...]:
     return one.shape.name, one.gpu, one.gpus, one.global_batch
 
 
 def _calibrated(
-    kept: Sequence[Measurement],
+    kept: Sequence[PublishedRow],
     predicted: tuple[Floats, Likeness],
     measured: Floats,
     calibration: Calibration,
@@ -227,7 +227,7 @@ def _calibrated(
     return seconds, scored
 
 
-def _memory(measurements: Sequence[Measurement], peaks: Floats) -> tuple[Floats, Floats]:
+def _memory(measurements: Sequence[PublishedRow], peaks: Floats) -> tuple[Floats, Floats]:
     known = [
         i
         for i, one in enumerate(measurements)
@@ -237,7 +237,7 @@ def _memory(measurements: Sequence[Measurement], peaks: Floats) -> tuple[Floats,
     return peaks[known] / _GB, np.array(measured, np.float64)
 
 
-def _fits(measurements: Sequence[Measurement], peaks: Floats) -> Fits:
+def _fits(measurements: Sequence[PublishedRow], peaks: Floats) -> Fits:
     limits = [
         np.nan if np.isnan(peak) else usable_bytes(one.gpu)
         for one, peak in zip(measurements, peaks, strict=True)
@@ -266,7 +266,7 @@ def shipped(model: str) -> Physics:
 
 
 def factors_of_others(
-    measurements: Sequence[Measurement], physics_of: PhysicsOf = shipped
+    measurements: Sequence[PublishedRow], physics_of: PhysicsOf = shipped
 ) -> Floats:
     """By how much each row's predicted seconds are to be multiplied.
 
@@ -292,7 +292,7 @@ def factors_of_others(
     return factors
 
 
-def _settings(rows: Sequence[Measurement]) -> tuple[Ints, Floats]:
+def _settings(rows: Sequence[PublishedRow]) -> tuple[Ints, Floats]:
     """The first row of each setting that ran, and the median seconds of its repeats."""
     repeats: dict[tuple[object, ...], list[int]] = {}
     for i, one in enumerate(rows):
@@ -305,6 +305,6 @@ def _settings(rows: Sequence[Measurement]) -> tuple[Ints, Floats]:
     return first, np.array(median_s, np.float64)
 
 
-def _body(shape: Shape) -> tuple[int, ...]:
+def _body(shape: RowShape) -> tuple[int, ...]:
     """What a model is known by, whatever it is called and whatever it is trained on."""
     return shape.layers, shape.hidden, shape.heads, shape.ffn

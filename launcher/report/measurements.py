@@ -99,7 +99,7 @@ def _finite(value: float) -> float | None:
     return value if math.isfinite(value) else None
 
 
-SCHEMA_VERSION = 1
+_SCHEMA_VERSION = 1
 
 
 def validation_document(
@@ -112,7 +112,7 @@ def validation_document(
     if calibration is not None:
         fitted["calibration"] = {"rows_per_model": calibration.count, "seed": calibration.seed}
     return {
-        "schema_version": SCHEMA_VERSION,
+        "schema_version": _SCHEMA_VERSION,
         **fitted,
         "files": {
             file.name: {**_scores(one), "problems": _problems(file)} for file, one in scored

@@ -58,7 +58,7 @@ _KNOBS = tuple(f.name for f in fields(Layout))
 def row_document(answer: PlanAnswer, one: Planned) -> dict[str, Any]:
     """One entry of ``best``; ``usd_per_step`` is None where no price is known."""
     return {
-        "candidate": candidate_document(one),
+        "candidate": layout_document(one),
         "step_time_s": one.step_s,
         "step_time_band": time_band(answer.workload.architecture, one.layout),
         "peak_memory_gb": round(one.peak_bytes / GB, 3),
@@ -68,7 +68,7 @@ def row_document(answer: PlanAnswer, one: Planned) -> dict[str, Any]:
     }
 
 
-def candidate_document(one: Planned) -> dict[str, Any]:
+def layout_document(one: Planned) -> dict[str, Any]:
     """The layout by its canonical names; ``recompute_layers`` None for all of a stage's."""
     layers = None if one.recompute_layers == ALL_LAYERS else one.recompute_layers
     knobs = {name: getattr(one.layout, name) for name in _KNOBS}
@@ -259,7 +259,7 @@ def _loser_document(one: Loser) -> dict[str, Any]:
     planned = one.planned
     return {
         "layout": one.family,
-        "candidate": candidate_document(planned) if planned else None,
+        "candidate": layout_document(planned) if planned else None,
         "fits": one.fits,
         "step_time_s": planned.step_s if planned and one.fits else None,
         "slower": one.slower,

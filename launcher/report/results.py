@@ -8,7 +8,7 @@ from autoconf_launch.autotuner.playoff import Summary, repeat_findings
 from autoconf_launch.autotuner.space import Objective, Record
 from autoconf_launch.core import encode
 
-from ..results import Comparison, Difference, FolderState, Pair, Results, Started, Verdict
+from ..results import Comparison, Difference, FolderState, Pair, Results, SpeedVerdict, Started
 from .cells import HEADERS, TrialRow, finished_row, open_row, plural, seconds_text, step_text
 from .summary import SCHEMA_VERSION, first_part, speed_up_text
 from .tables import table_of
@@ -135,7 +135,7 @@ def _failures(results: Results) -> list[str]:
 
 
 _ALIGN = ("left", "right", "right", "right", "left", "left")
-_WORDS = {Verdict.A: "A", Verdict.B: "B", Verdict.TIE: "-", None: "-"}
+_WORDS = {SpeedVerdict.A: "A", SpeedVerdict.B: "B", SpeedVerdict.TIE: "-", None: "-"}
 
 
 def comparison_text(a: Results, b: Results, found: Comparison) -> str:
@@ -239,8 +239,9 @@ def _findings(found: Comparison) -> Iterator[str]:
             yield f"Only in {name}: {', '.join(only)}."
     if found.pairs:
         yield (
-            f"Tried in both: {len(found.pairs)}; faster in B: {found.count(Verdict.B)}, faster "
-            f"in A: {found.count(Verdict.A)}, equal within noise: {found.count(Verdict.TIE)}."
+            f"Tried in both: {len(found.pairs)}; faster in B: {found.count(SpeedVerdict.B)}, "
+            f"faster in A: {found.count(SpeedVerdict.A)}, "
+            f"equal within noise: {found.count(SpeedVerdict.TIE)}."
         )
     yield from _best_lines(found)
 
@@ -260,7 +261,7 @@ def _conclusion(best: Pair) -> str:
     ratio = best.ratio
     if ratio is None:
         return "The best of A and of B cannot be compared."
-    if best.verdict is Verdict.TIE:
+    if best.verdict is SpeedVerdict.TIE:
         interval = f"ratio {ratio.low:.2f} to {ratio.high:.2f}"
         return f"A and B are equally fast within noise ({interval})."
     return f"The best of B is {speed_up_text(ratio, 'the best of A')}."

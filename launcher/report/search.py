@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from autoconf_launch.autotuner.playoff import Meaning, MeaningVerdict, Obstacle, Summary
+from autoconf_launch.autotuner.playoff import LossComparison, MeaningVerdict, Obstacle, Summary
 from autoconf_launch.autotuner.search import NoRoom, OptimalityBound, Skipped, StopKind, StopReason
 from autoconf_launch.autotuner.strategies import SATURATION_GAIN
 
@@ -175,7 +175,7 @@ _OBSTACLES = {
 }
 
 
-def meaning_text(meaning: Meaning) -> str:
+def meaning_text(meaning: LossComparison) -> str:
     """What came of the comparison of losses, with its tolerance or why there was none."""
     if meaning.obstacle is not None:
         reason = _OBSTACLES[meaning.obstacle].format(
@@ -197,7 +197,7 @@ def meaning_text(meaning: Meaning) -> str:
     )
 
 
-def meaning_document(meaning: Meaning | None) -> dict[str, object] | None:
+def meaning_document(meaning: LossComparison | None) -> dict[str, object] | None:
     """The same as a part of ``summary.json``."""
     if meaning is None:
         return None

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
         JournalTail,
         Pair,
         Results,
-        Verdict,
+        SpeedVerdict,
         compare_results,
         read_results,
     )

@@ -206,7 +206,7 @@ def _effort(document: dict[str, Any]) -> EffortName:
 _DIGEST_SHOWN = 12
 
 
-class Verdict(str, Enum):
+class SpeedVerdict(str, Enum):
     """Which of two is faster beyond the noise of both."""
 
     A = "a"
@@ -224,7 +224,7 @@ class Pair:
     a: Record
     b: Record
     ratio: SpeedUp | None
-    verdict: Verdict | None
+    verdict: SpeedVerdict | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -256,7 +256,7 @@ class Comparison:
     best: Pair | None
     differences: tuple[Difference, ...]
 
-    def count(self, verdict: Verdict) -> int:
+    def count(self, verdict: SpeedVerdict) -> int:
         """Pairs with this verdict."""
         return sum(pair.verdict is verdict for pair in self.pairs)
 
@@ -295,9 +295,9 @@ def _pair(a: Record, b: Record, objective: Objective, noise: Noise) -> Pair:
     ratio = speed_up(a.measurement, b.measurement, objective, noise)
     if ratio is None:
         return Pair(a=a, b=b, ratio=None, verdict=None)
-    faster = Verdict.B if ratio.ratio > 1.0 else Verdict.A
+    faster = SpeedVerdict.B if ratio.ratio > 1.0 else SpeedVerdict.A
     tie = is_tie(a.measurement, b.measurement, objective, noise)
-    return Pair(a=a, b=b, ratio=ratio, verdict=Verdict.TIE if tie else faster)
+    return Pair(a=a, b=b, ratio=ratio, verdict=SpeedVerdict.TIE if tie else faster)
 
 
 def _differences(a: Results, b: Results) -> Iterator[Difference]:

@@ -55,7 +55,9 @@ _OPTIONS = ("Option",)
 _GET = ("get", "getenv")
 
 
-def parameters(tree: ast.Module, *, dashed: bool) -> Iterator[tuple[tuple[str, ...], KnobValue]]:
+def function_parameters(
+    tree: ast.Module, *, dashed: bool
+) -> Iterator[tuple[tuple[str, ...], KnobValue]]:
     """Flags and defaults of the parameters of functions that a command line is made of.
 
     Args:
@@ -307,7 +309,7 @@ def facts_of(text: str) -> ScriptFacts:
         held = sections(tree) if nested else {}
         declared += [field for node in nodes for field in _fields(node, held)]
     if any(name.partition(".")[0] in FROM_FUNCTIONS for name in imported):
-        given = parameters(tree, dashed="typer" in imported)
+        given = function_parameters(tree, dashed="typer" in imported)
         declared += [Declared(names=names, default=default) for names, default in given]
     return ScriptFacts(
         imported=imported,

@@ -15,10 +15,10 @@ if TYPE_CHECKING:
     )
     from .base import Dialect, Rendered, RenderedFile, TrialNeeds, UserSettings
     from .batch_names import (
-        ACCUMULATION,
+        ACCUMULATION_NAMES,
         ELSEWHERE,
-        MICRO_BATCH,
-        TRACKERS,
+        MICRO_BATCH_NAMES,
+        REPORTING_TOOLS,
         batch_in_source,
         is_of_batch,
         may_derive_accumulation,

@@ -13,7 +13,7 @@ TRUE_WORDS = ("true", "yes", "y", "t", "1", "on")
 FALSE_WORDS = ("false", "no", "n", "f", "0", "off", "none")
 
 
-class Form(Enum):
+class ArgumentForm(Enum):
     """How an argument is written."""
 
     SPACED = "--x 1"
@@ -28,7 +28,7 @@ class Given:
     """One argument as it stands; ``value`` is empty for a bare one."""
 
     index: int
-    form: Form
+    form: ArgumentForm
     value: str
 
 
@@ -47,19 +47,19 @@ def find_argument(
     for index, argument in enumerate(arguments):
         written, equals, value = argument.partition("=")
         if _is_stuck(argument, wanted):
-            found = Given(index=index, form=Form.STUCK, value=argument[2:])
+            found = Given(index=index, form=ArgumentForm.STUCK, value=argument[2:])
             continue
         if _plain(written) not in wanted or (not equals and not written.startswith("-")):
             continue
         if equals:
-            form = Form.JOINED if written.startswith("-") else Form.WORD
+            form = ArgumentForm.JOINED if written.startswith("-") else ArgumentForm.WORD
             found = Given(index=index, form=form, value=value)
             continue
         following = arguments[index + 1] if index + 1 < len(arguments) else None
         spaced = _is_value(following, switch)
         found = Given(
             index=index,
-            form=Form.SPACED if spaced else Form.BARE,
+            form=ArgumentForm.SPACED if spaced else ArgumentForm.BARE,
             value=str(following) if spaced else "",
         )
     return found
@@ -81,12 +81,12 @@ def put_argument(
         return (*arguments, *_written(name, value, joined=joined or _are_joined(arguments)))
     before, after = arguments[: given.index], arguments[given.index + 1 :]
     written = arguments[given.index].partition("=")[0]
-    if given.form is Form.SPACED:
+    if given.form is ArgumentForm.SPACED:
         rest = after[1:]
         return (*before, written, *(() if value is None else (value,)), *rest)
-    if given.form is Form.STUCK:
+    if given.form is ArgumentForm.STUCK:
         return (*before, f"{written[:2]}{value or ''}", *after)
-    if given.form is Form.BARE:
+    if given.form is ArgumentForm.BARE:
         return (*before, written, *(() if value is None else (value,)), *after)
     return (*before, written if value is None else f"{written}={value}", *after)
 
@@ -95,7 +95,7 @@ def drop_argument(arguments: tuple[str, ...], given: Given | None) -> tuple[str,
     """The same without one argument and its value."""
     if given is None:
         return arguments
-    end = given.index + (2 if given.form is Form.SPACED else 1)
+    end = given.index + (2 if given.form is ArgumentForm.SPACED else 1)
     return (*arguments[: given.index], *arguments[end:])
 
 

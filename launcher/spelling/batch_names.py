@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from ..script import ScriptSource, facts_of
 
-MICRO_BATCH = (
+MICRO_BATCH_NAMES = (
     "micro_batch_size",
     "train_micro_batch_size_per_gpu",
     "micro_batch_size_per_gpu",
@@ -39,7 +39,7 @@ MICRO_BATCH = (
     "bs",
 )
 """Last parts of names, the most telling first; ``-``, ``_`` and capitals make no difference."""
-ACCUMULATION = (
+ACCUMULATION_NAMES = (
     "gradient_accumulation_steps",
     "gradient_accumulation",
     "grad_accumulation_steps",
@@ -88,7 +88,7 @@ EVALUATE_EVERY = (
     "validation_interval",
 )
 """Steps from one evaluation to the next."""
-SAVE_EVERY = (
+SAVE_EVERY_NAMES = (
     "checkpointing_steps",
     "checkpoint_interval",
     "checkpoint_every",
@@ -111,7 +111,9 @@ def name_key(name: str) -> str:
     return name.replace("-", "_").replace("_", "").lower()
 
 
-def is_of_batch(name: str, known: tuple[str, ...] = (*MICRO_BATCH, *ACCUMULATION)) -> bool:
+def is_of_batch(
+    name: str, known: tuple[str, ...] = (*MICRO_BATCH_NAMES, *ACCUMULATION_NAMES)
+) -> bool:
     """Whether scripts of all kinds call the micro-batch or the accumulation like that."""
     return name_key(name) in set(map(name_key, known))
 
@@ -124,7 +126,9 @@ def may_derive_accumulation(source: ScriptSource) -> bool:
     quotients = (
         name for text in (source.text, *source.modules) for name in facts_of(text).quotients
     )
-    return any(is_of_batch(name, (*ACCUMULATION, *DERIVED_ACCUMULATION)) for name in quotients)
+    return any(
+        is_of_batch(name, (*ACCUMULATION_NAMES, *DERIVED_ACCUMULATION)) for name in quotients
+    )
 
 
 def batch_in_source(source: ScriptSource) -> int | None:
@@ -133,7 +137,7 @@ def batch_in_source(source: ScriptSource) -> int | None:
     keyword = facts.keyword("DataLoader", "batch_size")
     if keyword and type(keyword.value) is int:
         return keyword.value
-    named = [value for name, value in facts.literals if is_of_batch(name, MICRO_BATCH)]
+    named = [value for name, value in facts.literals if is_of_batch(name, MICRO_BATCH_NAMES)]
     return next((value for value in reversed(named) if type(value) is int), None)
 
 
@@ -152,7 +156,7 @@ def on_source_batch(source: ScriptSource) -> str | None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Tracker:
+class ReportingTool:
     """A tool that training scripts report to; ``folder`` variables point into the trial's."""
 
     name: str
@@ -160,33 +164,33 @@ class Tracker:
     folder_variables: tuple[tuple[str, str], ...] = ()
 
 
-TRACKERS = (
-    Tracker(name="Weights & Biases", variables=(("WANDB_MODE", "disabled"),)),
-    Tracker(
+REPORTING_TOOLS = (
+    ReportingTool(name="Weights & Biases", variables=(("WANDB_MODE", "disabled"),)),
+    ReportingTool(
         name="MLflow",
         variables=(("DISABLE_MLFLOW_INTEGRATION", "TRUE"),),
         folder_variables=(("MLFLOW_TRACKING_URI", "file:{folder}/mlruns"),),
     ),
-    Tracker(
+    ReportingTool(
         name="Comet",
         variables=(("COMET_MODE", "DISABLED"), ("COMET_START_ONLINE", "0")),
     ),
-    Tracker(name="Neptune", variables=(("NEPTUNE_MODE", "debug"),)),
-    Tracker(name="ClearML", variables=(("CLEARML_OFFLINE_MODE", "1"),)),
-    Tracker(name="SwanLab", variables=(("SWANLAB_MODE", "disabled"),)),
-    Tracker(name="DVCLive", variables=(("DVC_STUDIO_OFFLINE", "true"),)),
-    Tracker(name="Trackio", folder_variables=(("TRACKIO_DIR", "{folder}/trackio"),)),
-    Tracker(name="CodeCarbon", variables=(("CODECARBON_SAVE_TO_API", "false"),)),
+    ReportingTool(name="Neptune", variables=(("NEPTUNE_MODE", "debug"),)),
+    ReportingTool(name="ClearML", variables=(("CLEARML_OFFLINE_MODE", "1"),)),
+    ReportingTool(name="SwanLab", variables=(("SWANLAB_MODE", "disabled"),)),
+    ReportingTool(name="DVCLive", variables=(("DVC_STUDIO_OFFLINE", "true"),)),
+    ReportingTool(name="Trackio", folder_variables=(("TRACKIO_DIR", "{folder}/trackio"),)),
+    ReportingTool(name="CodeCarbon", variables=(("CODECARBON_SAVE_TO_API", "false"),)),
 )
 """TensorBoard has no such variable: the probe turns its files to the trial's folder."""
 
 
 def silent(folder: str) -> tuple[tuple[str, str], ...]:
     """Variables of a trial whose folder this is."""
-    fixed = [pair for tracker in TRACKERS for pair in tracker.variables]
+    fixed = [pair for tracker in REPORTING_TOOLS for pair in tracker.variables]
     here = [
         (name, value.format(folder=folder))
-        for tracker in TRACKERS
+        for tracker in REPORTING_TOOLS
         for name, value in tracker.folder_variables
     ]
     return (*fixed, *here)

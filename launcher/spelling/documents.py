@@ -39,7 +39,7 @@ from ..script import ScriptSource
 from .arguments import argument_value
 
 _MAPPINGS = "arg_mappings"
-_SCALARS = (keys.GLOBAL_BATCH, keys.BF16, keys.FP16, keys.LOSS_SCALE, keys.CLIPPING)
+_SCALARS = (keys.TRAIN_BATCH_SIZE, keys.BF16, keys.FP16, keys.LOSS_SCALE, keys.CLIPPING)
 """Settings that are not knobs: they have one value."""
 _NO_DEFAULT = (keys.OPTIMIZER[0], keys.SCHEDULER[0])
 _ALL_STAGES = (keys.ZERO_STAGE, "all")
@@ -98,7 +98,7 @@ def decided(
         if path not in document and (given := mapped_value(source, settings, path)) is not None:
             document = document.with_value(path, given)
     for path, value in tuple(document.leaves()):
-        if not (_is_read(path) if fills_auto else path in (*SEARCHED, keys.GLOBAL_BATCH)):
+        if not (_is_read(path) if fills_auto else path in (*SEARCHED, keys.TRAIN_BATCH_SIZE)):
             continue
         if value == "auto" or (path, value) == _ALL_STAGES:
             document = _without_auto(document, path, source, settings)
@@ -219,7 +219,7 @@ def refuse_lists(document: RawConfig) -> None:
             continue
         instead = (
             "list train_micro_batch_size_per_gpu, or give autotuning.max_train_batch_size"
-            if path == keys.GLOBAL_BATCH
+            if path == keys.TRAIN_BATCH_SIZE
             else "give it one value"
         )
         raise ConfigError(f"{dotted(path)} is {value!r}, but is never searched; {instead}.")
@@ -227,7 +227,7 @@ def refuse_lists(document: RawConfig) -> None:
 
 def _with_single_batch_split(document: RawConfig, original: RawConfig) -> RawConfig:
     """Let a stated global batch decide the split where the user listed micro-batches."""
-    if keys.GLOBAL_BATCH in document and isinstance(original.get(keys.MICRO_BATCH), list):
+    if keys.TRAIN_BATCH_SIZE in document and isinstance(original.get(keys.MICRO_BATCH), list):
         return document.without(keys.ACCUMULATION)
     return document
 

@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 from autoconf_launch.core import KeyPath, RawConfig, dotted
 
-from .arguments import TRUE_WORDS, Form, Given, drop_argument, find_argument, put_argument
+from .arguments import TRUE_WORDS, ArgumentForm, Given, drop_argument, find_argument, put_argument
 
 _EMPTY = RawConfig({})
 
@@ -78,7 +78,7 @@ class Argument:
         given = self._given(inputs)
         if given is None:
             return None
-        if given.form is not Form.BARE:
+        if given.form is not ArgumentForm.BARE:
             return given.value
         off = find_argument(inputs.arguments[given.index :], self.opposites, switch=True)
         return "true" if off is None else "false"

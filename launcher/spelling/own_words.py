@@ -28,7 +28,7 @@ from ..script import (
 )
 from .arguments import find_argument
 from .base import Rendered, TrialNeeds
-from .batch_names import EVALUATE_EVERY, SAVE_EVERY, is_of_batch
+from .batch_names import EVALUATE_EVERY, SAVE_EVERY_NAMES, is_of_batch
 from .launch_inputs import Argument, LaunchInputs, Place, Variable, scalar
 from .spelling import (
     CANONICAL,
@@ -38,7 +38,7 @@ from .spelling import (
     Spelled,
     Spelling,
     SplitMicroBatch,
-    named,
+    find_spelling,
     spelled,
 )
 
@@ -71,7 +71,7 @@ def with_own_words(
         own = spelled(rows, row.knob)
         rows = [row if other is own else other for other in rows] if own else [*rows, row]
     for knob in source.words.knobs:
-        if named(rows, knob.name) is None:
+        if find_spelling(rows, knob.name) is None:
             _require_known(knob.name, source)
             place = _place(knob.name, facts)
             default = _default(facts, knob.name)
@@ -81,7 +81,7 @@ def with_own_words(
 
 def values_of(row: Spelled, knobs: Sequence[OwnKnob]) -> tuple[KnobValue, ...]:
     """The values that the user lists for a row; none where they do not."""
-    listed = [knob for knob in knobs if named((row,), knob.name) is not None]
+    listed = [knob for knob in knobs if find_spelling((row,), knob.name) is not None]
     values = (row.value_of(value) for knob in listed for value in knob.values)
     return tuple(dict.fromkeys(values))  # type: ignore[arg-type]
 
@@ -264,7 +264,7 @@ def with_own_asides(rendered: Rendered, source: ScriptSource, needs: TrialNeeds)
     if needs.evaluates:
         rendered = _moved(rendered, source, EVALUATE_EVERY, needs.evaluate_after)
     if needs.saves:
-        rendered = _moved(rendered, source, SAVE_EVERY, needs.save_after)
+        rendered = _moved(rendered, source, SAVE_EVERY_NAMES, needs.save_after)
     return rendered
 
 

@@ -18,7 +18,7 @@ from .launch_inputs import LaunchInputs, Place, Variable, scalar
 
 GLOBAL_BATCH = "global_batch"
 """Stands in tables like a knob, but follows from the knobs of the batch."""
-WHOLE = ("micro_batch", "accumulation", GLOBAL_BATCH)
+_WHOLE = ("micro_batch", "accumulation", GLOBAL_BATCH)
 CANONICAL = {
     "train_micro_batch_size_per_gpu": "micro_batch",
     "gradient_accumulation_steps": "accumulation",
@@ -132,7 +132,7 @@ class Spelling:
         if self.words:
             return self._meaning(given, name)
         value = scalar(given)
-        if self.knob in WHOLE or self.knob in LAYOUT_KNOBS:
+        if self.knob in _WHOLE or self.knob in LAYOUT_KNOBS:
             return self._whole(value, name)
         return value  # type: ignore[no-any-return]
 
@@ -174,7 +174,7 @@ def spelled(table: Sequence[Spelled], knob: str) -> Spelled | None:
     return next((row for row in table if row.knob == knob), None)
 
 
-def named(table: Sequence[Spelled], name: str) -> Spelled | None:
+def find_spelling(table: Sequence[Spelled], name: str) -> Spelled | None:
     """The row that people call ``name``."""
     wanted = CANONICAL.get(name, name).lstrip("-").replace("-", "_")
     for row in table:

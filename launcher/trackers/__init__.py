@@ -33,7 +33,7 @@ TRACKERS = MappingProxyType(
 )
 """Name -> ``module:attribute``; others come by the entry-point group below."""
 
-ENTRY_POINTS = "autoconf_launch.tracker"
+_ENTRY_POINTS = "autoconf_launch.tracker"
 
 
 def check_tracking(choice: TrackingChoice) -> None:
@@ -59,7 +59,7 @@ def find_tracker(name: str) -> str:
     """
     if name in TRACKERS:
         return TRACKERS[name]
-    installed = {point.name: point.value for point in entry_points(group=ENTRY_POINTS)}
+    installed = {point.name: point.value for point in entry_points(group=_ENTRY_POINTS)}
     if name not in installed:
         known = nearest_known(name, {*TRACKERS, *installed, "none"})
         raise ConfigError(f"--report-to names the tracker {name!r}, which is unknown; {known}")

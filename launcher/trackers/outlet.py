@@ -25,7 +25,7 @@ from ..request import TrackingChoice
 from . import find_tracker
 from .base import Entry
 from .feed import Feed
-from .wire import DONE, GRACE_S, Setup, entry_line, read_news, setup_line
+from .wire import CLOSING_GRACE_S, DONE, Setup, entry_line, read_news, setup_line
 
 _MODULE = "autoconf_launch.launcher.trackers.worker"
 _LEAST_PATIENCE_S = 2.0
@@ -210,7 +210,7 @@ def tracked(
         listener: takes the events, and notes on the trackers.
     """
     outlets: list[Outlet] = []
-    grace_s = GRACE_S
+    grace_s = CLOSING_GRACE_S
     try:
         for name in choice.trackers:
             outlets += _start(name, choice, feed.study, folder / name, listener)

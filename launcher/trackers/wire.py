@@ -17,7 +17,7 @@ _KINDS: MappingProxyType[str, type[Entry]] = MappingProxyType(
 DONE = b"\n"
 """The answer to the setup and to each entry, once the tracker is through with it."""
 
-GRACE_S = 20.0
+CLOSING_GRACE_S = 20.0
 """Time that a tracker has to end once it has been told everything."""
 
 _LONGER_S = 5.0
@@ -33,7 +33,7 @@ class Setup:
     project: str | None
     folder: str
     api_key_file: str | None
-    grace_s: float = GRACE_S + _LONGER_S
+    grace_s: float = CLOSING_GRACE_S + _LONGER_S
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

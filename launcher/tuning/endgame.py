@@ -42,7 +42,7 @@ _ROUNDS_TO_HAVE = 2
 _STEPS_OF_A_ROUND = 6
 """Steps of each launch, with those that do not count."""
 
-Control = Callable[[Decider, Listener, TrialLimits], Controller]
+_MakeController = Callable[[Decider, Listener, TrialLimits], Controller]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,7 +77,7 @@ class Endgame:
 
 def play(
     search: Search,
-    control: Control,
+    control: _MakeController,
     *,
     listener: Listener,
     limits: TrialLimits,

@@ -24,7 +24,7 @@ from ..spelling import Dialect
 from .profile_run import ProfileFailedError
 from .trial_io import write_json
 
-T = TypeVar("T")
+_T = TypeVar("_T")
 _MOST_STARTS = 3
 _OF_RANKS = ("RANK", "WORLD_SIZE", "MASTER_", "distributed", "env://", "torchrun")
 """Words of a source that asks for its rank."""
@@ -134,10 +134,10 @@ def check_ranks(request: LaunchRequest, cluster: ClusterSpec, task: RankTask | N
 
 def first_that_starts(
     request: LaunchRequest,
-    attempt: Callable[[LaunchRequest], T],
+    attempt: Callable[[LaunchRequest], _T],
     paths: ResultsPaths,
     listener: Listener,
-) -> T:
+) -> _T:
     """What an attempt gives, made again in another start where its profile run asks for one.
 
     Raises:
@@ -149,7 +149,7 @@ def first_that_starts(
             return attempt(request)
         except OtherStartError as other:
             first, request = first or other.first, other.request
-            remember(request, paths)
+            remember_start(request, paths)
             listener(Note(text=other.why, warning=True))
         except ProfileFailedError:
             if first is not None:
@@ -158,7 +158,7 @@ def first_that_starts(
     raise NothingFeasibleError("The script starts another number of ranks each time.")
 
 
-def remember(request: LaunchRequest, paths: ResultsPaths) -> None:
+def remember_start(request: LaunchRequest, paths: ResultsPaths) -> None:
     """For a tune that goes on with these results."""
     processes = request.processes if isinstance(request.processes, int) else None
     known = {"alone": request.alone, "processes": processes, "started": request.started}

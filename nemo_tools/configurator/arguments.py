@@ -13,7 +13,7 @@ from typing import Any, Protocol, TypeAlias
 from autoconf_launch.autotuner.sizing import Budget, Family, GridOverrides, recommended_size_b
 from autoconf_launch.core import ConfigError, nearest_known
 
-from ..search import GridKind, is_whole, number, whole
+from ..search import GridKind, is_whole, number, whole_number
 from .recipe import Recipe
 
 AUTO = "auto"
@@ -45,7 +45,7 @@ def size(name: str, value: object) -> int | None:
     Raises:
         ConfigError: it is neither.
     """
-    return None if value is None or value == AUTO else whole(name, value)
+    return None if value is None or value == AUTO else whole_number(name, value)
 
 
 def one_of(name: str, value: object, known: Iterable[str]) -> str:
@@ -183,7 +183,7 @@ class Machines:
 
     def _known(self, name: str, given: int | None, found: int | None, usual: int) -> int:
         if given is not None:
-            return whole(name, given)
+            return whole_number(name, given)
         if found is None:
             self._assumed.append(f"{name} {usual}")
         return found or usual
@@ -197,7 +197,7 @@ def given_batch(asked: Arguments, recipe: Recipe) -> int | None:
     """
     value = asked.global_batch_size
     if value not in (None, AUTO):
-        return whole("global_batch_size", value)
+        return whole_number("global_batch_size", value)
     return recipe.whole("global_batch_size", "data.global_batch_size", "model.global_batch_size")
 
 

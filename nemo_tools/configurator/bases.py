@@ -26,7 +26,7 @@ from autoconf_launch.tuning_spaces import base_template, tables
 
 from ..search import batch_path, section, with_data, with_facts
 from .model_facts import GENERATION, ModelFacts, is_nemo1, overlaid
-from .recipe import SECTIONS
+from .recipe import RECIPE_SECTIONS
 
 _OF_NO_CONFIG = frozenset({"class", "family", "model_size_in_b", "name"})
 _STEPS: tuple[KeyPath, KeyPath] = (
@@ -45,7 +45,7 @@ _SCHEDULE: KeyPath = ("optim", "lr_scheduler")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Given:
+class StatedTraining:
     """What recipe and arguments say of a training.
 
     Attributes:
@@ -73,7 +73,7 @@ class Given:
 
 
 def chosen_model(
-    facts: ModelFacts, given: Given, batch: BaseBatch, gpu_memory_gb: float
+    facts: ModelFacts, given: StatedTraining, batch: BaseBatch, gpu_memory_gb: float
 ) -> ChosenModel:
     """The model with its counts, and a learning rate by the tables where it has none."""
     asked = ModelQuestion(
@@ -99,7 +99,7 @@ def table_batch(facts: ModelFacts, gpu_memory_gb: float) -> BaseBatch:
     return base_batch(known.batches, asked, known.grids)
 
 
-def base_of(given: Given, model: ChosenModel, plan: RunPlan) -> RawConfig:
+def base_of(given: StatedTraining, model: ChosenModel, plan: RunPlan) -> RawConfig:
     """The recipe's own document if it is a whole one, else ours with what the recipe has."""
     own = given.document
     if not is_nemo1(own):
@@ -110,7 +110,9 @@ def base_of(given: Given, model: ChosenModel, plan: RunPlan) -> RawConfig:
     return with_facts(with_data(own, given.data, given.tokenizer), model.asked, plan.tokens_b)
 
 
-def recipe_edits(given: Given, model: ChosenModel, plan: RunPlan) -> Iterator[tuple[KeyPath, Any]]:
+def recipe_edits(
+    given: StatedTraining, model: ChosenModel, plan: RunPlan
+) -> Iterator[tuple[KeyPath, Any]]:
     """What is set in a recipe of NeMo 2.0 before its layout: as in its document."""
     own = RawConfig({"model": {"config": {}}})
     yield from _shape_edits(own, given, model)
@@ -141,7 +143,7 @@ def base_for_ranks(base: RawConfig, model: ChosenModel, plan: RunPlan) -> RawCon
     return with_facts(document, model.asked, plan.tokens_b)
 
 
-def _with_rate(facts: ModelFacts, given: Given) -> Shape:
+def _with_rate(facts: ModelFacts, given: StatedTraining) -> Shape:
     rate = given.learning_rate or facts.shape.learning_rate
     if not rate:
         rows = tables(GENERATION).shapes[facts.family.rules or Rules.GPT]
@@ -174,7 +176,7 @@ def _followers(given: RawConfig) -> Iterator[tuple[KeyPath, Any]]:
 
 
 def _shape_edits(
-    document: RawConfig, given: Given, model: ChosenModel
+    document: RawConfig, given: StatedTraining, model: ChosenModel
 ) -> Iterator[tuple[KeyPath, Any]]:
     """A calculated shape in place of the recipe's, as NeMo 2.0 writes it."""
     if not given.is_model_calculated:
@@ -203,7 +205,7 @@ def _is_number(value: Any) -> bool:
 def _sections(given: RawConfig) -> RawConfig:
     """What of a document has a place in a recipe; short forms such as ``num_nodes`` do not."""
     document: Mapping[str, Any] = given.to_dict()
-    kept = {name: value for name, value in document.items() if name in SECTIONS}
+    kept = {name: value for name, value in document.items() if name in RECIPE_SECTIONS}
     model = document.get("model")
     if isinstance(model, Mapping):
         kept["model"] = model if "config" in model else _as_config(model)

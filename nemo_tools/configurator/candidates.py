@@ -25,7 +25,7 @@ from ..search import (
     searched_model,
 )
 from .model_facts import GENERATION
-from .training import Training, with_batch
+from .training import RecipeTraining, with_batch
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,12 +35,12 @@ class Candidates:
     ``training`` has another batch than was asked about where the recommended one divides nowhere.
     """
 
-    training: Training
+    training: RecipeTraining
     points: tuple[SearchCandidate, ...]
     notes: tuple[str, ...] = ()
 
 
-def nemo2_candidates(training: Training, *, is_finetune: bool) -> Candidates | NoRule:
+def nemo2_candidates(training: RecipeTraining, *, is_finetune: bool) -> Candidates | NoRule:
     """Every valid point of NeMo 2.0's grid, in its order, where its rules have a grid.
 
     Args:
@@ -70,7 +70,7 @@ def nemo2_candidates(training: Training, *, is_finetune: bool) -> Candidates | N
     )
 
 
-def divisible(training: Training) -> Training:
+def divisible(training: RecipeTraining) -> RecipeTraining:
     """With the batch nearest to the recommended one that all GPUs can share."""
     gpus, recommended = training.question.gpus, training.question.model.global_batch
     batch = max(1, round(recommended / gpus)) * gpus
@@ -112,7 +112,7 @@ def _why_none(question: SearchQuestion) -> str:
     )
 
 
-def planner_candidates(training: Training, notes: tuple[str, ...] = ()) -> Candidates:
+def planner_candidates(training: RecipeTraining, notes: tuple[str, ...] = ()) -> Candidates:
     """Every layout that the planner sees fit, cut to the limit; whatever grid was asked for.
 
     Args:
@@ -141,7 +141,7 @@ def planner_candidates(training: Training, notes: tuple[str, ...] = ()) -> Candi
     return Candidates(training=training, points=points[:limit], notes=(*notes, *found.notes))
 
 
-def _other_batches(training: Training) -> Iterator[tuple[SearchCandidate, ...]]:
+def _other_batches(training: RecipeTraining) -> Iterator[tuple[SearchCandidate, ...]]:
     """Candidates with half and with twice the recommended batch, where they divide."""
     question = training.question
     batch = question.model.global_batch

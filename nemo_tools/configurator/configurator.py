@@ -21,15 +21,15 @@ from ..search import (
     number,
     run_edits,
     training_document,
-    whole,
+    whole_number,
 )
 from .arguments import AUTO, SearchBounds, Sizes, one_of, require_paths, size, sizes
 from .bases import recipe_edits
 from .candidates import Candidates, nemo2_candidates, planner_candidates, price_elsewhere
 from .here import run_here, seen_here
 from .model_facts import RunBounds, bound_edits, bounded
-from .results import Expected, point_of, read_results
-from .training import Training, for_ranks, training_of
+from .results import ExpectedRun, point_of, read_runs
+from .training import RecipeTraining, for_ranks, training_of_recipe
 
 _MODES = ("pretrain", "finetune")
 _GRIDS = tuple(grid.value for grid in GridKind)
@@ -125,7 +125,7 @@ class AutoConfigurator:
             max_steps=self.max_steps_per_run,
             max_minutes=self.max_minutes_per_run,
         )
-        self._candidates = _candidates(self, training_of(self, bounds))
+        self._candidates = _candidates(self, training_of_recipe(self, bounds))
         self.notes = (*self._question.notes, *self._candidates.notes)
 
     def generate_configs(self) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
@@ -194,11 +194,11 @@ class AutoConfigurator:
             ResultsFolderError: the folder cannot be written.
         """
         folder = Path(path_to_save or self._logs / FINAL_RESULTS / NEMO2)
-        top = whole("output_top_n", output_top_n, least=0)
+        top = whole_number("output_top_n", output_top_n, least=0)
         expected = list(self._expected() if train_config is None else _given(train_config))
         found = self._found or self._seen()
         if found is None:
-            found = read_results(
+            found = read_runs(
                 self._question,
                 self._logs,
                 expected,
@@ -226,10 +226,10 @@ class AutoConfigurator:
         """Each candidate's whole training by the name of its run: without a run's limits."""
         return {one.name: one.config for one in self._expected()}
 
-    def _expected(self) -> Iterator[Expected]:
+    def _expected(self) -> Iterator[ExpectedRun]:
         for one in self._candidates.points:
             config = training_document(self._question, one)
-            yield Expected(name=one.name, point=one.point, config=config)
+            yield ExpectedRun(name=one.name, point=one.point, config=config)
 
     def _config(self, one: SearchCandidate) -> RawConfig:
         document = candidate_document(self._question, one, self._question.nodes)
@@ -251,9 +251,9 @@ def _check(asked: AutoConfigurator) -> Path:
     number("gpu_memory_gb", asked.gpu_memory_gb)
     number("tflops_per_gpu", asked.tflops_per_gpu)
     number("max_training_days", asked.max_training_days)
-    whole("max_minutes_per_run", asked.max_minutes_per_run, least=1)
-    whole("max_steps_per_run", asked.max_steps_per_run, least=_LEAST)
-    whole("limit_search_runs", asked.limit_search_runs, least=0)
+    whole_number("max_minutes_per_run", asked.max_minutes_per_run, least=1)
+    whole_number("max_steps_per_run", asked.max_steps_per_run, least=_LEAST)
+    whole_number("limit_search_runs", asked.limit_search_runs, least=0)
     if asked.usd_per_gpu_hour is not None:
         number("usd_per_gpu_hour", asked.usd_per_gpu_hour)
     if mode == "finetune" and asked.calculate_model_size:
@@ -293,7 +293,7 @@ def _lists(asked: AutoConfigurator) -> GridOverrides:
     return lists
 
 
-def _candidates(asked: AutoConfigurator, training: Training) -> Candidates:
+def _candidates(asked: AutoConfigurator, training: RecipeTraining) -> Candidates:
     if training.question.settings.grid is GridKind.PLANNER:
         return planner_candidates(training)
     found = nemo2_candidates(training, is_finetune=asked.mode == "finetune")
@@ -306,7 +306,7 @@ def _of(runs: Iterable[SearchRun], names: Container[str]) -> tuple[SearchRun, ..
     return tuple(run for run in runs if run.name in names)
 
 
-def _given(train_config: Mapping[str, Mapping[str, Any]]) -> Iterator[Expected]:
+def _given(train_config: Mapping[str, Mapping[str, Any]]) -> Iterator[ExpectedRun]:
     for name, document in train_config.items():
         point = point_of(name)
         if point is None:
@@ -314,4 +314,4 @@ def _given(train_config: Mapping[str, Mapping[str, Any]]) -> Iterator[Expected]:
                 f"train_config has a run {name!r}, whose name does not say its degrees; name it "
                 "as generate_configs does (…_tp_1_pp_1_cp_1_ep_1_mbs_4_vp_None)."
             )
-        yield Expected(name=name, point=point, config=RawConfig(document))
+        yield ExpectedRun(name=name, point=point, config=RawConfig(document))

@@ -172,7 +172,7 @@ NUMBERS: Mapping[str, tuple[str, ...]] = {
     "expert_ffn": ("moe_ffn_hidden_size", "moe_intermediate_size"),
     "shared_ffn": ("moe_shared_expert_intermediate_size",),
 }
-FLAGS: Mapping[str, tuple[str, ...]] = {
+_FLAGS: Mapping[str, tuple[str, ...]] = {
     "gated": ("gated_linear_unit",),
     "biases": ("add_bias_linear", "bias"),
     "tied": ("share_embeddings_and_output_weights", "tie_word_embeddings"),
@@ -196,7 +196,7 @@ def own_form(model: Mapping[str, Any], usual: Form, where: str) -> Form:
         value = _number(model, names, where)
         if value is not _MISSING:
             given[field] = value
-    for field, names in FLAGS.items():
+    for field, names in _FLAGS.items():
         value = value_in(model, names)
         if isinstance(value, bool):
             given[field] = value
@@ -244,7 +244,7 @@ def _sparsity(value: Any) -> dict[str, int]:
 
 
 _MODEL, _CONFIG = "model", "config"
-SECTIONS = frozenset({"trainer", "data", "optim", "log", "resume", "peft", "name"})
+RECIPE_SECTIONS = frozenset({"trainer", "data", "optim", "log", "resume", "peft", "name"})
 """Sections of a recipe's document, beside its model."""
 _OF_FILES = ("run", "exp_manager", "autoconf", "family")
 """Sections of a file of NeMo 1.0, or of ours."""
@@ -360,7 +360,7 @@ def _written(root: object, model: object) -> Written:
 
 def _sections(root: object) -> dict[str, Any]:
     """Sections of a recipe's object; its other attributes are not read."""
-    names = (_MODEL, *sorted(SECTIONS), *_OF_FILES)
+    names = (_MODEL, *sorted(RECIPE_SECTIONS), *_OF_FILES)
     return {name: getattr(root, name) for name in names if hasattr(root, name)}
 
 
@@ -380,7 +380,7 @@ def _names(paths: Iterable[Keys]) -> Names:
     return found
 
 
-_FIELDS = (*(name for names in (*NUMBERS.values(), *FLAGS.values()) for name in names), *FURTHER)
+_FIELDS = (*(name for names in (*NUMBERS.values(), *_FLAGS.values()) for name in names), *FURTHER)
 _NAMES = _names(
     (
         *RECIPE_PATHS,

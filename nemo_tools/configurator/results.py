@@ -17,7 +17,7 @@ from autoconf_launch.launcher.estimates import ChosenPrice
 
 from ..report import SearchOutcome, SearchRun, read_run
 from ..rules import NemoCandidate
-from ..search import SearchQuestion, batch_path, peak_flops_per_s
+from ..search import SearchQuestion, batch_path, gpu_peak_flops_per_s
 
 _DEGREE = re.compile(r"_(tp|pp|cp|ep|mbs|vp|act_ckpt|num_mbs_act|act_per_pipe)_(\d+|None)(?=_|$)")
 _DATA: tuple[tuple[str, ...], ...] = (("model", "data"), ("data",))
@@ -25,7 +25,7 @@ _NEEDED = {"tp", "pp", "mbs"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Expected:
+class ExpectedRun:
     """A run to look for."""
 
     name: str
@@ -33,10 +33,10 @@ class Expected:
     config: RawConfig
 
 
-def read_results(
+def read_runs(
     question: SearchQuestion,
     logs: Path,
-    expected: Iterable[Expected],
+    expected: Iterable[ExpectedRun],
     *,
     log_prefix: str,
     price: ChosenPrice | None,
@@ -100,15 +100,17 @@ def _degree(text: str) -> int | None:
     return int(text) if text.isdigit() else None
 
 
-def _others(logs: Path, known: Mapping[str, Expected], base: RawConfig) -> Iterator[Expected]:
+def _others(
+    logs: Path, known: Mapping[str, ExpectedRun], base: RawConfig
+) -> Iterator[ExpectedRun]:
     folders = sorted(path for path in logs.iterdir() if path.is_dir()) if logs.is_dir() else []
     for folder in folders:
         point = None if folder.name in known else point_of(folder.name)
         if point is not None:
-            yield Expected(name=folder.name, point=point, config=base)
+            yield ExpectedRun(name=folder.name, point=point, config=base)
 
 
-def _run(question: SearchQuestion, logs: Path, one: Expected, log_prefix: str) -> SearchRun:
+def _run(question: SearchQuestion, logs: Path, one: ExpectedRun, log_prefix: str) -> SearchRun:
     found = read_run(logs / one.name, log_prefix)
     batch = one.config.get(batch_path(one.config)) or question.model.global_batch
     run = SearchRun(name=one.name, point=one.point, global_batch=batch, config=one.config)
@@ -128,7 +130,7 @@ def _run(question: SearchQuestion, logs: Path, one: Expected, log_prefix: str) -
 def _why_impossible(question: SearchQuestion, step_s: float, batch: int) -> str:
     """Why no GPU makes such steps; "" where one may."""
     precision = question.base.get(("trainer", "precision"))
-    peak = peak_flops_per_s(question.settings, str(precision)) / 1e12
+    peak = gpu_peak_flops_per_s(question.settings, str(precision)) / 1e12
     flops = step_flops(question.family, _shape(question), batch)
     made = flops / step_s / question.gpus / 1e12
     if made <= peak:

@@ -20,7 +20,7 @@ from ..search import (
     TrainSettings,
     WandbSettings,
     number,
-    whole,
+    whole_number,
 )
 from .arguments import (
     Arguments,
@@ -32,7 +32,7 @@ from .arguments import (
     plain_paths,
     plain_tokenizer,
 )
-from .bases import Given, base_for_ranks, base_of, chosen_model, table_batch
+from .bases import StatedTraining, base_for_ranks, base_of, chosen_model, table_batch
 from .model_facts import ModelDefaults, model_facts
 from .recipe import Recipe, read_recipe
 
@@ -43,7 +43,7 @@ _SEQUENCE = ("model", "config", "seq_length")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Training:
+class RecipeTraining:
     """The training that is to be made fast.
 
     Attributes:
@@ -56,7 +56,7 @@ class Training:
 
     question: SearchQuestion
     model: ChosenModel
-    given: Given
+    given: StatedTraining
     is_batch_given: bool
 
     @property
@@ -65,7 +65,7 @@ class Training:
         return _plan(self.question.settings.train, self.given)
 
 
-def training_of(asked: Arguments, bounds: SearchBounds) -> Training:
+def training_of_recipe(asked: Arguments, bounds: SearchBounds) -> RecipeTraining:
     """Read recipe and arguments; an argument wins over the recipe.
 
     Raises:
@@ -74,7 +74,9 @@ def training_of(asked: Arguments, bounds: SearchBounds) -> Training:
     recipe = read_recipe(asked.recipe, asked.model)
     machines = Machines(asked, recipe)
     usual = ModelDefaults(
-        vocabulary=None if asked.vocab_size is None else whole("vocab_size", asked.vocab_size),
+        vocabulary=None
+        if asked.vocab_size is None
+        else whole_number("vocab_size", asked.vocab_size),
         sequence=machines.sequence,
         gpu_memory_gb=number("gpu_memory_gb", asked.gpu_memory_gb),
         calculated=calculated(asked, machines.gpus),
@@ -94,7 +96,7 @@ def training_of(asked: Arguments, bounds: SearchBounds) -> Training:
         *(*facts.notes, _left_out_note(recipe)),
     )
     base = base_of(given, model, _plan(settings.train, given))
-    training = Training(
+    training = RecipeTraining(
         question=_question(settings, model, base, tuple(note for note in notes if note)),
         model=model,
         given=given,
@@ -103,7 +105,7 @@ def training_of(asked: Arguments, bounds: SearchBounds) -> Training:
     return training if samples is not None else _recommended(training)
 
 
-def with_batch(training: Training, batch: int, note: str) -> Training:
+def with_batch(training: RecipeTraining, batch: int, note: str) -> RecipeTraining:
     """The same with another global batch, as many steps as its tokens need, and a note on it."""
     model, question = training.model, training.question
     changed = replace(
@@ -118,13 +120,13 @@ def with_batch(training: Training, batch: int, note: str) -> Training:
     return replace(training, question=_question(settings, changed, base, notes), model=changed)
 
 
-def for_ranks(training: Training) -> SearchQuestion:
+def for_ranks(training: RecipeTraining) -> SearchQuestion:
     """The question with the base configuration that ranks of this machine read."""
     base = base_for_ranks(training.question.base, training.model, training.plan)
     return replace(training.question, base=base)
 
 
-def _recommended(training: Training) -> Training:
+def _recommended(training: RecipeTraining) -> RecipeTraining:
     """With a note on the batch that nobody gave."""
     table = training.model.batch
     said = f". {table.note}" if table.note else ", as NeMo 2.0 has for this size."
@@ -133,11 +135,11 @@ def _recommended(training: Training) -> Training:
     return replace(training, question=replace(question, notes=(*question.notes, note)))
 
 
-def _given(asked: Arguments, recipe: Recipe) -> Given:
+def _given(asked: Arguments, recipe: Recipe) -> StatedTraining:
     document = recipe.document
     if asked.seq_length is not None and _SEQUENCE in document:
         document = document.with_value(_SEQUENCE, asked.seq_length)
-    return Given(
+    return StatedTraining(
         document=document,
         is_model_calculated=asked.calculate_model_size,
         data=plain_paths(asked.data_paths or recipe.get("data_paths", "data.paths")),
@@ -226,7 +228,7 @@ def _train(
     )
 
 
-def _plan(train: TrainSettings, given: Given) -> RunPlan:
+def _plan(train: TrainSettings, given: StatedTraining) -> RunPlan:
     assert train.max_days is not None
     return RunPlan(
         days=train.max_days,

@@ -102,7 +102,7 @@ class Figures:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Optimum:
+class SearchOptimum:
     """What to train with.
 
     Attributes:
@@ -115,7 +115,7 @@ class Optimum:
     note: str = ""
 
 
-def optimum(outcome: SearchOutcome) -> Optimum | None:
+def optimum(outcome: SearchOutcome) -> SearchOptimum | None:
     """The fastest run that also divides the training's own nodes; None where none was measured.
 
     A search may have run on fewer nodes than the training has.
@@ -128,11 +128,11 @@ def optimum(outcome: SearchOutcome) -> Optimum | None:
     if found is None:
         config = fastest.config.with_value(_NODES, outcome.nodes)
         note = f"No measured layout divides {nodes} nodes: it is for the {outcome.nodes} measured."
-        return Optimum(run=fastest, config=config, note=note)
+        return SearchOptimum(run=fastest, config=config, note=note)
     why = (
         "" if found is fastest else f"{fastest.name} is faster but does not divide {nodes} nodes."
     )
-    return Optimum(run=found, config=found.config, note=why)
+    return SearchOptimum(run=found, config=found.config, note=why)
 
 
 def _divides(run: SearchRun, gpus: int) -> bool:

@@ -18,7 +18,15 @@ import yaml
 from autoconf_launch.core import Failure, ResultsFolderError
 from autoconf_launch.launcher.report import csv_text
 
-from .outcome import Figures, Optimum, SearchOutcome, SearchRun, failed, fastest_first, optimum
+from .outcome import (
+    Figures,
+    SearchOptimum,
+    SearchOutcome,
+    SearchRun,
+    failed,
+    fastest_first,
+    optimum,
+)
 
 _MODEL = ("Model Name", "Model Size", "Seq Length", "TP", "PP", "CP", "EP", "MBS")
 _RECOMPUTE = ("Act Ckpt Layers", "Act Ckpt Micro Batches", "Act Ckpt Layers per Pipeline")
@@ -155,7 +163,7 @@ def top_text(outcome: SearchOutcome, most: int) -> str:
     return "\n".join((*_ranking(ranked, best, most), *_remarks(outcome, ranked))) + "\n"
 
 
-def _ranking(ranked: tuple[Figures, ...], best: Optimum | None, most: int) -> Iterator[str]:
+def _ranking(ranked: tuple[Figures, ...], best: SearchOptimum | None, most: int) -> Iterator[str]:
     if best is None:
         yield "No configuration was measured, so that none is best."
         return

@@ -17,11 +17,11 @@ from autoconf_launch.autotuner.planner import (
     Training,
     layouts_of,
     points,
-    taken,
+    take_rows,
 )
 from autoconf_launch.autotuner.sizing import (
     GridOverrides,
-    SearchLimits,
+    NemoSearchLimits,
     are_ends_counted,
     reason,
     run_order,
@@ -92,7 +92,7 @@ class PlannerCandidate:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rejected:
+class UnmetValues:
     """Values that were asked for and that no candidate has.
 
     Attributes:
@@ -114,7 +114,7 @@ class PlannerGrid:
     """
 
     candidates: tuple[PlannerCandidate, ...]
-    rejected: tuple[Rejected, ...]
+    rejected: tuple[UnmetValues, ...]
     considered: int
     dropped: tuple[tuple[str, int], ...]
 
@@ -144,7 +144,7 @@ def _ordered(found: Points, training: Training) -> Points:
     order = run_order(found, training)
     return replace(
         found,
-        rows=taken(found.rows, order),
+        rows=take_rows(found.rows, order),
         step_s_P=found.step_s_P[order],
         peak_bytes_P=found.peak_bytes_P[order],
         chance_P=found.chance_P[order],
@@ -153,7 +153,7 @@ def _ordered(found: Points, training: Training) -> Points:
 
 def _points_of(question: PlannerGridQuestion) -> PointQuestion:
     lists = question.lists
-    limits = SearchLimits(
+    limits = NemoSearchLimits(
         gpus_per_node=question.training.machine.gpus_per_node,
         least_product=lists.least_product,
         most_product=lists.most_product,
@@ -228,7 +228,7 @@ def _recomputed(one: PlannerCandidate, a: Architecture) -> int:
 
 def _rejected(
     candidates: tuple[PlannerCandidate, ...], question: PlannerGridQuestion
-) -> Iterator[Rejected]:
+) -> Iterator[UnmetValues]:
     """Listed values that no candidate has, then combinations of the others."""
     listed = {flag: values for flag, values in _listed(question).items() if values is not None}
     a = question.training.workload.architecture
@@ -264,7 +264,7 @@ def _values(one: PlannerCandidate, a: Architecture) -> dict[str, int]:
     return degrees | {"recompute-layers": _recomputed(one, a)}
 
 
-def _why(values: dict[str, int], question: PlannerGridQuestion) -> Rejected:
+def _why(values: dict[str, int], question: PlannerGridQuestion) -> UnmetValues:
     """Ask for these values alone, and see what drops the last layout."""
     one = {flag: (value,) for flag, value in values.items()}
     listed = _listed(question) | one
@@ -278,4 +278,4 @@ def _why(values: dict[str, int], question: PlannerGridQuestion) -> Rejected:
     )
     alone = replace(question, lists=lists, recompute_layers=listed["recompute-layers"])
     rule, why = reason(_points_of(alone), values)
-    return Rejected(values=tuple(values.items()), rule=rule, why=why)
+    return UnmetValues(values=tuple(values.items()), rule=rule, why=why)

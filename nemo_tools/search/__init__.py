@@ -18,8 +18,8 @@ if TYPE_CHECKING:
         Rejected,
         SearchCandidate,
         candidates_of,
+        gpu_peak_flops_per_s,
         layout_of,
-        peak_flops_per_s,
         search_machines,
         searched_model,
     )
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
         WandbSettings,
         is_whole,
         number,
-        whole,
+        whole_number,
     )
     from .this_machine import require_room, why_not_here
 else:

@@ -115,7 +115,7 @@ def search_machines(settings: SearchSettings, gpus_per_node: int) -> SearchMachi
     )
 
 
-def peak_flops_per_s(settings: SearchSettings, precision: str) -> float:
+def gpu_peak_flops_per_s(settings: SearchSettings, precision: str) -> float:
     """The most that one GPU of the search can do: the named one, or any with its memory.
 
     Args:

@@ -18,7 +18,7 @@ from .candidate_file import SearchFolder, candidate_document, write_documents
 from .candidates import SearchCandidate
 from .flags import SearchRequest
 from .jobs import SHEBANG, job_text
-from .prepare import SCHEMA_VERSION, Prepared
+from .prepare import SEARCH_SCHEMA_VERSION, Prepared
 from .question import RECIPE
 from .settings import ClusterKind
 
@@ -91,7 +91,7 @@ def _text(prepared: Prepared, folder: SearchFolder) -> str:
 def _document(prepared: Prepared, folder: SearchFolder) -> str:
     question = prepared.question
     document = {
-        "schema_version": SCHEMA_VERSION,
+        "schema_version": SEARCH_SCHEMA_VERSION,
         "model": question.name,
         "notes": list(prepared.notes),
         "base_config": str(folder.base(question)),

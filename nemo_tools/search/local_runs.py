@@ -389,7 +389,7 @@ class LocalRuns:
         for path, value in (
             (keys.MICRO_BATCH, layout.micro_batch),
             (keys.ACCUMULATION, layout.accumulation),
-            (keys.GLOBAL_BATCH, layout.global_batch),
+            (keys.TRAIN_BATCH_SIZE, layout.global_batch),
             (keys.ZERO_STAGE, layout.zero_stage),
             (keys.RECOMPUTE, layout.recompute.value),
         ):

@@ -21,7 +21,7 @@ from .candidate_file import SearchFolder, write_documents
 from .flags import SearchRequest
 from .local_runs import LocalRuns, tracking_of
 from .outcome import DoneRuns, outcome_of
-from .prepare import SCHEMA_VERSION, Prepared
+from .prepare import SEARCH_SCHEMA_VERSION, Prepared
 from .question import SearchQuestion
 from .this_machine import require_room
 
@@ -31,7 +31,7 @@ def result_document(name: str, outcome: SearchOutcome) -> str:
     measured = sorted((run for run in outcome.runs if run.step_s), key=lambda run: run.step_s or 0)
     failed = [run for run in outcome.runs if not run.step_s]
     document = {
-        "schema_version": SCHEMA_VERSION,
+        "schema_version": SEARCH_SCHEMA_VERSION,
         "model": name,
         "nodes": outcome.nodes,
         "gpus_per_node": outcome.gpus_per_node,
@@ -45,7 +45,7 @@ def result_document(name: str, outcome: SearchOutcome) -> str:
 def base_alone_document(name: str, base_config: Path) -> str:
     """Where nothing is searched: the file alone."""
     document = {
-        "schema_version": SCHEMA_VERSION,
+        "schema_version": SEARCH_SCHEMA_VERSION,
         "model": name,
         "base_config": str(base_config),
     }

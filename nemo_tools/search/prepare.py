@@ -130,7 +130,7 @@ def _inference(settings: SearchSettings) -> tuple[str, ...]:
     )
 
 
-SCHEMA_VERSION = 1
+SEARCH_SCHEMA_VERSION = 1
 _GIB = 2**30
 _END = "Nothing was launched or written (--dry-run)."
 _HEADERS = ("#", "tp", "pp", "cp", "ep", "mbs", "vp", "gas", "recompute", "s/step", "GiB", "name")
@@ -171,7 +171,7 @@ def dry_run_document(prepared: Prepared) -> str:
     """The same as one JSON document."""
     question, found = prepared.question, prepared.found
     document = {
-        "schema_version": SCHEMA_VERSION,
+        "schema_version": SEARCH_SCHEMA_VERSION,
         "model": question.name,
         "family": question.family.name,
         "model_size_b": question.size_b,

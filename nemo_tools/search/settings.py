@@ -15,7 +15,7 @@ from autoconf_launch.tuning_spaces import usual_of
 
 from .compose import TRAIN, Composed
 
-AUTO = (None, "auto", "null", "None")
+_AUTO = (None, "auto", "null", "None")
 """What leaves a choice to us, in the words of all generations."""
 
 
@@ -24,7 +24,7 @@ def is_whole(value: object, least: int) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value >= least
 
 
-def whole(name: str, value: object, least: int = 1) -> int:
+def whole_number(name: str, value: object, least: int = 1) -> int:
     """A whole number.
 
     Raises:
@@ -55,7 +55,7 @@ class Reader:
 
     def has(self, key: str) -> bool:
         """Whether the key is there with a value of its own."""
-        return self._document.get((*self._section, key)) not in AUTO
+        return self._document.get((*self._section, key)) not in _AUTO
 
     def whole(self, key: str, default: int | None = None, *, least: int = 1) -> int:
         """A whole number.
@@ -73,7 +73,7 @@ class Reader:
             ConfigError: it is none, or too small.
         """
         value = self._value(key)
-        return None if value is None else whole(self._name(key), value, least)
+        return None if value is None else whole_number(self._name(key), value, least)
 
     def number(self, key: str, default: float | None = None) -> float:
         """A number above 0.
@@ -130,7 +130,7 @@ class Reader:
         """A list of words, without empty ones; a single one is a list of it."""
         value = self._document.get((*self._section, key))
         values = value if isinstance(value, list) else [value]
-        return tuple(str(one) for one in values if one not in AUTO)
+        return tuple(str(one) for one in values if one not in _AUTO)
 
     def one_of(self, key: str, valid: tuple[str, ...], default: str) -> str:
         """One of some words.
@@ -147,7 +147,7 @@ class Reader:
 
     def _value(self, key: str) -> Any:
         value = self._document.get((*self._section, key))
-        return None if isinstance(value, str) and value in AUTO else value
+        return None if isinstance(value, str) and value in _AUTO else value
 
     def _needed(self, key: str, default: Any) -> Any:
         if default is None:

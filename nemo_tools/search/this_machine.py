@@ -72,7 +72,7 @@ def layers_of_stage(question: SearchQuestion, stages: int) -> int:
     return -(-(model.layers + model.encoder_layers) // stages)
 
 
-def why_nothing(question: SearchQuestion, rejected: tuple[Rejected, ...]) -> str:
+def why_no_candidate(question: SearchQuestion, rejected: tuple[Rejected, ...]) -> str:
     """Why no candidate is left, and what to give instead."""
     batch, ranks = question.model.global_batch, question.gpus
     if batch % ranks:
@@ -132,7 +132,7 @@ def _given_in_vain(question: SearchQuestion, samples: int) -> Iterator[str]:
 _OF_NODE = ".".join((*TRAIN, "gpus_per_node"))
 _OF_NODES = ".".join((*TRAIN, "num_nodes"))
 _MOST_WHYS = 3
-LEAST_VOCABULARY = 259
+LEAST_TEXT_VOCABULARY = 259
 """Vocabulary of the text that ranks here train on: bytes and three special tokens."""
 
 
@@ -161,10 +161,10 @@ def local_candidates(question: SearchQuestion) -> CandidateList:
             vocabulary is too small for the text.
     """
     vocabulary = question.settings.train.vocabulary
-    if vocabulary < LEAST_VOCABULARY:
+    if vocabulary < LEAST_TEXT_VOCABULARY:
         raise ConfigError(
             f"{'.'.join((*TRAIN, 'vocab_size'))} is {vocabulary}, but runs on this machine read a "
-            f"text that needs at least {LEAST_VOCABULARY}."
+            f"text that needs at least {LEAST_TEXT_VOCABULARY}."
         )
     grid = nemo_grid_of(question)
     is_nemo = isinstance(grid, Grid)
@@ -174,7 +174,7 @@ def local_candidates(question: SearchQuestion) -> CandidateList:
         Rejected(candidate=one, why=why) for one in found if (why := why_not_here(question, one))
     )
     if not runnable:
-        raise ConfigError(why_nothing(question, rejected))
+        raise ConfigError(why_no_candidate(question, rejected))
     limit = question.settings.train.limit_runs
     return CandidateList(
         candidates=_cut(runnable, limit) if is_nemo else tuple(runnable),

@@ -98,19 +98,19 @@ class BetweenSteps:
         return data is None or data.is_new_epoch or not data.is_left_over()
 
     def judged(self, failure: Failure, steps: int) -> Failure | None:
-        """See :class:`.report.Beside`."""
+        """See :class:`.report.SideActivity`."""
         return self.beside.judged(failure, steps)
 
     def seen(self) -> Asides:
-        """See :class:`.report.Beside`."""
+        """See :class:`.report.SideActivity`."""
         return self.beside.seen()
 
     def ended(self) -> None:
-        """See :class:`.report.Beside`."""
+        """See :class:`.report.SideActivity`."""
         self.beside.ended()
 
     def put_away(self) -> tuple[str, ...]:
-        """See :class:`.report.Beside`."""
+        """See :class:`.report.SideActivity`."""
         return self._surroundings.new()
 
     def _agreed(self, wanted: bool) -> bool:

@@ -16,7 +16,7 @@ from autoconf_launch.core import ConfigError, RawConfig, ResolvedConfig, resolve
 ConfigSource: TypeAlias = str | os.PathLike[str] | Mapping[str, Any] | RawConfig | ResolvedConfig
 
 
-def read_config(source: ConfigSource, *, world_size: int) -> ResolvedConfig:
+def read_engine_config(source: ConfigSource, *, world_size: int) -> ResolvedConfig:
     """What a path of strict JSON, a mapping or a document says for ``world_size`` ranks.
 
     Raises:

@@ -15,14 +15,14 @@ from torch.optim import Optimizer
 
 from autoconf_launch.core import ConfigError, SchedulerConfig, nearest_known
 
-Rate: TypeAlias = Callable[[int, float], float]
+_RateFunction: TypeAlias = Callable[[int, float], float]
 """From an iteration and the optimizer's own rate to the rate to use."""
 
 
 class Schedule:
     """Sets an optimizer's rate for the step to come."""
 
-    def __init__(self, optimizer: Optimizer, rate: Rate) -> None:
+    def __init__(self, optimizer: Optimizer, rate: _RateFunction) -> None:
         self._optimizer = optimizer
         self._rate = rate
         self._own_rates = [float(group["lr"]) for group in optimizer.param_groups]
@@ -63,7 +63,7 @@ def build_schedule(config: SchedulerConfig | None, optimizer: Optimizer) -> Sche
     return Schedule(optimizer, rate_of(config))
 
 
-def rate_of(config: SchedulerConfig) -> Rate:
+def rate_of(config: SchedulerConfig) -> _RateFunction:
     """The rule of a schedule alone; see :func:`build_schedule`."""
     make, known = _KINDS[config.kind]
     for name, value in config.parameters:
@@ -90,12 +90,12 @@ def _warmup(given: dict[str, Any]) -> Warmup:
     return Warmup(steps=int(given["warmup_num_steps"]), kind=given["warmup_type"])
 
 
-def _warmup_lr(given: dict[str, Any]) -> Rate:
+def _warmup_lr(given: dict[str, Any]) -> _RateFunction:
     least, most, warmup = given["warmup_min_lr"], given["warmup_max_lr"], _warmup(given)
     return lambda iteration, _: least + (most - least) * warmup.progress(iteration)
 
 
-def _warmup_decay_lr(given: dict[str, Any]) -> Rate:
+def _warmup_decay_lr(given: dict[str, Any]) -> _RateFunction:
     least, most, warmup = given["warmup_min_lr"], given["warmup_max_lr"], _warmup(given)
     total = int(given["total_num_steps"])
 
@@ -108,7 +108,7 @@ def _warmup_decay_lr(given: dict[str, Any]) -> Rate:
     return rate
 
 
-def _warmup_cosine_lr(given: dict[str, Any]) -> Rate:
+def _warmup_cosine_lr(given: dict[str, Any]) -> _RateFunction:
     first, last, warmup = given["warmup_min_ratio"], given["cos_min_ratio"], _warmup(given)
     decay_steps = max(1, int(given["total_num_steps"]) - warmup.steps)
 
@@ -123,7 +123,7 @@ def _warmup_cosine_lr(given: dict[str, Any]) -> Rate:
 
 _WARMUP = {"warmup_num_steps": 1000, "warmup_type": "log"}
 _BOUNDS = {"warmup_min_lr": 0.0, "warmup_max_lr": 0.001}
-_KINDS: dict[str, tuple[Callable[[dict[str, Any]], Rate], dict[str, Any]]] = {
+_KINDS: dict[str, tuple[Callable[[dict[str, Any]], _RateFunction], dict[str, Any]]] = {
     "WarmupLR": (_warmup_lr, {**_WARMUP, **_BOUNDS}),
     "WarmupDecayLR": (_warmup_decay_lr, {**_WARMUP, **_BOUNDS, "total_num_steps": None}),
     "WarmupCosineLR": (

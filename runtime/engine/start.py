@@ -10,7 +10,7 @@ from ..model import (
     LossFunction,
     MakeOptimizer,
     ModelSource,
-    Recipe,
+    TrainingParts,
     held_bytes,
     model_loss,
     optimizer_maker,
@@ -26,7 +26,7 @@ from ..rank import (
     task_from_environment,
     world_size,
 )
-from .config_file import ConfigSource, read_config
+from .config_file import ConfigSource, read_engine_config
 from .engine import Engine, Stepper
 from .measure import Measured
 from .trainer import Trainer
@@ -70,9 +70,9 @@ def _prepare(
     config: ConfigSource,
     loss_fn: LossFunction | None,
     optimizer: MakeOptimizer | None,
-) -> tuple[Recipe, Ranks]:
-    resolved = read_config(config, world_size=world_size())
-    recipe = Recipe(
+) -> tuple[TrainingParts, Ranks]:
+    resolved = read_engine_config(config, world_size=world_size())
+    recipe = TrainingParts(
         model=model,
         config=resolved,
         loss=loss_fn or model_loss,
@@ -81,7 +81,7 @@ def _prepare(
     return recipe, join()
 
 
-def _measured(recipe: Recipe, ranks: Ranks, report: Report) -> Stepper:
+def _measured(recipe: TrainingParts, ranks: Ranks, report: Report) -> Stepper:
     limit = report.task.memory_limit_bytes
     report.meter = start_meter(ranks.device, limit, held_bytes(recipe.model))
     report.meter.enforce()
@@ -89,7 +89,7 @@ def _measured(recipe: Recipe, ranks: Ranks, report: Report) -> Stepper:
     return Measured(Trainer(recipe, ranks, clock), report, ranks, clock)
 
 
-_STEPPERS: dict[Mode, Callable[[Recipe, Ranks, Report], Stepper]] = {
+_STEPPERS: dict[Mode, Callable[[TrainingParts, Ranks, Report], Stepper]] = {
     Mode.MEASURE: _measured,
     Mode.PROFILE: Profiler,
 }

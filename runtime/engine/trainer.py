@@ -11,7 +11,7 @@ from torch.distributed.device_mesh import init_device_mesh
 
 from autoconf_launch.core import AppliedStrategy
 
-from ..model import Batch, LossScale, Recipe, build, compute_in, split, to_device
+from ..model import Batch, LossScale, TrainingParts, build_model, compute_in, split, to_device
 from ..parallel import parallelize, shard_optimizer
 from ..rank import BACKWARD, FORWARD, UPDATE, PhaseClock, Ranks, StepCutter
 from .gradients import clipping_factor, global_norm, multiply
@@ -25,13 +25,15 @@ class Trainer:
     ``clock`` takes every step apart, which slows it.
     """
 
-    def __init__(self, recipe: Recipe, ranks: Ranks, clock: PhaseClock | None = None) -> None:
+    def __init__(
+        self, recipe: TrainingParts, ranks: Ranks, clock: PhaseClock | None = None
+    ) -> None:
         self._lap: Callable[[str], None] = clock.lap if clock else _no_lap
         self._config = recipe.config
         self._loss = recipe.loss
         self._ranks = ranks
         mesh = init_device_mesh(ranks.device.type, (ranks.world_size,), mesh_dim_names=("data",))
-        model = build(recipe.model, ranks.device)
+        model = build_model(recipe.model, ranks.device)
         self._observer = Observer(model)
         self._laid_out = parallelize(model, mesh, recipe.config)
         self._parameters = [p for p in self.module.parameters() if p.requires_grad]

@@ -33,7 +33,7 @@ from autoconf_launch.core import (
 
 from ..locate import Hooks, watch_outer_calls
 from ..probe_report import Endings, environment_rank, exit_now
-from ..rank import is_out_of_memory, leave, write_whole
+from ..rank import is_allocation_failure, leave, write_whole
 from ..redirect import Surroundings
 from .fakes import Answers, Fakes, make_hollow
 from .forward_backward_trace import ForwardBackwardTrace
@@ -143,7 +143,7 @@ class FirstForwardProbe:
             return
         if self._fakes is not None and self._pass is not None:
             self._give_up(error or RuntimeError("the script ended before a backward pass"))
-        if error is not None and is_out_of_memory(error):
+        if error is not None and is_allocation_failure(error):
             sign_path(self._task, Sign.OUT_OF_MEMORY.value).touch()
         elif error is None and self._pass is not None:
             self._conclude()
@@ -219,7 +219,7 @@ class FirstForwardProbe:
         except BaseException as error:
             if self._fakes is not None:
                 self._give_up(error)
-            if is_out_of_memory(error):
+            if is_allocation_failure(error):
                 sign_path(self._task, Sign.OUT_OF_MEMORY.value).touch()
             raise
         if self._fakes is not None:

@@ -33,7 +33,7 @@ from autoconf_launch.core import (
 )
 
 from ..model import SampleCounter, flop_counter
-from ..observe import StepWatch, Storages, held_by, unwrapped
+from ..observe import StepWatch, Storages, held_by, unwrapped_model
 from .fakes import Fakes
 
 _GATHERS = ("embedding", "index_select", "gather", "index")
@@ -124,12 +124,12 @@ _SLACK = 1.02
 """Alive over held, up to which an earlier call has left nothing for a backward pass."""
 
 
-Given: TypeAlias = tuple[tuple[Any, ...], dict[str, Any]]
+_CallArguments: TypeAlias = tuple[tuple[Any, ...], dict[str, Any]]
 """Arguments of a call, by position and by name."""
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class OutermostCall:
     """An outermost call: the module, its arguments, how many samples they are."""
 
     module: nn.Module
@@ -148,7 +148,7 @@ class ForwardBackwardTrace:
         self._fakes = fakes
         self._costs = PassCosts()
         self._costs.start(())
-        self._calls: list[Call] = []
+        self._calls: list[OutermostCall] = []
         self._watches: list[StepWatch] = []
         self._peaks: list[TracedPeak] = []
         self._state_bytes: int | None = None
@@ -159,7 +159,7 @@ class ForwardBackwardTrace:
         """Samples of the first call that has any."""
         return next((call.samples for call in self._calls if call.samples), 1)
 
-    def begins(self, module: nn.Module, given: Given, hint: int | None) -> None:
+    def begins(self, module: nn.Module, given: _CallArguments, hint: int | None) -> None:
         """A module is called; ``hint`` is what a loader says of the batch.
 
         Raises:
@@ -179,7 +179,7 @@ class ForwardBackwardTrace:
         self._costs.storages.add(tree_leaves(given))
         hints = [hint] if hint else []
         samples = SampleCounter().count(*given, hints)
-        self._calls.append(Call(module, *given, samples))
+        self._calls.append(OutermostCall(module, *given, samples))
         self._watch(module)
 
     def backward(self, tensors: Any) -> None:
@@ -280,7 +280,7 @@ class ForwardBackwardTrace:
 
 
 def _peaks_of(
-    fakes: Fakes | None, calls: Sequence[Call], size: int, factor: int
+    fakes: Fakes | None, calls: Sequence[OutermostCall], size: int, factor: int
 ) -> dict[str, int]:
     assert fakes
     for call in calls:
@@ -298,12 +298,12 @@ def _peaks_of(
         costs.stop()
 
 
-def _batch_bytes(given: Given) -> int:
+def _batch_bytes(given: _CallArguments) -> int:
     tensors = [leaf for leaf in tree_leaves(given) if _is_tensor(leaf)]
     return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
 
 
-def _called(fakes: Fakes, call: Call, size: int, factor: int) -> Any:
+def _called(fakes: Fakes, call: OutermostCall, size: int, factor: int) -> Any:
     def sized(value: Any) -> Any:
         if not isinstance(value, Tensor) or size not in value.shape[:2]:
             return value
@@ -346,12 +346,12 @@ def _with_backward(costs: Sequence[OperationCost]) -> tuple[OperationCost, ...]:
 
 
 def _wrapper(root: nn.Module) -> str | None:
-    return type(root).__name__ if unwrapped(root) is not root else None
+    return type(root).__name__ if unwrapped_model(root) is not root else None
 
 
 def _config(roots: Sequence[nn.Module]) -> str | None:
     """``model.config`` of the one model that is called."""
-    config = getattr(unwrapped(roots[0]), "config", None) if len(roots) == 1 else None
+    config = getattr(unwrapped_model(roots[0]), "config", None) if len(roots) == 1 else None
     with suppress(Exception):
         document = config.to_dict() if hasattr(config, "to_dict") else None  # type: ignore[union-attr]
         if isinstance(document, dict) and isinstance(document.get("model_type"), str):

@@ -45,7 +45,7 @@ def become_fresh(rank: dict[str, Any]) -> None:
     importlib.invalidate_caches()
 
 
-def run(rank: dict[str, Any]) -> None:
+def run_program(rank: dict[str, Any]) -> None:
     """Run the script or module as ``__main__``, to be called with nothing above it."""
     argv = [str(part) for part in rank["argv"]]
     sys.orig_argv = argv

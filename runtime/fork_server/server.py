@@ -26,7 +26,7 @@ from typing import Any
 
 from autoconf_launch.core import JOB_VARIABLE
 
-from .rank import become_fresh, has_namesakes, run
+from .rank import become_fresh, has_namesakes, run_program
 
 PRELOADED = (
     "autoconf_launch.runtime.engine.start",
@@ -51,7 +51,7 @@ def main() -> Callable[[], None]:
     _end_threads_of_libraries()
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for agents
     rank = _serve(requests, agent)
-    return functools.partial(run, rank)
+    return functools.partial(run_program, rank)
 
 
 def _outlive_parent(agent: Any) -> None:

@@ -14,22 +14,22 @@ from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
 # ruff: noqa: PTH100, PTH103, PTH112, PTH113, PTH118, PTH120
 
 
-VARIABLE = "AUTOCONF_LAUNCH_PROBE"
-BATCH_VARIABLE = "AUTOCONF_LAUNCH_DATALOADER_BATCH"
+_PROBE_VARIABLE = "AUTOCONF_LAUNCH_PROBE"
+_BATCH_VARIABLE = "AUTOCONF_LAUNCH_DATALOADER_BATCH"
 PACKAGE = "_autoconf_launch_probe"
-OWN = b"autoconf_launch"
+_OWN = b"autoconf_launch"
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(os.path.dirname(HERE))
 OLDEST = (3, 10)
 
 
-class Renamed(SourceFileLoader):
+class _RenamedLoader(SourceFileLoader):
     """Loads our files; absolute imports among them follow the private name."""
 
     def get_code(self, fullname):
         """Compile from source: compiled files beside it would hold the public name."""
         source = self.get_data(self.path)
-        source = source.replace(b"from " + OWN + b".", b"from " + PACKAGE.encode() + b".")
+        source = source.replace(b"from " + _OWN + b".", b"from " + PACKAGE.encode() + b".")
         return compile(source, self.path, "exec", dont_inherit=True)
 
 
@@ -50,7 +50,7 @@ class OwnFiles:
         file = os.path.join(file, "__init__.py") if folder else file + ".py"
         if not os.path.isfile(file):
             return None
-        spec = ModuleSpec(name, Renamed(name, file), origin=file, is_package=folder)
+        spec = ModuleSpec(name, _RenamedLoader(name, file), origin=file, is_package=folder)
         spec.has_location = True
         if folder:
             spec.submodule_search_locations = [os.path.dirname(file)]
@@ -112,7 +112,7 @@ def leave_sign(name, text):
     import json
 
     try:
-        task = json.loads(os.environ[VARIABLE])
+        task = json.loads(os.environ[_PROBE_VARIABLE])
         file = os.path.join(task["folder"], "probe", name + "." + task["attempt"])
         os.makedirs(os.path.dirname(file), exist_ok=True)
         descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
@@ -135,8 +135,8 @@ def run_the_other():
 
 
 if __name__ == "sitecustomize":
-    if VARIABLE in os.environ:
+    if _PROBE_VARIABLE in os.environ:
         leave_sign("injected", sys.executable or "")
-    if VARIABLE in os.environ or BATCH_VARIABLE in os.environ:
+    if _PROBE_VARIABLE in os.environ or _BATCH_VARIABLE in os.environ:
         sys.meta_path.insert(0, AfterTorch())
     run_the_other()

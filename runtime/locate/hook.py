@@ -21,7 +21,7 @@ from torch.utils.hooks import RemovableHandle
 from ..soak import TrainingData
 
 
-class Listener(Protocol):
+class ScriptListener(Protocol):
     """Is told what the script does, in order."""
 
     def backward_begins(self, tensors: Any) -> None:
@@ -43,7 +43,7 @@ class Listener(Protocol):
 class Hooks:
     """The state that the hooks share."""
 
-    def __init__(self, listener: Listener) -> None:
+    def __init__(self, listener: ScriptListener) -> None:
         self._listener = listener
         self.running: list[bool] = []
         """One entry for each backward pass that runs: asked in every step, without a call."""

@@ -16,7 +16,7 @@ from torch.optim import Optimizer
 
 from autoconf_launch.core import AppliedStrategy, KnobValue, Precision, Recompute
 
-from ..observe import Made, unwrapped
+from ..observe import Made, unwrapped_model
 
 _FSDP1_STAGES = {
     "FULL_SHARD": 3,
@@ -45,7 +45,7 @@ def find_strategy(
         accumulation=made.accumulation,
         precision=precision,
         recompute=recompute,
-        description=f"{type(unwrapped(root)).__name__}: {words}, {' and '.join(names)}",
+        description=f"{type(unwrapped_model(root)).__name__}: {words}, {' and '.join(names)}",
         extras=_extras(root),
     )
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from .copies import SharedByCopies, stay_out_of_scripts
     from .flops import device_of, flop_counter, weights_of
     from .loss import LossFunction, model_loss
-    from .model_source import ModelSource, Recipe, build, held_bytes
+    from .model_source import ModelSource, TrainingParts, build_model, held_bytes
     from .optimizers import MakeOptimizer, optimizer_maker
     from .precision import DTYPES, LossScale, compute_in
 else:

@@ -21,10 +21,10 @@ def model_loss(model: nn.Module, micro_batch: Batch) -> Tensor:
     Raises:
         TypeError: the model returns no scalar.
     """
-    return scalar(_output(model, micro_batch))
+    return scalar_loss(_output(model, micro_batch))
 
 
-def scalar(output: Any) -> Tensor:
+def scalar_loss(output: Any) -> Tensor:
     """The loss in a model's output.
 
     Raises:

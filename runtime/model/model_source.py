@@ -18,7 +18,7 @@ ModelSource: TypeAlias = nn.Module | Callable[[], nn.Module]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Recipe:
+class TrainingParts:
     """Everything that a training is made of, before anything is built."""
 
     model: ModelSource
@@ -27,7 +27,7 @@ class Recipe:
     make_optimizer: MakeOptimizer
 
 
-def build(source: ModelSource, device: torch.device) -> nn.Module:
+def build_model(source: ModelSource, device: torch.device) -> nn.Module:
     """The live model on a device.
 
     Raises:

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from .gradient_sync import Exchange, apart
     from .memory_use import MemoryWatch, use_of_weights
     from .operations import Storages, held_by
-    from .pieces import Pieces, dynamo_ran, is_compiled, unwrapped
+    from .pieces import Pieces, dynamo_ran, has_compiled_part, unwrapped_model
     from .step_watch import StepWatch
     from .steps import Made, Meaning, StepCounter
     from .timeline import PauseRule, Timeline, first_not_finite

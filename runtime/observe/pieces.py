@@ -27,7 +27,7 @@ _WRAPPERS = (
 )
 
 
-def unwrapped(root: nn.Module) -> nn.Module:
+def unwrapped_model(root: nn.Module) -> nn.Module:
     """The model below the wrappers of frameworks."""
     while type(root).__name__ in _WRAPPERS:
         inside = next((getattr(root, name) for name in _INSIDE if hasattr(root, name)), None)
@@ -41,7 +41,7 @@ class Pieces:
     """Told of the modules that run in one forward pass, in order."""
 
     def __init__(self, root: nn.Module) -> None:
-        self._model: nn.Module | None = unwrapped(root)
+        self._model: nn.Module | None = unwrapped_model(root)
         lists = find_block_lists(self._model)
         self._names = {
             id(piece): f"{found.name}.{number}"
@@ -180,7 +180,7 @@ def _vocabulary(model: nn.Module) -> int | None:
     return next((count for count in rows if count in widths), rows[0] if rows else None)
 
 
-def is_compiled(root: nn.Module) -> bool:
+def has_compiled_part(root: nn.Module) -> bool:
     """Whether torch.compile runs any of it, so that modules' hooks would make it compile again."""
     compiled = "_compiled_call_impl"
     return (

@@ -29,7 +29,7 @@ SECOND = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Schedule:
+class StepSchedule:
     """Which step is looked into, and how many are made at least.
 
     ``lead`` steps before the end it is announced: as far as one rank can be ahead of another.
@@ -40,19 +40,21 @@ class Schedule:
     lead: int
 
     @staticmethod
-    def of(task: RankTask, lead: int) -> Schedule:
+    def of(task: RankTask, lead: int) -> StepSchedule:
         """Look into the second step where that is not to be timed."""
         if task.mode is Mode.PROFILE:
-            return Schedule(heavy=SECOND, least=SECOND, lead=lead)
+            return StepSchedule(heavy=SECOND, least=SECOND, lead=lead)
         if task.start_step > SECOND:
-            return Schedule(heavy=SECOND, least=SECOND, lead=lead)
-        return Schedule(heavy=None, least=1, lead=lead)
+            return StepSchedule(heavy=SECOND, least=SECOND, lead=lead)
+        return StepSchedule(heavy=None, least=1, lead=lead)
 
 
 class Agreement:
     """One rank's view of the common end."""
 
-    def __init__(self, task: RankTask, *, rank: int, world_size: int, schedule: Schedule) -> None:
+    def __init__(
+        self, task: RankTask, *, rank: int, world_size: int, schedule: StepSchedule
+    ) -> None:
         self._task = task
         self._rank = rank
         self._world_size = world_size

@@ -163,15 +163,15 @@ def _stat(pid: int) -> list[str]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
+class RankPlace:
     """Rank of this process and how many there are: by its process group, else its variables."""
 
     rank: int
     world_size: int
 
 
-def place() -> Place:
+def place() -> RankPlace:
     """Place of this process among the ranks."""
     if dist.is_available() and dist.is_initialized():
-        return Place(rank=dist.get_rank(), world_size=dist.get_world_size())
-    return Place(rank=environment_rank(), world_size=environment_size())
+        return RankPlace(rank=dist.get_rank(), world_size=dist.get_world_size())
+    return RankPlace(rank=environment_rank(), world_size=environment_size())

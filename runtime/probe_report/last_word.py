@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from autoconf_launch.core import Failure, FailureKind
 
-from ..rank import asked_bytes, classify, is_of_weights, is_out_of_memory
+from ..rank import asked_bytes, classify, is_allocation_failure, is_of_weights
 
 NO_STEPS = Failure(
     kind=FailureKind.NO_STEPS,
@@ -75,7 +75,7 @@ class Reasons:
 
     def failed(self, error: BaseException) -> None:
         """A computation of the script raised; it may still be caught."""
-        if is_out_of_memory(error):
+        if is_allocation_failure(error):
             self._refused = classify(error)
             self._asked = asked_bytes(error)
 

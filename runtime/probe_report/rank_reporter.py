@@ -40,13 +40,13 @@ from ..observe import (
     apart,
     clock_of,
     first_not_finite,
-    is_compiled,
+    has_compiled_part,
     use_of_weights,
 )
 from ..rank import last_words, leave, write_whole
 from ..soak import Beside
-from .agreement import AfterEpoch, Agreement, Schedule
-from .claim import Claim, Place, place
+from .agreement import AfterEpoch, Agreement, StepSchedule
+from .claim import Claim, RankPlace, place
 from .in_turn import InTurn
 from .last_word import LastWord
 
@@ -73,7 +73,12 @@ class RankReporter:
     """One rank's report in the making."""
 
     def __init__(
-        self, task: RankTask, claim: Claim, here: Place, device: torch.device, memory: MemoryWatch
+        self,
+        task: RankTask,
+        claim: Claim,
+        here: RankPlace,
+        device: torch.device,
+        memory: MemoryWatch,
     ) -> None:
         began_s = memory.began_s
         self.timeline = Timeline(task, here.rank, clock_of(device), began_s=began_s)
@@ -82,7 +87,7 @@ class RankReporter:
         self._claim = claim
         self._place = here
         self._memory = memory
-        self._schedule = Schedule.of(task, lead=2 if device.type == "cuda" else 1)
+        self._schedule = StepSchedule.of(task, lead=2 if device.type == "cuda" else 1)
         self._agreement = Agreement(
             task, rank=here.rank, world_size=here.world_size, schedule=self._schedule
         )
@@ -234,7 +239,7 @@ class RankReporter:
                 "A mode of the script's sees its operations: FLOPs are not counted."
             )
             return
-        if is_compiled(root):
+        if has_compiled_part(root):
             self._notes.append("torch.compile runs: FLOPs and pieces of the model are not seen.")
             self._pieces = Pieces(root)
             return

@@ -27,13 +27,21 @@ from autoconf_launch.core import (
     encode,
 )
 
-from ..model import Batch, Recipe, build, compute_in, first_samples, held_bytes, to_device
+from ..model import (
+    Batch,
+    TrainingParts,
+    build_model,
+    compute_in,
+    first_samples,
+    held_bytes,
+    to_device,
+)
 from ..rank import (
     ChildError,
     Ranks,
     Report,
     in_child,
-    is_out_of_memory,
+    is_allocation_failure,
     leave,
     start_meter,
     write_whole,
@@ -52,7 +60,7 @@ _META = torch.device("meta")
 class Profiler:
     """Stands in for a trainer; its first step describes the model and ends the process."""
 
-    def __init__(self, recipe: Recipe, ranks: Ranks, report: Report) -> None:
+    def __init__(self, recipe: TrainingParts, ranks: Ranks, report: Report) -> None:
         self._recipe = recipe
         self._ranks = ranks
         self._report = report
@@ -83,7 +91,7 @@ class Profiler:
     def _build(self) -> nn.Module:
         source = self._recipe.model
         if self._ranks.rank == 0:
-            return build(source, self._ranks.device)
+            return build_model(source, self._ranks.device)
         if isinstance(source, nn.Module):
             return source
         with _META:
@@ -94,7 +102,7 @@ class Profiler:
         try:
             measured = self._measure(batch)
         except Exception as error:
-            if not is_out_of_memory(error) or traced is None:
+            if not is_allocation_failure(error) or traced is None:
                 raise
             self._meter.lift()
             return replace(traced, notes=(f"A real run of two samples does not fit: {error}",))
@@ -160,7 +168,7 @@ class Profiler:
         write_whole(path, json.dumps(document, indent=2))
 
 
-def _traced(recipe: Recipe, batch: Batch) -> str:
+def _traced(recipe: TrainingParts, batch: Batch) -> str:
     from .trace import trace_model
 
     spec = trace_model(

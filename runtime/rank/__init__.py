@@ -10,8 +10,8 @@ if TYPE_CHECKING:
         NonFiniteLossError,
         asked_bytes,
         classify,
+        is_allocation_failure,
         is_of_weights,
-        is_out_of_memory,
         last_words,
     )
     from .memory import CpuMeter, start_meter

@@ -36,7 +36,7 @@ def classify(error: BaseException) -> Failure:
     """The failure that an exception, or one that caused it, stands for."""
     chain = tuple(_causes(error))
     for cause in chain:
-        if is_out_of_memory(cause):
+        if is_allocation_failure(cause):
             return _failure(FailureKind.OUT_OF_MEMORY, cause)
     for cause in chain:
         if isinstance(cause, ConfigError):
@@ -46,7 +46,7 @@ def classify(error: BaseException) -> Failure:
     return _failure(FailureKind.CRASHED, error)
 
 
-def is_out_of_memory(error: BaseException) -> bool:
+def is_allocation_failure(error: BaseException) -> bool:
     """Whether an allocator of the device or the host refused."""
     if isinstance(error, (torch.OutOfMemoryError, MemoryError)):
         return True
@@ -58,7 +58,7 @@ def is_out_of_memory(error: BaseException) -> bool:
 def asked_bytes(error: BaseException) -> int:
     """Bytes of the allocation that an out-of-memory error names; 0 where it names none."""
     for cause in _causes(error):
-        found = _ASKED.search(str(cause)) if is_out_of_memory(cause) else None
+        found = _ASKED.search(str(cause)) if is_allocation_failure(cause) else None
         if found:
             return int(float(found[1]) * _UNITS[found[2]])
     return 0
@@ -88,7 +88,7 @@ def _failure(kind: FailureKind, error: BaseException) -> Failure:
     return Failure(kind=kind, detail=f"{type(error).__name__}: {text}".rstrip(": "))
 
 
-STDERR_LOG = "stderr.log"
+_STDERR_LOG = "stderr.log"
 _PRINTED_LINES = 5
 _TRACE_LINES = 15
 _TAIL_BYTES = 4096
@@ -97,7 +97,7 @@ _TAIL_BYTES = 4096
 def last_words(folder: Path, error: BaseException) -> tuple[str, ...]:
     """The last lines on standard error so far, then the end of the traceback."""
     trace = "".join(traceback.format_exception(error)).splitlines()
-    return (*_printed(folder / STDERR_LOG)[-_PRINTED_LINES:], *trace[-_TRACE_LINES:])
+    return (*_printed(folder / _STDERR_LOG)[-_PRINTED_LINES:], *trace[-_TRACE_LINES:])
 
 
 def _printed(log: Path) -> list[str]:

@@ -46,7 +46,7 @@ def task_from_environment(environment: Mapping[str, str] = os.environ) -> RankTa
     return RankTask.from_variable(value) if value else None
 
 
-class Beside(Protocol):
+class SideActivity(Protocol):
     """What the rank does beside its steps."""
 
     def judged(self, failure: Failure, steps: int) -> Failure | None:
@@ -72,7 +72,7 @@ class Report:
         self.meter: Meter | None = None
         self.clock: PhaseClock | None = None
         self.cut: CutStep | None = None
-        self.beside: Beside | None = None
+        self.beside: SideActivity | None = None
         self.turns: Turns | None = None
         self._rank = rank
         self._world_size = world_size

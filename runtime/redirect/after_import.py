@@ -13,10 +13,10 @@ from typing import Any, Concatenate, ParamSpec, Protocol, TypeAlias, TypeVar, ca
 
 import torch
 
-Change: TypeAlias = Callable[[ModuleType], None]
+_Change: TypeAlias = Callable[[ModuleType], None]
 
 
-def after_import(changes: Mapping[str, Change]) -> None:
+def after_import(changes: Mapping[str, _Change]) -> None:
     """Change modules of these names when their import is done; at once where it is."""
     sys.meta_path.insert(0, _Changes(changes))
     for name in changes.keys() & sys.modules.keys():
@@ -26,7 +26,7 @@ def after_import(changes: Mapping[str, Change]) -> None:
 class _Changes(MetaPathFinder):
     """Steps aside for whoever finds a module, and changes it when its import is done."""
 
-    def __init__(self, changes: Mapping[str, Change]) -> None:
+    def __init__(self, changes: Mapping[str, _Change]) -> None:
         self._changes = changes
         self._asks: set[str] = set()
 
@@ -65,7 +65,7 @@ class _Changes(MetaPathFinder):
         loader.exec_module = exec_module
 
 
-def _apply(change: Change, module: ModuleType) -> None:
+def _apply(change: _Change, module: ModuleType) -> None:
     with suppress(Exception):  # another version: the module then does what it always does
         change(module)
 

@@ -5,7 +5,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from autoconf_launch.runtime.model.loss import model_loss, scalar
+from autoconf_launch.runtime.model.loss import model_loss, scalar_loss
 
 
 class Product(nn.Module):
@@ -23,10 +23,10 @@ def test_parts_of_a_micro_batch_become_arguments(batch: Any) -> None:
 
 @pytest.mark.parametrize("output", [SimpleNamespace(loss=TWO), {"loss": TWO}, TWO])
 def test_the_loss_is_found_in_the_output(output: Any) -> None:
-    assert scalar(output).shape == ()
+    assert scalar_loss(output).shape == ()
 
 
 @pytest.mark.parametrize("output", [torch.zeros(2, 3), None, {"logits": TWO}])
 def test_an_output_without_a_scalar_is_refused(output: Any) -> None:
     with pytest.raises(TypeError, match="must be a scalar tensor"):
-        scalar(output)
+        scalar_loss(output)

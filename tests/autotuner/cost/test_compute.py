@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from autoconf_launch.autotuner.cost.numeric import Line, fit
-from autoconf_launch.autotuner.cost.profiled_time import least_step_s, step_seconds
+from autoconf_launch.autotuner.cost.numeric import Line, fit_line
+from autoconf_launch.autotuner.cost.profiled_time import least_profiled_step_s, step_seconds
 from autoconf_launch.autotuner.cost.training import TrainingFacts
 from autoconf_launch.autotuner.measurement.noise import PRIOR
 from autoconf_launch.autotuner.space.table import CandidateTable
@@ -80,7 +80,7 @@ def test_the_parts_add_up_to_the_step() -> None:
 
 
 def least_s(*timings: MicroBatchTiming, **layout: Any) -> float:
-    return float(least_step_s(table(**layout), replace(MODEL, timings=timings))[0])
+    return float(least_profiled_step_s(table(**layout), replace(MODEL, timings=timings))[0])
 
 
 def test_the_least_time_leaves_out_launches_and_the_update() -> None:
@@ -148,5 +148,5 @@ def test_a_trial_hardly_ever_comes_below_the_least_time(floor_s: float) -> None:
 def test_a_line_keeps_both_of_its_parts_from_below_zero(
     points: list[tuple[int, float]], line: Line
 ) -> None:
-    found = fit(points)
+    found = fit_line(points)
     assert (found.fixed, found.each) == pytest.approx((line.fixed, line.each))

@@ -4,7 +4,7 @@ from typing import Any
 import pytest
 
 from autoconf_launch.autotuner.cost.layout_columns import MemoryLayouts
-from autoconf_launch.autotuner.cost.layout_rules import RULES, broken_rule, obeying
+from autoconf_launch.autotuner.cost.layout_rules import RULES, broken_rule, rows_obeying
 from autoconf_launch.core import Layout, Offload, Recompute
 from autoconf_launch.tuning_spaces.models import named_model
 
@@ -76,7 +76,11 @@ def test_layers_to_recompute_need_full_recomputation() -> None:
 
 def test_a_table_keeps_the_rows_that_break_no_rule() -> None:
     rows = [Layout(tensor_parallel=size) for size in (1, 4, 8)]
-    assert obeying(MemoryLayouts.from_layouts(rows), QWEN, 4096).tolist() == [True, True, False]
+    assert rows_obeying(MemoryLayouts.from_layouts(rows), QWEN, 4096).tolist() == [
+        True,
+        True,
+        False,
+    ]
 
 
 def test_every_rule_has_a_name_of_its_own() -> None:

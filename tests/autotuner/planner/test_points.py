@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from autoconf_launch.autotuner.planner.best_points import (
     PointQuestion,
     Points,
-    chance_to_fit,
     points,
+    predicted_chance_to_fit,
     risked_s,
 )
 from autoconf_launch.autotuner.planner.degrees import Choices
@@ -72,7 +72,7 @@ def test_a_point_has_the_best_of_its_layouts(ask: Any) -> None:
     found = points(asked(ask, TIGHT))
     best: dict[tuple[int, ...], float] = {}
     for one in planned(ask, TIGHT):
-        chance = chance_to_fit(np.array(one.peak_bytes), TIGHT)
+        chance = predicted_chance_to_fit(np.array(one.peak_bytes), TIGHT)
         seconds = float(risked_s(np.array(one.step_s), chance))
         key = point(one.layout)
         best[key] = min(best.get(key, np.inf), seconds)
@@ -108,9 +108,9 @@ def test_where_nothing_fits_there_are_no_rows(ask: Any) -> None:
 @given(st.floats(1e8, 1e12), st.floats(1.01, 2.0))
 def test_a_larger_layout_has_a_smaller_chance(peak: float, factor: float) -> None:
     limit = 80 * GB
-    chances = chance_to_fit(np.array([peak, factor * peak]), limit)
+    chances = predicted_chance_to_fit(np.array([peak, factor * peak]), limit)
     assert 0 <= chances[1] <= chances[0] <= 1
-    assert chance_to_fit(np.array([limit]), limit)[0] == pytest.approx(0.5)
+    assert predicted_chance_to_fit(np.array([limit]), limit)[0] == pytest.approx(0.5)
 
 
 @given(st.floats(1e-3, 1e3))

@@ -8,7 +8,7 @@ import pytest
 from autoconf_launch.autotuner.measurement.presets import NORMAL
 from autoconf_launch.autotuner.playoff.contenders import (
     ALPHA,
-    MOST,
+    MOST_CONTENDERS,
     FinalsBudget,
     fit_together,
     ranking,
@@ -302,7 +302,7 @@ def test_there_are_never_more_beside_each_other_than_began() -> None:
         finals.tell(Record(trial=trial, outcome=answer(trial), wall_s=1.0))
         most = max(most, sum(trial.attempt in arm.rounds for arm in finals.arms))
     assert most == 4
-    assert len(finals.arms) == MOST + 1
+    assert len(finals.arms) == MOST_CONTENDERS + 1
 
 
 def test_the_probability_to_be_wrong_is_shared_by_all_that_may_come() -> None:

@@ -8,7 +8,7 @@ from autoconf_launch.autotuner.measurement.noise import PRIOR
 from autoconf_launch.autotuner.measurement.sequential_test import PairedEstimate
 from autoconf_launch.autotuner.playoff.contenders import FinalsBudget
 from autoconf_launch.autotuner.playoff.playoff import Finals
-from autoconf_launch.autotuner.playoff.rank_order import arms_in_order, together
+from autoconf_launch.autotuner.playoff.rank_order import arms_in_order, combined_comparison
 from autoconf_launch.autotuner.playoff.winner import safe_order
 from autoconf_launch.autotuner.space.trial import Measurement, Record, Trial
 from autoconf_launch.core import Candidate, Layout
@@ -27,7 +27,9 @@ def ordered(*seconds: float, rounds: int = 1) -> list[str]:
 def weighed(mean: float, *, spread: float = 0.05, count: int = 1, between: float = 0.05) -> float:
     arms = Finals(SLOW_BASELINE, THROUGHPUT).arms
     found = PairedEstimate(mean=mean, width=1.0, count=count, spread=spread, freedom=3.0)
-    return together(found, arms[1], arms[0], THROUGHPUT, replace(PRIOR, between=between))
+    return combined_comparison(
+        found, arms[1], arms[0], THROUGHPUT, replace(PRIOR, between=between)
+    )
 
 
 def test_before_the_first_round_is_over_the_search_says() -> None:

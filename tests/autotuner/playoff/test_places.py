@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from autoconf_launch.autotuner.measurement.noise import PRIOR
 from autoconf_launch.autotuner.playoff.arms import Arm
-from autoconf_launch.autotuner.playoff.contenders import ALPHA, MOST, Places, planned
+from autoconf_launch.autotuner.playoff.contenders import ALPHA, MOST_CONTENDERS, Places, planned
 from autoconf_launch.autotuner.space.trial import Record
 
 from .test_finals import ALIKE, THROUGHPUT, searched
@@ -54,8 +54,8 @@ def test_who_was_ruled_out_by_the_search_does_not_wait() -> None:
 
 def test_no_more_are_planned_for_than_may_ever_come() -> None:
     many = searched(3.0, *(1.0 + 0.001 * n for n in range(20)))
-    assert planned(many, THROUGHPUT, PRIOR) == MOST
-    assert places(many).level == ALPHA / MOST
+    assert planned(many, THROUGHPUT, PRIOR) == MOST_CONTENDERS
+    assert places(many).level == ALPHA / MOST_CONTENDERS
 
 
 def test_what_was_planned_before_is_kept() -> None:

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from autoconf_launch.autotuner.search.replay import Landscape, families, merged
+from autoconf_launch.autotuner.search.replay import Landscape, merged, stage_groups
 from autoconf_launch.autotuner.space.dominance import is_out_of_memory
 from autoconf_launch.autotuner.space.table import CandidateTable, PredictionTable
 from autoconf_launch.core import Candidate, Layout
@@ -77,11 +77,11 @@ def test_families_come_with_the_fewest_kinds_of_parallelism_first() -> None:
         Layout(data_parallel=4),
         Layout(pipeline_parallel=4),
     ]
-    names = [name for name, _ in families(landscape(*((row, 1.0) for row in rows)))]
+    names = [name for name, _ in stage_groups(landscape(*((row, 1.0) for row in rows)))]
     assert names == ["z0", "z1", "z0_pp", "z0_tp", "z0_tp_pp"]
 
 
 @pytest.mark.parametrize("count", [1, 3])
 def test_every_row_is_of_one_family(count: int) -> None:
     found = landscape(*((Layout(tensor_parallel=2**i), 1.0) for i in range(count)))
-    assert np.sum([rows for _, rows in families(found)], axis=0).tolist() == [1] * count
+    assert np.sum([rows for _, rows in stage_groups(found)], axis=0).tolist() == [1] * count

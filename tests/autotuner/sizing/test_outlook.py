@@ -16,8 +16,8 @@ from autoconf_launch.autotuner.sizing.forecast import (
     Achieved,
     Assumed,
     Goodput,
+    GpuPrice,
     Outlook,
-    Rate,
     SpeedBand,
     Task,
     achieved,
@@ -26,7 +26,7 @@ from autoconf_launch.autotuner.sizing.forecast import (
     sensitivities,
     size_for_days,
 )
-from autoconf_launch.autotuner.sizing.nemo_rules import SearchLimits, search_rules
+from autoconf_launch.autotuner.sizing.nemo_rules import NemoSearchLimits, search_rules
 from autoconf_launch.core import ConfigError, Offload
 from autoconf_launch.launcher.estimates.training_choice import usual_training
 from autoconf_launch.tuning_spaces.clusters import usable_bytes
@@ -56,7 +56,7 @@ def gpt(nodes: int, size_b: float = 5, **changes: Any) -> Achieved | None:
 def looked(usd: float | None = 3.0) -> Outlook:
     done = gpt(16)
     assert done is not None
-    rate = Rate(usd_per_gpu_hour=usd, source="as given")
+    rate = GpuPrice(usd_per_gpu_hour=usd, source="as given")
     return outlook(done, 300, 128, Assumed(goodput=Goodput(), rate=rate, band=BAND))
 
 
@@ -77,7 +77,7 @@ def test_it_is_the_fastest_one_that_a_search_would_run_and_that_surely_fits() ->
         limits=Limits(memory_bytes=usable_bytes(_A100)),
         choices=Choices(zero=(0, 1), offload=(Offload.NONE,)),
         most=1,
-        rules=search_rules(SearchLimits(gpus_per_node=8)),
+        rules=search_rules(NemoSearchLimits(gpus_per_node=8)),
     )
     best = plan(question).surely
     assert done is not None

@@ -117,7 +117,7 @@ def test_other_packages_add_strategies_by_an_entry_point(monkeypatch: pytest.Mon
     entry = EntryPoint(
         name="theirs",
         value="autoconf_launch.autotuner.strategies.plain:grid_search",
-        group=strategies.ENTRY_POINTS,
+        group=strategies._ENTRY_POINTS,
     )
     monkeypatch.setattr(strategies, "entry_points", lambda group: EntryPoints([entry]))
     assert load_strategy("theirs").propose(pool(1), None, (), (), 1, SEED) == (0,)

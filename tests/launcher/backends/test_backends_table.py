@@ -29,7 +29,7 @@ def test_an_installed_package_can_bring_a_backend(monkeypatch: pytest.MonkeyPatc
     point = EntryPoint(
         name="mine",
         value="autoconf_launch.launcher.backends.local:LocalBackend",
-        group=backends.ENTRY_POINTS,
+        group=backends._ENTRY_POINTS,
     )
     monkeypatch.setattr(backends, "entry_points", lambda group: EntryPoints((point,)))
     assert isinstance(load_backend("mine"), LocalBackend)

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from autoconf_launch.launcher.spelling.arguments import (
-    Form,
+    ArgumentForm,
     drop_argument,
     find_argument,
     put_argument,
@@ -17,14 +17,14 @@ NAMES = ("--batch_size", "-b")
 @pytest.mark.parametrize(
     ("argument", "form"),
     [
-        (("--batch_size", "8"), Form.SPACED),
-        (("--batch-size=8",), Form.JOINED),
-        (("batch_size=8",), Form.WORD),
-        (("+batch_size=8",), Form.WORD),
-        (("-b", "8"), Form.SPACED),
+        (("--batch_size", "8"), ArgumentForm.SPACED),
+        (("--batch-size=8",), ArgumentForm.JOINED),
+        (("batch_size=8",), ArgumentForm.WORD),
+        (("+batch_size=8",), ArgumentForm.WORD),
+        (("-b", "8"), ArgumentForm.SPACED),
     ],
 )
-def test_a_value_is_found_in_each_form(argument: tuple[str, ...], form: Form) -> None:
+def test_a_value_is_found_in_each_form(argument: tuple[str, ...], form: ArgumentForm) -> None:
     found = find_argument(("--lr", "1", *argument, "--x"), NAMES)
     assert found is not None
     assert (found.value, found.form) == ("8", form)

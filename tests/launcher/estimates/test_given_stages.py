@@ -5,56 +5,60 @@ from pathlib import Path
 
 import pytest
 
-from autoconf_launch.launcher.measurements.measured_runs import predicted_s, runs_of, stage_layers
+from autoconf_launch.launcher.measurements.measured_runs import (
+    noted_stage_layers,
+    predicted_s,
+    runs_of,
+)
 from autoconf_launch.launcher.measurements.measurements import read_measurements
-from autoconf_launch.launcher.measurements.row import Measurement
+from autoconf_launch.launcher.measurements.row import PublishedRow
 
 TABLES = Path(__file__).parents[3] / "benchmarks" / "ground_truth"
 
 
-def rows_of(table: str) -> tuple[Measurement, ...]:
+def rows_of(table: str) -> tuple[PublishedRow, ...]:
     return read_measurements(TABLES / f"{table}.csv").measurements
 
 
 @pytest.fixture(scope="module")
-def four_stages() -> Measurement:
+def four_stages() -> PublishedRow:
     """Of four stages, on equal machines."""
     return next(x for x in rows_of("amp_homogeneous_t4") if x.layout.pipeline_parallel == 4)
 
 
-def with_stages(one: Measurement, *edges: int) -> Measurement:
+def with_stages(one: PublishedRow, *edges: int) -> PublishedRow:
     return replace(one, note=f"DeepSpeed pipeline; layer partition boundaries {list(edges)}")
 
 
-def seconds(*rows: Measurement) -> list[float]:
+def seconds(*rows: PublishedRow) -> list[float]:
     runs, _ = runs_of(rows)
     return [float(x) for x in predicted_s(runs, len(rows))]
 
 
 @pytest.mark.parametrize("table", ["amp_homogeneous_t4", "amp_heterogeneous_v100_t4"])
 def test_stages_have_all_layers(table: str) -> None:
-    assert {sum(stage_layers(one) or ()) for one in rows_of(table)} == {24}
+    assert {sum(noted_stage_layers(one) or ()) for one in rows_of(table)} == {24}
 
 
-def test_a_stage_before_the_first_layer_has_none(four_stages: Measurement) -> None:
-    assert stage_layers(with_stages(four_stages, 0, 1, 10, 20, 30)) == (0, 8, 10, 6)
+def test_a_stage_before_the_first_layer_has_none(four_stages: PublishedRow) -> None:
+    assert noted_stage_layers(with_stages(four_stages, 0, 1, 10, 20, 30)) == (0, 8, 10, 6)
 
 
 @pytest.mark.parametrize("note", ["", "layer partition boundaries [0, 15, 30]"])
 def test_a_note_of_no_stages_or_other_ones_says_nothing(
-    four_stages: Measurement, note: str
+    four_stages: PublishedRow, note: str
 ) -> None:
-    assert stage_layers(replace(four_stages, note=note)) is None
+    assert noted_stage_layers(replace(four_stages, note=note)) is None
 
 
-def test_steps_go_at_the_pace_of_the_fullest_stage_given(four_stages: Measurement) -> None:
+def test_steps_go_at_the_pace_of_the_fullest_stage_given(four_stages: PublishedRow) -> None:
     even_s, uneven_s = seconds(
         with_stages(four_stages, 0, 8, 14, 20, 30), with_stages(four_stages, 0, 4, 8, 12, 30)
     )
     assert uneven_s > 1.3 * even_s
 
 
-def test_a_head_with_fewer_layers_beside_it_is_quicker(four_stages: Measurement) -> None:
+def test_a_head_with_fewer_layers_beside_it_is_quicker(four_stages: PublishedRow) -> None:
     """The logits of this model take as long as four of its layers."""
     plain_s, relieved_s = seconds(
         with_stages(four_stages, 0, 8, 14, 20, 30), with_stages(four_stages, 0, 9, 16, 23, 30)

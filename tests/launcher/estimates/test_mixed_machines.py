@@ -9,26 +9,26 @@ import pytest
 from autoconf_launch.autotuner.cost.calibration import spearman
 from autoconf_launch.launcher.measurements.measured_memory import kinds_of, mixed_step_s
 from autoconf_launch.launcher.measurements.measurements import read_measurements
-from autoconf_launch.launcher.measurements.row import Measurement
+from autoconf_launch.launcher.measurements.row import PublishedRow
 
 TABLE = Path(__file__).parents[3] / "benchmarks/ground_truth/amp_heterogeneous_v100_t4.csv"
 
 
 @pytest.fixture(scope="module")
-def rows() -> tuple[Measurement, ...]:
+def rows() -> tuple[PublishedRow, ...]:
     return read_measurements(TABLE).measurements
 
 
 @pytest.fixture
-def four_stages(rows: tuple[Measurement, ...]) -> Measurement:
+def four_stages(rows: tuple[PublishedRow, ...]) -> PublishedRow:
     return next(x for x in rows if x.layout.pipeline_parallel == 4 and x.layout.micro_batch == 2)
 
 
-def with_stages(one: Measurement, *edges: int) -> Measurement:
+def with_stages(one: PublishedRow, *edges: int) -> PublishedRow:
     return replace(one, note=f"layer partition boundaries {list(edges)}")
 
 
-def test_a_mix_is_taken_apart(four_stages: Measurement) -> None:
+def test_a_mix_is_taken_apart(four_stages: PublishedRow) -> None:
     kinds = kinds_of(four_stages)
     assert [(kind.gpu, kind.count) for kind in kinds] == [("V100-16GB", 12), ("T4", 4)]
     assert "10 Gb/s" in kinds[0].interconnect
@@ -36,16 +36,16 @@ def test_a_mix_is_taken_apart(four_stages: Measurement) -> None:
 
 
 @pytest.mark.parametrize("gpu", ["T4-16GB", "V100-16GBx12+Z9x4", "A+B"])
-def test_other_names_are_no_mix(four_stages: Measurement, gpu: str) -> None:
+def test_other_names_are_no_mix(four_stages: PublishedRow, gpu: str) -> None:
     assert kinds_of(replace(four_stages, gpu=gpu)) == ()
 
 
 @pytest.mark.parametrize("gpu", ["V100-16GB x12 + T4 x4", "V100-16GBx12+ T4x4 "])
-def test_spaces_in_a_mix_say_nothing(four_stages: Measurement, gpu: str) -> None:
+def test_spaces_in_a_mix_say_nothing(four_stages: PublishedRow, gpu: str) -> None:
     assert kinds_of(replace(four_stages, gpu=gpu)) == kinds_of(four_stages)
 
 
-def test_without_stages_they_are_taken_as_equal(four_stages: Measurement) -> None:
+def test_without_stages_they_are_taken_as_equal(four_stages: PublishedRow) -> None:
     given, open_s = mixed_step_s(
         [
             with_stages(four_stages, 0, 8, 14, 20, 30),
@@ -55,11 +55,11 @@ def test_without_stages_they_are_taken_as_equal(four_stages: Measurement) -> Non
     assert open_s == given
 
 
-def test_ranks_that_the_mix_does_not_have_are_not_predicted(four_stages: Measurement) -> None:
+def test_ranks_that_the_mix_does_not_have_are_not_predicted(four_stages: PublishedRow) -> None:
     assert np.isnan(mixed_step_s([replace(four_stages, gpu="V100-16GBx8+T4x4")])).all()
 
 
-def test_layers_on_the_slower_machines_take_longer(four_stages: Measurement) -> None:
+def test_layers_on_the_slower_machines_take_longer(four_stages: PublishedRow) -> None:
     """The last of four stages is on the T4s."""
     early, late = (
         with_stages(four_stages, 0, 9, 16, 23, 30),
@@ -69,14 +69,14 @@ def test_layers_on_the_slower_machines_take_longer(four_stages: Measurement) -> 
     assert late_s > 1.15 * early_s
 
 
-def test_a_stage_that_spans_both_goes_at_the_slower_pace(four_stages: Measurement) -> None:
+def test_a_stage_that_spans_both_goes_at_the_slower_pace(four_stages: PublishedRow) -> None:
     fast = "V100-16GBx8+V100-16GBx8"
     mixed_s, fast_s = mixed_step_s([four_stages, replace(four_stages, gpu=fast)])
     assert mixed_s > fast_s
 
 
 def test_the_published_mix_is_ordered_better_than_by_chance(
-    rows: tuple[Measurement, ...],
+    rows: tuple[PublishedRow, ...],
 ) -> None:
     ran = [one for one in rows if one.step_time_s is not None]
     predicted_s = mixed_step_s(ran)

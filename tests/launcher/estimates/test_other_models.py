@@ -10,26 +10,26 @@ from autoconf_launch.autotuner.cost.hardware import DEFAULT_PHYSICS, Physics
 from autoconf_launch.autotuner.space.table import Floats
 from autoconf_launch.launcher.measurements.measured_runs import predicted_s, runs_of
 from autoconf_launch.launcher.measurements.measurements import read_measurements
-from autoconf_launch.launcher.measurements.row import Measurement
+from autoconf_launch.launcher.measurements.row import PublishedRow
 from autoconf_launch.launcher.measurements.validation import factors_of_others
 
 TABLES = Path(__file__).parents[3] / "benchmarks" / "ground_truth"
 
 
 @pytest.fixture(scope="module")
-def rows() -> tuple[Measurement, ...]:
+def rows() -> tuple[PublishedRow, ...]:
     """Of two models of one width, and so of the same kernels."""
     every = read_measurements(TABLES / "vtrain_single_node.csv").measurements
     return tuple(one for one in every if one.shape.hidden == 1024 and one.gpus == 2)
 
 
-def first_model(rows: tuple[Measurement, ...]) -> list[bool]:
+def first_model(rows: tuple[PublishedRow, ...]) -> list[bool]:
     return [one.shape.name == rows[0].shape.name for one in rows]
 
 
 def slower(
-    rows: tuple[Measurement, ...], factor: float, *, first: bool
-) -> tuple[Measurement, ...]:
+    rows: tuple[PublishedRow, ...], factor: float, *, first: bool
+) -> tuple[PublishedRow, ...]:
     """As if the first model, or the other one, had taken so much longer."""
     return tuple(
         replace(one, step_time_s=(one.step_time_s or 0.0) * (factor if mine is first else 1.0))
@@ -37,14 +37,14 @@ def slower(
     )
 
 
-def test_a_models_own_times_say_nothing_of_it(rows: tuple[Measurement, ...]) -> None:
+def test_a_models_own_times_say_nothing_of_it(rows: tuple[PublishedRow, ...]) -> None:
     mine = first_model(rows)
     before, after = factors_of_others(rows), factors_of_others(slower(rows, 1.2, first=True))
     assert after[mine].tolist() == before[mine].tolist()
 
 
 def test_the_same_model_under_another_name_says_nothing_of_it(
-    rows: tuple[Measurement, ...],
+    rows: tuple[PublishedRow, ...],
 ) -> None:
     mine = first_model(rows)
     halves = tuple(
@@ -62,7 +62,7 @@ def test_the_same_model_under_another_name_says_nothing_of_it(
 
 
 def test_a_repeat_with_an_outlier_changes_nothing_of_the_median(
-    rows: tuple[Measurement, ...],
+    rows: tuple[PublishedRow, ...],
 ) -> None:
     thrice = [
         replace(one, step_time_s=(one.step_time_s or 0.0) * factor)
@@ -73,19 +73,19 @@ def test_a_repeat_with_an_outlier_changes_nothing_of_the_median(
     assert np.allclose(found, factors_of_others(rows), rtol=1e-9)
 
 
-def test_a_model_follows_those_of_the_same_kernels(rows: tuple[Measurement, ...]) -> None:
+def test_a_model_follows_those_of_the_same_kernels(rows: tuple[PublishedRow, ...]) -> None:
     mine = first_model(rows)
     before, after = factors_of_others(rows), factors_of_others(slower(rows, 1.1, first=False))
     assert (after[mine] > 1.03 * before[mine]).all()
     assert (after[mine] < 1.1 * before[mine]).all()
 
 
-def test_one_model_alone_is_as_the_constants_say(rows: tuple[Measurement, ...]) -> None:
+def test_one_model_alone_is_as_the_constants_say(rows: tuple[PublishedRow, ...]) -> None:
     alone = [one for one, mine in zip(rows, first_model(rows), strict=True) if mine]
     assert factors_of_others(alone).tolist() == [1.0] * len(alone)
 
 
-def test_models_that_failed_say_nothing(rows: tuple[Measurement, ...]) -> None:
+def test_models_that_failed_say_nothing(rows: tuple[PublishedRow, ...]) -> None:
     failed = [
         one if mine else replace(one, step_time_s=None)
         for one, mine in zip(rows, first_model(rows), strict=True)
@@ -98,13 +98,13 @@ def test_nothing_measured_is_nothing_to_correct() -> None:
 
 
 def test_machines_that_cannot_be_predicted_stay_as_they_are(
-    rows: tuple[Measurement, ...],
+    rows: tuple[PublishedRow, ...],
 ) -> None:
     other = replace(rows[0], gpu="no such GPU")
     assert factors_of_others((*rows, other))[-1] == 1.0
 
 
-def test_each_model_is_predicted_with_its_own_constants(rows: tuple[Measurement, ...]) -> None:
+def test_each_model_is_predicted_with_its_own_constants(rows: tuple[PublishedRow, ...]) -> None:
     """Of constants that are wrong for all rows, other models correct the larger part."""
     wrong = replace(DEFAULT_PHYSICS, layer_forward_s=1.2e-3, layer_backward_s=1.7e-3)
     mine = first_model(rows)
@@ -117,7 +117,7 @@ def test_each_model_is_predicted_with_its_own_constants(rows: tuple[Measurement,
 
 
 def error(
-    rows: tuple[Measurement, ...], mine: list[bool], physics: Physics, factors: Floats
+    rows: tuple[PublishedRow, ...], mine: list[bool], physics: Physics, factors: Floats
 ) -> float:
     measured_s = np.array([one.step_time_s for one in rows], float)
     found_s = predicted_s(runs_of(rows)[0], len(rows), physics) * factors

@@ -5,7 +5,11 @@ from dataclasses import replace
 import pytest
 
 from autoconf_launch.core import Layout, Recompute
-from autoconf_launch.launcher.first_forward.answers import peak_bytes, recomputations, traced_rows
+from autoconf_launch.launcher.first_forward.answers import (
+    layout_peak_bytes,
+    recomputations,
+    traced_rows,
+)
 
 from .made import GB, MODEL, asked
 
@@ -44,7 +48,7 @@ def test_stages_share_one_more_part(stage: int, part: str) -> None:
 def test_recomputation_keeps_the_inputs_of_blocks() -> None:
     plain = Layout(micro_batch=4, data_parallel=8)
     full = Layout(micro_batch=4, data_parallel=8, recompute=Recompute.FULL)
-    assert peak_bytes(asked(), full) < peak_bytes(asked(), plain) - 3 * GB
+    assert layout_peak_bytes(asked(), full) < layout_peak_bytes(asked(), plain) - 3 * GB
 
 
 def test_a_script_that_recomputes_goes_on_doing_so() -> None:
@@ -66,11 +70,11 @@ def test_a_pass_without_operations_has_memory_alone() -> None:
 
 def test_one_size_alone_lets_all_but_the_weights_grow() -> None:
     one = asked("A100-SXM-80GB", peaks=asked().script.found.peaks[:2])
-    four, eight = (peak_bytes(one, Layout(micro_batch=n)) for n in (4, 8))
+    four, eight = (layout_peak_bytes(one, Layout(micro_batch=n)) for n in (4, 8))
     assert eight - four >= 8 * GB
 
 
 def test_a_pass_that_kept_nothing_still_has_its_weights() -> None:
     idle = replace(MODEL, blocks=(replace(MODEL.blocks[0], activation_bytes=0),))
     one = asked("A100-SXM-80GB", peaks=(), model=idle)
-    assert peak_bytes(one, Layout(micro_batch=4)) > 4 * GB
+    assert layout_peak_bytes(one, Layout(micro_batch=4)) > 4 * GB

@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 from autoconf_launch.core import ConfigError
 from autoconf_launch.launcher.machine.cores import (
     cores_of_ranks,
-    divided,
     parse_core_list,
     physical_cores,
+    split_cores,
 )
 from autoconf_launch.launcher.request import CoreBinding
 
@@ -44,7 +44,7 @@ def test_a_written_list_reads_back(cores: set[int]) -> None:
 
 @given(st.lists(st.integers(), min_size=1, max_size=40, unique=True), st.integers(1, 40))
 def test_shares_are_equal_and_disjoint(cores: list[int], ranks: int) -> None:
-    shares = divided(tuple(cores), min(ranks, len(cores)))
+    shares = split_cores(tuple(cores), min(ranks, len(cores)))
     assert len({len(share) for share in shares}) == 1
     assert len({core for share in shares for core in share}) == sum(map(len, shares))
 

@@ -5,10 +5,10 @@ import pytest
 from autoconf_launch.autotuner.cost.training import TRAINERS, trainer
 from autoconf_launch.core import ConfigError, Precision, Recompute, Workload
 from autoconf_launch.launcher.measurements.measured_runs import (
-    architecture_of,
-    layout_of,
+    nearest_architecture,
     network_bytes_per_s,
     precision_of,
+    row_layout,
     runs_of,
     trainer_of,
     workload_of,
@@ -176,9 +176,9 @@ def test_the_number_of_parameters_tells_a_gated_perceptron(tmp_path: Path) -> No
     llama = {"params_b": "8.03", "layers": "32", "hidden": "4096", "heads": "32"}
     llama |= {"kv_heads": "8", "ffn_hidden": "14336", "vocab": "128256"}
     plain, gated = read(tmp_path, {}, llama).measurements
-    assert not architecture_of(plain.shape).gated
-    assert architecture_of(gated.shape).gated
-    assert not architecture_of(gated.shape).tied_embeddings
+    assert not nearest_architecture(plain.shape).gated
+    assert nearest_architecture(gated.shape).gated
+    assert not nearest_architecture(gated.shape).tied_embeddings
 
 
 @pytest.mark.parametrize(
@@ -204,15 +204,15 @@ def test_source_and_precision_tell_the_training_code(
 @pytest.mark.parametrize("code", TRAINERS)
 def test_a_row_has_the_kernels_that_a_plan_of_it_has(tmp_path: Path, code: str) -> None:
     (one,) = read(tmp_path, {"note": code}).measurements
-    plain = Workload(architecture=architecture_of(one.shape), sequence_length=one.shape.seq)
+    plain = Workload(architecture=nearest_architecture(one.shape), sequence_length=one.shape.seq)
     assert workload_of(one) == trainer(trainer_of(one)).applied(plain)
 
 
 def test_a_row_without_sequence_parallelism_has_its_code_s_habit(tmp_path: Path) -> None:
     notes = ({"sequence_parallel": "", "note": note} for note in ("nemo", "llm-foundry"))
     nemo, foundry = read(tmp_path, *notes).measurements
-    assert layout_of(nemo).sequence_parallel
-    assert not layout_of(foundry).sequence_parallel
+    assert row_layout(nemo).sequence_parallel
+    assert not row_layout(foundry).sequence_parallel
 
 
 @pytest.mark.parametrize(
@@ -251,7 +251,7 @@ def test_experts_come_from_the_named_model(tmp_path: Path) -> None:
     mixtral = {"model": "Mixtral-8x7B", "params_b": "46.7", "layers": "32", "hidden": "4096"}
     mixtral |= {"heads": "32", "kv_heads": "8", "ffn_hidden": "14336", "vocab": "32000"}
     (one,) = read(tmp_path, mixtral).measurements
-    experts = architecture_of(one.shape).experts
+    experts = nearest_architecture(one.shape).experts
     assert experts is not None
     assert experts.count == 8
 

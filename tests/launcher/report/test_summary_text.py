@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from autoconf_launch.autotuner.playoff.meaning import Meaning, MeaningVerdict
+from autoconf_launch.autotuner.playoff.meaning import LossComparison, MeaningVerdict
 from autoconf_launch.autotuner.playoff.resolution import Resolution
 from autoconf_launch.autotuner.playoff.soak_report import SoakReport
 from autoconf_launch.autotuner.playoff.summary import (
@@ -116,7 +116,7 @@ def test_a_rich_result_has_at_most_25_lines() -> None:
         near=names,
         resolution=Resolution(rounds=2, round_s=6.2, width=0.2, wanted=0.03, further=40),
         learning_rate=LearningRateAdvice(factor=2.0, before=16, after=64, linear=False),
-        meaning=Meaning(verdict=MeaningVerdict.SAME, worst=0.0, tolerance=0.001, steps=3),
+        meaning=LossComparison(verdict=MeaningVerdict.SAME, worst=0.0, tolerance=0.001, steps=3),
         soak=SoakReport(
             steps=50, memory_share=0.5, refused=("It failed.",) * 9, passed=True, step_s=9.0
         ),

@@ -13,7 +13,7 @@ from autoconf_launch.launcher.results.journal import Fingerprint
 from autoconf_launch.launcher.results.reading import (
     Comparison,
     Difference,
-    Verdict,
+    SpeedVerdict,
     compare_results,
     read_results,
 )
@@ -34,17 +34,17 @@ def test_a_ratio_is_of_b_over_a(tmp_path: Path) -> None:
     assert pair.ratio is not None
     assert pair.ratio.ratio == pytest.approx(2.0)
     assert pair.ratio.low < pair.ratio.ratio < pair.ratio.high
-    assert pair.verdict is Verdict.B
+    assert pair.verdict is SpeedVerdict.B
 
 
 def test_a_slower_b_means_that_a_is_faster(tmp_path: Path) -> None:
     slower = record(trial(0, 0, 1), measured(0.64))
-    assert compared(tmp_path, [slower]).pairs[0].verdict is Verdict.A
+    assert compared(tmp_path, [slower]).pairs[0].verdict is SpeedVerdict.A
 
 
 def test_what_noise_explains_is_a_tie(tmp_path: Path) -> None:
     noisy = record(trial(0, 0, 1), measured(0.31, spread=0.2))
-    assert compared(tmp_path, [noisy]).pairs[0].verdict is Verdict.TIE
+    assert compared(tmp_path, [noisy]).pairs[0].verdict is SpeedVerdict.TIE
 
 
 def repeats(of: Record, *seconds: float) -> tuple[Record, ...]:
@@ -62,10 +62,10 @@ def test_two_runs_of_a_noisy_machine_are_compared_by_the_noise_they_saw(
 ) -> None:
     a: tuple[Record, ...] = RECORDS
     b: tuple[Record, ...] = (record(RECORDS[0].trial, measured(0.25)), *RECORDS[1:])
-    assert compared(tmp_path / "quiet", b, a).pairs[0].verdict is Verdict.B
+    assert compared(tmp_path / "quiet", b, a).pairs[0].verdict is SpeedVerdict.B
     shaken = repeats(RECORDS[0], 0.45, 0.22, 0.4, 0.2, 0.5)
     a, b = ((*a, *shaken), b) if noisy == "a" else (a, (*b, *shaken))
-    assert compared(tmp_path / "noisy", b, a).pairs[0].verdict is Verdict.TIE
+    assert compared(tmp_path / "noisy", b, a).pairs[0].verdict is SpeedVerdict.TIE
 
 
 def test_a_failed_candidate_has_no_ratio(tmp_path: Path) -> None:
@@ -82,14 +82,14 @@ def test_candidates_of_one_side_are_named(tmp_path: Path) -> None:
 def test_of_two_attempts_the_last_one_counts(tmp_path: Path) -> None:
     again = record(replace(RECORDS[2].trial, attempt=2), measured(0.1))
     found = compared(tmp_path, [again], [*RECORDS, again])
-    assert found.pairs[0].verdict is Verdict.TIE
+    assert found.pairs[0].verdict is SpeedVerdict.TIE
 
 
 def test_the_best_of_each_are_compared_though_they_differ(tmp_path: Path) -> None:
     best = compared(tmp_path, RECORDS[:2]).best
     assert best is not None
     assert (best.a.trial.name, best.b.trial.name) == ("z1_gas2_tmbspg8", "z0_gas2_tmbspg8")
-    assert best.verdict is Verdict.A
+    assert best.verdict is SpeedVerdict.A
 
 
 def final(of: Record, step_s: float) -> Record:

@@ -35,7 +35,7 @@ from autoconf_launch.launcher.tuning.plain_start import (
     check_ranks,
     first_that_starts,
     profile_failed,
-    remember,
+    remember_start,
     remembered,
 )
 from autoconf_launch.launcher.tuning.profile_run import ProfileFailedError
@@ -180,7 +180,7 @@ def test_the_start_is_remembered_for_a_tune_that_goes_on(tmp_path: Path) -> None
     paths = ResultsPaths(results=tmp_path / "results", exps=tmp_path / "exps")
     paths.profile.mkdir(parents=True)
     assert remembered(REQUEST, paths) == REQUEST
-    remember(LaunchRequest(script="train.py", alone=True, processes=2), paths)
+    remember_start(LaunchRequest(script="train.py", alone=True, processes=2), paths)
     found = remembered(REQUEST, paths)
     assert (found.alone, found.processes) == (True, 2)
 

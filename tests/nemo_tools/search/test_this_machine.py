@@ -7,7 +7,7 @@ pytest.importorskip("hydra", reason="searches are composed by hydra")
 from autoconf_launch.core import ConfigError, Recompute
 from autoconf_launch.nemo.search.flags import parse_search
 from autoconf_launch.nemo.search.prepare import prepare
-from autoconf_launch.nemo.search.this_machine import LEAST_VOCABULARY
+from autoconf_launch.nemo.search.this_machine import LEAST_TEXT_VOCABULARY
 from autoconf_launch.runtime.pretraining import text
 
 from .asked import SMALL, asked, train
@@ -83,7 +83,7 @@ def test_several_nodes_are_said_to_be_one() -> None:
 
 
 def test_a_vocabulary_too_small_for_the_text_is_refused() -> None:
-    assert LEAST_VOCABULARY == text.LEAST_VOCABULARY
+    assert LEAST_TEXT_VOCABULARY == text.LEAST_VOCABULARY
     with pytest.raises(ConfigError, match="vocab_size is 258"):
         asked(*SMALL, *train(vocab_size=258))
 

@@ -9,7 +9,7 @@ import pytest
 
 from autoconf_launch.core import Mode, RankTask
 from autoconf_launch.core.rank import END_FILE
-from autoconf_launch.runtime.probe_report.agreement import Agreement, Schedule
+from autoconf_launch.runtime.probe_report.agreement import Agreement, StepSchedule
 
 
 @pytest.fixture
@@ -18,7 +18,7 @@ def task(tmp_path: Path) -> RankTask:
 
 
 def agreement(task: RankTask, rank: int, ranks: int = 2, lead: int = 1) -> Agreement:
-    schedule = Schedule.of(task, lead)
+    schedule = StepSchedule.of(task, lead)
     return Agreement(task, rank=rank, world_size=ranks, schedule=schedule)
 
 
