@@ -67,6 +67,14 @@ def test_modules_stay_small(path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", SOURCES, ids=name_of)
+def test_functions_stay_short(path: Path) -> None:
+    functions = (ast.FunctionDef, ast.AsyncFunctionDef)
+    found = [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, functions)]
+    long = [f.name for f in found if f.end_lineno is None or f.end_lineno - f.lineno >= 60]
+    assert not long, f"{path.relative_to(ROOT)}: more than 60 lines: {', '.join(long)}."
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=name_of)
 def test_nothing_is_imported_under_a_bare_folder_name(path: Path) -> None:
     bare = {name.split(".")[0] for name in imported_modules(path)} & MAY_IMPORT.keys()
     assert not bare, f"import autoconf_launch.{bare.pop()} instead."

@@ -96,11 +96,6 @@ _TYPES: Mapping[str, _Type] = MappingProxyType(
 )
 
 
-def model_types() -> tuple[str, ...]:
-    """Values of ``model_type`` that are read without transformers."""
-    return tuple(sorted(_TYPES))
-
-
 def is_hugging_face(config: RawConfig) -> bool:
     """Whether a document is such a configuration."""
     return isinstance(config.get(("model_type",)), str)

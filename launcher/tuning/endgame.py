@@ -117,15 +117,8 @@ def play(
     step_s = order[0].measurement.mean_step_s
     time_s = max(effort.verification_s, effort.verification_share * elapsed_s)
     steps = soak_steps(soak_asked, step_s=step_s, time_s=time_s, most=effort.verification_steps)
-    longer = replace(
-        limits,
-        timeout_s=limits.timeout_s + 2.0 * (steps * step_s + effort.most_pause_s),
-        stall_s=max(limits.stall_s, effort.most_pause_s),
-        pause_s=min(
-            effort.most_pause_s, max(effort.fewest_pause_s, effort.pause_share * elapsed_s)
-        ),
-        until_s=search.whole_s,
-    )
+    longer = _verification_limits(limits, effort, steps_s=steps * step_s, elapsed_s=elapsed_s)
+    longer = replace(longer, until_s=search.whole_s)
     launches = (*search.records, *rounds.records)
     soak = Soak(order, steps=steps, start_s=start_bound_s(launches), until_s=search.whole_s)
     controller = control(soak, listener, longer)
@@ -136,6 +129,19 @@ def play(
         soaks=soak.records,
         elapsed_s=controller.elapsed_s,
         notes=(soak.lacks_time,) if soak.lacks_time else (),
+    )
+
+
+def _verification_limits(
+    limits: TrialLimits, effort: Effort, *, steps_s: float, elapsed_s: float
+) -> TrialLimits:
+    """Deadlines of the verification run, which pauses for evaluations and checkpoints."""
+    pause_s = max(effort.fewest_pause_s, effort.pause_share * elapsed_s)
+    return replace(
+        limits,
+        timeout_s=limits.timeout_s + 2.0 * (steps_s + effort.most_pause_s),
+        stall_s=max(limits.stall_s, effort.most_pause_s),
+        pause_s=min(effort.most_pause_s, pause_s),
     )
 
 
