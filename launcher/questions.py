@@ -5,6 +5,7 @@ Not: their text, nor exit codes.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
@@ -51,6 +52,15 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
 
+_WHOLE = {
+    "zero": (0, 3),
+    "seq": (1, MOST),
+    "global_batch": (1, MOST),
+    "lora_rank": (1, 65536),
+    "top": (1, MOST),
+    "tokens": (1, 10**18),
+}
+_AMOUNTS = ("deadline_s", "max_cost_usd", "usd_per_gpu_hour", "tokens_b")
 _DEGREES = ("tp", "pp", "vpp", "cp", "ep", "micro_batch", "recompute_layers")
 _ENUMS: Mapping[str, type[Enum]] = MappingProxyType(
     {"precision": Precision, "recompute": Recompute, "offload": Offload, "objective": Goal}
@@ -342,16 +352,23 @@ def _checked(name: str, value: Any) -> Any:
         raise ConfigError(f"{name} is {value!r}; {nearest_known(str(value), choices)}")
     if name in _ENUMS:
         return _ENUMS[name](value)
-    limits = {"zero": (0, 3), "seq": (1, MOST), "global_batch": (1, MOST), "lora_rank": (1, 65536)}
-    if name in limits or name in _DEGREES:
-        _check_whole(name, value, *limits.get(name, (1, MOST_DEGREE)))
+    if name in _WHOLE or name in _DEGREES:
+        _check_whole(name, value, *_WHOLE.get(name, (1, MOST_DEGREE)))
+    if name in _AMOUNTS and not (value is None and name != "tokens_b"):
+        _check_amount(name, value)
     return value
 
 
 def _check_whole(name: str, value: Any, least: int, most: int) -> None:
-    if value is None and name in ("lora_rank", "recompute_layers"):
+    if value is None and name in ("lora_rank", "recompute_layers", "top", "tokens"):
         return
     if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
         raise ConfigError(
             f"{name} is {value!r}; it must be a whole number from {least} to {most}."
         )
+
+
+def _check_amount(name: str, value: Any) -> None:
+    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    if not is_number or not 0.0 < value < math.inf:
+        raise ConfigError(f"{name} is {value!r}; it must be a number above 0.")

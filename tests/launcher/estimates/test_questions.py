@@ -85,3 +85,17 @@ def test_validate_refuses_what_is_not_a_table(tmp_path: Path) -> None:
 def test_tune_names_an_unknown_keyword() -> None:
     with pytest.raises(ConfigError, match="tune has no keyword bugdet; did you mean 'budget'"):
         tune("train.py", bugdet="20m")  # type: ignore[call-arg]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "sentence"),
+    [
+        ({"top": 0}, "top is 0; it must be a whole number from 1"),
+        ({"tokens": 1.5e12}, "tokens is 1500000000000.0; it must be a whole number"),
+        ({"tokens": 10**9, "deadline_s": 0}, "deadline_s is 0; it must be a number above 0"),
+        ({"usd_per_gpu_hour": "2"}, "usd_per_gpu_hour is '2'; it must be a number above 0"),
+    ],
+)
+def test_a_wrong_number_names_its_keyword(wrong: dict[str, object], sentence: str) -> None:
+    with pytest.raises(ConfigError, match=sentence):
+        plan(**TRAINING, **wrong)  # type: ignore[arg-type]
