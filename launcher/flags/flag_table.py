@@ -148,7 +148,7 @@ def _add_tuning(group: _Group) -> None:
         "or several with commas"
     )
     add("--budget", type=parse_search_budget, metavar="LIMIT", help=budget_help)
-    enough_help = "stop when no untried candidate could gain as much (default: 2%%); 0: never"
+    enough_help = "stop when nothing untried could gain as much (2%% at normal effort); 0: never"
     add("--good_enough", type=parse_gain, metavar="SHARE", help=enough_help)
     soak_help = "steps that the winner must hold out for (default: 50, or what is short); 0: none"
     add("--soak_steps", type=parse_steps, metavar="N", help=soak_help)
