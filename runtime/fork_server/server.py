@@ -140,7 +140,7 @@ def _watch(agent: Any, name: bytes, descriptors: list[int]) -> dict[str, Any]:
             os.dup2(log, output)
             os.close(log)
         _mark(name)
-        agent.prepare(control)
+        agent.prepare_process(control)
         document = control.read_first()
         if document is not None and not has_namesakes(document):
             control.write({"started": os.getpid()})
