@@ -134,6 +134,6 @@ def _virtual(base: Pretraining) -> Iterator[str]:
 def _left_out(base: Pretraining) -> Iterator[str]:
     if base.model.gated and base.family.name in _GELU_GATED:
         yield (
-            "a perceptron gated by GELU: --swiglu stands for it, with as many weights; "
-            "--quick-geglu is nearer, where Megatron-LM has it"
+            "a GELU-gated MLP: exported as --swiglu of equal size; --quick-geglu is nearer, "
+            "where Megatron-LM has it"
         )

@@ -122,8 +122,8 @@ def with_whole_steps(base: Pretraining) -> tuple[Pretraining, tuple[str, ...]]:
     if micro == split.micro_batch:
         return base, ()
     note = (
-        f"micro_batch = {split.micro_batch}: {split.data} replicas see {each} samples each of a "
-        f"batch, so {micro} stands for it"
+        f"{split.data} replicas get {each} samples each; micro_batch changed from "
+        f"{split.micro_batch} to {micro}"
     )
     return replace(base, split=replace(split, micro_batch=micro)), (note,)
 

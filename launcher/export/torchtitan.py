@@ -64,8 +64,8 @@ def as_it_splits(
     if groups % tensor:
         tensor = gcd(groups, tensor)
         notes.append(
-            f"tensor_parallel = {split.tensor}: it must divide {groups} groups of keys and "
-            f"values, so {tensor} stands for it"
+            f"tensor_parallel must divide {groups} groups of keys and values; changed from "
+            f"{split.tensor} to {tensor}"
         )
     if not notes:
         return base, ()
@@ -93,8 +93,8 @@ def stand_ins(base: Pretraining) -> Iterator[str]:
     model = base.model
     if not model.gated:
         yield (
-            f"a perceptron of two matrices, {model.ffn} wide: a gated one with as many weights, "
-            f"{gated_width(base)} wide, stands for it"
+            f"torchtitan has no ungated MLP: exported as a gated MLP of equal size "
+            f"({gated_width(base)} instead of {model.ffn} wide)"
         )
     if model.biases or model.learned_positions:
         yield "biases, LayerNorm or learned positions: RMSNorm and rotary ones stand for them"

@@ -126,7 +126,7 @@ class FileCalls:
         return original(src if place == aim else aim.parent / src, place, *rest, **named)
 
     def _remove(self, original: Callable[..., Any], path: Any, **named: Any) -> Any:
-        """What the user has stays; what stands for it goes."""
+        """The user's file stays; the trial's copy of it goes."""
         place = None if _begins_at_descriptor(named) else self._paths.path(path)
         self._paths.linked()
         if place is None or not self._paths.trains or not self._paths.keeps(place):
