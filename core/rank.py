@@ -142,6 +142,7 @@ class AppliedStrategy:
 
     ``extras`` are the knobs of ``ZERO_KNOBS`` that this stage has, with the values found;
     ``recompute`` is None where nobody could look into a backward pass, as under torch.compile.
+    ``learning_rate`` is the one that a schedule starts from, where there is a schedule.
     """
 
     zero_stage: int
@@ -152,6 +153,7 @@ class AppliedStrategy:
     recompute: Recompute | None
     description: str = ""
     extras: tuple[tuple[str, KnobValue], ...] = ()
+    learning_rate: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -23,13 +23,15 @@ from .soak_report import SoakReport
 class LearningRateAdvice:
     """Multiply the learning rate by ``factor``, as the global batch changed.
 
-    ``linear``: the factor is the ratio of the batches, else its square root.
+    ``linear``: the factor is the ratio of the batches, else its square root. ``by_script``: by
+    what the script was seen to multiply its own, 1 where it kept it; None where nobody could tell.
     """
 
     factor: float
     before: int
     after: int
     linear: bool
+    by_script: float | None = None
 
 
 def learning_rate_advice(
@@ -245,4 +247,18 @@ def learning_rate_of(
     if baseline is None or winner is None:
         return None
     before = baseline.trial.candidate.layout.global_batch
-    return learning_rate_advice(before, winner.trial.candidate.layout.global_batch, facts)
+    advice = learning_rate_advice(before, winner.trial.candidate.layout.global_batch, facts)
+    return advice and replace(advice, by_script=_scaled_by_script(baseline, winner, advice))
+
+
+def _scaled_by_script(
+    baseline: Record, winner: Record, advice: LearningRateAdvice
+) -> float | None:
+    """What the script multiplied its learning rate by; None: unknown, or a schedule moved it."""
+    both = [record.measurement and record.measurement.applied for record in (baseline, winner)]
+    rates = [applied.learning_rate for applied in both if applied and applied.learning_rate]
+    if len(rates) < len(both):
+        return None
+    seen, ratio = rates[1] / rates[0], advice.after / advice.before
+    known = (1.0, ratio, math.sqrt(ratio))
+    return next((one for one in known if math.isclose(seen, one, rel_tol=0.01)), None)

@@ -10,7 +10,7 @@ from torch.optim import Optimizer
 
 from autoconf_launch.core import AppliedStrategy, Precision, Recompute
 
-from ..model import DTYPES, repeated_blocks
+from ..model import DTYPES, base_learning_rate, repeated_blocks
 from ..parallel import found_extras, recompute_of
 
 _PRECISIONS = {dtype: precision for precision, dtype in DTYPES.items()}
@@ -54,6 +54,7 @@ class Observer:
             recompute=recompute,
             description=self._describe(module, optimizer),
             extras=found_extras(module, optimizer),
+            learning_rate=base_learning_rate((optimizer,)),
         )
 
     def _zero_stage(self, module: nn.Module, optimizer: Optimizer) -> int:

@@ -16,6 +16,7 @@ from torch.optim import Optimizer
 
 from autoconf_launch.core import AppliedStrategy, KnobValue, Precision, Recompute
 
+from ..model import base_learning_rate
 from ..observe import Made, unwrapped_model
 
 _FSDP1_STAGES = {
@@ -36,6 +37,7 @@ def find_strategy(
     recompute: Recompute | None,
 ) -> AppliedStrategy:
     """What runs; the first kind that is found decides the ZeRO stage."""
+    optimizers = tuple(optimizers)
     names = tuple(dict.fromkeys(type(optimizer).__name__ for optimizer in optimizers))
     stage, ranks, words = _layout(root, names)
     return AppliedStrategy(
@@ -47,6 +49,7 @@ def find_strategy(
         recompute=recompute,
         description=f"{type(unwrapped_model(root)).__name__}: {words}, {' and '.join(names)}",
         extras=_extras(root),
+        learning_rate=base_learning_rate(optimizers),
     )
 
 

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from .flops import device_of, flop_counter, weights_of
     from .loss import LossFunction, model_loss
     from .model_source import ModelSource, TrainingParts, build_model, held_bytes
-    from .optimizers import MakeOptimizer, optimizer_maker
+    from .optimizers import MakeOptimizer, base_learning_rate, optimizer_maker
     from .precision import DTYPES, LossScale, compute_in
 else:
     __getattr__ = lazy_names(__name__, __file__)

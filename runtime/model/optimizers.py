@@ -81,3 +81,10 @@ def _torch_class(kind: str, given: dict[str, Any]) -> tuple[Callable[..., Optimi
     if not given.pop("torch_adam", False):
         given.setdefault("weight_decay", 0.0)
     return (torch.optim.AdamW if decoupled else torch.optim.Adam), given
+
+
+def base_learning_rate(optimizers: Iterable[Optimizer]) -> float | None:
+    """The highest learning rate of all groups, before a schedule changes it; None without one."""
+    groups = [group for optimizer in optimizers for group in optimizer.param_groups]
+    rates = [group.get("initial_lr", group.get("lr")) for group in groups]
+    return max((float(rate) for rate in rates if rate is not None), default=None)

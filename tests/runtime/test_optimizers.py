@@ -7,7 +7,7 @@ from torch.optim import Optimizer
 
 from autoconf_launch.core import ConfigError, OptimizerConfig
 from autoconf_launch.core.resolved_config import OPTIMIZERS
-from autoconf_launch.runtime.model.optimizers import optimizer_maker
+from autoconf_launch.runtime.model.optimizers import base_learning_rate, optimizer_maker
 
 
 def make(kind: str, **parameters: Any) -> Optimizer:
@@ -58,3 +58,14 @@ def test_a_wrong_parameter_is_refused(parameters: dict[str, Any], problem: str) 
 def test_no_optimizer_at_all_says_what_to_add() -> None:
     with pytest.raises(ConfigError, match="has no optimizer; add"):
         optimizer_maker(None)
+
+
+def test_the_base_learning_rate_is_the_one_that_a_schedule_starts_from() -> None:
+    optimizer = make("SGD", lr=0.5)
+    torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 0.1 * step)
+    assert optimizer.param_groups[0]["lr"] == 0.0
+    assert base_learning_rate((optimizer, make("SGD", lr=0.25))) == 0.5
+
+
+def test_there_is_no_learning_rate_without_an_optimizer() -> None:
+    assert base_learning_rate(()) is None

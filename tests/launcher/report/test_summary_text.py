@@ -266,6 +266,11 @@ def test_the_advice_names_both_batches_and_the_factor() -> None:
         "The global batch changes from 16 to 64: unless the script scales the learning rate "
         "itself, multiply it by 2 (square root of the ratio)."
     )
+    kept, scaled = replace(advice, by_script=1.0), replace(advice, by_script=4.0)
+    assert advice_text(kept).endswith(
+        "64: multiply the learning rate by 2 (square root of the ratio)."
+    )
+    assert advice_text(scaled).endswith("64; the script multiplies its learning rate by 4 itself.")
     document = summary_document(replace(summary(), learning_rate=advice), EDITS, "command")
     assert document["learning_rate"] == {"factor": 2.0, "sentence": advice_text(advice)}
 
