@@ -39,7 +39,7 @@ from autoconf_launch.core import (
 from autoconf_launch.launcher.backends.base import Backend
 from autoconf_launch.launcher.backends.local import LocalBackend
 from autoconf_launch.launcher.backends.replay import ReplayBackend
-from autoconf_launch.launcher.dialects.native import NativeDialect
+from autoconf_launch.launcher.dialects.builtin import BuiltinDialect
 from autoconf_launch.launcher.plan import LaunchPlan
 from autoconf_launch.launcher.request import LaunchRequest
 from autoconf_launch.launcher.results.journal import Fingerprint, Journal
@@ -102,7 +102,7 @@ def real_trial_io(folder: Path) -> TrialFiles:
         ClusterSpec(nodes=(Node(host="here", devices=(device,)),)),
         ResultsPaths(results=folder / "results", exps=folder / "exps"),
         source=ScriptSource(script_args=arguments, config=config, config_argument=1),
-        dialect=NativeDialect(),
+        dialect=BuiltinDialect(),
         settings=AutotuningSettings(),
     )
 

@@ -21,7 +21,7 @@ from autoconf_launch.autotuner.space.trial import FailedTrial, Trial, Turn
 from autoconf_launch.core import Candidate, Layout, RawConfig
 from autoconf_launch.launcher.backends import load_backend, released
 from autoconf_launch.launcher.backends.base import Backend
-from autoconf_launch.launcher.dialects.native import NativeDialect
+from autoconf_launch.launcher.dialects.builtin import BuiltinDialect
 from autoconf_launch.launcher.machine.discover import find_cluster
 from autoconf_launch.launcher.request import LaunchRequest
 from autoconf_launch.launcher.results.paths import ResultsPaths
@@ -44,7 +44,7 @@ def make_trial_io(folder: Path, steps: int) -> TrialFiles:
         find_cluster(request, lambda event: None),
         ResultsPaths(results=folder / "results", exps=folder / "exps"),
         source=ScriptSource(script_args=arguments, config=config, config_argument=1),
-        dialect=NativeDialect(),
+        dialect=BuiltinDialect(),
         settings=AutotuningSettings(start_profile_step=FIRST_STEP, end_profile_step=last_step),
     )
 

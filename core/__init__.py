@@ -35,7 +35,7 @@ from .model_spec import (
     ModelSpec,
     TracedPeak,
 )
-from .precision import NATIVE_PRECISIONS, Precision
+from .precision import BUILTIN_PRECISIONS, Precision
 from .rank import (
     END_FILE,
     FIRST_FORWARD_FILE,
@@ -85,7 +85,7 @@ from .saved_paths import (
 from .workload import Framework, FrozenPart, Software, Workload
 
 __all__ = [
-    "NATIVE_PRECISIONS",
+    "BUILTIN_PRECISIONS",
     "ZERO_KNOBS",
     "AppliedStrategy",
     "Architecture",

@@ -35,5 +35,5 @@ class Precision(str, Enum):
         return 4 if self is Precision.FP32 else 2
 
 
-NATIVE_PRECISIONS = (Precision.FP32, Precision.BF16, Precision.FP16)
+BUILTIN_PRECISIONS = (Precision.FP32, Precision.BF16, Precision.FP16)
 """What our runtime computes in; the others are for planning."""

@@ -181,7 +181,7 @@ class RankResult:
     ``cut`` stands where the first step was too long for its time; there are no ``steps`` then.
     ``asides`` are what it did beside its steps, where it made any.
 
-    A probe in a foreign script also says: ``caught``, an out of memory that the script caught
+    A probe in an external script also says: ``caught``, an out of memory that the script caught
     before it went on; ``ended_early``, it was over by itself before the steps asked for (then
     ``end_step`` is its last); ``left_behind``, paths that its script wrote and nobody took away,
     from the working directory; ``notes``; ``crowded``, more processes than one have trained for

@@ -9,10 +9,9 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
-from importlib import import_module
 from io import TextIOWrapper
 from types import MappingProxyType
-from typing import Any, TextIO, TypeAlias
+from typing import TextIO, TypeAlias
 
 from autoconf_launch.core import (
     AutoconfError,
@@ -23,6 +22,7 @@ from autoconf_launch.core import (
 )
 
 from .events import Listener, Note
+from .extension_points import load_reference
 from .flags import parse_request, usage
 from .interrupts import DoesNotFitError, InterruptedBySignalError
 from .report import open_view
@@ -75,7 +75,7 @@ def _main(arguments: list[str]) -> int:
 
 def _run(request: LaunchRequest) -> int:
     logging.basicConfig(level=request.log_level.upper(), format="%(levelname)s %(message)s")
-    command: _Command = _loaded(_TUNE if request.autotuning else _LAUNCH)
+    command: _Command = load_reference(_TUNE if request.autotuning else _LAUNCH)
     with (
         open_view(request, _write_line, os.environ) as view,
         saved_pid(request.save_pid),
@@ -86,7 +86,7 @@ def _run(request: LaunchRequest) -> int:
 
 
 def _run_verb(where: str, arguments: Sequence[str]) -> int:
-    verb: Callable[[Sequence[str]], Iterable[str]] = _loaded(where)
+    verb: Callable[[Sequence[str]], Iterable[str]] = load_reference(where)
     _print(lambda: verb(arguments))
     return OK
 
@@ -117,12 +117,6 @@ def _lasting_output() -> Iterator[None]:
 def _discard(stream: TextIO) -> None:
     """Let go of what a stream holds and will be given, as nobody reads it."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
-
-
-def _loaded(where: str) -> Any:
-    """What ``module:function`` names; no command waits for the imports of another."""
-    module, _, attribute = where.partition(":")
-    return getattr(import_module(module), attribute)
 
 
 def _write_line(line: str) -> None:

@@ -17,7 +17,14 @@ if TYPE_CHECKING:
     from .hugging_face import from_hugging_face, is_hugging_face, is_known_type
     from .loader import Section, SpaceKnob, default_space, parse_space, parse_text
     from .machines import accelerator_names, known_accelerator, machine, with_links
-    from .merge import FOREIGN, KnobRules, NativeRules, ZeroSearch, given_knobs, zero_choices
+    from .merge import (
+        EXTERNAL_RULES,
+        BuiltinRules,
+        KnobRules,
+        ZeroSearch,
+        given_knobs,
+        zero_choices,
+    )
     from .models import contradiction, model_names, named_model, shaped
     from .recommend_tables import base_template, generation_of, grid_rows, published_speeds, tables
     from .search_configs import CONF, is_shipped, predefined, shipped_base_config, usual_of

@@ -24,7 +24,7 @@ _STAGES = (0, 1, 2, 3)
 class Section(str, Enum):
     """The engine whose knobs a section lists."""
 
-    NATIVE = "native"
+    BUILTIN = "native"
     DEEPSPEED = "deepspeed"
 
 

@@ -133,7 +133,7 @@ def _named_by_the_user(
             yield knob.name, value, stages, knob.origin
 
 
-class NativeRules:
+class BuiltinRules:
     """Our runtime's knobs, for so many data-parallel ranks."""
 
     def __init__(self, data_parallel: int) -> None:
@@ -163,7 +163,7 @@ class NativeRules:
         return ZERO_KNOBS[name].default
 
 
-class _ForeignRules:
+class _ExternalRules:
     """Knobs of a framework that checks them itself."""
 
     def read(self, name: str, value: Any) -> KnobValue:
@@ -180,4 +180,4 @@ class _ForeignRules:
         return None
 
 
-FOREIGN: KnobRules = _ForeignRules()
+EXTERNAL_RULES: KnobRules = _ExternalRules()

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
         size_for_days,
         speed_band,
     )
-    from .layouts import custom_document, native_document, nemo1_document, recipe_document
+    from .layouts import builtin_document, custom_document, nemo1_document, recipe_document
     from .model_size import (
         SECONDS_PER_DAY,
         Budget,

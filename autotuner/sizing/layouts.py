@@ -223,7 +223,7 @@ _STEPS: KeyPath = ("trainer", "max_steps")
 _WARMUP_RATIO: KeyPath = ("model", "optim", "sched", "warmup_ratio")
 
 
-def native_document(base: RawConfig, *, micro_batch: int | None = None) -> RawConfig:
+def builtin_document(base: RawConfig, *, micro_batch: int | None = None) -> RawConfig:
     """Batch, optimizer, schedule and precision as ``runtime.initialize`` reads them.
 
     Args:

@@ -20,14 +20,14 @@ from pathlib import Path
 import torch
 import yaml
 
-from autoconf_launch.autotuner.sizing.layouts import native_document
+from autoconf_launch.autotuner.sizing.layouts import builtin_document
 from autoconf_launch.core import ConfigError, RawConfig
 from autoconf_launch.runtime.pretraining.train import train
 
 
 def configuration(base: RawConfig, micro_batch: int) -> RawConfig:
     """The runtime's document, in fp32 where there is no GPU."""
-    document = native_document(base, micro_batch=micro_batch)
+    document = builtin_document(base, micro_batch=micro_batch)
     if torch.cuda.is_available():
         return document
     return document.with_value(("bf16", "enabled"), False)

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from importlib import import_module
-from importlib.metadata import entry_points
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
-from autoconf_launch.core import ConfigError, lazy_names, nearest_known
+from autoconf_launch.core import lazy_names
 
 from ..events import Listener, Note
+from ..extension_points import find_reference, load_reference
 from .base import Backend, Job, JobEnd
 
 if TYPE_CHECKING:
@@ -28,9 +27,7 @@ BACKENDS = MappingProxyType(
         "fork_server": "autoconf_launch.launcher.backends.fork_server:ForkServerBackend",
     }
 )
-"""Name -> ``module:attribute``; others come by the entry-point group below."""
-
-_ENTRY_POINTS = "autoconf_launch.backend"
+"""Name -> ``module:attribute``; others: the entry-point group ``autoconf_launch.backend``."""
 
 
 def load_backend(name: str, *arguments: object, **options: object) -> Backend:
@@ -39,7 +36,8 @@ def load_backend(name: str, *arguments: object, **options: object) -> Backend:
     Raises:
         ConfigError: no backend has this name.
     """
-    return _factory(name)(*arguments, **options)
+    factory = load_reference(find_reference("backend", BACKENDS, name, where="backend"))
+    return cast(Backend, factory(*arguments, **options))
 
 
 def telling(backend: Backend, listener: Listener) -> Backend:
@@ -56,28 +54,3 @@ def released(backend: Backend) -> Iterator[Backend]:
         yield backend
     finally:
         getattr(backend, "close", lambda: None)()
-
-
-def _factory(name: str) -> Callable[..., Backend]:
-    if name in BACKENDS:
-        module, _, attribute = BACKENDS[name].partition(":")
-        factory: Callable[..., Backend] = getattr(import_module(module), attribute)
-        return factory
-    installed = {point.name: point for point in entry_points(group=_ENTRY_POINTS)}
-    if name not in installed:
-        known = nearest_known(name, {*BACKENDS, *installed})
-        raise ConfigError(f"backend {name!r} is unknown; {known}")
-    loaded: Callable[..., Backend] = installed[name].load()
-    return loaded
-
-
-__all__ = [
-    "BACKENDS",
-    "ENTRY_POINTS",
-    "Backend",
-    "Job",
-    "JobEnd",
-    "load_backend",
-    "released",
-    "telling",
-]

@@ -9,7 +9,7 @@ from autoconf_launch.core import ClusterSpec
 
 from ..backends import Backend, load_backend, telling
 from ..config_file import is_plain_json
-from ..dialects import find_dialect
+from ..dialects import choose_dialect
 from ..events import Listener, Note
 from ..interrupts import passing_signals_to
 from ..launch import (
@@ -29,8 +29,6 @@ from ..tuning import ON_LOCAL_RANK
 
 _LONG_S = 3600.0
 _USAGE_ERROR = 2
-_WITH_DOCUMENT = ("native", "deepspeed")
-"""Dialects whose document must be resolved before a rank can read it; others fill in "auto"."""
 
 
 def launch(request: LaunchRequest, listener: Listener) -> int:
@@ -70,8 +68,8 @@ def _resolved_arguments(
 ) -> tuple[str, ...]:
     if source.config_argument is None or not _needs_resolving(source):
         return source.script_args
-    dialect = find_dialect(source)
-    if dialect.name not in _WITH_DOCUMENT:
+    dialect = choose_dialect(source).dialect
+    if not dialect.reads_document:  # others fill in "auto" themselves
         return source.script_args
     user = dialect.read(source, world_size=len(cluster.devices))
     for warning in user.warnings:

@@ -21,7 +21,7 @@ from autoconf_launch.autotuner.space import (
 )
 from autoconf_launch.core import ZERO, ZERO_KNOBS, ConfigError, dotted
 
-from ..dialects import SPELLINGS, DeepSpeedDialect, NativeDialect, find_dialect
+from ..dialects import SPELLINGS, BuiltinDialect, DeepSpeedDialect, choose_dialect
 from ..events import Event, Note
 from ..flags import VerbParser, parse_request
 from ..launch import find_source
@@ -112,7 +112,7 @@ def _of_document(
     """What a document alone says: of our runtime, or of DeepSpeed where only that has its keys."""
     source = replace(source, words=UserWords(dialect=request.dialect))
     named = source.config_argument is not None or request.dialect is not None
-    dialect = find_dialect(source) if named else NativeDialect()
+    dialect = choose_dialect(source).dialect if named else BuiltinDialect()
 
     def read(dialect: Dialect) -> UserSettings:
         return dialect.read(

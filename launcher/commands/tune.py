@@ -16,7 +16,6 @@ from autoconf_launch.autotuner.search import StopReason, Study
 from autoconf_launch.core import NothingFeasibleError, take_in_all
 
 from ..backends import Backend, load_backend, released, telling
-from ..dialects import NativeDialect
 from ..events import Finished, Listener, Note
 from ..interrupts import stopping_on_signals
 from ..launch import plan_launch, told
@@ -172,7 +171,7 @@ def _searched_by(study: Study, job: TuningJob, *, elapsed_s: float, side_by_side
 
 def _trial_backend(job: TuningJob) -> str:
     """Ranks of our own runtime in Python are forked; who names another backend gets that."""
-    ours = isinstance(job.dialect, NativeDialect) and job.request.kind != "program"
+    ours = not job.dialect.is_external and job.request.kind != "program"
     return "fork_server" if ours and job.request.backend == "local" else job.request.backend
 
 

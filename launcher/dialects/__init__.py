@@ -1,58 +1,56 @@
-"""How frameworks spell knobs: one table of spellings each, one row here. Not: any decision."""
+"""How frameworks spell knobs: one file for each, one row here."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from autoconf_launch.core import ConfigError, lazy_names, nearest_known
+from autoconf_launch.core import ConfigError, lazy_names
 
-from ..script import NamedFile, OwnKnob, ScriptSource, SpaceFile, UserWords
-from ..spelling import Dialect, Rendered, RenderedFile, TrialNeeds, UserSettings, on_source_batch
-from .accelerate import AccelerateDialect
-from .any_script import DATALOADER_BATCH_VARIABLE, ArgumentsDialect, DataLoaderDialect
-from .deepspeed import DeepSpeedDialect, out_of_reach
-from .hf_trainer import HfTrainerDialect, written_in_source
-from .lightning import LightningDialect
-from .megatron import MegatronDialect
-from .native import NativeDialect
-from .torchtitan import TorchtitanDialect
+from ..extension_points import find_reference, load_reference, references
+from ..script import ScriptSource
+from ..spelling import Dialect, on_source_batch
+from .deepspeed import out_of_reach
+from .hf_trainer import written_in_source
 
 if TYPE_CHECKING:
     from .accelerate import PREFIXES
-    from .deepspeed import decoded
+    from .any_script import DATALOADER_BATCH_VARIABLE
+    from .builtin import SPELLINGS, BuiltinDialect
+    from .deepspeed import DeepSpeedDialect, decoded
     from .deepspeed_file import ZERO_KEYS
-    from .native import SPELLINGS
+    from .hf_trainer import HfTrainerDialect
+    from .megatron import MegatronDialect
 else:
     __getattr__ = lazy_names(__name__, __file__)
 
 
-DIALECTS: tuple[Dialect, ...] = (
-    NativeDialect(),
-    TorchtitanDialect(),
-    MegatronDialect(),
-    HfTrainerDialect(),
-    LightningDialect(),
-    AccelerateDialect(),
-    DeepSpeedDialect(),
-    ArgumentsDialect(),
-    DataLoaderDialect(),
-)
-"""The first that knows a script is taken; the last two are for what no other knows."""
 _LAST_RESORT = ("arguments", "dataloader")
+"""For scripts that no other dialect knows."""
+DIALECTS = MappingProxyType(
+    {
+        "native": "autoconf_launch.launcher.dialects.builtin:BuiltinDialect",
+        "torchtitan": "autoconf_launch.launcher.dialects.torchtitan:TorchtitanDialect",
+        "megatron": "autoconf_launch.launcher.dialects.megatron:MegatronDialect",
+        "hf_trainer": "autoconf_launch.launcher.dialects.hf_trainer:HfTrainerDialect",
+        "lightning": "autoconf_launch.launcher.dialects.lightning:LightningDialect",
+        "accelerate": "autoconf_launch.launcher.dialects.accelerate:AccelerateDialect",
+        "deepspeed": "autoconf_launch.launcher.dialects.deepspeed:DeepSpeedDialect",
+        "arguments": "autoconf_launch.launcher.dialects.any_script:ArgumentsDialect",
+        "dataloader": "autoconf_launch.launcher.dialects.any_script:DataLoaderDialect",
+    }
+)
+"""Name -> ``module:attribute``, in the order in which they are asked whether they know a script;
+those of other packages (entry-point group ``autoconf_launch.dialect``) are asked first."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DialectChoice:
-    """The dialect of a script, and what the user is to know of the choice."""
+    """The dialect of a script, and what the user should know of the choice."""
 
     dialect: Dialect
     notes: tuple[str, ...] = ()
-
-
-def find_dialect(source: ScriptSource) -> Dialect:
-    """See :func:`choose_dialect`."""
-    return choose_dialect(source).dialect
 
 
 def choose_dialect(source: ScriptSource) -> DialectChoice:
@@ -63,11 +61,10 @@ def choose_dialect(source: ScriptSource) -> DialectChoice:
     """
     wanted = source.words.dialect
     if wanted is not None:
-        named = {dialect.name: dialect for dialect in DIALECTS}
-        if wanted not in named:
-            raise ConfigError(f"--dialect is {wanted!r}; {nearest_known(wanted, named)}")
-        return DialectChoice(dialect=named[wanted])
-    fits = [dialect for dialect in DIALECTS if dialect.detects(source)]
+        reference = find_reference("dialect", DIALECTS, wanted, where="--dialect")
+        return DialectChoice(dialect=load_reference(reference)())
+    every: list[Dialect] = [load_reference(r)() for r in references("dialect", DIALECTS).values()]
+    fits = [dialect for dialect in every if dialect.detects(source)]
     special = [dialect for dialect in fits if dialect.name not in _LAST_RESORT]
     own = out_of_reach(source)
     if not fits:
@@ -80,28 +77,9 @@ def choose_dialect(source: ScriptSource) -> DialectChoice:
             'hands its file to initialize, add "autotuning": {} to it. If it has arguments of its '
             "own, name that of the batch: --arg train_micro_batch_size_per_gpu=--batch_size."
         )
-    taken = (special or fits)[0]
+    first = (special or fits)[0]
     if len(special) < 2:
-        return DialectChoice(dialect=taken, notes=(own,) if own and not special else ())
+        return DialectChoice(dialect=first, notes=(own,) if own and not special else ())
     names = " and ".join(dialect.name for dialect in special)
-    note = f"{names} both know this script; {taken.name} is taken (--dialect decides)."
-    return DialectChoice(dialect=taken, notes=(note,))
-
-
-__all__ = [
-    "DATALOADER_BATCH_VARIABLE",
-    "DIALECTS",
-    "Dialect",
-    "DialectChoice",
-    "NamedFile",
-    "OwnKnob",
-    "Rendered",
-    "RenderedFile",
-    "ScriptSource",
-    "SpaceFile",
-    "TrialNeeds",
-    "UserSettings",
-    "UserWords",
-    "choose_dialect",
-    "find_dialect",
-]
+    note = f"{names} both know this script; {first.name} is taken (--dialect decides)."
+    return DialectChoice(dialect=first, notes=(note,))

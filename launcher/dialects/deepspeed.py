@@ -37,6 +37,7 @@ from ..spelling import (
     with_own_asides,
     with_path_argument,
 )
+from .builtin import is_deepspeeds, with_mapped_arguments
 from .deepspeed_file import (
     DEEPSPEED_VERSIONS,
     batch_rule,
@@ -50,7 +51,6 @@ from .deepspeed_file import (
     without_monitors,
     zero_stage,
 )
-from .native import is_deepspeeds, with_mapped_arguments
 
 _CHECKED = ("zero_stage", "micro_batch", "accumulation")
 _PACKAGE = "deepspeed"
@@ -62,6 +62,7 @@ class DeepSpeedDialect:
     """Scripts that call ``deepspeed.initialize`` with a configuration file."""
 
     name = "deepspeed"
+    is_external, reads_document = True, True
 
     def detects(self, source: ScriptSource) -> bool:
         """Its arguments name a document, and it imports deepspeed or lets a module do so."""

@@ -20,7 +20,7 @@ from autoconf_launch.autotuner.space import (
 from autoconf_launch.core import ConfigError, KeyPath, KnobValue, Precision, RawConfig, dotted
 from autoconf_launch.core import config_keys as keys
 from autoconf_launch.tuning_spaces import (
-    FOREIGN,
+    EXTERNAL_RULES,
     Section,
     ZeroSearch,
     default_space,
@@ -145,7 +145,7 @@ def further_choices(
             file=parse_space(file.document, Section.DEEPSPEED, file.name) if file else (),
             default=() if settings.fast else default_space(Section.DEEPSPEED),
         ),
-        FOREIGN,
+        EXTERNAL_RULES,
     )
     return (*zero, *_checkpointing(source.config))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from autoconf_launch.autotuner.cost import ALL_LAYERS
 from autoconf_launch.autotuner.space import KNOBS
-from autoconf_launch.core import NATIVE_PRECISIONS, OPTIMIZERS, Layout, Workload
+from autoconf_launch.core import BUILTIN_PRECISIONS, OPTIMIZERS, Layout, Workload
 
 from ..dialects import SPELLINGS
 
@@ -20,6 +20,6 @@ def is_runnable(layout: Layout, recompute_layers: int, workload: Workload) -> bo
 
 
 def _is_known(workload: Workload) -> bool:
-    precise = workload.precision in NATIVE_PRECISIONS
+    precise = workload.precision in BUILTIN_PRECISIONS
     optimizer = workload.optimizer in {name.lower() for name in OPTIMIZERS}
     return precise and optimizer and workload.lora_rank is None and not workload.frozen

@@ -1,17 +1,17 @@
-"""An optimum in another framework's words: one row here, one module each. Not: its search."""
+"""An optimum, or a base configuration, in another framework's words: one row here each."""
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import TYPE_CHECKING
 
-from autoconf_launch.core import ConfigError, lazy_names, nearest_known
+from autoconf_launch.autotuner.sizing import pretraining
+from autoconf_launch.core import ConfigError, RawConfig, lazy_names, nearest_known
 
-from .page import Exported, Optimum
+from ..extension_points import load_reference
+from .page import Exported, Optimum, comments, with_whole_steps
 
 if TYPE_CHECKING:
-    from .bases import BASE_EXPORTERS, SUFFIXES, export_base
-    from .page import Page, comments, groups_told, splits_sequence
+    from .page import Page, groups_told, splits_sequence
     from .yaml_files import NEMO_DEGREES
 else:
     __getattr__ = lazy_names(__name__, __file__)
@@ -27,6 +27,22 @@ EXPORTERS = {
     "nemo1": "autoconf_launch.launcher.export.yaml_files:nemo1",
     "nemo2": "autoconf_launch.nemo.export.nemo2_recipe:nemo2",
 }
+"""An optimum's exporters: ``name -> "module:function"``."""
+BASE_EXPORTERS = {
+    "nemo1": "autoconf_launch.nemo.export.nemo1_file:nemo1",
+    "nemo2": "autoconf_launch.nemo.export.nemo2_call:nemo2",
+    "megatron": "autoconf_launch.launcher.export.megatron_flags:megatron",
+    "torchtitan": "autoconf_launch.launcher.export.torchtitan:torchtitan",
+    "torchtitan_module": "autoconf_launch.launcher.export.torchtitan_module:torchtitan_module",
+}
+SUFFIXES = {
+    "nemo1": ".yaml",
+    "nemo2": ".py",
+    "megatron": ".args",
+    "torchtitan": ".toml",
+    "torchtitan_module": ".py",
+}
+"""What an export's file is called after the framework's name."""
 
 
 def export_optimum(optimum: Optimum, framework: str) -> Exported:
@@ -37,9 +53,22 @@ def export_optimum(optimum: Optimum, framework: str) -> Exported:
     """
     if framework not in EXPORTERS:
         raise ConfigError(f"--to is {framework!r}; {nearest_known(framework, EXPORTERS)}")
-    module, _, name = EXPORTERS[framework].partition(":")
-    exported: Exported = getattr(import_module(module), name)(optimum)
+    exported: Exported = load_reference(EXPORTERS[framework])(optimum)
     return exported
 
 
-__all__ = ["EXPORTERS", "Exported", "Optimum", "export_optimum"]
+def export_base(document: RawConfig, framework: str) -> Exported:
+    """A base configuration of either layout as this framework's file, code or arguments.
+
+    Raises:
+        ConfigError: the framework is unknown or has no such models, or the document lacks values.
+    """
+    if framework not in BASE_EXPORTERS:
+        raise ConfigError(
+            f"A base configuration cannot be exported to {framework!r}; "
+            f"{nearest_known(framework, BASE_EXPORTERS)}"
+        )
+    exporter = load_reference(BASE_EXPORTERS[framework])
+    base, notes = with_whole_steps(pretraining(document))
+    exported: Exported = exporter(base, document)
+    return Exported(text=comments(notes) + exported.text, left_out=(*notes, *exported.left_out))

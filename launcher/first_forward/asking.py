@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from autoconf_launch.autotuner.cost import OPTIMIZER_BYTES
 from autoconf_launch.core import (
-    NATIVE_PRECISIONS,
+    BUILTIN_PRECISIONS,
     ClusterSpec,
     ConfigError,
     Offload,
@@ -164,8 +164,8 @@ def _without_effect(request: FitRequest) -> set[str]:
 
 def _precision(training: TrainingRequest) -> Precision:
     precision = training.precision
-    if precision not in NATIVE_PRECISIONS:
-        known = " ".join(kind.value for kind in NATIVE_PRECISIONS)
+    if precision not in BUILTIN_PRECISIONS:
+        known = " ".join(kind.value for kind in BUILTIN_PRECISIONS)
         raise ConfigError(
             f"--precision {precision.value} needs a model whose architecture is known; "
             f"for this script: {known}."

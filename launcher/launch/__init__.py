@@ -10,7 +10,6 @@ if TYPE_CHECKING:
         config_stem,
         in_training,
         in_trial,
-        is_external,
         told,
         with_declared_local_rank,
         write_files,

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from autoconf_launch.core import ConfigError, RankTask
 
-from ..dialects import DATALOADER_BATCH_VARIABLE, NativeDialect
+from ..dialects import DATALOADER_BATCH_VARIABLE
 from ..plan import LaunchPlan
 from ..request import LaunchRequest
 from ..results import CONFIG, DS_CONFIG
@@ -24,26 +24,21 @@ from .probe_variables import deaf_flag, probe_environment, search_path
 _LOCAL_RANK, _OURS = "--local_rank", "autoconf_launch"
 
 
-def is_external(dialect: Dialect) -> bool:
-    """Whether the script is not one of our own runtime."""
-    return not isinstance(dialect, NativeDialect)
-
-
 def config_stem(dialect: Dialect, source: ScriptSource) -> str:
     """What the file with a trial's configuration is called, without its suffix.
 
     It is ``ds_config`` where a rank reads it, and ``config`` where it only shows what was set.
     """
-    read = not is_external(dialect) or source.config_argument is not None
+    read = not dialect.is_external or source.config_argument is not None
     return DS_CONFIG if read else CONFIG
 
 
 def as_script_expects(
     request: LaunchRequest, dialect: Dialect, source: ScriptSource
 ) -> LaunchRequest:
-    """A foreign script gets ``--local_rank`` only where it declares it, or is DeepSpeed's."""
+    """An external script gets ``--local_rank`` only where it declares it, or is DeepSpeed's."""
     request = with_declared_local_rank(request, source)
-    if not is_external(dialect) or dialect.name == "deepspeed" or parser_flags(source) is not None:
+    if dialect.reads_document or parser_flags(source) is not None:
         return request
     if declared_as(source.facts, _LOCAL_RANK) is not None:
         return request
@@ -72,9 +67,9 @@ def in_trial(
     task: RankTask,
     needs: TrialNeeds,
 ) -> Rendered:
-    """The candidate as a trial is told it; a foreign script gets the probe, too."""
+    """The candidate as a trial is told it; an external script gets the probe, too."""
     trial = dialect.in_trial(rendered, source, needs)
-    if not is_external(dialect):
+    if not dialect.is_external:
         return trial
     shutil.rmtree(needs.output, ignore_errors=True)  # of an earlier launch of this trial
     probe = probe_environment(task, Path(task.folder))

@@ -191,7 +191,7 @@ def mismatch(
 
 
 def _ignored(result: RankResult, expected: Candidate, checked: Checked) -> Failure | None:
-    """What a foreign script did otherwise than it was told; 0 is what a probe could not count."""
+    """The first knob that an external script set otherwise; 0 is what a probe could not count."""
     if result.applied is None:
         return None
     found = {name: getattr(result.applied, name) for name, _ in checked}

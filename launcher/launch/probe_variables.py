@@ -1,4 +1,4 @@
-"""Injects the probe into a foreign script through the environment, and explains its silence.
+"""Injects the probe into an external script through the environment, and explains its silence.
 
 Not: the probe (``runtime/probe.py``), which this layer knows by its files alone.
 """

@@ -50,7 +50,7 @@ class OwnKnob:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UserWords:
-    """What the launcher's flags say of a foreign script.
+    """What the launcher's flags say of an external script.
 
     Attributes:
         dialect: name of the one to take; None: the first that fits.

@@ -108,6 +108,13 @@ class Dialect(Protocol):
     name: str
     """What ``--dialect`` calls it."""
 
+    is_external: bool
+    """Its scripts are not written for our runtime, so that a probe measures them."""
+
+    reads_document: bool
+    """Ranks read a document with DeepSpeed's keys; nothing in it may be left open. Other
+    dialects learn from a profile run what no argument sets."""
+
     def detects(self, source: ScriptSource) -> bool:
         """Whether the script or its document is of this framework."""
 

@@ -54,6 +54,7 @@ class TableDialect(ABC):
     """Reads and renders by a table; a framework gives the table and what is special in it."""
 
     name = ""
+    is_external, reads_document = True, False
     checks: tuple[str, ...] = ("micro_batch", "accumulation")
     """Knobs that a probe can find in this framework's ranks."""
 

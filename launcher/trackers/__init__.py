@@ -5,15 +5,14 @@ A tracker's library is imported in its own process alone (worker).
 
 from __future__ import annotations
 
-from importlib import import_module
-from importlib.metadata import entry_points
 from importlib.util import find_spec
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from autoconf_launch.core import ConfigError, lazy_names, nearest_known
+from autoconf_launch.core import ConfigError, lazy_names
 
+from ..extension_points import find_reference, load_reference
 from ..request import TrackingChoice
 from .base import Tracker
 
@@ -31,9 +30,7 @@ TRACKERS = MappingProxyType(
         "wandb": "autoconf_launch.launcher.trackers.wandb:WandbTracker",
     }
 )
-"""Name -> ``module:attribute``; others come by the entry-point group below."""
-
-_ENTRY_POINTS = "autoconf_launch.tracker"
+"""Name -> ``module:attribute``; others: the entry-point group ``autoconf_launch.tracker``."""
 
 
 def check_tracking(choice: TrackingChoice) -> None:
@@ -57,13 +54,9 @@ def find_tracker(name: str) -> str:
     Raises:
         ConfigError: no tracker has this name.
     """
-    if name in TRACKERS:
-        return TRACKERS[name]
-    installed = {point.name: point.value for point in entry_points(group=_ENTRY_POINTS)}
-    if name not in installed:
-        known = nearest_known(name, {*TRACKERS, *installed, "none"})
-        raise ConfigError(f"--report-to names the tracker {name!r}, which is unknown; {known}")
-    return installed[name]
+    return find_reference(
+        "tracker", TRACKERS, name, where="--report-to: tracker", further=("none",)
+    )
 
 
 def read_key(path: str) -> str:
@@ -86,14 +79,10 @@ def read_key(path: str) -> str:
 
 
 def _require(name: str, reference: str) -> None:
-    module, _, attribute = reference.partition(":")
-    package = getattr(import_module(module), attribute).requires
+    package = load_reference(reference).requires
     found = find_spec(package)
     if found is None or found.origin is None:  # a folder of that name is no library
         raise ConfigError(
             f"--report-to {name} needs the package {package}, which is not installed; "
             f"pip install 'autoconf-launch[{name}]', or leave {name} out."
         )
-
-
-__all__ = ["ENTRY_POINTS", "TRACKERS", "Tracker", "check_tracking", "find_tracker", "read_key"]

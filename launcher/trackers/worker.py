@@ -18,12 +18,12 @@ import traceback
 import uuid
 from collections.abc import Callable
 from functools import singledispatch
-from importlib import import_module
 from pathlib import Path
 from typing import BinaryIO
 
 from autoconf_launch.core import DecodeError
 
+from ..extension_points import load_reference
 from .base import Entry, TrackedBest, TrackedChoice, TrackedStudy, TrackedTrial, Tracker
 from .wire import DONE, News, Setup, news_line, read_entry, read_setup
 
@@ -132,8 +132,7 @@ def _(entry: TrackedChoice, tracker: Tracker) -> None:
 
 
 def _make(setup: Setup, study: str) -> Tracker:
-    module, _, attribute = setup.tracker.partition(":")
-    factory: Callable[[TrackedStudy], Tracker] = getattr(import_module(module), attribute)
+    factory: Callable[[TrackedStudy], Tracker] = load_reference(setup.tracker)
     return factory(
         TrackedStudy(
             id=study,

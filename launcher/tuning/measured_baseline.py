@@ -27,7 +27,7 @@ from ..backends import Backend
 from ..events import Note
 from ..machine import Share
 from ..results import OpenFolder
-from ..spelling import MEASURED, UNSET, TableDialect, may_derive_accumulation
+from ..spelling import MEASURED, UNSET, may_derive_accumulation
 from .job import TuningJob, read_again
 from .profile_run import run_profile
 from .trial_io import TrialFiles
@@ -50,7 +50,7 @@ def as_measured(
     Raises:
         ConfigError: what ran leaves nothing to search, or was not seen.
     """
-    applied = _applied(job.paths.profile) if isinstance(job.dialect, TableDialect) else None
+    applied = None if job.dialect.reads_document else _applied(job.paths.profile)
     if applied is None:
         return job
     keeps = _other_batch(job, applied, files, backend, folder, share)

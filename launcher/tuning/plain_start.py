@@ -16,7 +16,7 @@ from typing import TypeVar
 from autoconf_launch.core import ClusterSpec, FailureKind, NothingFeasibleError, RankTask
 
 from ..events import Listener, Note
-from ..launch import is_external, started_ranks
+from ..launch import started_ranks
 from ..request import LaunchRequest
 from ..results import ResultsPaths
 from ..script import ScriptSource, facts_of, own_modules, script_path
@@ -58,8 +58,8 @@ class OtherStartError(Exception):
 def as_script_starts(
     request: LaunchRequest, dialect: Dialect, source: ScriptSource
 ) -> LaunchRequest:
-    """A foreign script that starts its ranks itself is started once."""
-    if not is_external(dialect) or request.kind == "program":
+    """An external script that starts its ranks itself is started once."""
+    if not dialect.is_external or request.kind == "program":
         return request
     facts = source.facts
     if facts.starts_ranks:
@@ -78,7 +78,7 @@ def profile_failed(
     error: ProfileFailedError,
 ) -> Exception:
     """Another start where one rank crashed and may read a launch's variables; else the error."""
-    settled = request.alone or not is_external(dialect) or request.kind == "program"
+    settled = request.alone or not dialect.is_external or request.kind == "program"
     settled = settled or not _may_read_variables(request, source.text)
     usage = error.failure.detail.startswith(f"rank 0 ended with exit code {_USAGE_ERROR} ")
     if settled or ranks != 1 or error.failure.kind is not FailureKind.CRASHED or usage:

@@ -23,7 +23,6 @@ from autoconf_launch.core import MODEL_INFO_FILE, ModelSpec, NothingFeasibleErro
 
 from ..backends import Backend
 from ..events import ModelProfiled, Note, SpaceBuilt
-from ..launch import is_external
 from ..machine import Share
 from ..results import OpenFolder, key_of, read_past, remember
 from .job import TuningJob, search_limits
@@ -101,7 +100,7 @@ def study_of(job: TuningJob, spec: ModelSpec | None, past: tuple[PastTime, ...] 
     for text in space.notes:
         if text not in job.said:  # the profile run may have told another accumulation
             job.listener(Note(text=text))
-    if is_external(job.dialect):  # these may shard or offload in ways of their own
+    if job.dialect.is_external:  # these may shard or offload in ways of their own
         too_large = weights_beyond_memory(space, refused_weights(job.paths.profile))
     else:
         too_large = state_beyond_memory(space, spec, job.cluster, user.facts)

@@ -16,7 +16,7 @@ from typing import TypeAlias
 from autoconf_launch.autotuner.cost import TrainingFacts, predict
 from autoconf_launch.autotuner.playoff import Decider
 from autoconf_launch.autotuner.search import ListedStudy
-from autoconf_launch.autotuner.sizing import native_document
+from autoconf_launch.autotuner.sizing import builtin_document
 from autoconf_launch.autotuner.space import AutotuningSettings, CandidateTable, Record, Trial
 from autoconf_launch.core import (
     MODEL_INFO_FILE,
@@ -30,7 +30,7 @@ from autoconf_launch.core import (
 )
 from autoconf_launch.core import config_keys as keys
 from autoconf_launch.launcher.backends import Backend, load_backend, released
-from autoconf_launch.launcher.dialects import NativeDialect
+from autoconf_launch.launcher.dialects import BuiltinDialect
 from autoconf_launch.launcher.events import Listener, ModelProfiled, Note
 from autoconf_launch.launcher.interrupts import stopping_on_signals
 from autoconf_launch.launcher.launch import find_script_source
@@ -164,7 +164,7 @@ def tracking_of(wandb: WandbSettings) -> TrackingChoice:
 
 def _runtime_document(base: RawConfig, ranks: int) -> RawConfig:
     """The smallest micro-batch to begin with; fp32 where ranks have no GPU."""
-    document = native_document(base, micro_batch=1)
+    document = builtin_document(base, micro_batch=1)
     cluster: ClusterSpec = find_cluster(local_request(ranks))
     if all(device.name.startswith("cpu") for device in cluster.devices):
         return document.with_value(("bf16", "enabled"), False)
@@ -313,7 +313,7 @@ class LocalRuns:
             self._cluster,
             self._folder.runs,
             source=self._source,
-            dialect=NativeDialect(),
+            dialect=BuiltinDialect(),
             settings=self._settings,
         )
         train = self._prepared.settings.train

@@ -9,6 +9,7 @@ import pytest
 
 from autoconf_launch.core import Candidate, RawConfig
 from autoconf_launch.launcher.dialects import DIALECTS, choose_dialect
+from autoconf_launch.launcher.extension_points import load_reference
 from autoconf_launch.launcher.script.parser import NamedFile, OwnKnob, ScriptSource, UserWords
 from autoconf_launch.launcher.spelling.base import Dialect, Rendered, TrialNeeds
 
@@ -98,7 +99,10 @@ SOURCES = {
         words=UserWords(dialect="dataloader"),
     ),
 }
-CASES = [pytest.param(d, SOURCES[d.name], id=d.name) for d in DIALECTS]
+CASES = [
+    pytest.param(load_reference(reference)(), SOURCES[name], id=name)
+    for name, reference in DIALECTS.items()
+]
 NEEDS = TrialNeeds(folder="trial", steps=5)
 ONE_TO_3 = {"native": 1, "deepspeed": 1, "megatron": 1, "arguments": None, "dataloader": None}
 each_dialect = pytest.mark.parametrize(("dialect", "source"), CASES)
@@ -131,8 +135,13 @@ def again(source: ScriptSource, rendered: Rendered) -> ScriptSource:
 
 @each_dialect
 def test_it_is_taken_for_its_own_scripts(dialect: Dialect, source: ScriptSource) -> None:
-    assert choose_dialect(source).dialect is dialect
+    assert choose_dialect(source).dialect.name == dialect.name
     assert choose_dialect(source).notes == ()
+
+
+@each_dialect
+def test_its_name_is_that_of_its_row(dialect: Dialect, source: ScriptSource) -> None:
+    assert load_reference(DIALECTS[dialect.name]) is type(dialect)
 
 
 @each_dialect

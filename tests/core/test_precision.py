@@ -1,4 +1,4 @@
-from autoconf_launch.core import NATIVE_PRECISIONS, Precision
+from autoconf_launch.core import BUILTIN_PRECISIONS, Precision
 
 
 def test_every_kind_of_8_bit_scales_is_fp8() -> None:
@@ -12,4 +12,4 @@ def test_activations_outside_of_the_products_keep_16_bits() -> None:
 
 
 def test_our_runtime_computes_without_scales_of_a_tensor() -> None:
-    assert [kind.value for kind in NATIVE_PRECISIONS] == ["fp32", "bf16", "fp16"]
+    assert [kind.value for kind in BUILTIN_PRECISIONS] == ["fp32", "bf16", "fp16"]

@@ -42,7 +42,7 @@ def ending(number: int, name: str | None, monkeypatch: pytest.MonkeyPatch) -> in
     def failing(arguments: Sequence[str]) -> NoReturn:
         raise OSError(number, os.strerror(number), name)
 
-    monkeypatch.setattr(cli, "_loaded", lambda where: failing)
+    monkeypatch.setattr(cli, "load_reference", lambda where: failing)
     return cli.main(["show"])
 
 

@@ -10,6 +10,7 @@ import pytest
 
 from autoconf_launch.core import RawConfig
 from autoconf_launch.launcher.dialects import DIALECTS
+from autoconf_launch.launcher.extension_points import load_reference
 from autoconf_launch.launcher.launch.external import config_stem
 from autoconf_launch.launcher.results.paths import ResultsPaths
 from autoconf_launch.launcher.results.reading import read_results
@@ -17,7 +18,6 @@ from autoconf_launch.launcher.script.parser import ScriptSource
 
 NO_FILE = ScriptSource(script_args=("--batch_size=2",), config=RawConfig({}), config_argument=None)
 A_FILE = dataclasses.replace(NO_FILE, script_args=("--deepspeed=ds.json",), config_argument=0)
-NAMED = {dialect.name: dialect for dialect in DIALECTS}
 
 
 @pytest.mark.parametrize(
@@ -33,7 +33,7 @@ NAMED = {dialect.name: dialect for dialect in DIALECTS}
 def test_it_is_deepspeeds_where_a_rank_reads_it(
     dialect: str, source: ScriptSource, stem: str
 ) -> None:
-    assert config_stem(NAMED[dialect], source) == stem
+    assert config_stem(load_reference(DIALECTS[dialect])(), source) == stem
 
 
 def test_the_best_one_is_called_like_those_of_the_trials(tmp_path: Path) -> None:

@@ -1,6 +1,6 @@
 import torch
 
-from autoconf_launch.core import NATIVE_PRECISIONS, Layout, Precision, ResolvedConfig
+from autoconf_launch.core import BUILTIN_PRECISIONS, Layout, Precision, ResolvedConfig
 from autoconf_launch.runtime.model.precision import LossScale, compute_in
 
 GOOD, INFINITE = torch.tensor(1.0), torch.tensor(float("inf"))
@@ -12,7 +12,7 @@ def scale(precision: Precision, loss_scale: float = 0.0) -> LossScale:
 
 
 def test_only_fp16_scales_its_loss() -> None:
-    assert [scale(p).value for p in NATIVE_PRECISIONS] == [1.0, 1.0, 2.0**16]
+    assert [scale(p).value for p in BUILTIN_PRECISIONS] == [1.0, 1.0, 2.0**16]
 
 
 def test_a_step_with_infinite_gradients_is_left_out() -> None:

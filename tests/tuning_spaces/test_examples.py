@@ -4,7 +4,7 @@ from pathlib import Path
 import hjson
 
 from autoconf_launch.core import RawConfig
-from autoconf_launch.launcher.dialects.native import NativeDialect
+from autoconf_launch.launcher.dialects.builtin import BuiltinDialect
 from autoconf_launch.launcher.script.parser import ScriptSource, SpaceFile
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -19,7 +19,7 @@ def knobs(config: str, space: str | None = None) -> set[str]:
             name=space, document=RawConfig(hjson.loads((EXAMPLES / space).read_text()))
         )
     source = ScriptSource(script_args=(), config=document, config_argument=None, space=file)
-    user = NativeDialect().read(source, world_size=2)
+    user = BuiltinDialect().read(source, world_size=2)
     return {f"{choice.stages[0]}.{choice.knob}" for choice in user.choices if choice.stages}
 
 

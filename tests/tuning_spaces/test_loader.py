@@ -22,11 +22,11 @@ def test_the_shipped_spaces_for_deepspeed_have_its_combinations(stage: int, coun
 
 @pytest.mark.parametrize("stage", STAGES)
 def test_the_shipped_native_spaces_stay_small(stage: int) -> None:
-    assert 1 < combinations(Section.NATIVE, stage) <= 20
+    assert 1 < combinations(Section.BUILTIN, stage) <= 20
 
 
 def test_the_shipped_native_spaces_list_what_our_runtime_can_apply() -> None:
-    for knob in default_space(Section.NATIVE):
+    for knob in default_space(Section.BUILTIN):
         row = ZERO_KNOBS[knob.name]
         for stage in knob.stages:
             for value in knob.values:
@@ -35,18 +35,18 @@ def test_the_shipped_native_spaces_list_what_our_runtime_can_apply() -> None:
 
 
 def test_the_shipped_native_spaces_list_each_default() -> None:
-    for knob in default_space(Section.NATIVE):
+    for knob in default_space(Section.BUILTIN):
         assert ZERO_KNOBS[knob.name].default in knob.values
 
 
 def test_each_value_tells_where_it_stands() -> None:
-    assert {k.origin for k in default_space(Section.NATIVE)} == {
+    assert {k.origin for k in default_space(Section.BUILTIN)} == {
         f"zero_{stage}.hjson" for stage in STAGES
     }
 
 
 def test_sizes_written_with_an_exponent_are_whole_numbers() -> None:
-    (knob,) = parse_text("{zero_optimization: {x: [5e7, 1.5]}}", Section.NATIVE, "s")
+    (knob,) = parse_text("{zero_optimization: {x: [5e7, 1.5]}}", Section.BUILTIN, "s")
     assert [(type(value), value) for value in knob.values] == [(int, 50_000_000), (float, 1.5)]
 
 
@@ -55,13 +55,13 @@ def test_a_section_may_be_a_list_of_pieces() -> None:
         {zero_optimization: {stage: [0, 1], a: 1}}
         {zero_optimization: {stage: 3, a: [2, 3]}}
     ]}"""
-    found = parse_text(text, Section.NATIVE, "s")
+    found = parse_text(text, Section.BUILTIN, "s")
     assert [(k.stages, k.values) for k in found] == [((0, 1), (1,)), ((3,), (2, 3))]
 
 
 @pytest.mark.parametrize("stage", ["", 'stage: "all"', "stage: null"])
 def test_without_a_stage_a_knob_is_for_all(stage: str) -> None:
-    (knob,) = parse_text(f"{{zero_optimization: {{{stage}\n a: 1}}}}", Section.NATIVE, "s")
+    (knob,) = parse_text(f"{{zero_optimization: {{{stage}\n a: 1}}}}", Section.BUILTIN, "s")
     assert knob.stages == (0, 1, 2, 3)
 
 
@@ -94,11 +94,11 @@ def test_knobs_of_sections_have_dotted_names() -> None:
 )
 def test_what_is_no_space_is_refused_with_its_file(text: str, says: str) -> None:
     with pytest.raises(ConfigError, match=says) as caught:
-        parse_text(text, Section.NATIVE, "s")
+        parse_text(text, Section.BUILTIN, "s")
     assert str(caught.value).startswith("s")
 
 
 @given(st.text(max_size=30))
 def test_any_text_is_a_space_or_a_configuration_error(text: str) -> None:
     with suppress(ConfigError):
-        parse_text(text, Section.NATIVE, "s")
+        parse_text(text, Section.BUILTIN, "s")

@@ -6,8 +6,8 @@ from autoconf_launch.autotuner.space.choices import ChoiceKind, KnobChoice
 from autoconf_launch.core import ConfigError, RawConfig
 from autoconf_launch.tuning_spaces.loader import Section, SpaceKnob, default_space, parse_text
 from autoconf_launch.tuning_spaces.merge import (
-    FOREIGN,
-    NativeRules,
+    EXTERNAL_RULES,
+    BuiltinRules,
     ZeroSearch,
     given_knobs,
     zero_choices,
@@ -15,7 +15,7 @@ from autoconf_launch.tuning_spaces.merge import (
 
 FREE, LISTED, PINNED = ChoiceKind.FREE, ChoiceKind.LISTED, ChoiceKind.PINNED
 ALL = (0, 1, 2, 3)
-NATIVE = default_space(Section.NATIVE)
+NATIVE = default_space(Section.BUILTIN)
 
 
 def native(
@@ -23,7 +23,7 @@ def native(
 ) -> list[KnobChoice]:
     space: tuple[SpaceKnob, ...] = ()
     if file:
-        space = parse_text(f"{{zero_optimization: {{{file}}}}}", Section.NATIVE, "my.hjson")
+        space = parse_text(f"{{zero_optimization: {{{file}}}}}", Section.BUILTIN, "my.hjson")
     search = ZeroSearch(
         stages=stages,
         given=tuple(given.items()),
@@ -31,7 +31,7 @@ def native(
         file=space,
         default=NATIVE if default else (),
     )
-    return list(zero_choices(search, NativeRules(ranks)))
+    return list(zero_choices(search, BuiltinRules(ranks)))
 
 
 def test_nothing_is_searched_where_nobody_lists_anything() -> None:
@@ -134,7 +134,9 @@ def test_a_value_that_a_knob_cannot_have_is_refused() -> None:
 def foreign(document: dict[str, Any], *stages: int) -> list[KnobChoice]:
     given = given_knobs(RawConfig({"zero_optimization": document}))
     default = default_space(Section.DEEPSPEED)
-    return list(zero_choices(ZeroSearch(stages=stages, given=given, default=default), FOREIGN))
+    return list(
+        zero_choices(ZeroSearch(stages=stages, given=given, default=default), EXTERNAL_RULES)
+    )
 
 
 def test_offload_sections_of_a_foreign_script_are_kept() -> None:

@@ -5,7 +5,7 @@ from importlib.metadata import EntryPoint, EntryPoints
 import pytest
 
 from autoconf_launch.core import ConfigError
-from autoconf_launch.launcher import backends
+from autoconf_launch.launcher import extension_points
 from autoconf_launch.launcher.backends import BACKENDS, load_backend
 from autoconf_launch.launcher.backends.local import LocalBackend
 
@@ -29,9 +29,11 @@ def test_an_installed_package_can_bring_a_backend(monkeypatch: pytest.MonkeyPatc
     point = EntryPoint(
         name="mine",
         value="autoconf_launch.launcher.backends.local:LocalBackend",
-        group=backends._ENTRY_POINTS,
+        group="autoconf_launch.backend",
     )
-    monkeypatch.setattr(backends, "entry_points", lambda group: EntryPoints((point,)))
+    monkeypatch.setattr(
+        extension_points, "entry_points", lambda group: EntryPoints((point,)).select(group=group)
+    )
     assert isinstance(load_backend("mine"), LocalBackend)
 
 

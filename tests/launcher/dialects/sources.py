@@ -1,4 +1,4 @@
-"""Foreign scripts as values for these tests."""
+"""External scripts as values for these tests."""
 
 from __future__ import annotations
 

@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from autoconf_launch.core import RawConfig
 from autoconf_launch.launcher.dialects.accelerate import AccelerateDialect
 from autoconf_launch.launcher.dialects.any_script import ArgumentsDialect
+from autoconf_launch.launcher.dialects.builtin import BuiltinDialect
 from autoconf_launch.launcher.dialects.hf_trainer import HfTrainerDialect
 from autoconf_launch.launcher.dialects.lightning import LightningDialect
 from autoconf_launch.launcher.dialects.megatron import MegatronDialect
-from autoconf_launch.launcher.dialects.native import NativeDialect
 from autoconf_launch.launcher.dialects.torchtitan import TorchtitanDialect
 from autoconf_launch.launcher.script.parser import NamedFile, ScriptSource
 from autoconf_launch.launcher.spelling.base import Dialect, TrialNeeds
@@ -203,9 +203,9 @@ def test_those_of_a_script_on_our_engine_are_brought_forward() -> None:
     document = RawConfig({"train_micro_batch_size_per_gpu": 2})
     source = script("--config", "c.json", "--save-every=500", text=OWN)
     source = dataclasses.replace(source, config=document, config_argument=1)
-    words = soaked(NativeDialect(), source)
+    words = soaked(BuiltinDialect(), source)
     assert {f"--save-every={SAVE}", EVALUATE} <= set(words)
-    trial = soaked(NativeDialect(), source, TrialNeeds(folder="trial", steps=20))
+    trial = soaked(BuiltinDialect(), source, TrialNeeds(folder="trial", steps=20))
     assert trial == ("--config", "trial/config.json", "--save-every=500")
 
 

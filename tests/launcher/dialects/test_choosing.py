@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import dataclasses
+from pathlib import Path
 
 import pytest
 
@@ -28,7 +29,7 @@ def test_the_named_dialect_is_taken_without_a_word() -> None:
 
 
 def test_an_unknown_dialect_gets_the_nearest_known_one() -> None:
-    with pytest.raises(ConfigError, match="--dialect is 'acelerate'; did you mean 'accelerate'"):
+    with pytest.raises(ConfigError, match="'acelerate' is unknown; did you mean 'accelerate'"):
         choose_dialect(told(script(), dialect="acelerate"))
 
 
@@ -51,6 +52,36 @@ def test_training_arguments_in_the_source_are_said() -> None:
 def test_nothing_known_says_what_to_do() -> None:
     with pytest.raises(ConfigError, match="--arg train_micro_batch_size_per_gpu=--batch_size"):
         choose_dialect(script("--lr=2"))
+
+
+@pytest.fixture
+def theirs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An installed package with a dialect of its own, which knows every script."""
+    (tmp_path / "their_words.py").write_text(
+        "from autoconf_launch.launcher.dialects.any_script import ArgumentsDialect\n"
+        "class Theirs(ArgumentsDialect):\n"
+        "    name = 'theirs'\n"
+        "    def detects(self, source): return True\n"
+    )
+    installed = tmp_path / "their_words-1.0.dist-info"
+    installed.mkdir()
+    (installed / "METADATA").write_text("Metadata-Version: 2.1\nName: theirs\nVersion: 1.0\n")
+    (installed / "entry_points.txt").write_text(
+        "[autoconf_launch.dialect]\ntheirs = their_words:Theirs\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+
+
+@pytest.mark.usefixtures("theirs")
+def test_a_dialect_of_another_package_is_asked_before_ours() -> None:
+    choice = choose_dialect(script(text=TRAINER))
+    assert choice.dialect.name == "theirs"
+    assert "theirs and hf_trainer both know this script" in choice.notes[0]
+
+
+@pytest.mark.usefixtures("theirs")
+def test_a_dialect_of_another_package_is_taken_by_its_name() -> None:
+    assert choose_dialect(told(script(), dialect="theirs")).dialect.name == "theirs"
 
 
 def test_the_dataloader_is_never_reached_into_unasked() -> None:

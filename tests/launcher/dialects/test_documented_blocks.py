@@ -12,12 +12,17 @@ from autoconf_launch.autotuner.space.settings import AutotuningSettings, parse_s
 from autoconf_launch.autotuner.space.space import SearchSpace, build_space
 from autoconf_launch.core import Candidate, ConfigError, KnobValue, Layout
 from autoconf_launch.launcher.config_file import read_config, read_document
-from autoconf_launch.launcher.dialects.native import NativeDialect
+from autoconf_launch.launcher.dialects.builtin import BuiltinDialect
 from autoconf_launch.launcher.launch.script_source import find_source
 from autoconf_launch.launcher.script.parser import ScriptSource
 from autoconf_launch.launcher.spelling.base import UserSettings
 from autoconf_launch.tuning_spaces.loader import Section, default_space, parse_text
-from autoconf_launch.tuning_spaces.merge import FOREIGN, ZeroSearch, given_knobs, zero_choices
+from autoconf_launch.tuning_spaces.merge import (
+    EXTERNAL_RULES,
+    ZeroSearch,
+    given_knobs,
+    zero_choices,
+)
 
 from .documented_blocks import (
     AUTO,
@@ -46,7 +51,7 @@ def source(folder: Path, block: str, *arguments: str) -> ScriptSource:
 
 
 def read(folder: Path, block: str, *arguments: str) -> UserSettings:
-    return NativeDialect().read(source(folder, block, *arguments), world_size=RANKS)
+    return BuiltinDialect().read(source(folder, block, *arguments), world_size=RANKS)
 
 
 def space_of(user: UserSettings) -> SearchSpace:
@@ -60,7 +65,7 @@ def choice(user: UserSettings, knob: str) -> KnobChoice:
 def arguments_of(folder: Path, block: str, *arguments: str) -> dict[str, str]:
     """Flags of the script in a trial with micro-batch 16 and accumulation 1."""
     trial = Candidate(layout=Layout(data_parallel=RANKS, micro_batch=16))
-    rendered = NativeDialect().render(trial, source(folder, block, *arguments), "trial.json")
+    rendered = BuiltinDialect().render(trial, source(folder, block, *arguments), "trial.json")
     return dict(zip(rendered.script_args[::2], rendered.script_args[1::2], strict=True))
 
 
@@ -107,7 +112,7 @@ def test_a_mapping_whose_key_has_a_blank_is_read_and_written(tmp_path: Path) -> 
 def test_the_training_gets_the_value_and_no_mappings(tmp_path: Path) -> None:
     baseline = read(tmp_path, TWO_MAPPINGS, *TRAINING).baseline
     script = source(tmp_path, TWO_MAPPINGS, *TRAINING)
-    rendered = NativeDialect().render(baseline, script, "trial.json")
+    rendered = BuiltinDialect().render(baseline, script, "trial.json")
     assert rendered.config.to_dict() == {
         "train_micro_batch_size_per_gpu": 8,
         "gradient_accumulation_steps": 2,
@@ -184,7 +189,10 @@ def deepspeed_rows(folder: Path, block: str) -> list[dict[str, KnobValue]]:
         default=default_space(Section.DEEPSPEED),
     )
     baseline = Candidate(layout=Layout(zero_stage=1, micro_batch=9, data_parallel=RANKS))
-    choices = (KnobChoice("micro_batch", (1,), ChoiceKind.LISTED), *zero_choices(search, FOREIGN))
+    choices = (
+        KnobChoice("micro_batch", (1,), ChoiceKind.LISTED),
+        *zero_choices(search, EXTERNAL_RULES),
+    )
     rule = GlobalBatchRule(pinned=baseline.layout.global_batch)
     space = build_space(baseline, choices, rule, AutotuningSettings())
     return [dict(space.table.row(i).extras) for i in range(len(space.table))]

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from autoconf_launch.core import ConfigError
-from autoconf_launch.launcher.dialects import find_dialect
+from autoconf_launch.launcher.dialects import choose_dialect
 from autoconf_launch.launcher.launch.script_source import find_source
 from autoconf_launch.launcher.script.parser import ScriptSource
 
@@ -44,7 +44,7 @@ def test_a_scripts_own_file_is_left_alone(tmp_path: Path) -> None:
     source = found(tmp_path, "--config", OWN)
     assert source.config_argument is None
     with pytest.raises(ConfigError, match=r'add "autotuning": {} to it'):
-        find_dialect(source)
+        choose_dialect(source)
 
 
 @pytest.mark.parametrize("section", [{}, {"enabled": True}])
@@ -52,19 +52,21 @@ def test_a_scripts_own_file_with_an_autotuning_section_is_tuned(
     tmp_path: Path, section: dict[str, Any]
 ) -> None:
     source = found(tmp_path, "--config", {**OWN, "autotuning": section})
-    assert find_dialect(source).read(source, world_size=1).baseline.layout.micro_batch == 1
+    assert (
+        choose_dialect(source).dialect.read(source, world_size=1).baseline.layout.micro_batch == 1
+    )
 
 
 def test_an_empty_document_waits_for_our_keys(tmp_path: Path) -> None:
     source = found(tmp_path, "--config", {})
-    user = find_dialect(source).read(source, world_size=2)
+    user = choose_dialect(source).dialect.read(source, world_size=2)
     stages = next(choice for choice in user.choices if choice.knob == "zero_stage")
     assert stages.values == (0, 1, 2, 3)
 
 
 def test_a_deepspeed_configuration_is_ours_whatever_it_holds(tmp_path: Path) -> None:
     source = found(tmp_path, "--deepspeed_config", {"steps_per_print": 10})
-    assert find_dialect(source).detects(source)
+    assert choose_dialect(source).dialect.detects(source)
 
 
 def test_an_empty_file_of_the_script_does_not_hide_the_configuration(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from autoconf_launch.core import ClusterSpec, Device, Node
-from autoconf_launch.launcher.dialects import find_dialect
+from autoconf_launch.launcher.dialects import choose_dialect
 from autoconf_launch.launcher.flags.flags import parse_request
 from autoconf_launch.launcher.launch.script_source import find_script_source
 from autoconf_launch.launcher.results.fingerprints import differences, fingerprint, unsearched
@@ -41,7 +41,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def taken(*argv: str) -> Fingerprint:
     request = parse_request(("--autotuning=tune", *argv))
     source = find_script_source(request)
-    dialect = find_dialect(source)
+    dialect = choose_dialect(source).dialect
     user = dialect.read(source, world_size=2)
     devices = tuple(Device(name="cpu", memory_bytes=10**9) for _ in range(2))
     cluster = ClusterSpec(nodes=(Node(host="h", devices=devices),))

@@ -22,7 +22,7 @@ from autoconf_launch.core import (
 )
 from autoconf_launch.core.rank import result_file
 from autoconf_launch.launcher.dialects.any_script import ArgumentsDialect
-from autoconf_launch.launcher.dialects.native import NativeDialect
+from autoconf_launch.launcher.dialects.builtin import BuiltinDialect
 from autoconf_launch.launcher.events import Event, Note
 from autoconf_launch.launcher.launch.rank_results import started_ranks
 from autoconf_launch.launcher.request import LaunchRequest
@@ -98,7 +98,7 @@ def test_a_script_that_spawns_is_started_once() -> None:
 
 
 def test_our_own_scripts_are_left_to_us() -> None:
-    assert not as_script_starts(REQUEST, NativeDialect(), source(SPAWNS)).alone
+    assert not as_script_starts(REQUEST, BuiltinDialect(), source(SPAWNS)).alone
 
 
 def test_a_plain_script_has_one_rank_and_a_data_parallel_one_all_devices() -> None:

@@ -16,7 +16,7 @@ from autoconf_launch.autotuner.space import (
 from autoconf_launch.core import Candidate, ConfigError, KeyPath, RawConfig, Recompute, resolve
 from autoconf_launch.core import config_keys as keys
 from autoconf_launch.tuning_spaces import (
-    NativeRules,
+    BuiltinRules,
     Section,
     ZeroSearch,
     default_space,
@@ -44,7 +44,7 @@ from ..spelling import (
     with_zero_knobs,
 )
 
-_FOREIGN = ("deepspeed", "transformers", "accelerate", "lightning", "pytorch_lightning")
+_EXTERNAL = ("deepspeed", "transformers", "accelerate", "lightning", "pytorch_lightning")
 _DEEPSPEEDS = "--deepspeed_config"
 _OURS = "default"
 _COMMAND_LINE = "command line"
@@ -68,18 +68,19 @@ SPELLINGS = (
 )
 
 
-class NativeDialect:
+class BuiltinDialect:
     """Scripts that call ``autoconf_launch.runtime.initialize`` with a configuration file."""
 
     name = "native"
+    is_external, reads_document = False, True
 
     def detects(self, source: ScriptSource) -> bool:
         """A document with our keys, or one that waits for them, and no framework's script."""
         facts = source.facts
-        foreign = facts.imports(*_FOREIGN) or is_deepspeeds(source)
-        foreign = foreign and not facts.imports("autoconf_launch")
+        external = facts.imports(*_EXTERNAL) or is_deepspeeds(source)
+        external = external and not facts.imports("autoconf_launch")
         named = keys.is_ours(source.config) or source.config_argument is not None
-        return named and not foreign
+        return named and not external
 
     def read(
         self,
@@ -195,14 +196,14 @@ def _canonical(knob: str, value: Any) -> Any:
 def _zero_choices(
     source: ScriptSource, settings: AutotuningSettings, stages: KnobChoice, ranks: int
 ) -> tuple[KnobChoice, ...]:
-    rules, file = NativeRules(ranks), source.space
+    rules, file = BuiltinRules(ranks), source.space
     return zero_choices(
         ZeroSearch(
             stages=tuple(int(stage or 0) for stage in stages.values),
             given=tuple(pair for pair in given_knobs(source.config) if rules.knows(pair[0])),
             origin=_config_name(source),
-            file=parse_space(file.document, Section.NATIVE, file.name) if file else (),
-            default=() if settings.fast else default_space(Section.NATIVE),
+            file=parse_space(file.document, Section.BUILTIN, file.name) if file else (),
+            default=() if settings.fast else default_space(Section.BUILTIN),
         ),
         rules,
     )

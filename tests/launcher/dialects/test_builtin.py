@@ -8,7 +8,7 @@ import pytest
 
 from autoconf_launch.autotuner.space.choices import ChoiceKind, KnobChoice
 from autoconf_launch.core import Candidate, ConfigError, RawConfig, Recompute
-from autoconf_launch.launcher.dialects.native import NativeDialect
+from autoconf_launch.launcher.dialects.builtin import BuiltinDialect
 from autoconf_launch.launcher.script.parser import ScriptSource, SpaceFile
 from autoconf_launch.launcher.spelling.base import UserSettings
 
@@ -24,14 +24,14 @@ def read(
     document: dict[str, Any], *arguments: str, space: str = "", **options: Any
 ) -> UserSettings:
     given = source(document, *arguments, space=space)
-    return NativeDialect().read(given, world_size=2, **options)
+    return BuiltinDialect().read(given, world_size=2, **options)
 
 
 def rendered(user: UserSettings, given: ScriptSource, **layout: Any) -> dict[str, Any]:
     """The document of a candidate that differs from the baseline in its layout alone."""
     changed = dataclasses.replace(user.baseline.layout, **layout)
     candidate = Candidate(layout=changed, extras=())
-    return NativeDialect().render(candidate, given, "c").config.to_dict()
+    return BuiltinDialect().render(candidate, given, "c").config.to_dict()
 
 
 def choice(user: UserSettings, knob: str) -> KnobChoice:
@@ -86,7 +86,7 @@ def test_a_mapped_argument_follows_the_candidate_in_the_form_it_was_given() -> N
     bigger = dataclasses.replace(
         baseline, layout=dataclasses.replace(baseline.layout, micro_batch=6)
     )
-    assert NativeDialect().render(bigger, script, "c").script_args == ("--bs=6", "--lr", "1")
+    assert BuiltinDialect().render(bigger, script, "c").script_args == ("--bs=6", "--lr", "1")
 
 
 def test_listed_recomputation_is_searched() -> None:
@@ -235,7 +235,7 @@ def test_a_knob_stands_in_the_document_of_those_candidates_alone_that_have_it() 
     user = read(document)
     given = source(document)
     other = rendered(user, given, zero_stage=2)
-    own = NativeDialect().render(user.baseline, given, "c").config.to_dict()
+    own = BuiltinDialect().render(user.baseline, given, "c").config.to_dict()
     assert other["zero_optimization"] == {"stage": 2, "reduce_bucket_size": 5e8}
     assert own["zero_optimization"] == {"bucket_cap_mb": 25, "reduce_bucket_size": 5e8}
 
@@ -244,5 +244,5 @@ def test_a_candidate_with_further_knobs_is_read_back_as_itself() -> None:
     document = {"zero_optimization": {"stage": [3, 2]}, "autotuning": {"fast": False}}
     layout = dataclasses.replace(read(document).baseline.layout, zero_stage=3)
     candidate = Candidate(layout=layout, extras=(("blocks_per_unit", 2), ("forward_prefetch", 1)))
-    made = NativeDialect().render(candidate, source(document), "c").config.to_dict()
+    made = BuiltinDialect().render(candidate, source(document), "c").config.to_dict()
     assert read(made).baseline == candidate

@@ -6,7 +6,7 @@ import pytest
 
 from autoconf_launch.autotuner.sizing.base_values import RunPlan, base_config
 from autoconf_launch.autotuner.sizing.layouts import (
-    native_document,
+    builtin_document,
     nemo1_document,
     recipe_document,
 )
@@ -27,14 +27,14 @@ def document(family: str) -> RawConfig:
 @pytest.mark.parametrize("family", ["gpt3", "t5", "mt5", "bert", "llama", "mixtral", "falcon"])
 def test_the_runtime_takes_every_family(family: str) -> None:
     base = document(family)
-    config = resolve(native_document(base, micro_batch=2), world_size=1)
+    config = resolve(builtin_document(base, micro_batch=2), world_size=1)
     section = ("data",) if ("data", "global_batch_size") in base else ("model",)
     assert config.layout.global_batch == base.get((*section, "global_batch_size"))
     assert config.layout.micro_batch == 2
 
 
 def test_gpt_s_schedule_ends_at_its_least_rate_and_stays() -> None:
-    params = native_document(document("gpt3")).get(("scheduler", "params"))
+    params = builtin_document(document("gpt3")).get(("scheduler", "params"))
     base = document("gpt3")
     steps = base.get(("trainer", "max_steps"))
     constant = base.get(("model", "optim", "sched", "constant_steps"))
@@ -43,11 +43,11 @@ def test_gpt_s_schedule_ends_at_its_least_rate_and_stays() -> None:
 
 
 def test_t5_s_rate_falls_in_a_line() -> None:
-    scheduler = native_document(document("t5")).get(("scheduler",))
+    scheduler = builtin_document(document("t5")).get(("scheduler",))
     assert scheduler["type"] == "WarmupDecayLR"
     assert scheduler["params"]["warmup_min_lr"] == pytest.approx(1e-5)
 
 
 def test_a_file_that_lacks_a_value_is_refused_by_its_name() -> None:
     with pytest.raises(ConfigError, match=r"lacks model\.optim\.lr"):
-        native_document(document("gpt3").without(("model", "optim", "lr")))
+        builtin_document(document("gpt3").without(("model", "optim", "lr")))

@@ -1,0 +1,46 @@
+"""Extension points: a table of our own implementations, and entry points of other packages."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from importlib.metadata import EntryPoint, entry_points
+from typing import Any
+
+from autoconf_launch.core import ConfigError, nearest_known
+
+
+def references(point: str, table: Mapping[str, str]) -> dict[str, str]:
+    """``name -> "module:attribute"``: what other packages register, then the table, which wins."""
+    group = f"autoconf_launch.{point}"
+    installed = {e.name: e.value for e in entry_points(group=group) if e.name not in table}
+    return {**installed, **table}
+
+
+def find_reference(
+    point: str, table: Mapping[str, str], name: str, *, where: str, further: Iterable[str] = ()
+) -> str:
+    """``module:attribute`` of an implementation; nothing of it is imported.
+
+    Args:
+        point: the extension point, ``backend`` or another.
+        table: our own implementations of it.
+        name: of the one that is wanted.
+        where: what the user named it by, for the error.
+        further: names that are known beside these, for the error.
+
+    Raises:
+        ConfigError: nothing has this name.
+    """
+    if name in table:
+        return table[name]
+    known = references(point, table)
+    if name not in known:
+        raise ConfigError(
+            f"{where} {name!r} is unknown; {nearest_known(name, {*known, *further})}"
+        )
+    return known[name]
+
+
+def load_reference(reference: str) -> Any:
+    """What ``module:attribute`` names; nothing waits for the imports of another."""
+    return EntryPoint(name="", group="", value=reference).load()
