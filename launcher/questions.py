@@ -46,7 +46,7 @@ from .estimates import (
 )
 from .events import Event, Finished, Listener
 from .measurements import Calibration, Validation, read_measurements, together, validated
-from .request import LaunchRequest, Processes
+from .request import LaunchRequest, Processes, UserWords
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -297,11 +297,13 @@ def tune(
     given: dict[str, Any] = dict(choices)
     if isinstance(given.get("budget"), str):
         given["budget"] = parse_budget(given["budget"])
-    if (effort := given.pop("effort", None)) is not None:
-        given["overrides"] = (("effort", effort),)
+    effort = given.pop("effort", None)
+    overrides = () if effort is None else (("effort", effort),)
+    names = UserWords.__dataclass_fields__.keys() & given.keys()
+    said = UserWords(overrides=overrides, **{name: given.pop(name) for name in names})
     words = (script, *arguments)
     request = LaunchRequest(
-        script=script, script_args=words[1:], autotuning="tune", argv=words, **given
+        script=script, script_args=words[1:], autotuning="tune", words=said, argv=words, **given
     )
     ends: list[Finished] = []
 

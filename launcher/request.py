@@ -53,17 +53,6 @@ class Rendezvous:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RemoteAccess:
-    """How other hosts are to be reached. Nothing here matters on this machine."""
-
-    launcher: str | None = None
-    launcher_args: tuple[str, ...] = ()
-    ssh_port: int | None = None
-    ssh_check: bool = True
-    venv_script: str | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class CoreBinding:
     """Each rank gets cores of its own, of ``cores``; None: of all physical ones."""
 
@@ -86,6 +75,35 @@ class TrackingChoice:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class OwnKnob:
+    """A knob that the user gave with its values: ``--knob '--num_workers=[0,2,4]'``."""
+
+    name: str
+    values: tuple[KnobValue, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UserWords:
+    """What the launcher's flags say of the script and its settings.
+
+    Attributes:
+        dialect: name of the one to take; None: the first that fits.
+        arguments: canonical key and the script's argument for it (``--arg``).
+        knobs: further knobs with values (``--knob``).
+        overrides: keys of the autotuning section that were given as flags.
+        allow_global_batch_change: candidates may have another global batch than the user's.
+        keep_global_batch: no candidate has another one.
+    """
+
+    dialect: str | None = None
+    arguments: tuple[tuple[str, str], ...] = ()
+    knobs: tuple[OwnKnob, ...] = ()
+    overrides: tuple[tuple[str, str], ...] = ()
+    allow_global_batch_change: bool = False
+    keep_global_batch: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LaunchRequest:
     """What the user asked for. Times are in seconds; None leaves a choice to us.
 
@@ -99,16 +117,13 @@ class LaunchRequest:
         binding: None: ranks share all cores.
         rank_log_folder: one log file per rank goes here; None: the output is ours.
         tuning_space: path of a file whose lists are searched instead of the shipped ones.
-        dialect: name of the framework's words; None: the first that fits the script.
-        argument_names: canonical key and the script's own argument for it.
-        knobs: further knobs of the script, each with its values.
+        words: on the script's framework and settings.
         variables: what the ranks get beyond our environment, as a wrapped launcher gives it.
         save_pid: write our process number to a file while the ranks live.
         budget: what the search may cost; None: no limit.
         good_enough: possible gain, a share, below which the search ends; 0: never. None: as the
             effort has it.
         soak_steps: optimizer steps of the winner's soak; 0: none. None: as many as pay.
-        overrides: keys of the autotuning section that were given as flags.
         history: whether what earlier tunes measured of the same model counts.
         notes: sentences on flags that were taken and change nothing.
     """
@@ -122,21 +137,15 @@ class LaunchRequest:
     started: int | None = None
     hosts: HostChoice = HostChoice()
     rendezvous: Rendezvous = Rendezvous()
-    remote: RemoteAccess = RemoteAccess()
     binding: CoreBinding | None = None
     local_rank_argument: bool = True
     rank_log_folder: str | None = None
     save_pid: bool = False
     autotuning: Literal["tune", "run"] | None = None
-    overrides: tuple[tuple[str, str], ...] = ()
     fresh: bool = False
     history: bool = True
-    allow_global_batch_change: bool = False
-    keep_global_batch: bool = False
+    words: UserWords = UserWords()
     tuning_space: str | None = None
-    dialect: str | None = None
-    argument_names: tuple[tuple[str, str], ...] = ()
-    knobs: tuple[tuple[str, tuple[KnobValue, ...]], ...] = ()
     variables: tuple[tuple[str, str], ...] = ()
     memory_limit_bytes: int | None = None
     max_parallel_trials: int | None = None

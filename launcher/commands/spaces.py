@@ -28,8 +28,8 @@ from ..launch import find_source
 from ..machine import find_cluster
 from ..report import SCHEMA_VERSION, table_of
 from ..request import LaunchRequest
-from ..script import ScriptSource, UserWords
-from ..spelling import Dialect, UserSettings
+from ..script import ScriptSource
+from ..spelling import UserSettings
 from ..tuning import read_job
 
 _NO_SCRIPT = "script.py"
@@ -110,25 +110,18 @@ def _of_document(
     request: LaunchRequest, source: ScriptSource
 ) -> tuple[UserSettings, tuple[str, ...]]:
     """What a document alone says: of our runtime, or of DeepSpeed where only that has its keys."""
-    source = replace(source, words=UserWords(dialect=request.dialect))
-    named = source.config_argument is not None or request.dialect is not None
+    source = replace(source, words=request.words)
+    named = source.config_argument is not None or request.words.dialect is not None
     dialect = choose_dialect(source).dialect if named else BuiltinDialect()
 
-    def read(dialect: Dialect) -> UserSettings:
-        return dialect.read(
-            source,
-            world_size=len(find_cluster(request).devices),
-            overrides=request.overrides,
-            allow_global_batch_change=request.allow_global_batch_change,
-        )
-
+    ranks = len(find_cluster(request).devices)
     try:
-        user = read(dialect)
+        user = dialect.read(source, world_size=ranks)
     except ConfigError as error:
-        if request.dialect is not None or source.config_argument is None:
+        if request.words.dialect is not None or source.config_argument is None:
             raise
         try:
-            user = read(DeepSpeedDialect())
+            user = DeepSpeedDialect().read(source, world_size=ranks)
         except ConfigError:
             raise error from None
         return user, (*user.warnings, _ONLY_DEEPSPEED)

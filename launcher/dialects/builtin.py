@@ -82,18 +82,11 @@ class BuiltinDialect:
         named = keys.is_ours(source.config) or source.config_argument is not None
         return named and not external
 
-    def read(
-        self,
-        source: ScriptSource,
-        *,
-        world_size: int,
-        overrides: tuple[tuple[str, str], ...] = (),
-        allow_global_batch_change: bool = False,
-    ) -> UserSettings:
+    def read(self, source: ScriptSource, *, world_size: int) -> UserSettings:
         """Settings, the baseline and what is open; see :class:`Dialect`."""
         source = with_listed(source)
         warnings = keys.check_keys(source.config)
-        settings = settings_for(source, overrides)
+        settings = settings_for(source)
         _refuse_model_parallelism(settings)
         document = decided(source, settings)
         choices = [_choice(source, document, s) for s in SPELLINGS if s.knob != "accumulation"]
@@ -101,7 +94,7 @@ class BuiltinDialect:
         document = with_zero_knobs(document, _usual(knobs, document.get(keys.ZERO_STAGE, 0)))
         resolved = resolve(document, world_size=world_size)
         today = resolved.layout.global_batch
-        rule = _batch_rule(source, settings, today, allow_global_batch_change)
+        rule = _batch_rule(source, settings, today)
         fixed = fixed_accumulation(source.config, document.get(keys.ACCUMULATION), rule)
         return UserSettings(
             baseline=Candidate(layout=resolved.layout, extras=resolved.extras),
@@ -214,9 +207,7 @@ def _usual(knobs: tuple[KnobChoice, ...], stage: Any) -> tuple[tuple[str, Any], 
     return tuple((c.knob, c.usual) for c in knobs if c.usual is not None and c.is_for(stage))
 
 
-def _batch_rule(
-    source: ScriptSource, settings: AutotuningSettings, today: int, allow_change: bool
-) -> GlobalBatchRule:
+def _batch_rule(source: ScriptSource, settings: AutotuningSettings, today: int) -> GlobalBatchRule:
     """Pinned when stated; otherwise today's product unless the user consented to another.
 
     The flag is the plainest consent: it counts even against a stated batch. Several listed
@@ -227,7 +218,8 @@ def _batch_rule(
     lists = lists_micro_batches(raw)
     if source.words.keep_global_batch:
         return GlobalBatchRule(pinned=today)
-    if allow_change or ((maximum is not None or lists) and not stated):
+    allowed = source.words.allow_global_batch_change
+    if allowed or ((maximum is not None or lists) and not stated):
         return GlobalBatchRule(pinned=None, maximum=maximum)
     return GlobalBatchRule(pinned=today, maximum=None)
 

@@ -70,14 +70,7 @@ class DeepSpeedDialect:
             return True
         return source.config_argument is not None and source.facts.imports(_PACKAGE)
 
-    def read(
-        self,
-        source: ScriptSource,
-        *,
-        world_size: int,
-        overrides: tuple[tuple[str, str], ...] = (),
-        allow_global_batch_change: bool = False,
-    ) -> UserSettings:
+    def read(self, source: ScriptSource, *, world_size: int) -> UserSettings:
         """See :class:`Dialect`."""
         if source.config_argument is None:
             raise ConfigError(
@@ -85,7 +78,7 @@ class DeepSpeedDialect:
                 "--deepspeed_config FILE among them."
             )
         listed = with_listed(source)
-        settings = settings_for(listed, overrides)
+        settings = settings_for(listed)
         document = decided(listed, settings, fills_auto=False)
         data = data_parallel_degree(world_size, tensor=settings.mp_size)
         micro, accumulation = batch_split(document, data_parallel=data)
@@ -98,8 +91,8 @@ class DeepSpeedDialect:
             micro_batch=micro,
             accumulation=accumulation,
         )
-        today, consent = layout.global_batch, allow_global_batch_change
-        rule = batch_rule(listed, settings, today, allow_change=consent)
+        today = layout.global_batch
+        rule = batch_rule(listed, settings, today)
         fixed = fixed_accumulation(listed.config, document.get(keys.ACCUMULATION), rule)
         return UserSettings(
             baseline=Candidate(layout=layout, extras=usual_values(further, layout.zero_stage)),
@@ -111,7 +104,7 @@ class DeepSpeedDialect:
                 *source.warnings,
                 *check_version(source, DEEPSPEED_VERSIONS),
                 *on_varying_batch(fixed),
-                *on_open_batch(listed.config, rule, today, allow_change=consent),
+                *on_open_batch(listed, rule, today),
             ),
         )
 

@@ -100,9 +100,7 @@ def micro_batch_choice(config: RawConfig, micro: int) -> KnobChoice:
     return KnobChoice("micro_batch", (micro,), ChoiceKind.MINIMUM)
 
 
-def batch_rule(
-    source: ScriptSource, settings: AutotuningSettings, today: int, *, allow_change: bool
-) -> GlobalBatchRule:
+def batch_rule(source: ScriptSource, settings: AutotuningSettings, today: int) -> GlobalBatchRule:
     """As DeepSpeed's Autotuner has it, but that a batch which the file states stays.
 
     Without ``train_batch_size``, and with an accumulation that is "auto" or left out, it looks
@@ -115,17 +113,16 @@ def batch_rule(
     stated = isinstance(config.get(keys.TRAIN_BATCH_SIZE), int)
     accumulates = config.get(keys.ACCUMULATION) not in (None, "auto")
     opens = maximum is not None or not accumulates or lists_micro_batches(config)
-    if source.words.keep_global_batch or not (allow_change or (opens and not stated)):
+    allowed = source.words.allow_global_batch_change
+    if source.words.keep_global_batch or not (allowed or (opens and not stated)):
         return GlobalBatchRule(pinned=today)
     return GlobalBatchRule(maximum=maximum)
 
 
-def on_open_batch(
-    config: RawConfig, rule: GlobalBatchRule, today: int, *, allow_change: bool
-) -> tuple[str, ...]:
+def on_open_batch(source: ScriptSource, rule: GlobalBatchRule, today: int) -> tuple[str, ...]:
     """What is said where the file alone lets the global batch grow without a bound."""
-    listed = isinstance(config.get(keys.MICRO_BATCH), list)
-    if rule != GlobalBatchRule() or listed or allow_change:
+    listed = isinstance(source.config.get(keys.MICRO_BATCH), list)
+    if rule != GlobalBatchRule() or listed or source.words.allow_global_batch_change:
         return ()
     return (
         f"The DeepSpeed configuration states no global batch, so larger ones than today's {today} "

@@ -21,7 +21,8 @@ from autoconf_launch.autotuner.space import ChoiceKind, LayoutValue
 from autoconf_launch.core import Candidate, ConfigError, KeyPath, Precision, RawConfig, dotted
 from autoconf_launch.core import config_keys as keys
 
-from ..script import ScriptSource, UserWords
+from ..request import UserWords
+from ..script import ScriptSource
 from ..spelling import (
     CANONICAL,
     NEWEST,
@@ -218,9 +219,7 @@ def trainer_batch_rows(
     )
 
 
-def with_file_choices(
-    user: UserSettings, source: ScriptSource, *, allow_change: bool
-) -> UserSettings:
+def with_file_choices(user: UserSettings, source: ScriptSource) -> UserSettings:
     """What was read of the arguments, with what the file asks to search.
 
     Raises:
@@ -237,7 +236,7 @@ def with_file_choices(
     stages = by_flag.get("zero_stage", stage_choice(config))
     micro = by_flag.get("micro_batch", micro_batch_choice(config, layout.micro_batch))
     others = [c for c in user.choices if c.knob not in ("zero_stage", "micro_batch")]
-    rule = batch_rule(source, user.settings, today, allow_change=allow_change)
+    rule = batch_rule(source, user.settings, today)
     is_number = config.get(keys.ACCUMULATION) not in (None, _AUTO)
     fixed = fixed_accumulation(config, layout.accumulation if is_number else None, rule)
     further = further_choices(source, user.settings, stages)
@@ -251,7 +250,7 @@ def with_file_choices(
             *user.warnings,
             *_overruled(source),
             *on_varying_batch(fixed),
-            *on_open_batch(config, rule, today, allow_change=allow_change),
+            *on_open_batch(source, rule, today),
         ),
     )
 

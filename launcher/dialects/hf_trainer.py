@@ -194,25 +194,11 @@ class HfTrainerDialect(TableDialect):
             _stage_row(source, ranks),
         )
 
-    def read(
-        self,
-        source: ScriptSource,
-        *,
-        world_size: int,
-        overrides: tuple[tuple[str, str], ...] = (),
-        allow_global_batch_change: bool = False,
-    ) -> UserSettings:
+    def read(self, source: ScriptSource, *, world_size: int) -> UserSettings:
         """See :class:`Dialect`; a DeepSpeed file says more than the arguments do."""
         listed = with_document_lists(source)
-        user = super().read(
-            listed,
-            world_size=world_size,
-            overrides=overrides,
-            allow_global_batch_change=allow_global_batch_change,
-        )
-        if not has_deepspeed_file(source):
-            return user
-        return with_file_choices(user, listed, allow_change=allow_global_batch_change)
+        user = super().read(listed, world_size=world_size)
+        return with_file_choices(user, listed) if has_deepspeed_file(source) else user
 
     def render(self, candidate: Candidate, source: ScriptSource, config_path: str) -> Rendered:
         """See :class:`Dialect`."""

@@ -10,9 +10,9 @@ from typing import NoReturn, TypeVar
 import yaml
 
 from autoconf_launch.autotuner.space import SearchBudget, parse_budget, parse_share
-from autoconf_launch.core import ConfigError, KnobValue
+from autoconf_launch.core import ConfigError
 
-from ..request import Processes
+from ..request import OwnKnob, Processes
 
 _T = TypeVar("_T")
 _UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
@@ -130,7 +130,7 @@ def parse_name(text: str) -> tuple[str, str]:
     return key, flag
 
 
-def parse_knob(text: str) -> tuple[str, tuple[KnobValue, ...]]:
+def parse_knob(text: str) -> OwnKnob:
     """``NAME=[value, ...]``: an argument, variable or key with the values to search."""
     name, _, listed = (part.strip() for part in text.partition("="))
     try:
@@ -142,7 +142,7 @@ def parse_knob(text: str) -> tuple[str, tuple[KnobValue, ...]]:
         raise argparse.ArgumentTypeError(
             f"{text!r} has no list of values; write for example '--num_workers=[0,2,4]'"
         )
-    return name, tuple(values)
+    return OwnKnob(name=name, values=tuple(values))
 
 
 def parse_restarts(text: str) -> int:

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import argparse
-import shlex
 from collections.abc import Sequence
 from typing import Any
 
@@ -18,9 +17,9 @@ from ..request import (
     CoreBinding,
     HostChoice,
     LaunchRequest,
-    RemoteAccess,
     Rendezvous,
     TrackingChoice,
+    UserWords,
 )
 from .flag_table import REFUSED, WITHOUT_EFFECT, make_parser
 
@@ -46,22 +45,23 @@ def parse_request(argv: Sequence[str]) -> LaunchRequest:
         processes=flags.num_gpus,
         hosts=_hosts(flags),
         rendezvous=_rendezvous(flags),
-        remote=_remote(flags),
         binding=_binding(flags),
         local_rank_argument=not flags.no_local_rank,
         # "None" is DeepSpeed's way to write that there is no folder
         rank_log_folder=None if flags.rank_log_folder == "None" else flags.rank_log_folder,
         save_pid=flags.save_pid,
         autotuning=flags.autotuning,
-        overrides=_overrides(flags),
         fresh=flags.fresh,
         history=not flags.no_history,
-        allow_global_batch_change=flags.allow_global_batch_change,
-        keep_global_batch=flags.keep_global_batch,
+        words=UserWords(
+            dialect=flags.dialect,
+            arguments=tuple(flags.arg or ()),
+            knobs=tuple(flags.knob or ()),
+            overrides=_overrides(flags),
+            allow_global_batch_change=flags.allow_global_batch_change,
+            keep_global_batch=flags.keep_global_batch,
+        ),
         tuning_space=flags.tuning_space,
-        dialect=flags.dialect,
-        argument_names=tuple(flags.arg or ()),
-        knobs=tuple(flags.knob or ()),
         memory_limit_bytes=flags.memory_limit,
         max_parallel_trials=flags.max_parallel_trials,
         trial_timeout_s=flags.trial_timeout,
@@ -129,22 +129,6 @@ def _hosts(flags: argparse.Namespace) -> HostChoice:
 def _rendezvous(flags: argparse.Namespace) -> Rendezvous:
     address, port = flags.rdzv_endpoint or (flags.master_addr, flags.master_port)
     return Rendezvous(address=address or None, port=port, run_id=flags.rdzv_id)
-
-
-def _remote(flags: argparse.Namespace) -> RemoteAccess:
-    try:
-        arguments = tuple(shlex.split(flags.launcher_args or ""))
-    except ValueError as error:
-        raise ConfigError(
-            f"--launcher_args is {flags.launcher_args!r}, but its quotes do not match ({error})."
-        ) from error
-    return RemoteAccess(
-        launcher=flags.launcher,
-        launcher_args=arguments,
-        ssh_port=flags.ssh_port,
-        ssh_check=not flags.no_ssh_check,
-        venv_script=flags.venv_script,
-    )
 
 
 def _binding(flags: argparse.Namespace) -> CoreBinding | None:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import shlex
-
 from ..machine import our_python
-from ..request import HostChoice, LaunchRequest, RemoteAccess, Rendezvous
+from ..request import HostChoice, LaunchRequest, Rendezvous
 
 
 def launch_flags(request: LaunchRequest) -> tuple[str, ...]:
@@ -18,7 +16,6 @@ def launch_flags(request: LaunchRequest) -> tuple[str, ...]:
         *_valued("--num_gpus", request.processes),
         *_host_flags(request.hosts),
         *_rendezvous_flags(request.rendezvous),
-        *_remote_flags(request.remote),
         *_switch("--module", request.kind == "module" and not named),
         *_switch("--no_python", request.kind == "program" or (named and not request.alone)),
         *_switch("--no_local_rank", not request.local_rank_argument and not request.alone),
@@ -50,17 +47,6 @@ def _rendezvous_flags(rendezvous: Rendezvous) -> tuple[str, ...]:
         *_valued("--master_addr", rendezvous.address),
         *_valued("--master_port", rendezvous.port),
         *_valued("--rdzv_id", rendezvous.run_id),
-    )
-
-
-def _remote_flags(remote: RemoteAccess) -> tuple[str, ...]:
-    arguments = shlex.join(remote.launcher_args) if remote.launcher_args else None
-    return (
-        *_valued("--launcher", remote.launcher),
-        *_valued("--launcher_args", arguments),
-        *_valued("--ssh_port", remote.ssh_port),
-        *_switch("--no_ssh_check", not remote.ssh_check),
-        *_valued("--venv_script", remote.venv_script),
     )
 
 

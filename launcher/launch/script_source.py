@@ -20,10 +20,8 @@ from ..flags import own_flag
 from ..request import LaunchRequest
 from ..script import (
     NamedFile,
-    OwnKnob,
     ScriptSource,
     SpaceFile,
-    UserWords,
     composed,
     facts_of,
     own_modules,
@@ -118,7 +116,7 @@ def find_script_source(request: LaunchRequest) -> ScriptSource:
     script = script_path(request)
     is_python = request.kind != "program" and script.suffix == ".py"
     text = plain_text(script) if is_python else ""
-    own = {name for name, _ in request.knobs}
+    own = {knob.name for knob in request.words.knobs}
     own |= {name for name, _ in facts_of(text).variables if is_of_batch(name)}
     variables = {
         name: value
@@ -137,12 +135,7 @@ def find_script_source(request: LaunchRequest) -> ScriptSource:
         files=tuple(_named_files(request.script_args)),
         environment=tuple(sorted(variables.items())),
         versions=_versions(request.python, tuple(sys.path)),
-        words=UserWords(
-            dialect=request.dialect,
-            arguments=request.argument_names,
-            knobs=tuple(OwnKnob(name=name, values=values) for name, values in request.knobs),
-            keep_global_batch=request.keep_global_batch,
-        ),
+        words=request.words,
     )
 
 

@@ -17,10 +17,8 @@ if TYPE_CHECKING:
     from .files import composed, own_modules, plain_text, script_path
     from .parser import (
         NamedFile,
-        OwnKnob,
         ScriptSource,
         SpaceFile,
-        UserWords,
         parser_flags,
         refused_flags,
     )

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import takewhile
 
 from autoconf_launch.core import AppliedStrategy, KnobValue, RawConfig
 
+from ..request import UserWords
 from .facts import EITHER, Declared, ScriptFacts, declared_in, facts_of, last_name, literal
 
 
@@ -38,31 +39,6 @@ class NamedFile:
     flag: str
     path: str
     text: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OwnKnob:
-    """A knob that the user gave with its values: ``--knob '--num_workers=[0,2,4]'``."""
-
-    name: str
-    values: tuple[KnobValue, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class UserWords:
-    """What the launcher's flags say of an external script.
-
-    Attributes:
-        dialect: name of the one to take; None: the first that fits.
-        arguments: canonical key and the script's argument for it (``--arg``).
-        knobs: further knobs with values (``--knob``).
-        keep_global_batch: no candidate has another global batch than the user's.
-    """
-
-    dialect: str | None = None
-    arguments: tuple[tuple[str, str], ...] = ()
-    knobs: tuple[OwnKnob, ...] = ()
-    keep_global_batch: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,7 +76,7 @@ class ScriptSource:
     files: tuple[NamedFile, ...] = ()
     environment: tuple[tuple[str, str], ...] = ()
     versions: tuple[tuple[str, str], ...] = ()
-    words: UserWords = UserWords()
+    words: UserWords = field(default_factory=UserWords)
     applied: AppliedStrategy | None = None
     keeps_batch: bool = False
 

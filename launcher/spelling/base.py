@@ -118,14 +118,7 @@ class Dialect(Protocol):
     def detects(self, source: ScriptSource) -> bool:
         """Whether the script or its document is of this framework."""
 
-    def read(
-        self,
-        source: ScriptSource,
-        *,
-        world_size: int,
-        overrides: tuple[tuple[str, str], ...] = (),
-        allow_global_batch_change: bool = False,
-    ) -> UserSettings:
+    def read(self, source: ScriptSource, *, world_size: int) -> UserSettings:
         """The user's settings.
 
         Raises:

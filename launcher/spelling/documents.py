@@ -46,14 +46,13 @@ _ALL_STAGES = (keys.ZERO_STAGE, "all")
 SEARCHED = (keys.ZERO_STAGE, keys.MICRO_BATCH, keys.ACCUMULATION, keys.RECOMPUTE)
 
 
-def settings_of(
-    config: RawConfig, overrides: tuple[tuple[str, str], ...] = ()
-) -> AutotuningSettings:
+def settings_of(source: ScriptSource) -> AutotuningSettings:
     """The ``autotuning`` section with mappings from the top level; flags weigh more.
 
     Raises:
         ConfigError: an unknown key or a wrong value.
     """
+    config = source.config
     section: dict[str, Any] = config.get(keys.AUTOTUNING, {})
     names = {_MAPPINGS, *(alias for alias, name in ALIASES.items() if name == _MAPPINGS)}
     given = [config.get(path) for path in keys.MAPPINGS]
@@ -62,18 +61,16 @@ def settings_of(
     if mappings and all(isinstance(mapping, dict) for mapping in mappings):
         section = {key: value for key, value in section.items() if key not in names}
         section[_MAPPINGS] = {k: v for mapping in mappings for k, v in mapping.items()}
-    return parse_settings({**section, **dict(overrides)})
+    return parse_settings({**section, **dict(source.words.overrides)})
 
 
-def settings_for(
-    source: ScriptSource, overrides: tuple[tuple[str, str], ...] = ()
-) -> AutotuningSettings:
+def settings_for(source: ScriptSource) -> AutotuningSettings:
     """The same with the mappings of ``--arg``, which weigh more.
 
     Raises:
         ConfigError: see :func:`settings_of`.
     """
-    settings = settings_of(source.config, overrides)
+    settings = settings_of(source)
     mappings = {**(settings.arg_mappings or {}), **dict(source.words.arguments)}
     return settings.model_copy(update={"arg_mappings": mappings or None})
 

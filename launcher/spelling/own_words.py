@@ -15,12 +15,12 @@ from dataclasses import dataclass, replace
 from autoconf_launch.autotuner.space import LAYOUT_KNOBS
 from autoconf_launch.core import ConfigError, KnobValue, nearest_known
 
+from ..request import OwnKnob
 from ..script import (
     FROM_CLASSES,
     FROM_FUNCTIONS,
     LIGHTNING_PACKAGES,
     Declared,
-    OwnKnob,
     ScriptFacts,
     ScriptSource,
     facts_of,

@@ -94,21 +94,14 @@ class TableDialect(ABC):
         """Files beside the configuration, and the arguments that name them."""
         return inputs, ()
 
-    def read(
-        self,
-        source: ScriptSource,
-        *,
-        world_size: int,
-        overrides: tuple[tuple[str, str], ...] = (),
-        allow_global_batch_change: bool = False,
-    ) -> UserSettings:
+    def read(self, source: ScriptSource, *, world_size: int) -> UserSettings:
         """See :class:`Dialect`."""
-        reading = self._reading(source, world_size, overrides)
+        reading = self._reading(source, world_size)
         layout = _layout(reading, world_size)
         extras = _extras(reading)
         choices = _choices(reading, layout)
         maximum = reading.settings.max_train_batch_size
-        consent = allow_global_batch_change or maximum is not None
+        consent = source.words.allow_global_batch_change or maximum is not None
         consent = consent and not source.words.keep_global_batch
         rule = GlobalBatchRule(pinned=layout.global_batch)
         if consent and not source.keeps_batch:
@@ -129,7 +122,7 @@ class TableDialect(ABC):
 
     def render(self, candidate: Candidate, source: ScriptSource, config_path: str) -> Rendered:
         """See :class:`Dialect`."""
-        reading = self._reading(source, candidate.layout.world_size, ())
+        reading = self._reading(source, candidate.layout.world_size)
         inputs = reading.inputs
         for row in reading.table:
             if _is_set(row, candidate, reading):
@@ -150,10 +143,8 @@ class TableDialect(ABC):
         """See :class:`Dialect`."""
         return replace(rendered, environment=(*rendered.environment, *silent(needs.folder)))
 
-    def _reading(
-        self, source: ScriptSource, world_size: int, overrides: tuple[tuple[str, str], ...]
-    ) -> Reading:
-        settings = settings_of(source.config, overrides)
+    def _reading(self, source: ScriptSource, world_size: int) -> Reading:
+        settings = settings_of(source)
         mappings = tuple((settings.arg_mappings or {}).items())
         table = with_own_words(self.table(source, world_size), source, mappings, world_size)
         inputs = self.inputs(source)

@@ -79,7 +79,7 @@ def read_job(request: LaunchRequest, listener: Listener) -> TuningJob:
     dialect = choice.dialect
     request = as_script_starts(as_script_expects(request, dialect, source), dialect, source)
     cluster = find_cluster(request, listener)
-    user = _user(request, source, dialect, cluster)
+    user = dialect.read(source, world_size=_ranks(request, cluster))
     load_strategy(user.settings.tuner_type)  # a wrong name is said before anything runs
     search_limits(request, cluster)  # and money where there is no price
     check_tracking(request.tracking)
@@ -107,7 +107,7 @@ def read_again(job: TuningJob, source: ScriptSource) -> TuningJob:
     Raises:
         ConfigError: with that it cannot mean anything.
     """
-    user = _user(job.request, source, job.dialect, job.cluster)
+    user = job.dialect.read(source, world_size=_ranks(job.request, job.cluster))
     return replace(job, source=source, user=user)
 
 
@@ -119,15 +119,8 @@ def started_as(job: TuningJob, request: LaunchRequest) -> TuningJob:
     return replace(known, listener=job.listener)
 
 
-def _user(
-    request: LaunchRequest, source: ScriptSource, dialect: Dialect, cluster: ClusterSpec
-) -> UserSettings:
-    return dialect.read(
-        source,
-        world_size=request.started or len(cluster.devices),
-        overrides=request.overrides,
-        allow_global_batch_change=request.allow_global_batch_change,
-    )
+def _ranks(request: LaunchRequest, cluster: ClusterSpec) -> int:
+    return request.started or len(cluster.devices)
 
 
 def _paths(settings: AutotuningSettings, stem: str) -> ResultsPaths:

@@ -10,7 +10,8 @@ import pytest
 from autoconf_launch.core import Candidate, RawConfig
 from autoconf_launch.launcher.dialects import DIALECTS, choose_dialect
 from autoconf_launch.launcher.extension_points import load_reference
-from autoconf_launch.launcher.script.parser import NamedFile, OwnKnob, ScriptSource, UserWords
+from autoconf_launch.launcher.request import OwnKnob, UserWords
+from autoconf_launch.launcher.script.parser import NamedFile, ScriptSource
 from autoconf_launch.launcher.spelling.base import Dialect, Rendered, TrialNeeds
 
 RANKS = 2

@@ -23,7 +23,6 @@ from autoconf_launch.launcher.request import (
     CoreBinding,
     HostChoice,
     LaunchRequest,
-    RemoteAccess,
     Rendezvous,
 )
 
@@ -246,14 +245,6 @@ def launch_requests(draw: st.DrawFn) -> LaunchRequest:
                 address=st.none() if alone else st.none() | names,
                 port=st.none() if alone else st.none() | st.integers(1, 65535),
                 run_id=st.none() | words,
-            ),
-            remote=st.builds(
-                RemoteAccess,
-                launcher=st.none() | st.sampled_from(["pdsh", "slurm"]),
-                launcher_args=st.lists(words).map(tuple),
-                ssh_port=st.none() | st.integers(1, 65535),
-                ssh_check=st.booleans(),
-                venv_script=st.none() | words,
             ),
             binding=st.none() | st.builds(CoreBinding, cores=cores),
             local_rank_argument=st.booleans(),

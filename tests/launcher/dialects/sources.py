@@ -6,7 +6,8 @@ import dataclasses
 from typing import Any
 
 from autoconf_launch.core import AppliedStrategy, Candidate, Precision, RawConfig, Recompute
-from autoconf_launch.launcher.script.parser import OwnKnob, ScriptSource, UserWords
+from autoconf_launch.launcher.request import OwnKnob, UserWords
+from autoconf_launch.launcher.script.parser import ScriptSource
 from autoconf_launch.launcher.spelling.base import Dialect, Rendered, UserSettings
 
 
@@ -27,6 +28,18 @@ def told(
     """The source with what the launcher's flags say."""
     own = tuple(OwnKnob(name=name, values=values) for name, values in knobs)
     words = UserWords(dialect=dialect, arguments=arguments, knobs=own)
+    return dataclasses.replace(source, words=words)
+
+
+def allowing(source: ScriptSource) -> ScriptSource:
+    """The source with the user's consent to other global batches."""
+    words = dataclasses.replace(source.words, allow_global_batch_change=True)
+    return dataclasses.replace(source, words=words)
+
+
+def overridden(source: ScriptSource, key: str, value: str) -> ScriptSource:
+    """The source with a setting that was given as a flag."""
+    words = dataclasses.replace(source.words, overrides=((key, value),))
     return dataclasses.replace(source, words=words)
 
 

@@ -8,7 +8,7 @@ from autoconf_launch.launcher.dialects.any_script import ArgumentsDialect
 from autoconf_launch.launcher.script.parser import NamedFile, ScriptSource
 from autoconf_launch.launcher.spelling.base import TrialNeeds
 
-from .sources import layout, rendered, script, told
+from .sources import allowing, layout, rendered, script, told
 
 DIALECT = ArgumentsDialect()
 DECLARES = 'p.add_argument("-b", "--batch-size", type=int, default=64)\n'
@@ -21,13 +21,13 @@ gradient_accumulation_steps //= ddp_world_size
 
 
 def micro_batch(source: ScriptSource, ranks: int = 1) -> int:
-    user = DIALECT.read(source, world_size=ranks, allow_global_batch_change=True)
+    user = DIALECT.read(allowing(source), world_size=ranks)
     return user.baseline.layout.micro_batch
 
 
 def changed(source: ScriptSource, micro: int) -> tuple[str, ...]:
     """The script's arguments with another micro-batch."""
-    user = DIALECT.read(source, world_size=1, allow_global_batch_change=True)
+    user = DIALECT.read(allowing(source), world_size=1)
     return DIALECT.render(layout(user, micro_batch=micro), source, "c").script_args
 
 
@@ -78,7 +78,7 @@ def test_a_short_alias_is_known_by_its_declaration() -> None:
     source = script("-b", "16", "-vb", "3", text=DECLARES)
     assert micro_batch(source) == 16
     assert DIALECT.render(
-        layout(DIALECT.read(source, world_size=1, allow_global_batch_change=True), micro_batch=32),
+        layout(DIALECT.read(allowing(source), world_size=1), micro_batch=32),
         source,
         "c",
     ).script_args == ("-b", "32", "-vb", "3")
@@ -145,7 +145,7 @@ def test_parameters_of_other_functions_are_no_arguments() -> None:
 def test_a_variable_that_the_script_reads_is_its_argument() -> None:
     source = script(text='B = int(os.environ.get("BATCH_SIZE", "8"))')
     assert micro_batch(source) == 8
-    user = DIALECT.read(source, world_size=1, allow_global_batch_change=True)
+    user = DIALECT.read(allowing(source), world_size=1)
     made = DIALECT.render(layout(user, micro_batch=16), source, "c")
     assert (made.script_args, made.environment) == ((), (("BATCH_SIZE", "16"),))
 
@@ -172,7 +172,7 @@ def test_dated_folders_of_hydra_stand_below_the_trials(
     words: tuple[str, ...], composed: tuple[tuple[str, str], ...], added: tuple[str, ...]
 ) -> None:
     source = script("batch_size=8", *words, text="import hydra", composed=composed)
-    user = DIALECT.read(source, world_size=1, allow_global_batch_change=True)
+    user = DIALECT.read(allowing(source), world_size=1)
     made = DIALECT.render(user.baseline, source, "c")
     needs = TrialNeeds(folder="trial", steps=5)
     assert DIALECT.in_trial(made, source, needs).script_args == (*made.script_args, *added)
@@ -205,7 +205,7 @@ def test_a_batch_that_is_divided_by_the_accumulation_holds_it() -> None:
 
 def test_what_changes_is_told_against_the_default() -> None:
     source = script(text=DECLARES)
-    user = DIALECT.read(source, world_size=1, allow_global_batch_change=True)
+    user = DIALECT.read(allowing(source), world_size=1)
     made = DIALECT.render(layout(user, micro_batch=32), source, "c")
     assert made.before
     (edit,) = made.before.diff(made.config)
@@ -214,7 +214,7 @@ def test_what_changes_is_told_against_the_default() -> None:
 
 def test_a_default_is_the_baseline_and_another_value_is_added() -> None:
     source = script("--lr", "1", text=DECLARES)
-    user = DIALECT.read(source, world_size=1, allow_global_batch_change=True)
+    user = DIALECT.read(allowing(source), world_size=1)
     assert user.baseline.layout.micro_batch == 64
     made = DIALECT.render(layout(user, micro_batch=32), source, "c")
     assert made.script_args == ("--lr", "1", "--batch-size", "32")
@@ -239,14 +239,12 @@ def test_a_mapped_argument_weighs_more_than_a_recognised_one() -> None:
         arguments=(("train_micro_batch_size_per_gpu", "--n"),),
     )
     assert micro_batch(source) == 3
-    assert "taken for" not in "".join(
-        DIALECT.read(source, world_size=1, allow_global_batch_change=True).warnings
-    )
+    assert "taken for" not in "".join(DIALECT.read(allowing(source), world_size=1).warnings)
 
 
 def test_an_argument_that_is_mapped_to_the_global_batch_is_that_of_all_ranks() -> None:
     source = told(script("-b", "32"), arguments=(("train_batch_size", "-b"),))
-    user = DIALECT.read(source, world_size=4, allow_global_batch_change=True)
+    user = DIALECT.read(allowing(source), world_size=4)
     made = DIALECT.render(layout(user, micro_batch=16), source, "c")
     assert user.baseline.layout.micro_batch == 8
     assert made.script_args == ("-b", "64")
@@ -360,7 +358,7 @@ def test_with_other_knobs_the_need_of_consent_is_said_and_they_are_searched() ->
 
 
 def test_with_consent_the_accumulation_stays_what_the_script_does() -> None:
-    user = DIALECT.read(script("--batch_size=8"), world_size=1, allow_global_batch_change=True)
+    user = DIALECT.read(allowing(script("--batch_size=8")), world_size=1)
     (fixed,) = (choice for choice in user.choices if choice.knob == "accumulation")
     assert fixed.values == (1,)
 

@@ -23,7 +23,7 @@ from autoconf_launch.launcher.script.parser import NamedFile, ScriptSource
 from autoconf_launch.launcher.spelling.base import Dialect, TrialNeeds
 from autoconf_launch.launcher.spelling.documents import parse_toml
 
-from .sources import script, told
+from .sources import allowing, script, told
 
 SOAK = TrialNeeds(folder="trial", steps=20, accumulation=2, evaluates=True, saves=True)
 SAVE, EVALUATE = str(SOAK.save_after), str(SOAK.evaluate_after)
@@ -37,7 +37,7 @@ CLI = "from lightning.pytorch.cli import LightningCLI\nLightningCLI()"
 
 def soaked(dialect: Dialect, source: ScriptSource, needs: TrialNeeds = SOAK) -> tuple[str, ...]:
     """The script's arguments in a soak."""
-    user = dialect.read(source, world_size=1, allow_global_batch_change=True)
+    user = dialect.read(allowing(source), world_size=1)
     made = dialect.render(user.baseline, source, "trial/config.json")
     return dialect.in_trial(made, source, needs).script_args
 
@@ -145,7 +145,7 @@ def test_lightning_without_a_validation_saves_after_a_short_epoch() -> None:
 def titan(sections: str) -> dict[str, dict[str, object]]:
     file = NamedFile(position=1, flag="--job.config_file", path="a.toml", text=sections)
     source, dialect = script("--job.config_file", "a.toml", files=(file,)), TorchtitanDialect()
-    user = dialect.read(source, world_size=1, allow_global_batch_change=True)
+    user = dialect.read(allowing(source), world_size=1)
     made = dialect.render(user.baseline, source, "trial/config.json")
     found: dict[str, dict[str, object]] = parse_toml(
         dialect.in_trial(made, source, SOAK).files[0].text

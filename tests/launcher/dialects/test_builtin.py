@@ -9,6 +9,7 @@ import pytest
 from autoconf_launch.autotuner.space.choices import ChoiceKind, KnobChoice
 from autoconf_launch.core import Candidate, ConfigError, RawConfig, Recompute
 from autoconf_launch.launcher.dialects.builtin import BuiltinDialect
+from autoconf_launch.launcher.request import UserWords
 from autoconf_launch.launcher.script.parser import ScriptSource, SpaceFile
 from autoconf_launch.launcher.spelling.base import UserSettings
 
@@ -20,11 +21,10 @@ def source(document: dict[str, Any], *arguments: str, space: str = "") -> Script
     )
 
 
-def read(
-    document: dict[str, Any], *arguments: str, space: str = "", **options: Any
-) -> UserSettings:
+def read(document: dict[str, Any], *arguments: str, space: str = "", **words: Any) -> UserSettings:
     given = source(document, *arguments, space=space)
-    return BuiltinDialect().read(given, world_size=2, **options)
+    given = dataclasses.replace(given, words=UserWords(**words))
+    return BuiltinDialect().read(given, world_size=2)
 
 
 def rendered(user: UserSettings, given: ScriptSource, **layout: Any) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from autoconf_launch.launcher.dialects.hf_trainer import HfTrainerDialect
 from autoconf_launch.launcher.script.parser import NamedFile, ScriptSource
 from autoconf_launch.launcher.spelling.base import TrialNeeds
 
-from .sources import applied, layout, rendered, script, told
+from .sources import applied, layout, overridden, rendered, script, told
 
 DIALECT = HfTrainerDialect()
 NEEDS = TrialNeeds(folder="trial", steps=7)
@@ -87,7 +87,7 @@ def test_an_argument_mapped_to_what_it_is_anyway_keeps_its_default() -> None:
 
 def test_a_stage_that_the_script_sets_itself_is_not_searched() -> None:
     source = dataclasses.replace(script(), applied=applied(zero_stage=3))
-    user = DIALECT.read(source, world_size=2, overrides=(("fast", "false"),))
+    user = DIALECT.read(overridden(source, "fast", "false"), world_size=2)
     assert user.baseline.layout.zero_stage == 3
     assert "zero_stage" not in {choice.knob for choice in user.choices}
 
@@ -218,7 +218,7 @@ def test_a_listed_word_without_a_meaning_is_refused() -> None:
 
 def test_stages_are_searched_where_all_of_it_is_wanted() -> None:
     fast = DIALECT.read(script(), world_size=2).choices
-    full = DIALECT.read(script(), world_size=2, overrides=(("fast", "false"),)).choices
+    full = DIALECT.read(overridden(script(), "fast", "false"), world_size=2).choices
     assert "zero_stage" not in {choice.knob for choice in fast}
     (stages,) = (choice for choice in full if choice.knob == "zero_stage")
     assert (stages.values, stages.how) == ((0, 2, 3), ChoiceKind.FREE)

@@ -9,7 +9,7 @@ from autoconf_launch.core import ConfigError, Recompute
 from autoconf_launch.launcher.dialects.megatron import MegatronDialect, layout_text
 from autoconf_launch.launcher.spelling.base import TrialNeeds
 
-from .sources import rendered, script, told
+from .sources import overridden, rendered, script, told
 
 DATA = Path(__file__).parents[2] / "data" / "dialects"
 DIALECT = MegatronDialect()
@@ -146,6 +146,6 @@ def test_the_distributed_optimizer_stays_where_other_arguments_need_it_so(
     words: tuple[str, ...], searched: tuple[int, ...] | None
 ) -> None:
     source = script("--micro-batch-size=1", *words)
-    user = DIALECT.read(source, world_size=2, overrides=(("fast", "false"),))
+    user = DIALECT.read(overridden(source, "fast", "false"), world_size=2)
     choices = {choice.knob: choice.values for choice in user.choices}
     assert choices.get("zero_stage") == searched

@@ -10,7 +10,7 @@ from autoconf_launch.launcher.dialects.torchtitan import TorchtitanDialect
 from autoconf_launch.launcher.script.parser import NamedFile, ScriptSource
 from autoconf_launch.launcher.spelling.base import TrialNeeds
 
-from .sources import applied, layout, rendered, script, told
+from .sources import allowing, applied, layout, rendered, script, told
 
 DATA = Path(__file__).parents[2] / "data" / "dialects"
 DIALECT = TorchtitanDialect()
@@ -39,7 +39,7 @@ def test_a_trial_is_as_the_golden_file_says() -> None:
 def test_older_names_are_kept_where_the_file_has_them() -> None:
     text = "[training]\nbatch_size = 8\n[experimental]\npipeline_parallel_degree = 1\n"
     source = titan(text)
-    user = DIALECT.read(source, world_size=4, allow_global_batch_change=True)
+    user = DIALECT.read(allowing(source), world_size=4)
     made = DIALECT.render(layout(user, micro_batch=4, zero_stage=0), source, "c")
     assert made.files[0].text == (
         "[training]\nbatch_size = 4\ndata_parallel_shard_degree = 1\n"

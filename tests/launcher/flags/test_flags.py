@@ -10,7 +10,7 @@ from autoconf_launch.core import ConfigError
 from autoconf_launch.launcher.flags.flag_table import REFUSED, WITHOUT_EFFECT, make_parser
 from autoconf_launch.launcher.flags.flag_values import parse_bytes
 from autoconf_launch.launcher.flags.flags import parse_request, usage
-from autoconf_launch.launcher.request import CoreBinding, HostChoice, LaunchRequest, RemoteAccess
+from autoconf_launch.launcher.request import CoreBinding, HostChoice, LaunchRequest
 from autoconf_launch.launcher.tuning.job import search_limits
 from autoconf_launch.tuning_spaces.clusters import parse_cluster
 
@@ -57,7 +57,6 @@ def test_flags_are_not_abbreviated() -> None:
         ["--trial-timeout", "-1", "t.py"],
         ["--module", "--no_python", "t"],
         ["--launcher", "telnet", "t.py"],
-        ["--launcher_args", "a 'b", "t.py"],
         ["--rdzv_backend", "etcd", "t.py"],
         ["--rdzv_endpoint", "h:p", "t.py"],
         ["--rdzv_endpoint", "h:1", "--master_addr", "g", "t.py"],
@@ -88,7 +87,7 @@ def test_a_filter_and_a_count_exclude_each_other(count: list[str], filter_flag: 
 
 def test_each_key_of_the_autotuning_section_is_a_flag() -> None:
     request = parse_request(["--tuner-type", "random", "--fast=false", "--overwrite", "t.py"])
-    assert dict(request.overrides) == {
+    assert dict(request.words.overrides) == {
         "tuner_type": "random",
         "fast": "false",
         "overwrite": "true",
@@ -161,17 +160,6 @@ def test_a_list_of_cores_implies_binding() -> None:
     assert request.binding == CoreBinding(cores=(0, 2, 3, 4))
 
 
-def test_how_to_reach_other_hosts_is_kept() -> None:
-    argv = "--launcher OpenMPI --ssh_port 2222 --no_ssh_check --venv_script v.sh --launcher_args"
-    assert parse_request([*argv.split(), "-mca x 'a b'", "t.py"]).remote == RemoteAccess(
-        launcher="openmpi",
-        launcher_args=("-mca", "x", "a b"),
-        ssh_port=2222,
-        ssh_check=False,
-        venv_script="v.sh",
-    )
-
-
 @pytest.mark.parametrize("flag", sorted(REFUSED))
 def test_a_flag_that_is_not_offered_says_why(flag: str) -> None:
     with pytest.raises(ConfigError, match=f"^{flag} is not offered: .{{20,}}"):
@@ -217,7 +205,7 @@ def test_a_gain_of_two_percent_is_worth_a_trial_unless_said_otherwise() -> None:
 
 def search_gain(request: LaunchRequest) -> float | None:
     """The gain below which its search ends."""
-    effort = EFFORTS[parse_settings(dict(request.overrides)).effort]
+    effort = EFFORTS[parse_settings(dict(request.words.overrides)).effort]
     return search_limits(request, parse_cluster("8xH100"), effort).good_enough
 
 

@@ -10,7 +10,7 @@ from autoconf_launch.core import ConfigError, RawConfig
 from autoconf_launch.launcher.dialects.deepspeed import encoded
 from autoconf_launch.launcher.flags.flags import parse_request
 from autoconf_launch.launcher.launch.script_source import find_script_source
-from autoconf_launch.launcher.script.parser import OwnKnob
+from autoconf_launch.launcher.request import OwnKnob
 
 
 def test_flags_are_the_users_words() -> None:

@@ -13,7 +13,7 @@ from autoconf_launch.launcher.trackers import TRACKERS, check_tracking, find_tra
 
 
 def test_an_unknown_name_is_answered_with_the_nearest() -> None:
-    with pytest.raises(ConfigError, match=r"'wandbb', which is unknown; did you mean 'wandb'\?"):
+    with pytest.raises(ConfigError, match=r"tracker 'wandbb' is unknown; did you mean 'wandb'\?"):
         check_tracking(TrackingChoice(trackers=("wandbb",)))
 
 

@@ -1,0 +1,101 @@
+"""How many modules the request of a ``tune`` passes between its argv and the journal.
+
+A module is passed when one of its functions is called, in the controller's main thread and before
+the first ``started`` line is written, with the request or a value made of it (``CARRIERS``) among
+its arguments. It is come back to when such a call enters it again from another module, after all
+of its earlier ones have returned.
+
+Run: ``.venv/bin/python benchmarks/request_path.py [--calls]``; two CPU ranks, about 20 s.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import tempfile
+from collections import Counter
+from pathlib import Path
+from types import FrameType
+
+from autoconf_launch.launcher import cli
+from autoconf_launch.launcher.plan import LaunchPlan
+from autoconf_launch.launcher.request import LaunchRequest
+from autoconf_launch.launcher.script import ScriptSource
+from autoconf_launch.launcher.spelling import Rendered, UserSettings
+from autoconf_launch.launcher.tuning import TrialFiles, TuningJob
+
+ROOT = Path(__file__).parents[1]
+EXAMPLE = ROOT / "examples" / "01_pretrain_gpt"
+FOLDERS = ("core", "autotuner", "tuning_spaces", "launcher")
+CARRIERS = (LaunchRequest, ScriptSource, UserSettings, TuningJob, TrialFiles, Rendered, LaunchPlan)
+"""The request, what it becomes, and what holds one of these."""
+
+
+class JournalReachedError(BaseException):
+    """The first ``started`` line is written."""
+
+
+class RequestPath:
+    """A profiler of the main thread that counts entries into modules of ours."""
+
+    def __init__(self) -> None:
+        self.entries: Counter[str] = Counter()
+        self.calls: list[str] = []
+        self._open: list[tuple[FrameType, str]] = []
+
+    def __call__(self, frame: FrameType, event: str, _: object) -> None:
+        """See ``sys.setprofile``."""
+        if event == "call" and (module := module_of(frame)) and carries(frame):
+            self._enter(frame, module)
+        elif event == "return":
+            if self._open and self._open[-1][0] is frame:
+                self._open.pop()
+            if frame.f_code.co_name == "write_started":
+                raise JournalReachedError
+
+    def _enter(self, frame: FrameType, module: str) -> None:
+        if module not in (name for _, name in self._open):
+            self.entries[module] += 1
+            self.calls.append(f"{module}.{frame.f_code.co_qualname}")
+        self._open.append((frame, module))
+
+
+def module_of(frame: FrameType) -> str | None:
+    """``launcher.cli``; None for a module that is not ours."""
+    path = Path(frame.f_code.co_filename)
+    if not path.is_relative_to(ROOT) or path.relative_to(ROOT).parts[0] not in FOLDERS:
+        return None
+    return ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+
+
+def carries(frame: FrameType) -> bool:
+    """Whether the request, or what was made of it, is among the arguments of a call."""
+    code = frame.f_code
+    names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+    return any(isinstance(frame.f_locals.get(name), CARRIERS) for name in names)
+
+
+def main() -> None:
+    """Tune the first example in a copy, as far as its first trial, and print the counts."""
+    found = RequestPath()
+    with tempfile.TemporaryDirectory() as folder:
+        shutil.copytree(EXAMPLE, folder, dirs_exist_ok=True)
+        os.chdir(folder)
+        sys.setprofile(found)
+        try:
+            cli.main(["--autotuning=tune", "--num_gpus=2", "train.py", "--config", "config.json"])
+        except JournalReachedError:
+            pass
+        finally:
+            sys.setprofile(None)
+            os.chdir(ROOT)
+    again = sum(count > 1 for count in found.entries.values())
+    print(f"{len(found.entries)} modules passed, {again} of them come back to")
+    print("\n".join(f"{count:4d}  {name}" for name, count in found.entries.most_common()))
+    if "--calls" in sys.argv:
+        print("\n".join(found.calls))
+
+
+if __name__ == "__main__":
+    main()
