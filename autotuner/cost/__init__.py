@@ -35,8 +35,6 @@ if TYPE_CHECKING:
         OFFLOAD_CODES,
         RECOMPUTE_CODES,
         LayoutColumns,
-        MemoryLayouts,
-        joined_columns,
     )
     from .layout_rules import RULES, Keep, LayoutRule, broken_rule
     from .memory import (

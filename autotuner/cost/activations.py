@@ -26,7 +26,7 @@ import numpy as np
 from autoconf_launch.core import Architecture, BlockSpec, Framework, ModelSpec, Recompute, Workload
 
 from ..space import Floats, Ints
-from .layout_columns import RECOMPUTE_CODES, MemoryLayouts
+from .layout_columns import RECOMPUTE_CODES, LayoutColumns
 from .layout_rules import Stages
 from .model_state import framework_of
 from .numeric import Line, fit_line
@@ -333,7 +333,7 @@ class _Run:
 def activation_bytes(
     workload: Workload,
     weights: ModelWeights,
-    columns: MemoryLayouts,
+    columns: LayoutColumns,
     stages: Stages,
 ) -> ActivationBytes:
     """Activations at the fullest moment of each stage."""
@@ -390,14 +390,14 @@ def _runs(a: Architecture, weights: ModelWeights, stages: Stages) -> list[_Run]:
     return runs
 
 
-def _recomputed(columns: MemoryLayouts, count_SC: Floats) -> Floats:
+def _recomputed(columns: LayoutColumns, count_SC: Floats) -> Floats:
     """Layers of each stage that are recomputed in full."""
     wanted_C = columns.recompute_layers_C
     covered_SC = np.where(wanted_C < 0, count_SC, np.minimum(wanted_C, count_SC))
     return np.asarray(covered_SC * (columns.recompute_C == _FULL))
 
 
-def _rule_rows(columns: MemoryLayouts) -> Ints:
+def _rule_rows(columns: LayoutColumns) -> Ints:
     return columns.zero_stage_C * len(RECOMPUTE_CODES) + columns.recompute_C
 
 
@@ -435,7 +435,7 @@ def _again_by_rule(workload: Workload, make: tuple[bool, bool]) -> tuple[Floats,
 
 
 def _working(
-    columns: MemoryLayouts,
+    columns: LayoutColumns,
     workload: Workload,
     runs: list[_Run],
     cells: tuple[Ints, Floats, Floats, Floats],
@@ -453,7 +453,7 @@ def _working(
 
 
 def _logits(
-    columns: MemoryLayouts,
+    columns: LayoutColumns,
     workload: Workload,
     is_last_SC: Floats,
     tokens_C: Floats,

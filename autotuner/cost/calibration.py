@@ -99,13 +99,13 @@ def likeness(layouts: LayoutColumns, software: Ints, model: Ints, shapes: Floats
         model: equal for rows of one model.
         shapes: hidden width and tokens of a sample of each row's model, as two columns.
     """
-    sharded = (layouts.zero_C >= 3).astype(np.int64)
+    sharded = (layouts.zero_stage_C >= 3).astype(np.int64)
     width, tokens = shapes.T
     mine = (software, sharded, layouts.recompute_C)
     degree = (layouts.tensor_C, layouts.context_C, sharded)
-    micro = (*mine, *degree, layouts.micro_C, tokens)
+    micro = (*mine, *degree, layouts.micro_batch_C, tokens)
     levels = [_numbered(keys) for keys in (mine, (model, *degree), micro, (*micro, width))]
-    sizes = (layouts.tensor_C, layouts.pipeline_C, layouts.micro_C, width)
+    sizes = (layouts.tensor_C, layouts.pipeline_C, layouts.micro_batch_C, width)
     places = [*(np.log2(size) for size in sizes), _FAR * sharded]
     return Likeness(levels_RL=np.column_stack(levels), places_RD=np.column_stack(places))
 

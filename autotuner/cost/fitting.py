@@ -14,7 +14,7 @@ import numpy as np
 from autoconf_launch.core import Layout, Offload, Recompute, Workload
 
 from ..space import Bools, Floats
-from .layout_columns import ALL_LAYERS, MemoryLayouts
+from .layout_columns import ALL_LAYERS, LayoutColumns
 from .layout_rules import rows_obeying
 from .memory import MEMORY_BAND, peak_bytes
 
@@ -112,7 +112,7 @@ def _fitting(asked: Proposal, limit_bytes: float, number: int, node: int) -> lis
     tried = [(proposal, labels) for proposal, labels in changed if proposal and _distinct(labels)]
     if not tried:
         return []
-    columns = MemoryLayouts.from_layouts(
+    columns = LayoutColumns.from_layouts(
         [proposal.layout for proposal, _ in tried],
         [proposal.recompute_layers for proposal, _ in tried],
     )

@@ -1,21 +1,19 @@
-"""Layouts as plain columns, and the distinct parts of them. Not: the registry of knobs (table).
+"""Layouts as plain columns, and the distinct parts of them. Not: the registry of knobs (space).
 
 Shapes: C = candidates, U = distinct inner layouts (what one layer on one rank depends on). C may
-be several axes that broadcast against each other, as in ``memory_layouts``.
-
-Shapes: C = candidates. C may be several axes, the same number in each column, that broadcast
-against each other: a planner that keeps meshes on one and the rest on another is twice as fast.
+be several axes, the same number in each column, that broadcast against each other: a planner that
+keeps meshes on one and the rest on another is twice as fast.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import numpy as np
 
-from autoconf_launch.core import Layout, Offload, Recompute
+from autoconf_launch.core import Candidate, Layout, Offload, Recompute
 
 from ..space import ABSENT, Bools, CandidateTable, Floats, Ints
 
@@ -25,16 +23,23 @@ RECOMPUTE_LAYERS = "recompute_layers"
 """The extra that says how many layers of each pipeline stage are recomputed in full."""
 
 ALL_LAYERS = -1
+NONE = RECOMPUTE_CODES[Recompute.NONE]
+SELECTIVE = RECOMPUTE_CODES[Recompute.SELECTIVE]
+FULL = RECOMPUTE_CODES[Recompute.FULL]
+_EVEN = -1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class MemoryLayouts:
+class LayoutColumns:
     """Degrees and choices of each candidate; see ``Layout`` for their meaning.
 
     Attributes:
+        accumulation_C: broken where the last micro-batch of a measured step was smaller.
         recompute_C: position in ``Recompute``.
         recompute_layers_C: layers of each stage that full recomputation covers; -1 for all.
         offload_C: position in ``Offload``.
+        given_C3: layers of the first stage, of the fullest one in the middle and of the last one,
+            -1 where they are even; None where all are.
     """
 
     data_C: Ints
@@ -45,16 +50,35 @@ class MemoryLayouts:
     expert_C: Ints
     zero_stage_C: Ints
     micro_batch_C: Ints
-    accumulation_C: Ints
+    accumulation_C: Ints | Floats
     recompute_C: Ints
     recompute_layers_C: Ints
     sequence_parallel_C: Bools
     offload_C: Ints
+    given_C3: Ints | None = None
+
+    def __len__(self) -> int:
+        return len(self.data_C)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Length of each axis, all columns broadcast."""
+        return np.broadcast_shapes(*(getattr(self, name).shape for name in _NAMES))
+
+    @property
+    def shards_C(self) -> Ints:
+        """Ranks that share what ZeRO shards."""
+        return self.data_C * self.context_C
+
+    @property
+    def are_weights_away_C(self) -> Bools:
+        """Whether the weights are in host memory, too."""
+        return np.asarray(self.offload_C == OFFLOAD_CODES[Offload.PARAMETERS], np.bool_)
 
     @staticmethod
-    def from_table(table: CandidateTable) -> MemoryLayouts:
+    def from_table(table: CandidateTable) -> LayoutColumns:
         """Columns of a table; without the extra ``recompute_layers`` all layers recompute."""
-        return MemoryLayouts(
+        return LayoutColumns(
             data_C=table["data_parallel"],
             tensor_C=table["tensor_parallel"],
             pipeline_C=table["pipeline_parallel"],
@@ -68,32 +92,70 @@ class MemoryLayouts:
             recompute_layers_C=_extra(table, RECOMPUTE_LAYERS, ALL_LAYERS),
             sequence_parallel_C=table["sequence_parallel"] == 1,
             offload_C=table["offload"],
+            given_C3=_given(table),
         )
 
     @staticmethod
     def from_layouts(
         layouts: Sequence[Layout], recompute_layers: Sequence[int] | None = None
-    ) -> MemoryLayouts:
+    ) -> LayoutColumns:
         """One row for each layout."""
+        counts = recompute_layers or [ALL_LAYERS] * len(layouts)
+        rows = [
+            Candidate(layout=layout, extras=((RECOMPUTE_LAYERS, count),))
+            for layout, count in zip(layouts, counts, strict=True)
+        ]
+        return LayoutColumns.from_table(CandidateTable.from_candidates(rows))
 
-        def column(values: list[Any]) -> Ints:
-            return np.array(values, np.int64)
+    @staticmethod
+    def joined(layouts: Sequence[LayoutColumns]) -> LayoutColumns:
+        """Rows of several sets, one after the other."""
+        columns: dict[str, Any] = {
+            name: np.concatenate([getattr(one, name) for one in layouts]) for name in _NAMES
+        }
+        if any(one.given_C3 is not None for one in layouts):
+            even = [
+                np.full((len(x), 3), _EVEN) if x.given_C3 is None else x.given_C3 for x in layouts
+            ]
+            columns["given_C3"] = np.concatenate(even)
+        return LayoutColumns(**columns)
 
-        return MemoryLayouts(
-            data_C=column([x.data_parallel for x in layouts]),
-            tensor_C=column([x.tensor_parallel for x in layouts]),
-            pipeline_C=column([x.pipeline_parallel for x in layouts]),
-            virtual_C=column([x.virtual_pipeline for x in layouts]),
-            context_C=column([x.context_parallel for x in layouts]),
-            expert_C=column([x.expert_parallel for x in layouts]),
-            zero_stage_C=column([x.zero_stage for x in layouts]),
-            micro_batch_C=column([x.micro_batch for x in layouts]),
-            accumulation_C=column([x.accumulation for x in layouts]),
-            recompute_C=column([RECOMPUTE_CODES[x.recompute] for x in layouts]),
-            recompute_layers_C=column(list(recompute_layers or [ALL_LAYERS] * len(layouts))),
-            sequence_parallel_C=column([x.sequence_parallel for x in layouts]) == 1,
-            offload_C=column([OFFLOAD_CODES[x.offload] for x in layouts]),
-        )
+    def changed(self, change: Callable[[Any], Any]) -> LayoutColumns:
+        """Each column changed in the same way, such as another shape."""
+        return LayoutColumns(**{name: change(getattr(self, name)) for name in _NAMES})
+
+    def take(self, rows: Ints) -> LayoutColumns:
+        """Some rows by number."""
+        given = None if self.given_C3 is None else self.given_C3[rows]
+        return replace(self.changed(lambda column: column[rows]), given_C3=given)
+
+    def layouts(self) -> Iterator[Layout]:
+        """The layout of each row."""
+        kinds, places = tuple(Recompute), tuple(Offload)
+        columns = [getattr(self, name).tolist() for name in _LAYOUT_NAMES]
+        for values in zip(*columns, strict=True):
+            *numbers, recompute, parallel, offload = values
+            yield Layout(
+                **dict(zip(_LAYOUT_NUMBERS, numbers, strict=True)),
+                recompute=kinds[recompute],
+                sequence_parallel=parallel,
+                offload=places[offload],
+            )
+
+
+_NAMES = tuple(column.name for column in fields(LayoutColumns) if column.name != "given_C3")
+_LAYOUT_NAMES = tuple(name for name in _NAMES if name != "recompute_layers_C")
+_LAYOUT_NUMBERS = (
+    "data_parallel",
+    "tensor_parallel",
+    "pipeline_parallel",
+    "virtual_pipeline",
+    "context_parallel",
+    "expert_parallel",
+    "zero_stage",
+    "micro_batch",
+    "accumulation",
+)
 
 
 def _extra(table: CandidateTable, name: str, default: int) -> Ints:
@@ -104,69 +166,6 @@ def _extra(table: CandidateTable, name: str, default: int) -> Ints:
     return np.array([*known, default], np.int64)[
         np.where(column.codes == ABSENT, len(known), column.codes)
     ]
-
-
-NONE = RECOMPUTE_CODES[Recompute.NONE]
-SELECTIVE = RECOMPUTE_CODES[Recompute.SELECTIVE]
-FULL = RECOMPUTE_CODES[Recompute.FULL]
-_EVEN = -1
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class LayoutColumns:
-    """The knobs that time depends on.
-
-    ``accumulation_C`` may be broken where a last micro-batch is smaller; ``recomputed_C`` is how
-    many layers of each stage full recomputation covers, -1 for all of them. ``offload_C``: the
-    optimizer's state is on the host; ``weights_away_C``: the weights are, too. ``given_C3``:
-    layers of the first stage, of the fullest one in the middle and of the last one, -1 where they
-    are even; None where all are.
-    """
-
-    data_C: Ints
-    tensor_C: Ints
-    pipeline_C: Ints
-    virtual_C: Ints
-    context_C: Ints
-    expert_C: Ints
-    zero_C: Ints
-    micro_C: Ints
-    accumulation_C: Floats
-    recompute_C: Ints
-    recomputed_C: Ints
-    sequence_C: Bools
-    offload_C: Bools
-    weights_away_C: Bools
-    given_C3: Ints | None = None
-
-    def __len__(self) -> int:
-        return len(self.data_C)
-
-    @staticmethod
-    def from_table(table: CandidateTable) -> LayoutColumns:
-        """Columns of a candidate table."""
-        columns = LayoutColumns.from_layouts(MemoryLayouts.from_table(table))
-        return replace(columns, given_C3=_given(table))
-
-    @staticmethod
-    def from_layouts(layouts: MemoryLayouts) -> LayoutColumns:
-        """The same candidates as the memory model has them, each with a row of its own."""
-        return LayoutColumns(
-            data_C=layouts.data_C,
-            tensor_C=layouts.tensor_C,
-            pipeline_C=layouts.pipeline_C,
-            virtual_C=layouts.virtual_C,
-            context_C=layouts.context_C,
-            expert_C=layouts.expert_C,
-            zero_C=layouts.zero_stage_C,
-            micro_C=layouts.micro_batch_C,
-            accumulation_C=layouts.accumulation_C.astype(np.float64),
-            recompute_C=layouts.recompute_C,
-            recomputed_C=layouts.recompute_layers_C,
-            sequence_C=layouts.sequence_parallel_C,
-            offload_C=layouts.offload_C > 0,
-            weights_away_C=layouts.offload_C == OFFLOAD_CODES[Offload.PARAMETERS],
-        )
 
 
 def _given(table: CandidateTable) -> Ints | None:
@@ -195,30 +194,20 @@ class InnerLayouts:
     """Ranks that weights are gathered from; 1 where they are not."""
 
 
-def joined_columns(layouts: Sequence[LayoutColumns]) -> LayoutColumns:
-    """Rows of several sets, one after the other."""
-    names = [column.name for column in fields(LayoutColumns) if column.name != "given_C3"]
-    given = [np.full((len(x), 3), _EVEN) if x.given_C3 is None else x.given_C3 for x in layouts]
-    return LayoutColumns(
-        **{name: np.concatenate([getattr(one, name) for one in layouts]) for name in names},
-        given_C3=np.concatenate(given),
-    )
-
-
 def distinct(layouts: LayoutColumns) -> tuple[InnerLayouts, Ints]:
     """The distinct inner layouts, and for each candidate which one is its own.
 
     Where columns broadcast, each axis is looked at by itself, so that a grid costs what its edges
     do.
     """
-    sharded = layouts.zero_C >= 3
+    sharded = layouts.zero_stage_C >= 3
     columns: tuple[Ints, ...] = (
         layouts.tensor_C,
         layouts.context_C,
         layouts.expert_C,
-        layouts.micro_C,
+        layouts.micro_batch_C,
         layouts.recompute_C,
-        layouts.sequence_C.astype(np.int64),
+        layouts.sequence_parallel_C.astype(np.int64),
         sharded.astype(np.int64),
         np.where(sharded, layouts.data_C, 1),
     )

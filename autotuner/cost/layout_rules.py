@@ -9,17 +9,17 @@ Shapes: S = stages, C = candidates. The last stage has the head, the first one t
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 import numpy as np
 
-from autoconf_launch.core import Architecture, Layout, Offload, Recompute
+from autoconf_launch.core import Architecture, Layout
 
 from ..space import Bools, Floats, Ints
-from .layout_columns import OFFLOAD_CODES, RECOMPUTE_CODES, MemoryLayouts
+from .layout_columns import FULL, LayoutColumns
 
-Keep: TypeAlias = Callable[[MemoryLayouts, Architecture, int], Bools]
+Keep: TypeAlias = Callable[[LayoutColumns, Architecture, int], Bools]
 _MOST_VALUES = 4096
 
 
@@ -29,7 +29,7 @@ class LayoutRule:
 
     Attributes:
         name: stands in lists of what was rejected.
-        knob: the field of ``MemoryLayouts`` that is to blame.
+        knob: the field of ``LayoutColumns`` that is to blame.
         flag: how a command line writes it.
         why: what is wrong with a value; ``{value}`` and fields of the model stand in braces.
         keep: rows of the columns that obey.
@@ -46,67 +46,66 @@ def _layers(a: Architecture) -> int:
     return a.layers + a.encoder_layers
 
 
-def _tp_heads(x: MemoryLayouts, a: Architecture, sequence: int) -> Bools:
+def _tp_heads(x: LayoutColumns, a: Architecture, sequence: int) -> Bools:
     return np.asarray(a.heads % x.tensor_C == 0)
 
 
-def _tp_kv_heads(x: MemoryLayouts, a: Architecture, sequence: int) -> Bools:
+def _tp_kv_heads(x: LayoutColumns, a: Architecture, sequence: int) -> Bools:
     return np.asarray((a.kv_heads % x.tensor_C == 0) | (x.tensor_C % a.kv_heads == 0))
 
 
-def _tp_ffn(x: MemoryLayouts, a: Architecture, sequence: int) -> Bools:
+def _tp_ffn(x: LayoutColumns, a: Architecture, sequence: int) -> Bools:
     ffn = np.gcd(a.ffn, a.experts.ffn) if a.experts else a.ffn
     return np.asarray(ffn % x.tensor_C == 0)
 
 
-def _pp_layers(x: MemoryLayouts, a: Architecture, sequence: int) -> Bools:
+def _pp_layers(x: LayoutColumns, a: Architecture, sequence: int) -> Bools:
     return np.asarray(x.pipeline_C <= _layers(a))
 
 
-def _vpp_pp(x: MemoryLayouts, a: Architecture, sequence: int) -> Bools:
+def _vpp_pp(x: LayoutColumns, a: Architecture, sequence: int) -> Bools:
     return np.asarray((x.virtual_C == 1) | (x.pipeline_C > 1))
 
 
-def _vpp_layers(x: MemoryLayouts, a: Architecture, sequence: int) -> Bools:
+def _vpp_layers(x: LayoutColumns, a: Architecture, sequence: int) -> Bools:
     divides = _layers(a) % (x.pipeline_C * x.virtual_C) == 0
     balanced = (_layers(a) + 2) % (x.pipeline_C * x.virtual_C) == 0
     return np.asarray((x.virtual_C == 1) | divides | balanced)
 
 
-def _vpp_micro_batches(x: MemoryLayouts, a: Architecture, sequence: int) -> Bools:
+def _vpp_micro_batches(x: LayoutColumns, a: Architecture, sequence: int) -> Bools:
     return np.asarray((x.virtual_C == 1) | (x.accumulation_C % x.pipeline_C == 0))
 
 
-def _cp_sequence(x: MemoryLayouts, a: Architecture, sequence: int) -> Bools:
+def _cp_sequence(x: LayoutColumns, a: Architecture, sequence: int) -> Bools:
     parts = np.where(x.context_C > 1, 2 * x.context_C, 1)
     return np.asarray(sequence % parts == 0)
 
 
-def _ep_experts(x: MemoryLayouts, a: Architecture, sequence: int) -> Bools:
+def _ep_experts(x: LayoutColumns, a: Architecture, sequence: int) -> Bools:
     return np.asarray((a.experts.count if a.experts else 1) % x.expert_C == 0)
 
 
-def _ep_ranks(x: MemoryLayouts, a: Architecture, sequence: int) -> Bools:
-    return np.asarray(x.data_C * x.context_C % x.expert_C == 0)
+def _ep_ranks(x: LayoutColumns, a: Architecture, sequence: int) -> Bools:
+    return np.asarray(x.shards_C % x.expert_C == 0)
 
 
-def _sp_tp(x: MemoryLayouts, a: Architecture, sequence: int) -> Bools:
+def _sp_tp(x: LayoutColumns, a: Architecture, sequence: int) -> Bools:
     return np.asarray(~x.sequence_parallel_C | (x.tensor_C > 1))
 
 
-def _sp_sequence(x: MemoryLayouts, a: Architecture, sequence: int) -> Bools:
+def _sp_sequence(x: LayoutColumns, a: Architecture, sequence: int) -> Bools:
     parts = np.where(x.sequence_parallel_C, x.tensor_C * x.context_C, 1)
     return np.asarray(sequence % parts == 0)
 
 
-def _offload(x: MemoryLayouts, a: Architecture, sequence: int) -> Bools:
-    away = x.offload_C == OFFLOAD_CODES[Offload.PARAMETERS]
-    return np.asarray(~away | (x.zero_stage_C == 3))
+def _offload(x: LayoutColumns, a: Architecture, sequence: int) -> Bools:
+    return np.asarray(~x.are_weights_away_C | (x.zero_stage_C == 3))
 
 
-def _some_layers(x: MemoryLayouts, a: Architecture, sequence: int) -> Bools:
+def _some_layers(x: LayoutColumns, a: Architecture, sequence: int) -> Bools:
     per_stage = -(-_layers(a) // x.pipeline_C)
-    is_full = x.recompute_C == RECOMPUTE_CODES[Recompute.FULL]
+    is_full = x.recompute_C == FULL
     fits = is_full & (x.recompute_layers_C <= per_stage)
     return np.asarray((x.recompute_layers_C < 0) | fits)
 
@@ -181,7 +180,7 @@ RULES = (
 )
 
 
-def rows_obeying(columns: MemoryLayouts, a: Architecture, sequence: int) -> Bools:
+def rows_obeying(columns: LayoutColumns, a: Architecture, sequence: int) -> Bools:
     """Rows that break no rule."""
     kept = np.ones(np.broadcast_shapes(columns.tensor_C.shape, columns.data_C.shape), np.bool_)
     for rule in RULES:
@@ -189,7 +188,7 @@ def rows_obeying(columns: MemoryLayouts, a: Architecture, sequence: int) -> Bool
     return kept
 
 
-def broken_rule(layout: Layout, columns: MemoryLayouts, a: Architecture, sequence: int) -> str:
+def broken_rule(layout: Layout, columns: LayoutColumns, a: Architecture, sequence: int) -> str:
     """One sentence on the first rule that a layout breaks, with valid values; "" if none.
 
     Args:
@@ -218,16 +217,14 @@ def broken_rule(layout: Layout, columns: MemoryLayouts, a: Architecture, sequenc
     return ""
 
 
-def _valid(rule: LayoutRule, columns: MemoryLayouts, a: Architecture, sequence: int) -> str:
+def _valid(rule: LayoutRule, columns: LayoutColumns, a: Architecture, sequence: int) -> str:
     """Values of the rule's knob that obey it beside the others of the layout."""
     if rule.knob == "sequence_parallel_C":
         return "false, or tp of at least 2"
     first = {"zero_stage_C": 0, "recompute_layers_C": -1}.get(rule.knob, 1)
     last = 3 if rule.knob == "zero_stage_C" else _MOST_VALUES
     values = np.arange(first, last + 1)
-    wide = MemoryLayouts(
-        **{f.name: np.repeat(getattr(columns, f.name), len(values)) for f in fields(columns)}
-    )
+    wide = columns.take(np.zeros(len(values), np.int64))
     changed: dict[str, Any] = {rule.knob: values}
     asked = replace(wide, **changed)
     good = [value for value in values[rule.keep(asked, a, sequence)] if value != -1]
@@ -257,7 +254,7 @@ class Stages:
     is_last_SC: Floats
 
     @staticmethod
-    def of(stage_SC: Ints, columns: MemoryLayouts, layers: int) -> Stages:
+    def of(stage_SC: Ints, columns: LayoutColumns, layers: int) -> Stages:
         """Look at ``stage_SC`` of each candidate's pipeline."""
         start_SC, count_SC = layers_on(stage_SC, columns.pipeline_C, layers)
         return Stages(
@@ -275,7 +272,7 @@ class Stages:
         return np.asarray(np.maximum(inside - np.maximum(self.start_SC, first), 0.0))
 
 
-def stages_of_peak(columns: MemoryLayouts, leading_layers: int, layers: int) -> Ints:
+def stages_of_peak(columns: LayoutColumns, leading_layers: int, layers: int) -> Ints:
     """Stages of which one needs the most, as rows.
 
     Under 1F1B the waiting micro-batches fall from stage to stage, so that only the first one of
@@ -316,7 +313,7 @@ def layers_on(stage_SC: Ints, pipeline_C: Ints, layers: int) -> tuple[Ints, Ints
     return start_SC, count_SC
 
 
-def in_flight(stage_SC: Ints, columns: MemoryLayouts) -> Floats:
+def in_flight(stage_SC: Ints, columns: LayoutColumns) -> Floats:
     """Micro-batches whose activations a stage holds at once; fractions are chunks of its layers.
 
     Source:

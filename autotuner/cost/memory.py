@@ -22,7 +22,7 @@ from autoconf_launch.core import Framework, Grade, ModelSpec, Precision, Recompu
 
 from ..space import KNOBS, Bools, CandidateTable, Floats, Ints, Naming
 from .activations import ActivationBytes, activation_bytes, activation_line, recompute_factor
-from .layout_columns import MemoryLayouts
+from .layout_columns import LayoutColumns
 from .layout_rules import Stages, stages_of_peak
 from .model_state import (
     LocalWeights,
@@ -222,7 +222,7 @@ class Overheads:
 def overheads(
     counts: tuple[LocalWeights, LocalWeights],
     activations: ActivationBytes,
-    columns: MemoryLayouts,
+    columns: LayoutColumns,
     workload: Workload,
     where: tuple[Stages, int],
 ) -> Overheads:
@@ -271,7 +271,7 @@ def _is(frameworks: list[Framework], wanted: Framework) -> Bools:
 
 
 def _fsdp_gathered(
-    local: LocalWeights, trained: LocalWeights, columns: MemoryLayouts, workload: Workload
+    local: LocalWeights, trained: LocalWeights, columns: LayoutColumns, workload: Workload
 ) -> Floats:
     """Weights cast or gathered for use.
 
@@ -296,7 +296,7 @@ def _fsdp_gathered(
 
 
 def _pipeline_buffers(
-    columns: MemoryLayouts, workload: Workload, hidden: int, kept_SC: Floats
+    columns: LayoutColumns, workload: Workload, hidden: int, kept_SC: Floats
 ) -> Floats:
     """Hidden states being sent and received, one each way, and those kept after sending."""
     tokens_C = columns.micro_batch_C * workload.sequence_length / columns.context_C
@@ -305,7 +305,7 @@ def _pipeline_buffers(
     return np.asarray(one_C * (2 + kept_SC))
 
 
-def _buckets(trained: LocalWeights, columns: MemoryLayouts, workload: Workload) -> Floats:
+def _buckets(trained: LocalWeights, columns: LayoutColumns, workload: Workload) -> Floats:
     """DeepSpeed's buckets.
 
     Of gradients in the format in which they are added up, and, where an optimizer is shared, of
@@ -356,7 +356,7 @@ class StageMemory:
 
 
 def memory_bytes(
-    columns: MemoryLayouts,
+    columns: LayoutColumns,
     workload: Workload,
     stages: Ints | None = None,
 ) -> StageMemory:
@@ -391,14 +391,14 @@ def memory_bytes(
     )
 
 
-def peak_bytes(columns: MemoryLayouts, workload: Workload) -> Floats:
+def peak_bytes(columns: LayoutColumns, workload: Workload) -> Floats:
     """Bytes that the fullest rank of each candidate needs."""
     return memory_bytes(columns, workload).peak_C
 
 
 def _trained(
     workload: Workload,
-    columns: MemoryLayouts,
+    columns: LayoutColumns,
     stages: Stages,
     local: LocalWeights,
 ) -> LocalWeights:

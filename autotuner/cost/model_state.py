@@ -22,7 +22,7 @@ import numpy as np
 from autoconf_launch.core import Architecture, Framework, FrozenPart, Offload, Precision, Workload
 
 from ..space import Floats
-from .layout_columns import OFFLOAD_CODES, MemoryLayouts
+from .layout_columns import OFFLOAD_CODES, LayoutColumns
 from .layout_rules import Stages
 from .parameter_count import LayerWeights, ModelWeights, model_weights
 from .training import OPTIMIZER_BYTES
@@ -50,7 +50,7 @@ class LocalWeights:
         return self.shared_SC + self.experts_SC
 
 
-def local_weights(weights: ModelWeights, columns: MemoryLayouts, stages: Stages) -> LocalWeights:
+def local_weights(weights: ModelWeights, columns: LayoutColumns, stages: Stages) -> LocalWeights:
     """Counts on each stage; a tied matrix is on the first and on the last one."""
     tensor_C = columns.tensor_C
     shared: Floats | float = 0.0
@@ -85,7 +85,7 @@ def _groups(weights: ModelWeights) -> list[tuple[int, LayerWeights]]:
     return [(number, layer) for number, layer in runs if number]
 
 
-def _outside(weights: ModelWeights, columns: MemoryLayouts, stages: Stages) -> Floats:
+def _outside(weights: ModelWeights, columns: LayoutColumns, stages: Stages) -> Floats:
     again_C = weights.head + weights.tied_head * (columns.pipeline_C > 1)
     outside_SC = weights.embedding * stages.is_first_SC + again_C * stages.is_last_SC
     return np.asarray(outside_SC / columns.tensor_C)
@@ -204,13 +204,13 @@ def framework_of(stage: int, workload: Workload) -> Framework:
 
 
 def model_state(
-    local: LocalWeights, trained: LocalWeights, columns: MemoryLayouts, workload: Workload
+    local: LocalWeights, trained: LocalWeights, columns: LayoutColumns, workload: Workload
 ) -> ModelState:
     """Bytes at rest; frozen weights are kept in the precision of the run."""
     stage_C = columns.zero_stage_C
-    ranks_C = columns.data_C * columns.context_C
+    ranks_C = columns.shards_C
     on_device = columns.offload_C == OFFLOAD_CODES[Offload.NONE]
-    weights_away = (columns.offload_C == OFFLOAD_CODES[Offload.PARAMETERS]) & (stage_C == 3)
+    weights_away = columns.are_weights_away_C & (stage_C == 3)
     weights = _held("weight", trained, columns, workload)
     if trained is not local:
         resting = np.where(
@@ -224,17 +224,17 @@ def model_state(
     )
 
 
-def update_bytes(trained: LocalWeights, columns: MemoryLayouts, workload: Workload) -> Floats:
+def update_bytes(trained: LocalWeights, columns: LayoutColumns, workload: Workload) -> Floats:
     """What the optimizer's update makes and frees, on each stage."""
     on_device = columns.offload_C == OFFLOAD_CODES[Offload.NONE]
     return np.asarray(_held("update", trained, columns, workload) * on_device)
 
 
-def _held(part: str, counts: LocalWeights, columns: MemoryLayouts, workload: Workload) -> Floats:
+def _held(part: str, counts: LocalWeights, columns: LayoutColumns, workload: Workload) -> Floats:
     rules = [_rule(part, stage, workload) for stage in range(_STAGES)]
     whole = np.array([rule.whole for rule in rules])[columns.zero_stage_C]
     shared = np.array([rule.shared for rule in rules])[columns.zero_stage_C]
-    ranks_C = columns.data_C * columns.context_C
+    ranks_C = columns.shards_C
     held_SC = counts.shared_SC * (whole + shared / ranks_C)
     if counts.experts_SC.any():
         expert_ranks_C = np.maximum(1, ranks_C // columns.expert_C)

@@ -171,7 +171,7 @@ def gradient_exchange_s(
     With tied embeddings the first and the last stage sum theirs (Narayanan et al. 2021,
     section 4).
     """
-    replicas = layouts.data_C * layouts.context_C
+    replicas = layouts.shards_C
     weights = rank_weights(layouts, workload) * trained_share(workload)
     once = ring_s(
         machine,
@@ -180,14 +180,14 @@ def gradient_exchange_s(
         weights * _GRADIENT_BYTES,
         passes=ALL_REDUCE,
     )
-    more = np.where(layouts.zero_C == 2, 0.5 * (layouts.accumulation_C - 1.0), 0.0)
-    whole = np.where(layouts.zero_C >= 3, 0.0, once * (1.0 + more))
+    more = np.where(layouts.zero_stage_C == 2, 0.5 * (layouts.accumulation_C - 1.0), 0.0)
+    whole = np.where(layouts.zero_stage_C >= 3, 0.0, once * (1.0 + more))
     if overlaps_reduction(workload.software):
         whole = whole - np.minimum(0.5 * whole, physics.shard_overlap * backward_s_C)
     words = embedding_weights(workload.architecture)
     if workload.architecture.tied_embeddings and (layouts.pipeline_C > 1).any():
         whole = whole + _tied_s(layouts, workload, machine, physics, words)
-    if (layouts.zero_C >= 3).any():
+    if (layouts.zero_stage_C >= 3).any():
         whole = whole + _outside_s(layouts, workload, machine, physics, words)
     return np.asarray(whole)
 
@@ -220,7 +220,7 @@ def _outside_s(
         machine,
         physics,
         Group(
-            ranks=np.where(layouts.zero_C >= 3, layouts.data_C * layouts.context_C, 1),
+            ranks=np.where(layouts.zero_stage_C >= 3, layouts.shards_C, 1),
             stride=layouts.tensor_C,
         ),
         np.asarray(passes * words * workload.precision.value_bytes),
@@ -235,12 +235,12 @@ def fetch_s(layouts: LayoutColumns, workload: Workload, physics: Physics) -> Flo
     Each rank moves its share, in each micro-batch. Source: Rajbhandari et al. 2021,
     "ZeRO-Infinity", section 6.1.1 (bandwidth-centric partitioning).
     """
-    if not layouts.weights_away_C.any():
+    if not layouts.are_weights_away_C.any():
         return np.zeros(())
-    share = rank_weights(layouts, workload) / (layouts.data_C * layouts.context_C)
+    share = rank_weights(layouts, workload) / layouts.shards_C
     moved = share * workload.precision.value_bytes * (2.0 + trained_share(workload))
     once = moved / physics.host_link_bytes_per_s
-    return np.asarray(layouts.weights_away_C * once * layouts.accumulation_C)
+    return np.asarray(layouts.are_weights_away_C * once * layouts.accumulation_C)
 
 
 def update_s(
@@ -252,7 +252,7 @@ def update_s(
     "ZeRO", section 3.1.
     """
     weights = rank_weights(layouts, workload) * trained_share(workload)
-    shards = np.where(layouts.zero_C >= 1, layouts.data_C * layouts.context_C, 1)
+    shards = np.where(layouts.zero_stage_C >= 1, layouts.shards_C, 1)
     memory = machine.accelerator.memory_bytes_per_s * physics.memory_efficiency
     on_device = weights / shards * physics.optimizer_bytes / memory
     if not layouts.offload_C.any():
@@ -299,12 +299,12 @@ def step_parts(
 
     Where only some layers of a stage recompute, the step lies between those where none and all do.
     """
-    if not (partial := layouts.recomputed_C >= 0).any():
+    if not (partial := layouts.recompute_layers_C >= 0).any():
         return _parts(layouts, workload, machine, physics)
     share = np.where(
         partial,
         recomputed_share(
-            layouts.recomputed_C, layouts.pipeline_C, all_layers(workload.architecture)
+            layouts.recompute_layers_C, layouts.pipeline_C, all_layers(workload.architecture)
         ),
         1.0,
     )
@@ -380,7 +380,9 @@ def _send_s(
 
     Source: Narayanan et al. 2021, section 4.1, scatter and gather.
     """
-    tokens = layouts.micro_C * workload.sequence_length / (layouts.context_C * layouts.tensor_C)
+    tokens = (
+        layouts.micro_batch_C * workload.sequence_length / (layouts.context_C * layouts.tensor_C)
+    )
     sent = tokens * workload.architecture.hidden * workload.precision.value_bytes
     stride = layouts.tensor_C * layouts.context_C * layouts.data_C
     return send_s(machine, physics, stride=stride, buffer_bytes=np.asarray(sent, np.float64))
@@ -407,9 +409,7 @@ def least_step_s(layouts: LayoutColumns, workload: Workload, machine: Machine) -
     """Seconds below which no step of these layouts can come."""
     compute = _compute_s(layouts, workload, machine)
     weights = rank_weights(layouts, workload)
-    shards = np.where(
-        layouts.zero_C >= 1, layouts.data_C * layouts.context_C, np.ones_like(layouts.data_C)
-    )
+    shards = np.where(layouts.zero_stage_C >= 1, layouts.shards_C, np.ones_like(layouts.data_C))
     update = _UPDATE_BYTES * weights * trained_share(workload) / shards
     update_s = np.where(layouts.offload_C, 0.0, update / machine.accelerator.memory_bytes_per_s)
     return np.asarray(np.maximum(compute + update_s, _network_s(layouts, workload, machine)))
@@ -432,9 +432,9 @@ def forward_flops_per_token(workload: Workload) -> float:
 def _compute_s(layouts: LayoutColumns, workload: Workload, machine: Machine) -> Floats:
     """Products at the datasheet's rate; recomputation of only some layers is not counted."""
     rate = peak_flops_per_s(machine.accelerator, workload.precision)
-    again = (layouts.recompute_C == FULL) & (layouts.recomputed_C < 0)
+    again = (layouts.recompute_C == FULL) & (layouts.recompute_layers_C < 0)
     passes = 2.0 + trained_share(workload) + again
-    samples = layouts.micro_C * layouts.accumulation_C
+    samples = layouts.micro_batch_C * layouts.accumulation_C
     inside = layouts.tensor_C * layouts.context_C * layouts.pipeline_C
     head = 2.0 * workload.architecture.vocabulary * workload.architecture.hidden
     body = sum(
@@ -450,7 +450,7 @@ def _compute_s(layouts: LayoutColumns, workload: Workload, machine: Machine) -> 
 
 def _network_s(layouts: LayoutColumns, workload: Workload, machine: Machine) -> Floats:
     """Each replica's gradients leave a rank once and come back once, over link or cards."""
-    replicas = layouts.data_C * layouts.context_C
+    replicas = layouts.shards_C
     weights = rank_weights(layouts, workload) - embedding_weights(workload.architecture)
     moved = np.maximum(weights, 0.0) * trained_share(workload) * _GRADIENT_BYTES
     share = (replicas - 1) / np.maximum(replicas, 1)

@@ -19,6 +19,6 @@ if TYPE_CHECKING:
     )
     from .mesh_grids import PLAN_RULES, grids, obeying
     from .pricing import STEP_TIME_BAND, UNMEASURED_BAND, Training, time_band
-    from .search import Limits, Plan, Planned, Question, layouts_of, plan, take_rows
+    from .search import Limits, Plan, Planned, Question, plan
 else:
     __getattr__ = lazy_names(__name__, __file__)

@@ -12,13 +12,12 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from ..cost import MEMORY_BAND, LayoutRule, MemoryLayouts, fits
+from ..cost import MEMORY_BAND, LayoutColumns, LayoutRule, fits
 from ..measurement import chance_below
 from ..space import Bools, Floats, Ints
 from .degrees import Choices
 from .mesh_grids import LayoutGrid, counted, grids, obeying, parts
 from .pricing import STEP_TIME_BAND, Training, grid_costs, row_costs
-from .search import joined, take_rows
 
 MEMORY = "memory"
 _CELLS = 1 << 16
@@ -59,7 +58,7 @@ class Points:
         dropped: rule and how many of them broke it first, ``memory`` last.
     """
 
-    rows: MemoryLayouts | None
+    rows: LayoutColumns | None
     step_s_P: Floats
     peak_bytes_P: Floats
     chance_P: Floats
@@ -71,7 +70,7 @@ class Points:
 class _Found:
     """What has been seen so far."""
 
-    rows: list[MemoryLayouts] = field(default_factory=list)
+    rows: list[LayoutColumns] = field(default_factory=list)
     considered: int = 0
     too_large: int = 0
     dropped: dict[str, int] = field(default_factory=dict)
@@ -147,12 +146,12 @@ def _points(question: PointQuestion, found: _Found) -> Points:
             considered=found.considered,
             dropped=dropped,
         )
-    rows = joined(found.rows)
+    rows = LayoutColumns.joined(found.rows)
     peak_C, timed = row_costs(rows, question.training)
     step_s_C, chance_C = timed.step_s_C, predicted_chance_to_fit(peak_C, question.memory_bytes)
     kept = _one_each(rows, risked_s(step_s_C, chance_C), question.are_recomputed_apart)
     return Points(
-        rows=take_rows(rows, kept),
+        rows=rows.take(kept),
         step_s_P=step_s_C[kept],
         peak_bytes_P=peak_C[kept],
         chance_P=chance_C[kept],
@@ -161,7 +160,7 @@ def _points(question: PointQuestion, found: _Found) -> Points:
     )
 
 
-def _one_each(rows: MemoryLayouts, order_C: Floats, are_recomputed_apart: bool) -> Ints:
+def _one_each(rows: LayoutColumns, order_C: Floats, are_recomputed_apart: bool) -> Ints:
     """Numbers of the first row of each point, in order; of equal ones the simplest first."""
     names = (*_POINT, *_RECOMPUTED) if are_recomputed_apart else _POINT
     ties = [getattr(rows, name) for name in ("micro_batch_C", "virtual_C", "context_C")]

@@ -9,15 +9,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
-from autoconf_launch.core import Architecture, Offload, Recompute
+from autoconf_launch.core import Architecture, Recompute
 
-from ..cost import ALL_LAYERS, OFFLOAD_CODES, RECOMPUTE_CODES, RULES, LayoutRule, MemoryLayouts
+from ..cost import ALL_LAYERS, OFFLOAD_CODES, RECOMPUTE_CODES, RULES, LayoutColumns, LayoutRule
 from ..space import Bools, Ints
 from .degrees import Choices, Meshes, chosen, divisors, meshes
 
@@ -30,30 +30,27 @@ _QUARTERS = 4
 class LayoutGrid:
     """Layouts as axes; ``exists_C`` leaves out what would stand twice."""
 
-    columns: MemoryLayouts
+    columns: LayoutColumns
     exists_C: Bools
 
     @cached_property
     def shape(self) -> tuple[int, ...]:
         """Length of each axis."""
-        return np.broadcast_shapes(*(x.shape for x in _arrays(self.columns)))
+        return self.columns.shape
 
     def with_meshes(self, selection: Any) -> LayoutGrid:
         """Some of the meshes, as a slice or a mask."""
-        kept = {f.name: _taken(getattr(self.columns, f.name), selection) for f in _FIELDS}
-        return LayoutGrid(columns=MemoryLayouts(**kept), exists_C=_taken(self.exists_C, selection))
-
-    def rows(self, numbers: Ints) -> MemoryLayouts:
-        """Flat columns of some cells."""
-        where = np.unravel_index(numbers, self.shape)
-        return MemoryLayouts(
-            **{
-                f.name: np.broadcast_to(getattr(self.columns, f.name), self.shape)[where]
-                for f in _FIELDS
-            }
+        return LayoutGrid(
+            columns=self.columns.changed(lambda column: _taken(column, selection)),
+            exists_C=_taken(self.exists_C, selection),
         )
 
-    def with_kinds(self) -> MemoryLayouts:
+    def rows(self, numbers: Ints) -> LayoutColumns:
+        """Flat columns of some cells."""
+        where = np.unravel_index(numbers, self.shape)
+        return self.columns.changed(lambda column: np.broadcast_to(column, self.shape)[where])
+
+    def with_kinds(self) -> LayoutColumns:
         """Columns with no, selective and full recomputation alone, in the order of their codes."""
         kinds = np.array([RECOMPUTE_CODES[kind] for kind in Recompute], np.int64)
         return replace(
@@ -61,9 +58,6 @@ class LayoutGrid:
             recompute_C=_on(RECOMPUTE, kinds),
             recompute_layers_C=_on(RECOMPUTE, np.array([ALL_LAYERS])),
         )
-
-
-_FIELDS = fields(MemoryLayouts)
 
 
 def grids(
@@ -82,7 +76,7 @@ def _grid(
     kind, layers, exists = _recomputed(a.layers + a.encoder_layers, group.pipeline_M, choices)
     offload = [OFFLOAD_CODES[one] for one in choices.offload]
     micro_C = _on(MICRO, micro)
-    columns = MemoryLayouts(
+    columns = LayoutColumns(
         data_C=_on(MESH, np.array([group.data])),
         tensor_C=_on(MESH, group.tensor_M),
         pipeline_C=_on(MESH, group.pipeline_M),
@@ -130,13 +124,8 @@ def _taken(column: Any, selection: Any) -> Any:
     return column[..., selection] if column.shape[MESH] > 1 else column
 
 
-def _arrays(columns: MemoryLayouts) -> list[Any]:
-    return [getattr(columns, f.name) for f in _FIELDS]
-
-
-def _zero_ranks(x: MemoryLayouts, a: Architecture, sequence: int) -> Bools:
-    away = x.offload_C == OFFLOAD_CODES[Offload.PARAMETERS]
-    return np.asarray((x.zero_stage_C == 0) | (x.data_C * x.context_C > 1) | away)
+def _zero_ranks(x: LayoutColumns, a: Architecture, sequence: int) -> Bools:
+    return np.asarray((x.zero_stage_C == 0) | (x.shards_C > 1) | x.are_weights_away_C)
 
 
 PLAN_RULES: tuple[LayoutRule, ...] = (

@@ -12,7 +12,6 @@ from ..cost import (
     RECOMPUTE_CODES,
     LayoutColumns,
     Machine,
-    MemoryLayouts,
     StepParts,
     all_layers,
     between,
@@ -40,20 +39,16 @@ def grid_costs(grid: LayoutGrid, training: Training) -> tuple[Floats, Floats]:
     return peak_C, _grid_seconds(grid, training)
 
 
-def row_costs(rows: MemoryLayouts, training: Training) -> tuple[Floats, StepParts]:
+def row_costs(rows: LayoutColumns, training: Training) -> tuple[Floats, StepParts]:
     """The same of flat columns, time part by part."""
-    layouts = LayoutColumns.from_layouts(rows)
-    timed = step_parts(layouts, training.workload, training.machine)
-    whole = {f.name: np.broadcast_to(getattr(timed, f.name), len(layouts)) for f in fields(timed)}
+    timed = step_parts(rows, training.workload, training.machine)
+    whole = {f.name: np.broadcast_to(getattr(timed, f.name), len(rows)) for f in fields(timed)}
     return peak_bytes(rows, training.workload), StepParts(**whole)
 
 
 def _grid_seconds(grid: LayoutGrid, training: Training) -> Floats:
     """Each kind of recomputation is timed once; some layers of a stage lie between two kinds."""
-    columns = grid.with_kinds()
-    kinds_C = step_parts(
-        LayoutColumns.from_layouts(columns), training.workload, training.machine
-    ).step_s_C
+    kinds_C = step_parts(grid.with_kinds(), training.workload, training.machine).step_s_C
     code = grid.columns.recompute_C.reshape(-1)
     seconds_C = np.take(kinds_C, code, axis=RECOMPUTE)
     some = (grid.columns.recompute_layers_C >= 0).any(axis=(0, 1, 3, 4, 5))

@@ -5,15 +5,14 @@ Not: names and files (launcher), nor why a layout lost (reasons).
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field, fields
 
 import numpy as np
 
-from autoconf_launch.core import Layout, Offload, Recompute
+from autoconf_launch.core import Layout
 
-from ..cost import MEMORY_BAND, LayoutRule, MemoryLayouts, Verdict, fits, verdict
-from ..space import Bools, Floats, Ints
+from ..cost import MEMORY_BAND, LayoutColumns, LayoutRule, Verdict, fits, verdict
+from ..space import Bools, Floats
 from .degrees import Choices
 from .mesh_grids import PLAN_RULES, LayoutGrid, counted, grids, obeying, parts
 from .pricing import Training, grid_costs, row_costs
@@ -41,7 +40,7 @@ class Ranking:
 
     most: int | None
     slowest_s: float = np.inf
-    _rows: list[MemoryLayouts] = field(default_factory=list)
+    _rows: list[LayoutColumns] = field(default_factory=list)
     _step_s: list[Floats] = field(default_factory=list)
     _count: int = 0
 
@@ -60,7 +59,7 @@ class Ranking:
         if self.most is not None and self._count > 2 * self.most:
             self._settle()
 
-    def best(self) -> MemoryLayouts:
+    def best(self) -> LayoutColumns:
         """The rows in order, the fastest first."""
         self._settle()
         return self._rows[0]
@@ -70,25 +69,12 @@ class Ranking:
 
     def _settle(self) -> None:
         """Sort what has come, and leave out what is too slow."""
-        rows, seconds = joined(self._rows), np.concatenate(self._step_s)
+        rows, seconds = LayoutColumns.joined(self._rows), np.concatenate(self._step_s)
         order = np.lexsort((*(getattr(rows, name) for name in _TIES), seconds))[: self.most]
-        self._rows, self._step_s = [take_rows(rows, order)], [seconds[order]]
+        self._rows, self._step_s = [rows.take(order)], [seconds[order]]
         self._count = len(order)
         if self._count == self.most:
             self.slowest_s = float(seconds[order[-1]])
-
-
-def joined(rows: list[MemoryLayouts]) -> MemoryLayouts:
-    """Flat columns, one set after the other."""
-    names = [f.name for f in fields(MemoryLayouts)]
-    return MemoryLayouts(
-        **{name: np.concatenate([getattr(one, name) for one in rows]) for name in names}
-    )
-
-
-def take_rows(rows: MemoryLayouts, numbers: Ints) -> MemoryLayouts:
-    """Some rows of flat columns."""
-    return MemoryLayouts(**{f.name: getattr(rows, f.name)[numbers] for f in fields(MemoryLayouts)})
 
 
 MEMORY, DEADLINE, MAX_COST = "memory", "deadline", "max_cost"
@@ -263,7 +249,7 @@ def _planned(ranking: Ranking, question: Question) -> tuple[Planned, ...]:
     names = [f.name.removesuffix("_s_C") for f in fields(timed)]
     parts = zip(*(getattr(timed, f.name).tolist() for f in fields(timed)), strict=True)
     found = zip(
-        layouts_of(rows),
+        rows.layouts(),
         rows.recompute_layers_C.tolist(),
         peaks.tolist(),
         timed.step_s_C.tolist(),
@@ -281,28 +267,3 @@ def _planned(ranking: Ranking, question: Question) -> tuple[Planned, ...]:
         )
         for layout, layers, peak, step_s, seconds in found
     )
-
-
-def layouts_of(rows: MemoryLayouts) -> Iterator[Layout]:
-    """The layout of each row of flat columns."""
-    kinds, places = tuple(Recompute), tuple(Offload)
-    columns = (getattr(rows, f.name).tolist() for f in fields(rows))
-    for values in zip(*columns, strict=True):
-        value = dict(zip(_COLUMNS, values, strict=True))
-        yield Layout(
-            data_parallel=value["data_C"],
-            tensor_parallel=value["tensor_C"],
-            pipeline_parallel=value["pipeline_C"],
-            virtual_pipeline=value["virtual_C"],
-            context_parallel=value["context_C"],
-            expert_parallel=value["expert_C"],
-            zero_stage=value["zero_stage_C"],
-            micro_batch=value["micro_batch_C"],
-            accumulation=value["accumulation_C"],
-            recompute=kinds[value["recompute_C"]],
-            sequence_parallel=value["sequence_parallel_C"],
-            offload=places[value["offload_C"]],
-        )
-
-
-_COLUMNS = tuple(f.name for f in fields(MemoryLayouts))

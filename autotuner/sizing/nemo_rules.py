@@ -13,7 +13,7 @@ import numpy as np
 
 from autoconf_launch.core import Architecture, Layout
 
-from ..cost import Keep, LayoutRule, MemoryLayouts
+from ..cost import Keep, LayoutColumns, LayoutRule
 from ..planner import MEMORY, PLAN_RULES, PointQuestion, divisors, points
 from ..space import Bools
 
@@ -52,7 +52,7 @@ def _rule(name: str, knob: str, flag: str, why: str, keep: Keep) -> LayoutRule:
     return LayoutRule(name=name, knob=knob, flag=flag, why=why, keep=keep)
 
 
-def _stages(x: MemoryLayouts, a: Architecture, sequence: int) -> Bools:
+def _stages(x: LayoutColumns, a: Architecture, sequence: int) -> Bools:
     """Equal stages, where embedding and head may count as a layer each (``are_ends_counted``).
 
     Of two stacks each has half of the stages, or one stage has both.
@@ -73,7 +73,7 @@ def are_ends_counted(layout: Layout, a: Architecture) -> bool:
     return not a.encoder_layers and a.layers % layout.pipeline_parallel > 0
 
 
-def _virtual(x: MemoryLayouts, a: Architecture, sequence: int) -> Bools:
+def _virtual(x: LayoutColumns, a: Architecture, sequence: int) -> Bools:
     """Megatron-LM interleaves the stages of one stack alone.
 
     Stages that are even without the ends are cut without them, too.
@@ -84,13 +84,13 @@ def _virtual(x: MemoryLayouts, a: Architecture, sequence: int) -> Bools:
     return np.asarray(~is_even | (a.layers % (x.pipeline_C * x.virtual_C) == 0))
 
 
-def _context(x: MemoryLayouts, a: Architecture, sequence: int) -> Bools:
+def _context(x: LayoutColumns, a: Architecture, sequence: int) -> Bools:
     """NVIDIA's grids have no context parallelism for BERT and T5 either."""
     is_decoder = a.causal and not a.encoder_layers
     return np.asarray((x.context_C == 1) | is_decoder)
 
 
-def _samples(x: MemoryLayouts, a: Architecture, sequence: int) -> Bools:
+def _samples(x: LayoutColumns, a: Architecture, sequence: int) -> Bools:
     """Two ranks with two halves of two samples compute what they would with one sample each.
 
     The same weights and tokens stand on each rank either way, but keys and values travel.
@@ -104,7 +104,7 @@ _WHOLE_SAMPLES = _rule(
 
 
 def _tensor_in_nodes(gpus_per_node: int) -> LayoutRule:
-    def keep(x: MemoryLayouts, a: Architecture, sequence: int) -> Bools:
+    def keep(x: LayoutColumns, a: Architecture, sequence: int) -> Bools:
         inside = gpus_per_node % x.tensor_C == 0
         return np.asarray(inside | (x.tensor_C % gpus_per_node == 0))
 
@@ -123,7 +123,7 @@ def _product_rules(limits: NemoSearchLimits) -> Iterator[LayoutRule]:
 
 
 def _within(least: int | None, most: int | None) -> Keep:
-    def keep(x: MemoryLayouts, a: Architecture, sequence: int) -> Bools:
+    def keep(x: LayoutColumns, a: Architecture, sequence: int) -> Bools:
         product = x.tensor_C * x.pipeline_C * x.context_C * x.expert_C
         enough = product >= (least or 1)
         return np.asarray(enough if most is None else enough & (product <= most))

@@ -16,9 +16,9 @@ import numpy as np
 
 from autoconf_launch.core import Architecture
 
-from ..cost import NOISE, SPREADS, LayoutColumns, MemoryLayouts, likeness
+from ..cost import NOISE, SPREADS, LayoutColumns, likeness
 from ..measurement import chance_below
-from ..planner import STEP_TIME_BAND, UNMEASURED_BAND, Points, Training, take_rows
+from ..planner import STEP_TIME_BAND, UNMEASURED_BAND, Points, Training
 from ..space import Floats, Ints
 
 _MOST = 1000
@@ -52,7 +52,7 @@ def _part(found: Points, numbers: Ints, architecture: Architecture) -> Ints:
     if found.rows is None or not len(numbers):
         return numbers
     few = numbers[:_MOST]
-    alike = error_covariance(take_rows(found.rows, few), architecture)
+    alike = error_covariance(found.rows.take(few), architecture)
     order = plausible_order(np.log(found.step_s_P[few]), found.chance_P[few], alike)
     return np.concatenate([few[order], numbers[_MOST:]])
 
@@ -79,15 +79,14 @@ def plausible_order(log_s_P: Floats, chance_P: Floats, covariance_PP: Floats) ->
     return np.argsort(-worth_P, kind="stable")
 
 
-def error_covariance(rows: MemoryLayouts, architecture: Architecture) -> Floats:
+def error_covariance(rows: LayoutColumns, architecture: Architecture) -> Floats:
     """Covariance of the log errors of one model's predicted times on one machine.
 
     The spreads are those of the published tables (``cost.model.calibration``).
     """
-    count = len(rows.tensor_C)
-    layouts = LayoutColumns.from_layouts(rows)
+    count = len(rows)
     same, shapes = np.zeros(count, np.int64), np.full((count, 2), float(architecture.hidden))
-    alike = likeness(layouts, software=same, model=rows.expert_C, shapes=shapes)
+    alike = likeness(rows, software=same, model=rows.expert_C, shapes=shapes)
     shared = np.tensordot(np.square(SPREADS), alike.covariances(np.arange(count)), axes=1)
     if architecture.experts is not None:
         travel = rows.expert_C > 1

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 
-from autoconf_launch.autotuner.cost import MemoryLayouts, Verdict, peak_bytes
+from autoconf_launch.autotuner.cost import LayoutColumns, Verdict, peak_bytes
 from autoconf_launch.core import Layout, Recompute
 
 from ..estimates import FitAnswer, fit_answer, parse_fit
@@ -67,7 +67,7 @@ def _peak_of(answer: FitAnswer) -> PeakOf:
     """The memory of other layouts of the same training."""
 
     def peak(layout: Layout) -> float:
-        columns = MemoryLayouts.from_layouts([layout], [answer.asked.recompute_layers])
+        columns = LayoutColumns.from_layouts([layout], [answer.asked.recompute_layers])
         return float(peak_bytes(columns, answer.asked.workload)[0])
 
     return peak

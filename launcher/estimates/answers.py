@@ -11,7 +11,7 @@ import numpy as np
 
 from autoconf_launch.autotuner.cost import (
     ALL_LAYERS,
-    MemoryLayouts,
+    LayoutColumns,
     Proposal,
     Remedy,
     StageMemory,
@@ -82,7 +82,7 @@ def fit_answer(request: FitRequest, known: Architecture | None = None) -> FitAns
     architecture = known or model_of_flags(training.model, dict(training.shapes))
     cluster = choose_cluster(request.training.cluster)
     asked = _proposal(request, architecture, cluster)
-    columns = MemoryLayouts.from_layouts([asked.layout], [asked.recompute_layers])
+    columns = LayoutColumns.from_layouts([asked.layout], [asked.recompute_layers])
     if why := broken_rule(asked.layout, columns, architecture, request.training.sequence):
         raise ConfigError(f"{why}.")
     stages = np.arange(request.pipeline)[:, None]

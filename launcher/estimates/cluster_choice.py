@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from autoconf_launch.autotuner.cost import LayoutColumns, MemoryLayouts, Proposal, step_parts
+from autoconf_launch.autotuner.cost import LayoutColumns, Proposal, step_parts
 from autoconf_launch.core import ClusterSpec, ConfigError
 from autoconf_launch.tuning_spaces import cluster_of_document, parse_cluster, price
 
@@ -71,8 +71,8 @@ def proposal_step_s(
     if not proposals or not cluster.are_nodes_equal:
         return (None,) * len(proposals)
     nodes = machine_of(cluster)
-    rows = MemoryLayouts.from_layouts(
+    columns = LayoutColumns.from_layouts(
         [one.layout for one in proposals], [one.recompute_layers for one in proposals]
     )
-    parts = step_parts(LayoutColumns.from_layouts(rows), proposals[0].workload, nodes)
+    parts = step_parts(columns, proposals[0].workload, nodes)
     return tuple(float(s) if np.isfinite(s) else None for s in parts.step_s_C)

@@ -17,7 +17,7 @@ import numpy as np
 
 from autoconf_launch.autotuner.cost import (
     DEFAULT_PHYSICS,
-    MemoryLayouts,
+    LayoutColumns,
     Physics,
     StepParts,
     peak_bytes,
@@ -49,7 +49,7 @@ def peaks_bytes(measurements: Sequence[PublishedRow], rows: Sequence[int]) -> Fl
         layouts = [row_layout(measurements[i]) for i in same]
         table = CandidateTable.from_candidates([Candidate(layout=one) for one in layouts])
         first = measurements[same[0]]
-        columns = MemoryLayouts.from_table(table)
+        columns = LayoutColumns.from_table(table)
         peaks[same] = peak_bytes(columns, workload_of(first))
     return peaks
 

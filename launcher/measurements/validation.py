@@ -16,13 +16,13 @@ import numpy as np
 
 from autoconf_launch.autotuner.cost import (
     DEFAULT_PHYSICS,
+    LayoutColumns,
     Likeness,
     Physics,
     TimeAccuracy,
     Verdict,
     calibrated_s,
     concatenate,
-    joined_columns,
     kernel_traits,
     likeness,
     mape,
@@ -182,7 +182,7 @@ def likeness_of(runs: Sequence[MeasuredRun]) -> Likeness:
     models = [run.workload.architecture for run in runs]
     shapes = [(run.workload.architecture.hidden, run.workload.sequence_length) for run in runs]
     return likeness(
-        joined_columns([run.layouts for run in runs]),
+        LayoutColumns.joined([run.layouts for run in runs]),
         np.repeat(_numbered([_software(run) for run in runs]), sizes),
         np.repeat(_numbered(models), sizes),
         np.repeat(np.array(shapes, np.float64), sizes, axis=0),

@@ -15,9 +15,7 @@ from autoconf_launch.autotuner.planner import (
     PointQuestion,
     Points,
     Training,
-    layouts_of,
     points,
-    take_rows,
 )
 from autoconf_launch.autotuner.sizing import (
     GridOverrides,
@@ -144,7 +142,7 @@ def _ordered(found: Points, training: Training) -> Points:
     order = run_order(found, training)
     return replace(
         found,
-        rows=take_rows(found.rows, order),
+        rows=found.rows.take(order),
         step_s_P=found.step_s_P[order],
         peak_bytes_P=found.peak_bytes_P[order],
         chance_P=found.chance_P[order],
@@ -195,7 +193,7 @@ def _candidates(found: Points, architecture: Architecture) -> Iterator[PlannerCa
         return
     numbers = (found.step_s_P, found.peak_bytes_P, found.chance_P)
     columns = (found.rows.recompute_layers_C.tolist(), *(one.tolist() for one in numbers))
-    rows = zip(layouts_of(found.rows), *columns, strict=True)
+    rows = zip(found.rows.layouts(), *columns, strict=True)
     for layout, layers, step_s, peak_bytes, chance in rows:
         yield PlannerCandidate(
             layout=layout,

@@ -16,7 +16,7 @@ from types import MappingProxyType
 import numpy as np
 
 from autoconf_launch.autotuner.cost import parameters
-from autoconf_launch.autotuner.planner import Choices, grids, layouts_of, obeying
+from autoconf_launch.autotuner.planner import Choices, grids, obeying
 from autoconf_launch.autotuner.sizing import Grid
 from autoconf_launch.core import ConfigError, Layout, NothingFeasibleError, Offload, Recompute
 from autoconf_launch.launcher.machine import find_cluster
@@ -236,7 +236,7 @@ def _of_planner(question: SearchQuestion) -> Iterator[SearchCandidate]:
     layouts: dict[tuple[object, ...], Layout] = {}
     for piece in grids(question.gpus, question.model.global_batch, model, choices):
         kept = np.broadcast_to(obeying(piece, model, train.sequence, {}), piece.shape)
-        for layout in layouts_of(piece.rows(np.flatnonzero(kept))):
+        for layout in piece.rows(np.flatnonzero(kept)).layouts():
             if least <= math.prod(_mesh(layout)) <= most:
                 layouts[_key(layout)] = layout  # ZeRO 1 comes after 0
     for layout in sorted(layouts.values(), key=_order):

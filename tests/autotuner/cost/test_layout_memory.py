@@ -1,6 +1,6 @@
 """Each expected number is worked out by hand in the comment beside it; properties below."""
 
-from dataclasses import fields, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from autoconf_launch.autotuner.cost.layout_columns import MemoryLayouts
+from autoconf_launch.autotuner.cost.layout_columns import LayoutColumns
 from autoconf_launch.autotuner.cost.memory import memory_bytes, peak_bytes
 from autoconf_launch.autotuner.space.table import CandidateTable
 from autoconf_launch.core import (
@@ -49,7 +49,7 @@ TORCH = replace(NEW, software=Software(framework=Framework.FSDP))
 def parts(workload: Workload, model: Architecture = GPT, **layout: Any) -> dict[str, Any]:
     """Bytes by part: a number for one stage, a list for more."""
     layers = layout.pop("recompute_layers", -1)
-    columns = MemoryLayouts.from_layouts([Layout(**layout)], [layers])
+    columns = LayoutColumns.from_layouts([Layout(**layout)], [layers])
     stages = np.arange(layout.get("pipeline_parallel", 1))[:, None]
     memory = memory_bytes(columns, replace(workload, architecture=model), stages)
     found = {}
@@ -265,7 +265,7 @@ WORKLOADS = st.builds(
 
 
 def peak(layout: Layout, workload: Workload) -> float:
-    return float(peak_bytes(MemoryLayouts.from_layouts([layout]), workload)[0])
+    return float(peak_bytes(LayoutColumns.from_layouts([layout]), workload)[0])
 
 
 @settings(max_examples=150, deadline=None)
@@ -292,7 +292,7 @@ def test_a_larger_micro_batch_never_needs_less(layout: Layout, workload: Workloa
 @settings(max_examples=100, deadline=None)
 @given(LAYOUTS, WORKLOADS)
 def test_the_few_stages_looked_at_hold_the_fullest_one(layout: Layout, workload: Workload) -> None:
-    columns = MemoryLayouts.from_layouts([layout])
+    columns = LayoutColumns.from_layouts([layout])
     every = memory_bytes(columns, workload, np.arange(layout.pipeline_parallel)[:, None])
     assert peak(layout, workload) == pytest.approx(float(every.peak_C[0]))
 
@@ -303,18 +303,18 @@ def test_a_table_of_one_row_equals_that_row_of_a_longer_one(
     layouts: list[Layout], workload: Workload
 ) -> None:
     table = CandidateTable.from_candidates([Candidate(layout=one) for one in layouts])
-    together = peak_bytes(MemoryLayouts.from_table(table), workload)
+    together = peak_bytes(LayoutColumns.from_table(table), workload)
     assert together.tolist() == pytest.approx([peak(one, workload) for one in layouts])
 
 
 def test_axes_that_broadcast_give_what_a_flat_table_gives() -> None:
     micro, tensor = np.array([[1, 2, 4]]), np.array([[1], [2]])
     layouts = [Layout(micro_batch=m, tensor_parallel=t) for t in (1, 2) for m in (1, 2, 4)]
-    one = MemoryLayouts.from_layouts([Layout()])
-    square: dict[str, Any] = {f.name: getattr(one, f.name)[:, None] for f in fields(one)}
-    axes = MemoryLayouts(**{**square, "micro_batch_C": micro, "tensor_C": tensor})
+    one = LayoutColumns.from_layouts([Layout()])
+    square = one.changed(lambda column: column[:, None])
+    axes = replace(square, micro_batch_C=micro, tensor_C=tensor)
     llama = replace(NEW, architecture=LLAMA)
-    flat = peak_bytes(MemoryLayouts.from_layouts(layouts), llama)
+    flat = peak_bytes(LayoutColumns.from_layouts(layouts), llama)
     assert peak_bytes(axes, llama).reshape(-1).tolist() == flat.tolist()
 
 
@@ -324,4 +324,4 @@ def test_layers_to_recompute_come_from_the_extra_of_a_table() -> None:
         Candidate(layout=Layout(recompute=Recompute.FULL)),
     ]
     table = CandidateTable.from_candidates(rows)
-    assert MemoryLayouts.from_table(table).recompute_layers_C.tolist() == [2, -1]
+    assert LayoutColumns.from_table(table).recompute_layers_C.tolist() == [2, -1]

@@ -3,7 +3,7 @@ from typing import Any
 
 import pytest
 
-from autoconf_launch.autotuner.cost.layout_columns import MemoryLayouts
+from autoconf_launch.autotuner.cost.layout_columns import LayoutColumns
 from autoconf_launch.autotuner.cost.layout_rules import RULES, broken_rule, rows_obeying
 from autoconf_launch.core import Layout, Offload, Recompute
 from autoconf_launch.tuning_spaces.models import named_model
@@ -14,7 +14,7 @@ MIXTRAL = named_model("mixtral-8x7b")
 
 def broken(model: Any = QWEN, layers: int = -1, sequence: int = 4096, **layout: Any) -> str:
     one = Layout(**layout)
-    return broken_rule(one, MemoryLayouts.from_layouts([one], [layers]), model, sequence)
+    return broken_rule(one, LayoutColumns.from_layouts([one], [layers]), model, sequence)
 
 
 def test_a_layout_that_obeys_breaks_none() -> None:
@@ -76,7 +76,7 @@ def test_layers_to_recompute_need_full_recomputation() -> None:
 
 def test_a_table_keeps_the_rows_that_break_no_rule() -> None:
     rows = [Layout(tensor_parallel=size) for size in (1, 4, 8)]
-    assert rows_obeying(MemoryLayouts.from_layouts(rows), QWEN, 4096).tolist() == [
+    assert rows_obeying(LayoutColumns.from_layouts(rows), QWEN, 4096).tolist() == [
         True,
         True,
         False,

@@ -18,7 +18,7 @@ from autoconf_launch.autotuner.planner.best_points import (
 )
 from autoconf_launch.autotuner.planner.degrees import Choices
 from autoconf_launch.autotuner.planner.mesh_grids import PLAN_RULES
-from autoconf_launch.autotuner.planner.search import Planned, layouts_of, plan
+from autoconf_launch.autotuner.planner.search import Planned, plan
 from autoconf_launch.core import Layout, Offload
 
 GB = 2**30
@@ -52,7 +52,7 @@ def point(layout: Layout) -> tuple[int, ...]:
 
 def layouts(found: Points) -> list[Layout]:
     assert found.rows is not None
-    return list(layouts_of(found.rows))
+    return list(found.rows.layouts())
 
 
 def planned(ask: Any, memory_bytes: float = 80 * GB, **changes: Any) -> tuple[Planned, ...]:

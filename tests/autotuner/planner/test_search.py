@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from autoconf_launch.autotuner.cost.fitting import Verdict, fits
-from autoconf_launch.autotuner.cost.layout_columns import LayoutColumns, MemoryLayouts
+from autoconf_launch.autotuner.cost.layout_columns import LayoutColumns
 from autoconf_launch.autotuner.cost.memory import peak_bytes
 from autoconf_launch.autotuner.cost.step import step_parts
 from autoconf_launch.autotuner.planner.degrees import Choices
@@ -77,8 +77,8 @@ def recomputed(stage: int) -> list[tuple[Recompute, int]]:
     return [*((kind, -1) for kind in Recompute), *((Recompute.FULL, k) for k in quarters)]
 
 
-def columns_of(rows: list[tuple[Layout, int]]) -> MemoryLayouts:
-    return MemoryLayouts.from_layouts([layout for layout, _ in rows], [k for _, k in rows])
+def columns_of(rows: list[tuple[Layout, int]]) -> LayoutColumns:
+    return LayoutColumns.from_layouts([layout for layout, _ in rows], [k for _, k in rows])
 
 
 def key(one: Planned) -> tuple[Layout, int]:
@@ -123,7 +123,7 @@ def test_each_number_is_what_a_table_of_that_row_alone_gives(
     training = question.training
     for one in plan(question).best:
         row = columns_of([key(one)])
-        timed = step_parts(LayoutColumns.from_layouts(row), training.workload, training.machine)
+        timed = step_parts(row, training.workload, training.machine)
         peak = peak_bytes(row, training.workload)
         assert one.step_s == pytest.approx(float(timed.step_s_C[0]), rel=1e-12)
         assert one.peak_bytes == pytest.approx(float(peak[0]), rel=1e-12)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autoconf_launch.autotuner.cost.layout_columns import MemoryLayouts
+from autoconf_launch.autotuner.cost.layout_columns import LayoutColumns
 from autoconf_launch.autotuner.planner.best_points import Points
 from autoconf_launch.autotuner.planner.pricing import Training
 from autoconf_launch.autotuner.sizing import promise as module
@@ -52,7 +52,7 @@ def training() -> Training:
 def found(layouts: list[Layout], slower: list[float]) -> Points:
     count = len(layouts)
     return Points(
-        rows=MemoryLayouts.from_layouts(layouts),
+        rows=LayoutColumns.from_layouts(layouts),
         step_s_P=1.0 + np.array(slower),
         peak_bytes_P=np.full(count, 1e9),
         chance_P=np.ones(count),
@@ -99,7 +99,7 @@ def test_what_hardly_fits_does_not_speak_against_its_like() -> None:
 
 def test_errors_are_shared_by_likeness() -> None:
     near, far = replace(PLAIN, micro_batch=4), replace(PLAIN, tensor_parallel=8, data_parallel=2)
-    rows = MemoryLayouts.from_layouts([PLAIN, near, far])
+    rows = LayoutColumns.from_layouts([PLAIN, near, far])
     covariance = error_covariance(rows, architecture())
     assert covariance[0, 1] > covariance[0, 2] > 0
     assert np.linalg.eigvalsh(covariance).min() > 0
@@ -107,7 +107,7 @@ def test_errors_are_shared_by_likeness() -> None:
 
 def test_tokens_that_travel_to_experts_have_an_error_of_their_own() -> None:
     layouts = [replace(PLAIN, expert_parallel=degree) for degree in (1, 4, 8)]
-    rows = MemoryLayouts.from_layouts(layouts)
+    rows = LayoutColumns.from_layouts(layouts)
     covariance = error_covariance(rows, architecture(experts=8))
     assert covariance[1, 2] > 2 * covariance[0, 1]
 

@@ -83,7 +83,7 @@ def test_recomputing_half_of_the_layers_lies_in_between(
     layouts: MakeLayouts, workload: Workload, machine: Machine
 ) -> None:
     columns = layouts({"recompute": Recompute.FULL})
-    half = replace(columns, recomputed_C=np.array([12]))
+    half = replace(columns, recompute_layers_C=np.array([12]))
     none = layouts({})
     between = (seconds(columns, workload, machine)[0] + seconds(none, workload, machine)[0]) / 2
     assert seconds(half, workload, machine)[0] == pytest.approx(between)
