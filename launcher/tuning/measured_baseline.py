@@ -98,10 +98,15 @@ def _other_batch(
     if found is None:
         trial = baseline_trial(Candidate(layout=other, extras=job.user.baseline.extras))
         plan = files.plan_profile(trial, uuid.uuid4().hex, is_second=True)
-        limit_s = job.request.trial_timeout_s
         placed = share.place(plan, alone=True)
         try:
-            run_profile(placed, backend, journal=folder.journal, timeout_s=limit_s)
+            run_profile(
+                placed,
+                backend,
+                journal=folder.journal,
+                timeout_s=job.request.trial_timeout_s,
+                listener=job.listener,
+            )
         except NothingFeasibleError as error:
             text = (
                 f"Whether the script keeps its global batch with micro-batch {micro} is not "

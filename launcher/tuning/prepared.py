@@ -54,6 +54,7 @@ def profiled(
                 backend,
                 journal=folder.journal,
                 timeout_s=job.request.trial_timeout_s,
+                listener=job.listener,
             )
         except ProfileFailedError as error:
             ranks = len(job.cluster.devices)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import shutil
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -30,11 +31,13 @@ from autoconf_launch.core import (
 )
 
 from ..backends import Backend, Job, JobEnd
-from ..events import ModelProfiled
+from ..events import Listener, ModelProfiled, Note
 from ..plan import LaunchPlan
 from ..results import HEARTBEAT_S, Journal
 from ..spelling import TrialNeeds
 
+_SLOW_S = 20.0
+"""After these a profile run says where its output is: DeepSpeed's first compiles for minutes."""
 _BYTES_PER_PARAMETER = 16
 """Bytes of a checkpoint: weights and both moments of Adam in fp32, and a third more to spare."""
 
@@ -97,16 +100,19 @@ class ProfileFailedError(NothingFeasibleError):
 
 
 def run_profile(
-    plan: LaunchPlan, backend: Backend, *, journal: Journal, timeout_s: float
+    plan: LaunchPlan, backend: Backend, *, journal: Journal, timeout_s: float, listener: Listener
 ) -> ModelProfiled:
     """Run the plan and read what it wrote; no model where it does not fit into memory.
+
+    ``listener`` hears once where to look while a long one goes on.
 
     Raises:
         ProfileFailedError: the script fails for another reason than memory.
         NothingFeasibleError: it describes no model.
     """
     folder = Path(plan.folder or ".")
-    end = _wait(backend, backend.submit(plan), timeout_s, journal)
+    slow = Note(text=f"The profile run has taken {_SLOW_S:g} s so far; its output is in {folder}.")
+    end = _wait(backend, backend.submit(plan), timeout_s, journal, lambda: listener(slow))
     clear_saved(folder)
     spec = read_model_info(folder / MODEL_INFO_FILE)
     if spec is None:
@@ -135,8 +141,11 @@ def refused_weights(folder: Path) -> MemoryUse | None:
     return None
 
 
-def _wait(backend: Backend, job: Job, timeout_s: float, journal: Journal) -> JobEnd:
-    deadline_s = time.monotonic() + timeout_s
+def _wait(
+    backend: Backend, job: Job, timeout_s: float, journal: Journal, say_slow: Callable[[], None]
+) -> JobEnd:
+    began_s = time.monotonic()
+    deadline_s, slow_s = began_s + timeout_s, began_s + _SLOW_S
     reason = Failure(kind=FailureKind.PREEMPTED, detail="the launcher was interrupted")
     try:
         while True:
@@ -146,6 +155,9 @@ def _wait(backend: Backend, job: Job, timeout_s: float, journal: Journal) -> Job
             end = backend.poll([job])[0]
             if end is not None:
                 return end
+            if time.monotonic() >= slow_s:
+                say_slow()
+                slow_s = float("inf")
             if left_s <= 0:
                 detail = f"did not end within {timeout_s:g} s (--trial-timeout)"
                 backend.cancel(job, Failure(kind=FailureKind.TIMED_OUT, detail=detail))

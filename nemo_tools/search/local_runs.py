@@ -341,6 +341,7 @@ class LocalRuns:
             session.backend,
             journal=session.opened.journal,
             timeout_s=self._request.trial_timeout_s,
+            listener=session.heard,
         )
 
     def _require_late(self, error: ProfileFailedError) -> None:
