@@ -8,10 +8,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 from autoconf_launch.core import Candidate
 
-from ..measurement import Noise, PairedEstimate, checked, relative_error, speed_up
+from ..measurement import (
+    Noise,
+    PairedEstimate,
+    checked,
+    expected_width,
+    relative_error,
+    speed_up,
+)
 from ..space import Objective, Record
 from .arms import Arm, deviations, log_cost
 from .contenders import ALPHA
@@ -50,7 +58,7 @@ def arms_in_order(rounds: Finals, objective: Objective, noise: Noise) -> tuple[A
         known = not (gain.differs and gain.mean > 0.0), not gain.count
         if seen is None or seen.differs:
             return seen is not None and seen.mean > 0.0, *known, seen.mean if seen else 0.0
-        return False, *known, combined_comparison(seen, arm, first, objective, noise)
+        return False, *known, combined_estimate(seen, (arm, first), objective, noise).mean
 
     return tuple(sorted((first, *others), key=place))
 
@@ -61,25 +69,66 @@ def _gain(arm: Arm, rounds: Finals) -> PairedEstimate:
     return rounds.compare(own, arm)
 
 
-def combined_comparison(
-    found: PairedEstimate, slower: Arm, faster: Arm, objective: Objective, noise: Noise
-) -> float:
-    """How much longer ``slower`` takes by search and rounds, each weighted by its precision.
+def combined_estimate(
+    found: PairedEstimate,
+    pair: tuple[Arm, Arm],
+    objective: Objective,
+    noise: Noise,
+    alpha: float = ALPHA,
+) -> PairedEstimate:
+    """How much longer the first of a pair takes by search and rounds, weighted by precision.
 
-    A logarithm; ``found`` is what the rounds say of the two, ``noise`` of the search.
+    Args:
+        found: what the rounds say of the two.
+        pair: the slower one, then the faster one.
+        objective: what is compared.
+        noise: of the search.
+        alpha: probability that the interval is ever wrong.
 
     Source:
         Cochran 1954, "The Combination of Estimates from Different Experiments": weights are
-        inverse variances.
+        inverse variances; Satterthwaite 1946 for the degrees of freedom of their sum.
     """
-    ours, theirs = slower.searched.measurement, faster.searched.measurement
+    ours, theirs = (arm.searched.measurement for arm in pair)
     if ours is None or theirs is None:
-        return found.mean
+        return found
     searched = log_cost(ours, objective) - log_cost(theirs, objective)
     errors = relative_error(ours, noise) ** 2 + relative_error(theirs, noise) ** 2
     of_search = 1.0 / (errors + 2.0 * noise.between**2)
     of_rounds = found.count / found.spread**2
-    return (of_search * searched + of_rounds * found.mean) / (of_search + of_rounds)
+    total, count = of_search + of_rounds, max(1, found.count)
+    doubt = of_search**2 / noise.between_freedom + of_rounds**2 / found.freedom
+    both = PairedEstimate(
+        mean=(of_search * searched + of_rounds * found.mean) / total,
+        width=math.inf,
+        count=count,
+        spread=math.sqrt(count / total),
+        freedom=total**2 / doubt,
+    )
+    return replace(both, width=expected_width(both, count, alpha))
+
+
+def lead(
+    pair: tuple[Arm, Arm], rounds: Finals, objective: Objective, noise: Noise, rivals: int
+) -> PairedEstimate:
+    """How much longer the first of a pair takes by the rounds, or by search and rounds together.
+
+    Together where the rounds agree with the search but are too few to show it alone. The best of
+    several looked best partly by luck, so the chance to be wrong is shared by all of them.
+
+    Args:
+        pair: the slower one, then the faster one.
+        rounds: as far as they are.
+        objective: what is compared.
+        noise: of the search.
+        rivals: configurations that could have been the faster one.
+    """
+    found = rounds.compare(*pair)
+    if not found.count or found.differs or found.mean <= 0.0:
+        return found
+    noise = checked(noise, deviations(rounds.arms, objective))
+    both = combined_estimate(found, pair, objective, noise, ALPHA / max(1, rivals))
+    return both if both.mean > 0.0 and both.differs else found
 
 
 def least_change_first(
@@ -100,17 +149,20 @@ def least_change_first(
     if own is None or order[0] is own:
         return tuple(order)
 
-    def apart(slower: Record, faster: Record, alpha: float) -> tuple[float, bool]:
-        return _apart(slower, faster, rounds, alpha) or _by_search(
-            slower, faster, objective, noise
-        )
+    def apart(slower: Record, faster: Record) -> tuple[float, bool]:
+        met = _by_rounds(slower, faster, rounds, rounds.level)
+        return met or _by_search(slower, faster, objective, noise)
 
     def is_shown(record: Record) -> bool:
-        gain, differs = apart(own, record, ALPHA)
+        pair = _met(own, record, rounds)
+        found = lead(pair, rounds, objective, noise, len(order) - 1) if pair else None
+        if found and found.count:
+            return found.mean > 0.0 and found.differs
+        gain, differs = _by_search(own, record, objective, noise)
         return gain > 0.0 and differs
 
     def is_equal(record: Record) -> bool:
-        behind, differs = apart(record, order[0], rounds.level)
+        behind, differs = apart(record, order[0])
         return not differs and abs(behind) <= rounds.effort.equal and is_shown(record)
 
     equal = [record for record in order if record is order[0] or is_equal(record)]
@@ -120,16 +172,19 @@ def least_change_first(
     return (first, *(record for record in order if record is not first))
 
 
-def _apart(
+def _by_rounds(
     slower: Record, faster: Record, rounds: Finals, alpha: float
 ) -> tuple[float, bool] | None:
     """How much longer one took in the rounds, and whether that is told; None: they never met."""
+    pair = _met(slower, faster, rounds)
+    found = rounds.compare(*pair, alpha) if pair else None
+    return (found.mean, found.differs) if found and found.count else None
+
+
+def _met(slower: Record, faster: Record, rounds: Finals) -> tuple[Arm, Arm] | None:
     arms = {arm.name: arm for arm in rounds.arms if arm.rounds}
     ours, theirs = arms.get(slower.trial.name), arms.get(faster.trial.name)
-    if ours is None or theirs is None:
-        return None
-    found = rounds.compare(ours, theirs, alpha)
-    return (found.mean, found.differs) if found.count else None
+    return (ours, theirs) if ours and theirs else None
 
 
 def _by_search(

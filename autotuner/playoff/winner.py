@@ -23,7 +23,7 @@ from .contenders import ALPHA, may_be_best, ranking
 from .meaning import compare_losses
 from .past_rounds import replayed
 from .playoff import Finals
-from .rank_order import arms_in_order, least_change_first
+from .rank_order import arms_in_order, lead, least_change_first
 from .resolution import Resolution, resolution, round_times_s
 from .soak import Soak
 from .summary import Summary, baseline_of, best_of, learning_rate_of
@@ -60,16 +60,17 @@ def settled(
     repeats = [r for r in finals if r.trial.number == 0]
     near = _near(records, rounds, winner, objective, summary.noise)
     met = _arm(rounds, winner) is not None
+    gain = _gain(records, rounds, winner, objective, summary.noise)
     return replace(
         _of_the_search(summary, winner),
         rows=(*summary.rows[:-1], last),
         winner=winner,
-        speed_up=_speed_up(summary, rounds, (baseline, winner)),
-        paired=_pair(rounds, baseline, winner) is not None,
+        speed_up=_speed_up(summary, winner, gain),
+        paired=gain is not None,
         in_turn=_took_turns(rounds),
-        ties=_ties(rounds, winner) if met else near,
+        ties=_ties(rounds, winner, gain) if met else near,
         near=near if met else (),
-        resolution=_resolution(rounds, winner),
+        resolution=_resolution(rounds, winner, gain),
         learning_rate=learning_rate_of(baseline, winner, facts),
         rounds=rounds.rounds,
         meaning=compare_losses(baseline, _searched(records, winner), repeats),
@@ -152,46 +153,57 @@ def _arm(rounds: Finals, record: Record | None) -> Arm | None:
 
 
 def _speed_up(
-    summary: Summary,
-    rounds: Finals,
-    pair: tuple[Record | None, Record | None],
+    summary: Summary, winner: Record | None, gain: PairedEstimate | None
 ) -> SpeedUp | None:
-    """Speed-up of the winner over a baseline, from the rounds; else from a search that agrees."""
-    baseline, winner = pair
-    if found := _pair(rounds, baseline, winner):
-        return interval(found.mean, found.width)
+    """Speed-up of the winner over the baseline, by the rounds; else by a search that agrees."""
+    if gain is not None:
+        return interval(gain.mean, gain.width)
     if winner is None or summary.winner is None or winner.trial.number == 0:
         return None
     return summary.speed_up if summary.winner.trial.name == winner.trial.name else None
 
 
-def _pair(rounds: Finals, slower: Record | None, faster: Record | None) -> PairedEstimate | None:
-    """What the rounds say of two that met in them."""
-    before, after = _arm(rounds, slower), _arm(rounds, faster)
+def _gain(
+    records: Sequence[Record],
+    rounds: Finals,
+    winner: Record | None,
+    objective: Objective,
+    noise: Noise,
+) -> PairedEstimate | None:
+    """How much longer the baseline takes than the winner; None where they did not meet."""
+    before, after = _arm(rounds, baseline_of(records)), _arm(rounds, winner)
     if before is None or after is None or before is after:
         return None
-    found = rounds.compare(before, after)
+    rivals = len(ranking(records, objective)) - 1
+    found = lead((before, after), rounds, objective, noise, rivals)
     return found if found.count else None
 
 
-def _alike(rounds: Finals, winner: Record | None) -> tuple[tuple[Arm, PairedEstimate], ...]:
-    """What the rounds do not tell from the winner, the best first, and what they say of it."""
+def _alike(
+    rounds: Finals, winner: Record | None, gain: PairedEstimate | None
+) -> tuple[tuple[Arm, PairedEstimate], ...]:
+    """What is not distinguished from the winner, the best first, and what the rounds say of it.
+
+    ``gain``: of the winner over the baseline.
+    """
     first = _arm(rounds, winner)
     if first is None:
         return ()
     others = [a for a in rounds.arms if a is not first and a.rounds and not a.failed]
     found = [(arm, rounds.compare(arm, first, alpha_of(arm, rounds))) for arm in others]
+    if gain and gain.differs:
+        found = [(arm, one) for arm, one in found if arm.searched.trial.number]
     alike = [(arm, one) for arm, one in found if one.count and not one.differs]
     return tuple(sorted(alike, key=lambda pair: pair[1].mean))
 
 
-def _ties(rounds: Finals, winner: Record | None) -> tuple[str, ...]:
+def _ties(rounds: Finals, winner: Record | None, gain: PairedEstimate | None) -> tuple[str, ...]:
     """Names of what is not told from the winner; who left as an equal before it came is last."""
     first = _arm(rounds, winner)
     others = [a for a in rounds.arms if a is not first and a.rounds]
     left = [a.name for a in others if not (a.failed or a.is_beaten)]
     unmet = [a.name for a in others if first and not rounds.compare(a, first).count]
-    alike = (arm.name for arm, _ in _alike(rounds, winner))
+    alike = (arm.name for arm, _ in _alike(rounds, winner, gain))
     return (*alike, *(name for name in left if name in unmet))
 
 
@@ -224,9 +236,11 @@ def _near(
     return tuple(r.trial.name for r in others if may_be_best(r, best, objective, noise))
 
 
-def _resolution(rounds: Finals, winner: Record | None) -> Resolution | None:
+def _resolution(
+    rounds: Finals, winner: Record | None, gain: PairedEstimate | None
+) -> Resolution | None:
     """Resolution of the pair that is known least."""
-    alike = _alike(rounds, winner)
+    alike = _alike(rounds, winner, gain)
     if not alike:
         return None
     arm, found = max(alike, key=lambda pair: pair[1].width)

@@ -11,7 +11,7 @@ import pytest
 from .conftest import SMALL, Place
 
 SCRIPTS = Path(__file__).parent / "scripts"
-QUICK = ("--num_gpus=1", "--max-parallel-trials=1", "--soak_steps=12", "--end_profile_step=5")
+QUICK = ("--num_gpus=1", "--max-parallel-trials=1", "--soak_steps=12")
 CONSENT = "--allow-global-batch-change"
 HUNGRY = ("--eval-megabytes", "10")
 LIMIT = "--memory-limit=400MB"

@@ -4,12 +4,15 @@ from dataclasses import replace
 
 import pytest
 
+from autoconf_launch.autotuner.cost.training import TrainingFacts
 from autoconf_launch.autotuner.measurement.noise import PRIOR
 from autoconf_launch.autotuner.measurement.sequential_test import PairedEstimate
 from autoconf_launch.autotuner.playoff.contenders import FinalsBudget
 from autoconf_launch.autotuner.playoff.playoff import Finals
-from autoconf_launch.autotuner.playoff.rank_order import arms_in_order, combined_comparison
-from autoconf_launch.autotuner.playoff.winner import safe_order
+from autoconf_launch.autotuner.playoff.rank_order import arms_in_order, combined_estimate, lead
+from autoconf_launch.autotuner.playoff.summary import Summary, summarise_records
+from autoconf_launch.autotuner.playoff.winner import safe_order, settled
+from autoconf_launch.autotuner.space.settings import AutotuningSettings
 from autoconf_launch.autotuner.space.trial import Measurement, Record, Trial
 from autoconf_launch.core import Candidate, Layout
 
@@ -27,9 +30,8 @@ def ordered(*seconds: float, rounds: int = 1) -> list[str]:
 def weighed(mean: float, *, spread: float = 0.05, count: int = 1, between: float = 0.05) -> float:
     arms = Finals(SLOW_BASELINE, THROUGHPUT).arms
     found = PairedEstimate(mean=mean, width=1.0, count=count, spread=spread, freedom=3.0)
-    return combined_comparison(
-        found, arms[1], arms[0], THROUGHPUT, replace(PRIOR, between=between)
-    )
+    noise = replace(PRIOR, between=between)
+    return combined_estimate(found, (arms[1], arms[0]), THROUGHPUT, noise).mean
 
 
 def test_before_the_first_round_is_over_the_search_says() -> None:
@@ -139,3 +141,58 @@ def test_among_equals_the_smallest_change_of_the_batch_is_first() -> None:
 def test_who_is_told_from_the_best_is_not_its_equal() -> None:
     larger, split = launch(1, 25.6, micro=512), launch(2, 0.5, micro=8)
     assert chosen((OWN, larger, split), 40, 1.0, 1.0, 1.0) == "t1"
+
+
+WIDE = (4.0, 0.25)
+"""What the steps of t1 take longer than in the search, from round to round."""
+
+
+def after_wide_rounds(ratio: float, factor: float = 1.0) -> tuple[Summary, PairedEstimate]:
+    """A study whose t1 was so many times as fast in the search, and ``factor`` of it in rounds."""
+    records = (OWN, launch(1, 0.8 / ratio, micro=8))
+    finals = Finals(records, THROUGHPUT, budget=FinalsBudget(rounds=2))
+
+    def answer(trial: Trial) -> Measurement:
+        step_s = 0.8 / ratio / factor * WIDE[trial.attempt - 1] if trial.number else 0.8
+        return Measurement(step_s=(step_s,) * 3, samples_per_step=8, world_size=1)
+
+    run(finals, answer)
+    settings = AutotuningSettings()
+    before = summarise_records(records, settings, duration_s=1.0)
+    found = settled(before, records, finals.records, settings, TrainingFacts())
+    return found, finals.compare(finals.arms[1], finals.arms[0])
+
+
+def name(found: Summary) -> str | None:
+    return found.winner.trial.name if found.winner else None
+
+
+def test_a_lead_that_wide_rounds_and_the_search_show_together_is_shown() -> None:
+    found, rounds = after_wide_rounds(20.0)
+    assert not rounds.differs
+    assert name(found) == "t1"
+    assert found.ties == ()
+    assert found.speed_up is not None
+    assert 1.0 < found.speed_up.low < 20.0 < found.speed_up.high
+
+
+@pytest.mark.parametrize(
+    ("ratio", "factor"),
+    [
+        pytest.param(1.1, 1.0, id="noise explains it"),
+        pytest.param(20.0, 0.04, id="rounds deny it"),
+    ],
+)
+def test_a_lead_that_search_and_rounds_do_not_show_together_keeps_the_users_own(
+    ratio: float, factor: float
+) -> None:
+    found, _ = after_wide_rounds(ratio, factor)
+    assert name(found) == "t0"
+
+
+def test_the_more_could_have_looked_best_the_more_it_takes_to_be_shown() -> None:
+    finals = Finals((OWN, launch(1, 0.6, micro=8)), THROUGHPUT, budget=FinalsBudget(rounds=1))
+    run(finals, truth(0.8, 0.6))
+    pair = finals.arms[1], finals.arms[0]
+    few, many = (lead(pair, finals, THROUGHPUT, PRIOR, rivals) for rivals in (1, 10_000))
+    assert (few.differs, many.differs) == (True, False)
