@@ -20,9 +20,8 @@ import numpy as np
 
 from autoconf_launch.autotuner.planner.best_points import risked_s
 from autoconf_launch.autotuner.sizing.families import Family
-from autoconf_launch.autotuner.sizing.nemo_axes import GridOverrides
 from autoconf_launch.autotuner.sizing.shapes import Shape, architecture
-from autoconf_launch.core import Architecture, Precision
+from autoconf_launch.core import Architecture, Degrees, Precision
 from autoconf_launch.launcher.estimates.training_choice import usual_training
 from autoconf_launch.nemo.rules.planned_grid import (
     PlannerCandidate,
@@ -158,8 +157,9 @@ def _tuned(row: dict[str, str]) -> Tuned:
     )
 
 
-def grid_of(tuned: Tuned, gpu: str, lists: GridOverrides | None = None) -> PlannerGrid:
+def grid_of(tuned: Tuned, gpu: str, degrees: Degrees | None = None) -> PlannerGrid:
     """All runs beside a configuration; 8-bit ones on GPUs that compute in 8 bits."""
+    sequence = (False,) if tuned.model.encoder_layers else (False, True)
     known = FP8_GPU if tuned.precision is Precision.FP8 else gpu
     nodes = machine(known, gpus_per_node=tuned.gpus_per_node)
     return planner_grid(
@@ -168,8 +168,7 @@ def grid_of(tuned: Tuned, gpu: str, lists: GridOverrides | None = None) -> Plann
             nodes=tuned.nodes,
             global_batch=tuned.global_batch,
             memory_bytes=usable_bytes(known),
-            lists=lists or GridOverrides(),
-            sequence_parallel=(False,) if tuned.model.encoder_layers else (False, True),
+            degrees=replace(degrees or Degrees(), sequence_parallel=sequence),
         )
     )
 

@@ -22,7 +22,7 @@ from .errors import (
     ResultsFolderError,
     nearest_known,
 )
-from .layout import Candidate, KnobValue, Layout, Offload, Recompute
+from .layout import Candidate, Degrees, KnobValue, Layout, Offload, Recompute
 from .lazy import lazy_names
 from .model_spec import (
     Architecture,
@@ -96,6 +96,7 @@ __all__ = [
     "ConfigError",
     "CutStep",
     "DecodeError",
+    "Degrees",
     "Device",
     "Edit",
     "Experts",

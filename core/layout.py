@@ -1,4 +1,4 @@
-"""How a model lies on the ranks, and a candidate of the search. Not: which ones are good.
+"""How a model lies on the ranks, what may be chosen of it, and a candidate. Not: which are good.
 
 The field names are the canonical knobs; ``autotuner/space/knobs.py`` says what each one means to a
 search, a dialect says how a framework spells it.
@@ -6,13 +6,15 @@ search, a dialect says how a framework spells it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from enum import Enum
 from typing import TypeAlias
 
 from .equations import global_batch
 
 KnobValue: TypeAlias = bool | int | float | str | None
+_Sizes: TypeAlias = tuple[int, ...] | None
+"""Values to choose from; None for any."""
 
 
 class Recompute(str, Enum):
@@ -69,6 +71,16 @@ class Layout:
         )
 
     @property
+    def mesh(self) -> tuple[int, int, int, int]:
+        """Tensor, pipeline, context and expert ranks: the order of NVIDIA's tools."""
+        return (
+            self.tensor_parallel,
+            self.pipeline_parallel,
+            self.context_parallel,
+            self.expert_parallel,
+        )
+
+    @property
     def global_batch(self) -> int:
         """Samples of one optimizer step."""
         return global_batch(
@@ -76,6 +88,49 @@ class Layout:
             accumulation=self.accumulation,
             data_parallel=self.data_parallel,
         )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Degrees:
+    """Values that a :class:`Layout` may have; None leaves a field open.
+
+    Attributes:
+        recompute_layers: layers of each stage that are recomputed in full, beside the kinds of
+            ``recompute``; empty for no such layouts.
+        least_product, most_product: of tensor x pipeline x context x expert ranks.
+    """
+
+    tensor_parallel: _Sizes = None
+    pipeline_parallel: _Sizes = None
+    virtual_pipeline: _Sizes = None
+    context_parallel: _Sizes = None
+    expert_parallel: _Sizes = None
+    micro_batch: _Sizes = None
+    zero_stage: _Sizes = None
+    recompute: tuple[Recompute, ...] | None = None
+    recompute_layers: _Sizes = None
+    sequence_parallel: tuple[bool, ...] | None = None
+    offload: tuple[Offload, ...] | None = None
+    least_product: int | None = None
+    most_product: int | None = None
+
+    @property
+    def mesh_axes(self) -> tuple[tuple[int, ...], ...]:
+        """Tensor, pipeline, context and expert ranks; 1 where they are open."""
+        axes = (
+            *(self.tensor_parallel, self.pipeline_parallel),
+            *(self.context_parallel, self.expert_parallel),
+        )
+        return tuple(axis or (1,) for axis in axes)
+
+    def allows_product(self, ranks: int) -> bool:
+        """Whether the degrees of model parallelism may multiply to ``ranks``."""
+        return (self.least_product or 1) <= ranks <= (self.most_product or ranks)
+
+    def override(self, wanted: Degrees) -> Degrees:
+        """These, with what ``wanted`` lists in place of them."""
+        listed = {field.name: getattr(wanted, field.name) for field in fields(wanted)}
+        return replace(self, **{name: value for name, value in listed.items() if value})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,13 +16,12 @@ from autoconf_launch.autotuner.sizing import (
     BatchRow,
     Family,
     GridRow,
-    PipelineRange,
     PublishedSpeed,
     Rules,
     ShapeRow,
     Tables,
 )
-from autoconf_launch.core import ConfigError, RawConfig
+from autoconf_launch.core import ConfigError, Degrees, RawConfig
 
 from .hints import hint
 
@@ -64,11 +63,14 @@ def grid_rows(generation: int) -> tuple[GridRow, ...]:
             sequence=_whole(row["sequence"]),
             most_sequence=_whole(row.get("most_sequence", "")),
             bound_b=float(row["bound_b"]) if row["bound_b"] else None,
-            tensor=_numbers(row["tensor"]),
-            pipeline=_pipeline(row["pipeline"]),
-            micro_batch=_numbers(row["micro_batch"]),
-            least_product=int(row["least_product"]),
-            most_product=int(row["most_product"]),
+            degrees=Degrees(
+                tensor_parallel=_numbers(row["tensor"]),
+                pipeline_parallel=None if _stages(row["pipeline"]) else _numbers(row["pipeline"]),
+                micro_batch=_numbers(row["micro_batch"]),
+                least_product=int(row["least_product"]),
+                most_product=int(row["most_product"]),
+            ),
+            stages=_stages(row["pipeline"]),
             global_batch=_whole(row["global_batch"]),
         )
         for row in _rows(f"grid_nemo{generation}.csv")
@@ -140,8 +142,8 @@ def _numbers(text: str) -> tuple[int, ...]:
     return tuple(int(number) for number in text.split())
 
 
-def _pipeline(text: str) -> tuple[int, ...] | PipelineRange:
+def _stages(text: str) -> tuple[int, int] | None:
     if not text.startswith("div "):
-        return _numbers(text)
+        return None
     least, most = text.removeprefix("div ").split("..")
-    return PipelineRange(least=int(least), most=int(most))
+    return int(least), int(most)

@@ -6,7 +6,7 @@ from autoconf_launch.core import lazy_names
 
 if TYPE_CHECKING:
     from .best_points import MEMORY, PointQuestion, Points, points
-    from .degrees import Choices, divisors
+    from .degrees import divisors
     from .explanation import (
         MEASURED_PARTS,
         PARTS,

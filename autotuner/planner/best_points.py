@@ -12,10 +12,11 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from autoconf_launch.core import Degrees
+
 from ..cost import MEMORY_BAND, LayoutColumns, LayoutRule, fits
 from ..measurement import chance_below
 from ..space import Bools, Floats, Ints
-from .degrees import Choices
 from .mesh_grids import LayoutGrid, counted, grids, obeying, parts
 from .pricing import STEP_TIME_BAND, Training, grid_costs, row_costs
 
@@ -43,7 +44,7 @@ class PointQuestion:
     world: int
     global_batch: int
     memory_bytes: float
-    choices: Choices
+    degrees: Degrees
     rules: tuple[LayoutRule, ...]
     are_recomputed_apart: bool = False
 
@@ -81,7 +82,7 @@ def points(question: PointQuestion) -> Points:
     found = _Found()
     workload = question.training.workload
     model, sequence = workload.architecture, workload.sequence_length
-    for grid in grids(question.world, question.global_batch, model, question.choices):
+    for grid in grids(question.world, question.global_batch, model, question.degrees):
         found.considered += counted(grid)
         kept = obeying(grid, model, sequence, found.dropped, question.rules)
         for piece, kept_C in parts(grid, kept, _CELLS):

@@ -13,36 +13,12 @@ from typing import TypeAlias
 
 import numpy as np
 
-from autoconf_launch.core import Architecture, Offload, Recompute
+from autoconf_launch.core import Architecture, Degrees
 
 from ..space import Ints
 
-Values = tuple[int, ...] | None
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Choices:
-    """Values to enumerate; None stands for all that there are.
-
-    Attributes:
-        layers: layers of a stage that are recomputed in full; None for a ladder of quarters, an
-            empty tuple for no such layouts.
-    """
-
-    tensor: Values = None
-    pipeline: Values = None
-    virtual: Values = None
-    context: Values = None
-    expert: Values = None
-    micro_batch: Values = None
-    zero: tuple[int, ...] = (0, 1, 2, 3)
-    recompute: tuple[Recompute, ...] = tuple(Recompute)
-    layers: Values = None
-    sequence_parallel: tuple[bool, ...] = (False, True)
-    offload: tuple[Offload, ...] = tuple(Offload)
-
-
-def chosen(found: tuple[int, ...], wanted: Values) -> tuple[int, ...]:
+def chosen(found: tuple[int, ...], wanted: tuple[int, ...] | None) -> tuple[int, ...]:
     """Those of the values found that are wanted, in order."""
     return found if wanted is None else tuple(value for value in found if value in wanted)
 
@@ -69,7 +45,7 @@ class Meshes:
 
 
 def meshes(
-    world: int, global_batch: int, architecture: Architecture, choices: Choices
+    world: int, global_batch: int, architecture: Architecture, degrees: Degrees
 ) -> Iterator[Meshes]:
     """All that obey ``world = data x tensor x pipeline x context`` and divide the global batch.
 
@@ -79,7 +55,7 @@ def meshes(
     for data in divisors(world):
         if global_batch % data:
             continue
-        found = list(_of_ranks(world // data, architecture, choices))
+        found = list(_of_ranks(world // data, architecture, degrees))
         if found:
             tensor, context, expert, pipeline, virtual = np.array(found, np.int64).T
             yield Meshes(
@@ -92,15 +68,15 @@ def meshes(
             )
 
 
-def _of_ranks(ranks: int, a: Architecture, choices: Choices) -> Iterator[Mesh]:
-    experts = chosen(divisors(a.experts.count) if a.experts else (1,), choices.expert)
+def _of_ranks(ranks: int, a: Architecture, degrees: Degrees) -> Iterator[Mesh]:
+    experts = chosen(divisors(a.experts.count) if a.experts else (1,), degrees.expert_parallel)
     layers = a.layers + a.encoder_layers
-    for tensor in chosen(divisors(ranks), choices.tensor):
-        for context in chosen(divisors(ranks // tensor), choices.context):
+    for tensor in chosen(divisors(ranks), degrees.tensor_parallel):
+        for context in chosen(divisors(ranks // tensor), degrees.context_parallel):
             pipeline = ranks // tensor // context
-            if choices.pipeline is not None and pipeline not in choices.pipeline:
+            if degrees.pipeline_parallel is not None and pipeline not in degrees.pipeline_parallel:
                 continue
-            virtual = chosen(_virtual(layers, pipeline), choices.virtual)
+            virtual = chosen(_virtual(layers, pipeline), degrees.virtual_pipeline)
             for expert in experts:
                 for pieces in virtual:
                     yield tensor, context, expert, pipeline, pieces

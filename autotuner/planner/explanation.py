@@ -9,17 +9,17 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from autoconf_launch.core import Layout, Offload, Recompute
+from autoconf_launch.core import Degrees, Layout, Offload, Recompute
 
 from ..cost import ALL_LAYERS
-from .degrees import Choices, divisors
+from .degrees import divisors
 from .search import Plan, Planned, Question, plan
 
 _NO_OFFLOAD = (Offload.NONE,)
-_DATA = Choices(
-    tensor=(1,),
-    pipeline=(1,),
-    context=(1,),
+_DATA = Degrees(
+    tensor_parallel=(1,),
+    pipeline_parallel=(1,),
+    context_parallel=(1,),
     sequence_parallel=(False,),
     offload=_NO_OFFLOAD,
 )
@@ -30,7 +30,7 @@ class NamedLayouts:
     """Layouts that go by a name."""
 
     name: str
-    choices: Choices
+    degrees: Degrees
 
 
 def families(best: Planned, *, world: int, node: int) -> tuple[NamedLayouts, ...]:
@@ -46,73 +46,78 @@ def families(best: Planned, *, world: int, node: int) -> tuple[NamedLayouts, ...
         *_model_parallel(world, node),
         *_changed(best),
     ]
-    return tuple(NamedLayouts(name=name, choices=choices) for name, choices in known)
+    return tuple(NamedLayouts(name=name, degrees=degrees) for name, degrees in known)
 
 
-def _data_parallel() -> Iterator[tuple[str, Choices]]:
-    yield "plain DDP", _without_recompute(replace(_DATA, expert=(1,), zero=(0,)))
+def _data_parallel() -> Iterator[tuple[str, Degrees]]:
+    yield "plain DDP", _without_recompute(replace(_DATA, expert_parallel=(1,), zero_stage=(0,)))
     for stage in (1, 2):
-        yield f"ZeRO-{stage}, data parallel only", replace(_DATA, zero=(stage,))
-    yield "ZeRO-3 (FSDP), data parallel only", replace(_DATA, zero=(3,))
+        yield f"ZeRO-{stage}, data parallel only", replace(_DATA, zero_stage=(stage,))
+    yield "ZeRO-3 (FSDP), data parallel only", replace(_DATA, zero_stage=(3,))
     away = (Offload.OPTIMIZER, Offload.PARAMETERS)
-    yield "ZeRO-3 with offload", replace(_DATA, zero=(3,), offload=away)
+    yield "ZeRO-3 with offload", replace(_DATA, zero_stage=(3,), offload=away)
 
 
-def _model_parallel(world: int, node: int) -> Iterator[tuple[str, Choices]]:
+def _model_parallel(world: int, node: int) -> Iterator[tuple[str, Degrees]]:
     inside = tuple(size for size in divisors(node) if size > 1)
     across = tuple(size for size in divisors(world) if size > node)
     deep = tuple(size for size in divisors(world) if size > 1)
-    plain = Choices(context=(1,), offload=_NO_OFFLOAD)
+    plain = Degrees(context_parallel=(1,), offload=_NO_OFFLOAD)
     if inside:
-        yield "TP in a node, no pipeline", replace(plain, tensor=inside, pipeline=(1,))
+        yield (
+            "TP in a node, no pipeline",
+            replace(plain, tensor_parallel=inside, pipeline_parallel=(1,)),
+        )
     if across:
-        yield "TP across nodes", replace(plain, tensor=across)
+        yield "TP across nodes", replace(plain, tensor_parallel=across)
     if deep:
-        yield "PP only", replace(plain, tensor=(1,), pipeline=deep)
+        yield "PP only", replace(plain, tensor_parallel=(1,), pipeline_parallel=deep)
     if node > 1 and across:
-        megatron = replace(plain, tensor=(node,), pipeline=deep, zero=(0, 1))
+        megatron = replace(
+            plain, tensor_parallel=(node,), pipeline_parallel=deep, zero_stage=(0, 1)
+        )
         yield f"Megatron's TP={node} with PP", megatron
     if deep:
-        yield "context parallel", Choices(context=deep, offload=_NO_OFFLOAD)
+        yield "context parallel", Degrees(context_parallel=deep, offload=_NO_OFFLOAD)
 
 
-def _changed(best: Planned) -> Iterator[tuple[str, Choices]]:
+def _changed(best: Planned) -> Iterator[tuple[str, Degrees]]:
     """The best layout with one knob changed."""
     layout, same = best.layout, exactly(best)
     full = layout.recompute is Recompute.FULL and best.recompute_layers == ALL_LAYERS
     if not full:
-        everything = replace(same, recompute=(Recompute.FULL,), layers=())
+        everything = replace(same, recompute=(Recompute.FULL,), recompute_layers=())
         yield "the best with full recompute", everything
     if layout.recompute is not Recompute.NONE:
         yield "the best without recompute", _without_recompute(same)
     if layout.sequence_parallel:
         yield "the best without sequence parallel", replace(same, sequence_parallel=(False,))
     if layout.virtual_pipeline > 1:
-        yield "the best without virtual stages", replace(same, virtual=(1,))
+        yield "the best without virtual stages", replace(same, virtual_pipeline=(1,))
     if layout.expert_parallel > 1:
-        yield "the best without expert parallel", replace(same, expert=(1,))
+        yield "the best without expert parallel", replace(same, expert_parallel=(1,))
     if layout.offload is Offload.NONE:
         yield "the best with offload", replace(same, offload=(Offload.OPTIMIZER,))
 
 
-def _without_recompute(choices: Choices) -> Choices:
-    return replace(choices, recompute=(Recompute.NONE,), layers=())
+def _without_recompute(degrees: Degrees) -> Degrees:
+    return replace(degrees, recompute=(Recompute.NONE,), recompute_layers=())
 
 
-def exactly(planned: Planned) -> Choices:
+def exactly(planned: Planned) -> Degrees:
     """One layout alone."""
     layout, layers = planned.layout, planned.recompute_layers
     some = layers != ALL_LAYERS
-    return Choices(
-        tensor=(layout.tensor_parallel,),
-        pipeline=(layout.pipeline_parallel,),
-        virtual=(layout.virtual_pipeline,),
-        context=(layout.context_parallel,),
-        expert=(layout.expert_parallel,),
+    return Degrees(
+        tensor_parallel=(layout.tensor_parallel,),
+        pipeline_parallel=(layout.pipeline_parallel,),
+        virtual_pipeline=(layout.virtual_pipeline,),
+        context_parallel=(layout.context_parallel,),
+        expert_parallel=(layout.expert_parallel,),
         micro_batch=(layout.micro_batch,),
-        zero=(layout.zero_stage,),
+        zero_stage=(layout.zero_stage,),
         recompute=() if some else (layout.recompute,),
-        layers=(layers,) if some else (),
+        recompute_layers=(layers,) if some else (),
         sequence_parallel=(layout.sequence_parallel,),
         offload=(layout.offload,),
     )
@@ -168,7 +173,7 @@ def losers(question: Question, best: Planned) -> tuple[Loser, ...]:
     free = replace(question.limits, deadline_step_s=float("inf"), cost_step_s=float("inf"))
     found = []
     for family in families(best, world=question.world, node=node):
-        asked = replace(question, choices=family.choices, most=1, limits=free)
+        asked = replace(question, degrees=family.degrees, most=1, limits=free)
         found.append(_loser(family, plan(asked), best, question))
     return tuple(found)
 
@@ -187,10 +192,11 @@ def _loser(family: NamedLayouts, found: Plan, best: Planned, question: Question)
 
 def _impossible(family: NamedLayouts, question: Question) -> str:
     """Which equation has no solution."""
-    chosen = family.choices
-    degrees = [chosen.tensor or (), chosen.pipeline or (), chosen.context or ()]
-    if all(len(values) == 1 for values in degrees):
-        ranks = math.prod(values[0] for values in degrees)
+    chosen = family.degrees
+    axes = (chosen.tensor_parallel, chosen.pipeline_parallel, chosen.context_parallel)
+    sizes = [axis or () for axis in axes]
+    if all(len(values) == 1 for values in sizes):
+        ranks = math.prod(values[0] for values in sizes)
         data = question.world // ranks
         return f"dp={data} does not divide a global batch of {question.global_batch}"
     return "no such mesh divides the GPUs and the global batch"

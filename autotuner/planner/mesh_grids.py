@@ -15,11 +15,11 @@ from typing import Any
 
 import numpy as np
 
-from autoconf_launch.core import Architecture, Recompute
+from autoconf_launch.core import Architecture, Degrees, Offload, Recompute
 
 from ..cost import ALL_LAYERS, OFFLOAD_CODES, RECOMPUTE_CODES, RULES, LayoutColumns, LayoutRule
 from ..space import Bools, Ints
-from .degrees import Choices, Meshes, chosen, divisors, meshes
+from .degrees import Meshes, chosen, divisors, meshes
 
 OFFLOAD, SEQUENCE, RECOMPUTE, ZERO, MICRO, MESH = range(6)
 _AXES = 6
@@ -61,20 +61,21 @@ class LayoutGrid:
 
 
 def grids(
-    world: int, global_batch: int, architecture: Architecture, choices: Choices
+    world: int, global_batch: int, architecture: Architecture, degrees: Degrees
 ) -> Iterator[LayoutGrid]:
     """A grid for each number of data-parallel ranks."""
-    for group in meshes(world, global_batch, architecture, choices):
-        micro = chosen(divisors(global_batch // group.data), choices.micro_batch)
+    for group in meshes(world, global_batch, architecture, degrees):
+        micro = chosen(divisors(global_batch // group.data), degrees.micro_batch)
         if micro:
-            yield _grid(group, np.array(micro, np.int64), global_batch, architecture, choices)
+            yield _grid(group, np.array(micro, np.int64), global_batch, architecture, degrees)
 
 
 def _grid(
-    group: Meshes, micro: Ints, global_batch: int, a: Architecture, choices: Choices
+    group: Meshes, micro: Ints, global_batch: int, a: Architecture, degrees: Degrees
 ) -> LayoutGrid:
-    kind, layers, exists = _recomputed(a.layers + a.encoder_layers, group.pipeline_M, choices)
-    offload = [OFFLOAD_CODES[one] for one in choices.offload]
+    kind, layers, exists = _recomputed(a.layers + a.encoder_layers, group.pipeline_M, degrees)
+    offload = [OFFLOAD_CODES[one] for one in degrees.offload or Offload]
+    sequence = degrees.sequence_parallel or (False, True)
     micro_C = _on(MICRO, micro)
     columns = LayoutColumns(
         data_C=_on(MESH, np.array([group.data])),
@@ -83,27 +84,28 @@ def _grid(
         virtual_C=_on(MESH, group.virtual_M),
         context_C=_on(MESH, group.context_M),
         expert_C=_on(MESH, group.expert_M),
-        zero_stage_C=_on(ZERO, np.array(choices.zero, np.int64)),
+        zero_stage_C=_on(ZERO, np.array(degrees.zero_stage or (0, 1, 2, 3), np.int64)),
         micro_batch_C=micro_C,
         accumulation_C=global_batch // group.data // micro_C,
         recompute_C=_on(RECOMPUTE, kind),
         recompute_layers_C=layers[None, None, :, None, None, :],
-        sequence_parallel_C=_on(SEQUENCE, np.array(choices.sequence_parallel, np.bool_)),
+        sequence_parallel_C=_on(SEQUENCE, np.array(sequence, np.bool_)),
         offload_C=_on(OFFLOAD, np.array(offload, np.int64)),
     )
     return LayoutGrid(columns=columns, exists_C=exists[None, None, :, None, None, :])
 
 
-def _recomputed(layers: int, pipeline_M: Ints, choices: Choices) -> tuple[Ints, Ints, Bools]:
+def _recomputed(layers: int, pipeline_M: Ints, degrees: Degrees) -> tuple[Ints, Ints, Bools]:
     """Kind, layers of a stage by mesh, and whether this is not another one's equal."""
-    codes = [RECOMPUTE_CODES[kind] for kind in choices.recompute]
+    kinds = tuple(Recompute) if degrees.recompute is None else degrees.recompute
+    codes = [RECOMPUTE_CODES[kind] for kind in kinds]
     stage_M = -(-layers // pipeline_M)
     rows = [np.full_like(stage_M, ALL_LAYERS) for _ in codes]
     exists = [np.ones(len(stage_M), np.bool_) for _ in codes]
-    if choices.layers is None:
+    if degrees.recompute_layers is None:
         ladder = [-(-stage_M * part // _QUARTERS) for part in range(1, _QUARTERS)]
     else:
-        ladder = [np.full_like(stage_M, count) for count in choices.layers]
+        ladder = [np.full_like(stage_M, count) for count in degrees.recompute_layers]
     before = np.zeros_like(stage_M)
     for count_M in ladder:
         rows.append(count_M)

@@ -9,11 +9,10 @@ from dataclasses import dataclass, field, fields
 
 import numpy as np
 
-from autoconf_launch.core import Layout
+from autoconf_launch.core import Degrees, Layout
 
 from ..cost import MEMORY_BAND, LayoutColumns, LayoutRule, Verdict, fits, verdict
 from ..space import Bools, Floats
-from .degrees import Choices
 from .mesh_grids import PLAN_RULES, LayoutGrid, counted, grids, obeying, parts
 from .pricing import Training, grid_costs, row_costs
 
@@ -109,7 +108,7 @@ class Question:
     world: int
     global_batch: int
     limits: Limits
-    choices: Choices = field(default_factory=Choices)
+    degrees: Degrees = field(default_factory=Degrees)
     most: int | None = 10
     rules: tuple[LayoutRule, ...] = PLAN_RULES
 
@@ -181,7 +180,7 @@ def plan(question: Question) -> Plan:
         fastest=Ranking(most=1),
     )
     limited: dict[str, int] = {}
-    for grid in grids(question.world, question.global_batch, model, question.choices):
+    for grid in grids(question.world, question.global_batch, model, question.degrees):
         tally.considered += counted(grid)
         kept = obeying(grid, model, sequence, tally.dropped, question.rules)
         for piece, kept_C in parts(grid, kept, _CELLS):

@@ -49,17 +49,15 @@ if TYPE_CHECKING:
     from .nemo_axes import (
         BLOCK,
         Grid,
-        GridOverrides,
         GridQuestion,
         GridRow,
         NoRule,
-        PipelineRange,
         RecomputeChoices,
         RecomputeQuestion,
         nemo_grid,
         recompute_choices,
     )
-    from .nemo_rules import NemoSearchLimits, are_ends_counted, reason, search_rules
+    from .nemo_rules import are_ends_counted, reason, search_rules
     from .promise import Predefined, nearest_predefined, run_order
     from .shapes import (
         Form,

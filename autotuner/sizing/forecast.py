@@ -16,12 +16,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from types import MappingProxyType
 
-from autoconf_launch.core import ConfigError, Layout, Offload, nearest_known
+from autoconf_launch.core import ConfigError, Degrees, Layout, Offload, nearest_known
 
 from ..planner import (
     STEP_TIME_BAND,
     UNMEASURED_BAND,
-    Choices,
     Limits,
     Planned,
     Question,
@@ -30,9 +29,9 @@ from ..planner import (
     plan,
 )
 from .model_size import FLOPS_PER_PARAMETER_AND_TOKEN, SECONDS_PER_DAY
-from .nemo_rules import NemoSearchLimits, search_rules
+from .nemo_rules import search_rules
 
-_CHOICES = Choices(zero=(0, 1), offload=(Offload.NONE,))
+_DEGREES = Degrees(zero_stage=(0, 1), offload=(Offload.NONE,))
 """ZeRO 1 is the distributed optimizer of NeMo's configurations; there is no more, nor offload."""
 _BATCH_BAND = 0.1
 _MOST_BATCHES = 3
@@ -116,9 +115,9 @@ def _planned(task: Task, batch: int) -> Planned | None:
         world=task.gpus,
         global_batch=batch,
         limits=Limits(memory_bytes=task.memory_bytes),
-        choices=_CHOICES,
+        degrees=_DEGREES,
         most=1,
-        rules=search_rules(NemoSearchLimits(gpus_per_node=task.training.machine.gpus_per_node)),
+        rules=search_rules(task.training.machine.gpus_per_node, _DEGREES),
     )
     return plan(question).surely
 

@@ -15,17 +15,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from autoconf_launch.core import ConfigError
+from autoconf_launch.core import ConfigError, Degrees
 
 from .families import KNOWN_FAMILIES, Family
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PipelineRange:
-    """All numbers of stages that a model can have, from ``least`` to ``most``."""
-
-    least: int
-    most: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,7 +27,8 @@ class GridRow:
     Attributes:
         rules: ``gpt_like``, ``t5`` (mT5 too) or ``bert``.
         sequence: None for any, up to ``most_sequence`` where that is one.
-        least_product, most_product: of all degrees of model parallelism.
+        degrees: of tensor and pipeline, micro-batches, and bounds of the product.
+        stages: the least and the most pipeline stages, where a model's layers say which.
         global_batch: what NeMo 2.0 recommends beside it; 1.0 has none here.
     """
 
@@ -43,11 +36,8 @@ class GridRow:
     gpu_memory_gb: int
     sequence: int | None
     bound_b: float | None
-    tensor: tuple[int, ...]
-    pipeline: tuple[int, ...] | PipelineRange
-    micro_batch: tuple[int, ...]
-    least_product: int
-    most_product: int
+    degrees: Degrees
+    stages: tuple[int, int] | None
     global_batch: int | None
     most_sequence: int | None = None
 
@@ -94,28 +84,9 @@ class Grid:
     ``note`` says so where no rule covers the question; "" where one does.
     """
 
-    tensor: tuple[int, ...]
-    pipeline: tuple[int, ...]
-    micro_batch: tuple[int, ...]
-    least_product: int
-    most_product: int
-    context: tuple[int, ...] = (1,)
-    expert: tuple[int, ...] = (1,)
+    degrees: Degrees
     global_batch: int | None = None
     note: str = ""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GridOverrides:
-    """What a user set; None (or "auto") leaves the rule's value."""
-
-    tensor: tuple[int, ...] | None = None
-    pipeline: tuple[int, ...] | None = None
-    micro_batch: tuple[int, ...] | None = None
-    context: tuple[int, ...] | None = None
-    expert: tuple[int, ...] | None = None
-    least_product: int | None = None
-    most_product: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,32 +102,32 @@ class NoRule:
 
 
 def nemo_grid(
-    rows: Sequence[GridRow], asked: GridQuestion, overrides: GridOverrides | None = None
+    rows: Sequence[GridRow], asked: GridQuestion, given: Degrees | None = None
 ) -> Grid | NoRule:
     """The grid of one generation's rules.
 
     Args:
         rows: of NeMo 1.0 or 2.0.
         asked: the model.
-        overrides: values that take the place of the rule's.
+        given: values that take the place of the rule's.
 
     Raises:
         ConfigError: the size is above all rules of a family that has no defaults.
     """
-    given, name = overrides or GridOverrides(), _rules_of(asked.family)
+    given, name = given or Degrees(), _rules_of(asked.family)
     own = [row for row in rows if (row.rules, row.gpu_memory_gb) == (name, asked.gpu_memory_gb)]
     if not own:
         return NoRule(why=_uncovered(rows, asked))
     rule = rule_of(rows, asked)
     if rule is not None:
-        return _overridden(_grid(rule, asked), given)
+        return _grid(rule, asked, given)
     defaults = next((row for row in own if row.bound_b is None), None)
     why = _uncovered(rows, asked)
     if defaults is None and asked.size_b > _most_b(own):
         raise ConfigError(_too_large(own, asked))
     if defaults is not None and asked.is_shipped:
         note = f"{why}; NVIDIA ships a search of it, which runs on the defaults of its tool."
-        return _overridden(replace(_grid(defaults, asked), note=note), given)
+        return replace(_grid(defaults, asked, given), note=note)
     return _listed(given, why) or NoRule(why=why)
 
 
@@ -234,53 +205,29 @@ def _lengths(rows: Sequence[GridRow]) -> list[str]:
     return [*map(str, exact), *(f"at most {length}" for length in most)]
 
 
-def _grid(row: GridRow, asked: GridQuestion) -> Grid:
-    stages = row.pipeline
-    if isinstance(stages, PipelineRange):
+def _grid(row: GridRow, asked: GridQuestion, given: Degrees) -> Grid:
+    degrees = row.degrees
+    if row.stages:
+        least, most = row.stages
         possible = stages_of(asked.layers, is_encoder_decoder=asked.family.is_encoder_decoder)
-        stages = tuple(n for n in possible if stages.least <= n <= stages.most)
-    return Grid(
-        tensor=row.tensor,
-        pipeline=stages,
-        micro_batch=row.micro_batch,
-        least_product=row.least_product,
-        most_product=row.most_product,
-        global_batch=row.global_batch,
-    )
+        stages = tuple(number for number in possible if least <= number <= most)
+        degrees = replace(degrees, pipeline_parallel=stages)
+    return Grid(degrees=degrees.override(given), global_batch=row.global_batch)
 
 
-def _listed(given: GridOverrides, why: str) -> Grid | None:
+def _listed(given: Degrees, why: str) -> Grid | None:
     """The user's own lists; None where one is left to rules.
 
     Products that nobody bounds follow from the lists, as NeMo 2.0 has it for fine-tuning.
     """
-    if given.tensor is None or given.pipeline is None or given.micro_batch is None:
+    if None in (given.tensor_parallel, given.pipeline_parallel, given.micro_batch):
         return None
-    context, expert = given.context or (1,), given.expert or (1,)
-    axes = (given.tensor, given.pipeline, context, expert)
-    return Grid(
-        tensor=given.tensor,
-        pipeline=given.pipeline,
-        micro_batch=given.micro_batch,
-        least_product=given.least_product or math.prod(map(min, axes)),
-        most_product=given.most_product or math.prod(map(max, axes)),
-        context=context,
-        expert=expert,
-        note=f"{why}; all sizes to search are given, so that none is needed.",
+    bounds = Degrees(
+        least_product=math.prod(map(min, given.mesh_axes)),
+        most_product=math.prod(map(max, given.mesh_axes)),
     )
-
-
-def _overridden(grid: Grid, overrides: GridOverrides) -> Grid:
-    return replace(
-        grid,
-        tensor=overrides.tensor or grid.tensor,
-        pipeline=overrides.pipeline or grid.pipeline,
-        micro_batch=overrides.micro_batch or grid.micro_batch,
-        context=overrides.context or grid.context,
-        expert=overrides.expert or grid.expert,
-        least_product=overrides.least_product or grid.least_product,
-        most_product=overrides.most_product or grid.most_product,
-    )
+    note = f"{why}; all sizes to search are given, so that none is needed."
+    return Grid(degrees=bounds.override(given), note=note)
 
 
 BLOCK = "block"

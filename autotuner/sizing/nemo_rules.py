@@ -7,44 +7,31 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 
 import numpy as np
 
-from autoconf_launch.core import Architecture, Layout
+from autoconf_launch.core import Architecture, Degrees, Layout
 
 from ..cost import Keep, LayoutColumns, LayoutRule
 from ..planner import MEMORY, PLAN_RULES, PointQuestion, divisors, points
 from ..space import Bools
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NemoSearchLimits:
-    """What a search keeps within.
+def search_rules(gpus_per_node: int, degrees: Degrees) -> tuple[LayoutRule, ...]:
+    """All rules of a search, in the order in which they are asked.
 
-    Attributes:
-        gpus_per_node: of equal nodes.
-        least_product: of ``tp x pp x cp x ep``, as NVIDIA counts; None where there is none.
-        most_product: the same at the other end.
-        are_samples_whole: leave out what cuts samples that other ranks could have whole.
+    Samples that ranks could have whole are cut only where context ranks or micro-batches are
+    listed.
     """
-
-    gpus_per_node: int
-    least_product: int | None = None
-    most_product: int | None = None
-    are_samples_whole: bool = True
-
-
-def search_rules(limits: NemoSearchLimits) -> tuple[LayoutRule, ...]:
-    """All rules of a search, in the order in which they are asked."""
+    are_open = degrees.context_parallel is None and degrees.micro_batch is None
     return (
         *PLAN_RULES,
         _rule("pp_stages", "pipeline_C", "pp", "does not cut the layers evenly", _stages),
         _rule("vpp_stages", "virtual_C", "vpp", "does not cut a stage evenly", _virtual),
         _rule("cp_family", "context_C", "cp", "is for decoders alone", _context),
-        *([_WHOLE_SAMPLES] if limits.are_samples_whole else []),
-        _tensor_in_nodes(limits.gpus_per_node),
-        *_product_rules(limits),
+        *([_WHOLE_SAMPLES] if are_open else []),
+        _tensor_in_nodes(gpus_per_node),
+        *_product_rules(degrees),
     )
 
 
@@ -112,8 +99,8 @@ def _tensor_in_nodes(gpus_per_node: int) -> LayoutRule:
     return _rule("tp_node", "tensor_C", "tp", why, keep)
 
 
-def _product_rules(limits: NemoSearchLimits) -> Iterator[LayoutRule]:
-    least, most = limits.least_product, limits.most_product
+def _product_rules(degrees: Degrees) -> Iterator[LayoutRule]:
+    least, most = degrees.least_product, degrees.most_product
     if least is not None:
         why = f"x the other degrees is less than min_model_parallel_size {least}"
         yield _rule("min_model_parallel", "tensor_C", "tp", why, _within(least, None))

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, TypeAlias
 
-from autoconf_launch.autotuner.sizing import Budget, Family, GridOverrides, recommended_size_b
-from autoconf_launch.core import ConfigError, nearest_known
+from autoconf_launch.autotuner.sizing import Budget, Family, recommended_size_b
+from autoconf_launch.core import ConfigError, Degrees, nearest_known
 
 from ..search import GridKind, is_whole, number, whole_number
 from .recipe import Recipe
@@ -147,7 +147,7 @@ class SearchBounds:
     """
 
     grid: GridKind
-    lists: GridOverrides
+    degrees: Degrees
     logs: Path
     limit_runs: int
     max_steps: int

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import zip_longest
 
-from autoconf_launch.autotuner.sizing import Grid, GridOverrides, NoRule, nemo_grid
-from autoconf_launch.core import ConfigError, Recompute
+from autoconf_launch.autotuner.sizing import Grid, NoRule, nemo_grid
+from autoconf_launch.core import ConfigError, Degrees, Recompute
 from autoconf_launch.launcher.estimates import ChosenPrice
 from autoconf_launch.tuning_spaces import grid_rows
 
@@ -20,7 +20,6 @@ from ..search import (
     SearchQuestion,
     candidates_of,
     grid_question,
-    layout_of,
     search_machines,
     searched_model,
 )
@@ -51,7 +50,7 @@ def nemo2_candidates(training: RecipeTraining, *, is_finetune: bool) -> Candidat
         ConfigError: no point divides GPUs, batch, heads and layers.
     """
     question = training.question
-    lists = question.settings.train.grid
+    lists = question.settings.train.degrees
     grid = nemo_grid(grid_rows(GENERATION), grid_question(question), lists)
     if isinstance(grid, NoRule):
         return grid
@@ -80,26 +79,23 @@ def divisible(training: RecipeTraining) -> RecipeTraining:
 
 def _candidate(one: NemoCandidate, question: SearchQuestion) -> SearchCandidate:
     model = searched_model(question, question.gpus)
-    return SearchCandidate(
-        name=nemo2_name(model, question.nodes, one), point=one, layout=layout_of(one, model)
-    )
+    return SearchCandidate(name=nemo2_name(model, question.nodes, one), point=one)
 
 
-def _products_of_lists(grid: Grid, lists: GridOverrides, gpus: int) -> Grid:
-    axes = (grid.tensor, grid.pipeline, grid.context, grid.expert)
-    least = min(gpus, math.prod(map(min, axes)))
-    most = min(gpus, math.prod(map(max, axes)))
-    return replace(
-        grid,
-        least_product=lists.least_product or least,
-        most_product=lists.most_product or most,
+def _products_of_lists(grid: Grid, lists: Degrees, gpus: int) -> Grid:
+    axes = grid.degrees.mesh_axes
+    degrees = replace(
+        grid.degrees,
+        least_product=lists.least_product or min(gpus, math.prod(map(min, axes))),
+        most_product=lists.most_product or min(gpus, math.prod(map(max, axes))),
     )
+    return replace(grid, degrees=degrees)
 
 
 def _points(grid: Grid, question: SearchQuestion) -> tuple[NemoCandidate, ...]:
     """In the order of NeMo 2.0's loops: tensor, pipeline, context, expert, micro-batch."""
     found = nemo_candidates(grid, searched_model(question, question.gpus))
-    return tuple(sorted(found, key=lambda one: (*one.degrees, one.micro_batch)))
+    return tuple(sorted(found, key=lambda one: (*one.layout.mesh, one.layout.micro_batch)))
 
 
 def _why_none(question: SearchQuestion) -> str:

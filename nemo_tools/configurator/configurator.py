@@ -7,8 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from autoconf_launch.autotuner.sizing import GridOverrides
-from autoconf_launch.core import ConfigError, RawConfig
+from autoconf_launch.core import ConfigError, Degrees, RawConfig
 from autoconf_launch.core import KeyPath as Keys
 
 from ..report import FINAL_RESULTS, NEMO2, SearchOutcome, SearchRun, top_text, write_nemo2_tables
@@ -119,7 +118,7 @@ class AutoConfigurator:
         self._logs = _check(self)
         bounds = SearchBounds(
             grid=GridKind(self.grid),
-            lists=_lists(self),
+            degrees=_degrees(self),
             logs=self._logs.absolute(),
             limit_runs=self.limit_search_runs,
             max_steps=self.max_steps_per_run,
@@ -268,7 +267,7 @@ def _check(asked: AutoConfigurator) -> Path:
     return Path(asked.path_to_logs)
 
 
-def _lists(asked: AutoConfigurator) -> GridOverrides:
+def _degrees(asked: AutoConfigurator) -> Degrees:
     least = size("min_model_parallel_size", asked.min_model_parallel_size)
     most = size("max_model_parallel_size", asked.max_model_parallel_size)
     if least is not None and most is not None and least > most:
@@ -276,21 +275,21 @@ def _lists(asked: AutoConfigurator) -> GridOverrides:
             f"min_model_parallel_size is {least}, but must be at most max_model_parallel_size = "
             f"{most}."
         )
-    lists = GridOverrides(
-        tensor=sizes("tensor_parallel_sizes", asked.tensor_parallel_sizes),
-        pipeline=sizes("pipeline_parallel_sizes", asked.pipeline_parallel_sizes),
+    degrees = Degrees(
+        tensor_parallel=sizes("tensor_parallel_sizes", asked.tensor_parallel_sizes),
+        pipeline_parallel=sizes("pipeline_parallel_sizes", asked.pipeline_parallel_sizes),
         micro_batch=sizes("micro_batch_sizes", asked.micro_batch_sizes),
-        context=sizes("context_parallel_sizes", asked.context_parallel_sizes),
-        expert=sizes("expert_parallel_sizes", asked.expert_parallel_sizes),
+        context_parallel=sizes("context_parallel_sizes", asked.context_parallel_sizes),
+        expert_parallel=sizes("expert_parallel_sizes", asked.expert_parallel_sizes),
         least_product=least,
         most_product=most,
     )
-    if asked.mode == "finetune" and None in (lists.tensor, lists.pipeline):
+    if asked.mode == "finetune" and None in (degrees.tensor_parallel, degrees.pipeline_parallel):
         raise ConfigError(
             "For fine-tuning tensor_parallel_sizes and pipeline_parallel_sizes must be lists: "
             "NeMo's rules are for pretraining."
         )
-    return lists
+    return degrees
 
 
 def _candidates(asked: AutoConfigurator, training: RecipeTraining) -> Candidates:

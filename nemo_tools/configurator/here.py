@@ -129,7 +129,8 @@ def _check(prepared: Prepared) -> None:
 def _as_it_ran(one: SearchCandidate, contents: JournalContents) -> SearchCandidate:
     """With the ZeRO stage that was chosen for it."""
     layouts = {record.trial.name: record.trial.candidate.layout for record in contents.records}
-    return replace(one, layout=layouts.get(one.name, one.layout))
+    layout = layouts.get(one.name, one.layout)
+    return replace(one, point=replace(one.point, layout=layout))
 
 
 def _to_stderr(line: str) -> None:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from autoconf_launch.autotuner.sizing import SampleShape, step_flops
-from autoconf_launch.core import Failure, FailureKind, RawConfig
+from autoconf_launch.core import Failure, FailureKind, Layout, RawConfig
 from autoconf_launch.launcher.estimates import ChosenPrice
 
 from ..report import SearchOutcome, SearchRun, read_run
@@ -83,12 +83,15 @@ def point_of(name: str) -> NemoCandidate | None:
     found = {key: _degree(value) for key, value in _DEGREE.findall(name)}
     if any(found.get(key) is None for key in _NEEDED):
         return None
-    return NemoCandidate(
-        tensor=found["tp"] or 1,
-        pipeline=found["pp"] or 1,
-        context=found.get("cp") or 1,
-        expert=found.get("ep") or 1,
+    layout = Layout(
+        tensor_parallel=found["tp"] or 1,
+        pipeline_parallel=found["pp"] or 1,
+        context_parallel=found.get("cp") or 1,
+        expert_parallel=found.get("ep") or 1,
         micro_batch=found["mbs"] or 1,
+    )
+    return NemoCandidate(
+        layout=layout,
         virtual=found.get("vp"),
         recompute_layers=found.get("act_ckpt"),
         recompute_micro_batches=found.get("num_mbs_act"),

@@ -223,8 +223,7 @@ def _train(
         custom_config=None,
         logs=bounds.logs,
         search_nodes=machines.nodes,
-        grid=bounds.lists,
-        recompute_layers=None,
+        degrees=bounds.degrees,
     )
 
 

@@ -18,7 +18,8 @@ class SearchRun:
 
     Attributes:
         name: of its folder and file: one for each candidate of a search.
-        point: its degrees, micro-batch and checkpointed layers, in NVIDIA's terms.
+        point: its degrees, micro-batch and checkpointed layers, in NVIDIA's terms; of a run made
+            elsewhere its layout has no data-parallel ranks.
         config: of a whole training with its layout, which the best one's file repeats.
         knobs: what else it sets beside ``point``, such as ``("zero_stage", 1)``.
         steps: optimizer steps that ``step_s`` is of; warm-up is not among them.
@@ -136,9 +137,10 @@ def optimum(outcome: SearchOutcome) -> SearchOptimum | None:
 
 
 def _divides(run: SearchRun, gpus: int) -> bool:
-    point = run.point
-    data, rest = divmod(gpus, point.tensor * point.pipeline * point.context)
-    return not rest and data > 0 and run.global_batch % (data * point.micro_batch) == 0
+    layout = run.point.layout
+    tensor, pipeline, context, _ = layout.mesh
+    data, rest = divmod(gpus, tensor * pipeline * context)
+    return not rest and data > 0 and run.global_batch % (data * layout.micro_batch) == 0
 
 
 _NODES = ("trainer", "num_nodes")

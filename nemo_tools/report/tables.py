@@ -68,9 +68,10 @@ def failed_csv(outcome: SearchOutcome, columns: Columns) -> str:
 def config_name(run: SearchRun) -> str:
     """``tp2_pp1_cp1_ep1_mbs4_act_0_num_mbs_act_None_act_per_pipe_None`` and further knobs."""
     point = run.point
+    tensor, pipeline, context, expert = point.layout.mesh
     start = (
-        f"tp{point.tensor}_pp{point.pipeline}_cp{point.context}_ep{point.expert}"
-        f"_mbs{point.micro_batch}_act_{point.recompute_layers}"
+        f"tp{tensor}_pp{pipeline}_cp{context}_ep{expert}"
+        f"_mbs{point.layout.micro_batch}_act_{point.recompute_layers}"
         f"_num_mbs_act_{point.recompute_micro_batches}"
         f"_act_per_pipe_{point.recompute_layers_per_pipeline}"
     )
@@ -104,11 +105,11 @@ def _asked(outcome: SearchOutcome, run: SearchRun) -> dict[str, object]:
         "Model Name": outcome.family.name,
         "Model Size": f"{outcome.size_b:.10g}",
         "Seq Length": shape.sequence,
-        "TP": point.tensor,
-        "PP": point.pipeline,
-        "CP": point.context,
-        "EP": point.expert,
-        "MBS": point.micro_batch,
+        "TP": point.layout.tensor_parallel,
+        "PP": point.layout.pipeline_parallel,
+        "CP": point.layout.context_parallel,
+        "EP": point.layout.expert_parallel,
+        "MBS": point.layout.micro_batch,
         "VP": point.virtual,
         "Act Ckpt Layers": point.recompute_layers,
         "Act Ckpt Micro Batches": point.recompute_micro_batches,

@@ -10,6 +10,7 @@ import itertools
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import TypeAlias
 
 from autoconf_launch.autotuner.sizing import (
     BLOCK,
@@ -19,6 +20,10 @@ from autoconf_launch.autotuner.sizing import (
     RecomputeQuestion,
     recompute_choices,
 )
+from autoconf_launch.core import Layout, Recompute
+
+_Mesh: TypeAlias = tuple[int, int, int, int]
+"""Tensor, pipeline, context and expert ranks."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,27 +45,13 @@ class SearchedModel:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NemoCandidate:
-    """One run, in NVIDIA's terms; see ``RecomputeChoices`` for the last four."""
+    """One run, with what NVIDIA's terms say beside its layout; see ``RecomputeChoices``."""
 
-    tensor: int
-    pipeline: int
-    context: int
-    expert: int
-    micro_batch: int
+    layout: Layout
     virtual: int | None = None
     recompute_layers: int | None = None
     recompute_micro_batches: int | None = None
     recompute_layers_per_pipeline: int | None = None
-
-    @property
-    def degrees(self) -> tuple[int, int, int, int]:
-        """Tensor, pipeline, context, expert: the order of NVIDIA's loops."""
-        return (self.tensor, self.pipeline, self.context, self.expert)
-
-    @property
-    def product(self) -> int:
-        """Product of all degrees of model parallelism, as NVIDIA counts it: with expert ranks."""
-        return math.prod(self.degrees)
 
 
 def nemo_candidates(grid: Grid, model: SearchedModel) -> tuple[NemoCandidate, ...]:
@@ -73,7 +64,7 @@ def nemo_candidates(grid: Grid, model: SearchedModel) -> tuple[NemoCandidate, ..
     has_layers = any(one.recompute_layers is not None for one in found)
     if has_layers:
         return tuple(sorted(found, key=lambda one: one.recompute_layers or 0))
-    return tuple(sorted(found, key=lambda one: one.micro_batch))
+    return tuple(sorted(found, key=lambda one: one.layout.micro_batch))
 
 
 def limited(candidates: Sequence[NemoCandidate], limit: int) -> tuple[NemoCandidate, ...]:
@@ -83,8 +74,8 @@ def limited(candidates: Sequence[NemoCandidate], limit: int) -> tuple[NemoCandid
     """
     if not 0 < limit < len(candidates):
         return tuple(candidates)
-    sizes = sorted({one.micro_batch for one in candidates}, reverse=True)
-    by_size = [[one for one in candidates if one.micro_batch == size] for size in sizes]
+    sizes = sorted({one.layout.micro_batch for one in candidates}, reverse=True)
+    by_size = [[one for one in candidates if one.layout.micro_batch == size] for size in sizes]
     turns = itertools.zip_longest(*by_size)
     chosen = [one for turn in turns for one in turn if one is not None]
     return tuple(chosen[:limit])
@@ -95,7 +86,7 @@ def minimum_nodes(grid: Grid, model: SearchedModel, gpus_per_node: int) -> int:
 
     That has one data-parallel rank: ``model.gpus``, of a training, do not matter.
     """
-    widest = max((one.product for one in _meshes(grid, model)), default=1)
+    widest = max(map(math.prod, _meshes(grid, model)), default=1)
     return -(-widest // gpus_per_node)
 
 
@@ -120,42 +111,58 @@ def minutes_limit(minutes: int) -> str:
 
 
 def _start(model: SearchedModel, nodes: int, one: NemoCandidate) -> str:
+    tensor, pipeline, context, expert = one.layout.mesh
     return (
-        f"{model.family.name}_{model.size_b:.10g}b_{nodes}nodes_tp_{one.tensor}_pp_{one.pipeline}"
-        f"_cp_{one.context}_ep_{one.expert}_mbs_{one.micro_batch}"
+        f"{model.family.name}_{model.size_b:.10g}b_{nodes}nodes_tp_{tensor}_pp_{pipeline}"
+        f"_cp_{context}_ep_{expert}_mbs_{one.layout.micro_batch}"
     )
 
 
 def _points(grid: Grid, model: SearchedModel) -> Iterator[NemoCandidate]:
-    for one in _meshes(grid, model):
-        if model.gpus % one.product:
+    for mesh in _meshes(grid, model):
+        if model.gpus % math.prod(mesh):
             continue
-        choices = _choices(model, one.pipeline)
-        data = model.gpus // (one.tensor * one.pipeline * one.context)
-        for micro in grid.micro_batch:
-            if model.global_batch % (micro * data) == 0:
-                yield from _with_recompute(one, micro, choices)
+        choices = _choices(model, mesh[1])
+        for micro in grid.degrees.micro_batch or ():
+            layout = _layout(mesh, micro, model)
+            if layout.global_batch == model.global_batch:
+                layout = replace(layout, virtual_pipeline=choices.virtual or 1)
+                yield from _with_recompute(layout, choices)
 
 
-def _meshes(grid: Grid, model: SearchedModel) -> Iterator[NemoCandidate]:
-    """Each mesh of the grid that the model allows, with a micro-batch of 1, on any GPUs."""
-    meshes = itertools.product(grid.tensor, grid.pipeline, grid.context, grid.expert)
-    for tensor, pipeline, context, expert in meshes:
-        one = NemoCandidate(
-            tensor=tensor, pipeline=pipeline, context=context, expert=expert, micro_batch=1
-        )
-        if _is_mesh(one, grid, model):
-            yield one
+def _layout(mesh: _Mesh, micro: int, model: SearchedModel) -> Layout:
+    """With a distributed optimizer, and a smaller batch where the model's does not divide."""
+    tensor, pipeline, context, expert = mesh
+    data = model.gpus // (tensor * pipeline * context)
+    return Layout(
+        data_parallel=data,
+        tensor_parallel=tensor,
+        pipeline_parallel=pipeline,
+        context_parallel=context,
+        expert_parallel=expert,
+        zero_stage=1 if data * context > 1 else 0,
+        micro_batch=micro,
+        accumulation=model.global_batch // (data * micro),
+        sequence_parallel=tensor > 1,
+    )
 
 
-def _is_mesh(one: NemoCandidate, grid: Grid, model: SearchedModel) -> bool:
-    """Whether the degrees divide what they must, and fit the grid's bounds."""
+def _meshes(grid: Grid, model: SearchedModel) -> Iterator[_Mesh]:
+    """Each mesh of the grid that the model allows, on any GPUs."""
+    for tensor, pipeline, context, expert in itertools.product(*grid.degrees.mesh_axes):
+        mesh = (tensor, pipeline, context, expert)
+        if _is_mesh(mesh, model) and grid.degrees.allows_product(math.prod(mesh)):
+            yield mesh
+
+
+def _is_mesh(mesh: _Mesh, model: SearchedModel) -> bool:
+    """Whether the degrees divide what they must."""
+    tensor, pipeline, context, expert = mesh
     stacks = 2 if model.family.is_encoder_decoder else 1
     return (
-        grid.least_product <= one.product <= grid.most_product
-        and 1 in (one.context, one.expert)
-        and model.heads % one.tensor == 0
-        and stacks * model.layers % one.pipeline == 0
+        1 in (context, expert)
+        and model.heads % tensor == 0
+        and stacks * model.layers % pipeline == 0
     )
 
 
@@ -174,14 +181,12 @@ def _choices(model: SearchedModel, pipeline: int) -> RecomputeChoices:
     return replace(choices, layers=tuple(dict.fromkeys(model.recompute_layers)))
 
 
-def _with_recompute(
-    one: NemoCandidate, micro: int, choices: RecomputeChoices
-) -> Iterator[NemoCandidate]:
+def _with_recompute(layout: Layout, choices: RecomputeChoices) -> Iterator[NemoCandidate]:
     dimensions = (choices.layers, choices.micro_batches, choices.layers_per_pipeline)
     for layers, micro_batches, per_pipeline in itertools.product(*dimensions):
-        yield replace(
-            one,
-            micro_batch=micro,
+        kind = Recompute.FULL if layers else Recompute.NONE
+        yield NemoCandidate(
+            layout=replace(layout, recompute=kind),
             virtual=choices.virtual,
             recompute_layers=layers,
             recompute_micro_batches=micro_batches,

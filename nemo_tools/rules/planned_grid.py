@@ -8,24 +8,22 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from autoconf_launch.autotuner.cost import ALL_LAYERS
 from autoconf_launch.autotuner.planner import (
-    Choices,
     PointQuestion,
     Points,
     Training,
     points,
 )
 from autoconf_launch.autotuner.sizing import (
-    GridOverrides,
-    NemoSearchLimits,
     are_ends_counted,
     reason,
     run_order,
     search_rules,
 )
-from autoconf_launch.core import Architecture, Layout, Offload, Recompute
+from autoconf_launch.core import Architecture, Degrees, Layout, Offload, Recompute
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,21 +33,16 @@ class PlannerGridQuestion:
     Attributes:
         training: the model and the machine that the nodes are.
         memory_bytes: of each GPU.
-        lists: values that a user set; None (``auto``) leaves them to the planner.
-        recompute_layers: layers of each pipeline stage that are recomputed in full
-            (``act_ckpt_layers``), 0 for none; each is a run of its own. None leaves it too.
-        zero: stages that the framework of the runs has; a distributed optimizer is 1.
-        sequence_parallel: what it can be told of tensor-parallel ranks.
+        degrees: that a user listed, or that the framework of the runs has; the planner chooses
+            those that are open. ZeRO is 0 or 1, a distributed optimizer. Each number of
+            ``recompute_layers`` (``act_ckpt_layers``; 0 for none) is a run of its own.
     """
 
     training: Training
     nodes: int
     global_batch: int
     memory_bytes: float
-    lists: GridOverrides = field(default_factory=GridOverrides)
-    recompute_layers: tuple[int, ...] | None = None
-    zero: tuple[int, ...] = (0, 1)
-    sequence_parallel: tuple[bool, ...] = (False, True)
+    degrees: Degrees = field(default_factory=Degrees)
 
     @property
     def gpus(self) -> int:
@@ -79,14 +72,7 @@ class PlannerCandidate:
     @property
     def degrees(self) -> tuple[int, int, int, int, int]:
         """Tensor, pipeline, context, expert, micro-batch."""
-        one = self.layout
-        return (
-            one.tensor_parallel,
-            one.pipeline_parallel,
-            one.context_parallel,
-            one.expert_parallel,
-            one.micro_batch,
-        )
+        return (*self.layout.mesh, self.layout.micro_batch)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,42 +136,28 @@ def _ordered(found: Points, training: Training) -> Points:
 
 
 def _points_of(question: PlannerGridQuestion) -> PointQuestion:
-    lists = question.lists
-    limits = NemoSearchLimits(
-        gpus_per_node=question.training.machine.gpus_per_node,
-        least_product=lists.least_product,
-        most_product=lists.most_product,
-        are_samples_whole=lists.context is None and lists.micro_batch is None,
-    )
-    choices = Choices(
-        tensor=lists.tensor,
-        pipeline=lists.pipeline,
-        context=lists.context,
-        expert=lists.expert,
-        micro_batch=lists.micro_batch,
-        zero=question.zero,
-        sequence_parallel=question.sequence_parallel,
-        offload=(Offload.NONE,),
-    )
-    if question.recompute_layers is not None:
-        choices = _listed_layers(choices, question.recompute_layers)
+    listed = question.degrees
+    degrees = replace(_by_kind(listed), zero_stage=(0, 1), offload=(Offload.NONE,))
     return PointQuestion(
         training=question.training,
         world=question.gpus,
         global_batch=question.global_batch,
         memory_bytes=question.memory_bytes,
-        choices=choices,
-        rules=search_rules(limits),
-        are_recomputed_apart=question.recompute_layers is not None,
+        degrees=degrees,
+        rules=search_rules(question.training.machine.gpus_per_node, degrees),
+        are_recomputed_apart=listed.recompute_layers is not None,
     )
 
 
-def _listed_layers(choices: Choices, layers: tuple[int, ...]) -> Choices:
-    """Full recomputation too, which is what all layers of a stage are; see ``_wanted``."""
+def _by_kind(listed: Degrees) -> Degrees:
+    """With full recomputation, too, which is what all layers of a stage are; see ``_wanted``."""
+    layers = listed.recompute_layers
+    if layers is None:
+        return listed
     some = tuple(sorted({number for number in layers if number > 0}))
     none = (Recompute.NONE,) if 0 in layers else ()
     full = (Recompute.FULL,) if some else ()
-    return replace(choices, recompute=(*none, *full), layers=some)
+    return replace(listed, recompute=(*none, *full), recompute_layers=some)
 
 
 def _candidates(found: Points, architecture: Architecture) -> Iterator[PlannerCandidate]:
@@ -209,7 +181,7 @@ def _wanted(
     candidates: Iterator[PlannerCandidate], question: PlannerGridQuestion
 ) -> Iterator[PlannerCandidate]:
     """Those whose recomputed layers are listed."""
-    listed = question.recompute_layers
+    listed = question.degrees.recompute_layers
     for one in candidates:
         if listed is None or _recomputed(one, question.training.workload.architecture) in listed:
             yield one
@@ -228,7 +200,11 @@ def _rejected(
     candidates: tuple[PlannerCandidate, ...], question: PlannerGridQuestion
 ) -> Iterator[UnmetValues]:
     """Listed values that no candidate has, then combinations of the others."""
-    listed = {flag: values for flag, values in _listed(question).items() if values is not None}
+    listed = {
+        flag: values
+        for flag, name in _FLAGS.items()
+        if (values := getattr(question.degrees, name)) is not None
+    }
     a = question.training.workload.architecture
     have = {tuple(_values(one, a)[flag] for flag in listed) for one in candidates}
     used = {}
@@ -243,37 +219,25 @@ def _rejected(
                 yield _why(dict(zip(used, combination, strict=True)), question)
 
 
-def _listed(question: PlannerGridQuestion) -> dict[str, tuple[int, ...] | None]:
-    lists = question.lists
-    return {
-        "tp": lists.tensor,
-        "pp": lists.pipeline,
-        "cp": lists.context,
-        "ep": lists.expert,
-        "micro-batch": lists.micro_batch,
-        "recompute-layers": question.recompute_layers,
-    }
+_FLAGS = {
+    "tp": "tensor_parallel",
+    "pp": "pipeline_parallel",
+    "cp": "context_parallel",
+    "ep": "expert_parallel",
+    "micro-batch": "micro_batch",
+    "recompute-layers": "recompute_layers",
+}
+"""Degrees that can be listed."""
 
 
 def _values(one: PlannerCandidate, a: Architecture) -> dict[str, int]:
     """Value of each flag that can be listed."""
-    names = ("tp", "pp", "cp", "ep", "micro-batch")
-    degrees = dict(zip(names, one.degrees, strict=True))
-    return degrees | {"recompute-layers": _recomputed(one, a)}
+    return dict(zip(_FLAGS, (*one.degrees, _recomputed(one, a)), strict=True))
 
 
 def _why(values: dict[str, int], question: PlannerGridQuestion) -> UnmetValues:
     """Ask for these values alone, and see what drops the last layout."""
-    one = {flag: (value,) for flag, value in values.items()}
-    listed = _listed(question) | one
-    lists = replace(
-        question.lists,
-        tensor=listed["tp"],
-        pipeline=listed["pp"],
-        context=listed["cp"],
-        expert=listed["ep"],
-        micro_batch=listed["micro-batch"],
-    )
-    alone = replace(question, lists=lists, recompute_layers=listed["recompute-layers"])
+    single: dict[str, Any] = {_FLAGS[flag]: (value,) for flag, value in values.items()}
+    alone = replace(question, degrees=replace(question.degrees, **single))
     rule, why = reason(_points_of(alone), values)
     return UnmetValues(values=tuple(values.items()), rule=rule, why=why)

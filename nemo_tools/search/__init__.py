@@ -19,7 +19,6 @@ if TYPE_CHECKING:
         SearchCandidate,
         candidates_of,
         gpu_peak_flops_per_s,
-        layout_of,
         search_machines,
         searched_model,
     )

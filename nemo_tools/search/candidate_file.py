@@ -196,12 +196,12 @@ def _ends_edits(
 def _nemo1_edits(
     question: SearchQuestion, candidate: SearchCandidate
 ) -> Iterator[tuple[KeyPath, Any]]:
-    point = candidate.point
-    yield ("model", "tensor_model_parallel_size"), point.tensor
-    yield ("model", "pipeline_model_parallel_size"), point.pipeline
-    yield ("model", "virtual_pipeline_model_parallel_size"), point.virtual
-    yield ("model", "micro_batch_size"), point.micro_batch
-    if candidate.layout.zero_stage:
+    layout = candidate.layout
+    yield ("model", "tensor_model_parallel_size"), layout.tensor_parallel
+    yield ("model", "pipeline_model_parallel_size"), layout.pipeline_parallel
+    yield ("model", "virtual_pipeline_model_parallel_size"), candidate.point.virtual
+    yield ("model", "micro_batch_size"), layout.micro_batch
+    if layout.zero_stage:
         yield ("model", "optim", "name"), "mcore_distributed_optim"
     is_t5 = question.family.is_encoder_decoder
     yield from _t5_edits(candidate) if is_t5 else _gpt_edits(candidate)
@@ -210,8 +210,8 @@ def _nemo1_edits(
 def _gpt_edits(candidate: SearchCandidate) -> Iterator[tuple[KeyPath, Any]]:
     """What NeMo 1.0 has for models of one stack alone."""
     point = candidate.point
-    yield ("model", "context_parallel_size"), point.context
-    yield ("model", "expert_model_parallel_size"), point.expert
+    yield ("model", "context_parallel_size"), candidate.layout.context_parallel
+    yield ("model", "expert_model_parallel_size"), candidate.layout.expert_parallel
     yield ("model", "sequence_parallel"), candidate.layout.sequence_parallel
     yield from _checkpoint_edits(("model",), candidate, point.recompute_layers)
     micro_batches = "num_micro_batches_with_partial_activation_checkpoints"
@@ -245,13 +245,13 @@ def _recipe_edits(
     question: SearchQuestion, candidate: SearchCandidate
 ) -> Iterator[tuple[KeyPath, Any]]:
     point, layout = candidate.point, candidate.layout
-    yield (*_STRATEGY, "tensor_model_parallel_size"), point.tensor
-    yield (*_STRATEGY, "pipeline_model_parallel_size"), point.pipeline
+    yield (*_STRATEGY, "tensor_model_parallel_size"), layout.tensor_parallel
+    yield (*_STRATEGY, "pipeline_model_parallel_size"), layout.pipeline_parallel
     yield (*_STRATEGY, "virtual_pipeline_model_parallel_size"), point.virtual
-    yield (*_STRATEGY, "context_parallel_size"), point.context
-    yield (*_STRATEGY, "expert_model_parallel_size"), point.expert
+    yield (*_STRATEGY, "context_parallel_size"), layout.context_parallel
+    yield (*_STRATEGY, "expert_model_parallel_size"), layout.expert_parallel
     yield (*_STRATEGY, "sequence_parallel"), layout.sequence_parallel
-    yield ("data", "micro_batch_size"), point.micro_batch
+    yield ("data", "micro_batch_size"), layout.micro_batch
     is_full = layout.recompute is Recompute.FULL
     kind = None if layout.recompute is Recompute.NONE else layout.recompute.value
     for name, value in (

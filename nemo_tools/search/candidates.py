@@ -144,9 +144,7 @@ def planner_points(question: SearchQuestion, machines: SearchMachines, nodes: in
             nodes=nodes,
             global_batch=question.model.global_batch,
             memory_bytes=machines.memory_bytes,
-            lists=train.grid,
-            recompute_layers=train.recompute_layers,
-            sequence_parallel=_sequence_parallel(question),
+            degrees=replace(train.degrees, sequence_parallel=_sequence_parallel(question)),
         )
     )
 
@@ -205,15 +203,18 @@ class SearchCandidate:
     Attributes:
         name: of its file and folder.
         point: in NVIDIA's terms.
-        layout: in ours.
         step_s, peak_bytes: predicted; None where nothing was.
     """
 
     name: str
     point: NemoCandidate
-    layout: Layout
     step_s: float | None = None
     peak_bytes: float | None = None
+
+    @property
+    def layout(self) -> Layout:
+        """Layout of the run."""
+        return self.point.layout
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -280,7 +281,7 @@ def searched_model(question: SearchQuestion, gpus: int) -> SearchedModel:
         global_batch=question.model.global_batch,
         gpus=gpus,
         method=question.model.method,
-        recompute_layers=question.settings.train.recompute_layers,
+        recompute_layers=question.settings.train.degrees.recompute_layers,
     )
 
 
@@ -290,11 +291,7 @@ def planner_candidate(
     """One of the planner's candidates with its name."""
     layout = found.layout
     one = NemoCandidate(
-        tensor=layout.tensor_parallel,
-        pipeline=layout.pipeline_parallel,
-        context=layout.context_parallel,
-        expert=layout.expert_parallel,
-        micro_batch=layout.micro_batch,
+        layout=layout,
         virtual=layout.virtual_pipeline if layout.virtual_pipeline > 1 else None,
         recompute_layers=recomputed_layers(found, question),
     )
@@ -302,27 +299,8 @@ def planner_candidate(
     return SearchCandidate(
         name=nemo1_name(model, nodes, one),
         point=one,
-        layout=layout,
         step_s=found.step_s,
         peak_bytes=found.peak_bytes,
-    )
-
-
-def layout_of(one: NemoCandidate, model: SearchedModel) -> Layout:
-    """A point of NVIDIA's grid as a layout with its distributed optimizer."""
-    data = model.gpus // (one.tensor * one.pipeline * one.context)
-    return Layout(
-        data_parallel=data,
-        tensor_parallel=one.tensor,
-        pipeline_parallel=one.pipeline,
-        virtual_pipeline=one.virtual or 1,
-        context_parallel=one.context,
-        expert_parallel=one.expert,
-        zero_stage=1 if data * one.context > 1 else 0,
-        micro_batch=one.micro_batch,
-        accumulation=model.global_batch // (data * one.micro_batch),
-        recompute=Recompute.FULL if one.recompute_layers else Recompute.NONE,
-        sequence_parallel=one.tensor > 1,
     )
 
 
@@ -336,9 +314,7 @@ def _of_nemo(question: SearchQuestion, grid: Grid) -> CandidateList:
         raise ConfigError(_nothing_divides(question, grid, nodes))
     return CandidateList(
         candidates=tuple(
-            SearchCandidate(
-                name=nemo1_name(model, nodes, one), point=one, layout=layout_of(one, model)
-            )
+            SearchCandidate(name=nemo1_name(model, nodes, one), point=one)
             for one in limited(points, train.limit_runs)
         ),
         nodes=nodes,

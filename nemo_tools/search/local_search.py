@@ -53,15 +53,15 @@ def base_alone_document(name: str, base_config: Path) -> str:
 
 
 def _entry(run: SearchRun) -> dict[str, object]:
-    point = run.point
+    layout = run.point.layout
     return {
         "name": run.name,
-        "tensor_parallel": point.tensor,
-        "pipeline_parallel": point.pipeline,
-        "context_parallel": point.context,
-        "expert_parallel": point.expert,
-        "micro_batch": point.micro_batch,
-        "recompute_layers": point.recompute_layers,
+        "tensor_parallel": layout.tensor_parallel,
+        "pipeline_parallel": layout.pipeline_parallel,
+        "context_parallel": layout.context_parallel,
+        "expert_parallel": layout.expert_parallel,
+        "micro_batch": layout.micro_batch,
+        "recompute_layers": run.point.recompute_layers,
         "knobs": dict(run.knobs),
         "global_batch": run.global_batch,
         "steps": run.steps if run.extrapolated_from is None else 0,

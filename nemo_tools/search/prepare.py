@@ -188,13 +188,11 @@ def dry_run_document(prepared: Prepared) -> str:
 
 
 def _row(number: int, one: SearchCandidate) -> tuple[object, ...]:
-    point, layout = one.point, one.layout
+    layout, layers = one.layout, one.point.recompute_layers
     kind = layout.recompute.value
-    layers = point.recompute_layers
     return (
         number,
-        *(point.tensor, point.pipeline, point.context, point.expert, point.micro_batch),
-        *(layout.virtual_pipeline, layout.accumulation),
+        *(*layout.mesh, layout.micro_batch, layout.virtual_pipeline, layout.accumulation),
         kind if not layers else f"{kind} {layers}",
         *(one.step_s, None if one.peak_bytes is None else one.peak_bytes / _GIB),
         one.name,
@@ -202,20 +200,20 @@ def _row(number: int, one: SearchCandidate) -> tuple[object, ...]:
 
 
 def _entry(prepared: Prepared, one: SearchCandidate) -> dict[str, object]:
-    point, layout = one.point, one.layout
+    layout = one.layout
     launched = prepared.machines is not None
     return {
         "name": one.name,
-        "tensor_parallel": point.tensor,
-        "pipeline_parallel": point.pipeline,
+        "tensor_parallel": layout.tensor_parallel,
+        "pipeline_parallel": layout.pipeline_parallel,
         "virtual_pipeline": layout.virtual_pipeline,
-        "context_parallel": point.context,
-        "expert_parallel": point.expert,
+        "context_parallel": layout.context_parallel,
+        "expert_parallel": layout.expert_parallel,
         "data_parallel": layout.data_parallel,
-        "micro_batch": point.micro_batch,
+        "micro_batch": layout.micro_batch,
         "accumulation": layout.accumulation,
         "recompute": layout.recompute.value,
-        "recompute_layers": point.recompute_layers,
+        "recompute_layers": one.point.recompute_layers,
         "zero_stage": layout.zero_stage,
         "predicted_step_s": one.step_s,
         "predicted_peak_bytes": one.peak_bytes,

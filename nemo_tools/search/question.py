@@ -371,7 +371,7 @@ def nemo_grid_of(question: SearchQuestion) -> Grid | NoRule | None:
         return None
     is_old = any(one.family == question.family.predefined for one in predefined())
     rows = grid_rows(1 if is_old else 2)
-    return nemo_grid(rows, grid_question(question), question.settings.train.grid)
+    return nemo_grid(rows, grid_question(question), question.settings.train.degrees)
 
 
 def whose_grid(question: SearchQuestion) -> GridKind:
@@ -392,7 +392,7 @@ def notes_on_rules(question: SearchQuestion) -> tuple[str, ...]:
 
 def _unused_layers(question: SearchQuestion) -> str:
     """NVIDIA's grids recompute nothing where the base configuration does not."""
-    layers = question.settings.train.recompute_layers
+    layers = question.settings.train.degrees.recompute_layers
     if layers is None or question.model.method == BLOCK:
         return ""
     return (

@@ -9,8 +9,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
-from autoconf_launch.autotuner.sizing import GridOverrides
-from autoconf_launch.core import ConfigError, KeyPath, RawConfig, dotted
+from autoconf_launch.core import ConfigError, Degrees, KeyPath, RawConfig, dotted
 from autoconf_launch.tuning_spaces import usual_of
 
 from .compose import TRAIN, Composed
@@ -190,6 +189,7 @@ class TrainSettings:
         limit_runs: 0 for all candidates.
         search_nodes: of each run; 0 for the fewest that the candidates need (BigNLP's way).
         custom_config: as it is written.
+        degrees: to search; ``recompute_layers`` may have 0, for none.
     """
 
     family: str
@@ -210,8 +210,7 @@ class TrainSettings:
     custom_config: str | None
     logs: Path
     search_nodes: int
-    grid: GridOverrides
-    recompute_layers: tuple[int, ...] | None
+    degrees: Degrees
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -335,8 +334,7 @@ def _train(composed: Composed) -> TrainSettings:
         custom_config=read.text("custom_config"),
         logs=_absolute(logs or f"{document.get(('base_results_dir',))}/{composed.choice}"),
         search_nodes=_search_nodes(document, read),
-        grid=_overrides(read),
-        recompute_layers=read.sizes("act_ckpt_layers", least=0),
+        degrees=_degrees(read),
     )
 
 
@@ -351,7 +349,7 @@ def _search_nodes(document: RawConfig, read: Reader) -> int:
     return 0 if is_bignlp else read.whole("num_nodes")
 
 
-def _overrides(read: Reader) -> GridOverrides:
+def _degrees(read: Reader) -> Degrees:
     least = read.optional_whole("min_model_parallel_size")
     most = read.optional_whole("max_model_parallel_size")
     if least is not None and most is not None and least > most:
@@ -359,12 +357,13 @@ def _overrides(read: Reader) -> GridOverrides:
             f"min_model_parallel_size is {least}, but must be at most max_model_parallel_size = "
             f"{most}."
         )
-    return GridOverrides(
-        tensor=read.sizes("tensor_parallel_sizes"),
-        pipeline=read.sizes("pipeline_parallel_sizes"),
+    return Degrees(
+        tensor_parallel=read.sizes("tensor_parallel_sizes"),
+        pipeline_parallel=read.sizes("pipeline_parallel_sizes"),
         micro_batch=read.sizes("micro_batch_sizes"),
-        context=read.sizes("context_parallel_sizes"),
-        expert=read.sizes("expert_parallel_sizes"),
+        context_parallel=read.sizes("context_parallel_sizes"),
+        expert_parallel=read.sizes("expert_parallel_sizes"),
+        recompute_layers=read.sizes("act_ckpt_layers", least=0),
         least_product=least,
         most_product=most,
     )

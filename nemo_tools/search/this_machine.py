@@ -16,7 +16,7 @@ from types import MappingProxyType
 import numpy as np
 
 from autoconf_launch.autotuner.cost import parameters
-from autoconf_launch.autotuner.planner import Choices, grids, obeying
+from autoconf_launch.autotuner.planner import grids, obeying
 from autoconf_launch.autotuner.sizing import Grid
 from autoconf_launch.core import ConfigError, Layout, NothingFeasibleError, Offload, Recompute
 from autoconf_launch.launcher.machine import find_cluster
@@ -25,7 +25,7 @@ from autoconf_launch.launcher.request import LaunchRequest
 from autoconf_launch.tuning_spaces import predefined
 
 from ..rules import NemoCandidate, limited, nemo1_name, nemo_candidates
-from .candidates import CandidateList, Rejected, SearchCandidate, layout_of, searched_model
+from .candidates import CandidateList, Rejected, SearchCandidate, searched_model
 from .compose import TRAIN
 from .question import SearchQuestion, nemo_grid_of
 from .settings import SearchSettings
@@ -46,10 +46,10 @@ class _Kind:
 
 _KINDS: Mapping[str, _Kind] = MappingProxyType(
     {
-        "tensor": _Kind("tensor parallelism", "tensor_parallel_sizes"),
-        "pipeline": _Kind("pipeline parallelism", "pipeline_parallel_sizes"),
-        "context": _Kind("context parallelism", "context_parallel_sizes"),
-        "expert": _Kind("expert parallelism", "expert_parallel_sizes"),
+        "tensor_parallel": _Kind("tensor parallelism", "tensor_parallel_sizes"),
+        "pipeline_parallel": _Kind("pipeline parallelism", "pipeline_parallel_sizes"),
+        "context_parallel": _Kind("context parallelism", "context_parallel_sizes"),
+        "expert_parallel": _Kind("expert parallelism", "expert_parallel_sizes"),
     }
 )
 
@@ -57,9 +57,9 @@ _KINDS: Mapping[str, _Kind] = MappingProxyType(
 def why_not_here(question: SearchQuestion, one: SearchCandidate) -> str:
     """Why this machine cannot run a candidate, as the end of a sentence; "" where it can."""
     wide = [
-        f"{kind.words} {getattr(one.point, name)}"
+        f"{kind.words} {getattr(one.layout, name)}"
         for name, kind in _KINDS.items()
-        if getattr(one.point, name) > 1
+        if getattr(one.layout, name) > 1
     ]
     if wide:
         return f"{' and '.join(wide)}: the runtime on this machine is data-parallel"
@@ -108,8 +108,8 @@ def _recompute_not_here(question: SearchQuestion, one: SearchCandidate) -> str:
 
 def _given_in_vain(question: SearchQuestion, samples: int) -> Iterator[str]:
     """Each key of the user's that leaves nothing, with what it could be."""
-    train = question.settings.train
-    micro = train.grid.micro_batch
+    degrees = question.settings.train.degrees
+    micro = degrees.micro_batch
     if micro is not None and not any(samples % size == 0 for size in micro):
         valid = [str(size) for size in range(1, samples + 1) if samples % size == 0]
         yield (
@@ -117,16 +117,16 @@ def _given_in_vain(question: SearchQuestion, samples: int) -> Iterator[str]:
             f"a rank, as {', '.join(valid)} do"
         )
         return
-    least = train.grid.least_product
+    least = degrees.least_product
     for name, kind in _KINDS.items():
-        sizes = getattr(train.grid, name)
+        sizes = getattr(degrees, name)
         if sizes is not None and 1 not in sizes:
             yield f"{_PREFIX}.{kind.key}={list(sizes)} must have 1 on this machine"
     if least is not None and least > 1:
         yield f"{_PREFIX}.min_model_parallel_size={least} must be 1 on this machine"
-    if train.recompute_layers is not None:
-        whole = layers_of_stage(question, 1)
-        yield f"of {_PREFIX}.act_ckpt_layers={list(train.recompute_layers)} only 0 and {whole} run"
+    if degrees.recompute_layers is not None:
+        listed, whole = list(degrees.recompute_layers), layers_of_stage(question, 1)
+        yield f"of {_PREFIX}.act_ckpt_layers={listed} only 0 and {whole} run"
 
 
 _OF_NODE = ".".join((*TRAIN, "gpus_per_node"))
@@ -206,63 +206,48 @@ def _cut(found: Sequence[SearchCandidate], limit: int) -> tuple[SearchCandidate,
 
 def with_zero(candidate: SearchCandidate, stage: int) -> SearchCandidate:
     """The same with another ZeRO stage."""
-    return replace(candidate, layout=replace(candidate.layout, zero_stage=stage))
+    layout = replace(candidate.layout, zero_stage=stage)
+    return replace(candidate, point=replace(candidate.point, layout=layout))
 
 
 def _of_nemo(question: SearchQuestion, grid: Grid) -> Iterator[SearchCandidate]:
     model = searched_model(question, question.gpus)
     for one in nemo_candidates(grid, model):
-        name = nemo1_name(model, 1, one)
-        yield SearchCandidate(name=name, point=one, layout=layout_of(one, model))
+        yield SearchCandidate(name=nemo1_name(model, 1, one), point=one)
 
 
 def _of_planner(question: SearchQuestion) -> Iterator[SearchCandidate]:
     """The planner's valid space, each mesh with ZeRO 1 where it has ranks to share with."""
-    train, grid = question.settings.train, question.settings.train.grid
-    choices = Choices(
-        tensor=grid.tensor,
-        pipeline=grid.pipeline,
-        virtual=(1,),
-        context=grid.context,
-        expert=grid.expert,
-        micro_batch=grid.micro_batch,
-        zero=(0, 1),
-        layers=(),
+    train, model = question.settings.train, question.architecture
+    degrees = replace(
+        train.degrees,
+        virtual_pipeline=(1,),
+        zero_stage=(0, 1),
+        recompute_layers=(),
         sequence_parallel=(False,),
         offload=(Offload.NONE,),
     )
-    least, most = grid.least_product or 1, grid.most_product or question.gpus
-    model = question.architecture
     layouts: dict[tuple[object, ...], Layout] = {}
-    for piece in grids(question.gpus, question.model.global_batch, model, choices):
+    for piece in grids(question.gpus, question.model.global_batch, model, degrees):
         kept = np.broadcast_to(obeying(piece, model, train.sequence, {}), piece.shape)
         for layout in piece.rows(np.flatnonzero(kept)).layouts():
-            if least <= math.prod(_mesh(layout)) <= most:
+            if degrees.allows_product(math.prod(layout.mesh)):
                 layouts[_key(layout)] = layout  # ZeRO 1 comes after 0
     for layout in sorted(layouts.values(), key=_order):
         yield from _with_recompute(question, layout)
 
 
 def _key(layout: Layout) -> tuple[object, ...]:
-    return (*_mesh(layout), layout.micro_batch, layout.recompute)
-
-
-def _mesh(layout: Layout) -> tuple[int, ...]:
-    return (
-        layout.tensor_parallel,
-        layout.pipeline_parallel,
-        layout.context_parallel,
-        layout.expert_parallel,
-    )
+    return (*layout.mesh, layout.micro_batch, layout.recompute)
 
 
 def _order(layout: Layout) -> tuple[object, ...]:
-    return (_mesh(layout), list(Recompute).index(layout.recompute), -layout.micro_batch)
+    return (layout.mesh, list(Recompute).index(layout.recompute), -layout.micro_batch)
 
 
 def _with_recompute(question: SearchQuestion, layout: Layout) -> Iterator[SearchCandidate]:
     """One candidate, or one for each of the numbers of layers that the user wants."""
-    wanted, kind = question.settings.train.recompute_layers, layout.recompute
+    wanted, kind = question.settings.train.degrees.recompute_layers, layout.recompute
     whole = layers_of_stage(question, layout.pipeline_parallel)
     if wanted is None:
         numbers: tuple[int | None, ...] = (whole if kind is Recompute.FULL else None,)
@@ -275,17 +260,10 @@ def _with_recompute(question: SearchQuestion, layout: Layout) -> Iterator[Search
 
 
 def _candidate(question: SearchQuestion, layout: Layout, layers: int | None) -> SearchCandidate:
-    one = NemoCandidate(
-        tensor=layout.tensor_parallel,
-        pipeline=layout.pipeline_parallel,
-        context=layout.context_parallel,
-        expert=layout.expert_parallel,
-        micro_batch=layout.micro_batch,
-        recompute_layers=layers,
-    )
+    one = NemoCandidate(layout=layout, recompute_layers=layers)
     name = nemo1_name(searched_model(question, question.gpus), 1, one)
     selective = "_selective" if layout.recompute is Recompute.SELECTIVE else ""
-    return SearchCandidate(name=f"{name}{selective}", point=one, layout=layout)
+    return SearchCandidate(name=f"{name}{selective}", point=one)
 
 
 def _notes(question: SearchQuestion, rejected: tuple[Rejected, ...]) -> Iterator[str]:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from autoconf_launch.autotuner.sizing.nemo_axes import GridOverrides
+from autoconf_launch.core import Degrees
 
 from .conftest import imported
 
@@ -36,14 +36,14 @@ def test_a_usual_one_is_within_the_first_thirty(name: str) -> None:
 @pytest.mark.parametrize("name", TUNED)
 def test_each_one_is_in_the_space(name: str) -> None:
     tensor, pipeline, context, expert, micro = TUNED[name].degrees
-    lists = GridOverrides(
-        tensor=(tensor,),
-        pipeline=(pipeline,),
-        context=(context,),
-        expert=(expert,),
+    degrees = Degrees(
+        tensor_parallel=(tensor,),
+        pipeline_parallel=(pipeline,),
+        context_parallel=(context,),
+        expert_parallel=(expert,),
         micro_batch=(micro,),
     )
-    grid = ranks.grid_of(TUNED[name], ranks.GPUS[0], lists)
+    grid = ranks.grid_of(TUNED[name], ranks.GPUS[0], degrees)
     assert [one.degrees for one in grid.candidates] == [TUNED[name].degrees]
 
 

@@ -3,7 +3,8 @@ import itertools
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autoconf_launch.autotuner.planner.degrees import Choices, divisors, meshes
+from autoconf_launch.autotuner.planner.degrees import divisors, meshes
+from autoconf_launch.core import Degrees
 from autoconf_launch.tuning_spaces.models import named_model
 
 GPT = named_model("gpt2")
@@ -20,7 +21,7 @@ def test_divisors_are_all_that_divide(number: int) -> None:
 def test_every_mesh_of_a_world_is_there_once(world: int, batch: int) -> None:
     found = [
         (group.data, int(tensor), int(pipeline), int(context))
-        for group in meshes(world, batch, GPT, Choices(virtual=(1,)))
+        for group in meshes(world, batch, GPT, Degrees(virtual_pipeline=(1,)))
         for tensor, pipeline, context in zip(
             group.tensor_M, group.pipeline_M, group.context_M, strict=True
         )
@@ -35,18 +36,18 @@ def test_every_mesh_of_a_world_is_there_once(world: int, batch: int) -> None:
 
 
 def test_virtual_stages_count_embedding_and_head_as_layers_or_not() -> None:
-    choices = Choices(tensor=(1,), context=(1,), pipeline=(2,))
-    (group,) = meshes(2, 1, LLAMA, choices)
+    degrees = Degrees(tensor_parallel=(1,), context_parallel=(1,), pipeline_parallel=(2,))
+    (group,) = meshes(2, 1, LLAMA, degrees)
     # 126 / 2 = 63 and 128 / 2 = 64
     assert group.virtual_M.tolist() == [1, 2, 3, 4, 7, 8, 9, 16, 21, 32, 63, 64]
 
 
 def test_without_a_pipeline_there_is_one_stage() -> None:
-    groups = meshes(8, 8, LLAMA, Choices(pipeline=(1,)))
+    groups = meshes(8, 8, LLAMA, Degrees(pipeline_parallel=(1,)))
     assert all((group.virtual_M == 1).all() for group in groups)
 
 
 def test_expert_ranks_divide_the_experts() -> None:
-    choices = Choices(tensor=(1,), context=(1,), pipeline=(1,))
-    (group,) = meshes(8, 8, MIXTRAL, choices)
+    degrees = Degrees(tensor_parallel=(1,), context_parallel=(1,), pipeline_parallel=(1,))
+    (group,) = meshes(8, 8, MIXTRAL, degrees)
     assert group.expert_M.tolist() == [1, 2, 4, 8]

@@ -16,25 +16,24 @@ from autoconf_launch.autotuner.planner.best_points import (
     predicted_chance_to_fit,
     risked_s,
 )
-from autoconf_launch.autotuner.planner.degrees import Choices
 from autoconf_launch.autotuner.planner.mesh_grids import PLAN_RULES
 from autoconf_launch.autotuner.planner.search import Planned, plan
-from autoconf_launch.core import Layout, Offload
+from autoconf_launch.core import Degrees, Layout, Offload
 
 GB = 2**30
 TIGHT = 2.1 * GB
-CHOICES = Choices(zero=(0, 1), offload=(Offload.NONE,))
+DEGREES = Degrees(zero_stage=(0, 1), offload=(Offload.NONE,))
 
 
 def asked(ask: Any, memory_bytes: float = 80 * GB, **changes: Any) -> PointQuestion:
     apart = changes.pop("are_recomputed_apart", False)
-    question = ask(choices=CHOICES, **changes)
+    question = ask(degrees=DEGREES, **changes)
     return PointQuestion(
         training=question.training,
         world=question.world,
         global_batch=question.global_batch,
         memory_bytes=memory_bytes,
-        choices=question.choices,
+        degrees=question.degrees,
         rules=PLAN_RULES,
         are_recomputed_apart=apart,
     )
@@ -56,7 +55,7 @@ def layouts(found: Points) -> list[Layout]:
 
 
 def planned(ask: Any, memory_bytes: float = 80 * GB, **changes: Any) -> tuple[Planned, ...]:
-    return plan(ask(choices=CHOICES, most=None, memory_bytes=memory_bytes, **changes)).best
+    return plan(ask(degrees=DEGREES, most=None, memory_bytes=memory_bytes, **changes)).best
 
 
 @pytest.mark.parametrize("sparse", [False, True])
@@ -92,7 +91,7 @@ def test_layouts_that_differ_in_recomputation_can_stand_apart(ask: Any) -> None:
 
 def test_what_was_left_out_is_counted_by_its_rule(ask: Any) -> None:
     question = asked(ask, TIGHT)
-    whole = plan(ask(choices=CHOICES, memory_bytes=TIGHT))
+    whole = plan(ask(degrees=DEGREES, memory_bytes=TIGHT))
     found = points(question)
     assert found.considered == whole.considered
     assert dict(found.dropped) == dict(whole.rejected)

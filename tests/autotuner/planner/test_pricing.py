@@ -16,7 +16,7 @@ def test_a_grid_costs_what_its_cells_do_one_by_one(
 ) -> None:
     question = ask(world, batch, sparse=sparse)
     training = question.training
-    for grid in grids(world, batch, training.workload.architecture, question.choices):
+    for grid in grids(world, batch, training.workload.architecture, question.degrees):
         peak_C, step_s_C = (np.broadcast_to(x, grid.shape) for x in grid_costs(grid, training))
         cells = np.arange(0, peak_C.size, max(1, peak_C.size // 400))
         peaks, timed = row_costs(grid.rows(cells), training)

@@ -2,14 +2,14 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autoconf_launch.autotuner.planner.degrees import Choices
 from autoconf_launch.autotuner.planner.mesh_grids import LayoutGrid, grids
 from autoconf_launch.autotuner.planner.search import Ranking
+from autoconf_launch.core import Degrees
 from autoconf_launch.tuning_spaces.models import named_model
 
 
 def any_grid() -> LayoutGrid:
-    return next(iter(grids(4, 4, named_model("gpt2"), Choices())))
+    return next(iter(grids(4, 4, named_model("gpt2"), Degrees())))
 
 
 GRID = any_grid()

@@ -2,18 +2,19 @@ from typing import Any
 
 import numpy as np
 
-from autoconf_launch.autotuner.planner.degrees import Choices
 from autoconf_launch.autotuner.planner.mesh_grids import PLAN_RULES, counted, grids, obeying, parts
-from autoconf_launch.core import Architecture, Offload
+from autoconf_launch.core import Architecture, Degrees, Offload
 from autoconf_launch.tuning_spaces.models import named_model
 
 QWEN: Architecture = named_model("qwen2-7b")  # 28 heads
-PLAIN = Choices(pipeline=(1,), context=(1,), layers=(), sequence_parallel=(False,))
+PLAIN = Degrees(
+    pipeline_parallel=(1,), context_parallel=(1,), recompute_layers=(), sequence_parallel=(False,)
+)
 
 
-def dropped(world: int, choices: Choices) -> dict[str, int]:
+def dropped(world: int, degrees: Degrees) -> dict[str, int]:
     found: dict[str, int] = {}
-    for grid in grids(world, 1, QWEN, choices):
+    for grid in grids(world, 1, QWEN, degrees):
         obeying(grid, QWEN, 4096, found)
     return found
 
@@ -29,18 +30,18 @@ def test_only_the_first_broken_rule_counts() -> None:
 
 
 def test_zero_on_one_rank_is_what_it_is_without() -> None:
-    one = Choices(offload=(Offload.NONE,), recompute=PLAIN.recompute, layers=())
+    one = Degrees(offload=(Offload.NONE,), recompute=PLAIN.recompute, recompute_layers=())
     assert dropped(1, one) == {"sp_tp": 12, "zero_ranks": 9}
 
 
 def test_offloaded_weights_need_stage_3_on_one_rank_too() -> None:
-    away = Choices(offload=(Offload.PARAMETERS,), layers=(), sequence_parallel=(False,))
+    away = Degrees(offload=(Offload.PARAMETERS,), recompute_layers=(), sequence_parallel=(False,))
     assert dropped(1, away) == {"offload_zero": 9}
 
 
 def test_pieces_hold_every_kept_cell_once() -> None:
     found: dict[str, int] = {}
-    for grid in grids(12, 12, QWEN, Choices()):
+    for grid in grids(12, 12, QWEN, Degrees()):
         kept = obeying(grid, QWEN, 4096, found)
         whole = int(np.broadcast_to(kept, grid.shape).sum())
         pieces: list[tuple[Any, Any]] = list(parts(grid, kept, 200))

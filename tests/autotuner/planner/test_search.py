@@ -14,10 +14,9 @@ from autoconf_launch.autotuner.cost.fitting import Verdict, fits
 from autoconf_launch.autotuner.cost.layout_columns import LayoutColumns
 from autoconf_launch.autotuner.cost.memory import peak_bytes
 from autoconf_launch.autotuner.cost.step import step_parts
-from autoconf_launch.autotuner.planner.degrees import Choices
 from autoconf_launch.autotuner.planner.mesh_grids import PLAN_RULES
 from autoconf_launch.autotuner.planner.search import Limits, Planned, Question, plan
-from autoconf_launch.core import Layout, Offload, Recompute
+from autoconf_launch.core import Degrees, Layout, Offload, Recompute
 
 WORLDS = st.sampled_from([1, 2, 3, 4, 6, 8])
 BATCHES = st.sampled_from([1, 2, 4, 6])
@@ -190,9 +189,11 @@ def test_the_one_that_surely_fits_is_named_beside_a_marginal_winner(ask: Any) ->
     assert found.surely.verdict is Verdict.YES
 
 
-def test_choices_restrict_what_is_enumerated(ask: Any) -> None:
-    choices = Choices(tensor=(2,), zero=(1,), offload=(Offload.NONE,), layers=())
-    for one in plan(ask(most=None, choices=choices)).best:
+def test_degrees_restrict_what_is_enumerated(ask: Any) -> None:
+    degrees = Degrees(
+        tensor_parallel=(2,), zero_stage=(1,), offload=(Offload.NONE,), recompute_layers=()
+    )
+    for one in plan(ask(most=None, degrees=degrees)).best:
         layout = one.layout
         assert (
             layout.tensor_parallel,
@@ -213,16 +214,16 @@ def test_more_memory_never_lets_fewer_fit(ask: Any) -> None:
 
 
 def test_some_layers_recomputed_lie_between_none_and_all(ask: Any) -> None:
-    none = Choices(
-        tensor=(1,),
-        pipeline=(1,),
-        context=(1,),
-        zero=(1,),
+    none = Degrees(
+        tensor_parallel=(1,),
+        pipeline_parallel=(1,),
+        context_parallel=(1,),
+        zero_stage=(1,),
         micro_batch=(1,),
         offload=(Offload.NONE,),
     )
     times = [
-        plan(ask(choices=replace(none, recompute=kinds, layers=layers))).best[0].step_s
+        plan(ask(degrees=replace(none, recompute=kinds, recompute_layers=layers))).best[0].step_s
         for kinds, layers in (
             ((Recompute.NONE,), ()),
             ((), (3,)),

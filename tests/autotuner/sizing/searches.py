@@ -7,7 +7,8 @@ from typing import Any
 
 from autoconf_launch.autotuner.sizing.families import Family
 from autoconf_launch.autotuner.sizing.model_size import Budget, model_size_b
-from autoconf_launch.autotuner.sizing.nemo_axes import Grid, GridOverrides, GridQuestion, nemo_grid
+from autoconf_launch.autotuner.sizing.nemo_axes import Grid, GridQuestion, nemo_grid
+from autoconf_launch.core import Degrees
 from autoconf_launch.nemo.rules.candidates import NemoCandidate, SearchedModel, nemo_candidates
 from autoconf_launch.tuning_spaces.recommend_tables import base_template, grid_rows
 from autoconf_launch.tuning_spaces.search_configs import is_shipped, search_config
@@ -32,11 +33,11 @@ def candidates(name: str, memory_gb: int = 80) -> tuple[NemoCandidate, ...]:
         is_shipped=is_shipped(family, size_b, settings["seq_length"]),
     )
     lists: dict[str, Any] = {
-        ours: tuple(settings[f"{ours}_parallel_sizes"])
-        for ours in ("context", "expert")
-        if isinstance(settings[f"{ours}_parallel_sizes"], list)
+        ours: tuple(settings[f"{ours}_sizes"])
+        for ours in ("context_parallel", "expert_parallel")
+        if isinstance(settings[f"{ours}_sizes"], list)
     }
-    grid = nemo_grid(grid_rows(1), question, GridOverrides(**lists))
+    grid = nemo_grid(grid_rows(1), question, Degrees(**lists))
     assert isinstance(grid, Grid)
     searched = SearchedModel(
         family=family,
@@ -74,7 +75,7 @@ def shape(
 
 
 def mesh(one: NemoCandidate) -> Point:
-    return (one.tensor, one.pipeline, one.context, one.expert, one.micro_batch)
+    return (*one.layout.mesh, one.layout.micro_batch)
 
 
 def nemo_points(name: str, gpus: int) -> set[Point]:
@@ -91,21 +92,20 @@ def nemo_points(name: str, gpus: int) -> set[Point]:
             gpu_memory_gb=80,
             is_shipped=is_shipped(family, size_b, settings["seq_length"]),
         ),
-        GridOverrides(
-            context=as_tuple(settings["context_parallel_sizes"]),
-            expert=as_tuple(settings["expert_parallel_sizes"]),
+        Degrees(
+            context_parallel=as_tuple(settings["context_parallel_sizes"]),
+            expert_parallel=as_tuple(settings["expert_parallel_sizes"]),
         ),
     )
     assert isinstance(axes, Grid)
     found: set[Point] = set()
-    every = itertools.product(
-        axes.tensor, axes.pipeline, axes.context, axes.expert, axes.micro_batch
-    )
+    sizes = axes.degrees.micro_batch or ()
+    every = itertools.product(*axes.degrees.mesh_axes, sizes)
     for tensor, stages, context, expert, micro in every:
         product = tensor * stages * context * expert
-        first = any(batch % (one * gpus / product) == 0 for one in axes.micro_batch)
+        first = any(batch % (one * gpus / product) == 0 for one in sizes)
         second = batch % (micro * gpus / (tensor * stages)) == 0
-        bounded = axes.least_product <= product <= axes.most_product
+        bounded = axes.degrees.allows_product(product)
         divides = heads % tensor == 0 and layers % stages == 0 and 1 in (context, expert)
         if first and second and bounded and divides:
             found.add((tensor, stages, context, expert, micro))

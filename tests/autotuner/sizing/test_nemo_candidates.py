@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import prod
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ from hypothesis import strategies as st
 
 from autoconf_launch.autotuner.sizing.families import Family
 from autoconf_launch.autotuner.sizing.nemo_axes import Grid, RecomputeQuestion, recompute_choices
+from autoconf_launch.core import Degrees, Layout
 from autoconf_launch.nemo.rules.candidates import (
     NemoCandidate,
     SearchedModel,
@@ -39,22 +41,25 @@ def searched(**changes: Any) -> SearchedModel:
 
 def grid(**changes: Any) -> Grid:
     start: dict[str, Any] = {
-        "tensor": (1, 2, 4, 8),
-        "pipeline": (1,),
+        "tensor_parallel": (1, 2, 4, 8),
+        "pipeline_parallel": (1,),
         "micro_batch": (1,),
         "least_product": 16,
         "most_product": 64,
     }
-    return Grid(**{**start, **changes})
+    return Grid(degrees=Degrees(**{**start, **changes}))
 
 
 def test_the_order_is_nemo_s() -> None:
-    found = [(one.tensor, one.pipeline, one.micro_batch) for one in candidates("gpt3/175b")]
+    found = [
+        (one.layout.tensor_parallel, one.layout.pipeline_parallel, one.layout.micro_batch)
+        for one in candidates("gpt3/175b")
+    ]
     assert found == [(8, stages, micro) for micro in (1, 2, 4) for stages in (4, 8, 16)]
 
 
 def test_context_parallelism_of_nemo2_s_own_test_is_kept() -> None:
-    found = nemo_candidates(grid(context=(1, 2, 4)), searched())
+    found = nemo_candidates(grid(context_parallel=(1, 2, 4)), searched())
     assert [mesh(one) for one in found] == [
         (4, 1, 4, 1, 1),
         (8, 1, 2, 1, 1),
@@ -63,7 +68,7 @@ def test_context_parallelism_of_nemo2_s_own_test_is_kept() -> None:
 
 
 def test_expert_parallelism_of_nemo2_s_own_test_is_kept() -> None:
-    wide = grid(tensor=(4,), expert=(1, 2), least_product=4, most_product=8)
+    wide = grid(tensor_parallel=(4,), expert_parallel=(1, 2), least_product=4, most_product=8)
     found = nemo_candidates(wide, searched(layers=56, heads=48, gpus=128, global_batch=128))
     assert [mesh(one) for one in found] == [(4, 1, 1, 1, 1), (4, 1, 1, 2, 1)]
 
@@ -86,12 +91,12 @@ def test_no_point_stands_twice(name: str) -> None:
 def test_no_point_needs_more_gpus_than_there_are_or_a_broken_number(name: str, gpus: int) -> None:
     found = candidates(name, 40)
     assert found
-    assert all(gpus % one.product == 0 for one in found)
+    assert all(gpus % prod(one.layout.mesh) == 0 for one in found)
 
 
 def test_stages_that_divide_both_stacks_of_t5_are_kept() -> None:
     """NVIDIA's second check counts one stack alone."""
-    deep = grid(tensor=(8,), pipeline=(16,), least_product=1, most_product=128)
+    deep = grid(tensor_parallel=(8,), pipeline_parallel=(16,), least_product=1, most_product=128)
     t5 = searched(family=Family("t5"), layers=24, heads=64, gpus=128, global_batch=64)
     assert nemo_candidates(deep, t5)
 
@@ -99,10 +104,10 @@ def test_stages_that_divide_both_stacks_of_t5_are_kept() -> None:
 @pytest.mark.parametrize("limit", [1, 4, 10])
 def test_a_limit_never_cuts_the_largest_micro_batch(limit: int) -> None:
     found = candidates("gpt3/5b")
-    largest = max(one.micro_batch for one in found)
+    largest = max(one.layout.micro_batch for one in found)
     kept = limited(found, limit)
     assert len(kept) == limit
-    assert kept[0].micro_batch == largest
+    assert kept[0].layout.micro_batch == largest
 
 
 @given(st.integers(0, 100))
@@ -115,7 +120,7 @@ def test_a_limit_keeps_points_of_the_grid_and_each_once(limit: int) -> None:
 
 def test_a_micro_batch_above_the_layers_is_a_point_like_others() -> None:
     """NVIDIA's buckets have as many places as layers, and fail on it."""
-    large = grid(micro_batch=(128,), tensor=(8,), least_product=1)
+    large = grid(micro_batch=(128,), tensor_parallel=(8,), least_product=1)
     assert nemo_candidates(large, searched(layers=8, gpus=64, global_batch=4096))
 
 
@@ -139,7 +144,7 @@ def test_recomputation_is_tried_as_nemo_does(case: dict[str, Any]) -> None:
 
 def test_layers_that_a_user_gives_take_the_place_of_the_grid_s() -> None:
     block = searched(method="block", recompute_layers=(0, 1), size_b=8, layers=24, gpus=64)
-    found = nemo_candidates(grid(tensor=(8,), least_product=1), block)
+    found = nemo_candidates(grid(tensor_parallel=(8,), least_product=1), block)
     assert [one.recompute_layers for one in found] == [0, 1]
 
 
@@ -160,7 +165,7 @@ def test_a_day_has_1440_minutes(minutes: int, text: str) -> None:
 
 
 def test_runs_are_named_as_nemo_does() -> None:
-    one = NemoCandidate(tensor=2, pipeline=1, context=1, expert=1, micro_batch=4)
+    one = NemoCandidate(layout=Layout(tensor_parallel=2, micro_batch=4))
     gpt = searched(family=Family("gpt3"), size_b=5)
     start = "gpt3_5b_16nodes_tp_2_pp_1_cp_1_ep_1_mbs_4"
     assert nemo1_name(gpt, 16, one) == (
@@ -171,5 +176,5 @@ def test_runs_are_named_as_nemo_does() -> None:
 
 @pytest.mark.parametrize("gpus", [8, 24, 1024])
 def test_the_fewest_nodes_hold_the_widest_point_whatever_a_training_has(gpus: int) -> None:
-    wide = grid(pipeline=(1, 8, 16), most_product=128)
+    wide = grid(pipeline_parallel=(1, 8, 16), most_product=128)
     assert minimum_nodes(wide, searched(gpus=gpus), 8) == 16

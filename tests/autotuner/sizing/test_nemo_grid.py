@@ -12,28 +12,27 @@ from hypothesis import strategies as st
 from autoconf_launch.autotuner.sizing.families import Family
 from autoconf_launch.autotuner.sizing.nemo_axes import (
     Grid,
-    GridOverrides,
     GridQuestion,
     NoRule,
     nemo_grid,
     stages_of,
 )
-from autoconf_launch.core import ConfigError
+from autoconf_launch.core import ConfigError, Degrees
 from autoconf_launch.tuning_spaces.recommend_tables import grid_rows
 
 from .expected import cases
 
 _LISTS = {
-    "tensor": "tensor_parallel_sizes",
-    "pipeline": "pipeline_parallel_sizes",
+    "tensor_parallel": "tensor_parallel_sizes",
+    "pipeline_parallel": "pipeline_parallel_sizes",
     "micro_batch": "micro_batch_sizes",
-    "context": "context_parallel_sizes",
-    "expert": "expert_parallel_sizes",
+    "context_parallel": "context_parallel_sizes",
+    "expert_parallel": "expert_parallel_sizes",
 }
 _ENDS = {"least_product": "min_model_parallel_size", "most_product": "max_model_parallel_size"}
 
 
-def overrides(settings: dict[str, Any]) -> GridOverrides:
+def overrides(settings: dict[str, Any]) -> Degrees:
     given: dict[str, Any] = {}
     for ours, key in _LISTS.items():
         if isinstance(value := settings.get(key), list):
@@ -41,7 +40,7 @@ def overrides(settings: dict[str, Any]) -> GridOverrides:
     for ours, key in _ENDS.items():
         if isinstance(value := settings.get(key), int):
             given[ours] = value
-    return GridOverrides(**given)
+    return Degrees(**given)
 
 
 def asked(family: str, size_b: float, layers: int, sequence: int, memory: float) -> GridQuestion:
@@ -72,15 +71,12 @@ def test_the_axes_are_those_of_nemo_s_own_unit_tests(case: dict[str, Any]) -> No
     found = nemo_grid(grid_rows(1), question, overrides(settings))
     assert isinstance(found, Grid)
     assert found.note == ""
-    ours = {
-        "tp": list(found.tensor),
-        "pp": list(found.pipeline),
-        "mbs": list(found.micro_batch),
-        "cp": list(found.context),
-        "ep": list(found.expert),
-        "min_par": found.least_product,
-        "max_par": found.most_product,
+    ours: dict[str, Any] = {
+        "mbs": list(found.degrees.micro_batch or ()),
+        "min_par": found.degrees.least_product,
+        "max_par": found.degrees.most_product,
     }
+    ours |= zip(("tp", "pp", "cp", "ep"), map(list, found.degrees.mesh_axes), strict=True)
     assert {name: ours[name] for name in expected} == expected
 
 
@@ -90,12 +86,12 @@ def test_stages_of_t5_count_both_stacks() -> None:
 
 def test_nemo2_has_fewer_micro_batches_and_a_global_batch() -> None:
     found = grid("llama", 7, 32, 2048, generation=2)
-    assert (found.micro_batch, found.global_batch) == ((1, 2, 4, 8), 2048)
+    assert (found.degrees.micro_batch, found.global_batch) == ((1, 2, 4, 8), 2048)
 
 
 def test_bert_of_nemo2_reaches_its_own_rules() -> None:
     """NVIDIA's tool takes it for a GPT and never does."""
-    assert grid("bert", 4, 48, 512, generation=2).tensor == (1, 2, 4)
+    assert grid("bert", 4, 48, 512, generation=2).degrees.tensor_parallel == (1, 2, 4)
 
 
 @pytest.mark.parametrize("generation", [1, 2])
@@ -156,7 +152,9 @@ def test_a_model_that_nvidia_does_not_ship_never_falls_to_defaults(
     found = nemo_grid(grid_rows(1), asked(family, size_b, 24, sequence, memory))
     covered = [row for row in grid_rows(1) if row.bound_b is not None]
     assert isinstance(found, NoRule) or any(
-        (found.tensor, found.micro_batch) == (row.tensor, row.micro_batch) for row in covered
+        (found.degrees.tensor_parallel, found.degrees.micro_batch)
+        == (row.degrees.tensor_parallel, row.degrees.micro_batch)
+        for row in covered
     )
 
 
@@ -167,16 +165,21 @@ def test_a_search_that_nvidia_ships_runs_on_the_defaults_of_its_tool_and_says_so
     question = replace(asked("llama", 70, 80, 8192, 80), is_shipped=True)
     found = nemo_grid(grid_rows(generation), question)
     assert isinstance(found, Grid)
-    assert (found.tensor, found.pipeline) == ((1, 2, 4, 8), (1,))
+    assert found.degrees.mesh_axes[:2] == ((1, 2, 4, 8), (1,))
     assert "NeMo has no rule for llama of 70 B" in found.note
 
 
 def test_a_user_s_own_lists_need_no_rule_and_bound_the_products() -> None:
-    lists = GridOverrides(tensor=(2, 4), pipeline=(1, 4), micro_batch=(1,), context=(1, 2))
+    lists = Degrees(
+        tensor_parallel=(2, 4),
+        pipeline_parallel=(1, 4),
+        micro_batch=(1,),
+        context_parallel=(1, 2),
+    )
     found = nemo_grid(grid_rows(2), asked("llama", 70, 80, 65536, 80), lists)
     assert isinstance(found, Grid)
-    assert (found.tensor, found.pipeline, found.context) == ((2, 4), (1, 4), (1, 2))
-    assert (found.least_product, found.most_product) == (2, 32)
+    assert found.degrees.mesh_axes == ((2, 4), (1, 4), (1, 2), (1,))
+    assert (found.degrees.least_product, found.degrees.most_product) == (2, 32)
     assert "none is needed" in found.note
 
 

@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autoconf_launch.autotuner.planner.degrees import Choices
 from autoconf_launch.autotuner.planner.search import Limits, Question, plan
 from autoconf_launch.autotuner.sizing.forecast import (
     WHY,
@@ -26,8 +25,8 @@ from autoconf_launch.autotuner.sizing.forecast import (
     sensitivities,
     size_for_days,
 )
-from autoconf_launch.autotuner.sizing.nemo_rules import NemoSearchLimits, search_rules
-from autoconf_launch.core import ConfigError, Offload
+from autoconf_launch.autotuner.sizing.nemo_rules import search_rules
+from autoconf_launch.core import ConfigError, Degrees, Offload
 from autoconf_launch.launcher.estimates.training_choice import usual_training
 from autoconf_launch.tuning_spaces.clusters import usable_bytes
 from autoconf_launch.tuning_spaces.machines import machine
@@ -70,14 +69,15 @@ def test_the_layout_uses_all_gpus_and_surely_fits() -> None:
 def test_it_is_the_fastest_one_that_a_search_would_run_and_that_surely_fits() -> None:
     done = gpt(2, is_batch_given=True)
     chosen = model("gpt3", 5)
+    degrees = Degrees(zero_stage=(0, 1), offload=(Offload.NONE,))
     question = Question(
         training=usual_training(chosen.architecture, 2048, machine(_A100)),
         world=16,
         global_batch=2048,
         limits=Limits(memory_bytes=usable_bytes(_A100)),
-        choices=Choices(zero=(0, 1), offload=(Offload.NONE,)),
+        degrees=degrees,
         most=1,
-        rules=search_rules(NemoSearchLimits(gpus_per_node=8)),
+        rules=search_rules(8, degrees),
     )
     best = plan(question).surely
     assert done is not None

@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from autoconf_launch.autotuner.planner.search import Limits, Question, plan
-from autoconf_launch.autotuner.sizing.nemo_axes import GridOverrides
-from autoconf_launch.core import Architecture, Recompute
+from autoconf_launch.core import Architecture, Degrees, Recompute
 from autoconf_launch.launcher.estimates.training_choice import usual_training
 from autoconf_launch.nemo.rules.planned_grid import PlannerGrid, PlannerGridQuestion, planner_grid
 from autoconf_launch.tuning_spaces.machines import machine
@@ -37,9 +36,8 @@ def question(
 
 
 def listed(**lists: tuple[int, ...] | int) -> PlannerGrid:
-    layers: Any = lists.pop("recompute_layers", None)
-    overrides: Any = lists
-    return planner_grid(question(lists=GridOverrides(**overrides), recompute_layers=layers))
+    values: Any = lists
+    return planner_grid(question(degrees=Degrees(**values)))
 
 
 def reasons(grid: PlannerGrid) -> dict[tuple[tuple[str, int], ...], str]:
@@ -105,8 +103,8 @@ def test_samples_are_cut_only_where_ranks_have_none_of_their_own() -> None:
     """Cutting them is never faster: the same tokens on each rank, and keys travel besides."""
     asked = question(nodes=1, global_batch=16)
     free = {one.degrees: one.step_s for one in planner_grid(asked).candidates}
-    lists = GridOverrides(context=(1, 2, 4, 8), micro_batch=(1, 2, 4, 8, 16))
-    every = planner_grid(replace(asked, lists=lists)).candidates
+    degrees = Degrees(context_parallel=(1, 2, 4, 8), micro_batch=(1, 2, 4, 8, 16))
+    every = planner_grid(replace(asked, degrees=degrees)).candidates
     cut = [one for one in every if one.degrees not in free]
     assert cut
     for one in cut:
@@ -117,7 +115,9 @@ def test_samples_are_cut_only_where_ranks_have_none_of_their_own() -> None:
 
 
 def test_a_users_lists_bound_every_run() -> None:
-    found = listed(tensor=(2, 4), pipeline=(1, 2), micro_batch=(1, 2), context=(1,))
+    found = listed(
+        tensor_parallel=(2, 4), pipeline_parallel=(1, 2), micro_batch=(1, 2), context_parallel=(1,)
+    )
     assert found.rejected == ()
     degrees = {one.degrees for one in found.candidates}
     assert degrees == {(t, p, 1, 1, m) for t in (2, 4) for p in (1, 2) for m in (1, 2)}
@@ -130,7 +130,12 @@ def test_bounds_of_the_product_hold() -> None:
 
 
 def test_listed_recomputation_is_a_run_each() -> None:
-    grid = listed(tensor=(1,), pipeline=(1, 2), micro_batch=(1,), recompute_layers=(0, 6, 12))
+    grid = listed(
+        tensor_parallel=(1,),
+        pipeline_parallel=(1, 2),
+        micro_batch=(1,),
+        recompute_layers=(0, 6, 12),
+    )
     runs = {
         (one.layout.pipeline_parallel, one.layout.recompute, one.recompute_layers)
         for one in grid.candidates
@@ -144,15 +149,15 @@ def test_listed_recomputation_is_a_run_each() -> None:
 @pytest.mark.parametrize(
     ("lists", "values", "rule"),
     [
-        ({"tensor": (1, 3)}, (("tp", 3),), "gpus"),
-        ({"tensor": (1, 64)}, (("tp", 64),), "gpus"),
-        ({"pipeline": (1, 16)}, (("pp", 16),), "pp_stages"),
+        ({"tensor_parallel": (1, 3)}, (("tp", 3),), "gpus"),
+        ({"tensor_parallel": (1, 64)}, (("tp", 64),), "gpus"),
+        ({"pipeline_parallel": (1, 16)}, (("pp", 16),), "pp_stages"),
         ({"micro_batch": (1, 5)}, (("micro-batch", 5),), "global_batch"),
-        ({"expert": (1, 2)}, (("ep", 2),), "ep_experts"),
+        ({"expert_parallel": (1, 2)}, (("ep", 2),), "ep_experts"),
         ({"recompute_layers": (0, 99)}, (("recompute-layers", 99),), "recompute_layers"),
-        ({"tensor": (8,), "most_product": 4}, (("tp", 8),), "max_model_parallel"),
+        ({"tensor_parallel": (8,), "most_product": 4}, (("tp", 8),), "max_model_parallel"),
         (
-            {"tensor": (1, 8), "pipeline": (1, 2), "context": (1, 2)},
+            {"tensor_parallel": (1, 8), "pipeline_parallel": (1, 2), "context_parallel": (1, 2)},
             (("tp", 8), ("pp", 2), ("cp", 2)),
             "gpus",
         ),
@@ -166,7 +171,7 @@ def test_what_was_asked_in_vain_has_its_rule(
 
 
 def test_what_does_not_fit_is_said_to() -> None:
-    asked = question(size_b=20, nodes=1, global_batch=8, lists=GridOverrides(tensor=(1,)))
+    asked = question(size_b=20, nodes=1, global_batch=8, degrees=Degrees(tensor_parallel=(1,)))
     grid = planner_grid(replace(asked, memory_bytes=MEMORY_BYTES / 4))
     assert grid.candidates == ()
     assert grid.rejected[0].rule == "memory"
@@ -174,7 +179,7 @@ def test_what_does_not_fit_is_said_to() -> None:
 
 
 def test_a_sentence_names_the_values_and_the_model() -> None:
-    grid = listed(tensor=(1, 3), expert=(2,))
+    grid = listed(tensor_parallel=(1, 3), expert_parallel=(2,))
     sentences = [one.why for one in grid.rejected]
     assert "tp=3 does not divide 16 GPUs" in sentences
     assert any("a model without experts" in sentence for sentence in sentences)

@@ -46,7 +46,7 @@ def configurator(**arguments: Any) -> AutoConfigurator:
 
 def points(found: AutoConfigurator) -> list[tuple[int, ...]]:
     named = [point_of(name) for name in found.generate_configs()[1]]
-    return [(p.tensor, p.pipeline, p.context, p.expert, p.micro_batch) for p in named if p]
+    return [(*p.layout.mesh, p.layout.micro_batch) for p in named if p]
 
 
 def test_llama3_70b_has_the_candidates_of_nemo() -> None:

@@ -140,7 +140,7 @@ def test_checkpointed_layers_are_read_from_names_of_nemo1() -> None:
 def test_degrees_are_read_from_names(name: str, expected: tuple[int | None, ...] | None) -> None:
     found = point_of(name)
     values = found and (
-        *(found.tensor, found.pipeline, found.context, found.expert, found.micro_batch),
+        *(*found.layout.mesh, found.layout.micro_batch),
         found.virtual,
     )
     assert values == expected

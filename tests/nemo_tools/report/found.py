@@ -8,7 +8,7 @@ from typing import Any
 
 from autoconf_launch.autotuner.sizing.families import Family
 from autoconf_launch.autotuner.sizing.model_size import SampleShape
-from autoconf_launch.core import Failure, FailureKind, RawConfig
+from autoconf_launch.core import Failure, FailureKind, Layout, RawConfig
 from autoconf_launch.nemo.report.outcome import SearchOutcome, SearchRun
 from autoconf_launch.nemo.rules.candidates import NemoCandidate
 
@@ -16,9 +16,11 @@ GPT_5B = SampleShape(layers=24, hidden=4096, ffn=16384, vocabulary=51200, sequen
 OUT_OF_MEMORY = Failure(kind=FailureKind.OUT_OF_MEMORY, detail="Rank 3 held 79 of 80 GiB.")
 
 
-def point(tensor: int = 1, pipeline: int = 1, **more: Any) -> NemoCandidate:
-    start: dict[str, Any] = {"context": 1, "expert": 1, "micro_batch": 4}
-    return NemoCandidate(tensor=tensor, pipeline=pipeline, **{**start, **more})
+def point(*mesh: int, micro_batch: int = 4, **more: Any) -> NemoCandidate:
+    names = ("tensor_parallel", "pipeline_parallel", "context_parallel", "expert_parallel")
+    degrees: dict[str, Any] = dict(zip(names, mesh, strict=False))
+    layout = Layout(**degrees, micro_batch=micro_batch)
+    return NemoCandidate(layout=layout, **more)
 
 
 def run(name: str, step_s: float | None = None, **more: Any) -> SearchRun:

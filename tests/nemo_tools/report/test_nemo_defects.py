@@ -6,6 +6,7 @@ and in NeMo 2.0 (``nemo/collections/llm/tools/auto_configurator``, main 8cfedd7)
 
 from __future__ import annotations
 
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from autoconf_launch.autotuner.sizing.nemo_axes import (
     nemo_grid,
     recompute_choices,
 )
-from autoconf_launch.core import Failure, FailureKind
+from autoconf_launch.core import Degrees, Failure, FailureKind
 from autoconf_launch.nemo.configurator.results import point_of
 from autoconf_launch.nemo.report.tables import (
     Columns,
@@ -46,13 +47,13 @@ from .logged import log_steps
 
 def grid(**axes: Any) -> Grid:
     start: dict[str, Any] = {
-        "tensor": (1, 2, 4, 8),
-        "pipeline": (1, 2, 4, 6),
+        "tensor_parallel": (1, 2, 4, 8),
+        "pipeline_parallel": (1, 2, 4, 6),
         "micro_batch": (1, 2, 4, 8),
         "least_product": 1,
         "most_product": 256,
     }
-    return Grid(**{**start, **axes})
+    return Grid(degrees=Degrees(**{**start, **axes}))
 
 
 def searched(**changes: Any) -> SearchedModel:
@@ -88,7 +89,7 @@ def test_1_the_optimum_is_the_run_with_the_least_time_not_the_first_folder(tmp_p
 
 def test_2_a_failed_run_has_its_degrees_under_their_own_headings(tmp_path: Path) -> None:
     """NVIDIA's writes tensor, context, expert, pipeline under TP, PP, CP, EP."""
-    one = run("a", failure=OUT_OF_MEMORY, point=point(2, 3, context=5, expert=7))
+    one = run("a", failure=OUT_OF_MEMORY, point=point(2, 3, 5, 7))
     write_final_results(tmp_path, outcome(one))
     (row,) = rows(tmp_path / "final_results" / "failed_jobs_16nodes.csv")
     assert [row[name] for name in ("TP", "PP", "CP", "EP")] == ["2", "3", "5", "7"]
@@ -98,21 +99,27 @@ def test_3_no_candidate_has_more_model_parallelism_than_gpus() -> None:
     """NVIDIA's keeps llama2_13b with 8 x 4 on 16 GPUs: it divides in floating point."""
     found = nemo_candidates(grid(), searched(gpus=16))
     assert found
-    assert max(one.product for one in found) <= 16
+    assert max(prod(one.layout.mesh) for one in found) <= 16
 
 
 def test_3_no_candidate_has_a_broken_number_of_replicas() -> None:
     """NVIDIA's keeps bert/100b with 4 x 6 on 1024 GPUs: 42.67 replicas."""
     found = nemo_candidates(grid(), searched(gpus=1024, family=Family("bert"), layers=96))
     assert found
-    assert all(1024 % one.product == 0 for one in found)
+    assert all(1024 % prod(one.layout.mesh) == 0 for one in found)
 
 
 def test_4_a_candidate_that_divides_thanks_to_context_ranks_is_kept() -> None:
     """NVIDIA's second check leaves context and expert ranks out."""
-    axes = grid(tensor=(2,), pipeline=(1,), context=(4,), micro_batch=(8,))
+    axes = grid(
+        tensor_parallel=(2,), pipeline_parallel=(1,), context_parallel=(4,), micro_batch=(8,)
+    )
     (one,) = nemo_candidates(axes, searched(gpus=1024, size_b=70, layers=80))
-    assert (one.tensor, one.context, one.micro_batch) == (2, 4, 8)
+    assert (one.layout.tensor_parallel, one.layout.context_parallel, one.layout.micro_batch) == (
+        2,
+        4,
+        8,
+    )
 
 
 @pytest.mark.parametrize("pipeline", [1, 2, 4, 8])
@@ -133,9 +140,9 @@ def test_6_a_day_has_1440_minutes(minutes: int, text: str) -> None:
 
 def test_7_a_micro_batch_larger_than_the_layers_is_sorted_like_others() -> None:
     """NVIDIA's buckets have as many places as there are layers."""
-    axes = grid(tensor=(8,), pipeline=(1,), micro_batch=(64, 128))
+    axes = grid(tensor_parallel=(8,), pipeline_parallel=(1,), micro_batch=(64, 128))
     found = nemo_candidates(axes, searched(layers=4, gpus=8))
-    assert [one.micro_batch for one in found] == [64, 128]
+    assert [one.layout.micro_batch for one in found] == [64, 128]
 
 
 @pytest.mark.parametrize(
@@ -180,7 +187,8 @@ def test_9_a_run_without_its_log_does_not_stop_the_summary(tmp_path: Path) -> No
 def test_10_a_limit_never_cuts_the_largest_micro_batches_first(limit: int) -> None:
     """NVIDIA's goes by micro-batch ascending, and the large ones are usually the fastest."""
     found = nemo_candidates(grid(), searched(gpus=16))
-    assert limited(found, limit)[0].micro_batch == max(one.micro_batch for one in found)
+    largest = max(one.layout.micro_batch for one in found)
+    assert limited(found, limit)[0].layout.micro_batch == largest
 
 
 def test_10_a_limited_search_on_this_machine_begins_with_the_largest_micro_batch() -> None:
@@ -188,7 +196,7 @@ def test_10_a_limited_search_on_this_machine_begins_with_the_largest_micro_batch
     words = (*SMALL, "grid=nemo", *train(seq_length=2048))
     everything = asked(*words).found.candidates
     (kept,) = asked(*words, *train(limit_search_runs=1)).found.candidates
-    assert kept.point.micro_batch == max(one.point.micro_batch for one in everything)
+    assert kept.layout.micro_batch == max(one.layout.micro_batch for one in everything)
 
 
 def test_11_no_row_of_the_batch_tables_is_dead() -> None:
@@ -279,7 +287,7 @@ def test_f_bert_has_its_own_grid() -> None:
     )
     found = nemo_grid(grid_rows(2), asked)
     assert isinstance(found, Grid)
-    assert (found.tensor, found.note) == ((4, 8), "")
+    assert (found.degrees.tensor_parallel, found.note) == ((4, 8), "")
 
 
 def test_g_activations_are_recomputed_in_some_candidates(tmp_path: Path) -> None:
@@ -336,4 +344,8 @@ def test_k_expert_and_context_ranks_count_in_nemo2_s_candidates_too(tmp_path: Pa
     (name,) = found.generate_configs()[1]
     one = point_of(name)
     assert one is not None
-    assert (one.tensor, one.context, one.micro_batch) == (2, 4, 8)
+    assert (one.layout.tensor_parallel, one.layout.context_parallel, one.layout.micro_batch) == (
+        2,
+        4,
+        8,
+    )

@@ -51,7 +51,7 @@ def test_every_table_has_a_column_for_each_searched_size() -> None:
 
 @pytest.mark.parametrize("columns", [Columns.NEMO1_SUMMARY, Columns.NEMO2_SUMMARY])
 def test_every_degree_stands_under_its_own_heading(columns: Columns) -> None:
-    one = run("a", 5.0, point=point(2, 3, context=5, expert=7, micro_batch=11))
+    one = run("a", 5.0, point=point(2, 3, 5, 7, micro_batch=11))
     (row,) = table(summary_csv(outcome(one), columns))
     assert [row[name] for name in ("TP", "PP", "CP", "EP", "MBS")] == ["2", "3", "5", "7", "11"]
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import math
 
 import pytest
 
@@ -14,7 +15,10 @@ from .asked import SMALL, asked, train
 
 def points(*overrides: str) -> list[tuple[int, int, int]]:
     found = asked(*overrides).found.candidates
-    return [(one.point.tensor, one.point.pipeline, one.point.micro_batch) for one in found]
+    return [
+        (one.layout.tensor_parallel, one.layout.pipeline_parallel, one.layout.micro_batch)
+        for one in found
+    ]
 
 
 def test_nemo_s_grid_is_nvidia_s_list() -> None:
@@ -71,7 +75,7 @@ def test_a_size_that_was_asked_for_in_vain_is_said() -> None:
 def test_bounds_of_model_parallelism_hold() -> None:
     words = train(min_model_parallel_size=8, max_model_parallel_size=8)
     found = asked("search_config=gpt3/20b", *words).found.candidates
-    assert {one.point.product for one in found} == {8}
+    assert {math.prod(one.layout.mesh) for one in found} == {8}
 
 
 @pytest.mark.parametrize("grid", ["planner", "nemo"])
@@ -154,7 +158,7 @@ def test_what_no_rule_covers_has_the_planner_s_candidates(
 
 def test_a_shipped_search_without_a_rule_runs_nvidia_s_own_list_and_says_so() -> None:
     found = asked("search_config=llama/llama3_70b", "grid=nemo")
-    assert {one.point.pipeline for one in found.found.candidates} == {1}
+    assert {one.layout.pipeline_parallel for one in found.found.candidates} == {1}
     assert any("NVIDIA ships a search of it" in note for note in found.notes)
 
 

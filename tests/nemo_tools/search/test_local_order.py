@@ -61,7 +61,7 @@ def test_without_times_the_smallest_micro_batch_comes_first() -> None:
     untimed = replace(model(), timings=(), optimizer_step_s=None, grade=Grade.TRACED)
     best = ordered(found, as_candidate, untimed, cluster(1 << 34), FACTS)
     assert {one.step_s for one in best} == {None}
-    sizes = [one.point.micro_batch for one in best]
+    sizes = [one.layout.micro_batch for one in best]
     assert sizes == sorted(sizes)
 
 

@@ -40,9 +40,8 @@ def test_what_was_measured_counts() -> None:
 
 
 def candidate(step_s: float, accumulation: int) -> SearchCandidate:
-    point = NemoCandidate(tensor=1, pipeline=1, context=1, expert=1, micro_batch=1)
-    layout = Layout(accumulation=accumulation)
-    return SearchCandidate(name=f"{accumulation}", point=point, layout=layout, step_s=step_s)
+    point = NemoCandidate(layout=Layout(accumulation=accumulation))
+    return SearchCandidate(name=f"{accumulation}", point=point, step_s=step_s)
 
 
 def test_of_a_long_step_two_micro_batches_must_fit() -> None:

@@ -4,7 +4,7 @@ import pytest
 
 pytest.importorskip("hydra", reason="searches are composed by hydra")
 
-from autoconf_launch.core import ConfigError
+from autoconf_launch.core import ConfigError, Degrees
 from autoconf_launch.nemo.search.compose import compose
 from autoconf_launch.nemo.search.settings import SearchSettings, read_settings
 
@@ -19,12 +19,12 @@ def settings(*overrides: str) -> SearchSettings:
 def test_null_equals_auto(word: str) -> None:
     words = train(tensor_parallel_sizes=word, min_model_parallel_size=word, act_ckpt_layers=word)
     found = settings(*words).train
-    assert (found.grid.tensor, found.grid.least_product, found.recompute_layers) == (None,) * 3
+    assert found.degrees == Degrees()
 
 
 def test_lists_are_kept_in_order_and_once() -> None:
     found = settings(*train(tensor_parallel_sizes="[2,1,2]")).train
-    assert found.grid.tensor == (2, 1)
+    assert found.degrees.tensor_parallel == (2, 1)
 
 
 def test_an_unknown_size_is_left_to_be_recommended() -> None:

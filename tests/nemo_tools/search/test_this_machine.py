@@ -23,7 +23,7 @@ def test_ranks_split_the_batch_and_nothing_else() -> None:
 
 def test_micro_batches_and_recomputation_are_searched() -> None:
     found = asked(*SMALL).found.candidates
-    assert {one.point.micro_batch for one in found} == {1, 2, 4}
+    assert {one.layout.micro_batch for one in found} == {1, 2, 4}
     assert {one.layout.recompute for one in found} == set(Recompute)
 
 
@@ -43,14 +43,14 @@ def test_some_layers_recomputed_is_a_named_rejection() -> None:
 
 def test_nemo_s_grid_is_split_likewise() -> None:
     found = asked(*SMALL, "grid=nemo", *train(seq_length=2048)).found
-    assert {one.point.tensor for one in found.candidates} == {1}
+    assert {one.layout.tensor_parallel for one in found.candidates} == {1}
     assert all("parallelism" in one.why for one in found.rejected)
 
 
 def test_a_limit_cuts_no_micro_batch_first() -> None:
     words = train(limit_search_runs=2, seq_length=2048)
     found = asked(*SMALL, "grid=nemo", *words).found.candidates
-    assert [one.point.micro_batch for one in found] == [4, 2]
+    assert [one.layout.micro_batch for one in found] == [4, 2]
 
 
 def test_a_dry_run_shows_as_many_as_would_be_run() -> None:
