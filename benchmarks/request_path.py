@@ -1,9 +1,9 @@
 """How many modules the request of a ``tune`` passes between its argv and the journal.
 
 A module is passed when one of its functions is called, in the controller's main thread and before
-the first ``started`` line is written, with the request or a value made of it (``CARRIERS``) among
-its arguments. It is come back to when such a call enters it again from another module, after all
-of its earlier ones have returned.
+the first ``started`` line is written, with argv, the request or a value made of it (``CARRIERS``)
+among its arguments. It is come back to when such a call enters it again from another module, after
+all of its earlier ones have returned.
 
 Run: ``.venv/bin/python benchmarks/request_path.py [--calls]``; two CPU ranks, about 20 s.
 """
@@ -39,14 +39,15 @@ class JournalReachedError(BaseException):
 class RequestPath:
     """A profiler of the main thread that counts entries into modules of ours."""
 
-    def __init__(self) -> None:
+    def __init__(self, argv: list[str]) -> None:
+        self._argv = argv
         self.entries: Counter[str] = Counter()
         self.calls: list[str] = []
         self._open: list[tuple[FrameType, str]] = []
 
     def __call__(self, frame: FrameType, event: str, _: object) -> None:
         """See ``sys.setprofile``."""
-        if event == "call" and (module := module_of(frame)) and carries(frame):
+        if event == "call" and (module := module_of(frame)) and self._carries(frame):
             self._enter(frame, module)
         elif event == "return":
             if self._open and self._open[-1][0] is frame:
@@ -60,6 +61,15 @@ class RequestPath:
             self.calls.append(f"{module}.{frame.f_code.co_qualname}")
         self._open.append((frame, module))
 
+    def _carries(self, frame: FrameType) -> bool:
+        """Whether argv, the request or what was made of it is among the arguments of a call."""
+        code = frame.f_code
+        names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+        values = [frame.f_locals.get(name) for name in names]
+        lists = [value for value in values if isinstance(value, list)]
+        is_argv = any(all(isinstance(x, str) for x in one) and one == self._argv for one in lists)
+        return is_argv or any(isinstance(value, CARRIERS) for value in values)
+
 
 def module_of(frame: FrameType) -> str | None:
     """``launcher.cli``; None for a module that is not ours."""
@@ -69,22 +79,16 @@ def module_of(frame: FrameType) -> str | None:
     return ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
 
 
-def carries(frame: FrameType) -> bool:
-    """Whether the request, or what was made of it, is among the arguments of a call."""
-    code = frame.f_code
-    names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
-    return any(isinstance(frame.f_locals.get(name), CARRIERS) for name in names)
-
-
 def main() -> None:
     """Tune the first example in a copy, as far as its first trial, and print the counts."""
-    found = RequestPath()
+    argv = ["--autotuning=tune", "--num_gpus=2", "train.py", "--config", "config.json"]
+    found = RequestPath(argv)
     with tempfile.TemporaryDirectory() as folder:
         shutil.copytree(EXAMPLE, folder, dirs_exist_ok=True)
         os.chdir(folder)
         sys.setprofile(found)
         try:
-            cli.main(["--autotuning=tune", "--num_gpus=2", "train.py", "--config", "config.json"])
+            cli.main(argv)
         except JournalReachedError:
             pass
         finally:

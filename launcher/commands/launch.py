@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 
 from autoconf_launch.core import ClusterSpec
@@ -13,18 +14,15 @@ from ..dialects import choose_dialect
 from ..events import Listener, Note
 from ..interrupts import passing_signals_to
 from ..launch import (
-    find_script_source,
     plan_launch,
-    refuse_own_flags,
-    require_script,
-    unwrapped,
+    read_script,
     with_declared_local_rank,
 )
 from ..machine import find_cluster
 from ..plan import LaunchPlan
 from ..request import LaunchRequest
-from ..script import ScriptSource, parser_flags
-from ..spelling import is_open
+from ..script import ScriptSource
+from ..spelling import Rendered, is_open
 from ..tuning import ON_LOCAL_RANK
 
 _LONG_S = 3600.0
@@ -37,17 +35,14 @@ def launch(request: LaunchRequest, listener: Listener) -> int:
     A configuration that leaves something open, or is not plain JSON, is resolved first into a
     file that lives as long as the launch.
     """
-    request = unwrapped(request)
-    require_script(request)
+    request, source = read_script(request)
     cluster = find_cluster(request, listener)
-    source = find_script_source(request)
-    refuse_own_flags(source)
     request = with_declared_local_rank(request, source)
     backend = telling(load_backend(request.backend), listener)
     with tempfile.TemporaryDirectory(prefix="autoconf-launch-") as folder:
-        arguments = _resolved_arguments(source, cluster, Path(folder), listener)
-        code = run_to_end(plan_launch(request, cluster, arguments), backend)
-    if code == _USAGE_ERROR and request.local_rank_argument and parser_flags(source) is None:
+        rendered = _resolved(source, cluster, Path(folder), listener)
+        code = run_to_end(plan_launch(request, cluster, rendered), backend)
+    if code == _USAGE_ERROR and request.local_rank_argument and source.flags is None:
         listener(Note(text=ON_LOCAL_RANK, warning=True))
     return code
 
@@ -63,21 +58,22 @@ def run_to_end(plan: LaunchPlan, backend: Backend) -> int:
                 return end.exit_code
 
 
-def _resolved_arguments(
+def _resolved(
     source: ScriptSource, cluster: ClusterSpec, folder: Path, listener: Listener
-) -> tuple[str, ...]:
+) -> Rendered:
+    as_given = Rendered(config=source.config, script_args=source.script_args)
     if source.config_argument is None or not _needs_resolving(source):
-        return source.script_args
+        return as_given
     dialect = choose_dialect(source).dialect
     if not dialect.reads_document:  # others fill in "auto" themselves
-        return source.script_args
+        return as_given
     user = dialect.read(source, world_size=len(cluster.devices))
     for warning in user.warnings:
         listener(Note(text=warning, warning=True))
     path = folder / "ds_config.json"
     rendered = dialect.render(user.baseline, source, str(path))
     path.write_text(rendered.config.to_json() + "\n")
-    return rendered.script_args
+    return replace(as_given, script_args=rendered.script_args)
 
 
 def _needs_resolving(source: ScriptSource) -> bool:

@@ -18,7 +18,7 @@ from autoconf_launch.core import NothingFeasibleError, take_in_all
 from ..backends import Backend, load_backend, released, telling
 from ..events import Finished, Listener, Note
 from ..interrupts import stopping_on_signals
-from ..launch import plan_launch, told
+from ..launch import plan_launch
 from ..machine import find_shares, shares_text, why_not_in_turn
 from ..report import stop_sentence
 from ..request import LaunchRequest
@@ -87,7 +87,7 @@ def run_tune(request: LaunchRequest, listener: Listener) -> int:
             job, winner = _searched(replace(job, listener=heard), backend, folder)
     if request.autotuning == "tune":
         return 0
-    plan = told(plan_launch(job.request, job.cluster, winner.script_args), winner)
+    plan = plan_launch(job.request, job.cluster, winner)
     return run_to_end(plan, telling(load_backend(request.backend), listener))
 
 

@@ -11,13 +11,14 @@ from autoconf_launch.core import ConfigError, lazy_names
 from ..extension_points import find_reference, load_reference, references
 from ..script import ScriptSource
 from ..spelling import Dialect, on_source_batch
+from .builtin import BuiltinDialect
 from .deepspeed import out_of_reach
 from .hf_trainer import written_in_source
 
 if TYPE_CHECKING:
     from .accelerate import PREFIXES
     from .any_script import DATALOADER_BATCH_VARIABLE
-    from .builtin import SPELLINGS, BuiltinDialect
+    from .builtin import SPELLINGS
     from .deepspeed import DeepSpeedDialect, decoded
     from .deepspeed_file import ZERO_KEYS
     from .hf_trainer import HfTrainerDialect
@@ -42,7 +43,7 @@ DIALECTS = MappingProxyType(
     }
 )
 """Name -> ``module:attribute``, in the order in which they are asked whether they know a script;
-those of other packages (entry-point group ``autoconf_launch.dialect``) are asked first."""
+those of other packages (entry-point group ``autoconf_launch.dialect``) are asked second."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,6 +64,8 @@ def choose_dialect(source: ScriptSource) -> DialectChoice:
     if wanted is not None:
         reference = find_reference("dialect", DIALECTS, wanted, where="--dialect")
         return DialectChoice(dialect=load_reference(reference)())
+    if (built_in := BuiltinDialect()).detects(source):  # a script of our runtime is nobody else's
+        return DialectChoice(dialect=built_in)
     every: list[Dialect] = [load_reference(r)() for r in references("dialect", DIALECTS).values()]
     fits = [dialect for dialect in every if dialect.detects(source)]
     special = [dialect for dialect in fits if dialect.name not in _LAST_RESORT]

@@ -30,15 +30,13 @@ from ..spelling import (
     Rendered,
     TrialNeeds,
     UserSettings,
-    decided,
     fixed_accumulation,
     lists_micro_batches,
     on_varying_batch,
+    open_document,
     path_argument,
-    settings_for,
     silent,
     with_argument,
-    with_listed,
     with_own_asides,
     with_path_argument,
     with_zero_knobs,
@@ -84,11 +82,9 @@ class BuiltinDialect:
 
     def read(self, source: ScriptSource, *, world_size: int) -> UserSettings:
         """Settings, the baseline and what is open; see :class:`Dialect`."""
-        source = with_listed(source)
+        source, settings, document = open_document(source)
         warnings = keys.check_keys(source.config)
-        settings = settings_for(source)
         _refuse_model_parallelism(settings)
-        document = decided(source, settings)
         choices = [_choice(source, document, s) for s in SPELLINGS if s.knob != "accumulation"]
         knobs = _zero_choices(source, settings, choices[0], world_size)
         document = with_zero_knobs(document, _usual(knobs, document.get(keys.ZERO_STAGE, 0)))
@@ -107,9 +103,7 @@ class BuiltinDialect:
 
     def render(self, candidate: Candidate, source: ScriptSource, config_path: str) -> Rendered:
         """Searched keys alone differ from the user's document."""
-        source = with_listed(source)
-        settings = settings_for(source)
-        document = decided(source, settings)
+        source, settings, document = open_document(source)
         for spelling in SPELLINGS:
             document = _with_knob(document, spelling, getattr(candidate.layout, spelling.knob))
         document = with_zero_knobs(document, candidate.extras)

@@ -27,13 +27,11 @@ from ..spelling import (
     TrialNeeds,
     UserSettings,
     check_version,
-    decided,
     fixed_accumulation,
     on_varying_batch,
+    open_document,
     path_argument,
-    settings_for,
     silent,
-    with_listed,
     with_own_asides,
     with_path_argument,
 )
@@ -77,9 +75,7 @@ class DeepSpeedDialect:
                 "The script's arguments name no DeepSpeed configuration; give one with "
                 "--deepspeed_config FILE among them."
             )
-        listed = with_listed(source)
-        settings = settings_for(listed)
-        document = decided(listed, settings, fills_auto=False)
+        listed, settings, document = open_document(source, fills_auto=False)
         data = data_parallel_degree(world_size, tensor=settings.mp_size)
         micro, accumulation = batch_split(document, data_parallel=data)
         stages = stage_choice(listed.config)
@@ -110,9 +106,7 @@ class DeepSpeedDialect:
 
     def render(self, candidate: Candidate, source: ScriptSource, config_path: str) -> Rendered:
         """See :class:`Dialect`."""
-        listed = with_listed(source)
-        settings = settings_for(listed)
-        document = decided(listed, settings, fills_auto=False)
+        listed, settings, document = open_document(source, fills_auto=False)
         layout = candidate.layout
         wants_section = source.facts.imports(*_WANT_ZERO)
         for path, value, absent in (

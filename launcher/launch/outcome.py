@@ -30,7 +30,7 @@ from autoconf_launch.core import (
 )
 
 from ..plan import LaunchPlan
-from .probe_variables import why_silent
+from .planning import why_silent
 from .rank_results import (
     RankResults,
     asides_seen,

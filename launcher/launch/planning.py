@@ -1,15 +1,24 @@
-"""From a request and its edits to the exact processes of a launch. Not: starting them."""
+"""From a request and its edits to the exact processes of a launch. Not: starting them.
+
+Our own scripts report by themselves. An external one gets the probe through its environment
+(``runtime/probe.py``, which this layer knows by its files alone), and only what a probe can find
+is compared with what was asked.
+"""
 
 from __future__ import annotations
 
 import os
+import re
+import shutil
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from autoconf_launch.core import (
+    PROBE_VARIABLE,
+    SIGNS_FOLDER,
     TASK_VARIABLE,
     Candidate,
     ClusterSpec,
@@ -17,8 +26,11 @@ from autoconf_launch.core import (
     Device,
     RankTask,
     ResultsFolderError,
+    Sign,
+    sign_path,
 )
 
+from ..dialects import DATALOADER_BATCH_VARIABLE
 from ..machine import (
     LOCAL,
     VISIBLE,
@@ -29,6 +41,52 @@ from ..machine import (
 )
 from ..plan import LaunchPlan, RankPlan
 from ..request import LaunchRequest
+from ..script import ScriptSource
+from ..spelling import Dialect, Rendered, TrialNeeds, declared_as
+
+INJECTED = Path(__file__).resolve().parents[2] / "runtime" / "injected"
+DEFAULT_PORT = 29500
+"""DeepSpeed's and torch's; hosts that are started by hand cannot agree on a free one."""
+_LOCAL_ADDRESS = "127.0.0.1"
+_LOCAL_RANK, _OURS = "--local_rank", "autoconf_launch"
+_SEARCH_PATH = "PYTHONPATH"
+_DEAF = {"I": "-I", "E": "-E", "S": "-S"}
+"""Flags of Python with which PYTHONPATH or sitecustomize is not looked at."""
+
+
+def as_script_starts(
+    request: LaunchRequest, dialect: Dialect, source: ScriptSource
+) -> LaunchRequest:
+    """The request as this script wants its ranks to be started.
+
+    An external one gets ``--local_rank`` only where it declares it, or is DeepSpeed's; it is
+    started once if it starts its ranks itself.
+    """
+    request = with_declared_local_rank(request, source)
+    facts = source.facts
+    declares = source.flags is not None or declared_as(facts, _LOCAL_RANK) is not None
+    if not (dialect.reads_document or declares):
+        request = replace(request, local_rank_argument=False)
+    if not dialect.is_external or request.kind == "program":
+        return request
+    if facts.starts_ranks:
+        return replace(request, alone=True)
+    if request.alone and request.processes is None and not facts.spreads:
+        return replace(request, processes=1)
+    return request
+
+
+def with_declared_local_rank(request: LaunchRequest, source: ScriptSource) -> LaunchRequest:
+    """No ``--local_rank`` where the script's parser would refuse it.
+
+    Where its flags are not known, a script of our runtime that never speaks of it gets none.
+    """
+    texts = (source.text, *source.modules)
+    if source.flags is not None:
+        refused = _LOCAL_RANK not in source.flags
+    else:
+        refused = source.facts.imports(_OURS) and not any("local_rank" in t for t in texts)
+    return replace(request, local_rank_argument=False) if refused else request
 
 
 def rank_log_paths(folder: str, ranks: Iterable[int]) -> tuple[str, ...]:
@@ -49,15 +107,10 @@ def rank_log_paths(folder: str, ranks: Iterable[int]) -> tuple[str, ...]:
     return tuple(str(path / f"{now}_rank{rank}.log") for rank in ranks)
 
 
-DEFAULT_PORT = 29500
-"""DeepSpeed's and torch's; hosts that are started by hand cannot agree on a free one."""
-_LOCAL_ADDRESS = "127.0.0.1"
-
-
 def plan_launch(
     request: LaunchRequest,
     cluster: ClusterSpec,
-    script_args: tuple[str, ...],
+    rendered: Rendered,
     *,
     task: RankTask | None = None,
     expected: Candidate | None = None,
@@ -67,10 +120,9 @@ def plan_launch(
     ``task`` makes it a trial with a folder of its own, whose ranks get no further logs.
 
     Raises:
-        ConfigError: the script does not exist, or the ranks cannot be bound to cores.
+        ConfigError: the ranks cannot be bound to cores, or their Python would ignore the probe.
         ResultsFolderError: the folder for the ranks' logs cannot be made.
     """
-    require_script(request)
     node = request.hosts.node_rank or 0
     devices = cluster.nodes[node].devices
     first = sum(len(other.devices) for other in cluster.nodes[:node])
@@ -83,13 +135,15 @@ def plan_launch(
         RankPlan(
             rank=first + local,
             local_rank=local,
-            argv=_argv(request, script_args, local),
-            environment=(*shared, *_numbers(request, first, local)),
+            argv=_argv(request, rendered.script_args, local),
+            environment=(*shared, *_numbers(request, first, local), *rendered.environment),
             cores=cores[local] if cores else None,
             log=paths[local] if paths else None,
         )
         for local in range(1 if request.alone else len(devices))
     )
+    if rendered.checked is not None:
+        _refuse_deaf(ranks[0].argv)
     if request.alone and cores:
         ranks = (replace(ranks[0], cores=tuple(core for own in cores for core in own)),)
     return LaunchPlan(
@@ -99,20 +153,16 @@ def plan_launch(
         folder=task.folder if task else None,
         task=task,
         expected=expected,
+        checked=rendered.checked,
         alone=request.alone,
     )
 
 
-def require_script(request: LaunchRequest) -> None:
-    """See that there is something to launch.
-
-    Raises:
-        ConfigError: the script does not exist.
-    """
-    if request.kind == "script" and not Path(request.script).is_file():
+def _refuse_deaf(argv: Sequence[str]) -> None:
+    if flag := deaf_flag(argv):
         raise ConfigError(
-            f"Script {request.script} does not exist in {Path.cwd()}; give its path after the "
-            "launcher's flags."
+            f"The script's Python is started with {flag}, with which it reads neither PYTHONPATH "
+            f"nor sitecustomize, so that nothing can be measured in it; start it without {flag}."
         )
 
 
@@ -190,3 +240,88 @@ def _device_variables(devices: tuple[Device, ...]) -> dict[str, str]:
         # Our numbers are nvidia-smi's; CUDA's own order differs where GPUs are unlike.
         variables["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"
     return variables
+
+
+def in_trial(
+    dialect: Dialect,
+    rendered: Rendered,
+    source: ScriptSource,
+    *,
+    task: RankTask,
+    needs: TrialNeeds,
+) -> Rendered:
+    """The candidate as a trial is told it; an external script gets the probe, too."""
+    trial = dialect.in_trial(rendered, source, needs)
+    if not dialect.is_external:
+        return trial
+    shutil.rmtree(needs.output, ignore_errors=True)  # of an earlier launch of this trial
+    probe = probe_environment(task, Path(task.folder))
+    return replace(trial, environment=(*trial.environment, *probe))
+
+
+def in_training(rendered: Rendered) -> Rendered:
+    """The winner as a training is told it: our code goes along where it sets the batch."""
+    if DATALOADER_BATCH_VARIABLE not in dict(rendered.environment):
+        return rendered
+    return replace(rendered, environment=(*rendered.environment, search_path()))
+
+
+def probe_environment(task: RankTask, folder: Path) -> tuple[tuple[str, str], ...]:
+    """Variables that make every Python of a launch arm the probe.
+
+    Args:
+        task: what the ranks are to measure.
+        folder: the trial's, made here with room for the probe's signs; its path stands in the
+            task from here on.
+    """
+    (folder / SIGNS_FOLDER).mkdir(parents=True, exist_ok=True)
+    return (search_path(), (PROBE_VARIABLE, task.to_variable()))
+
+
+def search_path() -> tuple[str, str]:
+    """The variable by which every Python of a launch finds our code first."""
+    set_by_user = os.environ.get(_SEARCH_PATH)
+    before = set_by_user.split(os.pathsep) if set_by_user else []  # an empty one: where we are
+    path = os.pathsep.join((str(INJECTED), *(e for e in before if e != str(INJECTED))))
+    return _SEARCH_PATH, path
+
+
+def deaf_flag(argv: Sequence[str]) -> str | None:
+    """The flag in a command by which its Python ignores the probe: ``-I``, ``-E`` or ``-S``.
+
+    Only what stands between the interpreter and the script is its flags.
+    """
+    if not argv or not Path(argv[0]).name.startswith(("python", "pypy")):
+        return None
+    words = iter(argv[1:])
+    for word in words:
+        if not re.fullmatch("-[A-Za-z].*", word):
+            return None
+        letters = re.match("-([A-Zabd-ln-z]*?)([cmWX].*)?$", word)
+        alone, valued = (letters[1], letters[2]) if letters else ("", None)
+        for letter in alone:
+            if letter in _DEAF:
+                return _DEAF[letter]
+        if valued and valued[0] in "cm":
+            return None
+        if valued and len(valued) == 1:
+            next(words, None)
+    return None
+
+
+def why_silent(task: RankTask) -> str:
+    """Why no rank of a launch reported, by how far the probe came in any process."""
+    broken = sign_path(task, Sign.BROKEN.value)
+    if broken.exists():
+        return f"the probe failed inside the script: {broken.read_text(errors='replace')}"
+    if not sign_path(task, Sign.INJECTED.value).exists():
+        return (
+            "the probe was never started: the script's Python does not read PYTHONPATH "
+            "(flags -I, -E or -S, or a wrapper that clears the environment); start it without"
+        )
+    if not sign_path(task, Sign.ARMED.value).exists():
+        return "the probe was started, but no process of the script imported torch"
+    return (
+        "the probe was armed, but saw neither a step of a torch.optim.Optimizer nor a backward "
+        "pass; only such steps can be measured"
+    )

@@ -7,9 +7,9 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
-from dataclasses import replace
 from functools import cache
 from pathlib import Path
+from typing import NamedTuple
 
 from autoconf_launch.core import ConfigError, RawConfig
 from autoconf_launch.core import config_keys as keys
@@ -25,12 +25,12 @@ from ..script import (
     composed,
     facts_of,
     own_modules,
-    parser_flags,
     plain_text,
     refused_flags,
     script_path,
 )
 from ..spelling import is_of_batch
+from .wrapped_launch import unwrapped
 
 _CONFIG_FLAGS = ("--config", "--deepspeed", "--deepspeed_config")
 _ALWAYS_OURS = _CONFIG_FLAGS[1:]
@@ -38,36 +38,53 @@ _ALWAYS_OURS = _CONFIG_FLAGS[1:]
 _SCRIPT_CONFIG_SUFFIXES = (".json", ".hjson", ".yaml", ".yml")
 
 
-def find_source(script_args: tuple[str, ...], tuning_space: str | None = None) -> ScriptSource:
-    """The last document with our keys that one of ``_CONFIG_FLAGS`` names.
+class _Named(NamedTuple):
+    """The document that the arguments name, and the index of the one with its path."""
 
-    Where there is none: the last one that waits for them, an empty one or a DeepSpeed
-    configuration. A script's own file is left alone.
+    config: RawConfig = RawConfig({})
+    position: int | None = None
+    warnings: tuple[str, ...] = ()
+
+
+def find_source(script_args: tuple[str, ...], tuning_space: str | None = None) -> ScriptSource:
+    """The document that the arguments name, without the script.
 
     Raises:
         ConfigError: a file that is named cannot be read.
     """
-    space = None
-    if tuning_space is not None:
-        space = SpaceFile(name=tuning_space, document=read_config(Path(tuning_space)))
-    nothing = ScriptSource(
-        script_args=script_args, config=RawConfig({}), config_argument=None, space=space
+    named = _named_document(script_args)
+    return ScriptSource(
+        script_args=script_args,
+        config=named.config,
+        config_argument=named.position,
+        space=_space(tuning_space),
+        warnings=named.warnings,
     )
+
+
+def _space(path: str | None) -> SpaceFile | None:
+    return None if path is None else SpaceFile(name=path, document=read_config(Path(path)))
+
+
+def _named_document(arguments: tuple[str, ...]) -> _Named:
+    """The last document with our keys that one of ``_CONFIG_FLAGS`` names.
+
+    Where there is none: the last one that waits for them, an empty one or a DeepSpeed
+    configuration. A script's own file is left alone.
+    """
     ours = waiting = None
-    for flag, position, path in _named(script_args):
+    for flag, position, path in _named(arguments):
         if path.suffix.lower() not in _SCRIPT_CONFIG_SUFFIXES:
             continue
         if not _exists(path):
             raise ConfigError(f"{path}, named by the script's arguments, does not exist.")
         read = read_document(path)
-        found = replace(
-            nothing, config=read.config, config_argument=position, warnings=read.warnings
-        )
+        found = _Named(read.config, position, read.warnings)
         if keys.is_ours(read.config):
             ours = found
         elif flag in _ALWAYS_OURS or read.config == RawConfig({}):
             waiting = found
-    return ours or waiting or nothing
+    return ours or waiting or _Named()
 
 
 def _named(arguments: tuple[str, ...]) -> Iterator[tuple[str, int, Path]]:
@@ -112,7 +129,9 @@ def find_script_source(request: LaunchRequest) -> ScriptSource:
     Raises:
         ConfigError: a configuration that is named cannot be read.
     """
-    source = find_source(request.script_args, request.tuning_space)
+    named = _named_document(request.script_args)
+    if named.position is None:
+        named = _encoded_document(request.script_args)
     script = script_path(request)
     is_python = request.kind != "program" and script.suffix == ".py"
     text = plain_text(script) if is_python else ""
@@ -126,8 +145,12 @@ def find_script_source(request: LaunchRequest) -> ScriptSource:
     variables |= dict(request.variables)
     if request.python:  # by torchrun's name for it; what another one measures is another thing
         variables["PYTHON_EXEC"] = request.python
-    return replace(
-        _with_encoded(source),
+    return ScriptSource(
+        script_args=request.script_args,
+        config=named.config,
+        config_argument=named.position,
+        space=_space(request.tuning_space),
+        warnings=named.warnings,
         script=request.script,
         text=text,
         modules=own_modules(script, text),
@@ -139,34 +162,40 @@ def find_script_source(request: LaunchRequest) -> ScriptSource:
     )
 
 
-def refuse_own_flags(source: ScriptSource) -> None:
-    """See that no flag of ours stands after the script, where its parser would refuse it.
+def read_script(request: LaunchRequest) -> tuple[LaunchRequest, ScriptSource]:
+    """The launch of what a launcher in our place would start, and what is known of its script.
 
     Raises:
-        ConfigError: one does.
+        ConfigError: the script does not exist, a configuration that is named cannot be read, or
+            a flag of ours stands after the script, where its parser would refuse it.
     """
-    flags = parser_flags(source)
-    if flags is None:
-        return
-    for word in refused_flags(source.script_args, flags):
+    request = unwrapped(request)
+    if request.kind == "script" and not Path(request.script).is_file():
+        raise ConfigError(
+            f"Script {request.script} does not exist in {Path.cwd()}; give its path after the "
+            "launcher's flags."
+        )
+    source = find_script_source(request)
+    for word in refused_flags(source.script_args, source.flags) if source.flags else ():
         if own_flag(word) is not None:
             raise ConfigError(
                 f"{word} stands after {source.script}, whose parser does not have it; "
                 f"autoconf-launch takes it before the script: autoconf-launch {word} … "
                 f"{source.script}."
             )
+    return request, source
 
 
-def _with_encoded(source: ScriptSource) -> ScriptSource:
+def _encoded_document(arguments: tuple[str, ...]) -> _Named:
     """The document that an argument holds itself, in base64."""
-    for position, argument in enumerate(source.script_args):
+    for position, argument in enumerate(arguments):
         flag, equals, value = argument.partition("=")
-        before = source.script_args[position - 1] if position else ""
+        before = arguments[position - 1] if position else ""
         held = value if equals and flag in _BASE64 else argument if before in _BASE64 else ""
         document = decoded(held) if held else None
-        if document is not None and source.config_argument is None:
-            return replace(source, config=document, config_argument=position)
-    return source
+        if document is not None:
+            return _Named(document, position)
+    return _Named()
 
 
 def _named_files(arguments: tuple[str, ...]) -> Iterator[NamedFile]:

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
         NamedFile,
         ScriptSource,
         SpaceFile,
-        parser_flags,
         refused_flags,
     )
 else:

@@ -60,6 +60,8 @@ class ScriptSource:
         versions: installed frameworks.
         words: what the launcher's flags say.
         applied: what the profile run found in rank 0; None before it.
+        facts: what the script's own file says.
+        flags: those of its parser; None where others may be added, or it has none.
         keeps_batch: with another micro-batch the script itself changes its accumulation, so that
             a step has the same samples, as a second profile run showed.
     """
@@ -79,11 +81,12 @@ class ScriptSource:
     words: UserWords = field(default_factory=UserWords)
     applied: AppliedStrategy | None = None
     keeps_batch: bool = False
+    facts: ScriptFacts = field(init=False, repr=False, compare=False)
+    flags: frozenset[str] | None = field(init=False, repr=False, compare=False)
 
-    @property
-    def facts(self) -> ScriptFacts:
-        """What the script's own file says, parsed once however often it is asked."""
-        return facts_of(self.text)
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "facts", facts_of(self.text))
+        object.__setattr__(self, "flags", _flags_of((self.text, *self.modules)))
 
     @property
     def declared(self) -> tuple[Declared, ...]:
@@ -100,11 +103,6 @@ _OPEN_KEYWORDS = frozenset({"parents", "prefix_chars", "fromfile_prefix_chars", 
 _OTHER_PARSERS = frozenset({"jsonargparse", "configargparse", "simple_parsing", "tap"})
 _THE_REST = frozenset({"REMAINDER", "PARSER", "...", "A..."})
 _HELP = frozenset({"-h", "--help"})
-
-
-def parser_flags(source: ScriptSource) -> frozenset[str] | None:
-    """The flags of the script's parser; None where others may be added, or it has none."""
-    return _flags_of((source.text, *source.modules))
 
 
 def refused_flags(words: Iterable[str], flags: frozenset[str]) -> Iterator[str]:

@@ -27,16 +27,15 @@ if TYPE_CHECKING:
         silent,
     )
     from .documents import (
-        decided,
         edit_toml,
         first_of_list,
         fixed_accumulation,
         is_open,
         lists_micro_batches,
         on_varying_batch,
+        open_document,
         parse_toml,
         refuse_lists,
-        settings_for,
         toml_of,
         with_listed,
         with_zero_knobs,

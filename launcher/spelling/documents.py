@@ -13,7 +13,7 @@ import json
 import re
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from autoconf_launch.autotuner.space import (
     ALIASES,
@@ -75,9 +75,15 @@ def settings_for(source: ScriptSource) -> AutotuningSettings:
     return settings.model_copy(update={"arg_mappings": mappings or None})
 
 
-def decided(
-    source: ScriptSource, settings: AutotuningSettings, *, fills_auto: bool = True
-) -> RawConfig:
+class OpenDocument(NamedTuple):
+    """A source with the lists of ``--knob`` in its document, and what its settings decide."""
+
+    source: ScriptSource
+    settings: AutotuningSettings
+    decided: RawConfig
+
+
+def open_document(source: ScriptSource, *, fills_auto: bool = True) -> OpenDocument:
     """The user's document without lists and "auto"; knobs of ZeRO are left as they are.
 
     Where a framework fills "auto" itself (``fills_auto`` is false), only what is searched is
@@ -86,6 +92,8 @@ def decided(
     Raises:
         ConfigError: a list is empty, or asks to search what is not a knob.
     """
+    source = with_listed(source)
+    settings = settings_for(source)
     document = source.config
     if document.get(keys.ZERO) == "all":
         document = document.with_value(keys.ZERO, {"stage": 0})
@@ -100,7 +108,7 @@ def decided(
         if value == "auto" or (path, value) == _ALL_STAGES:
             document = _without_auto(document, path, source, settings)
     refuse_lists(document)
-    return _with_single_batch_split(document, source.config)
+    return OpenDocument(source, settings, _with_single_batch_split(document, source.config))
 
 
 def with_zero_knobs(document: RawConfig, extras: tuple[tuple[str, KnobValue], ...]) -> RawConfig:

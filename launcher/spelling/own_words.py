@@ -24,7 +24,6 @@ from ..script import (
     ScriptFacts,
     ScriptSource,
     facts_of,
-    parser_flags,
 )
 from .arguments import find_argument
 from .base import Rendered, TrialNeeds
@@ -105,7 +104,7 @@ def _require_known(flag: str, source: ScriptSource) -> None:
     Raises:
         ConfigError: it would not.
     """
-    flags = parser_flags(source)
+    flags = source.flags
     if flags is None or not flag.startswith("-") or bare(flag) in map(bare, flags):
         return
     raise ConfigError(

@@ -15,20 +15,15 @@ from ..dialects import choose_dialect
 from ..estimates import choose_price
 from ..events import Listener, Note
 from ..launch import (
-    as_script_expects,
-    config_stem,
-    find_script_source,
-    refuse_own_flags,
-    require_script,
-    unwrapped,
+    as_script_starts,
+    read_script,
 )
 from ..machine import find_cluster
 from ..request import LaunchRequest
-from ..results import ResultsPaths
+from ..results import CONFIG, DS_CONFIG, ResultsPaths
 from ..script import ScriptSource
 from ..spelling import Dialect, UserSettings
 from ..trackers import check_tracking
-from .plain_start import as_script_starts
 
 
 def search_limits(
@@ -71,13 +66,10 @@ def read_job(request: LaunchRequest, listener: Listener) -> TuningJob:
     Raises:
         ConfigError: one of them cannot mean anything.
     """
-    request = unwrapped(request)
-    require_script(request)
-    source = find_script_source(request)
-    refuse_own_flags(source)
+    request, source = read_script(request)
     choice = choose_dialect(source)
     dialect = choice.dialect
-    request = as_script_starts(as_script_expects(request, dialect, source), dialect, source)
+    request = as_script_starts(request, dialect, source)
     cluster = find_cluster(request, listener)
     user = dialect.read(source, world_size=_ranks(request, cluster))
     load_strategy(user.settings.tuner_type)  # a wrong name is said before anything runs
@@ -121,6 +113,15 @@ def started_as(job: TuningJob, request: LaunchRequest) -> TuningJob:
 
 def _ranks(request: LaunchRequest, cluster: ClusterSpec) -> int:
     return request.started or len(cluster.devices)
+
+
+def config_stem(dialect: Dialect, source: ScriptSource) -> str:
+    """What the file with a trial's configuration is called, without its suffix.
+
+    It is ``ds_config`` where a rank reads it, and ``config`` where it only shows what was set.
+    """
+    is_read = dialect.reads_document or source.config_argument is not None
+    return DS_CONFIG if is_read else CONFIG
 
 
 def _paths(settings: AutotuningSettings, stem: str) -> ResultsPaths:

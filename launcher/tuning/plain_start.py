@@ -55,20 +55,6 @@ class OtherStartError(Exception):
         self.request, self.why, self.first = request, why, first
 
 
-def as_script_starts(
-    request: LaunchRequest, dialect: Dialect, source: ScriptSource
-) -> LaunchRequest:
-    """An external script that starts its ranks itself is started once."""
-    if not dialect.is_external or request.kind == "program":
-        return request
-    facts = source.facts
-    if facts.starts_ranks:
-        return replace(request, alone=True)
-    if request.alone and request.processes is None and not facts.spreads:
-        return replace(request, processes=1)
-    return request
-
-
 def profile_failed(
     request: LaunchRequest,
     dialect: Dialect,

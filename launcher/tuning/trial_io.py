@@ -31,7 +31,7 @@ from autoconf_launch.core import (
     take_in,
 )
 
-from ..launch import adopt, in_trial, plan_launch, told, write_files
+from ..launch import adopt, in_trial, plan_launch
 from ..plan import LaunchPlan
 from ..request import LaunchRequest
 from ..results import (
@@ -159,12 +159,10 @@ class TrialFiles:
         needs = needs_of(task, trial, self._spec)
         rendered = in_trial(self._dialect, rendered, self._source, task=task, needs=needs)
         write_private(config_path, rendered.config.to_json() + "\n")
-        write_files(rendered, folder, write_private)
+        for file in rendered.files:
+            write_private(folder / file.name, file.text)
         expected = trial.candidate if mode is Mode.MEASURE else None
-        plan = plan_launch(
-            self._request, self._cluster, rendered.script_args, task=task, expected=expected
-        )
-        plan = told(plan, rendered)
+        plan = plan_launch(self._request, self._cluster, rendered, task=task, expected=expected)
         self._describe(folder, trial, rendered, plan)
         return plan
 

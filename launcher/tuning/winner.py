@@ -12,7 +12,7 @@ from autoconf_launch.core import RawConfig
 from autoconf_launch.core import config_keys as keys
 
 from ..flags import launch_flags
-from ..launch import in_training, write_files
+from ..launch import in_training
 from ..report import (
     CSV_COLUMNS,
     csv_row,
@@ -61,7 +61,8 @@ def write_results(
     paths.trials_csv.write_text(rows, errors="backslashreplace")
     if winner:
         write_guarded(paths.optimal_config, _optimal_config(winner, paths))
-        write_files(winner, paths.results, write_guarded)
+        for file in winner.files:
+            write_guarded(paths.results / file.name, file.text)
         paths.optimal_command.write_text(command + "\n", errors=BYTES_AS_GIVEN)
         _write_script(paths.optimal_script, command)
     return result

@@ -17,7 +17,7 @@ from autoconf_launch.core import Candidate, Layout, MemoryUse, Mode, RankTask
 from autoconf_launch.launcher.backends.local import LocalBackend
 from autoconf_launch.launcher.events import Event, Note
 from autoconf_launch.launcher.launch.outcome import adopt
-from autoconf_launch.launcher.launch.probe_variables import probe_environment
+from autoconf_launch.launcher.launch.planning import probe_environment
 from autoconf_launch.launcher.machine.cores import free_port
 from autoconf_launch.launcher.machine.slots import Share
 from autoconf_launch.launcher.plan import LaunchPlan, RankPlan

@@ -13,11 +13,13 @@ from autoconf_launch.core import (
     Mode,
     Node,
     RankTask,
+    RawConfig,
     ResultsFolderError,
 )
 from autoconf_launch.launcher.flags.flags import parse_request
 from autoconf_launch.launcher.flags.plain_launch import launch_flags
 from autoconf_launch.launcher.launch.planning import plan_launch
+from autoconf_launch.launcher.launch.script_source import read_script
 from autoconf_launch.launcher.plan import LaunchPlan
 from autoconf_launch.launcher.request import (
     CoreBinding,
@@ -25,6 +27,7 @@ from autoconf_launch.launcher.request import (
     LaunchRequest,
     Rendezvous,
 )
+from autoconf_launch.launcher.spelling.base import Rendered
 
 
 @pytest.fixture(autouse=True)
@@ -51,8 +54,12 @@ def gpus(*names: str) -> ClusterSpec:
     return ClusterSpec(nodes=(Node(host="a", devices=devices),))
 
 
+def with_arguments(*arguments: str) -> Rendered:
+    return Rendered(config=RawConfig({}), script_args=arguments)
+
+
 def plan(cluster: ClusterSpec, *flags: str) -> LaunchPlan:
-    return plan_launch(parse_request([*flags, "train.py"]), cluster, ())
+    return plan_launch(parse_request([*flags, "train.py"]), cluster, with_arguments())
 
 
 def variables(plan: LaunchPlan, rank: int = 0) -> dict[str, str]:
@@ -61,13 +68,13 @@ def variables(plan: LaunchPlan, rank: int = 0) -> dict[str, str]:
 
 def test_ranks_start_where_the_user_is_so_that_files_there_are_found(tmp_path: Path) -> None:
     trial = RankTask(mode=Mode.MEASURE, folder=str(tmp_path / "trial"), attempt="a")
-    made = plan_launch(parse_request(["train.py"]), nodes(1), (), task=trial)
+    made = plan_launch(parse_request(["train.py"]), nodes(1), with_arguments(), task=trial)
     assert made.working_directory == str(tmp_path)
 
 
 def test_a_script_alone_is_one_process_without_a_place() -> None:
     request = replace(parse_request(["train.py"]), alone=True)
-    (only,) = plan_launch(request, nodes(2), ("--x",)).ranks
+    (only,) = plan_launch(request, nodes(2), with_arguments("--x")).ranks
     names = {name for name, _ in only.environment}
     assert not names & {"RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"}
     assert only.argv[-2:] == ("train.py", "--x")
@@ -75,7 +82,7 @@ def test_a_script_alone_is_one_process_without_a_place() -> None:
 
 def test_the_named_python_starts_the_ranks() -> None:
     request = replace(parse_request(["train.py"]), python="/env/bin/python")
-    assert plan_launch(request, nodes(1), ()).ranks[0].argv[:3] == (
+    assert plan_launch(request, nodes(1), with_arguments()).ranks[0].argv[:3] == (
         "/env/bin/python",
         "-u",
         "train.py",
@@ -84,7 +91,7 @@ def test_the_named_python_starts_the_ranks() -> None:
 
 def test_a_script_alone_has_the_cores_of_all_ranks() -> None:
     request = replace(parse_request(["train.py"]), alone=True, binding=CoreBinding(cores=(0,)))
-    assert plan_launch(request, nodes(1), ()).ranks[0].cores == (0,)
+    assert plan_launch(request, nodes(1), with_arguments()).ranks[0].cores == (0,)
 
 
 def test_each_rank_knows_its_place() -> None:
@@ -173,7 +180,7 @@ def test_the_log_of_a_rank_is_named_by_its_global_number() -> None:
 def test_a_trial_keeps_its_logs_in_its_folder() -> None:
     task = RankTask(mode=Mode.MEASURE, folder="/trial", attempt="1")
     request = parse_request(["--enable_each_rank_log=logs", "train.py"])
-    assert plan_launch(request, nodes(1), (), task=task).ranks[0].log is None
+    assert plan_launch(request, nodes(1), with_arguments(), task=task).ranks[0].log is None
     assert not Path("logs").exists()
 
 
@@ -184,7 +191,7 @@ def test_a_folder_for_logs_that_cannot_be_made_is_said() -> None:
 
 def test_a_missing_script_is_said() -> None:
     with pytest.raises(ConfigError, match=r"Script absent\.py does not exist"):
-        plan_launch(parse_request(["absent.py"]), nodes(1), ())
+        read_script(parse_request(["absent.py"]))
 
 
 def test_the_environment_file_is_for_several_hosts() -> None:
@@ -272,6 +279,6 @@ def test_the_flags_of_a_request_start_the_same_ranks(request: LaunchRequest) -> 
     again = parse_request([*launch_flags(request), request.script, *request.script_args])
     cluster = nodes(2, 1, 3)
     cluster = replace(cluster, nodes=(*cluster.nodes, *cluster.nodes[:1]))
-    assert plan_launch(again, cluster, request.script_args) == plan_launch(
-        request, cluster, request.script_args
+    assert plan_launch(again, cluster, with_arguments()) == plan_launch(
+        request, cluster, with_arguments()
     )

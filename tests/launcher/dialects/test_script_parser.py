@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from autoconf_launch.core import RawConfig
-from autoconf_launch.launcher.script.parser import ScriptSource, parser_flags, refused_flags
+from autoconf_launch.launcher.script.parser import ScriptSource, refused_flags
 
 PARSER = """import argparse, sys
 parser = argparse.ArgumentParser(description="mine")
@@ -23,7 +23,7 @@ def flags_of(text: str, *modules: str) -> frozenset[str] | None:
     source = ScriptSource(
         script_args=(), config=RawConfig({}), config_argument=None, text=text, modules=modules
     )
-    return parser_flags(source)
+    return source.flags
 
 
 def test_a_parser_that_stands_in_the_source_has_its_flags_and_help() -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from autoconf_launch.core import Mode, RankTask
 from autoconf_launch.core.rank import PROBE_VARIABLE, Sign, sign_path
-from autoconf_launch.launcher.launch.probe_variables import (
+from autoconf_launch.launcher.launch.planning import (
     INJECTED,
     deaf_flag,
     probe_environment,

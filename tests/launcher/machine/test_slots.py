@@ -8,13 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autoconf_launch.core import Mode, RankTask
+from autoconf_launch.core import Mode, RankTask, RawConfig
 from autoconf_launch.core.rank import TASK_VARIABLE
 from autoconf_launch.launcher.flags.flags import parse_request
 from autoconf_launch.launcher.launch.planning import plan_launch
 from autoconf_launch.launcher.machine.discover import find_cluster
 from autoconf_launch.launcher.machine.slots import ALONE, WHOLE, Share, find_shares, shares_text
 from autoconf_launch.launcher.plan import LaunchPlan, RankPlan
+from autoconf_launch.launcher.spelling.base import Rendered
 
 from ..conftest import Driver
 
@@ -184,6 +185,8 @@ def test_a_placed_plan_is_a_launch_like_any_other(tmp_path: Path) -> None:
     script = tmp_path / "train.py"
     script.write_text("")
     request = parse_request(["--num_gpus=1", str(script)])
-    whole = plan_launch(request, find_cluster(request), ())
+    whole = plan_launch(
+        request, find_cluster(request), Rendered(config=RawConfig({}), script_args=())
+    )
     placed = SHARE.place(whole)
     assert placed.ranks[0].argv == whole.ranks[0].argv

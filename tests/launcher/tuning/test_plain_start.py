@@ -24,6 +24,7 @@ from autoconf_launch.core.rank import result_file
 from autoconf_launch.launcher.dialects.any_script import ArgumentsDialect
 from autoconf_launch.launcher.dialects.builtin import BuiltinDialect
 from autoconf_launch.launcher.events import Event, Note
+from autoconf_launch.launcher.launch.planning import as_script_starts
 from autoconf_launch.launcher.launch.rank_results import started_ranks
 from autoconf_launch.launcher.request import LaunchRequest
 from autoconf_launch.launcher.results.paths import ResultsPaths
@@ -31,7 +32,6 @@ from autoconf_launch.launcher.script.facts import facts_of
 from autoconf_launch.launcher.script.parser import ScriptSource
 from autoconf_launch.launcher.tuning.plain_start import (
     OtherStartError,
-    as_script_starts,
     check_ranks,
     first_that_starts,
     profile_failed,

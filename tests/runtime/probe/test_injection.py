@@ -12,7 +12,7 @@ import pytest
 
 from autoconf_launch.core import RankTask
 from autoconf_launch.core.rank import PROBE_VARIABLE
-from autoconf_launch.launcher.launch.probe_variables import INJECTED, why_silent
+from autoconf_launch.launcher.launch.planning import INJECTED, why_silent
 from autoconf_launch.launcher.launch.rank_results import measure, read_rank_results
 
 from .conftest import SCRIPTS

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from autoconf_launch.launcher.launch.probe_variables import INJECTED
+from autoconf_launch.launcher.launch.planning import INJECTED
 from autoconf_launch.runtime.locate.loader_batch import BATCH_VARIABLE
 from autoconf_launch.runtime.redirect.tracker_redirect import silence
 

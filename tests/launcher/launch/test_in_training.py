@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from autoconf_launch.core import RawConfig
 from autoconf_launch.launcher.dialects.any_script import DATALOADER_BATCH_VARIABLE
-from autoconf_launch.launcher.launch.external import in_training
-from autoconf_launch.launcher.launch.probe_variables import INJECTED
+from autoconf_launch.launcher.launch.planning import INJECTED, in_training
 from autoconf_launch.launcher.spelling.base import Rendered
 
 
