@@ -25,8 +25,11 @@ def accelerator_names() -> tuple[str, ...]:
 
 
 def known_accelerator(name: str) -> str | None:
-    """The name in our tables of a GPU, an alias or a driver's name; None where it is unknown."""
-    return _names().get(name.lower())
+    """The name in our tables of a GPU, an alias or a driver's name; None where it is unknown.
+
+    Case, blanks, hyphens and underscores are all one.
+    """
+    return _names().get(_plain(name))
 
 
 def unknown_gpu(name: str) -> ConfigError:
@@ -83,11 +86,15 @@ def _rows() -> dict[str, dict[str, str]]:
 
 @cache
 def _names() -> dict[str, str]:
-    known = {name.lower(): name for name in _rows()}
+    known = {_plain(name): name for name in _rows()}
     for name, row in _rows().items():
         others = (*row["aliases"].split(), *filter(None, row["driver"].split("|")))
-        known |= {other.lower(): name for other in others}
+        known |= {_plain(other): name for other in others}
     return known
+
+
+def _plain(name: str) -> str:
+    return name.lower().translate(str.maketrans("", "", " -_"))
 
 
 @cache

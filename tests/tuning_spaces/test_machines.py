@@ -1,7 +1,15 @@
+import csv
+
 import pytest
 
 from autoconf_launch.core import ConfigError
-from autoconf_launch.tuning_spaces.machines import accelerator_names, known_accelerator, machine
+from autoconf_launch.tuning_spaces.machines import (
+    _FOLDER,
+    _plain,
+    accelerator_names,
+    known_accelerator,
+    machine,
+)
 
 
 @pytest.mark.parametrize("name", accelerator_names())
@@ -30,3 +38,17 @@ def test_an_unknown_gpu_is_named_with_the_nearest() -> None:
 def test_an_unknown_gpu_that_is_near_an_alias_is_named_too() -> None:
     with pytest.raises(ConfigError, match="did you mean 'H100-SXM-80GB'"):
         machine("H101")
+
+
+@pytest.mark.parametrize("name", ["RTX 4090", "rtx_4090", "RTX4090", "NVIDIA GeForce RTX 4090"])
+def test_blanks_hyphens_and_underscores_are_one_in_a_gpus_name(name: str) -> None:
+    assert known_accelerator(name) == "RTX-4090-24GB"
+
+
+def test_no_two_gpus_share_an_alias_or_a_drivers_name() -> None:
+    with (_FOLDER / "gpus.csv").open(newline="", encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    names = [row["name"] for row in rows]
+    names += [alias for row in rows for alias in row["aliases"].split()]
+    names += [name for row in rows for name in row["driver"].split("|") if name]
+    assert len({_plain(name) for name in names}) == len(names)
