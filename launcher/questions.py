@@ -6,22 +6,27 @@ Not: their text, nor exit codes.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+import re
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, fields
 from enum import Enum
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypedDict
 
-from autoconf_launch.autotuner.cost import OPTIMIZER_BYTES, TRAINERS
+from autoconf_launch.autotuner.cost import ALL_LAYERS, OPTIMIZER_BYTES, TRAINERS
 from autoconf_launch.autotuner.sizing import Goodput
 from autoconf_launch.autotuner.space import EffortName, Record, SearchBudget, parse_budget
 from autoconf_launch.core import (
+    Architecture,
     ConfigError,
+    Layout,
     NothingFeasibleError,
     Offload,
     Precision,
     Recompute,
+    Workload,
     nearest_known,
 )
 
@@ -38,14 +43,17 @@ from .estimates import (
     Recommendation,
     RecommendRequest,
     TrainingRequest,
+    choose_cluster,
+    choose_software,
     cluster_of,
     fit_answer,
+    model_of_flags,
     plan_answer,
     recommendation,
     what_is_missing,
 )
 from .events import Event, Finished, Listener
-from .measurements import Calibration, Validation, read_measurements, together, validated
+from .measurements import Validation, calibration_of, score_files, together
 from .request import LaunchRequest, Processes, UserWords
 
 if TYPE_CHECKING:
@@ -75,17 +83,35 @@ _CHOICES: Mapping[str, frozenset[str]] = MappingProxyType(
         "trainer": frozenset(TRAINERS),
     }
 )
-_FIELDS = {
-    "seq": "sequence",
-    "compile": "compiled",
-    "tp": "tensor",
-    "pp": "pipeline",
-    "vpp": "virtual",
-    "cp": "context",
-    "ep": "expert",
-    "objective": "goal",
+_LAYOUT = {
+    "tp": "tensor_parallel",
+    "pp": "pipeline_parallel",
+    "vpp": "virtual_pipeline",
+    "cp": "context_parallel",
+    "ep": "expert_parallel",
+    "zero": "zero_stage",
+    "micro_batch": "micro_batch",
+    "recompute": "recompute",
+    "offload": "offload",
+    "sequence_parallel": "sequence_parallel",
 }
-"""Keywords whose field of a request has another name."""
+"""Keywords and fields of a layout."""
+_FLAGS = {
+    "assume": "goodput",
+    "deadline": "deadline_s",
+    "max_cost": "max_cost_usd",
+    "memory_limit": "memory_bytes",
+    "model_size": "model_size_b",
+    "num_gpus": "processes",
+    "num_nodes": "nodes",
+    "seq": "sequence",
+    "tokens": "tokens_b",
+    "vocab": "vocabulary",
+}
+"""Flags whose keyword may have another name."""
+_OF_WORKLOAD = ("precision", "optimizer", "lora_rank")
+_FLAG = re.compile(r"--([A-Za-z][\w-]*)")
+_SHAPES = frozenset(field.name for field in fields(Architecture))
 
 
 class _Required(TypedDict):
@@ -204,7 +230,18 @@ def fit(**training: Unpack[FitKeywords]) -> FitAnswer:
     Raises:
         ConfigError: a keyword, a value, a name or a layout is wrong.
     """
-    return fit_answer(FitRequest(**_request("fit", FitKeywords, training)))
+    with _naming_keywords("fit", FitKeywords, training):
+        given = {"zero": 1, **_checked_values(training)}
+        layers = given.get("recompute_layers")
+        if layers is not None:
+            given["recompute"] = Recompute.FULL
+        layout = {field: given[name] for name, field in _LAYOUT.items() if name in given}
+        request = FitRequest(
+            training=_training(given),
+            layout=Layout(**layout),
+            recompute_layers=layers or ALL_LAYERS,
+        )
+        return fit_answer(request)
 
 
 def plan(**training: Unpack[PlanKeywords]) -> PlanAnswer:
@@ -219,11 +256,16 @@ def plan(**training: Unpack[PlanKeywords]) -> PlanAnswer:
     Raises:
         ConfigError: a keyword, a value or a name is wrong, or the nodes are unequal.
     """
-    request = PlanRequest(**_request("plan", PlanKeywords, training))
-    limits = (request.deadline_s, request.max_cost_usd)
-    if request.tokens is None and any(limit is not None for limit in limits):
-        raise ConfigError("plan: deadline_s and max_cost_usd need tokens, such as 15 * 10**12.")
-    return plan_answer(request)[1]
+    with _naming_keywords("plan", PlanKeywords, training):
+        given = _checked_values(training)
+        if "objective" in given:
+            given["goal"] = given.pop("objective")
+        names = given.keys() & PlanRequest.__dataclass_fields__.keys()
+        request = PlanRequest(training=_training(given), **{name: given[name] for name in names})
+        limits = (request.deadline_s, request.max_cost_usd)
+        if request.tokens is None and any(limit is not None for limit in limits):
+            raise ConfigError("deadline_s and max_cost_usd need tokens, such as 15 * 10**12.")
+        return plan_answer(request)[1]
 
 
 def recommend(**question: Unpack[RecommendKeywords]) -> Recommendation:
@@ -239,11 +281,11 @@ def recommend(**question: Unpack[RecommendKeywords]) -> Recommendation:
     Raises:
         ConfigError: a keyword or a value is wrong, or the question is incomplete.
     """
-    _check_names("recommend", RecommendKeywords, question)
-    request = RecommendRequest(**question)
-    if missing := what_is_missing(request):
-        raise ConfigError(f"recommend: {missing}.")
-    return recommendation(request, cluster_of(request))
+    with _naming_keywords("recommend", RecommendKeywords, question):
+        request = RecommendRequest(**question)
+        if missing := what_is_missing(request):
+            raise ConfigError(f"{missing}.")
+        return recommendation(request, cluster_of(request))
 
 
 def validate(
@@ -260,11 +302,9 @@ def validate(
     Raises:
         ConfigError: a value is wrong, or a file is not a table of measurements.
     """
-    if (calibrate is not None and calibrate < 1) or seed < 0:
-        raise ConfigError("validate: calibrate must be at least 1 and seed at least 0.")
-    calibration = None if calibrate is None else Calibration(count=calibrate, seed=seed)
-    tables = map(read_measurements, map(Path, files))
-    return together([validated(table, calibration) for table in tables])
+    with _naming_keywords("validate", None, {"calibrate": calibrate, "seed": seed}):
+        scored = score_files(list(map(Path, files)), calibration_of(calibrate, seed))
+        return together([one for _, one in scored])
 
 
 def tune(
@@ -293,18 +333,6 @@ def tune(
         ConfigError: a keyword, a setting or the script is wrong.
         NothingFeasibleError: the baseline fails, or nothing fits.
     """
-    _check_names("tune", TuneKeywords, choices)
-    given: dict[str, Any] = dict(choices)
-    if isinstance(given.get("budget"), str):
-        given["budget"] = parse_budget(given["budget"])
-    effort = given.pop("effort", None)
-    overrides = () if effort is None else (("effort", effort),)
-    names = UserWords.__dataclass_fields__.keys() & given.keys()
-    said = UserWords(overrides=overrides, **{name: given.pop(name) for name in names})
-    words = (script, *arguments)
-    request = LaunchRequest(
-        script=script, script_args=words[1:], autotuning="tune", words=said, argv=words, **given
-    )
     ends: list[Finished] = []
 
     def hear(event: Event) -> None:
@@ -313,24 +341,71 @@ def tune(
         if listener is not None:
             listener(event)
 
-    run_tune(request, hear)
+    with _naming_keywords("tune", TuneKeywords, choices):
+        run_tune(_launch_request((script, *arguments), choices), hear)
     if not ends or ends[-1].winner is None:
         raise NothingFeasibleError("The search ended without a measured configuration.")
     return TuneAnswer(winner=ends[-1].winner, text=ends[-1].text)
 
 
-def _request(verb: str, known: Any, given: Mapping[str, Any]) -> dict[str, Any]:
-    """Fields of a request, its training among them; each value is checked."""
-    _check_names(verb, known, given)
-    values = {name: _checked(name, value) for name, value in given.items()}
-    fields = {_FIELDS.get(name, name): value for name, value in values.items()}
-    if "shapes" in fields:
-        fields["shapes"] = tuple(fields["shapes"].items())
-    names = TrainingRequest.__dataclass_fields__.keys() & fields.keys()
-    training = TrainingRequest(**{name: fields.pop(name) for name in names})
-    if fields.get("recompute_layers") is not None:
-        fields["recompute"] = Recompute.FULL
-    return {"training": training, **fields}
+def _launch_request(words: tuple[str, ...], choices: Mapping[str, Any]) -> LaunchRequest:
+    """A tune of a command: a script and its arguments."""
+    given: dict[str, Any] = dict(choices)
+    if isinstance(given.get("budget"), str):
+        given["budget"] = parse_budget(given["budget"])
+    effort = given.pop("effort", None)
+    overrides = () if effort is None else (("effort", effort),)
+    names = UserWords.__dataclass_fields__.keys() & given.keys()
+    said = UserWords(overrides=overrides, **{name: given.pop(name) for name in names})
+    return LaunchRequest(
+        script=words[0],
+        script_args=words[1:],
+        autotuning="tune",
+        words=said,
+        argv=words,
+        **given,
+    )
+
+
+def _training(given: Mapping[str, Any]) -> TrainingRequest:
+    cluster = choose_cluster(given["cluster"])
+    further = {name: given[name] for name in _OF_WORKLOAD if name in given}
+    workload = Workload(
+        architecture=model_of_flags(given.get("model"), given.get("shapes", {})),
+        sequence_length=given["seq"],
+        software=choose_software(
+            given.get("trainer", "auto"),
+            compiled=given.get("compile", False),
+            flash_attention=given.get("flash_attention"),
+        ),
+        **further,
+    )
+    return TrainingRequest(
+        workload=workload,
+        cluster=cluster,
+        global_batch=given["global_batch"],
+        limit_bytes=given.get("memory_bytes") or cluster.least_memory_bytes,
+    )
+
+
+@contextmanager
+def _naming_keywords(verb: str, known: Any, given: Mapping[str, Any]) -> Iterator[None]:
+    """Check the names of keywords; errors inside name keywords instead of flags."""
+    names = given if known is None else known.__annotations__
+    if known is not None:
+        _check_names(verb, known, given)
+    try:
+        yield
+    except ConfigError as error:
+        text = _FLAG.sub(lambda flag: _keyword(flag[1], names) or flag[0], str(error))
+        raise ConfigError(text) from error
+
+
+def _keyword(flag: str, known: Container[str]) -> str | None:
+    """The keyword for a flag; None where there is none."""
+    name = flag.replace("-", "_")
+    own = next((one for one in (name, _FLAGS.get(name)) if one in known), None)
+    return f"shapes[{name!r}]" if own is None and "shapes" in known and name in _SHAPES else own
 
 
 def _check_names(verb: str, known: Any, given: Mapping[str, Any]) -> None:
@@ -341,6 +416,10 @@ def _check_names(verb: str, known: Any, given: Mapping[str, Any]) -> None:
     missing = sorted(known.__required_keys__ - given.keys())
     if missing:
         raise ConfigError(f"{verb} needs {', '.join(missing)}.")
+
+
+def _checked_values(given: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: _checked(name, value) for name, value in given.items()}
 
 
 def _checked(name: str, value: Any) -> Any:

@@ -13,7 +13,7 @@ from autoconf_launch.autotuner.cost import LayoutColumns, Verdict, peak_bytes
 from autoconf_launch.core import Layout, Recompute
 
 from ..estimates import FitAnswer, fit_answer, parse_fit
-from ..first_forward import PeakOf, ask_fit, divided, fit_by_pieces, pieces_question, rooms
+from ..first_forward import PeakOf, ask_fit, divided, fit_by_pieces, rooms
 from ..interrupts import DoesNotFitError
 from ..report import (
     fit_document,
@@ -46,16 +46,16 @@ def fit(arguments: Sequence[str]) -> Iterator[str]:
 
 
 def _fit_script(own: Sequence[str], command: Sequence[str]) -> Iterator[str]:
-    request, script, cluster = ask_fit(parse_fit(own, of_script=True), command)
-    training = request.training
+    request, script = ask_fit(parse_fit(own, of_script=True), command)
+    as_json = request.training.json
     if script.architecture is None:
-        pieces = fit_by_pieces(request, pieces_question(training, script, cluster))
-        yield pieces_fit_document(pieces) if training.json else pieces_fit_text(pieces)
-        _require_fit(pieces.row.verdict, pieces.row.peak_bytes, pieces.asked.limit_bytes)
+        pieces = fit_by_pieces(request, script)
+        yield pieces_fit_document(pieces) if as_json else pieces_fit_text(pieces)
+        _require_fit(pieces.row.verdict, pieces.row.peak_bytes, request.training.limit_bytes)
         return
-    answer = fit_answer(request, script.architecture)
+    answer = fit_answer(request)
     found = rooms(answer.asked.layout, tuple(Recompute), _peak_of(answer), answer.limit_bytes)
-    if training.json:
+    if as_json:
         document = {**fit_document(answer), "script": script_document(script, found)}
         yield json.dumps(document, indent=2)
     else:

@@ -22,7 +22,6 @@ from ..first_forward import (
     TracedScript,
     ask_plan,
     divided,
-    pieces_question,
     plan_by_pieces,
     why_no_pieces,
 )
@@ -54,13 +53,13 @@ def plan(arguments: Sequence[str]) -> Iterator[str]:
 
 
 def _plan_script(own: Sequence[str], command: Sequence[str]) -> Iterator[str]:
-    request, script, cluster = ask_plan(parse_plan(own, of_script=True), command)
+    request, script = ask_plan(parse_plan(own, of_script=True), command)
     if script.architecture is not None:
         yield from _plan_known(request, script)
         return
-    require_equal_nodes(cluster)
-    found = plan_by_pieces(request, pieces_question(request.training, script, cluster))
-    price = choose_price(request.usd_per_gpu_hour, cluster)
+    require_equal_nodes(request.training.cluster)
+    found = plan_by_pieces(request, script)
+    price = choose_price(request.usd_per_gpu_hour, request.training.cluster)
     hourly = None if price is None else price.usd_per_gpu_hour
     as_json = request.training.json
     yield pieces_plan_document(found, hourly) if as_json else pieces_plan_text(found)
@@ -69,7 +68,7 @@ def _plan_script(own: Sequence[str], command: Sequence[str]) -> Iterator[str]:
 
 
 def _plan_known(request: PlanRequest, script: TracedScript | None) -> Iterator[str]:
-    question, answer = plan_answer(request, None if script is None else script.architecture)
+    question, answer = plan_answer(request)
     if request.csv is not None:
         _write(request, answer)
     if request.training.json:

@@ -6,10 +6,8 @@ import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from autoconf_launch.core import ConfigError
-
 from ..flags import VerbParser
-from ..measurements import Calibration, read_measurements, together, validated
+from ..measurements import calibration_of, score_files, together
 from ..report import problem_lines, validation_document, validation_lines
 
 
@@ -20,11 +18,8 @@ def validate(arguments: Sequence[str]) -> Iterator[str]:
         ConfigError: wrong arguments, or a file is not a table of measurements.
     """
     flags = _parser().parse_args(arguments)
-    calibration = _calibration(flags.calibrate, flags.seed)
-    paths = [Path(name) for name in flags.files]
-    if twice := sorted({p.name for p in paths if [q.name for q in paths].count(p.name) > 1}):
-        raise ConfigError(f"Two files are named {twice[0]}; give each file once.")
-    scored = [(file, validated(file, calibration)) for file in map(read_measurements, paths)]
+    calibration = calibration_of(flags.calibrate, flags.seed)
+    scored = score_files([Path(name) for name in flags.files], calibration)
     everything = together([one for _, one in scored])
     if flags.json:
         document = validation_document(scored, everything, calibration)
@@ -32,14 +27,6 @@ def validate(arguments: Sequence[str]) -> Iterator[str]:
         return
     yield from problem_lines([file for file, _ in scored])
     yield from validation_lines(scored, everything)
-
-
-def _calibration(count: int | None, seed: int) -> Calibration | None:
-    if count is None:
-        return None
-    if count < 1 or seed < 0:
-        raise ConfigError("--calibrate must be at least 1 and --seed at least 0.")
-    return Calibration(count=count, seed=seed)
 
 
 def _parser() -> VerbParser:

@@ -6,13 +6,27 @@ from autoconf_launch.core import lazy_names
 
 if TYPE_CHECKING:
     from .answers import FitAnswer, PlanAnswer, fit_answer, plan_answer, require_equal_nodes
-    from .cluster_choice import ChosenPrice, choose_cluster, choose_price
     from .fit_flags import FitRequest, Goal, PlanRequest, parse_fit, parse_plan
-    from .model_choice import base_document, custom_model, write_base_config, write_text
+    from .model_choice import (
+        MOST,
+        base_document,
+        custom_model,
+        model_of_flags,
+        write_base_config,
+        write_text,
+    )
     from .recommend import ChosenCluster, Recommendation, cluster_of, recommendation
     from .recommend_flags import RecommendRequest, parse_recommend, what_is_missing
-    from .runnable import is_runnable
-    from .training_choice import machine_of, usual_training
-    from .training_flags import MOST, MOST_DEGREE, PRECISIONS, TrainingRequest
+    from .training_choice import (
+        ChosenPrice,
+        TrainingRequest,
+        choose_cluster,
+        choose_price,
+        choose_software,
+        is_runnable,
+        machine_of,
+        usual_training,
+    )
+    from .training_flags import MOST_DEGREE, PRECISIONS
 else:
     __getattr__ = lazy_names(__name__, __file__)

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import math
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
 
 from autoconf_launch.autotuner.cost import (
-    ALL_LAYERS,
     LayoutColumns,
     Proposal,
     Remedy,
@@ -23,12 +22,16 @@ from autoconf_launch.autotuner.cost import (
 )
 from autoconf_launch.autotuner.planner import Limits, Loser, Plan, Question, Training, losers
 from autoconf_launch.autotuner.planner import plan as planned
-from autoconf_launch.core import Architecture, ClusterSpec, ConfigError, Layout, Workload
+from autoconf_launch.core import ClusterSpec, ConfigError, Layout, Workload
 
-from .cluster_choice import ChosenPrice, choose_cluster, choose_price, proposal_step_s
 from .fit_flags import FitRequest, Goal, PlanRequest
-from .model_choice import model_of_flags
-from .training_choice import choose_training, machine_of
+from .training_choice import (
+    ChosenPrice,
+    check_precision,
+    choose_price,
+    machine_of,
+    proposal_step_s,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,35 +62,41 @@ class PlanAnswer:
     """
 
     request: PlanRequest
-    cluster: ClusterSpec
-    workload: Workload
     price: ChosenPrice | None
     steps: int | None
     plan: Plan
     seconds: float
     losers: tuple[Loser, ...]
 
+    @property
+    def workload(self) -> Workload:
+        """The training."""
+        return self.request.training.workload
 
-def fit_answer(request: FitRequest, known: Architecture | None = None) -> FitAnswer:
-    """Read names and files, predict, and look for remedies.
+    @property
+    def cluster(self) -> ClusterSpec:
+        """Machines of the training."""
+        return self.request.training.cluster
 
-    Args:
-        request: the flags.
-        known: the model, where flags do not say it.
+
+def fit_answer(request: FitRequest) -> FitAnswer:
+    """Predict, and look for remedies.
 
     Raises:
-        ConfigError: an unknown name or an impossible layout.
+        ConfigError: an impossible layout, or a precision that a GPU does not compute in.
     """
     training = request.training
-    architecture = known or model_of_flags(training.model, dict(training.shapes))
-    cluster = choose_cluster(request.training.cluster)
-    asked = _proposal(request, architecture, cluster)
+    check_precision(training)
+    workload, cluster, limit_bytes = training.workload, training.cluster, training.limit_bytes
+    asked = Proposal(
+        layout=_layout(request), workload=workload, recompute_layers=request.recompute_layers
+    )
     columns = LayoutColumns.from_layouts([asked.layout], [asked.recompute_layers])
-    if why := broken_rule(asked.layout, columns, architecture, request.training.sequence):
+    sequence = workload.sequence_length
+    if why := broken_rule(asked.layout, columns, workload.architecture, sequence):
         raise ConfigError(f"{why}.")
-    stages = np.arange(request.pipeline)[:, None]
-    memory = memory_bytes(columns, asked.workload, stages)
-    limit_bytes = request.training.memory_bytes or cluster.least_memory_bytes
+    stages = np.arange(asked.layout.pipeline_parallel)[:, None]
+    memory = memory_bytes(columns, workload, stages)
     answer = verdict(float(memory.total_SC.max()), limit_bytes)
     node = min(len(node.devices) for node in cluster.nodes)
     found: tuple[Remedy, ...] = ()
@@ -105,76 +114,50 @@ def fit_answer(request: FitRequest, known: Architecture | None = None) -> FitAns
     )
 
 
-def _proposal(request: FitRequest, architecture: Architecture, cluster: ClusterSpec) -> Proposal:
-    """The layout with data parallelism and accumulation from the cluster and the global batch."""
-    world, others = len(cluster.devices), request.tensor * request.pipeline * request.context
+def _layout(request: FitRequest) -> Layout:
+    """With data parallelism and accumulation from the cluster and the global batch."""
+    training, layout = request.training, request.layout
+    world, (tensor, pipeline, context, _) = len(training.cluster.devices), layout.mesh
+    others = tensor * pipeline * context
     if world % others:
         valid = " ".join(str(n) for n in range(1, min(world, 4096) + 1) if world % n == 0)
         raise ConfigError(
-            f"tp={request.tensor} x pp={request.pipeline} x cp={request.context} = {others} does "
+            f"tp={tensor} x pp={pipeline} x cp={context} = {others} does "
             f"not divide {world} GPUs; valid products: {valid}."
         )
     data = world // others
-    once = data * request.micro_batch
-    if request.training.global_batch % once:
+    once = data * layout.micro_batch
+    if training.global_batch % once:
         raise ConfigError(
-            f"--global-batch {request.training.global_batch} is not a multiple of micro-batch "
-            f"{request.micro_batch} x {data} data-parallel ranks = {once}; "
+            f"--global-batch {training.global_batch} is not a multiple of micro-batch "
+            f"{layout.micro_batch} x {data} data-parallel ranks = {once}; "
             f"valid: {once}, {2 * once}, {3 * once}, …"
         )
-    layout = Layout(
-        data_parallel=data,
-        tensor_parallel=request.tensor,
-        pipeline_parallel=request.pipeline,
-        virtual_pipeline=request.virtual,
-        context_parallel=request.context,
-        expert_parallel=request.expert,
-        zero_stage=request.zero,
-        micro_batch=request.micro_batch,
-        accumulation=request.training.global_batch // once,
-        recompute=request.recompute,
-        sequence_parallel=request.sequence_parallel,
-        offload=request.offload,
-    )
-    layers = request.recompute_layers
-    return Proposal(
-        layout=layout,
-        workload=choose_training(request.training, architecture, cluster),
-        recompute_layers=ALL_LAYERS if layers is None else layers,
-    )
+    return replace(layout, data_parallel=data, accumulation=training.global_batch // once)
 
 
-def plan_answer(
-    request: PlanRequest, known: Architecture | None = None
-) -> tuple[Question, PlanAnswer]:
-    """Read names and files, and plan.
-
-    Args:
-        request: the flags.
-        known: the model, where flags do not say it.
+def plan_answer(request: PlanRequest) -> tuple[Question, PlanAnswer]:
+    """Plan.
 
     Raises:
-        ConfigError: an unknown name, unequal nodes, or no price where one is needed.
+        ConfigError: unequal nodes, no price where one is needed, or a precision that a GPU does
+            not compute in.
     """
-    asked = request.training
-    architecture = known or model_of_flags(asked.model, dict(asked.shapes))
-    cluster = choose_cluster(asked.cluster)
-    require_equal_nodes(cluster)
-    workload = choose_training(asked, architecture, cluster)
-    price = choose_price(request.usd_per_gpu_hour, cluster)
+    training = request.training
+    require_equal_nodes(training.cluster)
+    check_precision(training)
+    price = choose_price(request.usd_per_gpu_hour, training.cluster)
     question = Question(
-        training=Training(workload=workload, machine=machine_of(cluster)),
-        world=len(cluster.devices),
-        global_batch=asked.global_batch,
-        limits=_limits(request, cluster, price),
+        training=Training(workload=training.workload, machine=machine_of(training.cluster)),
+        world=len(training.cluster.devices),
+        global_batch=training.global_batch,
+        limits=_limits(request, price),
         most=request.top,
     )
     started = time.perf_counter()
     found = planned(question)
     return question, PlanAnswer(
         request=request,
-        cluster=cluster,
-        workload=workload,
         price=price,
         steps=_steps(request),
         plan=found,
@@ -183,12 +166,12 @@ def plan_answer(
     )
 
 
-def _limits(request: PlanRequest, cluster: ClusterSpec, price: ChosenPrice | None) -> Limits:
+def _limits(request: PlanRequest, price: ChosenPrice | None) -> Limits:
     steps = _steps(request)
     return Limits(
-        memory_bytes=request.training.memory_bytes or cluster.least_memory_bytes,
+        memory_bytes=request.training.limit_bytes,
         deadline_step_s=_deadline(request, steps),
-        cost_step_s=_affordable(request, steps, price, len(cluster.devices)),
+        cost_step_s=_affordable(request, steps, price, len(request.training.cluster.devices)),
     )
 
 
@@ -210,7 +193,9 @@ def require_equal_nodes(cluster: ClusterSpec) -> None:
 def _steps(request: PlanRequest) -> int | None:
     if request.tokens is None:
         return None
-    return math.ceil(request.tokens / (request.training.global_batch * request.training.sequence))
+    training = request.training
+    per_step = training.global_batch * training.workload.sequence_length
+    return math.ceil(request.tokens / per_step)
 
 
 def _deadline(request: PlanRequest, steps: int | None) -> float:

@@ -10,12 +10,13 @@ from decimal import Decimal
 from enum import Enum
 from pathlib import Path
 
-from autoconf_launch.core import Offload, Recompute
+from autoconf_launch.autotuner.cost import ALL_LAYERS
+from autoconf_launch.core import Layout, Offload, Recompute
 
 from ..flags import VerbParser
+from .training_choice import TrainingRequest
 from .training_flags import (
     MOST_DEGREE,
-    TrainingRequest,
     add_training,
     choice_reader,
     training_of,
@@ -26,20 +27,16 @@ from .training_flags import (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FitRequest:
-    """What is asked; degrees are as given, data parallelism and accumulation follow."""
+    """What is asked.
+
+    Attributes:
+        layout: its data parallelism and accumulation follow from cluster and global batch.
+        recompute_layers: of each stage, recomputed in full; -1 for all.
+    """
 
     training: TrainingRequest
-    tensor: int = 1
-    pipeline: int = 1
-    virtual: int = 1
-    context: int = 1
-    expert: int = 1
-    zero: int = 1
-    micro_batch: int = 1
-    recompute: Recompute = Recompute.NONE
-    recompute_layers: int | None = None
-    offload: Offload = Offload.NONE
-    sequence_parallel: bool = False
+    layout: Layout
+    recompute_layers: int = ALL_LAYERS
 
 
 def parse_fit(arguments: Sequence[str], *, of_script: bool = False) -> FitRequest:
@@ -51,19 +48,22 @@ def parse_fit(arguments: Sequence[str], *, of_script: bool = False) -> FitReques
     parser = make_fit_parser(of_script=of_script)
     words = with_dashes(parser, arguments)
     flags = parser.parse_args(words)
-    return FitRequest(
-        training=training_of(flags, words),
-        tensor=flags.tp,
-        pipeline=flags.pp,
-        virtual=flags.vpp,
-        context=flags.cp,
-        expert=flags.ep,
-        zero=flags.zero,
+    layout = Layout(
+        tensor_parallel=flags.tp,
+        pipeline_parallel=flags.pp,
+        virtual_pipeline=flags.vpp,
+        context_parallel=flags.cp,
+        expert_parallel=flags.ep,
+        zero_stage=flags.zero,
         micro_batch=flags.micro_batch,
         recompute=Recompute.FULL if flags.recompute_layers else Recompute(flags.recompute),
-        recompute_layers=flags.recompute_layers,
         offload=Offload(flags.offload),
         sequence_parallel=flags.sequence_parallel,
+    )
+    return FitRequest(
+        training=training_of(flags, words, of_script=of_script),
+        layout=layout,
+        recompute_layers=flags.recompute_layers or ALL_LAYERS,
     )
 
 
@@ -152,7 +152,7 @@ def parse_plan(arguments: Sequence[str], *, of_script: bool = False) -> PlanRequ
         if limit is not None and flags.tokens is None:
             parser.error(f"{flag} is of a whole training, so give its --tokens too, such as 15T")
     return PlanRequest(
-        training=training_of(flags, words),
+        training=training_of(flags, words, of_script=of_script),
         top=flags.top or None,
         explain=flags.explain,
         goal=Goal(flags.objective),

@@ -36,10 +36,9 @@ from autoconf_launch.tuning_spaces import (
     usual_of,
 )
 
-from .cluster_choice import choose_cluster
 from .model_choice import custom_model
 from .recommend_flags import RecommendRequest
-from .training_choice import machine_of, usual_training
+from .training_choice import choose_cluster, machine_of, usual_training
 
 _NODE = 8
 _SEEDS_GPU = "A100-SXM-80GB"

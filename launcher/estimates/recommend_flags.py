@@ -14,7 +14,8 @@ from autoconf_launch.core import ConfigError, nearest_known
 
 from ..export import BASE_EXPORTERS
 from ..flags import VerbParser
-from .training_flags import MOST, whole, with_dashes
+from .model_choice import MOST
+from .training_flags import whole, with_dashes
 
 _UNITS = {"": 0, "k": 3, "m": 6, "b": 9, "t": 12}
 _MOST_GPUS = 1 << 20

@@ -1,53 +1,84 @@
-"""Flags of a training to its workload. Not: its layout."""
+"""What a training and its cluster are, of names, files and flags. Not: its layout."""
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
 
-from autoconf_launch.autotuner.cost import TRAINERS, Machine, trainer
+import numpy as np
+
+from autoconf_launch.autotuner.cost import (
+    ALL_LAYERS,
+    TRAINERS,
+    LayoutColumns,
+    Machine,
+    Proposal,
+    step_parts,
+    trainer,
+)
 from autoconf_launch.autotuner.planner import Training
 from autoconf_launch.autotuner.sizing import runs_flash
+from autoconf_launch.autotuner.space import KNOBS
 from autoconf_launch.core import (
+    BUILTIN_PRECISIONS,
+    OPTIMIZERS,
     Architecture,
     ClusterSpec,
     ConfigError,
+    Layout,
     Precision,
     Software,
     Workload,
 )
-from autoconf_launch.tuning_spaces import machine
+from autoconf_launch.tuning_spaces import cluster_of_document, machine, parse_cluster, price
 
-from .training_flags import TrainingRequest
+from ..config_file import read_config
+from ..dialects import SPELLINGS
+
+TIME_LIMIT_S = 600
 
 
-def choose_training(
-    flags: TrainingRequest, architecture: Architecture, cluster: ClusterSpec
-) -> Workload:
-    """The workload with the trainer's habits, where no flag says otherwise.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainingRequest:
+    """What is trained on what, and how it is answered.
+
+    Attributes:
+        workload: of a script, its model and what no flag gives are known once it has run.
+        limit_bytes: memory of each GPU.
+        time_limit_s: for a script to reach its first forward pass.
+        given: flags of the command line, as ``--seq``; a script says the others.
+    """
+
+    workload: Workload
+    cluster: ClusterSpec
+    global_batch: int
+    limit_bytes: int
+    time_limit_s: int = TIME_LIMIT_S
+    json: bool = False
+    given: frozenset[str] = frozenset()
+
+
+def choose_software(name: str, *, compiled: bool, flash_attention: bool | None) -> Software:
+    """The habits of a trainer, where nothing says otherwise.
 
     Raises:
-        ConfigError: a GPU does not compute in this precision.
+        ConfigError: no such trainer is known.
     """
-    _check_precision(flags.precision, cluster)
-    workload = trainer(flags.trainer).applied(
-        Workload(
-            architecture=architecture,
-            sequence_length=flags.sequence,
-            precision=flags.precision,
-            optimizer=flags.optimizer,
-            lora_rank=flags.lora_rank,
-            frozen=flags.frozen,
-            software=Software(compiled=flags.compiled),
-        )
-    )
-    if flags.flash_attention is None:
-        return workload
-    software = replace(workload.software, flash_attention=flags.flash_attention)
-    return replace(workload, software=software)
+    software = replace(trainer(name).software, compiled=compiled)
+    if flash_attention is None:
+        return software
+    return replace(software, flash_attention=flash_attention)
 
 
-def _check_precision(precision: Precision, cluster: ClusterSpec) -> None:
-    for gpu in sorted({device.name for device in cluster.devices}):
+def check_precision(training: TrainingRequest) -> None:
+    """See that every GPU computes in the training's precision.
+
+    Raises:
+        ConfigError: one does not.
+    """
+    precision = training.workload.precision
+    for gpu in sorted({device.name for device in training.cluster.devices}):
         accelerator = machine(gpu).accelerator
         lacks_bf16 = precision is Precision.BF16 and not accelerator.bf16
         if lacks_bf16 or (precision is Precision.FP8 and accelerator.fp8_flops_per_s is None):
@@ -106,3 +137,83 @@ def usual_training(
     usual = TRAINERS[_TRAINER].applied(asked)
     software = replace(usual.software, flash_attention=runs_flash(architecture))
     return Training(workload=replace(usual, software=software), machine=nodes)
+
+
+_FILES = (".yaml", ".yml", ".json", ".hjson")
+
+
+def choose_cluster(text: str) -> ClusterSpec:
+    """Nodes of ``8xA100-SXM-80GB``, ``64x8xH100-SXM-80GB`` or a file with ``nodes``.
+
+    Raises:
+        ConfigError: another form, an unknown GPU, a file that cannot be read.
+    """
+    path = Path(text)
+    if path.suffix.lower() not in _FILES:
+        return parse_cluster(text)
+    document = read_config(path)
+    try:
+        return cluster_of_document(document)
+    except ConfigError as error:
+        raise ConfigError(f"{path}: {error}") from error
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChosenPrice:
+    """A price and where it is from."""
+
+    usd_per_gpu_hour: float
+    how: str
+
+
+def choose_price(given: float | None, cluster: ClusterSpec) -> ChosenPrice | None:
+    """The flag's price, else the cluster file's, else the newest published; None if there is none.
+
+    Args:
+        given: of one GPU and hour, by a flag.
+        cluster: nodes of equal GPUs.
+    """
+    if given is not None:
+        return ChosenPrice(usd_per_gpu_hour=given, how="as given")
+    node = cluster.nodes[0]
+    if node.usd_per_hour is not None:
+        each = node.usd_per_hour / len(node.devices)
+        return ChosenPrice(usd_per_gpu_hour=each, how="by the cluster file")
+    known = price(node.devices[0].name)
+    if known is None:
+        return None
+    return ChosenPrice(
+        usd_per_gpu_hour=known.usd_per_gpu_hour,
+        how=f"{known.cloud} {known.instance}, {known.region}, {known.as_of}; {known.source}",
+    )
+
+
+def proposal_step_s(
+    cluster: ClusterSpec, proposals: Sequence[Proposal]
+) -> tuple[float | None, ...]:
+    """Seconds for each proposal of one workload; None for clusters whose nodes differ."""
+    if not proposals or not cluster.are_nodes_equal:
+        return (None,) * len(proposals)
+    nodes = machine_of(cluster)
+    columns = LayoutColumns.from_layouts(
+        [one.layout for one in proposals], [one.recompute_layers for one in proposals]
+    )
+    parts = step_parts(columns, proposals[0].workload, nodes)
+    return tuple(float(s) if np.isfinite(s) else None for s in parts.step_s_C)
+
+
+_SPELLED = frozenset({"data_parallel", *(spelling.knob for spelling in SPELLINGS)})
+_OTHERS = tuple(knob.name for knob in KNOBS if knob.name not in _SPELLED)
+_PLAIN = Layout()
+
+
+def is_runnable(layout: Layout, recompute_layers: int, workload: Workload) -> bool:
+    """Whether the native dialect can say all of it: data parallelism, ZeRO and recomputation."""
+    plain = all(getattr(layout, name) == getattr(_PLAIN, name) for name in _OTHERS)
+    return plain and recompute_layers == ALL_LAYERS and _is_known(workload)
+
+
+def _is_known(workload: Workload) -> bool:
+    precise = workload.precision in BUILTIN_PRECISIONS
+    optimizer = workload.optimizer in {name.lower() for name in OPTIMIZERS}
+    return precise and optimizer and workload.lora_rank is None and not workload.frozen

@@ -7,75 +7,76 @@ from __future__ import annotations
 
 import argparse
 import re
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from autoconf_launch.autotuner.cost import OPTIMIZER_BYTES, TRAINERS
-from autoconf_launch.core import ConfigError, Experts, FrozenPart, Precision
+from autoconf_launch.core import (
+    Architecture,
+    ConfigError,
+    Experts,
+    FrozenPart,
+    Precision,
+    Workload,
+)
 from autoconf_launch.tuning_spaces import hint
 
 from ..flags import parse_bytes
+from .model_choice import MOST, model_of_flags
+from .training_choice import TIME_LIMIT_S, TrainingRequest, choose_cluster, choose_software
 
-MOST = 1 << 31
 MOST_DEGREE = 1 << 20
-_TIME_LIMIT_S = 600
 _LONGEST_S = 7 * 86400
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TrainingRequest:
-    """What is trained, on what, and how it is answered.
-
-    Attributes:
-        shapes: fields of ``Architecture`` by name, None where no flag gave them.
-        memory_bytes: of each GPU; None: as it has.
-        time_limit_s: for a script to reach its first forward pass.
-        given: flags of the command line, as ``--seq``; a script says the others.
-    """
-
-    cluster: str
-    sequence: int
-    global_batch: int
-    model: str | None = None
-    shapes: tuple[tuple[str, Any], ...] = ()
-    precision: Precision = Precision.BF16
-    optimizer: str = "adamw"
-    trainer: str = "auto"
-    lora_rank: int | None = None
-    frozen: frozenset[FrozenPart] = frozenset()
-    flash_attention: bool | None = None
-    memory_bytes: int | None = None
-    compiled: bool = False
-    time_limit_s: int = _TIME_LIMIT_S
-    json: bool = False
-    given: frozenset[str] = frozenset()
+_UNTRACED = Architecture(
+    name="", layers=1, hidden=1, heads=1, kv_heads=1, head=1, ffn=1, vocabulary=1
+)
+"""Stands for the model of a script until that has run."""
 
 
-def training_of(flags: argparse.Namespace, words: Sequence[str]) -> TrainingRequest:
+def training_of(
+    flags: argparse.Namespace, words: Sequence[str], *, of_script: bool
+) -> TrainingRequest:
     """Flags of :func:`add_training` as a value, and which of all flags the words give.
 
     Raises:
-        ConfigError: experts have no width.
+        ConfigError: an unknown name, a file that cannot be read, a shape that is missing, or one
+            that a script says itself.
     """
-    return TrainingRequest(
-        model=flags.model,
-        shapes=(*((name, getattr(flags, name)) for name in _SHAPES), ("experts", _experts(flags))),
-        cluster=flags.cluster,
-        sequence=flags.seq,
-        global_batch=flags.global_batch,
+    shapes = {name: getattr(flags, name) for name in _SHAPES} | {"experts": _experts(flags)}
+    if of_script:
+        _require_no_model(flags.model, shapes)
+    cluster = choose_cluster(flags.cluster)
+    workload = Workload(
+        architecture=_UNTRACED if of_script else model_of_flags(flags.model, shapes),
+        sequence_length=flags.seq,
         precision=Precision(flags.precision),
         optimizer=flags.optimizer,
-        trainer=flags.trainer,
         lora_rank=flags.lora_rank,
         frozen=flags.freeze,
-        flash_attention=flags.flash_attention,
-        memory_bytes=flags.memory_limit,
-        compiled=flags.compile,
+        software=choose_software(
+            flags.trainer, compiled=flags.compile, flash_attention=flags.flash_attention
+        ),
+    )
+    return TrainingRequest(
+        workload=workload,
+        cluster=cluster,
+        global_batch=flags.global_batch,
+        limit_bytes=flags.memory_limit or cluster.least_memory_bytes,
         time_limit_s=flags.time_limit,
         json=flags.json,
         given=frozenset(word.partition("=")[0] for word in words if word.startswith("--")),
     )
+
+
+def _require_no_model(model: str | None, shapes: Mapping[str, Any]) -> None:
+    named = ["model"] if model is not None else []
+    named += [_dashed(name) for name, value in shapes.items() if value is not None]
+    if named:
+        raise ConfigError(
+            f"--{named[0]} and the command after -- both say what the model is; leave one out."
+        )
 
 
 def add_training(parser: argparse.ArgumentParser, *, of_script: bool) -> None:
@@ -92,7 +93,7 @@ def add_training(parser: argparse.ArgumentParser, *, of_script: bool) -> None:
     parser.add_argument(
         "--time-limit",
         type=whole(1, _LONGEST_S),
-        default=_TIME_LIMIT_S,
+        default=TIME_LIMIT_S,
         metavar="SECONDS",
         help="for a script after -- to reach its first forward pass; default 600",
     )

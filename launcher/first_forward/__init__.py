@@ -6,10 +6,10 @@ from autoconf_launch.core import lazy_names
 
 if TYPE_CHECKING:
     from .answers import (
-        Asked,
         PeakOf,
         PiecesFit,
         PiecesPlan,
+        PiecesQuestion,
         Room,
         TracedRow,
         fit_by_pieces,
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
         rooms,
         why_no_pieces,
     )
-    from .asking import ask_fit, ask_plan, pieces_question
+    from .asking import ask_fit, ask_plan
     from .command import divided
     from .script import TracedScript
 else:

@@ -22,6 +22,7 @@ from autoconf_launch.autotuner.cost import (
     DEFAULT_PHYSICS,
     FRAGMENTATION,
     NCCL_BYTES,
+    OPTIMIZER_BYTES,
     Kernels,
     MemoryParts,
     Network,
@@ -38,19 +39,18 @@ from autoconf_launch.autotuner.cost import (
 from autoconf_launch.autotuner.space import CandidateTable, Floats
 from autoconf_launch.core import (
     Candidate,
-    ClusterSpec,
     ConfigError,
     Layout,
     MicroBatchTiming,
     ModelSpec,
-    Precision,
     Recompute,
 )
 
-from ..estimates import FitRequest, PlanRequest, machine_of
+from ..estimates import FitRequest, PlanRequest, TrainingRequest, machine_of
 from .script import TracedScript
 
 _MOST_DOUBLINGS = 20
+_WEIGHT_BYTES = 4
 PeakOf: TypeAlias = Callable[[Layout], float]
 """Bytes that the fullest rank of a layout needs."""
 
@@ -136,17 +136,21 @@ class TracedRow:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
-    """What stands beside a layout."""
+class PiecesQuestion:
+    """A script that is known by its pieces, and what is asked of it."""
 
     script: TracedScript
-    cluster: ClusterSpec
-    precision: Precision
-    states: int
-    limit_bytes: int
+    training: TrainingRequest
+
+    @property
+    def states(self) -> int:
+        """Values that the optimizer keeps for each weight: by its flag, else by the script."""
+        if "--optimizer" not in self.training.given:
+            return self.script.states
+        return round(OPTIMIZER_BYTES[self.training.workload.optimizer] / _WEIGHT_BYTES)
 
 
-def traced_rows(asked: Asked, layouts: Sequence[Layout]) -> tuple[TracedRow, ...]:
+def traced_rows(asked: PiecesQuestion, layouts: Sequence[Layout]) -> tuple[TracedRow, ...]:
     """Each layout's memory and time, in order."""
     if not layouts:
         return ()
@@ -157,7 +161,7 @@ def traced_rows(asked: Asked, layouts: Sequence[Layout]) -> tuple[TracedRow, ...
     return tuple(_row(asked, layout, i, named, steps[i]) for i, layout in enumerate(layouts))
 
 
-def layout_peak_bytes(asked: Asked, layout: Layout) -> float:
+def layout_peak_bytes(asked: PiecesQuestion, layout: Layout) -> float:
     """Bytes of a rank alone, without seconds."""
     return sum(float(sizes[0]) for _, sizes in _parts(asked, _table([layout])))
 
@@ -166,11 +170,12 @@ def _table(layouts: Sequence[Layout]) -> CandidateTable:
     return CandidateTable.from_candidates([Candidate(layout=layout) for layout in layouts])
 
 
-def _facts(asked: Asked) -> TrainingFacts:
-    return TrainingFacts(optimizer="sgd", extra_states=asked.states, precision=asked.precision)
+def _facts(asked: PiecesQuestion) -> TrainingFacts:
+    precision = asked.training.workload.precision
+    return TrainingFacts(optimizer="sgd", extra_states=asked.states, precision=precision)
 
 
-def _parts(asked: Asked, table: CandidateTable) -> tuple[tuple[str, Floats], ...]:
+def _parts(asked: PiecesQuestion, table: CandidateTable) -> tuple[tuple[str, Floats], ...]:
     spec = _with_states(asked)
     memory = memory_parts(table, spec, _facts(asked), foreach=True)
     return _memory(memory, _alone(memory, table, spec), table)
@@ -184,7 +189,7 @@ def recomputations(script: TracedScript) -> tuple[Recompute, ...]:
     return (Recompute.NONE, Recompute.FULL)
 
 
-def _with_states(asked: Asked) -> ModelSpec:
+def _with_states(asked: PiecesQuestion) -> ModelSpec:
     """The peaks with the state of the optimizer asked for."""
     spec = asked.script.spec
     more = asked.states - asked.script.states
@@ -230,12 +235,14 @@ def _memory(
     )
 
 
-def _step(asked: Asked, spec: ModelSpec, facts: TrainingFacts, one: CandidateTable) -> StepSeconds:
+def _step(
+    asked: PiecesQuestion, spec: ModelSpec, facts: TrainingFacts, one: CandidateTable
+) -> StepSeconds:
     """Parts of one row's step, from the seconds of its own micro-batch."""
     kernels = Kernels(
-        accelerator=machine_of(asked.cluster).accelerator,
+        accelerator=machine_of(asked.training.cluster).accelerator,
         physics=DEFAULT_PHYSICS,
-        precision=asked.precision,
+        precision=asked.training.workload.precision,
     )
     found, size = asked.script.found, int(one["micro_batch"][0])
     seconds = forward_backward_s(found.operations, kernels, share=size / found.micro_batch)
@@ -246,11 +253,11 @@ def _step(asked: Asked, spec: ModelSpec, facts: TrainingFacts, one: CandidateTab
         timings=(timing,) if found.operations else (),
         optimizer_step_s=profiled_update_s(weights, asked.states, kernels),
     )
-    return step_seconds(one, timed, facts, Network.of(asked.cluster))
+    return step_seconds(one, timed, facts, Network.of(asked.training.cluster))
 
 
 def _row(
-    asked: Asked,
+    asked: PiecesQuestion,
     layout: Layout,
     i: int,
     named: Sequence[tuple[str, Floats]],
@@ -262,7 +269,7 @@ def _row(
     return TracedRow(
         layout=layout,
         memory=memory,
-        verdict=verdict(sum(size for _, size in memory), asked.limit_bytes),
+        verdict=verdict(sum(size for _, size in memory), asked.training.limit_bytes),
         step_s=seconds if timed else None,
         step=tuple((name, float(part[0])) for name, part in step.parts()) if timed else (),
     )
@@ -275,19 +282,20 @@ _SHOWN = 10
 class PiecesFit:
     """The answer; ``remedies`` fit, the fastest first."""
 
-    asked: Asked
+    asked: PiecesQuestion
     row: TracedRow
     rooms: tuple[Room, ...]
     remedies: tuple[TracedRow, ...]
 
 
-def fit_by_pieces(request: FitRequest, asked: Asked) -> PiecesFit:
+def fit_by_pieces(request: FitRequest, script: TracedScript) -> PiecesFit:
     """Whether the layout asked for fits.
 
     Raises:
         ConfigError: the global batch does not divide.
     """
-    layout = _layout(request, len(asked.cluster.devices))
+    asked = PiecesQuestion(script=script, training=request.training)
+    layout = _layout(request)
     row = traced_rows(asked, [layout])[0]
     remedies: list[TracedRow] = []
     if row.verdict is Verdict.NO:
@@ -301,30 +309,24 @@ def fit_by_pieces(request: FitRequest, asked: Asked) -> PiecesFit:
             layout,
             recomputations(asked.script),
             lambda one: layout_peak_bytes(asked, one),
-            asked.limit_bytes,
+            asked.training.limit_bytes,
         ),
         remedies=tuple(remedies[:_SHOWN]),
     )
 
 
-def _layout(request: FitRequest, world: int) -> Layout:
-    once = request.micro_batch * world
-    if request.training.global_batch % once:
+def _layout(request: FitRequest) -> Layout:
+    world, size = len(request.training.cluster.devices), request.layout.micro_batch
+    batch, once = request.training.global_batch, size * world
+    if batch % once:
         raise ConfigError(
-            f"--global-batch {request.training.global_batch} is not a multiple of micro-batch "
-            f"{request.micro_batch} x {world} GPUs = {once}; "
-            f"valid: {once}, {2 * once}, {3 * once}, …"
+            f"--global-batch {batch} is not a multiple of micro-batch {size} x {world} GPUs = "
+            f"{once}; valid: {once}, {2 * once}, {3 * once}, …"
         )
-    return Layout(
-        data_parallel=world,
-        zero_stage=request.zero,
-        micro_batch=request.micro_batch,
-        accumulation=request.training.global_batch // once,
-        recompute=request.recompute,
-    )
+    return replace(request.layout, data_parallel=world, accumulation=batch // once)
 
 
-def _changed(layout: Layout, asked: Asked) -> Iterator[Layout]:
+def _changed(layout: Layout, asked: PiecesQuestion) -> Iterator[Layout]:
     """The same global batch with other stages, recomputation and smaller micro-batches."""
     stages = range(4) if layout.data_parallel > 1 else (layout.zero_stage,)
     samples = layout.micro_batch * layout.accumulation
@@ -356,8 +358,7 @@ class PiecesPlan:
         smallest: the one that needs least memory.
     """
 
-    request: PlanRequest
-    asked: Asked
+    asked: PiecesQuestion
     considered: int
     fit: int
     best: tuple[TracedRow, ...]
@@ -365,14 +366,14 @@ class PiecesPlan:
     seconds: float
 
 
-def plan_by_pieces(request: PlanRequest, asked: Asked) -> PiecesPlan:
+def plan_by_pieces(request: PlanRequest, script: TracedScript) -> PiecesPlan:
     """Rank all layouts that keep the global batch."""
     started_s = time.perf_counter()
-    rows = traced_rows(asked, list(_layouts(request.training.global_batch, asked)))
+    asked = PiecesQuestion(script=script, training=request.training)
+    rows = traced_rows(asked, list(_layouts(asked)))
     fitting = [row for row in rows if row.verdict is not Verdict.NO]
     fitting.sort(key=_rank)
     return PiecesPlan(
-        request=request,
         asked=asked,
         considered=len(rows),
         fit=len(fitting),
@@ -389,8 +390,8 @@ def _rank(row: TracedRow) -> tuple[float, int, float]:
 
 def why_no_pieces(answer: PiecesPlan) -> str:
     """One true sentence on a plan without a layout."""
-    gpus = len(answer.asked.cluster.devices)
-    batch = answer.request.training.global_batch
+    gpus = len(answer.asked.training.cluster.devices)
+    batch = answer.asked.training.global_batch
     if answer.smallest is None:
         return (
             f"--global-batch {batch} is not a multiple of {gpus} GPUs; valid: {gpus}, {2 * gpus}, "
@@ -399,16 +400,16 @@ def why_no_pieces(answer: PiecesPlan) -> str:
     return (
         f"none of {answer.considered:,} layouts fits: the smallest need is "
         f"{answer.smallest.peak_bytes / _GIB:.1f} GiB of "
-        f"{answer.asked.limit_bytes / _GIB:.1f} GiB a GPU; take larger "
+        f"{answer.asked.training.limit_bytes / _GIB:.1f} GiB a GPU; take larger "
         "GPUs, or more of them, which ZeRO 3 shares the model among."
     )
 
 
-def _layouts(global_batch: int, asked: Asked) -> Iterator[Layout]:
-    world = len(asked.cluster.devices)
-    if global_batch % world:
+def _layouts(asked: PiecesQuestion) -> Iterator[Layout]:
+    world = len(asked.training.cluster.devices)
+    samples, rest = divmod(asked.training.global_batch, world)
+    if rest:
         return
-    samples = global_batch // world
     for stage in range(4) if world > 1 else range(1):
         for size in _sizes(samples):
             for kind in recomputations(asked.script):

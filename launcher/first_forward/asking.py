@@ -8,117 +8,73 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from autoconf_launch.autotuner.cost import OPTIMIZER_BYTES
-from autoconf_launch.core import (
-    BUILTIN_PRECISIONS,
-    ClusterSpec,
-    ConfigError,
-    Offload,
-    Precision,
-    Recompute,
-)
+from autoconf_launch.core import BUILTIN_PRECISIONS, ConfigError, Offload, Recompute
 
-from ..estimates import FitRequest, PlanRequest, TrainingRequest, choose_cluster
-from .answers import Asked
-from .command import ScriptCommand, script_command
+from ..estimates import FitRequest, PlanRequest, TrainingRequest
+from .command import script_command
 from .script import TracedScript, traced
 
 _STAGES = {"FullyShardedDataParallel": 3}
-_WEIGHT_BYTES = 4
 
 
-def ask_fit(
-    asked: FitRequest, words: Sequence[str]
-) -> tuple[FitRequest, TracedScript, ClusterSpec]:
+def ask_fit(asked: FitRequest, words: Sequence[str]) -> tuple[FitRequest, TracedScript]:
     """Run the script up to its first forward pass, and fill in what no flag said.
 
     Raises:
         ConfigError: a flag or the command is wrong.
         NothingFeasibleError: the script does not come to a forward pass.
     """
-    cluster, command, limit_s = _checked(asked.training, words)
-    script = traced(command, limit_s)
-    request = _fit_of(asked, script, len(cluster.devices))
+    script = traced(script_command(words), asked.training.time_limit_s)
+    request = _fit_of(asked, script)
     if script.architecture is None:
         check_pieces(request.training, script, request)
-    return request, script, cluster
+    return request, script
 
 
-def ask_plan(
-    asked: PlanRequest, words: Sequence[str]
-) -> tuple[PlanRequest, TracedScript, ClusterSpec]:
+def ask_plan(asked: PlanRequest, words: Sequence[str]) -> tuple[PlanRequest, TracedScript]:
     """The same for ``plan``.
 
     Raises:
         ConfigError: a flag or the command is wrong.
         NothingFeasibleError: the script does not come to a forward pass.
     """
-    cluster, command, limit_s = _checked(asked.training, words)
-    script = traced(command, limit_s)
-    batch = script.found.micro_batch * len(cluster.devices)
+    script = traced(script_command(words), asked.training.time_limit_s)
+    batch = script.found.micro_batch * len(asked.training.cluster.devices)
     request = replace(asked, training=_training_of(asked.training, script, batch))
     if script.architecture is None:
         check_pieces(request.training, script, None)
-    return request, script, cluster
+    return request, script
 
 
-def _fit_of(asked: FitRequest, script: TracedScript, world: int) -> FitRequest:
+def _fit_of(asked: FitRequest, script: TracedScript) -> FitRequest:
     """Layers to recompute are in full, whatever the script does."""
-    given, found = asked.training.given, script.found
+    given, found, layout = asked.training.given, script.found, asked.layout
     keeps_recompute = given & {"--recompute", "--recompute-layers"}
-    size = asked.micro_batch if "--micro-batch" in given else found.micro_batch
-    batch = size * max(1, world // (asked.tensor * asked.pipeline * asked.context))
-    return replace(
-        asked,
-        training=_training_of(asked.training, script, batch),
-        zero=asked.zero if "--zero" in given else _STAGES.get(found.wrapper or "", 0),
+    size = layout.micro_batch if "--micro-batch" in given else found.micro_batch
+    tensor, pipeline, context, _ = layout.mesh
+    batch = size * max(1, len(asked.training.cluster.devices) // (tensor * pipeline * context))
+    layout = replace(
+        layout,
+        zero_stage=layout.zero_stage if "--zero" in given else _STAGES.get(found.wrapper or "", 0),
         micro_batch=size,
-        recompute=asked.recompute if keeps_recompute else found.recompute,
+        recompute=layout.recompute if keeps_recompute else found.recompute,
     )
+    return replace(asked, training=_training_of(asked.training, script, batch), layout=layout)
 
 
 def _training_of(asked: TrainingRequest, script: TracedScript, batch: int) -> TrainingRequest:
     """What the script says, where no flag says otherwise."""
-    given, found = asked.given, script.found
-    return replace(
-        asked,
-        sequence=asked.sequence if "--seq" in given else found.model.sequence_length or 1,
-        global_batch=asked.global_batch if "--global-batch" in given else batch,
-        precision=asked.precision if "--precision" in given else found.precision,
-        optimizer=asked.optimizer if "--optimizer" in given else script.optimizer,
+    given, found, own = asked.given, script.found, asked.workload
+    length = found.model.sequence_length or 1
+    workload = replace(
+        own,
+        architecture=script.architecture or own.architecture,
+        sequence_length=own.sequence_length if "--seq" in given else length,
+        precision=own.precision if "--precision" in given else found.precision,
+        optimizer=own.optimizer if "--optimizer" in given else script.optimizer,
     )
-
-
-def pieces_question(
-    training: TrainingRequest, script: TracedScript, cluster: ClusterSpec
-) -> Asked:
-    """What the rows of a script's layouts share.
-
-    Raises:
-        ConfigError: another precision than our runtime has.
-    """
-    given = "--optimizer" in training.given
-    states = round(OPTIMIZER_BYTES[training.optimizer] / _WEIGHT_BYTES) if given else script.states
-    return Asked(
-        script=script,
-        cluster=cluster,
-        precision=_precision(training),
-        states=states,
-        limit_bytes=training.memory_bytes or cluster.least_memory_bytes,
-    )
-
-
-def _checked(
-    training: TrainingRequest, words: Sequence[str]
-) -> tuple[ClusterSpec, ScriptCommand, float]:
-    """All that can be wrong before the script runs."""
-    given = ["model"] if training.model is not None else []
-    given += [name.replace("_", "-") for name, value in training.shapes if value is not None]
-    if given:
-        raise ConfigError(
-            f"--{given[0]} and the command after -- both say what the model is; leave one out."
-        )
-    return choose_cluster(training.cluster), script_command(words), training.time_limit_s
+    batch = asked.global_batch if "--global-batch" in given else batch
+    return replace(asked, workload=workload, global_batch=batch)
 
 
 _ARCHITECTURE_ALONE = (
@@ -143,31 +99,22 @@ def check_pieces(
                 f"{flag} needs a model whose architecture is known, but {script.why_pieces}; "
                 "leave it out: data parallelism, ZeRO and recomputation are answered."
             )
-    if request is not None and request.recompute is Recompute.SELECTIVE:
+    if request is not None and request.layout.recompute is Recompute.SELECTIVE:
         raise ConfigError(
             "--recompute selective needs a model whose architecture is known; take none or full."
+        )
+    if training.workload.precision not in BUILTIN_PRECISIONS:
+        known = " ".join(kind.value for kind in BUILTIN_PRECISIONS)
+        raise ConfigError(
+            f"--precision {training.workload.precision.value} needs a model whose architecture is "
+            f"known; for this script: {known}."
         )
 
 
 def _without_effect(request: FitRequest) -> set[str]:
     """Flags whose values ask for nothing."""
-    degrees = {
-        "--tp": request.tensor,
-        "--pp": request.pipeline,
-        "--vpp": request.virtual,
-        "--cp": request.context,
-        "--ep": request.expert,
-    }
-    found = {flag for flag, degree in degrees.items() if degree == 1}
-    return found | ({"--offload"} if request.offload is Offload.NONE else set())
-
-
-def _precision(training: TrainingRequest) -> Precision:
-    precision = training.precision
-    if precision not in BUILTIN_PRECISIONS:
-        known = " ".join(kind.value for kind in BUILTIN_PRECISIONS)
-        raise ConfigError(
-            f"--precision {precision.value} needs a model whose architecture is known; "
-            f"for this script: {known}."
-        )
-    return precision
+    layout = request.layout
+    sizes = (*layout.mesh, layout.virtual_pipeline)
+    flags = zip(("--tp", "--pp", "--cp", "--ep", "--vpp"), sizes, strict=True)
+    harmless = {flag for flag, size in flags if size == 1}
+    return harmless | ({"--offload"} if layout.offload is Offload.NONE else set())

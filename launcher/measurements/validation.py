@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 
@@ -30,11 +31,12 @@ from autoconf_launch.autotuner.cost import (
     verdict,
 )
 from autoconf_launch.autotuner.space import Bools, Floats, Ints
+from autoconf_launch.core import ConfigError
 from autoconf_launch.tuning_spaces import usable_bytes
 
 from .measured_memory import peaks_bytes
 from .measured_runs import MeasuredRun, predicted_parts, runs_of
-from .measurements import MeasurementFile
+from .measurements import MeasurementFile, read_measurements
 from .row import PublishedRow, RowShape
 
 BAD_ROW = "bad row"
@@ -89,6 +91,33 @@ class TimedSettings:
     predicted_s_R: Floats
     measured_s_R: Floats
     group_R: tuple[tuple[object, ...], ...]
+
+
+def calibration_of(count: int | None, seed: int) -> Calibration | None:
+    """A calibration on so many measurements of each model; None without one.
+
+    Raises:
+        ConfigError: a number is too small.
+    """
+    if count is None:
+        return None
+    if count < 1 or seed < 0:
+        raise ConfigError("--calibrate must be at least 1 and --seed at least 0.")
+    return Calibration(count=count, seed=seed)
+
+
+def score_files(
+    paths: Sequence[Path], calibration: Calibration | None = None
+) -> list[tuple[MeasurementFile, Validation]]:
+    """Tables with their scores, in order.
+
+    Raises:
+        ConfigError: two have the same name, or one is not a table of measurements.
+    """
+    names = [path.name for path in paths]
+    if twice := sorted({name for name in names if names.count(name) > 1}):
+        raise ConfigError(f"Two files are named {twice[0]}; give each file once.")
+    return [(file, validated(file, calibration)) for file in map(read_measurements, paths)]
 
 
 def validated(file: MeasurementFile, calibration: Calibration | None = None) -> Validation:

@@ -134,13 +134,14 @@ def plan_text(answer: PlanAnswer) -> str:
 
 
 def _headline(answer: PlanAnswer) -> str:
-    model, found, asked = answer.workload.architecture, answer.plan, answer.request.training
+    model, found = answer.workload.architecture, answer.plan
     weights, active = parameters(model), active_parameters(model)
     idle = f" ({count_text(active)} for each token)" if active != weights else ""
     gpus = answer.cluster.devices
     return (
         f"{model.name}: {count_text(weights)} parameters{idle}, on {len(gpus)} x {gpus[0].name}, "
-        f"global batch {asked.global_batch} of {asked.sequence} tokens\n"
+        f"global batch {answer.request.training.global_batch} of "
+        f"{answer.workload.sequence_length} tokens\n"
         f"{found.considered:,} layouts considered in {answer.seconds:.2f} s: {found.valid:,} are "
         f"valid, {found.fit:,} fit"
     )
@@ -202,8 +203,7 @@ def _cells(rank: int, answer: PlanAnswer, one: Planned) -> dict[str, str]:
 
 
 def _notes(answer: PlanAnswer) -> Iterator[str]:
-    best, limit = answer.plan.best, answer.cluster.least_memory_bytes
-    limit = answer.request.training.memory_bytes or limit
+    best, limit = answer.plan.best, answer.request.training.limit_bytes
     bands = {time_band(answer.workload.architecture, one.layout) for one in best}
     band = " to ".join(f"{100 * band:.0f}" for band in sorted(bands))
     yield (

@@ -13,7 +13,7 @@ from autoconf_launch.autotuner.cost import EAGER_BAND, MEMORY_BAND, Verdict
 from autoconf_launch.autotuner.space import candidate_name
 from autoconf_launch.core import Candidate, Layout, Recompute, encode
 
-from ..first_forward import Asked, PiecesFit, PiecesPlan, Room, TracedRow, TracedScript
+from ..first_forward import PiecesFit, PiecesPlan, PiecesQuestion, Room, TracedRow, TracedScript
 from .cells import amount, count_text, memory_size, memory_unit, percent, size_text
 from .fit import ANSWERS, FIT_SCHEMA_VERSION
 from .plan import PLAN_SCHEMA_VERSION
@@ -130,7 +130,7 @@ def pieces_fit_text(answer: PiecesFit) -> str:
         f"{script_text(asked.script)}\n{_where(asked)}, {_named(row.layout)}",
         _parts_table(row),
         f"{ANSWERS[row.verdict]}. A rank needs {memory_size(row.peak_bytes)} "
-        f"±{percent(MEMORY_BAND)} of {memory_size(asked.limit_bytes)}.",
+        f"±{percent(MEMORY_BAND)} of {memory_size(asked.training.limit_bytes)}.",
         rooms_table(asked.script, answer.rooms),
     ]
     if answer.remedies:
@@ -151,7 +151,7 @@ def pieces_fit_document(answer: PiecesFit) -> str:
         "verdict": row.verdict.value,
         "peak_memory_gb": _gb(row.peak_bytes),
         "peak_memory_band": MEMORY_BAND,
-        "limit_gb": _gb(asked.limit_bytes),
+        "limit_gb": _gb(asked.training.limit_bytes),
         "step_time_s": row.step_s,
         "stages": [{"stage": 0, "memory_gb": _gb(row.peak_bytes), "parts": _parts(row)}],
         "remedies": [_remedy_document(row.layout, one) for one in answer.remedies],
@@ -165,7 +165,7 @@ def pieces_plan_text(answer: PiecesPlan) -> str:
     asked = answer.asked
     head = (
         f"{script_text(asked.script)}\n{_where(asked)}, global batch "
-        f"{answer.request.training.global_batch}: {answer.considered:,} layouts considered in "
+        f"{asked.training.global_batch}: {answer.considered:,} layouts considered in "
         f"{answer.seconds:.2f} s, {answer.fit:,} fit"
     )
     if not answer.best:
@@ -173,14 +173,14 @@ def pieces_plan_text(answer: PiecesPlan) -> str:
     note = (
         "Steps are rooflines over the traced operations, one kernel each (datasheet rates, and "
         f"what kernels reach of them): ±{percent(EAGER_BAND)}, and the order is a guide. Memory "
-        f"is ±{percent(MEMORY_BAND)}; a GPU has {memory_size(asked.limit_bytes)}."
+        f"is ±{percent(MEMORY_BAND)}; a GPU has {memory_size(asked.training.limit_bytes)}."
     )
     return "\n\n".join([head, _ranking(answer.best), note])
 
 
 def pieces_plan_document(answer: PiecesPlan, usd_per_gpu_hour: float | None) -> str:
     """One JSON document."""
-    gpus = len(answer.asked.cluster.devices)
+    gpus = len(answer.asked.training.cluster.devices)
     usd_per_s = None if usd_per_gpu_hour is None else usd_per_gpu_hour * gpus / 3600
     document = {
         "schema_version": PLAN_SCHEMA_VERSION,
@@ -195,8 +195,8 @@ def pieces_plan_document(answer: PiecesPlan, usd_per_gpu_hour: float | None) -> 
     return json.dumps(document, indent=2, allow_nan=False)
 
 
-def _where(asked: Asked) -> str:
-    gpus = asked.cluster.devices
+def _where(asked: PiecesQuestion) -> str:
+    gpus = asked.training.cluster.devices
     kinds = " + ".join(sorted({device.name for device in gpus}))
     return f"On {len(gpus)} x {kinds}"
 

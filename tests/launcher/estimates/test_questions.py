@@ -71,8 +71,22 @@ def test_recommend_answers_in_values() -> None:
 
 
 def test_recommend_says_what_is_missing() -> None:
-    with pytest.raises(ConfigError, match="give --gpus, or --cluster"):
+    with pytest.raises(ConfigError, match="give gpus, or cluster"):
         recommend(family="gpt3", tokens_b=300.0, max_days=7.0)
+
+
+def test_an_error_names_the_keyword_and_not_the_flag() -> None:
+    with pytest.raises(ConfigError, match=r"^global_batch 63 is not a multiple"):
+        fit(model="gpt2-xl", cluster="8xA100-SXM-80GB", seq=1024, global_batch=63)
+    with pytest.raises(ConfigError, match=r"needed: shapes\['layers'\]"):
+        fit(cluster="T4", seq=1024, global_batch=64, shapes={"hidden": 64})
+    with pytest.raises(ConfigError, match="or model_size_b for the days"):
+        recommend(family="gpt3", tokens_b=300.0, gpus=8, tflops_per_gpu=140.0)
+
+
+def test_validate_takes_each_file_once(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"Two files are named table\.csv"):
+        validate([tmp_path / "table.csv", tmp_path / "other" / "table.csv"])
 
 
 def test_validate_refuses_what_is_not_a_table(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ from typing import Any
 import pytest
 
 from autoconf_launch.core import Layout, Offload, Precision, Recompute, Workload
-from autoconf_launch.launcher.estimates.runnable import is_runnable
+from autoconf_launch.launcher.estimates.training_choice import is_runnable
 from autoconf_launch.tuning_spaces.models import named_model
 
 WORKLOAD = Workload(architecture=named_model("gpt2"), sequence_length=1024)

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from autoconf_launch.core import BlockSpec, Grade, ModelSpec, Precision, TracedPeak
+from autoconf_launch.core import BlockSpec, Grade, ModelSpec, TracedPeak
 from autoconf_launch.core.rank import FirstForward, OperationCost
-from autoconf_launch.launcher.first_forward.answers import Asked
+from autoconf_launch.launcher.estimates.fit_flags import parse_plan
+from autoconf_launch.launcher.first_forward.answers import PiecesQuestion
 from autoconf_launch.launcher.first_forward.script import TracedScript
-from autoconf_launch.tuning_spaces.clusters import parse_cluster
 
 GB = 2**30
 MODEL = ModelSpec(
@@ -51,12 +51,7 @@ def script(**changed: Any) -> TracedScript:
     return TracedScript(name="train.py", found=found(**changed), architecture=None, why_pieces="x")
 
 
-def asked(cluster: str = "8xA100-SXM-80GB", **changed: Any) -> Asked:
-    one, spec = script(**changed), parse_cluster(cluster)
-    return Asked(
-        script=one,
-        cluster=spec,
-        precision=Precision.FP32,
-        states=one.states,
-        limit_bytes=spec.least_memory_bytes,
-    )
+def asked(cluster: str = "8xA100-SXM-80GB", **changed: Any) -> PiecesQuestion:
+    words = ["--cluster", cluster, "--precision", "fp32"]
+    training = parse_plan(words, of_script=True).training
+    return PiecesQuestion(script=script(**changed), training=training)

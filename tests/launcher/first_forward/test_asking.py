@@ -6,8 +6,8 @@ import pytest
 
 from autoconf_launch.core import ConfigError
 from autoconf_launch.launcher.estimates.fit_flags import parse_fit
-from autoconf_launch.launcher.first_forward.asking import check_pieces, pieces_question
-from autoconf_launch.tuning_spaces.clusters import parse_cluster
+from autoconf_launch.launcher.first_forward.answers import PiecesQuestion
+from autoconf_launch.launcher.first_forward.asking import check_pieces
 
 from .made import script
 
@@ -40,14 +40,12 @@ def test_degrees_of_one_ask_for_nothing() -> None:
 
 
 def test_an_optimizer_flag_outweighs_the_script_s() -> None:
-    cluster = parse_cluster("8xA100")
     with_flag = parse_fit([*WORK, "--optimizer", "sgd"], of_script=True).training
     without = parse_fit(WORK, of_script=True).training
-    assert pieces_question(with_flag, script(), cluster).states == 0
-    assert pieces_question(without, script(), cluster).states == 2
+    assert PiecesQuestion(script=script(), training=with_flag).states == 0
+    assert PiecesQuestion(script=script(), training=without).states == 2
 
 
 def test_a_precision_that_our_runtime_has_not_is_refused() -> None:
-    training = parse_fit([*WORK, "--precision", "fp8"], of_script=True).training
     with pytest.raises(ConfigError, match="--precision fp8 needs a model"):
-        pieces_question(training, script(), parse_cluster("8xH100"))
+        checked("--precision", "fp8")

@@ -3,38 +3,39 @@ from __future__ import annotations
 from autoconf_launch.launcher.estimates.fit_flags import PlanRequest, parse_plan
 from autoconf_launch.launcher.first_forward.answers import plan_by_pieces, why_no_pieces
 
-from .made import asked
+from .made import script
 
 
-def request(batch: int, *flags: str) -> PlanRequest:
-    return parse_plan(["--cluster", "8xA100", "--seq", "1", "--global-batch", str(batch), *flags])
+def request(batch: int, *flags: str, cluster: str = "8xA100") -> PlanRequest:
+    words = ["--cluster", cluster, "--global-batch", str(batch), "--precision", "fp32", *flags]
+    return parse_plan(words, of_script=True)
 
 
 def test_every_split_of_the_global_batch_is_considered() -> None:
-    found = plan_by_pieces(request(64, "--top", "0"), asked())
+    found = plan_by_pieces(request(64, "--top", "0"), script())
     assert {one.layout.global_batch for one in found.best} == {64}
     assert {one.layout.micro_batch for one in found.best} == {1, 2, 4, 8}
     assert found.considered == 4 * 4 * 2
 
 
 def test_the_fastest_stands_first() -> None:
-    times = [one.step_s or 0.0 for one in plan_by_pieces(request(64), asked()).best]
+    times = [one.step_s or 0.0 for one in plan_by_pieces(request(64), script()).best]
     assert times[0] <= 1.05 * min(times)
 
 
 def test_what_the_model_cannot_tell_apart_is_ranked_by_what_shards_least() -> None:
-    assert plan_by_pieces(request(64), asked()).best[0].layout.zero_stage < 3
+    assert plan_by_pieces(request(64), script()).best[0].layout.zero_stage < 3
 
 
 def test_a_batch_that_does_not_divide_is_named() -> None:
-    found = plan_by_pieces(request(63), asked())
+    found = plan_by_pieces(request(63), script())
     assert not found.best
     assert "--global-batch 63 is not a multiple of 8 GPUs" in why_no_pieces(found)
 
 
 def test_the_smallest_need_is_named_where_nothing_fits() -> None:
-    found = plan_by_pieces(request(64), asked("8xT4-16GB"))
-    less = plan_by_pieces(request(1), asked("1xT4-16GB"))
+    found = plan_by_pieces(request(64, cluster="8xT4-16GB"), script())
+    less = plan_by_pieces(request(1, cluster="1xT4-16GB"), script())
     assert found.best
     assert less.smallest is not None
     assert "the smallest need is" in why_no_pieces(less)
