@@ -46,10 +46,10 @@ def read_document(path: Path) -> Document:
     warnings: tuple[str, ...] = ()
     try:
         document = parse(text)
-    except (ValueError, yaml.YAMLError, RecursionError) as error:
+    except Exception as error:  # hjson has IndexErrors of its own, yaml KeyErrors, and more
         document = _completed(text) if parse is _parse_json else None
         if document is None:
-            raise ConfigError(f"{path} cannot be read: {_one_line(error)}") from error
+            raise ConfigError(f"{path} cannot be read: {_defect(error)}") from error
         warnings = (f"{path} lacks its last closing brace; it is read as if it stood there.",)
     if not isinstance(document, dict) or not all(isinstance(key, str) for key in document):
         kind = type(document).__name__
@@ -76,7 +76,7 @@ def _parse_json(text: str) -> Any:
             raise
         try:
             return _plain(hjson.loads(text, object_pairs_hook=_without_duplicates))
-        except hjson.HjsonDecodeError:
+        except (hjson.HjsonDecodeError, IndexError, OverflowError):
             raise strict from None
 
 
@@ -145,8 +145,11 @@ def _plain(value: Any) -> Any:
     return walk(value)
 
 
-def _one_line(error: Exception) -> str:
-    return " ".join(str(error).split())
+def _defect(error: Exception) -> str:
+    """The error in one line; a parser's own bug has its kind before it."""
+    known = isinstance(error, ValueError | yaml.YAMLError | RecursionError)
+    text = " ".join(str(error).split())
+    return text if known else f"it is malformed ({type(error).__name__}: {text})."
 
 
 _PARSERS: dict[str, Callable[[str], Any]] = {

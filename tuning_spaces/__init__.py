@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     )
     from .hints import hint
     from .hugging_face import from_hugging_face, is_hugging_face, is_known_type
-    from .loader import Section, SpaceKnob, default_space, parse_space, parse_text
+    from .loader import Section, SpaceKnob, default_space, parse_space
     from .machines import accelerator_names, known_accelerator, machine, with_links
     from .merge import (
         EXTERNAL_RULES,

@@ -50,22 +50,8 @@ def default_space(section: Section) -> tuple[SpaceKnob, ...]:
     """The shipped space of all stages."""
     names = [f"zero_{stage}.hjson" for stage in _STAGES]
     texts = ((name, files(__package__).joinpath(name).read_text("utf-8")) for name in names)
-    return tuple(knob for name, text in texts for knob in parse_text(text, section, name))
-
-
-def parse_text(text: str, section: Section, origin: str) -> tuple[SpaceKnob, ...]:
-    """A space from hjson or JSON.
-
-    Raises:
-        ConfigError: the text is malformed, or lists what is not a knob of a space.
-    """
-    try:
-        document = hjson.loads(text, object_pairs_hook=dict)
-    except hjson.HjsonDecodeError as error:
-        raise ConfigError(f"{origin} cannot be read: {' '.join(str(error).split())}") from error
-    if not isinstance(document, dict):
-        raise ConfigError(f"{origin} must hold an object ({{…}}), but holds {document!r:.40}.")
-    return parse_space(RawConfig(document), section, origin)
+    spaces = ((name, RawConfig(hjson.loads(text, object_pairs_hook=dict))) for name, text in texts)
+    return tuple(knob for name, space in spaces for knob in parse_space(space, section, name))
 
 
 def parse_space(document: RawConfig, section: Section, origin: str) -> tuple[SpaceKnob, ...]:

@@ -1,5 +1,6 @@
 import json
 import tempfile
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -44,6 +45,12 @@ def test_a_number_with_an_exponent_is_a_number_in_yaml_too(tmp_path: Path) -> No
         ("c.yaml", "a: [1, 2", "cannot be read"),
         ("c.yaml", "a: 2020-01-01", "not a JSON value"),
         ("c.hjson", "{a: {", "cannot be read"),
+        ("c.hjson", "{a: 1 /*", r"malformed \(IndexError: string index out of range\)"),
+        ("c.hjson", "{a: '''b'''}", r"malformed \(IndexError"),
+        ("c.hjson", "{a: 1e999}", r"malformed \(OverflowError"),
+        ("c.json", "{a: 1 /*", "Expecting property name"),
+        ("c.yaml", "a: !!int ''", r"malformed \(IndexError"),
+        ("c.yaml", "a: !!bool maybe", r"malformed \(KeyError"),
     ],
 )
 def test_a_malformed_file_is_named_with_its_defect(
@@ -99,6 +106,16 @@ def test_a_whole_file_is_read_as_it_stands(document: dict[str, object]) -> None:
         path.write_text(json.dumps({"a": document}))
         found = read_document(path)
     assert (found.config.to_dict(), found.warnings) == ({"a": document}, ())
+
+
+@pytest.mark.parametrize("suffix", ["json", "hjson", "yaml"])
+@given(text=st.text(alphabet="{}[]:,/*'\"!ainteE-+019. \n", max_size=12))
+def test_any_text_is_a_document_or_a_configuration_error(suffix: str, text: str) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / f"c.{suffix}"
+        path.write_text(text)
+        with suppress(ConfigError):
+            read_document(path)
 
 
 def test_nested_yaml_aliases_cannot_fill_the_memory(tmp_path: Path) -> None:

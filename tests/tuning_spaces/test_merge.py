@@ -1,10 +1,11 @@
 from typing import Any
 
+import hjson
 import pytest
 
 from autoconf_launch.autotuner.space.choices import ChoiceKind, KnobChoice
 from autoconf_launch.core import ConfigError, RawConfig
-from autoconf_launch.tuning_spaces.loader import Section, SpaceKnob, default_space, parse_text
+from autoconf_launch.tuning_spaces.loader import Section, SpaceKnob, default_space, parse_space
 from autoconf_launch.tuning_spaces.merge import (
     EXTERNAL_RULES,
     BuiltinRules,
@@ -23,7 +24,11 @@ def native(
 ) -> list[KnobChoice]:
     space: tuple[SpaceKnob, ...] = ()
     if file:
-        space = parse_text(f"{{zero_optimization: {{{file}}}}}", Section.BUILTIN, "my.hjson")
+        space = parse_space(
+            RawConfig(hjson.loads(f"{{zero_optimization: {{{file}}}}}")),
+            Section.BUILTIN,
+            "my.hjson",
+        )
     search = ZeroSearch(
         stages=stages,
         given=tuple(given.items()),

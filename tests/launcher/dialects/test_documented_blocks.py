@@ -4,19 +4,20 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import hjson
 import pytest
 
 from autoconf_launch.autotuner.space.choices import ChoiceKind, KnobChoice
 from autoconf_launch.autotuner.space.micro_batches import GlobalBatchRule
 from autoconf_launch.autotuner.space.settings import AutotuningSettings, parse_settings
 from autoconf_launch.autotuner.space.space import SearchSpace, build_space
-from autoconf_launch.core import Candidate, ConfigError, KnobValue, Layout
+from autoconf_launch.core import Candidate, ConfigError, KnobValue, Layout, RawConfig
 from autoconf_launch.launcher.config_file import read_config, read_document
 from autoconf_launch.launcher.dialects.builtin import BuiltinDialect
 from autoconf_launch.launcher.launch.script_source import find_source
 from autoconf_launch.launcher.script.parser import ScriptSource
 from autoconf_launch.launcher.spelling.base import UserSettings
-from autoconf_launch.tuning_spaces.loader import Section, default_space, parse_text
+from autoconf_launch.tuning_spaces.loader import Section, default_space, parse_space
 from autoconf_launch.tuning_spaces.merge import (
     EXTERNAL_RULES,
     ZeroSearch,
@@ -176,7 +177,9 @@ def test_a_list_of_one_fixes_the_micro_batch(tmp_path: Path) -> None:
 
 
 def test_the_documented_space_of_stage_1_is_the_one_shipped() -> None:
-    documented = parse_text(SPACE_OF_STAGE_1, Section.DEEPSPEED, "zero_1.hjson")
+    documented = parse_space(
+        RawConfig(hjson.loads(SPACE_OF_STAGE_1)), Section.DEEPSPEED, "zero_1.hjson"
+    )
     shipped = default_space(Section.DEEPSPEED)
     assert documented == tuple(knob for knob in shipped if knob.stages == (1,))
 
