@@ -254,5 +254,5 @@ def _external_zero_keys(document: dict[str, object]) -> tuple[str, ...]:
         if not key.startswith("offload_"):
             near = difflib.get_close_matches(key, ZERO_KNOBS, n=1, cutoff=_NEAR)
             hint = f"; did you mean '{near[0]}'?" if near else "."
-            warnings.append(f"{path} is not a knob of this runtime and has no effect in it{hint}")
+            warnings.append(f"{path} is not supported by this runtime and is ignored{hint}")
     return tuple(warnings)

@@ -123,7 +123,7 @@ RULES = (
         "neither divides {kv_heads} key-value heads nor is a multiple of them",
         _tp_kv_heads,
     ),
-    _rule("tp_ffn", "tensor_C", "tp", "does not divide the perceptron's {ffn}", _tp_ffn),
+    _rule("tp_ffn", "tensor_C", "tp", "does not divide the MLP's {ffn}", _tp_ffn),
     _rule("pp_layers", "pipeline_C", "pp", "is more than {layers} layers", _pp_layers),
     _rule("vpp_pp", "virtual_C", "vpp", "needs a pipeline, but pp is 1", _vpp_pp),
     _rule(
@@ -144,7 +144,7 @@ RULES = (
         "cp_sequence",
         "context_C",
         "cp",
-        "does not cut {sequence} tokens into two equal parts for each rank",
+        "does not split {sequence} tokens into two equal parts for each rank",
         _cp_sequence,
     ),
     _rule("ep_experts", "expert_C", "ep", "does not divide {experts} experts", _ep_experts),

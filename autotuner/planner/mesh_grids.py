@@ -136,7 +136,7 @@ PLAN_RULES: tuple[LayoutRule, ...] = (
         name="zero_ranks",
         knob="zero_stage_C",
         flag="zero",
-        why="has nothing to share among dp x cp = {ranks} ranks",
+        why="has nothing to shard over dp x cp = {ranks} ranks",
         keep=_zero_ranks,
     ),
 )

@@ -170,7 +170,7 @@ def _nothing_measured(others: Sequence[Record]) -> StopReason:
     return StopReason(
         kind=StopKind.NOTHING_MEASURED,
         error="No configuration could be measured: those that fit in memory failed, "
-        f"{last.trial.name} at last ({failure.kind.value}, {failure.detail})",
+        f"the last of them {last.trial.name} ({failure.kind.value}, {failure.detail})",
         log_tail=failure.log_tail,
     )
 
@@ -183,7 +183,7 @@ def _nothing_fits(records: Sequence[Record], predictions: PredictionTable | None
         for record in records
         if isinstance(record.outcome, FailedTrial) and record.outcome.memory
     ]
-    parts = [f"No configuration fits in memory: {runs} ran out of it"]
+    parts = [f"No configuration fits in memory: {runs} ran out of memory"]
     if needs:
         parts.append(f"; the smallest predicted need is {scaled_bytes(min(needs))} per rank")
     if limits:

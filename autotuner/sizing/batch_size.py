@@ -107,12 +107,12 @@ def _by_tokens(own: Sequence[BatchRow], asked: BatchQuestion) -> BaseBatch:
     if batch * asked.sequence != tokens:
         batch = 1 << (batch.bit_length() - 1)
     read = batch * asked.sequence
-    near = "as the table has" if read == tokens else f"near the {tokens} that the table has"
+    near = "as in the table" if read == tokens else f"near the table's {tokens}"
     return BaseBatch(
         global_batch=batch,
         note=(
             f"No table has a batch for {asked.size_b:g} B with {asked.sequence} tokens on "
-            f"{asked.gpu_memory_gb:g} GB: {batch} samples read {read} tokens a step, {near} at "
-            f"{shortest}; the layout is the planner's."
+            f"{asked.gpu_memory_gb:g} GB: using {batch} samples, {read} tokens per step, {near} "
+            f"at {shortest}; the layout is the planner's."
         ),
     )

@@ -138,8 +138,8 @@ def _own(tables: Tables, asked: ModelQuestion) -> Shape:
     if shape is None:
         raise ConfigError(
             f"No shape of family {asked.family.name} has {asked.size_b:g} billion parameters with "
-            f"a vocabulary of {asked.vocabulary} and {asked.sequence} tokens; ask for another "
-            "size, or give a smaller vocabulary."
+            f"a vocabulary of {asked.vocabulary} and {asked.sequence} tokens; give another size "
+            "or a smaller vocabulary."
         )
     return shape
 
@@ -150,11 +150,11 @@ def _own_note(tables: Tables, asked: ModelQuestion) -> str:
     rows = tables.shapes[asked.family.rules]
     if not any(row.covers(asked.size_b) for row in rows):
         return (
-            f"By NVIDIA's tables a model of family {asked.family.name} must be {most_text(rows)} "
-            f"billion parameters; for {asked.size_b:g} the shape is our planner's."
+            f"NVIDIA's tables for {asked.family.name} cover {most_text(rows)} B parameters; for "
+            f"{asked.size_b:g} B the shape is our planner's."
         )
     return (
-        f"No number of layers of NVIDIA's table gives {asked.size_b:g} B with a vocabulary of "
+        f"No number of layers in NVIDIA's table gives {asked.size_b:g} B with a vocabulary of "
         f"{asked.vocabulary}; the shape is our planner's."
     )
 
@@ -184,7 +184,7 @@ def _batch(tables: Tables, asked: ModelQuestion) -> BaseBatch:
 def _layout_note(batch: BaseBatch) -> str:
     if batch.tensor is not None or batch.note:
         return ""
-    return "No table has degrees of parallelism to begin with for this model: plan has the best."
+    return "No table has degrees of parallelism for this model; autoconf-launch plan ranks them."
 
 
 def _count_note(model: ChosenModel) -> str:
@@ -194,11 +194,12 @@ def _count_note(model: ChosenModel) -> str:
         return ""
     formula_is_off = by_nemo is not None and abs(exact_b / by_nemo - 1) > _CLOSE
     why = (
-        "the formula behind NVIDIA's table leaves out gates, experts and grouped queries"
+        "the formula behind NVIDIA's table ignores gates, experts and grouped queries"
         if formula_is_off
         else "the first number of layers within a tenth is taken, as NVIDIA's tool does"
     )
+    more = "more" if off > 0 else "fewer"
     return (
-        f"Exactly counted, this shape has {exact_b:.3g} B parameters, {off:+.0%} of what was "
-        f"asked: {why}."
+        f"This shape has {exact_b:.3g} B parameters, {100 * abs(off):.0f} % {more} than "
+        f"requested: {why}."
     )

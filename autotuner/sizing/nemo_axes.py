@@ -168,10 +168,8 @@ def _most_b(rows: Sequence[GridRow]) -> float:
 
 
 def _too_large(own: Sequence[GridRow], asked: GridQuestion) -> str:
-    return (
-        f"A model of family {asked.family.name} must have at most {_most_b(own):g} billion "
-        f"parameters, but {asked.size_b:g} was asked."
-    )
+    most_b = _most_b(own)
+    return f"{asked.family.name} supports at most {most_b:g} B parameters, got {asked.size_b:g} B."
 
 
 def _uncovered(rows: Sequence[GridRow], asked: GridQuestion) -> str:

@@ -26,9 +26,9 @@ def search_rules(gpus_per_node: int, degrees: Degrees) -> tuple[LayoutRule, ...]
     are_open = degrees.context_parallel is None and degrees.micro_batch is None
     return (
         *PLAN_RULES,
-        _rule("pp_stages", "pipeline_C", "pp", "does not cut the layers evenly", _stages),
-        _rule("vpp_stages", "virtual_C", "vpp", "does not cut a stage evenly", _virtual),
-        _rule("cp_family", "context_C", "cp", "is for decoders alone", _context),
+        _rule("pp_stages", "pipeline_C", "pp", "does not split the layers evenly", _stages),
+        _rule("vpp_stages", "virtual_C", "vpp", "does not split a stage evenly", _virtual),
+        _rule("cp_family", "context_C", "cp", "is for decoders only", _context),
         *([_WHOLE_SAMPLES] if are_open else []),
         _tensor_in_nodes(gpus_per_node),
         *_product_rules(degrees),
@@ -86,7 +86,7 @@ def _samples(x: LayoutColumns, a: Architecture, sequence: int) -> Bools:
 
 
 _WHOLE_SAMPLES = _rule(
-    "cp_samples", "context_C", "cp", "cuts samples that its ranks could have whole", _samples
+    "cp_samples", "context_C", "cp", "splits samples that its ranks could hold whole", _samples
 )
 
 

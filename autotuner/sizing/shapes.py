@@ -62,16 +62,13 @@ def row_of(rows: Sequence[ShapeRow], size_b: float, family: str) -> ShapeRow:
     for row in rows:
         if row.covers(size_b):
             return row
-    raise ConfigError(
-        f"A model of family {family} must be {most_text(rows)} billion parameters, but "
-        f"{size_b:g} was asked."
-    )
+    raise ConfigError(f"{family} supports {most_text(rows)} B parameters, got {size_b:g} B.")
 
 
 def most_text(rows: Sequence[ShapeRow]) -> str:
-    """``at most 250`` or ``smaller than 1105``: billions that the last row covers."""
+    """``at most 250`` or ``less than 1105``: billions that the last row covers."""
     last = rows[-1]
-    return f"{'at most' if last.inclusive else 'smaller than'} {last.bound_b:g}"
+    return f"{'at most' if last.inclusive else 'less than'} {last.bound_b:g}"
 
 
 def row_near(rows: Sequence[ShapeRow], size_b: float) -> ShapeRow:

@@ -77,11 +77,11 @@ def _limit(part: str, text: str) -> tuple[str, float]:
     if found is None:
         raise ConfigError(
             f"--budget is {text!r}, but must be a time (20m, 1h30m), a number of trials "
-            "(30trials), money ($15), or several of them with commas."
+            "(30trials), money ($15), or several of them separated by commas."
         )
     if not found[1]:
         raise ConfigError(
-            f"--budget is {text!r}, but must be more than zero; leave it out for no limit."
+            f"--budget is {text!r}, but must be more than zero; omit it for no limit."
         )
     return found
 

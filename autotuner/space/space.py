@@ -232,8 +232,8 @@ def _left_out(
     what = f"Micro-batch {', '.join(gone)} of your list {'is' if len(gone) == 1 else 'are'} "
     ranks = f"{baseline.layout.data_parallel} data-parallel ranks"
     if rule.pinned is None:
-        return f"{what}left out: over max_train_batch_size {rule.maximum} on {ranks}."
+        return f"{what}skipped: over max_train_batch_size {rule.maximum} on {ranks}."
     return (
-        f"{what}left out: no accumulation makes a global batch of {rule.pinned} of it on {ranks}; "
-        f"{rule.flag} searches other batches."
+        f"{what}skipped: no accumulation gives a global batch of {rule.pinned} with it on {ranks};"
+        f" {rule.flag} searches other batches."
     )

@@ -185,8 +185,8 @@ class ForkServerBackend(LocalBackend):
         self._fork_servers.pop(key).close()
         self._replaced += 1
         self.tell(
-            f"The process that trials are forked from {death}; a new one is started, which takes "
-            "a few seconds."
+            f"The process that trials are forked from {death}; starting a new one takes a few "
+            "seconds."
         )
 
     def _key(self, plan: LaunchPlan) -> _ServerKey | None:

@@ -107,8 +107,8 @@ class LocalBackend:
         end = job.look()
         for path in () if had_ended else job.removed_locks:
             self.tell(
-                f"{path} is removed: whoever built that torch extension was killed, and every "
-                "later build of it would wait for ever."
+                f"Removed {path}: the build of this torch extension was killed, and every later "
+                "build would wait forever."
             )
         return end
 

@@ -233,7 +233,7 @@ def own_job(job: Job) -> LocalJob:
 
 def _how_it_ended(status: int | None) -> str:
     if status is None:
-        return "died without a word"
+        return "died without reporting"
     return f"was killed by {signal_name(-status)}" if status < 0 else f"ended with code {status}"
 
 

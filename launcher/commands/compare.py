@@ -34,5 +34,5 @@ def _parser() -> VerbParser:
     )
     parser.add_argument("a", metavar="A", help="a results folder")
     parser.add_argument("b", metavar="B", help="another one")
-    parser.add_argument("--json", action="store_true", help="one JSON document")
+    parser.add_argument("--json", action="store_true", help="print one JSON document")
     return parser

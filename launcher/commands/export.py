@@ -61,8 +61,8 @@ def _parser() -> VerbParser:
         metavar="|".join(dict.fromkeys((*EXPORTERS, *BASE_EXPORTERS))),
         help=f"the framework; of a base configuration {', '.join(BASE_EXPORTERS)}",
     )
-    parser.add_argument("-o", "--output", metavar="FILE", help="write it there, not to the screen")
-    parser.add_argument("--json", action="store_true", help="one JSON document")
+    parser.add_argument("-o", "--output", metavar="FILE", help="write to FILE, not to the screen")
+    parser.add_argument("--json", action="store_true", help="print one JSON document")
     return parser
 
 

@@ -115,7 +115,7 @@ def _parser() -> VerbParser:
         default="global",
         help="one kind of parallelism after the other, or all together (default)",
     )
-    parser.add_argument("--trials", type=int, metavar="N", help="at most; all by default")
+    parser.add_argument("--trials", type=int, metavar="N", help="at most N; default: all")
     parser.add_argument(
         "--early-stopping",
         type=int,
@@ -127,20 +127,20 @@ def _parser() -> VerbParser:
         "--good-enough",
         default="2%",
         metavar="SHARE",
-        help="model_based stops when no more than this can be gained (default 2%%)",
+        help="model_based stops when nothing left could gain more (default 2%%)",
     )
     parser.add_argument("--seeds", type=int, default=_SEEDS, metavar="S", help="runs per group")
     parser.add_argument(
         "--group-by",
         metavar="COLUMNS",
-        help="what rows of a group share (default model,gpu,n_gpus,gbs); columns of a table, "
-        "which stand for the knobs of a journal",
+        help="columns (of a journal: knobs) that the rows of a group share (default "
+        "model,gpu,n_gpus,gbs)",
     )
     parser.add_argument(
         "--constants-alone",
         action="store_true",
-        help="do not correct what is predicted of a model by the other models of its table, which "
-        "are taken to have run on the same machine",
+        help="do not correct a model's predictions by the errors on the other models of its "
+        "table, which assumes one machine",
     )
-    parser.add_argument("--json", action="store_true", help="one JSON document")
+    parser.add_argument("--json", action="store_true", help="print one JSON document")
     return parser

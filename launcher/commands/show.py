@@ -60,15 +60,17 @@ def _parser() -> VerbParser:
     parser = VerbParser(
         prog="autoconf-launch show", description="Show a tuning run, while it runs and after."
     )
-    parser.add_argument("results", metavar="RESULTS", help="its results folder")
+    parser.add_argument("results", metavar="RESULTS", help="the results folder of the run")
     parser.add_argument("--format", choices=(*_TABLES, *_FORMS), default="table")
     parser.add_argument(
         "--details",
         action="store_true",
-        help="also what could still be gained, what was skipped and where a step's time goes",
+        help="add what could still be gained, what was skipped and where a step's time goes",
     )
     parser.add_argument("--json", action="store_true", help="the same as --format json")
-    parser.add_argument("--follow", action="store_true", help="go on until the tuning ends")
+    parser.add_argument(
+        "--follow", action="store_true", help="keep printing until the tuning ends"
+    )
     return parser
 
 

@@ -35,8 +35,8 @@ from ..tuning import read_job
 _NO_SCRIPT = "script.py"
 """Stands last; where a script is given it is an argument too many."""
 _ONLY_DEEPSPEED = (
-    "Read as a configuration of DeepSpeed, since our own runtime does not have all of its keys; "
-    "give the script as well, to see what a tune of it searches."
+    "Read as a DeepSpeed configuration, since our own runtime does not have all of its keys; "
+    "give the script too, to see what a tune of it searches."
 )
 _PATHS = {spelling.knob: spelling.path for spelling in SPELLINGS}
 
@@ -86,12 +86,12 @@ def show_spaces(arguments: Sequence[str]) -> Iterator[str]:
 def _parser() -> VerbParser:
     parser = VerbParser(
         prog="autoconf-launch show spaces",
-        description="Show what would be searched, with any launcher flags and the training "
+        description="Show what a tune would search. Takes launcher flags and the training "
         "command, or --config alone.",
         allow_abbrev=False,
     )
     parser.add_argument("--config", metavar="FILE", help="the configuration that is tuned")
-    parser.add_argument("--json", action="store_true", help="one document")
+    parser.add_argument("--json", action="store_true", help="print one JSON document")
     return parser
 
 
@@ -176,7 +176,7 @@ def _text(user: UserSettings, stages: Sequence[StageView], notes: Sequence[str])
             lines += [f"  {line}" for line in table.splitlines()]
         lines += [""]
     if user.settings.fast:
-        lines += ['The shipped lists of further knobs are left out by "fast": true; --fast=false']
+        lines += ['The shipped lists of further knobs are skipped by "fast": true; --fast=false']
         lines += ["searches them, too."]
     return "\n".join([*lines, *notes]).rstrip()
 

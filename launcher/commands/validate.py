@@ -32,15 +32,15 @@ def validate(arguments: Sequence[str]) -> Iterator[str]:
 def _parser() -> VerbParser:
     parser = VerbParser(
         prog="autoconf-launch validate",
-        description="Predict every row of tables of measurements and say how wrong we are.",
+        description="Predict every row of measured tables and report the errors.",
     )
     parser.add_argument("files", metavar="FILE.csv", nargs="+", help="a table of measurements")
     parser.add_argument(
         "--calibrate",
         type=int,
         metavar="N",
-        help="fit the few factors on N random rows of each model, score the others",
+        help="fit the correction factors on N random rows of each model, score the others",
     )
-    parser.add_argument("--seed", type=int, default=0, metavar="K", help="draws those rows")
-    parser.add_argument("--json", action="store_true", help="one JSON document")
+    parser.add_argument("--seed", type=int, default=0, metavar="K", help="seed of that draw")
+    parser.add_argument("--json", action="store_true", help="print one JSON document")
     return parser

@@ -84,5 +84,5 @@ def choose_dialect(source: ScriptSource) -> DialectChoice:
     if len(special) < 2:
         return DialectChoice(dialect=first, notes=(own,) if own and not special else ())
     names = " and ".join(dialect.name for dialect in special)
-    note = f"{names} both know this script; {first.name} is taken (--dialect decides)."
+    note = f"{names} both match this script; using {first.name} (change it with --dialect)."
     return DialectChoice(dialect=first, notes=(note,))

@@ -175,7 +175,7 @@ class ShardingWords:
         if value == 0:
             return inputs.with_variable(USE_FSDP, "false")
         if value not in (2, 3):
-            raise ConfigError(f"zero_stage is {value}, but FSDP has stages 2 and 3 alone.")
+            raise ConfigError(f"FSDP supports ZeRO stages 2 and 3 only, got {value}.")
         inputs = inputs.with_variable(USE_FSDP, "true")
         for name, usual in FSDP_ALONE:
             if inputs.variable(name) is None:

@@ -145,8 +145,8 @@ def out_of_reach(source: ScriptSource) -> str | None:
         return None
     return (
         "The script calls deepspeed.initialize, but its arguments name no configuration file: "
-        "what stands in its own code cannot be tuned. Let it read a file that is given by "
-        "--deepspeed_config FILE (deepspeed.add_config_arguments declares that)."
+        "settings in its own code cannot be tuned. Let it read the file given by "
+        "--deepspeed_config FILE (deepspeed.add_config_arguments declares the argument)."
     )
 
 

@@ -125,8 +125,8 @@ def on_open_batch(source: ScriptSource, rule: GlobalBatchRule, today: int) -> tu
     if rule != GlobalBatchRule() or listed or source.words.allow_global_batch_change:
         return ()
     return (
-        f"The DeepSpeed configuration states no global batch, so larger ones than today's {today} "
-        "are tried, as DeepSpeed's Autotuner does; --keep-global-batch keeps it.",
+        f"The DeepSpeed configuration states no global batch, so batches larger than today's "
+        f"{today} are tried, as DeepSpeed's Autotuner does; --keep-global-batch pins it.",
     )
 
 

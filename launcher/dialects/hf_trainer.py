@@ -156,7 +156,7 @@ class FsdpWords:
             return place.drop(inputs)
         strategies = {stage: word for word, stage in reversed(names.FSDP_STAGES.items())}
         if value not in strategies:
-            raise ConfigError(f"zero_stage is {value}, but --fsdp has stages 2 and 3 alone.")
+            raise ConfigError(f"--fsdp supports ZeRO stages 2 and 3 only, got {value}.")
         kept = [w for w in str(place.get(inputs) or "").split() if w not in names.FSDP_STAGES]
         words = (strategies[value], *(kept or [names.FSDP_WRAP]))  # type: ignore[index]
         return place.put(inputs, " ".join(words))

@@ -122,7 +122,9 @@ class DegreeWords:
     def value_of(self, word: Any) -> LayoutValue:
         """See Spelled."""
         if word not in (0, 2, 3):
-            raise ConfigError(f"zero_stage is {word!r}, but torchtitan has 0 (DDP), 2 and 3.")
+            raise ConfigError(
+                f"torchtitan supports ZeRO stages 0 (DDP), 2 and 3 only, got {word!r}."
+            )
         return int(word)
 
     def write(self, inputs: LaunchInputs, value: LayoutValue) -> LaunchInputs:

@@ -87,20 +87,19 @@ def _add_layout(group: argparse._ArgumentGroup) -> None:
     for flag, text in (
         ("--tp", "tensor-parallel ranks"),
         ("--pp", "pipeline stages"),
-        ("--vpp", "virtual stages of each"),
+        ("--vpp", "virtual stages per pipeline rank"),
         ("--cp", "context-parallel ranks"),
         ("--ep", "expert-parallel ranks"),
-        ("--micro-batch", "samples of one pass"),
+        ("--micro-batch", "samples per forward pass of a rank"),
     ):
         add(flag, type=degree, default=1, metavar="N", help=text)
-    add("--zero", type=whole(0, 3), default=1, metavar="0-3", help="default 1")
-    add(
-        "--recompute",
-        type=choice_reader("recompute", [r.value for r in Recompute]),
-        default="none",
-    )
-    add("--recompute-layers", type=degree, metavar="K", help="of each stage, in full")
-    add("--offload", type=choice_reader("offload", [o.value for o in Offload]), default="none")
+    add("--zero", type=whole(0, 3), default=1, metavar="0-3", help="ZeRO stage; default 1")
+    recomputes, offloads = [r.value for r in Recompute], [o.value for o in Offload]
+    read = choice_reader("recompute", recomputes)
+    add("--recompute", type=read, default="none", help=", ".join(recomputes))
+    add("--recompute-layers", type=degree, metavar="K", help="only K layers of each stage")
+    read = choice_reader("offload", offloads)
+    add("--offload", type=read, default="none", help=", ".join(offloads))
     add("--sequence-parallel", action=argparse.BooleanOptionalAction, default=False)
 
 
@@ -150,7 +149,7 @@ def parse_plan(arguments: Sequence[str], *, of_script: bool = False) -> PlanRequ
     flags = parser.parse_args(words)
     for flag, limit in (("--deadline", flags.deadline), ("--max-cost", flags.max_cost)):
         if limit is not None and flags.tokens is None:
-            parser.error(f"{flag} is of a whole training, so give its --tokens too, such as 15T")
+            parser.error(f"{flag} bounds the whole training; give its --tokens too, such as 15T")
     return PlanRequest(
         training=training_of(flags, words, of_script=of_script),
         top=flags.top or None,
@@ -169,12 +168,12 @@ def _make_parser(of_script: bool) -> VerbParser:
         prog="autoconf-launch plan",
         usage="autoconf-launch plan --model M --cluster C --seq S --global-batch B [flags], or "
         "--cluster C [flags] -- python train.py …",
-        description="Rank every layout of a training by its predicted step, without a GPU.",
+        description="Rank every layout of a training by its predicted step time, without a GPU.",
         allow_abbrev=False,
     )
     add_training(parser, of_script=of_script)
     _add_ranking(parser.add_argument_group("ranking"))
-    parser.add_argument("--csv", type=Path, metavar="FILE", help="write the ranked rows")
+    parser.add_argument("--csv", type=Path, metavar="FILE", help="write all ranked layouts")
     return parser
 
 
@@ -186,14 +185,18 @@ def _add_ranking(group: argparse._ArgumentGroup) -> None:
         type=count,
         default=_USUALLY_SHOWN,
         metavar="N",
-        help="0: all that fit; default 10",
+        help="layouts to show; default 10, 0: all that fit",
     )
-    add("--explain", action="store_true", help="why well-known layouts lost; the winner's step")
-    add("--objective", type=choice_reader("objective", [g.value for g in Goal]), default="time")
+    explain_help = "say why well-known layouts lost and where the winner's step time goes"
+    add("--explain", action="store_true", help=explain_help)
+    goals = [goal.value for goal in Goal]
+    read = choice_reader("objective", goals)
+    add("--objective", type=read, default="time", help=f"{', '.join(goals)}; default time")
     add("--tokens", type=_tokens, metavar="T", help="of the whole training, such as 300B or 15T")
-    add("--deadline", type=_duration, metavar="TIME", help="for all tokens, such as 12h or 5d")
-    add("--max-cost", type=_money, metavar="USD", help="for all tokens, such as 5M")
-    add("--usd-per-gpu-hour", type=_number("price"), metavar="USD", help="instead of our price")
+    add("--deadline", type=_duration, metavar="TIME", help="to train on all tokens, such as 5d")
+    add("--max-cost", type=_money, metavar="USD", help="to train on all tokens, such as 5M")
+    price_help = "replaces our table of prices"
+    add("--usd-per-gpu-hour", type=_number("price"), metavar="USD", help=price_help)
 
 
 def _tokens(text: str) -> int:

@@ -115,7 +115,7 @@ def _from_flags(given: Mapping[str, Any]) -> Architecture:
     missing = [name for name in ("layers", "hidden", "heads", "vocabulary") if name not in given]
     if missing:
         flags = ", ".join(f"--{name}" for name in missing)
-        raise ConfigError(f"No --model was given, and without one these are needed: {flags}.")
+        raise ConfigError(f"No --model was given; give one, or {flags}.")
     return _checked(given, "by flags")
 
 
@@ -402,6 +402,6 @@ def _notes(model: ChosenModel, custom: Path) -> Iterator[str]:
     if note := model.asked.family.unknown_note:
         yield note
     yield (
-        f"The model is that of {custom}, exactly counted {model.exact_count / 1e9:.4g} B; "
-        f"the formula's {model.asked.size_b:g} B is what its days are for."
+        f"The model of {custom} has {model.exact_count / 1e9:.4g} B parameters; the days are "
+        f"for the formula's {model.asked.size_b:g} B."
     )

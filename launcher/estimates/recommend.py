@@ -105,7 +105,7 @@ def _given(request: RecommendRequest, text: str) -> ChosenCluster:
         gpu_memory_gb=request.gpu_memory_gb or _datasheet_gb(spec),
         text=text,
         spec=spec if alike else None,
-        why_no_machines="" if alike else "nodes that differ are not predicted here.",
+        why_no_machines="" if alike else "it cannot predict nodes that differ.",
     )
 
 
@@ -120,7 +120,7 @@ def _assumed(request: RecommendRequest) -> ChosenCluster:
     memory_gb = request.gpu_memory_gb or _SEEDS_MEMORY_GB
     gpu = _SEEDS_GPUS.get(memory_gb, _SEEDS_GPU)
     text = f"{gpus // each}x{each}x{gpu}"
-    counted = f"the planner counts on {text}"
+    counted = f"the planner assumes {text}"
     notes = [f"No --cluster was given: {counted}, as NVIDIA's tools do."]
     if memory_gb not in _SEEDS_GPUS:
         notes = [
@@ -286,8 +286,8 @@ class _Predictor:
             gpus, name = self._cluster.gpus, self._cluster.text
             why = (
                 f"no layout of {model.shape.layers} layers with a global batch near "
-                f"{model.batch.global_batch} divides {gpus} GPUs of {name} and surely fits into "
-                "them; try other --gpus or another --global-batch."
+                f"{model.batch.global_batch} divides {gpus} GPUs of {name} and surely fits in "
+                "their memory; try other --gpus or another --global-batch."
             )
             return self.without(model.asked.size_b, why)
         return PlannerPart(
@@ -352,7 +352,7 @@ def _rate(cluster: ClusterSpec | None, given: float | None) -> GpuPrice:
     node = cluster.nodes[0] if cluster else None
     if node and node.usd_per_hour is not None:
         each = node.usd_per_hour / len(node.devices)
-        return GpuPrice(usd_per_gpu_hour=each, source="of the cluster's file")
+        return GpuPrice(usd_per_gpu_hour=each, source="from the cluster file")
     found = price(node.devices[0].name) if node else None
     if found is None:
         return GpuPrice(usd_per_gpu_hour=None, source="no price is known; give --usd-per-gpu-hour")
@@ -374,6 +374,8 @@ def _notes(
     has_usual = usual_of(family.predefined) is not None
     whose = f"{family.name}'s predefined searches" if has_usual else "Llama's searches"
     if request.vocabulary is None:
-        yield f"The vocabulary of {model.asked.vocabulary} is that of {whose}; --vocab sets it."
+        vocabulary = model.asked.vocabulary
+        yield f"Using the vocabulary of {whose}, {vocabulary} (change it with --vocab)."
     if request.sequence is None:
-        yield f"{model.asked.sequence} tokens of a sample are those of {whose}; --seq sets it."
+        sequence = model.asked.sequence
+        yield f"Using the sequence length of {whose}, {sequence} tokens (change it with --seq)."

@@ -105,7 +105,7 @@ def what_is_missing(request: RecommendRequest) -> str | None:
         ),
         (
             not nothing and request.nodes is not None,
-            "--cluster says how many nodes there are; leave --num-nodes out",
+            "--cluster says how many nodes there are; omit --num-nodes",
         ),
         (
             request.custom_config is not None and request.base_config is None,
@@ -113,7 +113,7 @@ def what_is_missing(request: RecommendRequest) -> str | None:
         ),
         (
             bool(request.export) and request.base_config is None,
-            "--export is of what --base-config writes; give that too",
+            "--export exports what --base-config writes; give that too",
         ),
     )
     return next((sentence for is_wrong, sentence in rules if is_wrong), None)
@@ -124,8 +124,9 @@ def _make_parser() -> VerbParser:
         prog="autoconf-launch recommend",
         usage="autoconf-launch recommend --family F --gpus N --tflops-per-gpu T --max-days D "
         "--tokens 300B [flags]",
-        description="Which model size machines can train in some days, or how long one takes, by "
-        "NVIDIA's formula and by our planner; and its base configuration.",
+        description="Recommend the model size that GPUs can train in a number of days, or predict "
+        "the days of a size, by NVIDIA's formula and by our planner; write its base "
+        "configuration.",
         allow_abbrev=False,
     )
     _add_question(parser.add_argument_group("question"))
@@ -138,21 +139,21 @@ def _make_parser() -> VerbParser:
 def _add_question(group: argparse._ArgumentGroup) -> None:
     add = group.add_argument
     add("--family", required=True, type=_family, metavar="F", help="gpt3, t5, mt5, bert, llama, …")
-    add("--tokens", required=True, type=_billions, metavar="N", help="300B, 1.8T, …")
+    add("--tokens", required=True, type=_billions, metavar="N", help="to train on: 300B, 1.8T, …")
     add("--gpus", type=whole(1, _MOST_GPUS), metavar="N")
-    add("--num-nodes", type=whole(1, _MOST_GPUS), metavar="N", help="nodes that --gpus stand in")
-    add(
-        "--tflops-per-gpu", type=_number(1e-3, 1e6), metavar="T", help="achieved, not of datasheet"
-    )
-    add("--max-days", type=_number(1e-4, 1e5), metavar="D", help="recommend a size for these")
-    add("--model-size", type=_number(1e-6, 1e6), metavar="B", help="in billions: its days alone")
+    add("--num-nodes", type=whole(1, _MOST_GPUS), metavar="N", help="nodes that hold --gpus")
+    rate_help = "TFLOP/s that each GPU achieves, not its datasheet's peak"
+    add("--tflops-per-gpu", type=_number(1e-3, 1e6), metavar="T", help=rate_help)
+    add("--max-days", type=_number(1e-4, 1e5), metavar="D", help="recommend a model size for D")
+    size_help = "billions of parameters: predict the days instead"
+    add("--model-size", type=_number(1e-6, 1e6), metavar="B", help=size_help)
 
 
 def _add_model(group: argparse._ArgumentGroup) -> None:
     add = group.add_argument
     add("--vocab", type=whole(1, MOST), metavar="V")
-    add("--seq", type=whole(1, MOST), metavar="S", help="tokens of a sample")
-    add("--global-batch", type=whole(1, MOST), metavar="B", help="samples of a step")
+    add("--seq", type=whole(1, MOST), metavar="S", help="sequence length in tokens")
+    add("--global-batch", type=whole(1, MOST), metavar="B", help="samples per optimizer step")
 
 
 def _add_planner(group: argparse._ArgumentGroup) -> None:
@@ -160,18 +161,26 @@ def _add_planner(group: argparse._ArgumentGroup) -> None:
     add("--cluster", metavar="C", help="20x8xA100-SXM-80GB, or a file")
     add("--gpu-memory-gb", type=_number(1, 1e4), metavar="GB", help="of each GPU")
     add("--usd-per-gpu-hour", type=_number(0, 1e4), metavar="USD")
-    add("--assume", type=_assumption, action="append", default=[], metavar="NAME=VALUE")
+    assume_help = "an assumption on failures and pauses, such as restart_s=600"
+    add(
+        "--assume",
+        type=_assumption,
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help=assume_help,
+    )
 
 
 def _add_output(group: argparse._ArgumentGroup) -> None:
     add = group.add_argument
     add("--base-config", type=Path, metavar="OUT.yaml", help="write the base configuration")
-    add(
-        "--custom-config", type=Path, metavar="FILE", help="its keys win; a whole file is the base"
-    )
-    add("--export", type=_frameworks, default=(), metavar="|".join(BASE_EXPORTERS), help="too")
+    custom_help = "its keys override the base configuration; a whole one replaces it"
+    add("--custom-config", type=Path, metavar="FILE", help=custom_help)
+    frameworks, export_help = "|".join(BASE_EXPORTERS), "also write it for these frameworks"
+    add("--export", type=_frameworks, default=(), metavar=frameworks, help=export_help)
     add("--wandb-project", metavar="NAME")
-    add("--json", action="store_true", help="one JSON document")
+    add("--json", action="store_true", help="print one JSON document")
 
 
 def _family(text: str) -> str:

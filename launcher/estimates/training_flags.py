@@ -75,7 +75,7 @@ def _require_no_model(model: str | None, shapes: Mapping[str, Any]) -> None:
     named += [_dashed(name) for name, value in shapes.items() if value is not None]
     if named:
         raise ConfigError(
-            f"--{named[0]} and the command after -- both say what the model is; leave one out."
+            f"--{named[0]} and the command after -- both say what the model is; omit one."
         )
 
 
@@ -89,15 +89,15 @@ def add_training(parser: argparse.ArgumentParser, *, of_script: bool) -> None:
     """
     _add_model(parser)
     _add_work(parser, of_script)
-    parser.add_argument("--memory-limit", type=parse_bytes, metavar="SIZE", help="of each GPU")
+    parser.add_argument("--memory-limit", type=parse_bytes, metavar="SIZE", help="per GPU")
     parser.add_argument(
         "--time-limit",
         type=whole(1, _LONGEST_S),
         default=TIME_LIMIT_S,
         metavar="SECONDS",
-        help="for a script after -- to reach its first forward pass; default 600",
+        help="time for the script after -- to reach its first forward pass; default 600",
     )
-    parser.add_argument("--json", action="store_true", help="one JSON document")
+    parser.add_argument("--json", action="store_true", help="print one JSON document")
 
 
 def with_dashes(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> list[str]:
@@ -180,20 +180,19 @@ def _add_work(parser: argparse.ArgumentParser, of_script: bool) -> None:
     add = group.add_argument
     add("--cluster", required=True, metavar="C", help="64x8xH100-SXM-80GB, or a file")
     usual: dict[str, Any] = {"type": whole(1, MOST), "required": not of_script, "default": 1}
-    add("--seq", metavar="S", help="tokens of a sample", **usual)
-    add("--global-batch", metavar="B", help="samples a step", **usual)
-    add("--precision", type=choice_reader("precision", PRECISIONS), default="bf16")
-    add("--optimizer", type=choice_reader("optimizer", OPTIMIZER_BYTES), default="adamw")
-    add(
-        "--trainer",
-        type=choice_reader("trainer", TRAINERS),
-        default="auto",
-        help="whose rules hold",
-    )
+    add("--seq", metavar="S", help="sequence length in tokens", **usual)
+    add("--global-batch", metavar="B", help="samples per optimizer step", **usual)
+    for flag, names, default, of in (
+        ("precision", PRECISIONS, "bf16", ""),
+        ("optimizer", OPTIMIZER_BYTES, "adamw", ""),
+        ("trainer", TRAINERS, "auto", "framework whose rules apply: "),
+    ):
+        text = f"{of}{', '.join(names)}; default {default}"
+        add(f"--{flag}", type=choice_reader(flag, names), default=default, help=text)
     add("--lora-rank", type=whole(1, 1 << 16), metavar="R")
     add("--freeze", type=_frozen, default=frozenset(), metavar="PARTS", help="embedding,mlp,…")
-    add("--compile", action="store_true", help="with torch.compile")
-    add("--flash-attention", action=argparse.BooleanOptionalAction, help="default: as trainer")
+    add("--compile", action="store_true", help="the model runs under torch.compile")
+    add("--flash-attention", action=argparse.BooleanOptionalAction, help="default: the trainer's")
 
 
 def _experts(flags: argparse.Namespace) -> Experts | None:

@@ -70,7 +70,9 @@ def _say_stage(page: Page) -> None:
     page.say(_path(names.REPLICATE), 1 if sharded else layout.data_parallel)
     page.say(_path(names.SHARD), layout.data_parallel if sharded else 1)
     if layout.zero_stage == 1:
-        page.cannot("zero_stage", "torchtitan shards weights, too, or nothing; this is nothing")
+        page.cannot(
+            "zero_stage", "torchtitan cannot shard optimizer states alone; exported unsharded"
+        )
     if layout.zero_stage == 2:
         page.say(_path(names._RESHARD), "never")
     page.done("zero_stage")

@@ -71,7 +71,7 @@ class Page:
     def left_out(self) -> tuple[str, ...]:
         """Sentences on every knob that is neither at its default nor expressed."""
         rest = [
-            f"{knob} = {shown(self._value(knob))}: no word for it"
+            f"{knob} = {shown(self._value(knob))}: the framework has no such setting"
             for knob in self._unusual()
             if knob not in self._said
         ]

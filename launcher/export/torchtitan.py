@@ -57,8 +57,8 @@ def as_it_splits(
     stages, tensor = split.pipeline, split.tensor
     if stages > 1 and not pipelines:
         notes.append(
-            f"{stages} pipeline stages: torchtitan has none for {model}, so that these ranks "
-            "shard weights and data, too"
+            f"{stages} pipeline stages: torchtitan has none for {model}, so these ranks are "
+            "data-parallel, too"
         )
         stages = 1
     if groups % tensor:
@@ -97,9 +97,13 @@ def stand_ins(base: Pretraining) -> Iterator[str]:
             f"({gated_width(base)} instead of {model.ffn} wide)"
         )
     if model.biases or model.learned_positions:
-        yield "biases, LayerNorm or learned positions: RMSNorm and rotary ones stand for them"
+        yield (
+            "torchtitan has no biases, LayerNorm or learned positions: exported with RMSNorm and "
+            "rotary positions"
+        )
     if model.hidden_dropout or model.attention_dropout:
-        yield f"dropout of {max(model.hidden_dropout, model.attention_dropout):g}: there is none"
+        dropout = max(model.hidden_dropout, model.attention_dropout)
+        yield f"torchtitan has no dropout: exported without it, instead of {dropout:g}"
     if base.schedule.constant_steps:
         yield (
             f"constant_steps = {base.schedule.constant_steps}: the rate falls until the last step"

@@ -400,8 +400,8 @@ def why_no_pieces(answer: PiecesPlan) -> str:
     return (
         f"none of {answer.considered:,} layouts fits: the smallest need is "
         f"{answer.smallest.peak_bytes / _GIB:.1f} GiB of "
-        f"{answer.asked.training.limit_bytes / _GIB:.1f} GiB a GPU; take larger "
-        "GPUs, or more of them, which ZeRO 3 shares the model among."
+        f"{answer.asked.training.limit_bytes / _GIB:.1f} GiB per GPU; use larger GPUs, or more of "
+        "them (ZeRO 3 shards the model over all)."
     )
 
 

@@ -97,11 +97,11 @@ def check_pieces(
         if flag in training.given and flag not in harmless:
             raise ConfigError(
                 f"{flag} needs a model whose architecture is known, but {script.why_pieces}; "
-                "leave it out: data parallelism, ZeRO and recomputation are answered."
+                "omit it: only data parallelism, ZeRO and recomputation can be predicted."
             )
     if request is not None and request.layout.recompute is Recompute.SELECTIVE:
         raise ConfigError(
-            "--recompute selective needs a model whose architecture is known; take none or full."
+            "--recompute selective needs a model whose architecture is known; use none or full."
         )
     if training.workload.precision not in BUILTIN_PRECISIONS:
         known = " ".join(kind.value for kind in BUILTIN_PRECISIONS)

@@ -67,8 +67,8 @@ def script_command(words: Sequence[str]) -> ScriptCommand:
         _check_script(words)
     if flag := deaf_flag(words):
         raise ConfigError(
-            f"{words[0]} is started with {flag}, with which it reads neither PYTHONPATH nor "
-            f"sitecustomize, so that the script cannot be looked into; start it without {flag}."
+            f"{words[0]} is started with {flag}, so it reads neither PYTHONPATH nor "
+            f"sitecustomize and cannot be inspected; start it without {flag}."
         )
     return ScriptCommand(name=_name(words), argv=(program, *words[1:]))
 

@@ -153,7 +153,7 @@ def _why(task: RankTask, end: JobEnd | None, took_s: float) -> str:
     """What became of a script that left nothing."""
     broken = sign_path(task, Sign.BROKEN.value)
     if broken.exists():
-        return f"could not be looked into: {broken.read_text(errors='replace')}"
+        return f"could not be inspected: {broken.read_text(errors='replace')}"
     if end is None:
         return (
             f"made no forward pass with gradients within {took_s:.0f} s; raise --time-limit if it "

@@ -53,7 +53,8 @@ def make_parser() -> argparse.ArgumentParser:
         usage="autoconf-launch [flags] [--autotuning {tune,run}] script.py [arguments]",
         description="Launch a training, or find its best configuration first. Flags are those of "
         "deepspeed and torchrun; - and _ are equal in their names.",
-        epilog="Verbs: show RESULTS, compare A B, show spaces; each has --help.",
+        epilog="Verbs, each with --help: fit, plan, recommend, search, show, show spaces, "
+        "compare, export, validate, replay.",
         allow_abbrev=False,
     )
     _add_script(parser.add_argument_group("script"))
@@ -68,7 +69,7 @@ def make_parser() -> argparse.ArgumentParser:
 def _add_script(group: _Group) -> None:
     add = group.add_argument
     add("-m", "--module", action="store_true", help="the script is a module's name")
-    add("--no_python", action="store_true", help="the script is a program")
+    add("--no_python", action="store_true", help="the script is a program, not Python")
     add("--no_local_rank", action="store_true", help="add no --local_rank=N to its arguments")
     add("-q", "--quiet", action="store_true")
     add("--log_level", choices=("debug", "info", "warning", "error", "critical"), default="info")
@@ -107,13 +108,18 @@ def _add_rendezvous(group: _Group) -> None:
 
 def _add_ranks(group: _Group) -> None:
     add = group.add_argument
-    bind_help = "cores of its own for each rank, and OMP_NUM_THREADS as many"
+    bind_help = "give each rank its own cores and set OMP_NUM_THREADS to their number"
     add("--bind_cores_to_rank", action="store_true", help=bind_help)
-    add("--bind_core_list", metavar="0,2-4", help="of these cores; implies --bind_cores_to_rank")
+    add(
+        "--bind_core_list",
+        metavar="0,2-4",
+        help="use only these cores; implies --bind_cores_to_rank",
+    )
     logs = ("--enable_each_rank_log", "--log_dir")
-    add(*logs, dest="rank_log_folder", metavar="DIR", help="one log file per rank, not the screen")
-    add("-r", "--redirects", choices=("3",), help="taken with --log_dir, which redirects both")
-    add("--save_pid", action="store_true", help="keep our pid in <temporary folder>/<pid>.ds")
+    logs_help = "write one log file per rank instead of to the screen"
+    add(*logs, dest="rank_log_folder", metavar="DIR", help=logs_help)
+    add("-r", "--redirects", choices=("3",), help="accepted with --log_dir, which redirects both")
+    add("--save_pid", action="store_true", help="write our pid to <temporary folder>/<pid>.ds")
     add("--monitor_interval", metavar="S", help="no effect")
     add("--start_method", metavar="NAME", help="no effect")
 
@@ -131,31 +137,44 @@ def _add_tuning(group: _Group) -> None:
     add = group.add_argument
     add("--autotuning", choices=("tune", "run"))
     add("--fresh", action="store_true", help="move old results aside")
-    add("--no_history", action="store_true", help="neither read nor keep what tunes measured")
+    add(
+        "--no_history",
+        action="store_true",
+        help="neither read nor write step times of earlier tunes",
+    )
     add("--allow_global_batch_change", action="store_true")
-    add("--keep_global_batch", action="store_true", help="where a DeepSpeed file states none")
+    keep_help = "pin today's global batch where a DeepSpeed file states none"
+    add("--keep_global_batch", action="store_true", help=keep_help)
     add("--tuning_space", metavar="FILE", help="knobs to search, instead of the shipped ones")
     add("--dialect", metavar="NAME", help="the script's framework; default: the one that fits")
-    add("--arg", action="append", type=parse_name, metavar="KEY=FLAG", help="FLAG sets KEY")
+    add(
+        "--arg",
+        action="append",
+        type=parse_name,
+        metavar="KEY=FLAG",
+        help="the script's FLAG sets KEY",
+    )
     knob_help = "a knob of the script to search: '--num_workers=[0,2,4]'"
     add("--knob", action="append", type=parse_knob, metavar="NAME=[...]", help=knob_help)
-    add("--memory_limit", type=parse_bytes, metavar="SIZE", help="per rank: 2GB")
-    add("--max_parallel_trials", type=parse_count, metavar="N", help="1: one at a time")
-    add("--trial_timeout", type=parse_seconds, default=600.0, metavar="S")
-    add("--stall_timeout", type=parse_seconds, default=120.0, metavar="S")
+    add("--memory_limit", type=parse_bytes, metavar="SIZE", help="per rank, such as 2GB")
+    add("--max_parallel_trials", type=parse_count, metavar="N", help="1 runs one at a time")
+    timeout_help = "longest duration of a trial (default: 600 s)"
+    add("--trial_timeout", type=parse_seconds, default=600.0, metavar="S", help=timeout_help)
+    stall_help = "longest time without a step (default: 120 s)"
+    add("--stall_timeout", type=parse_seconds, default=120.0, metavar="S", help=stall_help)
     budget_help = (
-        "what the search may cost: 20m, 30trials (that of your own configuration included), $15, "
-        "or several with commas"
+        "limit of the search: 20m, 30trials (that of your own configuration included), $15, or "
+        "several separated by commas"
     )
     add("--budget", type=parse_search_budget, metavar="LIMIT", help=budget_help)
-    enough_help = "stop when nothing untried could gain as much (2%% at normal effort); 0: never"
+    enough_help = "stop when nothing left could gain more (2%% at normal effort); 0: never"
     add("--good_enough", type=parse_gain, metavar="SHARE", help=enough_help)
-    soak_help = "steps that the winner must hold out for (default: 50, or what is short); 0: none"
+    soak_help = "steps of the winner's verification run (default: 50, fewer if slow); 0: no run"
     add("--soak_steps", type=parse_steps, metavar="N", help=soak_help)
-    report_help = "keep every run with wandb, tensorboard, mlflow (with commas), or none"
+    report_help = "send every run to wandb, tensorboard, mlflow (comma-separated), or none"
     add("--report_to", type=parse_trackers, default=(), metavar="NAMES", help=report_help)
-    add("--tracker_project", metavar="NAME", help="W&B project, or MLflow experiment")
-    add("--wandb_api_key_file", metavar="FILE", help="has the key on its first line")
+    add("--tracker_project", metavar="NAME", help="W&B project or MLflow experiment")
+    add("--wandb_api_key_file", metavar="FILE", help="a file with the key on its first line")
     _add_settings(add)
 
 
@@ -177,8 +196,8 @@ _EFFORT = (
 
 
 _ELASTIC = "a launch has a fixed number of hosts and ranks; give --num_nodes and --num_gpus"
-_STREAMS = "a rank's output goes to the screen, or whole to a file with --log_dir DIR"
-_AGENT = "it belongs to torch's elastic agent, which is not used here; leave it out"
+_STREAMS = "a rank's output goes to the screen, or all of it to a file with --log_dir DIR"
+_AGENT = "it belongs to torch's elastic agent, which is not used here; omit it"
 
 REFUSED = {
     "--min_elastic_nodes": _ELASTIC,

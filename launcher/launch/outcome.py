@@ -177,7 +177,7 @@ def mismatch(
     ran = {name: getattr(applied, name) for name in _APPLIED} | dict(applied.extras)
     asked = {name: getattr(expected.layout, name) for name in _APPLIED} | dict(expected.extras)
     wrong = [
-        f"{name} {_shown(ran[name]) if name in ran else 'left out'} instead of {_shown(value)}"
+        f"{name} {_shown(ran[name]) if name in ran else 'missing'} instead of {_shown(value)}"
         for name, value in asked.items()
         if name not in ran or ran[name] != value
     ]

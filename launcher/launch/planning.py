@@ -161,8 +161,8 @@ def plan_launch(
 def _refuse_deaf(argv: Sequence[str]) -> None:
     if flag := deaf_flag(argv):
         raise ConfigError(
-            f"The script's Python is started with {flag}, with which it reads neither PYTHONPATH "
-            f"nor sitecustomize, so that nothing can be measured in it; start it without {flag}."
+            f"The script's Python is started with {flag}, so it reads neither PYTHONPATH nor "
+            f"sitecustomize and cannot be measured; start it without {flag}."
         )
 
 
@@ -317,11 +317,11 @@ def why_silent(task: RankTask) -> str:
     if not sign_path(task, Sign.INJECTED.value).exists():
         return (
             "the probe was never started: the script's Python does not read PYTHONPATH "
-            "(flags -I, -E or -S, or a wrapper that clears the environment); start it without"
+            "(flags -I, -E or -S, or a wrapper that clears the environment)"
         )
     if not sign_path(task, Sign.ARMED.value).exists():
-        return "the probe was started, but no process of the script imported torch"
+        return "no process of the script imported torch"
     return (
-        "the probe was armed, but saw neither a step of a torch.optim.Optimizer nor a backward "
-        "pass; only such steps can be measured"
+        "no process of the script ran a backward pass or a step of a torch.optim.Optimizer; only "
+        "such steps can be measured"
     )

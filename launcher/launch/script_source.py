@@ -179,8 +179,8 @@ def read_script(request: LaunchRequest) -> tuple[LaunchRequest, ScriptSource]:
     for word in refused_flags(source.script_args, source.flags) if source.flags else ():
         if own_flag(word) is not None:
             raise ConfigError(
-                f"{word} stands after {source.script}, whose parser does not have it; "
-                f"autoconf-launch takes it before the script: autoconf-launch {word} … "
+                f"{word} is given after {source.script}, whose parser does not know it; give "
+                f"flags of the launcher before the script: autoconf-launch {word} … "
                 f"{source.script}."
             )
     return request, source

@@ -57,7 +57,7 @@ def cores_of_ranks(binding: CoreBinding, ranks: int) -> tuple[tuple[int, ...], .
     if len(cores) < ranks:
         raise ConfigError(
             f"--bind_cores_to_rank has {len(cores)} cores for {ranks} ranks, but each rank needs "
-            "one; start fewer ranks, or leave it out."
+            "one; start fewer ranks, or omit --bind_cores_to_rank."
         )
     return split_cores(tuple(cores), ranks)
 

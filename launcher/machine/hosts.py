@@ -214,7 +214,7 @@ def own_index(choice: HostChoice, hosts: tuple[HostSlots, ...]) -> int:
     if other is not None:
         raise ConfigError(
             f"Host {other} is another machine, and ranks can be started only on this one so far; "
-            "run the same command on each host with --no_ssh --node_rank K, or leave it out."
+            "run the same command on each host with --no_ssh --node_rank K, or remove the host."
         )
     if last:
         raise ConfigError(

@@ -61,7 +61,7 @@ def journal_landscapes(
         if any(record.measurement for record in records):
             found.append(_journal_landscape_landscape(name, records))
         else:
-            left_out.append(f"{path}: left out: {name}: none of its trials ran.")
+            left_out.append(f"{path}: skipped: {name}: none of its trials ran.")
     if not found:
         raise ConfigError(f"{path} has no measured trial, so there is nothing to search in.")
     return tuple(found), tuple(left_out)
@@ -258,7 +258,7 @@ def read_landscapes(
     for key, numbers in _grouped(every, group_by).items():
         mine, name = [every[i] for i in numbers], _name(group_by, key)
         if all(one.step_time_s is None for one in mine):
-            notes.append(f"{file.name}: left out: {name}: none of its rows has a time.")
+            notes.append(f"{file.name}: skipped: {name}: none of its rows has a time.")
             continue
         predictions = predicted(mine, physics_of, factors[numbers])
         lacking += unpredicted(mine, predictions.step_s_C)
@@ -283,7 +283,7 @@ def _grouped(
 
 def _said(file: str, why: str, count: int) -> str:
     rows = "1 row" if count == 1 else f"{count} rows"
-    return f"{file}: nothing is predicted of {rows} ({why}); what was measured of them counts."
+    return f"{file}: {rows} without a prediction ({why}); the measured values count."
 
 
 def _refuse(path: Path, file: MeasurementFile) -> None:
@@ -298,9 +298,7 @@ def _left_out(file: MeasurementFile) -> list[str]:
     used = {one.line for one in (*file.at_odds, *file.partial)}
     problems = sorted((*file.bad, *file.skipped), key=lambda problem: problem.line)
     return [
-        f"{file.name}:{one.line}: left out: {one.text}."
-        for one in problems
-        if one.line not in used
+        f"{file.name}:{one.line}: skipped: {one.text}." for one in problems if one.line not in used
     ]
 
 

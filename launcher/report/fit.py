@@ -37,7 +37,7 @@ def fit_text(answer: FitAnswer) -> str:
     if answer.remedies:
         blocks.append(_remedies(answer))
     elif answer.verdict is Verdict.NO:
-        blocks.append("No three changes of the layout would make it fit; use more or larger GPUs.")
+        blocks.append("It does not fit even with three layout changes; use more or larger GPUs.")
     return "\n\n".join(blocks)
 
 

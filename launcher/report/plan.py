@@ -211,19 +211,21 @@ def _notes(answer: PlanAnswer) -> Iterator[str]:
         f"±{percent(MEMORY_BAND)}. A GPU has {memory_size(limit)}."
     )
     if max(bands) > STEP_TIME_BAND:
-        yield f"The {100 * max(bands):.0f} % are a guess: no run with experts or offload is there."
+        guess = f"±{100 * max(bands):.0f} %"
+        yield f"{guess} is an estimate: no published run has experts or offload."
     if any(one.layout.offload is not Offload.NONE for one in best):
-        yield "Memory of the hosts is not checked: see that what is offloaded has room there."
+        yield "Host memory is not checked: make sure that it has room for what is offloaded."
     if answer.price is not None:
-        yield f"Price: ${answer.price.usd_per_gpu_hour:.2f} a GPU and hour ({answer.price.how})."
+        yield f"Price: ${answer.price.usd_per_gpu_hour:.2f} per GPU hour ({answer.price.how})."
     else:
         yield "No price of this GPU is known; give one with --usd-per-gpu-hour."
     if answer.steps is not None:
-        yield f"All tokens are {answer.steps:,} steps."
+        yield f"The training takes {answer.steps:,} steps."
     surely = answer.plan.surely
     if best[0].verdict is Verdict.MARGINAL:
-        sure = f"; the fastest that surely fits: {_named(surely)}" if surely else ""
-        yield f"The first one fits only if memory is not underestimated{sure}."
+        room = percent(MEMORY_BAND)
+        sure = f" Safe choice ({room} headroom): {_named(surely)}." if surely else ""
+        yield f"#1 may run out of memory.{sure}"
 
 
 def _named(one: Planned) -> str:
@@ -252,7 +254,7 @@ def _losers(answer: PlanAnswer) -> str:
 
 def _waterfall(answer: PlanAnswer) -> str:
     best = answer.plan.best[0]
-    return f"A step of the first one:\n{waterfall_text(waterfall(best.parts))}"
+    return f"A step of #1:\n{waterfall_text(waterfall(best.parts))}"
 
 
 def _loser_document(one: Loser) -> dict[str, Any]:

@@ -117,8 +117,8 @@ def _planner(answer: Recommendation) -> Iterator[str]:
     yield (f"error band: {band.slowest:.2f} to {band.fastest:.2f} of this speed, {band.source}")
     if done.is_batch_changed:
         yield (
-            f"with a global batch of {done.layout.global_batch}, which more of the GPUs divide "
-            f"than {answer.model.batch.global_batch}"
+            f"with a global batch of {done.layout.global_batch}, which divides over more of the "
+            f"GPUs than {answer.model.batch.global_batch}"
         )
     if part.size_b is not None:
         yield _largest(part.size_b)

@@ -190,7 +190,7 @@ def _difference_lines(found: Comparison) -> Iterator[str]:
     if not found.differences:
         yield "Script, configuration, hardware and versions are the same."
         return
-    yield "Not the same in A and B:"
+    yield "Differences between A and B:"
     yield from map(_difference_line, found.differences)
 
 

@@ -136,7 +136,7 @@ def pieces_fit_text(answer: PiecesFit) -> str:
     if answer.remedies:
         blocks.append(_remedies(answer))
     elif row.verdict is Verdict.NO:
-        blocks.append("No stage, micro-batch or recomputation makes it fit; use larger GPUs.")
+        blocks.append("No ZeRO stage, micro-batch or recomputation makes it fit; use larger GPUs.")
     return "\n\n".join(blocks)
 
 
@@ -171,9 +171,9 @@ def pieces_plan_text(answer: PiecesPlan) -> str:
     if not answer.best:
         return head
     note = (
-        "Steps are rooflines over the traced operations, one kernel each (datasheet rates, and "
-        f"what kernels reach of them): ±{percent(EAGER_BAND)}, and the order is a guide. Memory "
-        f"is ±{percent(MEMORY_BAND)}; a GPU has {memory_size(asked.training.limit_bytes)}."
+        "Step times are rooflines over the traced operations, one kernel each, at the rates that "
+        f"kernels reach: ±{percent(EAGER_BAND)}, so the order is a guide. Memory is "
+        f"±{percent(MEMORY_BAND)}; a GPU has {memory_size(asked.training.limit_bytes)}."
     )
     return "\n\n".join([head, _ranking(answer.best), note])
 

@@ -165,12 +165,10 @@ _OBSTACLES = {
     Obstacle.WINNER_NOT_MEASURED: "one of them was not measured",
     Obstacle.OTHER_BATCH: "their global batches are {batches[0]} and {batches[1]}",
     Obstacle.NO_LOSSES: "the script reports no losses that are finite",
-    Obstacle.BASELINE_INFINITE: (
-        "a loss of your own configuration is finite in one of two launches alone"
-    ),
+    Obstacle.BASELINE_INFINITE: "the losses of your configuration are finite in only one launch",
     Obstacle.BASELINE_DIFFERS: (
-        "two launches of your own configuration differ by {percent:.1f} % (the script draws its "
-        "data or weights anew each time)"
+        "two launches of your configuration differ by {percent:.1f} % (the script draws new data "
+        "or weights each time)"
     ),
 }
 
@@ -183,9 +181,9 @@ def meaning_text(meaning: LossComparison) -> str:
         )
         return f"The losses of your configuration and of the winner were not compared: {reason}."
     over = f"over the first {meaning.steps} global batches"
-    how = f"{over}: one of them alone is finite"
+    how = f"{over}: only one of them is finite"
     if meaning.worst is not None:
-        how = f"by {meaning.worst:.1e} at most {over} (tolerance {meaning.tolerance:g})"
+        how = f"by at most {meaning.worst:.1e} {over} (tolerance {meaning.tolerance:g})"
     if meaning.verdict is MeaningVerdict.SAME:
         return (
             f"The winner trains the same: its losses and those of your configuration differ {how}."

@@ -87,7 +87,7 @@ DETAILS = "Details"
 
 _WENT_ON = {
     WentOn.END: "script ran to completion",
-    WentOn.EPOCH: "data ended as after an epoch",
+    WentOn.EPOCH: "data was ended early, as after an epoch",
 }
 _SIZES = ((1e9, "GB"), (1e6, "MB"), (1e3, "kB"), (0, "B"))
 _MOST_EDITS = 8

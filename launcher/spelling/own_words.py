@@ -136,8 +136,8 @@ def _mapped(key: str, flag: str, source: ScriptSource, facts: ScriptFacts) -> Sp
     is_told = knob in MEASURED and not _is_unknown(flag, facts)  # by the profile run
     if row.read(inputs) is None and not is_told:
         raise ConfigError(
-            f"{flag} is to stand for {key}, but is not among the script's arguments and its "
-            f"default cannot be read from {source.script or 'the script'}; give it there."
+            f"{flag} is mapped to {key}, but is not among the script's arguments and its default "
+            f"cannot be read from {source.script or 'the script'}; add it to the arguments."
         )
     return row
 

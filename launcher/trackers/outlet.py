@@ -72,7 +72,7 @@ class Outlet:
             return ()
         line = entry_line(entry)
         if len(self._waiting) + len(line) > _MOST_WAITING_BYTES:
-            return self._warn("it is too slow, so some runs are not kept")
+            return self._warn("it is too slow, so some runs are not sent")
         self._waiting += line
         self._owed_since_s = self._owed_since_s if self._owed else time.monotonic()
         self._owed += 1
@@ -116,7 +116,7 @@ class Outlet:
     def overdue(self) -> tuple[Note, ...]:
         """End it because the time is up."""
         self.end()
-        return self._warn("it was too slow to take everything, and was ended")
+        return self._warn("it was too slow to accept every run, and was ended")
 
     def _write(self) -> None:
         try:

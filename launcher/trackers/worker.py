@@ -74,9 +74,9 @@ def main() -> int:
         logged = Logged(Path(setup.folder))
         tracker = _make(setup, logged.study)
     except BaseException as error:
-        tell(f"it cannot be used, so nothing is kept there ({_reason(error)})", warning=True)
+        tell(f"it cannot be used, so no run is sent there ({_reason(error)})", warning=True)
         return 1
-    tell(tracker.trouble or f"runs are kept in {tracker.where}", warning=bool(tracker.trouble))
+    tell(tracker.trouble or f"runs are sent to {tracker.where}", warning=bool(tracker.trouble))
 
     def next_line() -> bytes | None:
         with contextlib.suppress(OSError):
@@ -104,16 +104,16 @@ def _serve(
             _log(entry, tracker)
             logged.add(entry.key)
         except Exception as error:
-            warn(f"it did not take {entry.key!r} ({_reason(error)})")
+            warn(f"it did not accept {entry.key!r} ({_reason(error)})")
     try:
         tracker.close()
     except Exception as error:
-        warn(f"it did not end well ({_reason(error)})")
+        warn(f"it did not close cleanly ({_reason(error)})")
 
 
 @singledispatch
 def _log(entry: Entry, tracker: Tracker) -> None:
-    raise TypeError(f"no entry: {entry}")
+    raise TypeError(f"not an entry: {entry}")
 
 
 @_log.register

@@ -170,7 +170,7 @@ def _as_it_began(search: Search, earlier: JournalContents) -> Search:
 
 def _why_apart(rounds: Finals) -> str:
     fit = fit_together([arm.searched for arm in rounds.arms])
-    return "" if fit else "their memory was not seen to be enough side by side"
+    return "" if fit else "it is not known that they fit in memory side by side"
 
 
 def _affordable(search: Search, time_s: float) -> int:

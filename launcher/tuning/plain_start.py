@@ -34,8 +34,8 @@ _USAGE_ERROR = 2
 _FILE = "start.json"
 _LOCAL_RANK = "local_rank"
 ON_LOCAL_RANK = (
-    "The launcher adds --local_rank=N to the script's arguments; where the script does not take "
-    "it, leave it out with --no_local_rank."
+    "The launcher adds --local_rank=N to the script's arguments; if the script does not accept "
+    "it, give --no_local_rank."
 )
 
 
@@ -112,9 +112,7 @@ def check_ranks(request: LaunchRequest, cluster: ClusterSpec, task: RankTask | N
     found, counted = started_ranks(task), request.started or len(cluster.devices)
     if found != counted:
         slots = request.processes if cluster.devices[0].visible_as else found
-        why = (
-            f"The script starts {found} ranks by itself; they are counted on instead of {counted}."
-        )
+        why = f"The script starts {found} ranks by itself; tuning for these instead of {counted}."
         raise OtherStartError(replace(request, processes=slots, started=found), why)
 
 

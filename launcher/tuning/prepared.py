@@ -42,7 +42,7 @@ def profiled(
     """
     given = job.user.settings.known_model()
     if given is not None:
-        text = "The model is what autotuning.model_info says of it; there is no profile run."
+        text = "The model is described by autotuning.model_info; the profile run is skipped."
         job.listener(Note(text=text))
         return given
     event = ModelProfiled(spec=read_model_info(job.paths.profile / MODEL_INFO_FILE), wall_s=None)

@@ -177,8 +177,8 @@ def _require_memory_failure(end: JobEnd, folder: Path) -> None:
             f"autoconf_launch.runtime.initialize and step. Its output is in {folder}."
         )
     if failure.kind is not FailureKind.OUT_OF_MEMORY:
-        raise ProfileFailedError(
-            f"The script fails as it is given ({failure.kind.value}: {failure.detail}); fix it "
-            f"first. Its output is in {folder}.",
-            failure,
-        )
+        how = f"fails without any change ({failure.kind.value}: {failure.detail})"
+        if failure.kind is FailureKind.NO_STEPS:
+            how = f"ended without a measured step: {failure.detail}"
+        text = f"The script {how.rstrip('.')}; fix it first. Its output is in {folder}."
+        raise ProfileFailedError(text, failure)

@@ -32,7 +32,7 @@ class TurnGroups:
         """It failed in turn; what is launched instead, and a sentence on it."""
         self._fell_out[trial.name] = failure
         said = f"{failure.kind.value}: {failure.detail}" if failure.detail else failure.kind.value
-        text = f"{trial.name} failed beside the others ({said}); it is launched again alone."
+        text = f"{trial.name} failed beside the others ({said}); launching it again alone."
         return replace(trial, turn=None), Note(text=text, warning=True)
 
     def came_back(self, trial: Trial, outcome: Outcome) -> Note | None:
@@ -72,13 +72,13 @@ def share_progress(running: Sequence[Running]) -> None:
 
 def _from_here_on(why: str) -> Note:
     text = (
-        f"{why}, so the best are launched one after the other from here on; their intervals are "
-        "wider."
+        f"{why}, so the contenders are launched one after the other from here on; their "
+        "intervals are wider."
     )
     return Note(text=text, warning=True)
 
 
 def preempted_by(trial: Trial) -> Failure:
     """Why launches end whose group has lost one."""
-    detail = f"{trial.name} has ended, with which it took turns"
+    detail = f"{trial.name}, with which it took turns, has ended"
     return Failure(kind=FailureKind.PREEMPTED, detail=detail)

@@ -179,7 +179,7 @@ class Machines:
         """What was assumed, as a sentence; "" where nothing was."""
         if not self._assumed:
             return ""
-        return f"Assumed, since nothing says so: {', '.join(self._assumed)}."
+        return f"Not given, so assumed: {', '.join(self._assumed)}."
 
     def _known(self, name: str, given: int | None, found: int | None, usual: int) -> int:
         if given is not None:

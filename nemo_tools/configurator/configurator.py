@@ -258,7 +258,7 @@ def _check(asked: AutoConfigurator) -> Path:
     if mode == "finetune" and asked.calculate_model_size:
         raise ConfigError(
             "calculate_model_size is for pretraining: a fine-tuned model has its size already; "
-            "leave it out."
+            "omit it."
         )
     if not isinstance(asked.path_to_logs, (str, Path)) or not str(asked.path_to_logs):
         raise ConfigError(

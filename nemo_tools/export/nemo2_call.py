@@ -104,8 +104,8 @@ def nemo2(base: Pretraining, document: RawConfig) -> Exported:
     left_out = groups_told(base)
     if base.family.name not in _CLASSES:
         left_out += (
-            f"the family {base.family.name}: NeMo 2.0 has no class of this name, Llama's stands "
-            "here",
+            f"the family {base.family.name}: NeMo 2.0 has no class of this name; exported with "
+            "Llama's",
         )
     recipe = recipe_call(base, document)
     words = {"run"} | set(_first_words(recipe))

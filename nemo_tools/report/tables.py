@@ -201,14 +201,14 @@ def _remarks(outcome: SearchOutcome, ranked: tuple[Figures, ...]) -> Iterator[st
     if ranked:
         yield (
             f"Days are {outcome.tokens_b:g}B tokens at the measured speed on {outcome.nodes} x "
-            f"{outcome.gpus_per_node} GPUs, steps alone: failures, checkpoints and evaluation "
-            f"come on top.{_price(outcome)}"
+            f"{outcome.gpus_per_node} GPUs, for the steps only: failures, checkpoints and "
+            f"evaluation add to them.{_price(outcome)}"
         )
     if any(extrapolation(one.run) for one in ranked):
         yield (
-            "Where a run had no time for a step, it is what its micro-batches make of one: their "
-            "mean for all but the last, which has the exchange and the update. With more "
-            "max_minutes_per_run there are more of them."
+            "A run without time for a whole step is extrapolated from its micro-batches: their "
+            "mean for all but the last, which includes the gradient all-reduce and the optimizer "
+            "step. A larger max_minutes_per_run measures more of them."
         )
     kinds = Counter(failure.kind.value for _, failure in failed(outcome))
     if kinds:

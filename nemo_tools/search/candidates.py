@@ -50,7 +50,7 @@ OTHERWISE = "take other nodes, another global_batch_size, or other sizes to sear
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SearchMachines:
-    """What the planner counts on; ``notes`` say what was assumed."""
+    """What the planner assumes; ``notes`` say what was assumed."""
 
     gpu: str
     gpus_per_node: int
@@ -186,10 +186,7 @@ def _by_memory(wanted_gb: float) -> str:
 
 def _assumed(gpu: str, wanted_gb: float) -> str:
     rule = "" if wanted_gb in _SEEDS_GPUS else f"No rule covers {wanted_gb:g} GB; "
-    return (
-        f"{rule}{'the' if rule else 'The'} planner counts on {gpu}, since cluster.gpu names no "
-        "other."
-    )
+    return f"{rule}{'the' if rule else 'The'} planner assumes {gpu}, as cluster.gpu names none."
 
 
 _MOST_REJECTED = 8
@@ -340,8 +337,8 @@ def _nothing_divides(question: SearchQuestion, grid: Grid, nodes: int) -> str:
 def _order(found: PlannerGrid) -> tuple[str, ...]:
     """What the order of the planner's candidates means (``recommend.run_order``)."""
     said = (
-        "The first candidate is the planner's best; the others follow by how likely they are the "
-        "fastest (errors of like layouts are alike, so that s/step need not rise), those with "
+        "The first candidate is the planner's best; the others follow by their chance to be the "
+        "fastest (similar layouts have similar errors, so s/step need not rise), those with "
         "tensor parallelism across nodes last."
     )
     return (said,) if len(found.candidates) > 1 else ()
@@ -355,8 +352,8 @@ def _in_band(candidates: tuple[SearchCandidate, ...], limit_bytes: float) -> tup
         return ()
     return (
         f"{len(above)} of the candidates may not fit: up to {max(above) / _GIB:.1f} GiB are "
-        f"predicted of {limit_bytes / _GIB:.1f} GiB that a process has of a GPU, within the error "
-        f"of +-{MEMORY_BAND:.0%}.",
+        f"predicted (±{100 * MEMORY_BAND:.0f} %), and a process has {limit_bytes / _GIB:.1f} GiB "
+        "of a GPU.",
     )
 
 

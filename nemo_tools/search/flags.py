@@ -56,7 +56,7 @@ def _make_parser() -> VerbParser:
     parser = VerbParser(
         prog="autoconf-launch search",
         usage="autoconf-launch search [flags] search_config=gpt3/5b [key=value ...]",
-        description="Search the fastest configuration of a model; keys are those of NVIDIA's "
+        description="Search for the fastest configuration of a model; keys are those of NVIDIA's "
         "AutoConfigurator, such as cluster_type=local, grid=nemo, "
         "search_config.train_settings.num_nodes=8.",
         allow_abbrev=False,
@@ -64,8 +64,14 @@ def _make_parser() -> VerbParser:
     add = parser.add_argument
     add("overrides", nargs="*", metavar="key=value")
     add("--dry-run", action="store_true", help="print candidates and jobs; launch and write none")
-    add("--config-dir", "--config-path", type=Path, metavar="DIR", help="your own conf/")
-    add("--json", action="store_true", help="one JSON document")
+    add(
+        "--config-dir",
+        "--config-path",
+        type=Path,
+        metavar="DIR",
+        help="a conf/ folder of your own",
+    )
+    add("--json", action="store_true", help="print one JSON document")
     add("--fresh", action="store_true", help="move old results aside")
-    add("--quiet", action="store_true", help="no line for each run")
+    add("--quiet", action="store_true", help="print no line for each run")
     return parser

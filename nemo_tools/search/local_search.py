@@ -140,7 +140,7 @@ def _nothing_measured(done: DoneRuns, outcome: SearchOutcome, folder: Path) -> s
         last = [run for run in outcome.runs if run.name in started and run.failure][-1]
         assert last.failure is not None
         kind, detail = last.failure.kind.value, last.failure.detail
-        sentence = f"No configuration could be measured: at last {last.name} ({kind}, {detail})"
+        sentence = f"No configuration could be measured; the last, {last.name}: {kind}, {detail}"
     return f"{sentence.rstrip('.')}. See {folder}."
 
 

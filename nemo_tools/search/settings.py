@@ -215,7 +215,7 @@ class TrainSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterSettings:
-    """``cluster``: what Slurm is asked for, and what the planner counts on.
+    """``cluster``: what Slurm is asked for, and what the planner assumes.
 
     Attributes:
         gpus_per_node: of this machine where runs are local; None: all.

@@ -114,7 +114,7 @@ def _given_in_vain(question: SearchQuestion, samples: int) -> Iterator[str]:
         valid = [str(size) for size in range(1, samples + 1) if samples % size == 0]
         yield (
             f"none of {_PREFIX}.micro_batch_sizes={list(micro)} divides the {samples} samples of "
-            f"a rank, as {', '.join(valid)} do"
+            f"a rank; valid: {', '.join(valid)}"
         )
         return
     least = degrees.least_product
@@ -191,7 +191,7 @@ def first_shown(found: CandidateList, limit: int) -> CandidateList:
     if not 0 < limit < count:
         return found
     note = (
-        f"limit_search_runs is {limit}: a profile run of the model, which --dry-run leaves out, "
+        f"limit_search_runs is {limit}: a profile run of the model, which --dry-run skips, "
         f"chooses them among {count}; the first ones are shown."
     )
     return replace(found, candidates=found.candidates[:limit], notes=(*found.notes, note))

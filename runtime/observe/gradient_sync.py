@@ -45,14 +45,13 @@ def apart(ranks: int, device: str) -> str:
     """The sentence on ranks that exchange nothing."""
     asked = device == "cpu" and any(name in sys.modules for name in _ON_CPU_IF_ASKED)
     hint = (
-        "on a CPU, Hugging Face's Trainer joins its ranks with --use_cpu alone, and Accelerate "
+        "on a CPU, Hugging Face's Trainer joins its ranks only with --use_cpu, and Accelerate "
         "with ACCELERATE_USE_CPU=true"
         if asked
         else "join them in the script (torch.distributed), or launch one rank: --num_gpus 1"
     )
     return (
-        f"the {ranks} ranks exchanged nothing while they trained: each trains a model of its own; "
-        f"{hint}"
+        f"the {ranks} ranks did not synchronize gradients: each trains a model of its own; {hint}"
     )
 
 

@@ -55,8 +55,8 @@ _MODEL_FLOPS = 3.0
 
 
 _ONE_OF_SEVERAL = (
-    "Several processes of the script train at once without a process group: speed and memory are "
-    "of one of them, not of all."
+    "Several processes of the script train at once without a process group: speed and memory "
+    "describe one of them, not all."
 )
 
 

@@ -96,7 +96,7 @@ def told(kind: str, folder: Path, *sessions: Sequence[Entry]) -> Story:
 
 def test_it_says_where_the_runs_are_and_warns_of_nothing(story: Story) -> None:
     assert [note.warning for note in story.notes] == [False]
-    assert "runs are kept in" in story.notes[0].text
+    assert "runs are sent to" in story.notes[0].text
 
 
 def test_each_trial_is_a_run_of_its_name(story: Story) -> None:

@@ -82,8 +82,7 @@ def test_our_own_knobs_are_not_warned_of() -> None:
 def test_a_setting_of_deepspeed_has_no_effect_and_is_warned_of() -> None:
     (warning,) = check_keys(RawConfig({"zero_optimization": {"reduce_bucket_size": 5e8}}))
     assert warning == (
-        "zero_optimization.reduce_bucket_size is not a knob of this runtime and has no effect "
-        "in it."
+        "zero_optimization.reduce_bucket_size is not supported by this runtime and is ignored."
     )
 
 

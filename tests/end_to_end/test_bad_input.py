@@ -44,7 +44,7 @@ def test_a_missing_script_is_a_usage_error(place: Place) -> None:
     ("fault", "says"),
     [
         ("import", "ImportError: no module of that kind"),
-        ("never_steps", "no_steps"),
+        ("never_steps", "ended without a measured step"),
         ("killed", "SIGKILL"),
         ("nan", "nan"),
     ],

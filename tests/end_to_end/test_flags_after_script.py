@@ -35,8 +35,8 @@ def test_a_flag_of_ours_after_the_script_is_refused_before_anything_moves(place:
         code, output = place.run(*flags, *WORDS, "--quiet")
         assert code == 2
         assert output == (
-            "autoconf-launch: --quiet stands after mine.py, whose parser does not have it; "
-            "autoconf-launch takes it before the script: autoconf-launch --quiet … mine.py.\n"
+            "autoconf-launch: --quiet is given after mine.py, whose parser does not know it; give "
+            "flags of the launcher before the script: autoconf-launch --quiet … mine.py.\n"
         )
     assert list(place.results.iterdir()) == []
 

@@ -78,6 +78,6 @@ def test_where_a_parser_cannot_be_read_the_error_says_how_to_leave_it_out(place:
         code, output = place.run(*flags, *WORDS)
         assert code == expected, output
         assert "unrecognized arguments: --local_rank=0" in output
-        assert "leave it out with --no_local_rank" in output
+        assert "give --no_local_rank" in output
     code, output = place.run("--num_gpus=1", "--no_local_rank", *WORDS)
     assert (code, "ran to its end" in output) == (0, True), output

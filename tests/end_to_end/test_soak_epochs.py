@@ -55,7 +55,7 @@ def test_an_engines_script_without_memory_for_its_evaluation_gives_way(place: Pl
     text = (SCRIPTS / "own_epochs.py").read_text()
     (place.folder / "own.py").write_text(text.replace("_every", "_at").replace("-every", "-at"))
     output = own(place, LIMIT, micro_batches=[4, 64], words=HUNGRY)
-    assert "data ended as after an epoch" in output
+    assert "data was ended early, as after an epoch" in output
     assert_small_is_taken(place, output)
 
 
@@ -65,5 +65,5 @@ def test_a_plain_script_without_memory_for_its_evaluation_gives_way(place: Place
     argv = (*QUICK, CONSENT, LIMIT, knob, str(SCRIPTS / "epochs.py"), "--batch-size", "4")
     code, output = place.run("--autotuning=tune", *argv, *HUNGRY)
     assert code == 0, output
-    assert "data ended as after an epoch" in output
+    assert "data was ended early, as after an epoch" in output
     assert_small_is_taken(place, output)

@@ -428,8 +428,8 @@ def test_when_no_prediction_fits_the_end_names_the_smallest_need() -> None:
     reason = Loop(asked, lambda _: out_of_memory()).run().study.stop_reason()
     assert reason is not None
     assert stop_sentence(reason) == (
-        "No configuration fits in memory: the only trial ran out of it; the smallest predicted "
-        "need is 2.5 GB per rank, the limit is 1 kB."
+        "No configuration fits in memory: the only trial ran out of memory; the smallest "
+        "predicted need is 2.5 GB per rank, the limit is 1 kB."
     )
 
 

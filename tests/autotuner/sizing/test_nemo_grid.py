@@ -188,5 +188,5 @@ def test_a_rule_that_covers_says_nothing() -> None:
 
 
 def test_a_bert_above_all_rules_is_refused() -> None:
-    with pytest.raises(ConfigError, match=r"at most 250\.5 billion"):
+    with pytest.raises(ConfigError, match=r"at most 250\.5 B"):
         grid("bert", 251, 96, 512)

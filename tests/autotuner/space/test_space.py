@@ -144,8 +144,8 @@ def test_listed_micro_batches_that_do_not_divide_are_counted_under_their_rule() 
 def test_listed_micro_batches_that_do_not_divide_are_said_with_the_flag() -> None:
     (note,) = space(micro_batches(1, 4, 3, 5)).notes
     assert note == (
-        "Micro-batch 3, 5 of your list are left out: no accumulation makes a global batch of 16 "
-        "of it on 2 data-parallel ranks; --allow-global-batch-change searches other batches."
+        "Micro-batch 3, 5 of your list are skipped: no accumulation gives a global batch of 16 "
+        "with it on 2 data-parallel ranks; --allow-global-batch-change searches other batches."
     )
 
 
@@ -185,7 +185,7 @@ def test_with_a_maximum_todays_batch_and_the_nearest_below_it_are_searched() -> 
 
 def test_micro_batches_beyond_the_maximum_are_said() -> None:
     (note,) = space(micro_batches(1, 64), rule=GlobalBatchRule(maximum=32)).notes
-    assert "64 of your list is left out: over max_train_batch_size 32" in note
+    assert "64 of your list is skipped: over max_train_batch_size 32" in note
 
 
 def test_a_long_range_is_thinned_to_so_many_for_each_doubling() -> None:

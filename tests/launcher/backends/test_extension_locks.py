@@ -100,6 +100,6 @@ def test_a_rank_that_is_killed_in_a_build_leaves_no_lock_and_it_is_said(
     lab.end_of(lab.backend.submit(replace(plan, ranks=(rank,))))
     assert not lock.exists()
     assert told == [
-        f"{lock} is removed: whoever built that torch extension was killed, and every later build "
-        "of it would wait for ever."
+        f"Removed {lock}: the build of this torch extension was killed, and every later build "
+        "would wait forever."
     ]

@@ -179,7 +179,9 @@ def test_a_killed_agent_leaves_nothing_behind(warm: Nursery) -> None:
     end = warm.end_of(job, timeout_s=2)
     assert warm.left() == []
     assert isinstance(end.outcome, FailedTrial)
-    assert end.outcome.failure.detail == "the process that watched the ranks died without a word"
+    assert (
+        end.outcome.failure.detail == "the process that watched the ranks died without reporting"
+    )
 
 
 def test_several_jobs_run_side_by_side(warm: Nursery) -> None:

@@ -85,11 +85,11 @@ def test_what_our_runtime_can_run_is_marked(plan: Run) -> None:
 def test_the_table_shows_days_and_money_of_all_tokens(plan: Run) -> None:
     text = plan(*WORK, "--tokens", "1T").out
     assert " days " in text
-    assert "All tokens are 1,907,349 steps." in text
+    assert "The training takes 1,907,349 steps." in text
 
 
 def test_a_price_says_where_it_is_from(plan: Run) -> None:
-    assert "Price: $3.99 a GPU and hour (lambda gpu_8x_h100_sxm5" in plan(*WORK).out
+    assert "Price: $3.99 per GPU hour (lambda gpu_8x_h100_sxm5" in plan(*WORK).out
 
 
 def test_a_deadline_leaves_out_what_is_too_slow(plan: Run) -> None:
@@ -157,7 +157,7 @@ def test_unequal_nodes_are_refused(plan: Run, tmp_path: Path) -> None:
 def test_a_price_in_the_cluster_file_is_used(plan: Run, tmp_path: Path) -> None:
     path = tmp_path / "cluster.yaml"
     path.write_text("nodes:\n- {gpu: H100, count: 1, gpus: 8, usd_per_hour: 16}\n")
-    assert "$2.00 a GPU and hour (by the cluster file)" in plan(*LLAMA, "--cluster", str(path)).out
+    assert "$2.00 per GPU hour (by the cluster file)" in plan(*LLAMA, "--cluster", str(path)).out
 
 
 @pytest.mark.parametrize(

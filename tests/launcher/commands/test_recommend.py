@@ -35,7 +35,7 @@ def test_the_text_says_all_of_it(recommend: Run) -> None:
 def test_what_was_assumed_is_told(recommend: Run) -> None:
     notes = " ".join(recommend(*SEEDS, "--max-days", "5", "--json").document["notes"])
     assert "No --cluster was given" in notes
-    assert "vocabulary of 51200" in notes
+    assert "predefined searches, 51200" in notes
     assert "2048 tokens" in notes
 
 
@@ -87,7 +87,7 @@ def test_a_recommended_size_above_the_tables_is_told_with_its_limit(recommend: R
     arguments = ("--family", "t5", "--gpus", "1024", "--tflops-per-gpu", "1400")
     ran = recommend(*arguments, "--tokens", "340B", "--max-days", "14", "--json")
     assert (ran.code, ran.document["model_size_b"]) == (0, 637.53)
-    assert any("at most 250 billion parameters" in note for note in ran.document["notes"])
+    assert any("at most 250 B parameters" in note for note in ran.document["notes"])
     assert ran.document["model"]["parameters"] == pytest.approx(637.53e9, rel=0.1)
     assert 0 < ran.document["planner"]["model_size_b"] <= 250
 
@@ -210,7 +210,7 @@ def test_all_numbers_are_those_of_a_custom_model(
     assert (told["model"]["global_batch"], told["model"]["sequence"]) == (96, 4096)
     assert told["model"]["parameters"] == pytest.approx(22 * 12 * 4096**2, rel=0.06)
     assert told["planner"]["global_batch"] == 96
-    assert any(f"The model is that of {custom}" in note for note in told["notes"])
+    assert any(f"The model of {custom} has" in note for note in told["notes"])
     steps = yaml.safe_load(out.read_text())["trainer"]["max_steps"]
     assert steps == int(300e9 / (4096 * 96))
 
@@ -250,7 +250,7 @@ def test_a_custom_model_is_left_alone(recommend: Run, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        ((*SEEDS, "--model-size", "1200"), "must be smaller than 1105 billion"),
+        ((*SEEDS, "--model-size", "1200"), "supports less than 1105 B"),
         (
             (*SEEDS, "--model-size", "5", "--num-nodes", "7"),
             "does not divide 160 GPUs; valid: 1 2",

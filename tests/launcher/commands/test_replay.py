@@ -144,14 +144,14 @@ def test_where_every_line_was_left_out_the_first_is_named(tmp_path: Path) -> Non
     header, *rows = Path(MULTI).read_text().splitlines()
     path = tmp_path / "nameless.csv"
     path.write_text("\n".join([header, *(row.replace("A100-SXM-80GB", "") for row in rows[:3])]))
-    with pytest.raises(ConfigError, match=r"nameless\.csv:2: left out: no gpu\. \(and 2 more\)"):
+    with pytest.raises(ConfigError, match=r"nameless\.csv:2: skipped: no gpu\. \(and 2 more\)"):
         scored(str(path))
 
 
 def test_rows_of_which_nothing_is_predicted_are_replayed_and_said() -> None:
     table = str(TABLES / "dlperf_megatron_v100.csv")
     (note,) = scored(table, "--seeds", "1")["not_predicted"]
-    assert "nothing is predicted of 14 rows (no heads)" in note
+    assert "14 rows without a prediction (no heads)" in note
     assert note in replay([table, "--seeds", "1"])
 
 
@@ -165,8 +165,8 @@ def test_lines_that_were_left_out_are_said(tmp_path: Path) -> None:
     lines = Path(MULTI).read_text().splitlines()
     path = tmp_path / "short.csv"
     path.write_text("\n".join([*lines[:6], lines[6].replace("A100-SXM-80GB", "")]) + "\n")
-    assert scored(str(path), "--seeds", "1")["left_out"] == ["short.csv:7: left out: no gpu."]
-    assert "short.csv:7: left out: no gpu." in replay([str(path), "--seeds", "1"])
+    assert scored(str(path), "--seeds", "1")["left_out"] == ["short.csv:7: skipped: no gpu."]
+    assert "short.csv:7: skipped: no gpu." in replay([str(path), "--seeds", "1"])
 
 
 @pytest.mark.parametrize(

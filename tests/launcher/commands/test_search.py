@@ -190,7 +190,7 @@ def test_the_document_has_every_candidate(search: Run) -> None:
         (("search_config=gpt3/6b",), "did you mean 'gpt3/5b'"),
         (("=5",), "'=5' must be key=value"),
         (("num_nodes=2",), "did you mean 'search_config.train_settings.num_nodes'"),
-        ((f"{TRAIN}.model_size_in_b=1200",), "must be smaller than 1105 billion"),
+        ((f"{TRAIN}.model_size_in_b=1200",), "supports less than 1105 B"),
         ((f"{TRAIN}.num_nodes=0",), "at least 1"),
         ((f"{TRAIN}.global_batch_size=0",), "at least 1"),
         (("--dryrun",), "Unknown flag --dryrun"),

@@ -253,7 +253,7 @@ def test_an_argument_that_is_mapped_to_the_global_batch_is_that_of_all_ranks() -
 @pytest.mark.parametrize(
     ("mapping", "says"),
     [
-        (("train_micro_batch_size_per_gpu", "--nope"), "--nope is to stand for train_micro"),
+        (("train_micro_batch_size_per_gpu", "--nope"), "--nope is mapped to train_micro"),
         (("train_micro_batch", "--lr"), "did you mean 'train_micro_batch_size_per_gpu'"),
     ],
 )

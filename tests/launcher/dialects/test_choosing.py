@@ -18,8 +18,8 @@ def test_two_dialects_that_fit_are_said_and_the_first_is_taken() -> None:
     choice = choose_dialect(script(text=f"{TRAINER}\n{ACCELERATOR}"))
     assert choice.dialect.name == "hf_trainer"
     assert choice.notes == (
-        "hf_trainer and accelerate both know this script; hf_trainer is taken "
-        "(--dialect decides).",
+        "hf_trainer and accelerate both match this script; using hf_trainer "
+        "(change it with --dialect).",
     )
 
 

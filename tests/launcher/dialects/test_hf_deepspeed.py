@@ -186,8 +186,8 @@ def test_micro_batches_grow_as_far_as_deepspeed_lets_them(tmp_path: Path) -> Non
     assert (1024, 4) in found
     assert (8, 1) in found
     (said,) = user.warnings
-    assert "larger ones than today's 16 are tried" in said
-    assert "--keep-global-batch keeps it" in said
+    assert "batches larger than today's 16 are tried" in said
+    assert "--keep-global-batch pins it" in said
 
 
 @pytest.mark.parametrize(

@@ -305,7 +305,7 @@ def test_a_further_knob_that_ran_otherwise_is_named(tmp_path: Path) -> None:
     report(tmp_path, result_of(0, applied=applied), result_of(1, applied=applied))
     failure = failure_of(read_outcome(plan_of(tmp_path, expected=asked), ended(0, 0)))
     assert failure.detail == (
-        "rank 0: ran with bucket_cap_mb 25 instead of 5, blocks_per_unit left out instead of 2"
+        "rank 0: ran with bucket_cap_mb 25 instead of 5, blocks_per_unit missing instead of 2"
     )
 
 

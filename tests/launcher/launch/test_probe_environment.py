@@ -85,7 +85,7 @@ def test_flags_that_keep_the_probe_out_are_found(command: str, flag: str | None)
     [
         ((), "never started"),
         ((Sign.INJECTED,), "no process of the script imported torch"),
-        ((Sign.INJECTED, Sign.ARMED), "neither a step of a torch.optim.Optimizer"),
+        ((Sign.INJECTED, Sign.ARMED), "ran a backward pass or a step of a torch.optim.Optimizer"),
         ((Sign.INJECTED, Sign.BROKEN), "failed inside the script: why"),
     ],
 )

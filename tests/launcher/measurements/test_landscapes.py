@@ -194,7 +194,7 @@ def test_missing_columns_are_refused_with_the_line_of_the_header(tmp_path: Path)
 def test_other_lines_that_cannot_be_are_left_out_by_name(tmp_path: Path) -> None:
     found = read_landscapes(changed(tmp_path, heads="7"))
     assert len(found.notes) == 1
-    assert found.notes[0].startswith("table.csv:7: left out: ")
+    assert found.notes[0].startswith("table.csv:7: skipped: ")
 
 
 def test_rows_that_cannot_be_predicted_are_replayed_and_said(tmp_path: Path) -> None:
@@ -206,8 +206,7 @@ def test_rows_that_cannot_be_predicted_are_replayed_and_said(tmp_path: Path) -> 
     assert np.isnan(group.predictions.step_s_C).sum() == 1
     assert found.notes == ()
     assert found.unpredicted == (
-        "table.csv: nothing is predicted of 1 row (no layers, heads); what was measured of them "
-        "counts.",
+        "table.csv: 1 row without a prediction (no layers, heads); the measured values count.",
     )
 
 
@@ -240,7 +239,7 @@ def test_an_unknown_gpu_is_said_to_be_the_reason_that_nothing_is_predicted(
 ) -> None:
     found = read_landscapes(changed(tmp_path, gpu="Slate-1"))
     assert [text.partition("(")[2] for text in found.unpredicted] == [
-        "unknown GPU 'Slate-1'); what was measured of them counts."
+        "unknown GPU 'Slate-1'); the measured values count."
     ]
 
 
@@ -311,7 +310,7 @@ def test_a_journal_is_grouped_as_was_asked_for(tmp_path: Path) -> None:
         f"{tmp_path.name}, mbs {micro}, gbs 16" for micro in (1, 2)
     ]
     assert found.notes == (
-        f"{path}: left out: {tmp_path.name}, mbs 4, gbs 16: none of its trials ran.",
+        f"{path}: skipped: {tmp_path.name}, mbs 4, gbs 16: none of its trials ran.",
     )
 
 

@@ -200,7 +200,7 @@ def test_an_evaluation_that_was_not_waited_for_is_said() -> None:
 
 def test_data_that_ended_after_the_steps_is_said() -> None:
     seen = beside(evaluations=1, evaluation_batches=8, went_on=WentOn.EPOCH)
-    assert "50 steps, peak memory 1 %, data ended as after an epoch." in seen
+    assert "50 steps, peak memory 1 %, data was ended early, as after an epoch." in seen
     assert seen.endswith(
         "Not exercised: checkpointing, what the script does after its last epoch."
     )

@@ -98,7 +98,7 @@ def test_a_tracker_that_hangs_is_ended_with_one_warning(tmp_path: Path, tracker:
     notes += finish_all([one], 1.5)
     assert time.monotonic() - start_s < 6.0
     assert len(warnings(notes)) == 1
-    assert "it was too slow to take everything" in warnings(notes)[0]
+    assert "it was too slow to accept every run" in warnings(notes)[0]
 
 
 def test_a_tracker_that_hangs_takes_any_number_of_entries(tmp_path: Path) -> None:
@@ -150,7 +150,7 @@ def test_trackers_finish_side_by_side(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("tracker", "says"),
     [
-        ("RaisesWhenMade", "cannot be used, so nothing is kept there (ValueError: no room here)"),
+        ("RaisesWhenMade", "cannot be used, so no run is sent there (ValueError: no room here)"),
         ("RaisesAtATrial", "(ValueError: no room for this)"),
         ("DiesAtATrial", "it has ended, so no more runs are kept"),
     ],

@@ -228,7 +228,7 @@ def test_memory_that_was_not_seen_to_be_enough_is_a_reason(tmp_path: Path) -> No
     with opened(tmp_path) as journal:
         _, seen = played(journal)
     assert [note.partition(": ")[2] for note in seen.notes] == [
-        "their memory was not seen to be enough side by side."
+        "it is not known that they fit in memory side by side."
     ]
 
 

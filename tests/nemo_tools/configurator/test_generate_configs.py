@@ -308,9 +308,7 @@ def test_numbers_of_a_model_beside_its_shape_stay() -> None:
 
 def test_what_nobody_gave_is_said() -> None:
     notes = AutoConfigurator(path_to_logs="logs", model="llama3-8b").notes
-    assert notes[0] == (
-        "Assumed, since nothing says so: num_nodes 1, gpus_per_node 8, seq_length 2048."
-    )
+    assert notes[0] == ("Not given, so assumed: num_nodes 1, gpus_per_node 8, seq_length 2048.")
 
 
 def test_an_argument_wins_over_the_recipe() -> None:
