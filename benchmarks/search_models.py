@@ -20,18 +20,9 @@ from simulator import SIZES, simulated
 
 from autoconf_launch.autotuner.search.replay import Landscape, ReplayRules, Score, run, score
 from autoconf_launch.autotuner.space.objective import OBJECTIVES
-from autoconf_launch.autotuner.space.table import CandidateTable, PredictionTable
 from autoconf_launch.autotuner.strategies import load_strategy
-from autoconf_launch.autotuner.strategies.belief import Belief
 from autoconf_launch.autotuner.strategies.model_based import ModelBased
-from autoconf_launch.autotuner.strategies.surrogate import (
-    Believed,
-    Costs,
-    by_process,
-    by_the_closer,
-    by_trees,
-)
-from autoconf_launch.autotuner.strategies.trees import Members
+from autoconf_launch.autotuner.strategies.surrogate import Model, by_knobs, by_process, by_trees
 from autoconf_launch.launcher.measurements.landscapes import read_landscapes
 
 RESULT = Path(__file__).parent / "results" / "search_models.md"
@@ -42,7 +33,6 @@ HEADER = (
     "process alone",
     "trees alone",
     "model_based",
-    "proposals by trees",
     "stopped after",
     "regret then",
     "certificates true",
@@ -52,16 +42,14 @@ PREAMBLE = f"""# Which model decides in the search
 
 Made by `python benchmarks/search_models.py --write`. Mean trials until one is within 2 % of the
 best, at most {MOST_TRIALS}; one more is counted where that is not enough. "process" is the
-Gaussian process, "trees" the boosted trees of XGBoost; `model_based` takes whichever said
-measurements better that were left out, and "proposals by trees" counts where it took the trees.
-"stopped after" and what follows are of `model_based`; "deepspeed" is the ranker of the DeepSpeed
-Autotuner.
+Gaussian process, "trees" the boosted trees of XGBoost; `model_based` takes the trees where six
+knobs or more vary. "stopped after" and what follows are of `model_based`; "deepspeed" is the
+ranker of the DeepSpeed Autotuner.
 
 Published landscapes are predicted with the constants that users get, which these tables informed.
 The simulated clusters have eight knobs that depend on each other; their formulas were written
-before any tuner was run on them. How many trees there are, how deep they are, and when the choice
-is looked at (from 8 measurements on; for half the squared error of the usual model, which is the
-trees from 6 knobs on) was set with sight of ten clusters of other seeds than these.
+before any tuner was run on them. How many trees there are, how deep they are, and from how many
+knobs on they are taken was set with sight of ten clusters of other seeds than these.
 """
 
 
@@ -102,11 +90,10 @@ def drawn(size: int, *, with_predictions: bool) -> list[Landscape]:
 
 
 def row(named: tuple[str, Callable[[], list[Landscape]]]) -> list[str]:
-    """Of the table: what each model alone needed, and the choice between them."""
+    """A row of the table: what each model alone needed, and the default tuner."""
     name, make = named
     groups = make()
-    watched = Watched(by_the_closer)
-    process, trees, ours = (_scores(groups, one) for one in (by_process, by_trees, watched))
+    process, trees, ours = (_scores(groups, one) for one in (by_process, by_trees, by_knobs))
     peer = load_strategy("deepspeed", peers=True)
     rules = ReplayRules(trials=MOST_TRIALS)
     told = [one.certificate_true for one in ours if one.certificate_true is not None]
@@ -114,7 +101,6 @@ def row(named: tuple[str, Callable[[], list[Landscape]]]) -> list[str]:
         name,
         str(len(groups)),
         *map(_trials, (process, trees, ours)),
-        f"{100 * watched.by_trees / max(watched.proposals, 1):.0f} %",
         f"{np.mean([one.stopped_at for one in ours]):.1f}",
         f"{100 * np.mean([one.final_regret for one in ours]):.1f} %",
         f"{sum(told)} of {len(told)}" if told else "-",
@@ -124,28 +110,7 @@ def row(named: tuple[str, Callable[[], list[Landscape]]]) -> list[str]:
     return found
 
 
-class Watched:
-    """Counts which model a choice between models takes."""
-
-    def __init__(self, believed: Believed) -> None:
-        self._believed = believed
-        self.proposals = self.by_trees = 0
-
-    def __call__(
-        self,
-        pool: CandidateTable,
-        predictions: PredictionTable | None,
-        known: Costs,
-        seed: int,
-    ) -> Belief:
-        """See ``Believed``."""
-        found = self._believed(pool, predictions, known, seed)
-        self.proposals += 1
-        self.by_trees += isinstance(found.kernel, Members)
-        return found
-
-
-def _scores(groups: Sequence[Landscape], model: Believed) -> list[Score]:
+def _scores(groups: Sequence[Landscape], model: Model) -> list[Score]:
     strategy = ModelBased(OBJECTIVES["throughput"], model)
     rules = ReplayRules(trials=MOST_TRIALS, good_enough=GOOD_ENOUGH, to_saturation=True)
     return [score(group, run(group, strategy, rules, 0)) for group in groups]

@@ -20,6 +20,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # others would only spin, and be counted
 import numpy as np
 
 from autoconf_launch.autotuner.search.limits import SearchLimits

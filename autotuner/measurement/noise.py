@@ -92,14 +92,14 @@ class NoiseTally:
     def _add(self, records: Iterable[Record]) -> None:
         for record in records:
             self._count += 1
-            if record.measurement is None or min(record.measurement.step_s) <= 0.0:
+            measured = record.measurement
+            if measured is None or min(measured.step_s) <= 0.0:
                 continue
-            squares, freedom = _within(record.measurement.step_s)
+            squares, freedom = _within(measured.step_s)
             self._within += squares
             self._within_freedom += freedom
             name = measured_name(record.trial.name)
-            mean, count = math.log(record.measurement.mean_step_s), len(record.measurement.step_s)
-            launch = mean, _variance_of_mean(count)
+            launch = math.log(measured.mean_step_s), _variance_of_mean(len(measured.step_s))
             self._launches[name] = (*self._launches.get(name, ()), launch)
 
     def _noise(self) -> Noise:
@@ -264,6 +264,7 @@ def _between(
     return squares, freedom
 
 
+@lru_cache(maxsize=4096)
 def _variance_of_mean(count: int) -> float:
     """Variance of the mean of neighbouring steps over that of one, with ``CORRELATION``.
 

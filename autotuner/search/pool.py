@@ -116,7 +116,7 @@ class Pool:
         self._usual = space.usual_C
         self.has_further = not space.usual_C.all()
         """Whether any row varies a further knob."""
-        self._is_further: dict[Candidate, bool] = {}
+        self._rows: dict[Candidate, Ints] = {}
         self._of_layout: dict[Layout, Bools] = {}
         self._small: Bools = space.table["micro_batch"] < space.least_micro_batch
         self._tried = np.zeros(len(space.table), np.bool_)
@@ -128,7 +128,7 @@ class Pool:
 
     def take_out(self, candidate: Candidate) -> None:
         """It was handed out or came back."""
-        self._tried[self._table.find(candidate)] = True
+        self._tried[self._find(candidate)] = True
 
     def forget_speeds(self) -> None:
         """What was learned of micro-batches is to be learned anew."""
@@ -172,14 +172,17 @@ class Pool:
 
     def is_closed(self, candidate: Candidate) -> bool:
         """Whether a trial of something else has ruled it out."""
-        return bool(self._closed[self._table.find(candidate)].any())
+        return bool(self._closed[self._find(candidate)].any())
 
     def is_further(self, candidate: Candidate) -> bool:
         """Whether it is a row with an unusual value of a further knob."""
-        if candidate not in self._is_further:
-            unusual = ~self._usual[self._table.find(candidate)]
-            self._is_further[candidate] = bool(unusual.any())
-        return self._is_further[candidate]
+        return bool((~self._usual[self._find(candidate)]).any())
+
+    def _find(self, candidate: Candidate) -> Ints:
+        """Numbers of its rows, which are looked for once."""
+        if candidate not in self._rows:
+            self._rows[candidate] = self._table.find(candidate)
+        return self._rows[candidate]
 
     def usual_rows(self, group: int, *, small_too: bool) -> Ints:
         """Numbers of the open rows of a group with its usual further knobs, in order.
@@ -236,7 +239,7 @@ class Pool:
 
     def prediction(self, candidate: Candidate) -> Prediction | None:
         """What the cost models say of a candidate of the space."""
-        rows = self._table.find(candidate)
+        rows = self._find(candidate)
         if self._predictions is None or not len(rows):
             return None
         return self._predictions.row(int(rows[0]))

@@ -38,7 +38,6 @@ class Belief:
         variance_C: in units of ``scale``, noise of a new measurement left out.
         scale: variance that the prior's unit stands for.
         freedom: of the t-distribution.
-        left_out_S: what each measured row is off by where the others alone say what it is.
     """
 
     mean_C: Floats
@@ -48,7 +47,6 @@ class Belief:
     kernel: Covariance
     features_CF: Floats
     seen_CS: Floats
-    left_out_S: Floats
 
     @property
     def spread_C(self) -> Floats:

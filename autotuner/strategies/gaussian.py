@@ -45,20 +45,17 @@ class Kernel:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _Fit:
+    """A kernel with what it makes of the targets; ``whiten_SS`` decorrelates measured rows."""
+
     kernel: Kernel
-    root_SS: Floats
+    whiten_SS: Floats
     white_S: Floats
     scale: float
     evidence: float
 
 
-def believed(
-    features_RF: Floats,
-    targets_S: Floats,
-    *,
-    spread: float,
-    constant: bool = True,
-    doubt_S: Floats | None = None,
+def fit_process(
+    features_RF: Floats, targets_S: Floats, *, spread: float, constant: bool = True
 ) -> Belief:
     """What targets of the first rows say of the others.
 
@@ -67,7 +64,6 @@ def believed(
         targets_S: what was found for each measured row, around 0.
         spread: standard deviation to expect of a target.
         constant: whether a part of the covariance is common to all rows.
-        doubt_S: standard deviation of each target besides that of the measurement.
     """
     count = len(targets_S)
     features = features_RF - features_RF.mean(axis=0)
@@ -75,11 +71,10 @@ def believed(
     trend = 1.0 / size if size > 0 else 0.0
     kernels = [Kernel(shared=x, trend=trend) for x in (_SHARED if constant else (0.0,))]
     seen, pool = features[:count], features[count:]
-    noise_S = OWN + (MEASUREMENT_NOISE**2 + (0.0 if doubt_S is None else doubt_S**2)) / spread**2
-    among = np.eye(count) * noise_S
-    fits = (_fitted(k, k.between(seen, seen) + among, targets_S, spread) for k in kernels)
+    own = (OWN + MEASUREMENT_NOISE**2 / spread**2) * np.eye(count)
+    fits = (_fit(k, k.between(seen, seen) + own, targets_S, spread) for k in kernels)
     fit = max(fits, key=lambda found: found.evidence)
-    half_SC = np.linalg.solve(fit.root_SS, fit.kernel.between(seen, pool))
+    half_SC = fit.whiten_SS @ fit.kernel.between(seen, pool)
     return Belief(
         mean_C=np.asarray(half_SC.T @ fit.white_S),
         variance_C=fit.kernel.own(pool) - np.einsum("sc,sc->c", half_SC, half_SC),
@@ -88,25 +83,19 @@ def believed(
         kernel=fit.kernel,
         features_CF=pool,
         seen_CS=np.asarray(half_SC.T, np.float64),
-        left_out_S=_left_out(fit),
     )
 
 
-def _left_out(fit: _Fit) -> Floats:
-    """What each target is off by, said by the others (Rasmussen and Williams 2006, 5.12)."""
-    root_inverse = np.linalg.solve(fit.root_SS, np.eye(len(fit.white_S)))
-    return np.asarray((root_inverse.T @ fit.white_S) / np.square(root_inverse).sum(axis=0))
-
-
-def _fitted(kernel: Kernel, among_SS: Floats, targets_S: Floats, spread: float) -> _Fit:
+def _fit(kernel: Kernel, among_SS: Floats, targets_S: Floats, spread: float) -> _Fit:
     root = np.linalg.cholesky(among_SS)
-    white = np.linalg.solve(root, targets_S)
+    whiten = np.linalg.inv(root)
+    white = whiten @ targets_S
     freedom = PRIOR_FREEDOM + len(targets_S)
     squares = PRIOR_FREEDOM * spread**2 + float(white @ white)
     evidence = -np.log(np.diag(root)).sum() - freedom / 2.0 * np.log(squares)
     return _Fit(
         kernel=kernel,
-        root_SS=np.asarray(root, np.float64),
+        whiten_SS=np.asarray(whiten, np.float64),
         white_S=white,
         scale=squares / freedom,
         evidence=float(evidence),

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cache
 
 import numpy as np
 
@@ -32,6 +33,8 @@ MARGINAL = 0.2
 """Weight of the gain of a row that is over the limit by no more than the band."""
 _LEAST = 1e-12
 """Chance of an outcome that cannot be."""
+_LATEST = 128
+"""Trials that are learned from."""
 _GRID = np.linspace(-5 * _COMMON, 5 * _COMMON, 101)
 _ODDS = np.linspace(-1.0, 1.0, 401)
 
@@ -42,9 +45,15 @@ def chance_to_fit(predictions: PredictionTable | None, history: Sequence[Record]
     if predictions is None or limit_bytes is None:
         return None
     room = np.log(limit_bytes / predictions.peak_bytes_C)
-    odds = chance_below((_ODDS[:, None] - _GRID) / _OWN) @ _correction(history, limit_bytes)
+    odds = _chance_of_each() @ _correction(history, limit_bytes)
     found = np.interp(np.clip(room, -1.0, 1.0), _ODDS, odds)
     return np.asarray(np.where(np.isnan(room), 1.0, found))
+
+
+@cache
+def _chance_of_each() -> Floats:
+    """Chance to fit with each room, for each value of the common correction."""
+    return chance_below((_ODDS[:, None] - _GRID) / _OWN)
 
 
 def marginal_rows(
@@ -70,7 +79,7 @@ def marginal_rows(
 
 def _largest_error(history: Sequence[Record]) -> list[float]:
     """Measured over predicted peak of the trial that was predicted to need most, if there is."""
-    measured = _told(history).measured
+    measured = _peaks(history).measured
     return [peak / predicted for predicted, peak in sorted(measured)[-1:]]
 
 
@@ -87,13 +96,13 @@ def memory_limit_bytes(
 
 def _correction(history: Sequence[Record], limit_bytes: float) -> Floats:
     """Chances of the values of the common correction."""
-    told = _told(history)
+    peaks = _peaks(history)
     logs = -0.5 * (_GRID / _COMMON) ** 2
-    for was_full, predicted in ((False, told.ran), (True, told.full)):
+    for was_full, predicted in ((False, peaks.ran), (True, peaks.full)):
         room_R = np.log(limit_bytes / np.array(predicted, np.float64))
         fits = chance_below((room_R[:, None] - _GRID) / _OWN)
         logs += np.log(np.maximum(1.0 - fits if was_full else fits, _LEAST)).sum(axis=0)
-    measured_R2 = np.array(told.measured, np.float64).reshape(-1, 2)
+    measured_R2 = np.array(peaks.measured, np.float64).reshape(-1, 2)
     error_R = np.log(measured_R2[:, 1] / measured_R2[:, 0])
     away = (error_R[:, None] - _GRID) / _OWN
     logs += np.log(np.maximum(np.exp(-0.5 * away**2), _LEAST)).sum(axis=0)
@@ -102,7 +111,7 @@ def _correction(history: Sequence[Record], limit_bytes: float) -> Floats:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Told:
+class _Peaks:
     """Predicted peaks of trials that ran and that ran out of memory; with what was measured."""
 
     ran: list[float] = field(default_factory=list)
@@ -110,20 +119,20 @@ class _Told:
     measured: list[tuple[float, float]] = field(default_factory=list)
 
 
-def _told(history: Sequence[Record]) -> _Told:
-    """What trials say of memory; another failure says nothing."""
-    told = _Told()
-    for record in history:
+def _peaks(history: Sequence[Record]) -> _Peaks:
+    """What the latest trials say of memory; another failure says nothing."""
+    found = _Peaks()
+    for record in history[-_LATEST:]:
         predicted = record.prediction.peak_bytes if record.prediction else None
         if not predicted:
             continue
         memory = record.outcome.memory
         if is_out_of_memory(record):
-            told.full.append(predicted)
+            found.full.append(predicted)
         elif isinstance(record.outcome, FailedTrial):
             continue
         elif memory is None or not memory.peak_bytes:
-            told.ran.append(predicted)
+            found.ran.append(predicted)
         else:
-            told.measured.append((predicted, memory.peak_bytes))
-    return told
+            found.measured.append((predicted, memory.peak_bytes))
+    return found

@@ -21,7 +21,7 @@ from .features import knob_features
 from .memory_odds import MARGINAL, chance_to_fit, marginal_rows
 from .micro_batch_curve import MicroBatchCurves, cost_of
 from .past import PastTime, as_records
-from .surrogate import Believed, by_the_closer, costs
+from .surrogate import MOST_SEEN, Costs, Model, by_knobs, costs
 
 _MOST = 8192
 """Rows that are looked at closely: the best predicted ones, or any where nothing is predicted."""
@@ -35,14 +35,14 @@ class ModelBased:
     def __init__(
         self,
         objective: Objective,
-        believed: Believed = by_the_closer,
+        model: Model = by_knobs,
         past: tuple[PastTime, ...] = (),
     ) -> None:
-        self._objective, self._believed, self._past = objective, believed, past
+        self._objective, self._model, self._past = objective, model, past
 
     def knowing(self, past: tuple[PastTime, ...]) -> ModelBased:
         """The same with what earlier studies measured."""
-        return ModelBased(self._objective, self._believed, past)
+        return ModelBased(self._objective, self._model, past)
 
     def propose(
         self,
@@ -68,7 +68,7 @@ class ModelBased:
         if len(known.usable_S) and len(close):
             some = None if predictions is None else predictions.take(close)
             chances = np.ones(len(close)) if odds is None else odds[close]
-            best = self._best(pool.take(close), some, history, pending, (chances, count, seed))
+            best = self._best(pool.take(close), some, known, pending, (chances, count, seed))
             order = np.concatenate([close[best], order[_MOST:]])
         if not known.predicted:
             order = self._rungs_first(pool, order, odds, history, pending)
@@ -100,21 +100,21 @@ class ModelBased:
         self,
         pool: CandidateTable,
         predictions: PredictionTable | None,
-        history: tuple[Record, ...],
+        measured: Costs,
         pending: tuple[Trial, ...],
         wanted: tuple[Floats, int, int],
     ) -> Ints:
         """All rows of a small pool, the most promising first."""
         odds, count, seed = wanted
         table, predictions = _with_pending(pool, predictions, pending)
-        before = as_records(self._past, table, predictions, history)
-        known = costs(table, predictions, (*before, *history), self._objective)
-        now = self._believed(table, predictions, known, seed)
+        known = measured.over(table, predictions, self._objective)
+        if before := as_records(self._past, table, predictions, measured.records):
+            known = costs(table, predictions, (*before, *measured.records), self._objective)
+        now = self._model(table, predictions, known, seed)
         for row in range(len(pool), len(table)):
             now = now.after(row)
         samples = table.global_batch_C if self._objective.per_sample else 1
-        weight = trial_weight(now, samples, known.records)[: len(pool)] * odds
-        measured = costs(table, predictions, history, self._objective)
+        weight = trial_weight(now, samples, known.records[-MOST_SEEN:])[: len(pool)] * odds
         best = float(measured.after_S.min())
         return by_improvement(now, best, weight, np.arange(len(pool)), count)
 

@@ -40,6 +40,8 @@ def as_records(
     What was measured then and now tells by how much the machine is another; where nothing was,
     earlier times are of no use.
     """
+    if not past:
+        return ()
     now_s = {r.trial.candidate: r.measurement.mean_step_s for r in history if r.measurement}
     both = [now_s[one.candidate] / one.step_s for one in past if one.candidate in now_s]
     if not both:

@@ -1,8 +1,8 @@
 """What is believed of each row's cost, from predictions and measurements. Not: which row is next.
 
 Where all rows are predicted, the logarithm of measured over predicted cost is learned, so that
-without a measurement the predictions stand as they are. A Gaussian process learns it, or boosted
-trees, or whichever of both was closer to each measurement when the others alone were known.
+without a measurement the predictions stand as they are. A Gaussian process learns it where few
+knobs vary, boosted trees where many do.
 """
 
 from __future__ import annotations
@@ -16,19 +16,17 @@ import numpy as np
 from ..space import CandidateTable, Floats, Ints, Objective, PredictionTable, Record, concat
 from .belief import Belief
 from .features import knob_features, prediction_features
-from .gaussian import believed
-from .trees import grown
+from .gaussian import fit_process
+from .trees import fit_trees
 
-MOST_SEEN = 128
-"""Measurements that are learned from; where there are more, the best and the latest."""
-_FEWEST_TO_CHOOSE = 8
-"""Measurements from which on it is looked at which model is closer; until then it is chance."""
+MOST_SEEN = 64
+"""Measurements that are learned from; where there are more, the best and the latest. The time of a
+proposal grows with their cube; no recorded search had as many."""
 _MANY_KNOBS = 6
-"""Number of varying knobs from which trees are taken where nothing else is known."""
+"""Number of varying knobs from which trees learn: with eight they needed fewer trials than the
+process, with up to five no more and no fewer (``benchmarks/results/search_models.md``)."""
 _FOLLOWS = ("data_parallel", "accumulation")
 """Knobs that the others determine, batch and devices given."""
-_CLEARLY = 0.5
-"""Share of the other model's squared errors below which a model is preferred to the usual one."""
 _SPREAD_UNPREDICTED = 0.5
 _SPREAD_UNSAID = 0.2
 """Spread of the log cost where nothing is predicted, and of predictions without a band."""
@@ -60,6 +58,12 @@ class Costs:
         usable = np.isfinite(self.before_S) if self.predicted else np.isfinite(self.after_S)
         return np.flatnonzero(usable)
 
+    def over(
+        self, pool: CandidateTable, predictions: PredictionTable | None, objective: Objective
+    ) -> Costs:
+        """The same measurements beside the rows of another pool."""
+        return replace(self, guess_C=_guess(pool, predictions, objective))
+
 
 def costs(
     pool: CandidateTable,
@@ -70,15 +74,21 @@ def costs(
     """Expected costs of a pool's rows, from predictions and measurements."""
     records = tuple(record for record in history if record.measurement)
     pairs = [_pair(record, objective) for record in records]
-    guess = np.full(len(pool), np.nan)
-    if predictions is not None:
-        samples = pool.global_batch_C if objective.per_sample else 1
-        guess = np.log(predictions.step_s_C / samples)
     before, after = np.log(np.array(pairs, float).reshape(-1, 2)).T
+    guess = _guess(pool, predictions, objective)
     return Costs(guess_C=guess, records=records, before_S=before, after_S=after)
 
 
-Believed: TypeAlias = Callable[[CandidateTable, PredictionTable | None, Costs, int], Belief]
+def _guess(
+    pool: CandidateTable, predictions: PredictionTable | None, objective: Objective
+) -> Floats:
+    if predictions is None:
+        return np.full(len(pool), np.nan)
+    samples = pool.global_batch_C if objective.per_sample else 1
+    return np.asarray(np.log(predictions.step_s_C / samples))
+
+
+Model: TypeAlias = Callable[[CandidateTable, PredictionTable | None, Costs, int], Belief]
 """Logarithms of the costs of a pool's rows, by a model; the number is the study's seed."""
 
 
@@ -86,59 +96,43 @@ def by_process(
     pool: CandidateTable, predictions: PredictionTable | None, known: Costs, seed: int = 0
 ) -> Belief:
     """Logarithms of the costs of the pool's rows; needs a usable measurement."""
-    told = _lesson(pool, predictions, known)
-    found = believed(
-        told.features_RF,
-        told.targets_S,
+    lesson = _lesson(pool, predictions, known)
+    found = fit_process(
+        lesson.features_RF,
+        lesson.targets_S,
         spread=_prior_spread(predictions, known),
         constant=known.predicted,
     )
-    return replace(found, mean_C=told.base_C + found.mean_C)
+    return replace(found, mean_C=lesson.base_C + found.mean_C)
 
 
 def by_trees(
     pool: CandidateTable, predictions: PredictionTable | None, known: Costs, seed: int
 ) -> Belief:
     """The same by boosted trees, with the predictions as margin."""
-    told = _lesson(pool, predictions, known)
-    shared = float(np.mean(told.targets_S))
-    base_R = np.concatenate([told.before_S, told.base_C])
-    return grown(
-        told.features_RF,
-        told.before_S + told.targets_S,
+    lesson = _lesson(pool, predictions, known)
+    shared = float(np.mean(lesson.targets_S))
+    base_R = np.concatenate([lesson.before_S, lesson.base_C])
+    return fit_trees(
+        lesson.features_RF,
+        lesson.before_S + lesson.targets_S,
         margin_R=base_R + shared,
         spread=_prior_spread(predictions, known),
         seed=seed,
     )
 
 
-def by_the_closer(
+def by_knobs(
     pool: CandidateTable, predictions: PredictionTable | None, known: Costs, seed: int
 ) -> Belief:
-    """The same by the model that said measurements best that were left out.
-
-    Trees are the usual one where many knobs vary, the process where few do; the other one decides
-    where it was clearly closer.
-    """
-    many = _varying(pool) >= _MANY_KNOBS
-    if len(known.usable_S) < _FEWEST_TO_CHOOSE:
-        return (by_trees if many else by_process)(pool, predictions, known, seed)
-    both = [one(pool, predictions, known, seed) for one in (by_process, by_trees)]
-    usual, other = reversed(both) if many else both
-    return other if _error(other) < _CLEARLY * _error(usual) else usual
-
-
-def _error(found: Belief) -> float:
-    return float(np.square(found.left_out_S).mean())
-
-
-def _varying(pool: CandidateTable) -> int:
-    """How many knobs have more than one value."""
-    return sum(
+    """The same by trees where many knobs vary, by the process where few do."""
+    varying = sum(
         bool(len(column.codes) > 0 and np.ptp(column.codes) > 0)
         for name, column in pool.columns
         if name not in _FOLLOWS
     )
+    model = by_trees if varying >= _MANY_KNOBS else by_process
+    return model(pool, predictions, known, seed)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -152,7 +146,7 @@ class _Lesson:
 
 
 def _lesson(pool: CandidateTable, predictions: PredictionTable | None, known: Costs) -> _Lesson:
-    picked = known.usable_S[_kept(known.after_S[known.usable_S])]
+    picked = known.usable_S[_best_and_latest(known.after_S[known.usable_S])]
     level = 0.0 if known.predicted else float(known.after_S[known.usable_S].mean())
     before_S = known.before_S[picked] if known.predicted else np.full(len(picked), level)
     return _Lesson(
@@ -173,11 +167,11 @@ def _features(
     knobs = knob_features(concat((seen, pool)))
     if not known.predicted:
         return knobs
-    told = prediction_features([record.prediction for record in records], predictions)
-    return np.column_stack([knobs, told])
+    predicted = prediction_features([record.prediction for record in records], predictions)
+    return np.column_stack([knobs, predicted])
 
 
-def _kept(costs_S: Floats) -> Ints:
+def _best_and_latest(costs_S: Floats) -> Ints:
     """The latest and the best measurements, at most ``MOST_SEEN``, in order."""
     count = len(costs_S)
     if count <= MOST_SEEN:
@@ -195,8 +189,8 @@ def _prior_spread(predictions: PredictionTable | None, known: Costs) -> float:
 
 def _pair(record: Record, objective: Objective) -> tuple[float, float]:
     """Predicted and measured cost."""
-    predicted_s = record.prediction.step_s if record.prediction else None
+    predicted, measured = record.prediction, record.measurement
+    predicted_s = (predicted.step_s if predicted else None) or np.nan
     samples = record.trial.candidate.layout.global_batch
-    measured_s = record.measurement.mean_step_s if record.measurement else np.nan
-    cost_s = objective.cost_s
-    return cost_s(predicted_s or np.nan, samples), cost_s(measured_s, samples)
+    measured_s = measured.mean_step_s if measured else np.nan
+    return objective.cost_s(predicted_s, samples), objective.cost_s(measured_s, samples)

@@ -39,7 +39,7 @@ class Members:
         return np.asarray(a_RF @ b_RF.T)
 
 
-def grown(
+def fit_trees(
     features_RF: Floats, targets_S: Floats, *, margin_R: Floats, spread: float, seed: int
 ) -> Belief:
     """What targets of the first rows say of the others.
@@ -52,21 +52,20 @@ def grown(
         seed: of the members' weights.
     """
     count = len(targets_S)
-    said_MR = _said(features_RF, targets_S, margin_R, np.random.default_rng((seed, count)))
+    value_MR = _predict(features_RF, targets_S, margin_R, np.random.default_rng((seed, count)))
     groups = _groups(count)
-    left_out_S = targets_S - said_MR[groups, np.arange(count)] if count > 1 else targets_S * 0.0
+    left_out_S = targets_S - value_MR[groups, np.arange(count)] if count > 1 else targets_S * 0.0
     squares = PRIOR_FREEDOM * spread**2 + float(left_out_S @ left_out_S)
     scale = squares / (PRIOR_FREEDOM + count) / OWN
-    away_CM = (said_MR - said_MR.mean(axis=0)).T[count:] / np.sqrt(max(len(said_MR) - 1, 1))
+    away_CM = (value_MR - value_MR.mean(axis=0)).T[count:] / np.sqrt(max(len(value_MR) - 1, 1))
     return Belief(
-        mean_C=said_MR.mean(axis=0)[count:],
+        mean_C=value_MR.mean(axis=0)[count:],
         variance_C=OWN + np.square(away_CM).sum(axis=1) / scale,
         scale=scale,
         freedom=PRIOR_FREEDOM + count,
         kernel=Members(),
         features_CF=away_CM / np.sqrt(scale),
         seen_CS=np.zeros((len(features_RF) - count, 0)),
-        left_out_S=left_out_S,
     )
 
 
@@ -75,15 +74,15 @@ def _groups(count: int) -> Ints:
     return np.arange(count) % _MOST_MEMBERS
 
 
-def _said(
+def _predict(
     features_RF: Floats, targets_S: Floats, margin_R: Floats, draw: np.random.Generator
 ) -> Floats:
-    """What each member says of all rows."""
+    """What each member predicts of all rows."""
     import xgboost  # half a second that only these trees pay
 
     count, groups = len(targets_S), _groups(len(targets_S))
     every = xgboost.DMatrix(features_RF, base_margin=margin_R, nthread=1)
-    said = []
+    values = []
     for member in range(min(count, _MOST_MEMBERS)):
         kept = (groups != member) | (count == 1)
         data = xgboost.DMatrix(
@@ -94,5 +93,5 @@ def _said(
             nthread=1,
         )
         trees = xgboost.train(_SETTINGS, data, num_boost_round=_ROUNDS)
-        said.append(trees.predict(every))
-    return np.array(said, float)
+        values.append(trees.predict(every))
+    return np.array(values, float)
