@@ -9,8 +9,8 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
+from importlib.metadata import version
 from io import TextIOWrapper
-from types import MappingProxyType
 from typing import TextIO, TypeAlias
 
 from autoconf_launch.core import (
@@ -28,6 +28,7 @@ from .interrupts import DoesNotFitError, InterruptedBySignalError
 from .report import open_view
 from .request import LaunchRequest
 from .results import is_unwritable, saved_pid, sentence_on
+from .verbs import LAUNCHING, VERBS, overview
 
 OK, NO, USAGE, INFEASIBLE, HARDWARE, RESUMABLE, CTRL_C = 0, 1, 2, 3, 4, 75, 130
 _CODES: tuple[tuple[type[AutoconfError], int], ...] = (
@@ -37,21 +38,6 @@ _CODES: tuple[tuple[type[AutoconfError], int], ...] = (
     (NothingFeasibleError, INFEASIBLE),
     (HardwareError, HARDWARE),
 )
-VERBS = MappingProxyType(
-    {
-        "show": "autoconf_launch.launcher.commands.show:show",
-        "show spaces": "autoconf_launch.launcher.commands.spaces:show_spaces",
-        "compare": "autoconf_launch.launcher.commands.compare:compare",
-        "export": "autoconf_launch.launcher.commands.export:export",
-        "fit": "autoconf_launch.launcher.commands.fit:fit",
-        "plan": "autoconf_launch.launcher.commands.plan:plan",
-        "recommend": "autoconf_launch.launcher.commands.recommend:recommend",
-        "replay": "autoconf_launch.launcher.commands.replay:replay",
-        "search": "autoconf_launch.nemo.search.command:search",
-        "validate": "autoconf_launch.launcher.commands.validate:validate",
-    }
-)
-"""One or two words -> ``module:function`` from the arguments after them to text."""
 _LAUNCH = "autoconf_launch.launcher.commands.launch:launch"
 _TUNE = "autoconf_launch.launcher.commands.tune:run_tune"
 _Command: TypeAlias = Callable[[LaunchRequest, Listener], int]
@@ -64,13 +50,27 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _main(arguments: list[str]) -> int:
-    if not arguments or arguments[0] in ("-h", "--help"):
-        _print(lambda: (usage(),))
+    first = arguments[0] if arguments else "--help"
+    if text := _asked_of_all(first, arguments[1:]):
+        _print(lambda: (text,))
         return OK if arguments else USAGE
     for words in (2, 1):  # "show spaces" before "show"
         if (verb := " ".join(arguments[:words])) in VERBS:
-            return _guarded(partial(_run_verb, VERBS[verb], arguments[words:]))
+            return _guarded(partial(_run_verb, VERBS[verb].reference, arguments[words:]))
+    if first in LAUNCHING:
+        arguments = [f"--autotuning={first}", *arguments[1:]]
     return _guarded(lambda: _run(parse_request(arguments)))
+
+
+def _asked_of_all(first: str, others: Sequence[str]) -> str | None:
+    """What the command says of itself; None where it is to do something."""
+    if first in ("-h", "--help"):
+        return overview()
+    if first == "--version":
+        return f"autoconf-launch {version('autoconf-launch')}"
+    if first in LAUNCHING and others and others[0] in ("-h", "--help"):
+        return usage()
+    return None
 
 
 def _run(request: LaunchRequest) -> int:

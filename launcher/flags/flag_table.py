@@ -50,11 +50,10 @@ def make_parser() -> argparse.ArgumentParser:
     """A parser of our own flags; errors are ConfigErrors. Names are never abbreviated."""
     parser = _Parser(
         prog="autoconf-launch",
-        usage="autoconf-launch [flags] [--autotuning {tune,run}] script.py [arguments]",
-        description="Launch a training, or find its best configuration first. Flags are those of "
-        "deepspeed and torchrun; - and _ are equal in their names.",
-        epilog="Verbs, each with --help: fit, plan, recommend, search, show, show spaces, "
-        "compare, export, validate, replay.",
+        usage="autoconf-launch [tune|run] [flags] script.py [arguments]",
+        description="Launch a training, or find its best configuration first: tune ends with it, "
+        "run trains with it. Flags are those of deepspeed and torchrun; - and _ are equal in "
+        "their names.",
         allow_abbrev=False,
     )
     _add_script(parser.add_argument_group("script"))

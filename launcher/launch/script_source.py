@@ -30,6 +30,7 @@ from ..script import (
     script_path,
 )
 from ..spelling import is_of_batch
+from ..verbs import nearest_verb
 from .wrapped_launch import unwrapped
 
 _CONFIG_FLAGS = ("--config", "--deepspeed", "--deepspeed_config")
@@ -171,10 +172,9 @@ def read_script(request: LaunchRequest) -> tuple[LaunchRequest, ScriptSource]:
     """
     request = unwrapped(request)
     if request.kind == "script" and not Path(request.script).is_file():
-        raise ConfigError(
-            f"Script {request.script} does not exist in {Path.cwd()}; give its path after the "
-            "launcher's flags."
-        )
+        verb = nearest_verb(request.script)
+        hint = f"did you mean '{verb}'?" if verb else "give its path after the launcher's flags."
+        raise ConfigError(f"Script {request.script} does not exist in {Path.cwd()}; {hint}")
     source = find_script_source(request)
     for word in refused_flags(source.script_args, source.flags) if source.flags else ():
         if own_flag(word) is not None:

@@ -3,11 +3,14 @@ import os
 import subprocess
 import sys
 from collections.abc import Sequence
+from importlib.metadata import version
 from typing import NoReturn, TypeAlias
 
 import pytest
 
 from autoconf_launch.launcher import cli
+from autoconf_launch.launcher.request import LaunchRequest
+from autoconf_launch.launcher.verbs import LAUNCHING, VERBS
 
 Captured: TypeAlias = pytest.CaptureFixture[bytes]
 HEAVY = ("numpy", "psutil", "tabulate", "hjson", "rich", "hydra")
@@ -68,3 +71,53 @@ def test_an_error_that_is_a_mistake_of_ours_keeps_its_traceback(
 ) -> None:
     with pytest.raises(FileNotFoundError):
         ending(errno.ENOENT, "/results/lease", monkeypatch)
+
+
+def said(*words: str) -> tuple[int, str]:
+    """Exit code and all output of ``python -m autoconf_launch``."""
+    command = [sys.executable, "-m", "autoconf_launch", *words]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    return done.returncode, done.stdout + done.stderr
+
+
+def test_the_help_has_every_verb_and_no_flag_of_a_launch() -> None:
+    code, text = said("--help")
+    assert code == cli.OK
+    assert all(f"\n  {verb} " in text for verb in (*LAUNCHING, *VERBS))
+    assert "--num_nodes" not in text
+    assert len(text.splitlines()) <= 30
+    assert "--num_nodes" in said("tune", "--help")[1]
+
+
+def test_the_version_is_that_of_the_package() -> None:
+    assert said("--version") == (cli.OK, f"autoconf-launch {version('autoconf-launch')}\n")
+
+
+@pytest.mark.parametrize(
+    ("word", "hint"),
+    [
+        ("plam", "did you mean 'plan'?"),
+        ("Tune", "did you mean 'tune'?"),
+        ("plam.py", "give its path after the launcher's flags."),
+        ("whatever", "give its path after the launcher's flags."),
+    ],
+)
+def test_a_mistyped_verb_gets_the_nearest(word: str, hint: str) -> None:
+    code, text = said(word, "--model", "x")
+    assert (code, len(text.splitlines())) == (cli.USAGE, 1)
+    assert text.endswith(f"; {hint}\n")
+
+
+def test_tune_and_run_say_what_the_flag_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[LaunchRequest] = []
+
+    def hear(request: LaunchRequest) -> int:
+        asked.append(request)
+        return cli.OK
+
+    monkeypatch.setattr(cli, "_run", hear)
+    for mode in ("tune", "run"):
+        cli.main([mode, "--num_gpus", "2", "train.py", "--help"])
+        cli.main([f"--autotuning={mode}", "--num_gpus", "2", "train.py", "--help"])
+    assert [request.autotuning for request in asked] == ["tune", "tune", "run", "run"]
+    assert asked[::2] == asked[1::2]
