@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -48,13 +48,18 @@ class RawConfig:
 
     def with_value(self, path: KeyPath, value: Any) -> RawConfig:
         """A document that differs in one value; sections on the way are made."""
+        return self.with_values([(path, value)])
+
+    def with_values(self, edits: Iterable[tuple[KeyPath, Any]]) -> RawConfig:
+        """A document that differs in some values, set one after the other."""
         edited = RawConfig(self._document)
-        section = edited._document
-        for key in path[:-1]:
-            if not isinstance(section.get(key), dict):
-                section[key] = {}
-            section = section[key]
-        section[path[-1]] = copy.deepcopy(value)
+        for path, value in edits:
+            section = edited._document
+            for key in path[:-1]:
+                if not isinstance(section.get(key), dict):
+                    section[key] = {}
+                section = section[key]
+            section[path[-1]] = copy.deepcopy(value)
         return edited
 
     def without(self, path: KeyPath) -> RawConfig:

@@ -5,20 +5,44 @@ from typing import TYPE_CHECKING
 from autoconf_launch.core import lazy_names
 
 if TYPE_CHECKING:
-    from .base_reader import RECIPE_PATHS, pretraining
-    from .base_values import (
+    from .base_documents import (
         BaseConfig,
-        Pretraining,
-        RateSchedule,
         RunPlan,
-        TrainedModel,
         base_config,
+        custom_document,
+        nemo1_document,
+        recipe_document,
         run_name,
         time_limit,
     )
-    from .batch_size import BaseBatch, BatchQuestion, BatchRow, base_batch
-    from .chosen_model import ChosenModel, ModelQuestion, Tables, choose_model, counted_model
-    from .families import Family, Rules, family_named
+    from .base_reader import (
+        RECIPE_PATHS,
+        BatchSplit,
+        Pretraining,
+        RateSchedule,
+        TrainedModel,
+        builtin_document,
+        pretraining,
+    )
+    from .chosen_model import (
+        BaseBatch,
+        BatchRow,
+        ChosenModel,
+        ModelQuestion,
+        Tables,
+        base_batch,
+        choose_model,
+        counted_model,
+    )
+    from .families import (
+        Family,
+        NamedModel,
+        Predefined,
+        Rules,
+        family_named,
+        named,
+        nearest_predefined,
+    )
     from .forecast import (
         WHY,
         Achieved,
@@ -34,14 +58,11 @@ if TYPE_CHECKING:
         size_for_days,
         speed_band,
     )
-    from .layouts import builtin_document, custom_document, nemo1_document, recipe_document
     from .model_size import (
         SECONDS_PER_DAY,
         Budget,
-        NamedModel,
         SampleShape,
         exact_training_days,
-        named,
         recommended_size_b,
         step_flops,
         training_days,
@@ -57,8 +78,7 @@ if TYPE_CHECKING:
         nemo_grid,
         recompute_choices,
     )
-    from .nemo_rules import are_ends_counted, reason, search_rules
-    from .promise import Predefined, nearest_predefined, run_order
+    from .search_space import are_ends_counted, reason, run_order, search_rules
     from .shapes import (
         Form,
         Shape,

@@ -1,19 +1,89 @@
-"""A base configuration's file as what it trains. Not: how a framework spells it (export).
+"""A base configuration's file as what it trains, and as our own runtime's configuration.
 
 Both layouts are read by full path, so that a file that a user has edited says what is exported.
+Not: how a framework spells it (export).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
-from autoconf_launch.core import ConfigError, KeyPath, RawConfig, dotted
+from autoconf_launch.core import ConfigError, KeyPath, Layout, RawConfig, dotted
 
-from .base_values import BatchSplit, Pretraining, RateSchedule, TrainedModel
 from .families import Family
-from .shapes import EXPERTS_PER_TOKEN, Form, form_of, key_value_heads
+from .shapes import EXPERTS_PER_TOKEN, Form, Shape, form_of, key_value_heads
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainedModel:
+    """Shape and form; of an encoder-decoder the layers are those of one stack.
+
+    Attributes:
+        decoder_sequence: of an encoder-decoder; None for other models.
+        vocabulary: None where the tokenizer says it.
+    """
+
+    shape: Shape
+    form: Form
+    sequence: int
+    decoder_sequence: int | None
+    vocabulary: int | None
+    init_std: float
+    hidden_dropout: float
+    attention_dropout: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RateSchedule:
+    """Steps and rates; at the end the least rate is kept for ``constant_steps``.
+
+    ``is_cosine`` is False for T5's straight fall.
+    """
+
+    steps: int
+    warmup_steps: int
+    constant_steps: int
+    learning_rate: float
+    least_rate: float
+    is_cosine: bool
+    weight_decay: float
+    betas: tuple[float, float]
+    epsilon: float
+    clip: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchSplit:
+    """Batch and layout on the machines of the file; how many replicas there are follows."""
+
+    nodes: int
+    gpus_per_node: int
+    global_batch: int
+    layout: Layout
+
+    @property
+    def data(self) -> int:
+        """Replicas; at least 1, also where the file's degrees need more GPUs than it has."""
+        tensor, pipeline, context, _ = self.layout.mesh
+        return max(1, self.nodes * self.gpus_per_node // (tensor * pipeline * context))
+
+    @property
+    def virtual(self) -> int | None:
+        """Virtual pipeline stages; None without any."""
+        return self.layout.virtual_pipeline if self.layout.virtual_pipeline > 1 else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pretraining:
+    """Everything that an export says."""
+
+    name: str
+    family: Family
+    model: TrainedModel
+    schedule: RateSchedule
+    split: BatchSplit
 
 
 def pretraining(document: RawConfig) -> Pretraining:
@@ -22,12 +92,11 @@ def pretraining(document: RawConfig) -> Pretraining:
     Raises:
         ConfigError: it is none, or lacks a value; the message has its key.
     """
-    is_recipe = ("model", "config") in document
-    if not is_recipe and ("model", "optim") not in document:
+    if ("model", "config") not in document and ("model", "optim") not in document:
         raise ConfigError(
             "This is not a base configuration: it has neither model.config nor model."
         )
-    reader = _Reader(document, _RECIPE if is_recipe else _NEMO1)
+    reader = _reader_of(document)
     family = Family(_family_name(document))
     return Pretraining(
         name=str(document.get(("run", "name"), document.get(("name",), family.name))),
@@ -171,6 +240,11 @@ class _Reader:
         return ConfigError(f"{where} is {value!r}, but must be {kind}.")
 
 
+def _reader_of(document: RawConfig) -> _Reader:
+    is_recipe = ("model", "config") in document or ("optim", "config") in document
+    return _Reader(document, _RECIPE if is_recipe else _NEMO1)
+
+
 def _family_name(document: RawConfig) -> str:
     given = document.get(("autoconf", "family"), document.get(("family",)))
     if given is None:
@@ -187,21 +261,27 @@ def _model(reader: _Reader, family: Family) -> TrainedModel:
     shorter = reader.whole("decoder_sequence", sequence)
     dropout = _DROPOUT if form.learned_positions else 0.0
     return TrainedModel(
-        layers=reader.whole("layers"),
-        hidden=hidden,
-        heads=heads,
-        groups=reader.whole("groups", _groups(reader, family, heads)),
-        head=reader.whole("head", hidden // max(heads, 1)),
-        ffn=reader.whole("ffn"),
+        shape=Shape(
+            layers=reader.whole("layers"),
+            hidden=hidden,
+            heads=heads,
+            ffn=reader.whole("ffn"),
+            kv=reader.whole("head", hidden // max(heads, 1)),
+            learning_rate=reader.number("learning_rate"),
+        ),
+        form=replace(
+            form,
+            gated=_gated(reader, form),
+            biases=bool(reader.get("biases", form.biases)),
+            tied=bool(reader.get("tied", form.tied)),
+            learned_positions=_learned_positions(reader, form),
+            groups=reader.whole("groups", _groups(reader, family, heads)),
+            experts=reader.whole("experts", form.experts),
+            experts_per_token=reader.whole("experts_per_token", EXPERTS_PER_TOKEN),
+        ),
         sequence=sequence,
         decoder_sequence=shorter if family.is_encoder_decoder else None,
         vocabulary=reader.get("vocabulary"),
-        gated=_gated(reader, form),
-        biases=bool(reader.get("biases", form.biases)),
-        tied=bool(reader.get("tied", form.tied)),
-        learned_positions=_learned_positions(reader, form),
-        experts=reader.whole("experts", form.experts),
-        experts_per_token=reader.whole("experts_per_token", EXPERTS_PER_TOKEN),
         init_std=reader.number("init_std"),
         hidden_dropout=reader.number("hidden_dropout", dropout),
         attention_dropout=reader.number("attention_dropout", dropout),
@@ -245,15 +325,76 @@ def _schedule(reader: _Reader) -> RateSchedule:
 
 
 def _split(reader: _Reader) -> BatchSplit:
+    layout = Layout(
+        tensor_parallel=reader.whole("tensor", 1),
+        pipeline_parallel=reader.whole("pipeline", 1),
+        virtual_pipeline=reader.get("virtual") or 1,
+        context_parallel=reader.whole("context", 1),
+        expert_parallel=reader.whole("expert", 1),
+        micro_batch=reader.whole("micro_batch"),
+        sequence_parallel=bool(reader.get("sequence_parallel", False)),
+    )
     return BatchSplit(
         nodes=reader.whole("nodes", 1),
         gpus_per_node=reader.whole("gpus_per_node", 1),
         global_batch=reader.whole("global_batch"),
-        micro_batch=reader.whole("micro_batch"),
-        tensor=reader.whole("tensor", 1),
-        pipeline=reader.whole("pipeline", 1),
-        virtual=reader.get("virtual"),
-        context=reader.whole("context", 1),
-        expert=reader.whole("expert", 1),
-        sequence_parallel=bool(reader.get("sequence_parallel", False)),
+        layout=layout,
     )
+
+
+def builtin_document(base: RawConfig, *, micro_batch: int | None = None) -> RawConfig:
+    """Batch, optimizer, schedule and precision as ``runtime.initialize`` reads them.
+
+    Degrees of model parallelism stay behind: our runtime is data-parallel.
+
+    Args:
+        base: a base configuration of either layout.
+        micro_batch: samples of one pass; by default the file's, at most the global batch.
+
+    Raises:
+        ConfigError: the file lacks a value that is needed.
+    """
+    reader = _reader_of(base)
+    batch, schedule = reader.whole("global_batch"), _schedule(reader)
+    optimizer = {
+        "lr": schedule.learning_rate,
+        "betas": list(schedule.betas),
+        "weight_decay": schedule.weight_decay,
+    }
+    has_ratio = reader.get("warmup_ratio") is not None
+    return RawConfig(
+        {
+            "train_batch_size": batch,
+            "train_micro_batch_size_per_gpu": min(
+                batch, micro_batch or reader.whole("micro_batch")
+            ),
+            "gradient_clipping": float(reader.get("clip") or 0.0),
+            "bf16": {"enabled": str(base.get(("trainer", "precision"))).startswith("bf16")},
+            "optimizer": {"type": "AdamW", "params": optimizer},
+            "scheduler": _line(schedule) if has_ratio else _cosine(schedule),
+            "autotuning": {"enabled": True},
+        }
+    )
+
+
+def _line(schedule: RateSchedule) -> dict[str, Any]:
+    """T5's schedule falls in a line."""
+    params = {
+        "total_num_steps": schedule.steps,
+        "warmup_min_lr": schedule.least_rate,
+        "warmup_max_lr": schedule.learning_rate,
+        "warmup_num_steps": schedule.warmup_steps,
+        "warmup_type": "linear",
+    }
+    return {"type": "WarmupDecayLR", "params": params}
+
+
+def _cosine(schedule: RateSchedule) -> dict[str, Any]:
+    """To the least rate, which the constant steps keep."""
+    params = {
+        "total_num_steps": max(1, schedule.steps - schedule.constant_steps),
+        "warmup_num_steps": schedule.warmup_steps,
+        "warmup_type": "linear",
+        "cos_min_ratio": schedule.least_rate / schedule.learning_rate,
+    }
+    return {"type": "WarmupCosineLR", "params": params}

@@ -1,4 +1,9 @@
-"""From a family and a size to a shape, a batch and counts. Not: the file that says so."""
+"""From a family and a size to a shape, a batch and counts. Not: the file that says so.
+
+NeMo 1.0 has the global batch and a first layout in one table; NeMo 2.0 has the batch in its grids.
+The table keeps the tokens of a step over all sequence lengths (256 x 2048 = 64 x 8192); so do we
+where no row covers a model.
+"""
 
 from __future__ import annotations
 
@@ -8,9 +13,8 @@ from dataclasses import dataclass, replace
 from autoconf_launch.core import Architecture, ConfigError
 
 from ..cost import active_parameters, parameters
-from .batch_size import BaseBatch, BatchQuestion, BatchRow, base_batch
 from .families import Family, Rules
-from .nemo_axes import GridRow
+from .nemo_axes import GridRow, SizedModel, rule_of
 from .shapes import (
     Form,
     Shape,
@@ -23,6 +27,102 @@ from .shapes import (
     row_of,
     table_shape,
 )
+
+_GPT_ROWS = "gpt3"
+_USUAL_MEMORY_GB = 80
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchRow:
+    """One row of the tables: all sizes up to a bound."""
+
+    family: str
+    gpu_memory_gb: int
+    sequence: int
+    bound_b: float
+    global_batch: int
+    tensor: int
+    pipeline: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BaseBatch:
+    """Samples of a step, and degrees to start from.
+
+    Degrees are None where no table has them: then a planner must say. ``note`` says where the
+    batch is from if no table has it.
+    """
+
+    global_batch: int
+    tensor: int | None = None
+    pipeline: int | None = None
+    context: int | None = None
+    expert: int | None = None
+    note: str = ""
+
+
+def base_batch(
+    rows: Sequence[BatchRow], asked: SizedModel, grids: Sequence[GridRow] = ()
+) -> BaseBatch:
+    """The tables' batch and degrees, or ours with a note that says so.
+
+    Args:
+        rows: of NeMo 1.0, for the degrees and, without ``grids``, the batch.
+        asked: the model.
+        grids: of NeMo 2.0, where its batch is asked for.
+    """
+    own = [row for row in rows if row.family == _rows_of(asked.family)]
+    row = next((row for row in own if _covers(row, asked)), None)
+    found = _by_tokens(own, asked) if row is None else _of_table(row)
+    rule = rule_of(grids, asked)
+    if rule is not None and rule.global_batch is not None:
+        return replace(found, global_batch=rule.global_batch, note="")
+    return _by_tokens(own, asked) if grids else found
+
+
+def _covers(row: BatchRow, asked: SizedModel) -> bool:
+    here = (row.gpu_memory_gb, row.sequence) == (asked.gpu_memory_gb, asked.sequence)
+    return here and asked.size_b <= row.bound_b
+
+
+def _of_table(row: BatchRow) -> BaseBatch:
+    degrees = 1 if row.family == _GPT_ROWS else None
+    return BaseBatch(
+        global_batch=row.global_batch,
+        tensor=row.tensor,
+        pipeline=row.pipeline,
+        context=degrees,
+        expert=degrees,
+    )
+
+
+def _rows_of(family: Family) -> str:
+    if family.is_encoder_decoder:
+        return "t5/mt5"
+    return "bert" if family.name == "bert" else _GPT_ROWS
+
+
+def _by_tokens(own: Sequence[BatchRow], asked: SizedModel) -> BaseBatch:
+    """As many tokens as models of this size read in a step at the shortest tabled sequence."""
+    shortest = min(row.sequence for row in own)
+    usual = [row for row in own if row.sequence == shortest]
+    usual = [row for row in usual if row.gpu_memory_gb == _USUAL_MEMORY_GB]
+    row = next((row for row in usual if asked.size_b <= row.bound_b), usual[-1])
+    tokens = row.global_batch * shortest
+    batch = max(1, tokens // asked.sequence)
+    if batch * asked.sequence != tokens:
+        batch = 1 << (batch.bit_length() - 1)
+    read = batch * asked.sequence
+    near = "as in the table" if read == tokens else f"near the table's {tokens}"
+    return BaseBatch(
+        global_batch=batch,
+        note=(
+            f"No table has a batch for {asked.size_b:g} B with {asked.sequence} tokens on "
+            f"{asked.gpu_memory_gb:g} GB: using {batch} samples, {read} tokens per step, {near} "
+            f"at {shortest}; the layout is the planner's."
+        ),
+    )
+
 
 _CLOSE = 0.05
 
@@ -160,25 +260,10 @@ def _own_note(tables: Tables, asked: ModelQuestion) -> str:
 
 
 def _batch(tables: Tables, asked: ModelQuestion) -> BaseBatch:
-    found = base_batch(
-        tables.batches,
-        BatchQuestion(
-            family=asked.family,
-            size_b=asked.size_b,
-            sequence=asked.sequence,
-            gpu_memory_gb=asked.gpu_memory_gb,
-        ),
-        tables.grids,
-    )
+    found = base_batch(tables.batches, asked, tables.grids)
     if asked.batch is None or asked.batch == found.global_batch:
         return found
-    return BaseBatch(
-        global_batch=asked.batch,
-        tensor=found.tensor,
-        pipeline=found.pipeline,
-        context=found.context,
-        expert=found.expert,
-    )
+    return replace(found, global_batch=asked.batch, note="")
 
 
 def _layout_note(batch: BaseBatch) -> str:

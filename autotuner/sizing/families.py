@@ -1,8 +1,13 @@
-"""Model families, and which of NVIDIA's rules hold for each. Not: the rules' numbers (data)."""
+"""Model families and names, and which of NVIDIA's rules hold for each. Not: the rules' numbers.
+
+Names are such as ``Llama3Config70B``, ``Qwen2Config1P5B``, ``MixtralConfig8x7B``, ``gpt3_5b``.
+"""
 
 from __future__ import annotations
 
+import math
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 
@@ -103,3 +108,72 @@ def _is_one_slip(typed: str, known: str) -> bool:
     is_other = here[:1].isalpha() and there[:1].isalpha() and here[1:] == there[1:]
     is_swapped = here[:2] == there[1::-1] and here[2:] == there[2:]
     return is_added or is_missing or is_other or is_swapped
+
+
+_FAMILIES = {
+    "gpt": "gpt3",
+    "bert": "bert",
+    "mt5": "mt5",
+    "t5": "t5",
+    "llama": "llama",
+    "mixtral": "mixtral",
+    "mistral": "mistral",
+    "gemma": "gemma",
+    "nemotron": "nemotron",
+    "starcoder": "starcoder",
+    "qwen": "qwen",
+    "baichuan": "baichuan2",
+    "chatglm": "chatglm",
+}
+"""By the part of a name that tells them; the first that is there counts."""
+_SIZE = re.compile(r"(?:(\d+)x)?(\d+(?:[.p]\d+)?)([bm])(?![a-z])", re.IGNORECASE)
+_UNITS_B = {"b": 1.0, "m": 1e-3}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NamedModel:
+    """What a name says; None where it does not.
+
+    Attributes:
+        size_b: billions of parameters; of a mixture that of one expert's model.
+        experts: 0 for a model without.
+    """
+
+    family: str | None
+    size_b: float | None
+    experts: int = 0
+
+
+def named(name: str) -> NamedModel:
+    """Read a name; a ``P`` in a size is its decimal point."""
+    lower = name.lower()
+    family = next((known for part, known in _FAMILIES.items() if part in lower), None)
+    found = _SIZE.search(name)
+    if found is None:
+        return NamedModel(family=family, size_b=None)
+    experts, number, unit = found.groups()
+    return NamedModel(
+        family=family,
+        size_b=float(number.lower().replace("p", ".")) * _UNITS_B[unit.lower()],
+        experts=int(experts or 0),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Predefined:
+    """A search by the name that ``search_config=`` takes, such as ``gpt3/5b``."""
+
+    name: str
+    family: str
+    size_b: float
+
+
+def nearest_predefined(known: Sequence[Predefined], family: str, size_b: float) -> str | None:
+    """The name of the family's nearest size by its ratio; None where the family has none.
+
+    Of equal ones the first by name.
+    """
+    own = sorted((one for one in known if one.family == family), key=lambda one: one.name)
+    if not own or size_b <= 0:
+        return None
+    return min(own, key=lambda one: abs(math.log(one.size_b / size_b))).name

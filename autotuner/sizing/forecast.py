@@ -29,7 +29,7 @@ from ..planner import (
     plan,
 )
 from .model_size import FLOPS_PER_PARAMETER_AND_TOKEN, SECONDS_PER_DAY
-from .nemo_rules import search_rules
+from .search_space import search_rules
 
 _DEGREES = Degrees(zero_stage=(0, 1), offload=(Offload.NONE,))
 """ZeRO 1 is the distributed optimizer of NeMo's configurations; there is no more, nor offload."""

@@ -42,7 +42,7 @@ class GridRow:
     most_sequence: int | None = None
 
 
-class AxisQuestion(Protocol):
+class SizedModel(Protocol):
     """What a rule reads of a question."""
 
     @property
@@ -131,7 +131,7 @@ def nemo_grid(
     return _listed(given, why) or NoRule(why=why)
 
 
-def rule_of(rows: Sequence[GridRow], asked: AxisQuestion) -> GridRow | None:
+def rule_of(rows: Sequence[GridRow], asked: SizedModel) -> GridRow | None:
     """The first row that covers family, memory, sequence and size; defaults cover nothing."""
     name = _rules_of(asked.family)
     own = (row for row in rows if (row.rules, row.gpu_memory_gb) == (name, asked.gpu_memory_gb))
@@ -152,7 +152,7 @@ def _rules_of(family: Family) -> str:
     return "bert" if family.name == "bert" else "gpt_like"
 
 
-def _covers(row: GridRow, asked: AxisQuestion) -> bool:
+def _covers(row: GridRow, asked: SizedModel) -> bool:
     is_size = row.bound_b is not None and asked.size_b <= row.bound_b
     return is_size and _has_length(row, asked.sequence)
 

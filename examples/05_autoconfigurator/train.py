@@ -20,7 +20,7 @@ from pathlib import Path
 import torch
 import yaml
 
-from autoconf_launch.autotuner.sizing.layouts import builtin_document
+from autoconf_launch.autotuner.sizing.base_reader import builtin_document
 from autoconf_launch.core import ConfigError, RawConfig
 from autoconf_launch.runtime.pretraining.train import train
 

@@ -19,15 +19,12 @@ import yaml
 from autoconf_launch.autotuner.sizing import (
     BaseConfig,
     ChosenModel,
-    Form,
     Pretraining,
     RunPlan,
-    Shape,
     TrainedModel,
     base_config,
     counted_model,
     custom_document,
-    form_of,
     nemo1_document,
     pretraining,
     recipe_document,
@@ -214,9 +211,7 @@ def base_document(model: ChosenModel, plan: RunPlan, custom: Path | None) -> Raw
     ours = _own_document(base)
     if near := next(_near_misses(given, ours), None):
         raise ConfigError(f"{custom}: {near}")
-    for path, value in given.leaves():
-        ours = ours.with_value(path, value)
-    return ours
+    return ours.with_values(given.leaves())
 
 
 def _with_family(document: RawConfig, base: BaseConfig) -> RawConfig:
@@ -307,8 +302,7 @@ def custom_model(model: ChosenModel, custom: Path) -> ChosenModel:
     given = read_config(custom)
     document = base_document(model, _ANY_PLAN, custom)
     if is_whole_model(given):
-        for path, value in _lacking(document, model):
-            document = document.with_value(path, value)
+        document = document.with_values(list(_lacking(document, model)))
     document = _with_sequence(document, given)
     try:
         found = _chosen(model, pretraining(document))
@@ -356,46 +350,21 @@ def _chosen(model: ChosenModel, file: Pretraining) -> ChosenModel:
     )
     is_changed = batch != model.batch.global_batch
     own = replace(model.batch, global_batch=batch, note="") if is_changed else model.batch
-    shape = _shape(trained, file.schedule.learning_rate)
-    return counted_model(asked, shape, own, _form(trained, form_of(asked.family)))
+    return counted_model(asked, trained.shape, own, trained.form)
 
 
 def _require_numbers(trained: TrainedModel, batch: int) -> None:
     numbers = {
-        "num_layers": trained.layers,
-        "hidden_size": trained.hidden,
-        "num_attention_heads": trained.heads,
-        "ffn_hidden_size": trained.ffn,
+        "num_layers": trained.shape.layers,
+        "hidden_size": trained.shape.hidden,
+        "num_attention_heads": trained.shape.heads,
+        "ffn_hidden_size": trained.shape.ffn,
         "seq_length": trained.sequence,
         "global_batch_size": batch,
     }
     for name, value in numbers.items():
         if value < 1:
             raise ConfigError(f"{name} is {value}, but must be at least 1.")
-
-
-def _shape(trained: TrainedModel, learning_rate: float) -> Shape:
-    return Shape(
-        layers=trained.layers,
-        hidden=trained.hidden,
-        heads=trained.heads,
-        ffn=trained.ffn,
-        kv=trained.head,
-        learning_rate=learning_rate,
-    )
-
-
-def _form(trained: TrainedModel, usual: Form) -> Form:
-    return replace(
-        usual,
-        gated=trained.gated,
-        biases=trained.biases,
-        learned_positions=trained.learned_positions,
-        tied=trained.tied,
-        groups=trained.groups,
-        experts=trained.experts,
-        experts_per_token=trained.experts_per_token,
-    )
 
 
 def _notes(model: ChosenModel, custom: Path) -> Iterator[str]:

@@ -11,8 +11,7 @@ from ..extension_points import load_reference
 from .page import Exported, Optimum, comments, with_whole_steps
 
 if TYPE_CHECKING:
-    from .page import Page, groups_told, splits_sequence
-    from .yaml_files import NEMO_DEGREES
+    from .page import NEMO_DEGREES, Page, groups_told, splits_sequence
 else:
     __getattr__ = lazy_names(__name__, __file__)
 

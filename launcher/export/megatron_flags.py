@@ -13,7 +13,14 @@ from autoconf_launch.autotuner.sizing import Pretraining, RateSchedule, TrainedM
 from autoconf_launch.core import RawConfig
 
 from ..dialects import megatron as names
-from .page import Exported, comments, groups_told, layers_per_stage, splits_sequence
+from .page import (
+    NEMO_DEGREES,
+    Exported,
+    comments,
+    groups_told,
+    layers_per_stage,
+    splits_sequence,
+)
 
 SCRIPTS = {"t5": "pretrain_t5.py", "mt5": "pretrain_t5.py", "bert": "pretrain_bert.py"}
 _SCRIPT = "pretrain_gpt.py"
@@ -45,45 +52,45 @@ def megatron(base: Pretraining, document: RawConfig) -> Exported:
 def _model(base: Pretraining) -> Iterator[str]:
     model, family = base.model, base.family.name
     if model.decoder_sequence is not None:
-        yield f"--encoder-num-layers {model.layers}"
-        yield f"--decoder-num-layers {model.layers}"
+        yield f"--encoder-num-layers {model.shape.layers}"
+        yield f"--decoder-num-layers {model.shape.layers}"
         yield f"--encoder-seq-length {model.sequence}"
         yield f"--decoder-seq-length {model.decoder_sequence}"
     else:
-        yield f"--num-layers {model.layers}"
+        yield f"--num-layers {model.shape.layers}"
         yield f"--seq-length {model.sequence}"
-    yield f"--hidden-size {model.hidden}"
-    yield f"--ffn-hidden-size {model.ffn}"
-    yield f"--num-attention-heads {model.heads}"
-    yield f"--kv-channels {model.head}"
+    yield f"--hidden-size {model.shape.hidden}"
+    yield f"--ffn-hidden-size {model.shape.ffn}"
+    yield f"--num-attention-heads {model.shape.heads}"
+    yield f"--kv-channels {model.shape.kv}"
     yield f"--hidden-dropout {model.hidden_dropout:g}"
     yield f"--attention-dropout {model.attention_dropout:g}"
-    if model.groups != model.heads:
+    if model.form.groups != model.shape.heads:
         yield "--group-query-attention"
-        yield f"--num-query-groups {model.groups}"
+        yield f"--num-query-groups {model.form.groups}"
     yield f"--max-position-embeddings {model.sequence}"
     if model.vocabulary is not None:
         yield f"--vocab-size {model.vocabulary}"
     yield from _kind(model, family)
-    if model.experts:
-        yield f"--num-experts {model.experts}"
-        yield f"--moe-router-topk {model.experts_per_token}"
+    if model.form.experts:
+        yield f"--num-experts {model.form.experts}"
+        yield f"--moe-router-topk {model.form.experts_per_token}"
     yield f"--init-method-std {model.init_std:g}"
 
 
 def _kind(model: TrainedModel, family: str) -> Iterator[str]:
     """Positions, norms, gates, biases, ties."""
-    if not model.learned_positions:
+    if not model.form.learned_positions:
         yield "--position-embedding-type rope"
     if family not in _LAYER_NORM:
         yield "--normalization RMSNorm"
-    if model.gated:
+    if model.form.gated:
         yield "--swiglu"
     if family in _SQUARED_RELU:
         yield "--squared-relu"
-    if not model.biases:
+    if not model.form.biases:
         yield "--disable-bias-linear"
-    if not model.tied:
+    if not model.form.tied:
         yield "--untie-embeddings-and-output-weights"
     yield from _OF_FAMILY.get(family, ())
 
@@ -106,15 +113,9 @@ def _schedule(schedule: RateSchedule) -> Iterator[str]:
 def _split(base: Pretraining) -> Iterator[str]:
     split = base.split
     yield f"{names.GLOBAL_BATCH_FLAG} {split.global_batch}"
-    yield f"{names._MICRO_BATCH} {split.micro_batch}"
-    degrees = {
-        "tensor_parallel": split.tensor,
-        "pipeline_parallel": split.pipeline,
-        "context_parallel": split.context,
-        "expert_parallel": split.expert,
-    }
-    for knob, size in degrees.items():
-        yield f"{names._DEGREES[knob]} {size}"
+    yield f"{names._MICRO_BATCH} {split.layout.micro_batch}"
+    for knob in NEMO_DEGREES:
+        yield f"{names._DEGREES[knob]} {getattr(split.layout, knob)}"
     yield from _virtual(base)
     if splits_sequence(base):
         yield names.SEQUENCE_PARALLEL
@@ -132,7 +133,7 @@ def _virtual(base: Pretraining) -> Iterator[str]:
 
 
 def _left_out(base: Pretraining) -> Iterator[str]:
-    if base.model.gated and base.family.name in _GELU_GATED:
+    if base.model.form.gated and base.family.name in _GELU_GATED:
         yield (
             "a GELU-gated MLP: exported as --swiglu of equal size; --quick-geglu is nearer, "
             "where Megatron-LM has it"

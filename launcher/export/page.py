@@ -16,6 +16,14 @@ from autoconf_launch.core import Candidate, KeyPath, Layout, Precision, RawConfi
 
 _FOLLOWS = ("data_parallel",)
 
+NEMO_DEGREES = {
+    "tensor_parallel": "tensor_model_parallel_size",
+    "pipeline_parallel": "pipeline_model_parallel_size",
+    "context_parallel": "context_parallel_size",
+    "expert_parallel": "expert_model_parallel_size",
+}
+"""Keys of NeMo for the degrees of a mesh."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Optimum:
@@ -118,14 +126,16 @@ def with_whole_steps(base: Pretraining) -> tuple[Pretraining, tuple[str, ...]]:
             f"whole steps: a global batch of {split.global_batch} is not a multiple of "
             f"{split.data} replicas; give fewer nodes, more model parallelism or a larger batch",
         )
-    micro = next(size for size in range(min(split.micro_batch, each), 0, -1) if each % size == 0)
-    if micro == split.micro_batch:
+    usual = split.layout.micro_batch
+    micro = next(size for size in range(min(usual, each), 0, -1) if each % size == 0)
+    if micro == usual:
         return base, ()
     note = (
         f"{split.data} replicas get {each} samples each; micro_batch changed from "
-        f"{split.micro_batch} to {micro}"
+        f"{usual} to {micro}"
     )
-    return replace(base, split=replace(split, micro_batch=micro)), (note,)
+    layout = replace(split.layout, micro_batch=micro)
+    return replace(base, split=replace(split, layout=layout)), (note,)
 
 
 def splits_sequence(base: Pretraining) -> bool:
@@ -133,8 +143,9 @@ def splits_sequence(base: Pretraining) -> bool:
 
     Tensor parallelism is needed for it, and experts need it then; the losses are the same.
     """
-    split = base.split
-    return split.tensor > 1 and (split.sequence_parallel or base.model.experts > 0)
+    layout = base.split.layout
+    needs_it = layout.sequence_parallel or base.model.form.experts > 0
+    return layout.tensor_parallel > 1 and needs_it
 
 
 def groups_told(base: Pretraining) -> tuple[str, ...]:
@@ -142,7 +153,7 @@ def groups_told(base: Pretraining) -> tuple[str, ...]:
 
     0.16.1 copies groups to ranks; 0.15.0 and earlier refuse.
     """
-    groups, tensor = base.model.groups, base.split.tensor
+    groups, tensor = base.model.form.groups, base.split.layout.tensor_parallel
     if groups % tensor == 0:
         return ()
     return (
@@ -154,7 +165,7 @@ def groups_told(base: Pretraining) -> tuple[str, ...]:
 def layers_per_stage(base: Pretraining) -> int | None:
     """Layers of a virtual pipeline stage; None without one, or where stages are not equal."""
     split = base.split
-    stages = split.pipeline * (split.virtual or 0)
-    if split.pipeline < 2 or not stages or base.model.layers % stages:
+    stages = split.layout.pipeline_parallel * (split.virtual or 0)
+    if split.layout.pipeline_parallel < 2 or not stages or base.model.shape.layers % stages:
         return None
-    return base.model.layers // stages
+    return base.model.shape.layers // stages

@@ -21,7 +21,7 @@ from autoconf_launch.core import ConfigError, RawConfig
 
 from ..dialects import torchtitan as names
 from ..spelling import toml_of
-from .page import Exported, comments, with_whole_steps
+from .page import NEMO_DEGREES, Exported, comments, with_whole_steps
 
 _PLAIN, _ANY = "llama3", "qwen3"
 _MULTIPLE = 64
@@ -38,8 +38,8 @@ def require_decoder(base: Pretraining) -> None:
 
 def host_of(base: Pretraining) -> str:
     """Its model of torchtitan 0.2."""
-    model = base.model
-    is_plain = not model.experts and not model.tied and model.head * model.heads == model.hidden
+    form, shape = base.model.form, base.model.shape
+    is_plain = not form.experts and not form.tied and shape.kv * shape.heads == shape.hidden
     return _PLAIN if is_plain else _ANY
 
 
@@ -53,8 +53,8 @@ def as_it_splits(
         model: what has no pipeline, in words.
         pipelines: whether it can be split by layers.
     """
-    split, groups, notes = base.split, base.model.groups, []
-    stages, tensor = split.pipeline, split.tensor
+    split, groups, notes = base.split, base.model.form.groups, []
+    stages, tensor = split.layout.pipeline_parallel, split.layout.tensor_parallel
     if stages > 1 and not pipelines:
         notes.append(
             f"{stages} pipeline stages: torchtitan has none for {model}, so these ranks are "
@@ -65,38 +65,39 @@ def as_it_splits(
         tensor = gcd(groups, tensor)
         notes.append(
             f"tensor_parallel must divide {groups} groups of keys and values; changed from "
-            f"{split.tensor} to {tensor}"
+            f"{split.layout.tensor_parallel} to {tensor}"
         )
     if not notes:
         return base, ()
-    changed = replace(split, pipeline=stages, tensor=tensor)
-    fitting, more = with_whole_steps(replace(base, split=changed))
+    layout = replace(split.layout, pipeline_parallel=stages, tensor_parallel=tensor)
+    fitting, more = with_whole_steps(replace(base, split=replace(split, layout=layout)))
     return fitting, (*notes, *more)
 
 
 def samples_at_once(base: Pretraining) -> int:
     """``local_batch_size``: of a pipeline all that a replica sees of a step."""
     split = base.split
-    return split.global_batch // split.data if split.pipeline > 1 else split.micro_batch
+    is_pipeline = split.layout.pipeline_parallel > 1
+    return split.global_batch // split.data if is_pipeline else split.layout.micro_batch
 
 
 def gated_width(base: Pretraining) -> int:
     """Width of a gated MLP with as many weights: an ungated one has two matrices, not three."""
     model = base.model
-    if model.gated:
-        return model.ffn
-    return max(1, round(2 * model.ffn / 3 / _MULTIPLE)) * _MULTIPLE
+    if model.form.gated:
+        return model.shape.ffn
+    return max(1, round(2 * model.shape.ffn / 3 / _MULTIPLE)) * _MULTIPLE
 
 
 def stand_ins(base: Pretraining) -> Iterator[str]:
     """What no model of torchtitan has."""
     model = base.model
-    if not model.gated:
+    if not model.form.gated:
         yield (
             f"torchtitan has no ungated MLP: exported as a gated MLP of equal size "
-            f"({gated_width(base)} instead of {model.ffn} wide)"
+            f"({gated_width(base)} instead of {model.shape.ffn} wide)"
         )
-    if model.biases or model.learned_positions:
+    if model.form.biases or model.form.learned_positions:
         yield (
             "torchtitan has no biases, LayerNorm or learned positions: exported with RMSNorm and "
             "rotary positions"
@@ -152,13 +153,10 @@ def _values(base: Pretraining) -> dict[str, Any]:
         names.GLOBAL_BATCH_KEY: split.global_batch,
         names.REPLICATE: 1,
         names.SHARD: split.data,
-        names._DEGREES["tensor_parallel"]: split.tensor,
-        names._DEGREES["pipeline_parallel"]: split.pipeline,
-        names._DEGREES["context_parallel"]: split.context,
-        names._DEGREES["expert_parallel"]: split.expert,
+        **{names._DEGREES[knob]: getattr(split.layout, knob) for knob in NEMO_DEGREES},
     }
-    if split.pipeline > 1:
-        values[names.PIPELINE_MICRO_BATCH] = split.micro_batch
+    if split.layout.pipeline_parallel > 1:
+        values[names.PIPELINE_MICRO_BATCH] = split.layout.micro_batch
     return values
 
 
@@ -171,7 +169,7 @@ def _flavor(base: Pretraining) -> str:
         f"# for torchtitan 0.2.2: save the next lines as {_module(base)}.py where Python finds it",
         f"# from torchtitan.models import {host}",
     ]
-    if base.model.experts:
+    if base.model.form.experts:
         lines.append("# from torchtitan.models.moe import MoEArgs")
     lines.append(f'# {host}.{host}_args["{base.name}"] = {host}.{arguments}({given})')
     return "\n".join(lines) + "\n\n"
@@ -184,10 +182,10 @@ def _module(base: Pretraining) -> str:
 def _common_shape(base: Pretraining) -> dict[str, Any]:
     model = base.model
     return {
-        "dim": model.hidden,
-        "n_layers": model.layers,
-        "n_heads": model.heads,
-        "n_kv_heads": model.groups,
+        "dim": model.shape.hidden,
+        "n_layers": model.shape.layers,
+        "n_heads": model.shape.heads,
+        "n_kv_heads": model.form.groups,
         "vocab_size": model.vocabulary,
         "max_seq_len": model.sequence,
     }
@@ -195,7 +193,7 @@ def _common_shape(base: Pretraining) -> dict[str, Any]:
 
 def _llama3_shape(base: Pretraining) -> dict[str, Any]:
     """Its perceptron is ``int(ffn_dim_multiplier * int(8 * dim / 3))`` wide, then rounded up."""
-    plain = int(8 * base.model.hidden / 3)
+    plain = int(8 * base.model.shape.hidden / 3)
     return _common_shape(base) | {
         "ffn_dim_multiplier": round((gated_width(base) + 0.5) / plain, 8),
         "multiple_of": 1,
@@ -205,16 +203,16 @@ def _llama3_shape(base: Pretraining) -> dict[str, Any]:
 def _qwen3_shape(base: Pretraining) -> dict[str, Any]:
     model = base.model
     words = _common_shape(base) | {
-        "head_dim": model.head,
+        "head_dim": model.shape.kv,
         "hidden_dim": gated_width(base),
         "qk_norm": False,
         "rope_theta": 10000,
-        "enable_weight_tying": model.tied,
+        "enable_weight_tying": model.form.tied,
     }
-    if model.experts:
+    if model.form.experts:
         moe = (
-            f"MoEArgs(num_experts={model.experts}, num_shared_experts=0, "
-            f'top_k={model.experts_per_token}, score_func="softmax", route_norm=True)'
+            f"MoEArgs(num_experts={model.form.experts}, num_shared_experts=0, "
+            f'top_k={model.form.experts_per_token}, score_func="softmax", route_norm=True)'
         )
-        words |= {"moe_enabled": True, "moe_inter_dim": model.ffn, "moe_args": moe}
+        words |= {"moe_enabled": True, "moe_inter_dim": model.shape.ffn, "moe_args": moe}
     return words

@@ -164,26 +164,26 @@ def torchtitan_module(base: Pretraining, document: RawConfig) -> Exported:
             "torchtitan builds a model of a given vocabulary; set model.config.vocab_size or "
             "autoconf.vocab_size in the base configuration."
         )
-    base, notes = as_it_splits(base, "tied embeddings", pipelines=not base.model.tied)
+    base, notes = as_it_splits(base, "tied embeddings", pipelines=not base.model.form.tied)
     left_out = (*notes, *stand_ins(base))
     return Exported(text=comments(left_out) + _module(base), left_out=left_out)
 
 
 def _module(base: Pretraining) -> str:
     model, schedule, split = base.model, base.schedule, base.split
-    shared = '{"weight": skip_param_init}' if model.tied else "INIT"
+    shared = '{"weight": skip_param_init}' if model.form.tied else "INIT"
     return _TEXT.format(
         name=re.sub(r"\W", "_", base.name),
         perceptron=indent(_perceptron(base), " " * 8),
         embedding_init=shared,
         init_std=model.init_std,
-        layers=model.layers,
-        hidden=model.hidden,
-        heads=model.heads,
-        groups=model.groups,
-        head=model.head,
+        layers=model.shape.layers,
+        hidden=model.shape.hidden,
+        heads=model.shape.heads,
+        groups=model.form.groups,
+        head=model.shape.kv,
         vocabulary=model.vocabulary,
-        tied=model.tied,
+        tied=model.form.tied,
         sequence=model.sequence,
         rate=schedule.learning_rate,
         betas=schedule.betas,
@@ -194,24 +194,24 @@ def _module(base: Pretraining) -> str:
         least=round(schedule.least_rate / schedule.learning_rate, 6),
         clip=schedule.clip,
         steps=schedule.steps,
-        no_graphs=split.pipeline > 1,  # of a pipeline it makes none, and ends
+        no_graphs=split.layout.pipeline_parallel > 1,  # of a pipeline it makes none, and ends
         local=samples_at_once(base),
         batch=split.global_batch,
-        micro=split.micro_batch,
+        micro=split.layout.micro_batch,
         data=split.data,
-        tensor=split.tensor,
-        pipeline=split.pipeline,
-        context=split.context,
-        expert=split.expert,
+        tensor=split.layout.tensor_parallel,
+        pipeline=split.layout.pipeline_parallel,
+        context=split.layout.context_parallel,
+        expert=split.layout.expert_parallel,
     )
 
 
 def _perceptron(base: Pretraining) -> str:
     model = base.model
-    text = _EXPERTS if model.experts else _DENSE
+    text = _EXPERTS if model.form.experts else _DENSE
     return text.format(
-        hidden=model.hidden,
+        hidden=model.shape.hidden,
         ffn=gated_width(base),
-        experts=model.experts,
-        chosen=model.experts_per_token,
+        experts=model.form.experts,
+        chosen=model.form.experts_per_token,
     )

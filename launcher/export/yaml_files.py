@@ -6,7 +6,7 @@ import yaml
 
 from autoconf_launch.core import Offload, Precision, Recompute
 
-from .page import Exported, Optimum, Page, comments
+from .page import NEMO_DEGREES, Exported, Optimum, Page, comments
 
 _DATALOADER = "is the script's own: give it to the DataLoader"
 _ONE_RANK, _SEVERAL = "NO", "MULTI_GPU"
@@ -80,14 +80,6 @@ def nemo1(optimum: Optimum) -> Exported:
         name = "distributed_fused_adam" if layout.zero_stage else "fused_adam"
         page.say(("model", "optim", "name"), name, "zero_stage")
     return _yaml(page)
-
-
-NEMO_DEGREES = {
-    "tensor_parallel": "tensor_model_parallel_size",
-    "pipeline_parallel": "pipeline_model_parallel_size",
-    "context_parallel": "context_parallel_size",
-    "expert_parallel": "expert_model_parallel_size",
-}
 
 
 def _say_nemo1_recompute(page: Page) -> None:

@@ -8,7 +8,6 @@ from typing import Any
 
 from autoconf_launch.autotuner.sizing import (
     BaseBatch,
-    BatchQuestion,
     ChosenModel,
     ModelQuestion,
     Rules,
@@ -76,27 +75,24 @@ def chosen_model(
     facts: ModelFacts, given: StatedTraining, batch: BaseBatch, gpu_memory_gb: float
 ) -> ChosenModel:
     """The model with its counts, and a learning rate by the tables where it has none."""
-    asked = ModelQuestion(
+    asked = replace(_question(facts, gpu_memory_gb), batch=batch.global_batch)
+    return counted_model(asked, _with_rate(facts, given), batch, facts.form)
+
+
+def _question(facts: ModelFacts, gpu_memory_gb: float) -> ModelQuestion:
+    return ModelQuestion(
         family=facts.family,
         size_b=facts.size_b,
         vocabulary=facts.vocabulary,
         sequence=facts.sequence,
         gpu_memory_gb=gpu_memory_gb,
-        batch=batch.global_batch,
     )
-    return counted_model(asked, _with_rate(facts, given), batch, facts.form)
 
 
 def table_batch(facts: ModelFacts, gpu_memory_gb: float) -> BaseBatch:
     """Batch of NeMo 2.0 and first degrees of the tables, or ours with a note."""
     known = tables(GENERATION)
-    asked = BatchQuestion(
-        family=facts.family,
-        size_b=facts.size_b,
-        sequence=facts.sequence,
-        gpu_memory_gb=gpu_memory_gb,
-    )
-    return base_batch(known.batches, asked, known.grids)
+    return base_batch(known.batches, _question(facts, gpu_memory_gb), known.grids)
 
 
 def base_of(given: StatedTraining, model: ChosenModel, plan: RunPlan) -> RawConfig:
@@ -105,8 +101,7 @@ def base_of(given: StatedTraining, model: ChosenModel, plan: RunPlan) -> RawConf
     if not is_nemo1(own):
         own = _as_recipe(own, recipe_document(base_config(model, plan)))
         own = own.with_value(("data", "seq_length"), model.asked.sequence)
-    for path, value in (*_shape_edits(own, given, model), *_machine_edits(own, model, plan)):
-        own = own.with_value(path, value)
+    own = own.with_values((*_shape_edits(own, given, model), *_machine_edits(own, model, plan)))
     return with_facts(with_data(own, given.data, given.tokenizer), model.asked, plan.tokens_b)
 
 
@@ -157,9 +152,7 @@ def _as_recipe(document: RawConfig, ours: RawConfig) -> RawConfig:
     if not _is_number(steps := given.get(_STEPS[0])) or steps < 1:
         given = given.without(_STEPS[0])
     own = overlaid(ours, given)
-    for path, value in _followers(given):
-        own = own.with_value(path, value)
-    return own
+    return own.with_values(_followers(given))
 
 
 def _followers(given: RawConfig) -> Iterator[tuple[KeyPath, Any]]:

@@ -67,8 +67,7 @@ def bounded(document: RawConfig, name: str, bounds: RunBounds) -> RawConfig:
     What a fine-tuning starts from and trains (``resume``, ``peft``) stays as it is; a
     pretraining resumes nothing.
     """
-    for path, value in bound_edits(document, name, bounds):
-        document = document.with_value(path, value)
+    document = document.with_values(bound_edits(document, name, bounds))
     return document if is_nemo1(document) else document.without(("run",))
 
 

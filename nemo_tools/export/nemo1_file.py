@@ -17,7 +17,12 @@ import yaml
 
 from autoconf_launch.autotuner.sizing import Pretraining, time_limit
 from autoconf_launch.core import KeyPath, RawConfig
-from autoconf_launch.launcher.export import Exported, comments, groups_told, splits_sequence
+from autoconf_launch.launcher.export import (
+    Exported,
+    comments,
+    groups_told,
+    splits_sequence,
+)
 from autoconf_launch.tuning_spaces import base_template
 
 _TRAINER = {
@@ -74,10 +79,10 @@ def needs(base: Pretraining) -> Iterator[tuple[KeyPath, Any]]:
 
 def _of_stacks(base: Pretraining) -> dict[str, Any]:
     """The decoder begins at half of the pipeline."""
-    split_rank = base.split.pipeline // 2 if base.split.pipeline > 1 else None
+    stages = base.split.layout.pipeline_parallel
     return {
         "embedding_init_method_std": base.model.init_std,
-        "pipeline_model_parallel_split_rank": split_rank,
+        "pipeline_model_parallel_split_rank": stages // 2 if stages > 1 else None,
     }
 
 
@@ -104,11 +109,10 @@ def nemo1(base: Pretraining, document: RawConfig) -> Exported:
     """The training of a recipe in the keys of NeMo's GPT, without our own section."""
     if ("model", "config") in document:
         made = base_template(_TEMPLATE)
-        for path, value in (*_run(base, document), *_model(base), *_optimizer(base)):
-            made = made.with_value(path, value)
+        made = made.with_values((*_run(base, document), *_model(base), *_optimizer(base)))
     else:
         made = document.without((_OWN,))
-        made = made.with_value(("model", "micro_batch_size"), base.split.micro_batch)
+        made = made.with_value(("model", "micro_batch_size"), base.split.layout.micro_batch)
     if splits_sequence(base):
         made = made.with_value(("model", "sequence_parallel"), True)
     for path, value in (*_kinds(base), *needs(base)):
@@ -133,17 +137,17 @@ def _kind(base: Pretraining) -> dict[str, Any]:
     """Positions, norm, gate, biases, dropout."""
     model, family = base.model, base.family
     values: dict[str, Any] = {
-        "position_embedding_type": "learned_absolute" if model.learned_positions else "rope",
+        "position_embedding_type": "learned_absolute" if model.form.learned_positions else "rope",
         "normalization": _normalization(base),
         "activation": _activation(base),
-        "bias": model.biases,
+        "bias": model.form.biases,
         "hidden_dropout": model.hidden_dropout,
         "attention_dropout": model.attention_dropout,
     }
     if family.is_encoder_decoder:
         return values | {"arch": "transformer"}
-    values["share_embeddings_and_output_weights"] = model.tied
-    values["num_query_groups"] = model.groups
+    values["share_embeddings_and_output_weights"] = model.form.tied
+    values["num_query_groups"] = model.form.groups
     if family.name in _HALF_ROTARY:
         values["rotary_percentage"] = 0.5
     if family.name in _QKV_BIAS:
@@ -154,13 +158,13 @@ def _kind(base: Pretraining) -> dict[str, Any]:
 
 
 def _normalization(base: Pretraining) -> str:
-    if base.model.biases:
+    if base.model.form.biases:
         return "layernorm"
     return "layernorm1p" if base.family.name == "nemotron" else "rmsnorm"
 
 
 def _activation(base: Pretraining) -> str:
-    if not base.model.gated:
+    if not base.model.form.gated:
         return _SQUARED if base.family.name == "nemotron" else "gelu"
     has_gelu = base.family.is_encoder_decoder or base.family.name == "gemma"
     return "geglu" if has_gelu else "fast-swiglu"
@@ -184,26 +188,27 @@ def _run(base: Pretraining, document: RawConfig) -> Iterator[tuple[KeyPath, Any]
 def _model(base: Pretraining) -> Iterator[tuple[KeyPath, Any]]:
     model, split = base.model, base.split
     values: dict[str, Any] = {
-        "micro_batch_size": split.micro_batch,
+        "micro_batch_size": split.layout.micro_batch,
         "global_batch_size": split.global_batch,
-        "tensor_model_parallel_size": split.tensor,
-        "pipeline_model_parallel_size": split.pipeline,
+        "tensor_model_parallel_size": split.layout.tensor_parallel,
+        "pipeline_model_parallel_size": split.layout.pipeline_parallel,
         "virtual_pipeline_model_parallel_size": split.virtual,
-        "context_parallel_size": split.context,
-        "expert_model_parallel_size": split.expert,
+        "context_parallel_size": split.layout.context_parallel,
+        "expert_model_parallel_size": split.layout.expert_parallel,
         "sequence_parallel": splits_sequence(base),
         "encoder_seq_length": model.sequence,
         "max_position_embeddings": model.sequence,
-        "num_layers": model.layers,
-        "hidden_size": model.hidden,
-        "ffn_hidden_size": model.ffn,
-        "num_attention_heads": model.heads,
-        "kv_channels": model.head,
+        "num_layers": model.shape.layers,
+        "hidden_size": model.shape.hidden,
+        "ffn_hidden_size": model.shape.ffn,
+        "num_attention_heads": model.shape.heads,
+        "kv_channels": model.shape.kv,
         "init_method_std": model.init_std,
     }
     values |= _kind(base)
-    if model.experts:
-        values |= {"num_moe_experts": model.experts, "moe_router_topk": model.experts_per_token}
+    if model.form.experts:
+        values["num_moe_experts"] = model.form.experts
+        values["moe_router_topk"] = model.form.experts_per_token
     for name, value in values.items():
         yield ("model", name), value
     yield ("model", "data", "seq_length"), model.sequence

@@ -14,7 +14,12 @@ from typing import Any
 
 from autoconf_launch.autotuner.sizing import Pretraining
 from autoconf_launch.core import KeyPath, RawConfig, dotted
-from autoconf_launch.launcher.export import Exported, comments, groups_told, splits_sequence
+from autoconf_launch.launcher.export import (
+    Exported,
+    comments,
+    groups_told,
+    splits_sequence,
+)
 
 _CLASSES = {
     "gpt3": ("GPTModel", "GPTConfig"),
@@ -212,19 +217,19 @@ def tokenizer_call(path: str) -> Call:
 def _model(base: Pretraining, document: RawConfig) -> dict[str, Any]:
     """Settings of the model and of its kind: a class's defaults are those of one size."""
     model = base.model
-    fields: dict[str, Any] = {"num_layers": model.layers}
+    fields: dict[str, Any] = {"num_layers": model.shape.layers}
     if model.decoder_sequence is not None:
-        fields["encoder_num_layers"] = model.layers
+        fields["encoder_num_layers"] = model.shape.layers
     fields |= {
-        "hidden_size": model.hidden,
-        "ffn_hidden_size": model.ffn,
-        "num_attention_heads": model.heads,
-        "num_query_groups": model.groups,
-        "kv_channels": model.head,
-        "gated_linear_unit": model.gated,
-        "add_bias_linear": model.biases,
-        "share_embeddings_and_output_weights": model.tied,
-        "position_embedding_type": "learned_absolute" if model.learned_positions else "rope",
+        "hidden_size": model.shape.hidden,
+        "ffn_hidden_size": model.shape.ffn,
+        "num_attention_heads": model.shape.heads,
+        "num_query_groups": model.form.groups,
+        "kv_channels": model.shape.kv,
+        "gated_linear_unit": model.form.gated,
+        "add_bias_linear": model.form.biases,
+        "share_embeddings_and_output_weights": model.form.tied,
+        "position_embedding_type": "learned_absolute" if model.form.learned_positions else "rope",
         "init_method_std": model.init_std,
         "seq_length": model.sequence,
     }
@@ -233,8 +238,9 @@ def _model(base: Pretraining, document: RawConfig) -> dict[str, Any]:
             "seq_length_dec": model.decoder_sequence,
             "max_position_embeddings": model.sequence,
         }
-    if model.experts:
-        fields |= {"num_moe_experts": model.experts, "moe_router_topk": model.experts_per_token}
+    if model.form.experts:
+        fields["num_moe_experts"] = model.form.experts
+        fields["moe_router_topk"] = model.form.experts_per_token
     config = document.get(("model", "config"), {})
     told = {name: config[name] for name in (*_RECOMPUTE, *_ENDS) if config.get(name) is not None}
     return fields | _vocabulary(base) | told
@@ -242,7 +248,7 @@ def _model(base: Pretraining, document: RawConfig) -> dict[str, Any]:
 
 def _vocabulary(base: Pretraining) -> dict[str, Any]:
     """The tokenizer says it, padded; Qwen2's class and ChatGLM's have their own else."""
-    multiple, vocabulary = _PADDED_TO * base.split.tensor, base.model.vocabulary
+    multiple, vocabulary = _PADDED_TO * base.split.layout.tensor_parallel, base.model.vocabulary
     fields = {"make_vocab_size_divisible_by": _PADDED_TO}
     if base.family.name in _OWN_VOCABULARY and vocabulary is not None:
         fields["vocab_size"] = -(-vocabulary // multiple) * multiple
@@ -267,14 +273,14 @@ def _trainer(base: Pretraining, document: RawConfig) -> dict[str, Any]:
 
 
 def _strategy(base: Pretraining) -> dict[str, Any]:
-    split = base.split
+    layout = base.split.layout
     return {
-        "tensor_model_parallel_size": split.tensor,
-        "pipeline_model_parallel_size": split.pipeline,
+        "tensor_model_parallel_size": layout.tensor_parallel,
+        "pipeline_model_parallel_size": layout.pipeline_parallel,
         "pipeline_dtype": Name("torch.bfloat16"),
-        "virtual_pipeline_model_parallel_size": split.virtual,
-        "context_parallel_size": split.context,
-        "expert_model_parallel_size": split.expert,
+        "virtual_pipeline_model_parallel_size": base.split.virtual,
+        "context_parallel_size": layout.context_parallel,
+        "expert_model_parallel_size": layout.expert_parallel,
         "sequence_parallel": splits_sequence(base),
     }
 
@@ -285,7 +291,7 @@ def _data(base: Pretraining) -> dict[str, Any]:
         fields["seq_length_dec"] = base.model.decoder_sequence
     fields |= {
         "global_batch_size": base.split.global_batch,
-        "micro_batch_size": base.split.micro_batch,
+        "micro_batch_size": base.split.layout.micro_batch,
     }
     vocabulary = base.model.vocabulary
     if vocabulary is not None:  # the tokenizer adds one token, the end of a document

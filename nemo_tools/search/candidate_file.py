@@ -98,7 +98,7 @@ _STEPS: tuple[KeyPath, ...] = (
 
 def training_document(question: SearchQuestion, candidate: SearchCandidate) -> RawConfig:
     """The base configuration with the candidate's layout: a whole training, without limits."""
-    return _edited(question.base, layout_edits(question, candidate))
+    return question.base.with_values(layout_edits(question, candidate))
 
 
 def candidate_document(
@@ -106,7 +106,7 @@ def candidate_document(
 ) -> RawConfig:
     """The same with the limits of a run of the search."""
     document = training_document(question, candidate)
-    return _edited(document, run_edits(question, candidate, nodes))
+    return document.with_values(run_edits(question, candidate, nodes))
 
 
 def write_documents(
@@ -176,12 +176,6 @@ def run_edits(
         yield ("log", "name"), candidate.name
         yield ("log", "log_dir"), str(SearchFolder(train.logs).run(candidate.name))
         yield ("log", "ckpt", "save_last"), False
-
-
-def _edited(document: RawConfig, edits: Iterable[tuple[KeyPath, Any]]) -> RawConfig:
-    for path, value in edits:
-        document = document.with_value(path, value)
-    return document
 
 
 def _ends_edits(

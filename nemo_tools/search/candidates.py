@@ -1,6 +1,6 @@
 """The candidates of a search, most promising first, and how many of them are run. Not: running.
 
-``grid=nemo`` has NVIDIA's points in NVIDIA's order where a rule covers the model (nemo_rules);
+``grid=nemo`` has NVIDIA's points in NVIDIA's order where a rule covers the model;
 everything else is our planner's.
 """
 

@@ -386,15 +386,15 @@ class LocalRuns:
 
     def candidate(self, one: SearchCandidate) -> Candidate:
         """As the runtime would read it, with the knobs that its ZeRO stage brings along."""
-        layout, document = one.layout, self._source.config
-        for path, value in (
+        layout = one.layout
+        edits = (
             (keys.MICRO_BATCH, layout.micro_batch),
             (keys.ACCUMULATION, layout.accumulation),
             (keys.TRAIN_BATCH_SIZE, layout.global_batch),
             (keys.ZERO_STAGE, layout.zero_stage),
             (keys.RECOMPUTE, layout.recompute.value),
-        ):
-            document = document.with_value(path, value)
+        )
+        document = self._source.config.with_values(edits)
         resolved = resolve(document, world_size=len(self._cluster.devices))
         return Candidate(layout=resolved.layout, extras=resolved.extras)
 

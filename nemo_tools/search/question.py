@@ -114,17 +114,13 @@ def data_path(base: RawConfig) -> KeyPath:
 def with_data(document: RawConfig, data: Any, tokenizer: str | None) -> RawConfig:
     """A configuration with its data and tokenizer, where there are some."""
     where = ("data", "tokenizer_path") if RECIPE in document else ("model", "tokenizer", "model")
-    for path, value in ((data_path(document), data), (where, tokenizer)):
-        document = document if value is None else document.with_value(path, value)
-    return document
+    given = ((data_path(document), data), (where, tokenizer))
+    return document.with_values((path, value) for path, value in given if value is not None)
 
 
 def with_length(base: RawConfig, sequence: int) -> RawConfig:
     """With samples of so many tokens, wherever a file says how long they are."""
-    for path in _LENGTHS:
-        if path in base:
-            base = base.with_value(path, sequence)
-    return base
+    return base.with_values((path, sequence) for path in _LENGTHS if path in base)
 
 
 def with_facts(base: RawConfig, asked: ModelQuestion, tokens_b: float) -> RawConfig:
@@ -135,9 +131,7 @@ def with_facts(base: RawConfig, asked: ModelQuestion, tokens_b: float) -> RawCon
         ("vocab_size", asked.vocabulary),
         ("num_tokens_in_b", tokens_b),
     )
-    for name, value in facts:
-        base = base.with_value(("autoconf", name), value)
-    return base
+    return base.with_values((("autoconf", name), value) for name, value in facts)
 
 
 def architecture_of(

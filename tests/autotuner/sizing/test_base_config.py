@@ -9,8 +9,14 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autoconf_launch.autotuner.sizing.base_values import RunPlan, base_config, max_time, time_limit
-from autoconf_launch.autotuner.sizing.layouts import nemo1_document, recipe_document
+from autoconf_launch.autotuner.sizing.base_documents import (
+    RunPlan,
+    base_config,
+    max_time,
+    nemo1_document,
+    recipe_document,
+    time_limit,
+)
 from autoconf_launch.core import ConfigError, RawConfig
 from autoconf_launch.tuning_spaces.recommend_tables import base_template
 

@@ -6,16 +6,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autoconf_launch.autotuner.sizing.batch_size import BatchQuestion, base_batch
+from autoconf_launch.autotuner.sizing.chosen_model import ModelQuestion, base_batch
 from autoconf_launch.autotuner.sizing.families import Family
 from autoconf_launch.tuning_spaces.recommend_tables import tables
 
 from .expected import model, rows
 
 
-def question(family: str, size_b: float, sequence: int, memory_gb: float = 80) -> BatchQuestion:
-    return BatchQuestion(
-        family=Family(family), size_b=size_b, sequence=sequence, gpu_memory_gb=memory_gb
+def question(family: str, size_b: float, sequence: int, memory_gb: float = 80) -> ModelQuestion:
+    return ModelQuestion(
+        vocabulary=51200,
+        family=Family(family),
+        size_b=size_b,
+        sequence=sequence,
+        gpu_memory_gb=memory_gb,
     )
 
 

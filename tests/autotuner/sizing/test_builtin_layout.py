@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from autoconf_launch.autotuner.sizing.base_values import RunPlan, base_config
-from autoconf_launch.autotuner.sizing.layouts import (
-    builtin_document,
+from autoconf_launch.autotuner.sizing.base_documents import (
+    RunPlan,
+    base_config,
     nemo1_document,
     recipe_document,
 )
+from autoconf_launch.autotuner.sizing.base_reader import builtin_document
 from autoconf_launch.core import ConfigError, RawConfig, resolve
 from autoconf_launch.tuning_spaces.recommend_tables import base_template
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autoconf_launch.autotuner.sizing.model_size import named
+from autoconf_launch.autotuner.sizing.families import named
 
 
 @pytest.mark.parametrize(

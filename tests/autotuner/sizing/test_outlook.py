@@ -25,7 +25,7 @@ from autoconf_launch.autotuner.sizing.forecast import (
     sensitivities,
     size_for_days,
 )
-from autoconf_launch.autotuner.sizing.nemo_rules import search_rules
+from autoconf_launch.autotuner.sizing.search_space import search_rules
 from autoconf_launch.core import ConfigError, Degrees, Offload
 from autoconf_launch.launcher.estimates.training_choice import usual_training
 from autoconf_launch.tuning_spaces.clusters import usable_bytes

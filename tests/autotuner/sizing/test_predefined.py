@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from autoconf_launch.autotuner.sizing.promise import nearest_predefined
+from autoconf_launch.autotuner.sizing.families import nearest_predefined
 from autoconf_launch.tuning_spaces.search_configs import predefined
 
 

@@ -12,8 +12,12 @@ from hypothesis import strategies as st
 from autoconf_launch.autotuner.cost.layout_columns import LayoutColumns
 from autoconf_launch.autotuner.planner.best_points import Points
 from autoconf_launch.autotuner.planner.pricing import Training
-from autoconf_launch.autotuner.sizing import promise as module
-from autoconf_launch.autotuner.sizing.promise import error_covariance, plausible_order, run_order
+from autoconf_launch.autotuner.sizing import search_space as module
+from autoconf_launch.autotuner.sizing.search_space import (
+    error_covariance,
+    plausible_order,
+    run_order,
+)
 from autoconf_launch.autotuner.space.table import Floats
 from autoconf_launch.core import Architecture, Experts, Layout
 from autoconf_launch.launcher.estimates.training_choice import usual_training

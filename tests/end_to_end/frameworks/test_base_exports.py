@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from autoconf_launch.autotuner.sizing.base_values import RunPlan
+from autoconf_launch.autotuner.sizing.base_documents import RunPlan
 from autoconf_launch.autotuner.sizing.chosen_model import ChosenModel, ModelQuestion, choose_model
 from autoconf_launch.autotuner.sizing.families import Family
 from autoconf_launch.launcher.estimates.model_choice import base_document

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 import yaml
 
+from autoconf_launch.autotuner.sizing.base_documents import RunPlan
 from autoconf_launch.autotuner.sizing.base_reader import pretraining
-from autoconf_launch.autotuner.sizing.base_values import RunPlan
 from autoconf_launch.autotuner.sizing.chosen_model import ModelQuestion, choose_model
 from autoconf_launch.autotuner.sizing.families import KNOWN_FAMILIES, Family
 from autoconf_launch.core import ConfigError, RawConfig
@@ -98,13 +98,13 @@ def test_all_exports_train_the_same(family: str) -> None:
     megatron = flags(export_base(document, "megatron").text)
     nemo1 = yaml.safe_load(export_base(document, "nemo1").text)
     stack: dict[str, Any] = nemo1["model"].get("encoder", nemo1["model"])
-    assert int(megatron["--hidden-size"]) == stack["hidden_size"] == asked.model.hidden
-    assert int(megatron["--ffn-hidden-size"]) == stack["ffn_hidden_size"] == asked.model.ffn
+    assert int(megatron["--hidden-size"]) == stack["hidden_size"] == asked.model.shape.hidden
+    assert int(megatron["--ffn-hidden-size"]) == stack["ffn_hidden_size"] == asked.model.shape.ffn
     assert int(megatron["--train-iters"]) == nemo1["trainer"]["max_steps"]
     assert float(megatron["--lr"]) == nemo1["model"]["optim"]["lr"]
     assert int(megatron["--global-batch-size"]) == nemo1["model"]["global_batch_size"]
     recipe = export_base(document, "nemo2").text
-    assert f"hidden_size={asked.model.hidden}," in recipe
+    assert f"hidden_size={asked.model.shape.hidden}," in recipe
     assert f"max_steps={asked.schedule.steps}," in recipe
 
 
@@ -121,8 +121,9 @@ def width(text: str, hidden: int) -> int:
 @pytest.mark.parametrize("family", DECODERS)
 def test_the_flavors_perceptron_has_as_many_weights_as_the_models(family: str) -> None:
     model = pretraining(base(family)).model
-    made = width(export_base(base(family), "torchtitan").text, model.hidden)
-    assert made == model.ffn if model.gated else abs(3 * made - 2 * model.ffn) <= 3 * 32
+    made = width(export_base(base(family), "torchtitan").text, model.shape.hidden)
+    ffn = model.shape.ffn
+    assert made == ffn if model.form.gated else abs(3 * made - 2 * ffn) <= 3 * 32
 
 
 @pytest.mark.parametrize("family", KNOWN_FAMILIES)

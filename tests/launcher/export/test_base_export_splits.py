@@ -44,7 +44,7 @@ def test_a_file_of_nemo_1_that_names_no_groups_has_a_key_for_each_head(name: str
     document = shipped(name)
     stack: dict[str, Any] = document.to_dict()["model"]
     model = pretraining(document).model
-    assert model.groups == (stack.get("num_query_groups") or model.heads)
+    assert model.form.groups == (stack.get("num_query_groups") or model.shape.heads)
 
 
 def test_an_activation_of_nemo_1_says_whether_there_is_a_gate() -> None:
@@ -81,7 +81,7 @@ def test_experts_with_tensor_parallelism_split_the_sequence() -> None:
 def test_virtual_stages_are_given_by_their_layers() -> None:
     document = with_split(base("llama"), pipeline=2, virtual_pipeline=1)
     document = document.with_value((*STRATEGY, "virtual_pipeline_model_parallel_size"), 3)
-    layers = pretraining(document).model.layers
+    layers = pretraining(document).model.shape.layers
     said = flags(export_base(document, "megatron").text)
     assert said["--num-layers-per-virtual-pipeline-stage"] == str(layers // 6)
 

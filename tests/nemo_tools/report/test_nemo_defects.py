@@ -13,9 +13,8 @@ from typing import Any
 import pytest
 
 from autoconf_launch import AutoConfigurator
-from autoconf_launch.autotuner.sizing.batch_size import BatchQuestion, BatchRow, base_batch
-from autoconf_launch.autotuner.sizing.families import Family
-from autoconf_launch.autotuner.sizing.model_size import named
+from autoconf_launch.autotuner.sizing.chosen_model import BatchRow, ModelQuestion, base_batch
+from autoconf_launch.autotuner.sizing.families import Family, named
 from autoconf_launch.autotuner.sizing.nemo_axes import (
     Grid,
     GridQuestion,
@@ -207,7 +206,8 @@ def test_11_no_row_of_the_batch_tables_is_dead() -> None:
 
 def _answer(row: BatchRow) -> tuple[int, int | None, int | None]:
     family = "mt5" if row.family == "t5/mt5" else row.family
-    asked = BatchQuestion(
+    asked = ModelQuestion(
+        vocabulary=51200,
         family=Family(family),
         size_b=row.bound_b,
         sequence=row.sequence,

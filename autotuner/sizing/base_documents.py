@@ -1,21 +1,127 @@
-"""A base configuration as our own runtime's configuration. Not: the model, which a script builds.
+"""A base configuration as NVIDIA's tool works it out, as NeMo's own file or as a recipe.
 
-Reads both layouts, NeMo 1.0's and the recipe's, by full path. Degrees of model parallelism stay
-behind: the runtime is data-parallel, its search has the rest.
+Not: the model, which a script builds. NeMo's own file is edited by full path: what the tool does
+not set stays as it is there. Sections of a recipe are those of ``run.Partial(llm.pretrain, …)``.
 
-Edits on NeMo's own file, by full path; what the tool does not set stays as it is there.
-
-Sections are those of ``run.Partial(llm.pretrain, …)``: model, trainer, data, optim, log, resume.
+Source of rules: NeMo-Framework-Launcher, auto_configurator (24.12), ``base_config.py``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 from autoconf_launch.core import ConfigError, KeyPath, RawConfig
 
-from .base_values import WARMUP_RATIO, BaseConfig
+from .chosen_model import ChosenModel
+
+_WARMUP = 0.0015
+_CONSTANT = 0.166
+_WARMUP_RATIO = 0.01
+"""Warm-up of T5's schedule over all steps."""
+_T5_STD = 0.015
+_STD = 0.64
+_SEQUENCE_PARALLEL_ABOVE_B = 13
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunPlan:
+    """The training that a base configuration is for.
+
+    Attributes:
+        days: how long it may run, for its time limit.
+        max_steps: as given; None has those that the tokens need.
+        wandb_project: None where runs are not logged there.
+        index_folder: of data, which Base Command Platform keeps apart; None elsewhere.
+    """
+
+    days: float
+    nodes: int
+    gpus_per_node: int
+    tokens_b: float
+    wandb_project: str | None = None
+    index_folder: str | None = None
+    max_steps: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BaseConfig:
+    """Everything that is worked out; T5's schedule has a warmup ratio instead of steps.
+
+    ``time_limit`` is Slurm's, ``max_time`` Lightning's, one hour less and half past.
+    """
+
+    model: ChosenModel
+    plan: RunPlan
+    name: str
+    time_limit: str
+    max_time: str
+    max_steps: int
+    init_std: float
+    min_learning_rate: float
+    warmup_steps: int
+    constant_steps: int
+    sequence_parallel: bool
+
+
+def base_config(model: ChosenModel, plan: RunPlan) -> BaseConfig:
+    """Names, times, steps and schedule of a model.
+
+    Raises:
+        ConfigError: there are fewer tokens than one step reads.
+    """
+    asked, shape = model.asked, model.shape
+    per_step = asked.sequence * model.batch.global_batch
+    steps = plan.max_steps or int(plan.tokens_b * 1e9 / per_step)
+    if steps < 1:
+        raise ConfigError(
+            f"{plan.tokens_b * 1e9:.0f} tokens are less than one step reads: "
+            f"{model.batch.global_batch} samples of {asked.sequence} are {per_step}."
+        )
+    is_t5 = asked.family.is_encoder_decoder
+    return BaseConfig(
+        model=model,
+        plan=plan,
+        name=run_name(asked.family.name, asked.size_b),
+        time_limit=time_limit(plan.days),
+        max_time=max_time(plan.days),
+        max_steps=steps,
+        init_std=_T5_STD if is_t5 else round(_STD / math.sqrt(shape.hidden), 6),
+        min_learning_rate=round(0.1 * shape.learning_rate, 8),
+        warmup_steps=int(_WARMUP * steps),
+        constant_steps=int(_CONSTANT * steps),
+        sequence_parallel=asked.size_b > _SEQUENCE_PARALLEL_ABOVE_B,
+    )
+
+
+def run_name(family: str, size_b: float) -> str:
+    """``gpt3_5b``, ``gpt3_4.03b``."""
+    return f"{family}_{size_b:.10g}b"
+
+
+def time_limit(days: float) -> str:
+    """Slurm's ``D-HH:00:00``, at least an hour."""
+    whole, hours = _days_and_hours(days)
+    return f"{whole}-{hours:02d}:00:00"
+
+
+def max_time(days: float) -> str:
+    """Lightning's ``D:HH:30:00``: the time limit less half an hour, so that training ends first.
+
+    A training of less than two hours has half of one: NVIDIA's tool would write -1 days.
+    """
+    whole, hours = _days_and_hours(days)
+    whole, hours = (whole, hours - 1) if hours else (whole - 1, 23)
+    return f"{whole}:{hours:02d}:30:00"
+
+
+def _days_and_hours(days: float) -> tuple[int, int]:
+    whole = int(days)
+    hours = int(24 * (days - whole))
+    return (0, 1) if (whole, hours) == (0, 0) else (whole, hours)
+
 
 _RESULTS = "${base_results_dir}/${.name}"
 _WANDB = ("exp_manager", "create_wandb_logger")
@@ -24,15 +130,16 @@ _WANDB_PROJECT = ("exp_manager", "wandb_logger_kwargs", "project")
 
 def nemo1_document(template: RawConfig, base: BaseConfig) -> RawConfig:
     """NeMo's file for the family with run, trainer, model, optimizer and schedule set."""
-    return _edited(template, [*base_run_edits(base), *_model_edits(base), *_optimizer_edits(base)])
+    edits = (*_run_edits(base), *_model_edits(base), *_optimizer_edits(base))
+    return template.with_values(edits)
 
 
 def custom_document(custom: RawConfig, base: BaseConfig) -> RawConfig:
     """A user's whole file with run and trainer set; its model is left alone, as NeMo does."""
-    return _edited(custom, list(base_run_edits(base)))
+    return custom.with_values(_run_edits(base))
 
 
-def base_run_edits(base: BaseConfig) -> Iterator[tuple[KeyPath, Any]]:
+def _run_edits(base: BaseConfig) -> Iterator[tuple[KeyPath, Any]]:
     """What is set whatever the model: names, times, machines, steps, trackers."""
     yield ("run", "name"), base.name
     yield ("run", "results_dir"), _RESULTS
@@ -78,16 +185,10 @@ def _optimizer_edits(base: BaseConfig) -> Iterator[tuple[KeyPath, Any]]:
     schedule = ("model", "optim", "sched")
     yield (*schedule, "min_lr"), base.min_learning_rate
     if base.model.asked.family.is_encoder_decoder:
-        yield (*schedule, "warmup_ratio"), WARMUP_RATIO
+        yield (*schedule, "warmup_ratio"), _WARMUP_RATIO
         return
     yield (*schedule, "warmup_steps"), base.warmup_steps
     yield (*schedule, "constant_steps"), base.constant_steps
-
-
-def _edited(document: RawConfig, edits: list[tuple[KeyPath, Any]]) -> RawConfig:
-    for path, value in edits:
-        document = document.with_value(path, value)
-    return document
 
 
 _MODELS = {
@@ -119,22 +220,22 @@ def recipe_document(base: BaseConfig) -> RawConfig:
             "family": family,
             "model": {
                 "class": _NEMO_CLASSES.get(family, f"{name}Model") if name else None,
-                "config": _model(base),
+                "config": _recipe_model(base),
             },
-            "trainer": _trainer(base),
+            "trainer": _recipe_trainer(base),
             "data": {
                 "seq_length": base.model.asked.sequence,
                 "global_batch_size": base.model.batch.global_batch,
                 "micro_batch_size": 1,
             },
-            "optim": _recipe_layout_optimizer(base),
+            "optim": _recipe_optimizer(base),
             "log": {"name": base.name},
             "resume": None,
         }
     )
 
 
-def _model(base: BaseConfig) -> dict[str, Any]:
+def _recipe_model(base: BaseConfig) -> dict[str, Any]:
     asked, shape, model = base.model.asked, base.model.shape, base.model.architecture
     config: dict[str, Any] = {
         "num_layers": shape.layers,
@@ -159,7 +260,7 @@ def _model(base: BaseConfig) -> dict[str, Any]:
     return config
 
 
-def _trainer(base: BaseConfig) -> dict[str, Any]:
+def _recipe_trainer(base: BaseConfig) -> dict[str, Any]:
     plan, batch = base.plan, base.model.batch
     return {
         "num_nodes": plan.nodes,
@@ -180,7 +281,7 @@ def _trainer(base: BaseConfig) -> dict[str, Any]:
     }
 
 
-def _recipe_layout_optimizer(base: BaseConfig) -> dict[str, Any]:
+def _recipe_optimizer(base: BaseConfig) -> dict[str, Any]:
     return {
         "config": {
             "optimizer": "adam",
@@ -199,93 +300,3 @@ def _recipe_layout_optimizer(base: BaseConfig) -> dict[str, Any]:
             "min_lr": base.min_learning_rate,
         },
     }
-
-
-_RECIPE: Mapping[str, KeyPath] = {
-    "batch": ("data", "global_batch_size"),
-    "micro_batch": ("data", "micro_batch_size"),
-    "lr": ("optim", "config", "lr"),
-    "min_lr": ("optim", "lr_scheduler", "min_lr"),
-    "warmup": ("optim", "lr_scheduler", "warmup_steps"),
-    "constant": ("optim", "lr_scheduler", "constant_steps"),
-    "weight_decay": ("optim", "config", "weight_decay"),
-}
-_NEMO1: Mapping[str, KeyPath] = {
-    "batch": ("model", "global_batch_size"),
-    "micro_batch": ("model", "micro_batch_size"),
-    "lr": ("model", "optim", "lr"),
-    "min_lr": ("model", "optim", "sched", "min_lr"),
-    "warmup": ("model", "optim", "sched", "warmup_steps"),
-    "constant": ("model", "optim", "sched", "constant_steps"),
-    "weight_decay": ("model", "optim", "weight_decay"),
-}
-_STEPS: KeyPath = ("trainer", "max_steps")
-_WARMUP_RATIO: KeyPath = ("model", "optim", "sched", "warmup_ratio")
-
-
-def builtin_document(base: RawConfig, *, micro_batch: int | None = None) -> RawConfig:
-    """Batch, optimizer, schedule and precision as ``runtime.initialize`` reads them.
-
-    Args:
-        base: a base configuration of either layout.
-        micro_batch: samples of one pass; by default the file's, at most the global batch.
-
-    Raises:
-        ConfigError: the file lacks a value that is needed.
-    """
-    paths = _RECIPE if ("optim", "config") in base else _NEMO1
-    batch = int(_needed(base, paths["batch"]))
-    micro = min(batch, micro_batch or int(_needed(base, paths["micro_batch"])))
-    return RawConfig(
-        {
-            "train_batch_size": batch,
-            "train_micro_batch_size_per_gpu": micro,
-            "gradient_clipping": float(base.get(("trainer", "gradient_clip_val")) or 0.0),
-            "bf16": {"enabled": str(base.get(("trainer", "precision"))).startswith("bf16")},
-            "optimizer": {"type": "AdamW", "params": _optimizer(base, paths)},
-            "scheduler": _schedule(base, paths),
-            "autotuning": {"enabled": True},
-        }
-    )
-
-
-def _optimizer(base: RawConfig, paths: Mapping[str, KeyPath]) -> dict[str, Any]:
-    betas = base.get(("model", "optim", "betas")) or [
-        base.get(("optim", "config", "adam_beta1"), 0.9),
-        base.get(("optim", "config", "adam_beta2"), 0.95),
-    ]
-    return {
-        "lr": float(_needed(base, paths["lr"])),
-        "betas": [float(beta) for beta in betas],
-        "weight_decay": float(base.get(paths["weight_decay"], 0.0)),
-    }
-
-
-def _schedule(base: RawConfig, paths: Mapping[str, KeyPath]) -> dict[str, Any]:
-    """Cosine to the least rate, which the constant steps keep; T5's falls in a line."""
-    steps, rate = int(_needed(base, _STEPS)), float(_needed(base, paths["lr"]))
-    least = float(_needed(base, paths["min_lr"]))
-    ratio = base.get(_WARMUP_RATIO)
-    if ratio is not None:
-        params: dict[str, Any] = {
-            "total_num_steps": steps,
-            "warmup_min_lr": least,
-            "warmup_max_lr": rate,
-            "warmup_num_steps": int(ratio * steps),
-            "warmup_type": "linear",
-        }
-        return {"type": "WarmupDecayLR", "params": params}
-    params = {
-        "total_num_steps": max(1, steps - int(base.get(paths["constant"], 0))),
-        "warmup_num_steps": int(base.get(paths["warmup"], 0)),
-        "warmup_type": "linear",
-        "cos_min_ratio": least / rate,
-    }
-    return {"type": "WarmupCosineLR", "params": params}
-
-
-def _needed(base: RawConfig, path: KeyPath) -> Any:
-    value = base.get(path)
-    if value is None:
-        raise ConfigError(f"The base configuration lacks {'.'.join(path)}.")
-    return value
