@@ -17,8 +17,8 @@ import numpy as np
 
 from autoconf_launch.launcher.estimates.answers import FitAnswer, fit_answer
 from autoconf_launch.launcher.estimates.fit_flags import parse_fit
-from autoconf_launch.launcher.measurements.measurements import read_measurements
-from autoconf_launch.launcher.measurements.validation import Validation, validated
+from autoconf_launch.launcher.measurements.row import read_measurements
+from autoconf_launch.launcher.measurements.validation import Validation, validate_table
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -121,7 +121,7 @@ def main() -> None:
     parser.add_argument("--folder", type=Path, default=IMAGES, help="where the images go")
     folder: Path = parser.parse_args().folder
     folder.mkdir(parents=True, exist_ok=True)
-    scores = {name: validated(read_measurements(TABLES / f"{name}.csv")) for name in TITLES}
+    scores = {name: validate_table(read_measurements(TABLES / f"{name}.csv")) for name in TITLES}
     answers = [fit_answer(parse_fit(known.flags.split())) for known in LAYOUTS]
     measured = [measured_gb(known) for known in LAYOUTS]
     for name, figure in (

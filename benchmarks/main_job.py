@@ -44,7 +44,7 @@ from autoconf_launch.launcher.plan import LaunchPlan
 from autoconf_launch.launcher.request import LaunchRequest
 from autoconf_launch.launcher.results.journal import Fingerprint, Journal
 from autoconf_launch.launcher.results.paths import ResultsPaths
-from autoconf_launch.launcher.script.parser import ScriptSource
+from autoconf_launch.launcher.script.source import ScriptSource
 from autoconf_launch.launcher.tuning.controller import Controller, TrialIO
 from autoconf_launch.launcher.tuning.running import TrialLimits
 from autoconf_launch.launcher.tuning.trial_io import TrialFiles

@@ -20,8 +20,12 @@ import numpy as np
 from planner_leave_one_out import all_rows, left_out, scored
 
 from autoconf_launch.autotuner.cost.calibration import TimeAccuracy, time_accuracy
-from autoconf_launch.launcher.measurements.measurements import MeasurementFile, read_measurements
-from autoconf_launch.launcher.measurements.validation import Calibration, Validation, validated
+from autoconf_launch.launcher.measurements.row import MeasurementFile, read_measurements
+from autoconf_launch.launcher.measurements.validation import (
+    Calibration,
+    Validation,
+    validate_table,
+)
 
 FOLDER = Path(__file__).parent / "ground_truth"
 RESULT = Path(__file__).parent / "results" / "planner_accuracy.md"
@@ -54,7 +58,7 @@ def main() -> None:
     parser.add_argument("--write", action="store_true", help=f"write {RESULT.name}")
     flags = parser.parse_args()
     files = {path.stem: read_measurements(path) for path in sorted(FOLDER.glob("*.csv"))}
-    scores = {name: validated(file) for name, file in files.items()}
+    scores = {name: validate_table(file) for name, file in files.items()}
     lines = [*time_lines(scores), *left_out_lines(), *memory_lines(scores)]
     lines.append(calibration_line(files, flags.draws))
     text = markdown([line.cells for line in lines], HEADER)
@@ -157,7 +161,7 @@ def calibration_line(files: dict[str, MeasurementFile], draws: int) -> Line:
     ratios, worse = [], []
     for file in files.values():
         for seed in range(draws):
-            after = validated(file, Calibration(count=CALIBRATION_ROWS, seed=seed))
+            after = validate_table(file, Calibration(count=CALIBRATION_ROWS, seed=seed))
             if len(after.timed.measured_s_R) == 0:
                 continue
             before = _uncalibrated(file, seed)
@@ -174,7 +178,7 @@ def calibration_line(files: dict[str, MeasurementFile], draws: int) -> Line:
 
 
 def _uncalibrated(file: MeasurementFile, seed: int) -> float:
-    plain = validated(file, Calibration(count=CALIBRATION_ROWS, seed=seed, fit=False))
+    plain = validate_table(file, Calibration(count=CALIBRATION_ROWS, seed=seed, fit=False))
     return plain.times.mape or np.nan
 
 

@@ -19,8 +19,7 @@ import numpy as np
 from autoconf_launch.autotuner.cost.calibration import EFFECTS, NOISE, SPREADS, error_logs
 from autoconf_launch.autotuner.space.table import Floats, Ints
 from autoconf_launch.launcher.measurements.measured_runs import predicted_s, runs_of
-from autoconf_launch.launcher.measurements.measurements import read_measurements
-from autoconf_launch.launcher.measurements.row import PublishedRow
+from autoconf_launch.launcher.measurements.row import PublishedRow, read_measurements
 from autoconf_launch.launcher.measurements.validation import likeness_of
 
 FOLDER = Path(__file__).parent / "ground_truth"

@@ -23,8 +23,7 @@ from autoconf_launch.autotuner.cost.calibration import TimeAccuracy, time_accura
 from autoconf_launch.autotuner.cost.hardware import DEFAULT_PHYSICS, Physics
 from autoconf_launch.autotuner.space.table import Bools, Floats
 from autoconf_launch.launcher.measurements.measured_runs import MeasuredRun, predicted_s, runs_of
-from autoconf_launch.launcher.measurements.measurements import read_measurements
-from autoconf_launch.launcher.measurements.row import PublishedRow
+from autoconf_launch.launcher.measurements.row import PublishedRow, read_measurements
 from autoconf_launch.launcher.measurements.validation import PhysicsOf, factors_of_others
 
 FOLDER = Path(__file__).parent / "ground_truth"

@@ -19,13 +19,13 @@ from pathlib import Path
 from autoconf_launch.autotuner.space.settings import AutotuningSettings
 from autoconf_launch.autotuner.space.trial import FailedTrial, Trial, Turn
 from autoconf_launch.core import Candidate, Layout, RawConfig
-from autoconf_launch.launcher.backends import load_backend, released
+from autoconf_launch.launcher.backends import closing_backend, load_backend
 from autoconf_launch.launcher.backends.base import Backend
 from autoconf_launch.launcher.dialects.builtin import BuiltinDialect
 from autoconf_launch.launcher.machine.discover import find_cluster
 from autoconf_launch.launcher.request import LaunchRequest
 from autoconf_launch.launcher.results.paths import ResultsPaths
-from autoconf_launch.launcher.script.parser import ScriptSource
+from autoconf_launch.launcher.script.source import ScriptSource
 from autoconf_launch.launcher.tuning.trial_io import TrialFiles
 
 EXAMPLE = Path(__file__).parents[1] / "examples" / "01_pretrain_gpt"
@@ -70,7 +70,10 @@ def run_round(backend: Backend, trial_io: TrialFiles, number: int, arms: int) ->
 def record(rounds: int, arms: int, steps: int) -> list[dict[str, object]]:
     """Every round in order."""
     found: list[dict[str, object]] = []
-    with tempfile.TemporaryDirectory() as name, released(load_backend("fork_server")) as backend:
+    with (
+        tempfile.TemporaryDirectory() as name,
+        closing_backend(load_backend("fork_server")) as backend,
+    ):
         trial_io = make_trial_io(Path(name), steps)
         Path(name, "exps").mkdir()
         for number in range(rounds):

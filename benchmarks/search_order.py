@@ -22,8 +22,7 @@ from autoconf_launch.autotuner.cost.calibration import NOISE, SPREADS
 from autoconf_launch.autotuner.sizing.search_space import plausible_order
 from autoconf_launch.autotuner.space.table import Floats, Ints
 from autoconf_launch.launcher.measurements.measured_runs import runs_of
-from autoconf_launch.launcher.measurements.measurements import read_measurements
-from autoconf_launch.launcher.measurements.row import PublishedRow
+from autoconf_launch.launcher.measurements.row import PublishedRow, read_measurements
 
 RESULT = Path(__file__).parent / "results" / "search_order.md"
 RUNS = (1, 2, 3, 4, 6, 8, 16)

@@ -1,4 +1,4 @@
-"""What both sides of a launch agree on; standard library only. Not: decisions, nor other actions.
+"""What both sides of a launch agree on; standard library only.
 
 Both take away what a trial wrote among the user's files (``saved_paths``).
 """

@@ -1,4 +1,4 @@
-"""The machines of a launch as data. Not: how they are found (launcher), nor their speed."""
+"""The machines of a launch as data."""
 
 from __future__ import annotations
 

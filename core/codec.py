@@ -1,4 +1,4 @@
-"""Frozen dataclasses to plain JSON values and back. Not: a validator of users' files.
+"""Frozen dataclasses to plain JSON values and back.
 
 Covers what our records use: dataclasses, enums, tuples, optionals and scalars. The types are
 the schema, so a value that does not fit raises and is never half read.

@@ -1,4 +1,4 @@
-"""The configuration keys that this project reads, and checks of their names. Not: their values.
+"""The configuration keys that this project reads, and checks of their names.
 
 The names are DeepSpeed's (its configuration JSON documentation), so that a file serves both.
 

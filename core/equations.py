@@ -1,4 +1,4 @@
-"""The batch and mesh equations, written once. Not: how either is searched."""
+"""The batch and mesh equations, written once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Errors that say where, what is, what must be and what to do. Not: failures of trials.
+"""Errors that say where, what is, what must be and what to do.
 
 A trial that fails is a value (:class:`~.failures.Failure`); only what the user must fix
 before anything can run is raised.

@@ -1,4 +1,4 @@
-"""How a model lies on the ranks, what may be chosen of it, and a candidate. Not: which are good.
+"""How a model lies on the ranks, what may be chosen of it, and a candidate.
 
 The field names are the canonical knobs; ``autotuner/space/knobs.py`` says what each one means to a
 search, a dialect says how a framework spells it.

@@ -1,4 +1,4 @@
-"""What a cost model may know of a neural network. Not: the network, and not its cost.
+"""What a cost model may know of a neural network.
 
 ``tuning_spaces`` reads these from data files and Hugging Face configurations.
 """

@@ -1,4 +1,4 @@
-"""Number formats of a training's computation. Not: how its weights are stored."""
+"""Number formats of a training's computation."""
 
 from __future__ import annotations
 

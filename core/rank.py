@@ -1,4 +1,4 @@
-"""What a launcher tells a rank and what a rank reports back. Not: how either side acts on it.
+"""What a launcher tells a rank and what a rank reports back.
 
 The task travels in one environment variable; each rank appends to one ``steps.jsonl`` and
 writes a result file of its own into the task's folder.

@@ -1,4 +1,4 @@
-"""The user's document as it was read, immutable, with edits by full path. Not: its meaning."""
+"""The user's document as it was read, immutable, with edits by full path."""
 
 from __future__ import annotations
 

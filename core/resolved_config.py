@@ -1,4 +1,4 @@
-"""The configuration of one launch with every value decided. Not: lists, "auto" or files.
+"""The configuration of one launch with every value decided.
 
 The launcher resolves what the user left open; the runtime reads this and nothing else.
 """

@@ -1,4 +1,4 @@
-"""The command: the only module that prints and knows exit codes. Not: what the verbs do."""
+"""The command: the only module that prints and knows exit codes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Read a user's configuration file: JSON, hjson or YAML. Not: what its values mean."""
+"""Read a user's configuration file: JSON, hjson or YAML."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What happens in a tuning run, as values for the views. Not: how it is shown."""
+"""What happens in a tuning run, as values for the views."""
 
 from __future__ import annotations
 

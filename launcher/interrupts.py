@@ -1,4 +1,4 @@
-"""Signals as an exception in a tuning run, or passed on to a training. Not: what follows."""
+"""Signals as an exception in a tuning run, or passed on to a training."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The exact processes of one launch, as a value. Not: how they are started (backends)."""
+"""The exact processes of one launch, as a value."""
 
 from __future__ import annotations
 

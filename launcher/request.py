@@ -1,4 +1,4 @@
-"""One command line as a value. Not: its parsing (flags), nor what is done with it (commands)."""
+"""One command line as a value."""
 
 from __future__ import annotations
 

@@ -53,9 +53,7 @@ VERBS = MappingProxyType(
             answers="what would be searched, knob by knob",
             reference=f"{_COMMANDS}.spaces:show_spaces",
         ),
-        "compare": Verb(
-            answers="two tunes side by side", reference=f"{_COMMANDS}.compare:compare"
-        ),
+        "compare": Verb(answers="two tunes side by side", reference=f"{_COMMANDS}.show:compare"),
         "validate": Verb(
             answers="how far predictions are from your measurements",
             reference=f"{_COMMANDS}.validate:validate",

@@ -14,8 +14,7 @@ from ..extension_points import find_reference, load_reference
 from .base import Backend, Job, JobEnd
 
 if TYPE_CHECKING:
-    from .local import LocalBackend
-    from .local_job import await_agent
+    from .local import LocalBackend, await_agent
 else:
     __getattr__ = lazy_names(__name__, __file__)
 
@@ -40,7 +39,7 @@ def load_backend(name: str, *arguments: object, **options: object) -> Backend:
     return cast(Backend, factory(*arguments, **options))
 
 
-def telling(backend: Backend, listener: Listener) -> Backend:
+def warn_listener(backend: Backend, listener: Listener) -> Backend:
     """The same backend, which from here on warns of what happens beside its jobs, if it can."""
     if hasattr(backend, "tell"):
         backend.tell = lambda text: listener(Note(text=text, warning=True))
@@ -48,7 +47,7 @@ def telling(backend: Backend, listener: Listener) -> Backend:
 
 
 @contextmanager
-def released(backend: Backend) -> Iterator[Backend]:
+def closing_backend(backend: Backend) -> Iterator[Backend]:
     """Let go at the end of what a backend keeps between jobs, if it has a ``close``."""
     try:
         yield backend

@@ -1,4 +1,4 @@
-"""The extension point Backend: who runs plans. Not: when a run is too slow (controller)."""
+"""The extension point Backend: who runs plans."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs plans on this machine by forking a process that has imported torch. Not: that process.
+"""Runs plans on this machine by forking a process that has imported torch.
 
 Short trials spend most of their time on importing torch. A fork server (``runtime/fork_server``)
 imports it once and forks for each job an agent, which forks the ranks. What a job may see, how it
@@ -25,8 +25,7 @@ from ..machine import VISIBLE
 from ..plan import LaunchPlan
 from ..spelling import REPORTING_TOOLS
 from .base import Job, JobEnd
-from .local import GRACE_S, LINGER_S, LocalBackend, Logs
-from .local_job import AgentHandle, LocalJob, own_job
+from .local import GRACE_S, LINGER_S, AgentHandle, LocalBackend, LocalJob, Logs, own_job
 
 MOST_FORK_SERVERS = 2
 """Each holds a few hundred megabytes; launches with yet other variables are spawned."""

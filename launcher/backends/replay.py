@@ -1,4 +1,4 @@
-"""Answers from records of earlier trials, in microseconds. Not: a model of what never ran."""
+"""Answers from records of earlier trials, in microseconds."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """``export RESULTS|BASE.yaml --to FRAMEWORK``: in another framework's words.
 
-Of a results folder its optimum, of a base configuration the whole training. Not: a run with it,
-nor a change of either.
+Of a results folder its optimum, of a base configuration the whole training.
 """
 
 from __future__ import annotations

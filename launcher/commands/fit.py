@@ -1,4 +1,4 @@
-"""``fit``: does a training fit, part by part on every pipeline stage. Not: which layout is best.
+"""``fit``: does a training fit, part by part on every pipeline stage.
 
 ``fit --model M --cluster C --seq S --global-batch B [layout] [--json]``, or for a script as it is
 ``fit --cluster C [flags] -- python train.py …``

@@ -1,4 +1,4 @@
-"""A plain launch: start the ranks, pass signals on, return their exit code. Not: any tuning."""
+"""A plain launch: start the ranks, pass signals on, return their exit code."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 from autoconf_launch.core import ClusterSpec
 
-from ..backends import Backend, load_backend, telling
+from ..backends import Backend, load_backend, warn_listener
 from ..config_file import is_plain_json
 from ..dialects import choose_dialect
 from ..events import Listener, Note
@@ -38,7 +38,7 @@ def launch(request: LaunchRequest, listener: Listener) -> int:
     request, source = read_script(request)
     cluster = find_cluster(request, listener)
     request = with_declared_local_rank(request, source)
-    backend = telling(load_backend(request.backend), listener)
+    backend = warn_listener(load_backend(request.backend), listener)
     with tempfile.TemporaryDirectory(prefix="autoconf-launch-") as folder:
         rendered = _resolved(source, cluster, Path(folder), listener)
         code = run_to_end(plan_launch(request, cluster, rendered), backend)

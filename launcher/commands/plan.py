@@ -1,4 +1,4 @@
-"""``plan``: every layout of a training, ruled out or ranked. Not: whether one of them fits (fit).
+"""``plan``: every layout of a training, ruled out or ranked.
 
 ``plan --model M --cluster C --seq S --global-batch B [flags]``, or for a script as it is
 ``plan --cluster C [flags] -- python train.py …``

@@ -1,4 +1,4 @@
-"""``recommend``: model size, days, cost, and the base configuration. Not: how they follow.
+"""``recommend``: model size, days, cost, and the base configuration.
 
 ``recommend --family F --gpus N --tflops-per-gpu T --max-days D --tokens 300B [--json]``
 """

@@ -1,4 +1,4 @@
-"""``replay LANDSCAPE…``: a tuner against recorded measurements. Not: the tuners, nor the files."""
+"""``replay LANDSCAPE…``: a tuner against recorded measurements."""
 
 from __future__ import annotations
 

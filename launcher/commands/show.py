@@ -1,4 +1,4 @@
-"""``show``: a results folder, while it is tuned and after. Not: ``show spaces``.
+"""``show``: a results folder, while it is tuned and after.
 
 ``show RESULTS [--details] [--format table|md|csv|json] [--json] [--follow]``
 """
@@ -19,6 +19,8 @@ from ..flags import VerbParser
 from ..report import (
     CSV_COLUMNS,
     SCHEMA_VERSION,
+    comparison_document,
+    comparison_text,
     conclusion,
     csv_row,
     csv_text,
@@ -29,7 +31,7 @@ from ..report import (
     trial_document,
     trial_line,
 )
-from ..results import JournalTail, Results, is_held, read_results
+from ..results import JournalTail, Results, compare_results, is_held, read_results
 
 SPACES = "spaces"
 LOOK_EVERY_S = 0.5
@@ -135,3 +137,30 @@ class _Lines:
                 TrialFinished(record=record, best=self._best, elapsed_s=self._elapsed_s)
             )
             yield from failure_lines(record)[1:]
+
+
+def compare(arguments: Sequence[str]) -> Iterator[str]:
+    """Text to print.
+
+    Raises:
+        ConfigError: wrong arguments, or a folder is not a results folder.
+        ResultsFolderError: a journal is damaged.
+    """
+    flags = _compare_parser().parse_args(arguments)
+    a, b = read_results(Path(flags.a)), read_results(Path(flags.b))
+    found = compare_results(a, b)
+    if flags.json:
+        yield json.dumps(comparison_document(a, b, found), indent=2)
+    else:
+        yield comparison_text(a, b, found)
+
+
+def _compare_parser() -> VerbParser:
+    parser = VerbParser(
+        prog="autoconf-launch compare",
+        description="Compare two tuning runs; ratios are of B over A, above 1 where B is faster.",
+    )
+    parser.add_argument("a", metavar="A", help="a results folder")
+    parser.add_argument("b", metavar="B", help="another one")
+    parser.add_argument("--json", action="store_true", help="print one JSON document")
+    return parser

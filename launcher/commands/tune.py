@@ -15,7 +15,7 @@ from autoconf_launch.autotuner.playoff import Decider, settled, study_findings, 
 from autoconf_launch.autotuner.search import StopReason, Study
 from autoconf_launch.core import NothingFeasibleError, take_in_all
 
-from ..backends import Backend, load_backend, released, telling
+from ..backends import Backend, closing_backend, load_backend, warn_listener
 from ..events import Finished, Listener, Note
 from ..interrupts import stopping_on_signals
 from ..launch import plan_launch
@@ -24,14 +24,14 @@ from ..report import stop_sentence
 from ..request import LaunchRequest
 from ..results import (
     OpenFolder,
-    clearing,
     environment_document,
     fingerprint,
+    hiding_secrets,
     open_folder,
-    unsearched,
+    render_unsearched,
 )
 from ..spelling import Rendered
-from ..trackers import feed_of, tracked
+from ..trackers import feed_of, track_events
 from ..tuning import (
     Controller,
     Endgame,
@@ -39,20 +39,20 @@ from ..tuning import (
     TrialFiles,
     TrialLimits,
     TuningJob,
-    as_measured,
+    find_model,
+    find_past_times,
     first_that_starts,
-    of_space,
-    past_of,
+    make_study,
+    open_space,
     play,
-    profiled,
+    read_as_started,
     read_job,
+    read_measured,
+    recall_start,
     remember_times,
-    remembered,
     render_winner,
     said_by_probes,
     search_limits,
-    started_as,
-    study_of,
     with_outlook,
     write_json,
     write_results,
@@ -70,7 +70,7 @@ def run_tune(request: LaunchRequest, listener: Listener) -> int:
         NothingFeasibleError: the baseline fails, or nothing fits.
     """
     job = read_job(request, listener)
-    given = unsearched(job.dialect, job.source, job.user)
+    given = render_unsearched(job.dialect, job.source, job.user)
     print_ = fingerprint(job.request, job.cluster, job.source, job.user.settings, given)
     fresh = request.fresh or job.user.settings.overwrite
     with stopping_on_signals(), open_folder(job.paths, print_, fresh=fresh) as folder:
@@ -80,25 +80,27 @@ def run_tune(request: LaunchRequest, listener: Listener) -> int:
             job.paths.environment, environment_document(request, job.cluster, job.user.settings)
         )
         with (
-            clearing(job.paths.results, request.argv),
-            tracked(request.tracking, feed_of(request), job.paths.tracking, listener) as heard,
-            released(telling(load_backend(_trial_backend(job)), heard)) as backend,
+            hiding_secrets(job.paths.results, request.argv),
+            track_events(
+                request.tracking, feed_of(request), job.paths.tracking, listener
+            ) as heard,
+            closing_backend(warn_listener(load_backend(_trial_backend(job)), heard)) as backend,
         ):
             job, winner = _searched(replace(job, listener=heard), backend, folder)
     if request.autotuning == "tune":
         return 0
     plan = plan_launch(job.request, job.cluster, winner)
-    return run_to_end(plan, telling(load_backend(request.backend), listener))
+    return run_to_end(plan, warn_listener(load_backend(request.backend), listener))
 
 
 def _searched(job: TuningJob, backend: Backend, folder: OpenFolder) -> tuple[TuningJob, Rendered]:
     """The search of the script as it is to be started, which a profile run may change."""
 
     def attempt(request: LaunchRequest) -> tuple[TuningJob, Rendered]:
-        started = started_as(job, request)
+        started = read_as_started(job, request)
         return started, search_for_winner(started, backend, folder)
 
-    known = remembered(job.request, job.paths) if folder.contents.profiled else job.request
+    known = recall_start(job.request, job.paths) if folder.contents.profiled else job.request
     return first_that_starts(known, attempt, job.paths, job.listener)
 
 
@@ -117,13 +119,13 @@ def search_for_winner(job: TuningJob, backend: Backend, folder: OpenFolder) -> R
         settings=job.user.settings,
     )
     shares = find_shares(job.request, job.cluster)
-    spec = profiled(job, files, backend, folder, shares[0])
+    spec = find_model(job, files, backend, folder, shares[0])
     if len(shares) > 1:  # said only here: the profile run may ask for another start
         job.listener(Note(text=shares_text(shares)))
-    job = as_measured(job, files, backend, folder, shares[0])
+    job = read_measured(job, files, backend, folder, shares[0])
     files.read_again(job.source)
     files.describe_model(spec, job.user.facts)
-    study = study_of(job, spec, past_of(job, spec, folder))
+    study = make_study(job, spec, find_past_times(job, spec, folder))
     limits = TrialLimits(
         timeout_s=job.request.trial_timeout_s, stall_s=job.request.stall_timeout_s
     )
@@ -136,7 +138,7 @@ def search_for_winner(job: TuningJob, backend: Backend, folder: OpenFolder) -> R
         )
 
     controller = control(study, with_outlook(study, job.listener), in_time)
-    contents = of_space(folder, study.space, job.listener)
+    contents = open_space(folder, study.space, job.listener)
     controller.resume(contents.search)
     stop = controller.run(shares)
     end = Endgame(elapsed_s=controller.elapsed_s)

@@ -1,4 +1,4 @@
-"""``validate FILE.csv…``: how wrong predictions are on measurements. Not: the predictions."""
+"""``validate FILE.csv…``: how wrong predictions are on measurements."""
 
 from __future__ import annotations
 

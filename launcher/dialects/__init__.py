@@ -12,15 +12,14 @@ from ..extension_points import find_reference, load_reference, references
 from ..script import ScriptSource
 from ..spelling import Dialect, on_source_batch
 from .builtin import BuiltinDialect
-from .deepspeed import out_of_reach
-from .hf_trainer import written_in_source
+from .deepspeed import on_configuration_in_source
+from .hf_trainer import on_arguments_in_source
 
 if TYPE_CHECKING:
     from .accelerate import PREFIXES
     from .any_script import DATALOADER_BATCH_VARIABLE
     from .builtin import SPELLINGS
-    from .deepspeed import DeepSpeedDialect, decoded
-    from .deepspeed_file import ZERO_KEYS
+    from .deepspeed import ZERO_KEYS, DeepSpeedDialect, decode_document
     from .hf_trainer import HfTrainerDialect
     from .megatron import MegatronDialect
 else:
@@ -69,11 +68,11 @@ def choose_dialect(source: ScriptSource) -> DialectChoice:
     every: list[Dialect] = [load_reference(r)() for r in references("dialect", DIALECTS).values()]
     fits = [dialect for dialect in every if dialect.detects(source)]
     special = [dialect for dialect in fits if dialect.name not in _LAST_RESORT]
-    own = out_of_reach(source)
+    own = on_configuration_in_source(source)
     if not fits:
         raise ConfigError(
             own
-            or written_in_source(source)
+            or on_arguments_in_source(source)
             or on_source_batch(source)
             or "The script names no configuration file with keys that can be tuned; give one with "
             "--config FILE (JSON, hjson or YAML) among the script's arguments. If the script "

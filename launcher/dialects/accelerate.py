@@ -29,12 +29,12 @@ from ..spelling import (
     Variable,
     Version,
     check_version,
-    installed,
+    find_row,
+    installed_version,
+    move_asides,
     scalar,
-    spelled,
-    with_own_asides,
 )
-from .any_script import batch_rows, taken
+from .any_script import batch_rows, recognition_notes
 
 _KNOWN = Known(package="accelerate", oldest=(0, 21), newest=(1, 15))
 _ACCUMULATION = "ACCELERATE_GRADIENT_ACCUMULATION_STEPS"
@@ -200,7 +200,7 @@ class AccelerateDialect(TableDialect):
 
     def table(self, source: ScriptSource, ranks: int) -> tuple[Spelled, ...]:
         """See TableDialect."""
-        version = installed(source, _KNOWN.package) or _KNOWN.newest
+        version = installed_version(source, _KNOWN.package) or _KNOWN.newest
         rows: list[Spelled] = list(batch_rows(source, ranks))
         accumulation = _accumulation(source)
         if accumulation and (_is_set(source, _ACCUMULATION) or not _has_own(rows)):
@@ -217,11 +217,11 @@ class AccelerateDialect(TableDialect):
 
     def in_trial(self, rendered: Rendered, source: ScriptSource, needs: TrialNeeds) -> Rendered:
         """See own_asides; the probe keeps what is saved in the trial's folder."""
-        return with_own_asides(super().in_trial(rendered, source, needs), source, needs)
+        return move_asides(super().in_trial(rendered, source, needs), source, needs)
 
     def remarks(self, reading: Reading) -> tuple[str, ...]:
         """See TableDialect."""
-        return (*check_version(reading.source, _KNOWN), *taken(reading))
+        return (*check_version(reading.source, _KNOWN), *recognition_notes(reading))
 
 
 def _is_on(inputs: LaunchInputs, name: str) -> bool:
@@ -233,7 +233,7 @@ def _is_set(source: ScriptSource, name: str) -> bool:
 
 
 def _has_own(rows: list[Spelled]) -> bool:
-    return spelled(rows, "accumulation") is not None
+    return find_row(rows, "accumulation") is not None
 
 
 def _accumulation(source: ScriptSource) -> Spelling | None:

@@ -1,8 +1,8 @@
-"""The dialect ``arguments``: any script whose own arguments set the batch. Not: a framework.
+"""The dialect ``arguments``: any script whose own arguments set the batch.
 
 Common names are recognised, and said; ``--arg`` names others, ``--knob`` adds knobs.
 
-The probe reads the variable in each rank. Not: a change of the script's arguments.
+The probe reads the variable in each rank.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from ..spelling import (
     bare,
     batch_in_source,
     find_argument,
+    find_row,
     is_of_batch,
+    known_names,
+    move_asides,
     name_key,
-    spelled,
-    told_of,
     values_of,
-    with_own_asides,
 )
 
 _RUN_FOLDER = "hydra.run.dir"
@@ -53,7 +53,7 @@ class ArgumentsDialect(TableDialect):
         """An argument is mapped, or one with a common name is given or declared."""
         if source.words.arguments or source.words.knobs:
             return True
-        return recognised(source, "micro_batch", MICRO_BATCH_NAMES, 1) is not None
+        return recognise_row(source, "micro_batch", MICRO_BATCH_NAMES, 1) is not None
 
     def table(self, source: ScriptSource, ranks: int) -> tuple[Spelled, ...]:
         """See TableDialect."""
@@ -61,7 +61,7 @@ class ArgumentsDialect(TableDialect):
 
     def in_trial(self, rendered: Rendered, source: ScriptSource, needs: TrialNeeds) -> Rendered:
         """What hydra would put into a dated folder goes below the trial's; see own_asides."""
-        rendered = with_own_asides(super().in_trial(rendered, source, needs), source, needs)
+        rendered = move_asides(super().in_trial(rendered, source, needs), source, needs)
         if not _runs_elsewhere(source):
             return rendered
         folder = f"{_RUN_FOLDER}={needs.folder}/hydra"
@@ -69,7 +69,7 @@ class ArgumentsDialect(TableDialect):
 
     def remarks(self, reading: Reading) -> tuple[str, ...]:
         """Which arguments were taken for what."""
-        return taken(reading)
+        return recognition_notes(reading)
 
 
 def _runs_elsewhere(source: ScriptSource) -> bool:
@@ -81,19 +81,21 @@ def _runs_elsewhere(source: ScriptSource) -> bool:
 
 def batch_rows(source: ScriptSource, ranks: int) -> tuple[Spelled, ...]:
     """Rows for what the script's own arguments say of the batch; nothing where they do not."""
-    micro = recognised(source, "micro_batch", MICRO_BATCH_NAMES, ranks)
-    accumulation = recognised(source, "accumulation", ACCUMULATION_NAMES, ranks)
+    micro = recognise_row(source, "micro_batch", MICRO_BATCH_NAMES, ranks)
+    accumulation = recognise_row(source, "accumulation", ACCUMULATION_NAMES, ranks)
     if micro and accumulation and _is_split(micro.names()[:-1], source):
         split = SplitMicroBatch(micro, accumulation)
         return (split, accumulation, SplitBatch(micro, ranks))
     return tuple(row for row in (micro, accumulation) if row is not None)
 
 
-def taken(reading: Reading, knobs: tuple[str, ...] = tuple(_MEANING)) -> tuple[str, ...]:
+def recognition_notes(
+    reading: Reading, knobs: tuple[str, ...] = tuple(_MEANING)
+) -> tuple[str, ...]:
     """Sentences on arguments that were recognised and not named by the user."""
     mapped = {flag for _, flag in reading.source.words.arguments}
     mapped |= set((reading.settings.arg_mappings or {}).values())
-    rows = [(spelled(reading.table, knob), _MEANING[knob]) for knob in knobs]
+    rows = [(find_row(reading.table, knob), _MEANING[knob]) for knob in knobs]
     return tuple(
         f"Using {row.names()[0]} as {words} (change it with --arg)."
         for row, words in rows
@@ -113,14 +115,14 @@ def _is_split(names: tuple[str, ...], source: ScriptSource) -> bool:
     return any(name in own and is_of_batch(by, ACCUMULATION_NAMES) for name, by in divisors)
 
 
-def recognised(
+def recognise_row(
     source: ScriptSource, knob: str, names: tuple[str, ...], ranks: int
 ) -> Spelling | None:
     """The row of the most telling of these names that the script gives or declares."""
     known = {name_key(name): place for place, name in enumerate(names)}
     found = [
         (not told.has_value(source), known[last], told)
-        for told in told_of(source)
+        for told in known_names(source)
         if (last := _last_part(told, known)) is not None
     ]
     if not found:
@@ -166,12 +168,12 @@ class DataLoaderDialect(TableDialect):
             places=(Variable(DATALOADER_BATCH_VARIABLE),),
             default=_today(source),
         )
-        own = recognised(source, "accumulation", ACCUMULATION_NAMES, ranks)
+        own = recognise_row(source, "accumulation", ACCUMULATION_NAMES, ranks)
         return (row,) if own is None else (row, own)
 
     def in_trial(self, rendered: Rendered, source: ScriptSource, needs: TrialNeeds) -> Rendered:
         """See own_asides; the probe keeps what is saved in the trial's folder."""
-        return with_own_asides(super().in_trial(rendered, source, needs), source, needs)
+        return move_asides(super().in_trial(rendered, source, needs), source, needs)
 
 
 def _today(source: ScriptSource) -> int | None:

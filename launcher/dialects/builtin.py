@@ -1,4 +1,4 @@
-"""The dialect of our own runtime: DeepSpeed's key names in one document. Not: other frameworks."""
+"""The dialect of our own runtime: DeepSpeed's key names in one document."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ from ..spelling import (
     UserSettings,
     fixed_accumulation,
     lists_micro_batches,
+    move_asides,
     on_varying_batch,
     open_document,
     path_argument,
-    silent,
+    silent_variables,
     with_argument,
-    with_own_asides,
     with_path_argument,
     with_zero_knobs,
 )
@@ -119,8 +119,10 @@ class BuiltinDialect:
 
     def in_trial(self, rendered: Rendered, source: ScriptSource, needs: TrialNeeds) -> Rendered:
         """Trackers of the script are silent; our runtime ends it by itself; see own_asides."""
-        quiet = replace(rendered, environment=(*rendered.environment, *silent(needs.folder)))
-        return with_own_asides(quiet, source, needs)
+        quiet = replace(
+            rendered, environment=(*rendered.environment, *silent_variables(needs.folder))
+        )
+        return move_asides(quiet, source, needs)
 
 
 def is_deepspeeds(source: ScriptSource) -> bool:

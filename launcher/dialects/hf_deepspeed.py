@@ -1,7 +1,7 @@
 """The DeepSpeed file of a Trainer script (``--deepspeed FILE``), which Trainer itself completes.
 
 Trainer fills "auto" from its arguments and refuses a number that differs from them; accelerate
-wants a section of ZeRO. Not: the arguments alone (hf_trainer).
+wants a section of ZeRO.
 
 Source:
     transformers 5.23 ``integrations/deepspeed.py`` (``trainer_config_process``,
@@ -43,7 +43,7 @@ from ..spelling import (
     refuse_lists,
     with_listed,
 )
-from .deepspeed_file import (
+from .deepspeed import (
     batch_rule,
     document_facts,
     further_choices,

@@ -1,4 +1,4 @@
-"""The dialect ``hf_trainer``: scripts around ``transformers.Trainer``. Not: its own loops.
+"""The dialect ``hf_trainer``: scripts around ``transformers.Trainer``.
 
 Its arguments stand on the command line or in the one JSON or YAML file that replaces it; with
 ``--deepspeed FILE`` the ZeRO stage stands there.
@@ -37,7 +37,7 @@ from ..spelling import (
     Version,
     check_version,
     find_argument,
-    installed,
+    installed_version,
     put_argument,
     refuse_renamed,
     scalar,
@@ -45,7 +45,7 @@ from ..spelling import (
     without_arguments,
 )
 from . import hf_deepspeed as names
-from .deepspeed_file import without_monitors
+from .deepspeed import without_monitors
 from .hf_deepspeed import (
     has_deepspeed_file,
     trainer_batch_rows,
@@ -263,7 +263,7 @@ class HfTrainerDialect(TableDialect):
     def in_trial(self, rendered: Rendered, source: ScriptSource, needs: TrialNeeds) -> Rendered:
         """No tracker or resuming; output, checkpoints too, goes below the trial's folder."""
         rendered = super().in_trial(rendered, source, needs)
-        version = installed(source, names._KNOWN.package) or names._KNOWN.newest
+        version = installed_version(source, names._KNOWN.package) or names._KNOWN.newest
         inputs = self.inputs(source)
 
         def given(flag: str) -> object:
@@ -284,7 +284,7 @@ class HfTrainerDialect(TableDialect):
         return _without_settings(rendered, (*names.NOT_IN_TRIALS, *older))
 
 
-def written_in_source(source: ScriptSource) -> str | None:
+def on_arguments_in_source(source: ScriptSource) -> str | None:
     """Say that a script makes its TrainingArguments itself; None where it does not."""
     facts = source.facts
     if not facts.imports("transformers", "trl") or not facts.called & _MADE:
@@ -345,7 +345,7 @@ def _stage_row(source: ScriptSource, ranks: int) -> Spelled:
 
 
 def _refuse_later(source: ScriptSource) -> None:
-    version = installed(source, names._KNOWN.package)
+    version = installed_version(source, names._KNOWN.package)
     wanted = {knob.name.replace("-", "_").lstrip("_") for knob in source.words.knobs}
     for flag, since in names.ADDED:
         asked = flag.lstrip("-") in wanted or find_argument(source.script_args, (flag,))

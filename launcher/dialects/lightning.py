@@ -31,7 +31,7 @@ from ..spelling import (
     find_argument,
     put_argument,
 )
-from .any_script import batch_rows, taken
+from .any_script import batch_rows, recognition_notes
 
 _KNOWN = Known(package="lightning", oldest=(2, 0), newest=(2, 6))
 CLI = "--trainer."
@@ -131,7 +131,10 @@ class LightningDialect(TableDialect):
 
     def remarks(self, reading: Reading) -> tuple[str, ...]:
         """See TableDialect."""
-        return (*check_version(reading.source, _KNOWN), *taken(reading, ("micro_batch",)))
+        return (
+            *check_version(reading.source, _KNOWN),
+            *recognition_notes(reading, ("micro_batch",)),
+        )
 
     def in_trial(self, rendered: Rendered, source: ScriptSource, needs: TrialNeeds) -> Rendered:
         """No logger and no checkpoint unless a callback needs one; all in the trial's folder.

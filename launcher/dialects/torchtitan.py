@@ -32,7 +32,7 @@ from ..spelling import (
     check_version,
     edit_toml,
     find_argument,
-    installed,
+    installed_version,
     parse_toml,
     put_argument,
     scalar,
@@ -250,7 +250,7 @@ def _path(key: str) -> KeyPath:
 
 def _version(source: ScriptSource) -> tuple[int, int]:
     """What is installed; else what the arguments tell."""
-    version = installed(source, _KNOWN.package)
+    version = installed_version(source, _KNOWN.package)
     if version is not None:
         return version
     module = find_argument(source.script_args, ("--module",))

@@ -17,13 +17,13 @@ else:
 
 
 EXPORTERS = {
-    "accelerate": "autoconf_launch.launcher.export.yaml_files:accelerate",
-    "deepspeed": "autoconf_launch.launcher.export.files:deepspeed",
-    "torchtitan": "autoconf_launch.launcher.export.files:torchtitan",
-    "megatron": "autoconf_launch.launcher.export.command_lines:megatron",
-    "lightning": "autoconf_launch.launcher.export.yaml_files:lightning",
-    "hf_trainer": "autoconf_launch.launcher.export.command_lines:hf_trainer",
-    "nemo1": "autoconf_launch.launcher.export.yaml_files:nemo1",
+    "accelerate": "autoconf_launch.launcher.export.optimum:accelerate",
+    "deepspeed": "autoconf_launch.launcher.export.optimum:deepspeed",
+    "torchtitan": "autoconf_launch.launcher.export.optimum:torchtitan",
+    "megatron": "autoconf_launch.launcher.export.optimum:megatron",
+    "lightning": "autoconf_launch.launcher.export.optimum:lightning",
+    "hf_trainer": "autoconf_launch.launcher.export.optimum:hf_trainer",
+    "nemo1": "autoconf_launch.launcher.export.optimum:nemo1",
     "nemo2": "autoconf_launch.nemo.export.nemo2_recipe:nemo2",
 }
 """An optimum's exporters: ``name -> "module:function"``."""

@@ -1,4 +1,4 @@
-"""A base configuration as arguments of Megatron-LM's pretraining scripts. Not: its data.
+"""A base configuration as arguments of Megatron-LM's pretraining scripts.
 
 Parsed and validated by ``megatron/training/arguments.py`` of Megatron-LM 0.6.0 (hetu-galvatron
 2.4.0 has it, PyPI), built by megatron-core 0.16.1 (PyPI); names are those of NVIDIA/Megatron-LM at

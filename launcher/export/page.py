@@ -1,4 +1,4 @@
-"""What is exported and what comes out, with an account of what found no words. Not: any words.
+"""What is exported and what comes out, with an account of what found no words.
 
 ``megatron/training/arguments.py`` of Megatron-LM 0.6.0 and later, ``transformer/moe/moe_layer.py``
 and ``transformer/transformer_config.py`` of megatron-core 0.16.1 (PyPI).

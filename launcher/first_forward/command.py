@@ -12,7 +12,7 @@ from pathlib import Path
 from autoconf_launch.core import ConfigError
 
 from ..flags import parse_request
-from ..launch import deaf_flag, unwrapped
+from ..launch import deaf_flag, unwrap_launcher
 from ..machine import free_port
 from ..request import LaunchRequest
 
@@ -92,7 +92,7 @@ def _is_launcher(words: Sequence[str]) -> bool:
 def _one_rank(program: str, words: Sequence[str]) -> ScriptCommand:
     """The first of the ranks that the launcher would start, alone in its world."""
     ours = Path(words[0]).name == "autoconf-launch"
-    request = parse_request(words[1:]) if ours else unwrapped(parse_request(list(words)))
+    request = parse_request(words[1:]) if ours else unwrap_launcher(parse_request(list(words)))
     python = _python_beside(program)
     module = ("-m",) if request.kind == "module" else ()
     start = () if request.kind == "program" else (python, *module)

@@ -29,7 +29,7 @@ from autoconf_launch.core import (
 from ..backends import JobEnd, LocalBackend
 from ..launch import probe_environment, read_log_tail, why_silent
 from ..plan import LaunchPlan, RankPlan
-from ..spelling import silent
+from ..spelling import silent_variables
 from .command import ScriptCommand
 
 _LOOK_S = 0.2
@@ -88,7 +88,7 @@ def _attempt(command: ScriptCommand, time_limit_s: float, *, hollow: bool) -> Fi
 def _plan(command: ScriptCommand, task: RankTask, folder: Path) -> LaunchPlan:
     environment = (
         *_NO_GPU,
-        *silent(str(folder)),
+        *silent_variables(str(folder)),
         *command.environment,
         *probe_environment(task, folder),
     )

@@ -1,4 +1,4 @@
-"""The launcher's own flags to a LaunchRequest. Not: the script's arguments, which pass untouched.
+"""The launcher's own flags to a LaunchRequest, and a request back to flags.
 
 ``-`` and ``_`` are equal in flag names; every key of the autotuning section is a flag, too.
 """
@@ -12,7 +12,7 @@ from typing import Any
 from autoconf_launch.autotuner.space import AutotuningSettings
 from autoconf_launch.core import ConfigError, nearest_known
 
-from ..machine import parse_core_list
+from ..machine import our_python, parse_core_list
 from ..request import (
     CoreBinding,
     HostChoice,
@@ -187,3 +187,55 @@ def _takes_value(action: argparse.Action, following: str | None) -> bool:
     if action.nargs == "?":
         return following in ("true", "false")
     return action.nargs != 0
+
+
+def launch_flags(request: LaunchRequest) -> tuple[str, ...]:
+    """Flags that start the same ranks without tuning; ``python`` itself stands for one alone."""
+    binding = request.binding
+    other = request.python if request.kind != "program" else None
+    named = request.alone or other is not None
+    cores = ",".join(map(str, binding.cores)) if binding and binding.cores else None
+    return (
+        *_valued("--num_gpus", request.processes),
+        *_host_flags(request.hosts),
+        *_rendezvous_flags(request.rendezvous),
+        *_switch("--module", request.kind == "module" and not named),
+        *_switch("--no_python", request.kind == "program" or (named and not request.alone)),
+        *_switch("--no_local_rank", not request.local_rank_argument and not request.alone),
+        *_switch("--bind_cores_to_rank", binding is not None),
+        *_valued("--bind_core_list", cores),
+        *_valued("--enable_each_rank_log", request.rank_log_folder),
+        *_switch("--save_pid", request.save_pid),
+        *_switch("--", request.alone),
+        *((other or our_python(),) if named else ()),
+        *_switch("-m", named and request.kind == "module"),
+    )
+
+
+def _host_flags(hosts: HostChoice) -> tuple[str, ...]:
+    return (
+        *_valued("--num_nodes", hosts.nodes),
+        *_valued("--hostfile", hosts.hostfile),
+        *_valued("--include", hosts.include or None),
+        *_valued("--exclude", hosts.exclude or None),
+        *_valued("--node_rank", hosts.node_rank),
+        *_switch("--no_ssh", hosts.by_hand),
+        *_switch("--standalone", hosts.standalone),
+        *_switch("--force_multi", hosts.force_multi),
+    )
+
+
+def _rendezvous_flags(rendezvous: Rendezvous) -> tuple[str, ...]:
+    return (
+        *_valued("--master_addr", rendezvous.address),
+        *_valued("--master_port", rendezvous.port),
+        *_valued("--rdzv_id", rendezvous.run_id),
+    )
+
+
+def _valued(flag: str, value: object) -> tuple[str, ...]:
+    return () if value is None else (flag, str(value))
+
+
+def _switch(flag: str, wanted: bool) -> tuple[str, ...]:
+    return (flag,) if wanted else ()

@@ -31,6 +31,6 @@ if TYPE_CHECKING:
     )
     from .rank_results import is_beside_steps, started_ranks
     from .script_source import find_script_source, find_source, read_script
-    from .wrapped_launch import unwrapped
+    from .wrapped_launch import unwrap_launcher
 else:
     __getattr__ = lazy_names(__name__, __file__)

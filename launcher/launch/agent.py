@@ -4,7 +4,7 @@ A script of its own, ``python -I -S agent.py DESCRIPTOR``, of the standard libra
 it starts in milliseconds; a fork server loads it, too. The descriptor is the controller's socket:
 from it come JSON lines, first the document (``backends/local.py``), then ``{"signal": N}`` and
 ``{"end": true}``; back goes one line, the report. When it closes, the controller is dead and all
-that was started here dies within 2 s. Not: what an outcome is (outcome).
+that was started here dies within 2 s.
 """
 
 from __future__ import annotations

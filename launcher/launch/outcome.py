@@ -1,7 +1,5 @@
 """Decides what came of a launch from exit codes and the ranks' own results.
 
-Not: a reader of logs; their last lines are attached to a failure and never looked into.
-
 Nothing is decided from these lines; they are shown beside a failure.
 """
 

@@ -1,4 +1,4 @@
-"""From a request and its edits to the exact processes of a launch. Not: starting them.
+"""From a request and its edits to the exact processes of a launch.
 
 Our own scripts report by themselves. An external one gets the probe through its environment
 (``runtime/probe.py``, which this layer knows by its files alone), and only what a probe can find

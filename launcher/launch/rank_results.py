@@ -1,4 +1,4 @@
-"""Reads what the ranks of a launch reported and times it. Not: why a launch failed (outcome)."""
+"""Reads what the ranks of a launch reported and times it."""
 
 from __future__ import annotations
 

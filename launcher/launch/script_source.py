@@ -1,4 +1,4 @@
-"""All that a dialect may look at, from files, variables and packages. Not: its meaning."""
+"""All that a dialect may look at, from files, variables and packages."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from autoconf_launch.core import ConfigError, RawConfig
 from autoconf_launch.core import config_keys as keys
 
 from ..config_file import read_config, read_document
-from ..dialects import PREFIXES, decoded
+from ..dialects import PREFIXES, decode_document
 from ..flags import own_flag
 from ..request import LaunchRequest
 from ..script import (
     NamedFile,
     ScriptSource,
     SpaceFile,
-    composed,
     facts_of,
+    hydra_values,
     own_modules,
     plain_text,
     refused_flags,
@@ -31,7 +31,7 @@ from ..script import (
 )
 from ..spelling import is_of_batch
 from ..verbs import nearest_verb
-from .wrapped_launch import unwrapped
+from .wrapped_launch import unwrap_launcher
 
 _CONFIG_FLAGS = ("--config", "--deepspeed", "--deepspeed_config")
 _ALWAYS_OURS = _CONFIG_FLAGS[1:]
@@ -155,7 +155,7 @@ def find_script_source(request: LaunchRequest) -> ScriptSource:
         script=request.script,
         text=text,
         modules=own_modules(script, text),
-        composed=composed(script, text),
+        composed=hydra_values(script, text),
         files=tuple(_named_files(request.script_args)),
         environment=tuple(sorted(variables.items())),
         versions=_versions(request.python, tuple(sys.path)),
@@ -170,7 +170,7 @@ def read_script(request: LaunchRequest) -> tuple[LaunchRequest, ScriptSource]:
         ConfigError: the script does not exist, a configuration that is named cannot be read, or
             a flag of ours stands after the script, where its parser would refuse it.
     """
-    request = unwrapped(request)
+    request = unwrap_launcher(request)
     if request.kind == "script" and not Path(request.script).is_file():
         verb = nearest_verb(request.script)
         hint = f"did you mean '{verb}'?" if verb else "give its path after the launcher's flags."
@@ -192,7 +192,7 @@ def _encoded_document(arguments: tuple[str, ...]) -> _Named:
         flag, equals, value = argument.partition("=")
         before = arguments[position - 1] if position else ""
         held = value if equals and flag in _BASE64 else argument if before in _BASE64 else ""
-        document = decoded(held) if held else None
+        document = decode_document(held) if held else None
         if document is not None:
             return _Named(document, position)
     return _Named()

@@ -34,7 +34,7 @@ _MODULES = {
 }
 
 
-def unwrapped(request: LaunchRequest) -> LaunchRequest:
+def unwrap_launcher(request: LaunchRequest) -> LaunchRequest:
     """The launch of what a launcher would start; the same request where there is none.
 
     Raises:
@@ -172,7 +172,7 @@ def _python(request: LaunchRequest, words: Sequence[str]) -> LaunchRequest:
     inner = replace(request, script=words[0], script_args=tuple(words[1:]))
     kind: Literal["module", "script"] = "module" if module else "script"
     inner = replace(inner, kind=kind, python=other_python(request.script))
-    found = unwrapped(inner) if module else inner
+    found = unwrap_launcher(inner) if module else inner
     if found is not inner or request.kind == "program":
         return found
     facts = facts_of(plain_text(script_path(inner)))

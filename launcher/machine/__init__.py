@@ -7,8 +7,7 @@ from autoconf_launch.core import lazy_names
 if TYPE_CHECKING:
     from .conditions import Weather
     from .cores import cores_of_ranks, free_port, parse_core_list, usable_cores
-    from .discover import find_cluster
-    from .gpus import VISIBLE
+    from .discover import VISIBLE, find_cluster
     from .hosts import DEFAULT_HOSTFILE, LOCAL
     from .interpreters import other_python, our_python, python_beside, read_environment_files
     from .slots import ALONE, WHOLE, Share, find_shares, shares_text, why_not_in_turn

@@ -1,4 +1,4 @@
-"""What the machine did beside a trial: load, GPU clocks, throttling. Not: what follows from it."""
+"""What the machine did beside a trial: load, GPU clocks, throttling."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""CPU cores of this machine, and a share of them for each rank. Not: the binding (agent)."""
+"""CPU cores of this machine, and a share of them for each rank."""
 
 from __future__ import annotations
 

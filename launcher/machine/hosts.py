@@ -1,4 +1,4 @@
-"""Which hosts and slots a request means, and which host is this one. Not: what a slot is."""
+"""Which hosts and slots a request means, and which host is this one."""
 
 from __future__ import annotations
 

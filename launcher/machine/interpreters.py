@@ -1,4 +1,4 @@
-"""Which Python a word of a command line means, and which word means ours. Not: what it runs."""
+"""Which Python a word of a command line means, and which word means ours."""
 
 from __future__ import annotations
 

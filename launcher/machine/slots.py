@@ -1,4 +1,4 @@
-"""How many trials fit on this machine side by side, and what each of them gets. Not: which ones.
+"""How many trials fit on this machine side by side, and what each of them gets.
 
 On GPUs a share is as many of the visible ones as a launch has ranks. On a CPU it is cores of its
 own, to which the ranks are bound, and its part of the memory.
@@ -13,14 +13,23 @@ import os
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from autoconf_launch.core import TASK_VARIABLE, ClusterSpec, Device, RankResult, RankTask, decode
+from autoconf_launch.core import (
+    TASK_VARIABLE,
+    ClusterSpec,
+    Device,
+    RankResult,
+    RankTask,
+    decode,
+)
 
 from ..plan import LaunchPlan, RankPlan
 from ..request import HostChoice, LaunchRequest
 from ..script import ScriptSource, facts_of
 from .cores import split_cores
-from .discover import find_cluster
-from .gpus import VISIBLE
+from .discover import VISIBLE, find_cluster
+
+_TOPOLOGY = Path("/sys/devices/system/cpu")
+
 
 _HERE = ("local", "fork_server")
 """Backends that start launches on this machine, and at once."""
@@ -74,7 +83,6 @@ MOST_ON_CPU = 2
 
 A launch alone would use all cores, so that each further trial makes the trials less like it.
 """
-_TOPOLOGY = Path("/sys/devices/system/cpu")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""Tables of measurements and journals as landscapes to replay. Not: running tuners on them.
+"""Tables of measurements and journals as landscapes to replay.
 
 A group is one model, GPU, number of GPUs and global batch, unless said otherwise. What else
 differs inside a group is a knob: settings that do not belong to a layout become extras.
@@ -26,10 +26,24 @@ from autoconf_launch.core import Candidate, ConfigError, KnobValue
 from autoconf_launch.tuning_spaces import known_accelerator, usable_bytes
 
 from ..results import JournalContents, JournalLineError, read_journal
-from .measured_memory import kinds_of, mixed_step_s, peaks_bytes
-from .measured_runs import noted_stage_layers, predicted_parts, runs_of
-from .measurements import MeasurementFile, read_measurements
-from .row import FIELDS, GROUP_BY, PublishedRow, Row, key_of_candidate, key_of_row
+from .measured_runs import (
+    kinds_of,
+    mixed_step_s,
+    noted_stage_layers,
+    peaks_bytes,
+    predicted_parts,
+    runs_of,
+)
+from .row import (
+    FIELDS,
+    GROUP_BY,
+    MeasurementFile,
+    PublishedRow,
+    Row,
+    key_of_candidate,
+    key_of_row,
+    read_measurements,
+)
 from .validation import PhysicsOf, factors_of_others, shipped
 
 _USUAL_FOLDER = "autotuning_results"

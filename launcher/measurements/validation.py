@@ -1,4 +1,4 @@
-"""Predictions beside tables of measurements. Not: reading tables, nor printing what came out.
+"""Predictions beside tables of measurements.
 
 A table is taken for one machine and its software, on which errors of the time model repeat: a
 layer of the same kernels waits for the same host. Rows of a model are never used for that model,
@@ -34,10 +34,8 @@ from autoconf_launch.autotuner.space import Bools, Floats, Ints
 from autoconf_launch.core import ConfigError
 from autoconf_launch.tuning_spaces import usable_bytes
 
-from .measured_memory import peaks_bytes
-from .measured_runs import MeasuredRun, predicted_parts, runs_of
-from .measurements import MeasurementFile, read_measurements
-from .row import PublishedRow, RowShape
+from .measured_runs import MeasuredRun, peaks_bytes, predicted_parts, runs_of
+from .row import MeasurementFile, PublishedRow, RowShape, read_measurements
 
 BAD_ROW = "bad row"
 _GB = 2**30
@@ -117,10 +115,10 @@ def score_files(
     names = [path.name for path in paths]
     if twice := sorted({name for name in names if names.count(name) > 1}):
         raise ConfigError(f"Two files are named {twice[0]}; give each file once.")
-    return [(file, validated(file, calibration)) for file in map(read_measurements, paths)]
+    return [(file, validate_table(file, calibration)) for file in map(read_measurements, paths)]
 
 
-def validated(file: MeasurementFile, calibration: Calibration | None = None) -> Validation:
+def validate_table(file: MeasurementFile, calibration: Calibration | None = None) -> Validation:
     """One table scored."""
     measurements = file.measurements
     runs, reasons = runs_of(measurements)

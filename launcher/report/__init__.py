@@ -5,11 +5,18 @@ from typing import TYPE_CHECKING
 from autoconf_launch.core import lazy_names
 
 if TYPE_CHECKING:
-    from .cells import duration_text, memory_size, size_text
-    from .choice import open_view
+    from .cells import (
+        CSV_COLUMNS,
+        csv_row,
+        csv_text,
+        duration_text,
+        memory_size,
+        size_text,
+        table_of,
+        trial_document,
+    )
     from .fit import fit_document, fit_text
-    from .infeasible import why_nothing
-    from .lines import LinesView, failure_lines, trial_line
+    from .lines import LinesView, failure_lines, open_view, trial_line
     from .measurements import (
         GroupScores,
         problem_lines,
@@ -18,7 +25,7 @@ if TYPE_CHECKING:
         validation_document,
         validation_lines,
     )
-    from .plan import plan_csv, plan_document, plan_json, plan_text
+    from .plan import plan_csv, plan_document, plan_json, plan_text, why_nothing
     from .recommend import recommend_document, recommend_text
     from .results import (
         comparison_document,
@@ -46,7 +53,5 @@ if TYPE_CHECKING:
         summary_text,
         table_text,
     )
-    from .tables import table_of
-    from .trials_csv import CSV_COLUMNS, csv_row, csv_text, trial_document
 else:
     __getattr__ = lazy_names(__name__, __file__)

@@ -1,13 +1,16 @@
-"""One trial as the cells of a table for people. Not: how a table is drawn (live, trials_text)."""
+"""Cells of trials, tables of cells, and how numbers are written for people."""
 
 from __future__ import annotations
 
+import csv
+import io
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
 from autoconf_launch.autotuner.measurement import measured_name
 from autoconf_launch.autotuner.playoff import soaked_name_of
-from autoconf_launch.autotuner.space import Prediction, Record, Trial
+from autoconf_launch.autotuner.space import Prediction, Record, Trial, candidate_name
 from autoconf_launch.core import Candidate, MemoryUse
 
 _UNITS = ((86400.0, "days"), (3600.0, "hours"), (60.0, "minutes"))
@@ -191,3 +194,61 @@ def _predicted(prediction: Prediction | None) -> str:
     if prediction is None or prediction.step_s is None:
         return "-"
     return seconds_text(prediction.step_s)
+
+
+def table_of(
+    rows: Sequence[Sequence[str]],
+    headers: Sequence[str],
+    align: Sequence[str],
+    *,
+    markdown: bool = False,
+) -> str:
+    """Columns under their headers, or a pipe table; no number is read into a cell."""
+    from tabulate import tabulate  # the command itself does not wait for it
+
+    table = tabulate(
+        rows,
+        headers=headers,
+        tablefmt="pipe" if markdown else "simple",
+        colalign=align,
+        disable_numparse=True,
+    )
+    return "\n".join(line.rstrip() for line in table.splitlines())
+
+
+CSV_COLUMNS = (
+    *("number", "name", "space", "outcome", "throughput", "latency_ms", "flops_per_gpu"),
+    *("peak_bytes", "predicted_step_s", "predicted_peak_bytes", "wall_s", "detail"),
+)
+
+
+def csv_text(rows: Iterable[Sequence[object]]) -> str:
+    """Rows as CSV, each line with its end."""
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows(rows)
+    return text.getvalue()
+
+
+def csv_row(record: Record) -> tuple[object, ...]:
+    """Values in the order of ``CSV_COLUMNS``; None where there is none."""
+    measured, failure, predicted = record.measurement, record.failure, record.prediction
+    memory = record.outcome.memory
+    return (
+        record.trial.number,
+        candidate_name(record.trial.candidate),
+        record.trial.space,
+        failure.kind.value if failure else "measured",
+        measured.throughput_per_s if measured else None,
+        measured.latency_ms if measured else None,
+        measured.flops_per_gpu_per_s if measured else None,
+        memory.peak_bytes if memory else None,
+        predicted.step_s if predicted else None,
+        predicted.peak_bytes if predicted else None,
+        record.wall_s,
+        failure.detail if failure else None,
+    )
+
+
+def trial_document(record: Record) -> dict[str, object]:
+    """The same as a JSON object."""
+    return dict(zip(CSV_COLUMNS, csv_row(record), strict=True))

@@ -1,4 +1,4 @@
-"""The answer of ``fit`` as text and as a document. Not: how it is found (commands/fit)."""
+"""The answer of ``fit`` as text and as a document."""
 
 from __future__ import annotations
 
@@ -17,8 +17,7 @@ from autoconf_launch.autotuner.space import candidate_name
 from autoconf_launch.core import Candidate, encode
 
 from ..estimates import FitAnswer
-from .cells import count_text, memory_size, memory_unit, percent
-from .tables import table_of
+from .cells import count_text, memory_size, memory_unit, percent, table_of
 
 FIT_SCHEMA_VERSION = 1
 _COLUMNS = 8

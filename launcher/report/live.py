@@ -1,4 +1,4 @@
-"""A tuning run as one table that is drawn again in place. Not: what is in it (board).
+"""A tuning run as one table that is drawn again in place.
 
 Imported only where it is used, as it needs rich. No thread: it draws in the thread that hands
 it events, and at the ticks of a timer.
@@ -139,7 +139,7 @@ class Board:
 
 
 @contextmanager
-def ticking(tick: Callable[[], None], every_s: float) -> Iterator[None]:
+def tick_every(tick: Callable[[], None], every_s: float) -> Iterator[None]:
     """Call ``tick`` every ``every_s`` seconds, between two steps of whatever else runs.
 
     A timer signal, no thread: it also wakes a backend's ``wait``, so that the controller looks
@@ -196,7 +196,7 @@ class LiveView:
         )
 
     def __enter__(self) -> LiveView:
-        self._open.enter_context(ticking(self.tick, TICK_S))
+        self._open.enter_context(tick_every(self.tick, TICK_S))
         return self
 
     def __exit__(

@@ -1,4 +1,4 @@
-"""What ``validate`` prints: a table of tables, or one JSON document. Not: the scores."""
+"""What ``validate`` prints: a table of tables, or one JSON document."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from autoconf_launch.autotuner.search import REGRET_AT, WITHIN, Score
 
 from ..measurements import Calibration, MeasurementFile, Validation
-from .tables import table_of
+from .cells import table_of
 
 REPLAY_SCHEMA_VERSION = 1
 

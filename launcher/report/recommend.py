@@ -1,4 +1,4 @@
-"""What ``recommend`` found, as text and as a JSON document. Not: how it was found."""
+"""What ``recommend`` found, as text and as a JSON document."""
 
 from __future__ import annotations
 
@@ -11,8 +11,7 @@ from autoconf_launch.autotuner.cost import ALL_LAYERS
 from autoconf_launch.autotuner.sizing import WHY
 from autoconf_launch.core import Recompute, encode
 
-from .cells import count_text, memory_size
-from .tables import table_of
+from .cells import count_text, memory_size, table_of
 
 if TYPE_CHECKING:
     from autoconf_launch.autotuner.sizing import Achieved, Outlook

@@ -1,4 +1,4 @@
-"""Two tuning runs side by side as text and as one document. Not: the comparing (comparison)."""
+"""Two tuning runs side by side as text and as one document."""
 
 from __future__ import annotations
 
@@ -9,10 +9,18 @@ from autoconf_launch.autotuner.space import Objective, Record
 from autoconf_launch.core import encode
 
 from ..results import Comparison, Difference, FolderState, Pair, Results, SpeedVerdict, Started
-from .cells import HEADERS, TrialRow, finished_row, open_row, plural, seconds_text, step_text
+from .cells import (
+    HEADERS,
+    TrialRow,
+    finished_row,
+    open_row,
+    plural,
+    seconds_text,
+    step_text,
+    table_of,
+    trial_document,
+)
 from .summary import SCHEMA_VERSION, first_part, speed_up_text
-from .tables import table_of
-from .trials_csv import trial_document
 
 _RESULTS_TEXT_ALIGN = ("right", "left", "right", "right", "right", "right", "left")
 _AFTER = {

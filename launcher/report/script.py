@@ -1,4 +1,4 @@
-"""Answers for a script whose model is known by its pieces. Not: for known architectures.
+"""Answers for a script whose model is known by its pieces.
 
 The documents have the fields of those of ``fit`` and ``plan``, and ``script``.
 """
@@ -14,10 +14,9 @@ from autoconf_launch.autotuner.space import candidate_name
 from autoconf_launch.core import Candidate, Layout, Recompute, encode
 
 from ..first_forward import PiecesFit, PiecesPlan, PiecesQuestion, Room, TracedRow, TracedScript
-from .cells import amount, count_text, memory_size, memory_unit, percent, size_text
+from .cells import amount, count_text, memory_size, memory_unit, percent, size_text, table_of
 from .fit import ANSWERS, FIT_SCHEMA_VERSION
 from .plan import PLAN_SCHEMA_VERSION
-from .tables import table_of
 
 _GB = 2**30
 

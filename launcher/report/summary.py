@@ -1,4 +1,4 @@
-"""A finished tuning run as text and as one document. Not: where they are written."""
+"""A finished tuning run as text and as one document."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from autoconf_launch.autotuner.playoff import (
 from autoconf_launch.autotuner.space import Record
 from autoconf_launch.core import Aside, Asides, Edit, WentOn, dotted, encode
 
-from .cells import duration_text, label, plural, seconds_text
+from .cells import duration_text, label, plural, seconds_text, table_of
 from .plan import waterfall_text
 from .search import (
     certificate_text,
@@ -31,7 +31,6 @@ from .search import (
     stop_document,
     stop_text,
 )
-from .tables import table_of
 
 
 def step_parts_text(record: Record, soak: SoakReport | None = None) -> str | None:

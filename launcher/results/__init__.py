@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from autoconf_launch.core import lazy_names
 
 if TYPE_CHECKING:
-    from .fingerprints import environment_document, fingerprint, unsearched
+    from .fingerprints import environment_document, fingerprint, render_unsearched
     from .folder import OpenFolder, open_folder
     from .journal import (
         Earlier,
@@ -31,8 +31,8 @@ if TYPE_CHECKING:
         read_results,
     )
     from .secrets import (
-        clearing,
         document_without_secrets,
+        hiding_secrets,
         shell_command,
         without_printed,
         write_guarded,

@@ -1,4 +1,4 @@
-"""What is measured, as a value to compare. Not: the journal that carries it."""
+"""What is measured, as a value to compare."""
 
 from __future__ import annotations
 
@@ -40,7 +40,9 @@ _PLAIN = ((1, Recompute.FULL), (3, Recompute.FULL), (0, Recompute.NONE))
 """ZeRO stages and recomputation, no default first: a document may leave a default out."""
 
 
-def unsearched(dialect: Dialect, source: ScriptSource, user: UserSettings) -> Unsearched | None:
+def render_unsearched(
+    dialect: Dialect, source: ScriptSource, user: UserSettings
+) -> Unsearched | None:
     """What is measured of the user's settings; None where this framework cannot spell it."""
     ranks = user.baseline.layout.world_size
     for stage, recompute in _PLAIN:

@@ -1,4 +1,4 @@
-"""Open a results folder for one controller: lease, journal, earlier records. Not: the rest."""
+"""Open a results folder for one controller: lease, journal, earlier records."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The append-only file that is a study's state. Not: what is decided from it (Study).
+"""The append-only file that is a study's state.
 
 One JSON object per line, each written with one call and synced: a header with the fingerprint
 of what is measured, a ``profiled`` line, a ``past`` line with what earlier studies measured, a

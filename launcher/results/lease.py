@@ -1,4 +1,4 @@
-"""One controller per results folder. Not: protection of single files.
+"""One controller per results folder.
 
 The lease is a file with the holder's host, process id and that process's start, locked while the
 holder lives (a dead holder's lock is gone with it) and touched as a heartbeat for folders that

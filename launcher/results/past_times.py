@@ -1,4 +1,4 @@
-"""What this user's earlier tunes measured, by model and hardware. Not: what is learned from it.
+"""What this user's earlier tunes measured, by model and hardware.
 
 One JSON object per line in ``measurements.jsonl`` in the user's data folder, readable by them
 alone: a digest of model and hardware, a candidate, and its step time. A line that cannot be read

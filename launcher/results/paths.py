@@ -1,4 +1,4 @@
-"""Every file name of a results folder, in one class. Not: what is written into them.
+"""Every file name of a results folder, in one class.
 
 A missing file, a wrong kind of file, too many open ones and a refused process are none: where
 they reach the command, they are mistakes of ours, and their traceback is wanted.

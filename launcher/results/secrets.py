@@ -1,6 +1,6 @@
 """Secrets in words of a command and in documents: found, left out, hashed, read by a shell.
 
-A value is a secret where the whole words of its name say so, or by its own form. Not: a vault.
+A value is a secret where the whole words of its name say so, or by its own form.
 """
 
 from __future__ import annotations
@@ -142,7 +142,7 @@ def without_printed(text: str, words: Iterable[str]) -> str:
 
 
 @contextmanager
-def clearing(results: Path, words: Iterable[str]) -> Iterator[None]:
+def hiding_secrets(results: Path, words: Iterable[str]) -> Iterator[None]:
     """At the end no log or result of a launch below this folder shows a long secret."""
     secrets = _long_secrets(words)
     try:

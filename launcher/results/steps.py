@@ -1,4 +1,4 @@
-"""Follow the steps that a trial's ranks append, and tell these where to end. Not: when that is."""
+"""Follow the steps that a trial's ranks append, and tell these where to end."""
 
 from __future__ import annotations
 

@@ -14,12 +14,15 @@ if TYPE_CHECKING:
         declared_in,
         facts_of,
     )
-    from .files import composed, own_modules, plain_text, script_path
-    from .parser import (
+    from .source import (
         NamedFile,
         ScriptSource,
         SpaceFile,
+        hydra_values,
+        own_modules,
+        plain_text,
         refused_flags,
+        script_path,
     )
 else:
     __getattr__ = lazy_names(__name__, __file__)

@@ -1,4 +1,4 @@
-"""What a script's source says without being run: imports, arguments, literals. Not: its meaning.
+"""What a script's source says without being run: imports, arguments, literals.
 
 Other files of the script are not looked at; what cannot be read is left out.
 

@@ -5,14 +5,6 @@ from typing import TYPE_CHECKING
 from autoconf_launch.core import lazy_names
 
 if TYPE_CHECKING:
-    from .arguments import (
-        find_argument,
-        path_argument,
-        put_argument,
-        with_argument,
-        with_path_argument,
-        without_arguments,
-    )
     from .base import Dialect, Rendered, RenderedFile, TrialNeeds, UserSettings
     from .batch_names import (
         ACCUMULATION_NAMES,
@@ -24,7 +16,7 @@ if TYPE_CHECKING:
         may_derive_accumulation,
         name_key,
         on_source_batch,
-        silent,
+        silent_variables,
     )
     from .documents import (
         edit_toml,
@@ -40,8 +32,21 @@ if TYPE_CHECKING:
         with_listed,
         with_zero_knobs,
     )
-    from .launch_inputs import Argument, Key, LaunchInputs, Place, Variable, scalar
-    from .own_words import Told, bare, declared_as, told_of, values_of, with_own_asides
+    from .launch_inputs import (
+        Argument,
+        Key,
+        LaunchInputs,
+        Place,
+        Variable,
+        find_argument,
+        path_argument,
+        put_argument,
+        scalar,
+        with_argument,
+        with_path_argument,
+        without_arguments,
+    )
+    from .own_words import Told, bare, declared_as, known_names, move_asides, values_of
     from .spelling import (
         CANONICAL,
         GLOBAL_BATCH,
@@ -51,9 +56,17 @@ if TYPE_CHECKING:
         Spelling,
         SplitBatch,
         SplitMicroBatch,
-        spelled,
+        find_row,
     )
     from .table_dialect import UNSET, Reading, TableDialect
-    from .versions import NEWEST, Known, Renamed, Version, check_version, installed, refuse_renamed
+    from .versions import (
+        NEWEST,
+        Known,
+        Renamed,
+        Version,
+        check_version,
+        installed_version,
+        refuse_renamed,
+    )
 else:
     __getattr__ = lazy_names(__name__, __file__)

@@ -1,4 +1,4 @@
-"""The extension point Dialect: how a framework spells knobs. Not: which values are good."""
+"""The extension point Dialect: how a framework spells knobs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which names mean a batch of training, and what a source sets by itself. Not: arguments.
+"""Which names mean a batch of training, and what a source sets by itself.
 
 Sources: each tool's documentation of its environment variables.
 """
@@ -185,7 +185,7 @@ REPORTING_TOOLS = (
 """TensorBoard has no such variable: the probe turns its files to the trial's folder."""
 
 
-def silent(folder: str) -> tuple[tuple[str, str], ...]:
+def silent_variables(folder: str) -> tuple[tuple[str, str], ...]:
     """Variables of a trial whose folder this is."""
     fixed = [pair for tracker in REPORTING_TOOLS for pair in tracker.variables]
     here = [

@@ -1,4 +1,4 @@
-"""What a document leaves open, and the document with all of it decided. Not: what is searched.
+"""What a document leaves open, and the document with all of it decided.
 
 A list means "search" and its first value is the baseline's; "auto" is the value of the mapped
 argument, else what leaving the key out means. A batch size that is left out may be mapped, too.
@@ -36,7 +36,7 @@ from autoconf_launch.core import (
 from autoconf_launch.core import config_keys as keys
 
 from ..script import ScriptSource
-from .arguments import argument_value
+from .launch_inputs import argument_value
 
 _MAPPINGS = "arg_mappings"
 _SCALARS = (keys.TRAIN_BATCH_SIZE, keys.BF16, keys.FP16, keys.LOSS_SCALE, keys.CLIPPING)

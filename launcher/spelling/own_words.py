@@ -1,4 +1,4 @@
-"""The user's ``--arg`` and ``--knob`` as rows beside a dialect's own table. Not: their parsing.
+"""The user's ``--arg`` and ``--knob`` as rows beside a dialect's own table.
 
 Arguments are those that it declares, also in its own modules, those that it is given, names of an
 executed module, keys of a configuration that it composes, and variables that it reads.
@@ -25,10 +25,9 @@ from ..script import (
     ScriptSource,
     facts_of,
 )
-from .arguments import find_argument
 from .base import Rendered, TrialNeeds
 from .batch_names import EVALUATE_EVERY, SAVE_EVERY_NAMES, is_of_batch
-from .launch_inputs import Argument, LaunchInputs, Place, Variable, scalar
+from .launch_inputs import Argument, LaunchInputs, Place, Variable, find_argument, scalar
 from .spelling import (
     CANONICAL,
     GLOBAL_BATCH,
@@ -37,8 +36,8 @@ from .spelling import (
     Spelled,
     Spelling,
     SplitMicroBatch,
+    find_row,
     find_spelling,
-    spelled,
 )
 
 _KNOWN = {**CANONICAL, **{name: name for name in (*LAYOUT_KNOBS, GLOBAL_BATCH)}}
@@ -62,12 +61,12 @@ def with_own_words(
     rows = list(table)
     facts = replace(source.facts, declared=source.declared)
     for key, flag in (*mappings, *source.words.arguments):
-        if _is_own(spelled(rows, _knob(key, flag)), flag):
+        if _is_own(find_row(rows, _knob(key, flag)), flag):
             continue
         row = _mapped(key, flag, source, facts)
-        if row.knob == GLOBAL_BATCH and spelled(rows, GLOBAL_BATCH) is None:
+        if row.knob == GLOBAL_BATCH and find_row(rows, GLOBAL_BATCH) is None:
             row = replace(row, knob="micro_batch", factor=ranks, default=None)
-        own = spelled(rows, row.knob)
+        own = find_row(rows, row.knob)
         rows = [row if other is own else other for other in rows] if own else [*rows, row]
     for knob in source.words.knobs:
         if find_spelling(rows, knob.name) is None:
@@ -192,7 +191,7 @@ class Told:
         return type(self.default) is int or self.place.get(inputs) is not None
 
 
-def told_of(source: ScriptSource) -> Iterator[Told]:
+def known_names(source: ScriptSource) -> Iterator[Told]:
     """All of them; what is said first weighs more where two are called alike."""
     executed = is_executed(source)
     known: set[str] = set()
@@ -258,7 +257,7 @@ def _assigned(source: ScriptSource) -> Iterator[Told]:
     yield from (Told(names=(f"--{name}",), default=value) for name, value in values.items())
 
 
-def with_own_asides(rendered: Rendered, source: ScriptSource, needs: TrialNeeds) -> Rendered:
+def move_asides(rendered: Rendered, source: ScriptSource, needs: TrialNeeds) -> Rendered:
     """The same, with the script's own evaluation and checkpoint within its steps."""
     if needs.evaluates:
         rendered = _moved(rendered, source, EVALUATE_EVERY, needs.evaluate_after)
@@ -276,7 +275,7 @@ def _moved(
     )
     searched = {bare(knob.name) for knob in source.words.knobs}
     given = set(source.environment)
-    for told in told_of(source):
+    for told in known_names(source):
         own = {bare(name) for name in told.names}
         named = any(is_of_batch(name.rpartition(".")[2], names) for name in own)
         if named and not own & searched and _every(told, inputs) > after:

@@ -1,4 +1,4 @@
-"""One row of a table of spellings: a knob, where it may stand, and its words. Not: a framework.
+"""One row of a table of spellings: a knob, where it may stand, and its words.
 
 So ``--train_batch_size 32 --gradient_accumulation_steps 4`` are micro-batches of 8.
 """
@@ -13,8 +13,7 @@ from typing import Any, Protocol
 from autoconf_launch.autotuner.space import LAYOUT_KNOBS, LayoutValue, parse_value
 from autoconf_launch.core import AppliedStrategy, ConfigError, Recompute
 
-from .arguments import FALSE_WORDS, TRUE_WORDS
-from .launch_inputs import LaunchInputs, Place, Variable, scalar
+from .launch_inputs import FALSE_WORDS, TRUE_WORDS, LaunchInputs, Place, Variable, scalar
 
 GLOBAL_BATCH = "global_batch"
 """Stands in tables like a knob, but follows from the knobs of the batch."""
@@ -169,7 +168,7 @@ def _same(word: Any, given: Any) -> bool:
     return str(word).lower() == str(given).strip().lower()
 
 
-def spelled(table: Sequence[Spelled], knob: str) -> Spelled | None:
+def find_row(table: Sequence[Spelled], knob: str) -> Spelled | None:
     """The row of a knob; None where the framework has no word for it."""
     return next((row for row in table if row.knob == knob), None)
 

@@ -1,4 +1,4 @@
-"""What all dialects share that are a table of spellings. Not: any framework's words."""
+"""What all dialects share that are a table of spellings."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from autoconf_launch.core import Candidate, ConfigError, Layout, RawConfig, data
 
 from ..script import ScriptSource
 from .base import Rendered, RenderedFile, TrialNeeds, UserSettings
-from .batch_names import may_derive_accumulation, on_source_batch, silent
+from .batch_names import may_derive_accumulation, on_source_batch, silent_variables
 from .documents import settings_of
 from .launch_inputs import LaunchInputs, Place
 from .own_words import values_of, with_own_words
-from .spelling import GLOBAL_BATCH, MEASURED, Spelled, applied_value, spelled, with_applied
+from .spelling import GLOBAL_BATCH, MEASURED, Spelled, applied_value, find_row, with_applied
 
 _BATCH = ("micro_batch", "accumulation", GLOBAL_BATCH)
 _OWN = "--knob"
@@ -141,7 +141,9 @@ class TableDialect(ABC):
 
     def in_trial(self, rendered: Rendered, source: ScriptSource, needs: TrialNeeds) -> Rendered:
         """See :class:`Dialect`."""
-        return replace(rendered, environment=(*rendered.environment, *silent(needs.folder)))
+        return replace(
+            rendered, environment=(*rendered.environment, *silent_variables(needs.folder))
+        )
 
     def _reading(self, source: ScriptSource, world_size: int) -> Reading:
         settings = settings_of(source)
@@ -170,7 +172,7 @@ def _value(candidate: Candidate, row: Spelled) -> LayoutValue:
 def _is_set(row: Spelled, candidate: Candidate, reading: Reading) -> bool:
     """Whether a candidate says anything of a row: a pinned extra is left alone."""
     if row.knob == GLOBAL_BATCH:
-        is_only = spelled(reading.table, "accumulation") is None
+        is_only = find_row(reading.table, "accumulation") is None
         needed = is_only and candidate.layout.accumulation > 1
         return needed or row.read(reading.inputs) is not None
     if row.knob in LAYOUT_KNOBS:
@@ -186,7 +188,7 @@ def _layout(reading: Reading, world_size: int) -> Layout:
         if row.knob in LAYOUT_KNOBS and (value := row.read(reading.inputs)) is not None:
             values[row.knob] = value
     for knob in ("zero_stage", "recompute"):
-        if spelled(reading.table, knob) is None:
+        if find_row(reading.table, knob) is None:
             values[knob] = applied_value(reading.source.applied, knob)
     values = {knob: value for knob, value in values.items() if value is not None}
     degrees = {_DEGREES[knob]: values[knob] for knob in _DEGREES if knob in values}
@@ -197,14 +199,14 @@ def _layout(reading: Reading, world_size: int) -> Layout:
 
 def _is_batch_open(reading: Reading) -> bool:
     """Whether nothing says the micro-batch, or nothing the accumulation."""
-    rows = (spelled(reading.table, knob) for knob in ("micro_batch", "accumulation"))
+    rows = (find_row(reading.table, knob) for knob in ("micro_batch", "accumulation"))
     told = [row is not None and row.read(reading.inputs) is not None for row in rows]
-    return not all(told) and spelled(reading.table, GLOBAL_BATCH) is None
+    return not all(told) and find_row(reading.table, GLOBAL_BATCH) is None
 
 
 def _batch(reading: Reading, values: dict[str, Any], data: int) -> dict[str, int]:
     micro, accumulation = values.get("micro_batch"), values.get("accumulation")
-    row = spelled(reading.table, GLOBAL_BATCH)
+    row = find_row(reading.table, GLOBAL_BATCH)
     stated: Any = row.read(reading.inputs) if row else None
     if stated is None:
         applied = reading.source.applied
@@ -224,7 +226,7 @@ def _batch(reading: Reading, values: dict[str, Any], data: int) -> dict[str, int
 
 def _unknown_batch(reading: Reading) -> int:
     """A batch of one stands for one that the profile run is to tell."""
-    row = spelled(reading.table, "micro_batch")
+    row = find_row(reading.table, "micro_batch")
     if row is not None and reading.is_before_profile:
         return 1
     script = reading.source.script or "the script"
@@ -280,7 +282,7 @@ def _choice(row: Spelled, reading: Reading, layout: Layout) -> KnobChoice | None
 
 
 def _accumulates(table: Sequence[Spelled]) -> bool:
-    return any(spelled(table, knob) is not None for knob in ("accumulation", GLOBAL_BATCH))
+    return any(find_row(table, knob) is not None for knob in ("accumulation", GLOBAL_BATCH))
 
 
 def _on_global_batch(

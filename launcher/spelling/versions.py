@@ -1,4 +1,4 @@
-"""Installed versions against those that a table knows. Not: what differs between them."""
+"""Installed versions against those that a table knows."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TypeAlias
 from autoconf_launch.core import ConfigError
 
 from ..script import ScriptSource
-from .arguments import find_argument
+from .launch_inputs import find_argument
 
 Version: TypeAlias = tuple[int, int]
 NEWEST: Version = (9999, 0)
@@ -33,7 +33,7 @@ class Renamed:
     now: str
 
 
-def installed(source: ScriptSource, package: str) -> Version | None:
+def installed_version(source: ScriptSource, package: str) -> Version | None:
     """Major and minor version of a package; None where it is not known."""
     text = dict(source.versions).get(package)
     numbers = re.findall(r"\d+", text or "")[:2]
@@ -46,7 +46,7 @@ def check_version(source: ScriptSource, known: Known) -> tuple[str, ...]:
     Raises:
         ConfigError: it is older.
     """
-    version = installed(source, known.package)
+    version = installed_version(source, known.package)
     if version is None:
         return ()
     given = dict(source.versions)[known.package]
@@ -65,7 +65,7 @@ def check_version(source: ScriptSource, known: Known) -> tuple[str, ...]:
 
 def refuse_renamed(source: ScriptSource, package: str, renamed: tuple[Renamed, ...]) -> None:
     """Raise ConfigError where an argument is given that the installed version lacks."""
-    version = installed(source, package)
+    version = installed_version(source, package)
     for row in renamed:
         given = find_argument(source.script_args, (row.argument,)) is not None
         if version is not None and version >= row.gone_in and given:

@@ -1,4 +1,4 @@
-"""Trackers, which keep the runs of a study: one row each. Not: what is kept (feed).
+"""Trackers, which keep the runs of a study: one row each.
 
 A tracker's library is imported in its own process alone (worker).
 """
@@ -18,7 +18,7 @@ from .base import Tracker
 
 if TYPE_CHECKING:
     from .feed import Feed, feed_of
-    from .outlet import tracked
+    from .outlet import track_events
 else:
     __getattr__ = lazy_names(__name__, __file__)
 

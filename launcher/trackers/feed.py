@@ -1,4 +1,4 @@
-"""Events of a study as entries for trackers. Not: how they reach one (outlet)."""
+"""Events of a study as entries for trackers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The tracker MLflow: runs below one run of the study. Not: its model registry or artifacts.
+"""The tracker MLflow: runs below one run of the study.
 
 The store is what ``MLFLOW_TRACKING_URI`` says, else files in the tracker's own folder.
 """

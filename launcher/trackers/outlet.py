@@ -1,7 +1,6 @@
 """The launcher's end of one tracker's process: tells it of runs and never waits for it.
 
-Not: the tracker. Nothing here raises because of it, and only ``finish_all`` takes time, at most
-what it is given.
+Nothing here raises because of it, and only ``finish_all`` takes time, at most what it is given.
 """
 
 from __future__ import annotations
@@ -23,9 +22,8 @@ from autoconf_launch.core import DecodeError
 from ..events import Event, Listener, Note
 from ..request import TrackingChoice
 from . import find_tracker
-from .base import Entry
+from .base import CLOSING_GRACE_S, DONE, Entry, Setup, entry_line, read_news, setup_line
 from .feed import Feed
-from .wire import CLOSING_GRACE_S, DONE, Setup, entry_line, read_news, setup_line
 
 _MODULE = "autoconf_launch.launcher.trackers.worker"
 _LEAST_PATIENCE_S = 2.0
@@ -196,7 +194,7 @@ _GRACE_IF_INTERRUPTED_S = 2.0
 
 
 @contextmanager
-def tracked(
+def track_events(
     choice: TrackingChoice, feed: Feed, folder: Path, listener: Listener
 ) -> Iterator[Listener]:
     """A listener that hands each event on and tells the chosen trackers of it.

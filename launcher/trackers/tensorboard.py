@@ -1,7 +1,4 @@
-"""The tracker TensorBoard: an event file per run, with the parameters for its HParams page.
-
-Not: a user of torch or TensorFlow; the files are written with TensorBoard's own package.
-"""
+"""The tracker TensorBoard: an event file per run, with the parameters for its HParams page."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The tracker Weights & Biases: a run per launch in a group per study. Not: its sweeps.
+"""The tracker Weights & Biases: a run per launch in a group per study.
 
 Variables of its own (``WANDB_MODE``, ``WANDB_BASE_URL``, ``WANDB_ENTITY``, …) count. Nothing of
 the machine, of git or of installed packages is sent.

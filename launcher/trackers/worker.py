@@ -24,8 +24,20 @@ from typing import BinaryIO
 from autoconf_launch.core import DecodeError
 
 from ..extension_points import load_reference
-from .base import Entry, TrackedBest, TrackedChoice, TrackedStudy, TrackedTrial, Tracker
-from .wire import DONE, News, Setup, news_line, read_entry, read_setup
+from .base import (
+    DONE,
+    Entry,
+    News,
+    Setup,
+    TrackedBest,
+    TrackedChoice,
+    TrackedStudy,
+    TrackedTrial,
+    Tracker,
+    news_line,
+    read_entry,
+    read_setup,
+)
 
 LOGGED_FILE = "logged.jsonl"
 _LEAST_IMPORTANT = 19

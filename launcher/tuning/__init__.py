@@ -7,13 +7,12 @@ from autoconf_launch.core import lazy_names
 if TYPE_CHECKING:
     from .controller import Controller
     from .endgame import Endgame, Search, play, said_by_probes, with_outlook
-    from .job import TuningJob, read_job, search_limits, started_as
-    from .measured_baseline import as_measured
-    from .plain_start import ON_LOCAL_RANK, first_that_starts, remembered
-    from .prepared import past_of, profiled, remember_times, study_of
+    from .job import TuningJob, read_as_started, read_job, search_limits
+    from .measured_baseline import read_measured
+    from .plain_start import ON_LOCAL_RANK, first_that_starts, recall_start
+    from .prepared import find_model, find_past_times, make_study, open_space, remember_times
     from .profile_run import ProfileFailedError, read_model_info, run_profile
     from .running import TrialLimits
-    from .space_change import of_space
     from .trial_io import TrialFiles, write_json
     from .winner import render_winner, write_results
 else:

@@ -1,4 +1,4 @@
-"""The loop around a study: ask, run, watch, write down, tell. Not: any decision about candidates.
+"""The loop around a study: ask, run, watch, write down, tell.
 
 It waits for jobs and never polls in a fixed rhythm; it wakes for a deadline or a heartbeat.
 """
@@ -29,8 +29,15 @@ from ..events import Listener, StepSeen, TrialFinished, TrialStarted
 from ..machine import WHOLE, Share
 from ..plan import LaunchPlan
 from ..results import HEARTBEAT_S, Earlier, Journal, Started
-from .running import Running, TrialLimits
-from .turn_groups import TurnGroups, is_waiting, members, preempted_by, share_progress
+from .running import (
+    Running,
+    TrialLimits,
+    TurnGroups,
+    is_waiting,
+    members,
+    preempted_by,
+    share_progress,
+)
 
 __all__ = ["Controller", "TrialIO", "TrialLimits"]
 

@@ -1,4 +1,4 @@
-"""What is read before anything runs: script, configuration, machine. Not: the runs."""
+"""What is read before anything runs: script, configuration, machine."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def read_again(job: TuningJob, source: ScriptSource) -> TuningJob:
     return replace(job, source=source, user=user)
 
 
-def started_as(job: TuningJob, request: LaunchRequest) -> TuningJob:
+def read_as_started(job: TuningJob, request: LaunchRequest) -> TuningJob:
     """The same job, read anew where the script is started in another way."""
     if request == job.request:
         return job

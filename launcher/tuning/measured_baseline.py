@@ -1,4 +1,4 @@
-"""The baseline as its profile run applied it, for what no argument sets. Not: what was given.
+"""The baseline as its profile run applied it, for what no argument sets.
 
 A second profile run with another micro-batch tells whether a script that makes its accumulation
 of a total keeps the samples of a step.
@@ -35,7 +35,7 @@ from .trial_io import TrialFiles
 _WORDS = {"micro_batch": "micro-batch", "zero_stage": "ZeRO stage"}
 
 
-def as_measured(
+def read_measured(
     job: TuningJob, files: TrialFiles, backend: Backend, folder: OpenFolder, share: Share
 ) -> TuningJob:
     """The job with what ran; it is said what was not known before.

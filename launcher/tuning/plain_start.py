@@ -1,4 +1,4 @@
-"""Scripts that are started once, as ``python train.py`` does it. Not: how ranks are placed.
+"""Scripts that are started once, as ``python train.py`` does it.
 
 Such a script starts its ranks itself, or has one. Ours get variables as torchrun sets them; one
 that takes these for another start than the user means is tried again without.
@@ -149,7 +149,7 @@ def remember_start(request: LaunchRequest, paths: ResultsPaths) -> None:
     write_json(paths.profile / _FILE, known)
 
 
-def remembered(request: LaunchRequest, paths: ResultsPaths) -> LaunchRequest:
+def recall_start(request: LaunchRequest, paths: ResultsPaths) -> LaunchRequest:
     """The request as the tune before this one found it; the same where it found nothing."""
     try:
         known = json.loads((paths.profile / _FILE).read_text())

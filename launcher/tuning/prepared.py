@@ -1,10 +1,8 @@
-"""From a job that was read to a study that can be asked: the profile run, the space, predictions.
-
-Not: trials.
-"""
+"""From a job that was read to a study: the profile run, the space, predictions."""
 
 from __future__ import annotations
 
+import hashlib
 import uuid
 from collections.abc import Sequence
 
@@ -17,21 +15,27 @@ from autoconf_launch.autotuner.cost import (
 )
 from autoconf_launch.autotuner.measurement import EFFORTS
 from autoconf_launch.autotuner.search import Study, baseline_trial
-from autoconf_launch.autotuner.space import OBJECTIVES, Record, build_space
+from autoconf_launch.autotuner.space import (
+    OBJECTIVES,
+    Record,
+    SearchSpace,
+    build_space,
+    candidate_name,
+)
 from autoconf_launch.autotuner.strategies import ModelBased, PastTime, load_strategy, times_of
 from autoconf_launch.core import MODEL_INFO_FILE, ModelSpec, NothingFeasibleError
 
 from ..backends import Backend
-from ..events import ModelProfiled, Note, SpaceBuilt
+from ..events import Listener, ModelProfiled, Note, SpaceBuilt
 from ..machine import Share
-from ..results import OpenFolder, key_of, read_past, remember
+from ..results import JournalContents, OpenFolder, SpaceLine, key_of, read_past, remember
 from .job import TuningJob, search_limits
 from .plain_start import check_ranks, profile_failed
 from .profile_run import ProfileFailedError, read_model_info, refused_weights, run_profile
 from .trial_io import TrialFiles
 
 
-def profiled(
+def find_model(
     job: TuningJob, files: TrialFiles, backend: Backend, folder: OpenFolder, share: Share
 ) -> ModelSpec | None:
     """The model as the user's settings, an earlier session or a profile run tells it.
@@ -66,7 +70,9 @@ def profiled(
     return event.spec
 
 
-def past_of(job: TuningJob, spec: ModelSpec | None, folder: OpenFolder) -> tuple[PastTime, ...]:
+def find_past_times(
+    job: TuningJob, spec: ModelSpec | None, folder: OpenFolder
+) -> tuple[PastTime, ...]:
     """What earlier tunes measured: as the journal has it, or the user's file where it is new."""
     if not job.request.history or spec is None:
         return ()
@@ -90,7 +96,7 @@ def remember_times(job: TuningJob, spec: ModelSpec | None, records: Sequence[Rec
         remember(key_of(spec, job.cluster, job.dialect.name), times_of(records))
 
 
-def study_of(job: TuningJob, spec: ModelSpec | None, past: tuple[PastTime, ...] = ()) -> Study:
+def make_study(job: TuningJob, spec: ModelSpec | None, past: tuple[PastTime, ...] = ()) -> Study:
     """The candidates with what is predicted of them; says what was left out and why.
 
     Raises:
@@ -124,3 +130,71 @@ def study_of(job: TuningJob, spec: ModelSpec | None, past: tuple[PastTime, ...] 
         SpaceBuilt(considered=considered, left=considered - rejected, rejected=study.rejected)
     )
     return study
+
+
+_DERIVED = ("accumulation", "data_parallel")
+
+
+def open_space(folder: OpenFolder, space: SearchSpace, listener: Listener) -> JournalContents:
+    """What the journal says of candidates of this space; a change is said.
+
+    The journal learns of the change, so that every reader of it tells the same records apart.
+    """
+    contents = folder.contents
+    line = SpaceLine(
+        digest=space_digest(space),
+        baseline=candidate_name(space.baseline),
+        left_out=tuple(dict.fromkeys(r.trial.name for r in _outside(contents.history, space))),
+    )
+    if contents.space == line:
+        return contents
+    folder.journal.write_space(line)
+    changed = contents.in_space(line)
+    was_known = contents.space is not None or bool(line.left_out)
+    if contents.history and was_known:
+        listener(Note(text=_sentence(changed, space)))
+    return changed
+
+
+def space_digest(space: SearchSpace) -> str:
+    """Digest of the baseline and of all candidates in their order, in hex."""
+    found = hashlib.sha256(repr(space.baseline).encode())
+    for name, column in space.table.columns:
+        found.update(f"{name} {column.categories}".encode())
+        found.update(column.codes.astype("<i8").tobytes())
+    return found.hexdigest()
+
+
+def _outside(records: Sequence[Record], space: SearchSpace) -> list[Record]:
+    candidates = {record.trial.candidate for record in records}
+    inside = {x for x in candidates if x == space.baseline or len(space.table.find(x))}
+    return [record for record in records if record.trial.candidate not in inside]
+
+
+def _sentence(changed: JournalContents, space: SearchSpace) -> str:
+    """How many records are used again, how many are not, and why."""
+    count, used = len(changed.history), len(changed.records)
+    if count == used:
+        return f"What is searched has changed; all {count} earlier trials are used again."
+    missing = _missing_values(changed.others, space) or ("their combination of values",)
+    why = f"{', '.join(missing)} {'is' if len(missing) == 1 else 'are'} no longer searched"
+    return (
+        f"What is searched has changed: {used} of {count} earlier trials are used again; "
+        f"{count - used} not, as {why}; the journal keeps them."
+    )
+
+
+def _missing_values(others: Sequence[Record], space: SearchSpace) -> tuple[str, ...]:
+    """Values that only records outside have."""
+    missing: dict[str, None] = {}
+    for record in others:
+        candidate = record.trial.candidate
+        for name, column in space.table.columns:
+            value = dict(candidate.extras).get(name, getattr(candidate.layout, name, None))
+            known = getattr(space.baseline.layout, name, value) == value
+            if value is None or known or name in _DERIVED:
+                continue
+            code = column.code_of(value)
+            if code is None or not (column.codes == code).any():
+                missing[f"{name} {getattr(value, 'value', value)}"] = None
+    return tuple(missing)

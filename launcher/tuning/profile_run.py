@@ -1,7 +1,4 @@
-"""The profile run: one launch that describes the model. Not: what is predicted from it.
-
-Not: how a framework is told so (dialects).
-"""
+"""The profile run: one launch that describes the model."""
 
 from __future__ import annotations
 

@@ -1,17 +1,18 @@
-"""One trial while it runs: its steps, its deadlines, its end. Not: the loop around it."""
+"""One trial while it runs: its steps, its deadlines, its end."""
 
 from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from autoconf_launch.autotuner.space import Prediction, Trial
+from autoconf_launch.autotuner.space import FailedTrial, Outcome, Prediction, Trial
 from autoconf_launch.core import STEPS_FILE, Failure, FailureKind, StepRecord
 
 from ..backends import Job
+from ..events import Note
 from ..launch import is_beside_steps, started_ranks
 from ..machine import Share, Weather
 from ..plan import LaunchPlan
@@ -160,3 +161,72 @@ class Running:
             kind=FailureKind.STALLED,
             detail=f"made {self.made} steps, then none for {silent_s:.0f} s (--stall-timeout)",
         )
+
+
+class TurnGroups:
+    """What was seen of launches side by side, and what it means for those that come.
+
+    A launch that fails in its group may fail because of the others there: its port, a file, memory
+    that was thought to be enough. So launching it again alone. Does it come through then,
+    launches follow each other from there on.
+    """
+
+    def __init__(self) -> None:
+        self._fell_out: dict[str, Failure] = {}
+        self.are_broken = False
+        """Whether what fails side by side does not fail alone."""
+
+    def fell_out(self, trial: Trial, failure: Failure) -> tuple[Trial, Note]:
+        """It failed in turn; what is launched instead, and a sentence on it."""
+        self._fell_out[trial.name] = failure
+        said = f"{failure.kind.value}: {failure.detail}" if failure.detail else failure.kind.value
+        text = f"{trial.name} failed beside the others ({said}); launching it again alone."
+        return replace(trial, turn=None), Note(text=text, warning=True)
+
+    def came_back(self, trial: Trial, outcome: Outcome) -> Note | None:
+        """It has ended alone; a sentence where the group is to blame."""
+        if self._fell_out.pop(trial.name, None) is None or isinstance(outcome, FailedTrial):
+            return None
+        self.are_broken = True
+        return _from_here_on(f"{trial.name} runs alone but not beside others")
+
+    def left(self, trial: Trial) -> tuple[Trial, Note]:
+        """It has a result, but did not wait for the others; what its result is of."""
+        self.are_broken = True
+        return replace(trial, turn=None), _from_here_on(f"{trial.name} does not wait for others")
+
+
+def members(running: Sequence[Running]) -> tuple[Running, ...]:
+    """Those in turn that nobody has told to end; there is one group at a time."""
+    return tuple(one for one in running if one.trial.turn is not None and not one.cancelled)
+
+
+def is_waiting(one: Running, running: Sequence[Running]) -> bool:
+    """Whether another launch of its group has the turn: the one that has had the fewest turns.
+
+    The first of them, as the turn goes round in the order of submission.
+    """
+    group = members(running)
+    return one in group and one is not min(group, key=lambda other: other.turns)
+
+
+def share_progress(running: Sequence[Running]) -> None:
+    """A step of any of them is a sign of life of the whole group."""
+    group = members(running)
+    latest_s = max((one.progress_s for one in group), default=0.0)
+    for one in group:
+        one.progress_s = latest_s
+
+
+def _from_here_on(why: str) -> Note:
+    text = (
+        f"{why}, so the contenders are launched one after the other from here on; their "
+        "intervals are wider."
+    )
+    return Note(text=text, warning=True)
+
+
+def preempted_by(trial: Trial) -> Failure:
+    """Why launches end whose group has lost one."""
+    detail = f"{trial.name}, with which it took turns, has ended"
+    return Failure(kind=FailureKind.PREEMPTED, detail=detail)

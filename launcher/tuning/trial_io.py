@@ -1,4 +1,4 @@
-"""The files around a trial: what is asked before, what came out after. Not: running it."""
+"""The files around a trial: what is asked before, what came out after."""
 
 from __future__ import annotations
 

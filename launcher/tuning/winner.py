@@ -1,4 +1,4 @@
-"""What a tuning run leaves for people: summary, best configuration, command. Not: the search."""
+"""What a tuning run leaves for people: summary, best configuration, command."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ from autoconf_launch.core import (
     resolve,
 )
 from autoconf_launch.core import config_keys as keys
-from autoconf_launch.launcher.backends import Backend, load_backend, released
+from autoconf_launch.launcher.backends import Backend, closing_backend, load_backend
 from autoconf_launch.launcher.dialects import BuiltinDialect
 from autoconf_launch.launcher.events import Listener, ModelProfiled, Note
 from autoconf_launch.launcher.interrupts import stopping_on_signals
@@ -43,7 +43,7 @@ from autoconf_launch.launcher.results import (
     fingerprint,
     open_folder,
 )
-from autoconf_launch.launcher.trackers import Feed, tracked
+from autoconf_launch.launcher.trackers import Feed, track_events
 from autoconf_launch.launcher.tuning import (
     Controller,
     ProfileFailedError,
@@ -233,8 +233,8 @@ class LocalRuns:
             question = self._prepared.question
             feed = Feed(question.family.name, f"{question.size_b:.10g}b")
             with (
-                tracked(request.tracking, feed, paths.tracking, self._listener) as heard,
-                released(load_backend("fork_server")) as backend,
+                track_events(request.tracking, feed, paths.tracking, self._listener) as heard,
+                closing_backend(load_backend("fork_server")) as backend,
             ):
                 session = _Session(
                     opened=opened, backend=backend, heard=heard, files=self._files()

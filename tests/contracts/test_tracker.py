@@ -14,9 +14,8 @@ import pytest
 
 from autoconf_launch.launcher.events import Note
 from autoconf_launch.launcher.trackers import find_tracker
-from autoconf_launch.launcher.trackers.base import Entry
+from autoconf_launch.launcher.trackers.base import Entry, Setup
 from autoconf_launch.launcher.trackers.outlet import Outlet, finish_all
-from autoconf_launch.launcher.trackers.wire import Setup
 
 from ..launcher.trackers.read_back import Kept, read_mlflow, read_tensorboard, read_wandb
 from ..launcher.trackers.told import BETTER, CHOICE, FULL, MEASURED, PARAMETERS, STUDY

@@ -11,8 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from autoconf_launch.launcher.backends.local import LocalBackend
-from autoconf_launch.launcher.backends.local_job import LocalJob
+from autoconf_launch.launcher.backends.local import LocalBackend, LocalJob
 from autoconf_launch.launcher.launch import agent
 from autoconf_launch.launcher.plan import LaunchPlan, RankPlan
 

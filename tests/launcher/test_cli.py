@@ -9,6 +9,7 @@ from typing import NoReturn, TypeAlias
 import pytest
 
 from autoconf_launch.launcher import cli
+from autoconf_launch.launcher.extension_points import load_reference
 from autoconf_launch.launcher.request import LaunchRequest
 from autoconf_launch.launcher.verbs import LAUNCHING, VERBS
 
@@ -21,6 +22,11 @@ def test_the_command_itself_waits_for_no_import_of_a_verb() -> None:
     code = f"import sys, autoconf_launch.launcher.cli; print({{*{HEAVY}}} & sys.modules.keys())"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "set()\n"
+
+
+@pytest.mark.parametrize("name", sorted(VERBS))
+def test_every_verb_has_a_command(name: str) -> None:
+    assert callable(load_reference(VERBS[name].reference))
 
 
 @pytest.mark.parametrize("words", [["--help"], [], ["plan", "--help"], ["show", "--help"]])

@@ -16,8 +16,7 @@ from autoconf_launch.core import (
     RawConfig,
     ResultsFolderError,
 )
-from autoconf_launch.launcher.flags.flags import parse_request
-from autoconf_launch.launcher.flags.plain_launch import launch_flags
+from autoconf_launch.launcher.flags.flags import launch_flags, parse_request
 from autoconf_launch.launcher.launch.planning import plan_launch
 from autoconf_launch.launcher.launch.script_source import read_script
 from autoconf_launch.launcher.plan import LaunchPlan

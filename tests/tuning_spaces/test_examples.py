@@ -5,7 +5,7 @@ import hjson
 
 from autoconf_launch.core import RawConfig
 from autoconf_launch.launcher.dialects.builtin import BuiltinDialect
-from autoconf_launch.launcher.script.parser import ScriptSource, SpaceFile
+from autoconf_launch.launcher.script.source import ScriptSource, SpaceFile
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 

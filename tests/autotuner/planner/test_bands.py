@@ -7,8 +7,8 @@ import pytest
 
 from autoconf_launch.autotuner.planner.pricing import STEP_TIME_BAND, UNMEASURED_BAND, time_band
 from autoconf_launch.core import Layout, Offload
-from autoconf_launch.launcher.measurements.measurements import read_measurements
-from autoconf_launch.launcher.measurements.validation import validated
+from autoconf_launch.launcher.measurements.row import read_measurements
+from autoconf_launch.launcher.measurements.validation import validate_table
 from autoconf_launch.tuning_spaces.models import named_model
 
 TABLES = Path(__file__).parents[3] / "benchmarks" / "ground_truth"
@@ -25,7 +25,7 @@ def test_experts_and_offload_have_a_wider_band() -> None:
 @pytest.mark.slow
 def test_nine_of_ten_published_steps_lie_within_the_band() -> None:
     timed = [
-        validated(read_measurements(path)).timed
+        validate_table(read_measurements(path)).timed
         for path in sorted(TABLES.glob("*.csv"))
         if path.stem != ROUGH
     ]

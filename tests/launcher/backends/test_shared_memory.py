@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from autoconf_launch.core import Failure, FailureKind
-from autoconf_launch.launcher.backends.local_job import LocalJob, shared_memory
+from autoconf_launch.launcher.backends.local import LocalJob, shared_memory
 from autoconf_launch.launcher.machine.cores import free_port
 from autoconf_launch.launcher.plan import LaunchPlan, RankPlan
 

@@ -5,7 +5,7 @@ import time
 import uuid
 
 from autoconf_launch.core.rank import JOB_VARIABLE
-from autoconf_launch.launcher.backends.local_job import LocalJob, await_agent, kill_strays
+from autoconf_launch.launcher.backends.local import LocalJob, await_agent, kill_strays
 
 from .conftest import Lab
 

@@ -8,7 +8,7 @@ import pytest
 
 from autoconf_launch.autotuner.measurement.noise import AGAIN_SUFFIX
 from autoconf_launch.core import ConfigError
-from autoconf_launch.launcher.commands.compare import compare
+from autoconf_launch.launcher.commands.show import compare
 
 from ..report.fixed import PRINT, RECORDS, golden, measured, record, trial, write_folder
 

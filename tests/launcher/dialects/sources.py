@@ -7,7 +7,7 @@ from typing import Any
 
 from autoconf_launch.core import AppliedStrategy, Candidate, Precision, RawConfig, Recompute
 from autoconf_launch.launcher.request import OwnKnob, UserWords
-from autoconf_launch.launcher.script.parser import ScriptSource
+from autoconf_launch.launcher.script.source import ScriptSource
 from autoconf_launch.launcher.spelling.base import Dialect, Rendered, UserSettings
 
 

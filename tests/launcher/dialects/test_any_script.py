@@ -5,7 +5,7 @@ import pytest
 from autoconf_launch.autotuner.space.choices import ChoiceKind
 from autoconf_launch.core import ConfigError, Recompute
 from autoconf_launch.launcher.dialects.any_script import ArgumentsDialect
-from autoconf_launch.launcher.script.parser import NamedFile, ScriptSource
+from autoconf_launch.launcher.script.source import NamedFile, ScriptSource
 from autoconf_launch.launcher.spelling.base import TrialNeeds
 
 from .sources import allowing, layout, rendered, script, told

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autoconf_launch.launcher.spelling.arguments import (
+from autoconf_launch.launcher.spelling.launch_inputs import (
     ArgumentForm,
     drop_argument,
     find_argument,

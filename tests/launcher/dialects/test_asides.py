@@ -19,7 +19,7 @@ from autoconf_launch.launcher.dialects.hf_trainer import HfTrainerDialect
 from autoconf_launch.launcher.dialects.lightning import LightningDialect
 from autoconf_launch.launcher.dialects.megatron import MegatronDialect
 from autoconf_launch.launcher.dialects.torchtitan import TorchtitanDialect
-from autoconf_launch.launcher.script.parser import NamedFile, ScriptSource
+from autoconf_launch.launcher.script.source import NamedFile, ScriptSource
 from autoconf_launch.launcher.spelling.base import Dialect, TrialNeeds
 from autoconf_launch.launcher.spelling.documents import parse_toml
 

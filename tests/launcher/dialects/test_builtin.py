@@ -10,7 +10,7 @@ from autoconf_launch.autotuner.space.choices import ChoiceKind, KnobChoice
 from autoconf_launch.core import Candidate, ConfigError, RawConfig, Recompute
 from autoconf_launch.launcher.dialects.builtin import BuiltinDialect
 from autoconf_launch.launcher.request import UserWords
-from autoconf_launch.launcher.script.parser import ScriptSource, SpaceFile
+from autoconf_launch.launcher.script.source import ScriptSource, SpaceFile
 from autoconf_launch.launcher.spelling.base import UserSettings
 
 

@@ -8,8 +8,12 @@ import pytest
 from autoconf_launch.autotuner.space.choices import ChoiceKind
 from autoconf_launch.core import Candidate, ConfigError, RawConfig
 from autoconf_launch.launcher.dialects import choose_dialect
-from autoconf_launch.launcher.dialects.deepspeed import DeepSpeedDialect, decoded, encoded
-from autoconf_launch.launcher.script.parser import ScriptSource
+from autoconf_launch.launcher.dialects.deepspeed import (
+    DeepSpeedDialect,
+    decode_document,
+    encode_document,
+)
+from autoconf_launch.launcher.script.source import ScriptSource
 from autoconf_launch.launcher.spelling.base import TrialNeeds
 
 from .sources import script
@@ -105,11 +109,11 @@ def test_a_mapped_argument_follows() -> None:
 
 def test_base64_is_passed_only_where_the_user_did() -> None:
     document = RawConfig({"train_micro_batch_size_per_gpu": 2})
-    made = script("--deepspeed_config", encoded(document))
+    made = script("--deepspeed_config", encode_document(document))
     given = dataclasses.replace(made, config=document, config_argument=1)
     user = DIALECT.read(given, world_size=1)
     (_, held) = DIALECT.render(candidate(user.baseline, micro_batch=4), given, "t").script_args
-    found = decoded(held)
+    found = decode_document(held)
     assert found is not None
     assert found.get(("train_micro_batch_size_per_gpu",)) == 4
 

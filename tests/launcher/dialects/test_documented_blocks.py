@@ -15,7 +15,7 @@ from autoconf_launch.core import Candidate, ConfigError, KnobValue, Layout, RawC
 from autoconf_launch.launcher.config_file import read_config, read_document
 from autoconf_launch.launcher.dialects.builtin import BuiltinDialect
 from autoconf_launch.launcher.launch.script_source import find_source
-from autoconf_launch.launcher.script.parser import ScriptSource
+from autoconf_launch.launcher.script.source import ScriptSource
 from autoconf_launch.launcher.spelling.base import UserSettings
 from autoconf_launch.tuning_spaces.loader import Section, default_space, parse_space
 from autoconf_launch.tuning_spaces.merge import (

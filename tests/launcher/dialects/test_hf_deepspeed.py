@@ -16,7 +16,7 @@ from autoconf_launch.core import ConfigError, Precision
 from autoconf_launch.launcher.dialects.deepspeed import DeepSpeedDialect
 from autoconf_launch.launcher.dialects.hf_trainer import HfTrainerDialect
 from autoconf_launch.launcher.launch.script_source import find_source
-from autoconf_launch.launcher.script.parser import ScriptSource
+from autoconf_launch.launcher.script.source import ScriptSource
 from autoconf_launch.launcher.spelling.base import Dialect, Rendered, TrialNeeds, UserSettings
 
 from .documented_blocks import BLOCKS, LISTED, MAXIMUM, MINIMUM_OF_4, ONE_MAPPING, OVERRIDE

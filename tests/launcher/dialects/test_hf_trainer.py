@@ -10,7 +10,7 @@ import pytest
 from autoconf_launch.autotuner.space.choices import ChoiceKind
 from autoconf_launch.core import ConfigError, Precision, RawConfig, Recompute
 from autoconf_launch.launcher.dialects.hf_trainer import HfTrainerDialect
-from autoconf_launch.launcher.script.parser import NamedFile, ScriptSource
+from autoconf_launch.launcher.script.source import NamedFile, ScriptSource
 from autoconf_launch.launcher.spelling.base import TrialNeeds
 
 from .sources import applied, layout, overridden, rendered, script, told

@@ -6,7 +6,7 @@ import pytest
 
 from autoconf_launch.core import ConfigError
 from autoconf_launch.launcher.dialects.lightning import LightningDialect
-from autoconf_launch.launcher.script.parser import NamedFile
+from autoconf_launch.launcher.script.source import NamedFile
 from autoconf_launch.launcher.spelling.base import TrialNeeds
 
 from .sources import applied, rendered, script, told

@@ -9,8 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from autoconf_launch.launcher.dialects import accelerate, lightning, megatron, torchtitan
-from autoconf_launch.launcher.dialects import deepspeed_file as deepspeed
+from autoconf_launch.launcher.dialects import (
+    accelerate,
+    deepspeed,
+    lightning,
+    megatron,
+    torchtitan,
+)
 from autoconf_launch.launcher.dialects import hf_deepspeed as hf_trainer
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from autoconf_launch.core import ConfigError, Recompute
 from autoconf_launch.launcher.dialects.torchtitan import TorchtitanDialect
-from autoconf_launch.launcher.script.parser import NamedFile, ScriptSource
+from autoconf_launch.launcher.script.source import NamedFile, ScriptSource
 from autoconf_launch.launcher.spelling.base import TrialNeeds
 
 from .sources import allowing, applied, layout, rendered, script, told

@@ -10,8 +10,7 @@ from autoconf_launch.launcher.measurements.measured_runs import (
     predicted_s,
     runs_of,
 )
-from autoconf_launch.launcher.measurements.measurements import read_measurements
-from autoconf_launch.launcher.measurements.row import PublishedRow
+from autoconf_launch.launcher.measurements.row import PublishedRow, read_measurements
 
 TABLES = Path(__file__).parents[3] / "benchmarks" / "ground_truth"
 

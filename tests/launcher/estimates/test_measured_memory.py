@@ -4,16 +4,16 @@ from pathlib import Path
 
 import numpy as np
 
-from autoconf_launch.launcher.measurements.measured_memory import peaks_bytes
-from autoconf_launch.launcher.measurements.measurements import read_measurements
-from autoconf_launch.launcher.measurements.validation import validated
+from autoconf_launch.launcher.measurements.measured_runs import peaks_bytes
+from autoconf_launch.launcher.measurements.row import read_measurements
+from autoconf_launch.launcher.measurements.validation import validate_table
 
 TABLES = Path(__file__).parents[3] / "benchmarks" / "ground_truth"
 
 
 def test_most_that_ran_out_of_memory_on_t4_is_flagged_and_nothing_that_ran() -> None:
     """Attention there keeps its scores: flash attention does not run on these GPUs."""
-    fits = validated(read_measurements(TABLES / "amp_homogeneous_t4.csv")).fits
+    fits = validate_table(read_measurements(TABLES / "amp_homogeneous_t4.csv")).fits
     assert (fits.failed_rows, fits.failed_rows_flagged) == (5, 3)
     assert fits.ran_rows_flagged == 0
 

@@ -7,9 +7,8 @@ import numpy as np
 import pytest
 
 from autoconf_launch.autotuner.cost.calibration import spearman
-from autoconf_launch.launcher.measurements.measured_memory import kinds_of, mixed_step_s
-from autoconf_launch.launcher.measurements.measurements import read_measurements
-from autoconf_launch.launcher.measurements.row import PublishedRow
+from autoconf_launch.launcher.measurements.measured_runs import kinds_of, mixed_step_s
+from autoconf_launch.launcher.measurements.row import PublishedRow, read_measurements
 
 TABLE = Path(__file__).parents[3] / "benchmarks/ground_truth/amp_heterogeneous_v100_t4.csv"
 

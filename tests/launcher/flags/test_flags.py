@@ -7,8 +7,12 @@ from hypothesis import strategies as st
 from autoconf_launch.autotuner.measurement.presets import EFFORTS
 from autoconf_launch.autotuner.space.settings import parse_settings
 from autoconf_launch.core import ConfigError
-from autoconf_launch.launcher.flags.flag_table import REFUSED, WITHOUT_EFFECT, make_parser
-from autoconf_launch.launcher.flags.flag_values import parse_bytes
+from autoconf_launch.launcher.flags.flag_table import (
+    REFUSED,
+    WITHOUT_EFFECT,
+    make_parser,
+    parse_bytes,
+)
 from autoconf_launch.launcher.flags.flags import parse_request, usage
 from autoconf_launch.launcher.request import CoreBinding, HostChoice, LaunchRequest
 from autoconf_launch.launcher.tuning.job import search_limits

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from autoconf_launch.core import ConfigError, RawConfig
-from autoconf_launch.launcher.dialects.deepspeed import encoded
+from autoconf_launch.launcher.dialects.deepspeed import encode_document
 from autoconf_launch.launcher.flags.flags import parse_request
 from autoconf_launch.launcher.launch.script_source import find_script_source
 from autoconf_launch.launcher.request import OwnKnob
@@ -99,7 +99,7 @@ def test_what_another_python_measures_is_another_thing(tmp_path: Path) -> None:
 
 def test_a_document_in_base64_is_the_configuration() -> None:
     document = RawConfig({"train_batch_size": 8})
-    source = find_script_source(parse_request(["t.py", "--deepspeed", encoded(document)]))
+    source = find_script_source(parse_request(["t.py", "--deepspeed", encode_document(document)]))
     assert (source.config, source.config_argument) == (document, 1)
 
 

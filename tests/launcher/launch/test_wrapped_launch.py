@@ -7,9 +7,8 @@ from pathlib import Path
 import pytest
 
 from autoconf_launch.core import ConfigError
-from autoconf_launch.launcher.flags.flags import parse_request
-from autoconf_launch.launcher.flags.plain_launch import launch_flags
-from autoconf_launch.launcher.launch.wrapped_launch import unwrapped
+from autoconf_launch.launcher.flags.flags import launch_flags, parse_request
+from autoconf_launch.launcher.launch.wrapped_launch import unwrap_launcher
 from autoconf_launch.launcher.machine.interpreters import our_python
 from autoconf_launch.launcher.request import LaunchRequest
 
@@ -32,7 +31,7 @@ def _without_default_file(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> No
 
 
 def launched(*words: str) -> LaunchRequest:
-    return unwrapped(parse_request(["--autotuning=tune", *words]))
+    return unwrap_launcher(parse_request(["--autotuning=tune", *words]))
 
 
 def test_the_file_of_accelerate_becomes_variables(tmp_path: Path) -> None:
@@ -202,7 +201,7 @@ def test_ranks_that_are_asked_for_are_made_of_python_too() -> None:
 
 def test_a_script_is_left_as_it_is() -> None:
     request = parse_request(["--autotuning=tune", "accelerate.py", "launch"])
-    assert unwrapped(request) is request
+    assert unwrap_launcher(request) is request
 
 
 @pytest.mark.parametrize(

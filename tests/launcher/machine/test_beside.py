@@ -10,11 +10,11 @@ import pytest
 
 from autoconf_launch.core import RankResult, RawConfig, encode
 from autoconf_launch.launcher.flags.flags import parse_request
-from autoconf_launch.launcher.launch.wrapped_launch import unwrapped
+from autoconf_launch.launcher.launch.wrapped_launch import unwrap_launcher
 from autoconf_launch.launcher.machine.discover import find_cluster
 from autoconf_launch.launcher.machine.slots import why_apart, why_not_in_turn
 from autoconf_launch.launcher.request import LaunchRequest
-from autoconf_launch.launcher.script.parser import ScriptSource
+from autoconf_launch.launcher.script.source import ScriptSource
 
 from ..conftest import Driver
 
@@ -48,7 +48,7 @@ def test_a_port_that_the_user_gives_is_one_for_all(tmp_path: Path) -> None:
 
 def test_a_port_of_a_wrapped_launcher_is_not_taken(tmp_path: Path) -> None:
     words = ("--", "torchrun", "--nproc_per_node=2", "--master_port=1234")
-    assert why(unwrapped(request(*words)), tmp_path) == ""
+    assert why(unwrap_launcher(request(*words)), tmp_path) == ""
 
 
 def test_ranks_that_the_script_starts_meet_where_it_says(tmp_path: Path) -> None:

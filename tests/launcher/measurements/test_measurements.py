@@ -13,7 +13,7 @@ from autoconf_launch.launcher.measurements.measured_runs import (
     trainer_of,
     workload_of,
 )
-from autoconf_launch.launcher.measurements.measurements import MeasurementFile, read_measurements
+from autoconf_launch.launcher.measurements.row import MeasurementFile, read_measurements
 
 ROW = {
     "source": "a lab",

@@ -13,7 +13,12 @@ from rich.console import Console
 
 from autoconf_launch.launcher.events import Finished, Note, TrialStarted
 from autoconf_launch.launcher.report.cells import HEADERS
-from autoconf_launch.launcher.report.live import DRAW_EVERY_S, LiveView, fitting_columns, ticking
+from autoconf_launch.launcher.report.live import (
+    DRAW_EVERY_S,
+    LiveView,
+    fitting_columns,
+    tick_every,
+)
 
 from .fixed import RECORDS, RUNNING, events, golden
 
@@ -201,14 +206,14 @@ def test_colours_are_left_out_where_no_color_asks_for_that(
 
 def test_ticks_come_while_this_thread_waits() -> None:
     seen: list[float] = []
-    with ticking(lambda: seen.append(time.monotonic()), 0.01):
+    with tick_every(lambda: seen.append(time.monotonic()), 0.01):
         time.sleep(0.1)
     assert len(seen) >= 2
 
 
 def test_after_its_end_nothing_ticks() -> None:
     seen: list[float] = []
-    with ticking(lambda: seen.append(1.0), 0.01):
+    with tick_every(lambda: seen.append(1.0), 0.01):
         pass
     seen.clear()
     time.sleep(0.03)

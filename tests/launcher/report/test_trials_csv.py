@@ -4,7 +4,7 @@ import csv
 import io
 import json
 
-from autoconf_launch.launcher.report.trials_csv import (
+from autoconf_launch.launcher.report.cells import (
     CSV_COLUMNS,
     csv_row,
     csv_text,

@@ -12,7 +12,11 @@ from autoconf_launch.core import ClusterSpec, Device, Node
 from autoconf_launch.launcher.dialects import choose_dialect
 from autoconf_launch.launcher.flags.flags import parse_request
 from autoconf_launch.launcher.launch.script_source import find_script_source
-from autoconf_launch.launcher.results.fingerprints import differences, fingerprint, unsearched
+from autoconf_launch.launcher.results.fingerprints import (
+    differences,
+    fingerprint,
+    render_unsearched,
+)
 from autoconf_launch.launcher.results.journal import Fingerprint
 
 NATIVE = {
@@ -45,7 +49,7 @@ def taken(*argv: str) -> Fingerprint:
     user = dialect.read(source, world_size=2)
     devices = tuple(Device(name="cpu", memory_bytes=10**9) for _ in range(2))
     cluster = ClusterSpec(nodes=(Node(host="h", devices=devices),))
-    given = unsearched(dialect, source, user)
+    given = render_unsearched(dialect, source, user)
     return fingerprint(request, cluster, source, user.settings, given)
 
 

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from autoconf_launch.launcher.results.secrets import (
-    clearing,
     document_without_secrets,
+    hiding_secrets,
     shell_command,
     with_digests,
     without_printed,
@@ -161,7 +161,7 @@ def test_logs_and_results_show_no_long_secret_and_a_configuration_keeps_its_own(
 ) -> None:
     names = ("stdout.log", "stderr.log", "result.json", "config.json")
     (tmp_path / "t1").mkdir()
-    with suppress(KeyError), clearing(tmp_path, WORDS):
+    with suppress(KeyError), hiding_secrets(tmp_path, WORDS):
         for name in names:
             (tmp_path / "t1" / name).write_bytes(b"\xff hf_abcdefgh")
         raise KeyError

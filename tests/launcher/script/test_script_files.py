@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from autoconf_launch.launcher.request import LaunchRequest
-from autoconf_launch.launcher.script.files import composed, own_modules, script_path
+from autoconf_launch.launcher.script.source import hydra_values, own_modules, script_path
 
 HYDRA = """
 import hydra
@@ -38,19 +38,19 @@ def test_modules_beside_the_script_are_its_own(script: Path) -> None:
 
 
 def test_what_hydra_composes_has_the_keys_of_its_groups(script: Path) -> None:
-    keys = dict(composed(script, HYDRA))
+    keys = dict(hydra_values(script, HYDRA))
     assert keys == {"trainer.batch_size": 8, "lr": 0.1, "data.bs": 4}
 
 
 def test_a_group_may_be_of_the_whole(script: Path) -> None:
     group = script.parent / "conf" / "trainer" / "small.yaml"
     group.write_text("# @package _global_\nbatch_size: 8\n")
-    assert ("batch_size", 8) in composed(script, HYDRA)
+    assert ("batch_size", 8) in hydra_values(script, HYDRA)
 
 
 @pytest.mark.parametrize("text", ["import hydra", "", HYDRA.replace('config")', 'nope")')])
 def test_a_script_without_such_a_file_composes_nothing(script: Path, text: str) -> None:
-    assert composed(script, text) == ()
+    assert hydra_values(script, text) == ()
 
 
 def test_a_package_is_started_by_its_main_file(

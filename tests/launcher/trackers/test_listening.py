@@ -11,7 +11,7 @@ from autoconf_launch.launcher.events import Event, Finished, Note
 from autoconf_launch.launcher.interrupts import InterruptedBySignalError
 from autoconf_launch.launcher.request import TrackingChoice
 from autoconf_launch.launcher.trackers.feed import Feed
-from autoconf_launch.launcher.trackers.outlet import tracked
+from autoconf_launch.launcher.trackers.outlet import track_events
 
 from ..report.fixed import RECORDS, events
 
@@ -31,7 +31,7 @@ def stopped_after(
     folder: Path, choice: TrackingChoice, error: BaseException, heard: str | None = None
 ) -> None:
     """All is said, and the recorder has been told of ``heard``, before the study is stopped."""
-    with tracked(choice, Feed("m"), folder, lambda event: None) as listener:
+    with track_events(choice, Feed("m"), folder, lambda event: None) as listener:
         for event in SAID:
             listener(event)
         until_s = time.monotonic() + 30
@@ -42,7 +42,7 @@ def stopped_after(
 
 def heard_by_the_view(choice: TrackingChoice, folder: Path) -> list[Event]:
     heard: list[Event] = []
-    with tracked(choice, Feed("m"), folder, heard.append) as listener:
+    with track_events(choice, Feed("m"), folder, heard.append) as listener:
         for event in SAID:
             listener(event)
     return heard
@@ -61,7 +61,7 @@ def test_the_view_hears_every_event_in_order(tmp_path: Path) -> None:
 def test_without_trackers_the_listener_is_the_view_itself(tmp_path: Path) -> None:
     view = list[Event]().append
     folder = tmp_path / "kept"
-    with tracked(TrackingChoice(), Feed("m"), folder, view) as listener:
+    with track_events(TrackingChoice(), Feed("m"), folder, view) as listener:
         assert listener == view
     assert not folder.exists()
 

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from autoconf_launch.launcher.events import Note
+from autoconf_launch.launcher.trackers.base import Setup
 from autoconf_launch.launcher.trackers.outlet import Outlet, finish_all
-from autoconf_launch.launcher.trackers.wire import Setup
 
 from .told import STUDY, trial
 
@@ -193,7 +193,7 @@ LAUNCHER = """
 import sys, time
 from pathlib import Path
 from autoconf_launch.launcher.trackers.outlet import Outlet
-from autoconf_launch.launcher.trackers.wire import Setup
+from autoconf_launch.launcher.trackers.base import Setup
 folder = Path(sys.argv[1])
 setup = Setup(tracker="toy_trackers:HangsAtATrial", study="s", project=None,
               folder=str(folder), api_key_file=None, grace_s=1.0)

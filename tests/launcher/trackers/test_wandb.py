@@ -10,9 +10,9 @@ pytest.importorskip("wandb", reason="wandb is not installed")
 
 from autoconf_launch.launcher.events import Note
 from autoconf_launch.launcher.trackers import TRACKERS
+from autoconf_launch.launcher.trackers.base import Setup
 from autoconf_launch.launcher.trackers.outlet import Outlet, finish_all
 from autoconf_launch.launcher.trackers.wandb import LONGEST_NAME, fitting
-from autoconf_launch.launcher.trackers.wire import Setup
 
 from .read_back import read_wandb
 from .told import STUDY

@@ -7,14 +7,12 @@ from hypothesis import strategies as st
 from autoconf_launch.core import DecodeError
 from autoconf_launch.launcher.trackers.base import (
     Entry,
+    News,
     Phase,
+    Setup,
     TrackedBest,
     TrackedChoice,
     TrackedTrial,
-)
-from autoconf_launch.launcher.trackers.wire import (
-    News,
-    Setup,
     entry_line,
     news_line,
     read_entry,

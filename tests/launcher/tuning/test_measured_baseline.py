@@ -16,7 +16,7 @@ from autoconf_launch.launcher.flags.flags import parse_request
 from autoconf_launch.launcher.machine.slots import Share
 from autoconf_launch.launcher.results.folder import OpenFolder
 from autoconf_launch.launcher.tuning.job import TuningJob, read_job
-from autoconf_launch.launcher.tuning.measured_baseline import as_measured, other_micro_batch
+from autoconf_launch.launcher.tuning.measured_baseline import other_micro_batch, read_measured
 from autoconf_launch.launcher.tuning.trial_io import TrialFiles
 
 from ..dialects.sources import applied
@@ -68,7 +68,7 @@ def measured(job: TuningJob) -> TuningJob:
     """No launch is needed where the profile runs lie there."""
     backend, folder = cast("Backend", None), cast("OpenFolder", None)
     files, share = cast("TrialFiles", None), cast("Share", None)
-    return as_measured(job, files, backend, folder, share)
+    return read_measured(job, files, backend, folder, share)
 
 
 def said(heard: list[Event]) -> str:

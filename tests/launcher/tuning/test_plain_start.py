@@ -29,14 +29,14 @@ from autoconf_launch.launcher.launch.rank_results import started_ranks
 from autoconf_launch.launcher.request import LaunchRequest
 from autoconf_launch.launcher.results.paths import ResultsPaths
 from autoconf_launch.launcher.script.facts import facts_of
-from autoconf_launch.launcher.script.parser import ScriptSource
+from autoconf_launch.launcher.script.source import ScriptSource
 from autoconf_launch.launcher.tuning.plain_start import (
     OtherStartError,
     check_ranks,
     first_that_starts,
     profile_failed,
+    recall_start,
     remember_start,
-    remembered,
 )
 from autoconf_launch.launcher.tuning.profile_run import ProfileFailedError
 
@@ -179,9 +179,9 @@ def test_what_is_as_counted_or_started_by_us_passes(
 def test_the_start_is_remembered_for_a_tune_that_goes_on(tmp_path: Path) -> None:
     paths = ResultsPaths(results=tmp_path / "results", exps=tmp_path / "exps")
     paths.profile.mkdir(parents=True)
-    assert remembered(REQUEST, paths) == REQUEST
+    assert recall_start(REQUEST, paths) == REQUEST
     remember_start(LaunchRequest(script="train.py", alone=True, processes=2), paths)
-    found = remembered(REQUEST, paths)
+    found = recall_start(REQUEST, paths)
     assert (found.alone, found.processes) == (True, 2)
 
 
@@ -209,7 +209,7 @@ def test_the_other_start_is_made_said_and_remembered(paths: ResultsPaths) -> Non
     said: list[Event] = []
     assert first_that_starts(REQUEST, other_start, paths, said.append) == "works"
     assert said == [Note(text="alone it is", warning=True)]
-    assert remembered(REQUEST, paths).alone
+    assert recall_start(REQUEST, paths).alone
 
 
 def test_a_script_that_fails_in_each_start_shows_its_first_error(paths: ResultsPaths) -> None:

@@ -18,7 +18,7 @@ from autoconf_launch.launcher.events import Event, Note
 from autoconf_launch.launcher.results.folder import OpenFolder, open_folder
 from autoconf_launch.launcher.results.journal import JournalContents, read_journal
 from autoconf_launch.launcher.results.paths import ResultsPaths
-from autoconf_launch.launcher.tuning.space_change import of_space, space_digest
+from autoconf_launch.launcher.tuning.prepared import open_space, space_digest
 
 from ..controlled import PRINT
 
@@ -73,7 +73,7 @@ class Folder:
         """Open it to search this space; what counts there."""
         opened: AbstractContextManager[OpenFolder] = open_folder(self.paths, PRINT, fresh=False)
         with opened as folder:
-            contents = of_space(folder, of, self.listen)
+            contents = open_space(folder, of, self.listen)
             then(folder)
         return contents
 

@@ -25,8 +25,7 @@ from autoconf_launch.launcher.events import Event, Note
 from autoconf_launch.launcher.machine.slots import Share
 from autoconf_launch.launcher.plan import LaunchPlan
 from autoconf_launch.launcher.tuning.controller import Controller
-from autoconf_launch.launcher.tuning.running import Running
-from autoconf_launch.launcher.tuning.turn_groups import is_waiting, members, share_progress
+from autoconf_launch.launcher.tuning.running import Running, is_waiting, members, share_progress
 
 from ..controlled import LIMITS, ReplayIO, opened
 

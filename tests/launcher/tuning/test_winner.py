@@ -10,7 +10,7 @@ from autoconf_launch.autotuner.space.settings import AutotuningSettings
 from autoconf_launch.core import RawConfig
 from autoconf_launch.launcher.flags.flags import parse_request
 from autoconf_launch.launcher.results.paths import ResultsPaths
-from autoconf_launch.launcher.script.parser import ScriptSource
+from autoconf_launch.launcher.script.source import ScriptSource
 from autoconf_launch.launcher.tuning.winner import write_results
 
 from ..report.fixed import RECORDS

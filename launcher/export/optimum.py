@@ -1,0 +1,310 @@
+"""An optimum as the file or the arguments of each framework."""
+
+from __future__ import annotations
+
+import shlex
+
+import yaml
+
+from autoconf_launch.autotuner.space import LAYOUT_KNOBS
+from autoconf_launch.core import Layout, Offload, Precision, RawConfig, Recompute
+from autoconf_launch.core import config_keys as keys
+
+from ..dialects import ZERO_KEYS, HfTrainerDialect, MegatronDialect
+from ..dialects import hf_deepspeed as hf_names
+from ..dialects import megatron as megatron_names
+from ..dialects import torchtitan as titan_names
+from ..script import ScriptSource
+from ..spelling import (
+    GLOBAL_BATCH,
+    LaunchInputs,
+    Spelled,
+    TableDialect,
+    find_argument,
+    put_argument,
+    toml_of,
+)
+from .page import NEMO_DEGREES, Exported, Optimum, Page, comments
+
+_HALVES = (Precision.BF16, Precision.FP16)
+_NOTHING = ScriptSource(script_args=(), config=RawConfig({}), config_argument=None)
+
+
+def megatron(optimum: Optimum) -> Exported:
+    """Megatron-LM's arguments, one on each line."""
+    layout, page = optimum.layout, Page(optimum)
+    inputs = _written(MegatronDialect(), page, but=("zero_stage",))
+    more: list[str] = []
+    if layout.zero_stage:
+        more.append(megatron_names.DISTRIBUTED_OPTIMIZER)
+    if layout.zero_stage in megatron_names.SHARDINGS:
+        more += [
+            megatron_names._FSDP,
+            megatron_names.SHARDING,
+            megatron_names.SHARDINGS[layout.zero_stage],
+        ]
+    page.done("zero_stage", "accumulation")
+    if layout.offload is Offload.OPTIMIZER:
+        more.append(megatron_names.OPTIMIZER_OFFLOAD)
+        page.done("offload")
+    if optimum.precision in _HALVES:
+        more.append(f"--{optimum.precision.value}")
+    return _lines((*inputs.arguments, *more), page)
+
+
+def hf_trainer(optimum: Optimum) -> Exported:
+    """Arguments of TrainingArguments, one on each line."""
+    page = Page(optimum)
+    only_deepspeed = optimum.layout.zero_stage == 1
+    if only_deepspeed:
+        page.cannot("zero_stage", "only DeepSpeed has it: export --to deepspeed and pass its file")
+    but = ("zero_stage",) if only_deepspeed else ()
+    inputs = _written(HfTrainerDialect(), page, but=but)
+    more: list[str] = []
+    bucket = dict(optimum.candidate.extras).get("bucket_cap_mb")
+    if bucket is not None:
+        more += ["--ddp_bucket_cap_mb", str(bucket)]
+        page.done("bucket_cap_mb")
+    if optimum.precision in _HALVES:
+        more.append(f"--{optimum.precision.value}")
+    return _lines((*_with_offload(inputs.arguments, page), *more), page)
+
+
+def _with_offload(arguments: tuple[str, ...], page: Page) -> tuple[str, ...]:
+    """FSDP keeps weights on the host by one more word of ``--fsdp``."""
+    given = find_argument(arguments, (hf_names._FSDP,))
+    if page.optimum.layout.offload is not Offload.PARAMETERS or given is None:
+        return arguments
+    page.done("offload")
+    return put_argument(arguments, given, hf_names._FSDP, f"{given.value} {hf_names.FSDP_OFFLOAD}")
+
+
+def _written(dialect: TableDialect, page: Page, but: tuple[str, ...]) -> LaunchInputs:
+    """All knobs of the table with their values, defaults of the batch included."""
+    layout, inputs = page.optimum.layout, LaunchInputs()
+    for row in dialect.table(_NOTHING, layout.world_size):
+        if row.knob == GLOBAL_BATCH and row.names()[0].startswith("--"):
+            inputs = row.write(inputs, layout.global_batch)
+        elif row.knob in LAYOUT_KNOBS and row.knob not in but:
+            inputs = _with_row(row, inputs, layout)
+            page.done(row.knob)
+    return inputs
+
+
+def _with_row(row: Spelled, inputs: LaunchInputs, layout: Layout) -> LaunchInputs:
+    value = getattr(layout, row.knob)
+    places = getattr(row, "places", ())
+    if row.knob in ("micro_batch", "accumulation") and places:
+        return places[0].put(inputs, value)  # type: ignore[no-any-return]
+    return row.write(inputs, value)
+
+
+def _lines(arguments: tuple[str, ...], page: Page) -> Exported:
+    lines: list[str] = []
+    for argument in arguments:
+        if argument.startswith("--") or not lines:
+            lines.append(shlex.quote(argument))
+        else:
+            lines[-1] += f" {shlex.quote(argument)}"
+    left_out = page.left_out()
+    return Exported(text=comments(left_out) + "\n".join(lines) + "\n", left_out=left_out)
+
+
+_DATALOADER = "is the script's own: give it to the DataLoader"
+_ONE_RANK, _SEVERAL = "NO", "MULTI_GPU"
+
+
+def accelerate(optimum: Optimum) -> Exported:
+    """The file of ``accelerate config``."""
+    page, layout = Page(optimum), optimum.layout
+    several = layout.world_size > 1
+    kind = {1: "DEEPSPEED", 2: "FSDP", 3: "FSDP"}.get(
+        layout.zero_stage, _SEVERAL if several else _ONE_RANK
+    )
+    page.say(("compute_environment",), "LOCAL_MACHINE")
+    page.say(("distributed_type",), kind, "zero_stage")
+    page.say(("num_machines",), optimum.nodes)
+    page.say(("num_processes",), layout.world_size)
+    half = optimum.precision in (Precision.BF16, Precision.FP16)
+    page.say(("mixed_precision",), optimum.precision.value if half and optimum.precision else "no")
+    _say_sharding(page, kind)
+    _say_degrees(page)
+    page.cannot("micro_batch", _DATALOADER)
+    return _yaml(page)
+
+
+def lightning(optimum: Optimum) -> Exported:
+    """The ``trainer`` section of a LightningCLI configuration."""
+    page, layout = Page(optimum), optimum.layout
+    page.say(("trainer", "num_nodes"), optimum.nodes)
+    page.say(("trainer", "devices"), optimum.ranks_per_node)
+    page.say(("trainer", "accumulate_grad_batches"), layout.accumulation, "accumulation")
+    if optimum.precision in (Precision.BF16, Precision.FP16):
+        mixed = {Precision.BF16: "bf16-mixed", Precision.FP16: "16-mixed"}
+        page.say(("trainer", "precision"), mixed[optimum.precision])
+    strategy = ("trainer", "strategy")
+    if layout.tensor_parallel > 1:
+        page.say((*strategy, "class_path"), _strategy("ModelParallelStrategy"))
+        arguments = (*strategy, "init_args")
+        page.say((*arguments, "data_parallel_size"), layout.data_parallel)
+        page.say((*arguments, "tensor_parallel_size"), layout.tensor_parallel, "tensor_parallel")
+    elif layout.zero_stage in (0, 1):
+        name = "deepspeed_stage_1" if layout.zero_stage else "ddp"
+        page.say(strategy, name, "zero_stage")
+    else:
+        page.say((*strategy, "class_path"), _strategy("FSDPStrategy"), "zero_stage")
+        sharding = "FULL_SHARD" if layout.zero_stage == 3 else "SHARD_GRAD_OP"
+        page.say((*strategy, "init_args", "sharding_strategy"), sharding)
+        if layout.offload is Offload.PARAMETERS:
+            page.say((*strategy, "init_args", "cpu_offload"), True, "offload")
+    page.cannot("micro_batch", _DATALOADER)
+    if layout.recompute is not Recompute.NONE:
+        page.cannot("recompute", "wrap the blocks in configure_model")
+    return _yaml(page)
+
+
+def nemo1(optimum: Optimum) -> Exported:
+    """The ``trainer`` and ``model`` sections of a NeMo 1.0 configuration."""
+    page, layout = Page(optimum), optimum.layout
+    page.say(("trainer", "num_nodes"), optimum.nodes)
+    page.say(("trainer", "devices"), optimum.ranks_per_node)
+    if optimum.precision in (Precision.BF16, Precision.FP16):
+        page.say(("trainer", "precision"), "bf16" if optimum.precision is Precision.BF16 else 16)
+    page.say(("model", "micro_batch_size"), layout.micro_batch, "micro_batch")
+    page.say(("model", "global_batch_size"), layout.global_batch, "accumulation")
+    for knob, key in NEMO_DEGREES.items():
+        page.say(("model", key), getattr(layout, knob), knob)
+    virtual = layout.virtual_pipeline if layout.virtual_pipeline > 1 else None
+    page.say(("model", "virtual_pipeline_model_parallel_size"), virtual, "virtual_pipeline")
+    page.say(("model", "sequence_parallel"), layout.sequence_parallel, "sequence_parallel")
+    _say_nemo1_recompute(page)
+    if layout.zero_stage < 2:
+        name = "distributed_fused_adam" if layout.zero_stage else "fused_adam"
+        page.say(("model", "optim", "name"), name, "zero_stage")
+    return _yaml(page)
+
+
+def _say_nemo1_recompute(page: Page) -> None:
+    kind = page.optimum.layout.recompute
+    granularity = None if kind is Recompute.NONE else kind.value
+    page.say(("model", "activations_checkpoint_granularity"), granularity, "recompute")
+    if kind is Recompute.FULL:
+        page.say(("model", "activations_checkpoint_method"), "uniform")
+        page.say(("model", "activations_checkpoint_num_layers"), 1)
+
+
+def _say_sharding(page: Page, kind: str) -> None:
+    layout = page.optimum.layout
+    offloads = layout.offload is not Offload.NONE
+    if kind == "DEEPSPEED":
+        section = ("deepspeed_config",)
+        page.say((*section, "zero_stage"), layout.zero_stage)
+        page.say((*section, "gradient_accumulation_steps"), layout.accumulation, "accumulation")
+        if offloads:
+            page.say((*section, "offload_optimizer_device"), "cpu", "offload")
+        return
+    if kind == "FSDP":
+        section = ("fsdp_config",)
+        page.say((*section, "fsdp_version"), 2)
+        page.say((*section, "fsdp_reshard_after_forward"), layout.zero_stage == 3)
+        page.say((*section, "fsdp_auto_wrap_policy"), "TRANSFORMER_BASED_WRAP")
+        if layout.recompute is Recompute.FULL:
+            page.say((*section, "fsdp_activation_checkpointing"), True, "recompute")
+        if layout.offload is Offload.PARAMETERS:
+            page.say((*section, "fsdp_offload_params"), True, "offload")
+    page.cannot("accumulation", "export ACCELERATE_GRADIENT_ACCUMULATION_STEPS with this value")
+
+
+def _say_degrees(page: Page) -> None:
+    layout = page.optimum.layout
+    degrees = {"tensor_parallel": "tp_size", "context_parallel": "cp_size"}
+    if layout.tensor_parallel * layout.context_parallel == 1:
+        return
+    section = "parallelism_config"
+    sharded = layout.zero_stage > 1
+    page.say((section, f"{section}_dp_replicate_size"), 1 if sharded else layout.data_parallel)
+    page.say((section, f"{section}_dp_shard_size"), layout.data_parallel if sharded else 1)
+    for knob, key in degrees.items():
+        page.say((section, f"{section}_{key}"), getattr(layout, knob), knob)
+
+
+def _strategy(name: str) -> str:
+    return f"lightning.pytorch.strategies.{name}"
+
+
+def _yaml(page: Page) -> Exported:
+    left_out = page.left_out()
+    text = yaml.safe_dump(page.document.to_dict(), sort_keys=False)
+    return Exported(text=comments(left_out) + text, left_out=left_out)
+
+
+_CHECKPOINT_CALL = "turn on the model's own checkpointing; DeepSpeed's section only shapes it"
+_OFFLOAD = {
+    Offload.OPTIMIZER: ("offload_optimizer",),
+    Offload.PARAMETERS: ("offload_optimizer", "offload_param"),
+}
+
+
+def deepspeed(optimum: Optimum) -> Exported:
+    """A JSON document; DeepSpeed reads it as hjson, which takes the comments, too."""
+    page, layout = Page(optimum), optimum.layout
+    page.say(keys.TRAIN_BATCH_SIZE, layout.global_batch)
+    page.say(keys.MICRO_BATCH, layout.micro_batch, "micro_batch")
+    page.say(keys.ACCUMULATION, layout.accumulation, "accumulation")
+    page.say(keys.ZERO_STAGE, layout.zero_stage, "zero_stage")
+    for section in _OFFLOAD.get(layout.offload, ()):
+        page.say((*keys.ZERO, section, "device"), "cpu", "offload")
+    for name, value in optimum.candidate.extras:
+        if name.split(".")[0] in ZERO_KEYS:
+            page.say((*keys.ZERO, *name.split(".")), value, name)
+    if optimum.precision in (Precision.BF16, Precision.FP16):
+        page.say((optimum.precision.value, "enabled"), value=True)
+    if layout.recompute is not Recompute.NONE:
+        page.cannot("recompute", _CHECKPOINT_CALL)
+    left_out = page.left_out()
+    text = comments(left_out, mark="//") + page.document.to_json() + "\n"
+    return Exported(text=text, left_out=left_out)
+
+
+def torchtitan(optimum: Optimum) -> Exported:
+    """The tables ``training``, ``parallelism`` and ``activation_checkpoint``."""
+    page, layout = Page(optimum), optimum.layout
+    pipelined = layout.pipeline_parallel > 1
+    local = layout.micro_batch * (layout.accumulation if pipelined else 1)
+    page.say(_path(titan_names._MICRO_BATCH), local, "micro_batch")
+    page.say(_path(titan_names.GLOBAL_BATCH_KEY), layout.global_batch, "accumulation")
+    if layout.offload is Offload.PARAMETERS:
+        page.say(_path(titan_names.OFFLOAD), True, "offload")
+    _say_stage(page)
+    for knob, name in titan_names._DEGREES.items():
+        page.say(_path(name), getattr(layout, knob), knob)
+    if pipelined:
+        page.say(_path(titan_names.PIPELINE_MICRO_BATCH), layout.micro_batch)
+    if layout.virtual_pipeline > 1:
+        page.say(_path(titan_names.SCHEDULE), titan_names.INTERLEAVED)
+        page.cannot(
+            "virtual_pipeline",
+            "set parallelism.pipeline_parallel_layers_per_stage to layers / stages of all ranks",
+        )
+    page.done("sequence_parallel")  # always on with tensor parallelism up to 0.2
+    page.say(_path(titan_names._RECOMPUTE), layout.recompute.value, "recompute")
+    left_out = page.left_out()
+    return Exported(text=comments(left_out) + toml_of(page.document), left_out=left_out)
+
+
+def _say_stage(page: Page) -> None:
+    layout = page.optimum.layout
+    sharded = layout.zero_stage > 1
+    page.say(_path(titan_names.REPLICATE), 1 if sharded else layout.data_parallel)
+    page.say(_path(titan_names.SHARD), layout.data_parallel if sharded else 1)
+    if layout.zero_stage == 1:
+        page.cannot(
+            "zero_stage", "torchtitan cannot shard optimizer states alone; exported unsharded"
+        )
+    if layout.zero_stage == 2:
+        page.say(_path(titan_names._RESHARD), "never")
+    page.done("zero_stage")
+
+
+def _path(name: str) -> tuple[str, ...]:
+    return tuple(name.split("."))
