@@ -21,7 +21,7 @@ from autoconf_launch.autotuner.space.trial import Measurement, Record, Trial
 from autoconf_launch.core import Candidate, Layout, MemoryUse
 
 DATA = Path(__file__).parents[1] / "data" / "step_noise.json"
-RUNS = 50
+RUNS = 30
 THROUGHPUT = OBJECTIVES["throughput"]
 
 

@@ -16,6 +16,8 @@ from typing import Any
 
 import pytest
 
+from autoconf_launch.launcher import cli
+
 SCRIPT = Path(__file__).parent / "scripts" / "train.py"
 COMMAND = (sys.executable, "-m", "autoconf_launch.launcher.cli")
 SMALL: dict[str, Any] = {
@@ -56,6 +58,16 @@ class Place:
         process = self.start(*argv, fault=fault)
         output, _ = process.communicate(timeout=120)
         return process.returncode, output
+
+    def refusal(self, *argv: str) -> tuple[int, str]:
+        """Exit code and text of a command that ends before it launches anything, run here."""
+        lines: list[str] = []
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(cli, "_write_line", lines.append)
+            patch.chdir(self.folder)
+            code = cli.main(list(argv))
+        assert not self.results.exists()
+        return code, "\n".join(lines)
 
     def tune(self, *flags: str, fault: str = "", script: str = str(SCRIPT)) -> tuple[int, str]:
         """Tune ``config.json`` on one process, one trial at a time, without a soak."""

@@ -1,4 +1,4 @@
-"""A thousand bad configurations: never a traceback, exit code 2, the key named."""
+"""Hundreds of bad configurations: never a traceback, exit code 2, the key named."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ ANY_BAD = st.sampled_from(sorted(BAD)).flatmap(lambda path: st.tuples(st.just(pa
 
 
 @given(ANY_BAD)
-@settings(max_examples=1000, suppress_health_check=list(HealthCheck))
+@settings(max_examples=300, suppress_health_check=list(HealthCheck))
 def test_a_bad_value_is_a_usage_error_that_names_its_key(
     tmp_path_factory: pytest.TempPathFactory, bad: tuple[tuple[str, ...], Any]
 ) -> None:
@@ -67,7 +67,7 @@ def test_a_bad_value_is_a_usage_error_that_names_its_key(
 
 
 @given(NAMES.filter(lambda name: "abcdefgh" not in name))
-@settings(max_examples=100, suppress_health_check=list(HealthCheck))
+@settings(max_examples=30, suppress_health_check=list(HealthCheck))
 def test_an_unknown_key_of_a_strict_section_is_named(
     tmp_path_factory: pytest.TempPathFactory, name: str
 ) -> None:

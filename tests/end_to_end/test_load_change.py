@@ -21,6 +21,7 @@ THIRD = "3"
 """Launch: after the profile run and the baseline comes what is predicted to be the best."""
 
 
+@pytest.mark.slow
 def test_a_load_during_one_trial_does_not_cost_it_the_choice(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -126,13 +126,6 @@ def test_the_best_are_measured_again_alone_and_the_winner_in_a_fresh_process(
     assert f"{summary['winner']}_soak" == soak
 
 
-def test_without_a_soak_nothing_is_launched_in_a_fresh_process(telling: Place) -> None:
-    tune(telling, "--max-parallel-trials=1", "--soak-steps=0")
-    assert most_at_once(telling, "record") == 1
-    assert names(telling, "soak") == []
-    assert json.loads((telling.results / "summary.json").read_text())["soak"] is None
-
-
 @pytest.mark.slow
 def test_after_kill_9_nothing_is_measured_twice(telling: Place) -> None:
     argv = ("--autotuning=tune", "--num_gpus=1", "telling.py", "--config", "config.json")

@@ -98,13 +98,6 @@ def test_a_tune_on_a_terminal_is_one_live_table(place: Place, terminal: Terminal
     assert terminal.is_as_before()
 
 
-def test_a_dumb_terminal_gets_lines(place: Place, terminal: Terminal) -> None:
-    terminal.start(place, *TUNE, TERM="dumb", fault="import")
-    assert terminal.read_to_end() == 3
-    assert "\x1b" not in terminal.text
-    assert "profiling the model" not in terminal.text
-
-
 def test_ctrl_c_ends_the_table_and_gives_the_terminal_back(
     place: Place, terminal: Terminal
 ) -> None:

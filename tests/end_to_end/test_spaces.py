@@ -28,6 +28,7 @@ def test_a_tuning_space_is_searched_and_really_applied(place: Place) -> None:
     assert trial["zero_optimization"] == {"stage": 0, "bucket_cap_mb": 9}
 
 
+@pytest.mark.slow
 def test_a_knob_that_the_model_cannot_take_fails_its_own_trial_alone(place: Place) -> None:
     place.write_config({**ONE_MICRO_BATCH, "zero_optimization": {"stage": 2}})
     place.write_config("{zero_optimization: {forward_prefetch: [9]}}", "my.hjson")
@@ -47,6 +48,7 @@ def test_model_info_takes_the_place_of_the_profile_run(place: Place) -> None:
     assert not (place.results / "profile_model_info").exists()
 
 
+@pytest.mark.slow
 def test_an_empty_configuration_can_be_tuned_from_the_command_line_alone(place: Place) -> None:
     script = place.folder / "own_optimizer.py"
     text = SCRIPT.read_text().replace(
@@ -70,9 +72,3 @@ def test_show_spaces_reads_the_script_as_a_tune_does(place: Place) -> None:
     assert code == 0, output
     assert "zero_optimization.reduce_bucket_size     50000000, 500000000  configuration" in output
     assert "then 2 combinations of further knobs" in output
-
-
-def test_show_spaces_prints_what_would_be_searched(place: Place) -> None:
-    code, output = place.run("show", "spaces", "--num_gpus=2", "--config=config.json")
-    assert code == 0, output
-    assert "stage 0: micro-batches 1, 2, 4" in output

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from .conftest import SMALL, Place
+from .conftest import SCRIPT, SMALL, Place
 
 USAGE = 2
 _NO_KEY = "cannot be read" if find_spec("wandb") else "pip install 'autoconf-launch[wandb]'"
@@ -41,11 +41,11 @@ def install_hanging_tracker(folder: Path, monkeypatch: pytest.MonkeyPatch) -> No
 def test_what_is_wrong_is_said_before_anything_is_launched(
     place: Place, flags: tuple[str, ...], says: str
 ) -> None:
-    code, output = place.tune(*flags)
+    words = ("--autotuning=tune", *flags, str(SCRIPT), "--config", "config.json")
+    code, output = place.refusal(*words)
     assert code == USAGE, output
     assert says in output
     assert len(output.strip().splitlines()) == 1
-    assert not place.results.exists()
 
 
 @pytest.mark.slow

@@ -7,6 +7,7 @@ meanwhile, would count as room below the limit; here there is none.
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import json
 import sys
@@ -16,6 +17,8 @@ import torch
 from autoconf_launch.runtime.rank.memory import CpuMeter
 
 MEGABYTE = 1_000_000
+MMAP_THRESHOLD = -3
+"""M_MMAP_THRESHOLD of mallopt(3): larger blocks are mapped, so that they come and go whole."""
 
 
 def allocate(megabytes: int) -> list[torch.Tensor]:
@@ -38,5 +41,7 @@ def main(limit: int, before: int, after: int, *, lifted: bool) -> dict[str, int 
 
 
 if __name__ == "__main__":
+    torch.set_num_threads(1)
+    ctypes.CDLL(None).mallopt(MMAP_THRESHOLD, MEGABYTE // 4)
     numbers = [int(argument) for argument in sys.argv[1:4]]
     sys.stdout.write(json.dumps(main(*numbers, lifted=sys.argv[4:] == ["lift"])))

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -18,37 +15,35 @@ from autoconf_launch.runtime.rank.memory import CpuMeter
 
 SCRIPT = Path(__file__).with_name("allocations.py")
 MEGABYTE = 1_000_000
-DEADLINE_S = 60.0
 
 
-def allocated(*arguments: object) -> dict[str, Any]:
-    """What ``allocations.py`` says; large blocks are mapped, so that they come and go whole."""
-    done = subprocess.run(
-        [sys.executable, str(SCRIPT), *map(str, arguments)],
-        env={**os.environ, "MALLOC_MMAP_THRESHOLD_": str(MEGABYTE // 4), "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        timeout=DEADLINE_S,
-        check=True,
-    )
-    answer: dict[str, Any] = json.loads(done.stdout)
-    return answer
+@pytest.fixture
+def allocated(launch: Any) -> Any:
+    """``allocated(*arguments)``: what ``allocations.py`` says."""
+
+    def run(*arguments: object) -> dict[str, Any]:
+        ended = launch(SCRIPT, *map(str, arguments))
+        assert ended.exit_codes == (0,), ended.errors
+        answer: dict[str, Any] = json.loads(ended.outputs[0])
+        return answer
+
+    return run
 
 
-def test_the_peak_is_what_was_allocated_at_most() -> None:
+def test_the_peak_is_what_was_allocated_at_most(allocated: Any) -> None:
     assert 90 * MEGABYTE < allocated(0, 0, 100)["peak_bytes"] < 130 * MEGABYTE
 
 
 @pytest.mark.parametrize(("megabytes", "fits"), [(30, True), (70, False)])
-def test_the_limit_holds(megabytes: int, fits: bool) -> None:
+def test_the_limit_holds(allocated: Any, megabytes: int, fits: bool) -> None:
     assert allocated(50, 0, megabytes)["fits"] is fits
 
 
-def test_a_lifted_limit_holds_no_more() -> None:
+def test_a_lifted_limit_holds_no_more(allocated: Any) -> None:
     assert allocated(50, 0, 70, "lift")["fits"]
 
 
-def test_a_model_that_exists_counts() -> None:
+def test_a_model_that_exists_counts(allocated: Any) -> None:
     assert allocated(50, 30, 30) == {"fits": False, "held": 30}
 
 

@@ -46,18 +46,6 @@ def under_torchrun(launched: Any) -> Any:
     return launched(sys.executable, *TORCHRUN, DDP, "--accumulation=2")
 
 
-@pytest.fixture(scope="module")
-def under_our_launcher(launched: Any) -> Any:
-    command = (
-        sys.executable,
-        "-m",
-        "autoconf_launch.launcher.cli",
-        "--num_gpus=2",
-        "--no_local_rank",
-    )
-    return launched(*command, DDP)
-
-
 def test_the_probe_needs_nothing_installed(in_another_environment: Any) -> None:
     assert in_another_environment.steps() == [1, 2, 3, 4, 5], in_another_environment.errors
 
@@ -84,11 +72,6 @@ def test_the_results_are_what_the_launcher_reads(under_torchrun: Any) -> None:
     measured = measure(under_torchrun.task, results, strict=True)
     assert measured
     assert (len(measured.step_s), measured.samples_per_step) == (3, 2 * 2 * 4)
-
-
-def test_our_own_launch_of_a_foreign_script_is_measured(under_our_launcher: Any) -> None:
-    steps = [under_our_launcher.steps(rank) for rank in range(2)]
-    assert (under_our_launcher.exit_codes, steps) == ((0,), [[1, 2, 3, 4, 5]] * 2)
 
 
 def test_an_isolated_python_is_found_silent(launched: Any) -> None:
