@@ -91,6 +91,7 @@ class SampleShape:
         decoder_sequence: tokens that T5's decoder writes; not read for others.
     """
 
+    family: Family
     layers: int
     hidden: int
     ffn: int
@@ -99,8 +100,9 @@ class SampleShape:
     decoder_sequence: int = 128
 
 
-def step_flops(family: Family, shape: SampleShape, global_batch: int) -> float:
+def step_flops(shape: SampleShape, global_batch: int) -> float:
     """Floating-point operations of forward and backward pass over the global batch."""
+    family = shape.family
     if family.is_encoder_decoder:
         return global_batch * _t5(shape)
     return global_batch * (_bert(shape) if family.name == "bert" else _gpt(shape))

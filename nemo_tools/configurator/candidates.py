@@ -71,7 +71,7 @@ def nemo2_candidates(training: RecipeTraining, *, is_finetune: bool) -> Candidat
 
 def divisible(training: RecipeTraining) -> RecipeTraining:
     """With the batch nearest to the recommended one that all GPUs can share."""
-    gpus, recommended = training.question.gpus, training.question.model.global_batch
+    gpus, recommended = training.question.gpus, training.question.global_batch
     batch = max(1, round(recommended / gpus)) * gpus
     note = f"{recommended} does not divide over {gpus} GPUs; the global batch is {batch}."
     return with_batch(training, batch, note)
@@ -99,11 +99,11 @@ def _points(grid: Grid, question: SearchQuestion) -> tuple[NemoCandidate, ...]:
 
 
 def _why_none(question: SearchQuestion) -> str:
-    model = question.model
+    shape = question.model.shape
     return (
         f"No candidate for {question.family.name} of {question.size_b:g} B divides "
         f"{question.nodes} x {question.gpus_per_node} GPUs, a global batch of "
-        f"{model.global_batch}, {model.heads} heads and {model.layers} layers within the sizes "
+        f"{question.global_batch}, {shape.heads} heads and {shape.layers} layers within the sizes "
         "to search; take other sizes, nodes, or another global_batch_size."
     )
 
@@ -122,7 +122,7 @@ def planner_candidates(training: RecipeTraining, notes: tuple[str, ...] = ()) ->
     try:
         found = _listed(question)
     except ConfigError:
-        if training.is_batch_given or question.model.global_batch % question.gpus == 0:
+        if training.is_batch_given or question.global_batch % question.gpus == 0:
             raise
         training = divisible(training)
         found = _listed(training.question)
@@ -140,9 +140,10 @@ def planner_candidates(training: RecipeTraining, notes: tuple[str, ...] = ()) ->
 def _other_batches(training: RecipeTraining) -> Iterator[tuple[SearchCandidate, ...]]:
     """Candidates with half and with twice the recommended batch, where they divide."""
     question = training.question
-    batch = question.model.global_batch
+    batch = question.global_batch
     for other in (2 * batch, batch // 2):
-        model = replace(question.model, global_batch=other)
+        samples = replace(question.model.batch, global_batch=other)
+        model = replace(question.model, batch=samples)
         try:
             yield _listed(replace(question, model=model)).candidates
         except ConfigError:
@@ -171,7 +172,7 @@ def _named(one: SearchCandidate, question: SearchQuestion) -> SearchCandidate:
     name = nemo2_name(searched_model(question, question.gpus), question.nodes, one.point)
     if one.layout.recompute is not Recompute.NONE:
         name += f"_act_ckpt_{one.point.recompute_layers or one.layout.recompute.value}"
-    if one.layout.global_batch != question.model.global_batch:
+    if one.layout.global_batch != question.global_batch:
         name += f"_gbs_{one.layout.global_batch}"
     return replace(one, name=name)
 

@@ -22,13 +22,21 @@ from ..search import (
     training_document,
     whole_number,
 )
-from .arguments import AUTO, SearchBounds, Sizes, one_of, require_paths, size, sizes
 from .bases import recipe_edits
 from .candidates import Candidates, nemo2_candidates, planner_candidates, price_elsewhere
-from .here import run_here, seen_here
 from .model_facts import RunBounds, bound_edits, bounded
-from .results import ExpectedRun, point_of, read_runs
-from .training import RecipeTraining, for_ranks, training_of_recipe
+from .results import ExpectedRun, point_of, read_runs, run_here, seen_here
+from .training import (
+    AUTO,
+    RecipeTraining,
+    Sizes,
+    for_ranks,
+    one_of,
+    require_paths,
+    size,
+    sizes,
+    training_of_recipe,
+)
 
 _MODES = ("pretrain", "finetune")
 _GRIDS = tuple(grid.value for grid in GridKind)
@@ -115,16 +123,8 @@ class AutoConfigurator:
     _found: SearchOutcome | None = field(default=None, init=False, repr=False)
 
     def __post_init__(self) -> None:
-        self._logs = _check(self)
-        bounds = SearchBounds(
-            grid=GridKind(self.grid),
-            degrees=_degrees(self),
-            logs=self._logs.absolute(),
-            limit_runs=self.limit_search_runs,
-            max_steps=self.max_steps_per_run,
-            max_minutes=self.max_minutes_per_run,
-        )
-        self._candidates = _candidates(self, training_of_recipe(self, bounds))
+        self.logs = _check(self)
+        self._candidates = _candidates(self, training_of_recipe(self, _degrees(self)))
         self.notes = (*self._question.notes, *self._candidates.notes)
 
     def generate_configs(self) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
@@ -135,7 +135,7 @@ class AutoConfigurator:
     def base_edits(self) -> tuple[tuple[Keys, Any], ...]:
         """What the base configuration has otherwise than the recipe, by path."""
         training = self._candidates.training
-        return tuple(recipe_edits(training.given, training.model, training.plan))
+        return tuple(recipe_edits(training.given, training.question.model, training.plan))
 
     def edits(self) -> dict[str, tuple[tuple[Keys, Any], ...]]:
         """What each candidate has otherwise than the recipe, by the name of its run."""
@@ -192,14 +192,14 @@ class AutoConfigurator:
             ConfigError: TensorBoard's package is needed and not installed.
             ResultsFolderError: the folder cannot be written.
         """
-        folder = Path(path_to_save or self._logs / FINAL_RESULTS / NEMO2)
+        folder = Path(path_to_save or self.logs / FINAL_RESULTS / NEMO2)
         top = whole_number("output_top_n", output_top_n, least=0)
         expected = list(self._expected() if train_config is None else _given(train_config))
         found = self._found or self._seen()
         if found is None:
             found = read_runs(
                 self._question,
-                self._logs,
+                self.logs,
                 expected,
                 log_prefix=log_file_prefix,
                 price=price_elsewhere(self._question),
@@ -236,7 +236,7 @@ class AutoConfigurator:
 
     def _bounds(self, one: SearchCandidate) -> RunBounds:
         return RunBounds(
-            log_folder=str(self._logs / one.name),
+            log_folder=str(self.logs / one.name),
             max_steps=self.max_steps_per_run,
             max_minutes=self.max_minutes_per_run,
             is_finetune=self.mode == "finetune",

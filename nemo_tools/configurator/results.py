@@ -1,7 +1,8 @@
-"""What runs below ``path_to_logs`` left, as an outcome. Not: how one folder is read (elsewhere).
+"""Candidates of ``AutoConfigurator`` run on this machine, and what was run elsewhere, as outcomes.
 
-Each run is looked for in the folder of its own name. Where nobody says which runs are meant, other
-folders whose names say their degrees are runs, too.
+Not: how one folder is read (report). Each run elsewhere is looked for in the folder of its own
+name; where nobody says which runs are meant, other folders whose names say their degrees are runs,
+too.
 """
 
 from __future__ import annotations
@@ -9,15 +10,35 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
+from autoconf_launch.autotuner.search import StopKind, StopReason
 from autoconf_launch.autotuner.sizing import SampleShape, step_flops
-from autoconf_launch.core import Failure, FailureKind, Layout, RawConfig
+from autoconf_launch.core import ConfigError, Failure, FailureKind, Layout, RawConfig
 from autoconf_launch.launcher.estimates import ChosenPrice
+from autoconf_launch.launcher.results import JournalContents, read_journal
 
-from ..report import SearchOutcome, SearchRun, read_run
+from ..report import SearchOutcome, SearchRun, read_run, write_final_results
 from ..rules import NemoCandidate
-from ..search import SearchQuestion, batch_path, gpu_peak_flops_per_s
+from ..search import (
+    CandidateList,
+    DoneRuns,
+    LocalRuns,
+    Prepared,
+    Rejected,
+    SearchCandidate,
+    SearchFolder,
+    SearchQuestion,
+    batch_path,
+    gpu_peak_flops_per_s,
+    outcome_of,
+    require_room,
+    require_transformers,
+    stderr_view,
+    why_not_here,
+    write_documents,
+)
 
 _DEGREE = re.compile(r"_(tp|pp|cp|ep|mbs|vp|act_ckpt|num_mbs_act|act_per_pipe)_(\d+|None)(?=_|$)")
 _DATA: tuple[tuple[str, ...], ...] = (("model", "data"), ("data",))
@@ -51,7 +72,6 @@ def read_runs(
     others = _others(logs, known, question.base) if with_others else ()
     wanted = [*known.values(), *others]
     return SearchOutcome(
-        family=question.family,
         size_b=question.size_b,
         nodes=question.nodes,
         gpus_per_node=question.gpus_per_node,
@@ -65,11 +85,12 @@ def read_runs(
 
 
 def _shape(question: SearchQuestion) -> SampleShape:
-    train, model = question.settings.train, question.model
+    train, own = question.settings.train, question.model.shape
     shape = SampleShape(
-        layers=model.layers,
-        hidden=model.hidden,
-        ffn=model.ffn,
+        family=question.family,
+        layers=own.layers,
+        hidden=own.hidden,
+        ffn=own.ffn,
         vocabulary=train.vocabulary,
         sequence=train.sequence,
     )
@@ -115,7 +136,7 @@ def _others(
 
 def _run(question: SearchQuestion, logs: Path, one: ExpectedRun, log_prefix: str) -> SearchRun:
     found = read_run(logs / one.name, log_prefix)
-    batch = one.config.get(batch_path(one.config)) or question.model.global_batch
+    batch = one.config.get(batch_path(one.config)) or question.global_batch
     run = SearchRun(name=one.name, point=one.point, global_batch=batch, config=one.config)
     if isinstance(found, Failure):
         return replace(run, failure=found)
@@ -134,7 +155,7 @@ def _why_impossible(question: SearchQuestion, step_s: float, batch: int) -> str:
     """Why no GPU makes such steps; "" where one may."""
     precision = question.base.get(("trainer", "precision"))
     peak = gpu_peak_flops_per_s(question.settings, str(precision)) / 1e12
-    flops = step_flops(question.family, _shape(question), batch)
+    flops = step_flops(_shape(question), batch)
     made = flops / step_s / question.gpus / 1e12
     if made <= peak:
         return ""
@@ -142,3 +163,96 @@ def _why_impossible(question: SearchQuestion, step_s: float, batch: int) -> str:
         f"Steps of {step_s:.4g} s would be {made:,.0f} TFLOP/s per GPU, above the peak of "
         f"{peak:,.0f}: not a measurement of {question.name} on {question.gpus} GPUs."
     )
+
+
+def run_here(
+    question: SearchQuestion, points: Iterable[SearchCandidate], configs: Mapping[str, RawConfig]
+) -> SearchOutcome:
+    """Run what this machine can, write all results, and say why others were not started.
+
+    Lines on single runs go to standard error.
+
+    Args:
+        question: of one node.
+        points: candidates in the order in which they are to run.
+        configs: each one's whole training, for the reports.
+
+    Raises:
+        ConfigError: transformers is missing, there are several nodes, or nothing can run here.
+        NothingFeasibleError: this machine cannot hold the model.
+        HardwareError: this machine has not as many GPUs.
+    """
+    prepared = _prepared(question, points)
+    _check(prepared)
+    folder = SearchFolder(question.settings.train.logs)
+    write = partial(write_documents, question, folder)
+    done = LocalRuns(prepared, folder, stderr_view().handle).run(write, fresh=False)
+    found = _with_configs(outcome_of(prepared, done), configs)
+    write_final_results(folder.logs, found, top=question.settings.train.top_n)
+    return found
+
+
+def seen_here(
+    question: SearchQuestion, points: Iterable[SearchCandidate], configs: Mapping[str, RawConfig]
+) -> SearchOutcome | None:
+    """What earlier runs on this machine left in the journal; None where there were none.
+
+    Raises:
+        ResultsFolderError: the journal cannot be read.
+    """
+    journal = SearchFolder(question.settings.train.logs).runs.journal
+    if not journal.is_file():
+        return None
+    contents, prepared = read_journal(journal), _prepared(question, points)
+    done = DoneRuns(
+        candidates=tuple(_as_it_ran(one, contents) for one in prepared.found.candidates),
+        records=contents.records,
+        finals=contents.finals,
+        ruled_out=(),
+        too_slow=(),
+        stop=StopReason(kind=StopKind.EXPLORED),
+    )
+    return _with_configs(outcome_of(prepared, done), configs)
+
+
+def _with_configs(found: SearchOutcome, configs: Mapping[str, RawConfig]) -> SearchOutcome:
+    runs = (replace(run, config=configs.get(run.name, run.config)) for run in found.runs)
+    return replace(found, runs=tuple(runs))
+
+
+def _prepared(question: SearchQuestion, points: Iterable[SearchCandidate]) -> Prepared:
+    """The candidates, apart from those that this machine cannot run."""
+    all_of_them = tuple(points)
+    whys = [why_not_here(question, one) for one in all_of_them]
+    pairs = tuple(zip(all_of_them, whys, strict=True))
+    found = CandidateList(
+        candidates=tuple(one for one, why in pairs if not why),
+        nodes=question.nodes,
+        found=len(all_of_them),
+        rejected=tuple(Rejected(candidate=one, why=why) for one, why in pairs if why),
+    )
+    return Prepared(question=question, found=found, machines=None, notes=question.notes)
+
+
+def _check(prepared: Prepared) -> None:
+    question, found = prepared.question, prepared.found
+    if question.nodes > 1:
+        raise ConfigError(
+            f"The recipe is for {question.nodes} nodes, and run() has this one; run the "
+            "configurations of generate_configs() there, and get_results() reads their logs."
+        )
+    if not found.candidates:
+        first = found.rejected[0]
+        raise ConfigError(
+            f"None of {found.found} candidates can run on this machine, such as "
+            f"{first.candidate.name}: {first.why}; give sizes that can."
+        )
+    require_transformers("run()")
+    require_room(question)
+
+
+def _as_it_ran(one: SearchCandidate, contents: JournalContents) -> SearchCandidate:
+    """With the ZeRO stage that was chosen for it."""
+    layouts = {record.trial.name: record.trial.candidate.layout for record in contents.records}
+    layout = layouts.get(one.name, one.layout)
+    return replace(one, point=replace(one.point, layout=layout))

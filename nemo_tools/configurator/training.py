@@ -1,40 +1,218 @@
 """What ``AutoConfigurator`` was asked, as one value: the question that a search answers.
 
-Not: candidates (candidates), nor runs (here).
+Machines, days and bounds of the search are read here; the model by model_facts. Not: candidates
+(candidates), nor runs (results).
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias
 
-from autoconf_launch.autotuner.sizing import ChosenModel, RunPlan, run_name
-from autoconf_launch.core import RawConfig
+from autoconf_launch.autotuner.sizing import (
+    Budget,
+    ChosenModel,
+    Family,
+    RunPlan,
+    recommended_size_b,
+)
+from autoconf_launch.core import ConfigError, Degrees, RawConfig, nearest_known
 
 from ..search import (
     ClusterKind,
     ClusterSettings,
-    DescribedModel,
+    GridKind,
     PathSettings,
     SearchQuestion,
     SearchSettings,
     TrainSettings,
     WandbSettings,
+    is_whole,
     number,
     whole_number,
-)
-from .arguments import (
-    Arguments,
-    Machines,
-    SearchBounds,
-    calculated,
-    given_batch,
-    notes_on_size,
-    plain_paths,
-    plain_tokenizer,
 )
 from .bases import StatedTraining, base_for_ranks, base_of, chosen_model, table_batch
 from .model_facts import ModelDefaults, model_facts
 from .recipe import Recipe, read_recipe
+
+if TYPE_CHECKING:
+    from .configurator import AutoConfigurator
+
+AUTO = "auto"
+Sizes: TypeAlias = "Sequence[int] | str | None"
+_DATA_SUFFIXES = ("", ".bin", ".idx")
+"""Megatron's data sets are named by the part of their files' names before the suffix."""
+
+
+def sizes(name: str, value: object) -> tuple[int, ...] | None:
+    """A list of sizes, each once; None for "auto" and None.
+
+    Raises:
+        ConfigError: it is neither.
+    """
+    if value is None or value == AUTO:
+        return None
+    listed = tuple(value) if isinstance(value, (list, tuple, range)) else ()
+    if listed and all(is_whole(one, 1) for one in listed):
+        return tuple(dict.fromkeys(listed))
+    raise ConfigError(
+        f'{name} is {value!r}, but must be "auto" or a list of whole numbers of at least 1, such '
+        "as [1, 2, 4]."
+    )
+
+
+def size(name: str, value: object) -> int | None:
+    """One size; None for "auto" and None.
+
+    Raises:
+        ConfigError: it is neither.
+    """
+    return None if value is None or value == AUTO else whole_number(name, value)
+
+
+def one_of(name: str, value: object, known: Iterable[str]) -> str:
+    """One of some words.
+
+    Raises:
+        ConfigError: it is another.
+    """
+    words = tuple(known)
+    if isinstance(value, str) and value in words:
+        return value
+    raise ConfigError(f"{name} is {value!r}; {nearest_known(str(value), words)}")
+
+
+def plain_paths(value: object) -> Any:
+    """Paths of data as documents hold them: a text, a list or a mapping; None without any.
+
+    Raises:
+        ConfigError: the value is none of these.
+    """
+    if value is None or (isinstance(value, (int, float)) and not isinstance(value, bool)):
+        return value
+    if isinstance(value, (str, Path)):
+        return str(value)
+    if isinstance(value, Mapping):
+        return {str(key): plain_paths(inner) for key, inner in value.items()}
+    if isinstance(value, Sequence):
+        return [plain_paths(inner) for inner in value]
+    raise ConfigError(f"data_paths is {value!r}, but must be a path, a list or a mapping.")
+
+
+def plain_tokenizer(value: object) -> str | None:
+    """A path as a text, or None.
+
+    Raises:
+        ConfigError: it is neither.
+    """
+    if value is None or isinstance(value, (str, Path)):
+        return None if value is None else str(value)
+    raise ConfigError(f"tokenizer_path is {value!r}, but must be a file or a folder.")
+
+
+def require_paths(data: Any, tokenizer: str | None) -> None:
+    """See that data and tokenizer are there; weights between paths are left out.
+
+    Raises:
+        ConfigError: one does not exist.
+    """
+    for path in _paths(data):
+        if not any(Path(f"{path}{suffix}").exists() for suffix in _DATA_SUFFIXES):
+            raise ConfigError(
+                f"data_paths names {path}, which does not exist (nor {path}.bin); give data that "
+                "is there."
+            )
+    if tokenizer is not None and not Path(tokenizer).exists():
+        raise ConfigError(f"tokenizer_path is {tokenizer}, but there is no such file or folder.")
+
+
+def _paths(data: Any) -> Iterator[str]:
+    if isinstance(data, str):
+        yield from () if _is_weight(data) else (data,)
+    elif isinstance(data, (dict, list)):
+        for inner in data.values() if isinstance(data, dict) else data:
+            yield from _paths(inner)
+
+
+def _is_weight(text: str) -> bool:
+    return text.replace(".", "", 1).isdigit()
+
+
+class Machines:
+    """Nodes, GPUs and tokens of a sample; ``note`` says which of them nobody gave."""
+
+    def __init__(self, asked: AutoConfigurator, recipe: Recipe) -> None:
+        self._assumed: list[str] = []
+        found = recipe.whole("num_nodes", "trainer.num_nodes")
+        self.nodes = self._known("num_nodes", asked.num_nodes, found, 1)
+        found = recipe.whole("gpus_per_node", "trainer.devices", "num_gpus_per_node")
+        self.gpus_per_node = self._known("gpus_per_node", asked.gpus_per_node, found, 8)
+        found = recipe.whole(
+            *("seq_length", "data.seq_length", "model.config.seq_length", "model.seq_length"),
+            *("model.encoder_seq_length", "model.data.seq_length"),
+        )
+        self.sequence = self._known("seq_length", asked.seq_length, found, 2048)
+
+    @property
+    def gpus(self) -> int:
+        """All of them."""
+        return self.nodes * self.gpus_per_node
+
+    @property
+    def note(self) -> str:
+        """What was assumed, as a sentence; "" where nothing was."""
+        if not self._assumed:
+            return ""
+        return f"Not given, so assumed: {', '.join(self._assumed)}."
+
+    def _known(self, name: str, given: int | None, found: int | None, usual: int) -> int:
+        if given is not None:
+            return whole_number(name, given)
+        if found is None:
+            self._assumed.append(f"{name} {usual}")
+        return found or usual
+
+
+def given_batch(asked: AutoConfigurator, recipe: Recipe) -> int | None:
+    """Samples of a step by the argument, else by the recipe; None where neither has them.
+
+    Raises:
+        ConfigError: it is not a whole number.
+    """
+    value = asked.global_batch_size
+    if value not in (None, AUTO):
+        return whole_number("global_batch_size", value)
+    return recipe.whole("global_batch_size", "data.global_batch_size", "model.global_batch_size")
+
+
+def calculated(asked: AutoConfigurator, gpus: int) -> Callable[[Family], float] | None:
+    """What gives a family's size for the days; None where none is to be calculated.
+
+    Raises:
+        ConfigError: a number of the formula is none; calling it, the budget gives no size.
+    """
+    if not asked.calculate_model_size:
+        return None
+    budget = Budget(
+        gpus=gpus,
+        tflops_per_gpu=number("tflops_per_gpu", asked.tflops_per_gpu),
+        tokens_b=number("num_tokens_in_b", asked.num_tokens_in_b),
+    )
+    days = number("max_training_days", asked.max_training_days)
+    return lambda family: recommended_size_b(family.name, budget, days)
+
+
+def notes_on_size(asked: AutoConfigurator, family: Family, size_b: float) -> Iterator[str]:
+    """Why the model has this size, where it was calculated."""
+    if asked.calculate_model_size:
+        yield (
+            f"A {family.name} model of {size_b:g} B is what the machines train on "
+            f"{asked.num_tokens_in_b:g} B tokens in {asked.max_training_days:g} days, if each GPU "
+            f"achieves {asked.tflops_per_gpu:g} TFLOP/s."
+        )
+
 
 _CHOICE = "recipe"
 _TOP = 10
@@ -49,13 +227,11 @@ class RecipeTraining:
     Attributes:
         question: its base is in the recipe's own layout, or in that of NeMo 2.0; its notes say
             what was assumed and recommended, and what no rule covers.
-        model: of the question, with its counts.
         given: by recipe and arguments.
         is_batch_given: whether the user chose the global batch.
     """
 
     question: SearchQuestion
-    model: ChosenModel
     given: StatedTraining
     is_batch_given: bool
 
@@ -65,7 +241,7 @@ class RecipeTraining:
         return _plan(self.question.settings.train, self.given)
 
 
-def training_of_recipe(asked: Arguments, bounds: SearchBounds) -> RecipeTraining:
+def training_of_recipe(asked: AutoConfigurator, degrees: Degrees) -> RecipeTraining:
     """Read recipe and arguments; an argument wins over the recipe.
 
     Raises:
@@ -90,7 +266,7 @@ def training_of_recipe(asked: Arguments, bounds: SearchBounds) -> RecipeTraining
     if samples is not None:
         batch = replace(batch, global_batch=samples, note="")
     model = chosen_model(facts, given, batch, asked.gpu_memory_gb)
-    settings = _settings(asked, bounds, _train(asked, bounds, machines, model))
+    settings = _settings(asked, _train(asked, degrees, machines, model))
     notes = (
         *(machines.note, *notes_on_size(asked, facts.family, facts.size_b)),
         *(*facts.notes, _left_out_note(recipe)),
@@ -98,7 +274,6 @@ def training_of_recipe(asked: Arguments, bounds: SearchBounds) -> RecipeTraining
     base = base_of(given, model, _plan(settings.train, given))
     training = RecipeTraining(
         question=_question(settings, model, base, tuple(note for note in notes if note)),
-        model=model,
         given=given,
         is_batch_given=samples is not None,
     )
@@ -107,7 +282,7 @@ def training_of_recipe(asked: Arguments, bounds: SearchBounds) -> RecipeTraining
 
 def with_batch(training: RecipeTraining, batch: int, note: str) -> RecipeTraining:
     """The same with another global batch, as many steps as its tokens need, and a note on it."""
-    model, question = training.model, training.question
+    model, question = training.question.model, training.question
     changed = replace(
         model,
         asked=replace(model.asked, batch=batch),
@@ -117,25 +292,25 @@ def with_batch(training: RecipeTraining, batch: int, note: str) -> RecipeTrainin
     train = replace(question.settings.train, global_batch=batch)
     settings = replace(question.settings, train=train)
     notes = (*question.notes, note)
-    return replace(training, question=_question(settings, changed, base, notes), model=changed)
+    return replace(training, question=_question(settings, changed, base, notes))
 
 
 def for_ranks(training: RecipeTraining) -> SearchQuestion:
     """The question with the base configuration that ranks of this machine read."""
-    base = base_for_ranks(training.question.base, training.model, training.plan)
+    base = base_for_ranks(training.question.base, training.question.model, training.plan)
     return replace(training.question, base=base)
 
 
 def _recommended(training: RecipeTraining) -> RecipeTraining:
     """With a note on the batch that nobody gave."""
-    table = training.model.batch
+    table = training.question.model.batch
     said = f". {table.note}" if table.note else ", as NeMo 2.0 has for this size."
     note = f"No global batch was given: {table.global_batch}{said}"
     question = training.question
     return replace(training, question=replace(question, notes=(*question.notes, note)))
 
 
-def _given(asked: Arguments, recipe: Recipe) -> StatedTraining:
+def _given(asked: AutoConfigurator, recipe: Recipe) -> StatedTraining:
     document = recipe.document
     if asked.seq_length is not None and _SEQUENCE in document:
         document = document.with_value(_SEQUENCE, asked.seq_length)
@@ -161,39 +336,27 @@ def _left_out_note(recipe: Recipe) -> str:
 def _question(
     settings: SearchSettings, model: ChosenModel, base: RawConfig, notes: tuple[str, ...]
 ) -> SearchQuestion:
-    asked, shape = model.asked, model.shape
     return SearchQuestion(
         settings=settings,
-        family=asked.family,
-        size_b=asked.size_b,
-        name=run_name(asked.family.name, asked.size_b),
+        model=model,
         base=base,
-        model=DescribedModel(
-            layers=shape.layers,
-            hidden=shape.hidden,
-            heads=shape.heads,
-            ffn=shape.ffn,
-            global_batch=model.batch.global_batch,
-            method=None,
-        ),
-        architecture=model.architecture,
         nodes=settings.train.nodes,
         gpus_per_node=settings.train.gpus_per_node,
         notes=notes,
     )
 
 
-def _settings(asked: Arguments, bounds: SearchBounds, train: TrainSettings) -> SearchSettings:
+def _settings(asked: AutoConfigurator, train: TrainSettings) -> SearchSettings:
     """Those of a search on this machine, which asks for no tracker and no container."""
     return SearchSettings(
         choice=f"{train.family}/{_CHOICE}",
         train=train,
         cluster=ClusterSettings(kind=ClusterKind.LOCAL, usd_per_gpu_hour=asked.usd_per_gpu_hour),
         paths=PathSettings(
-            tool=None, results=str(bounds.logs), data=None, container=None, mounts=()
+            tool=None, results=str(asked.logs.absolute()), data=None, container=None, mounts=()
         ),
         wandb=WandbSettings(enabled=False, key_file=None, project=None),
-        grid=bounds.grid,
+        grid=GridKind(asked.grid),
         runs_training=True,
         runs_inference=False,
         given=frozenset(),
@@ -202,7 +365,7 @@ def _settings(asked: Arguments, bounds: SearchBounds, train: TrainSettings) -> S
 
 
 def _train(
-    asked: Arguments, bounds: SearchBounds, machines: Machines, model: ChosenModel
+    asked: AutoConfigurator, degrees: Degrees, machines: Machines, model: ChosenModel
 ) -> TrainSettings:
     return TrainSettings(
         family=model.asked.family.name,
@@ -211,19 +374,19 @@ def _train(
         gpus_per_node=machines.gpus_per_node,
         gpu_memory_gb=asked.gpu_memory_gb,
         max_days=number("max_training_days", asked.max_training_days),
-        limit_runs=bounds.limit_runs,
+        limit_runs=asked.limit_search_runs,
         top_n=_TOP,
-        max_steps=bounds.max_steps,
-        max_minutes=bounds.max_minutes,
+        max_steps=asked.max_steps_per_run,
+        max_minutes=asked.max_minutes_per_run,
         tflops_per_gpu=asked.tflops_per_gpu,
         tokens_b=number("num_tokens_in_b", asked.num_tokens_in_b),
         vocabulary=model.asked.vocabulary,
         sequence=model.asked.sequence,
         global_batch=model.batch.global_batch,
         custom_config=None,
-        logs=bounds.logs,
+        logs=asked.logs.absolute(),
         search_nodes=machines.nodes,
-        degrees=bounds.degrees,
+        degrees=degrees,
     )
 
 

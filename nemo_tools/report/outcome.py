@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from autoconf_launch.autotuner.sizing import SECONDS_PER_DAY, Family, SampleShape, step_flops
+from autoconf_launch.autotuner.sizing import SECONDS_PER_DAY, SampleShape, step_flops
 from autoconf_launch.core import Failure, FailureKind, RawConfig
 
 from ..rules import NemoCandidate
@@ -59,7 +59,6 @@ class SearchOutcome:
         notes: sentences for the user, such as why candidates were not started.
     """
 
-    family: Family
     size_b: float
     nodes: int
     gpus_per_node: int
@@ -169,7 +168,7 @@ def _figures(outcome: SearchOutcome, run: SearchRun, best: SearchRun) -> Figures
     assert run.step_s
     samples_per_s = run.global_batch / run.step_s
     tokens_per_s = samples_per_s * outcome.shape.sequence
-    flops = step_flops(outcome.family, outcome.shape, run.global_batch) / run.step_s
+    flops = step_flops(outcome.shape, run.global_batch) / run.step_s
     days = outcome.tokens_b * 1e9 / tokens_per_s / SECONDS_PER_DAY
     hourly = outcome.usd_per_gpu_hour
     return Figures(

@@ -100,9 +100,9 @@ def _csv(columns: Columns, rows: Iterable[Mapping[str, object]]) -> str:
 
 def _asked(outcome: SearchOutcome, run: SearchRun) -> dict[str, object]:
     shape, point = outcome.shape, run.point
-    stacks = 2 if outcome.family.is_encoder_decoder else 1
+    stacks = 2 if shape.family.is_encoder_decoder else 1
     return {
-        "Model Name": outcome.family.name,
+        "Model Name": shape.family.name,
         "Model Size": f"{outcome.size_b:.10g}",
         "Seq Length": shape.sequence,
         "TP": point.layout.tensor_parallel,

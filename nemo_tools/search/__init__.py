@@ -22,11 +22,10 @@ if TYPE_CHECKING:
         search_machines,
         searched_model,
     )
-    from .local_runs import LocalRuns
+    from .local_runs import LocalRuns, require_transformers, stderr_view
     from .outcome import DoneRuns, outcome_of
     from .prepare import Prepared
     from .question import (
-        DescribedModel,
         SearchQuestion,
         batch_path,
         grid_question,

@@ -151,7 +151,7 @@ def _batch_edits(
     question: SearchQuestion, candidate: SearchCandidate
 ) -> Iterator[tuple[KeyPath, Any]]:
     """Settings of a candidate with another global batch: as many tokens in other steps."""
-    usual, batch = question.model.global_batch, candidate.layout.global_batch
+    usual, batch = question.global_batch, candidate.layout.global_batch
     if batch == usual:
         return
     yield batch_path(question.base), batch
@@ -182,7 +182,7 @@ def _ends_edits(
     where: KeyPath, question: SearchQuestion, candidate: SearchCandidate
 ) -> Iterator[tuple[KeyPath, Any]]:
     """Fields of Megatron-LM's TransformerConfig, which NeMo 1.0 reads from ``model``."""
-    if are_ends_counted(candidate.layout, question.architecture):
+    if are_ends_counted(candidate.layout, question.model.architecture):
         yield (*where, "account_for_embedding_in_pipeline_split"), True
         yield (*where, "account_for_loss_in_pipeline_split"), True
 

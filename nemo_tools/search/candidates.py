@@ -84,7 +84,7 @@ class SearchMachines:
         helps = f"num_nodes={valid} would do" if valid else OTHERWISE
         return (
             f"No layout of {question.name} with a global batch of "
-            f"{question.model.global_batch} divides {nodes} x {self.gpus_per_node} "
+            f"{question.global_batch} divides {nodes} x {self.gpus_per_node} "
             f"{self.gpu} and fits into them; {helps}."
         )
 
@@ -136,13 +136,13 @@ def planner_points(question: SearchQuestion, machines: SearchMachines, nodes: in
     return planner_grid(
         PlannerGridQuestion(
             training=usual_training(
-                question.architecture,
+                question.model.architecture,
                 train.sequence,
                 machine_of(cluster),
                 written=decoder_tokens(question.base, train.sequence),
             ),
             nodes=nodes,
-            global_batch=question.model.global_batch,
+            global_batch=question.global_batch,
             memory_bytes=machines.memory_bytes,
             degrees=replace(train.degrees, sequence_parallel=_sequence_parallel(question)),
         )
@@ -161,7 +161,7 @@ def recomputed_layers(one: PlannerCandidate, question: SearchQuestion) -> int | 
         return None
     if one.recompute_layers >= 0:
         return one.recompute_layers
-    model = question.architecture
+    model = question.model.architecture
     return -(-(model.layers + model.encoder_layers) // one.layout.pipeline_parallel)
 
 
@@ -273,11 +273,11 @@ def searched_model(question: SearchQuestion, gpus: int) -> SearchedModel:
     return SearchedModel(
         family=question.family,
         size_b=question.size_b,
-        layers=question.model.layers,
-        heads=question.model.heads,
-        global_batch=question.model.global_batch,
+        layers=question.model.shape.layers,
+        heads=question.model.shape.heads,
+        global_batch=question.global_batch,
         gpus=gpus,
-        method=question.model.method,
+        method=question.method,
         recompute_layers=question.settings.train.degrees.recompute_layers,
     )
 
@@ -330,7 +330,7 @@ def _nothing_divides(question: SearchQuestion, grid: Grid, nodes: int) -> str:
     helps = f"num_nodes={' or '.join(valid[:4])} would do" if valid else OTHERWISE
     return (
         f"No point of NVIDIA's grid for {question.name} divides {nodes} x {each} GPUs and a "
-        f"global batch of {question.model.global_batch}; {helps}."
+        f"global batch of {question.global_batch}; {helps}."
     )
 
 

@@ -1,16 +1,43 @@
 """``search``: the fastest configuration of a model, by short real runs. Not: its single parts.
 
-``search [flags] search_config=gpt3/5b [key=value …]``: keys of NVIDIA's AutoConfigurator.
+``search [flags] search_config=gpt3/5b [key=value …]``: keys of NVIDIA's AutoConfigurator. On a
+cluster it is files: configurations, job scripts, and one script that starts them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import json
+import shlex
+from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
+from pathlib import Path
 
-from .cluster_files import write_cluster_search
-from .flags import parse_search
-from .local_search import run_search
-from .prepare import dry_run_document, dry_run_text, prepare
+from autoconf_launch.autotuner.search import StopKind
+from autoconf_launch.core import ConfigError, NothingFeasibleError
+from autoconf_launch.launcher.estimates import write_base_config, write_text
+from autoconf_launch.launcher.events import Note
+from autoconf_launch.launcher.export import export_base
+from autoconf_launch.launcher.flags import VerbParser
+from autoconf_launch.launcher.report import stop_sentence
+from autoconf_launch.launcher.trackers import check_tracking
+
+from ..report import SearchOutcome, SearchRun, top_text, write_final_results
+from .candidate_file import SearchFolder, candidate_document, write_documents
+from .candidates import SearchCandidate
+from .jobs import SHEBANG, job_text
+from .local_runs import LocalRuns, require_transformers, stderr_view, tracking_of
+from .outcome import DoneRuns, outcome_of
+from .prepare import (
+    SEARCH_SCHEMA_VERSION,
+    Prepared,
+    SearchRequest,
+    dry_run_document,
+    dry_run_text,
+    prepare,
+)
+from .question import RECIPE, SearchQuestion
+from .settings import ClusterKind
+from .this_machine import require_room
 
 
 def search(arguments: Sequence[str]) -> Iterator[str]:
@@ -26,6 +53,253 @@ def search(arguments: Sequence[str]) -> Iterator[str]:
     if request.dry_run:
         yield from dry_run_text(prepared) if not request.json else [dry_run_document(prepared)]
     elif prepared.machines is not None:
-        yield from write_cluster_search(prepared, request)
+        yield from _write_cluster_search(prepared, request)
     else:
-        yield from run_search(prepared, request)
+        yield from _run_search(prepared, request)
+
+
+def parse_search(arguments: Sequence[str]) -> SearchRequest:
+    """Read the flags; all other words are overrides.
+
+    Raises:
+        ConfigError: an unknown flag, or a folder without config.yaml.
+    """
+    parser = _make_parser()
+    flags, others = parser.parse_known_args(arguments)
+    wrong = next((word for word in others if word.startswith("-")), None)
+    if wrong is not None:
+        parser.error(f"unknown flag {wrong}")
+    folder: Path | None = flags.config_dir
+    if folder is not None and not (folder / "config.yaml").is_file():
+        raise ConfigError(f"--config-dir {folder} has no config.yaml; give a folder that has one.")
+    return SearchRequest(
+        overrides=(*flags.overrides, *others),
+        folder=folder,
+        dry_run=flags.dry_run,
+        json=flags.json,
+        fresh=flags.fresh,
+        quiet=flags.quiet,
+    )
+
+
+def _make_parser() -> VerbParser:
+    parser = VerbParser(
+        prog="autoconf-launch search",
+        usage="autoconf-launch search [flags] search_config=gpt3/5b [key=value ...]",
+        description="Search for the fastest configuration of a model; keys are those of NVIDIA's "
+        "AutoConfigurator, such as cluster_type=local, grid=nemo, "
+        "search_config.train_settings.num_nodes=8.",
+        allow_abbrev=False,
+    )
+    add = parser.add_argument
+    add("overrides", nargs="*", metavar="key=value")
+    add("--dry-run", action="store_true", help="print candidates and jobs; launch and write none")
+    add(
+        "--config-dir",
+        "--config-path",
+        type=Path,
+        metavar="DIR",
+        help="a conf/ folder of your own",
+    )
+    add("--json", action="store_true", help="print one JSON document")
+    add("--fresh", action="store_true", help="move old results aside")
+    add("--quiet", action="store_true", help="print no line for each run")
+    return parser
+
+
+_EACH = {
+    ClusterKind.BCM: 'sbatch --parsable "$job" || exit 1',
+    ClusterKind.BCP: 'bash "$job" || echo "failed: $job" >&2',
+}
+_ABOUT = {
+    ClusterKind.BCM: "Submits every job of this search to Slurm, the most promising first.",
+    ClusterKind.BCP: "Runs every job of this search in this allocation, one after the other.",
+}
+
+
+def _write_cluster_search(prepared: Prepared, request: SearchRequest) -> Iterator[str]:
+    """Write all files of the search, and say where they are.
+
+    Raises:
+        ConfigError: a file cannot be written, or a value cannot stand in a job.
+    """
+    question, found = prepared.question, prepared.found
+    folder = SearchFolder(question.settings.train.logs)
+    jobs = {one.name: job_text(question, one, found.nodes) for one in found.candidates}
+    write_documents(question, folder, found.candidates)
+    if RECIPE in question.base:
+        _write_scripts(prepared, folder)
+    for name, text in jobs.items():
+        write_text(text, folder.job(name))
+        _make_run_folder(folder.run(name))
+    write_text(_submit_all(prepared, folder), folder.submit_all)
+    yield _cluster_document(prepared, folder) if request.json else _cluster_text(prepared, folder)
+
+
+def _write_scripts(prepared: Prepared, folder: SearchFolder) -> None:
+    for one in prepared.found.candidates:
+        document = candidate_document(prepared.question, one, prepared.found.nodes)
+        write_text(export_base(document, "nemo2").text, folder.script(one.name))
+
+
+def _make_run_folder(folder: Path) -> None:
+    """Slurm opens a job's log there before anything of the job runs."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigError(f"{folder} cannot be made: {error.strerror}.") from error
+
+
+def _submit_all(prepared: Prepared, folder: SearchFolder) -> str:
+    kind = prepared.settings.cluster.kind
+    jobs = _lines(prepared.found.candidates, folder)
+    return f"{SHEBANG}\n# {_ABOUT[kind]}\nfor job in \\\n{jobs}\ndo\n  {_EACH[kind]}\ndone\n"
+
+
+def _lines(candidates: Iterable[SearchCandidate], folder: SearchFolder) -> str:
+    return " \\\n".join(f"  {shlex.quote(str(folder.job(one.name)))}" for one in candidates)
+
+
+def _cluster_text(prepared: Prepared, folder: SearchFolder) -> str:
+    question, count = prepared.question, len(prepared.found.candidates)
+    kind = prepared.settings.cluster.kind
+    start = "Submit all" if kind is ClusterKind.BCM else "In the allocation, run all"
+    notes = "".join(f"Note: {note}\n" for note in prepared.notes)
+    return (
+        f"{notes}Base configuration: {folder.base(question)}\n"
+        f"{count} candidate configurations: {folder.candidate('').parent}\n"
+        f"{count} job scripts: {folder.job('').parent}\n"
+        f"{start}: bash {shlex.quote(str(folder.submit_all))}"
+    )
+
+
+def _cluster_document(prepared: Prepared, folder: SearchFolder) -> str:
+    question = prepared.question
+    document = {
+        "schema_version": SEARCH_SCHEMA_VERSION,
+        "model": question.name,
+        "notes": list(prepared.notes),
+        "base_config": str(folder.base(question)),
+        "submit_all": str(folder.submit_all),
+        "candidates": [
+            {
+                "name": one.name,
+                "config": str(folder.candidate(one.name)),
+                "job": str(folder.job(one.name)),
+                "run_folder": str(folder.run(one.name)),
+            }
+            for one in prepared.found.candidates
+        ],
+    }
+    return json.dumps(document, indent=2)
+
+
+def result_document(name: str, outcome: SearchOutcome) -> str:
+    """Every run, measured ones first and the fastest of them on top."""
+    measured = sorted((run for run in outcome.runs if run.step_s), key=lambda run: run.step_s or 0)
+    failed = [run for run in outcome.runs if not run.step_s]
+    document = {
+        "schema_version": SEARCH_SCHEMA_VERSION,
+        "model": name,
+        "nodes": outcome.nodes,
+        "gpus_per_node": outcome.gpus_per_node,
+        "best": measured[0].name if measured else None,
+        "notes": list(outcome.notes),
+        "runs": [_entry(run) for run in (*measured, *failed)],
+    }
+    return json.dumps(document, indent=2)
+
+
+def _base_alone_document(name: str, base_config: Path) -> str:
+    """Where nothing is searched: the file alone."""
+    document = {
+        "schema_version": SEARCH_SCHEMA_VERSION,
+        "model": name,
+        "base_config": str(base_config),
+    }
+    return json.dumps(document, indent=2)
+
+
+def _entry(run: SearchRun) -> dict[str, object]:
+    layout = run.point.layout
+    return {
+        "name": run.name,
+        "tensor_parallel": layout.tensor_parallel,
+        "pipeline_parallel": layout.pipeline_parallel,
+        "context_parallel": layout.context_parallel,
+        "expert_parallel": layout.expert_parallel,
+        "micro_batch": layout.micro_batch,
+        "recompute_layers": run.point.recompute_layers,
+        "knobs": dict(run.knobs),
+        "global_batch": run.global_batch,
+        "steps": run.steps if run.extrapolated_from is None else 0,
+        "extrapolated_from_micro_batches": run.extrapolated_from,
+        "step_s": run.step_s,
+        "step_spread_s": run.step_spread_s,
+        "peak_bytes": run.peak_bytes,
+        "failure": None if run.failure is None else run.failure.kind.value,
+        "detail": None if run.failure is None else run.failure.detail,
+    }
+
+
+def _run_search(prepared: Prepared, request: SearchRequest) -> Iterator[str]:
+    """Write, run, and report; lines on single runs go to standard error.
+
+    Raises:
+        ConfigError: transformers or a tracker's package is missing.
+        NothingFeasibleError: this machine cannot hold the model; or no candidate could be
+            measured, and its results are written by then.
+    """
+    settings, question = prepared.settings, prepared.question
+    folder = SearchFolder(settings.train.logs.absolute())
+    view = stderr_view(quiet=request.quiet)
+    if settings.runs_training:
+        _require_all(prepared)
+    else:
+        write_base_config(question.base, folder.base(question))
+    runs = LocalRuns(prepared, folder, view.handle) if settings.runs_training else None
+    for note in prepared.notes:  # once the folder is known to be writable
+        view.handle(Note(text=note))
+    if runs is None:
+        yield _base_alone(question, folder, json=request.json)
+        return
+
+    write = partial(write_documents, question, folder)
+    done = runs.run(write, fresh=request.fresh)
+    outcome = outcome_of(prepared, done)
+    written = write_final_results(folder.logs, outcome, top=settings.train.top_n)
+    if not any(run.step_s for run in outcome.runs):
+        sentence = _nothing_measured(done, outcome, written[0].parent)
+        raise NothingFeasibleError(sentence, done.stop.log_tail)
+    if request.json:
+        yield result_document(question.name, outcome)
+        return
+    yield top_text(outcome, settings.train.top_n).rstrip("\n")
+    yield f"Results: {written[0].parent}"
+
+
+def _base_alone(question: SearchQuestion, folder: SearchFolder, *, json: bool) -> str:
+    """What was written where run_training_hp_search is False."""
+    path = folder.base(question)
+    if json:
+        return _base_alone_document(question.name, path)
+    return f"Base configuration: {path} (run_training_hp_search is False)"
+
+
+def _require_all(prepared: Prepared) -> None:
+    """See that runs can be made, before anything is written."""
+    require_transformers("cluster_type=local")
+    require_room(prepared.question)
+    check_tracking(tracking_of(prepared.settings.wandb))
+
+
+def _nothing_measured(done: DoneRuns, outcome: SearchOutcome, folder: Path) -> str:
+    """Why, by the last run that was started, in the words of its table."""
+    sentence = stop_sentence(done.stop)
+    if done.stop.kind is not StopKind.NOTHING_FITS:
+        started = {record.trial.name for record in done.records}
+        last = [run for run in outcome.runs if run.name in started and run.failure][-1]
+        assert last.failure is not None
+        kind, detail = last.failure.kind.value, last.failure.detail
+        sentence = f"No configuration could be measured; the last, {last.name}: {kind}, {detail}"
+    return f"{sentence.rstrip('.')}. See {folder}."

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from autoconf_launch.core import ConfigError
 
@@ -17,7 +17,7 @@ from ..rules import minutes_limit
 from .candidate_file import SearchFolder
 from .candidates import SearchCandidate
 from .question import RECIPE, SearchQuestion
-from .settings import ClusterKind
+from .settings import ClusterKind, ClusterSettings
 
 SHEBANG = "#!/usr/bin/env bash"
 _PLAIN = re.compile(r"[\w@%+=:,./\[\]-]*")
@@ -26,41 +26,29 @@ _PLAIN = re.compile(r"[\w@%+=:,./\[\]-]*")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlurmJob:
-    """One job; None and empty leave an option out.
+    """One job.
 
     Attributes:
-        commands: each in a step of its own; texts for a shell.
+        command: a text for a shell.
+        cluster: what is asked for; None and empty leave an option out.
         flags: of ``srun``, already quoted.
-        dependency: numbers of jobs that must have ended, or Slurm's own words.
         time: Slurm's time limit.
     """
 
     name: str
-    commands: tuple[str, ...]
+    command: str
     nodes: int
-    flags: str = ""
-    tasks: int | None = None
-    tasks_per_node: int | None = None
-    gpus_per_task: int | None = None
-    gpus_per_node: int | None = None
-    dependency: str | tuple[str, ...] | None = None
-    partition: str | None = None
-    account: str | None = None
-    mem: str | None = None
-    exclusive: bool = False
-    overcommit: bool = False
-    exclude: tuple[str, ...] = ()
-    output: str | None = None
-    comment: str | None = None
-    nodelist: str | None = None
-    time: str | None = None
+    tasks_per_node: int
+    cluster: ClusterSettings
+    flags: str
+    time: str
 
 
 def sbatch_text(job: SlurmJob) -> str:
     """The whole script, with its last newline."""
     options = "".join(f"#SBATCH {option}\n" for option in _options(job))
-    steps = "".join(f"srun {job.flags} sh -c {_quoted(command)}\n\n" for command in job.commands)
-    return f"{SHEBANG}\n{options}\n{steps}set +x\n"
+    step = f"srun {job.flags} sh -c {_quoted(job.command)}"
+    return f"{SHEBANG}\n{options}\n{step}\n\nset +x\n"
 
 
 def mount_pair(mount: str) -> str:
@@ -81,41 +69,26 @@ def container_flags(container: str, mounts: Iterable[str], others: Iterable[str]
 
 
 def _options(job: SlurmJob) -> Iterator[str]:
+    cluster = job.cluster
     yield f"--nodes={job.nodes}"
-    numbers = {
-        "ntasks": job.tasks,
-        "ntasks-per-node": job.tasks_per_node,
-        "gpus-per-task": job.gpus_per_task,
-        "gpus-per-node": job.gpus_per_node,
-    }
-    yield from (f"--{name}={value}" for name, value in numbers.items() if value is not None)
-    if job.dependency:
-        yield f"--dependency={_dependency(job.dependency)}"
-    yield from (
-        f"{flag} {_option(value)}"
-        for flag, value in (("-p", job.partition), ("-A", job.account))
-        if value
-    )
+    yield f"--ntasks-per-node={job.tasks_per_node}"
+    for name in ("gpus_per_task", "gpus_per_node"):
+        if (number := getattr(cluster, name)) is not None:
+            yield f"--{name.replace('_', '-')}={number}"
+    for flag, value in (("-p", cluster.partition), ("-A", cluster.account)):
+        if value:
+            yield f"{flag} {_option(value)}"
     yield f"--job-name={_option(job.name)}"
-    if job.mem is not None:
-        yield f"--mem={_option(job.mem)}"
-    yield from (f"--{name}" for name in ("exclusive", "overcommit") if getattr(job, name))
+    if cluster.mem is not None:
+        yield f"--mem={_option(cluster.mem)}"
+    yield from (f"--{name}" for name in ("exclusive", "overcommit") if getattr(cluster, name))
     texts = {
-        "exclude": ",".join(job.exclude),
-        "output": job.output,
-        "comment": job.comment and _quoted(_one_line(job.comment)),
-        "nodelist": job.nodelist,
-        "time": job.time,
+        "exclude": _option(",".join(cluster.exclude)),
+        "comment": cluster.comment and _quoted(_one_line(cluster.comment)),
+        "nodelist": cluster.nodelist and _option(cluster.nodelist),
+        "time": _option(job.time),
     }
-    yield from (
-        f"--{name}={value if name == 'comment' else _option(value)}"
-        for name, value in texts.items()
-        if value
-    )
-
-
-def _dependency(given: str | tuple[str, ...]) -> str:
-    return given if isinstance(given, str) else f"afterany:{':'.join(given)}"
+    yield from (f"--{name}={text}" for name, text in texts.items() if text)
 
 
 def _words(text: str) -> list[str]:
@@ -171,28 +144,18 @@ def slurm_job(
     """A candidate's job, with the options of ``cluster/bcm.yaml``."""
     settings = question.settings
     cluster, folder = settings.cluster, SearchFolder(settings.train.logs).run(candidate.name)
-    each = question.gpus_per_node
     return SlurmJob(
         name=f"{cluster.job_name_prefix}{candidate.name}",
-        commands=(command,),
+        command=command,
         nodes=nodes,
+        tasks_per_node=question.gpus_per_node,
+        cluster=replace(cluster, gpus_per_node=_gpus_of_node(question)),
         flags=container_flags(
             settings.paths.container or _UNGIVEN,
             _mounts(question),
             cluster.srun_args,
             str(folder / "log_%j"),
         ),
-        tasks_per_node=each,
-        gpus_per_task=cluster.gpus_per_task,
-        gpus_per_node=_gpus_of_node(question),
-        partition=cluster.partition,
-        account=cluster.account,
-        mem=cluster.mem,
-        exclusive=cluster.exclusive,
-        overcommit=cluster.overcommit,
-        exclude=cluster.exclude,
-        comment=cluster.comment,
-        nodelist=cluster.nodelist,
         time=minutes_limit(max(1, round(settings.train.max_minutes))),
     )
 

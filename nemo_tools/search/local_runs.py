@@ -1,16 +1,16 @@
 """The runs of a search on this machine, by the study and backends of ``--autotuning``.
 
-Not: what is written of them (local_search, search_report).
-
-Not: which there are (this_machine).
+Not: what is written of them (command), nor which there are (this_machine).
 """
 
 from __future__ import annotations
 
 import math
+import sys
 import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from importlib.util import find_spec
 from typing import TypeAlias
 
 from autoconf_launch.autotuner.cost import TrainingFacts, predict
@@ -22,6 +22,7 @@ from autoconf_launch.core import (
     MODEL_INFO_FILE,
     Candidate,
     ClusterSpec,
+    ConfigError,
     FailureKind,
     ModelSpec,
     NothingFeasibleError,
@@ -35,6 +36,7 @@ from autoconf_launch.launcher.events import Listener, ModelProfiled, Note
 from autoconf_launch.launcher.interrupts import stopping_on_signals
 from autoconf_launch.launcher.launch import find_script_source
 from autoconf_launch.launcher.machine import WHOLE, find_cluster
+from autoconf_launch.launcher.report import LinesView
 from autoconf_launch.launcher.request import LaunchRequest, TrackingChoice
 from autoconf_launch.launcher.results import (
     Earlier,
@@ -116,6 +118,32 @@ def _rank(one: SearchCandidate, limit_bytes: float) -> tuple[bool, float, int, i
 
 def _known(value: float) -> float | None:
     return None if math.isnan(value) else float(value)
+
+
+_NEEDED = "transformers"
+
+
+def require_transformers(caller: str) -> None:
+    """See that runs can build their model.
+
+    Raises:
+        ConfigError: the package is missing.
+    """
+    if find_spec(_NEEDED) is None:
+        raise ConfigError(
+            f"{caller} builds models with {_NEEDED}, which is not installed; run "
+            "pip install 'autoconf-launch[search]'."
+        )
+
+
+def stderr_view(*, quiet: bool = False) -> LinesView:
+    """Lines on single runs, on standard error."""
+
+    def write(line: str) -> None:
+        sys.stderr.write(f"{line}\n")
+        sys.stderr.flush()
+
+    return LinesView(write, quiet=quiet, level="info")
 
 
 _SCRIPT = "autoconf_launch.runtime.pretraining"

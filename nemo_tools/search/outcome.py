@@ -109,15 +109,15 @@ def outcome_of(prepared: Prepared, done: DoneRuns) -> SearchOutcome:
     question, settings = prepared.question, prepared.settings
     sequence = settings.train.sequence
     return SearchOutcome(
-        family=question.family,
         size_b=question.size_b,
         nodes=prepared.found.nodes,
         gpus_per_node=question.gpus_per_node,
         tokens_b=settings.train.tokens_b,
         shape=SampleShape(
-            layers=question.model.layers,
-            hidden=question.model.hidden,
-            ffn=question.model.ffn,
+            family=question.family,
+            layers=question.model.shape.layers,
+            hidden=question.model.shape.hidden,
+            ffn=question.model.shape.ffn,
             vocabulary=settings.train.vocabulary,
             sequence=sequence,
             decoder_sequence=decoder_tokens(question.base, sequence),

@@ -20,13 +20,30 @@ from .candidates import (
     search_machines,
 )
 from .compose import compose
-from .flags import SearchRequest
 from .jobs import job_text
 from .question import SearchQuestion, notes_on_rules, question_of, whose_grid
 from .settings import ClusterKind, SearchSettings, read_settings
 from .this_machine import first_shown, local_candidates, local_ranks, refusals
 
 _BOTH_OFF = "run_inference_hp_search=False writes the base configuration alone"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SearchRequest:
+    """What is asked.
+
+    Attributes:
+        overrides: ``key=value`` words, as hydra reads them.
+        folder: the user's own ``conf/``; None: ours.
+        fresh: old results are moved aside instead of gone on with.
+    """
+
+    overrides: tuple[str, ...]
+    folder: Path | None
+    dry_run: bool
+    json: bool
+    fresh: bool
+    quiet: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,9 +156,10 @@ _HEADERS = ("#", "tp", "pp", "cp", "ep", "mbs", "vp", "gas", "recompute", "s/ste
 def dry_run_text(prepared: Prepared) -> Iterator[str]:
     """Model, notes, every candidate, the first one's job, and what would be written."""
     question, found = prepared.question, prepared.found
+    shape = question.model.shape
     yield (
-        f"{question.name}: {question.model.layers} layers of {question.model.hidden}, global "
-        f"batch {question.model.global_batch} of {question.settings.train.sequence} tokens"
+        f"{question.name}: {shape.layers} layers of {shape.hidden}, global batch "
+        f"{question.global_batch} of {question.settings.train.sequence} tokens"
         f"{_searched(prepared)}\nResults would go to {prepared.settings.train.logs}"
     )
     yield from (f"Note: {note}" for note in prepared.notes)
@@ -177,7 +195,7 @@ def dry_run_document(prepared: Prepared) -> str:
         "model_size_b": question.size_b,
         "nodes": found.nodes,
         "gpus_per_node": question.gpus_per_node,
-        "global_batch": question.model.global_batch,
+        "global_batch": question.global_batch,
         "grid": whose_grid(question).value,
         "found": found.found,
         "notes": list(prepared.notes),

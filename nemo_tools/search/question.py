@@ -26,7 +26,7 @@ from autoconf_launch.autotuner.sizing import (
     recommended_size_b,
     run_name,
 )
-from autoconf_launch.core import Architecture, ConfigError, Experts, KeyPath, RawConfig, dotted
+from autoconf_launch.core import ConfigError, KeyPath, RawConfig, dotted
 from autoconf_launch.launcher.estimates import base_document, custom_model
 from autoconf_launch.tuning_spaces import (
     generation_of,
@@ -42,7 +42,6 @@ from .settings import ClusterKind, GridKind, SearchSettings, TrainSettings
 
 RECIPE: KeyPath = ("model", "config")
 """Section of a recipe of NeMo 2.0; a file of 1.0 has none."""
-_TWO_MATRICES = "glu"
 _LENGTHS: tuple[KeyPath, ...] = (
     ("data", "seq_length"),
     (*RECIPE, "seq_length"),
@@ -51,38 +50,6 @@ _LENGTHS: tuple[KeyPath, ...] = (
     ("model", "seq_length"),
     ("model", "max_position_embeddings"),
 )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DescribedModel:
-    """Numbers of a file; of T5 ``layers`` are those of one stack.
-
-    ``method`` is how activations are checkpointed, None where they are not.
-    """
-
-    layers: int
-    hidden: int
-    heads: int
-    ffn: int
-    global_batch: int
-    method: str | None
-
-
-def described(base: RawConfig, family: Family) -> DescribedModel:
-    """Read them.
-
-    Raises:
-        ConfigError: the file lacks one.
-    """
-    where = section(base, family)
-    return DescribedModel(
-        layers=_whole(base, (*where, "num_layers")),
-        hidden=_whole(base, (*where, "hidden_size")),
-        heads=_whole(base, (*where, "num_attention_heads")),
-        ffn=_whole(base, (*where, "ffn_hidden_size")),
-        global_batch=_whole(base, batch_path(base)),
-        method=base.get((*where, "activations_checkpoint_method")),
-    )
 
 
 def decoder_tokens(base: RawConfig, sequence: int) -> int:
@@ -134,38 +101,6 @@ def with_facts(base: RawConfig, asked: ModelQuestion, tokens_b: float) -> RawCon
     return base.with_values((("autoconf", name), value) for name, value in facts)
 
 
-def architecture_of(
-    base: RawConfig, family: Family, vocabulary: int, sequence: int
-) -> Architecture:
-    """The model of a user's whole file, as the planner sees it.
-
-    Raises:
-        ConfigError: the file lacks a number.
-    """
-    model: dict[str, Any] = base.get(section(base, family)) or {}
-    shape = described(base, family)
-    gated = _TWO_MATRICES in str(model.get("activation", ""))
-    is_old = family.name in ("gpt3", "bert", "t5", "mt5")
-    experts, per_token = model.get("num_moe_experts"), model.get("moe_router_topk") or 2
-    return Architecture(
-        name=family.name,
-        layers=shape.layers,
-        encoder_layers=shape.layers if family.is_encoder_decoder else 0,
-        hidden=shape.hidden,
-        heads=shape.heads,
-        kv_heads=model.get("num_query_groups") or shape.heads,
-        head=model.get("kv_channels") or shape.hidden // shape.heads,
-        ffn=shape.ffn,
-        vocabulary=vocabulary,
-        gated=bool(model.get("gated_linear_unit", gated)),
-        tied_embeddings=bool(model.get("share_embeddings_and_output_weights", is_old)),
-        positions=sequence if is_old else 0,
-        biases=bool(model.get("add_bias_linear", is_old)),
-        causal=family.name != "bert",
-        experts=Experts(count=experts, per_token=per_token, ffn=shape.ffn) if experts else None,
-    )
-
-
 def _whole(base: RawConfig, path: KeyPath) -> int:
     value = base.get(path)
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
@@ -187,22 +122,39 @@ class SearchQuestion:
     """The model that a search is for.
 
     Attributes:
-        name: of the run, such as ``gpt3_5b``.
         base: its configuration, with our own section on family and vocabulary.
+        method: how its activations are checkpointed; None where they are not.
         nodes, gpus_per_node: those of a training; a search may use fewer.
         notes: what no table covers, and what was recommended.
     """
 
     settings: SearchSettings
-    family: Family
-    size_b: float
-    name: str
+    model: ChosenModel
     base: RawConfig
-    model: DescribedModel
-    architecture: Architecture
     nodes: int
     gpus_per_node: int
     notes: tuple[str, ...]
+    method: str | None = None
+
+    @property
+    def family(self) -> Family:
+        """The model's."""
+        return self.model.asked.family
+
+    @property
+    def size_b(self) -> float:
+        """Billions of parameters, as they were asked for."""
+        return self.model.asked.size_b
+
+    @property
+    def name(self) -> str:
+        """Name of the run, such as ``gpt3_5b``."""
+        return run_name(self.family.name, self.size_b)
+
+    @property
+    def global_batch(self) -> int:
+        """Samples of a step."""
+        return self.model.batch.global_batch
 
     @property
     def gpus(self) -> int:
@@ -231,20 +183,12 @@ def question_of(settings: SearchSettings, nodes: int, gpus_per_node: int) -> Sea
     chosen = _chosen(settings, family, size_b)
     days = train.max_days or exact_training_days(family.name, size_b, budget)
     base = _base(settings, chosen, _plan(settings, days, nodes, gpus_per_node))
-    is_custom = train.custom_config is not None
     train = replace(train, sequence=chosen.asked.sequence)
     return SearchQuestion(
         settings=replace(settings, train=train),
-        family=family,
-        size_b=size_b,
-        name=run_name(family.name, size_b),
+        model=chosen,
         base=base,
-        model=described(base, family),
-        architecture=(
-            architecture_of(base, family, train.vocabulary, train.sequence)
-            if is_custom
-            else chosen.architecture
-        ),
+        method=base.get((*section(base, family), "activations_checkpoint_method")),
         nodes=nodes,
         gpus_per_node=gpus_per_node,
         notes=(*notes, *_length(settings, chosen), *(chosen.notes if _MADE_HERE in base else ())),
@@ -295,10 +239,20 @@ def _chosen(settings: SearchSettings, family: Family, size_b: float) -> ChosenMo
         return chosen
     found = custom_model(chosen, custom)
     if _LENGTH in settings.given:
-        found = replace(found, asked=replace(found.asked, sequence=train.sequence))
+        found = _with_sequence(found, train.sequence)
     if train.global_batch is None:
         return found
     return replace(found, batch=replace(found.batch, global_batch=train.global_batch))
+
+
+def _with_sequence(model: ChosenModel, sequence: int) -> ChosenModel:
+    """A model of samples of so many tokens, and as many learned positions."""
+    own = model.architecture
+    return replace(
+        model,
+        asked=replace(model.asked, sequence=sequence),
+        architecture=replace(own, positions=sequence if own.positions else 0),
+    )
 
 
 def _length(settings: SearchSettings, chosen: ChosenModel) -> tuple[str, ...]:
@@ -345,7 +299,7 @@ def grid_question(question: SearchQuestion) -> GridQuestion:
     return GridQuestion(
         family=question.family,
         size_b=question.size_b,
-        layers=question.model.layers,
+        layers=question.model.shape.layers,
         sequence=train.sequence,
         gpu_memory_gb=train.gpu_memory_gb,
         is_shipped=is_shipped(question.family, question.size_b, train.sequence),
@@ -387,10 +341,10 @@ def notes_on_rules(question: SearchQuestion) -> tuple[str, ...]:
 def _unused_layers(question: SearchQuestion) -> str:
     """NVIDIA's grids recompute nothing where the base configuration does not."""
     layers = question.settings.train.degrees.recompute_layers
-    if layers is None or question.model.method == BLOCK:
+    if layers is None or question.method == BLOCK:
         return ""
     return (
         f"act_ckpt_layers={list(layers)} is not searched: NVIDIA's grid takes it where the base "
         f"configuration's activations_checkpoint_method is {BLOCK}, and here it is "
-        f"{question.model.method or 'null'}; grid=planner searches it."
+        f"{question.method or 'null'}; grid=planner searches it."
     )

@@ -9,9 +9,8 @@ What is kept beside weights, gradients and Adam's state is not counted: a run ma
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from types import MappingProxyType
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -31,35 +30,19 @@ from .question import SearchQuestion, nemo_grid_of
 from .settings import SearchSettings
 
 _PREFIX = ".".join(TRAIN)
-_NOT_HERE_OF_NODE = f"{_PREFIX}.gpus_per_node"
 _FEWEST_BLOCKS = 2
 """Layers in a row by which the runtime knows what is repeated."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Kind:
-    """A kind of model parallelism: in words, and the key of its sizes."""
-
-    words: str
-    key: str
-
-
-_KINDS: Mapping[str, _Kind] = MappingProxyType(
-    {
-        "tensor_parallel": _Kind("tensor parallelism", "tensor_parallel_sizes"),
-        "pipeline_parallel": _Kind("pipeline parallelism", "pipeline_parallel_sizes"),
-        "context_parallel": _Kind("context parallelism", "context_parallel_sizes"),
-        "expert_parallel": _Kind("expert parallelism", "expert_parallel_sizes"),
-    }
-)
+_KINDS = ("tensor", "pipeline", "context", "expert")
 
 
 def why_not_here(question: SearchQuestion, one: SearchCandidate) -> str:
     """Why this machine cannot run a candidate, as the end of a sentence; "" where it can."""
     wide = [
-        f"{kind.words} {getattr(one.layout, name)}"
-        for name, kind in _KINDS.items()
-        if getattr(one.layout, name) > 1
+        f"{kind} parallelism {size}"
+        for kind, size in zip(_KINDS, one.layout.mesh, strict=True)
+        if size > 1
     ]
     if wide:
         return f"{' and '.join(wide)}: the runtime on this machine is data-parallel"
@@ -68,18 +51,18 @@ def why_not_here(question: SearchQuestion, one: SearchCandidate) -> str:
 
 def layers_of_stage(question: SearchQuestion, stages: int) -> int:
     """Layers of the fullest stage; an encoder's layer counts as a decoder's."""
-    model = question.architecture
+    model = question.model.architecture
     return -(-(model.layers + model.encoder_layers) // stages)
 
 
 def why_no_candidate(question: SearchQuestion, rejected: tuple[Rejected, ...]) -> str:
     """Why no candidate is left, and what to give instead."""
-    batch, ranks = question.model.global_batch, question.gpus
+    batch, ranks = question.global_batch, question.gpus
     if batch % ranks:
         valid = [str(count) for count in range(1, 2 * ranks + 2) if batch % count == 0]
         return (
             f"No candidate for {question.name} splits a global batch of {batch} over {ranks} "
-            f"ranks; {_NOT_HERE_OF_NODE}={' or '.join(valid)} divides it, or take another "
+            f"ranks; {_OF_NODE}={' or '.join(valid)} divides it, or take another "
             "global_batch_size."
         )
     if rejected:
@@ -101,7 +84,7 @@ def _recompute_not_here(question: SearchQuestion, one: SearchCandidate) -> str:
     if one.point.recompute_micro_batches or one.point.recompute_layers_per_pipeline:
         return "some micro-batches recomputed: the runtime on this machine recomputes all or none"
     recomputes = one.layout.recompute is not Recompute.NONE
-    if recomputes and question.model.layers < _FEWEST_BLOCKS:
+    if recomputes and question.model.shape.layers < _FEWEST_BLOCKS:
         return "recomputation: the model has no repeated layers, and the runtime recomputes those"
     return ""
 
@@ -118,10 +101,9 @@ def _given_in_vain(question: SearchQuestion, samples: int) -> Iterator[str]:
         )
         return
     least = degrees.least_product
-    for name, kind in _KINDS.items():
-        sizes = getattr(degrees, name)
-        if sizes is not None and 1 not in sizes:
-            yield f"{_PREFIX}.{kind.key}={list(sizes)} must have 1 on this machine"
+    for kind, sizes in zip(_KINDS, degrees.mesh_axes, strict=True):
+        if 1 not in sizes:
+            yield f"{_PREFIX}.{kind}_parallel_sizes={list(sizes)} must have 1 on this machine"
     if least is not None and least > 1:
         yield f"{_PREFIX}.min_model_parallel_size={least} must be 1 on this machine"
     if degrees.recompute_layers is not None:
@@ -129,8 +111,7 @@ def _given_in_vain(question: SearchQuestion, samples: int) -> Iterator[str]:
         yield f"of {_PREFIX}.act_ckpt_layers={listed} only 0 and {whole} run"
 
 
-_OF_NODE = ".".join((*TRAIN, "gpus_per_node"))
-_OF_NODES = ".".join((*TRAIN, "num_nodes"))
+_OF_NODE, _OF_NODES = f"{_PREFIX}.gpus_per_node", f"{_PREFIX}.num_nodes"
 _MOST_WHYS = 3
 LEAST_TEXT_VOCABULARY = 259
 """Vocabulary of the text that ranks here train on: bytes and three special tokens."""
@@ -218,7 +199,7 @@ def _of_nemo(question: SearchQuestion, grid: Grid) -> Iterator[SearchCandidate]:
 
 def _of_planner(question: SearchQuestion) -> Iterator[SearchCandidate]:
     """The planner's valid space, each mesh with ZeRO 1 where it has ranks to share with."""
-    train, model = question.settings.train, question.architecture
+    train, model = question.settings.train, question.model.architecture
     degrees = replace(
         train.degrees,
         virtual_pipeline=(1,),
@@ -228,7 +209,7 @@ def _of_planner(question: SearchQuestion) -> Iterator[SearchCandidate]:
         offload=(Offload.NONE,),
     )
     layouts: dict[tuple[object, ...], Layout] = {}
-    for piece in grids(question.gpus, question.model.global_batch, model, degrees):
+    for piece in grids(question.gpus, question.global_batch, model, degrees):
         kept = np.broadcast_to(obeying(piece, model, train.sequence, {}), piece.shape)
         for layout in piece.rows(np.flatnonzero(kept)).layouts():
             if degrees.allows_product(math.prod(layout.mesh)):
@@ -302,7 +283,7 @@ def refusals(question: SearchQuestion) -> tuple[str, ...]:
 
 def why_no_room(question: SearchQuestion, rank_bytes: int) -> str:
     """Why a model cannot be held by ranks with so much memory each; "" where it can."""
-    count, ranks = parameters(question.architecture), question.gpus
+    count, ranks = parameters(question.model.architecture), question.gpus
     needed, held = STATE_BYTES * count / ranks, rank_bytes * ranks // STATE_BYTES
     if needed <= rank_bytes:
         return ""

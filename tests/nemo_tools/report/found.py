@@ -12,7 +12,9 @@ from autoconf_launch.core import Failure, FailureKind, Layout, RawConfig
 from autoconf_launch.nemo.report.outcome import SearchOutcome, SearchRun
 from autoconf_launch.nemo.rules.candidates import NemoCandidate
 
-GPT_5B = SampleShape(layers=24, hidden=4096, ffn=16384, vocabulary=51200, sequence=2048)
+GPT_5B = SampleShape(
+    family=Family("gpt3"), layers=24, hidden=4096, ffn=16384, vocabulary=51200, sequence=2048
+)
 OUT_OF_MEMORY = Failure(kind=FailureKind.OUT_OF_MEMORY, detail="Rank 3 held 79 of 80 GiB.")
 
 
@@ -35,7 +37,6 @@ def run(name: str, step_s: float | None = None, **more: Any) -> SearchRun:
 
 def outcome(*runs: SearchRun, **more: Any) -> SearchOutcome:
     start: dict[str, Any] = {
-        "family": Family("gpt3"),
         "size_b": 5.0,
         "nodes": 16,
         "gpus_per_node": 8,

@@ -3,6 +3,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from autoconf_launch.autotuner.sizing.families import Family
-from autoconf_launch.autotuner.sizing.model_size import SampleShape
 from autoconf_launch.core import Failure, FailureKind
 from autoconf_launch.nemo.report.tables import (
     Columns,
@@ -21,7 +21,7 @@ from autoconf_launch.nemo.report.tables import (
     summary_csv,
 )
 
-from .found import OUT_OF_MEMORY, outcome, point, run
+from .found import GPT_5B, OUT_OF_MEMORY, outcome, point, run
 
 _SCHEMAS: dict[str, Any] = json.loads(
     (Path(__file__).parents[2] / "data" / "recommend" / "csv_schemas.json").read_text()
@@ -93,8 +93,8 @@ def test_a_failed_run_is_in_the_table_of_failures_alone(columns: Columns) -> Non
 
 
 def test_layers_of_t5_are_those_of_both_stacks() -> None:
-    shape = SampleShape(layers=12, hidden=768, ffn=2048, vocabulary=29000, sequence=512)
-    found = outcome(run("a", 0.5), family=Family("t5"), shape=shape)
+    shape = replace(GPT_5B, family=Family("t5"), layers=12)
+    found = outcome(run("a", 0.5), shape=shape)
     assert table(summary_csv(found, Columns.NEMO1_SUMMARY))[0]["Num Layers"] == "24"
 
 

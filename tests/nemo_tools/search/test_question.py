@@ -21,7 +21,7 @@ def test_an_unknown_size_is_recommended_and_said() -> None:
 
 def test_nvidia_s_custom_file_that_is_not_there_is_the_shipped_one() -> None:
     found = asked("search_config=llama/llama3_70b", "grid=nemo").question
-    assert (found.model.layers, found.model.global_batch) == (80, 2048)
+    assert (found.model.shape.layers, found.global_batch) == (80, 2048)
 
 
 def test_a_custom_file_of_another_name_must_exist() -> None:
@@ -58,8 +58,8 @@ def test_a_whole_custom_file_is_the_model(tmp_path: Path) -> None:
         "  ffn_hidden_size: 2560\n  global_batch_size: 48\n  data: {seq_length: 2048}\n"
     )
     found = asked("search_config=gpt3/5b", "grid=nemo", *train(custom_config=file, num_nodes=2))
-    assert found.question.architecture.layers == 10
-    assert found.question.model.global_batch == 48
+    assert found.question.model.architecture.layers == 10
+    assert found.question.global_batch == 48
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ FIVE_B = ("search_config=gpt3/5b", LOCAL, "run_inference_hp_search=False", *trai
 
 def test_a_model_that_all_ranks_together_hold_has_room() -> None:
     question = asked(*SMALL).question
-    share = STATE_BYTES * parameters(question.architecture) // 2
+    share = STATE_BYTES * parameters(question.model.architecture) // 2
     assert why_no_room(question, share + 1) == ""
     assert "needs at least" in why_no_room(question, share - 1)
 

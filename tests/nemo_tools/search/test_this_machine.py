@@ -5,7 +5,7 @@ import pytest
 pytest.importorskip("hydra", reason="searches are composed by hydra")
 
 from autoconf_launch.core import ConfigError, Recompute
-from autoconf_launch.nemo.search.flags import parse_search
+from autoconf_launch.nemo.search.command import parse_search
 from autoconf_launch.nemo.search.prepare import prepare
 from autoconf_launch.nemo.search.this_machine import LEAST_TEXT_VOCABULARY
 from autoconf_launch.runtime.pretraining import text
@@ -114,6 +114,6 @@ def test_a_least_model_parallelism_is_not_dropped() -> None:
 def test_one_layer_is_not_recomputed() -> None:
     words = ("search_config=bert/unknown_size", *train(model_size_in_b=0.001, seq_length=64))
     found = asked(*SMALL, *words)
-    assert found.question.model.layers == 1
+    assert found.question.model.shape.layers == 1
     assert {one.layout.recompute for one in found.found.candidates} == {Recompute.NONE}
     assert any("no repeated layers" in one.why for one in found.found.rejected)
