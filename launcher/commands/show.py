@@ -1,6 +1,6 @@
 """``show``: a results folder, while it is tuned and after.
 
-``show RESULTS [--details] [--format table|md|csv|json] [--json] [--follow]``
+``show RESULTS [--details] [--format table|md|csv|json] [--json] [--follow] [--html FILE]``
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from autoconf_launch.core import ConfigError
 
 from ..events import TrialFinished
 from ..flags import VerbParser
+from ..pages import tune_page, write_page
 from ..report import (
     CSV_COLUMNS,
     SCHEMA_VERSION,
@@ -50,7 +51,10 @@ def show(arguments: Sequence[str]) -> Iterator[str]:
     flags = _parser().parse_args(arguments)
     form = "json" if flags.json else flags.format
     results = read_results(Path(flags.results))
-    if flags.follow:
+    if flags.html is not None:
+        write_page(tune_page(results), flags.html)
+        yield f"Written: {flags.html}"
+    elif flags.follow:
         yield from _follow(results, form, details=flags.details)
     elif form in _TABLES:
         yield results_text(results, markdown=form == "md", details=flags.details)
@@ -72,6 +76,9 @@ def _parser() -> VerbParser:
     parser.add_argument("--json", action="store_true", help="the same as --format json")
     parser.add_argument(
         "--follow", action="store_true", help="keep printing until the tuning ends"
+    )
+    parser.add_argument(
+        "--html", type=Path, metavar="FILE", help="write charts and all trials as one HTML file"
     )
     return parser
 

@@ -10,7 +10,9 @@ if TYPE_CHECKING:
         csv_row,
         csv_text,
         duration_text,
+        label,
         memory_size,
+        seconds_text,
         size_text,
         table_of,
         trial_document,
@@ -32,6 +34,7 @@ if TYPE_CHECKING:
         comparison_text,
         conclusion,
         headlines,
+        results_answer,
         results_document,
         results_text,
     )

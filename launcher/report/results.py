@@ -46,6 +46,13 @@ def results_text(results: Results, *, markdown: bool, details: bool = False) -> 
     return "\n\n".join(part for part in parts if part)
 
 
+def results_answer(results: Results, summary: Summary) -> str:
+    """The same without the table of trials."""
+    parts = (headlines(results, summary), _found(results, summary))
+    said = conclusion(results, details=False)
+    return "\n\n".join(text for text in (*map("\n".join, parts), said) if text)
+
+
 def _found(results: Results, summary: Summary) -> list[str]:
     """Why numbers of trials and of the best may differ, unless the kept summary says so."""
     said = results.summary_text or ""

@@ -1,0 +1,11 @@
+"""Answers as one HTML file each: charts and tables that need no network."""
+
+from typing import TYPE_CHECKING
+
+from autoconf_launch.core import lazy_names
+
+if TYPE_CHECKING:
+    from .page import Cell, Chart, HtmlPage, Table, page_html, write_page
+    from .tune import tune_page
+else:
+    __getattr__ = lazy_names(__name__, __file__)

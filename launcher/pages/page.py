@@ -1,0 +1,103 @@
+"""One HTML file from a title, an answer, charts and tables. Not: what they show.
+
+Everything is inside the file, plotly.js too; a content security policy keeps requests from
+leaving. Text is escaped by the template, numbers for charts travel as JSON.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from autoconf_launch.core import ConfigError, ResultsFolderError
+
+_TEMPLATE = Path(__file__).parent / "page.html"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chart:
+    """A figure in plotly's own terms (https://plotly.com/javascript/reference/).
+
+    Attributes:
+        title: a heading that says what is seen.
+        note: a sentence on how to read it.
+        traces: ``data`` of the figure.
+        layout: the figure's layout; colours of text and grid are the page's.
+    """
+
+    title: str
+    note: str
+    traces: tuple[Mapping[str, Any], ...]
+    layout: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """``order`` is what its column is sorted by; the text where it is None."""
+
+    text: str
+    order: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Table:
+    """Rows that a click on a header sorts; ``more`` are lines that each row unfolds."""
+
+    title: str
+    headers: tuple[str, ...]
+    rows: tuple[tuple[Cell, ...], ...]
+    more: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HtmlPage:
+    """``answer`` is what a terminal would show; ``texts`` are titles and texts at the end."""
+
+    title: str
+    answer: str
+    charts: tuple[Chart, ...]
+    tables: tuple[Table, ...]
+    texts: tuple[tuple[str, str], ...] = ()
+
+
+def page_html(page: HtmlPage) -> str:
+    """The whole file.
+
+    Raises:
+        ConfigError: the extra ``html`` is not installed.
+    """
+    jinja2, plotly = _library("jinja2"), _library("plotly.offline")
+    environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined)
+    template = environment.from_string(_TEMPLATE.read_text(encoding="utf-8"))
+    text: str = template.render(page=page, plotly=plotly.get_plotlyjs())
+    return text
+
+
+def write_page(page: HtmlPage, path: Path) -> None:
+    """Write a new file.
+
+    Raises:
+        ConfigError: the file exists.
+        ResultsFolderError: it cannot be written.
+    """
+    text = page_html(page)
+    try:
+        with path.open("x", encoding="utf-8") as file:
+            file.write(text)
+    except FileExistsError:
+        raise ConfigError(f"{path} exists; remove it, or give another name to --html.") from None
+    except OSError as error:
+        raise ResultsFolderError(f"{path} cannot be written: {error.strerror}.") from error
+
+
+def _library(name: str) -> Any:
+    try:
+        return importlib.import_module(name)
+    except ImportError as error:
+        raise ConfigError(
+            f"--html needs {name.partition('.')[0]}, which is not installed: "
+            "pip install 'autoconf-launch[html]'."
+        ) from error

@@ -1,0 +1,167 @@
+"""A tune as one HTML file: what is in it, and what a real browser makes of it."""
+
+from __future__ import annotations
+
+import html
+import json
+import re
+import shutil
+import subprocess
+import sys
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from autoconf_launch.core import FailureKind
+from autoconf_launch.launcher.cli import OK, USAGE, main
+
+from ..report.fixed import RECORDS, failed, finish, record, trial, write_folder
+
+CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
+EVIL = "</script><script>alert(1)</script><img src=https://evil.example/x.png onerror=alert(1)>"
+SORT = """
+<script>
+const button = document.querySelectorAll("th button")[3];
+button.click();
+const rows = [...document.querySelectorAll("tbody tr")];
+document.title = rows.map(row => row.cells[3].textContent).join();
+</script>
+"""
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The page of a tune in which a trial failed with words that would be markup."""
+    folder = tmp_path_factory.mktemp("tune")
+    evil = record(trial(5, 1, 16), failed(FailureKind.CRASHED, EVIL))
+    write_folder(folder / "results", (*RECORDS, evil))
+    logs = folder / "results" / RECORDS[0].trial.name
+    logs.mkdir()
+    (logs / "cmd.txt").write_text("python train.py\n")
+    (logs / "stdout.log").write_text(f"epoch 1\n{EVIL}\n")
+    (folder / "results" / "env.json").write_text(json.dumps({"argv": [EVIL]}))
+    finish(folder / "results", len(RECORDS) + 1)
+    path = folder / "page.html"
+    assert main(["show", str(folder / "results"), "--html", str(path)]) == OK
+    return path
+
+
+def figures(text: str) -> list[dict[str, Any]]:
+    """The charts, as plotly is given them."""
+    found = re.findall(r'class="figure"[^>]*>(.*?)</script>', text, flags=re.DOTALL)
+    return [json.loads(one) for one in found]
+
+
+class Tags(HTMLParser):
+    """Tags of a page and the names of their attributes."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags: set[str] = set()
+        self.attributes: set[str] = set()
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.add(tag)
+        self.attributes |= {name for name, _ in attrs}
+
+
+def test_it_has_the_answer_every_trial_and_the_end_of_its_log(page: Path) -> None:
+    text = html.unescape(page.read_text())
+    assert "| the summary |" in text
+    assert all(one.trial.name in text for one in RECORDS)
+    assert "python train.py" in text
+    assert "epoch 1" in text
+    assert "out_of_memory: the device is full" in text
+
+
+def test_charts_are_of_the_measured_trials(page: Path) -> None:
+    throughput, micro_batches, times, memory = figures(page.read_text())
+    bars, crosses = throughput["data"]
+    assert bars["y"] == pytest.approx([100.0, 200.0, 500.0])
+    assert len(bars["error_y"]["array"]) == 3
+    assert crosses["hovertext"] == ["out_of_memory", "crashed", "crashed"]
+    stages = micro_batches["data"]
+    assert [(line["name"], line["x"]) for line in stages] == [
+        ("ZeRO 0", [1, 8]),
+        ("ZeRO 1", [8]),
+    ]
+    assert times["data"][0]["x"] == [0.25] * 3
+    assert memory["data"][0]["y"] == pytest.approx([250e6 / 2**30] * 3)
+
+
+def test_no_text_of_a_trial_is_markup_and_no_address_is_asked(page: Path) -> None:
+    text = page.read_text()
+    found = Tags(text)
+    assert EVIL not in text
+    assert "default-src 'none'" in text
+    assert not found.tags & {"img", "link", "iframe", "object"}
+    assert not found.attributes & {"src", "href", "onerror"}
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on this machine")
+def test_a_browser_draws_and_sorts_it_without_an_error_or_a_request(
+    page: Path, tmp_path: Path
+) -> None:
+    copy = tmp_path / "page.html"
+    copy.write_text(page.read_text().replace("</body>", f"{SORT}</body>"))
+    flags = (
+        "--headless",
+        "--no-sandbox",
+        "--disable-gpu",
+        "--no-first-run",
+        "--disable-quic",
+        "--disable-background-networking",
+        "--disable-component-update",
+        "--disable-sync",
+        f"--user-data-dir={tmp_path / 'browser'}",
+        "--enable-logging=stderr",
+        "--virtual-time-budget=5000",
+        "--dump-dom",
+    )
+    done = subprocess.run(
+        [str(CHROMIUM), *flags, copy.as_uri()],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=120,
+    )
+    assert "CONSOLE" not in done.stderr, done.stderr
+    assert done.stdout.count('class="main-svg"') >= 4
+    title = re.search(r"<title>(.*?)</title>", done.stdout)
+    assert title is not None
+    assert title[1] == "64.0 ms,0.160 s,0.320 s,-,-,-"
+
+
+def test_a_page_that_exists_is_left_as_it_is(
+    page: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = page.stat().st_mtime_ns
+    assert main(["show", str(page.parent / "results"), "--html", str(page)]) == USAGE
+    assert capsys.readouterr().err == (
+        f"autoconf-launch: {page} exists; remove it, or give another name to --html.\n"
+    )
+    assert page.stat().st_mtime_ns == before
+
+
+def test_a_folder_that_is_missing_is_one_sentence(
+    page: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = page.parent / "missing" / "page.html"
+    assert main(["show", str(page.parent / "results"), "--html", str(path)]) == USAGE
+    assert capsys.readouterr().err == (
+        f"autoconf-launch: {path} cannot be written: No such file or directory.\n"
+    )
+
+
+def test_without_the_extra_it_says_what_to_install(
+    page: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "plotly.offline", None)
+    assert main(["show", str(page.parent / "results"), "--html", "new.html"]) == USAGE
+    assert capsys.readouterr().err == (
+        "autoconf-launch: --html needs plotly, which is not installed: "
+        "pip install 'autoconf-launch[html]'.\n"
+    )
