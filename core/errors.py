@@ -40,6 +40,11 @@ def nearest_known(name: str, known: Iterable[str]) -> str:
     return f"did you mean '{plain[close[0]]}'?" if close else f"known: {', '.join(names)}"
 
 
+def plural(count: int, noun: str, several: str = "") -> str:
+    """``1 step``, ``2 steps``; ``several`` where no *s* makes it."""
+    return f"{count} {noun if count == 1 else several or f'{noun}s'}"
+
+
 def still_open(name: str, value: object) -> str:
     """A sentence on a list or "auto" that reaches a launch as it is."""
     return (

@@ -17,7 +17,7 @@ from itertools import islice
 
 import numpy as np
 
-from autoconf_launch.core import Candidate
+from autoconf_launch.core import Candidate, plural
 
 from ..measurement import NoiseTally
 from ..space import CandidateTable, Floats, Measurement, Objective, PredictionTable, Record
@@ -91,8 +91,7 @@ class SearchLimits:
         if self.is_late(elapsed_s):
             return self.over(records)
         if self.trials is not None and len(records) >= self.trials:
-            trials = "1 trial" if self.trials == 1 else f"{self.trials} trials"
-            return stop.budget_spent(trials, measured=measured)
+            return stop.budget_spent(plural(self.trials, "trial"), measured=measured)
         return None
 
     def room(self, told: int, running: int) -> int:

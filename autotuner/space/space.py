@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from autoconf_launch.core import Candidate, ConfigError, KnobValue
+from autoconf_launch.core import Candidate, ConfigError, KnobValue, plural
 
 from . import constraints as rules
 from .choices import ChoiceKind, KnobChoice, KnobChoices, extras_of, parsed
@@ -217,7 +217,7 @@ def _notes(
     ranks = baseline.layout.data_parallel
     if rule.pinned is not None and len(sizes) == 1 and not fixed:
         notes.append(
-            f"A global batch of {rule.pinned} on {ranks} data-parallel rank{'s' * (ranks > 1)} "
+            f"A global batch of {rule.pinned} on {plural(ranks, 'data-parallel rank')} "
             f"leaves only micro-batch {min(sizes)}; {rule.flag} searches others."
         )
     return tuple(note for note in notes if note)

@@ -22,7 +22,7 @@ from autoconf_launch.autotuner.space import (
     Record,
     is_out_of_memory,
 )
-from autoconf_launch.core import Candidate, ConfigError, KnobValue
+from autoconf_launch.core import Candidate, ConfigError, KnobValue, plural
 from autoconf_launch.tuning_spaces import known_accelerator, usable_bytes
 
 from ..results import JournalContents, JournalLineError, read_journal
@@ -296,8 +296,9 @@ def _grouped(
 
 
 def _said(file: str, why: str, count: int) -> str:
-    rows = "1 row" if count == 1 else f"{count} rows"
-    return f"{file}: {rows} without a prediction ({why}); the measured values count."
+    return (
+        f"{file}: {plural(count, 'row')} without a prediction ({why}); the measured values count."
+    )
 
 
 def _refuse(path: Path, file: MeasurementFile) -> None:

@@ -28,11 +28,6 @@ def _three_digits(number: float) -> str:
     return f"{number:,.0f}" if number >= 100 else f"{number:.3g}"
 
 
-def plural(count: int, noun: str, several: str = "") -> str:
-    """``1 step``, ``2 steps``; ``several`` where no *s* makes it."""
-    return f"{count} {noun if count == 1 else several or f'{noun}s'}"
-
-
 HEADERS = ("trial", "config", "predicted", "measured", "samples/s", "memory", "status")
 _GB = 1e9
 _SMALL_BYTES = 1e5

@@ -142,6 +142,9 @@ def _behind(standing: Standing) -> str:
     if standing.width > max(NOTHING, abs(standing.behind)):
         return "inconclusive so far"
     low, high = standing.behind - standing.width, standing.behind + standing.width
+    if standing.behind > math.log(2.0):
+        behind, low, high = (math.exp(x) for x in (standing.behind, low, high))
+        return f"takes {behind:.3g} times as long ({low:.3g} to {high:.3g})"
     behind, low, high = (100.0 * math.expm1(x) for x in (standing.behind, low, high))
     return f"takes {behind:+.1f} % ({low:+.1f} to {high:+.1f} %)"
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from autoconf_launch.autotuner.cost import ALL_LAYERS
 from autoconf_launch.autotuner.sizing import WHY
-from autoconf_launch.core import Recompute, encode
+from autoconf_launch.core import Recompute, encode, plural
 
 from .cells import count_text, memory_size, table_of
 
@@ -70,7 +70,7 @@ def _formula(answer: Recommendation) -> Iterator[str]:
     predicted = ", predicted" if answer.is_rate_predicted else ""
     yield (
         f"{answer.family.name}: {answer.size_b:g} B parameters train in {_days(answer)} days on "
-        f"{budget.gpus} {'GPU' if budget.gpus == 1 else 'GPUs'}"
+        f"{plural(budget.gpus, 'GPU')}"
     )
     yield (
         f"by NeMo {_generation(answer)[-1]}.0's formula, for {budget.tokens_b:g} B tokens and "

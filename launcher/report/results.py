@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from autoconf_launch.autotuner.playoff import Summary, repeat_findings
 from autoconf_launch.autotuner.space import Objective, Record
-from autoconf_launch.core import encode
+from autoconf_launch.core import encode, plural
 
 from ..results import Comparison, Difference, FolderState, Pair, Results, SpeedVerdict, Started
 from .cells import (
@@ -14,7 +14,6 @@ from .cells import (
     TrialRow,
     finished_row,
     open_row,
-    plural,
     seconds_text,
     step_text,
     table_of,

@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from autoconf_launch.autotuner.playoff import LossComparison, MeaningVerdict, Obstacle, Summary
 from autoconf_launch.autotuner.search import NoRoom, OptimalityBound, Skipped, StopKind, StopReason
 from autoconf_launch.autotuner.strategies import SATURATION_GAIN
-
-from .cells import plural
+from autoconf_launch.core import plural
 
 _LEVELLED_OFF = f"throughput has levelled off (less than {100 * SATURATION_GAIN:.0f} % expected)"
 

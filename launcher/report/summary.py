@@ -19,9 +19,9 @@ from autoconf_launch.autotuner.playoff import (
     SummaryRow,
 )
 from autoconf_launch.autotuner.space import Record
-from autoconf_launch.core import Aside, Asides, Edit, WentOn, dotted, encode
+from autoconf_launch.core import Aside, Asides, Edit, WentOn, dotted, encode, plural
 
-from .cells import duration_text, label, plural, seconds_text, table_of
+from .cells import duration_text, label, seconds_text, table_of
 from .plan import waterfall_text
 from .search import (
     certificate_text,

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
@@ -93,10 +94,23 @@ def test_a_round_tells_how_far_behind_another_one_is() -> None:
     assert stood(0.1, 0.05).endswith("best leads; other takes +10.5 % (+5.1 to +16.2 %)")
 
 
+@pytest.mark.parametrize(
+    ("ratio", "said"),
+    [
+        (1.9, "takes +90.0 % (+80.7 to +99.7 %)"),
+        (2.1, "takes 2.1 times as long (2 to 2.21)"),
+        (77.8, "takes 77.8 times as long (74 to 81.8)"),
+        (250.0, "takes 250 times as long (238 to 263)"),
+    ],
+)
+def test_what_takes_more_than_twice_as_long_is_said_in_times(ratio: float, said: str) -> None:
+    assert stood(math.log(ratio), 0.05).endswith(f"best leads; other {said}")
+
+
 @pytest.mark.parametrize("width", [1.2, float("inf")])
 def test_an_interval_that_says_nothing_is_not_shown(width: float) -> None:
     assert stood(0.1, width).endswith("best leads; other inconclusive so far")
 
 
 def test_a_wide_interval_is_shown_of_what_is_far_behind() -> None:
-    assert "(+" in stood(3.0, 1.2)
+    assert "times as long (6.05 to 66.7)" in stood(3.0, 1.2)
