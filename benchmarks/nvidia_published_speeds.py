@@ -16,7 +16,7 @@ from pathlib import Path
 
 from nvidia_tuned_ranks import model_of
 
-from autoconf_launch.autotuner.cost.parameter_count import active_parameters
+from autoconf_launch.autotuner.cost.weights import active_parameters
 from autoconf_launch.autotuner.sizing.forecast import Achieved, Task, achieved
 from autoconf_launch.core import Precision
 from autoconf_launch.launcher.estimates.training_choice import usual_training

@@ -83,4 +83,4 @@ from .saved_paths import (
     take_in,
     take_in_all,
 )
-from .workload import Framework, FrozenPart, Software, Workload
+from .workload import OPTIMIZER_STATES, Framework, FrozenPart, Optimizer, Software, Workload

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
+from types import MappingProxyType
 
-from .model_spec import Architecture
+from .model_spec import Architecture, ModelSpec
 from .precision import Precision
 
 
@@ -56,29 +58,88 @@ class Software:
     gradient_bytes: float | None = None
 
 
+OPTIMIZER_STATES: Mapping[str, float] = MappingProxyType(
+    {
+        "adamw": 2.0,
+        "adam": 2.0,
+        "adam8bit": 2 * (1 + 4 / 256) / 4,
+        "adamw8bit": 2 * (1 + 4 / 256) / 4,
+        "sgd": 0.0,
+        "momentum": 1.0,
+        "lion": 1.0,
+        "adagrad": 1.0,
+        "rmsprop": 1.0,
+        "adafactor": 0.0,
+        "muon": 1.0,
+    }
+)
+"""Values as large as a stored weight that each one keeps for it. 8 bits: one fp32 scale for each
+256 values (Dettmers et al. 2022, "8-bit Optimizers via Block-wise Quantization"). Adafactor keeps
+sums of rows and columns alone (Shazeer and Stern 2018)."""
+_LIKELY_STATES = 2.0
+"""Most scripts train with Adam, and too much is safer than too little."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Optimizer:
+    """What an update of the weights keeps and needs.
+
+    Attributes:
+        name: None where the script makes its own.
+        states: values as large as a stored weight that it keeps for each trained one.
+    """
+
+    name: str | None = None
+    states: float = _LIKELY_STATES
+
+    @staticmethod
+    def named(name: str | None, *, more: int = 0) -> Optimizer:
+        """An optimizer by its name in any case, with so many further values for each weight."""
+        if name is None:
+            return Optimizer()
+        known = OPTIMIZER_STATES.get(name.lower(), _LIKELY_STATES)
+        return Optimizer(name=name.lower(), states=known + more)
+
+    @property
+    def scales_with_batch(self) -> bool:
+        """Whether the learning rate follows the batch linearly (SGD), not by its root."""
+        return self.name == "sgd"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Workload:
     """What is trained and how; equal for all candidates of one call.
 
     Attributes:
+        model: shapes that formulas know, or what a profile run found; None before it.
         sequence_length: tokens of a sample; of an encoder-decoder those that its encoder reads.
         decoder_sequence_length: tokens of it that a decoder writes; None: as many.
         precision: of the matrix products.
-        optimizer: a name of ``cost.OPTIMIZER_BYTES``.
         lora_rank: rank of adapters beside every matrix of the layers, whose own weights rest.
         frozen: parts that get no gradients.
         capacity_factor: tokens for which an expert has room over those of an even routing.
     """
 
-    architecture: Architecture
-    sequence_length: int
+    model: Architecture | ModelSpec | None = None
+    sequence_length: int = 1
     decoder_sequence_length: int | None = None
     precision: Precision = Precision.BF16
-    optimizer: str = "adamw"
+    optimizer: Optimizer = Optimizer(name="adamw")
     software: Software = Software()
     lora_rank: int | None = None
     frozen: frozenset[FrozenPart] = frozenset()
     capacity_factor: float = 1.0
+
+    @property
+    def architecture(self) -> Architecture:
+        """The model by its shapes.
+
+        Raises:
+            TypeError: it is not known by its shapes.
+        """
+        if not isinstance(self.model, Architecture):
+            raise TypeError("the shapes of this model are not known")
+        return self.model
 
     @property
     def logit_tokens(self) -> int:

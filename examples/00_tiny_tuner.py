@@ -6,8 +6,7 @@ arithmetic. A real one starts processes instead; everything else stays as it is.
 
 from __future__ import annotations
 
-from autoconf_launch.autotuner.cost.calibration import memory_rule, predict
-from autoconf_launch.autotuner.cost.training import TrainingFacts
+from autoconf_launch.autotuner.cost.predictions import estimate, memory_rule
 from autoconf_launch.autotuner.playoff.summary import Summary, summarise
 from autoconf_launch.autotuner.search.study import Study
 from autoconf_launch.autotuner.space.choices import ChoiceKind, KnobChoice
@@ -28,6 +27,9 @@ from autoconf_launch.core import (
     MemoryUse,
     ModelSpec,
     Node,
+    Optimizer,
+    Precision,
+    Workload,
 )
 
 RANKS, GLOBAL_BATCH, MEMORY_BYTES = 8, 256, 16_000_000_000
@@ -77,17 +79,19 @@ def tune() -> tuple[tuple[Record, ...], Summary]:
         KnobChoice("zero_stage", STAGES, ChoiceKind.FREE),
         KnobChoice("micro_batch", (1,), ChoiceKind.MINIMUM),
     )
-    settings, facts = AutotuningSettings(), TrainingFacts(optimizer="AdamW")
+    adam = Optimizer.named("adamw")
+    workload = Workload(model=MODEL, optimizer=adam, precision=Precision.FP32)
+    settings = AutotuningSettings()
     devices = (Device(name="imaginary", memory_bytes=MEMORY_BYTES),) * RANKS
     cluster = ClusterSpec(nodes=(Node(host="here", devices=devices),))
     space = build_space(baseline, choices, GlobalBatchRule(pinned=GLOBAL_BATCH), settings)
-    predictions = predict(space.table, MODEL, cluster, facts)
+    predictions = estimate(space.table, workload, cluster)
     rules = (memory_rule(predictions, cluster),)
     study, backend = Study(space, predictions, settings, rules=rules), ArithmeticBackend()
     while study.stop_reason() is None:
         for trial in study.ask(free_slots=1, elapsed_s=0.0):
             study.tell(Record(trial=trial, outcome=backend.run(trial), wall_s=0.0))
-    return study.records, summarise(study, duration_s=0.0, facts=facts)
+    return study.records, summarise(study, duration_s=0.0, optimizer=adam)
 
 
 def main() -> None:

@@ -15,15 +15,17 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypedDict
 
-from autoconf_launch.autotuner.cost import ALL_LAYERS, OPTIMIZER_BYTES, TRAINERS
+from autoconf_launch.autotuner.cost import ALL_LAYERS, TRAINERS
 from autoconf_launch.autotuner.sizing import Goodput
 from autoconf_launch.autotuner.space import EffortName, Record, SearchBudget, parse_budget
 from autoconf_launch.core import (
+    OPTIMIZER_STATES,
     Architecture,
     ConfigError,
     Layout,
     NothingFeasibleError,
     Offload,
+    Optimizer,
     Precision,
     Recompute,
     Workload,
@@ -79,7 +81,7 @@ _CHOICES: Mapping[str, frozenset[str]] = MappingProxyType(
         "recompute": frozenset(kind.value for kind in Recompute),
         "offload": frozenset(kind.value for kind in Offload),
         "objective": frozenset(goal.value for goal in Goal),
-        "optimizer": frozenset(OPTIMIZER_BYTES),
+        "optimizer": frozenset(OPTIMIZER_STATES),
         "trainer": frozenset(TRAINERS),
     }
 )
@@ -109,7 +111,7 @@ _FLAGS = {
     "vocab": "vocabulary",
 }
 """Flags whose keyword may have another name."""
-_OF_WORKLOAD = ("precision", "optimizer", "lora_rank")
+_OF_WORKLOAD = ("precision", "lora_rank")
 _FLAG = re.compile(r"--([A-Za-z][\w-]*)")
 _SHAPES = frozenset(field.name for field in fields(Architecture))
 
@@ -371,8 +373,9 @@ def _training(given: Mapping[str, Any]) -> TrainingRequest:
     cluster = choose_cluster(given["cluster"])
     further = {name: given[name] for name in _OF_WORKLOAD if name in given}
     workload = Workload(
-        architecture=model_of_flags(given.get("model"), given.get("shapes", {})),
+        model=model_of_flags(given.get("model"), given.get("shapes", {})),
         sequence_length=given["seq"],
+        optimizer=Optimizer.named(given.get("optimizer", "adamw")),
         software=choose_software(
             given.get("trainer", "auto"),
             compiled=given.get("compile", False),

@@ -11,14 +11,9 @@ if TYPE_CHECKING:
         Likeness,
         TimeAccuracy,
         calibrated_s,
-        knob_rules,
         likeness,
         mape,
-        memory_rule,
-        predict,
-        state_beyond_memory,
         time_accuracy,
-        weights_beyond_memory,
     )
     from .fitting import Proposal, Remedy, Verdict, fits, remedies, verdict
     from .hardware import (
@@ -27,15 +22,11 @@ if TYPE_CHECKING:
         CollectiveRate,
         Link,
         Machine,
+        Network,
         Physics,
     )
-    from .layer import Kernels, all_layers, dense_layer_weights, embedding_weights
-    from .layout_columns import (
-        ALL_LAYERS,
-        OFFLOAD_CODES,
-        RECOMPUTE_CODES,
-        LayoutColumns,
-    )
+    from .kernel_times import KernelTimes, TracedOperations, fit_line
+    from .layout_columns import ALL_LAYERS, OFFLOAD_CODES, RECOMPUTE_CODES, LayoutColumns
     from .layout_rules import RULES, Keep, LayoutRule, broken_rule
     from .memory import (
         CONTEXT_BYTES,
@@ -46,26 +37,27 @@ if TYPE_CHECKING:
         StageMemory,
         memory_bytes,
         memory_parts,
-        peak_bytes,
     )
-    from .model_state import trained_share, trained_weights
-    from .numeric import fit_line, scaled_bytes
-    from .parameter_count import active_parameters, model_weights, parameters
-    from .profiled_time import (
+    from .model_state import trained_share
+    from .predictions import (
         EAGER_BAND,
-        Network,
-        StepSeconds,
-        forward_backward_s,
-        profiled_update_s,
-        step_seconds,
+        STEP_TIME_BAND,
+        UNMEASURED_BAND,
+        estimate,
+        knob_rules,
+        memory_rule,
+        scaled_bytes,
+        state_beyond_memory,
+        time_band,
+        weights_beyond_memory,
     )
-    from .step import StepParts, between, concatenate, least_step_s, recomputed_share, step_parts
-    from .training import (
-        OPTIMIZER_BYTES,
-        TRAINERS,
-        TrainingFacts,
-        kernel_traits,
-        trainer,
+    from .software import TRAINERS, configured_workload, kernel_traits, trainer
+    from .step import StepParts, concatenate, profiled_step_parts, step_parts
+    from .weights import (
+        active_parameters,
+        dense_layer_weights,
+        embedding_weights,
+        parameters,
     )
 else:
     __getattr__ = lazy_names(__name__, __file__)

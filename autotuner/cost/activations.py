@@ -26,11 +26,11 @@ import numpy as np
 from autoconf_launch.core import Architecture, BlockSpec, Framework, ModelSpec, Recompute, Workload
 
 from ..space import Floats, Ints
+from .kernel_times import Line, fit_line
 from .layout_columns import RECOMPUTE_CODES, LayoutColumns
 from .layout_rules import Stages
 from .model_state import framework_of
-from .numeric import Line, fit_line
-from .parameter_count import ModelWeights
+from .weights import ModelWeights
 
 _NOTHING = Line(0.0, 0.0)
 _KEPT_BY_SELECTIVE = 20 / 34

@@ -9,8 +9,6 @@ second. Few measurements move predictions little; the most probable correction i
 process (Rasmussen and Williams 2006, equation 2.25). ``benchmarks/planner_calibration.py`` finds
 the spreads (the same book, equation 2.30).
 Shapes: R = rows, M = measured rows, E = effects, L = kinds of levels, D = directions.
-
-Shapes: R = timed settings, G = failed or ran settings.
 """
 
 from __future__ import annotations
@@ -20,24 +18,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from autoconf_launch.core import ClusterSpec, Grade, MemoryUse, ModelSpec
-
-from ..space import (
-    UNCALIBRATED_MEMORY_BAND,
-    Bools,
-    CandidateTable,
-    Floats,
-    Ints,
-    PredictionTable,
-    Rule,
-    SearchSpace,
-    blocks_fill_units,
-)
+from ..space import Floats, Ints
 from .layout_columns import LayoutColumns
-from .memory import memory_parts
-from .numeric import scaled_bytes
-from .profiled_time import STEP_BAND, Network, least_profiled_step_s, step_seconds
-from .training import TrainingFacts
 
 EFFECTS = ("software", "degree of a model", "micro-batch", "same kernels", "near layouts")
 SPREADS = (0.049, 0.055, 0.03, 0.029, 0.056)
@@ -183,105 +165,3 @@ def _ranks(values_R: Floats) -> Floats:
     _, which, counts = np.unique(values_R, return_inverse=True, return_counts=True)
     last = np.cumsum(counts)
     return np.asarray((last - (counts - 1) / 2.0)[which], np.float64)
-
-
-_WITHOUT_WEIGHTS = ("micro_batch", "micro_batch_split", "accumulation", "recompute")
-"""Knobs that change no rank's weights."""
-
-
-def predict(
-    table: CandidateTable, spec: ModelSpec | None, cluster: ClusterSpec, facts: TrainingFacts
-) -> PredictionTable:
-    """What is known of each row before it runs; NaN throughout without a model."""
-    if spec is None:
-        unknown = np.full(len(table), np.nan)
-        return PredictionTable(
-            peak_bytes_C=unknown, step_s_C=unknown, band=None, how="the model is not known"
-        )
-    network = Network.of(cluster)
-    step = step_seconds(table, spec, facts, network)
-    on_gpu = not all(device.name.startswith("cpu") for device in cluster.devices)
-    return PredictionTable(
-        peak_bytes_C=memory_parts(table, spec, facts, foreach=on_gpu).peak_bytes_C,
-        step_s_C=step.step_s_C,
-        least_step_s_C=least_profiled_step_s(table, spec),
-        parts=step.parts(),
-        limit_bytes=cluster.least_memory_bytes,
-        band=STEP_BAND,
-        how=_how(spec, network),
-    )
-
-
-def memory_rule(
-    predictions: PredictionTable, cluster: ClusterSpec, band: float = UNCALIBRATED_MEMORY_BAND
-) -> Rule:
-    """Rows that may fit: dropped is only what exceeds the smallest device by more than ``band``.
-
-    The rule holds for the table that ``predictions`` were made for, and for no other.
-    """
-    limit_bytes = cluster.least_memory_bytes
-
-    def keep(table: CandidateTable) -> Bools:
-        if len(table) != len(predictions):
-            raise ValueError(f"{len(predictions)} predictions are not of {len(table)} candidates")
-        return ~(predictions.peak_bytes_C * (1 - band) > limit_bytes)
-
-    return Rule(
-        name="memory",
-        keep=keep,
-        why=f"a rank would need more than its {scaled_bytes(limit_bytes)}",
-    )
-
-
-def state_beyond_memory(
-    space: SearchSpace, spec: ModelSpec | None, cluster: ClusterSpec, facts: TrainingFacts
-) -> str | None:
-    """A sentence where no candidate's ranks can hold even weights, gradients and optimizer state.
-
-    None where one may, or where no formula says what one needs.
-    """
-    if spec is None:
-        return None
-    least_bytes, limit_bytes = np.inf, cluster.least_memory_bytes
-    for table in (CandidateTable.from_candidates((space.baseline,)), space.table):
-        parts = memory_parts(table, spec, facts)
-        state_bytes_C = parts.parameters_bytes_C + parts.gradients_bytes_C
-        if facts.optimizer is not None:  # else the script makes its own, which may have none
-            state_bytes_C = state_bytes_C + parts.optimizer_bytes_C
-        least_bytes = np.minimum(least_bytes, np.min(state_bytes_C, initial=np.inf))
-    if not least_bytes * (1 - UNCALIBRATED_MEMORY_BAND) > limit_bytes:
-        return None
-    state = "gradients" if facts.optimizer is None else "gradients and optimizer state"
-    return (
-        f"The model does not fit: {spec.parameters / 1e6:,.1f} M parameters with their {state} "
-        f"take at least {scaled_bytes(least_bytes)} per rank, and its memory is "
-        f"{scaled_bytes(limit_bytes)}. Use more ranks, or ranks with more memory."
-    )
-
-
-def weights_beyond_memory(space: SearchSpace, refused: MemoryUse | None) -> str | None:
-    """A sentence where weights alone did not fit, and no candidate lays them out otherwise."""
-    if refused is None or not np.all(space.table.matches(space.baseline, but=_WITHOUT_WEIGHTS)):
-        return None
-    return (
-        f"The model does not fit: its weights alone take at least "
-        f"{scaled_bytes(refused.peak_bytes)} per rank, which has "
-        f"{scaled_bytes(refused.free_before_bytes)}. Use ranks with more memory, or shard the "
-        "weights over more ranks."
-    )
-
-
-def knob_rules(spec: ModelSpec | None) -> tuple[Rule, ...]:
-    """What the structure of a model that was looked at surely rules out of further knobs."""
-    if spec is None or spec.grade not in (Grade.TRACED, Grade.MEASURED):
-        return ()
-    return (blocks_fill_units(sum(block.count for block in spec.blocks)),)
-
-
-def _how(spec: ModelSpec, network: Network | None) -> str:
-    memory = "traced memory" if spec.traced_peaks else "memory by formula"
-    timed = sum(timing.forward_backward_s > 0 for timing in spec.timings)
-    if not timed:
-        return f"{memory} only"
-    links = " and links" if network else ""
-    return f"{memory}, time from {timed} profiled micro-batches{links}"

@@ -1,12 +1,25 @@
-"""What the time model needs of GPUs and their links. Not: memory to fit into, prices, names.
+"""GPUs, their links, and seconds of collectives over these. Not: kernels, prices, names.
 
-One set for all tables and GPUs. ``benchmarks/planner_accuracy.py`` says which published rows
-informed them and how far off the model is on models that were left out of the fit.
+One set of constants for all tables and GPUs. ``benchmarks/planner_accuracy.py`` says which
+published rows informed them and how far off the model is on models that were left out of the fit.
+
+Inside a node: lines through measured all-reduces, the quicker of the protocols for each size.
+Across nodes: NCCL's rings, whose members in a node share its cards with the other groups there
+(Thakur et al. 2005; NCCL tests, "Performance": bus bandwidth). A ring with one rank in each node
+stays on one rail, the cards of equal number that share a leaf switch; with several ranks in each
+of them it enters by one card and leaves by another, across the spine, where rings of other groups
+are, too (NVIDIA, NCCL's documentation of NCCL_CROSS_NIC).
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+
+import numpy as np
+
+from autoconf_launch.core import ClusterSpec
+
+from ..space import Floats, Ints
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,21 +67,6 @@ class Accelerator:
     fp8_flops_per_s: float | None = None
     bf16: bool = True
     flash: float = 0.6
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Machine:
-    """Equal nodes of equal GPUs.
-
-    ``node_network_bytes_per_s`` is one direction of all network cards of a node together;
-    ``network_quality`` what collectives reach of it over what they reach on InfiniBand.
-    """
-
-    accelerator: Accelerator
-    gpus_per_node: int
-    link: Link
-    node_network_bytes_per_s: float
-    network_quality: float = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,3 +135,164 @@ class Physics:
 
 
 DEFAULT_PHYSICS = Physics()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Machine:
+    """Equal nodes of equal GPUs.
+
+    ``node_network_bytes_per_s`` is one direction of all network cards of a node together;
+    ``network_quality`` what collectives reach of it over what they reach on InfiniBand.
+    """
+
+    accelerator: Accelerator
+    gpus_per_node: int
+    link: Link
+    node_network_bytes_per_s: float
+    network_quality: float = 1.0
+    physics: Physics = DEFAULT_PHYSICS
+
+
+ALL_REDUCE, GATHER = 2.0, 1.0
+"""Passes of a ring over the buffer: reduce-scatter and all-gather, or one of them."""
+_ONE_CARD_BYTES_PER_S = 12.5e9
+"""Up to 100 Gb/s a node has one card, and there are no rails to cross."""
+_RAILED_QUALITY = 1.0
+"""Rails are how InfiniBand and RoCE are laid out; Omni-Path and Ethernet are plain trees."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Group:
+    """``ranks`` that stand ``stride`` apart, for each row."""
+
+    ranks: Ints
+    stride: Ints
+
+
+def ring_share(ranks: Ints | Floats) -> Floats:
+    """Part of a buffer that each rank of a ring sends in one pass over it (Thakur et al. 2005)."""
+    return np.asarray((ranks - 1) / np.maximum(ranks, 1), np.float64)
+
+
+def ring_s(
+    machine: Machine,
+    group: Group,
+    buffer_bytes: Floats,
+    *,
+    passes: float = ALL_REDUCE,
+    pieces: int = 1,
+) -> Floats:
+    """A collective over ``buffer_bytes`` sent as so many pieces; 0 where a rank is alone."""
+    ranks, stride, physics = group.ranks, group.stride, machine.physics
+    node = machine.gpus_per_node
+    inside = np.clip(node // np.maximum(stride, 1), 1, ranks)
+    nodes = np.ceil(ranks / inside)
+    local = _link_s(machine.link, np.minimum(ranks, inside), buffer_bytes, passes)
+    sharing = np.minimum(stride, node)
+    network = _network_bytes_per_s(machine) / sharing
+    if _has_rails(machine):
+        network = network * np.where((inside > 1) & (sharing > 1), physics.crossed_rails, 1.0)
+    across = passes * ring_share(ranks) * buffer_bytes / network
+    hops = np.log2(np.maximum(nodes, 2)) * physics.network_latency_s * passes
+    if passes < ALL_REDUCE:
+        hops = hops + pieces * ranks * physics.hop_s
+    spread = np.maximum(across, local * (inside > 1)) + hops
+    seconds = np.where(nodes > 1, spread, local)
+    return np.where(ranks > 1, seconds, 0.0)
+
+
+def all_to_all_s(machine: Machine, group: Group, buffer_bytes: Floats) -> Floats:
+    """Each rank sends ``1 / ranks`` of its buffer to each other one."""
+    ranks, stride = group.ranks, group.stride
+    node = machine.gpus_per_node
+    inside = np.clip(node // np.maximum(stride, 1), 1, ranks)
+    away = (ranks - inside) / np.maximum(ranks, 1)
+    near = (inside - 1) / np.maximum(ranks, 1)
+    network = _network_bytes_per_s(machine) / node
+    link = machine.link.bytes_per_s * _best_fraction(machine.link)
+    seconds = np.maximum(buffer_bytes * near / link, buffer_bytes * away / network)
+    return np.where(ranks > 1, seconds + machine.physics.network_latency_s, 0.0)
+
+
+def send_s(machine: Machine, *, stride: Ints, buffer_bytes: Floats) -> Floats:
+    """To the rank ``stride`` further; across nodes all GPUs of a node send at once."""
+    node = machine.gpus_per_node
+    network = _network_bytes_per_s(machine) / node
+    crosses = stride >= node
+    rate = np.where(crosses, network, machine.link.bytes_per_s * 0.6)
+    return np.asarray(buffer_bytes / rate + machine.physics.network_latency_s)
+
+
+def _has_rails(machine: Machine) -> bool:
+    several_cards = machine.node_network_bytes_per_s > _ONE_CARD_BYTES_PER_S
+    return several_cards and machine.network_quality >= _RAILED_QUALITY
+
+
+def _network_bytes_per_s(machine: Machine) -> float:
+    reached = machine.physics.network_fraction * machine.network_quality
+    return machine.node_network_bytes_per_s * reached
+
+
+def _link_s(link: Link, ranks: Ints, buffer_bytes: Floats, passes: float) -> Floats:
+    """The quickest protocol's line; between measured numbers of ranks it is interpolated."""
+    counts = np.arange(int(ranks.max(initial=1)) + 1)
+    share = passes * ring_share(counts)
+    best: Floats | None = None
+    for protocol in link.rates:
+        known = [float(rate.ranks) for rate in protocol]
+        latency = np.interp(counts, known, [rate.latency_s for rate in protocol])
+        fraction = np.interp(counts, known, [rate.link_fraction for rate in protocol])
+        start, each = latency * passes / 2, share / (link.bytes_per_s * fraction)
+        taken = start[ranks] + each[ranks] * buffer_bytes
+        best = taken if best is None else np.minimum(best, taken)
+    assert best is not None
+    return best
+
+
+def _best_fraction(link: Link) -> float:
+    return max(rate.link_fraction for protocol in link.rates for rate in protocol)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Network:
+    """What joins the ranks of one launch, as it was found.
+
+    Attributes:
+        latency_s: of one collective, whatever its size.
+        bytes_per_s: that a rank sends, one direction.
+        overlaps: collectives of FSDP run beside kernels, as streams of a GPU do.
+    """
+
+    latency_s: float
+    bytes_per_s: float
+    overlaps: bool
+
+    @staticmethod
+    def of(cluster: ClusterSpec) -> Network | None:
+        """The slowest link of a cluster; None where it is not known or a rank is alone."""
+        nodes, ranks = cluster.nodes, len(cluster.devices)
+        rates = [node.link_bytes_per_s for node in nodes if len(node.devices) > 1]
+        if len(nodes) > 1:
+            rates += [
+                node.network_bytes_per_s and node.network_bytes_per_s / len(node.devices)
+                for node in nodes
+            ]
+        known = [rate for rate in rates if rate]
+        if ranks < 2 or not known or len(known) < len(rates):
+            return None
+        return Network(
+            latency_s=max(node.link_latency_s or 0.0 for node in nodes),
+            bytes_per_s=min(known),
+            overlaps=not all(device.name.startswith("cpu") for device in cluster.devices),
+        )
+
+    def rings_s(self, ranks_C: Ints, collectives_C: Floats, passed_bytes: float) -> Floats:
+        """So many collectives that pass over so many bytes in all."""
+        sent = passed_bytes * ring_share(ranks_C)
+        return np.asarray(collectives_C * self.latency_s + sent / self.bytes_per_s)
+
+
+def exposed_s(exchange_s_C: Floats, computing_s_C: Floats, physics: Physics) -> Floats:
+    """What is left of an exchange that runs beside kernels, which it slows in turn."""
+    hidden = np.minimum(exchange_s_C, physics.shard_overlap * computing_s_C)
+    return np.asarray(exchange_s_C - hidden + physics.contention * hidden)

@@ -22,7 +22,7 @@ from ..space import Floats, Ints
 from .hardware import Accelerator, Physics
 from .layout_columns import InnerLayouts
 from .model_state import trained_share
-from .training import is_compiled, repeated_products
+from .software import is_compiled, repeated_products
 
 Numbers: TypeAlias = Floats | Ints | float
 _TILES = ((256, 128, 1.0), (128, 256, 1.0), (128, 128, 0.92), (64, 128, 0.75), (64, 64, 0.55))
@@ -145,7 +145,7 @@ def stacks(workload: Workload) -> tuple[Stack, ...]:
     share = model.encoder_layers / (model.encoder_layers + model.layers)
     one = replace(workload, decoder_sequence_length=None)
     return (
-        Stack(share=share, workload=replace(one, architecture=replace(model, causal=False))),
+        Stack(share=share, workload=replace(one, model=replace(model, causal=False))),
         Stack(
             share=1.0 - share,
             workload=replace(one, sequence_length=decoded),
@@ -243,7 +243,7 @@ def _add_cross_attention(
     _add_product(total, workload, kernels, (tokens, wide, hidden, 1))
     _add_product(total, workload, kernels, (read, 2 * keys, hidden, 1))
     _add_product(total, workload, kernels, (tokens, hidden, wide, 1))
-    seen = replace(workload, architecture=replace(model, causal=False, window=None))
+    seen = replace(workload, model=replace(model, causal=False, window=None))
     forward, backward, flops, _ = _attention_core(seen, inner, kernels, keys=stack.cross_tokens)
     total.forward += forward
     total.backward += backward
@@ -351,56 +351,3 @@ def _small_bytes(workload: Workload, inner: InnerLayouts, tokens: Floats) -> Flo
     activation = (6.0 if model.gated else 4.0) * ffn
     inside = (16.0 * model.heads * model.head + activation) / tp
     return np.asarray(tokens * (outside + inside))
-
-
-def attention_weights(model: Architecture) -> int:
-    """Projections of one layer."""
-    if (latent := model.latent) is None:
-        wide, keys = model.heads * model.head, model.kv_heads * model.head
-        return model.hidden * (2 * wide + 2 * keys)
-    query_width = model.heads * (model.head + latent.rope_head)
-    if latent.query_rank is None:
-        query = model.hidden * query_width
-    else:
-        query = latent.query_rank * (model.hidden + query_width)
-    down = model.hidden * (latent.key_value_rank + latent.rope_head)
-    up = latent.key_value_rank * model.heads * (model.head + latent.value_head)
-    return query + down + up + model.heads * latent.value_head * model.hidden
-
-
-def perceptron_weights(model: Architecture, ffn: int) -> int:
-    """One perceptron."""
-    return (3 if model.gated else 2) * model.hidden * ffn
-
-
-def dense_layer_weights(model: Architecture) -> int:
-    """One layer without experts, norms and biases aside."""
-    return attention_weights(model) + perceptron_weights(model, model.ffn)
-
-
-def expert_weights(model: Architecture, experts: Experts) -> int:
-    """All routed experts of one layer."""
-    return experts.count * perceptron_weights(model, experts.ffn)
-
-
-def shared_weights(model: Architecture, experts: Experts) -> int:
-    """What every token passes in a layer with experts: attention, shared experts, router."""
-    shared = experts.shared * perceptron_weights(model, experts.ffn)
-    return attention_weights(model) + shared + experts.count * model.hidden
-
-
-def expert_layers(model: Architecture) -> int:
-    """Layers that have experts; each ``every``-th one after the first dense ones."""
-    if (experts := model.experts) is None:
-        return 0
-    return (model.layers - experts.first_dense) // experts.every
-
-
-def all_layers(model: Architecture) -> int:
-    """Layers of encoder and decoder. A decoder's cross attention counts as a third of one."""
-    return model.layers + model.encoder_layers
-
-
-def embedding_weights(model: Architecture) -> int:
-    """Weights of one matrix of the vocabulary, and of learned positions."""
-    return (model.vocabulary + model.positions) * model.hidden

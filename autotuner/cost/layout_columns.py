@@ -71,6 +71,11 @@ class LayoutColumns:
         return self.data_C * self.context_C
 
     @property
+    def optimizer_shards_C(self) -> Ints:
+        """Ranks that share the optimizer's state, as every ZeRO stage above 0 does."""
+        return np.where(self.zero_stage_C >= 1, self.shards_C, 1)
+
+    @property
     def are_weights_away_C(self) -> Bools:
         """Whether the weights are in host memory, too."""
         return np.asarray(self.offload_C == OFFLOAD_CODES[Offload.PARAMETERS], np.bool_)

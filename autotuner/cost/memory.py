@@ -1,27 +1,33 @@
 """Memory of one rank by formula, part by part. Not: what fits (a rule of the planner).
 
-The formulas are of our runtime: stored weights are fp32; stages 0 and 1 are DDP, whose buckets
-hold the gradients and which computes in 16 bits by autocast; stages 2 and 3 are FSDP2, which
-gathers weights in the precision of the run and scatters gradients with each micro-batch.
-Shapes: C = candidates.
-
-Shapes: S = stages, C = candidates.
-
-These formulas are for transformers by their published shapes on any layout; those of ``memory``
-are for our own runtime and whatever model it profiled.
+``memory_bytes`` is for transformers by their published shapes on any layout, stage by stage;
+``memory_parts`` for our own runtime and whatever model it profiled: stored weights are fp32;
+stages 0 and 1 are DDP, whose buckets hold the gradients and which computes in 16 bits by autocast;
+stages 2 and 3 are FSDP2, which gathers weights in the precision of the run and scatters gradients
+with each micro-batch.
 Shapes: S = stages, C = candidates.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from collections.abc import Iterable
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 
-from autoconf_launch.core import Framework, Grade, ModelSpec, Precision, Recompute, Workload
+from autoconf_launch.core import (
+    Framework,
+    Grade,
+    ModelSpec,
+    Precision,
+    Recompute,
+    Software,
+    Workload,
+)
 
 from ..space import KNOBS, Bools, CandidateTable, Floats, Ints, Naming
 from .activations import ActivationBytes, activation_bytes, activation_line, recompute_factor
+from .kernel_times import Line, profiled_model
 from .layout_columns import LayoutColumns
 from .layout_rules import Stages, stages_of_peak
 from .model_state import (
@@ -30,20 +36,18 @@ from .model_state import (
     framework_of,
     local_weights,
     model_state,
+    resting_bytes,
     trained_weights,
     update_bytes,
 )
-from .numeric import Line, broadcast_sum
-from .parameter_count import model_weights
-from .training import TrainingFacts
-
-__all__ = ["GRADES", "MemoryParts", "TrainingFacts", "covered", "memory_parts"]
+from .weights import model_weights
 
 GRADES = frozenset({Grade.ARCHITECTURE, Grade.TRACED, Grade.MEASURED})
 """Descriptions of a model that these formulas can read."""
 
 _LOGIT_BYTES = 4  # the gradient of the loss by its logits is fp32 in every precision
 _REDUCED_BYTES = 4
+_STORED_BYTES = 4.0
 _UNITS_IN_FLIGHT = 2  # the one in use and the next, which is prefetched
 
 
@@ -81,36 +85,39 @@ class MemoryParts:
 
 
 def memory_parts(
-    table: CandidateTable, spec: ModelSpec, facts: TrainingFacts, *, foreach: bool = False
+    table: CandidateTable, workload: Workload, *, foreach: bool = False
 ) -> MemoryParts:
     """All parts for each row; NaN where no formula covers the row or the model.
 
     Args:
         table: the candidates.
-        spec: the model.
-        facts: optimizer and precision.
+        workload: a profiled model, its optimizer and precision.
         foreach: the optimizer updates all weights at once, as torch does on GPUs.
-
-    Source:
-        Rajbhandari et al. 2020, "ZeRO", section 3, for what each stage shards.
     """
+    spec, columns = profiled_model(workload), LayoutColumns.from_table(table)
     each = spec.parameter_bytes_each
     weights, trained = spec.parameters * each, spec.trainable_parameters * each
-    states = facts.states * trained
+    states = workload.optimizer.states * trained
+    ours = replace(workload, software=Software(framework=Framework.FSDP))
+    scale = each / _STORED_BYTES
+
+    def held(part: str, count: int) -> Floats:
+        return scale * resting_bytes(part, LocalWeights.equal(count), columns, ours)
+
     known = np.where(covered(table) & (spec.grade in GRADES), 0.0, np.nan)
     logit_line = _logit_line(spec)
     logits = logit_line.at(table["micro_batch"])
     line = activation_line(
         spec, rest_bytes=weights + states, gradient_bytes=trained, logits=logit_line
     )
-    activations = _activations(table, spec, facts, line)
-    gathered = _gathered(table, spec, facts, autocast_bytes=line.fixed)
-    temporary = _held(table, trained, sharded_from=1) if foreach and facts.states > 1 else 0.0
+    activations = _activations(table, workload, line)
+    gathered = _gathered(table, workload, autocast_bytes=line.fixed)
+    temporary = held("update", spec.trainable_parameters) if foreach else 0.0
     return MemoryParts(
-        parameters_bytes_C=known + _held(table, weights, sharded_from=2),
-        gradients_bytes_C=known + _held(table, trained, sharded_from=2),
+        parameters_bytes_C=known + held("weight", spec.parameters),
+        gradients_bytes_C=known + held("gradient", spec.trainable_parameters),
         copies_bytes_C=known + _copies(table, trained),
-        optimizer_bytes_C=known + _held(table, states, sharded_from=1),
+        optimizer_bytes_C=known + held("state", spec.trainable_parameters),
         gathered_bytes_C=known + gathered,
         activations_bytes_C=known + activations,
         logits_bytes_C=known + logits,
@@ -127,54 +134,72 @@ def covered(table: CandidateTable) -> Bools:
     return rows
 
 
-def _held(table: CandidateTable, total_bytes: float, *, sharded_from: int) -> Floats:
-    """The part of ``total_bytes`` that a rank holds when stages from one on shard it."""
-    share = np.ceil(total_bytes / table["data_parallel"])
-    return np.where(table["zero_stage"] < sharded_from, total_bytes, share)
-
-
 def _copies(table: CandidateTable, trained_bytes: float) -> Floats:
     is_ddp = (table["zero_stage"] < 2) & (table["data_parallel"] > 1)
     outside = table.numbers("gradient_as_bucket_view", 1.0) == 0.0
     return np.where(is_ddp & ((table["accumulation"] > 1) | outside), trained_bytes, 0.0)
 
 
-def _activations(
-    table: CandidateTable, spec: ModelSpec, facts: TrainingFacts, line: Line
-) -> Floats:
+def _activations(table: CandidateTable, workload: Workload, line: Line) -> Floats:
+    spec, size = profiled_model(workload), workload.precision.value_bytes
     factors = np.full(len(table), np.nan)
     for kind in Recompute:
         rows = table.is_value("recompute", kind)
-        factors[rows] = recompute_factor(kind, spec, facts.precision.value_bytes)
-    fixed = 0.0 if facts.precision.value_bytes < spec.parameter_bytes_each else line.fixed
+        factors[rows] = recompute_factor(kind, spec, size)
+    fixed = 0.0 if size < spec.parameter_bytes_each else line.fixed
     return np.asarray(Line(fixed, line.each).at(table["micro_batch"]) * factors, np.float64)
 
 
-def _gathered(
-    table: CandidateTable, spec: ModelSpec, facts: TrainingFacts, *, autocast_bytes: float
-) -> Floats:
+def _gathered(table: CandidateTable, workload: Workload, *, autocast_bytes: float) -> Floats:
     """Weights in use beyond those at rest, and gradients on their way to shards.
 
     DDP under autocast keeps 16-bit copies of the weights. FSDP gathers all of them in stage 2,
     in stage 3 those outside of blocks and two units of blocks; a unit's whole gradients and the
     fp32 buffer in which they are reduced stand beside them.
     """
-    size = facts.precision.value_bytes
+    spec, size = profiled_model(workload), workload.precision.value_bytes
     casts = 0.0 if size >= spec.parameter_bytes_each else autocast_bytes or spec.parameters * size
     repeated = [block for block in spec.blocks if block.count > 1]
     outside = spec.parameters - sum(block.count * block.parameters for block in repeated)
     largest = max((block.parameters for block in repeated), default=0)
     unit = largest * table.numbers("blocks_per_unit", 1.0)
     in_flight = np.maximum(_UNITS_IN_FLIGHT, 1 + table.numbers("forward_prefetch", 0.0))
-    by_units = np.minimum(spec.parameters, outside + in_flight * unit)
-    reduced = np.maximum(unit, outside) * (size + _REDUCED_BYTES)
-    by_stage = (
-        np.full(len(table), casts),
-        np.full(len(table), casts),
-        spec.parameters * size + reduced,
-        by_units * size + reduced,
+    return fsdp_gathered_bytes(
+        LayoutColumns.from_table(table),
+        whole=spec.parameters,
+        units=outside + in_flight * unit,
+        casts_bytes=casts,
+        reduced_bytes=np.maximum(unit, outside) * (size + _REDUCED_BYTES),
+        value_bytes=size,
     )
-    return np.asarray(np.choose(table["zero_stage"], by_stage), np.float64)
+
+
+def fsdp_gathered_bytes(
+    columns: LayoutColumns,
+    *,
+    whole: Floats | float,
+    units: Floats | float,
+    casts_bytes: Floats | float,
+    reduced_bytes: Floats,
+    value_bytes: int,
+) -> Floats:
+    """Weights in use beyond those at rest, and gradients before they are scattered.
+
+    Stages 0 and 1 are DDP under autocast, which keeps 16-bit copies. Stage 2 keeps gathered
+    weights, and stage 3 does too with a pipeline (torchtitan: a gather for each micro-batch would
+    cost more); otherwise only some units are gathered at once.
+
+    Args:
+        columns: the layouts.
+        whole: weights of the rank.
+        units: those of the units that are gathered at once.
+        casts_bytes: copies of all weights where autocast makes some.
+        reduced_bytes: gradients on their way.
+        value_bytes: of a weight in the precision of the run.
+    """
+    is_whole_C = (columns.zero_stage_C == 2) | (columns.pipeline_C > 1)
+    gathered = np.where(is_whole_C, whole, np.minimum(units, whole)) * value_bytes
+    return np.asarray(np.where(columns.zero_stage_C < 2, casts_bytes, gathered + reduced_bytes))
 
 
 def _logit_line(spec: ModelSpec) -> Line:
@@ -196,8 +221,6 @@ _BF16_GATHER_VALUES = 5e9
 """``allgather_bucket_size`` of its BF16_Optimizer by default."""
 _LIVE_VALUES = 1e9
 """DeepSpeed's ``stage3_max_live_parameters`` by default."""
-_LAYERS_IN_FLIGHT = 2
-_MEMORY_OVERHEADS_REDUCED_BYTES = 4.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -275,24 +298,21 @@ def _fsdp_gathered(
 ) -> Floats:
     """Weights cast or gathered for use.
 
-    Stages 0 and 1 are DDP under autocast, which keeps 16-bit copies. Stage 2 keeps gathered
-    weights, and stage 3 does too with a pipeline (torchtitan: a gather for each micro-batch would
-    cost more), where gradients wait in fp32 for the last micro-batch; otherwise two layers and
-    what stands outside of layers is gathered, and a layer's gradients are reduced in fp32.
+    Two layers and what stands outside of layers is gathered, and a layer's gradients are reduced
+    in fp32; with a pipeline gradients wait in fp32 for the last micro-batch.
     """
     size = workload.precision.value_bytes
-    casts_SC = local.all_SC * (size if size < 4 else 0)
-    pipelined_C = (columns.pipeline_C > 1) & (columns.zero_stage_C >= 2)
-    whole_C = (columns.zero_stage_C == 2) | pipelined_C
-    by_layers_SC = local.outside_SC + _LAYERS_IN_FLIGHT * local.layer_C
-    weights_SC = np.where(whole_C, local.all_SC, np.minimum(by_layers_SC, local.all_SC)) * size
-    reduced_SC = np.maximum(trained.layer_C, trained.outside_SC / 2) * (
-        size + _MEMORY_OVERHEADS_REDUCED_BYTES
+    reduced_SC = np.maximum(trained.layer_C, trained.outside_SC / 2) * (size + _REDUCED_BYTES)
+    return fsdp_gathered_bytes(
+        columns,
+        whole=local.all_SC,
+        units=local.outside_SC + _UNITS_IN_FLIGHT * local.layer_C,
+        casts_bytes=local.all_SC * (size if size < _STORED_BYTES else 0),
+        reduced_bytes=np.where(
+            columns.pipeline_C > 1, trained.all_SC * _REDUCED_BYTES, reduced_SC
+        ),
+        value_bytes=size,
     )
-    waiting_SC = np.where(
-        pipelined_C, trained.all_SC * _MEMORY_OVERHEADS_REDUCED_BYTES, reduced_SC
-    )
-    return np.asarray(np.where(columns.zero_stage_C < 2, casts_SC, weights_SC + waiting_SC))
 
 
 def _pipeline_buffers(
@@ -321,6 +341,17 @@ def _buckets(trained: LocalWeights, columns: LayoutColumns, workload: Workload) 
 MEMORY_BAND = 0.10
 """Relative error to expect: nine of ten published peaks lie within 7.3 %, and those are of few
 models and codes."""
+
+
+def broadcast_sum(arrays: Iterable[Floats]) -> Floats:
+    """Their sum; small ones are added first, so that few additions run over the whole grid.
+
+    Arrays of one shape are added in their order.
+    """
+    total: Floats | float = 0.0
+    for array in sorted(arrays, key=np.size):
+        total = total + array
+    return np.asarray(total, np.float64)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

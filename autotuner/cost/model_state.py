@@ -24,8 +24,7 @@ from autoconf_launch.core import Architecture, Framework, FrozenPart, Offload, P
 from ..space import Floats
 from .layout_columns import OFFLOAD_CODES, LayoutColumns
 from .layout_rules import Stages
-from .parameter_count import LayerWeights, ModelWeights, model_weights
-from .training import OPTIMIZER_BYTES
+from .weights import LayerWeights, ModelWeights, model_weights
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -43,6 +42,14 @@ class LocalWeights:
     experts_SC: Floats
     outside_SC: Floats
     layer_C: Floats
+
+    @staticmethod
+    def equal(count: int) -> LocalWeights:
+        """As many on every rank, as where ranks differ in their data alone."""
+        none = np.zeros(())
+        return LocalWeights(
+            shared_SC=np.asarray(float(count)), experts_SC=none, outside_SC=none, layer_C=none
+        )
 
     @property
     def all_SC(self) -> Floats:
@@ -164,8 +171,6 @@ def _adapters(a: Architecture, weights: ModelWeights, rank: int) -> ModelWeights
 
 
 _MASTER = 4.0
-_FOREACH = frozenset({"adam", "adamw"})
-"""Optimizers of torch that make one more value for each weight while they update all at once."""
 _STAGES = 4
 
 
@@ -211,7 +216,7 @@ def model_state(
     ranks_C = columns.shards_C
     on_device = columns.offload_C == OFFLOAD_CODES[Offload.NONE]
     weights_away = columns.are_weights_away_C & (stage_C == 3)
-    weights = _held("weight", trained, columns, workload)
+    weights = resting_bytes("weight", trained, columns, workload)
     if trained is not local:
         resting = np.where(
             stage_C == 3, workload.precision.value_bytes / ranks_C, workload.precision.value_bytes
@@ -219,18 +224,30 @@ def model_state(
         weights = weights + np.maximum(0, local.all_SC - trained.all_SC) * resting
     return ModelState(
         weights_SC=np.where(weights_away, 0.0, weights),
-        gradients_SC=np.where(weights_away, 0.0, _held("gradient", trained, columns, workload)),
-        optimizer_SC=_held("state", trained, columns, workload) * on_device,
+        gradients_SC=np.where(
+            weights_away, 0.0, resting_bytes("gradient", trained, columns, workload)
+        ),
+        optimizer_SC=resting_bytes("state", trained, columns, workload) * on_device,
     )
 
 
 def update_bytes(trained: LocalWeights, columns: LayoutColumns, workload: Workload) -> Floats:
     """What the optimizer's update makes and frees, on each stage."""
     on_device = columns.offload_C == OFFLOAD_CODES[Offload.NONE]
-    return np.asarray(_held("update", trained, columns, workload) * on_device)
+    return np.asarray(resting_bytes("update", trained, columns, workload) * on_device)
 
 
-def _held(part: str, counts: LocalWeights, columns: LayoutColumns, workload: Workload) -> Floats:
+def resting_bytes(
+    part: str, counts: LocalWeights, columns: LayoutColumns, workload: Workload
+) -> Floats:
+    """Bytes of one part on each rank, by what its framework shards at which ZeRO stage.
+
+    Args:
+        part: a field of ``_Bytes``.
+        counts: the weights that have it.
+        columns: the layouts.
+        workload: what is trained.
+    """
     rules = [_rule(part, stage, workload) for stage in range(_STAGES)]
     whole = np.array([rule.whole for rule in rules])[columns.zero_stage_C]
     shared = np.array([rule.shared for rule in rules])[columns.zero_stage_C]
@@ -254,7 +271,7 @@ def _rule(part: str, stage: int, workload: Workload) -> _Rule:
 
 
 def _megatron(workload: Workload) -> _Bytes:
-    states = OPTIMIZER_BYTES[workload.optimizer]
+    states = 4.0 * workload.optimizer.states
     if workload.precision is Precision.FP32:
         return _Bytes(4.0, 4.0, states, 0.0)
     if workload.precision is Precision.FP16:  # fp32 gradients are made for the update
@@ -264,7 +281,7 @@ def _megatron(workload: Workload) -> _Bytes:
 
 
 def _deepspeed(workload: Workload) -> _Bytes:
-    states = OPTIMIZER_BYTES[workload.optimizer]
+    states = 4.0 * workload.optimizer.states
     if workload.precision is Precision.FP32:
         return _Bytes(4.0, 4.0, states, 0.0)
     if (
@@ -276,8 +293,9 @@ def _deepspeed(workload: Workload) -> _Bytes:
 
 
 def _fsdp(workload: Workload) -> _Bytes:
-    states = OPTIMIZER_BYTES[workload.optimizer]
-    return _Bytes(4.0, 4.0, states, 4.0 if workload.optimizer in _FOREACH else 0.0)
+    """Torch's Adam makes one more value for each weight while it updates all at once."""
+    states = 4.0 * workload.optimizer.states
+    return _Bytes(4.0, 4.0, states, 4.0 if workload.optimizer.states > 1 else 0.0)
 
 
 _BYTES = {

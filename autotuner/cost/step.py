@@ -4,46 +4,43 @@ Shapes: C = candidates (or axes that broadcast), U = distinct inner layouts. A m
 layer is worked out once for each distinct inner layout; candidates gather from there, so that
 millions of them are cheap.
 Ranks are ordered tensor, context, data, pipeline, as Megatron-LM places them.
-
-Shapes: C = candidates.
-
-Not: gathers of sharded weights, which each layer does (inner).
-
-Shapes: C = candidates.
-
-Every rank must do its share of the matrix products at the datasheet's rate and update its weights
-at the memory's, or send its share of the gradients at the full rate of links and cards, all of it
-perfectly overlapped (Williams et al. 2009, "Roofline"). Pipelines add what no schedule fills.
-Shapes: C = candidates.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
+from typing import TypeAlias
 
 import numpy as np
 
-from autoconf_launch.core import Workload
+from autoconf_launch.core import ModelSpec, Recompute, Workload
 
-from ..space import Floats, Ints
-from .hardware import DEFAULT_PHYSICS, Machine, Physics
-from .inner import ALL_REDUCE, GATHER, Group, inner_times, ring_s, send_s
-from .layer import (
-    Kernels,
-    all_layers,
-    dense_layer_weights,
-    embedding_weights,
-    expert_layers,
-    expert_weights,
-    peak_flops_per_s,
-    perceptron_weights,
-    shared_weights,
-    stacks,
+from ..space import CandidateTable, Floats, Ints
+from .hardware import (
+    ALL_REDUCE,
+    DEFAULT_PHYSICS,
+    GATHER,
+    Group,
+    Machine,
+    Network,
+    exposed_s,
+    ring_s,
+    send_s,
+)
+from .kernel_times import (
+    GRADIENT_BYTES,
+    KernelTimes,
+    ProfiledLines,
+    Roofline,
+    profiled_model,
+    rank_weights,
 )
 from .layout_columns import FULL, NONE, LayoutColumns, distinct
+from .memory import covered
 from .model_state import trained_share
-from .training import is_compiled, overlaps_reduction
+from .software import overlaps_reduction
+from .weights import all_layers, embedding_weights
 
 _ROUNDING = 1e-6
 """By which a mean of equal layers may be off."""
@@ -138,79 +135,67 @@ def schedule_s(
     return count * stages.slowest_s_C + fill + sends, sends
 
 
-_HOST_STATE_BYTES = 28.0
-"""Read and written for each weight by Adam on the host."""
-_GRADIENT_BYTES = 2
-"""Size of a gradient on its way between replicas."""
+def zero_exchanges(layouts: LayoutColumns) -> tuple[Floats, Floats, Floats]:
+    """How often a step sums gradients whole, scatters them, and gathers weights.
 
-
-def rank_weights(layouts: LayoutColumns, workload: Workload) -> Floats:
-    """Weights of the fullest rank before data-parallel sharding."""
-    model = workload.architecture
-    sparse = expert_layers(model)
-    body = (all_layers(model) - sparse) * dense_layer_weights(model) / layouts.pipeline_C
-    if model.experts is not None:
-        shared = shared_weights(model, model.experts)
-        routed = expert_weights(model, model.experts) / layouts.expert_C
-        body = body + sparse * (shared + routed) / layouts.pipeline_C
-    alone = 1 if model.tied_embeddings else 2
-    ends = np.where(layouts.pipeline_C > 1, 1, alone) * embedding_weights(model)
-    return np.asarray((body + ends) / layouts.tensor_C)
+    Source:
+        Rajbhandari et al. 2020, "ZeRO", section 7.
+    """
+    stage, times = layouts.zero_stage_C, layouts.accumulation_C
+    sums = np.where(stage < 2, 1.0, 0.0)
+    scatters = np.where(stage < 2, 0.0, times)
+    gathers = np.where(stage == 2, 1.0, 0.0) + np.where(stage > 2, 2.0 * times, 0.0)
+    return sums, scatters, gathers
 
 
 def gradient_exchange_s(
-    layouts: LayoutColumns,
-    workload: Workload,
-    machine: Machine,
-    physics: Physics,
-    *,
-    backward_s_C: Floats,
+    layouts: LayoutColumns, workload: Workload, machine: Machine, busy_s_C: Floats
 ) -> Floats:
-    """Gradients of replicas, once a step; in stage 2 for each micro-batch.
+    """Gradients and weights of replicas beyond what each layer gathers by itself (``inner``).
 
     With tied embeddings the first and the last stage sum theirs (Narayanan et al. 2021,
     section 4).
     """
-    replicas = layouts.shards_C
     weights = rank_weights(layouts, workload) * trained_share(workload)
     once = ring_s(
         machine,
-        physics,
-        Group(ranks=replicas, stride=layouts.tensor_C),
-        weights * _GRADIENT_BYTES,
+        Group(ranks=layouts.shards_C, stride=layouts.tensor_C),
+        weights * GRADIENT_BYTES,
         passes=ALL_REDUCE,
     )
-    more = np.where(layouts.zero_stage_C == 2, 0.5 * (layouts.accumulation_C - 1.0), 0.0)
-    whole = np.where(layouts.zero_stage_C >= 3, 0.0, once * (1.0 + more))
+    sums, scatters, gathers = zero_exchanges(layouts)
+    passes = sums + (scatters + gathers) / ALL_REDUCE
+    whole = np.where(layouts.zero_stage_C >= 3, 0.0, once * passes)
     if overlaps_reduction(workload.software):
-        whole = whole - np.minimum(0.5 * whole, physics.shard_overlap * backward_s_C)
+        hidden = machine.physics.shard_overlap * (_BACKWARD * busy_s_C)
+        whole = whole - np.minimum(0.5 * whole, hidden)
     words = embedding_weights(workload.architecture)
     if workload.architecture.tied_embeddings and (layouts.pipeline_C > 1).any():
-        whole = whole + _tied_s(layouts, workload, machine, physics, words)
+        whole = whole + _tied_s(layouts, workload, machine, words)
     if (layouts.zero_stage_C >= 3).any():
-        whole = whole + _outside_s(layouts, workload, machine, physics, words)
+        whole = whole + _outside_s(layouts, workload, machine, words)
     return np.asarray(whole)
 
 
-def _tied_s(
-    layouts: LayoutColumns, workload: Workload, machine: Machine, physics: Physics, words: int
-) -> Floats:
+_BACKWARD = 0.6
+"""Part of forward and backward beside which gradients can be reduced."""
+
+
+def _tied_s(layouts: LayoutColumns, workload: Workload, machine: Machine, words: int) -> Floats:
     """The first and the last stage sum the gradients of the embeddings that they share."""
     return ring_s(
         machine,
-        physics,
-        Group(
-            ranks=np.where(layouts.pipeline_C > 1, 2, 1),
-            stride=layouts.tensor_C * layouts.context_C * layouts.data_C,
-        ),
-        words * trained_share(workload) * _GRADIENT_BYTES / layouts.tensor_C,
+        Group(ranks=np.where(layouts.pipeline_C > 1, 2, 1), stride=_stage_ranks(layouts)),
+        words * trained_share(workload) * GRADIENT_BYTES / layouts.tensor_C,
         passes=ALL_REDUCE,
     )
 
 
-def _outside_s(
-    layouts: LayoutColumns, workload: Workload, machine: Machine, physics: Physics, words: int
-) -> Floats:
+def _stage_ranks(layouts: LayoutColumns) -> Ints:
+    return layouts.tensor_C * layouts.shards_C
+
+
+def _outside_s(layouts: LayoutColumns, workload: Workload, machine: Machine, words: int) -> Floats:
     """Sharded embeddings are gathered twice, their gradients scattered, in each micro-batch.
 
     Half of it is hidden behind other work.
@@ -218,7 +203,6 @@ def _outside_s(
     passes = 2.0 + trained_share(workload)
     gathered = ring_s(
         machine,
-        physics,
         Group(
             ranks=np.where(layouts.zero_stage_C >= 3, layouts.shards_C, 1),
             stride=layouts.tensor_C,
@@ -229,7 +213,7 @@ def _outside_s(
     return np.asarray(0.5 * gathered * layouts.accumulation_C)
 
 
-def fetch_s(layouts: LayoutColumns, workload: Workload, physics: Physics) -> Floats:
+def offload_transfer_s(layouts: LayoutColumns, workload: Workload, machine: Machine) -> Floats:
     """Offloaded weights come from the host before each pass, gradients go there; nothing hides it.
 
     Each rank moves its share, in each micro-batch. Source: Rajbhandari et al. 2021,
@@ -239,37 +223,71 @@ def fetch_s(layouts: LayoutColumns, workload: Workload, physics: Physics) -> Flo
         return np.zeros(())
     share = rank_weights(layouts, workload) / layouts.shards_C
     moved = share * workload.precision.value_bytes * (2.0 + trained_share(workload))
-    once = moved / physics.host_link_bytes_per_s
+    once = moved / machine.physics.host_link_bytes_per_s
     return np.asarray(layouts.are_weights_away_C * once * layouts.accumulation_C)
 
 
-def update_s(
-    layouts: LayoutColumns, workload: Workload, machine: Machine, physics: Physics
-) -> Floats:
-    """Adam reads and writes its states once, on the host where they are offloaded.
+_BROADCASTS_OF_BLOCK = 12 / 4
+"""ZeRO 1 broadcasts each of about 12 weights and biases of a transformer's block by itself. They
+are under way together: a broadcast took a quarter of a reduction's latency where it was measured
+(gloo, 2 ranks)."""
+_PROFILED_BACKWARD = 2 / 3
+_MIB = 1 << 20
+_REDUCED_BYTES = 4
+_BUCKET_MB = 25.0
 
-    Besides, what a step costs however small it is. Source of the bytes: Rajbhandari et al. 2020,
-    "ZeRO", section 3.1.
+
+def runtime_exchange_s(
+    table: CandidateTable, workload: Workload, network: Network, micro_batch_s_C: Floats
+) -> Floats:
+    """Seconds of each row's step in our own runtime that no computing hides.
+
+    The bytes and passes are those of ``runtime/parallel``: DDP reduces buckets once a step, ZeRO 1
+    then broadcasts each weight, FSDP2 gathers units of blocks and scatters their gradients with
+    each micro-batch. gloo scatters by a whole reduction, NCCL in one pass.
+
+    Args:
+        table: the candidates.
+        workload: a profiled model and its precision.
+        network: between the ranks.
+        micro_batch_s_C: forward and backward of one micro-batch.
     """
-    weights = rank_weights(layouts, workload) * trained_share(workload)
-    shards = np.where(layouts.zero_stage_C >= 1, layouts.shards_C, 1)
-    memory = machine.accelerator.memory_bytes_per_s * physics.memory_efficiency
-    on_device = weights / shards * physics.optimizer_bytes / memory
-    if not layouts.offload_C.any():
-        return np.asarray(on_device + physics.step_s)
-    per_rank = physics.host_bytes_per_s / machine.gpus_per_node
-    on_host = (
-        weights / shards * (_HOST_STATE_BYTES / per_rank + 6.0 / physics.host_link_bytes_per_s)
+    layouts, spec = LayoutColumns.from_table(table), profiled_model(workload)
+    ranks_C = layouts.shards_C
+    gradients = spec.trainable_parameters * spec.parameter_bytes_each
+    buckets = np.ceil(gradients / (table.numbers("bucket_cap_mb", _BUCKET_MB) * _MIB))
+    summed = network.rings_s(ranks_C, buckets, ALL_REDUCE * gradients)
+    summed = np.maximum(0.0, summed - _PROFILED_BACKWARD * micro_batch_s_C)
+    broadcasts = np.asarray(_BROADCASTS_OF_BLOCK * sum(block.count for block in spec.blocks))
+    broadcast = network.rings_s(ranks_C, broadcasts, gradients)
+    units = _units(table, spec)
+    passes = GATHER if network.overlaps else ALL_REDUCE
+    scattered = network.rings_s(
+        ranks_C, units, passes * spec.trainable_parameters * _REDUCED_BYTES
     )
-    return np.asarray(np.where(layouts.offload_C, on_host, on_device) + physics.step_s)
+    gathered = network.rings_s(ranks_C, units, spec.parameters * workload.precision.value_bytes)
+    sums, scatters, gathers = zero_exchanges(layouts)
+    sharded = scattered * scatters + gathered * gathers
+    if network.overlaps:
+        computing = micro_batch_s_C * layouts.accumulation_C
+        sharded = exposed_s(sharded, computing, DEFAULT_PHYSICS)
+    exposed = summed * sums + broadcast * (layouts.zero_stage_C == 1) + sharded
+    return np.asarray(np.where(ranks_C > 1, exposed, 0.0), np.float64)
+
+
+def _units(table: CandidateTable, spec: ModelSpec) -> Floats:
+    """Units of blocks that FSDP gathers, and the rest of the model as one more."""
+    repeated = sum(block.count for block in spec.blocks if block.count > 1)
+    return np.asarray(np.ceil(repeated / table.numbers("blocks_per_unit", 1.0)) + 1.0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class StepParts:
     """Seconds that add up to one step.
 
-    ``ideal_s_C`` is the model's operations at the datasheet's rate; the others are what is lost,
-    in the order in which it is lost.
+    ``ideal_s_C`` is the model's operations at the datasheet's rate, or at that of large
+    micro-batches where they were profiled; the others are what is lost, in the order in which it
+    is lost.
     """
 
     ideal_s_C: Floats
@@ -284,35 +302,111 @@ class StepParts:
     def step_s_C(self) -> Floats:
         """Sum of all parts."""
         total: Floats | float = 0.0
-        for part in fields(self):
-            total = total + getattr(self, part.name)
+        for name in PART_NAMES:
+            total = total + getattr(self, name)
         return np.asarray(total, np.float64)
 
+    def named(self) -> tuple[tuple[str, Floats], ...]:
+        """Name (``ideal``, ``kernels``, …) and seconds of each part, in order."""
+        return tuple((name.removesuffix("_s_C"), getattr(self, name)) for name in PART_NAMES)
 
-def step_parts(
-    layouts: LayoutColumns,
+    def profiled(self) -> tuple[tuple[str, Floats], ...]:
+        """The same where whole micro-batches were timed, so that less is distinguished."""
+        own = dict(self.named())
+        names = ("launch", "recompute", "communication", "update")
+        return (("samples", own["ideal"]), *((name, own[name]) for name in names))
+
+
+PART_NAMES = tuple(part.name for part in fields(StepParts))
+PartsOf: TypeAlias = Callable[[LayoutColumns], StepParts]
+
+
+def step_parts(layouts: LayoutColumns, workload: Workload, machine: Machine) -> StepParts:
+    """All parts for each candidate, by formula."""
+    kernels = Roofline(workload=workload, machine=machine)
+
+    def of(columns: LayoutColumns) -> StepParts:
+        def exchange(busy_s_C: Floats) -> Iterator[Floats]:
+            yield gradient_exchange_s(columns, workload, machine, busy_s_C)
+            yield offload_transfer_s(columns, workload, machine)
+
+        send = _send_s(columns, workload, machine)
+        exposed = 1.0 - machine.physics.point_to_point_overlap
+        return _combined(columns, kernels, exchange, send_s_C=send, exposed_share=exposed)
+
+    return _recomputed_in_part(layouts, kernels.layers, of)
+
+
+def profiled_step_parts(
+    table: CandidateTable,
     workload: Workload,
-    machine: Machine,
-    physics: Physics = DEFAULT_PHYSICS,
+    network: Network | None,
+    kernels: KernelTimes | None = None,
 ) -> StepParts:
-    """All parts for each candidate.
+    """The same of a model that was run or traced; NaN where no formula covers the row.
 
-    Where only some layers of a stage recompute, the step lies between those where none and all do.
+    Args:
+        table: the candidates.
+        workload: a profiled model and its precision.
+        network: between ranks; None leaves communication out.
+        kernels: seconds of micro-batches; by default those of the model's profile.
     """
-    if not (partial := layouts.recompute_layers_C >= 0).any():
-        return _parts(layouts, workload, machine, physics)
-    share = np.where(
-        partial,
-        recomputed_share(
-            layouts.recompute_layers_C, layouts.pipeline_C, all_layers(workload.architecture)
-        ),
-        1.0,
+    times = kernels or ProfiledLines(spec=profiled_model(workload))
+
+    def exchange(busy_s_C: Floats) -> Iterator[Floats]:
+        if network is not None:
+            yield runtime_exchange_s(table, workload, network, busy_s_C)
+
+    found = _combined(
+        LayoutColumns.from_table(table), times, exchange, send_s_C=np.zeros(()), exposed_share=0.0
     )
-    whole = _parts(layouts, workload, machine, physics)
-    without = replace(layouts, recompute_C=np.where(partial, NONE, layouts.recompute_C))
-    none = _parts(without, workload, machine, physics)
-    names = [part.name for part in fields(StepParts)]
-    return StepParts(**{x: between(share, getattr(whole, x), getattr(none, x)) for x in names})
+    known = np.where(covered(table) & ~np.isnan(found.ideal_s_C), 0.0, np.nan)
+    return StepParts(**{name: known + getattr(found, name) for name in PART_NAMES})
+
+
+def step_seconds(layouts: LayoutColumns, workload: Workload, machine: Machine) -> Floats:
+    """The sum of all parts alone.
+
+    Where columns broadcast, each kind of recomputation is timed once; some layers of a stage lie
+    between two kinds.
+    """
+    if layouts.recompute_C.ndim == 1:
+        return step_parts(layouts, workload, machine).step_s_C
+    shape = layouts.recompute_C.shape
+    axis = next((i for i, size in enumerate(shape) if size > 1), -1)
+    axis = layouts.shape.index(1) if axis < 0 else axis
+    line = [1] * len(shape)
+    line[axis] = len(Recompute)
+    kinds = np.arange(len(Recompute)).reshape(line)
+    plain = replace(layouts, recompute_C=kinds, recompute_layers_C=np.full_like(kinds, -1))
+    kinds_s_C = step_parts(plain, workload, machine).step_s_C
+    seconds_C = np.take(kinds_s_C, layouts.recompute_C.reshape(-1), axis=axis)
+    others = tuple(i for i in range(len(shape)) if i != axis)
+    some = (layouts.recompute_layers_C >= 0).any(axis=others)
+    if some.any():
+        before = (slice(None),) * axis
+        share_C = recomputed_share(
+            layouts.recompute_layers_C[(*before, some)],
+            layouts.pipeline_C,
+            all_layers(workload.architecture),
+        )
+        full_s_C, none_s_C = (kinds_s_C[(*before, slice(kind, kind + 1))] for kind in (FULL, NONE))
+        seconds_C[(*before, some)] = between(share_C, full_s_C, none_s_C)
+    return np.asarray(seconds_C)
+
+
+def _recomputed_in_part(layouts: LayoutColumns, layers: int, parts_of: PartsOf) -> StepParts:
+    """Parts where only some layers of a stage recompute lie between those of none and of all."""
+    if not (partial := layouts.recompute_layers_C >= 0).any():
+        return parts_of(layouts)
+    share = np.where(
+        partial, recomputed_share(layouts.recompute_layers_C, layouts.pipeline_C, layers), 1.0
+    )
+    whole = parts_of(layouts)
+    none = parts_of(replace(layouts, recompute_C=np.where(partial, NONE, layouts.recompute_C)))
+    return StepParts(
+        **{x: between(share, getattr(whole, x), getattr(none, x)) for x in PART_NAMES}
+    )
 
 
 def between(share: Floats, whole_s: Floats, none_s: Floats) -> Floats:
@@ -326,134 +420,73 @@ def recomputed_share(recomputed_C: Ints, pipeline_C: Ints, layers: int) -> Float
     return np.asarray(np.clip(recomputed_C / stage, 0.0, 1.0))
 
 
-def _parts(
-    layouts: LayoutColumns, workload: Workload, machine: Machine, physics: Physics
+def _combined(
+    layouts: LayoutColumns,
+    kernels: KernelTimes,
+    exchange_s: Callable[[Floats], Iterable[Floats]],
+    *,
+    send_s_C: Floats,
+    exposed_share: float,
 ) -> StepParts:
-    kernels = Kernels(
-        accelerator=machine.accelerator,
-        physics=physics,
-        precision=workload.precision,
-        transformer_engine=workload.software.transformer_engine,
-    )
+    """Kernels, the schedule of micro-batches, and what ranks exchange, as one step.
+
+    Args:
+        layouts: the candidates.
+        kernels: seconds of one micro-batch.
+        exchange_s: seconds that a step exchanges gradients and weights, smaller arrays first,
+            from those in which a stage is busy with one micro-batch.
+        send_s_C: from a stage to its neighbour.
+        exposed_share: of these while a stage computes.
+    """
     inner, which = distinct(layouts)
-    layer = inner_times(workload, inner, machine, kernels)
-    layers = all_layers(workload.architecture)
+    layer, layers = kernels.inner_times(inner), kernels.layers
     pace = layers / layouts.pipeline_C * layouts.accumulation_C
     first, last = layer.first_s_U[which], layer.last_s_U[which]
-    host = physics.micro_batch_s * (0.5 if is_compiled(workload.software) else 1.0)
     stages = stage_times(
         layouts,
         layers,
         layer=LayerSeconds(mean_s_C=layer.layer_s_U[which], slowest_s_C=layer.slowest_s_U[which]),
         first_s_C=first,
         last_s_C=last,
-        send_s_C=_send_s(layouts, workload, machine, physics),
+        send_s_C=send_s_C,
     )
-    running, sends = schedule_s(
-        layouts, stages, exposed_share=1.0 - physics.point_to_point_overlap
-    )
+    running, sends = schedule_s(layouts, stages, exposed_share=exposed_share)
     even = (layers * layer.layer_s_U[which] + first + last) / layouts.pipeline_C
-    busy = pace * layer.busy_s_U[which] + (
-        layouts.accumulation_C / layouts.pipeline_C * (first + last)
-    )
-    ideal = (
-        pace * layer.ideal_s_U[which]
-        + layouts.accumulation_C / layouts.pipeline_C * layer.ends_ideal_s_U[which]
-    )
-    exposed = pace * layer.exposed_s_U[which] + sends
-    exchange = gradient_exchange_s(layouts, workload, machine, physics, backward_s_C=0.6 * even)
+    ends = layouts.accumulation_C / layouts.pipeline_C
+    busy = pace * layer.busy_s_U[which] + ends * (first + last)
+    ideal = pace * layer.ideal_s_U[which] + ends * layer.ends_ideal_s_U[which]
+    communication = pace * layer.exposed_s_U[which] + sends
+    for seconds in exchange_s(even):
+        communication = communication + seconds
+    host = kernels.micro_batch_s * layouts.accumulation_C
     return StepParts(
         ideal_s_C=ideal,
         kernels_s_C=busy - ideal,
         recompute_s_C=pace * layer.again_s_U[which],
-        launch_s_C=pace * layer.launch_s_U[which] + host * layouts.accumulation_C,
+        launch_s_C=pace * layer.launch_s_U[which] + host,
         bubble_s_C=running - sends - even * layouts.accumulation_C,
-        communication_s_C=exposed + exchange + fetch_s(layouts, workload, physics),
-        update_s_C=update_s(layouts, workload, machine, physics),
+        communication_s_C=communication,
+        update_s_C=kernels.update_s(layouts) / layouts.optimizer_shards_C + kernels.step_s,
     )
 
 
-def _send_s(
-    layouts: LayoutColumns, workload: Workload, machine: Machine, physics: Physics
-) -> Floats:
+def _send_s(layouts: LayoutColumns, workload: Workload, machine: Machine) -> Floats:
     """Activations of one micro-batch go to the next stage, cut over tensor-parallel ranks.
 
     Source: Narayanan et al. 2021, section 4.1, scatter and gather.
     """
-    tokens = (
-        layouts.micro_batch_C * workload.sequence_length / (layouts.context_C * layouts.tensor_C)
-    )
+    ranks = layouts.context_C * layouts.tensor_C
+    tokens = layouts.micro_batch_C * workload.sequence_length / ranks
     sent = tokens * workload.architecture.hidden * workload.precision.value_bytes
-    stride = layouts.tensor_C * layouts.context_C * layouts.data_C
-    return send_s(machine, physics, stride=stride, buffer_bytes=np.asarray(sent, np.float64))
+    return send_s(machine, stride=_stage_ranks(layouts), buffer_bytes=np.asarray(sent, np.float64))
 
 
 def concatenate(parts: Sequence[StepParts]) -> StepParts:
     """Rows of several calls, one after the other."""
-    names = [part.name for part in fields(StepParts)]
     empty = [np.zeros(0)]
     return StepParts(
-        **{name: np.concatenate([getattr(one, name) for one in parts] or empty) for name in names}
+        **{
+            name: np.concatenate([getattr(one, name) for one in parts] or empty)
+            for name in PART_NAMES
+        }
     )
-
-
-_UPDATE_BYTES = 10.0
-"""Least traffic of one update of a weight: weight and gradient read and weight written in 16 bits,
-and two 8-bit moments read and written."""
-_UNFILLED = 0.5
-"""Part of 1F1B's bubble that stays where backward passes are cut in two (Qi et al. 2023,
-arXiv:2401.10241, the schedule with the memory of 1F1B leaves a third of it or more)."""
-
-
-def least_step_s(layouts: LayoutColumns, workload: Workload, machine: Machine) -> Floats:
-    """Seconds below which no step of these layouts can come."""
-    compute = _compute_s(layouts, workload, machine)
-    weights = rank_weights(layouts, workload)
-    shards = np.where(layouts.zero_stage_C >= 1, layouts.shards_C, np.ones_like(layouts.data_C))
-    update = _UPDATE_BYTES * weights * trained_share(workload) / shards
-    update_s = np.where(layouts.offload_C, 0.0, update / machine.accelerator.memory_bytes_per_s)
-    return np.asarray(np.maximum(compute + update_s, _network_s(layouts, workload, machine)))
-
-
-def forward_flops_per_token(workload: Workload) -> float:
-    """Products of one token's forward pass; attention looks back over half the sequence."""
-    model = workload.architecture
-    sparse = expert_layers(model)
-    body = (all_layers(model) - sparse) * dense_layer_weights(model)
-    if model.experts is not None:
-        chosen = model.experts.per_token * perceptron_weights(model, model.experts.ffn)
-        body += sparse * (shared_weights(model, model.experts) + chosen)
-    keys = min(workload.sequence_length, model.window or workload.sequence_length)
-    seen = keys / 2 if model.causal else keys
-    scores = 4.0 * all_layers(model) * seen * model.heads * model.head
-    return 2.0 * (body + model.vocabulary * model.hidden) + scores
-
-
-def _compute_s(layouts: LayoutColumns, workload: Workload, machine: Machine) -> Floats:
-    """Products at the datasheet's rate; recomputation of only some layers is not counted."""
-    rate = peak_flops_per_s(machine.accelerator, workload.precision)
-    again = (layouts.recompute_C == FULL) & (layouts.recompute_layers_C < 0)
-    passes = 2.0 + trained_share(workload) + again
-    samples = layouts.micro_batch_C * layouts.accumulation_C
-    inside = layouts.tensor_C * layouts.context_C * layouts.pipeline_C
-    head = 2.0 * workload.architecture.vocabulary * workload.architecture.hidden
-    body = sum(
-        one.share * one.workload.sequence_length * (forward_flops_per_token(one.workload) - head)
-        for one in stacks(workload)
-    )
-    logits = workload.logit_tokens * head
-    flops = samples * (passes * body + (2.0 + trained_share(workload)) * logits) / inside
-    count = np.maximum(layouts.accumulation_C, 1.0)
-    bubble = (layouts.pipeline_C - 1) / (layouts.virtual_C * count)
-    return np.asarray(flops / rate * (1.0 + _UNFILLED * bubble))
-
-
-def _network_s(layouts: LayoutColumns, workload: Workload, machine: Machine) -> Floats:
-    """Each replica's gradients leave a rank once and come back once, over link or cards."""
-    replicas = layouts.shards_C
-    weights = rank_weights(layouts, workload) - embedding_weights(workload.architecture)
-    moved = np.maximum(weights, 0.0) * trained_share(workload) * _GRADIENT_BYTES
-    share = (replicas - 1) / np.maximum(replicas, 1)
-    cards = machine.node_network_bytes_per_s / machine.gpus_per_node
-    fastest = max(machine.link.bytes_per_s, cards)
-    return np.asarray(2.0 * share * moved / fastest)

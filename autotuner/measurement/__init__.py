@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from .sequential_test import (
         Expected,
         PairedEstimate,
-        estimate,
+        estimate_difference,
         expect_apart,
         expect_in_turn,
         expected_width,

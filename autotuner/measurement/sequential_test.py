@@ -154,7 +154,7 @@ def expect_apart(variance: float, freedom: float) -> Expected:
     return Expected(spread=spread, freedom=1.0 / (1.0 / FREEDOM + 1.0 / freedom))
 
 
-def estimate(
+def estimate_difference(
     differences: Sequence[float], expected: Expected, alpha: float = 0.05
 ) -> PairedEstimate:
     """What the differences so far say; the interval holds after every round at once.

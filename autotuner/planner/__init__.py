@@ -18,7 +18,6 @@ if TYPE_CHECKING:
         waterfall,
     )
     from .mesh_grids import PLAN_RULES, grids, obeying
-    from .pricing import STEP_TIME_BAND, UNMEASURED_BAND, Training, time_band
-    from .search import Limits, Plan, Planned, Question, plan
+    from .search import Limits, Plan, Planned, Question, Training, plan
 else:
     __getattr__ = lazy_names(__name__, __file__)

@@ -14,11 +14,11 @@ import numpy as np
 
 from autoconf_launch.core import Degrees
 
-from ..cost import MEMORY_BAND, LayoutColumns, LayoutRule, fits
+from ..cost import MEMORY_BAND, STEP_TIME_BAND, LayoutColumns, LayoutRule, estimate, fits
 from ..measurement import chance_below
 from ..space import Bools, Floats, Ints
 from .mesh_grids import LayoutGrid, counted, grids, obeying, parts
-from .pricing import STEP_TIME_BAND, Training, grid_costs, row_costs
+from .search import Training
 
 MEMORY = "memory"
 _CELLS = 1 << 16
@@ -110,8 +110,8 @@ def risked_s(step_s_C: Floats, chance_C: Floats) -> Floats:
 
 def _look(grid: LayoutGrid, kept_C: Bools, question: PointQuestion, found: _Found) -> None:
     """Price the cells of a piece, and keep the best cell of each point."""
-    peak_C, step_s_C = grid_costs(grid, question.training)
-    limit = question.memory_bytes
+    costs = estimate(grid.columns, question.training.workload, question.training.machine)
+    peak_C, step_s_C, limit = costs.peak_bytes_C, costs.step_s_C, question.memory_bytes
     good_C = np.broadcast_to(kept_C & fits(peak_C, limit), grid.shape)
     found.too_large += int(np.count_nonzero(np.broadcast_to(kept_C, grid.shape)))
     found.too_large -= int(np.count_nonzero(good_C))
@@ -148,8 +148,9 @@ def _points(question: PointQuestion, found: _Found) -> Points:
             dropped=dropped,
         )
     rows = LayoutColumns.joined(found.rows)
-    peak_C, timed = row_costs(rows, question.training)
-    step_s_C, chance_C = timed.step_s_C, predicted_chance_to_fit(peak_C, question.memory_bytes)
+    costs = estimate(rows, question.training.workload, question.training.machine)
+    peak_C, step_s_C = costs.peak_bytes_C, costs.step_s_C
+    chance_C = predicted_chance_to_fit(peak_C, question.memory_bytes)
     kept = _one_each(rows, risked_s(step_s_C, chance_C), question.are_recomputed_apart)
     return Points(
         rows=rows.take(kept),

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -49,15 +49,6 @@ class LayoutGrid:
         """Flat columns of some cells."""
         where = np.unravel_index(numbers, self.shape)
         return self.columns.changed(lambda column: np.broadcast_to(column, self.shape)[where])
-
-    def with_kinds(self) -> LayoutColumns:
-        """Columns with no, selective and full recomputation alone, in the order of their codes."""
-        kinds = np.array([RECOMPUTE_CODES[kind] for kind in Recompute], np.int64)
-        return replace(
-            self.columns,
-            recompute_C=_on(RECOMPUTE, kinds),
-            recompute_layers_C=_on(RECOMPUTE, np.array([ALL_LAYERS])),
-        )
 
 
 def grids(

@@ -5,16 +5,24 @@ Not: names and files (launcher), nor why a layout lost (reasons).
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 
 import numpy as np
 
-from autoconf_launch.core import Degrees, Layout
+from autoconf_launch.core import Degrees, Layout, Workload
 
-from ..cost import MEMORY_BAND, LayoutColumns, LayoutRule, Verdict, fits, verdict
+from ..cost import (
+    MEMORY_BAND,
+    LayoutColumns,
+    LayoutRule,
+    Machine,
+    Verdict,
+    estimate,
+    fits,
+    verdict,
+)
 from ..space import Bools, Floats
 from .mesh_grids import PLAN_RULES, LayoutGrid, counted, grids, obeying, parts
-from .pricing import Training, grid_costs, row_costs
 
 _TIES = (
     "micro_batch_C",
@@ -78,6 +86,14 @@ class Ranking:
 
 MEMORY, DEADLINE, MAX_COST = "memory", "deadline", "max_cost"
 _CELLS = 1 << 16
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Training:
+    """What is trained on which machines."""
+
+    workload: Workload
+    machine: Machine
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -193,8 +209,9 @@ def _look(
 ) -> None:
     """Price the cells of a piece, and keep what is good of them."""
     limits = question.limits
+    costs = estimate(grid.columns, question.training.workload, question.training.machine)
     peak_C, step_s_C = (
-        np.broadcast_to(cost, grid.shape) for cost in grid_costs(grid, question.training)
+        np.broadcast_to(cost, grid.shape) for cost in (costs.peak_bytes_C, costs.step_s_C)
     )
     kept_C = np.broadcast_to(kept_C, grid.shape)
     fits_C = kept_C & fits(peak_C, limits.memory_bytes)
@@ -244,14 +261,14 @@ def _planned(ranking: Ranking, question: Question) -> tuple[Planned, ...]:
     if not len(ranking):
         return ()
     rows = ranking.best()
-    peaks, timed = row_costs(rows, question.training)
-    names = [f.name.removesuffix("_s_C") for f in fields(timed)]
-    parts = zip(*(getattr(timed, f.name).tolist() for f in fields(timed)), strict=True)
+    costs = estimate(rows, question.training.workload, question.training.machine)
+    names = [name for name, _ in costs.parts]
+    parts = zip(*(seconds.tolist() for _, seconds in costs.parts), strict=True)
     found = zip(
         rows.layouts(),
         rows.recompute_layers_C.tolist(),
-        peaks.tolist(),
-        timed.step_s_C.tolist(),
+        costs.peak_bytes_C.tolist(),
+        costs.step_s_C.tolist(),
         parts,
         strict=True,
     )

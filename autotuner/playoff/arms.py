@@ -21,7 +21,7 @@ from ..measurement import (
     Noise,
     PairedEstimate,
     awake,
-    estimate,
+    estimate_difference,
     expect_apart,
     expect_in_turn,
     expected_width,
@@ -97,7 +97,7 @@ def compare(
     common = [number for number in sorted(ours) if number in theirs]
     pairs = [(slower.rounds[number], faster.rounds[number]) for number in common]
     differences = [ours[number] - theirs[number] for number in common]
-    return estimate(differences, _expected(pairs, noise), alpha)
+    return estimate_difference(differences, _expected(pairs, noise), alpha)
 
 
 def _expected(pairs: Sequence[tuple[Record, Record]], noise: Noise) -> Expected:

@@ -7,9 +7,11 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from autoconf_launch.core import FailureKind
+from autoconf_launch.core import (
+    FailureKind,
+    Optimizer,
+)
 
-from ..cost import TrainingFacts
 from ..measurement import PRIOR, Noise, SpeedUp, estimate_noise, speed_up, without_drift
 from ..search import OptimalityBound, Skipped, StopReason, Study, count_skipped
 from ..space import OBJECTIVES, AutotuningSettings, Objective, Record, RejectedCounts, is_better
@@ -35,7 +37,7 @@ class LearningRateAdvice:
 
 
 def learning_rate_advice(
-    before: int, after: int, facts: TrainingFacts
+    before: int, after: int, optimizer: Optimizer
 ) -> LearningRateAdvice | None:
     """Advice for a global batch that goes from ``before`` to ``after`` samples; None if equal.
 
@@ -46,7 +48,7 @@ def learning_rate_advice(
     if before == after:
         return None
     ratio = after / before
-    linear = facts.scales_with_batch
+    linear = optimizer.scales_with_batch
     factor = ratio if linear else math.sqrt(ratio)
     return LearningRateAdvice(factor=factor, before=before, after=after, linear=linear)
 
@@ -136,19 +138,19 @@ class Summary:
     alone: bool = False
 
 
-def summarise(study: Study, *, duration_s: float, facts: TrainingFacts | None = None) -> Summary:
+def summarise(study: Study, *, duration_s: float, optimizer: Optimizer | None = None) -> Summary:
     """Sum up a study.
 
     Args:
         study: as far as it has got.
         duration_s: wall time of the tuning, earlier sessions included.
-        facts: tells which advice on the learning rate is right.
+        optimizer: tells which advice on the learning rate is right.
     """
     summary = summarise_records(
         study.records,
         study.settings,
         duration_s=duration_s,
-        facts=facts,
+        optimizer=optimizer,
         repeats=study.repeats,
         stop=study.stop_reason(),
     )
@@ -167,7 +169,7 @@ def summarise_records(
     settings: AutotuningSettings,
     *,
     duration_s: float,
-    facts: TrainingFacts | None = None,
+    optimizer: Optimizer | None = None,
     repeats: Sequence[Record] = (),
     stop: StopReason | None = None,
 ) -> Summary:
@@ -192,7 +194,7 @@ def summarise_records(
         ties=tuple(r.trial.name for r in records if _ties(r, winner, objective, noise)),
         rejected=(),
         noise=noise,
-        learning_rate=learning_rate_of(baseline, winner, facts or TrainingFacts()),
+        learning_rate=learning_rate_of(baseline, winner, optimizer or Optimizer()),
         stop=stop,
         duration_s=duration_s,
         alone=len({record.trial.name for record in records if record.measurement}) == 1,
@@ -241,13 +243,13 @@ def _ties(record: Record, winner: Record | None, objective: Objective, noise: No
 
 
 def learning_rate_of(
-    baseline: Record | None, winner: Record | None, facts: TrainingFacts
+    baseline: Record | None, winner: Record | None, optimizer: Optimizer
 ) -> LearningRateAdvice | None:
     """Advice where the winner has another global batch than the baseline."""
     if baseline is None or winner is None:
         return None
     before = baseline.trial.candidate.layout.global_batch
-    advice = learning_rate_advice(before, winner.trial.candidate.layout.global_batch, facts)
+    advice = learning_rate_advice(before, winner.trial.candidate.layout.global_batch, optimizer)
     return advice and replace(advice, by_script=_scaled_by_script(baseline, winner, advice))
 
 

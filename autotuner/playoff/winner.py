@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from statistics import fmean
 
-from ..cost import TrainingFacts
+from autoconf_launch.core import Optimizer
+
 from ..measurement import (
     EFFORTS,
     Noise,
@@ -37,7 +38,7 @@ def settled(
     records: Sequence[Record],
     finals: Sequence[Record],
     settings: AutotuningSettings,
-    facts: TrainingFacts,
+    optimizer: Optimizer,
     soaks: Sequence[Record] = (),
 ) -> Summary:
     """The summary with the choice that rounds and soak lead to; rows of spaces stay as searched.
@@ -71,7 +72,7 @@ def settled(
         ties=_ties(rounds, winner, gain) if met else near,
         near=near if met else (),
         resolution=_resolution(rounds, winner, gain),
-        learning_rate=learning_rate_of(baseline, winner, facts),
+        learning_rate=learning_rate_of(baseline, winner, optimizer),
         rounds=rounds.rounds,
         meaning=compare_losses(baseline, _searched(records, winner), repeats),
         soak=soak_report.report(soaks) if soaks else None,

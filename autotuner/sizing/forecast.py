@@ -18,9 +18,8 @@ from types import MappingProxyType
 
 from autoconf_launch.core import ConfigError, Degrees, Layout, Offload, nearest_known
 
+from ..cost import STEP_TIME_BAND, UNMEASURED_BAND
 from ..planner import (
-    STEP_TIME_BAND,
-    UNMEASURED_BAND,
     Limits,
     Planned,
     Question,

@@ -17,13 +17,20 @@ import numpy as np
 
 from autoconf_launch.core import Architecture, Degrees, Layout
 
-from ..cost import NOISE, SPREADS, Keep, LayoutColumns, LayoutRule, likeness
+from ..cost import (
+    NOISE,
+    SPREADS,
+    STEP_TIME_BAND,
+    UNMEASURED_BAND,
+    Keep,
+    LayoutColumns,
+    LayoutRule,
+    likeness,
+)
 from ..measurement import chance_below
 from ..planner import (
     MEMORY,
     PLAN_RULES,
-    STEP_TIME_BAND,
-    UNMEASURED_BAND,
     PointQuestion,
     Points,
     Training,

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 
-from autoconf_launch.autotuner.cost import LayoutColumns, Verdict, peak_bytes
+from autoconf_launch.autotuner.cost import LayoutColumns, Verdict, memory_bytes
 from autoconf_launch.core import Layout, Recompute
 
 from ..estimates import FitAnswer, fit_answer, parse_fit
@@ -68,7 +68,7 @@ def _peak_of(answer: FitAnswer) -> PeakOf:
 
     def peak(layout: Layout) -> float:
         columns = LayoutColumns.from_layouts([layout], [answer.asked.recompute_layers])
-        return float(peak_bytes(columns, answer.asked.workload)[0])
+        return float(memory_bytes(columns, answer.asked.workload).peak_C[0])
 
     return peak
 

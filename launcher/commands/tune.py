@@ -124,7 +124,7 @@ def search_for_winner(job: TuningJob, backend: Backend, folder: OpenFolder) -> R
         job.listener(Note(text=shares_text(shares)))
     job = read_measured(job, files, backend, folder, shares[0])
     files.read_again(job.source)
-    files.describe_model(spec, job.user.facts)
+    files.describe_model(replace(job.user.workload, model=spec))
     study = make_study(job, spec, find_past_times(job, spec, folder))
     limits = TrialLimits(
         timeout_s=job.request.trial_timeout_s, stall_s=job.request.stall_timeout_s
@@ -183,9 +183,10 @@ def _conclude(job: TuningJob, study: Study, end: Endgame, stop: StopReason) -> R
     found = (*study_findings(study, end.finals, end.soaks), *end.notes, *said)
     for text in (*end.notes, *said):
         job.listener(Note(text=text, warning=True))
-    facts, settings = job.user.facts, job.user.settings
-    searched = replace(summarise(study, duration_s=end.elapsed_s, facts=facts), findings=found)
-    summary = settled(searched, study.compared, end.finals, settings, facts, end.soaks)
+    optimizer, settings = job.user.workload.optimizer, job.user.settings
+    summary = summarise(study, duration_s=end.elapsed_s, optimizer=optimizer)
+    searched = replace(summary, findings=found)
+    summary = settled(searched, study.compared, end.finals, settings, optimizer, end.soaks)
     winner = render_winner(summary, job.dialect, job.source, job.paths)
     text = write_results(
         job.paths,

@@ -12,9 +12,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from autoconf_launch.autotuner.cost import TrainingFacts
 from autoconf_launch.autotuner.space import LayoutValue
-from autoconf_launch.core import ConfigError, Precision, Recompute
+from autoconf_launch.core import (
+    ConfigError,
+    Optimizer,
+    Precision,
+    Recompute,
+    Workload,
+)
 
 from ..script import ScriptSource
 from ..spelling import (
@@ -210,10 +215,11 @@ class AccelerateDialect(TableDialect):
         rows.append(ShardingWords(versioned=version >= FSDP_VERSION_SINCE, free=free))
         return (*rows, *_memory_rows(source, version))
 
-    def facts(self, reading: Reading) -> TrainingFacts:
+    def workload(self, reading: Reading) -> Workload:
         """See TableDialect."""
         given = str(reading.inputs.variable(_PRECISION)).lower()
-        return TrainingFacts(precision=_PRECISIONS.get(given, Precision.FP32))
+        precision = _PRECISIONS.get(given, Precision.FP32)
+        return Workload(precision=precision, optimizer=Optimizer())
 
     def in_trial(self, rendered: Rendered, source: ScriptSource, needs: TrialNeeds) -> Rendered:
         """See own_asides; the probe keeps what is saved in the trial's folder."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any
 
-from autoconf_launch.autotuner.cost import TrainingFacts
+from autoconf_launch.autotuner.cost import configured_workload
 from autoconf_launch.autotuner.space import (
     AutotuningSettings,
     ChoiceKind,
@@ -96,7 +96,7 @@ class BuiltinDialect:
             baseline=Candidate(layout=resolved.layout, extras=resolved.extras),
             choices=(*choices, *fixed, *knobs),
             batch_rule=rule,
-            facts=TrainingFacts.from_config(resolved),
+            workload=configured_workload(resolved),
             settings=settings,
             warnings=(*source.warnings, *warnings, *on_varying_batch(fixed)),
         )

@@ -12,7 +12,6 @@ import json
 from dataclasses import replace
 from typing import Any
 
-from autoconf_launch.autotuner.cost import TrainingFacts
 from autoconf_launch.autotuner.space import (
     AutotuningSettings,
     ChoiceKind,
@@ -25,8 +24,10 @@ from autoconf_launch.core import (
     KeyPath,
     KnobValue,
     Layout,
+    Optimizer,
     Precision,
     RawConfig,
+    Workload,
     batch_split,
     data_parallel_degree,
     dotted,
@@ -203,13 +204,13 @@ def without_monitors(document: RawConfig) -> RawConfig:
     return document
 
 
-def document_facts(document: RawConfig) -> TrainingFacts:
+def document_workload(document: RawConfig) -> Workload:
     """Precision and optimizer, where the document says them."""
     kinds = {keys.BF16: Precision.BF16, keys.FP16: Precision.FP16}
     on = [kind for path, kind in kinds.items() if document.get(path) is True]
     optimizer: Any = document.get((*keys.OPTIMIZER, "type"))
-    return TrainingFacts(
-        optimizer=optimizer if isinstance(optimizer, str) else None,
+    return Workload(
+        optimizer=Optimizer.named(optimizer if isinstance(optimizer, str) else None),
         precision=on[0] if on else Precision.FP32,
     )
 
@@ -268,7 +269,7 @@ class DeepSpeedDialect:
             baseline=Candidate(layout=layout, extras=usual_values(further, layout.zero_stage)),
             choices=(stages, micro_batch_choice(listed.config, micro), *fixed, *further),
             batch_rule=rule,
-            facts=document_facts(document),
+            workload=document_workload(document),
             settings=settings,
             warnings=(
                 *source.warnings,

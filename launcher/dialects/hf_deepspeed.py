@@ -16,9 +16,16 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
-from autoconf_launch.autotuner.cost import TrainingFacts
 from autoconf_launch.autotuner.space import ChoiceKind, LayoutValue
-from autoconf_launch.core import Candidate, ConfigError, KeyPath, Precision, RawConfig, dotted
+from autoconf_launch.core import (
+    Candidate,
+    ConfigError,
+    KeyPath,
+    Precision,
+    RawConfig,
+    Workload,
+    dotted,
+)
 from autoconf_launch.core import config_keys as keys
 
 from ..request import UserWords
@@ -45,7 +52,7 @@ from ..spelling import (
 )
 from .deepspeed import (
     batch_rule,
-    document_facts,
+    document_workload,
     further_choices,
     micro_batch_choice,
     on_open_batch,
@@ -282,11 +289,12 @@ def with_length_of_trainer(document: RawConfig) -> RawConfig:
     return document
 
 
-def with_file_facts(facts: TrainingFacts, document: RawConfig) -> TrainingFacts:
-    """The facts of the arguments, where the file does not say another."""
-    own = document_facts(document)
-    precision = facts.precision if own.precision is Precision.FP32 else own.precision
-    return replace(facts, optimizer=own.optimizer or facts.optimizer, precision=precision)
+def with_file_workload(workload: Workload, document: RawConfig) -> Workload:
+    """The workload of the arguments, where the file does not say another."""
+    own = document_workload(document)
+    precision = workload.precision if own.precision is Precision.FP32 else own.precision
+    optimizer = own.optimizer if own.optimizer.name else workload.optimizer
+    return replace(workload, optimizer=optimizer, precision=precision)
 
 
 def _is_argument(name: str) -> bool:

@@ -13,9 +13,16 @@ from typing import Any, TypeAlias
 
 import yaml
 
-from autoconf_launch.autotuner.cost import TrainingFacts
 from autoconf_launch.autotuner.space import LayoutValue
-from autoconf_launch.core import Candidate, ConfigError, Precision, RawConfig, Recompute
+from autoconf_launch.core import (
+    Candidate,
+    ConfigError,
+    Optimizer,
+    Precision,
+    RawConfig,
+    Recompute,
+    Workload,
+)
 from autoconf_launch.core import config_keys as keys
 
 from ..script import ScriptSource
@@ -52,8 +59,8 @@ from .hf_deepspeed import (
     trainer_document,
     with_document_lists,
     with_file_choices,
-    with_file_facts,
     with_file_values,
+    with_file_workload,
     with_length_of_trainer,
 )
 
@@ -239,7 +246,7 @@ class HfTrainerDialect(TableDialect):
         text = inputs.document.to_json() + "\n"  # JSON is YAML, too
         return replace(inputs, arguments=arguments), (RenderedFile(name=name, text=text),)
 
-    def facts(self, reading: Reading) -> TrainingFacts:
+    def workload(self, reading: Reading) -> Workload:
         """See TableDialect."""
         precision = Precision.FP32
         for flag, kind in (("--fp16", Precision.FP16), ("--bf16", Precision.BF16)):
@@ -253,8 +260,8 @@ class HfTrainerDialect(TableDialect):
             "adamw",
         )
         family = "AdamW" if str(optim).startswith("adamw") else str(optim)
-        facts = TrainingFacts(optimizer=family, precision=precision)
-        return with_file_facts(facts, reading.inputs.document)
+        workload = Workload(optimizer=Optimizer.named(family), precision=precision)
+        return with_file_workload(workload, reading.inputs.document)
 
     def remarks(self, reading: Reading) -> tuple[str, ...]:
         """See TableDialect."""

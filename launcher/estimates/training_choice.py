@@ -14,7 +14,7 @@ from autoconf_launch.autotuner.cost import (
     LayoutColumns,
     Machine,
     Proposal,
-    step_parts,
+    estimate,
     trainer,
 )
 from autoconf_launch.autotuner.planner import Training
@@ -129,7 +129,7 @@ def usual_training(
     elif written is None:
         written = min(sequence, _WRITTEN)
     asked = Workload(
-        architecture=architecture,
+        model=architecture,
         sequence_length=sequence,
         decoder_sequence_length=written,
         precision=precision,
@@ -198,8 +198,8 @@ def proposal_step_s(
     columns = LayoutColumns.from_layouts(
         [one.layout for one in proposals], [one.recompute_layers for one in proposals]
     )
-    parts = step_parts(columns, proposals[0].workload, nodes)
-    return tuple(float(s) if np.isfinite(s) else None for s in parts.step_s_C)
+    found = estimate(columns, proposals[0].workload, nodes)
+    return tuple(float(s) if np.isfinite(s) else None for s in found.step_s_C)
 
 
 _SPELLED = frozenset({"data_parallel", *(spelling.knob for spelling in SPELLINGS)})
@@ -215,5 +215,5 @@ def is_runnable(layout: Layout, recompute_layers: int, workload: Workload) -> bo
 
 def _is_known(workload: Workload) -> bool:
     precise = workload.precision in BUILTIN_PRECISIONS
-    optimizer = workload.optimizer in {name.lower() for name in OPTIMIZERS}
+    optimizer = workload.optimizer.name in {name.lower() for name in OPTIMIZERS}
     return precise and optimizer and workload.lora_rank is None and not workload.frozen

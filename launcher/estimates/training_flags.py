@@ -10,12 +10,13 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from autoconf_launch.autotuner.cost import OPTIMIZER_BYTES, TRAINERS
+from autoconf_launch.autotuner.cost import TRAINERS
 from autoconf_launch.core import (
-    Architecture,
+    OPTIMIZER_STATES,
     ConfigError,
     Experts,
     FrozenPart,
+    Optimizer,
     Precision,
     Workload,
 )
@@ -27,12 +28,6 @@ from .training_choice import TIME_LIMIT_S, TrainingRequest, choose_cluster, choo
 
 MOST_DEGREE = 1 << 20
 _LONGEST_S = 7 * 86400
-
-
-_UNTRACED = Architecture(
-    name="", layers=1, hidden=1, heads=1, kv_heads=1, head=1, ffn=1, vocabulary=1
-)
-"""Stands for the model of a script until that has run."""
 
 
 def training_of(
@@ -49,10 +44,10 @@ def training_of(
         _require_no_model(flags.model, shapes)
     cluster = choose_cluster(flags.cluster)
     workload = Workload(
-        architecture=_UNTRACED if of_script else model_of_flags(flags.model, shapes),
+        model=None if of_script else model_of_flags(flags.model, shapes),
         sequence_length=flags.seq,
         precision=Precision(flags.precision),
-        optimizer=flags.optimizer,
+        optimizer=Optimizer.named(flags.optimizer),
         lora_rank=flags.lora_rank,
         frozen=flags.freeze,
         software=choose_software(
@@ -184,7 +179,7 @@ def _add_work(parser: argparse.ArgumentParser, of_script: bool) -> None:
     add("--global-batch", metavar="B", help="samples per optimizer step", **usual)
     for flag, names, default, of in (
         ("precision", PRECISIONS, "bf16", ""),
-        ("optimizer", OPTIMIZER_BYTES, "adamw", ""),
+        ("optimizer", OPTIMIZER_STATES, "adamw", ""),
         ("trainer", TRAINERS, "auto", "framework whose rules apply: "),
     ):
         text = f"{of}{', '.join(names)}; default {default}"

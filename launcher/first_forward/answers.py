@@ -19,21 +19,16 @@ import numpy as np
 
 from autoconf_launch.autotuner.cost import (
     CONTEXT_BYTES,
-    DEFAULT_PHYSICS,
     FRAGMENTATION,
     NCCL_BYTES,
-    OPTIMIZER_BYTES,
-    Kernels,
     MemoryParts,
     Network,
-    StepSeconds,
-    TrainingFacts,
+    StepParts,
+    TracedOperations,
     Verdict,
     fit_line,
-    forward_backward_s,
     memory_parts,
-    profiled_update_s,
-    step_seconds,
+    profiled_step_parts,
     verdict,
 )
 from autoconf_launch.autotuner.space import CandidateTable, Floats
@@ -41,16 +36,16 @@ from autoconf_launch.core import (
     Candidate,
     ConfigError,
     Layout,
-    MicroBatchTiming,
     ModelSpec,
+    Optimizer,
     Recompute,
+    Workload,
 )
 
 from ..estimates import FitRequest, PlanRequest, TrainingRequest, machine_of
 from .script import TracedScript
 
 _MOST_DOUBLINGS = 20
-_WEIGHT_BYTES = 4
 PeakOf: TypeAlias = Callable[[Layout], float]
 """Bytes that the fullest rank of a layout needs."""
 
@@ -143,11 +138,11 @@ class PiecesQuestion:
     training: TrainingRequest
 
     @property
-    def states(self) -> int:
-        """Values that the optimizer keeps for each weight: by its flag, else by the script."""
-        if "--optimizer" not in self.training.given:
-            return self.script.states
-        return round(OPTIMIZER_BYTES[self.training.workload.optimizer] / _WEIGHT_BYTES)
+    def optimizer(self) -> Optimizer:
+        """The one of the flag, else with as many states as the script's."""
+        if "--optimizer" in self.training.given:
+            return self.training.workload.optimizer
+        return Optimizer(states=self.script.states)
 
 
 def traced_rows(asked: PiecesQuestion, layouts: Sequence[Layout]) -> tuple[TracedRow, ...]:
@@ -155,10 +150,8 @@ def traced_rows(asked: PiecesQuestion, layouts: Sequence[Layout]) -> tuple[Trace
     if not layouts:
         return ()
     table = _table(layouts)
-    spec, facts = _with_states(asked), _facts(asked)
-    named = _parts(asked, table)
-    steps = [_step(asked, spec, facts, table.take([i])) for i in range(len(table))]
-    return tuple(_row(asked, layout, i, named, steps[i]) for i, layout in enumerate(layouts))
+    named, step = _parts(asked, table), _step(asked, table)
+    return tuple(_row(asked, layout, i, named, step) for i, layout in enumerate(layouts))
 
 
 def layout_peak_bytes(asked: PiecesQuestion, layout: Layout) -> float:
@@ -170,15 +163,15 @@ def _table(layouts: Sequence[Layout]) -> CandidateTable:
     return CandidateTable.from_candidates([Candidate(layout=layout) for layout in layouts])
 
 
-def _facts(asked: PiecesQuestion) -> TrainingFacts:
+def _workload(asked: PiecesQuestion) -> Workload:
+    """The training on our runtime, with the optimizer asked for."""
     precision = asked.training.workload.precision
-    return TrainingFacts(optimizer="sgd", extra_states=asked.states, precision=precision)
+    return Workload(model=_with_states(asked), optimizer=asked.optimizer, precision=precision)
 
 
 def _parts(asked: PiecesQuestion, table: CandidateTable) -> tuple[tuple[str, Floats], ...]:
-    spec = _with_states(asked)
-    memory = memory_parts(table, spec, _facts(asked), foreach=True)
-    return _memory(memory, _alone(memory, table, spec), table)
+    memory = memory_parts(table, _workload(asked), foreach=True)
+    return _memory(memory, _alone(memory, table, _with_states(asked)), table)
 
 
 def recomputations(script: TracedScript) -> tuple[Recompute, ...]:
@@ -192,7 +185,7 @@ def recomputations(script: TracedScript) -> tuple[Recompute, ...]:
 def _with_states(asked: PiecesQuestion) -> ModelSpec:
     """The peaks with the state of the optimizer asked for."""
     spec = asked.script.spec
-    more = asked.states - asked.script.states
+    more = asked.optimizer.states - asked.script.states
     state_bytes = int(more * spec.trainable_parameters * spec.parameter_bytes_each)
     peaks = tuple(
         replace(peak, peak_bytes=peak.peak_bytes + state_bytes) for peak in spec.traced_peaks
@@ -235,25 +228,16 @@ def _memory(
     )
 
 
-def _step(
-    asked: PiecesQuestion, spec: ModelSpec, facts: TrainingFacts, one: CandidateTable
-) -> StepSeconds:
-    """Parts of one row's step, from the seconds of its own micro-batch."""
-    kernels = Kernels(
-        accelerator=machine_of(asked.training.cluster).accelerator,
-        physics=DEFAULT_PHYSICS,
-        precision=asked.training.workload.precision,
+def _step(asked: PiecesQuestion, table: CandidateTable) -> StepParts:
+    """Parts of each row's step, from the seconds of its own micro-batch."""
+    found, cluster, workload = asked.script.found, asked.training.cluster, _workload(asked)
+    times = TracedOperations(
+        workload=workload,
+        machine=machine_of(cluster),
+        operations=found.operations,
+        micro_batch=found.micro_batch,
     )
-    found, size = asked.script.found, int(one["micro_batch"][0])
-    seconds = forward_backward_s(found.operations, kernels, share=size / found.micro_batch)
-    timing = MicroBatchTiming(micro_batch=size, forward_backward_s=seconds, activation_bytes=0)
-    weights = spec.trainable_parameters * spec.parameter_bytes_each
-    timed = replace(
-        spec,
-        timings=(timing,) if found.operations else (),
-        optimizer_step_s=profiled_update_s(weights, asked.states, kernels),
-    )
-    return step_seconds(one, timed, facts, Network.of(asked.training.cluster))
+    return profiled_step_parts(table, workload, Network.of(cluster), times)
 
 
 def _row(
@@ -261,17 +245,17 @@ def _row(
     layout: Layout,
     i: int,
     named: Sequence[tuple[str, Floats]],
-    step: StepSeconds,
+    step: StepParts,
 ) -> TracedRow:
     memory = tuple((name, float(sizes[i])) for name, sizes in named)
-    seconds = float(step.step_s_C[0])
+    seconds = float(step.step_s_C[i])
     timed = bool(np.isfinite(seconds))
     return TracedRow(
         layout=layout,
         memory=memory,
         verdict=verdict(sum(size for _, size in memory), asked.training.limit_bytes),
         step_s=seconds if timed else None,
-        step=tuple((name, float(part[0])) for name, part in step.parts()) if timed else (),
+        step=tuple((name, float(part[i])) for name, part in step.profiled()) if timed else (),
     )
 
 

@@ -8,7 +8,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from autoconf_launch.core import BUILTIN_PRECISIONS, ConfigError, Offload, Recompute
+from autoconf_launch.core import (
+    BUILTIN_PRECISIONS,
+    ConfigError,
+    Offload,
+    Optimizer,
+    Recompute,
+)
 
 from ..estimates import FitRequest, PlanRequest, TrainingRequest
 from .command import script_command
@@ -68,10 +74,10 @@ def _training_of(asked: TrainingRequest, script: TracedScript, batch: int) -> Tr
     length = found.model.sequence_length or 1
     workload = replace(
         own,
-        architecture=script.architecture or own.architecture,
+        model=script.architecture or own.model,
         sequence_length=own.sequence_length if "--seq" in given else length,
         precision=own.precision if "--precision" in given else found.precision,
-        optimizer=own.optimizer if "--optimizer" in given else script.optimizer,
+        optimizer=own.optimizer if "--optimizer" in given else Optimizer.named(script.optimizer),
     )
     batch = asked.global_batch if "--global-batch" in given else batch
     return replace(asked, workload=workload, global_batch=batch)

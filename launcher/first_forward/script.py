@@ -10,12 +10,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from autoconf_launch.autotuner.cost import OPTIMIZER_BYTES, TrainingFacts, parameters
+from autoconf_launch.autotuner.cost import parameters
 from autoconf_launch.core import (
+    OPTIMIZER_STATES,
     Architecture,
     ConfigError,
     FirstForward,
     ModelSpec,
+    Optimizer,
     RawConfig,
     TracedPeak,
 )
@@ -49,14 +51,14 @@ class TracedScript:
         name = (self.found.optimizer or "").lower()
         if name == "sgd" and self.states:
             return "momentum"
-        return name if name in OPTIMIZER_BYTES else "adamw"
+        return name if name in OPTIMIZER_STATES else "adamw"
 
     @property
-    def states(self) -> int:
+    def states(self) -> float:
         """Values that the optimizer keeps for each trained weight."""
         trained = self.found.model.trainable_parameters * self.found.model.parameter_bytes_each
         if self.found.state_bytes is None:
-            return TrainingFacts(optimizer=self.found.optimizer).states
+            return Optimizer.named(self.found.optimizer).states
         return int(self.found.state_bytes / trained + 0.5) if trained else 0
 
     @property

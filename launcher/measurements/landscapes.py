@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from autoconf_launch.autotuner.cost import least_step_s
+from autoconf_launch.autotuner.cost import estimate
 from autoconf_launch.autotuner.search import Landscape, merged
 from autoconf_launch.autotuner.space import (
     CandidateTable,
@@ -31,7 +31,6 @@ from .measured_runs import (
     mixed_step_s,
     noted_stage_layers,
     peaks_bytes,
-    predicted_parts,
     runs_of,
 )
 from .row import (
@@ -178,23 +177,22 @@ def predicted(rows: Sequence[Row], physics_of: PhysicsOf, factors: Floats) -> Pr
     whole = [one for one in rows if isinstance(one, PublishedRow)]
     for run in runs_of(whole)[0]:
         mine = numbers[list(run.rows)]
-        found = predicted_parts(run, physics_of(whole[run.rows[0]].shape.name))
-        step_s[mine] = found.step_s_C
-        least_s[mine] = least_step_s(run.layouts, run.workload, run.machine)
-        for name in type(found).__dataclass_fields__:
-            column = parts.setdefault(name.removesuffix("_C"), np.full(count, np.nan))
-            column[mine] = getattr(found, name)
+        machine = replace(run.machine, physics=physics_of(whole[run.rows[0]].shape.name))
+        found = estimate(run.layouts, run.workload, machine, factors[mine])
+        step_s[mine], least_s[mine] = found.step_s_C, found.least_step_s_C
+        for name, seconds in found.parts:
+            parts.setdefault(name, np.full(count, np.nan))[mine] = seconds
     mixed_s = np.full(count, np.nan)
     if whole:
         mixed_s[numbers] = mixed_step_s(whole, physics_of(whole[0].shape.name))
         peaks[numbers] = peaks_bytes(whole, range(len(whole)))
     return PredictionTable(
         peak_bytes_C=peaks,
-        step_s_C=np.where(np.isnan(step_s), mixed_s, step_s * factors),
+        step_s_C=np.where(np.isnan(step_s), mixed_s, step_s),
         band=BAND,
         how=_HOW if (factors == 1.0).all() else f"{_HOW}; corrected by other models",
         least_step_s_C=least_s,
-        parts=tuple((name, seconds * factors) for name, seconds in parts.items()),
+        parts=tuple(parts.items()),
         limit_bytes=_limit_bytes(rows),
     )
 

@@ -22,7 +22,7 @@ from autoconf_launch.autotuner.cost import (
     dense_layer_weights,
     embedding_weights,
     kernel_traits,
-    peak_bytes,
+    memory_bytes,
     step_parts,
     trained_share,
     trainer,
@@ -202,7 +202,7 @@ def trainer_of(one: PublishedRow) -> str:
 def workload_of(one: PublishedRow) -> Workload:
     """What the row trains, with the habits of its training code where the row is silent."""
     plain = Workload(
-        architecture=nearest_architecture(one.shape),
+        model=nearest_architecture(one.shape),
         sequence_length=one.shape.seq,
         precision=precision_of(one),
         software=Software(compiled=bool(one.compiled)),
@@ -282,7 +282,8 @@ def _columns(rows: Sequence[PublishedRow]) -> LayoutColumns:
 
 def predicted_parts(run: MeasuredRun, physics: Physics = DEFAULT_PHYSICS) -> StepParts:
     """Step times of one run's rows."""
-    return step_parts(run.layouts, run.workload, run.machine, physics)
+    machine = replace(run.machine, physics=physics)
+    return step_parts(run.layouts, run.workload, machine)
 
 
 def predicted_s(
@@ -308,7 +309,7 @@ def peaks_bytes(measurements: Sequence[PublishedRow], rows: Sequence[int]) -> Fl
         table = CandidateTable.from_candidates([Candidate(layout=one) for one in layouts])
         first = measurements[same[0]]
         columns = LayoutColumns.from_table(table)
-        peaks[same] = peak_bytes(columns, workload_of(first))
+        peaks[same] = memory_bytes(columns, workload_of(first)).peak_C
     return peaks
 
 

@@ -12,20 +12,20 @@ from typing import Any, TextIO
 from autoconf_launch.autotuner.cost import (
     ALL_LAYERS,
     MEMORY_BAND,
+    STEP_TIME_BAND,
     Verdict,
     active_parameters,
     parameters,
+    time_band,
 )
 from autoconf_launch.autotuner.planner import (
     PARTS,
-    STEP_TIME_BAND,
     Loser,
     Plan,
     Planned,
     Question,
     WaterfallStep,
     name_of,
-    time_band,
     waterfall,
 )
 from autoconf_launch.autotuner.planner import plan as planned

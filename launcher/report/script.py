@@ -101,7 +101,7 @@ def _optimizer(script: TracedScript) -> str:
     if seen.optimizer is None:
         return "no optimizer was made yet, AdamW is taken"
     if seen.state_bytes is None:
-        return f"{seen.optimizer}, with {script.states} values a weight by its name"
+        return f"{seen.optimizer}, with {script.states:g} values a weight by its name"
     return f"{size_text(seen.state_bytes)} of {seen.optimizer} state"
 
 

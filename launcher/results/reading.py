@@ -10,7 +10,6 @@ from enum import Enum
 from pathlib import Path
 from typing import Any, get_args
 
-from autoconf_launch.autotuner.cost import TrainingFacts
 from autoconf_launch.autotuner.measurement import (
     Noise,
     SpeedUp,
@@ -28,7 +27,14 @@ from autoconf_launch.autotuner.space import (
     Record,
     decode_record,
 )
-from autoconf_launch.core import STEPS_FILE, ConfigError, RawConfig, ResultsFolderError, dotted
+from autoconf_launch.core import (
+    STEPS_FILE,
+    ConfigError,
+    Optimizer,
+    RawConfig,
+    ResultsFolderError,
+    dotted,
+)
 
 from .fingerprints import differences
 from .journal import Fingerprint, JournalContents, read_journal
@@ -81,8 +87,8 @@ class Results:
         )
         found = launch_findings(records, repeats, contents.finals, self.objective, contents.soaks)
         searched = replace(searched, findings=found)
-        compared, facts = without_drift(records, repeats), TrainingFacts()
-        return settled(searched, compared, contents.finals, settings, facts, contents.soaks)
+        compared, unknown = without_drift(records, repeats), Optimizer()
+        return settled(searched, compared, contents.finals, settings, unknown, contents.soaks)
 
     def last_step(self, name: str) -> int:
         """The last step that a rank of this trial has made; 0 before the first."""

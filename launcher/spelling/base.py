@@ -5,9 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
-from autoconf_launch.autotuner.cost import TrainingFacts
 from autoconf_launch.autotuner.space import AutotuningSettings, GlobalBatchRule, KnobChoice
-from autoconf_launch.core import Candidate, RawConfig
+from autoconf_launch.core import (
+    Candidate,
+    RawConfig,
+    Workload,
+)
 
 from ..script import ScriptSource
 
@@ -16,13 +19,13 @@ from ..script import ScriptSource
 class UserSettings:
     """What the user gave and what they left open, in canonical knobs.
 
-    ``awaits_profile``: the batch is only known after the profile run.
+    ``workload`` has no model yet; ``awaits_profile``: the batch is known after the profile run.
     """
 
     baseline: Candidate
     choices: tuple[KnobChoice, ...]
     batch_rule: GlobalBatchRule
-    facts: TrainingFacts
+    workload: Workload
     settings: AutotuningSettings
     warnings: tuple[str, ...] = ()
     awaits_profile: bool = False

@@ -7,7 +7,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from autoconf_launch.autotuner.cost import TrainingFacts
 from autoconf_launch.autotuner.space import (
     LAYOUT_KNOBS,
     AutotuningSettings,
@@ -16,7 +15,16 @@ from autoconf_launch.autotuner.space import (
     KnobChoice,
     LayoutValue,
 )
-from autoconf_launch.core import Candidate, ConfigError, Layout, RawConfig, data_parallel_degree
+from autoconf_launch.core import (
+    Candidate,
+    ConfigError,
+    Layout,
+    Optimizer,
+    Precision,
+    RawConfig,
+    Workload,
+    data_parallel_degree,
+)
 
 from ..script import ScriptSource
 from .base import Rendered, RenderedFile, TrialNeeds, UserSettings
@@ -68,9 +76,9 @@ class TableDialect(ABC):
             arguments=source.script_args, environment=source.environment, document=source.config
         )
 
-    def facts(self, reading: Reading) -> TrainingFacts:
+    def workload(self, reading: Reading) -> Workload:
         """What else a prediction must know."""
-        return TrainingFacts()
+        return Workload(precision=Precision.FP32, optimizer=Optimizer())
 
     def remarks(self, reading: Reading) -> tuple[str, ...]:
         """Sentences for the user on what was taken for what."""
@@ -110,7 +118,7 @@ class TableDialect(ABC):
             baseline=Candidate(layout=layout, extras=extras),
             choices=choices,
             batch_rule=rule,
-            facts=self.facts(reading),
+            workload=self.workload(reading),
             settings=reading.settings,
             warnings=(
                 *source.warnings,

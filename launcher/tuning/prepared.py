@@ -5,11 +5,12 @@ from __future__ import annotations
 import hashlib
 import uuid
 from collections.abc import Sequence
+from dataclasses import replace
 
 from autoconf_launch.autotuner.cost import (
+    estimate,
     knob_rules,
     memory_rule,
-    predict,
     state_beyond_memory,
     weights_beyond_memory,
 )
@@ -103,6 +104,7 @@ def make_study(job: TuningJob, spec: ModelSpec | None, past: tuple[PastTime, ...
         NothingFeasibleError: no rank can hold the weights, or a model's state in our runtime.
     """
     user = job.user
+    workload = replace(user.workload, model=spec)
     space = build_space(user.baseline, user.choices, user.batch_rule, user.settings)
     for text in space.notes:
         if text not in job.said:  # the profile run may have told another accumulation
@@ -110,10 +112,10 @@ def make_study(job: TuningJob, spec: ModelSpec | None, past: tuple[PastTime, ...
     if job.dialect.is_external:  # these may shard or offload in ways of their own
         too_large = weights_beyond_memory(space, refused_weights(job.paths.profile))
     else:
-        too_large = state_beyond_memory(space, spec, job.cluster, user.facts)
+        too_large = state_beyond_memory(space, workload, job.cluster)
     if too_large:
         raise NothingFeasibleError(too_large)
-    predictions = predict(space.table, spec, job.cluster, user.facts)
+    predictions = estimate(space.table, workload, job.cluster)
     rules = [memory_rule(predictions, job.cluster), *knob_rules(spec)]
     strategy = load_strategy(user.settings.tuner_type, OBJECTIVES[user.settings.metric])
     study = Study(

@@ -6,7 +6,7 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
-from autoconf_launch.autotuner.cost import TrainingFacts, predict
+from autoconf_launch.autotuner.cost import estimate
 from autoconf_launch.autotuner.measurement import EFFORTS, FEWEST_TIMED
 from autoconf_launch.autotuner.space import (
     AutotuningSettings,
@@ -26,6 +26,7 @@ from autoconf_launch.core import (
     Mode,
     ModelSpec,
     RankTask,
+    Workload,
     encode,
     result_file,
     take_in,
@@ -73,8 +74,7 @@ class TrialFiles:
         self._source = source
         self._dialect = dialect
         self._settings = settings
-        self._spec: ModelSpec | None = None
-        self._facts: TrainingFacts | None = None
+        self._workload: Workload | None = None
         self._most_steps: int | None = None
         self._cut_s: float | None = None
 
@@ -87,10 +87,14 @@ class TrialFiles:
         """
         self._most_steps, self._cut_s = most, cut_s
 
-    def describe_model(self, spec: ModelSpec | None, facts: TrainingFacts) -> None:
+    def describe_model(self, workload: Workload) -> None:
         """Give what predictions and FLOP counts need, once the profile run is over."""
-        self._spec = spec
-        self._facts = facts
+        self._workload = workload
+
+    @property
+    def _spec(self) -> ModelSpec | None:
+        model = self._workload and self._workload.model
+        return model if isinstance(model, ModelSpec) else None
 
     def read_again(self, source: ScriptSource) -> None:
         """Give what more is known of the script, once the profile run is over."""
@@ -120,10 +124,10 @@ class TrialFiles:
 
     def predict(self, trial: Trial) -> Prediction | None:
         """What the cost models say of one candidate."""
-        if self._facts is None:
+        if self._workload is None:
             return None
         table = CandidateTable.from_candidates((trial.candidate,))
-        return predict(table, self._spec, self._cluster, self._facts).row(0)
+        return estimate(table, self._workload, self._cluster).row(0)
 
     def complete(self, outcome: Outcome) -> Outcome:
         """Add the FLOPs of a step, counted once in the profile run; errors show no secret."""
@@ -132,9 +136,10 @@ class TrialFiles:
             detail = without_printed(failure.detail, words)
             tail = tuple(without_printed(line, words) for line in failure.log_tail)
             return replace(outcome, failure=replace(failure, detail=detail, log_tail=tail))
-        if not isinstance(outcome, Measurement) or outcome.flops_per_step or not self._spec:
+        spec = self._spec
+        if not isinstance(outcome, Measurement) or outcome.flops_per_step or not spec:
             return outcome
-        forward = self._spec.forward_flops_per_sample * outcome.samples_per_step
+        forward = spec.forward_flops_per_sample * outcome.samples_per_step
         return replace(outcome, flops_per_step=BACKWARD_AND_FORWARD * forward or None)
 
     def finish(self, record: Record) -> None:

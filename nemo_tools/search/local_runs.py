@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from typing import TypeAlias
 
-from autoconf_launch.autotuner.cost import TrainingFacts, predict
+from autoconf_launch.autotuner.cost import configured_workload, estimate
 from autoconf_launch.autotuner.playoff import Decider
 from autoconf_launch.autotuner.search import ListedStudy
 from autoconf_launch.autotuner.sizing import builtin_document
@@ -27,6 +27,7 @@ from autoconf_launch.core import (
     ModelSpec,
     NothingFeasibleError,
     RawConfig,
+    Workload,
     resolve,
 )
 from autoconf_launch.core import config_keys as keys
@@ -81,21 +82,20 @@ _UNKNOWN_S = math.inf
 def ordered(
     found: tuple[SearchCandidate, ...],
     as_candidate: Callable[[SearchCandidate], Candidate],
-    spec: ModelSpec | None,
+    workload: Workload,
     cluster: ClusterSpec,
-    facts: TrainingFacts,
 ) -> tuple[SearchCandidate, ...]:
     """Each with its best ZeRO stage, the fastest predicted one that fits first.
 
     As they were where nothing can be predicted; the smallest micro-batch first where memory alone
     can, since then not even two samples had room in the profile run.
     """
-    if spec is None:
+    if workload.model is None:
         return found
     stages = _STAGES if len(cluster.devices) > 1 else (0,)
     variants = [with_zero(one, stage) for one in found for stage in stages]
     table = CandidateTable.from_candidates([as_candidate(one) for one in variants])
-    told = predict(table, spec, cluster, facts)
+    told = estimate(table, workload, cluster)
     priced = [
         replace(one, step_s=_known(told.step_s_C[row]), peak_bytes=_known(told.peak_bytes_C[row]))
         for row, one in enumerate(variants)
@@ -296,11 +296,12 @@ class LocalRuns:
     def _candidates(self, session: _Session) -> tuple[_Some, _Some]:
         """What is run and what is too slow, once the model has been profiled."""
         spec = self._profile(session)
-        facts = TrainingFacts.from_config(
+        training = configured_workload(
             resolve(self._source.config, world_size=len(self._cluster.devices))
         )
-        session.files.describe_model(spec, facts)
-        candidates, too_slow = self._ordered(spec, facts)
+        workload = replace(training, model=spec)
+        session.files.describe_model(workload)
+        candidates, too_slow = self._ordered(workload)
         if not candidates:
             minutes = self._prepared.settings.train.max_minutes
             raise NothingFeasibleError(all_too_slow(too_slow, minutes))
@@ -383,13 +384,13 @@ class LocalRuns:
                 failure.log_tail,
             ) from error
 
-    def _ordered(self, spec: ModelSpec | None, facts: TrainingFacts) -> tuple[_Some, _Some]:
+    def _ordered(self, workload: Workload) -> tuple[_Some, _Some]:
         """What is run, and what is too slow; NVIDIA's grid keeps NVIDIA's order.
 
         Ours is by what the profile run lets predict, and what may lack time comes last.
         """
         found, train = self._prepared.found.candidates, self._prepared.settings.train
-        priced = ordered(found, self.candidate, spec, self._cluster, facts)
+        priced = ordered(found, self.candidate, workload, self._cluster)
         if self._prepared.settings.grid is GridKind.NEMO:
             times = {one.name: one.step_s for one in priced}
             priced = tuple(replace(one, step_s=times[one.name]) for one in found)

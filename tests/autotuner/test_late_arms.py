@@ -7,13 +7,13 @@ from dataclasses import replace
 
 import pytest
 
-from autoconf_launch.autotuner.cost.training import TrainingFacts
 from autoconf_launch.autotuner.measurement.noise import PRIOR
 from autoconf_launch.autotuner.playoff.contenders import FinalsBudget
 from autoconf_launch.autotuner.playoff.playoff import Finals
 from autoconf_launch.autotuner.playoff.summary import Summary, summarise_records
 from autoconf_launch.autotuner.playoff.winner import settled
 from autoconf_launch.autotuner.space.settings import AutotuningSettings
+from autoconf_launch.core import Optimizer
 
 from .playoff.test_finals import run, searched, truth
 from .test_recorded_noise import DATA, THROUGHPUT, Machine, is_tie_with_baseline
@@ -38,10 +38,10 @@ def played(recorded: list[list[list[float]]], factors: tuple[float, ...], seed: 
 
 def summary(recorded: list[list[list[float]]], factors: tuple[float, ...], seed: int) -> Summary:
     records = Machine(recorded, factors, seed).searched()
-    settings, facts = AutotuningSettings(), TrainingFacts()
+    settings, optimizer = AutotuningSettings(), Optimizer()
     searched = replace(summarise_records(records, settings, duration_s=1.0), noise=LOUD)
     finals = played(recorded, factors, seed).records
-    return settled(searched, records, finals, settings, facts)
+    return settled(searched, records, finals, settings, optimizer)
 
 
 def test_the_baseline_is_called_back_for_a_best_that_came_later() -> None:

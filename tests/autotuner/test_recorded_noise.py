@@ -10,7 +10,6 @@ from statistics import median
 
 import pytest
 
-from autoconf_launch.autotuner.cost.training import TrainingFacts
 from autoconf_launch.autotuner.playoff.contenders import FinalsBudget
 from autoconf_launch.autotuner.playoff.playoff import Finals
 from autoconf_launch.autotuner.playoff.summary import Summary, summarise_records
@@ -18,7 +17,12 @@ from autoconf_launch.autotuner.playoff.winner import settled
 from autoconf_launch.autotuner.space.objective import OBJECTIVES
 from autoconf_launch.autotuner.space.settings import AutotuningSettings
 from autoconf_launch.autotuner.space.trial import Measurement, Record, Trial
-from autoconf_launch.core import Candidate, Layout, MemoryUse
+from autoconf_launch.core import (
+    Candidate,
+    Layout,
+    MemoryUse,
+    Optimizer,
+)
 
 DATA = Path(__file__).parents[1] / "data" / "step_noise.json"
 RUNS = 30
@@ -82,7 +86,7 @@ def tuned(rounds: list[list[list[float]]], factors: Sequence[float], seed: int) 
     finals = Finals(records, THROUGHPUT, wanted=2)
     machine.play(finals)
     summary = summarise_records(records, settings, duration_s=1.0)
-    return settled(summary, records, finals.records, settings, TrainingFacts())
+    return settled(summary, records, finals.records, settings, Optimizer())
 
 
 def is_tie_with_baseline(summary: Summary) -> bool:

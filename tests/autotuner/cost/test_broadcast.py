@@ -2,7 +2,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autoconf_launch.autotuner.cost.numeric import broadcast_sum
+from autoconf_launch.autotuner.cost.memory import broadcast_sum
 
 
 @given(st.lists(st.floats(-1e9, 1e9), min_size=1, max_size=8))

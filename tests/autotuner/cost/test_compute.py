@@ -7,9 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from autoconf_launch.autotuner.cost.numeric import Line, fit_line
-from autoconf_launch.autotuner.cost.profiled_time import least_profiled_step_s, step_seconds
-from autoconf_launch.autotuner.cost.training import TrainingFacts
+from autoconf_launch.autotuner.cost.kernel_times import Line, fit_line, least_profiled_step_s
+from autoconf_launch.autotuner.cost.step import profiled_step_parts
 from autoconf_launch.autotuner.measurement.noise import PRIOR
 from autoconf_launch.autotuner.space.table import CandidateTable
 from autoconf_launch.core import (
@@ -19,10 +18,13 @@ from autoconf_launch.core import (
     Layout,
     MicroBatchTiming,
     ModelSpec,
+    Optimizer,
+    Precision,
     Recompute,
+    Workload,
 )
 
-FACTS = TrainingFacts(optimizer="AdamW")
+ADAM = Workload(optimizer=Optimizer.named("AdamW"), precision=Precision.FP32)
 
 
 def timed(*seconds: tuple[int, float]) -> tuple[MicroBatchTiming, ...]:
@@ -46,7 +48,7 @@ def table(**layout: Any) -> CandidateTable:
 
 
 def step_s(spec: ModelSpec = MODEL, **layout: Any) -> float:
-    return float(step_seconds(table(**layout), spec, FACTS).step_s_C[0])
+    return float(profiled_step_parts(table(**layout), replace(ADAM, model=spec), None).step_s_C[0])
 
 
 def test_a_step_is_its_micro_batches_and_one_update() -> None:
@@ -75,8 +77,9 @@ def test_layouts_without_a_formula_have_no_seconds() -> None:
 
 def test_the_parts_add_up_to_the_step() -> None:
     rows = table(micro_batch=4, accumulation=3, recompute=Recompute.FULL)
-    found = step_seconds(rows, MODEL, FACTS)
-    assert sum(float(part[0]) for _, part in found.parts()) == found.step_s_C[0]
+    found = profiled_step_parts(rows, replace(ADAM, model=MODEL), None)
+    parts_s = [float(part[0]) for _, part in found.profiled()]
+    assert sum(parts_s) == pytest.approx(found.step_s_C[0])
 
 
 def least_s(*timings: MicroBatchTiming, **layout: Any) -> float:
@@ -101,10 +104,6 @@ def test_a_repeat_that_was_faster_lowers_the_least_time() -> None:
 
 def test_a_profile_that_shows_no_difference_bounds_nothing() -> None:
     assert least_s(*timed((1, 2.0), (2, 2.0))) == 0.0
-
-
-def test_a_layout_without_a_formula_has_no_least_time() -> None:
-    assert np.isnan(least_s(*MODEL.timings, tensor_parallel=2))
 
 
 def profiled(each_s: float, floor_s: float, chance: random.Random) -> list[MicroBatchTiming]:

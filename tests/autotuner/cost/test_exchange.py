@@ -4,8 +4,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from autoconf_launch.autotuner.cost.profiled_time import Network, exchange_s
-from autoconf_launch.autotuner.cost.training import TrainingFacts
+from autoconf_launch.autotuner.cost.hardware import Network
+from autoconf_launch.autotuner.cost.step import runtime_exchange_s
 from autoconf_launch.autotuner.space.table import CandidateTable
 from autoconf_launch.core import (
     BlockSpec,
@@ -16,9 +16,10 @@ from autoconf_launch.core import (
     Layout,
     ModelSpec,
     Node,
+    Precision,
+    Workload,
 )
 
-FACTS = TrainingFacts(optimizer="AdamW")
 MODEL = ModelSpec(
     grade=Grade.MEASURED,
     blocks=(
@@ -26,6 +27,7 @@ MODEL = ModelSpec(
         BlockSpec(name="rest", parameters=20),
     ),
 )
+WORKLOAD = Workload(model=MODEL, precision=Precision.FP32)
 BYTES = Network(latency_s=0.0, bytes_per_s=100.0, overlaps=False)
 STARTS = Network(latency_s=1.0, bytes_per_s=1e30, overlaps=False)
 
@@ -33,7 +35,7 @@ STARTS = Network(latency_s=1.0, bytes_per_s=1e30, overlaps=False)
 def seconds(network: Network, *, busy_s: float = 0.0, **layout: Any) -> float:
     candidate = Candidate(layout=Layout(data_parallel=4, **layout))
     table = CandidateTable.from_candidates([candidate])
-    return float(exchange_s(table, MODEL, FACTS, network, np.array([busy_s]))[0])
+    return float(runtime_exchange_s(table, WORKLOAD, network, np.array([busy_s]))[0])
 
 
 @pytest.mark.parametrize(
@@ -66,7 +68,7 @@ def test_on_a_gpu_sharded_weights_travel_beside_kernels() -> None:
 
 def test_a_rank_alone_exchanges_nothing() -> None:
     table = CandidateTable.from_candidates([Candidate(layout=Layout(zero_stage=3))])
-    assert exchange_s(table, MODEL, FACTS, STARTS, np.zeros(1)).tolist() == [0.0]
+    assert runtime_exchange_s(table, WORKLOAD, STARTS, np.zeros(1)).tolist() == [0.0]
 
 
 def cluster(*counts: int, name: str = "cpu (x86_64)", **links: float) -> ClusterSpec:

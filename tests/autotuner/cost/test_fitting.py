@@ -11,7 +11,7 @@ from autoconf_launch.tuning_spaces.models import named_model
 
 GB = 2**30
 LLAMA = named_model("llama3.1-8b")
-WORKLOAD = Workload(architecture=LLAMA, sequence_length=8192)
+WORKLOAD = Workload(model=LLAMA, sequence_length=8192)
 
 
 def asked(**layout: Any) -> Proposal:
@@ -64,5 +64,5 @@ def test_tensor_parallelism_beyond_a_node_is_not_proposed() -> None:
 
 
 def test_nothing_is_proposed_where_three_changes_do_not_help() -> None:
-    large = replace(WORKLOAD, architecture=named_model("gpt3-1t"))
+    large = replace(WORKLOAD, model=named_model("gpt3-1t"))
     assert remedies(replace(asked(), workload=large), 16 * GB, 8) == ()

@@ -19,6 +19,7 @@ from autoconf_launch.core import (
     FrozenPart,
     Layout,
     Offload,
+    Optimizer,
     Precision,
     Recompute,
     Software,
@@ -38,7 +39,7 @@ GPT = Architecture(
 )
 WEIGHTS = 4 * 1330 + 1000 + 20
 OLD = Workload(
-    architecture=GPT,
+    model=GPT,
     sequence_length=8,
     software=Software(framework=Framework.MEGATRON, flash_attention=False, dropout=True),
 )
@@ -51,7 +52,7 @@ def parts(workload: Workload, model: Architecture = GPT, **layout: Any) -> dict[
     layers = layout.pop("recompute_layers", -1)
     columns = LayoutColumns.from_layouts([Layout(**layout)], [layers])
     stages = np.arange(layout.get("pipeline_parallel", 1))[:, None]
-    memory = memory_bytes(columns, replace(workload, architecture=model), stages)
+    memory = memory_bytes(columns, replace(workload, model=model), stages)
     found = {}
     for name, sizes in memory.parts():
         wide = np.broadcast_to(sizes, stages.shape)[:, 0]
@@ -91,7 +92,7 @@ def test_deepspeed_keeps_fp32_gradients_beside_those_in_bf16() -> None:
     ("optimizer", "each"), [("sgd", 4.0), ("momentum", 8.0), ("adam8bit", 4 + 2 + 8 / 256)]
 )
 def test_other_optimizers_keep_less(optimizer: str, each: float) -> None:
-    assert parts(replace(NEW, optimizer=optimizer))["optimizer"] == each * WEIGHTS
+    assert parts(replace(NEW, optimizer=Optimizer.named(optimizer)))["optimizer"] == each * WEIGHTS
 
 
 def test_a_layer_keeps_what_korthikanti_counts() -> None:
@@ -252,7 +253,7 @@ MODELS = st.sampled_from(
 )
 WORKLOADS = st.builds(
     Workload,
-    architecture=MODELS,
+    model=MODELS,
     sequence_length=st.sampled_from([512, 4096]),
     precision=st.sampled_from([Precision.BF16, Precision.FP16, Precision.FP32]),
     software=st.builds(
@@ -313,7 +314,7 @@ def test_axes_that_broadcast_give_what_a_flat_table_gives() -> None:
     one = LayoutColumns.from_layouts([Layout()])
     square = one.changed(lambda column: column[:, None])
     axes = replace(square, micro_batch_C=micro, tensor_C=tensor)
-    llama = replace(NEW, architecture=LLAMA)
+    llama = replace(NEW, model=LLAMA)
     flat = peak_bytes(LayoutColumns.from_layouts(layouts), llama)
     assert peak_bytes(axes, llama).reshape(-1).tolist() == flat.tolist()
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from autoconf_launch.autotuner.cost.memory import memory_parts
-from autoconf_launch.autotuner.cost.training import TrainingFacts
+from autoconf_launch.autotuner.cost.software import configured_workload
 from autoconf_launch.autotuner.space.table import CandidateTable
 from autoconf_launch.core import (
     BlockSpec,
@@ -17,14 +17,16 @@ from autoconf_launch.core import (
     Layout,
     MicroBatchTiming,
     ModelSpec,
+    Optimizer,
     OptimizerConfig,
     Precision,
     Recompute,
     ResolvedConfig,
     TracedPeak,
+    Workload,
 )
 
-ADAM = TrainingFacts(optimizer="AdamW")
+ADAM = Workload(optimizer=Optimizer.named("AdamW"), precision=Precision.FP32)
 BF16 = replace(ADAM, precision=Precision.BF16)
 
 # 1000 weights in all: 200 outside of blocks, four blocks of 200.
@@ -37,11 +39,11 @@ MODEL = ModelSpec(
 )
 
 
-def parts(spec: ModelSpec, facts: TrainingFacts = ADAM, **layout: Any) -> dict[str, float]:
+def parts(spec: ModelSpec, workload: Workload = ADAM, **layout: Any) -> dict[str, float]:
     extras = layout.pop("extras", ())
     given = {"data_parallel": 4, "micro_batch": 2, **layout}
     table = CandidateTable.from_candidates([Candidate(layout=Layout(**given), extras=extras)])
-    found = memory_parts(table, spec, facts)
+    found = memory_parts(table, replace(workload, model=spec))
     return {
         name.removesuffix("_bytes_C"): float(getattr(found, name)[0])
         for name in (*found.__dataclass_fields__, "peak_bytes_C")
@@ -108,34 +110,29 @@ def test_units_gathered_ahead_are_held_too() -> None:
 
 
 @pytest.mark.parametrize(
-    ("facts", "optimizer"),
+    ("workload", "optimizer"),
     [
-        (TrainingFacts(optimizer="Adam"), 8000),
-        (TrainingFacts(optimizer="adam", extra_states=1), 12_000),
-        (TrainingFacts(optimizer="SGD"), 0),
-        (TrainingFacts(optimizer="SGD", momentum=True), 4000),
-        (TrainingFacts(optimizer="Adagrad"), 4000),
-        (TrainingFacts(optimizer="RMSprop"), 4000),
-        (TrainingFacts(), 8000),
+        (Workload(optimizer=Optimizer.named("Adam"), precision=Precision.FP32), 8000),
+        (Workload(optimizer=Optimizer.named("adam", more=1), precision=Precision.FP32), 12_000),
+        (Workload(optimizer=Optimizer.named("SGD"), precision=Precision.FP32), 0),
+        (Workload(optimizer=Optimizer.named("SGD", more=1), precision=Precision.FP32), 4000),
+        (Workload(optimizer=Optimizer.named("Adagrad"), precision=Precision.FP32), 4000),
+        (Workload(optimizer=Optimizer.named("RMSprop"), precision=Precision.FP32), 4000),
+        (Workload(optimizer=Optimizer(), precision=Precision.FP32), 8000),
     ],
 )
-def test_each_optimizer_has_its_own_state(facts: TrainingFacts, optimizer: int) -> None:
-    assert parts(MODEL, facts)["optimizer"] == optimizer
+def test_each_optimizer_has_its_own_state(workload: Workload, optimizer: int) -> None:
+    assert parts(MODEL, workload)["optimizer"] == optimizer
 
 
-def test_facts_come_from_the_configuration() -> None:
+def test_optimizer_and_precision_come_from_the_configuration() -> None:
     config = ResolvedConfig(
         layout=Layout(),
         precision=Precision.BF16,
         optimizer=OptimizerConfig(kind="SGD", parameters=(("lr", 0.1), ("momentum", 0.9))),
     )
-    assert TrainingFacts.from_config(config) == TrainingFacts(
-        optimizer="SGD", momentum=True, precision=Precision.BF16
-    )
-
-
-def test_shares_that_do_not_divide_are_rounded_up() -> None:
-    assert parts(MODEL, zero_stage=1, data_parallel=3)["optimizer"] == 2667
+    expected = Optimizer(name="sgd", states=1.0)
+    assert configured_workload(config) == Workload(optimizer=expected, precision=Precision.BF16)
 
 
 def test_frozen_weights_have_no_gradients_and_no_state() -> None:
@@ -232,5 +229,5 @@ def test_layouts_without_a_formula_have_no_prediction(layout: dict[str, Any]) ->
 
 def test_an_update_of_all_weights_at_once_needs_room_beyond_what_backward_freed() -> None:
     table = CandidateTable.from_candidates([Candidate(layout=Layout(micro_batch=2))])
-    found = memory_parts(table, MODEL, ADAM, foreach=True)
+    found = memory_parts(table, replace(ADAM, model=MODEL), foreach=True)
     assert found.update_bytes_C.tolist() == [4000 - 820]

@@ -3,14 +3,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from autoconf_launch.autotuner.cost.calibration import (
+from autoconf_launch.autotuner.cost.predictions import (
+    estimate,
     knob_rules,
     memory_rule,
-    predict,
     state_beyond_memory,
     weights_beyond_memory,
 )
-from autoconf_launch.autotuner.cost.training import TrainingFacts
 from autoconf_launch.autotuner.space.space import SearchSpace
 from autoconf_launch.autotuner.space.table import CandidateTable, PredictionTable
 from autoconf_launch.core import (
@@ -22,17 +21,21 @@ from autoconf_launch.core import (
     MicroBatchTiming,
     ModelSpec,
     Node,
+    Optimizer,
+    Precision,
+    Workload,
 )
 
 from ..conftest import candidate
 
 TABLE = CandidateTable.from_candidates([candidate(micro=m) for m in (1, 2, 4)])
-FACTS = TrainingFacts(optimizer="AdamW")
 MODEL = ModelSpec(
     grade=Grade.MEASURED,
     blocks=(BlockSpec(name="model", parameters=10, activation_bytes=100),),
     timings=(MicroBatchTiming(micro_batch=1, forward_backward_s=1.0, activation_bytes=0),),
 )
+
+WORKLOAD = Workload(model=MODEL, optimizer=Optimizer.named("AdamW"), precision=Precision.FP32)
 
 
 def units(*sizes: int | None) -> CandidateTable:
@@ -65,14 +68,14 @@ def predicted(*peaks_bytes: float) -> PredictionTable:
 
 
 def test_memory_and_seconds_are_predicted_for_each_row() -> None:
-    found = predict(TABLE, MODEL, cluster(1), FACTS)
+    found = estimate(TABLE, WORKLOAD, cluster(1))
     # 10 weights of 16 bytes with their state, then 100 bytes and 1 s for each sample.
     assert found.peak_bytes_C.tolist() == [260, 360, 560]
     assert found.step_s_C.tolist() == [1.0, 2.0, 4.0]
 
 
 def test_a_prediction_says_how_it_was_made() -> None:
-    assert predict(TABLE, MODEL, cluster(1), FACTS).how == (
+    assert estimate(TABLE, WORKLOAD, cluster(1)).how == (
         "memory by formula, time from 1 profiled micro-batches"
     )
 
@@ -80,14 +83,15 @@ def test_a_prediction_says_how_it_was_made() -> None:
 def test_gpus_need_room_to_update_all_weights_at_once() -> None:
     small = replace(MODEL, blocks=(BlockSpec(name="model", parameters=10, activation_bytes=1),))
     on_cpu, on_gpu = (
-        predict(TABLE, small, cluster(1, name), FACTS) for name in ("cpu (x86_64)", "NVIDIA H200")
+        estimate(TABLE, replace(WORKLOAD, model=small), cluster(1, name))
+        for name in ("cpu (x86_64)", "NVIDIA H200")
     )
     # 40 bytes in all, of which backward has freed those of the activations.
     assert (on_gpu.peak_bytes_C - on_cpu.peak_bytes_C).tolist() == [39, 38, 36]
 
 
 def test_without_a_model_everything_is_unknown() -> None:
-    found = predict(TABLE, None, cluster(1), FACTS)
+    found = estimate(TABLE, Workload(), cluster(1))
     assert np.isnan(found.peak_bytes_C).all()
     assert np.isnan(found.step_s_C).all()
 
@@ -108,19 +112,21 @@ def test_the_rule_is_of_its_own_table_only() -> None:
 
 
 @pytest.mark.parametrize(
-    ("facts", "memory_bytes", "says"),
+    ("optimizer", "memory_bytes", "says"),
     [
-        (FACTS, 127, "gradients and optimizer state take at least 160 B per rank"),
-        (FACTS, 128, None),
-        (TrainingFacts(), 63, "gradients take at least 80 B per rank"),
-        (TrainingFacts(), 64, None),
+        (WORKLOAD.optimizer, 127, "gradients and optimizer state take at least 160 B per rank"),
+        (WORKLOAD.optimizer, 128, None),
+        (Optimizer(), 63, "gradients take at least 80 B per rank"),
+        (Optimizer(), 64, None),
     ],
 )
 def test_state_that_no_rank_can_hold_is_said_beyond_the_error_of_predictions(
-    facts: TrainingFacts, memory_bytes: int, says: str | None
+    optimizer: Optimizer, memory_bytes: int, says: str | None
 ) -> None:
     space = SearchSpace(baseline=candidate(), table=TABLE, usual_C=np.ones(3, np.bool_))
-    found = state_beyond_memory(space, MODEL, cluster(memory_bytes), facts)
+    found = state_beyond_memory(
+        space, replace(WORKLOAD, optimizer=optimizer), cluster(memory_bytes)
+    )
     assert (found is None) if says is None else (found is not None and says in found)
 
 
@@ -131,7 +137,7 @@ def test_a_candidate_whose_state_is_not_known_may_fit() -> None:
         table=CandidateTable.from_candidates([spread]),
         usual_C=np.ones(1, np.bool_),
     )
-    assert state_beyond_memory(space, MODEL, cluster(1), FACTS) is None
+    assert state_beyond_memory(space, WORKLOAD, cluster(1)) is None
 
 
 @pytest.mark.parametrize(("stages", "is_said"), [((0, 0), True), ((0, 3), False)])

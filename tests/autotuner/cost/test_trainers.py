@@ -2,7 +2,7 @@ from dataclasses import replace
 
 import pytest
 
-from autoconf_launch.autotuner.cost.training import (
+from autoconf_launch.autotuner.cost.software import (
     TRAINERS,
     is_compiled,
     is_tensor_async,
@@ -12,7 +12,7 @@ from autoconf_launch.autotuner.cost.training import (
 from autoconf_launch.core import ConfigError, Framework, Precision, Workload
 from autoconf_launch.tuning_spaces.models import named_model
 
-GPT = Workload(architecture=named_model("gpt2"), sequence_length=7)
+GPT = Workload(model=named_model("gpt2"), sequence_length=7)
 
 
 def test_habits_replace_what_a_workload_says() -> None:

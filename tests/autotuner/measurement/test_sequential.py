@@ -12,7 +12,7 @@ from autoconf_launch.autotuner.measurement.sequential_test import (
     LAUNCH,
     MOST_FREEDOM,
     Expected,
-    estimate,
+    estimate_difference,
     expect_apart,
     expect_in_turn,
     expected_width,
@@ -28,7 +28,7 @@ def ever_differs(mean: float, spread: float, rounds: int, seed: int) -> bool:
     seen: list[float] = []
     for _ in range(rounds):
         seen.append(chance.gauss(mean, spread))
-        if estimate(seen, EXPECTED).differs:
+        if estimate_difference(seen, EXPECTED).differs:
             return True
     return False
 
@@ -49,32 +49,38 @@ def test_five_percent_are_found_in_forty_rounds(spread: float) -> None:
 
 @given(DIFFERENCES)
 def test_turned_around_it_says_the_same(differences: list[float]) -> None:
-    one, two = estimate(differences, EXPECTED), estimate([-d for d in differences], EXPECTED)
+    one, two = (
+        estimate_difference(differences, EXPECTED),
+        estimate_difference([-d for d in differences], EXPECTED),
+    )
     assert one.mean == pytest.approx(-two.mean, abs=1e-12)
     assert one.width == pytest.approx(two.width)
 
 
 def test_nothing_seen_is_nothing_known() -> None:
-    assert estimate([], EXPECTED).width == math.inf
+    assert estimate_difference([], EXPECTED).width == math.inf
 
 
 def test_one_round_of_which_nothing_is_expected_says_nothing_of_its_width() -> None:
-    found = estimate([0.1], Expected(spread=0.05, freedom=0.0))
+    found = estimate_difference([0.1], Expected(spread=0.05, freedom=0.0))
     assert (found.mean, found.width) == (0.1, math.inf)
 
 
 def test_a_smaller_chance_of_error_needs_a_wider_interval() -> None:
     seen = [0.1, 0.12]
-    assert estimate(seen, EXPECTED, 0.01).width > estimate(seen, EXPECTED, 0.05).width
+    assert (
+        estimate_difference(seen, EXPECTED, 0.01).width
+        > estimate_difference(seen, EXPECTED, 0.05).width
+    )
 
 
 def test_the_interval_expected_now_is_the_one_there_is() -> None:
-    seen = estimate([0.1, 0.12, 0.08], EXPECTED)
+    seen = estimate_difference([0.1, 0.12, 0.08], EXPECTED)
     assert expected_width(seen, 3) == pytest.approx(seen.width)
 
 
 def test_more_rounds_are_expected_to_narrow_it() -> None:
-    seen = estimate([0.1, 0.12, 0.08], EXPECTED)
+    seen = estimate_difference([0.1, 0.12, 0.08], EXPECTED)
     widths = [expected_width(seen, count) for count in range(3, 40)]
     assert widths == sorted(widths, reverse=True)
 

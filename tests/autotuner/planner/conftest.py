@@ -4,8 +4,7 @@ from typing import Any
 
 import pytest
 
-from autoconf_launch.autotuner.planner.pricing import Training
-from autoconf_launch.autotuner.planner.search import Limits, Question
+from autoconf_launch.autotuner.planner.search import Limits, Question, Training
 from autoconf_launch.core import Architecture, Experts, Workload
 from autoconf_launch.tuning_spaces.machines import machine
 
@@ -33,7 +32,7 @@ def ask() -> Ask:
         memory_bytes = changes.pop("memory_bytes", 80 * 2**30)
         limits = changes.pop("limits", Limits(memory_bytes=memory_bytes))
         training = Training(
-            workload=Workload(architecture=model, sequence_length=sequence),
+            workload=Workload(model=model, sequence_length=sequence),
             machine=machine("A100-SXM-80GB", gpus_per_node=4),
         )
         return Question(

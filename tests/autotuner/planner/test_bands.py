@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from autoconf_launch.autotuner.planner.pricing import STEP_TIME_BAND, UNMEASURED_BAND, time_band
+from autoconf_launch.autotuner.cost.predictions import STEP_TIME_BAND, UNMEASURED_BAND, time_band
 from autoconf_launch.core import Layout, Offload
 from autoconf_launch.launcher.measurements.row import read_measurements
 from autoconf_launch.launcher.measurements.validation import validate_table

@@ -4,7 +4,6 @@ from dataclasses import replace
 
 import pytest
 
-from autoconf_launch.autotuner.cost.training import TrainingFacts
 from autoconf_launch.autotuner.measurement.noise import PRIOR
 from autoconf_launch.autotuner.measurement.sequential_test import PairedEstimate
 from autoconf_launch.autotuner.playoff.contenders import FinalsBudget
@@ -14,7 +13,11 @@ from autoconf_launch.autotuner.playoff.summary import Summary, summarise_records
 from autoconf_launch.autotuner.playoff.winner import safe_order, settled
 from autoconf_launch.autotuner.space.settings import AutotuningSettings
 from autoconf_launch.autotuner.space.trial import Measurement, Record, Trial
-from autoconf_launch.core import Candidate, Layout
+from autoconf_launch.core import (
+    Candidate,
+    Layout,
+    Optimizer,
+)
 
 from .test_finals import ALIKE, CRASH, THROUGHPUT, made, run, searched, truth
 
@@ -159,7 +162,7 @@ def after_wide_rounds(ratio: float, factor: float = 1.0) -> tuple[Summary, Paire
     run(finals, answer)
     settings = AutotuningSettings()
     before = summarise_records(records, settings, duration_s=1.0)
-    found = settled(before, records, finals.records, settings, TrainingFacts())
+    found = settled(before, records, finals.records, settings, Optimizer())
     return found, finals.compare(finals.arms[1], finals.arms[0])
 
 

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from autoconf_launch.autotuner.measurement.sequential_test import (
     Expected,
-    estimate,
+    estimate_difference,
     expected_width,
 )
 from autoconf_launch.autotuner.playoff.resolution import Resolution, resolution
@@ -14,12 +14,12 @@ EXPECTED = Expected(spread=0.05, freedom=5.0)
 
 
 def seen(*differences: float, wanted: float = 0.03) -> Resolution:
-    return resolution(estimate(differences, EXPECTED), 0.05, round_s=5.0, wanted=wanted)
+    return resolution(estimate_difference(differences, EXPECTED), 0.05, round_s=5.0, wanted=wanted)
 
 
 @given(st.lists(st.floats(-0.1, 0.1), min_size=2, max_size=10))
 def test_after_the_rounds_that_it_asks_for_the_interval_is_as_wanted(found: list[float]) -> None:
-    now = estimate(found, EXPECTED)
+    now = estimate_difference(found, EXPECTED)
     said = seen(*found)
     assert said.further is not None
     assert expected_width(now, now.count + said.further) <= 0.03

@@ -5,7 +5,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from autoconf_launch.autotuner.cost.training import TrainingFacts
 from autoconf_launch.autotuner.playoff.contenders import FinalsBudget
 from autoconf_launch.autotuner.playoff.meaning import MeaningVerdict
 from autoconf_launch.autotuner.playoff.past_rounds import replayed
@@ -16,7 +15,10 @@ from autoconf_launch.autotuner.search.optimality_bound import OptimalityBound
 from autoconf_launch.autotuner.search.stop import good_enough
 from autoconf_launch.autotuner.space.settings import AutotuningSettings
 from autoconf_launch.autotuner.space.trial import Outcome, Record
-from autoconf_launch.core import FailureKind
+from autoconf_launch.core import (
+    FailureKind,
+    Optimizer,
+)
 from autoconf_launch.launcher.report.search import certificate_text, stop_text
 
 from .test_finals import ALIKE, CRASH, SEARCHED, THROUGHPUT, made, run, searched, truth
@@ -39,9 +41,9 @@ def soaked(name: str, records: tuple[Record, ...], outcome: Outcome) -> Record:
 def summary(
     records: tuple[Record, ...], finals: tuple[Record, ...] = (), soaks: tuple[Record, ...] = ()
 ) -> Summary:
-    settings, facts = AutotuningSettings(), TrainingFacts()
+    settings, optimizer = AutotuningSettings(), Optimizer()
     before = summarise_records(records, settings, duration_s=1.0)
-    return settled(before, records, finals, settings, facts, soaks)
+    return settled(before, records, finals, settings, optimizer, soaks)
 
 
 def winner(found: Summary) -> str:
@@ -133,11 +135,11 @@ def test_where_time_was_up_before_any_passed_the_best_that_was_not_refused_wins(
 
 
 def certified(finals: tuple[Record, ...]) -> Summary:
-    settings, facts = AutotuningSettings(), TrainingFacts()
+    settings, optimizer = AutotuningSettings(), Optimizer()
     bound = OptimalityBound(untried=1, possible_gain_C=np.zeros(1), expected_gain=0.0)
     before = summarise_records(SLOW_BASELINE, settings, duration_s=1.0, stop=good_enough(bound))
     before = replace(before, optimality_bound=bound)
-    return settled(before, SLOW_BASELINE, finals, settings, facts)
+    return settled(before, SLOW_BASELINE, finals, settings, optimizer)
 
 
 def test_what_was_said_of_the_searchs_best_names_it_where_another_one_won() -> None:

@@ -1,4 +1,3 @@
-from autoconf_launch.autotuner.cost.training import TrainingFacts
 from autoconf_launch.autotuner.playoff.summary import (
     Summary,
     SummaryRow,
@@ -7,7 +6,10 @@ from autoconf_launch.autotuner.playoff.summary import (
 )
 from autoconf_launch.autotuner.search.study import Study
 from autoconf_launch.autotuner.space.trial import Outcome, Trial
-from autoconf_launch.core import FailureKind
+from autoconf_launch.core import (
+    FailureKind,
+    Optimizer,
+)
 
 from ..conftest import (
     Answer,
@@ -27,7 +29,11 @@ SMALL = small_space(candidate(accumulation=2))
 
 def summary_of(answer: Answer) -> Summary:
     study = Loop(Study(SMALL, None, settings()), answer).run().study
-    return summarise(study, duration_s=12.5, facts=TrainingFacts(optimizer="AdamW"))
+    return summarise(
+        study,
+        duration_s=12.5,
+        optimizer=Optimizer.named("AdamW"),
+    )
 
 
 def test_each_space_has_a_row_and_so_has_the_whole() -> None:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from autoconf_launch.autotuner.cost.layout_columns import LayoutColumns
 from autoconf_launch.autotuner.planner.best_points import Points
-from autoconf_launch.autotuner.planner.pricing import Training
+from autoconf_launch.autotuner.planner.search import Training
 from autoconf_launch.autotuner.sizing import search_space as module
 from autoconf_launch.autotuner.sizing.search_space import (
     error_covariance,

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autoconf_launch.autotuner.planner.pricing import STEP_TIME_BAND, UNMEASURED_BAND
+from autoconf_launch.autotuner.cost.predictions import STEP_TIME_BAND, UNMEASURED_BAND
 from autoconf_launch.autotuner.sizing.forecast import PublishedSpeed, speed_band
 from autoconf_launch.tuning_spaces.recommend_tables import published_speeds
 

@@ -176,7 +176,7 @@ def test_monitors_of_the_file_are_off_in_a_trial(tmp_path: Path) -> None:
 
 def test_the_precision_of_the_file_counts(tmp_path: Path) -> None:
     user = read(tmp_path, {"bf16": {"enabled": True}}, *TRAINING)
-    assert user.facts.precision is Precision.BF16
+    assert user.workload.precision is Precision.BF16
 
 
 def test_micro_batches_grow_as_far_as_deepspeed_lets_them(tmp_path: Path) -> None:

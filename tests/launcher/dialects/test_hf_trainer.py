@@ -193,7 +193,7 @@ def test_further_arguments_are_searched_where_they_are_listed() -> None:
     values = {choice.knob: choice.values for choice in user.choices}
     assert values["optim"] == ("adamw_torch", "adamw_torch_fused")
     assert values["torch_compile"] == (None, True)
-    assert user.facts.precision is Precision.BF16
+    assert user.workload.precision is Precision.BF16
 
 
 @pytest.mark.parametrize(

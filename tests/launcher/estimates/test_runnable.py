@@ -3,11 +3,18 @@ from typing import Any
 
 import pytest
 
-from autoconf_launch.core import Layout, Offload, Precision, Recompute, Workload
+from autoconf_launch.core import (
+    Layout,
+    Offload,
+    Optimizer,
+    Precision,
+    Recompute,
+    Workload,
+)
 from autoconf_launch.launcher.estimates.training_choice import is_runnable
 from autoconf_launch.tuning_spaces.models import named_model
 
-WORKLOAD = Workload(architecture=named_model("gpt2"), sequence_length=1024)
+WORKLOAD = Workload(model=named_model("gpt2"), sequence_length=1024)
 
 
 def test_data_parallelism_zero_and_recomputation_run_here() -> None:
@@ -37,7 +44,8 @@ def test_recomputing_some_layers_is_planned_only() -> None:
 
 
 @pytest.mark.parametrize(
-    "other", [{"precision": Precision.FP8}, {"optimizer": "muon"}, {"lora_rank": 8}]
+    "other",
+    [{"precision": Precision.FP8}, {"optimizer": Optimizer.named("muon")}, {"lora_rank": 8}],
 )
 def test_what_our_runtime_cannot_train_is_planned_only(other: dict[str, Any]) -> None:
     assert not is_runnable(Layout(), -1, replace(WORKLOAD, **other))

@@ -9,7 +9,7 @@ from autoconf_launch.tuning_spaces.clusters import cluster_of_document
 from autoconf_launch.tuning_spaces.models import named_model
 
 GPT = named_model("gpt2")
-GPT2 = Workload(architecture=GPT, sequence_length=1024)
+GPT2 = Workload(model=GPT, sequence_length=1024)
 
 
 def test_links_of_a_cluster_file_take_the_place_of_the_usual_ones() -> None:

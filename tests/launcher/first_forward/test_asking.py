@@ -42,8 +42,8 @@ def test_degrees_of_one_ask_for_nothing() -> None:
 def test_an_optimizer_flag_outweighs_the_script_s() -> None:
     with_flag = parse_fit([*WORK, "--optimizer", "sgd"], of_script=True).training
     without = parse_fit(WORK, of_script=True).training
-    assert PiecesQuestion(script=script(), training=with_flag).states == 0
-    assert PiecesQuestion(script=script(), training=without).states == 2
+    assert PiecesQuestion(script=script(), training=with_flag).optimizer.states == 0
+    assert PiecesQuestion(script=script(), training=without).optimizer.states == 2
 
 
 def test_a_precision_that_our_runtime_has_not_is_refused() -> None:

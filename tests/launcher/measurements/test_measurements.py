@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from autoconf_launch.autotuner.cost.training import TRAINERS, trainer
+from autoconf_launch.autotuner.cost.software import TRAINERS, trainer
 from autoconf_launch.core import ConfigError, Precision, Recompute, Workload
 from autoconf_launch.launcher.measurements.measured_runs import (
     nearest_architecture,
@@ -204,7 +204,7 @@ def test_source_and_precision_tell_the_training_code(
 @pytest.mark.parametrize("code", TRAINERS)
 def test_a_row_has_the_kernels_that_a_plan_of_it_has(tmp_path: Path, code: str) -> None:
     (one,) = read(tmp_path, {"note": code}).measurements
-    plain = Workload(architecture=nearest_architecture(one.shape), sequence_length=one.shape.seq)
+    plain = Workload(model=nearest_architecture(one.shape), sequence_length=one.shape.seq)
     assert workload_of(one) == trainer(trainer_of(one)).applied(plain)
 
 

@@ -4,7 +4,7 @@ import pytest
 
 pytest.importorskip("hydra", reason="searches are composed by hydra")
 
-from autoconf_launch.autotuner.cost.parameter_count import parameters
+from autoconf_launch.autotuner.cost.weights import parameters
 from autoconf_launch.nemo.search.this_machine import STATE_BYTES, why_no_room
 
 from .asked import LOCAL, SMALL, asked, train

@@ -4,12 +4,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from autoconf_launch.autotuner.cost.hardware import (
-    Accelerator,
-    CollectiveRate,
-    Link,
-    Machine,
-)
+from autoconf_launch.autotuner.cost.hardware import Accelerator, CollectiveRate, Link, Machine
 from autoconf_launch.autotuner.cost.layout_columns import LayoutColumns
 from autoconf_launch.autotuner.space.table import CandidateTable
 from autoconf_launch.core import Architecture, Candidate, Layout, Workload
@@ -57,7 +52,7 @@ def gpt() -> Architecture:
 
 @pytest.fixture
 def workload(gpt: Architecture) -> Workload:
-    return Workload(architecture=gpt, sequence_length=2048)
+    return Workload(model=gpt, sequence_length=2048)
 
 
 @pytest.fixture

@@ -3,8 +3,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from autoconf_launch.autotuner.cost.hardware import DEFAULT_PHYSICS, Machine
-from autoconf_launch.autotuner.cost.inner import GATHER, Group, ring_s, send_s
+from autoconf_launch.autotuner.cost.hardware import (
+    DEFAULT_PHYSICS,
+    GATHER,
+    Group,
+    Machine,
+    ring_s,
+    send_s,
+)
 from autoconf_launch.autotuner.space.table import Floats
 
 PLAIN = replace(DEFAULT_PHYSICS, network_fraction=1.0, network_latency_s=0.0, hop_s=0.0)
@@ -13,7 +19,8 @@ GB = np.array([1e9])
 
 def ring(machine: Machine, ranks: int, stride: int, passes: float = 2.0) -> float:
     group = Group(ranks=np.array([ranks]), stride=np.array([stride]))
-    return float(ring_s(machine, PLAIN, group, GB, passes=passes)[0])
+    plain = replace(machine, physics=PLAIN)
+    return float(ring_s(plain, group, GB, passes=passes)[0])
 
 
 def test_a_rank_alone_sends_nothing(machine: Machine) -> None:
@@ -54,5 +61,7 @@ def test_across_nodes_the_slower_of_link_and_cards_counts(machine: Machine) -> N
 
 
 def test_all_gpus_of_a_node_send_at_once(machine: Machine) -> None:
-    seconds: Floats = send_s(machine, PLAIN, stride=np.array([8]), buffer_bytes=GB)
+    seconds: Floats = send_s(
+        replace(machine, physics=PLAIN), stride=np.array([8]), buffer_bytes=GB
+    )
     assert seconds[0] == pytest.approx(1e9 / (80e9 / 8))

@@ -5,14 +5,13 @@ import numpy as np
 import pytest
 
 from autoconf_launch.autotuner.cost.hardware import DEFAULT_PHYSICS, Machine
-from autoconf_launch.autotuner.cost.layout_columns import LayoutColumns, distinct
-from autoconf_launch.autotuner.cost.step import (
-    StepParts,
+from autoconf_launch.autotuner.cost.kernel_times import (
     forward_flops_per_token,
     least_step_s,
     rank_weights,
-    step_parts,
 )
+from autoconf_launch.autotuner.cost.layout_columns import LayoutColumns, distinct
+from autoconf_launch.autotuner.cost.step import StepParts, step_parts
 from autoconf_launch.core import (
     Architecture,
     Experts,
@@ -109,7 +108,7 @@ def test_a_compiler_makes_small_work_faster(
 def test_fp8_is_faster_on_large_products_only(
     layouts: MakeLayouts, workload: Workload, machine: Machine
 ) -> None:
-    large = replace(workload, architecture=replace(workload.architecture, hidden=8192, ffn=32768))
+    large = replace(workload, model=replace(workload.architecture, hidden=8192, ffn=32768))
     columns = layouts({"micro_batch": 8})
     fp8 = replace(large, precision=Precision.FP8, software=Software(transformer_engine=True))
     assert seconds(columns, fp8, machine) < seconds(columns, large, machine)
@@ -119,7 +118,7 @@ def test_heads_that_are_no_multiple_of_eight_are_slow_without_flash_attention(
     layouts: MakeLayouts, workload: Workload, machine: Machine
 ) -> None:
     plain = replace(workload, software=Software(flash_attention=False))
-    odd = replace(plain, architecture=replace(plain.architecture, head=126))
+    odd = replace(plain, model=replace(plain.architecture, head=126))
     columns = layouts({"micro_batch": 4})
     assert seconds(columns, odd, machine)[0] > 1.1 * seconds(columns, plain, machine)[0]
 
@@ -138,9 +137,7 @@ def test_experts_cost_what_their_chosen_ones_do(
 ) -> None:
     sparse = replace(gpt, experts=Experts(count=64, per_token=1, ffn=gpt.ffn))
     dense = step_parts(layouts({"micro_batch": 8}), workload, machine)
-    routed = step_parts(
-        layouts({"micro_batch": 8}), replace(workload, architecture=sparse), machine
-    )
+    routed = step_parts(layouts({"micro_batch": 8}), replace(workload, model=sparse), machine)
     assert routed.ideal_s_C[0] == pytest.approx(dense.ideal_s_C[0], rel=0.01)
     assert routed.step_s_C[0] > dense.step_s_C[0]
 

@@ -8,8 +8,9 @@ from dataclasses import replace
 import pytest
 
 from autoconf_launch.autotuner.cost.hardware import Machine
+from autoconf_launch.autotuner.cost.kernel_times import least_step_s
 from autoconf_launch.autotuner.cost.layout_columns import LayoutColumns
-from autoconf_launch.autotuner.cost.step import StepParts, least_step_s, step_parts
+from autoconf_launch.autotuner.cost.step import StepParts, step_parts
 from autoconf_launch.autotuner.sizing.families import Family
 from autoconf_launch.autotuner.sizing.model_size import SampleShape, step_flops
 from autoconf_launch.core import Architecture, Software, Workload
@@ -34,7 +35,7 @@ READ = 512
 def t5(workload: Workload) -> Workload:
     return replace(
         workload,
-        architecture=T5_3B,
+        model=T5_3B,
         sequence_length=READ,
         software=Software(flash_attention=False),
         decoder_sequence_length=128,

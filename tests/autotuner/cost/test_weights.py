@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from autoconf_launch.autotuner.cost.parameter_count import active_parameters, parameters
+from autoconf_launch.autotuner.cost.weights import active_parameters, parameters
 from autoconf_launch.tuning_spaces.models import named_model
 
 PUBLISHED = {

@@ -1,10 +1,13 @@
-"""Weights of a transformer, counted exactly. Not: where they lie, nor their bytes."""
+"""Weights of a transformer: counted exactly for memory, matrices alone for products.
+
+Not: where they lie, nor their bytes.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from autoconf_launch.core import Architecture
+from autoconf_launch.core import Architecture, Experts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,11 +79,11 @@ def active_parameters(architecture: Architecture) -> int:
     if experts is None:
         return total
     idle = experts.count - experts.per_token
-    return total - sparse_layers(architecture) * idle * _mlp(architecture, experts.ffn)
+    return total - expert_layers(architecture) * idle * _mlp(architecture, experts.ffn)
 
 
-def sparse_layers(architecture: Architecture) -> int:
-    """Layers that have experts."""
+def expert_layers(architecture: Architecture) -> int:
+    """Layers that have experts; each ``every``-th one after the first dense ones."""
     experts = architecture.experts
     if experts is None:
         return 0
@@ -94,7 +97,7 @@ def model_weights(architecture: Architecture) -> ModelWeights:
     sparse, plain = _layer(a, sparse=True), _layer(a, sparse=False)
     dense = a.experts.first_dense if a.experts else 0
     repeated = a.layers - dense
-    mean, spare = _mean(sparse, plain, repeated, sparse_layers(a)) if a.experts else (plain, 0)
+    mean, spare = _mean(sparse, plain, repeated, expert_layers(a)) if a.experts else (plain, 0)
     last_norms = (2 if a.encoder_layers else 1) * _norm(a) if a.causal else 0
     return ModelWeights(
         embedding=table + a.positions * a.hidden + a.other_parameters,
@@ -175,3 +178,49 @@ def _mean(
     )
     exact = sparse.total * with_experts + plain.total * (layers - with_experts)
     return both, exact - layers * both.total
+
+
+def attention_weights(model: Architecture) -> int:
+    """Projections of one layer."""
+    if (latent := model.latent) is None:
+        wide, keys = model.heads * model.head, model.kv_heads * model.head
+        return model.hidden * (2 * wide + 2 * keys)
+    query_width = model.heads * (model.head + latent.rope_head)
+    if latent.query_rank is None:
+        query = model.hidden * query_width
+    else:
+        query = latent.query_rank * (model.hidden + query_width)
+    down = model.hidden * (latent.key_value_rank + latent.rope_head)
+    up = latent.key_value_rank * model.heads * (model.head + latent.value_head)
+    return query + down + up + model.heads * latent.value_head * model.hidden
+
+
+def perceptron_weights(model: Architecture, ffn: int) -> int:
+    """One perceptron."""
+    return (3 if model.gated else 2) * model.hidden * ffn
+
+
+def dense_layer_weights(model: Architecture) -> int:
+    """One layer without experts, norms and biases aside."""
+    return attention_weights(model) + perceptron_weights(model, model.ffn)
+
+
+def expert_weights(model: Architecture, experts: Experts) -> int:
+    """All routed experts of one layer."""
+    return experts.count * perceptron_weights(model, experts.ffn)
+
+
+def shared_weights(model: Architecture, experts: Experts) -> int:
+    """What every token passes in a layer with experts: attention, shared experts, router."""
+    shared = experts.shared * perceptron_weights(model, experts.ffn)
+    return attention_weights(model) + shared + experts.count * model.hidden
+
+
+def all_layers(model: Architecture) -> int:
+    """Layers of encoder and decoder. A decoder's cross attention counts as a third of one."""
+    return model.layers + model.encoder_layers
+
+
+def embedding_weights(model: Architecture) -> int:
+    """Weights of one matrix of the vocabulary, and of learned positions."""
+    return (model.vocabulary + model.positions) * model.hidden

@@ -10,75 +10,13 @@ from dataclasses import dataclass, replace
 from autoconf_launch.core import (
     ConfigError,
     Framework,
+    Optimizer,
     Precision,
     ResolvedConfig,
     Software,
     Workload,
     nearest_known,
 )
-
-_STATES = {"adam": 2, "adamw": 2, "sgd": 0, "adagrad": 1, "rmsprop": 1}
-_SCRIPTS_OWN = 2  # most scripts train with Adam, and too much is safer than too little
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TrainingFacts:
-    """Optimizer and precision.
-
-    Attributes:
-        optimizer: DeepSpeed's name in any case; None where the script makes its own.
-        momentum: the optimizer keeps a running mean of gradients that it could do without.
-        extra_states: further values for each trainable weight (amsgrad, centered).
-        precision: format of forward and backward; stored weights stay fp32.
-    """
-
-    optimizer: str | None = None
-    momentum: bool = False
-    extra_states: int = 0
-    precision: Precision = Precision.FP32
-
-    @staticmethod
-    def from_config(config: ResolvedConfig) -> TrainingFacts:
-        """Facts of the configuration of the profile run."""
-        given = dict(config.optimizer.parameters) if config.optimizer else {}
-        return TrainingFacts(
-            optimizer=config.optimizer.kind if config.optimizer else None,
-            momentum=bool(given.get("momentum")),
-            extra_states=bool(given.get("amsgrad")) + bool(given.get("centered")),
-            precision=config.precision,
-        )
-
-    @property
-    def states(self) -> int:
-        """Values that the optimizer keeps for each trainable weight: 2 for Adam."""
-        if self.optimizer is None:
-            return _SCRIPTS_OWN
-        return (
-            _STATES.get(self.optimizer.lower(), _SCRIPTS_OWN) + self.momentum + self.extra_states
-        )
-
-    @property
-    def scales_with_batch(self) -> bool:
-        """Whether the learning rate follows the batch linearly (SGD), not by its root."""
-        return (self.optimizer or "").lower() == "sgd"
-
-
-OPTIMIZER_BYTES = {
-    "adamw": 8.0,
-    "adam": 8.0,
-    "adam8bit": 2 * (1 + 4 / 256),
-    "adamw8bit": 2 * (1 + 4 / 256),
-    "sgd": 0.0,
-    "momentum": 4.0,
-    "lion": 4.0,
-    "adagrad": 4.0,
-    "rmsprop": 4.0,
-    "adafactor": 0.0,
-    "muon": 4.0,
-}
-"""Bytes of state for each weight beside its fp32 copy. 8 bits: one fp32 scale for each 256 values
-(Dettmers et al. 2022, "8-bit Optimizers via Block-wise Quantization"). Adafactor keeps sums of
-rows and columns alone (Shazeer and Stern 2018)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,6 +30,16 @@ class TrainerHabits:
         """``workload`` with these habits; whether it is compiled is the user's to say."""
         compiled = workload.software.compiled
         return replace(workload, software=replace(self.software, compiled=compiled))
+
+
+def configured_workload(config: ResolvedConfig) -> Workload:
+    """What a configuration of our runtime says of a training, its model aside."""
+    given = dict(config.optimizer.parameters) if config.optimizer else {}
+    more = sum(bool(given.get(name)) for name in ("momentum", "amsgrad", "centered"))
+    return Workload(
+        optimizer=Optimizer.named(config.optimizer.kind if config.optimizer else None, more=more),
+        precision=config.precision,
+    )
 
 
 _MEGATRON = Software(framework=Framework.MEGATRON)

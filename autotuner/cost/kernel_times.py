@@ -1,0 +1,399 @@
+"""Where the seconds of kernels come from: an accelerator's roofline, or a profile of the model.
+
+Not: what ranks exchange once a step, nor schedules over micro-batches (step).
+Shapes: U = distinct inner layouts, C = candidates, O = operations.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Protocol
+
+import numpy as np
+
+from autoconf_launch.core import (
+    MicroBatchTiming,
+    ModelSpec,
+    OperationCost,
+    Optimizer,
+    Recompute,
+    Workload,
+)
+
+from ..space import CandidateTable, Floats, Ints
+from .hardware import Machine, Physics, ring_share
+from .inner import InnerTimes, inner_times
+from .layer import Kernels, peak_flops_per_s, stacks
+from .layout_columns import FULL, RECOMPUTE_CODES, InnerLayouts, LayoutColumns
+from .model_state import trained_share
+from .software import is_compiled
+from .weights import (
+    all_layers,
+    dense_layer_weights,
+    embedding_weights,
+    expert_layers,
+    expert_weights,
+    perceptron_weights,
+    shared_weights,
+)
+
+
+class KernelTimes(Protocol):
+    """Seconds of one rank's kernels for one model in one precision."""
+
+    @property
+    def layers(self) -> int:
+        """Equal pieces of the model that a micro-batch passes one after the other."""
+
+    @property
+    def micro_batch_s(self) -> float:
+        """What the host takes for a micro-batch, whatever its size."""
+
+    @property
+    def step_s(self) -> float:
+        """What the host takes for an optimizer step, whatever its size."""
+
+    def inner_times(self, inner: InnerLayouts) -> InnerTimes:
+        """One micro-batch of one of the layers, for each distinct inner layout."""
+
+    def update_s(self, layouts: LayoutColumns) -> Floats:
+        """The optimizer's step on all weights of a rank, before ZeRO shares them."""
+
+
+_TRAFFIC_VALUE_BYTES = 4.0
+"""Size of the weights that ``Physics.optimizer_bytes`` was fitted on."""
+_HOST_STATE_BYTES = 28.0
+"""Read and written for each weight by Adam on the host."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Roofline:
+    """A known model on a known accelerator by formula."""
+
+    workload: Workload
+    machine: Machine
+
+    @property
+    def layers(self) -> int:
+        """See KernelTimes."""
+        return all_layers(self.workload.architecture)
+
+    @property
+    def micro_batch_s(self) -> float:
+        """See KernelTimes."""
+        compiled = is_compiled(self.workload.software)
+        return self.machine.physics.micro_batch_s * (0.5 if compiled else 1.0)
+
+    @property
+    def step_s(self) -> float:
+        """See KernelTimes."""
+        return self.machine.physics.step_s
+
+    def inner_times(self, inner: InnerLayouts) -> InnerTimes:
+        """See KernelTimes."""
+        return inner_times(self.workload, inner, self.machine)
+
+    def update_s(self, layouts: LayoutColumns) -> Floats:
+        """The optimizer reads and writes its states once, on the host where they are offloaded.
+
+        Source of the bytes: Rajbhandari et al. 2020, "ZeRO", section 3.1.
+        """
+        machine, physics = self.machine, self.machine.physics
+        weights = rank_weights(layouts, self.workload) * trained_share(self.workload)
+        memory = machine.accelerator.memory_bytes_per_s * physics.memory_efficiency
+        on_device = weights * optimizer_traffic_bytes(self.workload.optimizer, physics) / memory
+        if not layouts.offload_C.any():
+            return np.asarray(on_device)
+        per_rank = physics.host_bytes_per_s / machine.gpus_per_node
+        each_s = _HOST_STATE_BYTES / per_rank + 6.0 / physics.host_link_bytes_per_s
+        return np.asarray(np.where(layouts.offload_C, weights * each_s, on_device))
+
+
+def optimizer_traffic_bytes(optimizer: Optimizer, physics: Physics) -> float:
+    """Bytes that an update moves for each weight, from those of Adam, which were measured.
+
+    It reads and writes each value of its state, and the weight; it reads the gradient.
+    """
+    return physics.optimizer_bytes * (2.0 * (1.0 + optimizer.states) + 1.0) / 7.0
+
+
+def rank_weights(layouts: LayoutColumns, workload: Workload) -> Floats:
+    """Weights of the fullest rank before data-parallel sharding."""
+    model = workload.architecture
+    sparse = expert_layers(model)
+    body = (all_layers(model) - sparse) * dense_layer_weights(model) / layouts.pipeline_C
+    if model.experts is not None:
+        shared = shared_weights(model, model.experts)
+        routed = expert_weights(model, model.experts) / layouts.expert_C
+        body = body + sparse * (shared + routed) / layouts.pipeline_C
+    alone = 1 if model.tied_embeddings else 2
+    ends = np.where(layouts.pipeline_C > 1, 1, alone) * embedding_weights(model)
+    return np.asarray((body + ends) / layouts.tensor_C)
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """``fixed + each * x``, neither of them negative."""
+
+    fixed: float
+    each: float
+
+    def at(self, x_C: Ints | Floats) -> Floats:
+        """Values at several places."""
+        return np.asarray(self.fixed + self.each * x_C, np.float64)
+
+
+def fit_line(points: Sequence[tuple[int, float]]) -> Line:
+    """Least squares with both parts kept from below zero, where noise would put them.
+
+    One place alone gives a line through the origin.
+    """
+    x, y = np.array(points, dtype=np.float64).T
+    through_origin = Line(0.0, float(x @ y / (x @ x)))
+    if len(set(x)) < 2:
+        return through_origin
+    from_mean = x - x.mean()
+    each = float(from_mean @ y / (from_mean @ from_mean))
+    fixed = float(y.mean() - each * x.mean())
+    if each < 0:
+        return Line(float(y.mean()), 0.0)
+    return Line(fixed, each) if fixed >= 0 else through_origin
+
+
+_WORK = {Recompute.NONE: 1.0, Recompute.SELECTIVE: 1.05, Recompute.FULL: 4 / 3}
+"""Work of forward and backward over that without recomputation: a full one repeats the forward
+pass, a third of it (Chen et al. 2016, "Training Deep Nets with Sublinear Memory Cost")."""
+_WORK_OF_CODE = np.array([_WORK[kind] for kind in RECOMPUTE_CODES])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProfiledLines:
+    """A model whose micro-batches were timed whole; NaN where none was.
+
+    A line through the timings gives what each sample costs at the rate that large micro-batches
+    reach, and what each micro-batch costs whatever its size.
+    """
+
+    spec: ModelSpec
+    layers: int = 1
+    micro_batch_s: float = 0.0
+    step_s: float = 0.0
+
+    def inner_times(self, inner: InnerLayouts) -> InnerTimes:
+        """See KernelTimes."""
+        points = [(t.micro_batch, t.forward_backward_s) for t in timed(self.spec)]
+        line = fit_line(points) if points else Line(math.nan, math.nan)
+        launch_s_U = np.full(len(inner.micro_U), line.fixed)
+        return whole_model_times(inner, Line(0.0, line.each).at(inner.micro_U), launch_s_U)
+
+    def update_s(self, layouts: LayoutColumns) -> Floats:
+        """See KernelTimes."""
+        return np.asarray(self.spec.optimizer_step_s or 0.0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TracedOperations:
+    """A model whose operations were listed, not run; NaN where there are none.
+
+    Attributes:
+        workload: the traced model, its optimizer and precision.
+        operations: of forward and backward of ``micro_batch`` samples.
+    """
+
+    workload: Workload
+    machine: Machine
+    operations: tuple[OperationCost, ...]
+    micro_batch: int
+    layers: int = 1
+    micro_batch_s: float = 0.0
+    step_s: float = 0.0
+
+    def inner_times(self, inner: InnerLayouts) -> InnerTimes:
+        """See KernelTimes."""
+        shares = (inner.micro_U / self.micro_batch).tolist()
+        kernels = self._kernels()
+        seconds = [forward_backward_s(self.operations, kernels, share=x) for x in shares]
+        return whole_model_times(inner, np.array(seconds), np.zeros(len(seconds)))
+
+    def update_s(self, layouts: LayoutColumns) -> Floats:
+        """See KernelTimes."""
+        spec, traffic = profiled_model(self.workload), optimizer_traffic_bytes
+        values = spec.trainable_parameters * spec.parameter_bytes_each / _TRAFFIC_VALUE_BYTES
+        moved = values * traffic(self.workload.optimizer, self.machine.physics)
+        return np.asarray(moved / self._kernels().bytes_per_s)
+
+    def _kernels(self) -> Kernels:
+        return Kernels(
+            accelerator=self.machine.accelerator,
+            physics=self.machine.physics,
+            precision=self.workload.precision,
+        )
+
+
+def whole_model_times(inner: InnerLayouts, samples_s_U: Floats, launch_s_U: Floats) -> InnerTimes:
+    """Times of a model that is one layer, on ranks that differ in their data alone."""
+    zero_U = np.zeros(len(inner.micro_U))
+    again = _WORK_OF_CODE[inner.recompute_U] - 1.0
+    return InnerTimes(
+        ideal_s_U=samples_s_U,
+        busy_s_U=samples_s_U,
+        again_s_U=(samples_s_U + launch_s_U) * again,
+        exposed_s_U=zero_U,
+        launch_s_U=launch_s_U,
+        first_s_U=zero_U,
+        last_s_U=zero_U,
+        ends_ideal_s_U=zero_U,
+        slowest_s_U=zero_U,
+    )
+
+
+_OPERATIONS_OF_LAYER = 130
+"""Operations of a layer's forward and backward pass in a trace of transformers' Llama; the host's
+time for a layer is spread over them."""
+
+
+def forward_backward_s(
+    operations: Sequence[OperationCost], kernels: Kernels, *, share: float
+) -> float:
+    """Seconds of one micro-batch; host and device run side by side.
+
+    A matrix product is known here by its FLOPs alone, so it is taken for one of equal sides, or
+    for as long as its bytes need, whichever is longer.
+
+    Args:
+        operations: of forward and backward of the micro-batch that was traced.
+        kernels: of the GPU in the precision asked for.
+        share: samples over those that were traced.
+    """
+    if not operations:
+        return float("nan")
+    flops_O = np.array([one.flops for one in operations]) * share
+    moved_O = np.array([float(one.moved_bytes) for one in operations]) * share
+    count_O = np.array([float(one.count) for one in operations])
+    side_O = np.cbrt(np.maximum(flops_O, 2.0) / 2.0)
+    product_s_O = np.where(flops_O > 0, kernels.product_s(side_O, side_O, side_O), 0.0)
+    device_s = float(count_O @ np.maximum(product_s_O, kernels.traffic_s(moved_O)))
+    physics = kernels.physics
+    each_s = (physics.layer_forward_s + physics.layer_backward_s) / _OPERATIONS_OF_LAYER
+    host_s = float(count_O.sum()) * each_s
+    power = physics.host_sharpness
+    return float((device_s**power + host_s**power) ** (1.0 / power))
+
+
+_UPDATE_BYTES = 10.0
+"""Least traffic of one update of a weight: weight and gradient read and weight written in 16 bits,
+and two 8-bit moments read and written."""
+_UNFILLED = 0.5
+"""Part of 1F1B's bubble that stays where backward passes are cut in two (Qi et al. 2023,
+arXiv:2401.10241, the schedule with the memory of 1F1B leaves a third of it or more)."""
+GRADIENT_BYTES = 2
+"""Size of a gradient on its way between replicas."""
+
+
+def least_step_s(layouts: LayoutColumns, workload: Workload, machine: Machine) -> Floats:
+    """Seconds below which no step of these layouts can come.
+
+    Every rank must do its share of the matrix products at the datasheet's rate and update its
+    weights at the memory's, or send its share of the gradients at the full rate of links and
+    cards, all of it perfectly overlapped (Williams et al. 2009, "Roofline"). Pipelines add what no
+    schedule fills.
+    """
+    compute = _compute_s(layouts, workload, machine)
+    update = _UPDATE_BYTES * rank_weights(layouts, workload) * trained_share(workload)
+    update = update / layouts.optimizer_shards_C
+    update_s = np.where(layouts.offload_C, 0.0, update / machine.accelerator.memory_bytes_per_s)
+    return np.asarray(np.maximum(compute + update_s, _network_s(layouts, workload, machine)))
+
+
+def forward_flops_per_token(workload: Workload) -> float:
+    """Products of one token's forward pass; attention looks back over half the sequence."""
+    model = workload.architecture
+    sparse = expert_layers(model)
+    body = (all_layers(model) - sparse) * dense_layer_weights(model)
+    if model.experts is not None:
+        chosen = model.experts.per_token * perceptron_weights(model, model.experts.ffn)
+        body += sparse * (shared_weights(model, model.experts) + chosen)
+    keys = min(workload.sequence_length, model.window or workload.sequence_length)
+    seen = keys / 2 if model.causal else keys
+    scores = 4.0 * all_layers(model) * seen * model.heads * model.head
+    return 2.0 * (body + model.vocabulary * model.hidden) + scores
+
+
+def _compute_s(layouts: LayoutColumns, workload: Workload, machine: Machine) -> Floats:
+    """Products at the datasheet's rate; recomputation of only some layers is not counted."""
+    rate = peak_flops_per_s(machine.accelerator, workload.precision)
+    again = (layouts.recompute_C == FULL) & (layouts.recompute_layers_C < 0)
+    passes = 2.0 + trained_share(workload) + again
+    samples = layouts.micro_batch_C * layouts.accumulation_C
+    inside = layouts.tensor_C * layouts.context_C * layouts.pipeline_C
+    head = 2.0 * workload.architecture.vocabulary * workload.architecture.hidden
+    body = sum(
+        one.share * one.workload.sequence_length * (forward_flops_per_token(one.workload) - head)
+        for one in stacks(workload)
+    )
+    logits = workload.logit_tokens * head
+    flops = samples * (passes * body + (2.0 + trained_share(workload)) * logits) / inside
+    count = np.maximum(layouts.accumulation_C, 1.0)
+    bubble = (layouts.pipeline_C - 1) / (layouts.virtual_C * count)
+    return np.asarray(flops / rate * (1.0 + _UNFILLED * bubble))
+
+
+def _network_s(layouts: LayoutColumns, workload: Workload, machine: Machine) -> Floats:
+    """Each replica's gradients leave a rank once and come back once, over link or cards."""
+    weights = rank_weights(layouts, workload) - embedding_weights(workload.architecture)
+    moved = np.maximum(weights, 0.0) * trained_share(workload) * GRADIENT_BYTES
+    cards = machine.node_network_bytes_per_s / machine.gpus_per_node
+    fastest = max(machine.link.bytes_per_s, cards)
+    return np.asarray(2.0 * ring_share(layouts.shards_C) * moved / fastest)
+
+
+@cache
+def _calmer() -> float:
+    """What one launch in fifty takes less than, over another one minutes before."""
+    from ..measurement import PRIOR, t_quantile  # a quarter of a second that plan does not pay
+
+    return math.exp(-t_quantile(0.98, PRIOR.between_freedom) * math.sqrt(2.0) * PRIOR.between)
+
+
+def least_profiled_step_s(table: CandidateTable, spec: ModelSpec) -> Floats:
+    """What no step of a row comes below by the profile: its samples alone, no launch, no exchange.
+
+    A sample costs no less than a larger micro-batch took at the fastest beyond a smaller one, less
+    what a launch as far away in time may be slower without cause. NaN where nothing was timed.
+    """
+    timings = sorted(timed(spec), key=lambda timing: timing.micro_batch)
+    if not timings:
+        return np.full(len(table), np.nan)
+    samples = table["accumulation"] * table["micro_batch"]
+    work = _WORK_OF_CODE[table["recompute"]]
+    return np.asarray(samples * work * _least_sample_s(timings) * _calmer())
+
+
+def _least_sample_s(timings: Sequence[MicroBatchTiming]) -> float:
+    """Least seconds of a sample; the timings are in the order of their micro-batches."""
+    small, large = timings[0], timings[-1]
+    fastest_s = large.fastest_s or large.forward_backward_s
+    if small is large:
+        return fastest_s / large.micro_batch
+    beyond_s = fastest_s - small.forward_backward_s
+    line = fit_line([(t.micro_batch, t.forward_backward_s) for t in timings])
+    return max(0.0, min(line.each, beyond_s / (large.micro_batch - small.micro_batch)))
+
+
+def profiled_model(workload: Workload) -> ModelSpec:
+    """The model as a profile run or a trace has it.
+
+    Raises:
+        TypeError: it was not run.
+    """
+    if not isinstance(workload.model, ModelSpec):
+        raise TypeError("this model was neither run nor traced")
+    return workload.model
+
+
+def timed(spec: ModelSpec) -> tuple[MicroBatchTiming, ...]:
+    """Timings that have seconds."""
+    return tuple(timing for timing in spec.timings if timing.forward_backward_s)

@@ -1,0 +1,232 @@
+"""The door to cost: what is predicted of each candidate, and what that rules out.
+
+Not: the formulas. A model is known by its shapes (``Architecture``), on equal machines whose GPUs
+are known, or by a run or a trace (``ModelSpec``), on whatever machines there are.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, TypeAlias
+
+import numpy as np
+
+from autoconf_launch.core import (
+    Architecture,
+    ClusterSpec,
+    Grade,
+    Layout,
+    MemoryUse,
+    ModelSpec,
+    Offload,
+    Workload,
+)
+
+from ..space import (
+    UNCALIBRATED_MEMORY_BAND,
+    Bools,
+    CandidateTable,
+    Floats,
+    PredictionTable,
+    Rule,
+    blocks_fill_units,
+)
+from .hardware import Machine, Network
+from .kernel_times import least_profiled_step_s, least_step_s, profiled_model, timed
+from .layout_columns import LayoutColumns
+from .memory import covered, memory_parts, peak_bytes
+from .step import profiled_step_parts, step_parts, step_seconds
+
+if TYPE_CHECKING:
+    from ..space import SearchSpace  # its settings take long to import, and plan has none
+
+STEP_TIME_BAND = 0.16
+"""Nine of ten of the 1065 timed settings in the published tables that the model was fitted on lie
+within it (``benchmarks/planner_accuracy.py``; models that were left out of the fit are about one
+point worse)."""
+UNMEASURED_BAND = 2 * STEP_TIME_BAND
+"""A guess for what no table has: experts, and states in host memory."""
+PROFILED_BAND = 0.3
+"""Relative error to expect of a step's seconds; a guess until predictions are calibrated."""
+EAGER_BAND = 0.5
+"""The same of a script that was traced, not run; a guess: no table has such models."""
+
+Cluster: TypeAlias = ClusterSpec | Machine
+
+
+def estimate(
+    candidates: CandidateTable | LayoutColumns,
+    workload: Workload,
+    cluster: Cluster,
+    calibration: Floats | None = None,
+) -> PredictionTable:
+    """What the cost models say of each candidate; NaN where they cannot.
+
+    Args:
+        candidates: as a table, or as columns that may broadcast; of these neither parts nor
+            bounds are given, only peaks and seconds in shapes that broadcast to theirs.
+        workload: what is trained. A model known by its shapes needs a ``Machine``, a profiled one
+            a table and a ``ClusterSpec``; without a model everything is unknown.
+        cluster: on what.
+        calibration: by how much the seconds of each row are to be multiplied.
+
+    Raises:
+        TypeError: candidates or cluster are not of the kind that this model needs.
+    """
+    if isinstance(workload.model, Architecture):
+        if not isinstance(cluster, Machine):
+            raise TypeError("formulas need machines whose GPUs are known")
+        if isinstance(candidates, CandidateTable):
+            candidates = LayoutColumns.from_table(candidates)
+        return _by_formula(candidates, workload, cluster, calibration)
+    if not isinstance(candidates, CandidateTable) or not isinstance(cluster, ClusterSpec):
+        raise TypeError("a profile predicts rows of a table on a cluster that was found")
+    if workload.model is None:
+        unknown = np.full(len(candidates), np.nan)
+        return PredictionTable(
+            peak_bytes_C=unknown, step_s_C=unknown, band=None, how="the model is not known"
+        )
+    return _by_profile(candidates, workload, cluster)
+
+
+def _by_formula(
+    layouts: LayoutColumns,
+    workload: Workload,
+    machine: Machine,
+    calibration: Floats | None,
+) -> PredictionTable:
+    peak_bytes_C = peak_bytes(layouts, workload)
+    how = "the planner's time model"
+    if layouts.recompute_C.ndim > 1:
+        return PredictionTable(
+            peak_bytes_C=peak_bytes_C,
+            step_s_C=step_seconds(layouts, workload, machine),
+            band=STEP_TIME_BAND,
+            how=how,
+        )
+    parts = step_parts(layouts, workload, machine)
+    step_s_C, factor = parts.step_s_C, 1.0 if calibration is None else calibration
+    return PredictionTable(
+        peak_bytes_C=peak_bytes_C,
+        step_s_C=step_s_C * factor,
+        band=STEP_TIME_BAND,
+        how=how,
+        least_step_s_C=least_step_s(layouts, workload, machine),
+        parts=tuple(
+            (name, np.broadcast_to(seconds, step_s_C.shape) * factor)
+            for name, seconds in parts.named()
+        ),
+    )
+
+
+def _by_profile(
+    table: CandidateTable, workload: Workload, cluster: ClusterSpec
+) -> PredictionTable:
+    spec, network = profiled_model(workload), Network.of(cluster)
+    step = profiled_step_parts(table, workload, network)
+    on_gpu = not all(device.name.startswith("cpu") for device in cluster.devices)
+    known = np.where(covered(table), 0.0, np.nan)
+    return PredictionTable(
+        peak_bytes_C=memory_parts(table, workload, foreach=on_gpu).peak_bytes_C,
+        step_s_C=step.step_s_C,
+        least_step_s_C=known + least_profiled_step_s(table, spec),
+        parts=step.profiled(),
+        limit_bytes=cluster.least_memory_bytes,
+        band=PROFILED_BAND,
+        how=_how(spec, network),
+    )
+
+
+def _how(spec: ModelSpec, network: Network | None) -> str:
+    memory = "traced memory" if spec.traced_peaks else "memory by formula"
+    count = len(timed(spec))
+    if not count:
+        return f"{memory} only"
+    links = " and links" if network else ""
+    return f"{memory}, time from {count} profiled micro-batches{links}"
+
+
+def time_band(architecture: Architecture, layout: Layout) -> float:
+    """Relative error of a predicted step that nine of ten layouts like this one stay within."""
+    unmeasured = architecture.experts is not None or layout.offload is not Offload.NONE
+    return UNMEASURED_BAND if unmeasured else STEP_TIME_BAND
+
+
+_WITHOUT_WEIGHTS = ("micro_batch", "micro_batch_split", "accumulation", "recompute")
+"""Knobs that change no rank's weights."""
+
+
+def memory_rule(
+    predictions: PredictionTable, cluster: ClusterSpec, band: float = UNCALIBRATED_MEMORY_BAND
+) -> Rule:
+    """Rows that may fit: dropped is only what exceeds the smallest device by more than ``band``.
+
+    The rule holds for the table that ``predictions`` were made for, and for no other.
+    """
+    limit_bytes = cluster.least_memory_bytes
+
+    def keep(table: CandidateTable) -> Bools:
+        if len(table) != len(predictions):
+            raise ValueError(f"{len(predictions)} predictions are not of {len(table)} candidates")
+        return ~(predictions.peak_bytes_C * (1 - band) > limit_bytes)
+
+    return Rule(
+        name="memory",
+        keep=keep,
+        why=f"a rank would need more than its {scaled_bytes(limit_bytes)}",
+    )
+
+
+def state_beyond_memory(
+    space: SearchSpace, workload: Workload, cluster: ClusterSpec
+) -> str | None:
+    """A sentence where no candidate's ranks can hold even weights, gradients and optimizer state.
+
+    None where one may, or where no formula says what one needs.
+    """
+    if not isinstance(spec := workload.model, ModelSpec):
+        return None
+    least_bytes, limit_bytes = np.inf, cluster.least_memory_bytes
+    for table in (CandidateTable.from_candidates((space.baseline,)), space.table):
+        parts = memory_parts(table, workload)
+        state_bytes_C = parts.parameters_bytes_C + parts.gradients_bytes_C
+        if (
+            workload.optimizer.name is not None
+        ):  # else the script makes its own, which may have none
+            state_bytes_C = state_bytes_C + parts.optimizer_bytes_C
+        least_bytes = np.minimum(least_bytes, np.min(state_bytes_C, initial=np.inf))
+    if not least_bytes * (1 - UNCALIBRATED_MEMORY_BAND) > limit_bytes:
+        return None
+    state = "gradients" if workload.optimizer.name is None else "gradients and optimizer state"
+    return (
+        f"The model does not fit: {spec.parameters / 1e6:,.1f} M parameters with their {state} "
+        f"take at least {scaled_bytes(least_bytes)} per rank, and its memory is "
+        f"{scaled_bytes(limit_bytes)}. Use more ranks, or ranks with more memory."
+    )
+
+
+def weights_beyond_memory(space: SearchSpace, refused: MemoryUse | None) -> str | None:
+    """A sentence where weights alone did not fit, and no candidate lays them out otherwise."""
+    if refused is None or not np.all(space.table.matches(space.baseline, but=_WITHOUT_WEIGHTS)):
+        return None
+    return (
+        f"The model does not fit: its weights alone take at least "
+        f"{scaled_bytes(refused.peak_bytes)} per rank, which has "
+        f"{scaled_bytes(refused.free_before_bytes)}. Use ranks with more memory, or shard the "
+        "weights over more ranks."
+    )
+
+
+def knob_rules(spec: ModelSpec | None) -> tuple[Rule, ...]:
+    """What the structure of a model that was looked at surely rules out of further knobs."""
+    if spec is None or spec.grade not in (Grade.TRACED, Grade.MEASURED):
+        return ()
+    return (blocks_fill_units(sum(block.count for block in spec.blocks)),)
+
+
+_SIZES = ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"))
+
+
+def scaled_bytes(count_bytes: float) -> str:
+    """``134 MB``, ``2.56 TB``: a size in an error, with three digits."""
+    size, name = next((one for one in _SIZES if count_bytes >= 0.9995 * one[0]), (1.0, "B"))
+    return f"{count_bytes / size:.3g} {name}"

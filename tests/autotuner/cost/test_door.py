@@ -1,0 +1,54 @@
+"""Cost is entered by ``estimate``; parts are for those few answers that show them."""
+
+import ast
+from pathlib import Path
+
+ROOT = Path(__file__).parents[3]
+FOLDERS = ("autotuner", "tuning_spaces", "launcher", "nemo_tools", "api")
+ROOM = ROOT / "autotuner" / "cost"
+FORMULAS = {
+    "memory_bytes": {"launcher/estimates", "launcher/commands", "launcher/measurements"},
+    "memory_parts": {"launcher/first_forward"},
+    "profiled_step_parts": {"launcher/first_forward"},
+    "step_parts": {"launcher/measurements"},
+}
+"""Below ``estimate``, with the rooms that need parts of a step, or memory stage by stage."""
+
+
+def imported_from_cost() -> dict[str, set[str]]:
+    """Names that outsiders import from the room, and the rooms in which they do."""
+    found: dict[str, set[str]] = {}
+    for path in (p for folder in FOLDERS for p in (ROOT / folder).rglob("*.py")):
+        if ROOM in path.parents:
+            continue
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ImportFrom) and (node.module or "").endswith("cost"):
+                for alias in node.names:
+                    room = str(path.parent.relative_to(ROOT))
+                    found.setdefault(alias.name, set()).add(room)
+    return found
+
+
+def face() -> set[str]:
+    tree = ast.parse((ROOM / "__init__.py").read_text())
+    inside = [n for n in ast.walk(tree) if isinstance(n, ast.ImportFrom) and n.level == 1]
+    return {alias.name for node in inside for alias in node.names}
+
+
+def functions_of(module: str) -> set[str]:
+    body = ast.parse((ROOM / f"{module}.py").read_text()).body
+    return {node.name for node in body if isinstance(node, ast.FunctionDef)}
+
+
+def test_formulas_are_reached_by_estimate_alone() -> None:
+    found = imported_from_cost()
+    assert "estimate" in found
+    inside = set().union(
+        *(functions_of(name) for name in ("step", "memory", "inner", "layer", "activations"))
+    )
+    reached = {name: rooms for name, rooms in found.items() if name in inside - {"concatenate"}}
+    assert reached == FORMULAS
+
+
+def test_the_face_has_what_outsiders_use_and_no_more() -> None:
+    assert face() - set(imported_from_cost()) == {"KernelTimes"}
