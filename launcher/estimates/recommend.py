@@ -30,7 +30,6 @@ from autoconf_launch.tuning_spaces import (
     generation_of,
     machine,
     predefined,
-    price,
     published_speeds,
     tables,
     usual_of,
@@ -38,7 +37,7 @@ from autoconf_launch.tuning_spaces import (
 
 from .model_choice import custom_model
 from .recommend_flags import RecommendRequest
-from .training_choice import choose_cluster, machine_of, usual_training
+from .training_choice import choose_cluster, choose_price, machine_of, usual_training
 
 _NODE = 8
 _SEEDS_GPU = "A100-SXM-80GB"
@@ -346,20 +345,12 @@ class _Predictor:
         return choose_model(tables(generation_of(asked.family)), asked)
 
 
-def _rate(cluster: ClusterSpec | None, given: float | None) -> GpuPrice:
-    if given is not None:
-        return GpuPrice(usd_per_gpu_hour=given, source="as given")
-    node = cluster.nodes[0] if cluster else None
-    if node and node.usd_per_hour is not None:
-        each = node.usd_per_hour / len(node.devices)
-        return GpuPrice(usd_per_gpu_hour=each, source="from the cluster file")
-    found = price(node.devices[0].name) if node else None
+def _rate(cluster: ClusterSpec, given: float | None) -> GpuPrice:
+    found = choose_price(given, cluster)
     if found is None:
         return GpuPrice(usd_per_gpu_hour=None, source="no price is known; give --usd-per-gpu-hour")
-    return GpuPrice(
-        usd_per_gpu_hour=found.usd_per_gpu_hour,
-        source=f"{found.cloud} {found.instance}, {found.region}, {found.as_of}",
-    )
+    source, _, _ = found.how.partition(";")
+    return GpuPrice(usd_per_gpu_hour=found.usd_per_gpu_hour, source=source)
 
 
 def _notes(

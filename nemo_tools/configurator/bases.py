@@ -9,7 +9,6 @@ from typing import Any
 from autoconf_launch.autotuner.sizing import (
     BaseBatch,
     ChosenModel,
-    ModelQuestion,
     Rules,
     RunPlan,
     Shape,
@@ -71,28 +70,16 @@ class StatedTraining:
         return next((float(rate) for rate in found if _is_number(rate) and rate > 0), None)
 
 
-def chosen_model(
-    facts: ModelFacts, given: StatedTraining, batch: BaseBatch, gpu_memory_gb: float
-) -> ChosenModel:
+def chosen_model(facts: ModelFacts, given: StatedTraining, batch: BaseBatch) -> ChosenModel:
     """The model with its counts, and a learning rate by the tables where it has none."""
-    asked = replace(_question(facts, gpu_memory_gb), batch=batch.global_batch)
+    asked = replace(facts.asked, batch=batch.global_batch)
     return counted_model(asked, _with_rate(facts, given), batch, facts.form)
 
 
-def _question(facts: ModelFacts, gpu_memory_gb: float) -> ModelQuestion:
-    return ModelQuestion(
-        family=facts.family,
-        size_b=facts.size_b,
-        vocabulary=facts.vocabulary,
-        sequence=facts.sequence,
-        gpu_memory_gb=gpu_memory_gb,
-    )
-
-
-def table_batch(facts: ModelFacts, gpu_memory_gb: float) -> BaseBatch:
+def table_batch(facts: ModelFacts) -> BaseBatch:
     """Batch of NeMo 2.0 and first degrees of the tables, or ours with a note."""
     known = tables(GENERATION)
-    return base_batch(known.batches, _question(facts, gpu_memory_gb), known.grids)
+    return base_batch(known.batches, facts.asked, known.grids)
 
 
 def base_of(given: StatedTraining, model: ChosenModel, plan: RunPlan) -> RawConfig:
@@ -141,8 +128,8 @@ def base_for_ranks(base: RawConfig, model: ChosenModel, plan: RunPlan) -> RawCon
 def _with_rate(facts: ModelFacts, given: StatedTraining) -> Shape:
     rate = given.learning_rate or facts.shape.learning_rate
     if not rate:
-        rows = tables(GENERATION).shapes[facts.family.rules or Rules.GPT]
-        rate = row_near(rows, facts.size_b).learning_rate
+        rows = tables(GENERATION).shapes[facts.asked.family.rules or Rules.GPT]
+        rate = row_near(rows, facts.asked.size_b).learning_rate
     return replace(facts.shape, learning_rate=rate)
 
 

@@ -14,7 +14,6 @@ from autoconf_launch.autotuner.sizing import (
     Family,
     Form,
     ModelQuestion,
-    NamedModel,
     Rules,
     Shape,
     architecture,
@@ -134,16 +133,14 @@ class ModelFacts:
     """The model of a recipe.
 
     Attributes:
+        asked: its family, size, vocabulary and length of samples.
         shape: its learning rate is the table's, 0 where the recipe has a model of its own.
         form: the recipe's own, where it has one.
     """
 
-    family: Family
-    size_b: float
+    asked: ModelQuestion
     shape: Shape
     form: Form
-    vocabulary: int
-    sequence: int
     notes: tuple[str, ...] = ()
 
 
@@ -178,36 +175,17 @@ def model_facts(recipe: Recipe, usual: ModelDefaults) -> ModelFacts:
     form = _form(recipe, family, name)
     if shape is not None:
         _check_groups(recipe, form, shape)
-    found = _Found(
+    given_b = usual.calculated(family) if usual.calculated else _given_size(own, recipe)
+    asked = ModelQuestion(
         family=family,
-        name=named(name),
-        shape=shape,
-        form=form,
+        size_b=given_b or 0.0,
         vocabulary=_vocabulary(own, recipe) or usual.vocabulary or _usual_vocabulary(name),
         sequence=usual.sequence,
+        gpu_memory_gb=usual.gpu_memory_gb,
     )
-    size_b = usual.calculated(family) if usual.calculated else _given_size(own, recipe)
-    return _chosen(found, size_b, usual) if found.shape is None else _counted(found, size_b)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Found:
-    family: Family
-    name: NamedModel
-    shape: Shape | None
-    form: Form
-    vocabulary: int
-    sequence: int
-
-    @property
-    def named_size_b(self) -> float | None:
-        """None of a mixture, whose name has the size of one expert's model."""
-        return None if self.name.experts else self.name.size_b
-
-    @property
-    def all_experts_b(self) -> float | None:
-        """What the name says, of a mixture for all experts together."""
-        return self.name.size_b and self.name.size_b * max(1, self.name.experts)
+    if shape is None:
+        return _chosen(asked, form, name)
+    return _counted(asked, shape, form, name)
 
 
 def _no_model(name: str) -> str:
@@ -334,54 +312,42 @@ def _given_size(own: Recipe, recipe: Recipe) -> float | None:
     return float(value)
 
 
-def _counted(found: _Found, size_b: float | None) -> ModelFacts:
-    """A model whose shape is known; a size that nobody gives is counted."""
-    assert found.shape
-    size_b = size_b or found.named_size_b
-    if size_b is None:
-        size_b = _size_b(found)
-    return ModelFacts(
-        family=found.family,
-        size_b=size_b,
-        shape=found.shape,
-        form=found.form,
-        vocabulary=found.vocabulary,
-        sequence=found.sequence,
-        notes=tuple(note for note in (found.family.unknown_note,) if note),
-    )
+def _counted(asked: ModelQuestion, shape: Shape, form: Form, name: str) -> ModelFacts:
+    """A model whose shape is known; a size that nobody gives is its name's, or counted.
+
+    The name of a mixture has the size of one expert's model.
+    """
+    words, note = named(name), asked.family.unknown_note
+    named_b = None if words.experts else words.size_b
+    size_b = asked.size_b or named_b or _size_b(asked, shape, form)
+    notes = (note,) if note else ()
+    return ModelFacts(asked=replace(asked, size_b=size_b), shape=shape, form=form, notes=notes)
 
 
-def _chosen(found: _Found, size_b: float | None, usual: ModelDefaults) -> ModelFacts:
+def _chosen(asked: ModelQuestion, form: Form, name: str) -> ModelFacts:
     """A model of a size, with the shape of NVIDIA's tables or ours; its batch is not told here."""
-    size_b = size_b or found.all_experts_b
-    if size_b is None:
+    words = named(name)
+    size_b = asked.size_b or (words.size_b and words.size_b * max(1, words.experts))
+    if not size_b:
         raise ConfigError(
             "Nothing says how large the model is; give it num_layers, hidden_size and "
             "num_attention_heads, or model_size_in_b, or set calculate_model_size=True."
         )
-    question = ModelQuestion(
-        family=found.family,
-        size_b=size_b,
-        vocabulary=found.vocabulary,
-        sequence=found.sequence,
-        gpu_memory_gb=usual.gpu_memory_gb,
-    )
-    chosen = choose_model(tables(GENERATION), question)
-    facts = _counted(replace(found, shape=chosen.shape), size_b)
-    return replace(facts, notes=tuple(n for n in chosen.notes if n != chosen.batch.note))
+    chosen = choose_model(tables(GENERATION), replace(asked, size_b=size_b))
+    notes = tuple(note for note in chosen.notes if note != chosen.batch.note)
+    return ModelFacts(asked=chosen.asked, shape=chosen.shape, form=form, notes=notes)
 
 
-def _size_b(found: _Found) -> float:
+def _size_b(asked: ModelQuestion, shape: Shape, form: Form) -> float:
     """Three decimals as NVIDIA's tool, and three digits of what would be nothing then.
 
     BERT's is that of NVIDIA's formula, by which NeMo 2.0 names it; others are counted exactly.
     """
-    assert found.shape
-    said = found.vocabulary, found.sequence
-    if found.family.rules is Rules.BERT:
-        size_b = nemo_parameters_b(Rules.BERT, found.shape, *said)
+    said = asked.vocabulary, asked.sequence
+    if asked.family.rules is Rules.BERT:
+        size_b = nemo_parameters_b(Rules.BERT, shape, *said)
     else:
-        size_b = parameters(architecture(found.family, found.shape, *said, found.form)) / 1e9
+        size_b = parameters(architecture(asked.family, shape, *said, form)) / 1e9
     return round(size_b, 3) if size_b >= _SMALL_B else float(f"{size_b:.3g}")
 
 

@@ -15,6 +15,7 @@ from autoconf_launch.autotuner.sizing import (
     Budget,
     ChosenModel,
     Family,
+    ModelQuestion,
     RunPlan,
     recommended_size_b,
 )
@@ -204,11 +205,11 @@ def calculated(asked: AutoConfigurator, gpus: int) -> Callable[[Family], float] 
     return lambda family: recommended_size_b(family.name, budget, days)
 
 
-def notes_on_size(asked: AutoConfigurator, family: Family, size_b: float) -> Iterator[str]:
+def notes_on_size(asked: AutoConfigurator, model: ModelQuestion) -> Iterator[str]:
     """Why the model has this size, where it was calculated."""
     if asked.calculate_model_size:
         yield (
-            f"A {family.name} model of {size_b:g} B is what the machines train on "
+            f"A {model.family.name} model of {model.size_b:g} B is what the machines train on "
             f"{asked.num_tokens_in_b:g} B tokens in {asked.max_training_days:g} days, if each GPU "
             f"achieves {asked.tflops_per_gpu:g} TFLOP/s."
         )
@@ -257,18 +258,14 @@ def training_of_recipe(asked: AutoConfigurator, degrees: Degrees) -> RecipeTrain
         gpu_memory_gb=number("gpu_memory_gb", asked.gpu_memory_gb),
         calculated=calculated(asked, machines.gpus),
     )
-    facts, given, samples = (
-        model_facts(recipe, usual),
-        _given(asked, recipe),
-        given_batch(asked, recipe),
-    )
-    batch = table_batch(facts, asked.gpu_memory_gb)
+    facts, given = model_facts(recipe, usual), _given(asked, recipe)
+    batch, samples = table_batch(facts), given_batch(asked, recipe)
     if samples is not None:
         batch = replace(batch, global_batch=samples, note="")
-    model = chosen_model(facts, given, batch, asked.gpu_memory_gb)
+    model = chosen_model(facts, given, batch)
     settings = _settings(asked, _train(asked, degrees, machines, model))
     notes = (
-        *(machines.note, *notes_on_size(asked, facts.family, facts.size_b)),
+        *(machines.note, *notes_on_size(asked, facts.asked)),
         *(*facts.notes, _left_out_note(recipe)),
     )
     base = base_of(given, model, _plan(settings.train, given))

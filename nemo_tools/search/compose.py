@@ -25,112 +25,51 @@ TRAIN = ("search_config", "train_settings")
 GROUPS = ("cluster", "search_config")
 """Keys whose value names a file of their folder."""
 _HYDRA = "hydra"
-_TOP = (
-    "run_training_hp_search",
-    "run_inference_hp_search",
-    "cluster_type",
-    "grid",
-    "auto_configurator_path",
-    "launcher_scripts_path",
-    "fastertransformer_path",
-    "bignlp_hp_tool_path",
-    "bignlp_inference_path",
-    "base_results_dir",
-    "data_dir",
-    "training_container",
-    "inference_container",
-    "container_mounts",
-    "search_config_value",
-)
-_WANDB = ("enable", "api_key_file", "project")
-_CLUSTER = (
-    "type",
-    "partition",
-    "account",
-    "exclusive",
-    "overcommit",
-    "gpus_per_task",
-    "gpus_per_node",
-    "gpu",
-    "usd_per_gpu_hour",
-    "mem",
-    "job_name_prefix",
-    "srun_args",
-    "nodelist",
-    "exclude",
-    "comment",
-)
-_TRAIN = (
-    "model_size_in_b",
-    "num_nodes",
-    "gpus_per_node",
-    "gpu_memory_gb",
-    "max_training_days",
-    "limit_search_runs",
-    "output_top_n",
-    "max_steps_per_run",
-    "max_minutes_per_run",
-    "tflops_per_gpu",
-    "num_tokens_in_b",
-    "vocab_size",
-    "seq_length",
-    "global_batch_size",
-    "custom_config",
-    "logs",
-    "override_search_num_nodes",
-    "tensor_parallel_sizes",
-    "pipeline_parallel_sizes",
-    "context_parallel_sizes",
-    "expert_parallel_sizes",
-    "min_model_parallel_size",
-    "max_model_parallel_size",
-    "micro_batch_sizes",
-    "act_ckpt_layers",
-)
-_INFERENCE_RUN = (
-    "model_type",
-    "model_train_name",
-    "gpus_per_node",
-    "data_type",
-    "time_limit",
-    "results_dir",
-    "tensor_parallel_sizes",
-    "pipeline_parallel_sizes",
-)
-_BENCHMARK = ("input_len", "output_len", "batch_sizes", "beam_width", "topk", "topp")
-_BIGNLP_INFERENCE = (
-    "vocab_size",
-    "start_id",
-    "end_id",
-    "input_seq_len",
-    "output_seq_len",
-    "max_latency_ms",
-    "top_n",
-    "logs",
-    "tensor_parallel_sizes",
-    "pipeline_parallel_sizes",
-    "max_batch_sizes",
-)
+_KEYS = {
+    "": (
+        "run_training_hp_search run_inference_hp_search cluster_type grid "
+        "auto_configurator_path launcher_scripts_path fastertransformer_path "
+        "bignlp_hp_tool_path bignlp_inference_path base_results_dir data_dir "
+        "training_container inference_container container_mounts search_config_value "
+        "cluster search_config"
+    ),
+    "wandb": "enable api_key_file project",
+    "cluster": (
+        "type partition account exclusive overcommit gpus_per_task gpus_per_node gpu "
+        "usd_per_gpu_hour mem job_name_prefix srun_args nodelist exclude comment"
+    ),
+    "search_config.train_settings": (
+        "model_size_in_b num_nodes gpus_per_node gpu_memory_gb max_training_days "
+        "limit_search_runs output_top_n max_steps_per_run max_minutes_per_run "
+        "tflops_per_gpu num_tokens_in_b vocab_size seq_length global_batch_size "
+        "custom_config logs override_search_num_nodes tensor_parallel_sizes "
+        "pipeline_parallel_sizes context_parallel_sizes expert_parallel_sizes "
+        "min_model_parallel_size max_model_parallel_size micro_batch_sizes "
+        "act_ckpt_layers"
+    ),
+    "search_config.inference_settings": (
+        "vocab_size start_id end_id input_seq_len output_seq_len max_latency_ms top_n "
+        "logs tensor_parallel_sizes pipeline_parallel_sizes max_batch_sizes"
+    ),
+    "search_config.inference_settings.run": (
+        "model_type model_train_name gpus_per_node data_type time_limit results_dir "
+        "tensor_parallel_sizes pipeline_parallel_sizes"
+    ),
+    "search_config.inference_settings.benchmark": (
+        "input_len output_len batch_sizes beam_width topk topp"
+    ),
+}
+"""Names of each section; a section's value may be given as a whole, too."""
 
 
 def _all() -> Iterator[str]:
-    yield from _TOP
-    yield from GROUPS
-    sections = {
-        "wandb": _WANDB,
-        "cluster": _CLUSTER,
-        "search_config.train_settings": _TRAIN,
-        "search_config.inference_settings": _BIGNLP_INFERENCE,
-        "search_config.inference_settings.run": _INFERENCE_RUN,
-        "search_config.inference_settings.benchmark": _BENCHMARK,
-    }
-    for section, names in sections.items():
-        yield section
-        yield from (f"{section}.{name}" for name in names)
+    for section, names in _KEYS.items():
+        yield from (f"{section}.{name}".lstrip(".") for name in names.split())
+        yield from filter(None, (section,))
 
 
 KNOWN = frozenset(_all())
-"""Full paths with dots; sections too, whose value may be given as a whole."""
+"""Full paths with dots."""
 _BY_LAST = {key.rpartition(".")[2]: key for key in sorted(KNOWN, reverse=True)}
 
 

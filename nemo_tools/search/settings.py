@@ -52,18 +52,13 @@ class Reader:
     def __init__(self, document: RawConfig, section: KeyPath) -> None:
         self._document, self._section = document, section
 
-    def has(self, key: str) -> bool:
-        """Whether the key is there with a value of its own."""
-        return self._document.get((*self._section, key)) not in _AUTO
-
     def whole(self, key: str, default: int | None = None, *, least: int = 1) -> int:
         """A whole number.
 
         Raises:
             ConfigError: it is none, too small, or not given where it must be.
         """
-        found = self.optional_whole(key, least=least)
-        return int(self._needed(key, default)) if found is None else found
+        return int(self._needed(key, self.optional_whole(key, least=least), default))
 
     def optional_whole(self, key: str, *, least: int = 1) -> int | None:
         """A whole number; None where it is left to us.
@@ -80,8 +75,7 @@ class Reader:
         Raises:
             ConfigError: it is none, or not given where it must be.
         """
-        found = self.optional_number(key)
-        return float(self._needed(key, default)) if found is None else found
+        return float(self._needed(key, self.optional_number(key), default))
 
     def optional_number(self, key: str) -> float | None:
         """A number above 0; None where it is left to us.
@@ -148,10 +142,10 @@ class Reader:
         value = self._document.get((*self._section, key))
         return None if isinstance(value, str) and value in _AUTO else value
 
-    def _needed(self, key: str, default: Any) -> Any:
-        if default is None:
+    def _needed(self, key: str, given: Any, default: Any) -> Any:
+        if given is None and default is None:
             raise ConfigError(f"{self._name(key)} is not given, but search needs it.")
-        return default
+        return default if given is None else given
 
     def _wrong(self, key: str, value: Any, must_be: str) -> ConfigError:
         return ConfigError(f"{self._name(key)} is {value!r}, but must be {must_be}.")
