@@ -74,7 +74,6 @@ if TYPE_CHECKING:
         GridRow,
         NoRule,
         RecomputeChoices,
-        RecomputeQuestion,
         nemo_grid,
         recompute_choices,
     )

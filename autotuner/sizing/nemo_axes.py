@@ -234,22 +234,6 @@ _INTERVAL = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RecomputeQuestion:
-    """A pipeline of a model; ``method`` is the file's ``activations_checkpoint_method``."""
-
-    family: Family
-    size_b: float
-    layers: int
-    pipeline: int
-    method: str | None
-
-    @property
-    def all_layers(self) -> int:
-        """Layers, of both stacks for T5."""
-        return self.layers * (2 if self.family.is_encoder_decoder else 1)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class RecomputeChoices:
     """Values of each dimension; (None,) where it is none.
 
@@ -266,47 +250,55 @@ class RecomputeChoices:
     layers_per_pipeline: tuple[int | None, ...] = (None,)
 
 
-def recompute_choices(asked: RecomputeQuestion) -> RecomputeChoices:
-    """What the grid tries; nothing where the file names no method."""
-    stages = asked.pipeline
-    is_gpt = not asked.family.is_encoder_decoder
-    virtual = asked.layers // stages if is_gpt and stages > _INTERLEAVED_ABOVE else None
-    if asked.method != BLOCK:
+def recompute_choices(
+    family: Family, size_b: float, layers: int, *, pipeline: int, method: str | None
+) -> RecomputeChoices:
+    """What the grid tries on a pipeline; nothing where the file names no method.
+
+    Args:
+        family: of the model.
+        size_b: billions of parameters.
+        layers: of T5 those of one stack.
+        pipeline: stages.
+        method: the file's ``activations_checkpoint_method``.
+    """
+    is_gpt = not family.is_encoder_decoder
+    virtual = layers // pipeline if is_gpt and pipeline > _INTERLEAVED_ABOVE else None
+    if method != BLOCK:
         return RecomputeChoices(virtual=virtual)
-    interval = _interval(asked)
-    layers = range(0, asked.all_layers // stages // (virtual or 1) + 1, 1 if virtual else interval)
-    if stages == 1 or not is_gpt:
-        return RecomputeChoices(virtual=virtual, layers=tuple(layers))
-    micro_batches, most_layers = _interleaved(asked, virtual)
+    every, interval = layers * (1 if is_gpt else 2), _interval(size_b, pipeline)
+    tried = range(0, every // pipeline // (virtual or 1) + 1, 1 if virtual else interval)
+    if pipeline == 1 or not is_gpt:
+        return RecomputeChoices(virtual=virtual, layers=tuple(tried))
+    micro_batches, most_layers = _interleaved(every, pipeline, virtual)
     return RecomputeChoices(
         virtual=virtual,
-        layers=tuple(layers),
+        layers=tuple(tried),
         micro_batches=micro_batches,
         layers_per_pipeline=tuple(range(0, most_layers + 1, interval)),
     )
 
 
-def _interval(asked: RecomputeQuestion) -> int:
+def _interval(size_b: float, pipeline: int) -> int:
     """Layers between two values: larger models try fewer."""
-    if asked.size_b >= 60:
+    if size_b >= 60:
         steps = 32
-    elif asked.size_b >= 11.3:
+    elif size_b >= 11.3:
         steps = 16
     else:
-        steps = 8 if asked.size_b >= 1 else 4
-    return max(1, steps // asked.pipeline)
+        steps = 8 if size_b >= 1 else 4
+    return max(1, steps // pipeline)
 
 
 def _interleaved(
-    asked: RecomputeQuestion, virtual: int | None
+    layers: int, stages: int, virtual: int | None
 ) -> tuple[tuple[int | None, ...], int]:
     """Micro-batches that checkpoint, and the most layers of a stage that do."""
-    stages = asked.pipeline
     if virtual is None:
-        most, step, most_layers = stages, 1, asked.all_layers
+        most, step, most_layers = stages, 1, layers
     else:
         most = stages * (virtual - 1) + (stages - 1) * 2 + 1
         step = virtual * _INTERVAL
-        most_layers = asked.all_layers // stages // virtual + 1
+        most_layers = layers // stages // virtual + 1
     numbers = dict.fromkeys(max(1, number) for number in range(0, most + 1, step))
     return tuple(numbers), most_layers

@@ -25,7 +25,7 @@ from ..search import (
 from .bases import recipe_edits
 from .candidates import Candidates, nemo2_candidates, planner_candidates, price_elsewhere
 from .model_facts import RunBounds, bound_edits, bounded
-from .results import ExpectedRun, point_of, read_runs, run_here, seen_here
+from .results import expected_run, point_of, read_runs, run_here, seen_here
 from .training import (
     AUTO,
     RecipeTraining,
@@ -194,7 +194,9 @@ class AutoConfigurator:
         """
         folder = Path(path_to_save or self.logs / FINAL_RESULTS / NEMO2)
         top = whole_number("output_top_n", output_top_n, least=0)
-        expected = list(self._expected() if train_config is None else _given(train_config))
+        expected = list(
+            self._expected() if train_config is None else _given(self._question, train_config)
+        )
         found = self._found or self._seen()
         if found is None:
             found = read_runs(
@@ -225,10 +227,11 @@ class AutoConfigurator:
         """Each candidate's whole training by the name of its run: without a run's limits."""
         return {one.name: one.config for one in self._expected()}
 
-    def _expected(self) -> Iterator[ExpectedRun]:
+    def _expected(self) -> Iterator[SearchRun]:
+        question = self._question
         for one in self._candidates.points:
-            config = training_document(self._question, one)
-            yield ExpectedRun(name=one.name, point=one.point, config=config)
+            config = training_document(question, one)
+            yield expected_run(question, one.name, one.point, config)
 
     def _config(self, one: SearchCandidate) -> RawConfig:
         document = candidate_document(self._question, one, self._question.nodes)
@@ -305,7 +308,9 @@ def _of(runs: Iterable[SearchRun], names: Container[str]) -> tuple[SearchRun, ..
     return tuple(run for run in runs if run.name in names)
 
 
-def _given(train_config: Mapping[str, Mapping[str, Any]]) -> Iterator[ExpectedRun]:
+def _given(
+    question: SearchQuestion, train_config: Mapping[str, Mapping[str, Any]]
+) -> Iterator[SearchRun]:
     for name, document in train_config.items():
         point = point_of(name)
         if point is None:
@@ -313,4 +318,4 @@ def _given(train_config: Mapping[str, Mapping[str, Any]]) -> Iterator[ExpectedRu
                 f"train_config has a run {name!r}, whose name does not say its degrees; name it "
                 "as generate_configs does (…_tp_1_pp_1_cp_1_ep_1_mbs_4_vp_None)."
             )
-        yield ExpectedRun(name=name, point=point, config=RawConfig(document))
+        yield expected_run(question, name, point, RawConfig(document))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -45,19 +45,18 @@ _DATA: tuple[tuple[str, ...], ...] = (("model", "data"), ("data",))
 _NEEDED = {"tp", "pp", "mbs"}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ExpectedRun:
+def expected_run(
+    question: SearchQuestion, name: str, point: NemoCandidate, config: RawConfig
+) -> SearchRun:
     """A run to look for."""
-
-    name: str
-    point: NemoCandidate
-    config: RawConfig
+    batch = config.get(batch_path(config)) or question.global_batch
+    return SearchRun(name=name, point=point, global_batch=batch, config=config)
 
 
 def read_runs(
     question: SearchQuestion,
     logs: Path,
-    expected: Iterable[ExpectedRun],
+    expected: Iterable[SearchRun],
     *,
     log_prefix: str,
     price: ChosenPrice | None,
@@ -69,7 +68,7 @@ def read_runs(
         ConfigError: the package tensorboard is not installed.
     """
     known = {one.name: one for one in expected}
-    others = _others(logs, known, question.base) if with_others else ()
+    others = _others(logs, known, question) if with_others else ()
     wanted = [*known.values(), *others]
     return SearchOutcome(
         size_b=question.size_b,
@@ -125,22 +124,20 @@ def _degree(text: str) -> int | None:
 
 
 def _others(
-    logs: Path, known: Mapping[str, ExpectedRun], base: RawConfig
-) -> Iterator[ExpectedRun]:
+    logs: Path, known: Mapping[str, SearchRun], question: SearchQuestion
+) -> Iterator[SearchRun]:
     folders = sorted(path for path in logs.iterdir() if path.is_dir()) if logs.is_dir() else []
     for folder in folders:
         point = None if folder.name in known else point_of(folder.name)
         if point is not None:
-            yield ExpectedRun(name=folder.name, point=point, config=base)
+            yield expected_run(question, folder.name, point, question.base)
 
 
-def _run(question: SearchQuestion, logs: Path, one: ExpectedRun, log_prefix: str) -> SearchRun:
-    found = read_run(logs / one.name, log_prefix)
-    batch = one.config.get(batch_path(one.config)) or question.global_batch
-    run = SearchRun(name=one.name, point=one.point, global_batch=batch, config=one.config)
+def _run(question: SearchQuestion, logs: Path, run: SearchRun, log_prefix: str) -> SearchRun:
+    found = read_run(logs / run.name, log_prefix)
     if isinstance(found, Failure):
         return replace(run, failure=found)
-    if why := _why_impossible(question, found.step_s, batch):
+    if why := _why_impossible(question, found.step_s, run.global_batch):
         return replace(run, failure=Failure(kind=FailureKind.NO_STEPS, detail=why))
     return replace(
         run,

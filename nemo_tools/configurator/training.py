@@ -20,6 +20,7 @@ from autoconf_launch.autotuner.sizing import (
     recommended_size_b,
 )
 from autoconf_launch.core import ConfigError, Degrees, RawConfig, nearest_known
+from autoconf_launch.launcher.request import TrackingChoice
 
 from ..search import (
     ClusterKind,
@@ -29,7 +30,6 @@ from ..search import (
     SearchQuestion,
     SearchSettings,
     TrainSettings,
-    WandbSettings,
     is_whole,
     number,
     whole_number,
@@ -352,7 +352,7 @@ def _settings(asked: AutoConfigurator, train: TrainSettings) -> SearchSettings:
         paths=PathSettings(
             tool=None, results=str(asked.logs.absolute()), data=None, container=None, mounts=()
         ),
-        wandb=WandbSettings(enabled=False, key_file=None, project=None),
+        tracking=TrackingChoice(),
         grid=GridKind(asked.grid),
         runs_training=True,
         runs_inference=False,

@@ -17,7 +17,6 @@ from autoconf_launch.autotuner.sizing import (
     Family,
     Grid,
     RecomputeChoices,
-    RecomputeQuestion,
     recompute_choices,
 )
 from autoconf_launch.core import Layout, Recompute
@@ -168,13 +167,7 @@ def _is_mesh(mesh: _Mesh, model: SearchedModel) -> bool:
 
 def _choices(model: SearchedModel, pipeline: int) -> RecomputeChoices:
     choices = recompute_choices(
-        RecomputeQuestion(
-            family=model.family,
-            size_b=model.size_b,
-            layers=model.layers,
-            pipeline=pipeline,
-            method=model.method,
-        )
+        model.family, model.size_b, model.layers, pipeline=pipeline, method=model.method
     )
     if model.recompute_layers is None or model.method != BLOCK:
         return choices

@@ -55,8 +55,7 @@ class PlannerCandidate:
     """One run.
 
     Attributes:
-        recompute_layers: layers of each pipeline stage that are recomputed in full; -1 for all,
-            meant where ``layout.recompute`` is full.
+        recompute_layers: layers of each pipeline stage that are recomputed in full.
         are_ends_counted: the stages are even with embedding and head as a layer each.
         step_s, peak_bytes: as predicted.
         chance_to_fit: between 0 and 1.
@@ -110,8 +109,11 @@ def planner_grid(question: PlannerGridQuestion) -> PlannerGrid:
     others follow by how likely they are the fastest of all (``run_order``).
     """
     found = _ordered(points(_points_of(question)), question.training)
+    listed = question.degrees.recompute_layers
     candidates = tuple(
-        _wanted(_candidates(found, question.training.workload.architecture), question)
+        one
+        for one in _candidates(found, question.training.workload.architecture)
+        if listed is None or one.recompute_layers in listed
     )
     return PlannerGrid(
         candidates=candidates,
@@ -150,7 +152,7 @@ def _points_of(question: PlannerGridQuestion) -> PointQuestion:
 
 
 def _by_kind(listed: Degrees) -> Degrees:
-    """With full recomputation, too, which is what all layers of a stage are; see ``_wanted``."""
+    """With full recomputation, too, which is what all layers of a stage are."""
     layers = listed.recompute_layers
     if layers is None:
         return listed
@@ -160,40 +162,23 @@ def _by_kind(listed: Degrees) -> Degrees:
     return replace(listed, recompute=(*none, *full), recompute_layers=some)
 
 
-def _candidates(found: Points, architecture: Architecture) -> Iterator[PlannerCandidate]:
+def _candidates(found: Points, a: Architecture) -> Iterator[PlannerCandidate]:
     if found.rows is None:
         return
     numbers = (found.step_s_P, found.peak_bytes_P, found.chance_P)
     columns = (found.rows.recompute_layers_C.tolist(), *(one.tolist() for one in numbers))
     rows = zip(found.rows.layouts(), *columns, strict=True)
     for layout, layers, step_s, peak_bytes, chance in rows:
+        whole = -(-(a.layers + a.encoder_layers) // layout.pipeline_parallel)
+        some = whole if layers == ALL_LAYERS else layers
         yield PlannerCandidate(
             layout=layout,
-            recompute_layers=layers,
-            are_ends_counted=are_ends_counted(layout, architecture),
+            recompute_layers=some if layout.recompute is Recompute.FULL else 0,
+            are_ends_counted=are_ends_counted(layout, a),
             step_s=step_s,
             peak_bytes=peak_bytes,
             chance_to_fit=chance,
         )
-
-
-def _wanted(
-    candidates: Iterator[PlannerCandidate], question: PlannerGridQuestion
-) -> Iterator[PlannerCandidate]:
-    """Those whose recomputed layers are listed."""
-    listed = question.degrees.recompute_layers
-    for one in candidates:
-        if listed is None or _recomputed(one, question.training.workload.architecture) in listed:
-            yield one
-
-
-def _recomputed(one: PlannerCandidate, a: Architecture) -> int:
-    """Layers of a stage."""
-    if one.layout.recompute is not Recompute.FULL:
-        return 0
-    if one.recompute_layers != ALL_LAYERS:
-        return one.recompute_layers
-    return -(-(a.layers + a.encoder_layers) // one.layout.pipeline_parallel)
 
 
 def _rejected(
@@ -205,8 +190,7 @@ def _rejected(
         for flag, name in _FLAGS.items()
         if (values := getattr(question.degrees, name)) is not None
     }
-    a = question.training.workload.architecture
-    have = {tuple(_values(one, a)[flag] for flag in listed) for one in candidates}
+    have = {tuple(_values(one)[flag] for flag in listed) for one in candidates}
     used = {}
     for place, (flag, values) in enumerate(listed.items()):
         present = {combination[place] for combination in have}
@@ -230,9 +214,9 @@ _FLAGS = {
 """Degrees that can be listed."""
 
 
-def _values(one: PlannerCandidate, a: Architecture) -> dict[str, int]:
+def _values(one: PlannerCandidate) -> dict[str, int]:
     """Value of each flag that can be listed."""
-    return dict(zip(_FLAGS, (*one.degrees, _recomputed(one, a)), strict=True))
+    return dict(zip(_FLAGS, (*one.degrees, one.recompute_layers), strict=True))
 
 
 def _why(values: dict[str, int], question: PlannerGridQuestion) -> UnmetValues:

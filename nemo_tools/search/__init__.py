@@ -40,7 +40,6 @@ if TYPE_CHECKING:
         PathSettings,
         SearchSettings,
         TrainSettings,
-        WandbSettings,
         is_whole,
         number,
         whole_number,

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 from autoconf_launch.autotuner.cost import MEMORY_BAND
 from autoconf_launch.autotuner.sizing import Grid
-from autoconf_launch.core import ClusterSpec, ConfigError, Layout, Recompute
+from autoconf_launch.core import ClusterSpec, ConfigError, Layout
 from autoconf_launch.launcher.estimates import (
     ChosenPrice,
     choose_price,
@@ -155,16 +155,6 @@ def _sequence_parallel(question: SearchQuestion) -> tuple[bool, ...]:
     return (False,) if lacks_it else (False, True)
 
 
-def recomputed_layers(one: PlannerCandidate, question: SearchQuestion) -> int | None:
-    """Fully recomputed layers of each pipeline stage; None where none are."""
-    if one.layout.recompute is not Recompute.FULL:
-        return None
-    if one.recompute_layers >= 0:
-        return one.recompute_layers
-    model = question.model.architecture
-    return -(-(model.layers + model.encoder_layers) // one.layout.pipeline_parallel)
-
-
 def _known(name: str) -> str:
     found = known_accelerator(name)
     if found is None:
@@ -290,7 +280,7 @@ def planner_candidate(
     one = NemoCandidate(
         layout=layout,
         virtual=layout.virtual_pipeline if layout.virtual_pipeline > 1 else None,
-        recompute_layers=recomputed_layers(found, question),
+        recompute_layers=found.recompute_layers or None,
     )
     model = searched_model(question, layout.world_size)
     return SearchCandidate(

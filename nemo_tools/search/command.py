@@ -25,7 +25,7 @@ from ..report import SearchOutcome, SearchRun, top_text, write_final_results
 from .candidate_file import SearchFolder, candidate_document, write_documents
 from .candidates import SearchCandidate
 from .jobs import SHEBANG, job_text
-from .local_runs import LocalRuns, require_transformers, stderr_view, tracking_of
+from .local_runs import LocalRuns, require_transformers, stderr_view
 from .outcome import DoneRuns, outcome_of
 from .prepare import (
     SEARCH_SCHEMA_VERSION,
@@ -290,7 +290,7 @@ def _require_all(prepared: Prepared) -> None:
     """See that runs can be made, before anything is written."""
     require_transformers("cluster_type=local")
     require_room(prepared.question)
-    check_tracking(tracking_of(prepared.settings.wandb))
+    check_tracking(prepared.settings.tracking)
 
 
 def _nothing_measured(done: DoneRuns, outcome: SearchOutcome, folder: Path) -> str:

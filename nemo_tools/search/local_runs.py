@@ -38,7 +38,7 @@ from autoconf_launch.launcher.interrupts import stopping_on_signals
 from autoconf_launch.launcher.launch import find_script_source
 from autoconf_launch.launcher.machine import WHOLE, find_cluster
 from autoconf_launch.launcher.report import LinesView
-from autoconf_launch.launcher.request import LaunchRequest, TrackingChoice
+from autoconf_launch.launcher.request import LaunchRequest
 from autoconf_launch.launcher.results import (
     Earlier,
     OpenFolder,
@@ -72,7 +72,7 @@ from .outcome import (
     steps_limit_s,
 )
 from .prepare import Prepared
-from .settings import GridKind, WandbSettings
+from .settings import GridKind
 from .this_machine import local_request, with_zero
 
 _STAGES = (0, 1, 2, 3)
@@ -171,7 +171,7 @@ def request_of(prepared: Prepared, folder: SearchFolder) -> LaunchRequest:
         local_rank_argument=False,
         autotuning="tune",
         trial_timeout_s=max(_LEAST_PROFILE_S, 60.0 * settings.train.max_minutes),
-        tracking=tracking_of(settings.wandb),
+        tracking=settings.tracking,
         argv=tuple(_argv(prepared)),
     )
 
@@ -179,15 +179,6 @@ def request_of(prepared: Prepared, folder: SearchFolder) -> LaunchRequest:
 def _argv(prepared: Prepared) -> Iterator[str]:
     yield from ("search", f"search_config={prepared.settings.choice}")
     yield from sorted(prepared.settings.given)
-
-
-def tracking_of(wandb: WandbSettings) -> TrackingChoice:
-    """Weights & Biases where the settings want it."""
-    if not wandb.enabled:
-        return TrackingChoice()
-    return TrackingChoice(
-        trackers=("wandb",), project=wandb.project, wandb_key_file=wandb.key_file
-    )
 
 
 def _runtime_document(base: RawConfig, ranks: int) -> RawConfig:

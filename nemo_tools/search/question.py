@@ -202,7 +202,7 @@ def _plan(settings: SearchSettings, days: float, nodes: int, gpus_per_node: int)
         nodes=nodes,
         gpus_per_node=gpus_per_node,
         tokens_b=settings.train.tokens_b,
-        wandb_project=settings.wandb.project if settings.wandb.enabled else None,
+        wandb_project=settings.tracking.project,
         index_folder=f"{settings.paths.results}/{_INDEX_FOLDER}" if is_bcp else None,
     )
 

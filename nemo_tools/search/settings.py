@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from autoconf_launch.core import ConfigError, Degrees, KeyPath, RawConfig, dotted
+from autoconf_launch.launcher.request import TrackingChoice
 from autoconf_launch.tuning_spaces import usual_of
 
 from .compose import TRAIN, Composed
@@ -245,15 +246,6 @@ class PathSettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WandbSettings:
-    """``wandb``; the file has the key on its first line."""
-
-    enabled: bool
-    key_file: str | None
-    project: str | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class SearchSettings:
     """All of it.
 
@@ -266,7 +258,7 @@ class SearchSettings:
     train: TrainSettings
     cluster: ClusterSettings
     paths: PathSettings
-    wandb: WandbSettings
+    tracking: TrackingChoice
     grid: GridKind
     runs_training: bool
     runs_inference: bool
@@ -284,23 +276,26 @@ def read_settings(composed: Composed) -> SearchSettings:
     top = Reader(document, ())
     kinds = tuple(kind.value for kind in ClusterKind)
     grids = tuple(grid.value for grid in GridKind)
-    wandb = Reader(document, ("wandb",))
     return SearchSettings(
         choice=composed.choice,
         train=_train(composed),
         cluster=_cluster(document, ClusterKind(top.one_of("cluster_type", kinds, "bcm"))),
         paths=_paths(top, composed),
-        wandb=WandbSettings(
-            enabled=wandb.flag("enable", False),
-            key_file=wandb.text("api_key_file"),
-            project=wandb.text("project"),
-        ),
+        tracking=_tracking(Reader(document, ("wandb",))),
         grid=GridKind(top.one_of("grid", grids, GridKind.PLANNER.value)),
         runs_training=top.flag("run_training_hp_search", True),
         runs_inference=top.flag("run_inference_hp_search", True),
         given=composed.given,
         notes=composed.notes,
     )
+
+
+def _tracking(read: Reader) -> TrackingChoice:
+    """Weights & Biases where the settings want it; the key is the file's first line."""
+    if not read.flag("enable", False):
+        return TrackingChoice()
+    key_file, project = read.text("api_key_file"), read.text("project")
+    return TrackingChoice(trackers=("wandb",), project=project, wandb_key_file=key_file)
 
 
 def _train(composed: Composed) -> TrainSettings:

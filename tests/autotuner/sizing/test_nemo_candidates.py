@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from autoconf_launch.autotuner.sizing.families import Family
-from autoconf_launch.autotuner.sizing.nemo_axes import Grid, RecomputeQuestion, recompute_choices
+from autoconf_launch.autotuner.sizing.nemo_axes import Grid, recompute_choices
 from autoconf_launch.core import Degrees, Layout
 from autoconf_launch.nemo.rules.candidates import (
     NemoCandidate,
@@ -127,13 +127,11 @@ def test_a_micro_batch_above_the_layers_is_a_point_like_others() -> None:
 @pytest.mark.parametrize("case", cases("expected_act_ckpt_params.json"), ids=str)
 def test_recomputation_is_tried_as_nemo_does(case: dict[str, Any]) -> None:
     found = recompute_choices(
-        RecomputeQuestion(
-            family=Family(case["family"]),
-            size_b=case["model_size_in_b"],
-            layers=case["num_layers"],
-            pipeline=case["pp"],
-            method=case["act_method"],
-        )
+        Family(case["family"]),
+        case["model_size_in_b"],
+        case["num_layers"],
+        pipeline=case["pp"],
+        method=case["act_method"],
     )
     assert found.virtual == case["virtual_pipelines"]
     assert list(found.layers) == case["act_ckpt_layers"]

@@ -142,8 +142,8 @@ def test_listed_recomputation_is_a_run_each() -> None:
     }
     none, full = Recompute.NONE, Recompute.FULL
     assert {run[0] for run in runs} == {1, 2}
-    assert {(1, none, -1), (1, full, 6), (1, full, 12), (2, full, 6)} <= runs
-    assert (2, full, -1) in runs  # 12 layers are all of a stage
+    assert {(1, none, 0), (1, full, 6), (1, full, 12), (2, full, 6)} <= runs
+    assert (2, full, 12) in runs  # 12 layers are all of a stage
 
 
 @pytest.mark.parametrize(

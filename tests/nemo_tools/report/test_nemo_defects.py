@@ -18,7 +18,6 @@ from autoconf_launch.autotuner.sizing.families import Family, named
 from autoconf_launch.autotuner.sizing.nemo_axes import (
     Grid,
     GridQuestion,
-    RecomputeQuestion,
     nemo_grid,
     recompute_choices,
 )
@@ -124,10 +123,8 @@ def test_4_a_candidate_that_divides_thanks_to_context_ranks_is_kept() -> None:
 @pytest.mark.parametrize("pipeline", [1, 2, 4, 8])
 def test_5_no_number_of_checkpointed_micro_batches_stands_twice(pipeline: int) -> None:
     """NVIDIA's replaces 0 by 1 beside another 1: 1260 files for 855 runs of llama2_7b."""
-    question = RecomputeQuestion(
-        family=Family("llama"), size_b=7, layers=32, pipeline=pipeline, method="block"
-    )
-    numbers = recompute_choices(question).micro_batches
+    found = recompute_choices(Family("llama"), 7, 32, pipeline=pipeline, method="block")
+    numbers = found.micro_batches
     assert len(set(numbers)) == len(numbers)
 
 
