@@ -267,7 +267,7 @@ def plan(**training: Unpack[PlanKeywords]) -> PlanAnswer:
         limits = (request.deadline_s, request.max_cost_usd)
         if request.tokens is None and any(limit is not None for limit in limits):
             raise ConfigError("deadline_s and max_cost_usd need tokens, such as 15 * 10**12.")
-        return plan_answer(request)[1]
+        return plan_answer(request)
 
 
 def recommend(**question: Unpack[RecommendKeywords]) -> Recommendation:

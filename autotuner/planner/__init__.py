@@ -8,14 +8,8 @@ if TYPE_CHECKING:
     from .best_points import MEMORY, PointQuestion, Points, points
     from .degrees import divisors
     from .explanation import (
-        MEASURED_PARTS,
-        PARTS,
-        PROFILED_PARTS,
         Loser,
-        WaterfallStep,
         losers,
-        name_of,
-        waterfall,
     )
     from .mesh_grids import PLAN_RULES, grids, obeying
     from .search import Limits, Plan, Planned, Question, Training, plan

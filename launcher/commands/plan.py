@@ -68,7 +68,7 @@ def _plan_script(own: Sequence[str], command: Sequence[str]) -> Iterator[str]:
 
 
 def _plan_known(request: PlanRequest, script: TracedScript | None) -> Iterator[str]:
-    question, answer = plan_answer(request)
+    answer = plan_answer(request)
     if request.csv is not None:
         _write(request, answer)
     if request.training.json:
@@ -78,7 +78,7 @@ def _plan_known(request: PlanRequest, script: TracedScript | None) -> Iterator[s
         text = plan_text(answer)
         yield text if script is None else f"{script_text(script)}\n\n{text}"
     if not answer.plan.best:
-        raise NothingFeasibleError(why_nothing(question, answer))
+        raise NothingFeasibleError(why_nothing(answer))
 
 
 def _write(request: PlanRequest, answer: PlanAnswer) -> None:

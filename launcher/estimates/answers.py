@@ -62,6 +62,7 @@ class PlanAnswer:
     """
 
     request: PlanRequest
+    question: Question
     price: ChosenPrice | None
     steps: int | None
     plan: Plan
@@ -136,7 +137,7 @@ def _layout(request: FitRequest) -> Layout:
     return replace(layout, data_parallel=data, accumulation=training.global_batch // once)
 
 
-def plan_answer(request: PlanRequest) -> tuple[Question, PlanAnswer]:
+def plan_answer(request: PlanRequest) -> PlanAnswer:
     """Plan.
 
     Raises:
@@ -156,8 +157,9 @@ def plan_answer(request: PlanRequest) -> tuple[Question, PlanAnswer]:
     )
     started = time.perf_counter()
     found = planned(question)
-    return question, PlanAnswer(
+    return PlanAnswer(
         request=request,
+        question=question,
         price=price,
         steps=_steps(request),
         plan=found,

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Iterator, Sequence
+import math
+from collections.abc import Iterator
 from dataclasses import fields, replace
 from enum import Enum
 from typing import Any, TextIO
@@ -19,42 +20,27 @@ from autoconf_launch.autotuner.cost import (
     time_band,
 )
 from autoconf_launch.autotuner.planner import (
-    PARTS,
     Loser,
     Plan,
     Planned,
     Question,
-    WaterfallStep,
-    name_of,
-    waterfall,
 )
 from autoconf_launch.autotuner.planner import plan as planned
-from autoconf_launch.core import Layout, Offload
+from autoconf_launch.core import (
+    Layout,
+    Offload,
+    Recompute,
+)
 from autoconf_launch.tuning_spaces import MOST_GPUS, accelerator_names, usable_bytes
 
 from ..estimates import PlanAnswer, is_runnable
 from .cells import count_text, duration_text, memory_size, percent, table_of
-
-_WIDTH = 48
-
-
-def waterfall_text(steps: Sequence[WaterfallStep]) -> str:
-    """A line for each loss: seconds, share of the step, a bar from where the last one ended."""
-    total_s = sum(step.seconds for step in steps)
-    names = max(len(step.name) for step in steps)
-    lines = [_line(step, total_s, names) for step in steps]
-    return "\n".join([*lines, f"{'step':<{names}}  {total_s:9.4g} s  100 %  {'=' * _WIDTH}"])
-
-
-def _line(step: WaterfallStep, total_s: float, names: int) -> str:
-    first = round(_WIDTH * step.start_s / total_s)
-    last = round(_WIDTH * (step.start_s + step.seconds) / total_s)
-    bar = " " * first + ("#" * (last - first) or ("|" if step.seconds > 0 else ""))
-    share = 100 * step.seconds / total_s
-    return f"{step.name:<{names}}  {step.seconds:9.4g} s  {share:3.0f} %  {bar}".rstrip()
-
+from .waterfall import PARTS, waterfall, waterfall_text
 
 GB = 2**30
+_LEAST_NAMED = 0.005
+_LEAST_SHARE = 0.25
+_MOST_NAMED = 2
 _KNOBS = tuple(f.name for f in fields(Layout))
 
 
@@ -112,7 +98,7 @@ def plan_document(answer: PlanAnswer) -> dict[str, Any]:
         "rejected": dict(found.rejected),
     }
     if answer.request.explain and found.best:
-        document["explanation"] = [_loser_document(one) for one in answer.losers]
+        document["explanation"] = [_loser_document(one, answer.question) for one in answer.losers]
         document["waterfall"] = [
             {"name": step.name, "seconds": step.seconds} for step in waterfall(found.best[0].parts)
         ]
@@ -243,11 +229,11 @@ def _rejected(answer: PlanAnswer) -> str:
 def _losers(answer: PlanAnswer) -> str:
     rows = [
         [
-            one.family,
+            one.family.name,
             name_of(one.planned.layout) if one.planned else "-",
             "-" if one.slower is None else f"{one.planned.step_s:.4g} s" if one.planned else "-",
             "-" if one.slower is None else percent(one.slower, "+"),
-            one.why,
+            loser_reason(one, answer.question),
         ]
         for one in answer.losers
     ]
@@ -260,17 +246,101 @@ def _waterfall(answer: PlanAnswer) -> str:
     return f"A step of #1:\n{waterfall_text(waterfall(best.parts))}"
 
 
-def _loser_document(one: Loser) -> dict[str, Any]:
+def _impossible(one: Loser, question: Question) -> str:
+    """Which equation has no solution."""
+    chosen = one.family.degrees
+    axes = (chosen.tensor_parallel, chosen.pipeline_parallel, chosen.context_parallel)
+    sizes = [axis or () for axis in axes]
+    if all(len(values) == 1 for values in sizes):
+        ranks = math.prod(values[0] for values in sizes)
+        data = question.world // ranks
+        return f"dp={data} does not divide a global batch of {question.global_batch}"
+    return "no such mesh divides the GPUs and the global batch"
+
+
+def loser_reason(loser: Loser, question: Question) -> str:
+    """Why the best layout of a family is not the best of all."""
+    found, best = loser.plan, loser.best
+    if not found.considered:
+        return _impossible(loser, question)
+    if not found.valid:
+        rules = sorted(found.rejected, key=lambda one: -one[1])
+        return f"breaks {' or '.join(name for name, _ in rules[:2])}"
+    if found.smallest is not None:
+        over = found.smallest.peak_bytes - question.limits.memory_bytes
+        return f"needs {over / GB:.1f} GiB too much"
+    one = found.best[0]
+    if one.layout == best.layout and one.recompute_layers == best.recompute_layers:
+        return "is the best"
+    return slowdown(one, best, question.training.machine.gpus_per_node)
+
+
+def slowdown(one: Planned, best: Planned, node: int) -> str:
+    """What makes ``one`` slower: the largest of its losses, as shares of the best one's step.
+
+    A bubble is given as the share of the slower step that it takes.
+    """
+    before = dict(best.parts)
+    more = {name: (s - before[name]) / best.step_s for name, s in one.parts}
+    losses = sorted(
+        ((share, name) for name, share in more.items() if share >= _LEAST_NAMED), reverse=True
+    )
+    if not losses or one.step_s <= best.step_s * (1 + _LEAST_NAMED):
+        return "as fast within half a percent"
+    total = sum(share for share, _ in losses)
+    named = [pair for pair in losses[:_MOST_NAMED] if pair[0] >= _LEAST_SHARE * total]
+    return ", ".join(_phrase(name, share, one, node) for share, name in named)
+
+
+def _phrase(name: str, share: float, one: Planned, node: int) -> str:
+    if name == "bubble":
+        return f"pipeline bubble {100 * dict(one.parts)['bubble'] / one.step_s:.0f} %"
+    words = {
+        "ideal": "matrix products",
+        "kernels": "kernel inefficiency",
+        "recompute": "recomputation",
+        "launch": "launch floor",
+        "communication": "communication",
+        "update": "update",
+    }
+    text = f"+{100 * share:.0f} % {words[name]}"
+    if name == "communication" and one.layout.tensor_parallel > node:
+        return f"TP crosses nodes: {text}"
+    return text
+
+
+def name_of(layout: Layout) -> str:
+    """Degrees of a layout in a few words."""
+    degrees = {
+        "dp": layout.data_parallel,
+        "tp": layout.tensor_parallel,
+        "pp": layout.pipeline_parallel,
+        "vpp": layout.virtual_pipeline,
+        "cp": layout.context_parallel,
+        "ep": layout.expert_parallel,
+    }
+    words = [f"{knob}={size}" for knob, size in degrees.items() if size > 1 or knob == "dp"]
+    words += [f"zero={layout.zero_stage}", f"micro-batch={layout.micro_batch}"]
+    if layout.recompute is not Recompute.NONE:
+        words.append(f"recompute={layout.recompute.value}")
+    if layout.sequence_parallel:
+        words.append("sp")
+    if layout.offload is not Offload.NONE:
+        words.append(f"offload={layout.offload.value}")
+    return " ".join(words)
+
+
+def _loser_document(one: Loser, question: Question) -> dict[str, Any]:
     planned = one.planned
     return {
-        "layout": one.family,
+        "layout": one.family.name,
         "candidate": layout_document(planned) if planned else None,
         "fits": one.fits,
         "step_time_s": planned.step_s if planned and one.fits else None,
         "slower": one.slower,
         "peak_memory_gb": round(planned.peak_bytes / GB, 3) if planned else None,
         "parts": parts_document(planned) if planned else None,
-        "why": one.why,
+        "why": loser_reason(one, question),
     }
 
 
@@ -297,7 +367,7 @@ def _flat(rank: int, answer: PlanAnswer, one: Planned) -> dict[str, Any]:
 _MOST_DOUBLINGS = 6
 
 
-def why_nothing(question: Question, answer: PlanAnswer) -> str:
+def why_nothing(answer: PlanAnswer) -> str:
     """What was asked for that no layout gives: rules, memory, or limits of time and money."""
     found = answer.plan
     if not found.valid:
@@ -307,7 +377,7 @@ def why_nothing(question: Question, answer: PlanAnswer) -> str:
             f"{name}: take another number of GPUs or global batch."
         )
     if found.smallest is not None:
-        return _too_large(question, found, found.smallest)
+        return _too_large(answer.question, found, found.smallest)
     assert found.fastest is not None
     return _too_late(answer, found.fastest)
 

@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from typing import Any
 
 from autoconf_launch.autotuner.measurement import EFFORTS, NORMAL, NOTHING, SpeedUp
-from autoconf_launch.autotuner.planner import MEASURED_PARTS, PROFILED_PARTS, waterfall
 from autoconf_launch.autotuner.playoff import (
     CAUSELESS,
     LearningRateAdvice,
@@ -22,7 +21,6 @@ from autoconf_launch.autotuner.space import Record
 from autoconf_launch.core import Aside, Asides, Edit, WentOn, dotted, encode, plural
 
 from .cells import duration_text, label, seconds_text, table_of
-from .plan import waterfall_text
 from .search import (
     certificate_text,
     left_out_text,
@@ -31,6 +29,7 @@ from .search import (
     stop_document,
     stop_text,
 )
+from .waterfall import MEASURED_PARTS, PROFILED_PARTS, waterfall, waterfall_text
 
 
 def step_parts_text(record: Record, soak: SoakReport | None = None) -> str | None:

@@ -1,5 +1,4 @@
-from autoconf_launch.autotuner.planner.explanation import waterfall
-from autoconf_launch.launcher.report.plan import waterfall_text
+from autoconf_launch.launcher.report.waterfall import waterfall, waterfall_text
 
 PARTS = (
     ("ideal", 4.0),
@@ -29,3 +28,9 @@ def test_bars_go_on_where_the_one_before_ended() -> None:
 
 def test_only_plain_characters_are_used() -> None:
     assert waterfall_text(waterfall(PARTS)).isascii()
+
+
+def test_each_loss_starts_where_the_one_before_it_ends() -> None:
+    steps = waterfall(PARTS)
+    ends = [step.start_s + step.seconds for step in steps]
+    assert [step.start_s for step in steps] == [0.0, *ends[:-1]]
