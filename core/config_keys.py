@@ -24,7 +24,7 @@ class ZeroKnob:
     Attributes:
         name: its key under ``zero_optimization``.
         stages: ZeRO stages that have it.
-        default: what leaving it out means.
+        default: what omitting it means.
         least: smallest whole number that it takes; None: it takes none.
         flags: truth values that it takes.
         needs_ranks: it has nothing to act on where one rank trains alone.

@@ -85,7 +85,7 @@ class FailureKind(str, Enum):
 class Failure:
     """What went wrong, in one sentence, and the child's own last lines.
 
-    What stands for a byte that is not text (a lone surrogate) is escaped: no file takes it.
+    What represents a byte that is not text (a lone surrogate) is escaped: no file takes it.
     ``ran_micro_batch`` is the largest that ran, where it was smaller than asked.
     """
 

@@ -11,7 +11,7 @@ from enum import Enum
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Experts:
-    """A mixture-of-experts perceptron. ``first_dense`` layers have a plain one.
+    """A mixture-of-experts MLP. ``first_dense`` layers have a plain one.
 
     ``shared`` experts see every token, beside the ``per_token`` chosen of ``count``.
     """
@@ -45,7 +45,7 @@ class Architecture:
         layers: decoder (or only) layers; ``encoder_layers`` come before them, with cross
             attention in each decoder layer.
         head: width of one attention head; ``kv_heads`` below ``heads`` is grouped-query attention.
-        gated: the perceptron has three matrices (SwiGLU, GEGLU) instead of two.
+        gated: the MLP has three matrices (SwiGLU, GEGLU) instead of two.
         positions: learned positions; 0 for rotary or relative ones.
         causal: a decoder; False for BERT.
         window: tokens that attention looks back; None for all.

@@ -19,7 +19,7 @@ def dotted(path: KeyPath) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Edit:
-    """One difference between two documents; None stands for "not there"."""
+    """One difference between two documents; None means "not there"."""
 
     path: KeyPath
     before: Any

@@ -44,7 +44,7 @@ class Asides:
         checkpoints: pauses in which tensors were saved.
         saved_bytes: that they took; ranks together.
         under_way: what had begun last and had not ended; None: the next step had begun.
-        before_steps: numbers of steps whose time leaves out a pause before them.
+        before_steps: numbers of steps whose time excludes a pause before them.
         longest_batch: the last step took the longest batch that was seen.
         went_on: after the last step; None: it ended there.
         broke: what it failed with after them, outside of calls of the model and of saves; ""

@@ -25,7 +25,7 @@ class Framework(str, Enum):
 
 
 class FrozenPart(str, Enum):
-    """Weights that may be left out of training."""
+    """Weights that may be frozen."""
 
     EMBEDDING = "embedding"
     ATTENTION = "attention"

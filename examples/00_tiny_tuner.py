@@ -108,7 +108,7 @@ def main() -> None:
         )
     if summary.speed_up:
         print(f"\n{summary.speed_up.ratio:.2f} times trial 0", end="; ")
-    print(f"left out: {dict(summary.rejected)}")
+    print(f"skipped: {dict(summary.rejected)}")
     print(f"stopped: {summary.stop.kind.value}" if summary.stop else "")
 
 

@@ -19,7 +19,7 @@ class HostChoice:
     Attributes:
         hostfile: its path; None: the default one, where there is one.
         include: slots to take, as written (``filters``); excludes ``exclude`` and ``nodes``.
-        exclude: slots to leave out.
+        exclude: slots to skip.
         nodes: how many hosts, from the first; None: all.
         node_rank: number of this machine among the hosts when each is started by hand.
         by_hand: never reach another host (``--no_ssh``).

@@ -108,7 +108,7 @@ def made(value: Any) -> Any:
 
 
 def resolve_name(words: str) -> Any:
-    """What a name in a recipe's code stands for.
+    """What a name in a recipe's code refers to.
 
     Raises:
         ConfigError: NeMo, or what it needs, cannot be imported.

@@ -1,4 +1,4 @@
-"""The probe: measures a foreign training script from inside, without a change in its code.
+"""The probe: measures an external training script from inside, without a change in its code.
 
 Armed by ``injected/sitecustomize`` once torch is imported. The process that first completes an
 optimizer step reports for its rank, in the files that our own runtime writes; after the steps
@@ -82,7 +82,7 @@ class Probe:
         watch_compile(self._locator, self.compiles)
         stay_out_of_scripts()
         os.register_at_fork(after_in_child=self._begin)
-        util.register_after_fork(self, Probe._forked)
+        util.register_after_fork(self, Probe._after_fork)
         path = sign_path(self._task, Sign.ARMED.value)
         path.parent.mkdir(parents=True, exist_ok=True)
         path.touch()
@@ -219,7 +219,7 @@ class Probe:
             self._reporter.write(replace(word, left_behind=self._surroundings.new()))
 
     def _boundary(self, optimizer: Optimizer, made: Made) -> None:
-        reporter = self._reporter or self._claimed(optimizer)
+        reporter = self._reporter or self._claim_rank(optimizer)
         if reporter is None:
             self.silent = True
             return
@@ -238,7 +238,7 @@ class Probe:
         word = self._reasons.word_of_success()
         reporter.finish(replace(word, left_behind=self._surroundings.new()))
 
-    def _claimed(self, optimizer: Optimizer) -> RankReporter | None:
+    def _claim_rank(self, optimizer: Optimizer) -> RankReporter | None:
         self._reporter = claimed(self._task, device_of(optimizer), self._memory)
         if self._reporter is not None:
             self._reporter.beside.data = self._hooks.data
@@ -280,6 +280,6 @@ class Probe:
         self._reasons = Reasons()
         self._locator.draw_size = lambda: self._counter.draw_size
 
-    def _forked(self) -> None:
+    def _after_fork(self) -> None:
         """Multiprocessing has made a child, which forgot its finalizers."""
         self._endings.finalize()

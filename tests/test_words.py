@@ -21,6 +21,12 @@ WORDS = (
     (r"\bsees? to (?!it that)", "check"),
     (r"\bhand(s|ed|ing)? on\b", "pass"),
     (r"\b(may|must) not be used\b", "cannot be used"),
+    (r"\ble(ft|ave|aves|aving)( it| one| them)? out\b", "skip, omit, exclude"),
+    (r"\bstands? for\b", "means, represents"),
+    (r"\buntried\b(?!:)", "remaining"),
+    (r"\bperceptrons?\b", "MLP"),
+    (r"\bforeign\b", "external"),
+    (r"\bfor ever\b", "forever"),
 )
 """What nobody writes in a message, docstring or document, and better words."""
 FIRST_WORDS = re.compile(r"(Of|That|Who|Whose) ")

@@ -12,7 +12,7 @@ _NONE: Mapping[str, str] = MappingProxyType({})
 def hint(name: str, known: Iterable[str], also: Mapping[str, str] = _NONE) -> str:
     """``did you mean 'x'? known: x, y``, the question only where a name is near.
 
-    ``also``: other spellings of known names, with the name that each stands for.
+    ``also``: other spellings of known names, with the name that each means.
     """
     names = sorted(known)
     by_lower_case = {

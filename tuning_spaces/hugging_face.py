@@ -141,7 +141,7 @@ def _read(document: Mapping[str, Any], row: _Type, name: str) -> Architecture:
             shapes[ours] = _size(value, f"{name}: {theirs}")
     if "layers" not in shapes and "encoder_layers" in shapes:
         shapes["layers"] = shapes["encoder_layers"]
-    shapes["tied_embeddings"] = _tied(document, row, name)
+    shapes["tied_embeddings"] = _is_tied(document, row, name)
     if "gated" in str(document.get("feed_forward_proj", "")):
         shapes["gated"] = True
     shapes |= _mixture(document, name) | _latent(document, name) | _specials(document, shapes)
@@ -155,7 +155,7 @@ def _read(document: Mapping[str, Any], row: _Type, name: str) -> Architecture:
         raise ConfigError(f"{name} cannot be read: {error}.") from error
 
 
-def _tied(document: Mapping[str, Any], row: _Type, name: str) -> bool:
+def _is_tied(document: Mapping[str, Any], row: _Type, name: str) -> bool:
     tied = document.get("tie_word_embeddings", row.tied)
     if not isinstance(tied, bool):
         raise ConfigError(f"{name}: tie_word_embeddings is {tied!r}, but must be true or false.")

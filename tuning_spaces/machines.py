@@ -20,7 +20,7 @@ _FOLDER = Path(__file__).parent / "hardware"
 
 
 def accelerator_names() -> tuple[str, ...]:
-    """Names of known GPUs, aliases left out."""
+    """Names of known GPUs, without aliases."""
     return tuple(_rows())
 
 

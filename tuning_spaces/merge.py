@@ -70,7 +70,7 @@ def zero_choices(search: ZeroSearch, rules: KnobRules) -> tuple[KnobChoice, ...]
     choices = []
     for stage in search.stages:
         for name in _names(search, stage):
-            asked = _asked(search, name, stage, rules)
+            asked = _choice_of(search, name, stage, rules)
             values = tuple(v for v in asked.values if not rules.obstacle(name, v, stage))
             if asked.how is ChoiceKind.FREE:
                 values = tuple(None if v == rules.default(name) else v for v in values)
@@ -87,7 +87,7 @@ def _names(search: ZeroSearch, stage: int) -> list[str]:
     return sorted({*names, *dict(search.given)}, key=extra_order)
 
 
-def _asked(search: ZeroSearch, name: str, stage: int, rules: KnobRules) -> KnobChoice:
+def _choice_of(search: ZeroSearch, name: str, stage: int, rules: KnobRules) -> KnobChoice:
     given = dict(search.given).get(name)
     own = () if given is None else tuple(given) if isinstance(given, list) else (given,)
     from_file = _last(search.file, name, stage)
@@ -111,7 +111,7 @@ def _last(space: Sequence[SpaceKnob], name: str, stage: int) -> SpaceKnob | None
 
 
 def _refuse_what_no_stage_applies(search: ZeroSearch, rules: KnobRules) -> None:
-    for name, value, stages, origin in _named_by_the_user(search):
+    for name, value, stages, origin in _values_of_user(search):
         plain = rules.read(name, value)
         reasons = [rules.obstacle(name, plain, stage) for stage in stages]
         if reasons and all(reasons):
@@ -120,7 +120,7 @@ def _refuse_what_no_stage_applies(search: ZeroSearch, rules: KnobRules) -> None:
             )
 
 
-def _named_by_the_user(
+def _values_of_user(
     search: ZeroSearch,
 ) -> Iterator[tuple[str, Any, tuple[int, ...], str]]:
     """Values with the searched stages that they are for."""

@@ -51,7 +51,7 @@ def named_model(name: str) -> Architecture:
 
 
 def shaped(name: str, shapes: Mapping[str, Any]) -> Architecture:
-    """An architecture from its numbers; what is left out follows from the others.
+    """An architecture from its numbers; what is missing follows from the others.
 
     ``head`` is hidden / heads, ``ffn`` four times hidden, ``kv_heads`` as many as heads. Beside
     the fields of ``Architecture``, shorthand for weights that they do not give:

@@ -45,7 +45,7 @@ def search_config(name: str) -> RawConfig:
 
 @cache
 def predefined() -> tuple[Predefined, ...]:
-    """Those of a known size.
+    """Predefined searches of models of a known size.
 
     The size is that of the name: NVIDIA's own chatglm/6b says that it has one billion.
     """
@@ -58,11 +58,11 @@ def predefined() -> tuple[Predefined, ...]:
 
 def is_shipped(family: Family, size_b: float, sequence: int) -> bool:
     """Whether NVIDIA ships a search of this family, size and sequence length."""
-    return (family.predefined, size_b, sequence) in _shipped()
+    return (family.predefined, size_b, sequence) in _shipped_searches()
 
 
 @cache
-def _shipped() -> frozenset[tuple[str, float, int]]:
+def _shipped_searches() -> frozenset[tuple[str, float, int]]:
     found = (
         (one.family, search_config(one.name).get(("train_settings",))) for one in predefined()
     )

@@ -10,7 +10,7 @@ they are computed once for any number of candidates.
 Source:
     Korthikanti et al. 2022, "Reducing Activation Recomputation in Large Transformer Models",
     sections 4.1 and 4.2: 10 sbh + (24 sbh + 5 a s^2 b) / t in 16 bits with dropout. Generalised
-    here to grouped queries, gated perceptrons, experts, latent attention and flash attention
+    here to grouped queries, gated MLPs, experts, latent attention and flash attention
     (Dao et al. 2022: of the scores only one fp32 sum for each token and head remains).
 
 Shapes: S = stages, C = candidates.
@@ -260,7 +260,7 @@ def _mlp(a: Architecture, ffn: int, size: int, product_bytes: int) -> Split:
 
 
 def _experts(workload: Workload, product_bytes: int) -> Split:
-    """Each token's copies to its experts, their perceptrons and results, and the router."""
+    """Each token's copies to its experts, their MLPs and results, and the router."""
     a = workload.architecture
     assert a.experts is not None
     size, experts = workload.precision.value_bytes, a.experts

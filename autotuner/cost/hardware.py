@@ -1,7 +1,7 @@
 """GPUs, their links, and seconds of collectives over these. Not: kernels, prices, names.
 
 One set of constants for all tables and GPUs. ``benchmarks/planner_accuracy.py`` says which
-published rows informed them and how far off the model is on models that were left out of the fit.
+published rows informed them and how far off it is on models that were excluded from the fit.
 
 Inside a node: lines through measured all-reduces, the quicker of the protocols for each size.
 Across nodes: NCCL's rings, whose members in a node share its cards with the other groups there

@@ -157,7 +157,7 @@ def stacks(workload: Workload) -> tuple[Stack, ...]:
 def layer_times(
     stack: Stack, inner: InnerLayouts, kernels: Kernels, *, experts: Experts | None
 ) -> LayerTimes:
-    """One layer, with a perceptron of its own or with ``experts``."""
+    """One layer, with an MLP of its own or with ``experts``."""
     workload, model = stack.workload, stack.workload.architecture
     tokens = _tokens(workload, inner)
     zero = np.zeros(len(tokens))

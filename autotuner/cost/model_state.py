@@ -83,7 +83,7 @@ def local_weights(weights: ModelWeights, columns: LayoutColumns, stages: Stages)
 
 
 def _groups(weights: ModelWeights) -> list[tuple[int, LayerWeights]]:
-    """Runs of equal layers in order, empty ones left out."""
+    """Runs of equal layers in order, empty ones skipped."""
     runs = [
         (weights.encoder_layers, weights.encoder),
         (weights.dense_layers, weights.dense),

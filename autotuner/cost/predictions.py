@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 STEP_TIME_BAND = 0.16
 """Nine of ten of the 1065 timed settings in the published tables that the model was fitted on lie
-within it (``benchmarks/planner_accuracy.py``; models that were left out of the fit are about one
+within it (``benchmarks/planner_accuracy.py``; models that were excluded from the fit are about one
 point worse)."""
 UNMEASURED_BAND = 2 * STEP_TIME_BAND
 """A guess for what no table has: experts, and states in host memory."""

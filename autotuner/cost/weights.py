@@ -16,7 +16,7 @@ class LayerWeights:
 
     Attributes:
         attention: its matrices and their biases, cross attention included.
-        mlp: the dense perceptron, or the experts that see every token.
+        mlp: the dense MLP, or the experts that see every token.
         experts: all routed experts, split over expert-parallel ranks too.
         whole: norms, biases of outputs, routers: on every tensor-parallel rank.
     """
@@ -196,7 +196,7 @@ def attention_weights(model: Architecture) -> int:
 
 
 def perceptron_weights(model: Architecture, ffn: int) -> int:
-    """One perceptron."""
+    """One MLP."""
     return (3 if model.gated else 2) * model.hidden * ffn
 
 

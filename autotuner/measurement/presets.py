@@ -19,7 +19,7 @@ class Effort:
     ends only where nothing could gain 0.5 %, and the playoff takes 70 % of its time.
 
     Attributes:
-        good_enough: possible gain of the untried candidates below which the search ends.
+        good_enough: possible gain of the remaining candidates below which the search ends.
         search_share: of a budget of time; playoff and verification run take the rest.
         trial_precision: width of a trial's own interval that is narrow enough.
         most_steps: no trial makes more.

@@ -117,7 +117,7 @@ class PairedEstimate:
 
     @property
     def differs(self) -> bool:
-        """Whether the interval leaves out zero."""
+        """Whether the interval excludes zero."""
         return abs(self.mean) > self.width
 
 

@@ -28,7 +28,7 @@ _QUARTERS = 4
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class LayoutGrid:
-    """Layouts as axes; ``exists_C`` leaves out what would stand twice."""
+    """Layouts as axes; ``exists_C`` omits what would stand twice."""
 
     columns: LayoutColumns
     exists_C: Bools

@@ -75,7 +75,7 @@ class Ranking:
         return self._count if self.most is None else min(self._count, self.most)
 
     def _settle(self) -> None:
-        """Sort what has come, and leave out what is too slow."""
+        """Sort what has come, and skip what is too slow."""
         rows, seconds = LayoutColumns.joined(self._rows), np.concatenate(self._step_s)
         order = np.lexsort((*(getattr(rows, name) for name in _TIES), seconds))[: self.most]
         self._rows, self._step_s = [rows.take(order)], [seconds[order]]

@@ -58,7 +58,7 @@ def repeat_findings(records: Sequence[Record], repeats: Sequence[Record]) -> tup
 def _machine(level: float) -> tuple[str, ...]:
     if not level:
         return ()
-    slower = f"{abs(math.expm1(level)):.0%} {'slower' if level > 0.0 else 'faster'}"
+    slower = f"{100.0 * abs(math.expm1(level)):.0f} % {'slower' if level > 0.0 else 'faster'}"
     return (
         f"The machine was about {slower} at the end of the search than at its start, as repeats "
         "of the baseline showed; trials are compared as they were measured.",

@@ -147,7 +147,7 @@ class Finals:
             objective: what is compared.
             wanted: how many take part beside the baseline; None: as the budget's effort has it.
             budget: when to end undecided.
-            near_only: leave out what the noise of the search tells from the best.
+            near_only: skip what the noise of the search tells from the best.
             noise: of the search, where ``records`` are not all of it.
         """
         self._objective = objective

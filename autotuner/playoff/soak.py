@@ -52,7 +52,7 @@ class Soak:
         A launch takes ``start_s`` beside its steps; all of them end by ``until_s`` of the study.
 
         The script's evaluation and checkpoint are moved into a first attempt, so that it may fail
-        for that. Then a second one leaves out what trials do.
+        for that. Then a second one omits what trials do.
         """
         self._left = list(ranked)
         self._steps = steps

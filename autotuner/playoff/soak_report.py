@@ -34,7 +34,7 @@ class SoakReport:
         phases: mean seconds of its steps' phases; our own runtime takes them apart.
         step_s: mean seconds of those steps; 0 where there are none.
         asides: what the script did beside its steps; None: nobody looked.
-        as_trial: why the last one had to leave out what trials do; "" where it had not.
+        as_trial: why the last one had to skip what trials do; "" where it had not.
         few_steps: a sentence where another batch than the user's leaves few steps of an epoch.
         whatever: what the script fails with in any configuration; "" where that is not known.
     """

@@ -93,16 +93,16 @@ class Summary:
             in rounds, of those that were in them with it.
         near: where there were rounds, what was not in them and what the search does not rule out.
         resolution: the difference that the rounds resolve, where something is a tie after them.
-        rejected: candidates that were left out unmeasured, by the name of the rule.
+        rejected: candidates that were skipped unmeasured, by the name of the rule.
         learning_rate: advice where the winner has another global batch.
         stop: why the study ended.
         duration_s: wall time of the tuning, earlier sessions included.
         meaning: whether the winner's losses are the baseline's; None where it is the baseline.
         soak: the winner's longer launch; None where there was none.
         noise: of launches in the search; what was measured again tells.
-        optimality_bound: what the untried candidates could still gain; None where that is not
+        optimality_bound: what the remaining candidates could still gain; None where that is not
             known, or there are none.
-        expected_gain: what the most promising untried candidate is expected to gain, a share;
+        expected_gain: what the most promising remaining candidate is expected to gain, a share;
             None where nothing can be said.
         skipped: how many were not tried, and why; None where nothing was measured.
         passed_over: name of the best of the search, which ``stop`` and ``optimality_bound`` are

@@ -32,7 +32,7 @@ after one trial 2 of the 4 certificates of bigscience_v100 were false."""
 
 
 def is_good_enough(found: OptimalityBound | None, limit: float | None, trials: int) -> bool:
-    """Whether no untried candidate is worth a trial, in a live search and in a replayed one.
+    """Whether no remaining candidate is worth a trial, in a live search and in a replayed one.
 
     Args:
         found: what could be gained; None where nothing can be said.
@@ -52,7 +52,7 @@ class SearchLimits:
         seconds: after which nothing new is started, nor what may not have ended by then.
         whole_s: the budget that ``seconds`` are the search's share of; None: there is no more.
         trials: the same, the baseline included.
-        good_enough: possible gain of the untried ones, a share, below which the search ends.
+        good_enough: possible gain of the remaining ones, a share, below which the search ends.
     """
 
     seconds: float | None = None
@@ -140,7 +140,7 @@ class Prospects:
     def good_enough(
         self, pool: Pool, small_too: bool, records: Sequence[Record]
     ) -> StopReason | None:
-        """The stop where no untried candidate is worth a trial."""
+        """The stop where no remaining candidate is worth a trial."""
         limit = self._limits.good_enough
         if limit is None or len(records) < FEWEST_TRIALS:
             return None

@@ -100,7 +100,7 @@ class ListedStudy:
         return stop.explored(self.records, None)
 
     def _learn(self, record: Record) -> None:
-        """Leave out what surely needs more, or try once again where it is not sure."""
+        """Skip what surely needs more, or try once again where it is not sure."""
         trial = record.trial
         if not is_sure(record):
             if trial.attempt < _ATTEMPTS:

@@ -2,7 +2,7 @@
 
 A candidate cannot beat the best one where its roofline says so, where it surely does not fit,
 where what is believed of its time, predicted and corrected by all measurements, leaves it no
-chance, or where the curve of throughput over the micro-batch does: the bounds of all untried
+chance, or where the curve of throughput over the micro-batch does: the bounds of all remaining
 candidates hold together with ``CONFIDENCE``. A curve through two trials is as sure as they are, so
 its bound carries their noise, and the more of it the farther it reaches beyond them.
 """
@@ -19,7 +19,7 @@ from ..space import CandidateTable, Floats, Objective, PredictionTable, Record
 from ..strategies import CurveGains, by_process, chance_to_fit, costs, marginal_rows
 
 CONFIDENCE = 0.98
-"""Chance that no untried candidate is below its bound: one certificate in fifty may be wrong."""
+"""Chance that no remaining candidate is below its bound: one certificate in fifty may be wrong."""
 _SURELY_NOT = 0.01
 _REFUTED = 0.9
 """Measured over least possible time; below it, noise does not explain the difference."""
@@ -27,7 +27,7 @@ _REFUTED = 0.9
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class OptimalityBound:
-    """How much faster than the best measured one the untried candidates can be, as shares.
+    """How much faster than the best measured one the remaining candidates can be, as shares.
 
     Attributes:
         untried: how many there are; those that were ruled out are none of them.
@@ -58,7 +58,7 @@ def bound_gain(
     *,
     curves: CurveGains | None = None,
 ) -> OptimalityBound | None:
-    """What follows from predictions of the untried candidates and from all records.
+    """What follows from predictions of the remaining candidates and from all records.
 
     Args:
         untried: candidates.
@@ -68,7 +68,7 @@ def bound_gain(
         curves: what each could gain by curves of throughput; None where none are looked at.
 
     Returns:
-        None where nothing was measured, or not every untried candidate has a prediction.
+        None where nothing was measured, or not every remaining candidate has a prediction.
     """
     known = costs(untried, predictions, history, objective)
     if not len(untried):

@@ -46,7 +46,7 @@ CURVES = "model_based"
 class Grouping:
     """Groups have numbers; ``staged``: those of the ZeRO stages, otherwise there is one.
 
-    ``to_saturation``: micro-batches beyond the knee of throughput are left out.
+    ``to_saturation``: micro-batches beyond the knee of throughput are skipped.
     """
 
     staged: bool
@@ -246,7 +246,7 @@ class Pool:
 
     @property
     def rejected(self) -> RejectedCounts:
-        """Candidates left out unmeasured, by the name of the rule."""
+        """Candidates skipped unmeasured, by the name of the rule."""
         left = self._allowed & ~self._tried
         fitting = left & ~self._closed
         small = fitting & self._small & self._baseline_fits

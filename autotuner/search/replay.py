@@ -178,7 +178,7 @@ class ReplayRules:
         patience: trials in a row that are no better.
         good_enough: possible gain below which the bound ends the search, a share; None
             where it is not looked at.
-        to_saturation: micro-batches beyond the knee of throughput are left out.
+        to_saturation: micro-batches beyond the knee of throughput are skipped.
     """
 
     exploration: ExplorationOrder = "global"
@@ -382,7 +382,7 @@ class Score:
         regret_at: of the best trial so far, after each of ``REGRET_AT``.
         out_of_memory_trials: until the tuner stopped.
         final_regret: of the best trial when the tuner stopped.
-        certificate_true: whether what was said of untried candidates then is so; None where
+        certificate_true: whether what was said of remaining candidates then is so; None where
             nothing was said, or all were tried.
     """
 
@@ -419,7 +419,7 @@ def _first(reached: Bools, never: int) -> int:
 
 
 def _is_true(landscape: Landscape, done: Run) -> bool | None:
-    """Whether no untried candidate gains more than was said of it."""
+    """Whether no remaining candidate gains more than was said of it."""
     if done.optimality_bound is None or not done.untried:
         return None
     cost_s = landscape.cost_s_C

@@ -72,7 +72,7 @@ class StopReason:
         no_room: why what remains of the budget is not used.
         stages: name and best value of the stage that is no better, and of the one before it.
         unit: of those values.
-        bound: what the untried candidates could still gain, which is not worth a trial.
+        bound: what the remaining candidates could still gain, which is not worth a trial.
     """
 
     kind: StopKind

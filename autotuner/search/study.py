@@ -150,7 +150,7 @@ class Study:
 
     @property
     def rejected(self) -> RejectedCounts:
-        """Candidates that were left out unmeasured, by the name of the rule."""
+        """Candidates that were skipped unmeasured, by the name of the rule."""
         return self._pool.rejected
 
     def ask(self, free_slots: int, elapsed_s: float) -> tuple[Trial, ...]:
@@ -219,7 +219,7 @@ class Study:
 
     @property
     def optimality_bound(self) -> OptimalityBound | None:
-        """What the untried candidates could still gain; None where nothing can be said."""
+        """What the remaining candidates could still gain; None where nothing can be said."""
         return self._prospects.optimality_bound(
             self._pool, self._exploration.small_too, self._learned.compared
         )

@@ -59,7 +59,7 @@ class Family:
 
     @property
     def is_encoder_decoder(self) -> bool:
-        """Whether a layer stands for one of each stack."""
+        """Whether a layer counts as one of each stack."""
         return self.rules in (Rules.T5, Rules.MT5)
 
     @property

@@ -1,6 +1,6 @@
 """The size of model that machines can train in some days, by NVIDIA's formula. Not: its shape.
 
-Gates, experts and grouped queries are left out, so that numbers compare with published ones of
+Gates, experts and grouped queries are ignored, so that numbers compare with published ones of
 that tool. Not: exact counts (the cost model's).
 Source: NeMo-Framework-Launcher, auto_configurator, ``compare_throughput.py`` (24.12).
 """

@@ -2,7 +2,7 @@
 
 NVIDIA's tables give the widths; its search of five passes gives the layers.
 
-GPT's leaves out the width of the perceptron, gates, experts and grouped queries.
+GPT's omits the width of the MLP, gates, experts and grouped queries.
 Source: NeMo-Framework-Launcher, auto_configurator, ``_calculate_model_size`` (24.12).
 """
 
@@ -182,7 +182,7 @@ class Form:
     Attributes:
         groups: heads for keys and values where they divide the others; 0: as many as those.
         experts: of which some see each token; 0: none.
-        expert_ffn: width of one; 0: that of the perceptron.
+        expert_ffn: width of one; 0: that of the MLP.
         shared_ffn: width of what every token sees beside experts; 0: nothing.
         first_dense, every: leading layers without experts, and which of the others have some.
     """
@@ -258,7 +258,7 @@ def architecture(
 ) -> Architecture:
     """The model that a base configuration of this shape describes.
 
-    T5's layers stand for one of the encoder and one of the decoder each.
+    T5's layers count as one of the encoder and one of the decoder each.
 
     Args:
         family: whose form it has by default.

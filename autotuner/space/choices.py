@@ -30,13 +30,13 @@ class KnobChoice:
     """The values of one canonical knob that may be searched; a knob without one is pinned.
 
     An extra may have a choice for each stage. Its usual value, with which micro-batches are
-    searched first, is the first of a pinned or listed one; a free one is usually left out.
+    searched first, is the first of a pinned or listed one; a free one is usually skipped.
 
     Attributes:
         knob: field of ``Layout``, or name of an extra.
-        values: in the order of the search; for an extra, None leaves it out.
+        values: in the order of the search; for an extra, None omits it.
         how: how the user left it.
-        stages: ZeRO stages that an extra's choice is for; None: all. Elsewhere it is left out.
+        stages: ZeRO stages that an extra's choice is for; None: all. Elsewhere it is skipped.
         origin: where the values come from, for people.
     """
 
@@ -52,7 +52,7 @@ class KnobChoice:
 
     @property
     def usual(self) -> KnobValue:
-        """The value of an extra while only micro-batches are searched; None: left out."""
+        """The value of an extra while only micro-batches are searched; None: skipped."""
         return None if self.how is ChoiceKind.FREE or not self.values else self.values[0]
 
 

@@ -31,9 +31,9 @@ class Knob:
 
     Attributes:
         name: field of ``Layout``, or of an extra.
-        tag: what stands for it in names.
+        tag: its abbreviation in names.
         values: its domain in order; None where any whole number from 1 may stand.
-        default: value that a name leaves out.
+        default: value that a name omits.
         naming: when it is part of a name.
         interned: values are tuples that a table keeps once and refers to by number.
     """

@@ -87,7 +87,7 @@ class SearchSpace:
         usual_C: rows with the usual value of each further knob, which are searched first.
         notes: sentences for the user.
         least_micro_batch: rows below it are meant only for a baseline that ran out of memory.
-        rejected: what rules left out, by name.
+        rejected: what rules skipped, by name.
     """
 
     baseline: Candidate
@@ -206,7 +206,7 @@ def _least_micro_batch(choices: KnobChoices) -> int:
 def _notes(
     baseline: Candidate, kept: CandidateTable, choices: KnobChoices, rule: GlobalBatchRule
 ) -> tuple[str, ...]:
-    """Sentences on listed micro-batches that were left out, and on a search without any."""
+    """Sentences on listed micro-batches that were skipped, and on a search without any."""
     choice = choices.get("micro_batch")
     if choice is None:
         return ()

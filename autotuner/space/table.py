@@ -43,7 +43,7 @@ class Column:
         return replace(self, codes=self.codes[rows])
 
     def code_of(self, value: object) -> int | None:
-        """The code that stands for ``value`` here; None where no row can have it."""
+        """The code of ``value`` here; None where no row can have it."""
         if self.categories is None:
             return value if isinstance(value, int) else None
         found = [i for i, known in enumerate(self.categories) if _key(known) == _key(value)]
@@ -211,7 +211,7 @@ class PredictionTable:
 
 
 class _Missing:
-    """Stands for an extra that a candidate does not have."""
+    """Marks an extra that a candidate does not have."""
 
 
 LEFT_OUT = _Missing()

@@ -20,7 +20,7 @@ from autoconf_launch.core import (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Turn:
-    """A place in a ring of trials that live together and take steps one after another."""
+    """A place in a turn group: trials that live together and take steps one after another."""
 
     next_name: str
     """Name of the trial that the turn is handed to."""

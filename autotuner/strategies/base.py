@@ -27,7 +27,7 @@ class Strategy(Protocol):
         """Rows of ``pool`` to try next, the most promising first.
 
         Args:
-            pool: untried candidates of one stage, at least one.
+            pool: remaining candidates of one stage, at least one.
             predictions: of the pool's rows, or None.
             history: everything that came back, in order, failures and other stages included.
             pending: trials that run now; none of them may be proposed again.

@@ -35,8 +35,8 @@ class Belief:
 
     Attributes:
         mean_C: expected value.
-        variance_C: in units of ``scale``, noise of a new measurement left out.
-        scale: variance that the prior's unit stands for.
+        variance_C: in units of ``scale``, without the noise of a new measurement.
+        scale: variance of one unit of the prior.
         freedom: of the t-distribution.
     """
 

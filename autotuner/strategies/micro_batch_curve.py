@@ -65,7 +65,7 @@ class Bound:
 
 @dataclass(frozen=True, slots=True)
 class _Gap:
-    """Untried values side by side, and what none of them exceeds."""
+    """Remaining values side by side, and what none of them exceeds."""
 
     values: tuple[int, ...]
     bound: Bound
@@ -87,7 +87,7 @@ class _Known:
 
 
 def speed_bounds(values: Sequence[int], tried: Sequence[Tried]) -> dict[int, Bound]:
-    """What the speed of each untried value cannot exceed.
+    """What the speed of each remaining value cannot exceed.
 
     A value far above all that ran counts as one twice as large as the last of them. Infinite
     where two values have not run yet; nothing is said of values from one on that was full.

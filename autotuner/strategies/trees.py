@@ -1,7 +1,7 @@
 """Boosted trees over features, several of them. Not: what is regressed (surrogate).
 
 Each member leaves some of the measured rows out, a different part each, and weighs the others at
-random (the Bayesian bootstrap, Rubin 1981): what it says of those that it left out tells how wrong
+random (the Bayesian bootstrap, Rubin 1981): what it says of those that it excluded tells how wrong
 the trees are, and the members' spread how sure they are of a row.
 Shapes: S = measured rows, C = rows of the pool, F = features, M = members.
 """

@@ -50,7 +50,7 @@ def replay(arguments: Sequence[str]) -> Iterator[str]:
 
 
 def _nothing(left_out: Sequence[str]) -> str:
-    """Why there is no group, with the first thing that was left out."""
+    """Why there is no group, with the first thing that was skipped."""
     more = f" (and {len(left_out) - 1} more)" if len(left_out) > 1 else ""
     first = f" {left_out[0]}{more}" if left_out else ""
     return f"No usable line has a measured time, so nothing can be replayed.{first}"

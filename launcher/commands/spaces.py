@@ -159,7 +159,7 @@ def _row(choice: KnobChoice) -> KnobRow:
 
 
 def _plain(knob: str, value: Any) -> Any:
-    """A value as a document has it; what is left out has its default."""
+    """A value as a document has it; what is omitted has its default."""
     if value is None and knob in ZERO_KNOBS:
         return ZERO_KNOBS[knob].default
     return getattr(value, "value", value)

@@ -36,7 +36,7 @@ from .any_script import batch_rows, recognition_notes
 _KNOWN = Known(package="lightning", oldest=(2, 0), newest=(2, 6))
 CLI = "--trainer."
 _VARIABLE = "PL_TRAINER_"
-"""A Trainer takes what its call leaves out from variables of this name in capitals."""
+"""A Trainer takes what its call omits from variables of this name in capitals."""
 _ACCUMULATION = "accumulate_grad_batches"
 _STRATEGY = "strategy"
 _STAGES: tuple[tuple[str, int], ...] = (

@@ -312,7 +312,7 @@ def custom_model(model: ChosenModel, custom: Path) -> ChosenModel:
 
 
 def _with_sequence(document: RawConfig, given: RawConfig) -> RawConfig:
-    """With the file's, where a reader looks for it; links to other keys are left out."""
+    """With the file's, where a reader looks for it; links to other keys are skipped."""
     values = (given.get(path) for path in _SEQUENCES)
     sequence = next((value for value in values if isinstance(value, int)), None)
     if sequence is None:

@@ -91,7 +91,7 @@ def parse_recommend(arguments: Sequence[str]) -> RecommendRequest:
 
 
 def what_is_missing(request: RecommendRequest) -> str | None:
-    """What must be given too, or left out; None where the question is whole."""
+    """What must be given too, or omitted; None where the question is whole."""
     nothing = request.cluster is None
     rules = (
         (

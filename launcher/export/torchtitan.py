@@ -192,7 +192,7 @@ def _common_shape(base: Pretraining) -> dict[str, Any]:
 
 
 def _llama3_shape(base: Pretraining) -> dict[str, Any]:
-    """Its perceptron is ``int(ffn_dim_multiplier * int(8 * dim / 3))`` wide, then rounded up."""
+    """Its MLP is ``int(ffn_dim_multiplier * int(8 * dim / 3))`` wide, then rounded up."""
     plain = int(8 * base.model.shape.hidden / 3)
     return _common_shape(base) | {
         "ffn_dim_multiplier": round((gated_width(base) + 0.5) / plain, 8),

@@ -68,7 +68,7 @@ def layer():
             inner_attention=get_attention_config("flex"),
             rope=CosSinRoPE.Config(dim={head}, max_seq_len={sequence}, theta=10000.0),
         ),
-{perceptron}
+{mlp}
     )
 
 
@@ -174,7 +174,7 @@ def _module(base: Pretraining) -> str:
     shared = '{"weight": skip_param_init}' if model.form.tied else "INIT"
     return _TEXT.format(
         name=re.sub(r"\W", "_", base.name),
-        perceptron=indent(_perceptron(base), " " * 8),
+        mlp=indent(_mlp(base), " " * 8),
         embedding_init=shared,
         init_std=model.init_std,
         layers=model.shape.layers,
@@ -206,7 +206,7 @@ def _module(base: Pretraining) -> str:
     )
 
 
-def _perceptron(base: Pretraining) -> str:
+def _mlp(base: Pretraining) -> str:
     model = base.model
     text = _EXPERTS if model.form.experts else _DENSE
     return text.format(

@@ -190,7 +190,7 @@ def _takes_value(action: argparse.Action, following: str | None) -> bool:
 
 
 def launch_flags(request: LaunchRequest) -> tuple[str, ...]:
-    """Flags that start the same ranks without tuning; ``python`` itself stands for one alone."""
+    """Flags that start the same ranks without tuning; ``python`` itself means one rank."""
     binding = request.binding
     other = request.python if request.kind != "program" else None
     named = request.alone or other is not None

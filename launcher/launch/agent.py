@@ -249,7 +249,7 @@ def held_locks(pids: list[int]) -> set[Lock]:
 
 
 def remove_dead_locks(caches: list[str], died: set[Lock]) -> list[str]:
-    """Remove what killed builds of torch extensions left; every later one would wait for ever.
+    """Remove what killed builds of torch extensions left; every later one would wait forever.
 
     ``torch.utils.file_baton`` makes a file that must not exist, keeps it open and removes it at
     the end, so that its maker is dead where nobody has it open. ``died``: of processes that were

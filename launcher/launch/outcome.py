@@ -98,7 +98,7 @@ class LogStart:
 def read_log_tail(folder: str | Path, start: LogStart | None = None) -> tuple[str, ...]:
     """The last lines of ``stderr.log``, of ``stdout.log`` where that has none.
 
-    Blank lines, control characters and what a progress bar wrote over are left out; only the
+    Blank lines, control characters and what a progress bar wrote over are skipped; only the
     end of a file is read.
     """
     start = start or LogStart()

@@ -50,7 +50,7 @@ def read_hostfile(path: str) -> tuple[HostSlots, ...]:
 def parse_hostfile(text: str, name: str) -> tuple[HostSlots, ...]:
     """The hosts of a hostfile's text; ``name`` is for messages.
 
-    Blank lines, and what follows ``#``, are left out; further words on a line mean nothing.
+    Blank lines, and what follows ``#``, are skipped; further words on a line mean nothing.
 
     Raises:
         ConfigError: a line of another form, a host that stands twice, no host at all.
@@ -107,7 +107,7 @@ def parse_filter(text: str, flag: str) -> tuple[HostFilter, ...]:
 def filter_slots(
     pool: tuple[HostSlots, ...], *, include: str = "", exclude: str = ""
 ) -> tuple[HostSlots, ...]:
-    """What of the pool is used, in the pool's order; hosts without a slot are left out.
+    """What of the pool is used, in the pool's order; hosts without a slot are skipped.
 
     Raises:
         ConfigError: both are given, one is malformed, or names what the pool lacks.

@@ -66,7 +66,7 @@ def read_environment_files() -> tuple[tuple[str, str], ...]:
 def parse_environment(text: str, name: str) -> tuple[tuple[str, str], ...]:
     """Variables of ``NAME=VALUE`` lines; a value keeps its blanks and later ``=`` signs.
 
-    Blank lines and comments are left out, quotes around a whole value too.
+    Blank lines and comments are skipped, quotes around a whole value too.
 
     Raises:
         ConfigError: a line of another form; ``name`` is the file's.

@@ -55,7 +55,7 @@ def journal_landscapes(
     """Groups, and a sentence on each of which nothing ran.
 
     A journal is of one model and one machine, so that columns of these are equal in all of it.
-    Trials that failed for another reason than memory are left out.
+    Trials that failed for another reason than memory are skipped.
 
     Raises:
         ConfigError: there is no journal, a line of it cannot be read, or it measured nothing.
@@ -227,7 +227,7 @@ class LandscapeFile:
     Attributes:
         name: what tells the file from others.
         groups: those of which something was measured.
-        notes: what was left out, line by line, and groups of which nothing ran.
+        notes: what was skipped, line by line, and groups of which nothing ran.
         unpredicted: of how many rows nothing is predicted, and why.
     """
 

@@ -132,7 +132,7 @@ def network_quality(interconnect: str, node_bytes_per_s: float) -> float:
 def nearest_architecture(shape: RowShape) -> Architecture:
     """The model that comes nearest to its published number of parameters.
 
-    A table does not say whether the perceptron is gated and the embeddings are tied.
+    A table does not say whether the MLP is gated and the embeddings are tied.
     """
     if (known := _known(shape)) is not None:
         return known

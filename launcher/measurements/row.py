@@ -115,7 +115,7 @@ class PublishedRow(Row):
 
 
 def read_row(line: int, row: Mapping[str, str]) -> Row:
-    """A line of a table by its columns; a ``PublishedRow`` where nothing of the model is left out.
+    """A line of a table by its columns; a ``PublishedRow`` where nothing of the model is missing.
 
     Raises:
         SkippedRowError: it does not say what ran.
@@ -349,7 +349,7 @@ class Problem:
 class MeasurementFile:
     """A table; ``rows`` counts all of them.
 
-    ``bad`` ones contradict themselves, or (``at_odds``) a repeat; ``skipped`` ones leave out what
+    ``bad`` ones contradict themselves, or (``at_odds``) a repeat; ``skipped`` ones lack what
     a prediction needs, of which ``partial`` ones say what ran.
     """
 

@@ -45,7 +45,7 @@ _GB = 2**30
 class Calibration:
     """Measurements of each model to fit on, and the seed that draws them.
 
-    Without ``fit`` they are left out of the score and the factors stay 1.
+    Without ``fit`` they are excluded from the score and the factors stay 1.
     """
 
     count: int

@@ -35,7 +35,7 @@ _SHORT_S = 0.1
 
 
 class RowKind(Enum):
-    """What a row stands for; views colour by it."""
+    """What a row means; views colour by it."""
 
     RUNNING = "running"
     MEASURED = "measured"

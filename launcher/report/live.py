@@ -308,7 +308,7 @@ def _line(text: str, style: str = "") -> Text:
 def fitting_columns(rows: Sequence[TrialRow], width: int) -> list[tuple[int, int]]:
     """Columns that ``width`` characters can show whole, each with its own width.
 
-    What matters least is left out first.
+    What matters least is dropped first.
     """
     columns = zip(HEADERS, *(row.cells for row in rows), strict=True)
     shown = [(index, max(map(len, column))) for index, column in enumerate(columns)]

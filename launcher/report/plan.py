@@ -137,7 +137,7 @@ def _headline(answer: PlanAnswer) -> str:
 
 
 def _ranking(answer: PlanAnswer) -> str:
-    """Columns in which no layout differs from the plain one are left out."""
+    """Columns in which no layout differs from the plain one are skipped."""
     rows = [_cells(rank, answer, one) for rank, one in enumerate(answer.plan.best, start=1)]
     names = [
         name

@@ -81,7 +81,7 @@ def stop_document(summary: Summary) -> dict[str, object] | None:
 
 
 def certificate_text(summary: Summary) -> str | None:
-    """What the untried candidates could still gain; None where that is not known."""
+    """What the remaining candidates could still gain; None where that is not known."""
     if summary.optimality_bound is None:
         return None
     return f"{bound_text(summary.optimality_bound)}{_about(summary)}"

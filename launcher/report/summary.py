@@ -72,7 +72,7 @@ def _soak_text(soak: SoakReport | None) -> str:
 
 
 def _measured_parts(soak: SoakReport | None) -> dict[str, float]:
-    """Seconds by phase and what no phase explains; an exchange that cannot be told is left out."""
+    """Seconds by phase and what no phase explains; an exchange that cannot be told is skipped."""
     if soak is None or not soak.phases:
         return {}
     parts = {name: seconds for name, seconds in soak.phases if name != "exchange" or seconds > 0}

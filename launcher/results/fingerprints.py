@@ -100,7 +100,7 @@ def versions() -> tuple[tuple[str, str], ...]:
 def environment_document(
     request: LaunchRequest, cluster: ClusterSpec, settings: AutotuningSettings
 ) -> dict[str, object]:
-    """Content of ``env.json``; secrets are left out."""
+    """Content of ``env.json``; without secrets."""
     return {
         "metric": settings.metric,
         "effort": settings.effort,

@@ -235,7 +235,7 @@ class Pair:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Difference:
-    """Something that is not the same; None stands for "not there"."""
+    """Something that is not the same; None means "not there"."""
 
     part: str
     a: str | None

@@ -1,4 +1,4 @@
-"""Secrets in words of a command and in documents: found, left out, hashed, read by a shell.
+"""Secrets in words of a command and in documents: found, removed, hashed, read by a shell.
 
 A value is a secret where the whole words of its name say so, or by its own form.
 """
@@ -71,7 +71,7 @@ class _Hidden(NamedTuple):
 
 
 class _Piece(NamedTuple):
-    """Plain text of a word, and the secret after it with the variable that stands for it."""
+    """Plain text of a word, and the secret after it with the variable that replaces it."""
 
     plain: str
     secret: str = ""

@@ -1,6 +1,6 @@
 """What a script's source says without being run: imports, arguments, literals.
 
-Other files of the script are not looked at; what cannot be read is left out.
+Other files of the script are not looked at; what cannot be read is skipped.
 
 Parameters of functions that fire or typer make a command line of, environment variables that are
 read with a default, and literals of any scope.

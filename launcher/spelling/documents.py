@@ -1,7 +1,7 @@
 """What a document leaves open, and the document with all of it decided.
 
 A list means "search" and its first value is the baseline's; "auto" is the value of the mapped
-argument, else what leaving the key out means. A batch size that is left out may be mapped, too.
+argument, else what omitting the key means. A batch size that is omitted may be mapped, too.
 
 What is not edited stays to the letter, comments included. Dotted keys, inline tables and strings
 over several lines are left alone.

@@ -218,7 +218,7 @@ class Place(Protocol):
         """Set it."""
 
     def drop(self, inputs: LaunchInputs) -> LaunchInputs:
-        """Leave it out."""
+        """Omit it."""
 
 
 @dataclass(frozen=True, slots=True)

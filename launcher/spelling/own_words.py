@@ -171,7 +171,7 @@ _SHORT = 2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Told:
-    """One of them, with what leaving it out means; None where that is not known."""
+    """One of them, with what omitting it means; None where that is not known."""
 
     names: tuple[str, ...]
     default: KnobValue

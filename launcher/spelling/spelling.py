@@ -74,7 +74,7 @@ class Spelling:
         places: the first that holds it decides; where none does, the first is written.
         words: what is written there and what it means; the first word of a meaning is written,
             None leaves the setting out. Empty: plain values.
-        default: what leaving it out means; None: not known.
+        default: what omitting it means; None: not known.
         free: values that are searched where the user says nothing and wants all of it.
         factor: how often the knob's value is in what is written.
         overrides: the first place outweighs the others, and only there is written.
@@ -116,7 +116,7 @@ class Spelling:
         for place in (held or self.places[0], *filter(lambda p: _holds(p, inputs), self.also)):
             word = self._word(value)
             inputs = place.drop(inputs) if word is None else place.put(inputs, word)
-            if word is False and self.read(inputs) not in (value, None):  # left out, it is on
+            if word is False and self.read(inputs) not in (value, None):  # skipped, it is on
                 inputs = place.put(inputs, "false")
         return inputs
 
@@ -266,7 +266,7 @@ def with_applied(
     """The table with what ran as the default of each row that holds nothing.
 
     A row whose words mean something else while it holds nothing cannot change what the script
-    does by itself; it is left out, so that the knob stays as it ran.
+    does by itself; it is skipped, so that the knob stays as it ran.
     """
     rows = (_with_default(row, inputs, applied_value(applied, row.knob)) for row in table)
     return tuple(row for row in rows if row is not None)

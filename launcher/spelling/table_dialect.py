@@ -233,7 +233,7 @@ def _batch(reading: Reading, values: dict[str, Any], data: int) -> dict[str, int
 
 
 def _unknown_batch(reading: Reading) -> int:
-    """A batch of one stands for one that the profile run is to tell."""
+    """A batch of one means one that the profile run finds."""
     row = find_row(reading.table, "micro_batch")
     if row is not None and reading.is_before_profile:
         return 1

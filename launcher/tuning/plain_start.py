@@ -77,7 +77,7 @@ def profile_failed(
 
 
 def _naming_local_rank(request: LaunchRequest, error: ProfileFailedError) -> ProfileFailedError:
-    """The error; where the script speaks of the argument that we add, how to leave it out."""
+    """The error; where the script speaks of the argument that we add, how to omit it."""
     if not request.local_rank_argument or not any(_LOCAL_RANK in line for line in error.log_tail):
         return error
     return ProfileFailedError(f"{error} {ON_LOCAL_RANK}", error.failure)

@@ -98,7 +98,7 @@ def remember_times(job: TuningJob, spec: ModelSpec | None, records: Sequence[Rec
 
 
 def make_study(job: TuningJob, spec: ModelSpec | None, past: tuple[PastTime, ...] = ()) -> Study:
-    """The candidates with what is predicted of them; says what was left out and why.
+    """The candidates with what is predicted of them; says what was skipped and why.
 
     Raises:
         NothingFeasibleError: no rank can hold the weights, or a model's state in our runtime.

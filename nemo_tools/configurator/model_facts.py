@@ -221,7 +221,7 @@ def _family(name: str, own: Recipe, recipe: Recipe) -> Family:
 
 
 def _shape(own: Recipe, name: str) -> Shape | None:
-    """The model's own numbers, or those that a known name stands for."""
+    """The model's own numbers, or those of a known name."""
     number = {field: _number(own, names) for field, names in _FIELDS.items()}
     layers, hidden, heads = number["layers"], number["hidden"], number["heads"]
     if layers and hidden and heads:

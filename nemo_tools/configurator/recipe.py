@@ -51,7 +51,7 @@ def written(value: object, where: KeyPath, names: Names) -> Written:
 
     Args:
         value: what is to be written.
-        where: its section, for the paths of what is left out.
+        where: its section, for the paths of what is skipped.
         names: what to read of sections that are known.
     """
     walk = _Walk(names)
@@ -60,7 +60,7 @@ def written(value: object, where: KeyPath, names: Names) -> Written:
 
 
 class _Walk:
-    """Goes through a value once; an object inside itself is left out."""
+    """Goes through a value once; an object inside itself is skipped."""
 
     def __init__(self, names: Names) -> None:
         self._names = names
@@ -184,7 +184,7 @@ _MISSING: Any = object()
 
 
 def own_form(model: Mapping[str, Any], usual: Form, where: str) -> Form:
-    """The form that a model's section describes; what it leaves out is as usual.
+    """The form that a model's section describes; what it omits is as usual.
 
     None says that a number follows from others: as many groups as heads, no experts.
 

@@ -114,7 +114,7 @@ def plain_tokenizer(value: object) -> str | None:
 
 
 def require_paths(data: Any, tokenizer: str | None) -> None:
-    """See that data and tokenizer are there; weights between paths are left out.
+    """See that data and tokenizer are there; weights between paths are skipped.
 
     Raises:
         ConfigError: one does not exist.

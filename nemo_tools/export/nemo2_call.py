@@ -86,7 +86,7 @@ _TOKENIZER: KeyPath = ("data", "tokenizer_path")
 
 @dataclass(frozen=True, slots=True)
 class Name:
-    """Code that stands for something of a module."""
+    """Code that refers to something of a module."""
 
     words: str
 

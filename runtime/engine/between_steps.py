@@ -18,7 +18,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 
-from autoconf_launch.core import Asides, Failure, RankResult
+from autoconf_launch.core import RankResult
 
 from ..model import SharedByCopies, stay_out_of_scripts
 from ..observe import PauseRule
@@ -43,10 +43,10 @@ class BetweenSteps:
         self.beside = Beside(report.task, ranks.rank, self._pauses, self._so_far)
         if report.task.soak:
             self.beside.data = TrainingData(report.task.end_step, repeats=False)
-        report.beside = self
+        report.beside, report.put_away = self.beside, self._surroundings.new
         model = module.module if isinstance(module, DistributedDataParallel) else module
         stay_out_of_scripts()
-        model.register_forward_hook(_Hook(self._called).heard, always_call=True)
+        model.register_forward_hook(_Hook(self._hear_call).heard, always_call=True)
         self._follow_loaders()
 
     @contextmanager
@@ -85,7 +85,7 @@ class BetweenSteps:
 
     def goes_on(self) -> bool:
         """After the last step: whether the script goes on to what it does after an epoch."""
-        return self._report.task.ends_epoch and self.beside.goes_on(self._agreed)
+        return self._report.task.ends_epoch and self.beside.goes_on(self._all_agree)
 
     @property
     def is_over(self) -> bool:
@@ -97,23 +97,7 @@ class BetweenSteps:
         data = self.beside.data
         return data is None or data.is_new_epoch or not data.is_left_over()
 
-    def judged(self, failure: Failure, steps: int) -> Failure | None:
-        """See :class:`.report.SideActivity`."""
-        return self.beside.judged(failure, steps)
-
-    def seen(self) -> Asides:
-        """See :class:`.report.SideActivity`."""
-        return self.beside.seen()
-
-    def ended(self) -> None:
-        """See :class:`.report.SideActivity`."""
-        self.beside.ended()
-
-    def put_away(self) -> tuple[str, ...]:
-        """See :class:`.report.SideActivity`."""
-        return self._surroundings.new()
-
-    def _agreed(self, wanted: bool) -> bool:
+    def _all_agree(self, wanted: bool) -> bool:
         """All ranks alike: as rank 0 wants, where every rank's data can be ended."""
         data = self.beside.data
         can_end = data is not None and data.can_end
@@ -129,7 +113,7 @@ class BetweenSteps:
         result = self._report.result(end_step=len(self._report.steps))
         return replace(result, left_behind=self._surroundings.left())
 
-    def _called(self, module: nn.Module, arguments: object, result: object) -> None:
+    def _hear_call(self, module: nn.Module, arguments: object, result: object) -> None:
         """The model was called; outside of a step that is an evaluation."""
         if self._in_step or not self._report.steps or torch.compiler.is_compiling():
             return
@@ -160,8 +144,8 @@ class _Hook(SharedByCopies):
     """A copy of the model is heard as the model is: its average is what many evaluate."""
 
     def __init__(self, called: Callable[[nn.Module, object, object], None]) -> None:
-        self._called = called
+        self._hear_call = called
 
     def heard(self, module: nn.Module, arguments: object, result: object) -> None:
         """A forward hook."""
-        self._called(module, arguments, result)
+        self._hear_call(module, arguments, result)

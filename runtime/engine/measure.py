@@ -14,10 +14,8 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from autoconf_launch.core import (
-    END_FILE,
     STEPS_FILE,
     AppliedStrategy,
-    RankTask,
     StepRecord,
     encode,
 )
@@ -31,6 +29,7 @@ from ..rank import (
     Report,
     StepCutter,
     Turns,
+    announced_end,
     leave,
 )
 from .between_steps import BetweenSteps
@@ -55,7 +54,6 @@ class Measured:
         self._clock = report.clock = clock
         path = Path(report.task.folder) / STEPS_FILE
         self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
-        self._end = EndStep(report.task)
         self._between = BetweenSteps(report, ranks, trainer.module, self._now)
         self._turns = Turns(report.task, ranks.rank) if report.task.next_folder else None
         report.turns = self._turns
@@ -90,7 +88,7 @@ class Measured:
             if is_last and not self._between.goes_on():
                 self._finish()
             if self._turns is not None and self._turns.ends_with(number):
-                self._turns.hand_on()
+                self._turns.pass_turn()
                 self._turns.wait()
                 self._since = self._now()
         return loss
@@ -112,7 +110,9 @@ class Measured:
         return self._trainer.step(batch)
 
     def _ends(self, number: int) -> bool:
-        return self._end.is_at(number) or self._is_late(number)
+        task = self._report.task
+        last = min(announced_end(task), task.most_steps or task.end_step)
+        return number >= last or self._is_late(number)
 
     def _is_late(self, number: int) -> bool:
         """Whether one more step would overrun the time given."""
@@ -176,23 +176,3 @@ class Measured:
         if self._ranks.device.type == "cuda":
             torch.cuda.synchronize(self._ranks.device)
         return time.perf_counter()
-
-
-class EndStep:
-    """The step to end at, as the launcher last said; rank 0 alone asks."""
-
-    def __init__(self, task: RankTask) -> None:
-        self._task = task
-        self._path = Path(task.folder) / END_FILE
-
-    def is_at(self, number: int) -> bool:
-        """Whether this step is the last one; microseconds where the launcher said nothing."""
-        return number >= min(self._told(), self._task.most_steps or self._task.end_step)
-
-    def _told(self) -> int:
-        try:
-            attempt, _, step = self._path.read_text(encoding="utf-8").partition(" ")
-        except OSError:
-            return self._task.end_step
-        is_ours = attempt == self._task.attempt and step.strip().isdecimal()
-        return int(step) if is_ours else self._task.end_step

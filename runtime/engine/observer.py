@@ -36,7 +36,7 @@ class Observer:
 
     def after_forward(self) -> None:
         """Look whether the block's weights stay whole until the backward pass."""
-        self._whole_after_forward = not _sharded(self._watched)
+        self._whole_after_forward = not _is_sharded(self._watched)
 
     def strategy(
         self, module: nn.Module, optimizer: Optimizer, *, micro_batch: int, accumulation: int
@@ -58,7 +58,7 @@ class Observer:
         )
 
     def _zero_stage(self, module: nn.Module, optimizer: Optimizer) -> int:
-        if _sharded(module):
+        if _is_sharded(module):
             return 2 if self._whole_after_forward else 3
         return 1 if type(optimizer).__name__ == "ZeroRedundancyOptimizer" else 0
 
@@ -71,7 +71,7 @@ class Observer:
         )
 
 
-def _sharded(module: nn.Module) -> bool:
+def _is_sharded(module: nn.Module) -> bool:
     return any(isinstance(parameter, DTensor) for parameter in module.parameters())
 
 

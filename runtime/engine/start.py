@@ -81,7 +81,7 @@ def _prepare(
     return recipe, join()
 
 
-def _measured(recipe: TrainingParts, ranks: Ranks, report: Report) -> Stepper:
+def _measuring_stepper(recipe: TrainingParts, ranks: Ranks, report: Report) -> Stepper:
     limit = report.task.memory_limit_bytes
     report.meter = start_meter(ranks.device, limit, held_bytes(recipe.model))
     report.meter.enforce()
@@ -90,6 +90,6 @@ def _measured(recipe: TrainingParts, ranks: Ranks, report: Report) -> Stepper:
 
 
 _STEPPERS: dict[Mode, Callable[[TrainingParts, Ranks, Report], Stepper]] = {
-    Mode.MEASURE: _measured,
+    Mode.MEASURE: _measuring_stepper,
     Mode.PROFILE: Profiler,
 }

@@ -70,7 +70,7 @@ class Trainer:
     def step_and_agree(
         self, batch: Batch, asks: Callable[[], bool], cutter: StepCutter | None = None
     ) -> tuple[Tensor, bool]:
-        """The same, and whether any rank asks: its word travels with the loss, not by itself.
+        """Mean loss after the update, and whether any rank asks, in one all-reduce.
 
         Args:
             batch: of the whole step.
@@ -126,7 +126,7 @@ class Trainer:
         self._lap(UPDATE)
 
     def _prepare_gradients(self) -> bool:
-        """Undo the loss scale and clip; False where the step must be left out."""
+        """Undo the loss scale and clip; False where the step must be skipped."""
         limit = self._config.gradient_clipping
         if not limit and not self._scale.active:
             return True
@@ -145,4 +145,4 @@ class Trainer:
 
 
 def _no_lap(phase: str) -> None:
-    """Nobody asks where the time goes."""
+    """Ignore the end of a phase, where no clock takes steps apart."""

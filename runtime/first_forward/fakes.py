@@ -16,6 +16,8 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.optim import Optimizer
 from torch.overrides import TorchFunctionMode
 
+from ..model import tensor_bytes
+
 _READ = (Tensor.item, Tensor.__float__, Tensor.tolist)
 _LARGE_BYTES = 1 << 16
 _ANY_LOSS = 1.0
@@ -91,14 +93,14 @@ def make_hollow(fakes: Fakes) -> None:
     @wraps(original)
     def register_parameter(self: nn.Module, name: str, param: nn.Parameter | None) -> None:
         original(self, name, param)
-        if param is not None and type(param) is nn.Parameter and _bytes(param) > _LARGE_BYTES:
+        if type(param) is nn.Parameter and tensor_bytes(param) > _LARGE_BYTES:
             self._parameters[name] = fakes.new(param)  # type: ignore[assignment]
 
     nn.Module.register_parameter = register_parameter  # type: ignore[method-assign]
-    nn.Module._apply = _moved({})  # type: ignore[method-assign]
+    nn.Module._apply = _make_apply({})  # type: ignore[method-assign]
 
 
-def _moved(moved: dict[int, tuple[Tensor, Tensor]]) -> Callable[..., nn.Module]:
+def _make_apply(moved: dict[int, tuple[Tensor, Tensor]]) -> Callable[..., nn.Module]:
     """What ``to`` and ``half`` do: torch's own way changes weights in place, which fakes forbid.
 
     ``moved`` keeps weights that several modules share one.
@@ -109,13 +111,13 @@ def _moved(moved: dict[int, tuple[Tensor, Tensor]]) -> Callable[..., nn.Module]:
             for held in (part._parameters, part._buffers):
                 for name, tensor in held.items():
                     if tensor is not None:
-                        held[name] = _changed(tensor, fn, moved)  # type: ignore[assignment]
+                        held[name] = _change_once(tensor, fn, moved)  # type: ignore[assignment]
         return self
 
     return apply
 
 
-def _changed(
+def _change_once(
     tensor: Tensor,
     change: Callable[[Tensor], Tensor],
     moved: dict[int, tuple[Tensor, Tensor]],
@@ -130,10 +132,6 @@ def _changed(
         changed = nn.Parameter(changed, tensor.requires_grad)
     moved[id(tensor)] = (tensor, changed)
     return changed
-
-
-def _bytes(tensor: Tensor) -> int:
-    return tensor.numel() * tensor.element_size()
 
 
 class Answers(TorchFunctionMode):

@@ -1,4 +1,4 @@
-"""Stops a foreign script at its first forward pass and says what that pass is made of.
+"""Stops an external script at its first forward pass and says what that pass is made of.
 
 A fork of the process goes on to the backward pass with fake weights; where it cannot, the process
 itself does, on the CPU with what the script has made. Neither lets an optimizer make a step with
@@ -111,7 +111,7 @@ class FirstForwardProbe:
         if self._pass is None or self._over or os.getpid() != self._process:
             return
         self._calls = 0
-        if self._unseen() <= _UNSEEN:
+        if self._unseen_share() <= _UNSEEN:
             self._conclude(tensors)
 
     def stepped(self, optimizer: Optimizer) -> None:
@@ -160,7 +160,7 @@ class FirstForwardProbe:
             self._process = os.getpid()
             self._become_fake()
             return
-        if self._waited(child) and self._path().exists():
+        if self._wait_for(child) and self._path().exists():
             leave(0)
         with suppress(OSError):
             self._why_real = sign_path(self._task, Sign.NOT_FAKE.value).read_text()
@@ -177,7 +177,7 @@ class FirstForwardProbe:
     def _answer(self) -> None:
         Answers(self._give_up).__enter__()  # type: ignore[no-untyped-call]
 
-    def _waited(self, child: int) -> bool:
+    def _wait_for(self, child: int) -> bool:
         give_up_s = time.monotonic() + _FAKE_TIMEOUT_S
         while time.monotonic() < give_up_s:
             with suppress(ChildProcessError):
@@ -196,7 +196,7 @@ class FirstForwardProbe:
             write_whole(sign_path(self._task, Sign.NOT_FAKE.value), text)
         exit_now(1)
 
-    def _unseen(self) -> float:
+    def _unseen_share(self) -> float:
         """Share of what the optimizers train that no called module has."""
         assert self._pass
         weights = {
@@ -214,7 +214,7 @@ class FirstForwardProbe:
         assert self._pass
         self._over = True
         try:
-            found = self._found(self._pass, tensors)
+            found = self._description(self._pass, tensors)
             write_whole(self._path(), json.dumps(encode(found)))
         except BaseException as error:
             if self._fakes is not None:
@@ -226,7 +226,7 @@ class FirstForwardProbe:
             exit_now(0)
         leave(0)
 
-    def _found(self, seen: ForwardBackwardTrace, tensors: Any) -> FirstForward:
+    def _description(self, seen: ForwardBackwardTrace, tensors: Any) -> FirstForward:
         optimizers = _optimizers()
         notes: list[str] = [self._why_real and f"Not on fake tensors: {self._why_real}"]
         if tensors is not None:
@@ -250,7 +250,7 @@ class FirstForwardProbe:
 
 
 def _optimizers() -> list[Optimizer]:
-    """Those that hold weights themselves, not wrappers around them."""
+    """Live optimizers that hold weights themselves, not wrappers around them."""
     found = [thing for thing in gc.get_objects() if issubclass(type(thing), Optimizer)]
     own = [one for one in found if not isinstance(getattr(one, "optimizer", None), Optimizer)]
     return [one for one in own if getattr(one, "param_groups", None)]

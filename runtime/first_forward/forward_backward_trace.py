@@ -32,7 +32,7 @@ from autoconf_launch.core import (
     TracedPeak,
 )
 
-from ..model import SampleCounter, flop_counter
+from ..model import SampleCounter, flop_counter, tensor_bytes
 from ..observe import StepWatch, Storages, held_by, unwrapped_model
 from .fakes import Fakes
 
@@ -103,17 +103,13 @@ class PassCosts(TorchDispatchMode):  # type: ignore[no-untyped-call]
             return
         formula = self._formulas.get(func._overloadpacket)
         flops = float(formula(*args, **named, out_val=result)) if formula else 0.0
-        written = sum(map(_bytes, made))
-        read = sum(_bytes(t) for t in given[1:]) + written if name in _GATHERS else 0
-        self._costs[flops, written + (read or sum(map(_bytes, given)))] += 1
+        written = sum(map(tensor_bytes, made))
+        read = sum(map(tensor_bytes, given[1:])) + written if name in _GATHERS else 0
+        self._costs[flops, written + (read or sum(map(tensor_bytes, given)))] += 1
 
 
 def _tensors(value: Any) -> list[Tensor]:
     return [leaf for leaf in tree_leaves(value) if isinstance(leaf, Tensor)]
-
-
-def _bytes(tensor: Tensor) -> int:
-    return tensor.numel() * tensor.element_size()
 
 
 def _key(tensor: Tensor) -> int:
@@ -170,7 +166,7 @@ class ForwardBackwardTrace:
             self._costs.storages.add(self._fakes.take(module))
             self.weights |= {id(weight) for weight in module.parameters()}
         self._costs.storages.add(held_by([module], ()))
-        batch_bytes = _batch_bytes(given)
+        batch_bytes = sum(map(tensor_bytes, _tensors(given)))
         kept = self._costs.storages.alive_bytes - _SLACK * self._held - 2 * batch_bytes
         if self._calls and kept <= 0:
             self._begin_anew()
@@ -200,8 +196,8 @@ class ForwardBackwardTrace:
         if not any(group["params"] for one in optimizers for group in one.param_groups):
             raise ValueError("the optimizers have weights of their own, as DeepSpeed's do")
         _plain_steps(optimizers)
-        state = [tree_leaves(dict(one)) for o in optimizers for one in o.state.values()]
-        sizes = {id(t): t.untyped_storage().nbytes() for s in state for t in s if _is_tensor(t)}
+        state = _tensors([dict(one) for o in optimizers for one in o.state.values()])
+        sizes = {id(tensor): tensor.untyped_storage().nbytes() for tensor in state}
         self._costs.storages.next_phase()
         _plain_steps(optimizers)
         self._state_bytes = sum(sizes.values())
@@ -289,7 +285,7 @@ def _peaks_of(
     costs = PassCosts()
     costs.start(held_by([call.module for call in calls], ()))
     try:
-        outputs = [_called(fakes, call, size, factor) for call in calls]
+        outputs = [_call_with_size(fakes, call, size, factor) for call in calls]
         forward = costs.storages.next_phase()
         _backward([leaf for leaf in tree_leaves(outputs) if _is_loss(leaf)])
         del outputs
@@ -298,12 +294,7 @@ def _peaks_of(
         costs.stop()
 
 
-def _batch_bytes(given: _CallArguments) -> int:
-    tensors = [leaf for leaf in tree_leaves(given) if _is_tensor(leaf)]
-    return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
-
-
-def _called(fakes: Fakes, call: OutermostCall, size: int, factor: int) -> Any:
+def _call_with_size(fakes: Fakes, call: OutermostCall, size: int, factor: int) -> Any:
     def sized(value: Any) -> Any:
         if not isinstance(value, Tensor) or size not in value.shape[:2]:
             return value
@@ -324,10 +315,6 @@ def _backward(tensors: Any) -> None:
     roots = [t for t in tree_leaves(tensors) if _is_loss(t)]
     gradients = [None if t.numel() == 1 else torch.ones_like(t) for t in roots]
     torch.autograd.backward(roots, gradients)
-
-
-def _is_tensor(value: Any) -> bool:
-    return isinstance(value, Tensor)
 
 
 def _is_loss(value: Any) -> bool:

@@ -66,7 +66,7 @@ class AfterTorch:
             return None
         sys.meta_path.remove(self)
         try:
-            spec = self._found(name, path, target)
+            spec = self._find_by_others(name, path, target)
         finally:
             sys.meta_path.insert(0, self)
         if spec is not None and hasattr(spec.loader, "exec_module"):
@@ -74,7 +74,7 @@ class AfterTorch:
         return spec
 
     @staticmethod
-    def _found(name, path, target):
+    def _find_by_others(name, path, target):
         for finder in list(sys.meta_path):
             spec = finder.find_spec(name, path, target) if hasattr(finder, "find_spec") else None
             if spec is not None:

@@ -24,10 +24,10 @@ class CompileListener(Protocol):
         """A module is about to be compiled."""
 
     def compiled(self, module: nn.Module) -> None:
-        """It was wrapped in a module, which is what the script calls."""
+        """A module was wrapped for compilation in this one, which the script calls."""
 
     def in_place(self, module: nn.Module, call: Callable[..., Any]) -> Callable[..., Any]:
-        """It stays, and is called by this from now on; gives what takes its place."""
+        """A module is compiled in place: gives the function that is called instead of ``call``."""
 
 
 def watch_compile(listener: CompileListener, any_compiles: Callable[[], None]) -> None:

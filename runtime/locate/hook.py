@@ -68,12 +68,12 @@ class Hooks:
         """Listen from here on."""
         torch.autograd.backward = self._backward(torch.autograd.backward)
         Optimizer.profile_hook_step = staticmethod(  # type: ignore[method-assign]
-            self._watched_step(Optimizer.profile_hook_step)
+            self._watch_step(Optimizer.profile_hook_step)
         )
         self._after_each = register_optimizer_step_post_hook(self._after_step)
         scaler: Any = getattr(getattr(torch, "amp", None), "GradScaler", None)
         if scaler is not None:
-            scaler.step = self._scaled_step(scaler.step)
+            scaler.step = self._watch_scaler(scaler.step)
         loader: Any = _BaseDataLoaderIter
         loader.__next__ = self._draw(loader.__next__)
 
@@ -102,7 +102,7 @@ class Hooks:
 
         return backward
 
-    def _watched_step(self, original: Callable[..., Any]) -> Callable[..., Any]:
+    def _watch_step(self, original: Callable[..., Any]) -> Callable[..., Any]:
         def profile_hook_step(step: Callable[..., Any]) -> Any:
             hooked = original(step)
 
@@ -122,7 +122,7 @@ class Hooks:
         self._steps += 1
         self._listener.stepped(optimizer)
 
-    def _scaled_step(self, original: Callable[..., Any]) -> Callable[..., Any]:
+    def _watch_scaler(self, original: Callable[..., Any]) -> Callable[..., Any]:
         @wraps(original)
         def step(*arguments: Any, **named: Any) -> Any:
             before = self._steps

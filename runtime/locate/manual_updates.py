@@ -2,7 +2,7 @@
 
 Such a script would otherwise run to its own end, hours later, to say that nothing was measured.
 
-Whoever waits for all of them would wait for trainings that nobody ends.
+A launch would otherwise wait for processes whose training nobody ends.
 """
 
 from __future__ import annotations

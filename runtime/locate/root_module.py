@@ -33,7 +33,7 @@ class CallListener(Protocol):
         """With gradients, outside of any backward pass; may raise out of memory."""
 
     def called(self, samples: int) -> None:
-        """It returned; 0 samples where none could be counted."""
+        """A training call returned; 0 samples where none could be counted."""
 
     def evaluated(self) -> None:
         """A module in evaluation mode was called without gradients."""
@@ -191,7 +191,7 @@ class ModuleLocator(SharedByCopies):
     def _after_settled(
         self, module: nn.Module, arguments: tuple[Any, ...], named: Any, result: Any
     ) -> None:
-        """The same of the root alone, which is called in every step: mostly in a few lines."""
+        """A call of the settled root ended; kept short, as it runs in every step."""
         if torch.compiler.is_compiling() or self._in_backward():
             return
         quick = self._counter.quick
@@ -253,10 +253,10 @@ class OuterCallListener(Protocol):
     """Is told of each such call."""
 
     def begins(self, module: nn.Module, arguments: tuple[Any, ...], named: dict[str, Any]) -> None:
-        """It is about to run."""
+        """A call is about to run."""
 
     def returned(self) -> None:
-        """It is over."""
+        """A call returned."""
 
     def failed(self, error: BaseException) -> None:
         """It raised."""

@@ -1,4 +1,4 @@
-"""Which strategy a foreign training really runs, by its live modules and optimizers.
+"""Which strategy an external training really runs, by its live modules and optimizers.
 
 Knows DDP, FSDP 1 and 2, DTensor placements, ZeroRedundancyOptimizer and DeepSpeed's engine by
 what they are, without importing what the script has not. Not: what was asked for.
@@ -55,13 +55,13 @@ def find_strategy(
 
 def _layout(root: nn.Module, optimizers: tuple[str, ...]) -> tuple[int, int, str]:
     if hasattr(root, "zero_optimization_stage"):
-        return _deepspeed(root)
+        return _deepspeed_layout(root)
     units = [module for module in root.modules() if _is(module, "FullyShardedDataParallel")]
     if units:
-        return _fsdp1(units)
+        return _fsdp1_layout(units)
     sharded = [module for module in root.modules() if _is_fsdp2(module)]
     if sharded:
-        return _fsdp2(root, sharded)
+        return _fsdp2_layout(root, sharded)
     wrapped = next((m for m in root.modules() if _is(m, "DistributedDataParallel")), None)
     stage = int("ZeroRedundancyOptimizer" in optimizers)
     placements = _placements(root)
@@ -72,7 +72,7 @@ def _layout(root: nn.Module, optimizers: tuple[str, ...]) -> tuple[int, int, str
     return stage, 1, placements or "one rank"
 
 
-def _deepspeed(engine: Any) -> tuple[int, int, str]:
+def _deepspeed_layout(engine: Any) -> tuple[int, int, str]:
     stage, ranks = int(engine.zero_optimization_stage()), int(engine.dp_world_size)
     offload = getattr(engine, "zero_offload_optimizer", lambda: None)()
     device = getattr(getattr(offload, "device", None), "value", None)
@@ -80,7 +80,7 @@ def _deepspeed(engine: Any) -> tuple[int, int, str]:
     return stage, ranks, f"DeepSpeed ZeRO stage {stage} over {ranks} ranks{where}"
 
 
-def _fsdp1(units: list[Any]) -> tuple[int, int, str]:
+def _fsdp1_layout(units: list[Any]) -> tuple[int, int, str]:
     name = units[0].sharding_strategy.name
     ranks = int(units[0].process_group.size())
     between = getattr(units[0], "_inter_node_pg", None)
@@ -89,7 +89,7 @@ def _fsdp1(units: list[Any]) -> tuple[int, int, str]:
     return _FSDP1_STAGES.get(name, 3), ranks, f"FSDP1 {name} in {len(units)} units"
 
 
-def _fsdp2(root: nn.Module, units: list[Any]) -> tuple[int, int, str]:
+def _fsdp2_layout(root: nn.Module, units: list[Any]) -> tuple[int, int, str]:
     found = dict(_extras(root))
     meshes = {_mesh(module) for module in units} - {""}
     stage = 2 if found.get("reshard_after_forward") is False else 3

@@ -23,11 +23,13 @@ if TYPE_CHECKING:
         REST,
         BlockList,
         Piece,
+        bytes_per_parameter,
         find_block_lists,
         repeated_blocks,
+        vocabulary_size,
     )
     from .copies import SharedByCopies, stay_out_of_scripts
-    from .flops import device_of, flop_counter, weights_of
+    from .flops import device_of, flop_counter, tensor_bytes, weights_of
     from .loss import LossFunction, model_loss
     from .model_source import ModelSource, TrainingParts, build_model, held_bytes
     from .optimizers import MakeOptimizer, base_learning_rate, optimizer_maker

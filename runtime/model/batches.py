@@ -114,7 +114,7 @@ class SampleCounter:
             return int(tensor.shape[self._dimension]) if tensor is not None else 0
         tensors = [tensor for tensor in tensors_in((arguments, named)) if tensor.dim()]
         if not tensors:
-            return _said((*arguments, *named.values()))
+            return _declared_count((*arguments, *named.values()))
         self._dimension = _dimension(tensors, hints)
         if arguments and arguments[0] is tensors[0] and tensors[0].dim() > self._dimension:
             self.quick = self._dimension + 1
@@ -182,7 +182,7 @@ def _dimension(tensors: list[Tensor], hints: Collection[int]) -> int:
     return int(len(shared) == 1 and wide[0].shape[1] in shared and wide[0].shape[0] not in shared)
 
 
-def _said(values: tuple[Any, ...]) -> int:
+def _declared_count(values: tuple[Any, ...]) -> int:
     for value in values:
         for name in _COUNTS:
             said = getattr(value, name, None)

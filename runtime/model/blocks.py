@@ -75,3 +75,23 @@ class Piece:
     kept_bytes: int = 0
     input_bytes: int = 0
     input_shape: tuple[int, ...] = ()
+
+    @property
+    def kind(self) -> tuple[str, int, int]:
+        """List and weights: neighbours of one kind are equal blocks."""
+        list_name = self.name.rpartition(".")[0]
+        return list_name or self.name, self.parameters, self.frozen_parameters
+
+
+def bytes_per_parameter(model: nn.Module) -> float:
+    """Mean size of a stored weight; 4 where there is none."""
+    weights = list(model.parameters())
+    total = sum(weight.numel() * weight.element_size() for weight in weights)
+    return total / max(1, sum(weight.numel() for weight in weights)) or 4.0
+
+
+def vocabulary_size(model: nn.Module) -> int | None:
+    """Rows of the embedding that a linear layer's width matches, else of the first one."""
+    rows = [m.num_embeddings for m in model.modules() if isinstance(m, nn.Embedding)]
+    widths = {m.out_features for m in model.modules() if isinstance(m, nn.Linear)}
+    return next((count for count in rows if count in widths), rows[0] if rows else None)

@@ -22,7 +22,7 @@ class SharedByCopies:
         return self
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Nothing of it is saved."""
+        """Save nothing of this object."""
         return (Deaf, ())
 
 

@@ -41,6 +41,11 @@ _ATTENTION_ON_CPU = {
 }
 
 
+def tensor_bytes(tensor: Tensor) -> int:
+    """Bytes of a tensor's elements, whatever its storage holds besides."""
+    return tensor.numel() * tensor.element_size()
+
+
 def weights_of(optimizer: Optimizer) -> list[Tensor]:
     """Weights of all groups of an optimizer."""
     return [weight for group in optimizer.param_groups for weight in group["params"]]

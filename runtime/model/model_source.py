@@ -43,11 +43,9 @@ def build_model(source: ModelSource, device: torch.device) -> nn.Module:
 
 
 def held_bytes(source: ModelSource) -> int:
-    """Bytes of the weights and buffers that exist already; a storage counts once."""
+    """Bytes of the weights and buffers that this rank has already; a storage counts once."""
     if not isinstance(source, nn.Module):
         return 0
-    storages = {
-        tensor.untyped_storage().data_ptr(): tensor.untyped_storage().nbytes()
-        for tensor in (*source.parameters(), *source.buffers())
-    }
-    return sum(storages.values())
+    held = (*source.parameters(), *source.buffers())
+    storages = [getattr(tensor, "_local_tensor", tensor).untyped_storage() for tensor in held]
+    return sum({storage.data_ptr(): storage.nbytes() for storage in storages}.values())

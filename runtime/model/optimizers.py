@@ -40,7 +40,7 @@ def optimizer_maker(config: OptimizerConfig | None) -> MakeOptimizer:
             'the configuration has no optimizer; add "optimizer": {"type": "AdamW", "params": '
             '{"lr": 1e-4}} or pass optimizer= to initialize.'
         )
-    kind, arguments = _torch_class(config.kind, _checked(config))
+    kind, arguments = _torch_class(config.kind, _checked_parameters(config))
 
     def make(parameters: Iterable[Parameter]) -> Optimizer:
         try:
@@ -51,7 +51,7 @@ def optimizer_maker(config: OptimizerConfig | None) -> MakeOptimizer:
     return make
 
 
-def _checked(config: OptimizerConfig) -> dict[str, Any]:
+def _checked_parameters(config: OptimizerConfig) -> dict[str, Any]:
     known = _PARAMETERS[config.kind]
     for name, value in config.parameters:
         if name not in known:

@@ -29,7 +29,7 @@ def compute_in(precision: Precision, device: torch.device) -> AbstractContextMan
 class LossScale:
     """The factor on the loss that keeps small fp16 gradients from vanishing; 1 where not needed.
 
-    A dynamic scale halves after a step with infinite gradients, which is then left out, and
+    A dynamic scale halves after a step with infinite gradients, which is then skipped, and
     doubles after 1000 good ones. It is decided by the global norm, so all ranks agree.
     """
 

@@ -1,4 +1,4 @@
-"""Peak memory of a foreign rank. Not: an emulated limit by itself (``runtime/rank/memory.py``).
+"""Peak memory of an external rank. Not: an emulated limit by itself (``rank/memory``).
 
 On CUDA it is the allocator's own count. On CPU it is the storages that lived at once in the one
 step that is looked into, with what evaluations and checkpoints of a soak added to the process.
@@ -16,6 +16,7 @@ from torch import nn
 
 from autoconf_launch.core import MemoryUse
 
+from ..model import held_bytes
 from ..rank import CpuMeter
 
 _NOTICEABLE_BYTES = 32 << 20
@@ -48,7 +49,7 @@ class MemoryWatch:
         weight = next(module.parameters(), None)
         self._device = weight.device if weight is not None else torch.device("cpu")
         if self._device.type == "cpu":
-            self._meter = CpuMeter(limit_bytes, _held_bytes(module))
+            self._meter = CpuMeter(limit_bytes, held_bytes(module))
             self._meter.enforce()
 
     def lift(self) -> None:
@@ -71,7 +72,7 @@ class MemoryWatch:
             self._meter.restart()
 
     def looked(self, storages_peak_bytes: int) -> None:
-        """It has ended; 0: nothing was seen of its storages."""
+        """The step that was looked into has ended; 0: nothing was seen of its storages."""
         if self._meter:
             self._looked_bytes = self._meter.use().peak_bytes
         self._storages_peak_bytes = storages_peak_bytes or None
@@ -114,10 +115,3 @@ def _cuda_use(device: torch.device, asked_bytes: int) -> MemoryUse:
         limit_bytes=total,
         reserved_bytes=torch.cuda.max_memory_reserved(device),
     )
-
-
-def _held_bytes(module: nn.Module) -> int:
-    """Bytes of weights and buffers on this rank; a storage counts once."""
-    local = [getattr(t, "_local_tensor", t) for t in (*module.parameters(), *module.buffers())]
-    storages = [tensor.untyped_storage() for tensor in local]
-    return sum({storage._cdata: storage.nbytes() for storage in storages}.values())

@@ -14,7 +14,17 @@ from torch import Tensor, nn
 
 from autoconf_launch.core import BlockSpec, Grade, ModelSpec
 
-from ..model import EMBEDDING, HEAD, MODEL, REST, Piece, find_block_lists, first_tensor
+from ..model import (
+    EMBEDDING,
+    HEAD,
+    MODEL,
+    REST,
+    Piece,
+    bytes_per_parameter,
+    find_block_lists,
+    first_tensor,
+    vocabulary_size,
+)
 
 _INSIDE = ("module", "_orig_mod", "_fsdp_wrapped_module")
 _WRAPPERS = (
@@ -78,7 +88,7 @@ class Pieces:
             self._count(weight)
 
     def leaves(self, module: nn.Module) -> None:
-        """It is done."""
+        """A module has returned."""
         if id(module) in self._names:
             self._place = HEAD
 
@@ -107,8 +117,8 @@ class Pieces:
         """Take what is still needed of the model: a script may drop it and make another."""
         if self._model is not None:
             self._count_what_never_ran(self._model)
-            self._bytes_each = _bytes_each(self._model)
-            self._vocabulary_size = _vocabulary(self._model)
+            self._bytes_each = bytes_per_parameter(self._model)
+            self._vocabulary_size = vocabulary_size(self._model)
             self._model = None
 
     def spec(self, micro_batch: int) -> ModelSpec:
@@ -118,9 +128,10 @@ class Pieces:
         pieces = [*self._pieces.values(), *(piece for piece in ordered if piece)]
         shape = next((p.input_shape for p in pieces if len(p.input_shape) == 3), None)
         swapped = shape is not None and shape[0] != micro_batch and shape[1] == micro_batch
+        groups = groupby(pieces, lambda piece: piece.kind)
         return ModelSpec(
             grade=Grade.MEASURED,
-            blocks=tuple(_block(list(group), micro_batch) for _, group in groupby(pieces, _kind)),
+            blocks=tuple(_block(list(group), micro_batch) for _, group in groups),
             parameter_bytes_each=self._bytes_each,
             hidden_size=shape[2] if shape else None,
             sequence_length=shape[0 if swapped else 1] if shape else None,
@@ -151,14 +162,10 @@ class Pieces:
                 self._count(weight)
 
 
-def _kind(piece: Piece) -> tuple[str, int, int]:
-    return piece.name.rpartition(".")[0] or piece.name, piece.parameters, piece.frozen_parameters
-
-
 def _block(group: list[Piece], micro_batch: int) -> BlockSpec:
     count, share = len(group), len(group) * max(1, micro_batch)
     return BlockSpec(
-        name=_kind(group[0])[0],
+        name=group[0].kind[0],
         count=count,
         parameters=group[0].parameters,
         frozen_parameters=group[0].frozen_parameters,
@@ -166,18 +173,6 @@ def _block(group: list[Piece], micro_batch: int) -> BlockSpec:
         activation_bytes=sum(piece.kept_bytes for piece in group) // share,
         input_bytes=sum(piece.input_bytes for piece in group) // share,
     )
-
-
-def _bytes_each(model: nn.Module) -> float:
-    weights = list(model.parameters())
-    total = sum(weight.numel() * weight.element_size() for weight in weights)
-    return total / max(1, sum(weight.numel() for weight in weights)) or 4.0
-
-
-def _vocabulary(model: nn.Module) -> int | None:
-    rows = [m.num_embeddings for m in model.modules() if isinstance(m, nn.Embedding)]
-    widths = {m.out_features for m in model.modules() if isinstance(m, nn.Linear)}
-    return next((count for count in rows if count in widths), rows[0] if rows else None)
 
 
 def has_compiled_part(root: nn.Module) -> bool:

@@ -93,7 +93,7 @@ class StepWatch(SharedByCopies):
             self._forward.enter_context(keep)
 
     def _call_ended(self) -> None:
-        """It returned, or raised."""
+        """The root's call returned or raised."""
         self._in_call = False
         if self._forward is not None:
             self._forward.close()

@@ -1,9 +1,9 @@
 """Turns marks of a clock into step records, as soon as the device has passed them.
 
-Not: which calls bound a step, nor what is left out of its time (``pauses``).
+Not: which calls bound a step, nor what is excluded from its time (``pauses``).
 
 A step's time goes from the end of the one before to its own end; an evaluation or a checkpoint
-between them is left out, unless every step has one.
+between them is excluded, unless every step has one.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class PauseRule:
     def __init__(self, mark: Callable[[], Any]) -> None:
         self._mark = mark
         self.left_out: list[int] = []
-        """Numbers of steps with a pause before them that their time leaves out."""
+        """Numbers of steps with a pause before them that their time excludes."""
         self.pause: Any = None
         """Mark of the end of what was done since the last step; None: nothing was."""
         self._paused_before = False
@@ -62,7 +62,7 @@ class PauseRule:
         return start
 
     def forget_pause(self) -> None:
-        """There was none since the last step."""
+        """Forget a pause since the last step."""
         self.pause = None
         self._resumed = False
 

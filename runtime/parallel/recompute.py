@@ -56,21 +56,21 @@ def apply(applied: Applied, mesh: DeviceMesh, config: ResolvedConfig) -> Applied
             'blocks (a ModuleList of at least two modules of one class); set it to "none".'
         )
     for block in blocks:
-        block.forward = partial(_recomputed, block.forward, mode)
+        block.forward = partial(_recompute_wrapper, block.forward, mode)
     return applied
 
 
 def recompute_of(block: nn.Module) -> Recompute:
     """The mode that a live block runs in."""
     forward = block.forward
-    if isinstance(forward, partial) and forward.func is _recomputed:
+    if isinstance(forward, partial) and forward.func is _recompute_wrapper:
         mode = forward.args[1]
         assert isinstance(mode, Recompute)
         return mode
     return Recompute.NONE
 
 
-def _recomputed(
+def _recompute_wrapper(
     forward: Callable[..., Any], mode: Recompute, *arguments: Any, **named: Any
 ) -> Any:
     contexts = _selective if mode is Recompute.SELECTIVE else noop_context_fn

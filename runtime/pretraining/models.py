@@ -126,19 +126,19 @@ def _t5(base: RawConfig) -> dict[str, Any]:
 def _recipe(base: RawConfig) -> dict[str, Any]:
     """Models of the recipes: their configurations share their names in transformers."""
     model = base.get(RECIPE_MODEL)
-    shape = _shared(base, model)
+    shape = _shared_settings(base, model)
     tied = model["share_embeddings_and_output_weights"]
     return {**shape, "vocab_size": model["vocab_size"], "tie_word_embeddings": tied}
 
 
 def _decoder(base: RawConfig) -> dict[str, Any]:
-    """The same of a file of NeMo 1.0, as its own Llama, Mixtral and others have it."""
+    """Settings of a decoder in a file of NeMo 1.0: Llama, Mixtral and others."""
     model = base.get(("model",))
     tied = model.get("share_embeddings_and_output_weights", False)
-    return {**_shared(base, model), "tie_word_embeddings": tied}
+    return {**_shared_settings(base, model), "tie_word_embeddings": tied}
 
 
-def _shared(base: RawConfig, model: dict[str, Any]) -> dict[str, Any]:
+def _shared_settings(base: RawConfig, model: dict[str, Any]) -> dict[str, Any]:
     hidden, heads = model["hidden_size"], model["num_attention_heads"]
     return {
         "vocab_size": vocabulary_of(base),
@@ -158,7 +158,7 @@ def _shared(base: RawConfig, model: dict[str, Any]) -> dict[str, Any]:
 
 
 def _experts(model: dict[str, Any]) -> dict[str, Any]:
-    """Nothing of a model without; a file that is silent on more has what transformers has."""
+    """Settings of a mixture of experts, with transformers' defaults; empty for a dense model."""
     names = {
         "num_local_experts": "num_moe_experts",
         "num_experts_per_tok": "moe_router_topk",

@@ -48,7 +48,7 @@ class Sums(Dataset[dict[str, Tensor]]):
         window = self._ids[index * self._tokens : end]
         if self._family in _ENCODER_DECODERS:
             return _with_a_gap(window, self._ids[end : end + self._written], self._written)
-        return _masked(window, index) if self._family == "bert" else _next(window)
+        return _masked_batch(window, index) if self._family == "bert" else _next(window)
 
 
 def _next(window: Tensor) -> dict[str, Tensor]:
@@ -56,7 +56,7 @@ def _next(window: Tensor) -> dict[str, Tensor]:
     return {"input_ids": window, "labels": window}
 
 
-def _masked(window: Tensor, index: int) -> dict[str, Tensor]:
+def _masked_batch(window: Tensor, index: int) -> dict[str, Tensor]:
     chosen = torch.rand(len(window), generator=torch.Generator().manual_seed(index)) < _MASKED
     chosen[index % len(window)] = True
     return {

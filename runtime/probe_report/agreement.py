@@ -15,9 +15,9 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from autoconf_launch.core import END_FILE, Mode, RankTask, Sign, sign_path
+from autoconf_launch.core import Mode, RankTask, Sign, sign_path
 
-from ..rank import write_whole
+from ..rank import announced_end, write_sign
 
 _PEERS_WAIT_S = 10.0
 _PEERS_PAUSE_S = 120.0
@@ -69,7 +69,7 @@ class Agreement:
     def is_last(self, step: int) -> bool:
         """Whether all ranks end after this step; to be asked after each one."""
         if self._stop is None:
-            self._stop = self._announce(step) if self._rank == 0 else self._announced()
+            self._stop = self._announce(step) if self._rank == 0 else self._read_announced_end()
         if self._stop is not None:
             return step >= self._stop
         most = max(self._task.most_steps or 0, self._task.end_step, self._schedule.least)
@@ -78,7 +78,7 @@ class Agreement:
     def ended(self) -> None:
         """This rank has said its last word."""
         if self._world_size > 1:
-            self._write(f"ended_rank{self._rank}", "")
+            write_sign(self._task, f"ended_rank{self._rank}", "")
 
     def wait_for_peers(self, *, paused: bool = False) -> None:
         """Return when the ranks of this host have all ended, or after 10 s.
@@ -100,22 +100,22 @@ class Agreement:
     def _announce(self, step: int) -> int | None:
         """Once the end is near enough, or where it cannot move."""
         lead = self._schedule.lead if self._world_size > 1 else 0
-        wanted = max(self._wanted(), self._schedule.least)
+        wanted = max(self._wanted_end(), self._schedule.least)
         if self._task.most_steps is not None and step + lead < wanted:
             return None
         stop = max(wanted, step + lead)
         if self._world_size > 1:
-            self._write(Sign.STOP.value, str(stop))
+            write_sign(self._task, Sign.STOP.value, str(stop))
         return stop
 
-    def _wanted(self) -> int:
+    def _wanted_end(self) -> int:
         if self._task.mode is Mode.PROFILE:
             return self._schedule.least
         if self._task.most_steps is None:
             return self._task.end_step
-        return min(_told(self._task), self._task.most_steps)
+        return min(announced_end(self._task), self._task.most_steps)
 
-    def _announced(self) -> int | None:
+    def _read_announced_end(self) -> int | None:
         with suppress(OSError, ValueError):
             return int(sign_path(self._task, Sign.STOP.value).read_text())
         return None
@@ -126,21 +126,6 @@ class Agreement:
         folder = sign_path(self._task, "").parent
         ended = list(folder.glob(f"ended_rank*.{self._task.attempt}"))
         return len(ended) < min(expected, self._world_size)
-
-    def _write(self, name: str, text: str) -> None:
-        path = sign_path(self._task, name)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(path, text)
-
-
-def _told(task: RankTask) -> int:
-    """The step to end at, as the launcher last said; microseconds where it said nothing."""
-    path = f"{task.folder}/{END_FILE}"
-    if not os.access(path, os.R_OK):
-        return task.end_step
-    words = Path(path).read_text(encoding="utf-8").split()
-    ours = len(words) == 2 and words[0] == task.attempt and words[1].isdecimal()
-    return int(words[1]) if ours else task.end_step
 
 
 _BEFORE = 2
@@ -160,7 +145,7 @@ class AfterEpoch:
         """A step has ended; ``can_end`` says of this rank's data whether it can be ended."""
         announces = self._world_size > 1 and number == self._task.end_step - _BEFORE
         if announces and not can_end:
-            self._write(f"endless_rank{self._rank}", "")
+            write_sign(self._task, f"endless_rank{self._rank}", "")
 
     def agreed(self, wanted: bool) -> bool:
         """Whether all go on, after the last step; rank 0 says what is wanted.
@@ -173,7 +158,7 @@ class AfterEpoch:
             return wanted
         if self._rank == 0:
             wanted = wanted and not self._endless()
-            self._write("goes_on", str(int(wanted)))
+            write_sign(self._task, "goes_on", str(int(wanted)))
             return wanted
         return self._heard(wanted)
 
@@ -188,8 +173,3 @@ class AfterEpoch:
     def _endless(self) -> list[Path]:
         folder = sign_path(self._task, "").parent
         return list(folder.glob(f"endless_rank*.{self._task.attempt}"))
-
-    def _write(self, name: str, text: str) -> None:
-        path = sign_path(self._task, name)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(path, text)

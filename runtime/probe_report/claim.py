@@ -42,7 +42,7 @@ class Claim:
                 return True
 
     def take_first(self) -> bool:
-        """The same, only where nobody has ever claimed the rank."""
+        """Become the one that reports, only where no process has ever claimed the rank."""
         if self._last() is not None or not self._make(0):
             return False
         self._number = 0
@@ -70,7 +70,7 @@ class Claim:
         path = self._path(number)
         path.parent.mkdir(parents=True, exist_ok=True)
         temporary = path.with_name(f".{path.name}.{os.getpid()}")
-        temporary.write_text(f"{os.getpid()} {_started(os.getpid())}")
+        temporary.write_text(f"{os.getpid()} {_start_time(os.getpid())}")
         try:
             os.link(temporary, path)
         except FileExistsError:
@@ -129,10 +129,10 @@ def _first_number(names: tuple[str, ...], default: int) -> int:
 def _gives_way(claim: Path) -> bool:
     """Whether a claim's holder has ended, or is a descendant of this process."""
     pid, _, started = claim.read_text().partition(" ")
-    return _started(int(pid)) != started or os.getpid() in _ancestors(int(pid))
+    return _start_time(int(pid)) != started or os.getpid() in _ancestors(int(pid))
 
 
-def _started(pid: int) -> str:
+def _start_time(pid: int) -> str:
     """When a living process started; empty for one that has ended."""
     fields = _stat(pid)
     if fields:

@@ -1,4 +1,4 @@
-"""Ways in which a foreign process ends, and the error that ends it. Not: what it means.
+"""Ways in which an external process ends, and the error that ends it. Not: what it means.
 
 An uncaught error is seen by ``sys.excepthook`` or left in ``sys.last_value``; one that the
 script caught before it gives up is the context of ``sys.exit``; children of multiprocessing
@@ -29,10 +29,10 @@ class EndListener(Protocol):
     """Is told of the end, perhaps more than once."""
 
     def thread_died(self, error: BaseException) -> None:
-        """Nobody caught this error in the thread that calls; the process goes on."""
+        """An uncaught error ends the thread that calls; the process continues."""
 
     def uncaught(self, error: BaseException) -> bool:
-        """Nobody catches this error; whether the process may be ended for it."""
+        """An uncaught error ends the script; whether the process may be ended for it."""
 
     def giving_up(self, error: BaseException | None, status: object) -> None:
         """The script exits with this status, while it handles an error perhaps."""

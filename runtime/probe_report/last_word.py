@@ -42,7 +42,7 @@ class LastWord:
 
 
 def reason_of(error: BaseException | None) -> tuple[Failure | None, int]:
-    """The failure that an error stands for, and bytes that it was refused.
+    """The failure that an error means, and bytes that it was refused.
 
     None: there is no error, or a script exits by itself and has its own reasons.
     """
@@ -55,7 +55,7 @@ def reason_of(error: BaseException | None) -> tuple[Failure | None, int]:
 
 
 class Reasons:
-    """Those of one process."""
+    """Why the script of one process ends, from what was heard of it."""
 
     def __init__(self) -> None:
         self._refused: Failure | None = None

@@ -43,11 +43,10 @@ from ..observe import (
     has_compiled_part,
     use_of_weights,
 )
-from ..rank import last_words, leave, write_whole
+from ..rank import Turns, last_words, leave, write_whole
 from ..soak import Beside
 from .agreement import AfterEpoch, Agreement, StepSchedule
 from .claim import Claim, RankPlace, place
-from .in_turn import InTurn
 from .last_word import LastWord
 
 _MODEL_FLOPS = 3.0
@@ -67,6 +66,39 @@ class Live:
     modules: tuple[nn.Module, ...]
     optimizers: tuple[Optimizer, ...]
     in_backward: Callable[[], bool]
+
+
+class InTurn:
+    """A probed rank in its turn group from the end of the first step on, where it is in one.
+
+    To be told of steps by the process that speaks for the rank, and by nobody else.
+    """
+
+    def __init__(self, task: RankTask, rank: int, timeline: Timeline) -> None:
+        self._task = task
+        self._rank = rank
+        self._timeline = timeline
+        self._turns: Turns | None = None
+
+    def wait(self) -> None:
+        """After a step: let the others compute; the next one's time begins with its turn."""
+        if self._task.next_folder is None:
+            return
+        if self._turns is not None and not self._turns.ends_with(self._timeline.steps):
+            return
+        self._timeline.settle()
+        if self._turns is None:
+            self._turns = Turns(self._task, self._rank)
+            self._turns.begin()
+        else:
+            self._turns.pass_turn()
+            self._turns.wait()
+        self._timeline.begin()
+
+    def end(self) -> None:
+        """After the last step; returns when the others are done, too."""
+        if self._turns is not None:
+            self._turns.end()
 
 
 class RankReporter:

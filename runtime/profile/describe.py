@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from autoconf_launch.core import BlockSpec, Grade, ModelSpec
 
-from ..model import Piece, find_block_lists
+from ..model import Piece, bytes_per_parameter, repeated_blocks, vocabulary_size
 from .tape import record
 
 Forward: TypeAlias = Callable[[int], Tensor]
@@ -37,39 +37,32 @@ def describe(model: nn.Module, forward: Forward, grade: Grade) -> Description:
     one, two = (record(model, lambda n=n: forward(n)) for n in (1, 2))  # type: ignore[misc]
     blocks = _blocks(one, two)
     shape = next((seen.input_shape for seen in one if len(seen.input_shape) == 3), None)
-    repeated = {piece for found in find_block_lists(model) for piece in found.pieces}
     spec = ModelSpec(
         grade=grade,
         blocks=blocks,
-        parameter_bytes_each=_bytes_each(model),
+        parameter_bytes_each=bytes_per_parameter(model),
         hidden_size=shape[2] if shape else None,
         sequence_length=shape[1] if shape else None,
-        layers=len(repeated) or None,
-        vocabulary_size=_vocabulary(model),
+        layers=len({*repeated_blocks(model)}) or None,
+        vocabulary_size=vocabulary_size(model),
     )
-    return Description(spec=spec, kept_bytes=(_kept(one), _kept(two)))
+    return Description(spec=spec, kept_bytes=(_kept_bytes(one), _kept_bytes(two)))
 
 
-def _kept(tape: tuple[Piece, ...]) -> int:
+def _kept_bytes(tape: tuple[Piece, ...]) -> int:
     return sum(seen.kept_bytes for seen in tape)
 
 
 def _blocks(one: tuple[Piece, ...], two: tuple[Piece, ...]) -> tuple[BlockSpec, ...]:
     in_two = {seen.name: seen for seen in two}
     pieces = [(seen, in_two.get(seen.name, seen)) for seen in one]
-    return tuple(_merge(list(group)) for _, group in groupby(pieces, _kind))
-
-
-def _kind(piece: tuple[Piece, Piece]) -> tuple[str, int, int]:
-    """Neighbours in one list with equal weights are equal pieces."""
-    seen = piece[0]
-    return seen.name.rpartition(".")[0] or seen.name, seen.parameters, seen.frozen_parameters
+    return tuple(_merge(list(group)) for _, group in groupby(pieces, lambda both: both[0].kind))
 
 
 def _merge(group: list[tuple[Piece, Piece]]) -> BlockSpec:
     first, count = group[0][0], len(group)
     return BlockSpec(
-        name=_kind(group[0])[0],
+        name=first.kind[0],
         count=count,
         parameters=first.parameters,
         frozen_parameters=first.frozen_parameters,
@@ -77,16 +70,3 @@ def _merge(group: list[tuple[Piece, Piece]]) -> BlockSpec:
         activation_bytes=max(0, sum(b.kept_bytes - a.kept_bytes for a, b in group)) // count,
         input_bytes=max(0, sum(b.input_bytes - a.input_bytes for a, b in group)) // count,
     )
-
-
-def _bytes_each(model: nn.Module) -> float:
-    parameters = list(model.parameters())
-    total = sum(p.numel() * p.element_size() for p in parameters)
-    return total / max(1, sum(p.numel() for p in parameters))
-
-
-def _vocabulary(model: nn.Module) -> int | None:
-    """Rows of the embedding that a linear layer's width matches, else of the first one."""
-    rows = [m.num_embeddings for m in model.modules() if isinstance(m, nn.Embedding)]
-    widths = {m.out_features for m in model.modules() if isinstance(m, nn.Linear)}
-    return next((count for count in rows if count in widths), rows[0] if rows else None)

@@ -77,7 +77,7 @@ class Profiler:
 
     @property
     def applied(self) -> AppliedStrategy | None:
-        """Nothing is laid out."""
+        """No strategy, as a profile run lays nothing out."""
         return None
 
     def step(self, batch: Batch) -> Tensor:
@@ -112,7 +112,9 @@ class Profiler:
 
     def _trace(self, batch: Batch) -> tuple[ModelSpec | None, str]:
         try:
-            answer = in_child(partial(_traced, self._recipe, batch), timeout_s=_TRACE_TIMEOUT_S)
+            answer = in_child(
+                partial(_trace_in_child, self._recipe, batch), timeout_s=_TRACE_TIMEOUT_S
+            )
         except (ChildError, OSError) as error:
             return None, str(error)
         return decode(ModelSpec, json.loads(answer)), ""
@@ -168,7 +170,7 @@ class Profiler:
         write_whole(path, json.dumps(document, indent=2))
 
 
-def _traced(recipe: TrainingParts, batch: Batch) -> str:
+def _trace_in_child(recipe: TrainingParts, batch: Batch) -> str:
     from .trace import trace_model
 
     spec = trace_model(

@@ -17,7 +17,14 @@ if TYPE_CHECKING:
     from .memory import CpuMeter, start_meter
     from .phase_clock import BACKWARD, FEWEST_MADE, FORWARD, UPDATE, PhaseClock, StepCutter
     from .ranks import Ranks, join, rank_number, world_size
-    from .report import Report, leave, task_from_environment, write_whole
+    from .report import (
+        Report,
+        announced_end,
+        leave,
+        task_from_environment,
+        write_sign,
+        write_whole,
+    )
     from .turns import Turns
 else:
     __getattr__ = lazy_names(__name__, __file__)

@@ -33,7 +33,7 @@ class NonFiniteLossError(AutoconfError):
 
 
 def classify(error: BaseException) -> Failure:
-    """The failure that an exception, or one that caused it, stands for."""
+    """The failure that an exception, or one that caused it, means."""
     chain = tuple(_causes(error))
     for cause in chain:
         if is_allocation_failure(cause):
@@ -97,10 +97,10 @@ _TAIL_BYTES = 4096
 def last_words(folder: Path, error: BaseException) -> tuple[str, ...]:
     """The last lines on standard error so far, then the end of the traceback."""
     trace = "".join(traceback.format_exception(error)).splitlines()
-    return (*_printed(folder / _STDERR_LOG)[-_PRINTED_LINES:], *trace[-_TRACE_LINES:])
+    return (*_printed_lines(folder / _STDERR_LOG)[-_PRINTED_LINES:], *trace[-_TRACE_LINES:])
 
 
-def _printed(log: Path) -> list[str]:
+def _printed_lines(log: Path) -> list[str]:
     try:
         with log.open("rb") as file:
             file.seek(max(0, file.seek(0, os.SEEK_END) - _TAIL_BYTES))

@@ -66,10 +66,10 @@ class CudaMeter:
         )
 
     def enforce(self) -> None:
-        """Nothing is emulated."""
+        """No limit is emulated on a GPU."""
 
     def lift(self) -> None:
-        """Nothing is emulated."""
+        """No limit is emulated on a GPU."""
 
 
 class CpuMeter:

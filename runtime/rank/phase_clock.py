@@ -100,7 +100,7 @@ class StepCutter:
         """Number of the last micro-batch, as all ranks see it before they make the next one."""
         made = len(self._micro_s)
         if made and made & (made - 1) == 0 and made < self._last:
-            self._last = self._agreed(made)
+            self._last = self._agreed_last(made)
         return self._last
 
     def made(self) -> None:
@@ -120,7 +120,7 @@ class StepCutter:
             loss=loss,
         )
 
-    def _agreed(self, made: int) -> int:
+    def _agreed_last(self, made: int) -> int:
         """By the slowest rank; at least one more, with which gradients are exchanged."""
         counted = self._micro_s[1:] or self._micro_s
         spent_s = self._since - self._start_s

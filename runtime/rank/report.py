@@ -11,7 +11,7 @@ import multiprocessing
 import os
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -19,6 +19,7 @@ from types import TracebackType
 from typing import NoReturn, Protocol
 
 from autoconf_launch.core import (
+    END_FILE,
     TASK_VARIABLE,
     AppliedStrategy,
     Asides,
@@ -32,6 +33,7 @@ from autoconf_launch.core import (
     StepRecord,
     encode,
     result_file,
+    sign_path,
 )
 
 from .failures import asked_bytes, classify, last_words
@@ -53,13 +55,10 @@ class SideActivity(Protocol):
         """The failure with its place; None where it is none of the steps' nor of these."""
 
     def seen(self) -> Asides:
-        """All of it so far."""
+        """Evaluations and checkpoints so far."""
 
     def ended(self) -> None:
         """Note that the script ended by itself."""
-
-    def put_away(self) -> tuple[str, ...]:
-        """Clear away what it saved; what else it has made in the working directory."""
 
 
 class Report:
@@ -73,6 +72,8 @@ class Report:
         self.clock: PhaseClock | None = None
         self.cut: CutStep | None = None
         self.beside: SideActivity | None = None
+        self.put_away: Callable[[], tuple[str, ...]] = tuple
+        """Clears away what the script saved; what else it has made in the working directory."""
         self.turns: Turns | None = None
         self._rank = rank
         self._world_size = world_size
@@ -110,7 +111,7 @@ class Report:
             raise
 
     def fail(self, error: BaseException) -> None:
-        """Write the failure that an exception stands for; in a forked helper nothing."""
+        """Write the failure that an exception means; in a forked helper nothing."""
         if os.getpid() != self._process:
             return
         if self.meter is not None:
@@ -136,8 +137,7 @@ class Report:
         if self._written:
             return
         self._written = True
-        if self.beside is not None:
-            self._left = self.beside.put_away()
+        self._left = self.put_away()
         result = self.result(failure, asked=asked, end_step=end_step)
         folder = Path(self.task.folder)
         write_whole(folder / result_file(self._rank), json.dumps(encode(result)))
@@ -193,6 +193,23 @@ def write_whole(path: Path, text: str) -> None:
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     temporary.write_text(text, encoding="utf-8")
     temporary.replace(path)
+
+
+def write_sign(task: RankTask, name: str, text: str) -> None:
+    """Leave word for the launcher or the other ranks of this launch."""
+    path = sign_path(task, name)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_whole(path, text)
+
+
+def announced_end(task: RankTask) -> int:
+    """The step to end at, as the launcher last said; microseconds where it said nothing."""
+    path = f"{task.folder}/{END_FILE}"
+    if not os.access(path, os.R_OK):
+        return task.end_step
+    words = Path(path).read_text(encoding="utf-8").split()
+    is_ours = len(words) == 2 and words[0] == task.attempt and words[1].isdecimal()
+    return int(words[1]) if is_ours else task.end_step
 
 
 def leave(code: int) -> NoReturn:

@@ -1,4 +1,4 @@
-"""Launches that live side by side and compute one at a time. Not: what is done in a turn."""
+"""Turn groups: launches that live side by side and compute one at a time."""
 
 from __future__ import annotations
 
@@ -21,12 +21,13 @@ _OVER = -1
 
 
 class Turns:
-    """A ring of launches of which one computes at a time; each rank has a peer in each of them.
+    """A rank's place in a turn group, in which it has a peer in each other launch.
 
-    The turn is a number in a pipe. Both ends are held open, so that none waits for a reader and
-    none is lost. Who is done stays and passes it on, so that launches of fewer steps than others
-    hold up nobody. Processes that load data for the rank stop in others' turns: what they made
-    meanwhile would be for nothing in a launch that has the machine to itself.
+    The turn is a number in a pipe to the next launch; the last one's leads to the first. Both
+    ends are held open, so that none waits for a reader and none is lost. A rank that is done
+    stays and passes the turn, so that launches of fewer steps hold up nobody. Processes that load
+    data for the rank stop in others' turns: a launch that has the machine to itself would not
+    have what they made meanwhile.
     """
 
     def __init__(self, task: RankTask, rank: int) -> None:
@@ -38,13 +39,13 @@ class Turns:
         self._has_turn = False
 
     def begin(self) -> None:
-        """Wait for the first turn; before any the ring is gone round once, so that all are there.
+        """Wait for the first turn; the turn goes round once before, so that all are there.
 
-        The first launch of the ring has it unasked.
+        The first launch of the group has it from the start.
         """
         if not self._is_first:
             self.wait()
-        self.hand_on()
+        self.pass_turn()
         self.wait()
 
     def ends_with(self, step: int) -> bool:
@@ -52,7 +53,7 @@ class Turns:
         return self._turns_before(step) > self._turns_before(step - 1)
 
     def wait(self) -> None:
-        """Until it is this rank's turn."""
+        """Wait until it is this rank's turn."""
         _send_loaders(signal.SIGSTOP)
         try:
             self._read()
@@ -60,8 +61,8 @@ class Turns:
             _send_loaders(signal.SIGCONT)
         self._has_turn = True
 
-    def hand_on(self) -> None:
-        """It is the next one's turn."""
+    def pass_turn(self) -> None:
+        """Pass the turn to the next launch."""
         _send_loaders(signal.SIGSTOP)
         self._has_turn = False
         self._write(_COMPUTES)
@@ -75,11 +76,11 @@ class Turns:
             return
         _send_loaders(signal.SIGSTOP)
         try:
-            self._pass_on()
+            self._pass_until_over()
         finally:
             _send_loaders(signal.SIGCONT)
 
-    def _pass_on(self) -> None:
+    def _pass_until_over(self) -> None:
         own = token = 1 + secrets.randbits(62)
         while True:
             self._write(token)

@@ -38,14 +38,14 @@ class _Changes(MetaPathFinder):
             return None
         self._asks.add(name)  # another one like us asks us in turn
         try:
-            spec = self._found(name, path, target)
+            spec = self._find_by_others(name, path, target)
         finally:
             self._asks.discard(name)
         if spec is not None and spec.loader is not None:
             self._change_after(spec.loader)
         return spec
 
-    def _found(
+    def _find_by_others(
         self, name: str, path: Sequence[str] | None, target: ModuleType | None
     ) -> ModuleSpec | None:
         for finder in list(sys.meta_path):

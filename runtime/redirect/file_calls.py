@@ -52,11 +52,11 @@ class FileCalls:
         if not isinstance(mode, str) or {"w", "a", "x", "+"}.isdisjoint(mode):
             return original(self.read(file), mode, *rest, **named)
         if (path := self._paths.path(file)) is not None:
-            place = self._written_at(self._paths.behind(path), mode)
+            place = self._place_to_write(self._paths.behind(path), mode)
             file = file if place == Path(os.path.realpath(path)) else place
         return original(file, mode, *rest, **named)
 
-    def _written_at(self, path: Path, mode: str) -> Path:
+    def _place_to_write(self, path: Path, mode: str) -> Path:
         if not self._paths.trains:
             self._paths.wrote(path)
             return path
@@ -69,7 +69,7 @@ class FileCalls:
     def _make_folder(
         self, original: Callable[..., Any], path: Any, *rest: Any, **named: Any
     ) -> None:
-        """One that the script has removed, as it sees it, is made by staying."""
+        """Make a folder; one that the script has removed, as it sees it, is still there."""
         place = None if _begins_at_descriptor(named) else self._paths.path(path)
         try:
             original(path, *rest, **named)
@@ -139,7 +139,7 @@ class FileCalls:
     def _remove_tree(
         self, original: Callable[..., Any], path: Any, *rest: Any, **named: Any
     ) -> Any:
-        """So does a folder, of which only the trial's own goes."""
+        """Remove the trial's own files of a folder; the user's stay."""
         place = self._paths.path(path) if self._paths.trains else None
         if place is None or not place.is_dir() or not self._paths.keeps(place):
             return original(path, *rest, **named)

@@ -53,7 +53,7 @@ class Surroundings:
         """
         paths = self._saved.paths
         found: list[str] = []
-        for entry in sorted({*self._new_entries(), *map(self._named, paths.left())}):
+        for entry in sorted({*self._new_entries(), *map(self._shown_path, paths.left())}):
             inside = any(parent.endswith("/") and entry.startswith(parent) for parent in found)
             if not inside and not paths.is_trials(self._folder / entry):
                 found.append(entry)
@@ -64,7 +64,7 @@ class Surroundings:
             return set()
         return set(self._entries()) - self._before
 
-    def _named(self, path: Path) -> str:
+    def _shown_path(self, path: Path) -> str:
         is_inside = path.is_relative_to(self._folder)
         name = str(path.relative_to(self._folder) if is_inside else path)
         return f"{name}/" if path.is_dir() else name

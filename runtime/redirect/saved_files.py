@@ -31,10 +31,10 @@ class SaveListener(Protocol):
     """Is told of tensors that the training saves."""
 
     def saves(self) -> None:
-        """They are about to be written."""
+        """Tensors are about to be written."""
 
     def saved(self, size_bytes: int) -> None:
-        """They were."""
+        """Tensors were written."""
 
 
 class SavedFiles:
@@ -48,8 +48,8 @@ class SavedFiles:
 
     def install(self) -> None:
         """Listen from here on, in children that are forked, too."""
-        torch.save = self._followed(torch.save)
-        torch.load = self._reading(torch.load)
+        torch.save = self._follow_save(torch.save)
+        torch.load = self._follow_load(torch.load)
         after_import(dict.fromkeys((*_WRITERS, *_READERS, *_FOLDER_WRITERS), self._change))
         self._calls.install()
         self.paths.live()
@@ -65,16 +65,16 @@ class SavedFiles:
     def _change(self, module: ModuleType) -> None:
         for name in _WRITERS.get(module.__name__, ()):
             if hasattr(module, name):
-                setattr(module, name, self._followed(getattr(module, name)))
+                setattr(module, name, self._follow_save(getattr(module, name)))
         for name in _READERS.get(module.__name__, ()):
             if hasattr(module, name):
-                setattr(module, name, self._reading(getattr(module, name)))
+                setattr(module, name, self._follow_load(getattr(module, name)))
         for kind, name in _FOLDER_WRITERS.get(module.__name__, ()):
             if hasattr(module, kind):
                 owner = getattr(module, kind)
                 setattr(owner, name, self._into_folder(getattr(owner, name)))
 
-    def _followed(self, original: Callable[..., Any]) -> Callable[..., Any]:
+    def _follow_save(self, original: Callable[..., Any]) -> Callable[..., Any]:
         """A function of what is saved and where, by place or by name."""
 
         @wraps(original)
@@ -82,8 +82,8 @@ class SavedFiles:
             if len(arguments) > 1:
                 arguments = (arguments[0], self._target(arguments[1]), *arguments[2:])
             named = {k: self._target(v) if k in _WHERE else v for k, v in named.items()}
-            with self._heard(
-                _given(arguments, named, 0, _WHAT), _given(arguments, named, 1, _WHERE)
+            with self._tell_of_save(
+                _argument(arguments, named, 0, _WHAT), _argument(arguments, named, 1, _WHERE)
             ):
                 return original(*arguments, **named)
 
@@ -106,7 +106,7 @@ class SavedFiles:
         return folder if place == path else str(place)
 
     @contextmanager
-    def _heard(self, obj: object, place: Any) -> Iterator[None]:
+    def _tell_of_save(self, obj: object, place: Any) -> Iterator[None]:
         """Tell of it, unless it goes to memory alone or holds no tensors."""
         listener = self._listener
         if listener is None or hasattr(place, "getbuffer") or not _holds_tensors(obj):
@@ -119,7 +119,7 @@ class SavedFiles:
         with suppress(Exception):
             listener.saved(max(0, _size_bytes(place) - before))
 
-    def _reading(self, original: Callable[..., Any]) -> Callable[..., Any]:
+    def _follow_load(self, original: Callable[..., Any]) -> Callable[..., Any]:
         """A function of where, by place or by name, that may not open it as Python does."""
 
         @wraps(original)
@@ -165,7 +165,7 @@ _FOLDER_WRITERS: dict[str, tuple[tuple[str, str], ...]] = {
 """Classes and their methods that write a folder otherwise than by Python's files."""
 
 
-def _given(
+def _argument(
     arguments: tuple[Any, ...], named: Mapping[str, Any], index: int, names: tuple[str, ...]
 ) -> Any:
     if len(arguments) > index:

@@ -1,4 +1,4 @@
-"""Which paths a trial may write, and where its bytes go instead. Not: who writes.
+"""Which paths a trial may write, and where its bytes go instead. Not: the calls that write.
 
 From the first backward pass on, what the script writes in its working directory, or in a folder
 that a checkpoint goes to, is the trial's. What is new stands where the script put it until its
@@ -27,7 +27,7 @@ PASSED_OVER = frozenset({".git", "__pycache__", "node_modules", ".venv", ".pytes
 
 
 class TrialPaths:
-    """Those of one process."""
+    """Paths of a trial, as one of its processes sees them."""
 
     def __init__(self, folder: str, was_there: Callable[[Path], bool]) -> None:
         """``folder`` is the trial's; ``was_there`` says of a path whether it is the user's."""

@@ -5,14 +5,27 @@ Not: how they are heard of, nor which calls are steps.
 
 from __future__ import annotations
 
+import json
+import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Protocol
 
-from autoconf_launch.core import Aside, Asides, Failure, FailureKind, RankResult, RankTask, WentOn
+from autoconf_launch.core import (
+    Aside,
+    Asides,
+    Failure,
+    FailureKind,
+    RankResult,
+    RankTask,
+    WentOn,
+    encode,
+    unfinished_sign,
+)
 
+from ..rank import write_sign
 from .training_data import TrainingData
-from .unfinished import Unfinished
 
 
 class AsideWatch:
@@ -49,7 +62,7 @@ class AsideWatch:
         self._saving = True
 
     def saved(self, size_bytes: int) -> None:
-        """They were."""
+        """Tensors were saved."""
         self._saved_bytes += size_bytes
         self._saving = False
         if self.went_on:
@@ -93,7 +106,7 @@ class AsideWatch:
         return replace(failure, detail=f"{failure.detail} ({place})")
 
     def seen(self, before_steps: tuple[int, ...], *, longest_batch: bool = False) -> Asides:
-        """All of it so far; the arguments as in :class:`Asides`."""
+        """Evaluations and checkpoints so far; the arguments as in :class:`Asides`."""
         return Asides(
             evaluations=self._evaluations,
             evaluation_batches=self._batches,
@@ -119,7 +132,7 @@ class Pauses(Protocol):
     """Keeps them out of the steps' time."""
 
     left_out: list[int]
-    """Numbers of steps with a pause before them that their time leaves out."""
+    """Numbers of steps with a pause before them that their time excludes."""
 
     pause: Any
     """Mark of the end of what was done since the last step; None: nothing was."""
@@ -129,6 +142,38 @@ class Pauses(Protocol):
 
     def resumed(self) -> None:
         """The training goes on."""
+
+
+_EVERY_S = 1.0
+
+
+class Unfinished:
+    """What a rank has to say in a soak before it is over, as asides can take longer than allowed.
+
+    Written once a second at most, and whenever something else is under way.
+    """
+
+    def __init__(self, task: RankTask, rank: int) -> None:
+        self._task, self._sign = task, unfinished_sign(rank)
+        self._due_s = 0.0
+        self._under_way: Aside | None = None
+
+    def note(
+        self,
+        under_way: Aside | None,
+        result: Callable[[], RankResult | None],
+        *,
+        now: bool = False,
+    ) -> None:
+        """Write what ``result`` says, if it is time, something else is under way, or ``now``."""
+        if not now and under_way is self._under_way and time.monotonic() < self._due_s:
+            return
+        if (said := result()) is None:
+            return
+        with suppress(OSError):
+            write_sign(self._task, self._sign, json.dumps(encode(said)))
+        self._under_way = under_way
+        self._due_s = time.monotonic() + _EVERY_S
 
 
 class Beside:
@@ -214,11 +259,11 @@ class Beside:
         self._watch.ended()
 
     def judged(self, failure: Failure, steps: int) -> Failure | None:
-        """See :meth:`.aside_watch.AsideWatch.judged`."""
+        """See :meth:`AsideWatch.judged`."""
         return self._watch.judged(failure, steps)
 
     def seen(self) -> Asides:
-        """All of it so far."""
+        """Evaluations and checkpoints so far."""
         drawn = self.data is not None and self.data.gave_longest
         longest = self.took_longest or drawn
         seen = self._watch.seen(tuple(self._pauses.left_out), longest_batch=longest)

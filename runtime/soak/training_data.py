@@ -49,14 +49,14 @@ class Longest:
         elements = _elements(batch)
         if elements > self._elements:
             with suppress(Exception):  # somebody's own type of batch
-                self._batch, self._elements = _changed(batch, Tensor, _keep), elements
+                self._batch, self._elements = _change_leaves(batch, Tensor, _keep), elements
 
     def instead_of(self, batch: Any) -> Any:
         """The longest, where this one is shorter; a copy, so that it can be asked for again."""
         self.see(batch)
         if _elements(batch) >= self._elements:
             return batch
-        return _changed(self._batch, _Kept, _give)
+        return _change_leaves(self._batch, _Kept, _give)
 
 
 def _elements(batch: Any) -> int:
@@ -71,11 +71,13 @@ def _give(kept: _Kept) -> Tensor:
     return kept.values.to(kept.device, copy=True)
 
 
-def _changed(value: Any, leaf: type[Any], change: Callable[[Any], Any], deep: int = _DEEP) -> Any:
-    """The same structure in containers of its own, with each leaf changed."""
+def _change_leaves(
+    value: Any, leaf: type[Any], change: Callable[[Any], Any], deep: int = _DEEP
+) -> Any:
+    """A copy of nested containers with each leaf changed."""
 
     def changed(item: Any) -> Any:
-        return _changed(item, leaf, change, deep - 1)
+        return _change_leaves(item, leaf, change, deep - 1)
 
     if isinstance(value, leaf):
         return change(value)
@@ -164,7 +166,7 @@ class TrainingData:
         self._new.add(iterator)
         self._drawn += 1
         try:
-            return self._exchanged(iterator, batch) if self._repeats else batch
+            return self._exchange_batch(iterator, batch) if self._repeats else batch
         except Exception:  # somebody's own type of batch
             self._gave = False
             return batch
@@ -211,7 +213,7 @@ class TrainingData:
         self._new.clear()
         self._drawn = 0
 
-    def _exchanged(self, iterator: Any, batch: Any) -> Any:
+    def _exchange_batch(self, iterator: Any, batch: Any) -> Any:
         sampler = iterator._index_sampler
         _, longest = self._longest.setdefault(id(sampler), (sampler, Longest()))
         if self.is_over or self._made < self._steps - _AHEAD or iterator not in self._training:

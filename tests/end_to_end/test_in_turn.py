@@ -1,4 +1,4 @@
-"""Rounds of a foreign script one launch of which leaves its ring: they end all the same."""
+"""Rounds of a foreign script one launch of which leaves its group: they end all the same."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ PATIENCE = TrialLimits(timeout_s=40.0, stall_s=3.0)
 
 
 class ScriptTrialIO:
-    """Plans of one script: in a ring its first launch is slow and its second one misbehaves."""
+    """Plans of one script: in a group its first launch is slow and its second one misbehaves."""
 
     def __init__(self, folder: Path, what: str, ranks: int) -> None:
         self._folder, self._what, self._ranks = folder, what, ranks
@@ -152,7 +152,7 @@ def test_who_fails_only_beside_others_is_measured_alone(tmp_path: Path, what: st
 
 
 @pytest.mark.slow
-def test_one_of_two_ranks_that_dies_takes_its_ring_down(tmp_path: Path) -> None:
+def test_one_of_two_ranks_that_dies_takes_its_group_down(tmp_path: Path) -> None:
     played = play(tmp_path, "loses_a_rank", ranks=2)
     assert (played.in_turn, played.steps) == ([False, False], [6, 6])
 

@@ -1,4 +1,4 @@
-"""Places in a ring of launches: who computes when, and who leaves when."""
+"""Places in a turn group of launches: who computes when, and who leaves when."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from .conftest import SCRIPTS
 from .forked import ForkServer, Order, free_port
 
 
-class Ring:
-    """A few launches' places in a ring, without processes."""
+class TurnGroup:
+    """A few launches' places in a turn group, without processes."""
 
     def __init__(self, folder: Path, launches: int) -> None:
         folders = [str(folder / str(number)) for number in range(launches)]
@@ -50,15 +50,15 @@ class Ring:
         for step in range(1, steps + 1):
             self.order.append(number)
             if step < steps:
-                self.turns[number].hand_on()
+                self.turns[number].pass_turn()
                 self.turns[number].wait()
         self.turns[number].end()
         self.left.append(len(self.order))
 
 
-def run_around(ring: Ring, steps: tuple[int, ...] = (3, 3, 3)) -> None:
+def play(group: TurnGroup, steps: tuple[int, ...] = (3, 3, 3)) -> None:
     threads = [
-        Thread(target=ring.take_part, args=place, daemon=True) for place in enumerate(steps)
+        Thread(target=group.take_part, args=place, daemon=True) for place in enumerate(steps)
     ]
     for thread in reversed(threads):
         thread.start()
@@ -66,45 +66,45 @@ def run_around(ring: Ring, steps: tuple[int, ...] = (3, 3, 3)) -> None:
         thread.join(20)
 
 
-def test_launches_in_a_ring_take_steps_one_after_another(tmp_path: Path) -> None:
-    ring = Ring(tmp_path, 3)
-    run_around(ring)
-    assert ring.order == [0, 1, 2] * 3
+def test_launches_in_a_group_take_steps_one_after_another(tmp_path: Path) -> None:
+    group = TurnGroup(tmp_path, 3)
+    play(group)
+    assert group.order == [0, 1, 2] * 3
 
 
 def test_none_begins_before_all_are_there(tmp_path: Path) -> None:
-    ring = Ring(tmp_path, 2)
-    first = Thread(target=ring.take_part, args=(0, 1), daemon=True)
+    group = TurnGroup(tmp_path, 2)
+    first = Thread(target=group.take_part, args=(0, 1), daemon=True)
     first.start()
     first.join(0.2)
-    assert ring.order == []
-    ring.take_part(1, 1)
+    assert group.order == []
+    group.take_part(1, 1)
     first.join(20)
-    assert ring.order == [0, 1]
+    assert group.order == [0, 1]
 
 
 @given(steps=st.lists(st.integers(1, 4), min_size=1, max_size=4))
-def test_none_leaves_a_ring_while_another_one_computes(steps: list[int]) -> None:
+def test_none_leaves_a_group_while_another_one_computes(steps: list[int]) -> None:
     with TemporaryDirectory() as folder:
-        ring = Ring(Path(folder), len(steps))
-        run_around(ring, tuple(steps))
-    assert ring.left == [sum(steps)] * len(steps)
+        group = TurnGroup(Path(folder), len(steps))
+        play(group, tuple(steps))
+    assert group.left == [sum(steps)] * len(steps)
 
 
 def test_who_makes_fewer_steps_holds_up_nobody(tmp_path: Path) -> None:
-    ring = Ring(tmp_path, 3)
-    run_around(ring, (1, 3, 2))
-    assert ring.order == [0, 1, 2, 1, 2, 1]
+    group = TurnGroup(tmp_path, 3)
+    play(group, (1, 3, 2))
+    assert group.order == [0, 1, 2, 1, 2, 1]
 
 
 def test_who_is_ended_while_it_waits_stays_no_longer(tmp_path: Path) -> None:
-    ring = Ring(tmp_path, 2)
-    one = ring.turns[1]
+    group = TurnGroup(tmp_path, 2)
+    one = group.turns[1]
     waiting = Thread(target=one.wait, daemon=True)
     waiting.start()
     one.end()
     assert waiting.is_alive()
-    ring.turns[0].hand_on()
+    group.turns[0].pass_turn()
     waiting.join(20)
 
 
@@ -133,11 +133,11 @@ def comes_to(child: BaseProcess, wanted: str) -> bool:
 def test_who_loads_data_for_a_rank_stops_in_the_turns_of_others(
     tmp_path: Path, loader: BaseProcess
 ) -> None:
-    first, second = Ring(tmp_path, 2).turns
+    first, second = TurnGroup(tmp_path, 2).turns
     waiting = Thread(target=first.wait, daemon=True)
     waiting.start()
     assert comes_to(loader, "T")
-    second.hand_on()
+    second.pass_turn()
     waiting.join(20)
     assert comes_to(loader, "RS")
 

@@ -236,7 +236,7 @@ def test_one_of_another_search_is_left_out() -> None:
     assert finals.records == ()
 
 
-def test_what_fits_side_by_side_takes_turns_in_a_ring() -> None:
+def test_what_fits_side_by_side_takes_turns_in_a_group() -> None:
     finals = Finals(searched(1.0, 1.0, 1.0, peak=20), THROUGHPUT)
     trials = finals.ask(3, 0.0)
     assert [trial.name for trial in trials] == ["t0_final", "t1_final", "t2_final"]

@@ -44,7 +44,7 @@ def test_a_round_is_over_when_all_that_were_named_came_back() -> None:
     assert [says_over(launches[:count]) for count in (1, 2, 3)] == [False, False, True]
 
 
-def test_a_ring_is_over_when_all_of_it_came_back() -> None:
+def test_a_turn_group_is_over_when_all_of_it_came_back() -> None:
     launches = [back(trial) for trial in in_turn(DUE, 1, LENGTHS)]
     assert [says_over(launches[:count]) for count in (1, 2, 3)] == [False, False, True]
 

@@ -32,7 +32,7 @@ def test_a_final_that_follows_another_has_the_steps_that_it_was_given() -> None:
     assert repeated_steps(replace(FINAL, timed_steps=12)) == 12
 
 
-def test_a_final_of_a_ring_has_those_of_its_turns() -> None:
+def test_a_playoff_launch_of_a_turn_group_has_those_of_its_turns() -> None:
     turn = Turn(next_name="t2_final", is_first=True, steps=8)
     assert repeated_steps(replace(FINAL, turn=turn, timed_steps=12)) == 8
 

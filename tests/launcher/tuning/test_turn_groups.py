@@ -117,25 +117,25 @@ def play(folder: Path, *first: Outcome, reported: bool = True) -> Played:
     return played
 
 
-def test_a_ring_that_was_gone_round_to_its_end_is_one(tmp_path: Path) -> None:
+def test_a_group_that_was_gone_round_to_its_end_is_one(tmp_path: Path) -> None:
     played = play(tmp_path)
     assert played.turns(1) == {"t0_final": True, "t1_final": True, "t2_final": True}
     assert played.notes == []
 
 
-def test_who_fails_in_a_ring_and_alone_is_left_out_of_the_others_ring(tmp_path: Path) -> None:
+def test_who_fails_in_a_group_and_alone_is_left_out_of_the_others_group(tmp_path: Path) -> None:
     played = play(tmp_path, LOST, LOST)
     assert played.kinds == [FailureKind.CRASHED]
     assert played.turns(2) == {"t0_final": True, "t1_final": True}
 
 
-def test_who_fails_in_a_ring_takes_the_others_down_and_they_run_again(tmp_path: Path) -> None:
+def test_who_fails_in_a_group_takes_the_others_down_and_they_run_again(tmp_path: Path) -> None:
     finals = play(tmp_path, LOST, LOST).finals
     assert finals.rounds > 1
     assert all(len(arm.rounds) == finals.rounds for arm in finals.arms[:-1])
 
 
-def test_where_a_ring_is_to_blame_launches_follow_each_other(tmp_path: Path) -> None:
+def test_where_a_group_is_to_blame_launches_follow_each_other(tmp_path: Path) -> None:
     played = play(tmp_path, LOST)
     assert played.kinds == []
     assert played.turns(2) == {"t0_final": False, "t1_final": False, "t2_final": False}
@@ -177,26 +177,26 @@ def running(folder: Path, number: int, *steps: int, turn_steps: int = 1) -> Runn
 
 
 def test_who_has_made_the_fewest_steps_holds_the_others_up(tmp_path: Path) -> None:
-    ring = [running(tmp_path, 0, 1, 2, 3), running(tmp_path, 1, 1, 2), running(tmp_path, 2, 1, 2)]
-    assert [is_waiting(one, ring) for one in ring] == [True, False, True]
+    group = [running(tmp_path, 0, 1, 2, 3), running(tmp_path, 1, 1, 2), running(tmp_path, 2, 1, 2)]
+    assert [is_waiting(one, group) for one in group] == [True, False, True]
 
 
 def test_who_is_in_the_middle_of_a_turn_has_it(tmp_path: Path) -> None:
-    ring = [
+    group = [
         running(tmp_path, 0, 1, 2, 3, 4, turn_steps=5),
         running(tmp_path, 1, 1, 2, turn_steps=5),
     ]
-    assert [is_waiting(one, ring) for one in ring] == [False, True]
+    assert [is_waiting(one, group) for one in group] == [False, True]
 
 
 def test_who_is_being_ended_holds_nobody_up(tmp_path: Path) -> None:
-    ring = [running(tmp_path, 0, 1), running(tmp_path, 1, 1, 2)]
-    ring[0].cancelled = True
-    assert (members(ring), is_waiting(ring[1], ring)) == ((ring[1],), False)
+    group = [running(tmp_path, 0, 1), running(tmp_path, 1, 1, 2)]
+    group[0].cancelled = True
+    assert (members(group), is_waiting(group[1], group)) == ((group[1],), False)
 
 
 def test_a_step_of_one_is_a_sign_of_life_of_all(tmp_path: Path) -> None:
-    ring = [running(tmp_path, 0, 1), running(tmp_path, 1)]
-    ring[0].progress_s = ring[1].progress_s + 100.0
-    share_progress(ring)
-    assert ring[1].progress_s == ring[0].progress_s
+    group = [running(tmp_path, 0, 1), running(tmp_path, 1)]
+    group[0].progress_s = group[1].progress_s + 100.0
+    share_progress(group)
+    assert group[1].progress_s == group[0].progress_s

@@ -11,7 +11,7 @@ def test_ranks_that_train_apart_are_found_out(probed: Any) -> None:
     ended = probed("apart.py", ranks=2)
     failures = [ended.failure(rank) for rank in (0, 1)]
     assert {failure.kind for failure in failures} == {FailureKind.NOT_APPLIED}, ended.errors
-    assert failures[0].detail.startswith("the 2 ranks exchanged nothing while they trained")
+    assert failures[0].detail.startswith("the 2 ranks did not synchronize gradients")
 
 
 def test_gradients_exchanged_by_hand_are_an_exchange(probed: Any) -> None:

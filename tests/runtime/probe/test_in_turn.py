@@ -19,8 +19,8 @@ from .conftest import SCRIPTS, Ended, places
 END = 8
 
 
-class Ring:
-    """What launches of a ring came to."""
+class TurnGroup:
+    """What launches of a group came to."""
 
     def __init__(self, ended: tuple[Ended, ...], log: Path) -> None:
         self.ended = ended
@@ -56,14 +56,14 @@ class Ring:
         return [record.wall_s for record in records if record.step > 2]
 
 
-Ringed: TypeAlias = Callable[..., Ring]
+RunGroup: TypeAlias = Callable[..., TurnGroup]
 
 
 @pytest.fixture
-def ringed(probe_fork_server: ForkServer, tmp_path: Path) -> Ringed:
-    """``ringed(*names, ranks=1)``: a launch of each, side by side."""
+def run_group(probe_fork_server: ForkServer, tmp_path: Path) -> RunGroup:
+    """``run_group(*names, ranks=1)``: a launch of each, side by side."""
 
-    def run(*names: str, ranks: int = 1, turn_steps: int = 1) -> Ring:
+    def run(*names: str, ranks: int = 1, turn_steps: int = 1) -> TurnGroup:
         log = tmp_path / "log"
         log.touch()
         tasks = [
@@ -77,7 +77,7 @@ def ringed(probe_fork_server: ForkServer, tmp_path: Path) -> Ringed:
         ]
         left = probe_fork_server.launch(
             Order(
-                argv=[str(SCRIPTS / "in_ring.py"), *names],
+                argv=[str(SCRIPTS / "turn_group.py"), *names],
                 folder=tmp_path,
                 environments=environments,
                 working_directory=tmp_path,
@@ -93,7 +93,7 @@ def ringed(probe_fork_server: ForkServer, tmp_path: Path) -> Ringed:
             )
             for place, task in enumerate(tasks)
         ]
-        return Ring(tuple(ended), log)
+        return TurnGroup(tuple(ended), log)
 
     return run
 
@@ -117,55 +117,55 @@ def of(place: int, log: Path) -> dict[str, str]:
 ALL = list(range(1, END + 1))
 
 
-def test_one_computes_at_a_time_after_the_first_step(ringed: Ringed) -> None:
-    ring = ringed("plain", "plain", "plain")
-    assert ring.overlapping == 0
-    assert [ring.order(number) for number in range(2, END + 1)] == [[0, 1, 2]] * (END - 1)
+def test_one_computes_at_a_time_after_the_first_step(run_group: RunGroup) -> None:
+    group = run_group("plain", "plain", "plain")
+    assert group.overlapping == 0
+    assert [group.order(number) for number in range(2, END + 1)] == [[0, 1, 2]] * (END - 1)
 
 
-def test_a_turn_of_several_steps_is_handed_on_after_them(ringed: Ringed) -> None:
-    ring = ringed("plain", "plain", turn_steps=3)
-    assert ring.places(first_step=3) == [0, 0, 0, 1, 1, 1] * 2
+def test_a_turn_of_several_steps_is_passed_after_them(run_group: RunGroup) -> None:
+    group = run_group("plain", "plain", turn_steps=3)
+    assert group.places(first_step=3) == [0, 0, 0, 1, 1, 1] * 2
 
 
-def test_all_make_the_steps_asked_for(ringed: Ringed) -> None:
-    ring = ringed("plain", "plain")
-    assert [ring.steps(place) for place in range(2)] == [ALL, ALL]
-    assert [ended.result().end_step for ended in ring.ended] == [END, END]
+def test_all_make_the_steps_asked_for(run_group: RunGroup) -> None:
+    group = run_group("plain", "plain")
+    assert [group.steps(place) for place in range(2)] == [ALL, ALL]
+    assert [ended.result().end_step for ended in group.ended] == [END, END]
 
 
-def test_the_time_of_a_step_is_its_own_alone(ringed: Ringed) -> None:
-    ring = ringed("plain", "long_steps")
-    assert min(ring.step_s(0)) < 0.15 <= min(ring.step_s(1))
+def test_the_time_of_a_step_is_its_own_alone(run_group: RunGroup) -> None:
+    group = run_group("plain", "long_steps")
+    assert min(group.step_s(0)) < 0.15 <= min(group.step_s(1))
 
 
-def test_ranks_of_a_launch_compute_together(ringed: Ringed) -> None:
-    ring = ringed("two_ranks", "two_ranks", ranks=2)
-    assert ring.overlapping == 0
-    assert [ring.steps(place, rank) for place in range(2) for rank in range(2)] == [ALL] * 4
+def test_ranks_of_a_launch_compute_together(run_group: RunGroup) -> None:
+    group = run_group("two_ranks", "two_ranks", ranks=2)
+    assert group.overlapping == 0
+    assert [group.steps(place, rank) for place in range(2) for rank in range(2)] == [ALL] * 4
 
 
 @pytest.mark.parametrize("how", ["short", "exits", "leaves_suddenly"])
-def test_who_ends_early_by_itself_holds_up_nobody(ringed: Ringed, how: str) -> None:
-    ring = ringed("plain", how, "plain")
-    assert ring.overlapping == 0
-    assert [ring.steps(place) for place in range(3)] == [ALL, ALL[:4], ALL]
-    assert ring.ended[1].result().ended_early
+def test_who_ends_early_by_itself_holds_up_nobody(run_group: RunGroup, how: str) -> None:
+    group = run_group("plain", how, "plain")
+    assert group.overlapping == 0
+    assert [group.steps(place) for place in range(3)] == [ALL, ALL[:4], ALL]
+    assert group.ended[1].result().ended_early
 
 
 @pytest.mark.parametrize("how", ["catches", "slow_start"])
-def test_odd_ones_take_their_turns_all_the_same(ringed: Ringed, how: str) -> None:
-    ring = ringed(how, "plain")
-    assert ring.overlapping == 0
-    assert [ring.steps(place) for place in range(2)] == [ALL, ALL]
+def test_odd_ones_take_their_turns_all_the_same(run_group: RunGroup, how: str) -> None:
+    group = run_group(how, "plain")
+    assert group.overlapping == 0
+    assert [group.steps(place) for place in range(2)] == [ALL, ALL]
 
 
-def test_steps_that_were_not_the_trainings_hold_up_nobody(ringed: Ringed) -> None:
-    ring = ringed("plain", "gan", "gan")
-    assert ring.overlapping == 0
-    assert [ring.steps(place) for place in range(3)] == [ALL, ALL, ALL]
+def test_steps_that_were_not_the_trainings_hold_up_nobody(run_group: RunGroup) -> None:
+    group = run_group("plain", "gan", "gan")
+    assert group.overlapping == 0
+    assert [group.steps(place) for place in range(3)] == [ALL, ALL, ALL]
 
 
-def test_a_worker_loads_nothing_in_the_turns_of_others(ringed: Ringed) -> None:
-    ring = ringed("data_bound", "long_steps")
-    assert median(ring.step_s(0)) > 0.015  # the first batches are drawn ahead of the first turn
+def test_a_worker_loads_nothing_in_the_turns_of_others(run_group: RunGroup) -> None:
+    group = run_group("data_bound", "long_steps")
+    assert median(group.step_s(0)) > 0.015  # the first batches are drawn ahead of the first turn

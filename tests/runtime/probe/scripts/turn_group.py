@@ -1,4 +1,4 @@
-"""Launches of a ring, which differ: each does what the argument of its place says."""
+"""Launches of a group, which differ: each does what the argument of its place says."""
 # mypy: disable-error-code="no-untyped-call, no-any-return, attr-defined"
 # ruff: noqa: T201
 
