@@ -44,7 +44,7 @@ def test_model_info_takes_the_place_of_the_profile_run(place: Place) -> None:
     place.write_config({**SMALL, "autotuning": {"model_info": {"num_params": 1000}}})
     code, output = place.tune("--tuner-num-trials=1")
     assert code == 0, output
-    assert "there is no profile run" in output
+    assert "the profile run is skipped" in output
     assert not (place.results / "profile_model_info").exists()
 
 

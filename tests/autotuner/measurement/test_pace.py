@@ -20,7 +20,7 @@ from autoconf_launch.autotuner.measurement.stop_rule import (
 )
 from autoconf_launch.autotuner.space.trial import Record, Turn
 
-from ..playoff.test_finals import CRASH, made, record
+from ..playoff.test_playoff import CRASH, made, record
 
 
 def launched(extra_s: float) -> tuple[Record, ...]:

@@ -17,7 +17,7 @@ from autoconf_launch.autotuner.playoff.playoff import Finals
 from autoconf_launch.autotuner.playoff.winner import safe_order
 from autoconf_launch.autotuner.space.trial import Outcome, Record, Trial
 
-from .test_finals import (
+from .test_playoff import (
     ALIKE,
     CRASH,
     PREEMPTED,

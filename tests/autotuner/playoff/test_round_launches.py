@@ -7,7 +7,7 @@ from autoconf_launch.autotuner.playoff.arms import Arm
 from autoconf_launch.autotuner.playoff.playoff import Lengths, alone, in_turn, lengths, says_over
 from autoconf_launch.autotuner.space.trial import Outcome, Record, Trial
 
-from .test_finals import CRASH, made, searched
+from .test_playoff import CRASH, made, searched
 
 LENGTHS = Lengths(turns=4, turn_s=3.0, apart_s=6.0)
 DUE = tuple(map(Arm, searched(1.0, 3.0, 1.0)))

@@ -21,7 +21,7 @@ from autoconf_launch.core import (
 )
 from autoconf_launch.launcher.report.search import certificate_text, stop_text
 
-from .test_finals import ALIKE, CRASH, SEARCHED, THROUGHPUT, made, run, searched, truth
+from .test_playoff import ALIKE, CRASH, SEARCHED, THROUGHPUT, made, run, searched, truth
 
 SLOW_BASELINE = searched(3.0, 1.0, 1.02)
 

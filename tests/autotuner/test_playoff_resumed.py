@@ -10,7 +10,7 @@ from autoconf_launch.autotuner.playoff.contenders import FinalsBudget
 from autoconf_launch.autotuner.playoff.playoff import Finals
 from autoconf_launch.autotuner.space.trial import Record, Trial
 
-from .playoff.test_finals import ALIKE, SEARCHED, THROUGHPUT, made, run, searched, truth
+from .playoff.test_playoff import ALIKE, SEARCHED, THROUGHPUT, made, run, searched, truth
 
 EVEN = searched(1.0, 1.01, 1.0)
 """For want of 40 s the third one leaves after eight rounds; with time, after nine."""

@@ -5,7 +5,7 @@ from autoconf_launch.autotuner.playoff.arms import Arm
 from autoconf_launch.autotuner.playoff.contenders import ALPHA, MOST_CONTENDERS, Places, planned
 from autoconf_launch.autotuner.space.trial import Record
 
-from .test_finals import ALIKE, THROUGHPUT, searched
+from .test_playoff import ALIKE, THROUGHPUT, searched
 
 
 def places(records: tuple[Record, ...], wanted: int = 3, comparisons: int | None = None) -> Places:

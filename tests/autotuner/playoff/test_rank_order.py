@@ -19,7 +19,7 @@ from autoconf_launch.core import (
     Optimizer,
 )
 
-from .test_finals import ALIKE, CRASH, THROUGHPUT, made, run, searched, truth
+from .test_playoff import ALIKE, CRASH, THROUGHPUT, made, run, searched, truth
 
 SLOW_BASELINE = searched(3.0, 1.0, 1.05)
 

@@ -7,7 +7,7 @@ import pytest
 from autoconf_launch.autotuner.measurement.machine_drift import level_now
 from autoconf_launch.autotuner.measurement.noise import PRIOR
 
-from .test_drift import CRASH, again, made, trials
+from .test_machine_drift import CRASH, again, made, trials
 
 
 def level(*seconds: float) -> float:

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from autoconf_launch.autotuner.playoff.findings import repeat_findings
 
-from ..measurement.test_drift import CRASH, LOADED, again, made, trials
+from ..measurement.test_machine_drift import CRASH, LOADED, again, made, trials
 
 
 def test_repeats_that_agree_are_not_talked_of() -> None:

@@ -6,7 +6,7 @@ from autoconf_launch.autotuner.measurement.noise import PRIOR
 from autoconf_launch.autotuner.playoff.contenders import may_be_best
 from autoconf_launch.autotuner.space.trial import Record
 
-from .test_finals import CRASH, THROUGHPUT, made, record
+from .test_playoff import CRASH, THROUGHPUT, made, record
 
 
 def after(step_s: float, *, steps: int = 3) -> Record:

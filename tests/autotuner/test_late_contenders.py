@@ -15,7 +15,7 @@ from autoconf_launch.autotuner.playoff.winner import settled
 from autoconf_launch.autotuner.space.settings import AutotuningSettings
 from autoconf_launch.core import Optimizer
 
-from .playoff.test_finals import run, searched, truth
+from .playoff.test_playoff import run, searched, truth
 from .test_recorded_noise import DATA, THROUGHPUT, Machine, is_tie_with_baseline
 
 RUNS = 50
