@@ -1,4 +1,4 @@
-"""Help with an unknown name: the nearest one and all. Not: which names there are."""
+"""Help with an unknown name: the nearest one, or all."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _NONE: Mapping[str, str] = MappingProxyType({})
 
 
 def hint(name: str, known: Iterable[str], also: Mapping[str, str] = _NONE) -> str:
-    """``did you mean 'x'? known: x, y``, the question only where a name is near.
+    """``did you mean 'x'?``, or ``known: x, y`` where no name is near.
 
     ``also``: other spellings of known names, with the name that each means.
     """
@@ -20,5 +20,4 @@ def hint(name: str, known: Iterable[str], also: Mapping[str, str] = _NONE) -> st
         **{known.lower(): known for known in names},
     }
     close = difflib.get_close_matches(name.lower(), by_lower_case, n=1, cutoff=0.4)
-    question = f"did you mean '{by_lower_case[close[0]]}'? " if close else ""
-    return f"{question}known: {', '.join(names)}"
+    return f"did you mean '{by_lower_case[close[0]]}'?" if close else f"known: {', '.join(names)}"

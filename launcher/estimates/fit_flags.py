@@ -105,7 +105,7 @@ def _add_layout(group: argparse._ArgumentGroup) -> None:
 
 _MOST_SHOWN = 1 << 24
 _USUALLY_SHOWN = 10
-_MOST_TOKENS = 10**18
+_FEWEST_TOKENS, _MOST_TOKENS = 10**5, 10**18
 _POWERS = {"": 0, "k": 3, "m": 6, "b": 9, "t": 12}
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
 
@@ -204,7 +204,20 @@ def _tokens(text: str) -> int:
     count = int(Decimal(found[1]) * 10 ** _POWERS[found[2]]) if found else 0
     if not 0 < count <= _MOST_TOKENS:
         raise argparse.ArgumentTypeError(f"{text!r} must be tokens, such as 300B or 15T")
+    require_unit(text, count)
     return count
+
+
+def require_unit(text: str, tokens: float) -> None:
+    """See that ``300`` is not meant for 300 billion: nobody trains on so few.
+
+    Raises:
+        ArgumentTypeError: they are too few.
+    """
+    if tokens < _FEWEST_TOKENS:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is {tokens:,.0f} tokens; did you mean {text.strip()}B?"
+        )
 
 
 def _money(text: str) -> float:

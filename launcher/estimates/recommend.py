@@ -243,8 +243,7 @@ def _model(question: ModelQuestion, request: RecommendRequest, budget: Budget) -
             raise
         raise ConfigError(
             f"In {request.max_days:g} days {budget.gpus} GPUs would train {question.size_b:g} "
-            f"billion parameters on {budget.tokens_b * 1e9:.6g} tokens (--tokens 300B is "
-            f"{300e9:g}). {error}"
+            f"billion parameters on {budget.tokens_b:g} billion tokens. {error}"
         ) from error
 
 

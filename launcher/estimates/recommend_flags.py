@@ -14,6 +14,7 @@ from autoconf_launch.core import ConfigError, nearest_known
 
 from ..export import BASE_EXPORTERS
 from ..flags import VerbParser
+from .fit_flags import require_unit
 from .model_choice import MOST
 from .training_flags import whole, with_dashes
 
@@ -158,7 +159,7 @@ def _add_model(group: argparse._ArgumentGroup) -> None:
 
 def _add_planner(group: argparse._ArgumentGroup) -> None:
     add = group.add_argument
-    add("--cluster", metavar="C", help="20x8xA100-SXM-80GB, or a file")
+    add("--cluster", action="once", metavar="C", help="20x8xA100-SXM-80GB, or a file")
     add("--gpu-memory-gb", type=_number(1, 1e4), metavar="GB", help="of each GPU")
     add("--usd-per-gpu-hour", type=_number(0, 1e4), metavar="USD")
     assume_help = "an assumption on failures and pauses, such as restart_s=600"
@@ -200,6 +201,7 @@ def _billions(text: str) -> float:
         raise argparse.ArgumentTypeError(
             f"{text!r} is not a number of tokens; write for example 300B"
         )
+    require_unit(text, 1e9 * float(count))
     return float(count)
 
 

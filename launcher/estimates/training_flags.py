@@ -13,6 +13,7 @@ from typing import Any
 from autoconf_launch.autotuner.cost import TRAINERS
 from autoconf_launch.core import (
     OPTIMIZER_STATES,
+    ClusterSpec,
     ConfigError,
     Experts,
     FrozenPart,
@@ -22,7 +23,7 @@ from autoconf_launch.core import (
 )
 from autoconf_launch.tuning_spaces import hint
 
-from ..flags import parse_bytes
+from ..flags import parse_bytes, unknown_flag
 from .model_choice import MOST, model_of_flags
 from .training_choice import TIME_LIMIT_S, TrainingRequest, choose_cluster, choose_software
 
@@ -58,11 +59,23 @@ def training_of(
         workload=workload,
         cluster=cluster,
         global_batch=flags.global_batch,
-        limit_bytes=flags.memory_limit or cluster.least_memory_bytes,
+        limit_bytes=_limit_bytes(flags.memory_limit, cluster),
         time_limit_s=flags.time_limit,
         json=flags.json,
         given=frozenset(word.partition("=")[0] for word in words if word.startswith("--")),
     )
+
+
+def _limit_bytes(asked: int | None, cluster: ClusterSpec) -> int:
+    """What a rank may use: of its GPU, or less."""
+    own = cluster.least_memory_bytes
+    if asked is not None and asked > own:
+        name = cluster.devices[0].name
+        raise ConfigError(
+            f"--memory-limit is {asked / 2**30:.1f} GiB, but a {name} has {own / 2**30:.1f} GiB; "
+            "give less, or another --cluster."
+        )
+    return asked or own
 
 
 def _require_no_model(model: str | None, shapes: Mapping[str, Any]) -> None:
@@ -108,8 +121,7 @@ def with_dashes(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> li
         if re.match(r"--[A-Za-z]", argument):
             name = name.replace("_", "-")
             if name not in known:
-                flags = [flag for flag in known if flag.startswith("--")]
-                raise ConfigError(f"Unknown flag {name}; {hint(name, flags)}")
+                raise unknown_flag(name, known, f"{parser.prog} --help")
         found.append(f"{name}{equals}{value}")
     return found
 
@@ -173,7 +185,8 @@ def _add_model(parser: argparse.ArgumentParser) -> None:
 def _add_work(parser: argparse.ArgumentParser, of_script: bool) -> None:
     group = parser.add_argument_group("training")
     add = group.add_argument
-    add("--cluster", required=True, metavar="C", help="64x8xH100-SXM-80GB, or a file")
+    cluster_help = "64x8xH100-SXM-80GB, or a file"
+    add("--cluster", action="once", required=True, metavar="C", help=cluster_help)
     usual: dict[str, Any] = {"type": whole(1, MOST), "required": not of_script, "default": 1}
     add("--seq", metavar="S", help="sequence length in tokens", **usual)
     add("--global-batch", metavar="B", help="samples per optimizer step", **usual)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import difflib
 import re
-from collections.abc import Callable
-from typing import NoReturn, TypeAlias, TypeVar
+from collections.abc import Callable, Iterable
+from typing import Any, NoReturn, TypeAlias, TypeVar
 
 import yaml
 
@@ -166,13 +167,43 @@ def _whole(text: str, *, least: int) -> int:
     return int(text)
 
 
+class _Once(argparse.Action):
+    """``action="once"``: given twice, a flag is an error, where others take the last value."""
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: Any,
+        option_string: str | None = None,
+    ) -> None:
+        """Store it."""
+        seen: set[str] = namespace.__dict__.setdefault("_given", set())
+        if option_string and self.dest in seen:
+            parser.error(f"{option_string} is given twice; give it once")
+        seen.add(self.dest)
+        setattr(namespace, self.dest, values)
+
+
 class VerbParser(argparse.ArgumentParser):
-    """Raises ConfigError, with the usage, where argparse would print and leave."""
+    """Raises ConfigError where argparse would print and leave."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self.register("action", "once", _Once)
 
     def error(self, message: str) -> NoReturn:
-        """Raise what is wrong, and how it is said right."""
-        usage = " ".join(self.format_usage().split()).removeprefix("usage: ")
-        raise ConfigError(f"{message[0].upper()}{message[1:]}; use: {usage}")
+        """Raise what is wrong, and where to look."""
+        where = "" if message.endswith("?") else f"; see {self.prog} --help."
+        raise ConfigError(f"{message[0].upper()}{message[1:]}{where}")
+
+
+def unknown_flag(name: str, known: Iterable[str], where: str) -> ConfigError:
+    """What to raise for a flag that nobody knows: the nearest one, or where all are."""
+    dashed = {flag.replace("_", "-"): flag for flag in known if flag.startswith("--")}
+    close = difflib.get_close_matches(name.replace("_", "-"), dashed, n=1)
+    hint = f"did you mean '{dashed[close[0]]}'?" if close else f"see {where}."
+    return ConfigError(f"Unknown flag {name}; {hint}")
 
 
 LAUNCHERS = ("pdsh", "openmpi", "mvapich", "mpich", "impi", "slurm")

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from autoconf_launch.autotuner.space import AutotuningSettings
-from autoconf_launch.core import ConfigError, nearest_known
+from autoconf_launch.core import ConfigError
 
 from ..machine import our_python, parse_core_list
 from ..request import (
@@ -21,7 +21,7 @@ from ..request import (
     TrackingChoice,
     UserWords,
 )
-from .flag_table import REFUSED, WITHOUT_EFFECT, make_parser
+from .flag_table import REFUSED, WITHOUT_EFFECT, make_parser, unknown_flag
 
 
 def parse_request(argv: Sequence[str]) -> LaunchRequest:
@@ -172,7 +172,7 @@ def _split(parser: argparse.ArgumentParser, argv: list[str]) -> tuple[list[str],
         if flag in REFUSED:
             raise ConfigError(f"{name} is not offered: {REFUSED[flag]}.")
         if flag not in actions:
-            raise ConfigError(f"Unknown flag {name}; {nearest_known(flag, actions)}")
+            raise unknown_flag(name, actions, "autoconf-launch tune --help")
         following = next(iter(argv[index + 1 : index + 2]), None)
         spaced = not equals and _takes_value(actions[flag], following)
         given = value if equals else following if spaced else ""

@@ -22,8 +22,8 @@ def test_case_and_dashes_of_a_name_do_not_matter(name: str) -> None:
     assert named_model(name).hidden == 4096
 
 
-def test_an_unknown_name_gets_the_nearest_and_all() -> None:
-    with pytest.raises(ConfigError, match=r"did you mean 'gpt2-xl'\? known: .*llama3") as error:
+def test_an_unknown_name_gets_the_nearest_or_all() -> None:
+    with pytest.raises(ConfigError, match=r"did you mean 'gpt2-xl'\?$") as error:
         named_model("gpt2-xxl")
     assert "\n" not in str(error.value)
 

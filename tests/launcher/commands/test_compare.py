@@ -65,7 +65,7 @@ def test_a_run_without_a_measurement_is_not_compared() -> None:
 
 
 def test_one_folder_is_not_enough() -> None:
-    with pytest.raises(ConfigError, match="required: B; use: autoconf-launch compare"):
+    with pytest.raises(ConfigError, match="required: B; see autoconf-launch compare --help"):
         compared("a")
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from .verb import Run
+from .verb import Run, ran
 
 SEEDS = ("--family", "gpt3", "--gpus", "160", "--tflops-per-gpu", "140", "--tokens", "300B")
 CLUSTER = ("--family", "gpt3", "--cluster", "20x8xA100-SXM-80GB", "--tokens", "300B")
@@ -107,9 +107,18 @@ def test_the_base_configuration_of_such_a_size_is_of_the_same_model(
 
 @pytest.mark.parametrize("more", [(), ("--base-config", "base.yaml")])
 def test_tokens_that_leave_no_model_are_refused(recommend: Run, more: tuple[str, ...]) -> None:
-    ran = recommend(*SEEDS[:-1], "300", "--max-days", "5", *more)
+    ran = recommend(*SEEDS[:-1], "300k", "--max-days", "5", *more)
     assert (ran.code, ran.is_one_line) == (2, True), ran.err
-    assert "on 300 tokens (--tokens 300B is 3e+11)" in ran.err
+    assert "on 0.0003 billion tokens" in ran.err
+
+
+@pytest.mark.parametrize("verb", ["plan", "recommend"])
+def test_tokens_without_their_unit_are_asked_about(
+    verb: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = ran(capsys, verb, "--tokens", "300")
+    assert (asked.code, asked.is_one_line) == (2, True)
+    assert asked.err.endswith("'300' is 300 tokens; did you mean 300B?\n")
 
 
 def test_gpus_that_no_layout_divides_are_told(recommend: Run) -> None:

@@ -122,7 +122,7 @@ def test_json_is_one_document_with_a_version(folder: Path, flags: Sequence[str])
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ((), "arguments are required: RESULTS; use: autoconf-launch show"),
+        ((), "arguments are required: RESULTS; see autoconf-launch show --help."),
         (("nothing",), "nothing is not a folder"),
         (("results", "--format", "xml"), "invalid choice: 'xml'"),
         (("results", "--follow", "--format", "md"), "md is one table"),

@@ -76,7 +76,7 @@ def theirs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_dialect_of_another_package_is_asked_before_ours() -> None:
     choice = choose_dialect(script(text=TRAINER))
     assert choice.dialect.name == "theirs"
-    assert "theirs and hf_trainer both know this script" in choice.notes[0]
+    assert "theirs and hf_trainer both match this script" in choice.notes[0]
 
 
 @pytest.mark.usefixtures("theirs")
