@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from statistics import fmean, median
 
-from autoconf_launch.autotuner.playoff.arms import Arm, compare
+from autoconf_launch.autotuner.playoff.contender import Contender, compare
 from autoconf_launch.autotuner.space.objective import OBJECTIVES
 from autoconf_launch.autotuner.space.trial import Measurement, Record, Trial, Turn
 from autoconf_launch.core import Candidate, Layout
@@ -87,18 +87,18 @@ def made(step: float, launch: float) -> Draw:
 
 def study(draw: Draw, seed: int) -> list[tuple[bool, float]]:
     """After each round, whether every interval so far was true, and half the width of the last."""
-    chance, arms, found, true = random.Random(seed), (_arm(), _arm()), [], True
+    chance, contenders, found, true = random.Random(seed), (_contender(), _contender()), [], True
     for number in range(1, max(ROUNDS) + 1):
-        for arm, steps in zip(arms, draw(chance), strict=True):
-            arm.rounds[number] = _record(steps, number)
-        last = compare(*arms, OBJECTIVES["throughput"])
+        for contender, steps in zip(contenders, draw(chance), strict=True):
+            contender.rounds[number] = _record(steps, number)
+        last = compare(*contenders, OBJECTIVES["throughput"])
         true = true and not last.differs
         found.append((true, last.width))
     return found
 
 
-def _arm() -> Arm:
-    return Arm(_record([0.0], 0))
+def _contender() -> Contender:
+    return Contender(_record([0.0], 0))
 
 
 def _record(logs: Steps, number: int) -> Record:

@@ -106,8 +106,8 @@ def main() -> None:
         print(
             f"{row.tuning_space:7} {row.num_experiments:6} {best:>8}  {row.best_exp_name or '-'}"
         )
-    if summary.speed_up:
-        print(f"\n{summary.speed_up.ratio:.2f} times trial 0", end="; ")
+    if speed_up := summary.decision.speed_up:
+        print(f"\n{speed_up.ratio:.2f} times trial 0", end="; ")
     print(f"skipped: {dict(summary.rejected)}")
     print(f"stopped: {summary.stop.kind.value}" if summary.stop else "")
 

@@ -6,6 +6,7 @@ from autoconf_launch.core import lazy_names
 
 if TYPE_CHECKING:
     from .machine_drift import (
+        Drift,
         at_level,
         counts_instead,
         drift,
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from .noise import (
         AGAIN_SUFFIX,
         FINAL_SUFFIX,
-        NOTHING,
+        MAX_USEFUL_LOG_HALF_WIDTH,
         PRIOR,
         Noise,
         NoiseTally,

@@ -56,11 +56,13 @@ class Drift:
     Attributes:
         records: its trials in order; the same objects where no repeat counts instead.
         now: how much slower the machine is at the last repeat of the baseline, as a logarithm.
-        doubted: repeats that count instead of their trial.
+        doubted: trials as they were measured, each with the repeat that counts instead of it.
+        failed: repeats that failed.
     """
 
     records: tuple[Record, ...]
-    doubted: tuple[Record, ...] = ()
+    doubted: tuple[tuple[Record, Record], ...] = ()
+    failed: tuple[Record, ...] = ()
     now: float = 0.0
 
 
@@ -76,9 +78,11 @@ def drift(records: Sequence[Record], repeats: Sequence[Record]) -> Drift:
         for repeat in repeats
         if repeat.trial.doubted and counts_instead(repeat, records)
     }
+    trials = {record.trial.name: record for record in records if record.measurement}
     return Drift(
         records=tuple(in_place_of(one, doubted.get(one.trial.name)) for one in records),
-        doubted=tuple(doubted.values()),
+        doubted=tuple((trials[name], repeat) for name, repeat in doubted.items()),
+        failed=tuple(repeat for repeat in repeats if repeat.failure),
         now=machine_level(records, repeats),
     )
 

@@ -28,7 +28,7 @@ FINAL_SUFFIX = "_final"
 AGAIN_SUFFIX = "_again"
 """The same, where that was during the search."""
 
-NOTHING = math.log(2.5)
+MAX_USEFUL_LOG_HALF_WIDTH = math.log(2.5)
 """Widest useful half-width of an interval, as a logarithm."""
 
 _WIDEST = 100.0

@@ -1,4 +1,4 @@
-"""A comparison that may be looked at after every round. Not: who is compared with whom (finals).
+"""A comparison that may be looked at after every round. Not: what is compared (playoff).
 
 The observations are differences of two launches of one round, as logarithms: what the machine
 did in that minute is in both. Their spread is not known before, so that it is part of the test;

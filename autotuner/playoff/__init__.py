@@ -5,21 +5,29 @@ from typing import TYPE_CHECKING
 from autoconf_launch.core import lazy_names
 
 if TYPE_CHECKING:
-    from .contenders import FinalsBudget, fit_together, ranking
-    from .findings import launch_findings, repeat_findings, study_findings
+    from .decision import Decision, DecisionVerdict, alpha_of, best_of, decide
     from .meaning import LossComparison, MeaningVerdict, Obstacle
-    from .playoff import Decider, Finals
+    from .playoff import Decider, Playoff
     from .resolution import Resolution
-    from .soak import FEWEST_STEPS, Soak, soak_steps
-    from .soak_report import SoakReport, soaked_name_of
+    from .selection import PlayoffBudget, choose_contenders, fit_together, ranking
+    from .soak import (
+        FEWEST_STEPS,
+        MOST_MEMORY,
+        FewSteps,
+        LackOfTime,
+        Refusal,
+        Soak,
+        SoakReport,
+        soak_steps,
+        soaked_name,
+    )
     from .summary import (
+        Launches,
         LearningRateAdvice,
         Summary,
         SummaryRow,
-        best_of,
         summarise,
-        summarise_records,
+        summarise_launches,
     )
-    from .winner import CAUSELESS, alpha_of, safe_order, settled
 else:
     __getattr__ = lazy_names(__name__, __file__)

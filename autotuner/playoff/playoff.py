@@ -2,8 +2,7 @@
 
 The best of the search, equal within noise, and the baseline are launched in turn,
 each once a round and in another order each round, until a test that may be looked at after every
-round resolves them, finds that it will not, or the budget is spent. An eliminated contender is
-replaced by the next plausible candidate, while there is time for some rounds more.
+round resolves them, finds that it will not, or the budget is spent.
 
 A launch names the one that its round has next, so that a journal tells a round that was torn from
 one that somebody had left, whatever the time and the budget were.
@@ -14,8 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from statistics import fmean
-from typing import Protocol, TypeGuard
+from typing import Protocol
 
 from autoconf_launch.core import FailureKind
 
@@ -24,7 +22,6 @@ from ..measurement import (
     Effort,
     Noise,
     PairedEstimate,
-    estimate_noise,
     steps_apart,
     steps_of_turn,
     time_apart_s,
@@ -33,9 +30,9 @@ from ..measurement import (
 )
 from ..search import MARGIN, StopKind, StopReason, start_bound_s
 from ..space import Objective, Record, Trial, Turn
-from .arms import Arm, compare, is_settled, leader
-from .contenders import ALPHA, FinalsBudget, Places, fit_together
+from .contender import Contender, compare, is_settled, leader
 from .resolution import round_times_s
+from .selection import ALPHA, PlayoffBudget, fit_together
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,37 +59,40 @@ def lengths(records: Sequence[Record], noise: Noise, time_s: float) -> Lengths:
     )
 
 
-def steps_s(arm: Arm, lengths: Lengths, *, together: bool) -> float:
+def steps_s(contender: Contender, lengths: Lengths, *, together: bool) -> float:
     """Seconds of all steps of a launch of a round, those that do not count with them."""
-    measured = arm.searched.measurement
+    measured = contender.searched.measurement
     if measured is None:
         return 0.0
-    in_turn = lengths.turns * steps_of_turn(arm.searched, lengths.turn_s)
-    timed = in_turn if together else steps_apart(arm.searched, lengths.apart_s)
+    in_turn = lengths.turns * steps_of_turn(contender.searched, lengths.turn_s)
+    timed = in_turn if together else steps_apart(contender.searched, lengths.apart_s)
     return ((measured.first_step or 1) - 1 + timed) * measured.mean_step_s
 
 
-def final_name(arm: Arm) -> str:
-    """Name of an arm's launches in the rounds."""
-    return f"{arm.name}{FINAL_SUFFIX}"
+def final_name(contender: Contender) -> str:
+    """Name of an contender's launches in the rounds."""
+    return f"{contender.name}{FINAL_SUFFIX}"
 
 
-def in_turn(due: Sequence[Arm], number: int, steps: Lengths) -> tuple[Trial, ...]:
+def in_turn(due: Sequence[Contender], number: int, steps: Lengths) -> tuple[Trial, ...]:
     """All at once: each hands the turn to the next, the last to the first, which begins."""
-    after = [final_name(arm) for arm in (*due[1:], due[0])]
-    each = [steps_of_turn(arm.searched, steps.turn_s) for arm in due]
+    after = [final_name(contender) for contender in (*due[1:], due[0])]
+    each = [steps_of_turn(contender.searched, steps.turn_s) for contender in due]
     return tuple(
         replace(
-            _final(arm, number, then),
+            _final(contender, number, then),
             turn=Turn(
-                next_name=then, is_first=arm is due[0], steps=steps.turns * length, length=length
+                next_name=then,
+                is_first=contender is due[0],
+                steps=steps.turns * length,
+                length=length,
             ),
         )
-        for arm, then, length in zip(due, after, each, strict=True)
+        for contender, then, length in zip(due, after, each, strict=True)
     )
 
 
-def alone(due: Sequence[Arm], number: int, steps: Lengths) -> tuple[Trial, ...]:
+def alone(due: Sequence[Contender], number: int, steps: Lengths) -> tuple[Trial, ...]:
     """The first of them; the others follow it."""
     then = final_name(due[1]) if len(due) > 1 else ""
     timed = steps_apart(due[0].searched, steps.apart_s)
@@ -102,8 +102,7 @@ def alone(due: Sequence[Arm], number: int, steps: Lengths) -> tuple[Trial, ...]:
 def says_over(launches: Sequence[Record]) -> bool | None:
     """Whether these are all of their round; None where one of before names nobody.
 
-    A round of one is none. A failure may be the last of them: who comes in its place begins with
-    the next round.
+    A round of one is none. A failure may be the last of them.
     """
     if sum(launch.failure is None for launch in launches) < 2:
         return False
@@ -113,16 +112,12 @@ def says_over(launches: Sequence[Record]) -> bool | None:
     return None if None in named else True
 
 
-def _final(arm: Arm, number: int, then: str) -> Trial:
-    name = final_name(arm)
-    return replace(arm.searched.trial, name=name, attempt=number, final=True, then=then)
+def _final(contender: Contender, number: int, then: str) -> Trial:
+    name = final_name(contender)
+    return replace(contender.searched.trial, name=name, attempt=number, final=True, then=then)
 
 
-_ROUNDS_TO_HAVE = 2
-"""Left, for a place to be given away."""
-
-
-class Finals:
+class Playoff:
     """Asks for rounds of launches; told records of an earlier session, it goes on there.
 
     Where the configurations fit side by side, those of a round live together and take steps in
@@ -132,37 +127,25 @@ class Finals:
 
     def __init__(
         self,
-        records: Sequence[Record],
+        chosen: Sequence[Record],
         objective: Objective,
         *,
-        wanted: int | None = None,
-        budget: FinalsBudget | None = None,
-        near_only: bool = True,
-        noise: Noise | None = None,
+        noise: Noise,
+        budget: PlayoffBudget | None = None,
     ) -> None:
         """Before the first round.
 
         Args:
-            records: of the search.
+            chosen: records of the search that take part, the best first.
             objective: what is compared.
-            wanted: how many take part beside the baseline; None: as the budget's effort has it.
+            noise: of the search.
             budget: when to end undecided.
-            near_only: skip what the noise of the search tells from the best.
-            noise: of the search, where ``records`` are not all of it.
         """
         self._objective = objective
-        self._budget = budget or FinalsBudget()
-        self._noise = noise or estimate_noise(records)
-        self._places = Places(
-            records,
-            objective,
-            wanted=self.effort.contenders if wanted is None else wanted,
-            noise=self._noise,
-            near_only=near_only,
-            comparisons=self._budget.comparisons,
-        )
-        self._arms = tuple(map(Arm, self._places.chosen))
-        self._lengths = lengths(self._places.chosen, self._noise, self._budget.time_s)
+        self._budget = budget or PlayoffBudget()
+        self._noise = noise
+        self._contenders = tuple(map(Contender, chosen))
+        self._lengths = lengths(chosen, noise, self._budget.time_s)
         self._told: dict[tuple[str, int], Record] = {}
         self._round = 1
         self._whole: set[int] = set()
@@ -171,12 +154,12 @@ class Finals:
         self._start_s: float | None = None
         self._spent_s = 0.0
         self._is_spent = False
-        self._leader = leader(self._arms, objective)
+        self._leader = leader(self._contenders, objective)
 
     @property
-    def arms(self) -> tuple[Arm, ...]:
-        """Everything that takes part, the best of the search first, then who came later."""
-        return self._arms
+    def contenders(self) -> tuple[Contender, ...]:
+        """Everything that takes part, the best of the search first."""
+        return self._contenders
 
     @property
     def effort(self) -> Effort:
@@ -186,7 +169,7 @@ class Finals:
     @property
     def level(self) -> float:
         """Probability of a single comparison with the best to be ever wrong."""
-        return self._places.level
+        return ALPHA / max(1, len(self._contenders) - 1)
 
     @property
     def records(self) -> tuple[Record, ...]:
@@ -199,7 +182,7 @@ class Finals:
         return self._leader.measured() if self._leader else None
 
     @property
-    def leader(self) -> Arm | None:
+    def leader(self) -> Contender | None:
         """The best so far; the search's best before the first round."""
         return self._leader
 
@@ -208,19 +191,17 @@ class Finals:
         """Rounds that are over."""
         return len(self._whole)
 
-    def admit(self, records: Sequence[Record]) -> None:
-        """Add contenders that did not begin, but come in when they are told of."""
-        self._places.admit(records)
-
-    def compare(self, slower: Arm, faster: Arm, alpha: float = ALPHA) -> PairedEstimate:
+    def compare(
+        self, slower: Contender, faster: Contender, alpha: float = ALPHA
+    ) -> PairedEstimate:
         """How much longer ``slower`` takes, over the rounds that both were in."""
         return compare(slower, faster, self._objective, noise=self._noise, alpha=alpha)
 
     def ask(self, free_slots: int, elapsed_s: float) -> tuple[Trial, ...]:
         """The next launches, when none is running; no new round once the time is up.
 
-        One all the same where all before it were torn, a second one where the first could not tell
-        the baseline from the best, and one in which the baseline meets a best that came later.
+        One all the same where all before it were torn, and a second one where the first could not
+        tell the baseline from the best.
         """
         if self._start_s is None:
             self._begin(elapsed_s)
@@ -233,7 +214,9 @@ class Finals:
         due = self._due()
         if not due or free_slots < 1:
             return ()
-        together = free_slots >= len(due) > 1 and fit_together([arm.searched for arm in due])
+        together = free_slots >= len(due) > 1 and fit_together(
+            [contender.searched for contender in due]
+        )
         trials = (in_turn if together else alone)(due, self._round, self._lengths)
         self._pending = {trial.name for trial in trials}
         return trials
@@ -241,21 +224,21 @@ class Finals:
     def tell(self, record: Record) -> None:
         """Take a launch of this session or an earlier one; one that was preempted never was."""
         self._pending.discard(record.trial.name)
-        arm = self._arm(record.trial.name)
+        contender = self._contender(record.trial.name)
         key = record.trial.name, record.trial.attempt
         preempted = record.failure and record.failure.kind is FailureKind.PREEMPTED
-        if arm is None or key in self._told or preempted:
+        if contender is None or key in self._told or preempted:
             return
         self._told[key] = record
         if self._start_s is None:
-            self._go_on_from(record.trial.attempt, arm)
-        arm.rounds[record.trial.attempt] = record
+            self._go_on_from(record.trial.attempt, contender)
+        contender.rounds[record.trial.attempt] = record
         if record.failure is not None:
-            self._drop(arm)
+            self._drop(contender)
         if self._is_over():
             self._close_round()
         elif record.failure is not None:
-            self._fill()
+            self._order = self._active()
 
     def end_step(self, trial: Trial, step_s: Sequence[float]) -> int | None:
         """As planned: every launch of a round has the same steps."""
@@ -267,41 +250,27 @@ class Finals:
             return None
         return StopReason(kind=StopKind.EXPLORED)
 
-    def _arm(self, name: str) -> Arm | None:
-        """The one of this launch; who came later in an earlier session comes now."""
-        self._join(self._places.take(name.removesuffix(FINAL_SUFFIX)))
-        return next((arm for arm in self._arms if final_name(arm) == name), None)
+    def _contender(self, name: str) -> Contender | None:
+        return next((one for one in self._contenders if final_name(one) == name), None)
 
-    def _join(self, record: Record | None) -> None:
-        """It leads where all before it have failed."""
-        if record is not None:
-            self._arms += (Arm(record),)
-            self._leader = self._leader or self._arms[-1]
-
-    def _fill(self) -> None:
-        """Give free places away while there are rounds left to be won; who is in is in order."""
-        times_s = round_times_s(self._told.values())
-        round_s = fmean(times_s) if times_s else 0.0
-        late = self._budget.time_s - sum(times_s) < _ROUNDS_TO_HAVE * round_s
-        if not late and self.rounds + _ROUNDS_TO_HAVE <= self._budget.rounds:
-            while (record := self._places.next(self._arms, self._leader)) is not None:
-                self._join(record)
-        self._order = self._active()
-
-    def _active(self) -> tuple[Arm, ...]:
-        """Arms of this round in its order; nobody where there is nobody to compare with."""
-        left = [arm for arm in self._arms if not arm.is_out]
+    def _active(self) -> tuple[Contender, ...]:
+        """Contenders of this round in its order; none where there is nothing to compare."""
+        left = [contender for contender in self._contenders if not contender.is_out]
         if len(left) < 2:
             return ()
         first = (self._round - 1) % len(left)
         return (*left[first:], *left[:first])
 
-    def _standing(self) -> tuple[Arm, ...]:
-        """Arms that have not failed and are not known to be slower."""
-        return tuple(arm for arm in self._arms if not arm.failed and not arm.is_beaten)
+    def _standing(self) -> tuple[Contender, ...]:
+        """Contenders that have not failed and are not known to be slower."""
+        return tuple(
+            contender
+            for contender in self._contenders
+            if not contender.failed and not contender.is_beaten
+        )
 
     def _is_new_round(self) -> bool:
-        return not any(self._round in arm.rounds for arm in self._order)
+        return not any(self._round in contender.rounds for contender in self._order)
 
     def _is_late(self) -> bool:
         """Whether another round would end beyond the time by more than half of it."""
@@ -309,42 +278,41 @@ class Finals:
         return self._spent_s + round_s / 2.0 >= self._budget.time_s
 
     def _has_time(self, elapsed_s: float, *, beside: bool) -> bool:
-        """Whether what is due surely ends by the budget's end, if need be without some arms."""
+        """Whether what is due surely ends in the budget, if need be without some contenders."""
         left_s = self._budget.until_s - elapsed_s
         while (due := self._due()) and self._bound_s(due, beside=beside) > left_s:
-            others = [arm for arm in due if arm is not self._leader and arm is not self._own()]
+            others = [
+                contender
+                for contender in due
+                if contender is not self._leader and contender is not self._own()
+            ]
             if not others or not self._is_new_round():
                 return False
             others[-1].is_out = True
             self._order = self._active()
         return True
 
-    def _bound_s(self, due: Sequence[Arm], *, beside: bool) -> float:
+    def _bound_s(self, due: Sequence[Contender], *, beside: bool) -> float:
         """What these launches take at most."""
-        together = beside and fit_together([arm.searched for arm in due])
-        start_s = start_bound_s([*(arm.searched for arm in self._arms), *self._told.values()])
-        steps = sum(steps_s(arm, self._lengths, together=together) for arm in due)
+        together = beside and fit_together([contender.searched for contender in due])
+        start_s = start_bound_s(
+            [*(contender.searched for contender in self._contenders), *self._told.values()]
+        )
+        steps = sum(steps_s(contender, self._lengths, together=together) for contender in due)
         return len(due) * start_s + MARGIN * steps
 
     def _owes_a_round(self) -> bool:
         """Whether one more is due though time is up: a single pair rarely shows any gain."""
         own = self._own()
         told_apart = own is None or own.is_out or own.is_beaten or own is self._leader
-        return not self.rounds or (self.rounds == 1 and not told_apart) or self._is_unmet(own)
+        return not self.rounds or (self.rounds == 1 and not told_apart)
 
-    def _own(self) -> Arm | None:
-        return next((arm for arm in self._arms if arm.searched.trial.number == 0), None)
+    def _own(self) -> Contender | None:
+        return next((one for one in self._contenders if one.searched.trial.number == 0), None)
 
-    def _is_unmet(self, own: Arm | None) -> TypeGuard[Arm]:
-        """Whether the baseline has yet to meet who leads: without that there is no speed-up."""
-        first = self._leader
-        if own is None or own.failed or first is None or first is own or not first.rounds:
-            return False
-        return not self.compare(own, first).count
-
-    def _go_on_from(self, number: int, arm: Arm) -> None:
+    def _go_on_from(self, number: int, contender: Contender) -> None:
         """In a round of an earlier session; whoever was launched had not left."""
-        arm.is_out = arm.failed is not None
+        contender.is_out = contender.failed is not None
         self._round = max(self._round, number)
         self._order = self._active()
 
@@ -354,13 +322,13 @@ class Finals:
             self._round += 1
             self._order = self._active()
 
-    def _due(self) -> tuple[Arm, ...]:
-        """Arms to be launched now."""
-        were_all = self.rounds >= self._budget.rounds and not self._is_unmet(self._own())
+    def _due(self) -> tuple[Contender, ...]:
+        """Contenders to be launched now."""
+        were_all = self.rounds >= self._budget.rounds
         return () if self._is_spent or were_all else self._lacking()
 
-    def _lacking(self) -> tuple[Arm, ...]:
-        """Arms that this round still lacks, in its order."""
+    def _lacking(self) -> tuple[Contender, ...]:
+        """Contenders that this round still lacks, in its order."""
         return tuple(a for a in self._order if self._round not in a.rounds and not a.is_out)
 
     def _is_over(self) -> bool:
@@ -368,7 +336,9 @@ class Finals:
 
         An earlier session may have had another budget, and so others in its rounds.
         """
-        said = says_over([a.rounds[self._round] for a in self._arms if self._round in a.rounds])
+        said = says_over(
+            [a.rounds[self._round] for a in self._contenders if self._round in a.rounds]
+        )
         return not self._lacking() if said is None else said
 
     def _whole_s(self) -> float:
@@ -376,34 +346,40 @@ class Finals:
         whole = [record for record in self.records if record.trial.attempt in self._whole]
         return sum(round_times_s(whole))
 
-    def _drop(self, arm: Arm) -> None:
+    def _drop(self, contender: Contender) -> None:
         """One that failed: the others go on without it, if there are others."""
-        arm.is_out = True
-        if arm is self._leader:
+        contender.is_out = True
+        if contender is self._leader:
             self._leader = leader(self._standing(), self._objective)
 
     def _close_round(self) -> None:
-        for arm in self._lacking():  # of an earlier session's round
-            arm.is_out = bool(arm.rounds)
+        for contender in self._lacking():  # of an earlier session's round
+            contender.is_out = bool(contender.rounds)
         self._whole.add(self._round)
         self._round += 1
-        left = [arm for arm in self._arms if not arm.is_out and not arm.is_beaten]
+        left = [
+            contender
+            for contender in self._contenders
+            if not contender.is_out and not contender.is_beaten
+        ]
         first = self._leader = leader(left, self._objective) or self._leader
-        alpha = self._places.level
-        for arm in (arm for arm in self._arms if not arm.is_out and arm is not first):
+        alpha = self.level
+        for contender in (
+            contender
+            for contender in self._contenders
+            if not contender.is_out and contender is not first
+        ):
             if first is not None:
-                found = self.compare(arm, first, alpha)
-                arm.is_beaten = found.differs
-                arm.is_out = is_settled(
+                found = self.compare(contender, first, alpha)
+                contender.is_beaten = found.differs
+                contender.is_out = is_settled(
                     found,
-                    is_baseline=arm.searched.trial.number == 0,
+                    is_baseline=contender.searched.trial.number == 0,
                     rounds=self._last_round(),
                     alpha=alpha,
                     effort=self.effort,
                 )
-        if self._is_unmet(own := self._own()):
-            own.is_out = False
-        self._fill()
+        self._order = self._active()
 
     def _last_round(self) -> int:
         """Number of the last round, by count or by time."""

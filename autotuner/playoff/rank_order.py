@@ -1,4 +1,4 @@
-"""Which of the rounds' arms to take first. Not: what is measured (finals), nor what else is known.
+"""Which of the contenders is the best. Not: what is measured (playoff), nor what else is known.
 
 Rounds of launches that follow each other tell little after one or two of them; what the search
 saw of the same configurations is then worth as much.
@@ -21,13 +21,13 @@ from ..measurement import (
     speed_up,
 )
 from ..space import Objective, Record
-from .arms import Arm, deviations, log_cost
-from .contenders import ALPHA
-from .playoff import Finals
+from .contender import Contender, deviations, log_cost
+from .playoff import Playoff
+from .selection import ALPHA
 
 
-def arms_in_order(rounds: Finals, objective: Objective, noise: Noise) -> tuple[Arm, ...]:
-    """Arms that neither failed nor are beaten, the best first.
+def order_contenders(rounds: Playoff, objective: Objective, noise: Noise) -> tuple[Contender, ...]:
+    """Contenders that neither failed nor are beaten, the best first.
 
     What the rounds tell from their leader stands as they say. Of what they do not, who was shown
     to be faster than the baseline goes first, then who met it, then as the search and the rounds
@@ -42,36 +42,40 @@ def arms_in_order(rounds: Finals, objective: Objective, noise: Noise) -> tuple[A
     first = rounds.leader
     if first is None:
         return ()
-    others = [a for a in rounds.arms if a is not first and not a.failed and not a.is_beaten]
+    others = [a for a in rounds.contenders if a is not first and not a.failed and not a.is_beaten]
     if not rounds.rounds:
         return (first, *others)
-    launched = [arm for arm in (first, *others) if arm.rounds]
+    launched = [contender for contender in (first, *others) if contender.rounds]
     if not launched:
         return ()
     first, *others = launched
-    noise = checked(noise, deviations(rounds.arms, objective))
-    found = {arm.name: rounds.compare(arm, first, rounds.level) for arm in others}
+    noise = checked(noise, deviations(rounds.contenders, objective))
+    found = {
+        contender.name: rounds.compare(contender, first, rounds.level) for contender in others
+    }
 
-    def place(arm: Arm) -> tuple[bool, bool, bool, float]:
-        seen = found.get(arm.name)
-        gain = _gain(arm, rounds)
+    def place(contender: Contender) -> tuple[bool, bool, bool, float]:
+        seen = found.get(contender.name)
+        gain = _gain(contender, rounds)
         known = not (gain.differs and gain.mean > 0.0), not gain.count
         if seen is None or seen.differs:
             return seen is not None and seen.mean > 0.0, *known, seen.mean if seen else 0.0
-        return False, *known, combined_estimate(seen, (arm, first), objective, noise).mean
+        return False, *known, combined_estimate(seen, (contender, first), objective, noise).mean
 
     return tuple(sorted((first, *others), key=place))
 
 
-def _gain(arm: Arm, rounds: Finals) -> PairedEstimate:
+def _gain(contender: Contender, rounds: Playoff) -> PairedEstimate:
     """Over the baseline, which has none over itself."""
-    own = next((a for a in rounds.arms if a.searched.trial.number == 0 and not a.failed), arm)
-    return rounds.compare(own, arm)
+    own = next(
+        (a for a in rounds.contenders if a.searched.trial.number == 0 and not a.failed), contender
+    )
+    return rounds.compare(own, contender)
 
 
 def combined_estimate(
     found: PairedEstimate,
-    pair: tuple[Arm, Arm],
+    pair: tuple[Contender, Contender],
     objective: Objective,
     noise: Noise,
     alpha: float = ALPHA,
@@ -89,7 +93,7 @@ def combined_estimate(
         Cochran 1954, "The Combination of Estimates from Different Experiments": weights are
         inverse variances; Satterthwaite 1946 for the degrees of freedom of their sum.
     """
-    ours, theirs = (arm.searched.measurement for arm in pair)
+    ours, theirs = (contender.searched.measurement for contender in pair)
     if ours is None or theirs is None:
         return found
     searched = log_cost(ours, objective) - log_cost(theirs, objective)
@@ -109,7 +113,11 @@ def combined_estimate(
 
 
 def lead(
-    pair: tuple[Arm, Arm], rounds: Finals, objective: Objective, noise: Noise, rivals: int
+    pair: tuple[Contender, Contender],
+    rounds: Playoff,
+    objective: Objective,
+    noise: Noise,
+    rivals: int,
 ) -> PairedEstimate:
     """How much longer the first of a pair takes by the rounds, or by search and rounds together.
 
@@ -126,13 +134,13 @@ def lead(
     found = rounds.compare(*pair)
     if not found.count or found.differs or found.mean <= 0.0:
         return found
-    noise = checked(noise, deviations(rounds.arms, objective))
+    noise = checked(noise, deviations(rounds.contenders, objective))
     both = combined_estimate(found, pair, objective, noise, ALPHA / max(1, rivals))
     return both if both.mean > 0.0 and both.differs else found
 
 
-def least_change_first(
-    order: Sequence[Record], rounds: Finals, objective: Objective, noise: Noise
+def smallest_change_first(
+    order: Sequence[Record], rounds: Playoff, objective: Objective, noise: Noise
 ) -> tuple[Record, ...]:
     """The same, but among equals the user's own, else what changes least of it.
 
@@ -173,7 +181,7 @@ def least_change_first(
 
 
 def _by_rounds(
-    slower: Record, faster: Record, rounds: Finals, alpha: float
+    slower: Record, faster: Record, rounds: Playoff, alpha: float
 ) -> tuple[float, bool] | None:
     """How much longer one took in the rounds, and whether that is told; None: they never met."""
     pair = _met(slower, faster, rounds)
@@ -181,9 +189,9 @@ def _by_rounds(
     return (found.mean, found.differs) if found and found.count else None
 
 
-def _met(slower: Record, faster: Record, rounds: Finals) -> tuple[Arm, Arm] | None:
-    arms = {arm.name: arm for arm in rounds.arms if arm.rounds}
-    ours, theirs = arms.get(slower.trial.name), arms.get(faster.trial.name)
+def _met(slower: Record, faster: Record, rounds: Playoff) -> tuple[Contender, Contender] | None:
+    contenders = {contender.name: contender for contender in rounds.contenders if contender.rounds}
+    ours, theirs = contenders.get(slower.trial.name), contenders.get(faster.trial.name)
     return (ours, theirs) if ours and theirs else None
 
 

@@ -8,28 +8,80 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
-from autoconf_launch.core import FailureKind, MemoryUse
+from autoconf_launch.core import Asides, Failure, FailureKind, MemoryUse
 
 from ..measurement import NORMAL
 from ..search import MARGIN, StopKind, StopReason
 from ..space import CandidateTable, FailedTrial, Record, Trial, surely_needs_more
-from .soak_report import (
-    SUFFIX,
-    failed_alike,
-    fails_whatever,
-    needs_less,
-    refusal,
-    report,
-    soaked_name,
-    soaked_name_of,
-)
+
+MOST_MEMORY = 0.98
+"""Share of the device's memory; a training that needs more fails sooner or later."""
 
 FEWEST_STEPS = 5
+FEWEST_STEPS_OF_AN_EPOCH = 10
+"""Fewer are named."""
+
+SUFFIX = "_soak"
+"""Suffix of a launch's name."""
 
 _DOUBTFUL = (FailureKind.CRASHED, FailureKind.BAD_CONFIG, FailureKind.NO_STEPS)
 """What a script may fail with because its evaluation or its checkpoint was moved."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LackOfTime:
+    """A verification run that time was too short for; ``left_s`` None: it was ended within it."""
+
+    name: str
+    left_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refusal:
+    """A configuration that did not pass: it failed, or used more memory than is safe."""
+
+    name: str
+    failure: Failure | None
+    memory_share: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FewSteps:
+    """A global batch other than the user's, of which an epoch has few steps."""
+
+    global_batch: int
+    steps: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SoakReport:
+    """The launch that the winner passed, or that nothing passed.
+
+    Attributes:
+        steps: optimizer steps that it made.
+        memory_share: of the limit at its peak; None where there is no limit.
+        refused: the better ones that did not pass.
+        passed: whether the last one did.
+        phases: mean seconds of its steps' phases; our own runtime takes them apart.
+        step_s: mean seconds of those steps; 0 where there are none.
+        asides: what the script did beside its steps; None: nobody looked.
+        as_trial: why the last one had to skip what trials do not; None where it did not.
+        few_steps: where another batch than the user's leaves few steps of an epoch.
+        whatever: what the script fails with in any configuration; None where that is not known.
+    """
+
+    steps: int
+    memory_share: float | None
+    refused: tuple[Refusal, ...]
+    passed: bool
+    phases: tuple[tuple[str, float], ...] = ()
+    step_s: float = 0.0
+    asides: Asides | None = None
+    as_trial: Failure | None = None
+    whatever: Failure | None = None
+    few_steps: FewSteps | None = None
 
 
 class Soak:
@@ -60,8 +112,8 @@ class Soak:
         self._pending = False
         self._passed: Record | None = None
         self._start_s, self._until_s = start_s, until_s
-        self.lacks_time = ""
-        """Where time was up before any passed, a sentence on that."""
+        self.lacks_time: LackOfTime | None = None
+        """Set where time was up before any passed."""
 
     @property
     def records(self) -> tuple[Record, ...]:
@@ -87,10 +139,10 @@ class Soak:
         steps = self._steps_until(elapsed_s)
         if steps < min(FEWEST_STEPS, self._steps):
             left_s = max(0.0, self._until_s - elapsed_s)
-            self.lacks_time = _no_time(trial, f"{left_s:.0f} s remain")
+            self.lacks_time = LackOfTime(name=soaked_name(trial), left_s=left_s)
             return ()
         self._pending = True
-        name = f"{soaked_name_of(trial)}{SUFFIX}"
+        name = f"{soaked_name(trial)}{SUFFIX}"
         attempt = 2 if again else 1
         return (replace(trial, name=name, attempt=attempt, final=False, soak_steps=steps),)
 
@@ -98,9 +150,9 @@ class Soak:
         """Take an outcome; what is not safer than a refused one is not tried."""
         self._pending = False
         if record.failure and record.failure.kind is FailureKind.PREEMPTED:
-            self.lacks_time = _no_time(record.trial, "it was ended within its steps")
+            self.lacks_time = LackOfTime(name=soaked_name(record.trial))
             return
-        name = soaked_name(record)
+        name = soaked_name(record.trial)
         tried = next((r for r in self._left if r.trial.name == name), None)
         if tried is None:
             return
@@ -120,7 +172,7 @@ class Soak:
         if self._pending or (self._left and not self.best and not self.lacks_time):
             return None
         kind = StopKind.EXPLORED if self.best else StopKind.NOTHING_MEASURED
-        return StopReason(kind=kind, error=self.lacks_time or report(self.records).error)
+        return StopReason(kind=kind)
 
     def _steps_until(self, elapsed_s: float) -> int:
         """Those that the next launch surely has time for, at most as many as wanted."""
@@ -131,7 +183,7 @@ class Soak:
         return min(self._steps, int(max(0.0, left_s) / (MARGIN * measured.mean_step_s)))
 
     def _is_sound(self, record: Record) -> bool:
-        return self._passed is not None and soaked_name(self._passed) == record.trial.name
+        return self._passed is not None and soaked_name(self._passed.trial) == record.trial.name
 
     def _next(self) -> Record:
         """The user's own where only that can tell whether any will pass; else the best."""
@@ -155,12 +207,6 @@ def soak_steps(
     if asked is not None:
         return asked
     return max(FEWEST_STEPS, min(most, int(time_s / step_s)))
-
-
-def _no_time(trial: Trial, why: str) -> str:
-    """For people."""
-    name = soaked_name_of(trial)
-    return f"The budget had no room for a verification run of {name}: {why}."
 
 
 def _is_doubtful(record: Record) -> bool:
@@ -194,3 +240,93 @@ def _is_smaller(one: Record, other: Record) -> bool:
 
 def _is_below(one: MemoryUse | None, other: MemoryUse) -> bool:
     return one is not None and one.peak_bytes < other.peak_bytes
+
+
+def report_soaks(records: Sequence[Record]) -> SoakReport:
+    """The outcome of all verification runs of a study, in their order."""
+    pairs = zip(records, (*records[1:], None), strict=True)
+    counted = [record for record, then in pairs if not (then and then.trial.attempt > 1)]
+    passed = last_passed(records)
+    final = passed or (records[-1] if records else None)
+    last = final.measurement if final else None
+    return SoakReport(
+        steps=last.first_step - 1 + len(last.step_s) if last and last.first_step else 0,
+        memory_share=_memory_share(final) if final and last else None,
+        refused=tuple(found for record in counted if (found := refusal(record))),
+        passed=passed is not None,
+        phases=last.phases if last else (),
+        step_s=last.mean_step_s if last and last.step_s else 0.0,
+        asides=last.asides if last else None,
+        as_trial=_first_failure(records, passed) if passed else None,
+        whatever=records[-1].failure if not passed and fails_whatever(records) else None,
+        few_steps=_few_steps(passed) if passed else None,
+    )
+
+
+def _few_steps(record: Record) -> FewSteps | None:
+    """Where the user's own batch is another one, and an epoch has few steps of this one."""
+    asides = record.outcome.asides
+    layout = record.trial.candidate.layout
+    if record.trial.number == 0 or asides is None or not asides.epoch_batches:
+        return None
+    steps = -(-asides.epoch_batches // layout.accumulation)
+    if steps >= FEWEST_STEPS_OF_AN_EPOCH:
+        return None
+    return FewSteps(global_batch=layout.global_batch, steps=steps)
+
+
+def last_passed(records: Sequence[Record]) -> Record | None:
+    """The last one that passed; the user's own may have before others were refused."""
+    return next((r for r in reversed(records) if refusal(r) is None), None)
+
+
+def refusal(record: Record) -> Refusal | None:
+    """Why a soak was not passed; None where it was."""
+    name = soaked_name(record.trial)
+    if record.failure:
+        return Refusal(name=name, failure=record.failure)
+    share = _memory_share(record) or 0.0
+    return Refusal(name=name, failure=None, memory_share=share) if share > MOST_MEMORY else None
+
+
+def _memory_share(record: Record) -> float | None:
+    memory = record.outcome.memory
+    return memory.peak_bytes / memory.limit_bytes if memory and memory.limit_bytes else None
+
+
+def needs_less(record: Record) -> bool:
+    """Whether it was memory that a soak failed for."""
+    if record.failure:
+        return record.failure.kind is FailureKind.OUT_OF_MEMORY
+    return refusal(record) is not None
+
+
+def failed_alike(records: Sequence[Record]) -> tuple[Record, ...]:
+    """One launch of each configuration that failed as the last one did; none if of memory."""
+    last = records[-1].failure if records else None
+    if last is None or needs_less(records[-1]):
+        return ()
+    latest = {soaked_name(record.trial): record for record in records}
+    found = ((record, record.failure) for record in latest.values())
+    same = last.kind, last.detail
+    return tuple(r for r, failure in found if failure and (failure.kind, failure.detail) == same)
+
+
+def fails_whatever(records: Sequence[Record]) -> bool:
+    """Whether two failed alike at last, one of them as the user gave it."""
+    alike = failed_alike(records)
+    return len(alike) > 1 and any(record.trial.number == 0 for record in alike)
+
+
+def soaked_name(trial: Trial) -> str:
+    """Name of the trial in the search."""
+    return trial.name.removesuffix(SUFFIX)
+
+
+def _first_failure(records: Sequence[Record], passed: Record) -> Failure | None:
+    """What a first attempt of it failed with, if there were two."""
+    if passed.trial.attempt < 2:
+        return None
+    name = soaked_name(passed.trial)
+    before = (r.failure for r in records if r is not passed and soaked_name(r.trial) == name)
+    return next(before, None)

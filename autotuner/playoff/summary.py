@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from autoconf_launch.core import (
@@ -12,13 +12,10 @@ from autoconf_launch.core import (
     Optimizer,
 )
 
-from ..measurement import PRIOR, Noise, SpeedUp, estimate_noise, speed_up, without_drift
+from ..measurement import PRIOR, Drift, Noise, drift, estimate_noise
 from ..search import OptimalityBound, Skipped, StopReason, Study, count_skipped
-from ..space import OBJECTIVES, AutotuningSettings, Objective, Record, RejectedCounts, is_better
-from .contenders import may_be_best
-from .meaning import LossComparison
-from .resolution import Resolution
-from .soak_report import SoakReport
+from ..space import OBJECTIVES, AutotuningSettings, Objective, Record, RejectedCounts
+from .decision import Decision, baseline_of, best_of, decide
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,78 +77,83 @@ class Summary:
     """The result of a study.
 
     Attributes:
+        decision: what to train with, and how sure that is.
         rows: one for each space, then ``global``.
         metric: name of what was optimised, in ``unit``.
-        winner: the best record; None where nothing was measured.
         baseline: trial 0; None where it did not come back.
-        speed_up: of the winner over the baseline, where both were measured; None where the
-            winner is the baseline.
-        paired: whether that is from rounds in which both were launched, and met.
-        rounds: how many there were.
-        in_turn: whether launches of a round lived side by side and took their steps in turn.
-        ties: names of other trials that noise does not tell from the winner; where the winner was
-            in rounds, of those that were in them with it.
-        near: where there were rounds, what was not in them and what the search does not rule out.
-        resolution: the difference that the rounds resolve, where something is a tie after them.
         rejected: candidates that were skipped unmeasured, by the name of the rule.
         learning_rate: advice where the winner has another global batch.
         stop: why the study ended.
         duration_s: wall time of the tuning, earlier sessions included.
-        meaning: whether the winner's losses are the baseline's; None where it is the baseline.
-        soak: the winner's longer launch; None where there was none.
+        drift: what launches again in the search say of its trials and of the machine.
         noise: of launches in the search; what was measured again tells.
         optimality_bound: what the remaining candidates could still gain; None where that is not
             known, or there are none.
         expected_gain: what the most promising remaining candidate is expected to gain, a share;
             None where nothing can be said.
         skipped: how many were not tried, and why; None where nothing was measured.
-        passed_over: name of the best of the search, which ``stop`` and ``optimality_bound`` are
-            about, where another one won after it; else empty.
         alone: whether nothing but the winner was measured.
-        findings: sentences on what launches again show and trials did not.
+        notes: what those who ran the launches say of them.
     """
 
+    decision: Decision
     rows: tuple[SummaryRow, ...]
     metric: str
     unit: str
-    winner: Record | None
     baseline: Record | None
-    speed_up: SpeedUp | None
-    ties: tuple[str, ...]
-    rejected: RejectedCounts
     learning_rate: LearningRateAdvice | None
     stop: StopReason | None
     duration_s: float
-    paired: bool = False
-    rounds: int = 0
-    in_turn: bool = False
-    near: tuple[str, ...] = ()
-    resolution: Resolution | None = None
-    meaning: LossComparison | None = None
-    soak: SoakReport | None = None
+    drift: Drift
+    rejected: RejectedCounts = ()
     noise: Noise = PRIOR
     optimality_bound: OptimalityBound | None = None
     expected_gain: float | None = None
     skipped: Skipped | None = None
-    passed_over: str = ""
-    findings: tuple[str, ...] = ()
     alone: bool = False
+    notes: tuple[str, ...] = ()
 
 
-def summarise(study: Study, *, duration_s: float, optimizer: Optimizer | None = None) -> Summary:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Launches:
+    """Everything that a study launched, in the order in which it came back.
+
+    Attributes:
+        records: trials of the search, as they were measured.
+        repeats: of them, in the search.
+        playoff: launches of the rounds after it.
+        soaks: verification runs.
+    """
+
+    records: tuple[Record, ...]
+    repeats: tuple[Record, ...] = ()
+    playoff: tuple[Record, ...] = ()
+    soaks: tuple[Record, ...] = ()
+
+
+def summarise(
+    study: Study,
+    *,
+    duration_s: float,
+    optimizer: Optimizer | None = None,
+    playoff: tuple[Record, ...] = (),
+    soaks: tuple[Record, ...] = (),
+) -> Summary:
     """Sum up a study.
 
     Args:
         study: as far as it has got.
         duration_s: wall time of the tuning, earlier sessions included.
         optimizer: tells which advice on the learning rate is right.
+        playoff: launches of the rounds after it.
+        soaks: verification runs after these.
     """
-    summary = summarise_records(
-        study.records,
+    launches = Launches(records=study.records, repeats=study.repeats, playoff=playoff, soaks=soaks)
+    summary = summarise_launches(
+        launches,
         study.settings,
         duration_s=duration_s,
         optimizer=optimizer,
-        repeats=study.repeats,
         stop=study.stop_reason(),
     )
     found = study.optimality_bound
@@ -160,58 +162,45 @@ def summarise(study: Study, *, duration_s: float, optimizer: Optimizer | None = 
         rejected=study.rejected,
         expected_gain=found.expected_gain if found else None,
         optimality_bound=found if found and found.untried else None,
-        skipped=count_skipped(study) if summary.winner else None,
+        skipped=count_skipped(study) if study.best else None,
     )
 
 
-def summarise_records(
-    records: Sequence[Record],
+def summarise_launches(
+    launches: Launches,
     settings: AutotuningSettings,
     *,
     duration_s: float,
     optimizer: Optimizer | None = None,
-    repeats: Sequence[Record] = (),
     stop: StopReason | None = None,
 ) -> Summary:
-    """Sum up trials, a journal's for example, in the order in which they came back.
-
-    ``repeats`` of them: they are compared, and shown, as if all were measured at one time.
-    """
+    """Sum up launches, a journal's for example; trials are shown as they are compared."""
     objective = OBJECTIVES[settings.metric]
-    noise = estimate_noise((*records, *repeats))
-    records = without_drift(records, repeats)
-    winner = best_of(records, objective)
-    baseline = baseline_of(records)
+    noise = estimate_noise((*launches.records, *launches.repeats))
+    drifted = drift(launches.records, launches.repeats)
+    records = drifted.records
+    decision = decide(records, launches.playoff, launches.soaks, settings, noise)
+    winner, baseline = decision.winner, baseline_of(records)
     spaces = sorted({record.trial.space for record in records})
     by_space = [(s, [r for r in records if r.trial.space == s]) for s in spaces]
+    best = replace(
+        _row(GLOBAL, records, objective),
+        best_metric_val=objective.of(winner) if winner else None,
+        best_exp_name=winner.trial.name if winner else None,
+    )
     return Summary(
-        rows=tuple(_row(name, part, objective) for name, part in (*by_space, (GLOBAL, records))),
+        decision=decision,
+        rows=(*(_row(name, part, objective) for name, part in by_space), best),
         metric=objective.name,
         unit=objective.unit,
-        winner=winner,
         baseline=baseline,
-        speed_up=_speed_up(baseline, winner, objective, noise),
-        ties=tuple(r.trial.name for r in records if _ties(r, winner, objective, noise)),
-        rejected=(),
+        drift=drifted,
         noise=noise,
         learning_rate=learning_rate_of(baseline, winner, optimizer or Optimizer()),
         stop=stop,
         duration_s=duration_s,
         alone=len({record.trial.name for record in records if record.measurement}) == 1,
     )
-
-
-def best_of(records: Iterable[Record], objective: Objective) -> Record | None:
-    """The best measured record; the earlier one where two are equal."""
-    best: Record | None = None
-    for record in records:
-        best = record if is_better(record, best, objective) else best
-    return best
-
-
-def baseline_of(records: Sequence[Record]) -> Record | None:
-    """The last outcome of trial 0, which may have had two attempts."""
-    return next((record for record in reversed(records) if record.trial.number == 0), None)
 
 
 def _row(name: str, records: Sequence[Record], objective: Objective) -> SummaryRow:
@@ -224,22 +213,6 @@ def _row(name: str, records: Sequence[Record], objective: Objective) -> SummaryR
         failure=kinds.most_common(1)[0][0] if kinds and best is None else None,
         best_exp_name=best.trial.name if best else None,
     )
-
-
-def _speed_up(
-    baseline: Record | None, winner: Record | None, objective: Objective, noise: Noise
-) -> SpeedUp | None:
-    if baseline is None or winner is None or winner.trial.number == 0:
-        return None
-    if baseline.measurement is None or winner.measurement is None:
-        return None
-    return speed_up(baseline.measurement, winner.measurement, objective, noise)
-
-
-def _ties(record: Record, winner: Record | None, objective: Objective, noise: Noise) -> bool:
-    if winner is None or record is winner:
-        return False
-    return may_be_best(record, winner, objective, noise)
 
 
 def learning_rate_of(

@@ -66,7 +66,7 @@ def _parser() -> VerbParser:
 
 
 def _optimum(results: Results) -> Optimum:
-    winner = results.summary().winner
+    winner = results.summary().decision.winner
     if winner is None:
         raise ConfigError(
             f"{results.folder} has no measured trial yet, so there is no optimum to export."

@@ -1,6 +1,6 @@
 """Tune, and on request train with the winner. Not: any single step of it.
 
-The order of things: read, profile, build the space, predict, run the study and the finals, write
+The order of things: read, profile, build the space, predict, run the study and the playoff, write
 the results.
 """
 
@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from autoconf_launch.autotuner.measurement import EFFORTS
-from autoconf_launch.autotuner.playoff import Decider, settled, study_findings, summarise
+from autoconf_launch.autotuner.playoff import Decider, summarise
 from autoconf_launch.autotuner.search import StopReason, Study
 from autoconf_launch.core import NothingFeasibleError, take_in_all
 
@@ -20,7 +20,7 @@ from ..events import Finished, Listener, Note
 from ..interrupts import stopping_on_signals
 from ..launch import plan_launch
 from ..machine import find_shares, shares_text, why_not_in_turn
-from ..report import stop_sentence
+from ..report import refused_text, stop_sentence
 from ..request import LaunchRequest
 from ..results import (
     OpenFolder,
@@ -162,12 +162,11 @@ def search_for_winner(job: TuningJob, backend: Backend, folder: OpenFolder) -> R
 def _searched_by(study: Study, job: TuningJob, *, elapsed_s: float, side_by_side: bool) -> Search:
     return Search(
         records=study.compared,
-        objective=study.objective,
+        settings=study.settings,
         elapsed_s=elapsed_s,
         apart=why_not_in_turn(job.request, job.cluster, job.source, job.paths.results),
         side_by_side=side_by_side,
         noise=study.noise,
-        effort=EFFORTS[study.settings.effort],
     )
 
 
@@ -180,13 +179,17 @@ def _trial_backend(job: TuningJob) -> str:
 def _conclude(job: TuningJob, study: Study, end: Endgame, stop: StopReason) -> Rendered:
     take_in_all(job.paths.results, is_ours=True)
     said = said_by_probes(job.paths.results, Path.cwd(), job.paths.exps)
-    found = (*study_findings(study, end.finals, end.soaks), *end.notes, *said)
-    for text in (*end.notes, *said):
+    notes = (*end.notes, *said)
+    for text in notes:
         job.listener(Note(text=text, warning=True))
-    optimizer, settings = job.user.workload.optimizer, job.user.settings
-    summary = summarise(study, duration_s=end.elapsed_s, optimizer=optimizer)
-    searched = replace(summary, findings=found)
-    summary = settled(searched, study.compared, end.finals, settings, optimizer, end.soaks)
+    summary = summarise(
+        study,
+        duration_s=end.elapsed_s,
+        optimizer=job.user.workload.optimizer,
+        playoff=end.playoff,
+        soaks=end.soaks,
+    )
+    summary = replace(summary, notes=notes)
     winner = render_winner(summary, job.dialect, job.source, job.paths)
     text = write_results(
         job.paths,
@@ -197,7 +200,8 @@ def _conclude(job: TuningJob, study: Study, end: Endgame, stop: StopReason) -> R
         winner=winner,
     )
     if winner is None:
-        reason = (summary.soak and summary.soak.error) or stop_sentence(stop)
+        soak = summary.decision.soak
+        reason = refused_text(soak) if soak and not soak.passed else stop_sentence(stop)
         raise NothingFeasibleError(reason, stop.log_tail)
-    job.listener(Finished(text=text, winner=summary.winner))
+    job.listener(Finished(text=text, winner=summary.decision.winner))
     return winner

@@ -34,7 +34,7 @@ def tune_charts(records: Sequence[Record], summary: Summary) -> tuple[Chart, ...
 
 def _throughput(records: Sequence[Record], summary: Summary) -> Chart:
     """Samples per second in the order of the trials, failed ones at 0."""
-    best = summary.winner.trial.name if summary.winner else None
+    best = summary.decision.winner.trial.name if summary.decision.winner else None
     measured = [(r, r.measurement) for r in records if r.measurement]
     failed = [r for r in records if r.failure]
     names = [r.trial.name for r in records]
@@ -173,7 +173,7 @@ def _memory(records: Sequence[Record]) -> Chart | None:
 
 def _step_parts(summary: Summary) -> Chart | None:
     """Where the best configuration's step goes: as measured, else as predicted."""
-    winner, soak = summary.winner, summary.soak
+    winner, soak = summary.decision.winner, summary.decision.soak
     phases = soak.phases if soak else ()
     prediction = winner.prediction if winner else None
     parts = phases or (prediction.parts if prediction else ())

@@ -47,10 +47,11 @@ if TYPE_CHECKING:
         script_document,
         script_text,
     )
-    from .search import bound_text, stop_sentence
+    from .search import bound_text, lack_of_time_text, stop_sentence
     from .summary import (
         SCHEMA_VERSION,
         details_text,
+        refused_text,
         result_text,
         summary_document,
         summary_text,

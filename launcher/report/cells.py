@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from autoconf_launch.autotuner.measurement import measured_name
-from autoconf_launch.autotuner.playoff import soaked_name_of
+from autoconf_launch.autotuner.playoff import soaked_name
 from autoconf_launch.autotuner.space import Prediction, Record, Trial, candidate_name
 from autoconf_launch.core import Candidate, MemoryUse
 
@@ -161,7 +161,7 @@ def launch_label(trial: Trial) -> str:
 
 def shown_name(trial: Trial) -> str:
     """The configuration that is launched, without what a further launch adds to its name."""
-    return soaked_name_of(trial) if trial.soak_steps else measured_name(trial.name)
+    return soaked_name(trial) if trial.soak_steps else measured_name(trial.name)
 
 
 def label(candidate: Candidate) -> str:

@@ -10,7 +10,7 @@ from functools import singledispatchmethod
 from importlib.util import find_spec
 from typing import Protocol, TextIO
 
-from autoconf_launch.autotuner.measurement import NOTHING
+from autoconf_launch.autotuner.measurement import MAX_USEFUL_LOG_HALF_WIDTH
 from autoconf_launch.autotuner.space import Prediction, Record
 from autoconf_launch.core import Failure, FailureKind, MemoryUse, ModelSpec
 
@@ -139,7 +139,7 @@ def round_line(event: RoundFinished) -> str:
 
 
 def _behind(standing: Standing) -> str:
-    if standing.width > max(NOTHING, abs(standing.behind)):
+    if standing.width > max(MAX_USEFUL_LOG_HALF_WIDTH, abs(standing.behind)):
         return "inconclusive so far"
     low, high = standing.behind - standing.width, standing.behind + standing.width
     if standing.behind > math.log(2.0):

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from autoconf_launch.autotuner.playoff import Summary, repeat_findings
+from autoconf_launch.autotuner.measurement import drift
+from autoconf_launch.autotuner.playoff import Summary
 from autoconf_launch.autotuner.space import Objective, Record
 from autoconf_launch.core import encode, plural
 
@@ -19,6 +20,7 @@ from .cells import (
     table_of,
     trial_document,
 )
+from .search import drift_findings, findings
 from .summary import SCHEMA_VERSION, first_part, speed_up_text
 
 _RESULTS_TEXT_ALIGN = ("right", "left", "right", "right", "right", "right", "left")
@@ -55,7 +57,7 @@ def results_answer(results: Results, summary: Summary) -> str:
 def _found(results: Results, summary: Summary) -> list[str]:
     """Why numbers of trials and of the best may differ, unless the kept summary says so."""
     said = results.summary_text or ""
-    return [sentence for sentence in summary.findings if sentence not in said]
+    return [sentence for sentence in findings(summary) if sentence not in said]
 
 
 def conclusion(results: Results, *, details: bool) -> str:
@@ -72,7 +74,7 @@ def headlines(results: Results, summary: Summary) -> list[str]:
     again = f", {repeats} re-measured" if repeats else ""
     first = f"{results.folder}: {_AFTER[results.state]}, {trials}{again}."
     is_below = "\nBest: " in f"\n{results.summary_text or ''}"
-    return [first, _best(summary)] if summary.winner and not is_below else [first]
+    return [first, _best(summary)] if summary.decision.winner and not is_below else [first]
 
 
 def trial_rows(results: Results, summary: Summary) -> list[TrialRow]:
@@ -84,7 +86,7 @@ def trial_rows(results: Results, summary: Summary) -> list[TrialRow]:
 
 def _is_best(record: Record, summary: Summary) -> bool:
     """The winner is the same trial, maybe with the steps of its rounds."""
-    return summary.winner is not None and record.trial == summary.winner.trial
+    return summary.decision.winner is not None and record.trial == summary.decision.winner.trial
 
 
 def trials_table(rows: Sequence[TrialRow], *, markdown: bool) -> str:
@@ -104,10 +106,10 @@ def results_document(results: Results) -> dict[str, object]:
         "state": results.state.value,
         "metric": summary.metric,
         "unit": summary.unit,
-        "best": summary.winner.trial.name if summary.winner else None,
+        "best": summary.decision.winner.trial.name if summary.decision.winner else None,
         "baseline": summary.baseline.trial.name if summary.baseline else None,
-        "speed_up": encode(summary.speed_up),
-        "findings": list(summary.findings),
+        "speed_up": encode(summary.decision.speed_up),
+        "findings": list(findings(summary)),
         "duration_s": results.duration_s,
         "spaces": [encode(row) for row in summary.rows],
         "trials": [trial_document(record) for record in results.contents.records],
@@ -129,15 +131,15 @@ def _open_status(results: Results, started: Started) -> str:
 
 
 def _best(summary: Summary) -> str:
-    winner = summary.winner
+    winner = summary.decision.winner
     assert winner is not None
     value = f"{summary.rows[-1].best_metric_val:.4g} {summary.unit}"
     line = f"Best: {winner.trial.name}, {value}"
     if winner.measurement and summary.metric != "latency":
         line += f", {seconds_text(winner.measurement.mean_step_s)} per step"
-    if summary.speed_up is None or summary.baseline is winner or summary.baseline is None:
+    if summary.decision.speed_up is None or summary.baseline is winner or summary.baseline is None:
         return f"{line}."
-    return f"{line}, {speed_up_text(summary.speed_up, 'your configuration')}."
+    return f"{line}, {speed_up_text(summary.decision.speed_up, 'your configuration')}."
 
 
 def _failures(results: Results) -> list[str]:
@@ -243,7 +245,7 @@ def _value(record: Record, objective: Objective) -> str:
 
 def _again(name: str, run: Results) -> Iterator[str]:
     """Why numbers here are others than those of its trials."""
-    for sentence in repeat_findings(run.contents.records, run.contents.repeats):
+    for sentence in drift_findings(drift(run.contents.records, run.contents.repeats)):
         yield f"In {name}: {sentence}"
 
 

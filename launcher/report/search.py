@@ -1,13 +1,25 @@
-"""Sentences on a search: why it ended, what is left to gain, what was skipped, how it trains."""
+"""Sentences on a search and on launches again: why it ended, what is left, what was found."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Iterator, Sequence
 
-from autoconf_launch.autotuner.playoff import LossComparison, MeaningVerdict, Obstacle, Summary
+from autoconf_launch.autotuner.measurement import Drift, measured_name
+from autoconf_launch.autotuner.playoff import (
+    MOST_MEMORY,
+    Decision,
+    LackOfTime,
+    LossComparison,
+    MeaningVerdict,
+    Obstacle,
+    Refusal,
+    Summary,
+)
 from autoconf_launch.autotuner.search import NoRoom, OptimalityBound, Skipped, StopKind, StopReason
+from autoconf_launch.autotuner.space import Record
 from autoconf_launch.autotuner.strategies import SATURATION_GAIN
-from autoconf_launch.core import plural
+from autoconf_launch.core import Failure, plural
 
 _LEVELLED_OFF = f"throughput has levelled off (less than {100 * SATURATION_GAIN:.0f} % expected)"
 
@@ -88,7 +100,7 @@ def certificate_text(summary: Summary) -> str | None:
 
 
 def _about(summary: Summary) -> str:
-    best = summary.passed_over
+    best = summary.decision.passed_over
     return f" (Said of {best}, the best of the search.)" if best else ""
 
 
@@ -204,3 +216,83 @@ def meaning_document(meaning: LossComparison | None) -> dict[str, object] | None
         "worst": meaning.worst,
         "tolerance": meaning.tolerance,
     }
+
+
+def findings(summary: Summary) -> tuple[str, ...]:
+    """A sentence on each, repeats of the search first, then the playoff and what followed it."""
+    decision = summary.decision
+    refused = decision.soak.refused if decision.soak else ()
+    return (
+        *drift_findings(summary.drift),
+        *_playoff(decision),
+        *map(refusal_text, refused),
+        *summary.notes,
+    )
+
+
+def drift_findings(drift: Drift) -> tuple[str, ...]:
+    """A sentence on each repeat that failed or counts instead of its trial, and on the machine."""
+    failed = (
+        f"{measured_name(record.trial.name)} failed when it was re-measured "
+        f"({failure_text(record.failure)}); its first measurement counts."
+        for record in drift.failed
+        if record.failure
+    )
+    doubted = (
+        f"{trial.trial.name} took {_milliseconds(trial)} per step in its trial, "
+        f"{_milliseconds(repeat)} re-measured; the latter counts."
+        for trial, repeat in drift.doubted
+    )
+    return (*failed, *doubted, *_machine(drift.now))
+
+
+def _machine(level: float) -> tuple[str, ...]:
+    if not level:
+        return ()
+    slower = f"{100.0 * abs(math.expm1(level)):.0f} % {'slower' if level > 0.0 else 'faster'}"
+    return (
+        f"The machine was about {slower} at the end of the search than at its start, as repeats "
+        "of the baseline showed; trials are compared as they were measured.",
+    )
+
+
+def _milliseconds(record: Record) -> str:
+    return f"{record.measurement.latency_ms:.4g} ms" if record.measurement else "-"
+
+
+def _playoff(decision: Decision) -> Iterator[str]:
+    for record in decision.failed:
+        if record.failure:
+            name = measured_name(record.trial.name)
+            yield (
+                f"{name} failed in the playoff ({failure_text(record.failure)}) and was "
+                "eliminated."
+            )
+    if (found := decision.overtaken) is not None:
+        how = f"Re-measured in {'turn' if decision.in_turn else 'rounds'}, {found.leader}"
+        best = f"{found.best}, which was best in the search"
+        shown = f"is better than {best}."
+        yield f"{how} {shown if found.is_shown else f'leads {best}; they are tied within noise.'}"
+
+
+def refusal_text(found: Refusal) -> str:
+    """Why a configuration did not pass its verification run."""
+    if found.failure:
+        return f"{found.name} failed its verification run ({failure_text(found.failure)})."
+    return (
+        f"{found.name} used {100 * found.memory_share:.1f} % of memory in its verification run, "
+        f"more than {100 * MOST_MEMORY:.0f} %."
+    )
+
+
+def lack_of_time_text(found: LackOfTime) -> str:
+    """Why no configuration passed a verification run."""
+    why = "it was ended within its steps"
+    if found.left_s is not None:
+        why = f"{found.left_s:.0f} s remain"
+    return f"The budget had no room for a verification run of {found.name}: {why}."
+
+
+def failure_text(failure: Failure) -> str:
+    """Its kind and its detail."""
+    return f"{failure.kind.value}: {failure.detail}"

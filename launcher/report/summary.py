@@ -8,9 +8,10 @@ import shlex
 from collections.abc import Sequence
 from typing import Any
 
-from autoconf_launch.autotuner.measurement import EFFORTS, NORMAL, NOTHING, SpeedUp
+from autoconf_launch.autotuner.measurement import EFFORTS, NORMAL, SpeedUp
 from autoconf_launch.autotuner.playoff import (
-    CAUSELESS,
+    Decision,
+    DecisionVerdict,
     LearningRateAdvice,
     Resolution,
     SoakReport,
@@ -23,9 +24,12 @@ from autoconf_launch.core import Aside, Asides, Edit, WentOn, dotted, encode, pl
 from .cells import duration_text, label, seconds_text, table_of
 from .search import (
     certificate_text,
+    failure_text,
+    findings,
     left_out_text,
     meaning_document,
     meaning_text,
+    refusal_text,
     stop_document,
     stop_text,
 )
@@ -91,6 +95,8 @@ _SIZES = ((1e9, "GB"), (1e6, "MB"), (1e3, "kB"), (0, "B"))
 _MOST_EDITS = 8
 _MOST_NAMES = 5
 _MOST_REFUSED = 2
+_CAUSELESS = 0.12
+"""Launches minutes apart were seen to differ by as much without cause (DESIGN, rule 11)."""
 _NO_GAIN = "No measurable gain: your configuration is as fast."
 _ALREADY_BEST = "No gain: your configuration is the fastest measured."
 _ONCE = "Possibly as fast, measured only once"
@@ -116,11 +122,11 @@ def result_text(summary: Summary, edits: Sequence[Edit], command: str, folder: s
         folder: the results folder, of which ``show --details`` tells the rest.
     """
     lines: list[str] = []
-    if summary.winner:
-        lines += [*_no_gain_lines(summary), _best_line(summary), *_tie_lines(summary)]
-        lines += [*_refused_lines(summary.soak), *_check_lines(summary)]
+    if summary.decision.winner:
+        lines += [*_no_gain_lines(summary), _best_line(summary), *_tie_lines(summary.decision)]
+        lines += [*_refused_lines(summary.decision.soak), *_check_lines(summary)]
     lines += [stop_text(summary)] if summary.stop else []
-    if summary.winner:
+    if summary.decision.winner:
         lines += [*_edit_lines(edits), "Train with it:", f"  {command}"]
     lines += [f"Details: autoconf-launch show {shlex.quote(folder)} --details"]
     return "\n".join(lines) + "\n"
@@ -128,13 +134,14 @@ def result_text(summary: Summary, edits: Sequence[Edit], command: str, folder: s
 
 def details_text(summary: Summary) -> str:
     """What else is known: launches again, candidates without a trial, where a step's time goes."""
-    lines = [*summary.findings]
-    if summary.winner:
-        lines += [f"Tied with the best: {', '.join(summary.ties)}."] if summary.ties else []
-        lines += [f"{_ONCE}: {', '.join(summary.near)}."] if summary.near else []
-        lines += [meaning_text(summary.meaning)] if summary.meaning else []
+    decision = summary.decision
+    lines = [*findings(summary)]
+    if decision.winner:
+        lines += [f"Tied with the best: {', '.join(decision.ties)}."] if decision.ties else []
+        lines += [f"{_ONCE}: {', '.join(decision.near)}."] if decision.near else []
+        lines += [meaning_text(decision.meaning)] if decision.meaning else []
         lines += filter(None, [certificate_text(summary), left_out_text(summary)])
-        lines += filter(None, [step_parts_text(summary.winner, summary.soak)])
+        lines += filter(None, [step_parts_text(decision.winner, decision.soak)])
     return "".join(f"{line}\n" for line in lines)
 
 
@@ -151,25 +158,26 @@ def first_part(text: str) -> str:
 
 def summary_document(summary: Summary, edits: Sequence[Edit], command: str) -> dict[str, object]:
     """Content of ``summary.json``."""
+    decision = summary.decision
     return {
         "schema_version": SCHEMA_VERSION,
         "metric": summary.metric,
         "unit": summary.unit,
         "spaces": [encode(row) for row in summary.rows],
-        "winner": summary.winner.trial.name if summary.winner else None,
+        "winner": decision.winner.trial.name if decision.winner else None,
         "baseline": summary.baseline.trial.name if summary.baseline else None,
-        "speed_up": encode(summary.speed_up),
-        "paired_rounds": summary.rounds if summary.paired else 0,
-        "ties": list(summary.ties),
-        "near": list(summary.near),
-        "findings": list(summary.findings),
-        "resolution": encode(summary.resolution),
-        "soak": encode(summary.soak),
-        "meaning": meaning_document(summary.meaning),
+        "speed_up": encode(decision.speed_up),
+        "paired_rounds": decision.rounds if decision.paired else 0,
+        "ties": list(decision.ties),
+        "near": list(decision.near),
+        "findings": list(findings(summary)),
+        "resolution": encode(decision.resolution),
+        "soak": _soak_document(decision.soak),
+        "meaning": meaning_document(decision.meaning),
         "certificate": certificate_text(summary),
         "left_out": left_out_text(summary),
         "step_parts": (
-            step_parts_document(summary.winner, summary.soak) if summary.winner else None
+            step_parts_document(decision.winner, decision.soak) if decision.winner else None
         ),
         "rejected": dict(summary.rejected),
         "learning_rate": _advice_document(summary.learning_rate),
@@ -179,7 +187,7 @@ def summary_document(summary: Summary, edits: Sequence[Edit], command: str) -> d
             {"key": dotted(edit.path), "before": edit.before, "after": edit.after}
             for edit in edits
         ],
-        "command": command if summary.winner else None,
+        "command": command if decision.winner else None,
     }
 
 
@@ -201,7 +209,8 @@ def _cells(row: SummaryRow) -> tuple[str, str, str, str]:
 
 
 def _best_line(summary: Summary) -> str:
-    winner, baseline = summary.winner, summary.baseline
+    decision, baseline = summary.decision, summary.baseline
+    winner = decision.winner
     assert winner is not None
     name = f"{winner.trial.name} ({label(winner.trial.candidate)})"
     best = f"Best: {name}, {summary.rows[-1].best_metric_val:.4g} {summary.unit}"
@@ -209,33 +218,34 @@ def _best_line(summary: Summary) -> str:
         if summary.alone:
             return f"{best}. It is your configuration, the only one that was measured."
         return f"{best}. It is your configuration."
-    if summary.speed_up is None or baseline is None:
+    if decision.speed_up is None or baseline is None:
         return f"{best}."
-    rounds = plural(summary.rounds, "playoff round")
-    how = f", {rounds}{' in turn' * summary.in_turn}" if summary.paired else ", single trials"
-    return f"{best}, {speed_up_text(summary.speed_up, 'your configuration', how)}."
+    rounds = f"{plural(decision.rounds, 'playoff round')}{' in turn' * decision.in_turn}"
+    how = f", {rounds if decision.paired else 'single trials'}"
+    return f"{best}, {speed_up_text(decision.speed_up, 'your configuration', how)}."
 
 
 def _no_gain_lines(summary: Summary) -> list[str]:
     """The answer first where nothing is faster than what the user has."""
-    winner, baseline = summary.winner, summary.baseline
-    if winner is None or baseline is None or summary.alone:
+    decision, baseline = summary.decision, summary.baseline
+    if decision.winner is None or baseline is None or summary.alone:
         return []
-    if baseline.trial.name in (*summary.ties, *summary.near):
-        return [_NO_GAIN]
-    if baseline.trial.name != winner.trial.name:
-        return []
-    return [_NO_GAIN if summary.ties or summary.near else _ALREADY_BEST]
+    best = decision.winner.trial.name
+    if decision.verdict is DecisionVerdict.FASTER:
+        return [_ALREADY_BEST] if best == baseline.trial.name else []
+    is_alike = baseline.trial.name in (best, *decision.ties, *decision.near)
+    return [_NO_GAIN] if is_alike else []
 
 
-def _tie_lines(summary: Summary) -> list[str]:
+def _tie_lines(decision: Decision) -> list[str]:
     """What may be as fast, and how small a difference the rounds could show."""
-    found = summary.resolution if summary.ties else None
-    return [
-        *([f"Tied with the best, within noise: {_names(summary.ties)}."] * bool(summary.ties)),
-        *([resolution_text(found)] if found else []),
-        *([f"{_ONCE}: {_names(summary.near)}."] * bool(summary.near)),
-    ]
+    lines = []
+    if decision.ties:
+        lines.append(f"Tied with the best, within noise: {_names(decision.ties)}.")
+        lines += [resolution_text(decision)] if decision.resolution else []
+    if decision.near:
+        lines.append(f"{_ONCE}: {_names(decision.near)}.")
+    return lines
 
 
 def _names(names: Sequence[str]) -> str:
@@ -243,9 +253,11 @@ def _names(names: Sequence[str]) -> str:
     return ", ".join(names[:_MOST_NAMES]) + (f" and {more} more" if more > 0 else "")
 
 
-def resolution_text(found: Resolution) -> str:
+def resolution_text(decision: Decision) -> str:
     """How small a difference the rounds could show, and what a smaller one takes."""
-    if found.width > NOTHING:
+    found = decision.resolution
+    assert found is not None
+    if decision.verdict is DecisionVerdict.INCONCLUSIVE:
         return f"The playoff was too noisy to rank them ({plural(found.rounds, 'round')})."
     text = f"The playoff can detect differences above {_percent(found.width)}"
     if found.further == 0:
@@ -291,7 +303,7 @@ def _advice_document(advice: LearningRateAdvice | None) -> object:
 def verification_text(soak: SoakReport) -> str:
     """What the winner's verification run did, and what it did not exercise."""
     if not soak.passed:
-        return soak.error
+        return refused_text(soak)
     asides = soak.asides or Asides()
     least = "at least " if asides.under_way and not asides.went_on else ""
     did = [f"{least}{plural(soak.steps, 'step')}"]
@@ -308,10 +320,42 @@ def verification_text(soak: SoakReport) -> str:
     if soak.as_trial:
         sentences.append(
             "A first attempt, with the script's evaluation and checkpoint moved into the run, "
-            f"failed ({soak.as_trial})."
+            f"failed ({failure_text(soak.as_trial)})."
         )
     sentences += _broke(asides)
-    return " ".join((*sentences, soak.few_steps)).strip()
+    sentences += [_few_steps(soak)] if soak.few_steps else []
+    return " ".join(sentences)
+
+
+def refused_text(soak: SoakReport) -> str:
+    """Why there is nothing to train with, where no configuration passed."""
+    if not soak.whatever:
+        return "No measured configuration passed its verification run."
+    return (
+        "No configuration passes its verification run: the script fails in it whatever the "
+        f"configuration, yours too ({failure_text(soak.whatever)})."
+    )
+
+
+def _few_steps(soak: SoakReport) -> str:
+    few = soak.few_steps
+    if few is None:
+        return ""
+    count = plural(few.steps, "optimizer step")
+    return f"At a global batch of {few.global_batch} an epoch has only {count}."
+
+
+def _soak_document(soak: SoakReport | None) -> object:
+    """The report as a part of ``summary.json``, with sentences for what is a value of its own."""
+    if soak is None:
+        return None
+    reasons = {"as_trial": soak.as_trial, "whatever": soak.whatever}
+    return {
+        **encode(soak),
+        "refused": [refusal_text(found) for found in soak.refused],
+        "few_steps": _few_steps(soak),
+        **{name: failure_text(found) if found else "" for name, found in reasons.items()},
+    }
 
 
 def _not_exercised(soak: SoakReport) -> list[str]:
@@ -358,7 +402,7 @@ def _checkpoint_text(asides: Asides) -> str:
 
 
 def _refused_lines(soak: SoakReport | None) -> list[str]:
-    refused = soak.refused if soak else ()
+    refused = [refusal_text(found) for found in soak.refused] if soak else []
     more = len(refused) - _MOST_REFUSED
     rest = [f"{more} more failed their verification run."] if more > 0 else []
     return [*refused[:_MOST_REFUSED], *rest]
@@ -366,7 +410,8 @@ def _refused_lines(soak: SoakReport | None) -> list[str]:
 
 def _check_lines(summary: Summary) -> list[str]:
     """What is known of the winner beside its speed."""
-    soak, meaning, advice = summary.soak, summary.meaning, summary.learning_rate
+    soak, meaning = summary.decision.soak, summary.decision.meaning
+    advice = summary.learning_rate
     return [
         *([verification_text(soak)] if soak else ()),
         *_expected_lines(summary),
@@ -377,11 +422,12 @@ def _check_lines(summary: Summary) -> list[str]:
 
 def _expected_lines(summary: Summary) -> list[str]:
     """What to expect where the verification run measured something else than the trials."""
-    measured = summary.winner.measurement if summary.winner else None
-    if summary.soak is None or measured is None or not summary.soak.step_s:
+    winner, soak = summary.decision.winner, summary.decision.soak
+    measured = winner.measurement if winner else None
+    if soak is None or measured is None or not soak.step_s:
         return []
-    before_s, after_s = measured.mean_step_s, summary.soak.step_s
-    if not summary.soak.passed or abs(after_s / before_s - 1.0) <= CAUSELESS:
+    before_s, after_s = measured.mean_step_s, soak.step_s
+    if not soak.passed or abs(after_s / before_s - 1.0) <= _CAUSELESS:
         return []
     how = "slower" if before_s > after_s else "faster"
     return [

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 from typing import Any, get_args
@@ -18,7 +18,7 @@ from autoconf_launch.autotuner.measurement import (
     speed_up,
     without_drift,
 )
-from autoconf_launch.autotuner.playoff import Summary, launch_findings, settled, summarise_records
+from autoconf_launch.autotuner.playoff import Launches, Summary, summarise_launches
 from autoconf_launch.autotuner.space import (
     OBJECTIVES,
     AutotuningSettings,
@@ -30,7 +30,6 @@ from autoconf_launch.autotuner.space import (
 from autoconf_launch.core import (
     STEPS_FILE,
     ConfigError,
-    Optimizer,
     RawConfig,
     ResultsFolderError,
     dotted,
@@ -80,15 +79,14 @@ class Results:
     def summary(self) -> Summary:
         """What the records say so far, and the launches that were measured again after them."""
         contents = self.contents
-        settings = AutotuningSettings(metric=self.objective.name, effort=self.effort)
-        records, repeats = contents.records, contents.repeats
-        searched = summarise_records(
-            records, settings, duration_s=self.duration_s, repeats=repeats
+        launches = Launches(
+            records=contents.records,
+            repeats=contents.repeats,
+            playoff=contents.finals,
+            soaks=contents.soaks,
         )
-        found = launch_findings(records, repeats, contents.finals, self.objective, contents.soaks)
-        searched = replace(searched, findings=found)
-        compared, unknown = without_drift(records, repeats), Optimizer()
-        return settled(searched, compared, contents.finals, settings, unknown, contents.soaks)
+        settings = AutotuningSettings(metric=self.objective.name, effort=self.effort)
+        return summarise_launches(launches, settings, duration_s=self.duration_s)
 
     def last_step(self, name: str) -> int:
         """The last step that a rank of this trial has made; 0 before the first."""
@@ -283,7 +281,9 @@ def compare_results(a: Results, b: Results) -> Comparison:
         pairs=tuple(pair(in_a[name], in_b[name]) for name in in_a if name in in_b),
         only_a=tuple(name for name in in_a if name not in in_b),
         only_b=tuple(name for name in in_b if name not in in_a),
-        best=pair(of_a.winner, of_b.winner) if of_a.winner and of_b.winner else None,
+        best=pair(of_a.decision.winner, of_b.decision.winner)
+        if of_a.decision.winner and of_b.decision.winner
+        else None,
         differences=tuple(_differences(a, b)),
     )
 

@@ -64,7 +64,7 @@ class TrialIO(Protocol):
 
 
 class Controller:
-    """Runs one study, or the finals after it, on one backend; use ``run`` once."""
+    """Runs one study, or the playoff after it, on one backend; use ``run`` once."""
 
     def __init__(
         self,

@@ -1,6 +1,6 @@
 """What is launched after the search: rounds of the best, then the winner's soak.
 
-Not: which ones and what follows from them (finals, soak and settle in autotuner/).
+Not: which ones and what follows from them (autotuner/playoff).
 
 Not: the outcomes of trials, nor any removal.
 """
@@ -13,27 +13,28 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 
-from autoconf_launch.autotuner.measurement import NORMAL, Effort, Noise
+from autoconf_launch.autotuner.measurement import EFFORTS, NORMAL, Effort, Noise
 from autoconf_launch.autotuner.playoff import (
     FEWEST_STEPS,
     Decider,
-    Finals,
-    FinalsBudget,
+    Playoff,
+    PlayoffBudget,
     Soak,
     alpha_of,
     best_of,
+    choose_contenders,
+    decide,
     fit_together,
     ranking,
-    safe_order,
     soak_steps,
 )
 from autoconf_launch.autotuner.search import MARGIN, Study, start_bound_s
-from autoconf_launch.autotuner.space import Objective, Record
+from autoconf_launch.autotuner.space import OBJECTIVES, AutotuningSettings, Objective, Record
 from autoconf_launch.core import RankResult, decode
 
 from ..events import Event, Listener, Note, RoundFinished, Standing, TrialFinished
 from ..machine import ALONE, WHOLE
-from ..report import bound_text
+from ..report import bound_text, lack_of_time_text
 from ..results import JournalContents
 from .controller import Controller
 from .running import TrialLimits
@@ -49,27 +50,36 @@ _MakeController = Callable[[Decider, Listener, TrialLimits], Controller]
 class Search:
     """What came before: trials without drift, what they were compared by, how long they took.
 
-    ``noise``: of launches in the search; None: as its records tell.
+    ``noise``: of launches in the search.
     ``apart``: why launches cannot live side by side and compute in turn (``beside``); else empty.
     ``whole_s``: of the study, at which the budget ends what runs.
     ``side_by_side``: trials shared the machine, so that the best are measured again in any case.
     """
 
     records: tuple[Record, ...]
-    objective: Objective
+    settings: AutotuningSettings
     elapsed_s: float
+    noise: Noise
     apart: str = ""
     side_by_side: bool = False
-    noise: Noise | None = None
     whole_s: float = math.inf
-    effort: Effort = NORMAL
+
+    @property
+    def objective(self) -> Objective:
+        """What is optimised."""
+        return OBJECTIVES[self.settings.metric]
+
+    @property
+    def effort(self) -> Effort:
+        """How much time may be spent."""
+        return EFFORTS[self.settings.effort]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Endgame:
     """What came of it. ``elapsed_s`` is of the whole study; ``notes``: what lacked time."""
 
-    finals: tuple[Record, ...] = ()
+    playoff: tuple[Record, ...] = ()
     soaks: tuple[Record, ...] = ()
     elapsed_s: float
     notes: tuple[str, ...] = ()
@@ -89,16 +99,17 @@ def play(
     effort = search.effort
     until_s = search.whole_s - _soak_bound_s(search, soak_asked)
     time_s = min(playoff_s(search.elapsed_s, effort), max(0.0, until_s - search.elapsed_s))
-    budget = FinalsBudget(rounds=effort.most_rounds, time_s=time_s, until_s=until_s, effort=effort)
-    rounds = Finals(
+    budget = PlayoffBudget(
+        rounds=effort.most_rounds, time_s=time_s, until_s=until_s, effort=effort
+    )
+    contenders = choose_contenders(
         search.records,
         search.objective,
-        wanted=effort.contenders if search.side_by_side else _affordable(search, budget.time_s),
-        budget=budget,
-        near_only=not search.side_by_side,
-        noise=search.noise,
+        effort.contenders if search.side_by_side else _affordable(search, budget.time_s),
+        None if search.side_by_side else search.noise,
     )
-    each = max(1, len(rounds.arms))
+    rounds = Playoff(contenders, search.objective, noise=search.noise, budget=budget)
+    each = max(1, len(rounds.contenders))
     waiting = replace(
         limits,
         timeout_s=each * limits.timeout_s,
@@ -111,9 +122,9 @@ def play(
         listener(Note(text=f"The playoff launches run one after the other: {apart}."))
     controller.run(WHOLE if search.apart else WHOLE * each)
     elapsed_s = controller.elapsed_s
-    order = safe_order(search.records, rounds, search.objective, search.noise)
+    order = decide(search.records, rounds.records, (), search.settings, search.noise).order
     if soak_asked == 0 or not order or order[0].measurement is None:
-        return Endgame(finals=rounds.records, elapsed_s=elapsed_s)
+        return Endgame(playoff=rounds.records, elapsed_s=elapsed_s)
     step_s = order[0].measurement.mean_step_s
     time_s = max(effort.verification_s, effort.verification_share * elapsed_s)
     steps = soak_steps(soak_asked, step_s=step_s, time_s=time_s, most=effort.verification_steps)
@@ -125,10 +136,10 @@ def play(
     controller.resume(earlier.soaking, before_s=elapsed_s)
     controller.run(ALONE)
     return Endgame(
-        finals=rounds.records,
+        playoff=rounds.records,
         soaks=soak.records,
         elapsed_s=controller.elapsed_s,
-        notes=(soak.lacks_time,) if soak.lacks_time else (),
+        notes=(lack_of_time_text(soak.lacks_time),) if soak.lacks_time else (),
     )
 
 
@@ -168,13 +179,13 @@ def _as_it_began(search: Search, earlier: JournalContents) -> Search:
     return replace(search, elapsed_s=earlier.searched_s)
 
 
-def _why_apart(rounds: Finals) -> str:
-    fit = fit_together([arm.searched for arm in rounds.arms])
+def _why_apart(rounds: Playoff) -> str:
+    fit = fit_together([contender.searched for contender in rounds.contenders])
     return "" if fit else "it is not known that they fit in memory side by side"
 
 
 def _affordable(search: Search, time_s: float) -> int:
-    """How many finalists leave time for a few rounds beside the baseline; two at least."""
+    """How many contenders leave time for a few rounds beside the baseline; two at least."""
     ranked = ranking(search.records, search.objective)
     steps_s = [r.measurement.mean_step_s for r in ranked if r.measurement]
     own_s = sum(r.measurement.mean_step_s for r in ranked if r.measurement and not r.trial.number)
@@ -188,7 +199,7 @@ def _affordable(search: Search, time_s: float) -> int:
 class _Rounds:
     """Hands events on, and tells of each round that is over."""
 
-    def __init__(self, rounds: Finals, objective: Objective, listener: Listener) -> None:
+    def __init__(self, rounds: Playoff, objective: Objective, listener: Listener) -> None:
         self._rounds = rounds
         self._objective = objective
         self._listener = listener
@@ -208,9 +219,14 @@ class _Rounds:
         first = self._rounds.leader
         if first is None:
             return ()
-        others = [arm for arm in self._rounds.arms if arm is not first and arm.rounds]
+        others = [
+            contender
+            for contender in self._rounds.contenders
+            if contender is not first and contender.rounds
+        ]
         found = [
-            (arm, self._rounds.compare(arm, first, alpha_of(arm, self._rounds))) for arm in others
+            (contender, self._rounds.compare(contender, first, alpha_of(contender, self._rounds)))
+            for contender in others
         ]
         return (
             Standing(name=first.name, behind=0.0, width=0.0),

@@ -72,10 +72,10 @@ def render_winner(
     summary: Summary, dialect: Dialect, source: ScriptSource, paths: ResultsPaths
 ) -> Rendered | None:
     """The winner as a launch spells it, its configuration at the optimal path."""
-    if summary.winner is None:
+    if summary.decision.winner is None:
         return None
     path = os.path.relpath(paths.optimal_config)
-    return in_training(dialect.render(summary.winner.trial.candidate, source, path))
+    return in_training(dialect.render(summary.decision.winner.trial.candidate, source, path))
 
 
 def optimal_command(request: LaunchRequest, winner: Rendered) -> str:

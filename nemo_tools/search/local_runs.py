@@ -14,6 +14,7 @@ from importlib.util import find_spec
 from typing import TypeAlias
 
 from autoconf_launch.autotuner.cost import configured_workload, estimate
+from autoconf_launch.autotuner.measurement import estimate_noise
 from autoconf_launch.autotuner.playoff import Decider
 from autoconf_launch.autotuner.search import ListedStudy
 from autoconf_launch.autotuner.sizing import builtin_document
@@ -315,7 +316,8 @@ class LocalRuns:
     ) -> tuple[Record, ...]:
         search = Search(
             records=study.records,
-            objective=study.objective,
+            settings=AutotuningSettings(),
+            noise=estimate_noise(study.records),
             elapsed_s=elapsed_s,
         )
         return play(
@@ -325,7 +327,7 @@ class LocalRuns:
             limits=self._limits(),
             earlier=session.opened.contents,
             soak_asked=0,
-        ).finals
+        ).playoff
 
     def _files(self) -> TrialFiles:
         files = TrialFiles(

@@ -6,21 +6,21 @@ from dataclasses import replace
 
 import pytest
 
-from autoconf_launch.autotuner.playoff.contenders import FinalsBudget
-from autoconf_launch.autotuner.playoff.playoff import Finals
+from autoconf_launch.autotuner.playoff.playoff import Playoff
+from autoconf_launch.autotuner.playoff.selection import PlayoffBudget
 from autoconf_launch.autotuner.space.trial import Record, Trial
 
-from .playoff.test_playoff import ALIKE, SEARCHED, THROUGHPUT, made, run, searched, truth
+from .playoff.test_playoff import SEARCHED, made, playoff_of, run, searched, truth
 
 EVEN = searched(1.0, 1.01, 1.0)
 """For want of 40 s the third one leaves after eight rounds; with time, after nine."""
 
 
 def test_rounds_of_an_earlier_session_are_not_repeated() -> None:
-    whole = Finals(SEARCHED, THROUGHPUT)
+    whole = playoff_of(SEARCHED)
     answer = truth(3.0, 1.0, 1.02, 1.05, 1.03, 2.9)
     run(whole, answer)
-    resumed = Finals(SEARCHED, THROUGHPUT)
+    resumed = playoff_of(SEARCHED)
     for known in whole.records:
         resumed.tell(known)
     assert run(resumed, answer) == []
@@ -31,9 +31,9 @@ def test_rounds_of_an_earlier_session_are_not_repeated() -> None:
 
 
 def test_rounds_of_an_earlier_session_took_as_long_as_their_launches_side_by_side() -> None:
-    alike, budget = searched(1.0, 1.0, peak=20), FinalsBudget(time_s=25.0)
-    first = Finals(alike, THROUGHPUT, budget=budget)
-    resumed = Finals(alike, THROUGHPUT, budget=budget)
+    alike, budget = searched(1.0, 1.0, peak=20), PlayoffBudget(time_s=25.0)
+    first = playoff_of(alike, budget=budget)
+    resumed = playoff_of(alike, budget=budget)
     for trial in first.ask(2, 0.0):
         resumed.tell(Record(trial=trial, outcome=made(1.0, 20), wall_s=10.0))
     assert len(resumed.ask(2, 1000.0)) == 2
@@ -41,10 +41,10 @@ def test_rounds_of_an_earlier_session_took_as_long_as_their_launches_side_by_sid
 
 @pytest.mark.parametrize("time_s", [40.0, 400.0])
 def test_a_round_after_one_was_settled_for_want_of_time_is_whole(time_s: float) -> None:
-    whole = Finals(EVEN, THROUGHPUT, budget=FinalsBudget(time_s=40.0))
+    whole = playoff_of(EVEN, budget=PlayoffBudget(time_s=40.0))
     run(whole, truth(1.0, 1.01, 1.0), launch_s=1.0)
-    assert len(whole.arms[1].rounds) < whole.rounds
-    resumed = Finals(EVEN, THROUGHPUT, budget=FinalsBudget(time_s=time_s))
+    assert len(whole.contenders[1].rounds) < whole.rounds
+    resumed = playoff_of(EVEN, budget=PlayoffBudget(time_s=time_s))
     for known in whole.records:
         resumed.tell(known)
     assert resumed.rounds == whole.rounds
@@ -53,9 +53,9 @@ def test_a_round_after_one_was_settled_for_want_of_time_is_whole(time_s: float) 
 def going_on(earlier_s: float, rounds: int, time_s: float) -> list[str]:
     """Who is in the next round where an earlier session of another budget made some rounds."""
     answer = truth(1.0, 1.01, 1.0)
-    earlier = Finals(EVEN, THROUGHPUT, budget=FinalsBudget(time_s=earlier_s))
+    earlier = playoff_of(EVEN, budget=PlayoffBudget(time_s=earlier_s))
     run(earlier, answer, launch_s=1.0)
-    resumed = Finals(EVEN, THROUGHPUT, budget=FinalsBudget(time_s=time_s))
+    resumed = playoff_of(EVEN, budget=PlayoffBudget(time_s=time_s))
     for known in earlier.records:
         if known.trial.attempt <= rounds:
             resumed.tell(known)
@@ -75,10 +75,12 @@ def test_who_had_left_stays_away_though_there_is_more_time_now() -> None:
 
 
 def test_who_was_launched_had_not_left_though_there_is_less_time_now() -> None:
-    earlier = Finals(EVEN, THROUGHPUT)
+    earlier = playoff_of(EVEN)
     run(earlier, truth(1.0, 1.01, 1.0), launch_s=1.0)
-    left = next(arm for arm in earlier.arms if len(arm.rounds) < earlier.rounds)
-    resumed = Finals(EVEN, THROUGHPUT, budget=FinalsBudget(time_s=40.0))
+    left = next(
+        contender for contender in earlier.contenders if len(contender.rounds) < earlier.rounds
+    )
+    resumed = playoff_of(EVEN, budget=PlayoffBudget(time_s=40.0))
     for known in earlier.records:
         if known.trial.attempt <= 8 or known is left.rounds[9]:
             resumed.tell(known)
@@ -86,44 +88,31 @@ def test_who_was_launched_had_not_left_though_there_is_less_time_now() -> None:
     assert f"{left.name}_final" in asked
 
 
-def next_one(finals: Finals) -> tuple[Trial, ...]:
-    trials = finals.ask(1, 100.0)
+def next_one(playoff: Playoff) -> tuple[Trial, ...]:
+    trials = playoff.ask(1, 100.0)
     for trial in trials:
-        finals.tell(Record(trial=trial, outcome=truth(1.0, 1.01, 1.0)(trial), wall_s=1.0))
+        playoff.tell(Record(trial=trial, outcome=truth(1.0, 1.01, 1.0)(trial), wall_s=1.0))
     return trials
 
 
 def test_a_round_that_was_torn_is_begun_anew() -> None:
-    first = Finals(searched(1.0, 1.0), THROUGHPUT)
+    first = playoff_of(searched(1.0, 1.0))
     (trial,) = first.ask(1, 0.0)
-    resumed = Finals(searched(1.0, 1.0), THROUGHPUT)
+    resumed = playoff_of(searched(1.0, 1.0))
     resumed.tell(Record(trial=trial, outcome=made(1.0), wall_s=1.0))
     (again,) = resumed.ask(1, 0.0)
     assert again.attempt == 2
 
 
 def test_torn_rounds_leave_time_for_a_whole_one() -> None:
-    finals = Finals(searched(2.0, 1.0), THROUGHPUT, budget=FinalsBudget(time_s=10.0))
+    playoff = playoff_of(searched(2.0, 1.0), budget=PlayoffBudget(time_s=10.0))
     for attempt in (1, 2):
         trial = replace(searched(2.0, 1.0)[1].trial, name="t1_final", attempt=attempt, final=True)
-        finals.tell(Record(trial=trial, outcome=made(1.0), wall_s=20.0))
-    run(finals, truth(2.0, 1.0))
-    assert finals.rounds > 0
+        playoff.tell(Record(trial=trial, outcome=made(1.0), wall_s=20.0))
+    run(playoff, truth(2.0, 1.0))
+    assert playoff.rounds > 0
 
 
 def test_a_round_that_was_torn_late_is_made_up_for() -> None:
-    finals = Finals(searched(2.0, 1.0), THROUGHPUT, budget=FinalsBudget(time_s=0.0))
-    assert finals.ask(1, 100.0)
-
-
-def test_a_session_that_goes_on_knows_who_came_later() -> None:
-    answer = truth(3.0, 1.0, 1.5, 1.5, 0.8, 1.0)
-    whole = Finals(ALIKE, THROUGHPUT)
-    run(whole, answer)
-    for kept in range(0, len(whole.records), 5):
-        resumed = Finals(ALIKE, THROUGHPUT)
-        for known in whole.records[:kept]:
-            resumed.tell(known)
-        run(resumed, answer)
-        assert resumed.leader is not None
-        assert resumed.leader.name == "t4"
+    playoff = playoff_of(searched(2.0, 1.0), budget=PlayoffBudget(time_s=0.0))
+    assert playoff.ask(1, 100.0)

@@ -10,10 +10,10 @@ from statistics import median
 
 import pytest
 
-from autoconf_launch.autotuner.playoff.contenders import FinalsBudget
-from autoconf_launch.autotuner.playoff.playoff import Finals
-from autoconf_launch.autotuner.playoff.summary import Summary, summarise_records
-from autoconf_launch.autotuner.playoff.winner import settled
+from autoconf_launch.autotuner.measurement.noise import estimate_noise
+from autoconf_launch.autotuner.playoff.decision import Decision, decide
+from autoconf_launch.autotuner.playoff.playoff import Playoff
+from autoconf_launch.autotuner.playoff.selection import PlayoffBudget
 from autoconf_launch.autotuner.space.objective import OBJECTIVES
 from autoconf_launch.autotuner.space.settings import AutotuningSettings
 from autoconf_launch.autotuner.space.trial import Measurement, Record, Trial
@@ -21,8 +21,9 @@ from autoconf_launch.core import (
     Candidate,
     Layout,
     MemoryUse,
-    Optimizer,
 )
+
+from .playoff.test_playoff import playoff_of
 
 DATA = Path(__file__).parents[1] / "data" / "step_noise.json"
 RUNS = 30
@@ -67,33 +68,32 @@ class Machine:
         steps = self._chance.choice(self._chance.choice(self._rounds))
         return Record(trial=trial, outcome=measurement(steps, self._factors[number]), wall_s=1.0)
 
-    def play(self, finals: Finals) -> None:
+    def play(self, playoff: Playoff) -> None:
         """Round after round, each one that was recorded; the steps of a turn are alike."""
-        while finals.stop_reason() is None:
+        while playoff.stop_reason() is None:
             launches = list(self._chance.choice(self._rounds))
             self._chance.shuffle(launches)
-            for trial in finals.ask(len(finals.arms), 0.0):
+            for trial in playoff.ask(len(playoff.contenders), 0.0):
                 assert trial.turn is not None
                 turns = [step_s for step_s in launches.pop() for _ in range(trial.turn.length)]
                 outcome = measurement(turns, self._factors[trial.number])
-                finals.tell(Record(trial=trial, outcome=outcome, wall_s=1.0))
+                playoff.tell(Record(trial=trial, outcome=outcome, wall_s=1.0))
 
 
-def tuned(rounds: list[list[list[float]]], factors: Sequence[float], seed: int) -> Summary:
+def tuned(rounds: list[list[list[float]]], factors: Sequence[float], seed: int) -> Decision:
     """A whole study of two finalists and the baseline at most."""
     machine, settings = Machine(rounds, factors, seed), AutotuningSettings()
     records = machine.searched()
-    finals = Finals(records, THROUGHPUT, wanted=2)
-    machine.play(finals)
-    summary = summarise_records(records, settings, duration_s=1.0)
-    return settled(summary, records, finals.records, settings, Optimizer())
+    playoff = playoff_of(records, wanted=2)
+    machine.play(playoff)
+    return decide(records, playoff.records, (), settings, estimate_noise(records))
 
 
-def is_tie_with_baseline(summary: Summary) -> bool:
-    assert summary.winner is not None
-    ratio = summary.speed_up
+def is_tie_with_baseline(decision: Decision) -> bool:
+    assert decision.winner is not None
+    ratio = decision.speed_up
     is_open = ratio is None or ratio.low <= 1.0 <= ratio.high
-    return summary.winner.trial.number == 0 or ("t0" in summary.ties and is_open)
+    return decision.winner.trial.number == 0 or ("t0" in decision.ties and is_open)
 
 
 def test_identical_configurations_end_in_a_tie(recorded: list[list[list[float]]]) -> None:
@@ -104,13 +104,13 @@ def test_identical_configurations_end_in_a_tie(recorded: list[list[list[float]]]
 def test_five_percent_are_found(recorded: list[list[list[float]]]) -> None:
     found = [tuned(recorded, (1.05, 1.0), seed) for seed in range(RUNS)]
     sure = [
-        summary
-        for summary in found
-        if summary.winner
-        and summary.winner.trial.number == 1
-        and not summary.ties
-        and summary.speed_up
-        and summary.speed_up.low > 1.0
+        decision
+        for decision in found
+        if decision.winner
+        and decision.winner.trial.number == 1
+        and not decision.ties
+        and decision.speed_up
+        and decision.speed_up.low > 1.0
     ]
     assert len(sure) >= 0.9 * RUNS
 
@@ -129,8 +129,10 @@ def test_on_the_busy_machine_three_rounds_tell_fifteen_percent(
     widths = []
     for seed in range(RUNS):
         machine = Machine(recorded, (1.3, 1.0), seed)
-        finals = Finals(machine.searched(), THROUGHPUT, budget=FinalsBudget(rounds=3))
-        machine.play(finals)
-        slower, faster = sorted(finals.arms, key=lambda arm: arm.searched.trial.number)
-        widths.append(finals.compare(slower, faster).width)
+        playoff = playoff_of(machine.searched(), budget=PlayoffBudget(rounds=3))
+        machine.play(playoff)
+        slower, faster = sorted(
+            playoff.contenders, key=lambda contender: contender.searched.trial.number
+        )
+        widths.append(playoff.compare(slower, faster).width)
     assert median(widths) < 0.15

@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from autoconf_launch.autotuner.playoff.contenders import FinalsBudget
-from autoconf_launch.autotuner.playoff.playoff import Finals
+from autoconf_launch.autotuner.measurement.noise import PRIOR
+from autoconf_launch.autotuner.playoff.playoff import Playoff
+from autoconf_launch.autotuner.playoff.selection import PlayoffBudget
 from autoconf_launch.autotuner.space.objective import OBJECTIVES
 from autoconf_launch.autotuner.space.trial import Measurement, Outcome, Prediction, Record, Trial
 from autoconf_launch.core import Candidate, Layout, MemoryUse, Mode, RankTask
@@ -116,7 +117,9 @@ def play(folder: Path, what: str, *, ranks: int = 1) -> Played:
             played.notes.append(event.text)
 
     searched = [Record(trial=trial(number), outcome=SAME, wall_s=1.0) for number in range(2)]
-    finals = Finals(searched, OBJECTIVES["throughput"], budget=FinalsBudget(rounds=1))
+    finals = Playoff(
+        searched, OBJECTIVES["throughput"], noise=PRIOR, budget=PlayoffBudget(rounds=1)
+    )
     with Journal(folder / "journal.jsonl") as journal:
         journal.write_header(PRINT)
         controller = Controller(

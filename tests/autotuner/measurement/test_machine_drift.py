@@ -101,7 +101,7 @@ def test_a_surprise_that_is_not_confirmed_counts_as_it_was_the_second_time() -> 
     records = trials(1.0, 1.0, LOADED, 1.0)
     found = drift(records, [again(records[2], 4, made(1.0), doubted=True)])
     assert seconds(found.records) == pytest.approx([1.0] * 4)
-    assert [record.trial.name for record in found.doubted] == ["t2_again"]
+    assert [repeat.trial.name for _, repeat in found.doubted] == ["t2_again"]
 
 
 def test_a_surprise_that_is_confirmed_stays_as_it_is() -> None:
@@ -129,7 +129,7 @@ def test_what_comes_later_does_not_change_which_launch_counts() -> None:
     records = trials(1.0, 1.0, LOADED, 1.0, 1.0, 9.0, 1.0)
     repeat = again(records[2], 3, made(1.0), doubted=True)
     for count in range(3, 8):
-        assert drift(records[:count], [repeat]).doubted == (repeat,)
+        assert drift(records[:count], [repeat]).doubted == ((records[2], repeat),)
 
 
 def test_a_repeat_that_failed_hides_nothing() -> None:

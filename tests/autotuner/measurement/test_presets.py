@@ -11,8 +11,8 @@ import pytest
 from autoconf_launch.autotuner.measurement.noise import Noise
 from autoconf_launch.autotuner.measurement.presets import EFFORTS, NORMAL, Effort
 from autoconf_launch.autotuner.measurement.stop_rule import StopRule
-from autoconf_launch.autotuner.playoff.contenders import FinalsBudget
-from autoconf_launch.autotuner.playoff.playoff import Finals
+from autoconf_launch.autotuner.playoff.playoff import Playoff
+from autoconf_launch.autotuner.playoff.selection import PlayoffBudget
 from autoconf_launch.autotuner.space.objective import OBJECTIVES
 from autoconf_launch.autotuner.space.settings import AutotuningSettings, EffortName, parse_settings
 from autoconf_launch.autotuner.space.trial import Measurement, Record, Trial
@@ -30,7 +30,7 @@ def test_normal_is_what_a_study_did_before_there_were_efforts() -> None:
         *(0.1, 10.0, 50, 0.2, 20.0, 120.0),
     )
     assert AutotuningSettings().effort == "normal"
-    assert (StopRule().most_steps, FinalsBudget().rounds) == (14, 40)
+    assert (StopRule().most_steps, PlayoffBudget().rounds) == (14, 40)
 
 
 def test_every_effort_that_a_user_can_name_is_there() -> None:
@@ -54,18 +54,18 @@ def measured(*step_s: float) -> Measurement:
     return Measurement(step_s=step_s, samples_per_step=10, world_size=1, memory=MEMORY)
 
 
-def played(effort: Effort) -> Finals:
+def played(effort: Effort) -> Playoff:
     """The playoff of four that differ by 0.8 %, on one machine whose rounds differ by 1 %."""
     speeds = (1.024, 1.016, 1.008, 1.0)
     records = tuple(record(number, speed) for number, speed in enumerate(speeds))
-    budget = FinalsBudget(rounds=effort.most_rounds, effort=effort)
-    finals = Finals(records, THROUGHPUT, budget=budget, noise=QUIET)
+    budget = PlayoffBudget(rounds=effort.most_rounds, effort=effort)
+    playoff = Playoff(records[::-1], THROUGHPUT, budget=budget, noise=QUIET)
     draw = np.random.default_rng(0)
-    while finals.stop_reason() is None:
-        for trial in finals.ask(1, 0.0):
+    while playoff.stop_reason() is None:
+        for trial in playoff.ask(1, 0.0):
             steps = speeds[trial.number] * np.exp(0.01 * draw.standard_normal(6))
-            finals.tell(Record(trial=trial, outcome=measured(*steps.tolist()), wall_s=1.0))
-    return finals
+            playoff.tell(Record(trial=trial, outcome=measured(*steps.tolist()), wall_s=1.0))
+    return playoff
 
 
 def test_quick_spends_less_and_thorough_more() -> None:
@@ -74,5 +74,8 @@ def test_quick_spends_less_and_thorough_more() -> None:
 
 
 def test_thorough_tells_apart_what_normal_calls_equal() -> None:
-    beaten = [sum(arm.is_beaten for arm in played(effort).arms) for effort in EFFORTS.values()]
+    beaten = [
+        sum(contender.is_beaten for contender in played(effort).contenders)
+        for effort in EFFORTS.values()
+    ]
     assert beaten[0] <= beaten[1] < beaten[2]

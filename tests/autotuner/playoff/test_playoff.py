@@ -5,16 +5,17 @@ from dataclasses import replace
 
 import pytest
 
+from autoconf_launch.autotuner.measurement.noise import Noise, estimate_noise
 from autoconf_launch.autotuner.measurement.presets import NORMAL
-from autoconf_launch.autotuner.playoff.contenders import (
+from autoconf_launch.autotuner.playoff.playoff import Playoff
+from autoconf_launch.autotuner.playoff.resolution import round_times_s
+from autoconf_launch.autotuner.playoff.selection import (
     ALPHA,
-    MOST_CONTENDERS,
-    FinalsBudget,
+    PlayoffBudget,
+    choose_contenders,
     fit_together,
     ranking,
 )
-from autoconf_launch.autotuner.playoff.playoff import Finals
-from autoconf_launch.autotuner.playoff.resolution import round_times_s
 from autoconf_launch.autotuner.space.objective import OBJECTIVES
 from autoconf_launch.autotuner.space.trial import (
     FailedTrial,
@@ -57,53 +58,67 @@ def truth(*seconds: float) -> Answer:
     return lambda trial: made(seconds[trial.number] * (1 + 0.001 * (trial.attempt % 2)))
 
 
-def run(finals: Finals, answer: Answer, slots: int = 1, launch_s: float = 0.0) -> list[str]:
+def playoff_of(
+    records: tuple[Record, ...],
+    *,
+    wanted: int = NORMAL.contenders,
+    budget: PlayoffBudget | None = None,
+    near_only: bool = True,
+    noise: Noise | None = None,
+) -> Playoff:
+    """The playoff after a search."""
+    noise = noise or estimate_noise(records)
+    chosen = choose_contenders(records, THROUGHPUT, wanted, noise if near_only else None)
+    return Playoff(chosen, THROUGHPUT, noise=noise, budget=budget)
+
+
+def run(playoff: Playoff, answer: Answer, slots: int = 1, launch_s: float = 0.0) -> list[str]:
     """Names in the order in which they were asked for; each gets its outcome."""
     asked: list[str] = []
-    while finals.stop_reason() is None:
-        trials = finals.ask(slots, launch_s * len(asked))
+    while playoff.stop_reason() is None:
+        trials = playoff.ask(slots, launch_s * len(asked))
         asked += [trial.name.removesuffix("_final") for trial in trials]
         for trial in trials:
-            finals.tell(Record(trial=trial, outcome=answer(trial), wall_s=1.0))
+            playoff.tell(Record(trial=trial, outcome=answer(trial), wall_s=1.0))
     return asked
 
 
-def names(finals: Finals) -> list[str]:
-    return [arm.name for arm in finals.arms]
+def names(playoff: Playoff) -> list[str]:
+    return [contender.name for contender in playoff.contenders]
 
 
 def test_the_best_that_are_alike_and_the_baseline_take_part() -> None:
-    assert names(Finals(SEARCHED, THROUGHPUT)) == ["t1", "t2", "t4", "t0"]
+    assert names(playoff_of(SEARCHED)) == ["t1", "t2", "t4", "t0"]
 
 
 def test_what_is_far_behind_takes_no_part() -> None:
-    assert names(Finals(searched(3.0, 1.0, 1.0, 2.9), THROUGHPUT)) == ["t1", "t2", "t0"]
+    assert names(playoff_of(searched(3.0, 1.0, 1.0, 2.9))) == ["t1", "t2", "t0"]
 
 
 def test_the_runner_up_takes_part_though_it_looked_slow() -> None:
-    assert names(Finals(searched(3.0, 1.0, 2.4), THROUGHPUT)) == ["t1", "t2", "t0"]
+    assert names(playoff_of(searched(3.0, 1.0, 2.4))) == ["t1", "t2", "t0"]
 
 
 def test_what_is_much_slower_than_the_best_takes_no_part() -> None:
-    found = Finals(searched(3.0, 1.0, 2.7), THROUGHPUT, near_only=False)
+    found = playoff_of(searched(3.0, 1.0, 2.7), near_only=False)
     assert names(found) == ["t1", "t0"]
 
 
 def test_nothing_is_asked_where_there_is_nothing_to_compare() -> None:
-    assert run(Finals(searched(1.0), THROUGHPUT), truth(1.0)) == []
-    assert run(Finals((record(0, CRASH),), THROUGHPUT), truth(1.0)) == []
-    assert run(Finals(SEARCHED, THROUGHPUT, wanted=0), truth(1.0)) == []
+    assert run(playoff_of(searched(1.0)), truth(1.0)) == []
+    assert run(playoff_of((record(0, CRASH),)), truth(1.0)) == []
+    assert run(playoff_of(SEARCHED, wanted=0), truth(1.0)) == []
 
 
 def test_every_round_has_another_order() -> None:
-    finals = Finals(searched(1.0, 1.0, 1.0), THROUGHPUT)
-    asked = run(finals, truth(1.0, 1.0, 1.0))
+    playoff = playoff_of(searched(1.0, 1.0, 1.0))
+    asked = run(playoff, truth(1.0, 1.0, 1.0))
     assert asked[:6] == ["t0", "t1", "t2", "t1", "t2", "t0"]
 
 
 def test_a_round_is_the_attempt_of_a_final() -> None:
-    finals = Finals(searched(1.0, 1.0), THROUGHPUT)
-    (trial,) = finals.ask(1, 0.0)
+    playoff = playoff_of(searched(1.0, 1.0))
+    (trial,) = playoff.ask(1, 0.0)
     assert trial == replace(
         searched(1.0)[0].trial,
         name="t0_final",
@@ -115,30 +130,30 @@ def test_a_round_is_the_attempt_of_a_final() -> None:
 
 
 def test_what_is_surely_slower_leaves_before_the_others() -> None:
-    finals = Finals(SEARCHED, THROUGHPUT)
-    asked = run(finals, truth(3.0, 1.0, 1.3, 1.0, 1.0, 3.0))
+    playoff = playoff_of(SEARCHED)
+    asked = run(playoff, truth(3.0, 1.0, 1.3, 1.0, 1.0, 3.0))
     assert asked.count("t2") < asked.count("t4")
-    assert finals.leader is not None
-    assert finals.leader.name in ("t1", "t3", "t4")
+    assert playoff.leader is not None
+    assert playoff.leader.name in ("t1", "t3", "t4")
 
 
 def test_the_best_in_the_rounds_leads_whoever_was_best_in_the_search() -> None:
-    finals = Finals(SEARCHED, THROUGHPUT)
-    run(finals, truth(3.0, 1.2, 1.0, 1.2, 1.2, 3.0))
-    assert finals.leader is not None
-    assert finals.leader.name == "t2"
+    playoff = playoff_of(SEARCHED)
+    run(playoff, truth(3.0, 1.2, 1.0, 1.2, 1.2, 3.0))
+    assert playoff.leader is not None
+    assert playoff.leader.name == "t2"
 
 
 def test_configurations_that_are_equal_end_before_the_rounds_do() -> None:
-    finals = Finals(searched(1.0, 1.0), THROUGHPUT)
-    run(finals, truth(1.0, 1.0))
-    assert 1 < finals.rounds < 40
+    playoff = playoff_of(searched(1.0, 1.0))
+    run(playoff, truth(1.0, 1.0))
+    assert 1 < playoff.rounds < 40
 
 
 def test_a_baseline_that_is_far_behind_stays_until_its_distance_is_known() -> None:
-    finals = Finals(searched(2.0, 1.0), THROUGHPUT)
-    run(finals, truth(2.0, 1.0))
-    assert 2 <= finals.rounds <= 6
+    playoff = playoff_of(searched(2.0, 1.0))
+    run(playoff, truth(2.0, 1.0))
+    assert 2 <= playoff.rounds <= 6
 
 
 def test_who_fails_leaves_and_the_others_go_on() -> None:
@@ -146,99 +161,89 @@ def test_who_fails_leaves_and_the_others_go_on() -> None:
         seconds = (3.0, 1.0, 1.0, 1.2, 1.2)
         return CRASH if trial.number == 1 else made(seconds[trial.number])
 
-    finals = Finals(SEARCHED, THROUGHPUT)
-    asked = run(finals, answer)
+    playoff = playoff_of(SEARCHED)
+    asked = run(playoff, answer)
     assert asked.count("t1") == 1
-    assert finals.leader is not None
-    assert finals.leader.name == "t2"
+    assert playoff.leader is not None
+    assert playoff.leader.name == "t2"
 
 
 def test_no_round_begins_when_the_time_is_up() -> None:
-    finals = Finals(searched(1.0, 1.0), THROUGHPUT, budget=FinalsBudget(time_s=10.0))
+    playoff = playoff_of(searched(1.0, 1.0), budget=PlayoffBudget(time_s=10.0))
     for elapsed_s in (100.0, 109.0):
-        (trial,) = finals.ask(1, elapsed_s)
-        finals.tell(Record(trial=trial, outcome=made(1.0), wall_s=1.0))
-    assert finals.ask(1, 111.0) == ()
-    assert finals.stop_reason() is not None
+        (trial,) = playoff.ask(1, elapsed_s)
+        playoff.tell(Record(trial=trial, outcome=made(1.0), wall_s=1.0))
+    assert playoff.ask(1, 111.0) == ()
+    assert playoff.stop_reason() is not None
 
 
 def test_a_baseline_that_one_round_cannot_tell_apart_gets_a_second_one() -> None:
-    finals = Finals(searched(1.2, 1.0), THROUGHPUT, budget=FinalsBudget(time_s=1.0))
+    playoff = playoff_of(searched(1.2, 1.0), budget=PlayoffBudget(time_s=1.0))
     asked = []
     for elapsed_s in (0.0, 5.0, 10.0, 15.0, 20.0):
-        for trial in finals.ask(1, elapsed_s):
+        for trial in playoff.ask(1, elapsed_s):
             asked.append(trial.attempt)
             step_s = 1.2 if trial.number == 0 else 1.0
-            finals.tell(Record(trial=trial, outcome=made(step_s), wall_s=1.0))
+            playoff.tell(Record(trial=trial, outcome=made(step_s), wall_s=1.0))
     assert asked == [1, 1, 2, 2]
 
 
 def test_a_round_that_would_end_too_late_does_not_begin() -> None:
     alike = searched(1.0, 1.0, peak=20)
-    finals = Finals(alike, THROUGHPUT, budget=FinalsBudget(time_s=25.0))
+    playoff = playoff_of(alike, budget=PlayoffBudget(time_s=25.0))
     begun = []
     for elapsed_s in (0.0, 10.0, 20.0):
-        trials = finals.ask(2, elapsed_s)
+        trials = playoff.ask(2, elapsed_s)
         begun.append(len(trials))
         for trial in trials:
-            finals.tell(Record(trial=trial, outcome=made(1.0, 20), wall_s=10.0))
+            playoff.tell(Record(trial=trial, outcome=made(1.0, 20), wall_s=10.0))
     assert begun == [2, 2, 0]
-    assert round_times_s(finals.records) == (10.0, 10.0)
+    assert round_times_s(playoff.records) == (10.0, 10.0)
 
 
 def test_what_may_be_best_goes_on_until_its_interval_is_narrow() -> None:
-    finals = Finals(searched(1.0, 1.0), THROUGHPUT)
-    run(finals, truth(1.0, 1.03))
-    slower, faster = finals.arms[1], finals.arms[0]
-    found = finals.compare(slower, faster)
+    playoff = playoff_of(searched(1.0, 1.0))
+    run(playoff, truth(1.0, 1.03))
+    slower, faster = playoff.contenders[1], playoff.contenders[0]
+    found = playoff.compare(slower, faster)
     assert found.differs or found.width <= NORMAL.precision
 
 
 def test_launches_of_a_round_have_as_many_steps_in_every_round() -> None:
-    finals = Finals(searched(1.0, 1.0, peak=20), THROUGHPUT)
+    playoff = playoff_of(searched(1.0, 1.0, peak=20))
     seen = set()
-    while trials := finals.ask(2, 0.0):
+    while trials := playoff.ask(2, 0.0):
         for trial in trials:
             assert trial.turn is not None
             seen.add(trial.turn.steps)
-            finals.tell(Record(trial=trial, outcome=made(1.0, 20), wall_s=1.0))
-    assert finals.rounds > 1
+            playoff.tell(Record(trial=trial, outcome=made(1.0, 20), wall_s=1.0))
+    assert playoff.rounds > 1
     assert len(seen) == 1
 
 
 def test_a_round_that_has_begun_is_ended() -> None:
-    finals = Finals(searched(1.0, 1.0), THROUGHPUT, budget=FinalsBudget(time_s=10.0))
-    (trial,) = finals.ask(1, 100.0)
-    finals.tell(Record(trial=trial, outcome=made(1.0), wall_s=1.0))
-    assert len(finals.ask(1, 200.0)) == 1
-
-
-def test_who_joins_when_the_last_of_a_round_failed_begins_with_the_next_round() -> None:
-    def answer(trial: Trial) -> Outcome:
-        return CRASH if trial.number == 3 else truth(3.0, 1.0, 1.0, 1.0, 1.0, 1.0)(trial)
-
-    finals = Finals(ALIKE[1:], THROUGHPUT)
-    run(finals, answer)
-    joined = next(arm for arm in finals.arms if arm.name == "t4")
-    assert min(joined.rounds) == 2
+    playoff = playoff_of(searched(1.0, 1.0), budget=PlayoffBudget(time_s=10.0))
+    (trial,) = playoff.ask(1, 100.0)
+    playoff.tell(Record(trial=trial, outcome=made(1.0), wall_s=1.0))
+    assert len(playoff.ask(1, 200.0)) == 1
 
 
 def test_launches_that_follow_each_other_have_more_steps_where_launching_is_dear() -> None:
     dear = tuple(replace(one, wall_s=20.0) for one in searched(0.03, 0.02))
-    (trial,) = Finals(dear, THROUGHPUT).ask(1, 0.0)
+    (trial,) = playoff_of(dear).ask(1, 0.0)
     assert trial.timed_steps >= 6
     assert trial.turn is None
 
 
 def test_one_of_another_search_is_left_out() -> None:
-    finals = Finals(searched(1.0, 1.0), THROUGHPUT)
-    finals.tell(record(7, made(1.0)))
-    assert finals.records == ()
+    playoff = playoff_of(searched(1.0, 1.0))
+    playoff.tell(record(7, made(1.0)))
+    assert playoff.records == ()
 
 
 def test_what_fits_side_by_side_takes_turns_in_a_group() -> None:
-    finals = Finals(searched(1.0, 1.0, 1.0, peak=20), THROUGHPUT)
-    trials = finals.ask(3, 0.0)
+    playoff = playoff_of(searched(1.0, 1.0, 1.0, peak=20))
+    trials = playoff.ask(3, 0.0)
     assert [trial.name for trial in trials] == ["t0_final", "t1_final", "t2_final"]
     assert [trial.turn for trial in trials] == [
         Turn(next_name="t1_final", is_first=True),
@@ -251,16 +256,16 @@ def test_what_fits_side_by_side_takes_turns_in_a_group() -> None:
 def test_what_does_not_surely_fit_side_by_side_runs_one_after_another(peak: int | None) -> None:
     alike = searched(1.0, 1.0, 1.0, peak=peak)
     assert not fit_together(alike)
-    assert len(Finals(alike, THROUGHPUT).ask(3, 0.0)) == 1
+    assert len(playoff_of(alike).ask(3, 0.0)) == 1
 
 
 def test_who_was_preempted_for_another_ones_sake_is_asked_again() -> None:
-    finals = Finals(searched(1.0, 1.0, 1.0, peak=20), THROUGHPUT)
-    first, second, third = finals.ask(3, 0.0)
+    playoff = playoff_of(searched(1.0, 1.0, 1.0, peak=20))
+    first, second, third = playoff.ask(3, 0.0)
     for trial, outcome in ((first, CRASH), (second, PREEMPTED), (third, PREEMPTED)):
-        assert finals.ask(3, 0.0) == ()
-        finals.tell(Record(trial=trial, outcome=outcome, wall_s=1.0))
-    assert [trial.name for trial in finals.ask(3, 0.0)] == ["t1_final", "t2_final"]
+        assert playoff.ask(3, 0.0) == ()
+        playoff.tell(Record(trial=trial, outcome=outcome, wall_s=1.0))
+    assert [trial.name for trial in playoff.ask(3, 0.0)] == ["t1_final", "t2_final"]
 
 
 def test_the_ranking_has_each_measured_candidate_once() -> None:
@@ -269,47 +274,11 @@ def test_the_ranking_has_each_measured_candidate_once() -> None:
 
 
 ALIKE = searched(3.0, 1.0, 1.01, 1.02, 1.03, 1.04)
-"""All but the baseline may be the best; only three take part at first."""
+"""All but the baseline may be the best; only three take part."""
 
 
-def test_who_is_beaten_leaves_the_place_to_the_next_that_may_be_the_best() -> None:
-    finals = Finals(ALIKE, THROUGHPUT)
-    asked = run(finals, truth(3.0, 1.0, 1.5, 1.5, 0.8, 1.0))
-    assert names(finals)[:4] == ["t1", "t2", "t3", "t0"]
-    assert set(asked[: asked.index("t4")]) == {"t0", "t1", "t2", "t3"}
-    assert finals.leader is not None
-    assert finals.leader.name == "t4"
-
-
-def test_a_place_stays_empty_where_the_search_has_ruled_out_all_others() -> None:
-    finals = Finals(searched(3.0, 1.0, 1.01, 1.02, 2.5, 2.6), THROUGHPUT)
-    run(finals, truth(3.0, 1.0, 1.5, 1.5, 2.5, 2.6))
-    assert names(finals) == ["t1", "t2", "t3", "t0"]
-
-
-def test_a_place_stays_empty_where_there_is_no_time_for_some_rounds() -> None:
-    finals = Finals(ALIKE, THROUGHPUT, budget=FinalsBudget(rounds=3))
-    run(finals, truth(3.0, 1.0, 1.5, 1.5, 0.8, 1.0))
-    assert names(finals) == ["t1", "t2", "t3", "t0"]
-
-
-def test_there_are_never_more_beside_each_other_than_began() -> None:
-    finals = Finals(searched(3.0, *(1.0 + 0.001 * n for n in range(9))), THROUGHPUT)
-    answer = truth(3.0, 1.0, *(1.2 for _ in range(8)))
-    most = 0
-    while finals.stop_reason() is None:
-        (trial,) = finals.ask(1, 0.0)
-        finals.tell(Record(trial=trial, outcome=answer(trial), wall_s=1.0))
-        most = max(most, sum(trial.attempt in arm.rounds for arm in finals.arms))
-    assert most == 4
-    assert len(finals.arms) == MOST_CONTENDERS + 1
-
-
-def test_the_probability_to_be_wrong_is_shared_by_all_that_may_come() -> None:
-    begun = Finals(ALIKE, THROUGHPUT)
-    before = begun.level
-    run(begun, truth(3.0, 1.0, 1.5, 1.5, 0.8, 1.0))
-    assert before == begun.level == ALPHA / 5
+def test_the_probability_to_be_wrong_is_shared_by_all_that_take_part() -> None:
+    assert playoff_of(ALIKE).level == ALPHA / 3
 
 
 def timed(*seconds: float) -> tuple[Record, ...]:
@@ -317,23 +286,23 @@ def timed(*seconds: float) -> tuple[Record, ...]:
     return tuple(replace(record(n, made(s)), wall_s=2.0 + 3 * s) for n, s in enumerate(seconds))
 
 
-def until(until_s: float, *seconds: float) -> Finals:
-    budget = FinalsBudget(time_s=1e3, until_s=until_s)
-    return Finals(timed(*seconds), THROUGHPUT, budget=budget)
+def until(until_s: float, *seconds: float) -> Playoff:
+    budget = PlayoffBudget(time_s=1e3, until_s=until_s)
+    return playoff_of(timed(*seconds), budget=budget)
 
 
 def test_no_round_begins_that_may_not_end_in_time() -> None:
-    finals = until(30.0, 1.2, 1.0, 1.01)
-    run(finals, truth(1.2, 1.0, 1.01), launch_s=8.0)
-    assert finals.rounds == 1
+    playoff = until(30.0, 1.2, 1.0, 1.01)
+    run(playoff, truth(1.2, 1.0, 1.01), launch_s=8.0)
+    assert playoff.rounds == 1
 
 
 def test_a_round_leaves_out_who_there_is_no_time_for_but_not_the_users_own() -> None:
-    finals = until(20.0, 1.2, 1.0, 1.01, 1.02)
-    assert set(run(finals, truth(1.2, 1.0, 1.01, 1.02), launch_s=9.0)) == {"t0", "t1"}
+    playoff = until(20.0, 1.2, 1.0, 1.01, 1.02)
+    assert set(run(playoff, truth(1.2, 1.0, 1.01, 1.02), launch_s=9.0)) == {"t0", "t1"}
 
 
 def test_without_time_for_a_round_there_is_none() -> None:
-    finals = until(5.0, 1.2, 1.0, 1.01)
-    assert run(finals, truth(1.2, 1.0, 1.01)) == []
-    assert finals.stop_reason() is not None
+    playoff = until(5.0, 1.2, 1.0, 1.01)
+    assert run(playoff, truth(1.2, 1.0, 1.01)) == []
+    assert playoff.stop_reason() is not None

@@ -4,42 +4,43 @@ from dataclasses import replace
 
 import pytest
 
-from autoconf_launch.autotuner.measurement.noise import PRIOR
+from autoconf_launch.autotuner.measurement.noise import PRIOR, estimate_noise
 from autoconf_launch.autotuner.measurement.sequential_test import PairedEstimate
-from autoconf_launch.autotuner.playoff.contenders import FinalsBudget
-from autoconf_launch.autotuner.playoff.playoff import Finals
-from autoconf_launch.autotuner.playoff.rank_order import arms_in_order, combined_estimate, lead
-from autoconf_launch.autotuner.playoff.summary import Summary, summarise_records
-from autoconf_launch.autotuner.playoff.winner import safe_order, settled
+from autoconf_launch.autotuner.playoff.decision import Decision, decide, rank
+from autoconf_launch.autotuner.playoff.rank_order import combined_estimate, lead, order_contenders
+from autoconf_launch.autotuner.playoff.selection import PlayoffBudget
 from autoconf_launch.autotuner.space.settings import AutotuningSettings
 from autoconf_launch.autotuner.space.trial import Measurement, Record, Trial
 from autoconf_launch.core import (
     Candidate,
     Layout,
-    Optimizer,
 )
 
-from .test_playoff import ALIKE, CRASH, THROUGHPUT, made, run, searched, truth
+from .test_playoff import CRASH, THROUGHPUT, made, playoff_of, run, searched, truth
 
 SLOW_BASELINE = searched(3.0, 1.0, 1.05)
 
 
 def ordered(*seconds: float, rounds: int = 1) -> list[str]:
-    finals = Finals(SLOW_BASELINE, THROUGHPUT, budget=FinalsBudget(rounds=rounds))
-    run(finals, truth(*seconds))
-    return [arm.name for arm in arms_in_order(finals, THROUGHPUT, PRIOR)]
+    playoff = playoff_of(SLOW_BASELINE, budget=PlayoffBudget(rounds=rounds))
+    run(playoff, truth(*seconds))
+    return [contender.name for contender in order_contenders(playoff, THROUGHPUT, PRIOR)]
 
 
 def weighed(mean: float, *, spread: float = 0.05, count: int = 1, between: float = 0.05) -> float:
-    arms = Finals(SLOW_BASELINE, THROUGHPUT).arms
+    contenders = playoff_of(SLOW_BASELINE).contenders
     found = PairedEstimate(mean=mean, width=1.0, count=count, spread=spread, freedom=3.0)
     noise = replace(PRIOR, between=between)
-    return combined_estimate(found, (arms[1], arms[0]), THROUGHPUT, noise).mean
+    return combined_estimate(found, (contenders[1], contenders[0]), THROUGHPUT, noise).mean
 
 
 def test_before_the_first_round_is_over_the_search_says() -> None:
-    finals = Finals(SLOW_BASELINE, THROUGHPUT)
-    assert [arm.name for arm in arms_in_order(finals, THROUGHPUT, PRIOR)] == ["t1", "t2", "t0"]
+    playoff = playoff_of(SLOW_BASELINE)
+    assert [contender.name for contender in order_contenders(playoff, THROUGHPUT, PRIOR)] == [
+        "t1",
+        "t2",
+        "t0",
+    ]
 
 
 def test_where_one_round_says_little_the_search_says_the_rest() -> None:
@@ -55,32 +56,24 @@ def test_what_rounds_tell_apart_stands_as_they_say() -> None:
 
 
 def test_who_was_shown_to_be_faster_than_the_baseline_goes_first() -> None:
-    finals = Finals(searched(3.0, 1.0, 0.8), THROUGHPUT, budget=FinalsBudget(rounds=2))
+    playoff = playoff_of(searched(3.0, 1.0, 0.8), budget=PlayoffBudget(rounds=2))
     wild = {1: 1.5, 2: 0.7}
     run(
-        finals,
+        playoff,
         lambda trial: made(
             wild[trial.attempt] if trial.number == 2 else {0: 3.0, 1: 1.1}[trial.number]
         ),
     )
-    order = arms_in_order(finals, THROUGHPUT, PRIOR)
-    assert [arm.name for arm in order][:2] == ["t1", "t2"]
+    order = order_contenders(playoff, THROUGHPUT, PRIOR)
+    assert [contender.name for contender in order][:2] == ["t1", "t2"]
 
 
 def test_who_failed_is_not_among_them() -> None:
-    finals = Finals(SLOW_BASELINE, THROUGHPUT, budget=FinalsBudget(rounds=1))
-    run(finals, lambda trial: CRASH if trial.number == 1 else truth(3.0, 1.0, 1.0)(trial))
-    assert "t1" not in [arm.name for arm in arms_in_order(finals, THROUGHPUT, PRIOR)]
-
-
-def test_who_joined_but_was_not_launched_yet_is_not_among_them() -> None:
-    finals = Finals(ALIKE, THROUGHPUT)
-    while len(finals.arms) == 4:
-        (trial,) = finals.ask(1, 0.0)
-        outcome = truth(3.0, 1.0, 1.5, 1.5, 0.8, 1.0)(trial)
-        finals.tell(Record(trial=trial, outcome=outcome, wall_s=1.0))
-    assert finals.arms[4].name == "t4"
-    assert "t4" not in [arm.name for arm in arms_in_order(finals, THROUGHPUT, PRIOR)]
+    playoff = playoff_of(SLOW_BASELINE, budget=PlayoffBudget(rounds=1))
+    run(playoff, lambda trial: CRASH if trial.number == 1 else truth(3.0, 1.0, 1.0)(trial))
+    assert "t1" not in [
+        contender.name for contender in order_contenders(playoff, THROUGHPUT, PRIOR)
+    ]
 
 
 def test_both_say_something() -> None:
@@ -110,7 +103,7 @@ def launch(number: int, step_s: float, *, micro: int, accumulation: int = 1) -> 
 
 def chosen(records: tuple[Record, ...], rounds: int, *factors: float) -> str:
     """Who is first after so many rounds, in which each takes so many times what it took."""
-    finals = Finals(records, THROUGHPUT, budget=FinalsBudget(rounds=rounds), near_only=False)
+    playoff = playoff_of(records, budget=PlayoffBudget(rounds=rounds), near_only=False)
     times = {r.trial.number: r.measurement.mean_step_s for r in records if r.measurement}
 
     def answer(trial: Trial) -> Measurement:
@@ -119,8 +112,8 @@ def chosen(records: tuple[Record, ...], rounds: int, *factors: float) -> str:
         return Measurement(step_s=(step_s,) * 3, samples_per_step=samples, world_size=1)
 
     if rounds:
-        run(finals, answer)
-    return safe_order(records, finals, THROUGHPUT)[0].trial.name
+        run(playoff, answer)
+    return rank(records, playoff, THROUGHPUT, estimate_noise(records))[0].trial.name
 
 
 OWN = launch(0, 0.8, micro=4, accumulation=2)
@@ -150,23 +143,22 @@ WIDE = (4.0, 0.25)
 """What the steps of t1 take longer than in the search, from round to round."""
 
 
-def after_wide_rounds(ratio: float, factor: float = 1.0) -> tuple[Summary, PairedEstimate]:
+def after_wide_rounds(ratio: float, factor: float = 1.0) -> tuple[Decision, PairedEstimate]:
     """A study whose t1 was so many times as fast in the search, and ``factor`` of it in rounds."""
     records = (OWN, launch(1, 0.8 / ratio, micro=8))
-    finals = Finals(records, THROUGHPUT, budget=FinalsBudget(rounds=2))
+    playoff = playoff_of(records, budget=PlayoffBudget(rounds=2))
 
     def answer(trial: Trial) -> Measurement:
         step_s = 0.8 / ratio / factor * WIDE[trial.attempt - 1] if trial.number else 0.8
         return Measurement(step_s=(step_s,) * 3, samples_per_step=8, world_size=1)
 
-    run(finals, answer)
-    settings = AutotuningSettings()
-    before = summarise_records(records, settings, duration_s=1.0)
-    found = settled(before, records, finals.records, settings, Optimizer())
-    return found, finals.compare(finals.arms[1], finals.arms[0])
+    run(playoff, answer)
+    noise = estimate_noise(records)
+    found = decide(records, playoff.records, (), AutotuningSettings(), noise)
+    return found, playoff.compare(playoff.contenders[1], playoff.contenders[0])
 
 
-def name(found: Summary) -> str | None:
+def name(found: Decision) -> str | None:
     return found.winner.trial.name if found.winner else None
 
 
@@ -194,8 +186,8 @@ def test_a_lead_that_search_and_rounds_do_not_show_together_keeps_the_users_own(
 
 
 def test_the_more_could_have_looked_best_the_more_it_takes_to_be_shown() -> None:
-    finals = Finals((OWN, launch(1, 0.6, micro=8)), THROUGHPUT, budget=FinalsBudget(rounds=1))
-    run(finals, truth(0.8, 0.6))
-    pair = finals.arms[1], finals.arms[0]
-    few, many = (lead(pair, finals, THROUGHPUT, PRIOR, rivals) for rivals in (1, 10_000))
+    playoff = playoff_of((OWN, launch(1, 0.6, micro=8)), budget=PlayoffBudget(rounds=1))
+    run(playoff, truth(0.8, 0.6))
+    pair = playoff.contenders[1], playoff.contenders[0]
+    few, many = (lead(pair, playoff, THROUGHPUT, PRIOR, rivals) for rivals in (1, 10_000))
     assert (few.differs, many.differs) == (True, False)

@@ -3,14 +3,14 @@ from __future__ import annotations
 from dataclasses import replace
 
 from autoconf_launch.autotuner.measurement.noise import PRIOR
-from autoconf_launch.autotuner.playoff.arms import Arm
+from autoconf_launch.autotuner.playoff.contender import Contender
 from autoconf_launch.autotuner.playoff.playoff import Lengths, alone, in_turn, lengths, says_over
 from autoconf_launch.autotuner.space.trial import Outcome, Record, Trial
 
 from .test_playoff import CRASH, made, searched
 
 LENGTHS = Lengths(turns=4, turn_s=3.0, apart_s=6.0)
-DUE = tuple(map(Arm, searched(1.0, 3.0, 1.0)))
+DUE = tuple(map(Contender, searched(1.0, 3.0, 1.0)))
 
 
 def back(trial: Trial, outcome: Outcome | None = None) -> Record:
@@ -65,7 +65,7 @@ def test_launches_of_before_do_not_say() -> None:
 
 
 def steps(records: tuple[Record, ...]) -> int:
-    return alone([Arm(records[0])], 1, lengths(records, PRIOR, 1e6))[0].timed_steps
+    return alone([Contender(records[0])], 1, lengths(records, PRIOR, 1e6))[0].timed_steps
 
 
 def test_a_launch_apart_has_more_steps_where_launching_is_dear() -> None:

@@ -5,11 +5,19 @@ from collections.abc import Sequence
 
 import pytest
 
-from autoconf_launch.autotuner.playoff.soak import Soak, soak_steps
-from autoconf_launch.autotuner.playoff.soak_report import refusal, report
+from autoconf_launch.autotuner.playoff.soak import (
+    FewSteps,
+    LackOfTime,
+    Soak,
+    refusal,
+    report_soaks,
+    soak_steps,
+)
 from autoconf_launch.autotuner.space.trial import FailedTrial, Measurement, Outcome, Record, Trial
 from autoconf_launch.core import Candidate, Failure, FailureKind, Layout, MemoryUse
 from autoconf_launch.core.saved_paths import Aside, Asides
+from autoconf_launch.launcher.report.search import lack_of_time_text, refusal_text
+from autoconf_launch.launcher.report.summary import refused_text
 
 
 def made(peak: int) -> Measurement:
@@ -113,12 +121,18 @@ def test_the_records_of_an_earlier_session_are_not_repeated() -> None:
 
 def test_98_percent_of_memory_are_allowed_and_no_more() -> None:
     assert refusal(record("x", made(98))) is None
-    assert "99.0 % of memory" in (refusal(record("x", made(99))) or "")
+    found = refusal(record("x_soak", made(99)))
+    assert found is not None
+    assert refusal_text(found) == (
+        "x used 99.0 % of memory in its verification run, more than 98 %."
+    )
 
 
 def test_the_report_names_who_was_refused_and_why() -> None:
-    found = report(run(large=failed(FailureKind.NAN))[1].records)
-    assert found.refused == ("large failed its verification run (nan: it did).",)
+    found = report_soaks(run(large=failed(FailureKind.NAN))[1].records)
+    assert [refusal_text(one) for one in found.refused] == [
+        "large failed its verification run (nan: it did)."
+    ]
     assert (found.passed, found.steps, found.memory_share) == (True, 6, 0.5)
 
 
@@ -152,7 +166,8 @@ def test_where_two_fail_alike_and_the_users_own_too_nothing_else_is_tried() -> N
     nan = failed(FailureKind.NAN)
     asked, soak = run(WITH_OWN, a=nan, b=nan, o=nan)
     assert asked == ["a_soak", "b_soak", "o_soak"]
-    assert "whatever the configuration, yours too (nan: it did)" in report(soak.records).error
+    text = refused_text(report_soaks(soak.records))
+    assert "whatever the configuration, yours too (nan: it did)" in text
 
 
 def test_the_users_own_among_two_that_fail_alike_says_enough() -> None:
@@ -175,7 +190,7 @@ def test_the_users_own_is_not_launched_again_in_its_turn(kind: FailureKind) -> N
     assert asked == ["a_soak", "b_soak", "o_soak", "c_soak"]
     assert soak.best is not None
     assert soak.best.trial.number == 0
-    assert report(soak.records).passed
+    assert report_soaks(soak.records).passed
 
 
 def test_failures_of_two_kinds_say_nothing_of_the_script() -> None:
@@ -190,16 +205,18 @@ def test_who_crashes_with_what_was_moved_is_tried_once_more_without() -> None:
 
 
 def test_a_second_attempt_that_passes_is_no_refusal_and_says_what_it_left_out() -> None:
-    found = report(run(large=failed(CRASH))[1].records)
-    assert (found.passed, found.refused, found.as_trial) == (True, (), "crashed: it did")
+    found = report_soaks(run(large=failed(CRASH))[1].records)
+    assert (found.passed, found.refused, found.as_trial) == (True, (), failed(CRASH).failure)
 
 
 def test_a_second_attempt_that_fails_is_refused_once() -> None:
     asked, soak = run(large=failed(CRASH), large__2=failed(FailureKind.NAN))
     assert asked == ["large_soak", "large_soak", "larger_soak"]
-    found = report(soak.records)
-    assert found.refused == ("large failed its verification run (nan: it did).",)
-    assert found.as_trial == ""
+    found = report_soaks(soak.records)
+    assert [(one.name, one.failure) for one in found.refused] == [
+        ("large", failed(FailureKind.NAN).failure)
+    ]
+    assert found.as_trial is None
 
 
 @pytest.mark.parametrize("aside", list(Aside))
@@ -230,9 +247,11 @@ def test_a_soak_has_fewer_steps_where_time_is_short() -> None:
 def test_a_soak_that_time_has_no_room_for_is_not_launched() -> None:
     soak = Soak(RANKED, steps=50, start_s=5.0, until_s=100.0)
     assert soak.ask(1, 92.0) == ()
-    reason = soak.stop_reason()
-    assert reason is not None
-    assert reason.error == ("The budget had no room for a verification run of large: 8 s remain.")
+    assert soak.stop_reason() is not None
+    assert soak.lacks_time == LackOfTime(name="large", left_s=8.0)
+    assert lack_of_time_text(soak.lacks_time) == (
+        "The budget had no room for a verification run of large: 8 s remain."
+    )
 
 
 def test_a_soak_that_the_budget_ended_says_nothing_of_the_configuration() -> None:
@@ -255,5 +274,5 @@ def test_another_batch_that_leaves_few_steps_an_epoch_is_named(
     outcome = dataclasses.replace(made(50), asides=Asides(epoch_batches=batches))
     one = record("x_soak", outcome)
     one = dataclasses.replace(one, trial=dataclasses.replace(one.trial, number=number))
-    sentence = "At a global batch of 1 an epoch has only 9 optimizer steps."
-    assert (sentence in report([one]).few_steps) is said
+    found = report_soaks([one]).few_steps
+    assert found == (FewSteps(global_batch=1, steps=9) if said else None)

@@ -4,7 +4,7 @@ import pytest
 
 from autoconf_launch.autotuner.measurement.presets import NORMAL
 from autoconf_launch.autotuner.measurement.sequential_test import PairedEstimate
-from autoconf_launch.autotuner.playoff.arms import is_settled
+from autoconf_launch.autotuner.playoff.contender import is_settled
 
 ALPHA = 0.05
 

@@ -1,8 +1,9 @@
 from autoconf_launch.autotuner.playoff.summary import (
+    Launches,
     Summary,
     SummaryRow,
     summarise,
-    summarise_records,
+    summarise_launches,
 )
 from autoconf_launch.autotuner.search.study import Study
 from autoconf_launch.autotuner.space.trial import Outcome, Trial
@@ -61,20 +62,24 @@ def test_a_space_without_a_measurement_shows_its_failure() -> None:
 
 
 def test_the_winner_is_compared_with_the_baseline() -> None:
-    found = summary_of(by_stage(1, 3, 2, 2))
+    found = summary_of(by_stage(1, 3, 2, 2)).decision
     assert found.speed_up is not None
     assert round(found.speed_up.ratio, 6) == 3.0
 
 
 def test_what_noise_does_not_tell_from_the_winner_is_a_tie() -> None:
-    found = summary_of(by_stage(1, 3, 2, 2))
+    found = summary_of(by_stage(1, 3, 2, 2)).decision
     assert found.winner is not None
     assert (found.winner.trial.name, found.ties) == ("z1_gas2_tmbspg1", ("z1_gas1_tmbspg2",))
 
 
 def test_without_a_measurement_there_is_no_winner() -> None:
     found = summary_of(lambda _: failed(FailureKind.CRASHED))
-    assert (found.winner, found.speed_up, found.learning_rate) == (None, None, None)
+    assert (found.decision.winner, found.decision.speed_up, found.learning_rate) == (
+        None,
+        None,
+        None,
+    )
     assert found.stop is not None
     assert found.stop.is_error
 
@@ -94,8 +99,8 @@ def test_another_batch_comes_with_advice_on_the_learning_rate() -> None:
         Trial(number=n, name=str(n), candidate=candidate(micro=micro), space="z0")
         for n, micro in enumerate((1, 4))
     )
-    records = [record(small, measured(small, 1.0)), record(large, measured(large, 1.0))]
-    found = summarise_records(records, settings(), duration_s=0.0)
+    records = record(small, measured(small, 1.0)), record(large, measured(large, 1.0))
+    found = summarise_launches(Launches(records=records), settings(), duration_s=0.0)
     assert found.learning_rate is not None
     assert found.learning_rate.factor == 2.0
 
@@ -103,9 +108,9 @@ def test_another_batch_comes_with_advice_on_the_learning_rate() -> None:
 def test_records_of_a_journal_sum_up_as_the_study_did() -> None:
     study = Loop(Study(SMALL, None, settings()), by_stage(1, 2, 1, 1)).run().study
     from_study = summarise(study, duration_s=1.0)
-    from_journal = summarise_records(study.records, settings(), duration_s=1.0)
+    from_journal = summarise_launches(Launches(records=study.records), settings(), duration_s=1.0)
     assert from_journal.rows == from_study.rows
-    assert from_journal.winner == from_study.winner
+    assert from_journal.decision == from_study.decision
 
 
 def test_the_baseline_is_its_last_attempt() -> None:

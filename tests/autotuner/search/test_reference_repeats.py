@@ -13,7 +13,7 @@ import pytest
 
 from autoconf_launch.autotuner.measurement.machine_drift import timeline
 from autoconf_launch.autotuner.measurement.noise import AGAIN_SUFFIX
-from autoconf_launch.autotuner.playoff.contenders import choose
+from autoconf_launch.autotuner.playoff.selection import choose_contenders
 from autoconf_launch.autotuner.search.limits import SearchLimits
 from autoconf_launch.autotuner.search.study import Study
 from autoconf_launch.autotuner.space.objective import OBJECTIVES
@@ -130,7 +130,7 @@ def test_on_a_quiet_machine_nothing_is_corrected() -> None:
 
 def missed(study: Study, machine: Machine) -> float:
     """How much slower the best finalist is than the best candidate there is."""
-    finalists = choose(study.compared, THROUGHPUT, 3, study.noise)
+    finalists = choose_contenders(study.compared, THROUGHPUT, 3, study.noise)
     best_s = min(machine.truth[record.trial.candidate] for record in finalists)
     return best_s / min(machine.truth.values()) - 1.0
 

@@ -7,13 +7,15 @@ from typing import Any
 import numpy as np
 import pytest
 
+from autoconf_launch.autotuner.playoff.decision import Decision
 from autoconf_launch.autotuner.playoff.meaning import LossComparison, MeaningVerdict
 from autoconf_launch.autotuner.playoff.resolution import Resolution
-from autoconf_launch.autotuner.playoff.soak_report import SoakReport
+from autoconf_launch.autotuner.playoff.soak import Refusal, SoakReport
 from autoconf_launch.autotuner.playoff.summary import (
+    Launches,
     LearningRateAdvice,
     Summary,
-    summarise_records,
+    summarise_launches,
 )
 from autoconf_launch.autotuner.search.optimality_bound import OptimalityBound
 from autoconf_launch.autotuner.search.skipped import Skipped
@@ -43,13 +45,20 @@ LEFT_OUT = Skipped(
 )
 LEFT_OUT_TEXT = "1 more skipped: more memory needed than by one that ran out of it."
 STOP = StopReason(kind=StopKind.EXPLORED, trials=6)
+REFUSED = Refusal(name="t1", failure=None, memory_share=0.99)
 LOST = record(trial(5, 2, 1), failed(FailureKind.TIMED_OUT, "did not end"))
 
 
 def summary(duration_s: float = 1653.988447) -> Summary:
-    return summarise_records(
-        (*RECORDS, LOST), AutotuningSettings(), duration_s=duration_s, stop=STOP
-    )
+    launches = Launches(records=(*RECORDS, LOST))
+    return summarise_launches(launches, AutotuningSettings(), duration_s=duration_s, stop=STOP)
+
+
+def changed(**fields: Any) -> Summary:
+    """The summary with other values of its own or of its decision."""
+    of_decision = {n: fields.pop(n) for n in [*fields] if n in Decision.__dataclass_fields__}
+    found = summary()
+    return replace(found, decision=replace(found.decision, **of_decision), **fields)
 
 
 def test_the_table_is_in_the_form_of_the_deepspeed_autotuner() -> None:
@@ -69,7 +78,7 @@ def test_each_row_of_the_table_has_four_cells() -> None:
 
 def test_the_findings_are_as_they_were_looked_at() -> None:
     command = "autoconf-launch train.py --config optimal.json"
-    assert result_text(summary(), EDITS, command, "results") == golden("findings.txt")
+    assert result_text(changed(meaning=None), EDITS, command, "results") == golden("findings.txt")
 
 
 def test_the_document_says_what_changes() -> None:
@@ -81,16 +90,16 @@ def test_the_document_says_what_changes() -> None:
 
 
 def test_the_document_has_what_launches_again_showed() -> None:
-    found = replace(summary(), findings=("The machine was slower.",))
+    found = replace(summary(), notes=("The machine was slower.",))
     assert summary_document(found, EDITS, "command")["findings"] == ["The machine was slower."]
 
 
-def told(**changed: Any) -> str:
-    return result_text(replace(summary(), **changed), (), "command", "results")
+def told(**fields: Any) -> str:
+    return result_text(changed(**fields), (), "command", "results")
 
 
-def details(**changed: Any) -> str:
-    return details_text(replace(summary(), **changed))
+def details(**fields: Any) -> str:
+    return details_text(changed(**fields))
 
 
 @pytest.mark.parametrize(
@@ -110,17 +119,16 @@ def test_where_your_own_configuration_is_a_tie_the_first_line_says_so(where: str
 
 def test_a_rich_result_has_at_most_25_lines() -> None:
     names = tuple(f"z1_gas1_tmbspg{micro}" for micro in range(40))
-    rich = replace(
-        summary(),
+    rich = changed(
         ties=names,
         near=names,
         resolution=Resolution(rounds=2, round_s=6.2, width=0.2, wanted=0.03, further=40),
         learning_rate=LearningRateAdvice(factor=2.0, before=16, after=64, linear=False),
         meaning=LossComparison(verdict=MeaningVerdict.SAME, worst=0.0, tolerance=0.001, steps=3),
         soak=SoakReport(
-            steps=50, memory_share=0.5, refused=("It failed.",) * 9, passed=True, step_s=9.0
+            steps=50, memory_share=0.5, refused=(REFUSED,) * 9, passed=True, step_s=9.0
         ),
-        findings=("The machine was slower.",) * 9,
+        notes=("The machine was slower.",) * 9,
         optimality_bound=BOUND,
         skipped=LEFT_OUT,
     )
@@ -257,7 +265,7 @@ def test_it_says_what_the_playoff_can_detect(
     width: float, further: int | None, sentence: str
 ) -> None:
     found = Resolution(rounds=2, round_s=5.0, width=width, wanted=0.0296, further=further)
-    assert resolution_text(found).endswith(sentence)
+    assert resolution_text(Decision(ties=("t1",), resolution=found)).endswith(sentence)
 
 
 def test_the_advice_names_both_batches_and_the_factor() -> None:

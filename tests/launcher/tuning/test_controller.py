@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from autoconf_launch.autotuner.measurement.machine_drift import timeline
-from autoconf_launch.autotuner.playoff.playoff import Finals
+from autoconf_launch.autotuner.playoff.playoff import Playoff
+from autoconf_launch.autotuner.playoff.selection import choose_contenders
 from autoconf_launch.autotuner.search.study import Study
-from autoconf_launch.autotuner.space.objective import OBJECTIVES
 from autoconf_launch.autotuner.space.settings import AutotuningSettings
 from autoconf_launch.autotuner.space.trial import FailedTrial, Record
 from autoconf_launch.core import Failure, FailureKind
@@ -192,9 +192,10 @@ def test_who_runs_out_of_all_memory_has_failed(tmp_path: Path) -> None:
 
 def finals_of(
     study: Study, journal: Journal, contents: JournalContents
-) -> tuple[Finals, list[LaunchPlan]]:
+) -> tuple[Playoff, list[LaunchPlan]]:
     """Measure the best again; the plans that were submitted."""
-    finals = Finals(study.records, OBJECTIVES["throughput"], wanted=3)
+    chosen = choose_contenders(study.records, study.objective, 3, study.noise)
+    finals = Playoff(chosen, study.objective, noise=study.noise)
     again = [
         replace(r, trial=replace(r.trial, name=f"{r.trial.name}_final"))
         for r in study.records

@@ -7,10 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from autoconf_launch.autotuner.playoff.past_rounds import replayed
+from autoconf_launch.autotuner.measurement.noise import estimate_noise
+from autoconf_launch.autotuner.playoff.decision import alpha_of
+from autoconf_launch.autotuner.playoff.past_rounds import replay_rounds
 from autoconf_launch.autotuner.playoff.playoff import Decider
-from autoconf_launch.autotuner.playoff.winner import alpha_of
 from autoconf_launch.autotuner.space.objective import OBJECTIVES
+from autoconf_launch.autotuner.space.settings import AutotuningSettings
 from autoconf_launch.autotuner.space.trial import FailedTrial, Record
 from autoconf_launch.core import Failure, FailureKind
 from autoconf_launch.launcher.backends.replay import ReplayBackend, ReplayJob
@@ -90,7 +92,8 @@ def played(
 
     search = Search(
         records=records,
-        objective=OBJECTIVES["throughput"],
+        settings=AutotuningSettings(),
+        noise=estimate_noise(records),
         elapsed_s=elapsed_s,
         side_by_side=side_by_side,
         apart=apart,
@@ -113,7 +116,7 @@ def test_the_best_are_measured_in_rounds_and_the_winner_soaks_in_a_fresh_launch(
         end, seen = played(journal)
     assert [plan.fresh for plan in seen.plans] == [False] * (len(seen.plans) - 1) + [True]
     assert seen.soaks == ["z0_gas1_tmbspg6_soak"]
-    assert len(end.finals) == len(seen.plans) - 1
+    assert len(end.playoff) == len(seen.plans) - 1
 
 
 def test_each_round_is_told_once_with_its_standings(tmp_path: Path) -> None:
@@ -129,12 +132,12 @@ def test_a_rounds_intervals_are_those_that_decide(tmp_path: Path) -> None:
         end, seen = played(journal)
         records = journal.read().records
     last = [event for event in seen.events if isinstance(event, RoundFinished)][-1]
-    rounds = replayed(records, end.finals, OBJECTIVES["throughput"])
-    arms = {arm.name: arm for arm in rounds.arms}
+    rounds = replay_rounds(records, end.playoff, OBJECTIVES["throughput"], estimate_noise(records))
+    contenders = {contender.name: contender for contender in rounds.contenders}
     first, *others = last.standings
     for other in others:
-        arm = arms[other.name]
-        found = rounds.compare(arm, arms[first.name], alpha_of(arm, rounds))
+        contender = contenders[other.name]
+        found = rounds.compare(contender, contenders[first.name], alpha_of(contender, rounds))
         assert other.width == pytest.approx(found.width)
 
 
@@ -163,13 +166,13 @@ def test_after_a_short_search_side_by_side_the_best_three_are_measured_all_the_s
 ) -> None:
     with opened(tmp_path) as journal:
         end, _ = played(journal, elapsed_s=0.001, side_by_side=True)
-    assert len({record.trial.name for record in end.finals}) == 4  # the baseline beside them
+    assert len({record.trial.name for record in end.playoff}) == 4  # the baseline beside them
 
 
 def test_after_a_short_search_one_after_the_other_there_is_time_for_two(tmp_path: Path) -> None:
     with opened(tmp_path) as journal:
         end, _ = played(journal, elapsed_s=0.001)
-    assert len({record.trial.name for record in end.finals}) == 3
+    assert len({record.trial.name for record in end.playoff}) == 3
 
 
 @pytest.mark.parametrize(("search_s", "rounds_s"), [(4.0, 4.0), (30.0, 15.0), (1000.0, 300.0)])
@@ -185,8 +188,8 @@ def test_what_the_journal_has_is_not_launched_again(tmp_path: Path) -> None:
         contents = journal.read()
         second, seen = played(journal, earlier=contents)
     assert seen.plans == []
-    assert (second.finals, second.soaks) == (first.finals, first.soaks)
-    assert (contents.finals, len(contents.soaks)) == (first.finals, 1)
+    assert (second.playoff, second.soaks) == (first.playoff, first.soaks)
+    assert (contents.finals, len(contents.soaks)) == (first.playoff, 1)
 
 
 def interrupted(path: Path) -> tuple[JournalContents, Endgame]:
@@ -204,7 +207,7 @@ def test_resumed_rounds_have_the_time_that_they_began_with(tmp_path: Path) -> No
     earlier, whole = interrupted(tmp_path)
     with Journal(tmp_path / "journal.jsonl") as journal:
         end, _ = played(journal, earlier=earlier, elapsed_s=0.001)
-    assert [record.trial for record in end.finals] == [record.trial for record in whole.finals]
+    assert [record.trial for record in end.playoff] == [record.trial for record in whole.playoff]
 
 
 def test_rounds_after_a_search_that_went_on_have_a_share_of_all_its_time(tmp_path: Path) -> None:
@@ -213,7 +216,7 @@ def test_rounds_after_a_search_that_went_on_have_a_share_of_all_its_time(tmp_pat
     known = replace(earlier, told=tuple(before))
     with Journal(tmp_path / "journal.jsonl") as journal:
         end, _ = played(journal, earlier=known, added=(last,), elapsed_s=0.001)
-    assert end.finals[0].trial.timed_steps < whole.finals[0].trial.timed_steps
+    assert end.playoff[0].trial.timed_steps < whole.playoff[0].trial.timed_steps
 
 
 def test_why_launches_follow_each_other_is_said_once(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from autoconf_launch.autotuner.playoff.summary import summarise_records
+from autoconf_launch.autotuner.playoff.summary import Launches, summarise_launches
 from autoconf_launch.autotuner.space.settings import AutotuningSettings
 from autoconf_launch.core import RawConfig
 from autoconf_launch.launcher.flags.flags import parse_request
@@ -21,11 +21,11 @@ SAID = ("The machine was slower.", "t1 failed when it was launched again.")
 def kept(folder: Path, *findings: str) -> str:
     """The summary that is left of these trials."""
     paths = ResultsPaths(results=folder, exps=folder)
-    summary = summarise_records(RECORDS, AutotuningSettings(), duration_s=1.0)
+    summary = summarise_launches(Launches(records=RECORDS), AutotuningSettings(), duration_s=1.0)
     write_results(
         paths,
         RECORDS,
-        replace(summary, findings=findings),
+        replace(summary, notes=findings),
         request=parse_request(["train.py"]),
         source=ScriptSource(script_args=(), config=RawConfig({}), config_argument=None),
         winner=None,

@@ -1,8 +1,16 @@
 from __future__ import annotations
 
-from autoconf_launch.autotuner.playoff.findings import repeat_findings
+from collections.abc import Sequence
 
-from ..measurement.test_machine_drift import CRASH, LOADED, again, made, trials
+from autoconf_launch.autotuner.measurement.machine_drift import drift
+from autoconf_launch.autotuner.space.trial import Record
+from autoconf_launch.launcher.report.search import drift_findings
+
+from ...autotuner.measurement.test_machine_drift import CRASH, LOADED, again, made, trials
+
+
+def repeat_findings(records: Sequence[Record], repeats: Sequence[Record]) -> tuple[str, ...]:
+    return drift_findings(drift(records, repeats))
 
 
 def test_repeats_that_agree_are_not_talked_of() -> None:

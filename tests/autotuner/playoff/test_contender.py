@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from statistics import fmean, median
 
 import pytest
@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from autoconf_launch.autotuner.measurement.noise import PRIOR
 from autoconf_launch.autotuner.measurement.sequential_test import LAUNCH, PairedEstimate
-from autoconf_launch.autotuner.playoff.arms import Arm, compare, leader
+from autoconf_launch.autotuner.playoff.contender import Contender, compare
 from autoconf_launch.autotuner.space.objective import OBJECTIVES
 from autoconf_launch.autotuner.space.trial import Measurement, Record, Trial, Turn
 from autoconf_launch.core import Candidate, Layout
@@ -43,16 +43,16 @@ def record(steps: Sequence[float], turn: Turn | None) -> Record:
     return Record(trial=trial, outcome=outcome, wall_s=1.0)
 
 
-def rounds(machine: Machine, ratio: float, seed: int) -> Iterator[tuple[Arm, Arm]]:
+def rounds(machine: Machine, ratio: float, seed: int) -> Iterator[tuple[Contender, Contender]]:
     """A slower and a faster one after each round in which their steps took turns."""
     chance = random.Random(seed)
-    slower, faster = Arm(record([1.0], None)), Arm(record([1.0], None))
+    slower, faster = Contender(record([1.0], None)), Contender(record([1.0], None))
     for number in range(1, ROUNDS + 1):
         turns = [chance.gauss(0.0, machine.minute) for _ in range(machine.steps)]
-        for arm, factor in ((slower, ratio), (faster, 1.0)):
+        for contender, factor in ((slower, ratio), (faster, 1.0)):
             launch = chance.gauss(math.log(factor), machine.launch)
             logs = [launch + turn + chance.gauss(0.0, machine.step) for turn in turns]
-            arm.rounds[number] = record([math.exp(log) for log in logs], TURN)
+            contender.rounds[number] = record([math.exp(log) for log in logs], TURN)
         yield slower, faster
 
 
@@ -95,14 +95,14 @@ def test_a_quiet_machine_needs_three_rounds_to_find_five_percent() -> None:
 
 def test_what_it_takes_to_wake_up_for_a_turn_is_no_time_of_a_step() -> None:
     long = Turn(next_name="other", is_first=True, length=3)
-    slower, faster = Arm(record([1.0], None)), Arm(record([1.0], None))
+    slower, faster = Contender(record([1.0], None)), Contender(record([1.0], None))
     slower.rounds[1] = record([4.8, 4.0, 4.0] * 5, long)
     faster.rounds[1] = record([1.8, 1.0, 1.0] * 5, long)
     assert compare(slower, faster, THROUGHPUT).mean == pytest.approx(math.log(4.0))
 
 
 def test_a_configuration_is_not_forgiven_its_stalls() -> None:
-    steady, stalling = Arm(record([1.0], None)), Arm(record([1.0], None))
+    steady, stalling = Contender(record([1.0], None)), Contender(record([1.0], None))
     for number in range(1, 9):
         steady.rounds[number] = record([1.25] * 30, TURN)
         stalling.rounds[number] = record(([1.0] * 9 + [4.0]) * 3, TURN)
@@ -120,11 +120,11 @@ def test_noisier_steps_make_it_wider() -> None:
     assert loud > 3 * quiet
 
 
-def apart(arm: Arm) -> Arm:
+def apart(contender: Contender) -> Contender:
     """The same launches, one after the other."""
-    made = {n: r.measurement for n, r in arm.rounds.items()}
+    made = {n: r.measurement for n, r in contender.rounds.items()}
     again = {n: record(m.step_s, None) for n, m in made.items() if m}
-    return Arm(arm.searched, again)
+    return Contender(contender.searched, again)
 
 
 def test_launches_one_after_the_other_say_less_than_the_same_in_turn() -> None:
@@ -145,28 +145,10 @@ def test_turns_of_few_steps_have_an_interval_all_the_same(steps: int) -> None:
     assert 0.0 < one.width < 1.0
 
 
-@given(
-    st.lists(st.floats(-1.0, 1.0), min_size=3, max_size=3),
-    st.lists(st.floats(-3.0, 3.0), min_size=4, max_size=4),
-)
-def test_who_came_later_leads_by_what_it_costs_and_not_by_its_minutes(
-    costs: list[float], minutes: list[float]
-) -> None:
-    stays, leaves, comes = (Arm(record([1.0], None)) for _ in range(3))
-    arms = {"stays": stays, "leaves": leaves, "comes": comes}
-    for cost, (name, arm) in zip(costs, arms.items(), strict=True):
-        numbers = {"stays": range(4), "leaves": range(2), "comes": range(2, 4)}[name]
-        arm.searched = replace(arm.searched, trial=replace(arm.searched.trial, name=name))
-        arm.rounds = {n: record([math.exp(cost + minutes[n])], None) for n in numbers}
-    first = leader(tuple(arms.values()), THROUGHPUT)
-    assert first is not None
-    assert costs[list(arms).index(first.name)] == pytest.approx(min(costs), abs=1e-6)
-
-
 def test_steps_of_one_turn_are_one_observation() -> None:
     long = Turn(next_name="other", is_first=True, length=3)
     ours, theirs = [1.2, 1.1, 1.3, 1.15, 1.25, 1.2, 1.21, 1.19, 1.2], [1.0] * 9
-    slower, faster = Arm(record([1.0], None)), Arm(record([1.0], None))
+    slower, faster = Contender(record([1.0], None)), Contender(record([1.0], None))
     slower.rounds[1], faster.rounds[1] = record(ours, long), record(theirs, long)
     by_turns = compare(slower, faster, THROUGHPUT)
     means = [fmean(ours[at + 1 : at + 3]) for at in (0, 3, 6)]  # it wakes up at the first

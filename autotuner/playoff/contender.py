@@ -1,4 +1,4 @@
-"""Paired measurements of a few configurations and what they say. Not: which are paired (finals).
+"""Paired measurements of a few configurations and what they say. Not: which are paired.
 
 The best of them, and the user's own, are launched in rounds; what is compared are two launches of
 one round, so that what the machine did in that minute is in both.
@@ -7,11 +7,9 @@ one round, so that what the machine did in that minute is in both.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from statistics import fmean
-
-import numpy as np
 
 from ..measurement import (
     NORMAL,
@@ -29,11 +27,11 @@ from ..measurement import (
 from ..space import Measurement, Objective, Record
 
 _DIGITS = 9
-"""Digits of a cost that count; beyond them arms are equal, and the first one is the best."""
+"""Digits of a cost that count; beyond them contenders are equal, and the first one is the best."""
 
 
 @dataclass(slots=True)
-class Arm:
+class Contender:
     """A configuration in the rounds.
 
     Attributes:
@@ -86,7 +84,12 @@ def log_cost(measurement: Measurement, objective: Objective) -> float:
 
 
 def compare(
-    slower: Arm, faster: Arm, objective: Objective, *, noise: Noise = PRIOR, alpha: float = 0.05
+    slower: Contender,
+    faster: Contender,
+    objective: Objective,
+    *,
+    noise: Noise = PRIOR,
+    alpha: float = 0.05,
 ) -> PairedEstimate:
     """How much longer ``slower`` takes, over the rounds that both were in.
 
@@ -138,50 +141,30 @@ def _shares(step_s: Sequence[float], length: int, turns: int) -> tuple[float, ..
     return tuple(mean / fmean(means) for mean in means) if means else ()
 
 
-def leader(arms: Sequence[Arm], objective: Objective) -> Arm | None:
-    """The best by the rounds; by the search where there are none.
+def leader(contenders: Sequence[Contender], objective: Objective) -> Contender | None:
+    """The best over the rounds that all were in; by the search where there are none."""
+    known = [contender for contender in contenders if not contender.failed]
+    costs = {contender.name: contender.costs(objective) for contender in known}
+    met = [contender for contender in known if costs[contender.name]]
+    if not met:
+        return known[0] if known else None
+    common = set.intersection(*(set(costs[contender.name]) for contender in met))
 
-    Some came later: the cost of a round's minute and that of each arm are separated by least
-    squares, which is the mean over the rounds where all arms were in all of them.
-    """
-    costs = {arm.name: arm.costs(objective) for arm in arms if not arm.failed}
-    made = _met({name: rounds for name, rounds in costs.items() if rounds})
-    if not made:
-        return next((arm for arm in arms if not arm.failed), None)
-    behind = _effects(made)
-    met = [arm for arm in arms if arm.name in behind]
-    return min(met, key=lambda arm: round(behind[arm.name], _DIGITS), default=None)
+    def mean_cost(contender: Contender) -> float:
+        rounds = costs[contender.name]
+        mean = fmean(rounds[number] for number in sorted(common or rounds))
+        return round(mean, _DIGITS)
 
-
-def _met(made: Mapping[str, Mapping[int, float]]) -> dict[str, Mapping[int, float]]:
-    """Those that the first one met in its rounds, or who met one of them."""
-    met: dict[str, Mapping[int, float]] = {}
-    rounds: set[int] = set()
-    left = dict(made)
-    while found := [name for name in left if not met or rounds & left[name].keys()]:
-        met[found[0]] = left.pop(found[0])
-        rounds |= met[found[0]].keys()
-    return met
+    return min(met, key=mean_cost)
 
 
-def _effects(made: Mapping[str, Mapping[int, float]]) -> dict[str, float]:
-    """What each costs more than the others, the rounds' own costs taken out."""
-    names = list(made)
-    rounds = sorted({number for costs in made.values() for number in costs})
-    cells = [
-        (name, number, cost) for name, costs in made.items() for number, cost in costs.items()
+def deviations(
+    contenders: Sequence[Contender], objective: Objective
+) -> tuple[tuple[float, int], ...]:
+    """How far the search was off what the rounds say of each, and how many steps it had."""
+    pairs = [
+        (contender.searched.measurement, contender.costs(objective)) for contender in contenders
     ]
-    design = np.zeros((len(cells), len(names) + len(rounds)))
-    for row, (name, number, _) in enumerate(cells):
-        design[row, names.index(name)] = 1.0
-        design[row, len(names) + rounds.index(number)] = 1.0
-    found = np.linalg.lstsq(design, np.array([cost for *_, cost in cells]), rcond=None)[0]
-    return dict(zip(names, found.tolist(), strict=False))
-
-
-def deviations(arms: Sequence[Arm], objective: Objective) -> tuple[tuple[float, int], ...]:
-    """How far the search was off what the rounds say of each arm, and of how many steps it was."""
-    pairs = [(arm.searched.measurement, arm.costs(objective)) for arm in arms]
     return tuple(
         (log_cost(measurement, objective) - fmean(costs.values()), len(measurement.step_s))
         for measurement, costs in pairs
@@ -200,11 +183,11 @@ def is_settled(
     alpha: float,
     effort: Effort = NORMAL,
 ) -> bool:
-    """Whether more rounds of an arm beside the leader would change nothing.
+    """Whether more rounds of an contender beside the leader would change nothing.
 
     Args:
         found: what the rounds so far say of the two.
-        is_baseline: the arm is the user's own, whose distance is to be known as well.
+        is_baseline: the contender is the user's own, whose distance is to be known as well.
         rounds: that there will be at most.
         alpha: probability that the interval is ever wrong.
         effort: has the widths that are narrow enough.

@@ -1,0 +1,305 @@
+"""What search, playoff and verification runs lead to, as one value. Not: how they are run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
+from statistics import fmean
+
+from ..measurement import (
+    EFFORTS,
+    MAX_USEFUL_LOG_HALF_WIDTH,
+    Noise,
+    PairedEstimate,
+    SpeedUp,
+    checked,
+    interval,
+    speed_up,
+)
+from ..space import OBJECTIVES, AutotuningSettings, Objective, Record, is_better
+from .contender import Contender, deviations
+from .meaning import LossComparison, compare_losses
+from .past_rounds import replay_rounds
+from .playoff import Playoff
+from .rank_order import lead, order_contenders, smallest_change_first
+from .resolution import Resolution, resolution, round_times_s
+from .selection import ALPHA, may_be_best, ranking
+from .soak import Soak, SoakReport, last_passed, report_soaks, soaked_name
+
+
+class DecisionVerdict(str, Enum):
+    """How the winner compares with everything else that was measured."""
+
+    FASTER = "faster"
+    TIED = "tied"
+    INCONCLUSIVE = "inconclusive"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Overtaken:
+    """The best of the search, which another one leads in the playoff.
+
+    ``is_shown``: whether the interval of the two says so; else they are tied.
+    """
+
+    best: str
+    leader: str
+    is_shown: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decision:
+    """What to train with, and how sure that is.
+
+    Attributes:
+        order: what may be trained with, the best first.
+        winner: the best record; None where nothing was measured or passed.
+        speed_up: of the winner over the baseline, where both were measured; None where the
+            winner is the baseline.
+        paired: whether that is from rounds in which both were launched, and met.
+        rounds: how many there were.
+        in_turn: whether launches of a round lived side by side and took their steps in turn.
+        ties: names of other trials that noise does not distinguish from the winner; where the
+            winner was in rounds, of those that were in them with it.
+        near: where there were rounds, what was not in them and what the search does not rule out.
+        resolution: the difference that the rounds resolve, where something is a tie after them.
+        meaning: whether the winner's losses are the baseline's; None where it is the baseline.
+        failed: the launches of the playoff that eliminated their configuration.
+        overtaken: the best of the search, where it does not lead the playoff.
+        soak: the winner's longer launch; None where there was none.
+        passed_over: name of the best of the search, where another one won after it; else empty.
+    """
+
+    order: tuple[Record, ...] = ()
+    winner: Record | None = None
+    speed_up: SpeedUp | None = None
+    paired: bool = False
+    rounds: int = 0
+    in_turn: bool = False
+    ties: tuple[str, ...] = ()
+    near: tuple[str, ...] = ()
+    resolution: Resolution | None = None
+    meaning: LossComparison | None = None
+    failed: tuple[Record, ...] = ()
+    overtaken: Overtaken | None = None
+    soak: SoakReport | None = None
+    passed_over: str = ""
+
+    @property
+    def verdict(self) -> DecisionVerdict:
+        """Whether the winner was shown to be the fastest, or how surely others are as fast."""
+        if not self.ties and not self.near:
+            return DecisionVerdict.FASTER
+        width = self.resolution.width if self.resolution else 0.0
+        return (
+            DecisionVerdict.TIED
+            if width <= MAX_USEFUL_LOG_HALF_WIDTH
+            else DecisionVerdict.INCONCLUSIVE
+        )
+
+
+def decide(
+    records: Sequence[Record],
+    playoff: Sequence[Record],
+    soaks: Sequence[Record],
+    settings: AutotuningSettings,
+    noise: Noise,
+) -> Decision:
+    """The choice that a search, its playoff and its verification runs lead to.
+
+    Args:
+        records: of the search, as they are compared.
+        playoff: launches of its rounds, in order.
+        soaks: verification runs, in order.
+        settings: metric and effort.
+        noise: of the search.
+    """
+    return _Choice(records, playoff, soaks, settings, noise).decision()
+
+
+class _Choice:
+    """The parts of a decision, each made from the same rounds."""
+
+    def __init__(
+        self,
+        records: Sequence[Record],
+        playoff: Sequence[Record],
+        soaks: Sequence[Record],
+        settings: AutotuningSettings,
+        noise: Noise,
+    ) -> None:
+        self._records, self._playoff, self._soaks = records, playoff, soaks
+        self._objective = OBJECTIVES[settings.metric]
+        self._noise = noise
+        effort = EFFORTS[settings.effort]
+        self._rounds = replay_rounds(records, playoff, self._objective, noise, effort)
+        self._order = rank(records, self._rounds, self._objective, noise)
+        self._winner = _winner(self._order, soaks)
+        self._baseline = baseline_of(records)
+        self._gain = self._gain_in_rounds()
+
+    def decision(self) -> Decision:
+        winner, rounds = self._winner, self._rounds
+        best = best_of(self._records, self._objective)
+        met = self._contender(winner) is not None
+        near = self._near()
+        is_other = best and winner and best.trial.name != winner.trial.name
+        return Decision(
+            order=self._order,
+            winner=winner,
+            speed_up=self._speed_up(best),
+            paired=self._gain is not None,
+            rounds=rounds.rounds,
+            in_turn=self._took_turns(),
+            ties=self._ties() if met else near,
+            near=near if met else (),
+            resolution=self._resolution(),
+            meaning=self._meaning(),
+            failed=tuple(one.failed for one in rounds.contenders if one.failed),
+            overtaken=self._overtaken(best),
+            soak=report_soaks(self._soaks) if self._soaks else None,
+            passed_over=best.trial.name if best and is_other else "",
+        )
+
+    def _contender(self, record: Record | None) -> Contender | None:
+        """The record's contender; launches of a torn round do not count."""
+        name = record.trial.name if record and self._rounds.rounds else None
+        return next((c for c in self._rounds.contenders if c.name == name and c.rounds), None)
+
+    def _gain_in_rounds(self) -> PairedEstimate | None:
+        """How much longer the baseline takes than the winner; None where they did not meet."""
+        before, after = self._contender(self._baseline), self._contender(self._winner)
+        if before is None or after is None or before is after:
+            return None
+        rivals = len(ranking(self._records, self._objective)) - 1
+        pair = before, after
+        found = lead(pair, self._rounds, self._objective, self._noise, rivals)
+        return found if found.count else None
+
+    def _speed_up(self, best: Record | None) -> SpeedUp | None:
+        """Speed-up of the winner over the baseline by the rounds, else by a search that agrees."""
+        winner, baseline = self._winner, self._baseline
+        if self._gain is not None:
+            return interval(self._gain.mean, self._gain.width)
+        if winner is None or best is None or baseline is None or winner.trial.number == 0:
+            return None
+        if best.trial.name != winner.trial.name:
+            return None
+        if baseline.measurement is None or best.measurement is None:
+            return None
+        return speed_up(baseline.measurement, best.measurement, self._objective, self._noise)
+
+    def _others(self) -> list[tuple[Contender, PairedEstimate]]:
+        """What the rounds say of everything that they do not distinguish from the winner."""
+        first = self._contender(self._winner)
+        if first is None:
+            return []
+        shown = self._gain is not None and self._gain.differs
+        found = [
+            (one, self._rounds.compare(one, first, alpha_of(one, self._rounds)))
+            for one in self._rounds.contenders
+            if one is not first and one.rounds and not one.failed
+            if one.searched.trial.number or not shown
+        ]
+        alike = [(one, says) for one, says in found if says.count and not says.differs]
+        return sorted(alike, key=lambda pair: pair[1].mean)
+
+    def _ties(self) -> tuple[str, ...]:
+        return tuple(one.name for one, _ in self._others())
+
+    def _near(self) -> tuple[str, ...]:
+        """What was not in the rounds and what noise does not distinguish from the winner.
+
+        Both as the search met them: what came later was in other minutes.
+        """
+        best = _searched(self._records, self._winner)
+        if best is None:
+            return ()
+        contenders = self._rounds.contenders
+        noise = checked(self._noise, deviations(contenders, self._objective))
+        out = {best.trial.name, *(one.name for one in contenders if one.failed)}
+        others = [
+            record
+            for record in ranking(self._records, self._objective)
+            if record.trial.name not in out and self._contender(record) is None
+        ]
+        near = (r for r in others if may_be_best(r, best, self._objective, noise))
+        return tuple(record.trial.name for record in near)
+
+    def _resolution(self) -> Resolution | None:
+        """Resolution of the pair that is known least."""
+        alike = self._others()
+        if not alike:
+            return None
+        contender, found = max(alike, key=lambda pair: pair[1].width)
+        round_s = fmean(round_times_s(self._rounds.records))
+        alpha, wanted = alpha_of(contender, self._rounds), self._rounds.effort.precision
+        return resolution(found, alpha, round_s=round_s, wanted=wanted)
+
+    def _meaning(self) -> LossComparison | None:
+        winner = _searched(self._records, self._winner)
+        repeats = [record for record in self._playoff if record.trial.number == 0]
+        return compare_losses(self._baseline, winner, repeats)
+
+    def _overtaken(self, best: Record | None) -> Overtaken | None:
+        rounds = self._rounds
+        ahead = next(iter(order_contenders(rounds, self._objective, self._noise)), None)
+        before = self._contender(best)
+        if ahead is None or before is None or before is ahead or before.failed:
+            return None
+        shown = rounds.compare(before, ahead, alpha_of(before, rounds)).differs
+        return Overtaken(best=before.name, leader=ahead.name, is_shown=shown)
+
+    def _took_turns(self) -> bool:
+        return any(record.trial.turn for record in self._rounds.records)
+
+
+def rank(
+    records: Sequence[Record], rounds: Playoff, objective: Objective, noise: Noise
+) -> tuple[Record, ...]:
+    """What may be trained with, the best first: who was in the rounds, then as the search says.
+
+    Among equals the user's own is first, else what changes least. Before the first round is over,
+    all as the search says.
+    """
+    failed = {contender.name for contender in rounds.contenders if contender.failed}
+    contenders = order_contenders(rounds, objective, noise) if rounds.rounds else ()
+    ahead = [contender.measured() or contender.searched for contender in contenders]
+    names = {record.trial.name for record in ahead} | failed
+    others = (r for r in ranking(records, objective) if r.trial.name not in names)
+    return smallest_change_first((*ahead, *others), rounds, objective, noise)
+
+
+def best_of(records: Sequence[Record], objective: Objective) -> Record | None:
+    """The best measured record; the earlier one where two are equal."""
+    best: Record | None = None
+    for record in records:
+        best = record if is_better(record, best, objective) else best
+    return best
+
+
+def baseline_of(records: Sequence[Record]) -> Record | None:
+    """The last outcome of trial 0, which may have had two attempts."""
+    return next((record for record in reversed(records) if record.trial.number == 0), None)
+
+
+def alpha_of(contender: Contender, rounds: Playoff) -> float:
+    """The baseline as its speed-up's interval says, the others all at once."""
+    return ALPHA if contender.searched.trial.number == 0 else rounds.level
+
+
+def _winner(order: Sequence[Record], soaks: Sequence[Record]) -> Record | None:
+    """The one that passed the soak; the first that no soak has refused where none passed."""
+    if (passed := last_passed(soaks)) is not None:
+        name = soaked_name(passed.trial)
+        return next((record for record in order if record.trial.name == name), None)
+    soak = Soak(order, steps=0)
+    for record in soaks:
+        soak.tell(record)
+    return soak.choice
+
+
+def _searched(records: Sequence[Record], winner: Record | None) -> Record | None:
+    name = winner.trial.name if winner else None
+    return next((r for r in records if r.trial.name == name and r.measurement), None)
