@@ -112,6 +112,7 @@ class Workload:
 
     Attributes:
         model: shapes that formulas know, or what a profile run found; None before it.
+        global_batch: samples of an optimizer step.
         sequence_length: tokens of a sample; of an encoder-decoder those that its encoder reads.
         decoder_sequence_length: tokens of it that a decoder writes; None: as many.
         precision: of the matrix products.
@@ -123,6 +124,7 @@ class Workload:
     model: Architecture | ModelSpec | None = None
     sequence_length: int = 1
     decoder_sequence_length: int | None = None
+    global_batch: int = 1
     precision: Precision = Precision.BF16
     optimizer: Optimizer = Optimizer(name="adamw")
     software: Software = Software()

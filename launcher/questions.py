@@ -375,6 +375,7 @@ def _training(given: Mapping[str, Any]) -> TrainingRequest:
     workload = Workload(
         model=model_of_flags(given.get("model"), given.get("shapes", {})),
         sequence_length=given["seq"],
+        global_batch=given["global_batch"],
         optimizer=Optimizer.named(given.get("optimizer", "adamw")),
         software=choose_software(
             given.get("trainer", "auto"),
@@ -386,7 +387,6 @@ def _training(given: Mapping[str, Any]) -> TrainingRequest:
     return TrainingRequest(
         workload=workload,
         cluster=cluster,
-        global_batch=given["global_batch"],
         limit_bytes=given.get("memory_bytes") or cluster.least_memory_bytes,
     )
 

@@ -25,19 +25,10 @@ if TYPE_CHECKING:
         Network,
         Physics,
     )
-    from .kernel_times import KernelTimes, TracedOperations, fit_line
+    from .kernel_times import KernelTimes, TracedOperations
     from .layout_columns import ALL_LAYERS, OFFLOAD_CODES, RECOMPUTE_CODES, LayoutColumns
     from .layout_rules import RULES, Keep, LayoutRule, broken_rule
-    from .memory import (
-        CONTEXT_BYTES,
-        FRAGMENTATION,
-        MEMORY_BAND,
-        NCCL_BYTES,
-        MemoryParts,
-        StageMemory,
-        memory_bytes,
-        memory_parts,
-    )
+    from .memory import MEMORY_BAND, StageMemory, memory_bytes, traced_memory
     from .model_state import trained_share
     from .predictions import (
         EAGER_BAND,

@@ -12,7 +12,7 @@ import numpy as np
 from autoconf_launch.core import Experts, Workload
 
 from ..space import Floats, Ints
-from .hardware import GATHER, Group, Machine, all_to_all_s, exposed_s, ring_s
+from .hardware import GATHER, Group, Machine, Physics, all_to_all_s, exposed_s, ring_s
 from .layer import Kernels, LayerTimes, Stack, layer_times, peak_flops_per_s, stacks
 from .layout_columns import FULL, SELECTIVE, InnerLayouts, distinct_kernels
 from .model_state import trained_share
@@ -118,14 +118,14 @@ def _one_kind(
     again = np.where(kind == SELECTIVE, times.small_s_U, again)
     busy = times.forward_s_U + times.backward_s_U
     passes = np.where(kind == FULL, 3.0, 2.0)
-    tensor = passes * _tensor_s(workload, inner, machine, kernels, times)
-    ring = _context_s(workload, inner, machine, kernels, busy)
-    routed = passes * _routing_s(workload, inner, machine, kernels, experts)
-    gathered = _gather_s(workload, inner, machine, kernels, busy + again, experts)
+    tensor = passes * _tensor_s(workload, inner, machine, times)
+    ring = _context_s(workload, inner, machine, busy)
+    routed = passes * _routing_s(workload, inner, machine, experts)
+    gathered = _gather_s(workload, inner, machine, busy + again, experts)
     exposed = tensor + ring + routed + gathered
-    host = _host_s(workload, inner, kernels, times)
+    host = _host_s(workload, inner, machine.physics, times)
     device = busy + again + exposed
-    launch = _together(host, device, kernels.physics.host_sharpness) - device
+    launch = _together(host, device, machine.physics.host_sharpness) - device
     peak = peak_flops_per_s(machine.accelerator, workload.precision)
     ideal = (2.0 + trained_share(workload)) * times.forward_flops_U / peak
     return ideal, busy, again, exposed, launch
@@ -141,14 +141,13 @@ def _tensor_s(
     workload: Workload,
     inner: InnerLayouts,
     machine: Machine,
-    kernels: Kernels,
     times: LayerTimes,
 ) -> Floats:
     """Two all-reduces for each pass over a layer (Shoeybi et al. 2019, section 3).
 
     Where the sequence is parallel they are gathers and scatters of the same bytes.
     """
-    physics = kernels.physics
+    physics = machine.physics
     one = ring_s(
         machine,
         Group(ranks=inner.tensor_U, stride=np.ones_like(inner.tensor_U)),
@@ -164,9 +163,7 @@ def _tensor_s(
     return np.asarray(2.0 * one - hidden + waits)
 
 
-def _context_s(
-    workload: Workload, inner: InnerLayouts, machine: Machine, kernels: Kernels, busy: Floats
-) -> Floats:
+def _context_s(workload: Workload, inner: InnerLayouts, machine: Machine, busy: Floats) -> Floats:
     """Keys and values travel round the ring, forward once and backward twice, beside attention.
 
     Source: Liu et al. 2023, arXiv:2310.01889.
@@ -187,7 +184,6 @@ def _routing_s(
     workload: Workload,
     inner: InnerLayouts,
     machine: Machine,
-    kernels: Kernels,
     experts: Experts | None,
 ) -> Floats:
     """Tokens go to their experts and come back (Lepikhin et al. 2020, arXiv:2006.16668)."""
@@ -206,7 +202,6 @@ def _gather_s(
     workload: Workload,
     inner: InnerLayouts,
     machine: Machine,
-    kernels: Kernels,
     compute: Floats,
     experts: Experts | None,
 ) -> Floats:
@@ -238,10 +233,9 @@ def _together(host: Floats, device: Floats, sharpness: float) -> Floats:
 
 
 def _host_s(
-    workload: Workload, inner: InnerLayouts, kernels: Kernels, times: LayerTimes
+    workload: Workload, inner: InnerLayouts, physics: Physics, times: LayerTimes
 ) -> Floats:
     """What the host needs to launch a layer, whatever its size."""
-    physics = kernels.physics
     forward = physics.layer_forward_s + physics.unfused_softmax_s * times.unfused_U
     ranks = inner.tensor_U
     forward = forward + 2.0 * physics.collective_launch_s * np.log2(ranks)

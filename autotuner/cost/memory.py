@@ -27,7 +27,7 @@ from autoconf_launch.core import (
 
 from ..space import KNOBS, Bools, CandidateTable, Floats, Ints, Naming
 from .activations import ActivationBytes, activation_bytes, activation_line, recompute_factor
-from .kernel_times import Line, profiled_model
+from .kernel_times import Line, fit_line, profiled_model
 from .layout_columns import LayoutColumns
 from .layout_rules import Stages, stages_of_peak
 from .model_state import (
@@ -123,6 +123,40 @@ def memory_parts(
         logits_bytes_C=known + logits,
         update_bytes_C=known + np.maximum(0.0, temporary - activations - gathered - logits),
     )
+
+
+def traced_memory(table: CandidateTable, workload: Workload) -> tuple[tuple[str, Floats], ...]:
+    """Name and bytes of each part on a GPU, for a model that was traced but not run.
+
+    Beside those of ``memory_parts`` there is what a profile run finds by itself: buffers of
+    collectives, the device's context, and what the allocator cannot use.
+    """
+    memory = memory_parts(table, workload, foreach=True)
+    memory = replace(memory, activations_bytes_C=_alone(memory, table, workload))
+    coming = memory.activations_bytes_C + memory.gathered_bytes_C
+    names = [part.name for part in fields(memory)]
+    return (
+        *((name.removesuffix("_bytes_C"), getattr(memory, name)) for name in names),
+        ("communication", np.where(table["data_parallel"] > 1, NCCL_BYTES, 0.0)),
+        ("context", np.full(len(table), CONTEXT_BYTES)),
+        ("fragmentation", np.asarray(FRAGMENTATION * coming)),
+    )
+
+
+def _alone(memory: MemoryParts, table: CandidateTable, workload: Workload) -> Floats:
+    """Activations of ranks whose gradients are made while activations go: the trace itself."""
+    activations, peaks = memory.activations_bytes_C, profiled_model(workload).traced_peaks
+    if not peaks:
+        return activations
+    lines = [
+        fit_line([(p.micro_batch, float(p.peak_bytes)) for p in peaks if p.phase == phase])
+        for phase in {peak.phase for peak in peaks}
+    ]
+    most = np.max([line.at(table["micro_batch"]) for line in lines], axis=0)
+    rest = memory.peak_bytes_C - activations - memory.update_bytes_C
+    first = (table["data_parallel"] == 1) & (table["accumulation"] == 1)
+    plain = first & table.is_value("recompute", Recompute.NONE)
+    return np.asarray(np.where(plain, np.maximum(0.0, most - rest), activations), np.float64)
 
 
 def covered(table: CandidateTable) -> Bools:

@@ -130,31 +130,15 @@ def _layer(a: Architecture, *, sparse: bool, crossed: bool = True) -> LayerWeigh
 
 
 def _attention(a: Architecture) -> int:
-    """Projections and the biases that are split with them (queries, keys, values)."""
-    if a.latent:
-        return _latent_attention(a)
-    queries, keys = a.heads * a.head, 2 * a.kv_heads * a.head
-    matrices = a.hidden * (queries + keys) + queries * a.hidden
-    return matrices + (queries + keys if a.biases else 0)
-
-
-def _latent_attention(a: Architecture) -> int:
-    """Multi-head latent attention: DeepSeek-V2 (2024), section 2.1; norms on both latents."""
-    latent = a.latent
-    assert latent is not None
-    head = a.head + latent.rope_head
-    rank = latent.query_rank
-    queries = a.heads * head
-    to_queries = rank * (a.hidden + 1 + queries) if rank else a.hidden * queries
-    down = a.hidden * (latent.key_value_rank + latent.rope_head) + latent.key_value_rank
-    up = latent.key_value_rank * a.heads * (a.head + latent.value_head)
-    return to_queries + down + up + a.heads * latent.value_head * a.hidden
+    """Projections and the biases that are split with them; norms on both latents."""
+    if (latent := a.latent) is not None:
+        return attention_weights(a) + (latent.query_rank or 0) + latent.key_value_rank
+    return attention_weights(a) + ((a.heads + 2 * a.kv_heads) * a.head if a.biases else 0)
 
 
 def _mlp(a: Architecture, ffn: int) -> int:
     """Matrices, and the biases that are split with them."""
-    inputs = 2 if a.gated else 1
-    return (inputs + 1) * a.hidden * ffn + (inputs * ffn if a.biases else 0)
+    return perceptron_weights(a, ffn) + ((2 if a.gated else 1) * ffn if a.biases else 0)
 
 
 def _norm(a: Architecture) -> int:
@@ -181,7 +165,7 @@ def _mean(
 
 
 def attention_weights(model: Architecture) -> int:
-    """Projections of one layer."""
+    """Projections of one layer; latent attention as in DeepSeek-V2 (2024), section 2.1."""
     if (latent := model.latent) is None:
         wide, keys = model.heads * model.head, model.kv_heads * model.head
         return model.hidden * (2 * wide + 2 * keys)

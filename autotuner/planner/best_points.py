@@ -42,7 +42,6 @@ class PointQuestion:
 
     training: Training
     world: int
-    global_batch: int
     memory_bytes: float
     degrees: Degrees
     rules: tuple[LayoutRule, ...]
@@ -82,7 +81,7 @@ def points(question: PointQuestion) -> Points:
     found = _Found()
     workload = question.training.workload
     model, sequence = workload.architecture, workload.sequence_length
-    for grid in grids(question.world, question.global_batch, model, question.degrees):
+    for grid in grids(question.world, workload.global_batch, model, question.degrees):
         found.considered += counted(grid)
         kept = obeying(grid, model, sequence, found.dropped, question.rules)
         for piece, kept_C in parts(grid, kept, _CELLS):

@@ -122,7 +122,6 @@ class Question:
 
     training: Training
     world: int
-    global_batch: int
     limits: Limits
     degrees: Degrees = field(default_factory=Degrees)
     most: int | None = 10
@@ -188,7 +187,8 @@ class _Tally:
 def plan(question: Question) -> Plan:
     """Enumerate, rule out, price and rank."""
     training = question.training
-    model, sequence = training.workload.architecture, training.workload.sequence_length
+    workload = training.workload
+    model, sequence = workload.architecture, workload.sequence_length
     tally = _Tally(
         best=Ranking(most=question.most),
         surely=Ranking(most=1),
@@ -196,7 +196,7 @@ def plan(question: Question) -> Plan:
         fastest=Ranking(most=1),
     )
     limited: dict[str, int] = {}
-    for grid in grids(question.world, question.global_batch, model, question.degrees):
+    for grid in grids(question.world, workload.global_batch, model, question.degrees):
         tally.considered += counted(grid)
         kept = obeying(grid, model, sequence, tally.dropped, question.rules)
         for piece, kept_C in parts(grid, kept, _CELLS):

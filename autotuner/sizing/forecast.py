@@ -109,10 +109,10 @@ def _near(task: Task) -> Iterator[int]:
 
 
 def _planned(task: Task, batch: int) -> Planned | None:
+    workload = replace(task.training.workload, global_batch=batch)
     question = Question(
-        training=task.training,
+        training=replace(task.training, workload=workload),
         world=task.gpus,
-        global_batch=batch,
         limits=Limits(memory_bytes=task.memory_bytes),
         degrees=_DEGREES,
         most=1,

@@ -173,11 +173,11 @@ def _equation(question: PointQuestion, values: Mapping[str, int]) -> tuple[str, 
     product = math.prod(degrees.values())
     if question.world % product:
         return GPUS, f"{_spelled(degrees)} does not divide {question.world} GPUs"
-    experts = question.training.workload.architecture.experts
+    workload = question.training.workload
+    experts, batch = workload.architecture.experts, workload.global_batch
     if values.get("ep", 1) not in divisors(experts.count if experts else 1):
         has = f"{experts.count} experts" if experts else "a model without experts"
         return EXPERTS, f"ep={values['ep']} does not divide {has}"
-    batch = question.global_batch
     if len(degrees) == len(_MESH):
         samples = f"dp={question.world // product}"
         if "micro-batch" in values:

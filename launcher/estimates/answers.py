@@ -128,13 +128,13 @@ def _layout(request: FitRequest) -> Layout:
         )
     data = world // others
     once = data * layout.micro_batch
-    if training.global_batch % once:
+    if training.workload.global_batch % once:
         raise ConfigError(
-            f"--global-batch {training.global_batch} is not a multiple of micro-batch "
+            f"--global-batch {training.workload.global_batch} is not a multiple of micro-batch "
             f"{layout.micro_batch} x {data} data-parallel ranks = {once}; "
             f"valid: {once}, {2 * once}, {3 * once}, …"
         )
-    return replace(layout, data_parallel=data, accumulation=training.global_batch // once)
+    return replace(layout, data_parallel=data, accumulation=training.workload.global_batch // once)
 
 
 def plan_answer(request: PlanRequest) -> PlanAnswer:
@@ -151,7 +151,6 @@ def plan_answer(request: PlanRequest) -> PlanAnswer:
     question = Question(
         training=Training(workload=training.workload, machine=machine_of(training.cluster)),
         world=len(training.cluster.devices),
-        global_batch=training.global_batch,
         limits=_limits(request, price),
         most=request.top,
     )
@@ -196,7 +195,7 @@ def _steps(request: PlanRequest) -> int | None:
     if request.tokens is None:
         return None
     training = request.training
-    per_step = training.global_batch * training.workload.sequence_length
+    per_step = training.workload.global_batch * training.workload.sequence_length
     return math.ceil(request.tokens / per_step)
 
 

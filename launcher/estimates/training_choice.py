@@ -52,7 +52,6 @@ class TrainingRequest:
 
     workload: Workload
     cluster: ClusterSpec
-    global_batch: int
     limit_bytes: int
     time_limit_s: int = TIME_LIMIT_S
     json: bool = False

@@ -47,6 +47,7 @@ def training_of(
     workload = Workload(
         model=None if of_script else model_of_flags(flags.model, shapes),
         sequence_length=flags.seq,
+        global_batch=flags.global_batch,
         precision=Precision(flags.precision),
         optimizer=Optimizer.named(flags.optimizer),
         lora_rank=flags.lora_rank,
@@ -58,7 +59,6 @@ def training_of(
     return TrainingRequest(
         workload=workload,
         cluster=cluster,
-        global_batch=flags.global_batch,
         limit_bytes=_limit_bytes(flags.memory_limit, cluster),
         time_limit_s=flags.time_limit,
         json=flags.json,

@@ -12,23 +12,18 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 import numpy as np
 
 from autoconf_launch.autotuner.cost import (
-    CONTEXT_BYTES,
-    FRAGMENTATION,
-    NCCL_BYTES,
-    MemoryParts,
     Network,
     StepParts,
     TracedOperations,
     Verdict,
-    fit_line,
-    memory_parts,
     profiled_step_parts,
+    traced_memory,
     verdict,
 )
 from autoconf_launch.autotuner.space import CandidateTable, Floats
@@ -150,13 +145,13 @@ def traced_rows(asked: PiecesQuestion, layouts: Sequence[Layout]) -> tuple[Trace
     if not layouts:
         return ()
     table = _table(layouts)
-    named, step = _parts(asked, table), _step(asked, table)
+    named, step = traced_memory(table, _workload(asked)), _step(asked, table)
     return tuple(_row(asked, layout, i, named, step) for i, layout in enumerate(layouts))
 
 
 def layout_peak_bytes(asked: PiecesQuestion, layout: Layout) -> float:
     """Bytes of a rank alone, without seconds."""
-    return sum(float(sizes[0]) for _, sizes in _parts(asked, _table([layout])))
+    return sum(float(sizes[0]) for _, sizes in traced_memory(_table([layout]), _workload(asked)))
 
 
 def _table(layouts: Sequence[Layout]) -> CandidateTable:
@@ -167,11 +162,6 @@ def _workload(asked: PiecesQuestion) -> Workload:
     """The training on our runtime, with the optimizer asked for."""
     precision = asked.training.workload.precision
     return Workload(model=_with_states(asked), optimizer=asked.optimizer, precision=precision)
-
-
-def _parts(asked: PiecesQuestion, table: CandidateTable) -> tuple[tuple[str, Floats], ...]:
-    memory = memory_parts(table, _workload(asked), foreach=True)
-    return _memory(memory, _alone(memory, table, _with_states(asked)), table)
 
 
 def recomputations(script: TracedScript) -> tuple[Recompute, ...]:
@@ -191,41 +181,6 @@ def _with_states(asked: PiecesQuestion) -> ModelSpec:
         replace(peak, peak_bytes=peak.peak_bytes + state_bytes) for peak in spec.traced_peaks
     )
     return replace(spec, traced_peaks=peaks)
-
-
-def _alone(memory: MemoryParts, table: CandidateTable, spec: ModelSpec) -> Floats:
-    """Activations of ranks whose gradients are made while activations go: the trace itself."""
-    activations = memory.activations_bytes_C
-    if not spec.traced_peaks:
-        return activations
-    phases = {peak.phase for peak in spec.traced_peaks}
-    lines = [
-        fit_line(
-            [(p.micro_batch, float(p.peak_bytes)) for p in spec.traced_peaks if p.phase == phase]
-        ).at(table["micro_batch"])
-        for phase in phases
-    ]
-    rest = memory.peak_bytes_C - activations - memory.update_bytes_C
-    exact = np.maximum(0.0, np.max(lines, axis=0) - rest)
-    first = (table["data_parallel"] == 1) & (table["accumulation"] == 1)
-    plain = first & table.is_value("recompute", Recompute.NONE)
-    return np.asarray(np.where(plain, exact, activations), np.float64)
-
-
-def _memory(
-    memory: MemoryParts, activations: Floats, table: CandidateTable
-) -> tuple[tuple[str, Floats], ...]:
-    memory = replace(memory, activations_bytes_C=activations)
-    parts = [
-        (part.name.removesuffix("_bytes_C"), getattr(memory, part.name)) for part in fields(memory)
-    ]
-    coming = memory.activations_bytes_C + memory.gathered_bytes_C
-    return (
-        *parts,
-        ("communication", np.where(table["data_parallel"] > 1, NCCL_BYTES, 0.0)),
-        ("context", np.full(len(table), CONTEXT_BYTES)),
-        ("fragmentation", np.asarray(FRAGMENTATION * coming)),
-    )
 
 
 def _step(asked: PiecesQuestion, table: CandidateTable) -> StepParts:
@@ -301,7 +256,7 @@ def fit_by_pieces(request: FitRequest, script: TracedScript) -> PiecesFit:
 
 def _layout(request: FitRequest) -> Layout:
     world, size = len(request.training.cluster.devices), request.layout.micro_batch
-    batch, once = request.training.global_batch, size * world
+    batch, once = request.training.workload.global_batch, size * world
     if batch % once:
         raise ConfigError(
             f"--global-batch {batch} is not a multiple of micro-batch {size} x {world} GPUs = "
@@ -375,7 +330,7 @@ def _rank(row: TracedRow) -> tuple[float, int, float]:
 def why_no_pieces(answer: PiecesPlan) -> str:
     """One true sentence on a plan without a layout."""
     gpus = len(answer.asked.training.cluster.devices)
-    batch = answer.asked.training.global_batch
+    batch = answer.asked.training.workload.global_batch
     if answer.smallest is None:
         return (
             f"--global-batch {batch} is not a multiple of {gpus} GPUs; valid: {gpus}, {2 * gpus}, "
@@ -391,7 +346,7 @@ def why_no_pieces(answer: PiecesPlan) -> str:
 
 def _layouts(asked: PiecesQuestion) -> Iterator[Layout]:
     world = len(asked.training.cluster.devices)
-    samples, rest = divmod(asked.training.global_batch, world)
+    samples, rest = divmod(asked.training.workload.global_batch, world)
     if rest:
         return
     for stage in range(4) if world > 1 else range(1):

@@ -76,11 +76,11 @@ def _training_of(asked: TrainingRequest, script: TracedScript, batch: int) -> Tr
         own,
         model=script.architecture or own.model,
         sequence_length=own.sequence_length if "--seq" in given else length,
+        global_batch=own.global_batch if "--global-batch" in given else batch,
         precision=own.precision if "--precision" in given else found.precision,
         optimizer=own.optimizer if "--optimizer" in given else Optimizer.named(script.optimizer),
     )
-    batch = asked.global_batch if "--global-batch" in given else batch
-    return replace(asked, workload=workload, global_batch=batch)
+    return replace(asked, workload=workload)
 
 
 _ARCHITECTURE_ALONE = (

@@ -129,7 +129,7 @@ def _headline(answer: PlanAnswer) -> str:
     gpus = answer.cluster.devices
     return (
         f"{model.name}: {count_text(weights)} parameters{idle}, on {len(gpus)} x {gpus[0].name}, "
-        f"global batch {answer.request.training.global_batch} of "
+        f"global batch {answer.workload.global_batch} of "
         f"{answer.workload.sequence_length} tokens\n"
         f"{found.considered:,} layouts considered in {answer.seconds:.2f} s: {found.valid:,} are "
         f"valid, {found.fit:,} fit"
@@ -253,8 +253,8 @@ def _impossible(one: Loser, question: Question) -> str:
     sizes = [axis or () for axis in axes]
     if all(len(values) == 1 for values in sizes):
         ranks = math.prod(values[0] for values in sizes)
-        data = question.world // ranks
-        return f"dp={data} does not divide a global batch of {question.global_batch}"
+        data, batch = question.world // ranks, question.training.workload.global_batch
+        return f"dp={data} does not divide a global batch of {batch}"
     return "no such mesh divides the GPUs and the global batch"
 
 

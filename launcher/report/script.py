@@ -164,7 +164,7 @@ def pieces_plan_text(answer: PiecesPlan) -> str:
     asked = answer.asked
     head = (
         f"{script_text(asked.script)}\n{_where(asked)}, global batch "
-        f"{asked.training.global_batch}: {answer.considered:,} layouts considered in "
+        f"{asked.training.workload.global_batch}: {answer.considered:,} layouts considered in "
         f"{answer.seconds:.2f} s, {answer.fit:,} fit"
     )
     if not answer.best:

@@ -140,10 +140,10 @@ def _ordered(found: Points, training: Training) -> Points:
 def _points_of(question: PlannerGridQuestion) -> PointQuestion:
     listed = question.degrees
     degrees = replace(_by_kind(listed), zero_stage=(0, 1), offload=(Offload.NONE,))
+    workload = replace(question.training.workload, global_batch=question.global_batch)
     return PointQuestion(
-        training=question.training,
+        training=replace(question.training, workload=workload),
         world=question.gpus,
-        global_batch=question.global_batch,
         memory_bytes=question.memory_bytes,
         degrees=degrees,
         rules=search_rules(question.training.machine.gpus_per_node, degrees),

@@ -8,9 +8,9 @@ FOLDERS = ("autotuner", "tuning_spaces", "launcher", "nemo_tools", "api")
 ROOM = ROOT / "autotuner" / "cost"
 FORMULAS = {
     "memory_bytes": {"launcher/estimates", "launcher/commands", "launcher/measurements"},
-    "memory_parts": {"launcher/first_forward"},
     "profiled_step_parts": {"launcher/first_forward"},
     "step_parts": {"launcher/measurements"},
+    "traced_memory": {"launcher/first_forward"},
 }
 """Below ``estimate``, with the rooms that need parts of a step, or memory stage by stage."""
 

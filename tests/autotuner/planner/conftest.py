@@ -32,13 +32,12 @@ def ask() -> Ask:
         memory_bytes = changes.pop("memory_bytes", 80 * 2**30)
         limits = changes.pop("limits", Limits(memory_bytes=memory_bytes))
         training = Training(
-            workload=Workload(model=model, sequence_length=sequence),
+            workload=Workload(model=model, sequence_length=sequence, global_batch=global_batch),
             machine=machine("A100-SXM-80GB", gpus_per_node=4),
         )
         return Question(
             training=training,
             world=world,
-            global_batch=global_batch,
             limits=limits,
             **changes,
         )

@@ -31,7 +31,6 @@ def asked(ask: Any, memory_bytes: float = 80 * GB, **changes: Any) -> PointQuest
     return PointQuestion(
         training=question.training,
         world=question.world,
-        global_batch=question.global_batch,
         memory_bytes=memory_bytes,
         degrees=question.degrees,
         rules=PLAN_RULES,

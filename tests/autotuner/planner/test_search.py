@@ -27,7 +27,7 @@ def naive(question: Question) -> list[tuple[Layout, int]]:
     a, world, batch = (
         question.training.workload.architecture,
         question.world,
-        question.global_batch,
+        question.training.workload.global_batch,
     )
     found = []
     ranks = range(1, world + 1)

@@ -70,10 +70,10 @@ def test_it_is_the_fastest_one_that_a_search_would_run_and_that_surely_fits() ->
     done = gpt(2, is_batch_given=True)
     chosen = model("gpt3", 5)
     degrees = Degrees(zero_stage=(0, 1), offload=(Offload.NONE,))
+    training = usual_training(chosen.architecture, 2048, machine(_A100))
     question = Question(
-        training=usual_training(chosen.architecture, 2048, machine(_A100)),
+        training=replace(training, workload=replace(training.workload, global_batch=2048)),
         world=16,
-        global_batch=2048,
         limits=Limits(memory_bytes=usable_bytes(_A100)),
         degrees=degrees,
         most=1,

@@ -57,10 +57,10 @@ def test_each_run_stands_once_and_obeys_the_equations(family: str) -> None:
 def test_the_first_run_is_what_plan_finds_where_it_surely_fits() -> None:
     asked = question()
     first = planner_grid(asked).candidates[0]
+    workload = replace(asked.training.workload, global_batch=64)
     whole = Question(
-        training=asked.training,
+        training=replace(asked.training, workload=workload),
         world=16,
-        global_batch=64,
         limits=Limits(memory_bytes=MEMORY_BYTES),
         most=1,
     )
