@@ -8,6 +8,7 @@ if TYPE_CHECKING:
     from .clusters import (
         MOST_GPUS,
         cluster_of_document,
+        cluster_template,
         equal_nodes,
         parse_cluster,
         price,

@@ -22,7 +22,9 @@ V100's 16 (torch.cuda.get_device_properties)."""
 _GDDR_SHARE = 0.92
 """The same where error correction takes its part from memory: 14.7 of a T4's 16, 22.1 of 24."""
 _LEAST_MEMORY_GB = 0.001
-_GDDR = frozenset({"T4-16GB", "A10-24GB", "A10G-24GB", "L4-24GB", "L40S-48GB"})
+_GDDR = frozenset(
+    {"T4-16GB", "A10-24GB", "A10G-24GB", "L4-24GB", "L40-48GB", "L40S-48GB", "A40-48GB"}
+)
 
 
 def parse_cluster(text: str) -> ClusterSpec:
@@ -39,6 +41,11 @@ def parse_cluster(text: str) -> ClusterSpec:
     first, second, gpu = found.groups()
     nodes, each = (int(first), int(second)) if second else (1, int(first or 1))
     return equal_nodes(nodes, each, gpu)
+
+
+def cluster_template() -> str:
+    """A cluster file with every key and what it means."""
+    return (Path(__file__).parent / "cluster.template.yaml").read_text(encoding="utf-8")
 
 
 def equal_nodes(nodes: int, gpus: int, gpu: str) -> ClusterSpec:

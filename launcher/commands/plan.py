@@ -9,8 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from autoconf_launch.core import ConfigError, NothingFeasibleError
+from autoconf_launch.tuning_spaces import cluster_template
 
 from ..estimates import (
+    CLUSTER_TEMPLATE,
     PlanAnswer,
     PlanRequest,
     choose_price,
@@ -46,6 +48,9 @@ def plan(arguments: Sequence[str]) -> Iterator[str]:
         NothingFeasibleError: no layout fits or is within the limits; all has been yielded by then.
     """
     own, command = divided(arguments)
+    if CLUSTER_TEMPLATE in own:
+        yield cluster_template().rstrip("\n")
+        return
     if command is not None:
         yield from _plan_script(own, command)
         return

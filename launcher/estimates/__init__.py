@@ -6,7 +6,14 @@ from autoconf_launch.core import lazy_names
 
 if TYPE_CHECKING:
     from .answers import FitAnswer, PlanAnswer, fit_answer, plan_answer, require_equal_nodes
-    from .fit_flags import FitRequest, Goal, PlanRequest, parse_fit, parse_plan
+    from .fit_flags import (
+        CLUSTER_TEMPLATE,
+        FitRequest,
+        Goal,
+        PlanRequest,
+        parse_fit,
+        parse_plan,
+    )
     from .model_choice import (
         MOST,
         base_document,

@@ -103,6 +103,7 @@ def _add_layout(group: argparse._ArgumentGroup) -> None:
     add("--sequence-parallel", action=argparse.BooleanOptionalAction, default=False)
 
 
+CLUSTER_TEMPLATE = "--cluster-template"
 _MOST_SHOWN = 1 << 24
 _USUALLY_SHOWN = 10
 _FEWEST_TOKENS, _MOST_TOKENS = 10**5, 10**18
@@ -174,6 +175,8 @@ def _make_parser(of_script: bool) -> VerbParser:
     add_training(parser, of_script=of_script)
     _add_ranking(parser.add_argument_group("ranking"))
     parser.add_argument("--csv", type=Path, metavar="FILE", help="write all ranked layouts")
+    template_help = "print a cluster file with all its keys, and nothing else"
+    parser.add_argument(CLUSTER_TEMPLATE, action="store_true", help=template_help)
     return parser
 
 

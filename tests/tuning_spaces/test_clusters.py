@@ -1,9 +1,18 @@
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from autoconf_launch.core import ConfigError, RawConfig
-from autoconf_launch.tuning_spaces.clusters import cluster_of_document, parse_cluster, usable_bytes
+from autoconf_launch.launcher.cli import main
+from autoconf_launch.tuning_spaces.clusters import (
+    _KEYS,
+    cluster_of_document,
+    cluster_template,
+    parse_cluster,
+    usable_bytes,
+)
 
 
 @pytest.mark.parametrize(
@@ -91,3 +100,17 @@ def test_a_wrong_group_is_refused_with_its_place(group: dict[Any, Any]) -> None:
 
 def test_nodes_of_one_kind_are_equal_whatever_their_names() -> None:
     assert parse_cluster("4x8xH100").are_nodes_equal
+
+
+def test_the_template_is_a_cluster_with_every_key() -> None:
+    document = yaml.safe_load(cluster_template())
+    assert {*document["nodes"][0]} == _KEYS
+    cluster = cluster_of_document(RawConfig(document))
+    assert (len(cluster.nodes), len(cluster.devices)) == (16, 128)
+
+
+def test_the_guide_has_the_template_that_plan_prints(capsys: pytest.CaptureFixture[str]) -> None:
+    guide = Path(__file__).parents[2] / "docs" / "clusters.md"
+    assert main(["plan", "--cluster-template"]) == 0
+    assert capsys.readouterr().out == cluster_template()
+    assert f"```yaml\n{cluster_template()}```\n" in guide.read_text(encoding="utf-8")
