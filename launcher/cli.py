@@ -137,10 +137,12 @@ def _guarded(run: Callable[[], int]) -> int:
         return next((code for kind, code in _CODES if isinstance(error, kind)), USAGE)
     except InterruptedBySignalError as interrupt:
         if interrupt.number == signal.SIGINT:
-            _write_line("autoconf-launch: stopped by Ctrl-C; the same command goes on from here.")
+            _write_line(
+                "autoconf-launch: stopped by Ctrl-C; the same command continues from here."
+            )
             return CTRL_C
         _write_line(
-            f"autoconf-launch: stopped by {interrupt}; the same command goes on from here."
+            f"autoconf-launch: stopped by {interrupt}; the same command continues from here."
         )
         return RESUMABLE
     except KeyboardInterrupt:

@@ -50,7 +50,7 @@ def read_document(path: Path) -> Document:
         document = _completed(text) if parse is _parse_json else None
         if document is None:
             raise ConfigError(f"{path} cannot be read: {_defect(error)}") from error
-        warnings = (f"{path} lacks its last closing brace; it is read as if it stood there.",)
+        warnings = (f"{path} lacks its last closing brace; it is read as if it were there.",)
     if not isinstance(document, dict) or not all(isinstance(key, str) for key in document):
         kind = type(document).__name__
         raise ConfigError(f"{path} holds a {kind}, but must hold an object ({{…}}) of settings.")
@@ -123,7 +123,7 @@ def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(section) < len(pairs):
         names = [name for name, _ in pairs]
         twice = next(name for name in names if names.count(name) > 1)
-        raise ValueError(f"key '{twice}' stands twice in one section; remove one.")
+        raise ValueError(f"key '{twice}' is given twice in one section; remove one.")
     return section
 
 

@@ -26,7 +26,7 @@ LAUNCHING = MappingProxyType(
 VERBS = MappingProxyType(
     {
         "fit": Verb(
-            answers="does a model, or a script as it stands, fit into memory?",
+            answers="does a model, or a script as it is, fit in memory?",
             reference=f"{_COMMANDS}.fit:fit",
         ),
         "plan": Verb(

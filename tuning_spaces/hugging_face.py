@@ -127,7 +127,7 @@ def from_hugging_face(config: RawConfig, name: str, *, usual: bool = False) -> A
         if not usual:
             hint = nearest_known(str(kind), _TYPES)
             raise ConfigError(
-                f"{name}: model_type is {kind!r}, which is read with transformers alone; {hint}"
+                f"{name}: model_type is {kind!r}, which only transformers can read; {hint}"
             )
         row = _Type(traits=_generic_traits(document))
     return _read(document, row, name)

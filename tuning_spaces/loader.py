@@ -93,7 +93,7 @@ def _knobs(piece: dict[str, Any], origin: str) -> Iterator[SpaceKnob]:
     for key in piece:
         if key != ZERO[0]:
             raise ConfigError(
-                f"{origin}: {key} stands in a tuning space, which lists knobs of "
+                f"{origin}: {key} is given in a tuning space, which lists knobs of "
                 "zero_optimization only; list it in your configuration."
             )
     zero = RawConfig(piece.get(ZERO[0], {}))

@@ -57,7 +57,7 @@ def script_command(words: Sequence[str]) -> ScriptCommand:
         ConfigError: there is no command, no such file, or its Python would not read the probe.
     """
     if not words:
-        raise ConfigError("Nothing stands after --; give the command, such as -- python train.py.")
+        raise ConfigError("Nothing follows --; give the command, such as -- python train.py.")
     if words[0].endswith(".py"):
         words = (sys.executable, *words)
     program = _program(words[0])

@@ -87,7 +87,7 @@ def parse_trackers(text: str) -> tuple[str, ...]:
     names = tuple(dict.fromkeys(name.strip().lower() for name in text.split(",")))
     if "" in names or ("none" in names and len(names) > 1):
         raise argparse.ArgumentTypeError(
-            f"{text!r} must be names of trackers with commas between them, or none alone"
+            f"{text!r} must be names of trackers with commas between them, or just none"
         )
     return () if names == ("none",) else names
 

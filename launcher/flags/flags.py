@@ -93,7 +93,7 @@ def _check(flags: argparse.Namespace) -> None:
     if flags.standalone and (flags.num_nodes or 1) > 1:
         raise ConfigError(
             f"--standalone is this machine alone, but --num_nodes is {flags.num_nodes}; "
-            "leave one of them out."
+            "omit one of them."
         )
     if flags.redirects and not _given(flags, "rank_log_folder"):
         raise ConfigError("--redirects needs a folder for the files; give it with --log_dir DIR.")

@@ -150,7 +150,7 @@ def shares_text(shares: tuple[Share, ...]) -> str:
     cores = len(shares[0].cores[0]) if shares[0].cores else 0
     each = f", each rank on {cores} core{'s'[: cores - 1]} of its own" if cores else ""
     return (
-        f"{len(shares)} trials run at a time{each}; the best are measured again alone, which the "
+        f"{len(shares)} trials run at a time{each}; the best are re-measured alone, as the "
         "last row of the table shows (--max-parallel-trials 1: one at a time)."
     )
 

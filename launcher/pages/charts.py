@@ -133,7 +133,7 @@ def _predicted_times(measured: Sequence[_Measured]) -> Chart | None:
     equal = {**_line("equal", (0.0, longest), (0.0, longest)), "mode": "lines"}
     return Chart(
         title="Predicted and measured step times",
-        note="Each prediction is the one that stood when its trial began; on the line both agree.",
+        note="Each point is the prediction made when its trial began; on the line, both agree.",
         traces=(dots, equal),
         layout={
             "xaxis": {"title": {"text": "predicted s"}, "rangemode": "tozero"},

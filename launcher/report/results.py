@@ -27,7 +27,7 @@ _RESULTS_TEXT_ALIGN = ("right", "left", "right", "right", "right", "right", "lef
 _AFTER = {
     FolderState.RUNNING: "running",
     FolderState.FINISHED: "finished",
-    FolderState.STOPPED: "stopped before its end; the same command goes on from here",
+    FolderState.STOPPED: "stopped before its end; the same command continues from here",
 }
 
 

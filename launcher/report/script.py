@@ -99,7 +99,7 @@ def _lines(script: TracedScript) -> Iterator[str]:
 def _optimizer(script: TracedScript) -> str:
     seen = script.found
     if seen.optimizer is None:
-        return "no optimizer was made yet, AdamW is taken"
+        return "no optimizer was made yet; assuming AdamW"
     if seen.state_bytes is None:
         return f"{seen.optimizer}, with {script.states:g} values a weight by its name"
     return f"{size_text(seen.state_bytes)} of {seen.optimizer} state"

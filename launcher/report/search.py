@@ -156,7 +156,7 @@ def _patience(left: Skipped) -> str:
             "better (tuner_early_stopping)."
         )
     if left.best_micro_batches_alone:
-        return "Further knobs were tried with the best micro-batches alone."
+        return "Further knobs were tried only with the best micro-batches."
     return ""
 
 

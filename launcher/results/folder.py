@@ -47,7 +47,7 @@ def open_folder(
         take_in_all(paths.results, is_ours=False)
         is_anew = fresh and paths.journal.stat().st_size > 0  # whether or not it can be read
         contents = JournalContents() if is_anew else journal.read()
-        reason = "Starting anew as asked" if is_anew else _why_anew(contents, fingerprint)
+        reason = "Starting over as asked" if is_anew else _why_anew(contents, fingerprint)
         notes: tuple[str, ...] = ()
         if reason:
             is_other = not is_anew and contents.fingerprint != fingerprint
@@ -94,7 +94,7 @@ def _why_anew(contents: JournalContents, new: Fingerprint) -> str | None:
     if contents.fingerprint is None:
         return None
     if changed := differences(contents.fingerprint, new):
-        return f"Starting anew because {' and '.join(changed)} changed"
+        return f"Starting over because {' and '.join(changed)} changed"
     return None if any(r.measurement for r in contents.history) else _baseline_failed(contents)
 
 
@@ -103,4 +103,4 @@ def _baseline_failed(contents: JournalContents) -> str | None:
     own = next((r for r in reversed(contents.records) if r.trial.number == 0), None)
     if own is None or own.failure is None or own.failure.kind in _GOES_ON:
         return None
-    return f"Starting anew because nothing was measured before ({own.failure.kind.value})"
+    return f"Starting over because nothing was measured before ({own.failure.kind.value})"

@@ -260,7 +260,7 @@ class JournalLineError(ResultsFolderError):
 
     def __init__(self, path: Path, line: int, reason: str) -> None:
         super().__init__(
-            f"line {line} of {path} cannot be read ({reason}); start anew with "
+            f"line {line} of {path} cannot be read ({reason}); start over with "
             "--fresh, which moves the old folder aside."
         )
         self.line = line

@@ -58,7 +58,7 @@ def check_version(source: ScriptSource, known: Known) -> tuple[str, ...]:
     if version > known.newest:
         return (
             f"{known.package} {given} is newer than {_text(known.newest)}, the last one whose "
-            "arguments were checked; they are taken to be the same.",
+            "arguments were checked; assuming that they are the same.",
         )
     return ()
 

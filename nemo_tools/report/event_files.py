@@ -60,7 +60,7 @@ def _values(path: Path) -> Iterator[tuple[Any, str, float]]:
 def _library() -> tuple[Any, Any]:
     if find_spec("tensorboard") is None:
         raise ConfigError(
-            "Results of runs made elsewhere stand in TensorBoard's files, and the package "
+            "Results of runs made elsewhere are in TensorBoard's files, and the package "
             "tensorboard is not installed; pip install 'autoconf-launch[tensorboard]'."
         )
     loader = import_module("tensorboard.backend.event_processing.event_file_loader")

@@ -108,7 +108,9 @@ def _option(value: str) -> str:
 def _one_line(value: str) -> str:
     if value.isprintable():
         return value
-    raise ConfigError(f"{value!r} cannot stand in a batch script: it must be one printable line.")
+    raise ConfigError(
+        f"{value!r} cannot be written in a batch script: it must be one printable line."
+    )
 
 
 def _quoted(text: str) -> str:

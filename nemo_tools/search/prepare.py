@@ -25,7 +25,7 @@ from .question import SearchQuestion, notes_on_rules, question_of, whose_grid
 from .settings import ClusterKind, SearchSettings, read_settings
 from .this_machine import first_shown, local_candidates, local_ranks, refusals
 
-_BOTH_OFF = "run_inference_hp_search=False writes the base configuration alone"
+_BOTH_OFF = "run_inference_hp_search=False writes only the base configuration"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -67,7 +67,7 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(section) != len(pairs):
         names = [name for name, _ in pairs]
         twice = next(name for name in names if names.count(name) > 1)
-        raise ValueError(f"the key '{twice}' stands twice in one section")
+        raise ValueError(f"the key '{twice}' is given twice in one section")
     return section
 
 

@@ -44,7 +44,7 @@ def test_an_edited_script_after_the_word_python_is_measured_anew(place: Place) -
     assert place.run(*first, *words)[0] == 0
     script.write_text(script.read_text() + "# edited\n")
     code, output = place.run(*first, *words)
-    assert (code, "Starting anew because script changed" in output) == (0, True), output
+    assert (code, "Starting over because script changed" in output) == (0, True), output
 
 
 @pytest.mark.slow

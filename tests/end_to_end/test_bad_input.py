@@ -129,7 +129,7 @@ def test_a_second_tune_in_the_same_folder_is_refused(place: Place) -> None:
         first.terminate()
         last, _ = first.communicate(timeout=20)
     assert first.returncode == 75
-    assert "goes on from here" in last
+    assert "continues from here" in last
 
 
 def test_a_torn_journal_line_costs_one_trial_and_no_more(place: Place) -> None:

@@ -125,4 +125,4 @@ def test_a_warning_of_slurm_stops_the_tune_resumably(place: Place) -> None:
     process.send_signal(signal.SIGUSR1)
     output, _ = process.communicate(timeout=20)
     assert process.returncode == 75, output
-    assert "goes on from here" in output
+    assert "continues from here" in output

@@ -105,4 +105,4 @@ def test_an_argument_that_only_sounds_like_a_secret_is_measured_anew(
 ) -> None:
     assert place.run(*TUNE, script, "--batch-size=4", "--max_tokens", "16")[0] == 0
     code, output = place.run(*TUNE, script, "--batch-size=4", "--max_tokens", "4096")
-    assert (code, "Starting anew because arguments changed" in output) == (0, True), output
+    assert (code, "Starting over because arguments changed" in output) == (0, True), output

@@ -106,7 +106,7 @@ def test_ctrl_c_ends_the_table_and_gives_the_terminal_back(
     terminal.read_until(lambda: len(place.living()) >= 3)
     os.write(terminal.ours, b"\x03")
     assert terminal.read_to_end() == 130
-    assert terminal.plain().rstrip().endswith("the same command goes on from here.")
+    assert terminal.plain().rstrip().endswith("the same command continues from here.")
     assert terminal.is_as_before()
 
 

@@ -33,8 +33,8 @@ def install_hanging_tracker(folder: Path, monkeypatch: pytest.MonkeyPatch) -> No
     ("flags", "says"),
     [
         (("--report-to=tensorbord",), "did you mean 'tensorboard'?"),
-        (("--report-to=wandb,none",), "or none alone"),
-        (("--report-to=",), "or none alone"),
+        (("--report-to=wandb,none",), "or just none"),
+        (("--report-to=",), "or just none"),
         (("--report-to=wandb", "--wandb-api-key-file=nowhere"), _NO_KEY),
     ],
 )

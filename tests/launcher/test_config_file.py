@@ -40,7 +40,7 @@ def test_a_number_with_an_exponent_is_a_number_in_yaml_too(tmp_path: Path) -> No
     ("name", "text", "says"),
     [
         ("c.json", "this is no json", "cannot be read"),
-        ("c.json", '{"a": 1, "a": 2}', "'a' stands twice"),
+        ("c.json", '{"a": 1, "a": 2}', "'a' is given twice"),
         ("c.json", "[1, 2]", "holds a list"),
         ("c.yaml", "a: [1, 2", "cannot be read"),
         ("c.yaml", "a: 2020-01-01", "not a JSON value"),
@@ -76,7 +76,7 @@ def test_a_last_brace_that_is_missing_is_supplied_with_a_warning(
     path = tmp_path / "c.json"
     path.write_text(text)
     (warning,) = read_document(path).warnings
-    assert warning == f"{path} lacks its last closing brace; it is read as if it stood there."
+    assert warning == f"{path} lacks its last closing brace; it is read as if it were there."
 
 
 @pytest.mark.parametrize(

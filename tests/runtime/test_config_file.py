@@ -41,7 +41,7 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
         ("{'a': 1}", "line 1 column 2"),
         ('{"a": 1,}', "not strict JSON"),
         ('{"a": NaN}', "NaN is not a JSON value"),
-        ('{"a": 1, "a": 2}', "'a' stands twice"),
+        ('{"a": 1, "a": 2}', "'a' is given twice"),
         ("[1]", "must be one object"),
     ],
 )

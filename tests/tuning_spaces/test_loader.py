@@ -82,7 +82,7 @@ def test_knobs_of_sections_have_dotted_names() -> None:
     [
         ("{nativ: {}}", r"nativ is not a section of a tuning space; did you mean 'native'\?"),
         ("{native: 3}", "native must be an object with zero_optimization"),
-        ("{native: {bf16: {enabled: true}}}", "bf16 stands in a tuning space, which lists"),
+        ("{native: {bf16: {enabled: true}}}", "bf16 is given in a tuning space, which lists"),
         ("{zero_optimization: 3}", "must be an object with zero_optimization"),
         ("{zero_optimization: {stage: 4}}", "stage is 4, but ZeRO has stages 0 to 3"),
         ("{zero_optimization: {stage: []}}", r"stage is \[\]"),

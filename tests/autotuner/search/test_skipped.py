@@ -213,4 +213,4 @@ def test_further_knobs_go_with_the_best_micro_batches_alone() -> None:
     )
     study = Loop(Study(space, None, settings(num_tuning_micro_batch_sizes=1)), by_stage(1)).run()
     said = skipped_text(count_skipped(study.study), certificate(0.5), study.study.stop_reason())
-    assert said == "Further knobs were tried with the best micro-batches alone."
+    assert said == "Further knobs were tried only with the best micro-batches."

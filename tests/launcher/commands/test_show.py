@@ -89,7 +89,7 @@ def test_a_running_tune_shows_the_step_of_what_runs(folder: Path) -> None:
 def test_a_tune_that_was_killed_shows_what_was_interrupted(folder: Path) -> None:
     start(folder)
     text = shown("results")
-    assert "stopped before its end; the same command goes on from here" in text
+    assert "stopped before its end; the same command continues from here" in text
     assert f"{RUNNING.name} " in text
     assert "interrupted" in text
 

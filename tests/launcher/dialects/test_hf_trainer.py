@@ -179,8 +179,8 @@ def test_an_argument_of_another_version_is_refused(version: str, argument: str, 
 def test_a_newer_version_is_said() -> None:
     user = DIALECT.read(script(versions=(("transformers", "9.0.1"),)), world_size=1)
     assert user.warnings == (
-        "transformers 9.0.1 is newer than 5.23, the last one whose arguments were checked; they "
-        "are taken to be the same.",
+        "transformers 9.0.1 is newer than 5.23, the last one whose arguments were checked; "
+        "assuming that they are the same.",
     )
 
 

@@ -76,7 +76,7 @@ def test_modules_are_run_as_modules(launchers: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        ([], "Nothing stands after --"),
+        ([], "Nothing follows --"),
         (["no-such-program"], "cannot be run as a command"),
         (["elsewhere.py"], "elsewhere.py does not exist in"),
         (["python3", "elsewhere.py"], "elsewhere.py does not exist in"),
