@@ -27,7 +27,7 @@ from autoconf_launch.core import Architecture, BlockSpec, Framework, ModelSpec, 
 
 from ..space import Floats, Ints
 from .kernel_times import Line, fit_line
-from .layout_columns import RECOMPUTE_CODES, LayoutColumns
+from .layout_columns import FULL, RECOMPUTE_CODES, LayoutColumns
 from .layout_rules import Stages
 from .model_state import framework_of
 from .weights import ModelWeights
@@ -286,9 +286,6 @@ def _product_bytes(workload: Workload, framework: Framework) -> int:
     return 1 if fp8 else workload.precision.value_bytes
 
 
-_FULL = RECOMPUTE_CODES[Recompute.FULL]
-_ACTIVATION_MEMORY_NOTHING = np.zeros(())
-_ACTIVATION_MEMORY_MASK_BYTES = 1
 _TOKEN_BYTES = 8
 _LOGIT_BYTES = {Framework.MEGATRON: 6.0, Framework.DEEPSPEED: 10.0, Framework.FSDP: 14.0}
 """Megatron-core's vocab_parallel_cross_entropy works in place on fp32 logits beside 16-bit ones;
@@ -350,7 +347,7 @@ def activation_bytes(
     held = [run.here_SC * share_SC for run in runs]
 
     def of_kind(kind: str) -> Floats:
-        total = _ACTIVATION_MEMORY_NOTHING
+        total = np.zeros(())
         for run, held_SC in zip(runs, held, strict=True):
             whole, split = _by_rule(workload, (run.sparse, run.crossed), kind)
             if whole.any() or split.any():
@@ -360,7 +357,7 @@ def activation_bytes(
 
     logits_SC = _logits(columns, workload, stages.is_last_SC, tokens_C)
     working_C = _working(columns, workload, runs, (rows_C, tokens_C, whole_C, split_C))
-    masks = a.hidden * _ACTIVATION_MEMORY_MASK_BYTES if workload.software.dropout else 0
+    masks = a.hidden * _MASK_BYTES if workload.software.dropout else 0
     return ActivationBytes(
         norms_SC=of_kind("norms"),
         attention_SC=of_kind("attention"),
@@ -394,7 +391,7 @@ def _recomputed(columns: LayoutColumns, count_SC: Floats) -> Floats:
     """Layers of each stage that are recomputed in full."""
     wanted_C = columns.recompute_layers_C
     covered_SC = np.where(wanted_C < 0, count_SC, np.minimum(wanted_C, count_SC))
-    return np.asarray(covered_SC * (columns.recompute_C == _FULL))
+    return np.asarray(covered_SC * (columns.recompute_C == FULL))
 
 
 def _rule_rows(columns: LayoutColumns) -> Ints:

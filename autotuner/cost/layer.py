@@ -112,14 +112,8 @@ class LayerTimes:
         return LayerTimes(**{f.name: getattr(self, f.name)[numbers] for f in fields(self)})
 
 
-@dataclass(slots=True)
-class _Sum:
-    """Running sums of one layer's forward and backward."""
-
-    forward: Floats
-    backward: Floats
-    flops: Floats
-    products: Floats
+Product: TypeAlias = tuple[Numbers, Numbers, Numbers, Numbers]
+"""``m``, ``n`` and ``k`` of a product (m x k) by (k x n), and how many there are."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -160,16 +154,16 @@ def layer_times(
     """One layer, with an MLP of its own or with ``experts``."""
     workload, model = stack.workload, stack.workload.architecture
     tokens = _tokens(workload, inner)
-    zero = np.zeros(len(tokens))
-    total = _Sum(zero.copy(), zero.copy(), zero.copy(), zero.copy())
-    for n, k in _attention_products(model, inner):
-        _add_product(total, workload, kernels, (tokens, n, k, 1))
-    if stack.cross_tokens:
-        _add_cross_attention(total, stack, inner, kernels, tokens)
+    products = [*_attention_products(model, inner, tokens), *_cross_products(stack, inner, tokens)]
     if experts is None:
-        _add_perceptron(total, workload, inner, kernels, tokens, model.ffn)
+        products += _mlp_products(model, inner, tokens, model.ffn)
     else:
-        _add_experts(total, workload, inner, kernels, tokens, experts)
+        products += _expert_products(model, inner, tokens, experts)
+    products_s, backward, flops = _products_s(products, workload, kernels)
+    others = [*_cross_core(stack, inner, kernels), *_permutation(model, tokens, kernels, experts)]
+    forward = sum((one[0] for one in others), products_s)
+    backward = sum((one[1] for one in others), backward)
+    flops = sum((one[2] for one in others), flops)
     core_f, core_b, core_flops, unfused = _attention_core(workload, inner, kernels)
     small = _small_bytes(workload, inner, tokens)
     physics = kernels.physics
@@ -178,13 +172,13 @@ def layer_times(
     )
     small_s = kernels.traffic_s(small * share, 6 if is_compiled(workload.software) else 14)
     return LayerTimes(
-        forward_s_U=total.forward + core_f + small_s,
-        backward_s_U=total.backward + core_b + 2.0 * small_s,
+        forward_s_U=forward + core_f + small_s,
+        backward_s_U=backward + core_b + 2.0 * small_s,
         small_s_U=small_s
         + (0.0 if _runs_flash(workload, kernels) else 1.0) * core_f
-        + repeated_products(workload.software) * total.forward,
-        products_s_U=total.products,
-        forward_flops_U=total.flops + core_flops,
+        + repeated_products(workload.software) * forward,
+        products_s_U=products_s,
+        forward_flops_U=flops + core_flops,
         unfused_U=unfused,
     )
 
@@ -193,103 +187,97 @@ def _tokens(workload: Workload, inner: InnerLayouts) -> Floats:
     return np.asarray(inner.micro_U * workload.sequence_length / inner.context_U, np.float64)
 
 
-def _attention_products(model: Architecture, inner: InnerLayouts) -> list[tuple[Floats, Floats]]:
-    """(n, k) of each projection for the tokens of a rank."""
-    tp = inner.tensor_U
-    one = np.ones(len(tp))
+def _products_s(
+    products: list[Product], workload: Workload, kernels: Kernels
+) -> tuple[Floats, Floats, Floats]:
+    """Forward and backward seconds, and forward operations.
+
+    A backward pass has a product for the input and one for the weight.
+    """
+    forward, backward, flops = np.zeros(()), np.zeros(()), np.zeros(())
+    for m, n, k, count in products:
+        by_input = kernels.product_s(m, k, n, count)
+        by_weight = kernels.product_s(k, n, m, count)
+        forward = forward + kernels.product_s(m, n, k, count)
+        backward = backward + (by_input + trained_share(workload) * by_weight)
+        flops = flops + 2.0 * m * n * k * count
+    return forward, backward, flops
+
+
+def _attention_products(model: Architecture, inner: InnerLayouts, tokens: Floats) -> list[Product]:
+    tp, hidden = inner.tensor_U, model.hidden
     if (latent := model.latent) is None:
         wide = model.heads * model.head / tp
         keys = np.maximum(model.kv_heads / tp, 1.0) * model.head
-        return [(wide + 2 * keys, one * model.hidden), (one * model.hidden, wide)]
-    heads = model.heads / tp
+        return [(tokens, wide + 2 * keys, hidden, 1), (tokens, hidden, wide, 1)]
+    heads, rank = model.heads / tp, latent.query_rank
     query = heads * (model.head + latent.rope_head)
-    made = [(one * (latent.key_value_rank + latent.rope_head), one * model.hidden)]
-    if latent.query_rank is None:
-        made.append((query, one * model.hidden))
-    else:
-        made.append((one * latent.query_rank, one * model.hidden))
-        made.append((query, one * latent.query_rank))
-    made.append((heads * (model.head + latent.value_head), one * latent.key_value_rank))
-    made.append((one * model.hidden, heads * latent.value_head))
-    return made
+    up = [(query, hidden)] if rank is None else [(rank, hidden), (query, rank)]
+    pairs = [
+        (latent.key_value_rank + latent.rope_head, hidden),
+        *up,
+        (heads * (model.head + latent.value_head), latent.key_value_rank),
+        (hidden, heads * latent.value_head),
+    ]
+    return [(tokens, n, k, 1) for n, k in pairs]
 
 
-def _add_product(
-    total: _Sum,
-    workload: Workload,
-    kernels: Kernels,
-    shape: tuple[Floats, Floats, Floats, Floats | int],
-) -> None:
-    """Forward product, and in the backward pass one for the input and one for the weight."""
-    m, n, k, count = shape
-    forward = kernels.product_s(m, n, k, count)
-    by_input = kernels.product_s(m, k, n, count)
-    by_weight = kernels.product_s(k, n, m, count)
-    total.forward += forward
-    total.products += forward
-    total.backward += by_input + trained_share(workload) * by_weight
-    total.flops += 2.0 * m * n * k * count
-
-
-def _add_cross_attention(
-    total: _Sum, stack: Stack, inner: InnerLayouts, kernels: Kernels, tokens: Floats
-) -> None:
-    """Queries and output of a layer's tokens, keys and values of an encoder's, and scores."""
-    workload, tp = stack.workload, inner.tensor_U
-    model = workload.architecture
-    hidden = np.full(len(tokens), float(model.hidden))
-    read = tokens * (stack.cross_tokens / workload.sequence_length)
+def _cross_products(stack: Stack, inner: InnerLayouts, tokens: Floats) -> list[Product]:
+    """Queries and output of a layer's tokens, keys and values of an encoder's."""
+    if not stack.cross_tokens:
+        return []
+    model, tp = stack.workload.architecture, inner.tensor_U
+    read = tokens * (stack.cross_tokens / stack.workload.sequence_length)
     wide, keys = model.heads * model.head / tp, model.kv_heads * model.head / tp
-    _add_product(total, workload, kernels, (tokens, wide, hidden, 1))
-    _add_product(total, workload, kernels, (read, 2 * keys, hidden, 1))
-    _add_product(total, workload, kernels, (tokens, hidden, wide, 1))
-    seen = replace(workload, model=replace(model, causal=False, window=None))
-    forward, backward, flops, _ = _attention_core(seen, inner, kernels, keys=stack.cross_tokens)
-    total.forward += forward
-    total.backward += backward
-    total.flops += flops
+    return [
+        (tokens, wide, model.hidden, 1),
+        (read, 2 * keys, model.hidden, 1),
+        (tokens, model.hidden, wide, 1),
+    ]
 
 
-def _add_perceptron(
-    total: _Sum,
-    workload: Workload,
-    inner: InnerLayouts,
-    kernels: Kernels,
-    tokens: Floats,
-    ffn: int,
-) -> None:
-    model = workload.architecture
-    hidden = np.full(len(tokens), float(model.hidden))
+def _cross_core(
+    stack: Stack, inner: InnerLayouts, kernels: Kernels
+) -> list[tuple[Floats, Floats, Floats]]:
+    """Scores of an encoder's tokens."""
+    if not stack.cross_tokens:
+        return []
+    model = replace(stack.workload.architecture, causal=False, window=None)
+    seen = replace(stack.workload, model=model)
+    return [_attention_core(seen, inner, kernels, keys=stack.cross_tokens)[:3]]
+
+
+def _mlp_products(
+    model: Architecture, inner: InnerLayouts, tokens: Floats, ffn: int
+) -> list[Product]:
     wide = ffn / inner.tensor_U
     first = wide * (2 if model.gated else 1)
-    _add_product(total, workload, kernels, (tokens, first, hidden, 1))
-    _add_product(total, workload, kernels, (tokens, hidden, wide, 1))
+    return [(tokens, first, model.hidden, 1), (tokens, model.hidden, wide, 1)]
 
 
-def _add_experts(
-    total: _Sum,
-    workload: Workload,
-    inner: InnerLayouts,
-    kernels: Kernels,
-    tokens: Floats,
-    experts: Experts,
-) -> None:
+def _expert_products(
+    model: Architecture, inner: InnerLayouts, tokens: Floats, experts: Experts
+) -> list[Product]:
     """Evenly routed tokens: each local expert sees ``tokens * chosen * ep / count`` of them."""
-    model = workload.architecture
-    hidden = np.full(len(tokens), float(model.hidden))
     local = np.maximum(experts.count / inner.expert_U, 1.0)
     routed = tokens * experts.per_token / local
-    wide = experts.ffn / inner.tensor_U
-    first = wide * (2 if model.gated else 1)
-    _add_product(total, workload, kernels, (routed, first, hidden, local))
-    _add_product(total, workload, kernels, (routed, hidden, wide, local))
-    _add_product(total, workload, kernels, (tokens, hidden * 0 + experts.count, hidden, 1))
-    if experts.shared:
-        _add_perceptron(total, workload, inner, kernels, tokens, experts.shared * experts.ffn)
-    moved = 4.0 * 2 * tokens * experts.per_token * model.hidden
-    permute = kernels.traffic_s(moved, 4)
-    total.forward += permute
-    total.backward += permute
+    chosen = _mlp_products(model, inner, routed, experts.ffn)
+    shared = experts.shared * experts.ffn
+    return [
+        *((m, n, k, local) for m, n, k, _ in chosen),
+        (tokens, experts.count, model.hidden, 1),
+        *(_mlp_products(model, inner, tokens, shared) if shared else ()),
+    ]
+
+
+def _permutation(
+    model: Architecture, tokens: Floats, kernels: Kernels, experts: Experts | None
+) -> list[tuple[Floats, Floats, Floats]]:
+    """Tokens are sorted by their experts and back."""
+    if experts is None:
+        return []
+    permute = kernels.traffic_s(4.0 * 2 * tokens * experts.per_token * model.hidden, 4)
+    return [(permute, permute, np.zeros(()))]
 
 
 def _attention_core(

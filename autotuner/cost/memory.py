@@ -281,18 +281,10 @@ def overheads(
     activations: ActivationBytes,
     columns: LayoutColumns,
     workload: Workload,
-    where: tuple[Stages, int],
+    stages: Stages,
 ) -> Overheads:
-    """All of them.
-
-    Args:
-        counts: all weights and the trained ones.
-        activations: what comes and goes.
-        columns: the layouts.
-        workload: what is trained.
-        where: the stages and the width of hidden states.
-    """
-    (local, trained), (stages, hidden) = counts, where
+    """All of them; ``counts`` are all weights and the trained ones."""
+    local, trained = counts
     by_stage = [framework_of(stage, workload) for stage in range(4)]
     is_fsdp_C = _is(by_stage, Framework.FSDP)[columns.zero_stage_C]
     is_deepspeed_C = _is(by_stage, Framework.DEEPSPEED)[columns.zero_stage_C]
@@ -306,7 +298,7 @@ def overheads(
         gathered_SC = gathered_SC + live_SC * (is_deepspeed_C & (columns.zero_stage_C == 3))
     keeps_C = is_fsdp_C | is_deepspeed_C
     kept_SC = stages.waiting_SC * keeps_C + is_deepspeed_C
-    pipeline_SC = _pipeline_buffers(columns, workload, hidden, kept_SC)
+    pipeline_SC = _pipeline_buffers(columns, workload, kept_SC)
     ranks_C = columns.data_C * columns.context_C * columns.tensor_C * columns.pipeline_C
     coming_SC = broadcast_sum(getattr(activations, part.name) for part in fields(activations))
     coming_SC = coming_SC + gathered_SC
@@ -349,13 +341,12 @@ def _fsdp_gathered(
     )
 
 
-def _pipeline_buffers(
-    columns: LayoutColumns, workload: Workload, hidden: int, kept_SC: Floats
-) -> Floats:
+def _pipeline_buffers(columns: LayoutColumns, workload: Workload, kept_SC: Floats) -> Floats:
     """Hidden states being sent and received, one each way, and those kept after sending."""
     tokens_C = columns.micro_batch_C * workload.sequence_length / columns.context_C
     tokens_C = tokens_C / np.where(columns.sequence_parallel_C, columns.tensor_C, 1)
-    one_C = (columns.pipeline_C > 1) * tokens_C * (hidden * workload.precision.value_bytes)
+    hidden_bytes = workload.architecture.hidden * workload.precision.value_bytes
+    one_C = (columns.pipeline_C > 1) * tokens_C * hidden_bytes
     return np.asarray(one_C * (2 + kept_SC))
 
 
@@ -440,33 +431,17 @@ def memory_bytes(
         stages = stages_of_peak(columns, leading, layers)
     looked_at = Stages.of(stages, columns, layers)
     local = local_weights(weights, columns, looked_at)
-    trained = _trained(workload, columns, looked_at, local)
+    is_whole = workload.lora_rank is None and not workload.frozen
+    trained = local if is_whole else local_weights(trained_weights(workload), columns, looked_at)
     activations = activation_bytes(workload, weights, columns, looked_at)
     return StageMemory(
         stage_SC=stages,
         state=model_state(local, trained, columns, workload),
         activations=activations,
-        overheads=overheads(
-            (local, trained),
-            activations,
-            columns,
-            workload,
-            (looked_at, workload.architecture.hidden),
-        ),
+        overheads=overheads((local, trained), activations, columns, workload, looked_at),
     )
 
 
 def peak_bytes(columns: LayoutColumns, workload: Workload) -> Floats:
     """Bytes that the fullest rank of each candidate needs."""
     return memory_bytes(columns, workload).peak_C
-
-
-def _trained(
-    workload: Workload,
-    columns: LayoutColumns,
-    stages: Stages,
-    local: LocalWeights,
-) -> LocalWeights:
-    if workload.lora_rank is None and not workload.frozen:
-        return local
-    return local_weights(trained_weights(workload), columns, stages)
