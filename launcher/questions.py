@@ -49,6 +49,7 @@ from .estimates import (
     choose_software,
     cluster_of,
     fit_answer,
+    limit_memory,
     model_of_flags,
     plan_answer,
     recommendation,
@@ -387,7 +388,7 @@ def _training(given: Mapping[str, Any]) -> TrainingRequest:
     return TrainingRequest(
         workload=workload,
         cluster=cluster,
-        limit_bytes=given.get("memory_bytes") or cluster.least_memory_bytes,
+        limit_bytes=limit_memory(given.get("memory_bytes"), cluster),
     )
 
 

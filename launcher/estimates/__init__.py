@@ -31,6 +31,7 @@ if TYPE_CHECKING:
         choose_price,
         choose_software,
         is_runnable,
+        limit_memory,
         machine_of,
         usual_training,
     )

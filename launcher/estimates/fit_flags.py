@@ -17,8 +17,10 @@ from ..flags import VerbParser
 from .training_choice import TrainingRequest
 from .training_flags import (
     MOST_DEGREE,
+    POWERS,
     add_training,
     choice_reader,
+    read_tokens,
     training_of,
     whole,
     with_dashes,
@@ -106,8 +108,6 @@ def _add_layout(group: argparse._ArgumentGroup) -> None:
 CLUSTER_TEMPLATE = "--cluster-template"
 _MOST_SHOWN = 1 << 24
 _USUALLY_SHOWN = 10
-_FEWEST_TOKENS, _MOST_TOKENS = 10**5, 10**18
-_POWERS = {"": 0, "k": 3, "m": 6, "b": 9, "t": 12}
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
 
 
@@ -195,37 +195,21 @@ def _add_ranking(group: argparse._ArgumentGroup) -> None:
     goals = [goal.value for goal in Goal]
     read = choice_reader("objective", goals)
     add("--objective", type=read, default="time", help=f"{', '.join(goals)}; default time")
-    add("--tokens", type=_tokens, metavar="T", help="of the whole training, such as 300B or 15T")
+    add(
+        "--tokens",
+        type=read_tokens,
+        metavar="T",
+        help="of the whole training, such as 300B or 15T",
+    )
     add("--deadline", type=_duration, metavar="TIME", help="to train on all tokens, such as 5d")
     add("--max-cost", type=_money, metavar="USD", help="to train on all tokens, such as 5M")
     price_help = "replaces our table of prices"
     add("--usd-per-gpu-hour", type=_number("price"), metavar="USD", help=price_help)
 
 
-def _tokens(text: str) -> int:
-    found = re.fullmatch(r"([0-9]{1,18}(?:\.[0-9]{1,18})?)([kmbt]?)", text.strip().lower())
-    count = int(Decimal(found[1]) * 10 ** _POWERS[found[2]]) if found else 0
-    if not 0 < count <= _MOST_TOKENS:
-        raise argparse.ArgumentTypeError(f"{text!r} must be tokens, such as 300B or 15T")
-    require_unit(text, count)
-    return count
-
-
-def require_unit(text: str, tokens: float) -> None:
-    """See that ``300`` is not meant for 300 billion: nobody trains on so few.
-
-    Raises:
-        ArgumentTypeError: they are too few.
-    """
-    if tokens < _FEWEST_TOKENS:
-        raise argparse.ArgumentTypeError(
-            f"{text!r} is {tokens:,.0f} tokens; did you mean {text.strip()}B?"
-        )
-
-
 def _money(text: str) -> float:
     found = re.fullmatch(r"\$?([0-9]{1,15}(?:\.[0-9]{1,15})?)([kmb]?)", text.strip().lower())
-    amount = float(Decimal(found[1]) * 10 ** _POWERS[found[2]]) if found else 0.0
+    amount = float(Decimal(found[1]) * 10 ** POWERS[found[2]]) if found else 0.0
     if amount <= 0.0:
         raise argparse.ArgumentTypeError(
             f"{text!r} must be an amount in USD, such as 250000 or 5M"

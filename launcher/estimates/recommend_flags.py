@@ -14,11 +14,9 @@ from autoconf_launch.core import ConfigError, nearest_known
 
 from ..export import BASE_EXPORTERS
 from ..flags import VerbParser
-from .fit_flags import require_unit
 from .model_choice import MOST
-from .training_flags import whole, with_dashes
+from .training_flags import read_tokens, whole, with_dashes
 
-_UNITS = {"": 0, "k": 3, "m": 6, "b": 9, "t": 12}
 _MOST_GPUS = 1 << 20
 _USUAL_GOODPUT = Goodput()
 
@@ -194,15 +192,8 @@ def _family(text: str) -> str:
 
 
 def _billions(text: str) -> float:
-    """Billions of ``300B``, ``1.8T``, ``5000000000``; exact in decimals, as the formula rounds."""
-    match = re.fullmatch(r"([0-9]{1,18}(?:\.[0-9]{1,12})?)([kmbt]?)", text.strip().lower())
-    count = Decimal(match[1]).scaleb(_UNITS[match[2]] - 9) if match else Decimal(0)
-    if not 0 < count < 10**9:
-        raise argparse.ArgumentTypeError(
-            f"{text!r} is not a number of tokens; write for example 300B"
-        )
-    require_unit(text, 1e9 * float(count))
-    return float(count)
+    """Exact in decimals, as the formula rounds."""
+    return float(Decimal(read_tokens(text)).scaleb(-9))
 
 
 def _number(least: float, most: float) -> Callable[[str], float]:

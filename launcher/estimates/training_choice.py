@@ -70,6 +70,22 @@ def choose_software(name: str, *, compiled: bool, flash_attention: bool | None) 
     return replace(software, flash_attention=flash_attention)
 
 
+def limit_memory(asked: int | None, cluster: ClusterSpec) -> int:
+    """Bytes that a rank may use: those of its GPU, or fewer.
+
+    Raises:
+        ConfigError: the GPU has less than was asked for.
+    """
+    own = cluster.least_memory_bytes
+    if asked is not None and asked > own:
+        name = cluster.devices[0].name
+        raise ConfigError(
+            f"--memory-limit is {asked / 2**30:.1f} GiB, but a {name} has {own / 2**30:.1f} GiB; "
+            "give less, or another --cluster."
+        )
+    return asked or own
+
+
 def check_precision(training: TrainingRequest) -> None:
     """See that every GPU computes in the training's precision.
 

@@ -8,12 +8,12 @@ from __future__ import annotations
 import argparse
 import re
 from collections.abc import Callable, Mapping, Sequence
+from decimal import Decimal
 from typing import Any
 
 from autoconf_launch.autotuner.cost import TRAINERS
 from autoconf_launch.core import (
     OPTIMIZER_STATES,
-    ClusterSpec,
     ConfigError,
     Experts,
     FrozenPart,
@@ -25,9 +25,18 @@ from autoconf_launch.tuning_spaces import hint
 
 from ..flags import parse_bytes, unknown_flag
 from .model_choice import MOST, model_of_flags
-from .training_choice import TIME_LIMIT_S, TrainingRequest, choose_cluster, choose_software
+from .training_choice import (
+    TIME_LIMIT_S,
+    TrainingRequest,
+    choose_cluster,
+    choose_software,
+    limit_memory,
+)
 
 MOST_DEGREE = 1 << 20
+_FEWEST_TOKENS, _MOST_TOKENS = 10**5, 10**18
+POWERS = {"": 0, "k": 3, "m": 6, "b": 9, "t": 12}
+"""Powers of ten by their letters."""
 _LONGEST_S = 7 * 86400
 
 
@@ -59,23 +68,11 @@ def training_of(
     return TrainingRequest(
         workload=workload,
         cluster=cluster,
-        limit_bytes=_limit_bytes(flags.memory_limit, cluster),
+        limit_bytes=limit_memory(flags.memory_limit, cluster),
         time_limit_s=flags.time_limit,
         json=flags.json,
         given=frozenset(word.partition("=")[0] for word in words if word.startswith("--")),
     )
-
-
-def _limit_bytes(asked: int | None, cluster: ClusterSpec) -> int:
-    """What a rank may use: of its GPU, or less."""
-    own = cluster.least_memory_bytes
-    if asked is not None and asked > own:
-        name = cluster.devices[0].name
-        raise ConfigError(
-            f"--memory-limit is {asked / 2**30:.1f} GiB, but a {name} has {own / 2**30:.1f} GiB; "
-            "give less, or another --cluster."
-        )
-    return asked or own
 
 
 def _require_no_model(model: str | None, shapes: Mapping[str, Any]) -> None:
@@ -137,6 +134,19 @@ def whole(least: int, most: int) -> Callable[[str], int]:
         return int(text)
 
     return read
+
+
+def read_tokens(text: str) -> int:
+    """Tokens of ``300B``, ``1.8T``, ``5000000000``; exact in decimals."""
+    found = re.fullmatch(r"([0-9]{1,18}(?:\.[0-9]{1,18})?)([kmbt]?)", text.strip().lower())
+    count = int(Decimal(found[1]) * 10 ** POWERS[found[2]]) if found else 0
+    if not 0 < count <= _MOST_TOKENS:
+        raise argparse.ArgumentTypeError(f"{text!r} must be tokens, such as 300B or 15T")
+    if count < _FEWEST_TOKENS:  # nobody trains on 300: 300 billion are meant
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is {count:,} tokens; did you mean {text.strip()}B?"
+        )
+    return count
 
 
 def choice_reader(what: str, known: Any) -> Callable[[str], str]:

@@ -26,7 +26,6 @@ from ..search import (
     DoneRuns,
     LocalRuns,
     Prepared,
-    Rejected,
     SearchCandidate,
     SearchFolder,
     SearchQuestion,
@@ -35,8 +34,8 @@ from ..search import (
     outcome_of,
     require_room,
     require_transformers,
+    split_runnable,
     stderr_view,
-    why_not_here,
     write_documents,
 )
 
@@ -219,14 +218,12 @@ def _with_configs(found: SearchOutcome, configs: Mapping[str, RawConfig]) -> Sea
 
 def _prepared(question: SearchQuestion, points: Iterable[SearchCandidate]) -> Prepared:
     """The candidates, apart from those that this machine cannot run."""
-    all_of_them = tuple(points)
-    whys = [why_not_here(question, one) for one in all_of_them]
-    pairs = tuple(zip(all_of_them, whys, strict=True))
+    kept, rejected = split_runnable(question, points)
     found = CandidateList(
-        candidates=tuple(one for one, why in pairs if not why),
+        candidates=kept,
         nodes=question.nodes,
-        found=len(all_of_them),
-        rejected=tuple(Rejected(candidate=one, why=why) for one, why in pairs if why),
+        found=len(kept) + len(rejected),
+        rejected=rejected,
     )
     return Prepared(question=question, found=found, machines=None, notes=question.notes)
 

@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     )
     from .candidates import (
         CandidateList,
-        Rejected,
         SearchCandidate,
         candidates_of,
         gpu_peak_flops_per_s,
@@ -44,6 +43,6 @@ if TYPE_CHECKING:
         number,
         whole_number,
     )
-    from .this_machine import require_room, why_not_here
+    from .this_machine import require_room, split_runnable
 else:
     __getattr__ = lazy_names(__name__, __file__)

@@ -9,7 +9,7 @@ What is kept beside weights, gradients and Adam's state is not counted: a run ma
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -30,10 +30,9 @@ from .question import SearchQuestion, nemo_grid_of
 from .settings import SearchSettings
 
 _PREFIX = ".".join(TRAIN)
+_OF_NODE, _OF_NODES = f"{_PREFIX}.gpus_per_node", f"{_PREFIX}.num_nodes"
 _FEWEST_BLOCKS = 2
 """Layers in a row by which the runtime knows what is repeated."""
-
-
 _KINDS = ("tensor", "pipeline", "context", "expert")
 
 
@@ -47,6 +46,15 @@ def why_not_here(question: SearchQuestion, one: SearchCandidate) -> str:
     if wide:
         return f"{' and '.join(wide)}: the runtime on this machine is data-parallel"
     return _recompute_not_here(question, one)
+
+
+def split_runnable(
+    question: SearchQuestion, found: Iterable[SearchCandidate]
+) -> tuple[tuple[SearchCandidate, ...], tuple[Rejected, ...]]:
+    """Candidates that this machine can run, and the others with why not."""
+    whys = [(one, why_not_here(question, one)) for one in found]
+    kept = tuple(one for one, why in whys if not why)
+    return kept, tuple(Rejected(candidate=one, why=why) for one, why in whys if why)
 
 
 def layers_of_stage(question: SearchQuestion, stages: int) -> int:
@@ -111,7 +119,6 @@ def _given_in_vain(question: SearchQuestion, samples: int) -> Iterator[str]:
         yield f"of {_PREFIX}.act_ckpt_layers={listed} only 0 and {whole} run"
 
 
-_OF_NODE, _OF_NODES = f"{_PREFIX}.gpus_per_node", f"{_PREFIX}.num_nodes"
 _MOST_WHYS = 3
 LEAST_TEXT_VOCABULARY = 259
 """Vocabulary of the text that ranks here train on: bytes and three special tokens."""
@@ -150,15 +157,12 @@ def local_candidates(question: SearchQuestion) -> CandidateList:
     grid = nemo_grid_of(question)
     is_nemo = isinstance(grid, Grid)
     found = tuple(_of_nemo(question, grid) if isinstance(grid, Grid) else _of_planner(question))
-    runnable = [one for one in found if not why_not_here(question, one)]
-    rejected = tuple(
-        Rejected(candidate=one, why=why) for one in found if (why := why_not_here(question, one))
-    )
+    runnable, rejected = split_runnable(question, found)
     if not runnable:
         raise ConfigError(why_no_candidate(question, rejected))
     limit = question.settings.train.limit_runs
     return CandidateList(
-        candidates=_cut(runnable, limit) if is_nemo else tuple(runnable),
+        candidates=_cut(runnable, limit) if is_nemo else runnable,
         nodes=1,
         found=len(found),
         rejected=rejected,
@@ -180,9 +184,8 @@ def first_shown(found: CandidateList, limit: int) -> CandidateList:
 
 def _cut(found: Sequence[SearchCandidate], limit: int) -> tuple[SearchCandidate, ...]:
     """In turn of each micro-batch, so that the largest are not cut first; 0 takes all."""
-    points = limited(tuple(dict.fromkeys(one.point for one in found)), limit)
-    kept = [one for point in points for one in found if one.point == point]
-    return tuple(kept[: limit or None])
+    by_point = {one.point: one for one in found}
+    return tuple(by_point[point] for point in limited(tuple(by_point), limit))
 
 
 def with_zero(candidate: SearchCandidate, stage: int) -> SearchCandidate:

@@ -268,7 +268,7 @@ def test_a_custom_model_is_left_alone(recommend: Run, tmp_path: Path) -> None:
         ((*SEEDS, "--max-day", "5"), "did you mean '--max-days'?"),
         ((*SEEDS, "--max-days", "0"), "must be a number from"),
         ((*SEEDS, "--max-days", "nan"), "must be a number from"),
-        ((*SEEDS[:-1], "300X", "--max-days", "5"), "write for example 300B"),
+        ((*SEEDS[:-1], "300X", "--max-days", "5"), "such as 300B"),
         ((*SEEDS, "--max-days", "5", "--assume", "restart=1"), "did you mean 'restart_s'?"),
         ((*CLUSTER, "--gpus", "8", "--max-days", "5"), "but --cluster 20x8xA100-SXM-80GB has 160"),
         ((*CLUSTER[:3], "8xH1000", *CLUSTER[4:], "--max-days", "5"), "did you mean"),
