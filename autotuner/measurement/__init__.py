@@ -22,7 +22,7 @@ if TYPE_CHECKING:
         Noise,
         NoiseTally,
         SpeedUp,
-        checked,
+        correct_noise,
         estimate_noise,
         interval,
         is_tie,
@@ -46,12 +46,12 @@ if TYPE_CHECKING:
         FEWEST_TIMED,
         Pace,
         StopRule,
-        awake,
         steps_apart,
         steps_of_turn,
         time_apart_s,
         turn_time_s,
         turns_of_round,
+        without_wake_ups,
     )
 else:
     __getattr__ = lazy_names(__name__, __file__)

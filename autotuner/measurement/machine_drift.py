@@ -1,4 +1,4 @@
-"""Trials as they are compared, by what was measured again. Not: when something is (anchors).
+"""Trials as they are compared, by what was measured again. Not: when something is.
 
 A surprise whose repeat is off it, towards what was expected, is one of a single launch: the repeat
 counts. One whose repeat is further off still is left as it is: of two launches neither is right.
@@ -12,7 +12,6 @@ launches the machine changed, a short search does not tell.
 from __future__ import annotations
 
 import math
-from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from statistics import median
@@ -115,17 +114,6 @@ def in_place_of(record: Record, repeat: Record | None) -> Record:
     if before is None or after is None:
         return record
     return at_level(record, math.log(after.mean_step_s / before.mean_step_s))
-
-
-def timeline(records: Sequence[Record], repeats: Sequence[Record]) -> tuple[Record, ...]:
-    """All launches of a search in the order of their starts."""
-    after: defaultdict[int, list[Record]] = defaultdict(list)
-    for repeat in sorted(repeats, key=lambda record: record.trial.again):
-        after[min(repeat.trial.again, len(records))].append(repeat)
-    told = (
-        one for count, record in enumerate(records, 1) for one in (record, *after.get(count, ()))
-    )
-    return (*after.get(0, ()), *told)
 
 
 def agree(one: Measurement, other: Measurement, noise: Noise) -> bool:

@@ -120,7 +120,7 @@ class NoiseTally:
 def estimate_noise(records: Iterable[Record], prior: Noise = PRIOR) -> Noise:
     """The prior, corrected by all steps in a history and by every candidate measured twice.
 
-    Repeats are found by name, a final, an anchor and their trial alike. What neighbouring steps
+    Repeats are found by name, a final, a reference and their trial alike. What neighbouring steps
     have in common may be common to all steps of a launch, so that launches are expected to differ
     by as much at least.
     """
@@ -132,7 +132,7 @@ def measured_name(name: str) -> str:
     return name.removesuffix(FINAL_SUFFIX).removesuffix(AGAIN_SUFFIX)
 
 
-def checked(noise: Noise, deviations: Sequence[tuple[float, int]]) -> Noise:
+def correct_noise(noise: Noise, deviations: Sequence[tuple[float, int]]) -> Noise:
     """Corrected by how far trials of a search were off what is known of them better.
 
     What they have in common says nothing: the machine was another one for all of them.

@@ -163,7 +163,7 @@ def steps_of_turn(record: Record, turn_s: float) -> int:
     return max(*room[-1:], next(enough, _LENGTHS[-1]), 1)
 
 
-def awake(step_s: Sequence[float], turn: Turn | None) -> tuple[float, ...]:
+def without_wake_ups(step_s: Sequence[float], turn: Turn | None) -> tuple[float, ...]:
     """Without the first step of each turn of several, at which the launch wakes up."""
     length = turn.length if turn else 1
     left = tuple(step for place, step in enumerate(step_s) if place % length)

@@ -18,11 +18,11 @@ from ..measurement import (
     Expected,
     Noise,
     PairedEstimate,
-    awake,
     estimate_difference,
     expect_apart,
     expect_in_turn,
     expected_width,
+    without_wake_ups,
 )
 from ..space import Measurement, Objective, Record
 
@@ -71,7 +71,7 @@ class Contender:
     def _made(self) -> dict[int, Measurement]:
         """What each round measured, but for steps at which the launch woke up."""
         made = ((n, r.measurement, r.trial.turn) for n, r in self.rounds.items())
-        return {n: replace(m, step_s=awake(m.step_s, turn)) for n, m, turn in made if m}
+        return {n: replace(m, step_s=without_wake_ups(m.step_s, turn)) for n, m, turn in made if m}
 
 
 def log_cost(measurement: Measurement, objective: Objective) -> float:
@@ -100,10 +100,10 @@ def compare(
     common = [number for number in sorted(ours) if number in theirs]
     pairs = [(slower.rounds[number], faster.rounds[number]) for number in common]
     differences = [ours[number] - theirs[number] for number in common]
-    return estimate_difference(differences, _expected(pairs, noise), alpha)
+    return estimate_difference(differences, _expected_spread(pairs, noise), alpha)
 
 
-def _expected(pairs: Sequence[tuple[Record, Record]], noise: Noise) -> Expected:
+def _expected_spread(pairs: Sequence[tuple[Record, Record]], noise: Noise) -> Expected:
     """What the steps of all pairs let expect of the spread between rounds."""
     apart = expect_apart(noise.within**2, noise.within_freedom)
     squares, freedom, steps = 0.0, 0, math.inf

@@ -13,7 +13,7 @@ from ..measurement import (
     Noise,
     PairedEstimate,
     SpeedUp,
-    checked,
+    correct_noise,
     interval,
     speed_up,
 )
@@ -213,11 +213,11 @@ class _Choice:
 
         Both as the search met them: what came later was in other minutes.
         """
-        best = _searched(self._records, self._winner)
+        best = _search_record(self._records, self._winner)
         if best is None:
             return ()
         contenders = self._rounds.contenders
-        noise = checked(self._noise, deviations(contenders, self._objective))
+        noise = correct_noise(self._noise, deviations(contenders, self._objective))
         out = {best.trial.name, *(one.name for one in contenders if one.failed)}
         others = [
             record
@@ -238,7 +238,7 @@ class _Choice:
         return resolution(found, alpha, round_s=round_s, wanted=wanted)
 
     def _meaning(self) -> LossComparison | None:
-        winner = _searched(self._records, self._winner)
+        winner = _search_record(self._records, self._winner)
         repeats = [record for record in self._playoff if record.trial.number == 0]
         return compare_losses(self._baseline, winner, repeats)
 
@@ -300,6 +300,6 @@ def _winner(order: Sequence[Record], soaks: Sequence[Record]) -> Record | None:
     return soak.choice
 
 
-def _searched(records: Sequence[Record], winner: Record | None) -> Record | None:
+def _search_record(records: Sequence[Record], winner: Record | None) -> Record | None:
     name = winner.trial.name if winner else None
     return next((r for r in records if r.trial.name == name and r.measurement), None)

@@ -83,17 +83,17 @@ def compare_losses(
     obstacle = _obstacle(baseline, winner)
     if obstacle is not None or baseline.measurement is None:
         batches = tuple(r.trial.candidate.layout.global_batch for r in (baseline, winner))
-        return _not_compared(obstacle, batches=(batches[0], batches[1]))
+        return _no_comparison(obstacle, batches=(batches[0], batches[1]))
     own = max((_gap(baseline, repeat) for repeat in repeats), default=0.0)
     if math.isinf(own):
-        return _not_compared(Obstacle.BASELINE_INFINITE)
+        return _no_comparison(Obstacle.BASELINE_INFINITE)
     if own > _USELESS:
-        return _not_compared(Obstacle.BASELINE_DIFFERS, own_gap=own)
+        return _no_comparison(Obstacle.BASELINE_DIFFERS, own_gap=own)
     tolerance = max(_tolerance(baseline.measurement), _REPEATS * own)
-    return _compared(_gap(baseline, winner), tolerance, _steps(baseline, winner))
+    return _comparison(_gap(baseline, winner), tolerance, _steps(baseline, winner))
 
 
-def _compared(worst: float, tolerance: float, steps: int) -> LossComparison:
+def _comparison(worst: float, tolerance: float, steps: int) -> LossComparison:
     return LossComparison(
         verdict=MeaningVerdict.SAME if worst <= tolerance else MeaningVerdict.DIFFERS,
         worst=worst if math.isfinite(worst) else None,
@@ -102,7 +102,7 @@ def _compared(worst: float, tolerance: float, steps: int) -> LossComparison:
     )
 
 
-def _not_compared(
+def _no_comparison(
     obstacle: Obstacle | None, *, batches: tuple[int, int] = (0, 0), own_gap: float = 0.0
 ) -> LossComparison:
     return LossComparison(

@@ -29,7 +29,7 @@ def replay_rounds(
     """The playoff as its launches had it; ``records`` and ``noise`` are of the search."""
     ranked = ranking(records, objective)
     own = [record.trial.name for record in ranked if not record.trial.number]
-    told = tuple(_linked(launches, own))
+    told = tuple(_link(launches, own))
     names = {measured_name(launch.trial.name) for launch in told}
     chosen = [record for record in ranked if record.trial.name in {*names, *own}] if told else []
     rounds = Playoff(chosen, objective, noise=noise, budget=PlayoffBudget(effort=effort))
@@ -38,7 +38,7 @@ def replay_rounds(
     return rounds
 
 
-def _linked(launches: Sequence[Record], baseline: Sequence[str]) -> Iterator[Record]:
+def _link(launches: Sequence[Record], baseline: Sequence[str]) -> Iterator[Record]:
     """Each with the name of the next of its round, as far as those that came back tell it.
 
     Journals of before have none. There, who was in an earlier round and in a later one was in

@@ -15,7 +15,7 @@ from autoconf_launch.core import Candidate
 from ..measurement import (
     Noise,
     PairedEstimate,
-    checked,
+    correct_noise,
     expected_width,
     relative_error,
     speed_up,
@@ -49,7 +49,7 @@ def order_contenders(rounds: Playoff, objective: Objective, noise: Noise) -> tup
     if not launched:
         return ()
     first, *others = launched
-    noise = checked(noise, deviations(rounds.contenders, objective))
+    noise = correct_noise(noise, deviations(rounds.contenders, objective))
     found = {
         contender.name: rounds.compare(contender, first, rounds.level) for contender in others
     }
@@ -134,7 +134,7 @@ def lead(
     found = rounds.compare(*pair)
     if not found.count or found.differs or found.mean <= 0.0:
         return found
-    noise = checked(noise, deviations(rounds.contenders, objective))
+    noise = correct_noise(noise, deviations(rounds.contenders, objective))
     both = combined_estimate(found, pair, objective, noise, ALPHA / max(1, rivals))
     return both if both.mean > 0.0 and both.differs else found
 

@@ -1,8 +1,7 @@
 """Which group of a space is explored now, and which of its rows are tried next.
 
-Not: when a search is over though rows are left (limits), nor what is launched again (anchors).
-
-Not: which stage is next (Study), nor which row of a phase (a strategy).
+Not: when a search is over though rows are left (limits), what is launched again
+(reference_repeats), nor which row of a phase is next (a strategy).
 """
 
 from __future__ import annotations
@@ -35,12 +34,16 @@ class Phases:
     """Tells the phase of each stage from what is open and what came back."""
 
     def __init__(
-        self, pool: Pool, settings: AutotuningSettings, learned: Observations, groups: Grouping
+        self,
+        pool: Pool,
+        settings: AutotuningSettings,
+        observations: Observations,
+        groups: Grouping,
     ) -> None:
         self._pool = pool
         self._groups = groups
         self._settings = settings
-        self._learned = learned
+        self._observations = observations
         self._given_up: set[tuple[int, bool]] = set()
 
     def give_up(self, stage: int, *, further: bool) -> None:
@@ -74,14 +77,14 @@ class Phases:
             for trial in pending
         )
         most = self._settings.num_tuning_micro_batch_sizes
-        layouts = () if waits else self._learned.best_layouts(stage, most)
+        layouts = () if waits else self._observations.best_layouts(stage, most)
         return self._pool.further_rows(stage, layouts)
 
     def are_cut(self, *, small_too: bool) -> bool:
         """Whether the number of trials alone keeps one of the stages from going on."""
         return any(
             self._is_cut(stage, progress, small_too=small_too)
-            for stage, progress in self._learned.stages.items()
+            for stage, progress in self._observations.stages.items()
         )
 
     def _is_cut(self, stage: int, progress: StageProgress, *, small_too: bool) -> bool:
@@ -104,7 +107,7 @@ class Exploration:
         settings: AutotuningSettings,
         strategy: Strategy,
         pool: Pool,
-        learned: Observations,
+        observations: Observations,
     ) -> None:
         """Start before the first group.
 
@@ -114,22 +117,22 @@ class Exploration:
             settings: patience, seed, and how rows are grouped.
             strategy: chooses among the rows that are due.
             pool: the rows that are open.
-            learned: what came back, as it grows.
+            observations: what came back, as it grows.
         """
         self._table, self._predictions, self._settings = space.table, predictions, settings
-        self._strategy, self._learned = strategy, learned
+        self._strategy, self._observations = strategy, observations
         self._objective = OBJECTIVES[settings.metric]
         self._groups = Grouping.of_settings(settings)
-        self._phases = Phases(pool, settings, learned, self._groups)
+        self._phases = Phases(pool, settings, observations, self._groups)
         self.small_too = False
         """Whether micro-batches below the user's are tried: only if that one does not fit."""
 
     def group_now(self, pending: tuple[Trial, ...]) -> int | StopReason:
         """The first group that is not done, or why none is left to explore."""
         before: StageProgress | None = None
-        last = max(self._learned.stages)
-        for group, progress in self._learned.stages.items():
-            if self._running(group, pending) or self._wanted(group, pending):
+        last = max(self._observations.stages)
+        for group, progress in self._observations.stages.items():
+            if self._count_running(group, pending) or self._count_wanted(group, pending):
                 return group
             if progress.best is None:
                 continue
@@ -137,10 +140,10 @@ class Exploration:
             if before and not better and group != last:
                 return stop.stage_no_better(progress, before, self._objective)
             before = progress
-        learned, small = self._learned, self.small_too
+        observations, small = self._observations, self.small_too
         cut = self._phases.are_cut(small_too=small)
         most_trials = self._settings.tuner_num_trials if cut else 0
-        return stop.explored(learned.records, self._predictions, most_trials)
+        return stop.exploration_end(observations.records, self._predictions, most_trials)
 
     def propose(self, count: int, pending: tuple[Trial, ...]) -> tuple[Trial, ...]:
         """At most so many new trials of the present group.
@@ -148,43 +151,43 @@ class Exploration:
         A phase that its strategy gives up is done.
         """
         while count and not isinstance(group := self.group_now(pending), StopReason):
-            trials = self._proposed(group, min(count, self._wanted(group, pending)), pending)
-            if trials or self._running(group, pending):
+            trials = self._choose(group, min(count, self._count_wanted(group, pending)), pending)
+            if trials or self._count_running(group, pending):
                 return trials
             self._phases.give_up(group, further=self._is_further(group))
         return ()
 
-    def _running(self, group: int, pending: tuple[Trial, ...]) -> int:
+    def _count_running(self, group: int, pending: tuple[Trial, ...]) -> int:
         return sum(self._groups.of(trial.candidate.layout) == group for trial in pending)
 
-    def _wanted(self, group: int, pending: tuple[Trial, ...]) -> int:
+    def _count_wanted(self, group: int, pending: tuple[Trial, ...]) -> int:
         """Trials that this group could still start now."""
-        remaining = self._learned.stages[group].remaining(
-            self._settings, self._running(group, pending), further=self._is_further(group)
+        remaining = self._observations.stages[group].remaining(
+            self._settings, self._count_running(group, pending), further=self._is_further(group)
         )
         return min(remaining, len(self._due_rows(group, pending))) if remaining else 0
 
     def _is_further(self, group: int) -> bool:
-        progress = self._learned.stages[group]
+        progress = self._observations.stages[group]
         return self._phases.is_further(group, progress, small_too=self.small_too)
 
     def _due_rows(self, group: int, pending: tuple[Trial, ...]) -> Ints:
-        progress = self._learned.stages[group]
+        progress = self._observations.stages[group]
         return self._phases.due_rows(group, progress, pending, small_too=self.small_too)
 
-    def _proposed(self, group: int, count: int, pending: tuple[Trial, ...]) -> tuple[Trial, ...]:
+    def _choose(self, group: int, count: int, pending: tuple[Trial, ...]) -> tuple[Trial, ...]:
         if count < 1:
             return ()
         rows = self._due_rows(group, pending)
         chosen = self._strategy.propose(
             self._table.take(rows),
             None if self._predictions is None else self._predictions.take(rows),
-            self._learned.compared,
+            self._observations.compared,
             pending,
             count,
             self._settings.seed,
         )
-        first = next_number(self._learned.records, pending)
+        first = next_number(self._observations.records, pending)
         candidates = [self._table.row(int(rows[i])) for i in dict.fromkeys(chosen)]
         return tuple(new_trial(first + i, c) for i, c in enumerate(candidates[:count]))
 

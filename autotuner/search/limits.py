@@ -177,7 +177,7 @@ class StepBounds:
                 continue
             growth_C = _growth(self._table, record.trial.candidate)
             known = self._predictions
-            found_C = growth_C if known is None else _predicted(growth_C, known, record)
+            found_C = growth_C if known is None else _predicted_growth(growth_C, known, record)
             nearer_C = growth_C < self._nearest_C
             step_s_C = MARGIN * record.measurement.mean_step_s * found_C
             self._nearest_C = np.where(nearer_C, growth_C, self._nearest_C)
@@ -187,15 +187,6 @@ class StepBounds:
         """Upper bounds by these records, and then by those of another one of the same rows."""
         nearer_C = later._nearest_C < self._nearest_C
         return np.where(nearer_C, later._bound_s_C, self._bound_s_C)
-
-
-def step_bounds_s(
-    table: CandidateTable, predictions: PredictionTable | None, records: Sequence[Record]
-) -> Floats:
-    """Upper bounds of an optimizer step of each row; infinite where nothing was measured."""
-    bounds = StepBounds(table, predictions)
-    bounds.add(records)
-    return bounds.and_of(bounds)
 
 
 class LaunchBounds:
@@ -240,7 +231,7 @@ def _growth(table: CandidateTable, measured: Candidate) -> Floats:
     return np.asarray(np.where(alike_C, growth_C, _OTHER_STRUCTURE * growth_C))
 
 
-def _predicted(growth_C: Floats, predictions: PredictionTable, record: Record) -> Floats:
+def _predicted_growth(growth_C: Floats, predictions: PredictionTable, record: Record) -> Floats:
     """The same as the planner says it, where it says something."""
     predicted_s = record.prediction.step_s if record.prediction else None
     if not predicted_s:

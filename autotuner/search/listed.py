@@ -97,7 +97,7 @@ class ListedStudy:
         """The stop once all were tried; an error unless one was measured."""
         if self._waiting or self._pending:
             return None
-        return stop.explored(self.records, None)
+        return stop.exploration_end(self.records, None)
 
     def _learn(self, record: Record) -> None:
         """Skip what surely needs more, or try once again where it is not sure."""

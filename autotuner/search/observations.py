@@ -1,6 +1,6 @@
 """What a study makes of what it was told: trials as compared, the best, stages, curves.
 
-Not: what is tried next (Study), nor what is launched again (anchors).
+Not: what is tried next (Study), nor what is launched again (reference_repeats).
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Observations:
         self._level = 0.0
         self._tally = NoiseTally()
         self._noise: Noise | None = None
-        self.anchors = ReferenceRepeats(objective)
+        self.references = ReferenceRepeats(objective)
         """What was launched again, and what is to be."""
         self._start_over()
 
@@ -61,15 +61,10 @@ class Observations:
         return tuple(self._compared)
 
     @property
-    def launches(self) -> tuple[Record, ...]:
-        """All trials and what was launched again, as they were measured."""
-        return (*self._records, *self.anchors.repeats)
-
-    @property
     def noise(self) -> Noise:
         """The noise of all launches."""
         if self._noise is None:
-            self._noise = self._tally.of(self._records, self.anchors.repeats)
+            self._noise = self._tally.of(self._records, self.references.repeats)
         return self._noise
 
     @property
@@ -95,14 +90,14 @@ class Observations:
             return self._tell_again(record)
         self._records.append(record)
         compared = in_place_of(record, self._doubted.get(record.trial.name))
-        self.anchors.tell(compared, self._compared)
+        self.references.tell(compared, self._compared)
         self._take(compared)
         return False
 
     def _tell_again(self, record: Record) -> bool:
-        self.anchors.tell_again(record)
+        self.references.tell_again(record)
         if record.trial.number == 0:
-            self._level = machine_level(self._records, self.anchors.repeats)
+            self._level = machine_level(self._records, self.references.repeats)
         if not record.trial.doubted or not counts_instead(record, self._records):
             return False
         self._doubted[measured_name(record.trial.name)] = record

@@ -1,7 +1,4 @@
-"""Which rows of a space are still open, and why others are not. Not: which one is next.
-
-Not: in which order, nor when a unit is done (Study).
-"""
+"""Which rows of a space are still open, and why others are not. Not: which one is next."""
 
 from __future__ import annotations
 
@@ -46,7 +43,7 @@ CURVES = "model_based"
 class Grouping:
     """Groups have numbers; ``staged``: those of the ZeRO stages, otherwise there is one.
 
-    ``to_saturation``: micro-batches beyond the knee of throughput are skipped.
+    ``to_saturation``: micro-batches beyond saturation of throughput are skipped.
     """
 
     staged: bool
@@ -101,13 +98,13 @@ class Pool:
             space: the rows.
             predictions: of them.
             rules: that rows must pass.
-            groups: units of exploration; they say whether micro-batches end at the knee.
+            groups: units of exploration; they say whether micro-batches end at saturation.
             objective: what is optimised.
         """
         self._table = space.table
         self._baseline = space.baseline
-        self._ladders = MicroBatchCurves(space.table, objective, (space.baseline,))
-        self._to_the_knee = groups.to_saturation
+        self._curves = MicroBatchCurves(space.table, objective, (space.baseline,))
+        self._to_saturation = groups.to_saturation
         self._group = groups.of_rows(space.table)
         self._predictions = predictions
         passed = apply_rules(space.table, rules)
@@ -132,11 +129,11 @@ class Pool:
 
     def forget_speeds(self) -> None:
         """What was learned of micro-batches is to be learned anew."""
-        self._ladders.forget()
+        self._curves.forget()
 
     def learn(self, record: Record) -> None:
         """Take what came back of a micro-batch."""
-        self._ladders.tell(record)
+        self._curves.tell(record)
         if record.trial.candidate == self._baseline:
             self._baseline_fits = record.measurement is not None
 
@@ -212,7 +209,7 @@ class Pool:
         return self._of_layout[layout]
 
     def open_rows(self, *, small_too: bool) -> Ints:
-        """Numbers of the rows of all stages that were not tried and may fit, beyond the knee too.
+        """Numbers of the rows of all stages that were not tried and may fit, saturated ones too.
 
         ``small_too`` is as in :meth:`usual_rows`.
         """
@@ -221,7 +218,7 @@ class Pool:
 
     def gains_of(self, rows: Ints, noise: Noise) -> CurveGains | None:
         """What rows could gain by the curves of throughput; None where those are not looked at."""
-        return self._ladders.gains(noise).take(rows) if self._to_the_knee else None
+        return self._curves.gains(noise).take(rows) if self._to_saturation else None
 
     @property
     def _closed(self) -> Bools:
@@ -233,8 +230,8 @@ class Pool:
         return np.asarray(rows & ~self._beyond_saturation(), np.bool_)
 
     def _beyond_saturation(self) -> Bools:
-        if self._to_the_knee:
-            return self._ladders.beyond_C
+        if self._to_saturation:
+            return self._curves.beyond_C
         return np.zeros(len(self._table), np.bool_)
 
     def prediction(self, candidate: Candidate) -> Prediction | None:

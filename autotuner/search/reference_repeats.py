@@ -22,9 +22,9 @@ SHARE = 0.12
 """Share of the trials' time that repeats may take, to the nearest whole launch."""
 
 _DEARER = 2.0
-"""How many times the other one's cost an anchor may have."""
+"""How many times the other one's cost a reference may have."""
 _CREDIT = 1.0
-"""Launches by which surprises may exceed that share for a while."""
+"""Launches by which outliers may exceed that share for a while."""
 
 
 class ReferenceRepeats:
@@ -36,7 +36,7 @@ class ReferenceRepeats:
         self._trials_s = self._repeats_s = 0.0
         self._counts: dict[str, int] = {}
         self._failed: set[str] = set()
-        self._surprise: Record | None = None
+        self._outlier: Record | None = None
         self._own: Record | None = None
         self._last: dict[str, int] = {}
         """How many trials had come back when each was launched last."""
@@ -49,7 +49,7 @@ class ReferenceRepeats:
     @property
     def is_in_doubt(self) -> bool:
         """Whether something is not believed yet."""
-        return self._surprise is not None
+        return self._outlier is not None
 
     def tell(self, record: Record, before: Sequence[Record]) -> None:
         """Take a trial, and all trials before it, without drift."""
@@ -58,12 +58,12 @@ class ReferenceRepeats:
         self._last.setdefault(record.trial.name, len(before))
         if record.trial.number == 0 and record.measurement:
             self._own = record
-        if not is_free or self._surprise is not None or not record.wall_s:
+        if not is_free or self._outlier is not None or not record.wall_s:
             return
         trials = (*before, record)
         doubtful = (record, most_off(before, self._objective, self._counts))
         found = (one for one in doubtful if one is not None and one.trial.number)
-        self._surprise = next((one for one in found if self._is_outlier(one, trials)), None)
+        self._outlier = next((one for one in found if self._is_outlier(one, trials)), None)
 
     def tell_again(self, record: Record) -> None:
         """Take a repeat."""
@@ -73,8 +73,8 @@ class ReferenceRepeats:
         self._counts[name] = max(self._counts.get(name, 0), record.trial.attempt)
         self._last[name] = max(self._last.get(name, 0), record.trial.again)
         self._failed.update([name] if record.failure else [])
-        if self._surprise is not None and self._surprise.trial.name == name:
-            self._surprise = None
+        if self._outlier is not None and self._outlier.trial.name == name:
+            self._outlier = None
 
     def due(self, records: Sequence[Record], best: Record | None, *, beside: bool) -> Trial | None:
         """What is to be launched again now, if anything.
@@ -84,8 +84,8 @@ class ReferenceRepeats:
             best: the best of them.
             beside: trials run side by side, where the baseline had the machine to itself.
         """
-        if self._surprise is not None:
-            return replace(self._again(self._surprise, len(records)), doubted=True)
+        if self._outlier is not None:
+            return replace(self._again(self._outlier, len(records)), doubted=True)
         chosen = self._reference(records, best, beside=beside)
         if chosen is None:
             return None

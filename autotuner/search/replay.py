@@ -4,8 +4,6 @@ The run is a study without trial 0. It goes on after the tuner would have stoppe
 order of its trials is scored apart from its stopping: ``stopped_at`` is where it would have. It
 ends with the first trial after which no score can change.
 Shapes: C = candidates of a landscape.
-
-Shapes: C = candidates.
 """
 
 from __future__ import annotations
@@ -118,7 +116,7 @@ def stage_groups(landscape: Landscape) -> tuple[tuple[str, Bools], ...]:
     return tuple((name, names == name) for name in order)
 
 
-def merged(landscape: Landscape, samples_C: Sequence[float]) -> Landscape:
+def merge_repeats(landscape: Landscape, samples_C: Sequence[float]) -> Landscape:
     """Equal candidates as one, with the median of what was measured, in the order of knobs.
 
     Args:
@@ -138,7 +136,7 @@ def merged(landscape: Landscape, samples_C: Sequence[float]) -> Landscape:
         landscape,
         table=table.take(first),
         step_s_C=np.array([_median(scaled_s[rows]) for rows in kept.values()]),
-        predictions=None if predictions is None else _scaled(predictions, factor_C).take(first),
+        predictions=None if predictions is None else _scale(predictions, factor_C).take(first),
     )
 
 
@@ -148,7 +146,7 @@ def _median(repeats_s: Floats) -> float:
     return float(np.median(ran)) if 2 * len(ran) > len(repeats_s) else float("nan")
 
 
-def _scaled(predictions: PredictionTable, factor_C: Floats) -> PredictionTable:
+def _scale(predictions: PredictionTable, factor_C: Floats) -> PredictionTable:
     least_s = predictions.least_step_s_C
     return replace(
         predictions,
@@ -178,7 +176,7 @@ class ReplayRules:
         patience: trials in a row that are no better.
         good_enough: possible gain below which the bound ends the search, a share; None
             where it is not looked at.
-        to_saturation: micro-batches beyond the knee of throughput are skipped.
+        to_saturation: micro-batches beyond saturation of throughput are skipped.
     """
 
     exploration: ExplorationOrder = "global"
@@ -220,7 +218,7 @@ class _Walk:
         self._seed = seed
         self._untried_C = np.ones(len(landscape), np.bool_)
         self._stages = _Stages(landscape, rules)
-        self._ladders = MicroBatchCurves(landscape.table, _OBJECTIVE)
+        self._curves = MicroBatchCurves(landscape.table, _OBJECTIVE)
         self._records: list[Record] = []
         self.rows: list[int] = []
         self._stopped_at: int | None = None
@@ -250,7 +248,7 @@ class _Walk:
         """What may be tried next."""
         if not self._rules.to_saturation:
             return self._untried_C
-        return np.asarray(self._untried_C & ~self._ladders.beyond_C, np.bool_)
+        return np.asarray(self._untried_C & ~self._curves.beyond_C, np.bool_)
 
     def _propose(self, due: Ints) -> int | None:
         landscape = self._landscape
@@ -274,18 +272,18 @@ class _Walk:
         self._untried_C[row] = False
         if is_out_of_memory(record):
             self._untried_C &= ~_needs_more(landscape, record)
-        self._ladders.tell(record)
+        self._curves.tell(record)
         self._stages.tell(row, float(landscape.cost_s_C[row]))
         if self._stopped_at is None and self._is_over():
             self._stopped_at = len(self.rows)
 
     def _is_over(self) -> bool:
-        found = None if self._rules.good_enough is None else self._certified()
+        found = None if self._rules.good_enough is None else self._bound_gain()
         if not self._open().any() or self._stages.are_over(self._open()):
             return True
         return is_good_enough(found, self._rules.good_enough, len(self.rows))
 
-    def _certified(self) -> OptimalityBound | None:
+    def _bound_gain(self) -> OptimalityBound | None:
         left = np.flatnonzero(self._untried_C)
         landscape = self._landscape
         predictions = landscape.predictions
@@ -295,7 +293,7 @@ class _Walk:
             None if predictions is None else predictions.take(left),
             self._records,
             _OBJECTIVE,
-            curves=self._ladders.gains().take(left) if self._rules.to_saturation else None,
+            curves=self._curves.gains().take(left) if self._rules.to_saturation else None,
         )
         return self._optimality_bound
 

@@ -91,7 +91,7 @@ class StopReason:
         return self.kind in _ERRORS
 
 
-def explored(
+def exploration_end(
     records: Sequence[Record], predictions: PredictionTable | None, most_trials: int = 0
 ) -> StopReason:
     """No stage wants another trial; an error unless something was measured.

@@ -88,9 +88,9 @@ class Study:
         self._pool = Pool(space, predictions, rules, groups, self._objective)
         self._baseline = baseline_trial(space.baseline)
         self._baseline_record: Record | None = None
-        self._learned = Observations(space, self._pool, groups, self._objective)
+        self._observations = Observations(space, self._pool, groups, self._objective)
         self._exploration = Exploration(
-            space, predictions, settings, strategy, self._pool, self._learned
+            space, predictions, settings, strategy, self._pool, self._observations
         )
         self._out = PendingTrials(self._pool)
         self._beside = False
@@ -116,22 +116,22 @@ class Study:
     @property
     def records(self) -> tuple[Record, ...]:
         """All trials that came back, in order, as they were measured."""
-        return self._learned.records
+        return self._observations.records
 
     @property
     def compared(self) -> tuple[Record, ...]:
         """The same as they are compared; see :mod:`.drift`."""
-        return self._learned.compared
+        return self._observations.compared
 
     @property
     def repeats(self) -> tuple[Record, ...]:
         """What was launched again, in order."""
-        return self._learned.anchors.repeats
+        return self._observations.references.repeats
 
     @property
     def noise(self) -> Noise:
         """The noise of launches, from trials and repeats."""
-        return self._learned.noise
+        return self._observations.noise
 
     @property
     def pending(self) -> tuple[Trial, ...]:
@@ -141,12 +141,12 @@ class Study:
     @property
     def best(self) -> Record | None:
         """The best trial so far as it was measured; the earlier one where two are equal."""
-        return self._learned.best
+        return self._observations.best
 
     @property
     def stages(self) -> tuple[StageProgress, ...]:
         """Progress of each group, in the order of exploration."""
-        return tuple(self._learned.stages.values())
+        return tuple(self._observations.stages.values())
 
     @property
     def rejected(self) -> RejectedCounts:
@@ -180,7 +180,7 @@ class Study:
             return
         if not self._out.take(record.trial):
             return
-        if self._learned.tell(record):
+        if self._observations.tell(record):
             self._prospects.forget()
         if record.trial.name == self._baseline.name:
             self._baseline_record = record
@@ -193,12 +193,12 @@ class Study:
 
     def end_step(self, trial: Trial, step_s: Sequence[float]) -> int | None:
         """Where a running trial is to end, after these steps (of its slowest ranks)."""
-        learned = self._learned
-        return self._pace.end_step(trial, step_s, learned.best_now, learned.noise)
+        observations = self._observations
+        return self._pace.end_step(trial, step_s, observations.best_now, observations.noise)
 
     def stop_reason(self) -> StopReason | None:
         """Why nothing more will be asked; None while trials run or are still wanted."""
-        records = self._learned.compared
+        records = self._observations.compared
         if self._is_cut:
             return None if self._out.is_waiting else self._limits.over(records)
         if (ended := self._baseline_end()) is not None or self._baseline_is_open():
@@ -221,7 +221,7 @@ class Study:
     def optimality_bound(self) -> OptimalityBound | None:
         """What the remaining candidates could still gain; None where nothing can be said."""
         return self._prospects.optimality_bound(
-            self._pool, self._exploration.small_too, self._learned.compared
+            self._pool, self._exploration.small_too, self._observations.compared
         )
 
     def _next(self, free_slots: int) -> tuple[Trial, ...]:
@@ -255,14 +255,16 @@ class Study:
         """What is to be launched again now, one at a time."""
         if self._out.is_repeating:
             return ()
-        learned = self._learned
-        due = learned.anchors.due(learned.compared, learned.best_compared, beside=self._beside)
+        observations = self._observations
+        due = observations.references.due(
+            observations.compared, observations.best_compared, beside=self._beside
+        )
         return () if due is None or not self._has_time(due) else (due,)
 
     def _is_in_doubt(self) -> bool:
         """Whether a surprise is to be launched again before anything else is decided."""
         waits = self._out.is_repeating or bool(self._repeats())
-        return waits and self._learned.anchors.is_in_doubt
+        return waits and self._observations.references.is_in_doubt
 
     def _look_at_time(self, elapsed_s: float) -> None:
         """Close what may take longer than there is time for."""
@@ -270,8 +272,8 @@ class Study:
         left_s = self._limits.left_s(elapsed_s)
         if math.isinf(left_s) or self._baseline_is_open():
             return
-        learned = self._learned
-        bound_s_C = self._bounds.seconds_C(learned.records, learned.anchors.repeats)
+        observations = self._observations
+        bound_s_C = self._bounds.seconds_C(observations.records, observations.references.repeats)
         self._pool.bound_time(bound_s_C, left_s)
         for trial in self._out.second_attempts:
             if not self._has_time(trial):
@@ -290,6 +292,8 @@ class Study:
             table = CandidateTable.from_candidates([candidate])
             steps = self._settings.end_profile_step
             self._alone[candidate] = LaunchBounds(table, None, steps=steps)
-        learned = self._learned
-        bounds = self._alone[candidate].seconds_C(learned.records, learned.anchors.repeats)
+        observations = self._observations
+        bounds = self._alone[candidate].seconds_C(
+            observations.records, observations.references.repeats
+        )
         return float(bounds[0])

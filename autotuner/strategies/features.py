@@ -29,7 +29,7 @@ _SHARE_UNITS = 4.0
 def knob_features(table: CandidateTable) -> Floats:
     """A column or more for each knob that varies."""
     found = [column for name, c in table.columns for column in _columns(name, c)]
-    return _stacked(found, len(table))
+    return _stack(found, len(table))
 
 
 def prediction_features(
@@ -39,22 +39,22 @@ def prediction_features(
     if predictions is None:
         return np.zeros((len(seen), 0))
     known = [prediction or _NOTHING for prediction in seen]
-    step_s = _joined([p.step_s for p in known], predictions.step_s_C)
+    step_s = _join([p.step_s for p in known], predictions.step_s_C)
     columns = [
         np.log2(step_s),
-        np.log2(_joined([p.peak_bytes for p in known], predictions.peak_bytes_C)),
+        np.log2(_join([p.peak_bytes for p in known], predictions.peak_bytes_C)),
     ]
     for name, seconds in predictions.parts:
-        part_s = _joined([dict(p.parts).get(name) for p in known], seconds)
+        part_s = _join([dict(p.parts).get(name) for p in known], seconds)
         columns.append(_SHARE_UNITS * part_s / step_s)
     whole = [column for column in columns if np.isfinite(column).all() and np.ptp(column) > 0]
-    return _stacked(whole, len(step_s))
+    return _stack(whole, len(step_s))
 
 
 _NOTHING = Prediction(peak_bytes=None, step_s=None, band=None, how="")
 
 
-def _joined(seen: Sequence[float | None], pool: Floats) -> Floats:
+def _join(seen: Sequence[float | None], pool: Floats) -> Floats:
     return np.concatenate([np.array([np.nan if x is None else x for x in seen], float), pool])
 
 
@@ -84,5 +84,5 @@ def _sizes(column: Column) -> Floats | None:
     return None
 
 
-def _stacked(columns: list[Floats], rows: int) -> Floats:
+def _stack(columns: list[Floats], rows: int) -> Floats:
     return np.stack(columns, axis=1) if columns else np.zeros((rows, 0))

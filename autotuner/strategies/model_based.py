@@ -55,7 +55,7 @@ class ModelBased:
     ) -> tuple[int, ...]:
         """See :class:`~.base.Strategy`."""
         free = free_rows(pool, pending)
-        predictions = _completed(pool, predictions)
+        predictions = _fill_in(pool, predictions)
         odds = chance_to_fit(predictions, history)
         if odds is not None:
             doubtful = marginal_rows(pool, predictions, history)
@@ -134,9 +134,7 @@ def _with_pending(
     return table, predictions.take([*range(len(pool)), *nearest])
 
 
-def _completed(
-    pool: CandidateTable, predictions: PredictionTable | None
-) -> PredictionTable | None:
+def _fill_in(pool: CandidateTable, predictions: PredictionTable | None) -> PredictionTable | None:
     """Few rows without a time as those that are most like them, so that the others count."""
     if predictions is None:
         return None

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from autoconf_launch.autotuner.cost import estimate
-from autoconf_launch.autotuner.search import Landscape, merged
+from autoconf_launch.autotuner.search import Landscape, merge_repeats
 from autoconf_launch.autotuner.space import (
     CandidateTable,
     Floats,
@@ -129,7 +129,9 @@ def _journal_landscape_landscape(name: str, records: Sequence[Record]) -> Landsc
         ),
         predictions=_predictions(records),
     )
-    return merged(landscape, [record.trial.candidate.layout.global_batch for record in records])
+    return merge_repeats(
+        landscape, [record.trial.candidate.layout.global_batch for record in records]
+    )
 
 
 def _predictions(records: Sequence[Record]) -> PredictionTable:
@@ -329,7 +331,7 @@ def _landscape(name: str, rows: Sequence[Row], predictions: PredictionTable) -> 
         step_s_C=np.array([np.nan if x.step_time_s is None else x.step_time_s for x in rows]),
         predictions=predictions,
     )
-    return merged(landscape, [one.global_batch for one in rows])
+    return merge_repeats(landscape, [one.global_batch for one in rows])
 
 
 def _candidates(rows: Sequence[Row]) -> list[Candidate]:

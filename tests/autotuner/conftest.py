@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -88,6 +88,13 @@ def by_stage(*throughputs: float) -> Answer:
         return measured(trial, layout.global_batch / throughputs[layout.zero_stage])
 
     return answer
+
+
+def timeline(records: Sequence[Record], repeats: Sequence[Record]) -> list[Record]:
+    """All launches of a search in the order of their starts."""
+    after = {id(one): (count, 0) for count, one in enumerate(records, 1)}
+    after |= {id(one): (min(one.trial.again, len(records)), 1) for one in repeats}
+    return sorted((*records, *repeats), key=lambda one: after[id(one)])
 
 
 def record(trial: Trial, outcome: Outcome) -> Record:

@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from autoconf_launch.autotuner.measurement.machine_drift import (
     at_level,
     drift,
-    timeline,
     without_drift,
 )
 from autoconf_launch.autotuner.measurement.noise import AGAIN_SUFFIX
@@ -143,10 +142,3 @@ def test_a_record_at_another_level_and_back_is_as_it_was(level: float) -> None:
     there = at_level(record, level)
     assert seconds((there,)) == pytest.approx([math.exp(level)])
     assert seconds((at_level(there, -level),)) == pytest.approx([1.0])
-
-
-def test_repeats_are_where_they_were_made() -> None:
-    records = trials(1.0, 2.0, 3.0)
-    repeats = [again(records[0], 3, made(1.0)), again(records[1], 2, made(2.0))]
-    names = [record.trial.name for record in timeline(records, repeats)]
-    assert names == ["t0", "t1", "t1_again", "t2", "t0_again"]

@@ -12,7 +12,7 @@ from autoconf_launch.autotuner.measurement.noise import (
     PRIOR,
     SpeedUp,
     block_means,
-    checked,
+    correct_noise,
     estimate_noise,
     is_tie,
     of_both,
@@ -113,11 +113,11 @@ def test_steps_that_vary_let_launches_be_expected_to_differ() -> None:
 
 
 def test_a_search_that_was_off_differently_makes_trials_less_sure() -> None:
-    assert checked(PRIOR, ((0.5, 3), (-0.5, 3), (0.1, 3))).between > 3 * PRIOR.between
+    assert correct_noise(PRIOR, ((0.5, 3), (-0.5, 3), (0.1, 3))).between > 3 * PRIOR.between
 
 
 def test_a_search_that_was_off_by_the_same_makes_them_surer() -> None:
-    found = checked(PRIOR, ((0.5, 3), (0.5, 3), (0.5, 3)))
+    found = correct_noise(PRIOR, ((0.5, 3), (0.5, 3), (0.5, 3)))
     assert found.between < PRIOR.between
     assert found.between_freedom == PRIOR.between_freedom + 2
 
@@ -126,7 +126,7 @@ def test_a_search_that_was_off_by_the_same_makes_them_surer() -> None:
 def test_what_a_single_trial_was_off_by_may_be_the_machine(
     deviations: tuple[tuple[float, int], ...],
 ) -> None:
-    assert checked(PRIOR, deviations) == PRIOR
+    assert correct_noise(PRIOR, deviations) == PRIOR
 
 
 @given(st.lists(st.floats(1e-3, 1e3), min_size=1, max_size=60))

@@ -11,12 +11,12 @@ from autoconf_launch.autotuner.measurement.stop_rule import (
     FEWEST_TIMED,
     MOST_APART,
     MOST_IN_TURN,
-    awake,
     steps_apart,
     steps_of_turn,
     time_apart_s,
     turn_time_s,
     turns_of_round,
+    without_wake_ups,
 )
 from autoconf_launch.autotuner.space.trial import Record, Turn
 
@@ -65,11 +65,11 @@ def test_a_step_at_which_a_launch_wakes_up_for_a_turn_of_several_counts_not(
     length: int, left: tuple[float, ...]
 ) -> None:
     turn = Turn(next_name="other", is_first=True, length=length)
-    assert awake((9.0, 1.0, 2.0, 8.0, 3.0, 4.0), turn) == left
+    assert without_wake_ups((9.0, 1.0, 2.0, 8.0, 3.0, 4.0), turn) == left
 
 
 def test_where_there_is_no_other_step_it_does() -> None:
-    assert awake((9.0,), Turn(next_name="other", is_first=True, length=3)) == (9.0,)
+    assert without_wake_ups((9.0,), Turn(next_name="other", is_first=True, length=3)) == (9.0,)
 
 
 @pytest.mark.parametrize(

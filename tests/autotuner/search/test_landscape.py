@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from autoconf_launch.autotuner.search.replay import Landscape, merged, stage_groups
+from autoconf_launch.autotuner.search.replay import Landscape, merge_repeats, stage_groups
 from autoconf_launch.autotuner.space.dominance import is_out_of_memory
 from autoconf_launch.autotuner.space.table import CandidateTable, PredictionTable
 from autoconf_launch.core import Candidate, Layout
@@ -29,28 +29,33 @@ def test_regret_is_of_the_time_of_a_sample() -> None:
 
 def test_repeats_become_one_with_their_median() -> None:
     found = landscape((micro(2), 1.0), (micro(1), 5.0), (micro(2), 4.0), (micro(2), 2.0))
-    one = merged(found, [2, 1, 2, 2])
+    one = merge_repeats(found, [2, 1, 2, 2])
     assert one.table["micro_batch"].tolist() == [1, 2]
     assert one.step_s_C.tolist() == [5.0, 2.0]
 
 
 def test_a_repeat_that_failed_once_of_three_counts_as_one_that_runs() -> None:
     found = landscape((micro(1), 3.0), (micro(1), FULL), (micro(1), 1.0))
-    assert merged(found, [1, 1, 1]).step_s_C.tolist() == [2.0]
+    assert merge_repeats(found, [1, 1, 1]).step_s_C.tolist() == [2.0]
 
 
 def test_a_repeat_that_failed_mostly_counts_as_failed() -> None:
-    assert np.isnan(merged(landscape((micro(1), 3.0), (micro(1), FULL)), [1, 1]).step_s_C).all()
+    assert np.isnan(
+        merge_repeats(landscape((micro(1), 3.0), (micro(1), FULL)), [1, 1]).step_s_C
+    ).all()
 
 
 def test_the_order_of_rows_says_nothing_of_the_order_of_lines() -> None:
     rows = [(micro(m), float(m)) for m in (4, 1, 2)]
-    first, second = merged(landscape(*rows), [4, 1, 2]), merged(landscape(*rows[::-1]), [2, 1, 4])
+    first, second = (
+        merge_repeats(landscape(*rows), [4, 1, 2]),
+        merge_repeats(landscape(*rows[::-1]), [2, 1, 4]),
+    )
     assert first.table["micro_batch"].tolist() == second.table["micro_batch"].tolist()
 
 
 def test_a_smaller_last_micro_batch_does_not_flatter() -> None:
-    one = merged(landscape((micro(4, accumulation=2), 6.0)), [6])
+    one = merge_repeats(landscape((micro(4, accumulation=2), 6.0)), [6])
     assert one.step_s_C.tolist() == [8.0]
     assert one.predictions is not None
     assert one.predictions.step_s_C.tolist() == [8.0]

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from autoconf_launch.autotuner.search.limits import SearchLimits, start_bound_s, step_bounds_s
+from autoconf_launch.autotuner.search.limits import SearchLimits, StepBounds, start_bound_s
 from autoconf_launch.autotuner.search.stop import StopKind
 from autoconf_launch.autotuner.search.study import Study, baseline_trial
 from autoconf_launch.autotuner.space.choices import ChoiceKind, KnobChoice
 from autoconf_launch.autotuner.space.micro_batches import GlobalBatchRule
 from autoconf_launch.autotuner.space.settings import AutotuningSettings
 from autoconf_launch.autotuner.space.space import SearchSpace, build_space
-from autoconf_launch.autotuner.space.table import CandidateTable, PredictionTable
+from autoconf_launch.autotuner.space.table import CandidateTable, Floats, PredictionTable
 from autoconf_launch.autotuner.space.trial import Measurement, Prediction, Record, Trial
 from autoconf_launch.core import FailureKind
 from autoconf_launch.launcher.report import stop_sentence
@@ -24,6 +25,14 @@ from ..conftest import candidate, failed, measured, record
 
 STEPS = 5
 START_S = 3.0
+
+
+def step_bounds_s(
+    table: CandidateTable, predictions: PredictionTable | None, records: Sequence[Record]
+) -> Floats:
+    bounds = StepBounds(table, predictions)
+    bounds.add(records)
+    return bounds.and_of(bounds)
 
 
 def any_batch(micro: int = 4) -> SearchSpace:

@@ -96,4 +96,4 @@ def test_after_each_trial_all_are_compared_as_a_reader_of_all_of_them_would() ->
                 known.tell(shaken(told(0, 1.0, again=count, attempt=count), chance))
                 again = shaken(told(count - 2, 1.0, again=count, attempt=count), chance)
                 known.tell(replace(again, trial=replace(again.trial, doubted=True)))
-            assert known.compared == without_drift(known.records, known.anchors.repeats)
+            assert known.compared == without_drift(known.records, known.references.repeats)

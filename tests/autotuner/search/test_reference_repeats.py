@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from autoconf_launch.autotuner.measurement.machine_drift import timeline
 from autoconf_launch.autotuner.measurement.noise import AGAIN_SUFFIX
 from autoconf_launch.autotuner.playoff.selection import choose_contenders
 from autoconf_launch.autotuner.search.limits import SearchLimits
@@ -22,7 +21,7 @@ from autoconf_launch.autotuner.space.table import PredictionTable
 from autoconf_launch.autotuner.space.trial import FailedTrial, Measurement, Record, Trial
 from autoconf_launch.core import Candidate, Failure, FailureKind
 
-from ..conftest import candidate, small_space
+from ..conftest import candidate, small_space, timeline
 
 SPACE = small_space(candidate(micro=4, accumulation=4))
 THROUGHPUT = OBJECTIVES["throughput"]

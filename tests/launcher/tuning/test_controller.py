@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from autoconf_launch.autotuner.measurement.machine_drift import timeline
 from autoconf_launch.autotuner.playoff.playoff import Playoff
 from autoconf_launch.autotuner.playoff.selection import choose_contenders
 from autoconf_launch.autotuner.search.study import Study
@@ -21,6 +20,7 @@ from autoconf_launch.launcher.plan import LaunchPlan
 from autoconf_launch.launcher.results.journal import Journal, JournalContents, read_journal
 from autoconf_launch.launcher.tuning.controller import Controller
 
+from ...autotuner.conftest import timeline
 from ..controlled import LIMITS, ReplayIO, opened, recorded, run_study, space
 
 SETTINGS = AutotuningSettings(tuner_type="model_based", tuner_early_stopping=3)
@@ -74,7 +74,7 @@ def test_each_trial_is_announced_once_with_the_best_so_far(tmp_path: Path) -> No
         study, _ = run_study(space(), journal, listener=events.append)
     finished = [event for event in events if isinstance(event, TrialFinished)]
     told = [event.record for event in finished]
-    assert told == list(timeline(study.records, study.repeats))
+    assert told == timeline(study.records, study.repeats)
     assert finished[-1].best == study.best
 
 
