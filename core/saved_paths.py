@@ -28,9 +28,9 @@ class WentOn(str, Enum):
     """How far a script went after the steps that were asked of it."""
 
     EPOCH = "epoch"
-    """To what it does after an epoch, up to its next training step or until nobody waited."""
+    """It did what follows an epoch, up to its next training step or until nobody waited."""
     END = "end"
-    """To its own end."""
+    """It went to its own end."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,14 +89,14 @@ def of_all_ranks(asides: Sequence[Asides]) -> Asides | None:
 
 
 def _of_all(ranks: set[WentOn | None]) -> WentOn | None:
-    """To the end only where all went there."""
+    """How far all ranks went: to the end only where each of them did."""
     return next((way for way in (WentOn.EPOCH, WentOn.END) if way in ranks), None)
 
 
 NOTES = "saved_paths.*.jsonl"
 """Notes of one living process each; a line is an absolute path, or ``{"if_empty": path}``."""
 _LEFT_NOTES = "left_paths.*.jsonl"
-"""The same of a process that has ended, for folders that others were still writing to."""
+"""Notes of a process that has ended, on folders that others were still writing to."""
 _IF_EMPTY = "if_empty"
 SAVED = "saved"
 """Folder of a trial for what is taken from where the script wrote it."""
@@ -152,7 +152,7 @@ def take_in(folder: Path, *, is_ours: bool = True, pid: int | None = None) -> No
 
 
 def take_in_all(results: Path, *, is_ours: bool) -> None:
-    """The same for each trial of a results folder, whose processes have all ended."""
+    """Take in what each trial of a results folder saved; its processes have all ended."""
     for pattern in (NOTES, _LEFT_NOTES):
         for folder in sorted({path.parent for path in results.glob(f"*/{pattern}")}):
             take_in(folder, is_ours=is_ours)
@@ -171,7 +171,7 @@ def _entries(notes: Iterable[Path]) -> Iterator[tuple[Path, bool]]:
 
 
 def _paths_in(notes: Iterable[Path]) -> dict[Path, bool]:
-    """The same, each path once."""
+    """Noted paths, each once, and whether they only go if empty."""
     found: dict[Path, bool] = {}
     for path, if_empty in _entries(notes):
         found[path] = if_empty and found.get(path, True)
@@ -208,7 +208,7 @@ def _move(file: Path, place: Path, until_s: float) -> None:
 
 
 def _folders(found: dict[Path, bool]) -> set[Path]:
-    """Those that were noted, and all below the ones that go as a whole."""
+    """Folders that were noted, and all below the ones that go as a whole."""
     own = {path for path in found if path.is_dir() and not path.is_symlink()}
     below = {
         Path(root, name)

@@ -40,7 +40,7 @@ def load_backend(name: str, *arguments: object, **options: object) -> Backend:
 
 
 def warn_listener(backend: Backend, listener: Listener) -> Backend:
-    """The same backend, which from here on warns of what happens beside its jobs, if it can."""
+    """Have the backend warn of what happens beside its jobs, if it can."""
     if hasattr(backend, "tell"):
         backend.tell = lambda text: listener(Note(text=text, warning=True))
     return backend

@@ -130,7 +130,7 @@ def micro_batch_choice(config: RawConfig, micro: int) -> KnobChoice:
 
 
 def batch_rule(source: ScriptSource, settings: AutotuningSettings, today: int) -> GlobalBatchRule:
-    """As DeepSpeed's Autotuner has it, but that a batch which the file states stays.
+    """The global batch as DeepSpeed's Autotuner treats it, except that a stated one stays.
 
     Without ``train_batch_size``, and with an accumulation that is "auto" or omitted, it looks
     for the largest micro-batch that runs; ``max_train_batch_size`` bounds the global batch.

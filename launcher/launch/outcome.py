@@ -124,7 +124,7 @@ def printed_error(folder: str | Path, start: LogStart | None = None, *, ranks: i
 
 
 def file_tail(path: Path, start: int = 0, *, lines: int = TAIL_LINES) -> tuple[str, ...]:
-    """The same of any file, from a byte on; nothing where it cannot be read."""
+    """The last lines of any file, from a byte on; nothing where it cannot be read."""
     return _lines(path, start)[-lines:]
 
 

@@ -35,7 +35,7 @@ def read_rank_results(task: RankTask, world_size: int) -> RankResults:
 
 
 def with_unfinished(task: RankTask, results: RankResults) -> RankResults:
-    """The same, with what ranks of a soak had to say by the time that nobody waited longer.
+    """The results with what ranks of a soak had to say when nobody waited longer.
 
     Only of one that was in an evaluation or in a checkpoint, or had made its steps: whatever else
     takes too long hangs.
@@ -53,7 +53,7 @@ def is_beside_steps(task: RankTask, world_size: int) -> bool:
 
 
 def with_ended(task: RankTask, results: RankResults, ended: Collection[int]) -> RankResults:
-    """The same, with what the ``ended`` ranks of a soak had to say once their steps were made.
+    """The results with what the ``ended`` ranks of a soak had to say after their steps.
 
     They were ended because another one had reached its end or failed.
     """

@@ -102,7 +102,7 @@ def _named(arguments: tuple[str, ...]) -> Iterator[tuple[str, int, Path]]:
 
 
 def _exists(path: Path) -> bool:
-    """Also of words that are too long to be a name."""
+    """Whether a path exists; words that are too long to be a name do not."""
     try:
         return path.exists()
     except OSError:
@@ -210,7 +210,7 @@ def _named_files(arguments: tuple[str, ...]) -> Iterator[NamedFile]:
 
 
 def _is_file(path: Path) -> bool:
-    """Also of words that are too long to be a name, as lists of files are."""
+    """Whether a path is a file; words too long to be a name, as lists of files are, do not."""
     try:
         return path.is_file()
     except OSError:

@@ -58,7 +58,7 @@ def _driver_rows() -> list[_Row]:
 
 
 def _named(rows: list[_Row], names: list[str]) -> tuple[Device, ...]:
-    """As CUDA reads the variable: up to the first name that it does not know."""
+    """Devices that CUDA reads in the variable: up to the first name that it does not know."""
     devices: list[Device] = []
     for name in names:
         row = _find(rows, name)

@@ -250,7 +250,7 @@ def _hostfile_pool(choice: HostChoice, gpus: tuple[int, ...]) -> tuple[HostSlots
 
 
 def _seen(host: HostSlots, gpus: tuple[int, ...]) -> HostSlots:
-    """The same slots, by the numbers of the GPUs where the host is this one."""
+    """Slots of a host; of this one by the numbers of its GPUs."""
     if not gpus or not is_this_machine(host.host):
         return host
     if len(host.slots) > len(gpus):

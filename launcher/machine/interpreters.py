@@ -39,7 +39,7 @@ def our_python() -> str:
 
 
 def _is_ours(python: Path) -> bool:
-    """The same file in the same folder: environments are folders of links to one file."""
+    """Whether it is our file in our folder: environments are folders of links to one file."""
     ours = Path(sys.executable)
     return python.samefile(ours) and python.parent.samefile(ours.parent)
 

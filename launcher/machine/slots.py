@@ -130,7 +130,7 @@ WHOLE = (Share(),)
 """One trial at a time, as planned."""
 
 ALONE = (Share(fresh=True),)
-"""The same, started as a launch without tuning is."""
+"""One trial at a time, started as a launch without tuning is."""
 
 
 def find_shares(request: LaunchRequest, cluster: ClusterSpec) -> tuple[Share, ...]:
@@ -191,7 +191,7 @@ def _cpu_shares(request: LaunchRequest, cluster: ClusterSpec) -> tuple[Share, ..
 
 
 def _trials_on_cpu(request: LaunchRequest, ranks: int, cores: int) -> int:
-    """As many as have a core for each thread, and no more than there are slots."""
+    """Shares with a core for each thread, and no more than there are slots."""
     most = request.max_parallel_trials
     threads = os.environ.get(THREADS, "").partition(",")[0]
     if threads.isdecimal() and int(threads):

@@ -161,7 +161,7 @@ def read_row(line: int, row: Mapping[str, str]) -> Row:
 
 
 def _measurement(row: Row) -> PublishedRow:
-    """The same row, of which nothing is lacking."""
+    """A row of which nothing is lacking."""
     shape = RowShape(**{x.name: getattr(row.shape, x.name) for x in fields(row.shape)})
     values = {x.name: getattr(row, x.name) for x in fields(row)}
     return PublishedRow(**{**values, "shape": shape})

@@ -288,7 +288,7 @@ PhysicsOf = Callable[[str], Physics]
 
 
 def shipped(model: str) -> Physics:
-    """The same constants for every model."""
+    """Our own constants, whatever the model."""
     return DEFAULT_PHYSICS
 
 

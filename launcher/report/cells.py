@@ -245,5 +245,5 @@ def csv_row(record: Record) -> tuple[object, ...]:
 
 
 def trial_document(record: Record) -> dict[str, object]:
-    """The same as a JSON object."""
+    """The numbers of a trial as a JSON object."""
     return dict(zip(CSV_COLUMNS, csv_row(record), strict=True))

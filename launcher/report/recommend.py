@@ -57,7 +57,7 @@ def recommend_document(answer: Recommendation) -> str:
 
 
 def _days(answer: Recommendation) -> str:
-    """As rounded by the formula, unless that leaves nothing."""
+    """Days as the formula rounds them, unless that leaves nothing."""
     return f"{answer.days:g}" if answer.days else f"{answer.exact_days:.2g}"
 
 

@@ -83,7 +83,7 @@ def stop_text(summary: Summary) -> str:
 
 
 def stop_document(summary: Summary) -> dict[str, object] | None:
-    """The same as a part of ``summary.json``."""
+    """Why the study ended, as a part of ``summary.json``."""
     stop = summary.stop
     if stop is None:
         return None
@@ -111,7 +111,7 @@ def left_out_text(summary: Summary) -> str | None:
 
 
 def skipped_text(left: Skipped, bound: OptimalityBound | None, stop: StopReason | None) -> str:
-    """The same of counts; empty where there is nothing to add."""
+    """How many were skipped and why, of counts; empty where there is nothing to add."""
     if bound is None or not bound.untried:
         return _all_skipped(left)
     explored = stop is not None and stop.kind is StopKind.EXPLORED
@@ -207,7 +207,7 @@ def meaning_text(meaning: LossComparison) -> str:
 
 
 def meaning_document(meaning: LossComparison | None) -> dict[str, object] | None:
-    """The same as a part of ``summary.json``."""
+    """The comparison of losses, as a part of ``summary.json``."""
     if meaning is None:
         return None
     return {

@@ -55,7 +55,7 @@ def step_parts_text(record: Record, soak: SoakReport | None = None) -> str | Non
 
 
 def step_parts_document(record: Record, soak: SoakReport | None = None) -> dict[str, Any] | None:
-    """The same as a part of ``summary.json``."""
+    """Where a step's time goes, as a part of ``summary.json``."""
     if step_parts_text(record) is None or record.prediction is None or record.measurement is None:
         return None
     return {

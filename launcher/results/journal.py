@@ -186,7 +186,7 @@ class JournalContents:
         return Earlier(records=records, orphans=self.orphans, starts=self.starts)
 
     def in_space(self, line: SpaceLine) -> JournalContents:
-        """The same where another space is searched from here on.
+        """The contents where another space is searched from here on.
 
         What was launched again at the end was chosen from other candidates, so it is skipped.
         Trial 0 is the new one. Where it was not known what was searched, all that fits in counts.

@@ -88,7 +88,7 @@ class ResultsPaths:
 
     @property
     def summary_json(self) -> Path:
-        """The same for programs."""
+        """The summary for programs."""
         return self.results / "summary.json"
 
     @property
@@ -108,7 +108,7 @@ class ResultsPaths:
 
     @property
     def optimal_script(self) -> Path:
-        """The same as a shell script."""
+        """The command as a shell script."""
         return self.results / "run_optimal.sh"
 
     @property

@@ -6,37 +6,26 @@ A value is a secret where the whole words of its name say so, or by its own form
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import re
 import shlex
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from importlib.resources import files
 from pathlib import Path
 from typing import Any, NamedTuple
 
-
-def _words(text: str) -> frozenset[str]:
-    return frozenset(text.split())
-
-
+_WORDS = {
+    kind: frozenset(words.split())
+    for kind, words in json.loads(
+        files(__package__).joinpath("secret_words.json").read_text("utf-8")
+    ).items()
+}
+"""Last words of names whose values are secrets; words before ``key`` that make it one
+(``api_key``, not ``text_key``), and before ``token`` that make it none (``pad_token``); values
+that are none."""
 _PART = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
-_ALWAYS = _words(
-    "password passwd passphrase secret secrets credential credentials apikey apitoken authtoken "
-    "accesstoken accesskey secretkey hftoken"
-)
-_KEY_OF = _words(
-    "access account api auth client comet encryption hf neptune openai private secret service "
-    "shared signing storage subscription wandb"
-)
-"""``api_key`` is a secret, ``text_key`` is not."""
-_TEXT_TOKEN_OF = _words(
-    "assistant audio begin blank bos by class cls concept decoder each end eos first image "
-    "initializer input instance label lang language last mask max min modifier newline next num "
-    "number output pad padding per placeholder prefix prompt sep separator source special start "
-    "stop suffix target think tool trigger unk video"
-)
-"""``hf_token`` is a secret, ``pad_token`` is not."""
-_SWITCHES = _words("true false yes no on off none null auto")
 _NUMBER = re.compile(r"[-+]?[0-9]+(\.[0-9]*)?([eE][-+]?[0-9]+)?")
 _READ_ELSEWHERE = re.compile(r"\$\{.*\}")
 _IN_TEXTS = re.compile(r"<.*>|\[.*\]")
@@ -85,17 +74,17 @@ def is_secret(name: str, value: str) -> bool:
     if (
         not value
         or _is_file(value)
-        or value.lower() in _SWITCHES
+        or value.lower() in _WORDS["switches"]
         or _READ_ELSEWHERE.fullmatch(value)
     ):
         return False
-    if last in _ALWAYS:
+    if last in _WORDS["always"]:
         return True
     if _NUMBER.fullmatch(value) or _IN_TEXTS.fullmatch(value):
         return False
     if last == "token":
-        return before not in _TEXT_TOKEN_OF
-    return last == "auth" or (last == "key" and before in _KEY_OF)
+        return before not in _WORDS["tokens of texts"]
+    return last == "auth" or (last == "key" and before in _WORDS["keys of"])
 
 
 def without_secrets(words: Iterable[str]) -> tuple[str, ...]:
@@ -122,7 +111,7 @@ def shell_command(words: Iterable[str]) -> str:
 
 
 def document_without_secrets(document: Any, name: str = "") -> Any:
-    """The same document with ``${API_KEY}`` in place of a secret."""
+    """A document with ``${API_KEY}`` in place of a secret."""
     if isinstance(document, dict):
         return {key: document_without_secrets(value, str(key)) for key, value in document.items()}
     if isinstance(document, list):
@@ -242,7 +231,7 @@ def _by_form(word: str, name: str) -> Iterator[_Hidden]:
 
 
 def _apart(found: Iterable[_Hidden]) -> tuple[_Hidden, ...]:
-    """Those that do not overlap, in order."""
+    """Secrets that do not overlap, in order."""
     kept: list[_Hidden] = []
     for hidden in sorted(found, key=lambda one: (one.start, -one.end)):
         if not kept or hidden.start >= kept[-1].end:

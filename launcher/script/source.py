@@ -106,7 +106,7 @@ _HELP = frozenset({"-h", "--help"})
 
 
 def refused_flags(words: Iterable[str], flags: frozenset[str]) -> Iterator[str]:
-    """Those of the words before ``--`` that a parser of these flags refuses."""
+    """Words before ``--`` that a parser of these flags refuses."""
     for word in takewhile("--".__ne__, words):
         flag = word.partition("=")[0]
         long = flag.startswith("--")

@@ -91,7 +91,7 @@ class TrialNeeds:
 
     @property
     def evaluate_after(self) -> int:
-        """The same of an evaluation.
+        """The step after which an evaluation comes.
 
         It may take longer than anybody waits, so it comes after the checkpoint; with a step
         between them, or else together, so that no two steps in a row have a pause before them.
@@ -132,7 +132,7 @@ class Dialect(Protocol):
         """The document and arguments of a launch of ``candidate``; the file is not written."""
 
     def in_trial(self, rendered: Rendered, source: ScriptSource, needs: TrialNeeds) -> Rendered:
-        """The same as a trial: it ends early, tells no tracker and saves nothing.
+        """A rendered candidate as a trial: it ends early, tells no tracker and saves nothing.
 
         Where ``needs`` say so the script's own evaluation and checkpoint stay on and come early;
         what the user has turned off stays off.

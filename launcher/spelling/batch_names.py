@@ -103,7 +103,7 @@ SAVE_EVERY_NAMES = (
     "save_freq",
     "save_every_n_steps",
 )
-"""The same of checkpoints."""
+"""Steps from one checkpoint to the next."""
 
 
 def name_key(name: str) -> str:

@@ -65,7 +65,7 @@ def settings_of(source: ScriptSource) -> AutotuningSettings:
 
 
 def settings_for(source: ScriptSource) -> AutotuningSettings:
-    """The same with the mappings of ``--arg``, which weigh more.
+    """The settings with the mappings of ``--arg``, which weigh more.
 
     Raises:
         ConfigError: see :func:`settings_of`.

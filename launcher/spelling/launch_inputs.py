@@ -91,7 +91,7 @@ def put_argument(
 
 
 def drop_argument(arguments: tuple[str, ...], given: Given | None) -> tuple[str, ...]:
-    """The same without one argument and its value."""
+    """The arguments without one of them and its value."""
     if given is None:
         return arguments
     end = given.index + (2 if given.form is ArgumentForm.SPACED else 1)
@@ -99,7 +99,7 @@ def drop_argument(arguments: tuple[str, ...], given: Given | None) -> tuple[str,
 
 
 def without_arguments(arguments: tuple[str, ...], names: tuple[str, ...]) -> tuple[str, ...]:
-    """The same without any of these, however often they are given."""
+    """The arguments without any of these names, however often they are given."""
     while (given := find_argument(arguments, names)) is not None:
         arguments = drop_argument(arguments, given)
     return arguments
@@ -194,12 +194,12 @@ class LaunchInputs:
         return dict(self.environment).get(name)
 
     def with_variable(self, name: str, value: str) -> LaunchInputs:
-        """The same with one variable set."""
+        """The inputs with one variable set."""
         kept = tuple(pair for pair in self.environment if pair[0] != name)
         return replace(self, environment=(*kept, (name, value)))
 
     def without_variable(self, name: str) -> LaunchInputs:
-        """The same with one variable not set."""
+        """The inputs with one variable not set."""
         kept = tuple(pair for pair in self.environment if pair[0] != name)
         return replace(self, environment=kept)
 

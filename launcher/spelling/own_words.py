@@ -258,7 +258,7 @@ def _assigned(source: ScriptSource) -> Iterator[Told]:
 
 
 def move_asides(rendered: Rendered, source: ScriptSource, needs: TrialNeeds) -> Rendered:
-    """The same, with the script's own evaluation and checkpoint within its steps."""
+    """Have the script's own evaluation and checkpoint within a trial's steps."""
     if needs.evaluates:
         rendered = _moved(rendered, source, EVALUATE_EVERY, needs.evaluate_after)
     if needs.saves:

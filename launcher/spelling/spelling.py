@@ -78,7 +78,6 @@ class Spelling:
         free: values that are searched where the user says nothing and wants all of it.
         factor: how often the knob's value is in what is written.
         overrides: the first place outweighs the others, and only there is written.
-        also: places that are kept the same where they hold a value.
     """
 
     knob: str
@@ -88,7 +87,6 @@ class Spelling:
     free: tuple[LayoutValue, ...] = ()
     factor: int = 1
     overrides: bool = False
-    also: tuple[Place, ...] = ()
 
     def names(self) -> tuple[str, ...]:
         """See :class:`Spelled`."""
@@ -112,12 +110,11 @@ class Spelling:
         """See :class:`Spelled`."""
         if self.read(inputs) == value:
             return inputs
-        held = None if self.overrides else self._held(inputs)
-        for place in (held or self.places[0], *filter(lambda p: _holds(p, inputs), self.also)):
-            word = self._word(value)
-            inputs = place.drop(inputs) if word is None else place.put(inputs, word)
-            if word is False and self.read(inputs) not in (value, None):  # skipped, it is on
-                inputs = place.put(inputs, "false")
+        place = (None if self.overrides else self._held(inputs)) or self.places[0]
+        word = self._word(value)
+        inputs = place.drop(inputs) if word is None else place.put(inputs, word)
+        if word is False and self.read(inputs) not in (value, None):  # skipped, it is on
+            inputs = place.put(inputs, "false")
         return inputs
 
     def _word(self, value: LayoutValue) -> Any:

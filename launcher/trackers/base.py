@@ -154,12 +154,12 @@ class News:
 
 
 def setup_line(setup: Setup) -> bytes:
-    """As the first line."""
+    """The first line, with what a tracker is made of."""
     return _line(encode(setup))
 
 
 def read_setup(line: bytes) -> Setup:
-    """From the first line.
+    """What the first line says.
 
     Raises:
         DecodeError: it is another one.
@@ -168,13 +168,13 @@ def read_setup(line: bytes) -> Setup:
 
 
 def entry_line(entry: Entry) -> bytes:
-    """As one of the lines that follow."""
+    """A line of what a tracker is to keep."""
     kind = next(name for name, known in _KINDS.items() if isinstance(entry, known))
     return _line({"kind": kind, "entry": encode(entry)})
 
 
 def read_entry(line: bytes) -> Entry:
-    """From one of the lines that follow.
+    """What such a line says.
 
     Raises:
         DecodeError: it is not an entry, or was torn.
@@ -188,7 +188,7 @@ def read_entry(line: bytes) -> Entry:
 
 
 def news_line(news: News) -> bytes:
-    """As a line of the answer."""
+    """A line of a tracker's answer."""
     return _line(encode(news))
 
 

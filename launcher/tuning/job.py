@@ -94,7 +94,7 @@ def read_job(request: LaunchRequest, listener: Listener) -> TuningJob:
 
 
 def read_again(job: TuningJob, source: ScriptSource) -> TuningJob:
-    """The same job with a source of which more is known.
+    """Read the settings again from a source of which more is known.
 
     Raises:
         ConfigError: with that it cannot mean anything.
@@ -104,7 +104,7 @@ def read_again(job: TuningJob, source: ScriptSource) -> TuningJob:
 
 
 def read_as_started(job: TuningJob, request: LaunchRequest) -> TuningJob:
-    """The same job, read anew where the script is started in another way."""
+    """Read the job anew where the script is started in another way."""
     if request == job.request:
         return job
     known = read_job(request, lambda event: None)

@@ -197,7 +197,7 @@ class TurnGroups:
 
 
 def members(running: Sequence[Running]) -> tuple[Running, ...]:
-    """Those in turn that nobody has told to end; there is one group at a time."""
+    """Launches in turn that nobody has told to end; there is one group at a time."""
     return tuple(one for one in running if one.trial.turn is not None and not one.cancelled)
 
 

@@ -252,7 +252,7 @@ def metrics(measurement: Measurement) -> dict[str, object]:
 
 
 def _extrapolation(measurement: Measurement) -> dict[str, object]:
-    """Only where there was no time for a step."""
+    """How many micro-batches a step was extrapolated from, where there was no time for one."""
     made = measurement.extrapolated_from
     return {} if made is None else {"extrapolated_from_micro_batches": made}
 
