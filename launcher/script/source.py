@@ -1,4 +1,4 @@
-"""All flags that a script's own argparse parser takes, where its source says all of them."""
+"""What is known of a script before it runs: its source, files, parser's flags and modules."""
 
 from __future__ import annotations
 

@@ -5,7 +5,20 @@ from typing import TYPE_CHECKING
 from autoconf_launch.core import lazy_names
 
 if TYPE_CHECKING:
-    from .base import Dialect, Rendered, RenderedFile, TrialNeeds, UserSettings
+    from .base import (
+        NEWEST,
+        Dialect,
+        Known,
+        Renamed,
+        Rendered,
+        RenderedFile,
+        TrialNeeds,
+        UserSettings,
+        Version,
+        check_version,
+        installed_version,
+        refuse_renamed,
+    )
     from .batch_names import (
         ACCUMULATION_NAMES,
         ELSEWHERE,
@@ -59,14 +72,5 @@ if TYPE_CHECKING:
         find_row,
     )
     from .table_dialect import UNSET, Reading, TableDialect
-    from .versions import (
-        NEWEST,
-        Known,
-        Renamed,
-        Version,
-        check_version,
-        installed_version,
-        refuse_renamed,
-    )
 else:
     __getattr__ = lazy_names(__name__, __file__)

@@ -10,7 +10,7 @@ import json
 from dataclasses import dataclass
 from enum import Enum
 from types import MappingProxyType
-from typing import Protocol, TypeAlias
+from typing import Protocol, TypeAlias, TypeVar
 
 from autoconf_launch.core import DecodeError, KnobValue, decode, encode
 
@@ -119,6 +119,7 @@ class Tracker(Protocol):
         """Let everything reach its place; without a choice, the study was interrupted."""
 
 
+_Message = TypeVar("_Message", "Setup", "News")
 _KINDS: MappingProxyType[str, type[Entry]] = MappingProxyType(
     {"trial": TrackedTrial, "best": TrackedBest, "choice": TrackedChoice}
 )
@@ -153,18 +154,18 @@ class News:
     warning: bool
 
 
-def setup_line(setup: Setup) -> bytes:
-    """The first line, with what a tracker is made of."""
-    return _line(encode(setup))
+def message_line(message: Setup | News) -> bytes:
+    """The first line, or a line of a tracker's answer."""
+    return _line(encode(message))
 
 
-def read_setup(line: bytes) -> Setup:
-    """What the first line says.
+def read_message(kind: type[_Message], line: bytes) -> _Message:
+    """A message of this kind.
 
     Raises:
-        DecodeError: it is another one.
+        DecodeError: the line is not one, or was torn.
     """
-    return decode(Setup, _parsed(line))
+    return decode(kind, _parsed(line))
 
 
 def entry_line(entry: Entry) -> bytes:
@@ -185,20 +186,6 @@ def read_entry(line: bytes) -> Entry:
         raise DecodeError("a line that is not an entry")
     entry: Entry = decode(kind, document.get("entry"))
     return entry
-
-
-def news_line(news: News) -> bytes:
-    """A line of a tracker's answer."""
-    return _line(encode(news))
-
-
-def read_news(line: bytes) -> News:
-    """From a line of the answer.
-
-    Raises:
-        DecodeError: it is not news, or was torn.
-    """
-    return decode(News, _parsed(line))
 
 
 def _line(document: object) -> bytes:

@@ -22,7 +22,7 @@ from autoconf_launch.core import DecodeError
 from ..events import Event, Listener, Note
 from ..request import TrackingChoice
 from . import find_tracker
-from .base import CLOSING_GRACE_S, DONE, Entry, Setup, entry_line, read_news, setup_line
+from .base import CLOSING_GRACE_S, DONE, Entry, News, Setup, entry_line, message_line, read_message
 from .feed import Feed
 
 _MODULE = "autoconf_launch.launcher.trackers.worker"
@@ -42,7 +42,7 @@ class Outlet:
         """
         self._name = name
         self._log = log
-        self._waiting = bytearray(setup_line(setup))
+        self._waiting = bytearray(message_line(setup))
         self._heard = bytearray()
         self._warned = False
         self._ended = False
@@ -143,7 +143,7 @@ class Outlet:
             self._owed, self._owed_since_s = self._owed - done, time.monotonic()
         for line in lines:
             with contextlib.suppress(DecodeError):
-                news = read_news(line)
+                news = read_message(News, line)
                 told = Note(text=f"{self._name}: {news.text}.")
                 notes += self._warn(news.text) if news.warning else (told,)
         return notes

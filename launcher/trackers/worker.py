@@ -34,9 +34,9 @@ from .base import (
     TrackedStudy,
     TrackedTrial,
     Tracker,
-    news_line,
+    message_line,
     read_entry,
-    read_setup,
+    read_message,
 )
 
 LOGGED_FILE = "logged.jsonl"
@@ -73,14 +73,14 @@ def main() -> int:
     """Read the setup, then entries until the pipe closes; 0 unless the tracker is of no use."""
     os.nice(_LEAST_IMPORTANT)
     lines, answer = _own_streams()
-    setup = read_setup(lines.readline())
+    setup = read_message(Setup, lines.readline())
     waiting: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
     reading = threading.Thread(target=_read, args=(lines, waiting, setup.grace_s), daemon=True)
     reading.start()
 
     def tell(text: str, *, warning: bool = False) -> None:
         with contextlib.suppress(OSError):  # the launcher is gone
-            os.write(answer, news_line(News(text=text, warning=warning)))
+            os.write(answer, message_line(News(text=text, warning=warning)))
 
     try:
         logged = Logged(Path(setup.folder))

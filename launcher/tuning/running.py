@@ -1,4 +1,4 @@
-"""One trial while it runs: its steps, its deadlines, its end."""
+"""Trials while they run: steps, deadlines and ends, and launches that take turns."""
 
 from __future__ import annotations
 

@@ -14,11 +14,9 @@ from autoconf_launch.launcher.trackers.base import (
     TrackedChoice,
     TrackedTrial,
     entry_line,
-    news_line,
+    message_line,
     read_entry,
-    read_news,
-    read_setup,
-    setup_line,
+    read_message,
 )
 
 from .told import STUDY
@@ -55,9 +53,9 @@ def test_another_line_is_no_entry(line: bytes) -> None:
 
 def test_the_setup_reads_back_as_itself() -> None:
     setup = Setup(tracker="a:B", study="s", project=None, folder="/f", api_key_file="k")
-    assert read_setup(setup_line(setup)) == setup
+    assert read_message(Setup, message_line(setup)) == setup
 
 
 def test_news_read_back_as_themselves() -> None:
     news = News(text="ä sentence", warning=True)
-    assert read_news(news_line(news)) == news
+    assert read_message(News, message_line(news)) == news
