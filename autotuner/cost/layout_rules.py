@@ -23,7 +23,7 @@ Keep: TypeAlias = Callable[[LayoutColumns, Architecture, int], Bools]
 _MOST_VALUES = 4096
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class LayoutRule:
     """What a layout must obey.
 
@@ -46,25 +46,9 @@ def _layers(a: Architecture) -> int:
     return a.layers + a.encoder_layers
 
 
-def _tp_heads(x: LayoutColumns, a: Architecture, sequence: int) -> Bools:
-    return np.asarray(a.heads % x.tensor_C == 0)
-
-
-def _tp_kv_heads(x: LayoutColumns, a: Architecture, sequence: int) -> Bools:
-    return np.asarray((a.kv_heads % x.tensor_C == 0) | (x.tensor_C % a.kv_heads == 0))
-
-
 def _tp_ffn(x: LayoutColumns, a: Architecture, sequence: int) -> Bools:
     ffn = np.gcd(a.ffn, a.experts.ffn) if a.experts else a.ffn
     return np.asarray(ffn % x.tensor_C == 0)
-
-
-def _pp_layers(x: LayoutColumns, a: Architecture, sequence: int) -> Bools:
-    return np.asarray(x.pipeline_C <= _layers(a))
-
-
-def _vpp_pp(x: LayoutColumns, a: Architecture, sequence: int) -> Bools:
-    return np.asarray((x.virtual_C == 1) | (x.pipeline_C > 1))
 
 
 def _vpp_layers(x: LayoutColumns, a: Architecture, sequence: int) -> Bools:
@@ -73,34 +57,14 @@ def _vpp_layers(x: LayoutColumns, a: Architecture, sequence: int) -> Bools:
     return np.asarray((x.virtual_C == 1) | divides | balanced)
 
 
-def _vpp_micro_batches(x: LayoutColumns, a: Architecture, sequence: int) -> Bools:
-    return np.asarray((x.virtual_C == 1) | (x.accumulation_C % x.pipeline_C == 0))
-
-
 def _cp_sequence(x: LayoutColumns, a: Architecture, sequence: int) -> Bools:
     parts = np.where(x.context_C > 1, 2 * x.context_C, 1)
     return np.asarray(sequence % parts == 0)
 
 
-def _ep_experts(x: LayoutColumns, a: Architecture, sequence: int) -> Bools:
-    return np.asarray((a.experts.count if a.experts else 1) % x.expert_C == 0)
-
-
-def _ep_ranks(x: LayoutColumns, a: Architecture, sequence: int) -> Bools:
-    return np.asarray(x.shards_C % x.expert_C == 0)
-
-
-def _sp_tp(x: LayoutColumns, a: Architecture, sequence: int) -> Bools:
-    return np.asarray(~x.sequence_parallel_C | (x.tensor_C > 1))
-
-
 def _sp_sequence(x: LayoutColumns, a: Architecture, sequence: int) -> Bools:
     parts = np.where(x.sequence_parallel_C, x.tensor_C * x.context_C, 1)
     return np.asarray(sequence % parts == 0)
-
-
-def _offload(x: LayoutColumns, a: Architecture, sequence: int) -> Bools:
-    return np.asarray(~x.are_weights_away_C | (x.zero_stage_C == 3))
 
 
 def _some_layers(x: LayoutColumns, a: Architecture, sequence: int) -> Bools:
@@ -110,67 +74,93 @@ def _some_layers(x: LayoutColumns, a: Architecture, sequence: int) -> Bools:
     return np.asarray((x.recompute_layers_C < 0) | fits)
 
 
-def _rule(name: str, knob: str, flag: str, why: str, keep: Keep) -> LayoutRule:
-    return LayoutRule(name=name, knob=knob, flag=flag, why=why, keep=keep)
-
-
-RULES = (
-    _rule("tp_heads", "tensor_C", "tp", "does not divide {heads} heads", _tp_heads),
-    _rule(
+RULES: tuple[LayoutRule, ...] = (
+    LayoutRule(
+        "tp_heads",
+        "tensor_C",
+        "tp",
+        "does not divide {heads} heads",
+        lambda x, a, sequence: a.heads % x.tensor_C == 0,
+    ),
+    LayoutRule(
         "tp_kv_heads",
         "tensor_C",
         "tp",
         "neither divides {kv_heads} key-value heads nor is a multiple of them",
-        _tp_kv_heads,
+        lambda x, a, sequence: (a.kv_heads % x.tensor_C == 0) | (x.tensor_C % a.kv_heads == 0),
     ),
-    _rule("tp_ffn", "tensor_C", "tp", "does not divide the MLP's {ffn}", _tp_ffn),
-    _rule("pp_layers", "pipeline_C", "pp", "is more than {layers} layers", _pp_layers),
-    _rule("vpp_pp", "virtual_C", "vpp", "needs a pipeline, but pp is 1", _vpp_pp),
-    _rule(
+    LayoutRule("tp_ffn", "tensor_C", "tp", "does not divide the MLP's {ffn}", _tp_ffn),
+    LayoutRule(
+        "pp_layers",
+        "pipeline_C",
+        "pp",
+        "is more than {layers} layers",
+        lambda x, a, sequence: x.pipeline_C <= _layers(a),
+    ),
+    LayoutRule(
+        "vpp_pp",
+        "virtual_C",
+        "vpp",
+        "needs a pipeline, but pp is 1",
+        lambda x, a, sequence: (x.virtual_C == 1) | (x.pipeline_C > 1),
+    ),
+    LayoutRule(
         "vpp_layers",
         "virtual_C",
         "vpp",
         "x pp={pp} does not divide {layers} layers (nor with embedding and head as two more)",
         _vpp_layers,
     ),
-    _rule(
+    LayoutRule(
         "vpp_micro_batches",
         "virtual_C",
         "vpp",
         "needs micro-batches in multiples of pp={pp}, but a step has {accumulation}",
-        _vpp_micro_batches,
+        lambda x, a, sequence: (x.virtual_C == 1) | (x.accumulation_C % x.pipeline_C == 0),
     ),
-    _rule(
+    LayoutRule(
         "cp_sequence",
         "context_C",
         "cp",
         "does not split {sequence} tokens into two equal parts for each rank",
         _cp_sequence,
     ),
-    _rule("ep_experts", "expert_C", "ep", "does not divide {experts} experts", _ep_experts),
-    _rule("ep_ranks", "expert_C", "ep", "does not divide dp x cp = {ranks} ranks", _ep_ranks),
-    _rule(
+    LayoutRule(
+        "ep_experts",
+        "expert_C",
+        "ep",
+        "does not divide {experts} experts",
+        lambda x, a, sequence: (a.experts.count if a.experts else 1) % x.expert_C == 0,
+    ),
+    LayoutRule(
+        "ep_ranks",
+        "expert_C",
+        "ep",
+        "does not divide dp x cp = {ranks} ranks",
+        lambda x, a, sequence: x.shards_C % x.expert_C == 0,
+    ),
+    LayoutRule(
         "sp_tp",
         "sequence_parallel_C",
         "sequence-parallel",
         "needs tp above 1",
-        _sp_tp,
+        lambda x, a, sequence: ~x.sequence_parallel_C | (x.tensor_C > 1),
     ),
-    _rule(
+    LayoutRule(
         "sp_sequence",
         "tensor_C",
         "tp",
         "does not divide {sequence} tokens, which sequence-parallel needs",
         _sp_sequence,
     ),
-    _rule(
+    LayoutRule(
         "offload_zero",
         "zero_stage_C",
         "zero",
         "keeps weights whole, so that offload=parameters needs another stage",
-        _offload,
+        lambda x, a, sequence: ~x.are_weights_away_C | (x.zero_stage_C == 3),
     ),
-    _rule(
+    LayoutRule(
         "recompute_layers",
         "recompute_layers_C",
         "recompute-layers",

@@ -49,17 +49,13 @@ def search_rules(gpus_per_node: int, degrees: Degrees) -> tuple[LayoutRule, ...]
     are_open = degrees.context_parallel is None and degrees.micro_batch is None
     return (
         *PLAN_RULES,
-        _rule("pp_stages", "pipeline_C", "pp", "does not split the layers evenly", _stages),
-        _rule("vpp_stages", "virtual_C", "vpp", "does not split a stage evenly", _virtual),
-        _rule("cp_family", "context_C", "cp", "is for decoders only", _context),
+        LayoutRule("pp_stages", "pipeline_C", "pp", "does not split the layers evenly", _stages),
+        LayoutRule("vpp_stages", "virtual_C", "vpp", "does not split a stage evenly", _virtual),
+        LayoutRule("cp_family", "context_C", "cp", "is for decoders only", _context),
         *([_WHOLE_SAMPLES] if are_open else []),
         _tensor_in_nodes(gpus_per_node),
         *_product_rules(degrees),
     )
-
-
-def _rule(name: str, knob: str, flag: str, why: str, keep: Keep) -> LayoutRule:
-    return LayoutRule(name=name, knob=knob, flag=flag, why=why, keep=keep)
 
 
 def _stages(x: LayoutColumns, a: Architecture, sequence: int) -> Bools:
@@ -108,7 +104,7 @@ def _samples(x: LayoutColumns, a: Architecture, sequence: int) -> Bools:
     return np.asarray(np.gcd(x.context_C, x.micro_batch_C) == 1)
 
 
-_WHOLE_SAMPLES = _rule(
+_WHOLE_SAMPLES = LayoutRule(
     "cp_samples", "context_C", "cp", "splits samples that its ranks could hold whole", _samples
 )
 
@@ -119,17 +115,17 @@ def _tensor_in_nodes(gpus_per_node: int) -> LayoutRule:
         return np.asarray(inside | (x.tensor_C % gpus_per_node == 0))
 
     why = f"neither divides a node's {gpus_per_node} GPUs nor is a multiple of them"
-    return _rule("tp_node", "tensor_C", "tp", why, keep)
+    return LayoutRule("tp_node", "tensor_C", "tp", why, keep)
 
 
 def _product_rules(degrees: Degrees) -> Iterator[LayoutRule]:
     least, most = degrees.least_product, degrees.most_product
     if least is not None:
         why = f"x the other degrees is less than min_model_parallel_size {least}"
-        yield _rule("min_model_parallel", "tensor_C", "tp", why, _within(least, None))
+        yield LayoutRule("min_model_parallel", "tensor_C", "tp", why, _within(least, None))
     if most is not None:
         why = f"x the other degrees is more than max_model_parallel_size {most}"
-        yield _rule("max_model_parallel", "tensor_C", "tp", why, _within(None, most))
+        yield LayoutRule("max_model_parallel", "tensor_C", "tp", why, _within(None, most))
 
 
 def _within(least: int | None, most: int | None) -> Keep:
