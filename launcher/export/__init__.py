@@ -32,7 +32,7 @@ BASE_EXPORTERS = {
     "nemo2": "autoconf_launch.nemo.export.nemo2_call:nemo2",
     "megatron": "autoconf_launch.launcher.export.megatron_flags:megatron",
     "torchtitan": "autoconf_launch.launcher.export.torchtitan:torchtitan",
-    "torchtitan_module": "autoconf_launch.launcher.export.torchtitan_module:torchtitan_module",
+    "torchtitan_module": "autoconf_launch.launcher.export.torchtitan:torchtitan_module",
 }
 SUFFIXES = {
     "nemo1": ".yaml",

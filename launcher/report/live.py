@@ -14,7 +14,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from functools import singledispatchmethod
 from itertools import islice
-from types import FrameType, TracebackType
+from types import FrameType
 
 from rich.console import Console, Group
 from rich.live import Live
@@ -199,12 +199,7 @@ class LiveView:
         self._open.enter_context(tick_every(self.tick, TICK_S))
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:

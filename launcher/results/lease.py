@@ -14,7 +14,6 @@ import os
 import socket
 import time
 from pathlib import Path
-from types import TracebackType
 
 from autoconf_launch.core import ResultsFolderError
 
@@ -64,12 +63,7 @@ class Lease:
         self._descriptor = descriptor
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._descriptor is not None:
             with contextlib.suppress(OSError):  # a dead disk has said so before
                 if _is_named(self._path, self._descriptor):  # else its folder was moved aside
