@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from enum import Enum
 
 from autoconf_launch.autotuner.measurement import measured_name
-from autoconf_launch.autotuner.playoff import soaked_name
 from autoconf_launch.autotuner.space import Prediction, Record, Trial, candidate_name
 from autoconf_launch.core import Candidate, MemoryUse
 
@@ -161,7 +160,11 @@ def launch_label(trial: Trial) -> str:
 
 def shown_name(trial: Trial) -> str:
     """The configuration that is launched, without what a further launch adds to its name."""
-    return soaked_name(trial) if trial.soak_steps else measured_name(trial.name)
+    if not trial.soak_steps:
+        return measured_name(trial.name)
+    from autoconf_launch.autotuner.playoff import soaked_name  # loads numpy, unlike --help
+
+    return soaked_name(trial)
 
 
 def label(candidate: Candidate) -> str:
