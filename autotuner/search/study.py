@@ -34,9 +34,7 @@ from .observations import Observations
 from .optimality_bound import OptimalityBound
 from .pending import PendingTrials
 from .pool import Grouping, Pool
-from .stop import StopKind, StopReason
-
-__all__ = ["StageProgress", "StopKind", "StopReason", "Study", "baseline_trial"]
+from .stop import StopReason
 
 
 def baseline_trial(baseline: Candidate) -> Trial:

@@ -41,8 +41,6 @@ _ENTRY_POINTS = "autoconf_launch.strategy"
 _DETAILED = ("optuna",)
 """Names that may have more after a colon."""
 
-__all__ = ["ENTRY_POINTS", "PEERS", "STRATEGIES", "Strategy", "load_strategy"]
-
 
 def load_strategy(
     name: str,
