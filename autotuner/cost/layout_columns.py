@@ -260,7 +260,7 @@ def _on_axes(columns: tuple[Ints, ...]) -> tuple[list[Ints], Ints]:
     which = np.zeros((1,) * axes, np.int64)
     found = list(columns)
     for axis in range(axes):
-        mine = [i for i, column in enumerate(columns) if column.shape[axis] > 1]
+        mine = [i for i, column in enumerate(columns) if column.shape[axis] != 1]
         if not mine:
             continue
         code, first = _interned(tuple(columns[i].reshape(-1) for i in mine))

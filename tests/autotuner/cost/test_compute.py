@@ -87,6 +87,12 @@ def test_the_parts_add_up_to_the_step() -> None:
     assert sum(parts_s) == pytest.approx(found.step_s_C[0])
 
 
+def test_a_table_without_a_row_has_no_times() -> None:
+    """Only the user's own configuration is left of some spaces."""
+    nothing = table().take([])
+    assert profiled_step_parts(nothing, replace(ADAM, model=MODEL), None).step_s_C.shape == (0,)
+
+
 def least_s(*timings: MicroBatchTiming, **layout: Any) -> float:
     return float(least_profiled_step_s(table(**layout), replace(MODEL, timings=timings))[0])
 
