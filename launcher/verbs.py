@@ -64,7 +64,7 @@ VERBS = MappingProxyType(
         ),
     }
 )
-"""One or two words, as they stand in a command line."""
+"""One or two words, as they are in a command line."""
 
 _EXAMPLES = """\
 examples:

@@ -27,6 +27,8 @@ WORDS = (
     (r"\bperceptrons?\b", "MLP"),
     (r"\bforeign\b", "external"),
     (r"\bfor ever\b", "forever"),
+    (r"\b(holds?|held) out\b", "exclude, pass its verification run"),
+    (r"\bas (it|they) stands?\b", "as it is"),
 )
 """What nobody writes in a message, docstring or document, and better words."""
 FIRST_WORDS = re.compile(r"(Of|That|Who|Whose) ")

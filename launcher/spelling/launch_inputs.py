@@ -24,7 +24,7 @@ class ArgumentForm(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Given:
-    """One argument as it stands; ``value`` is empty for a bare one."""
+    """One argument as it is; ``value`` is empty for a bare one."""
 
     index: int
     form: ArgumentForm

@@ -94,7 +94,7 @@ def play(
     earlier: JournalContents,
     soak_asked: int | None,
 ) -> Endgame:
-    """Measure the best again in turn, then let the winner hold out."""
+    """Measure the best again in turn, then verify the winner by a longer run."""
     search = _as_it_began(search, earlier)
     effort = search.effort
     until_s = search.whole_s - _soak_bound_s(search, soak_asked)
