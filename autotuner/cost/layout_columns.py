@@ -270,8 +270,6 @@ def _on_axes(columns: tuple[Ints, ...]) -> tuple[list[Ints], Ints]:
         line[axis] = -1
         which = which * len(first) + code.reshape(line)
     shape = np.broadcast_shapes(*(column.shape for column in found))
-    if 0 in shape:  # nothing is left to search
-        which = np.broadcast_to(which, shape)
     return [np.broadcast_to(column, shape).reshape(-1) for column in found], which
 
 

@@ -55,11 +55,6 @@ def test_a_step_is_its_micro_batches_and_one_update() -> None:
     assert step_s(micro_batch=4, accumulation=3) == pytest.approx(3 * (1 + 4 * 0.5) + 0.8)
 
 
-def test_where_no_candidate_is_left_there_is_nothing_to_predict() -> None:
-    nothing = table().take(np.zeros(0, np.int64))
-    assert profiled_step_parts(nothing, replace(ADAM, model=MODEL), None).step_s_C.shape == (0,)
-
-
 def test_sharded_state_makes_the_update_shorter() -> None:
     assert step_s(zero_stage=1, data_parallel=4) == pytest.approx(1.5 + 0.2)
 
