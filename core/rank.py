@@ -142,7 +142,8 @@ class AppliedStrategy:
 
     ``extras`` are the knobs of ``ZERO_KNOBS`` that this stage has, with the values found;
     ``recompute`` is None where nobody could look into a backward pass, as under torch.compile.
-    ``learning_rate`` is the one that a schedule starts from, where there is a schedule.
+    ``learning_rate`` is the one that a schedule starts from, where there is a schedule;
+    ``optimizer`` the class that holds it.
     """
 
     zero_stage: int
@@ -154,6 +155,7 @@ class AppliedStrategy:
     description: str = ""
     extras: tuple[tuple[str, KnobValue], ...] = ()
     learning_rate: float | None = None
+    optimizer: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -218,9 +218,15 @@ def _row(name: str, records: Sequence[Record], objective: Objective) -> SummaryR
 def learning_rate_of(
     baseline: Record | None, winner: Record | None, optimizer: Optimizer
 ) -> LearningRateAdvice | None:
-    """Advice where the winner has another global batch than the baseline."""
+    """Advice where the winner has another global batch than the baseline.
+
+    ``optimizer`` is the configuration's; where that has none, what the baseline ran with counts.
+    """
     if baseline is None or winner is None:
         return None
+    applied = baseline.measurement and baseline.measurement.applied
+    if optimizer.name is None and applied:
+        optimizer = Optimizer.named(applied.optimizer)
     before = baseline.trial.candidate.layout.global_batch
     advice = learning_rate_advice(before, winner.trial.candidate.layout.global_batch, optimizer)
     return advice and replace(advice, by_script=_scaled_by_script(baseline, winner, advice))

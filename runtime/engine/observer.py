@@ -55,6 +55,7 @@ class Observer:
             description=self._describe(module, optimizer),
             extras=found_extras(module, optimizer),
             learning_rate=base_learning_rate((optimizer,)),
+            optimizer=type(getattr(optimizer, "optim", optimizer)).__name__,
         )
 
     def _zero_stage(self, module: nn.Module, optimizer: Optimizer) -> int:

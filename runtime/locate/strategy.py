@@ -50,6 +50,7 @@ def find_strategy(
         description=f"{type(unwrapped_model(root)).__name__}: {words}, {' and '.join(names)}",
         extras=_extras(root),
         learning_rate=base_learning_rate(optimizers),
+        optimizer=next(iter(names), None),
     )
 
 

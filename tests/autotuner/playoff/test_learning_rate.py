@@ -1,11 +1,13 @@
 import math
+from dataclasses import replace
 
 import pytest
 
-from autoconf_launch.autotuner.playoff.summary import learning_rate_advice
-from autoconf_launch.core import (
-    Optimizer,
-)
+from autoconf_launch.autotuner.playoff.summary import learning_rate_advice, learning_rate_of
+from autoconf_launch.autotuner.space.trial import Record, Trial
+from autoconf_launch.core import AppliedStrategy, Optimizer, Precision
+
+from ..conftest import candidate, measured, record
 
 
 @pytest.mark.parametrize(
@@ -22,3 +24,44 @@ def test_the_rate_follows_the_root_of_the_batch_or_for_sgd_the_batch(
 
 def test_an_unchanged_batch_needs_no_advice() -> None:
     assert learning_rate_advice(16, 16, Optimizer()) is None
+
+
+def at(number: int, micro_batch: int, rate: float | None, optimizer: str | None = None) -> Record:
+    """A trial whose script was seen to have this optimizer and rate."""
+    one = candidate(micro=micro_batch)
+    trial = Trial(number=number, name=str(number), candidate=one, space="z0")
+    applied = AppliedStrategy(
+        zero_stage=0,
+        data_parallel=1,
+        micro_batch=micro_batch,
+        accumulation=1,
+        precision=Precision.FP32,
+        recompute=None,
+        learning_rate=rate,
+        optimizer=optimizer,
+    )
+    return record(trial, replace(measured(trial, 0.1), applied=applied))
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "by_script"),
+    [
+        (0.1, 0.1, 1.0),
+        (0.1, 0.4, 4.0),
+        (0.1, 0.2, 2.0),
+        (0.1, 0.3, None),
+        (None, 0.1, None),
+    ],
+)
+def test_what_the_script_does_to_its_rate_is_known_where_it_was_seen(
+    before: float | None, after: float, by_script: float | None
+) -> None:
+    found = learning_rate_of(at(0, 4, before), at(1, 16, after), Optimizer())
+    assert found is not None
+    assert found.by_script == by_script
+
+
+def test_the_optimizer_of_a_script_that_makes_its_own_decides_the_law() -> None:
+    found = learning_rate_of(at(0, 4, 0.1, "SGD"), at(1, 16, 0.1, "SGD"), Optimizer())
+    assert found is not None
+    assert (found.factor, found.linear) == (4.0, True)
