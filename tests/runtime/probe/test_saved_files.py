@@ -141,3 +141,21 @@ def test_other_writers_are_followed_once_they_are_imported(
     assert on_disk(users) == OF_USER
     assert (heard.sizes, in_trial(users.parent)) == ([1], ["model.pt"])
     assert Path(module.load_file(users)).is_relative_to(users.parent / "trial" / "saved")
+
+
+def test_what_a_tokenizer_writes_into_a_folder_of_the_trial_is_put_away(
+    saved: SavedFiles, tmp_path: Path
+) -> None:
+    tokenizers = pytest.importorskip("tokenizers")  # its files are written by Rust
+    transformers = pytest.importorskip("transformers")
+    words = tokenizers.Tokenizer(tokenizers.models.WordLevel({"a": 0}, unk_token="a"))
+    tokenizer = transformers.PreTrainedTokenizerFast(tokenizer_object=words)
+    folder = tmp_path / "out"
+    folder.mkdir()
+    saved.paths.made_folder(folder)
+    saved.begin()
+    tokenizer.save_pretrained(str(folder))
+    assert (folder / "tokenizer.json").exists()
+    saved.paths.put_away()
+    assert not folder.exists()
+    assert "tokenizer.json" in in_trial(tmp_path)
