@@ -17,7 +17,7 @@ from pathlib import Path
 from nvidia_tuned_ranks import model_of
 
 from autoconf_launch.autotuner.cost.weights import active_parameters
-from autoconf_launch.autotuner.sizing.forecast import Achieved, Task, achieved
+from autoconf_launch.autotuner.sizing.forecast import Achieved, Task, achieved_speed
 from autoconf_launch.core import Precision
 from autoconf_launch.launcher.estimates.training_choice import usual_training
 from autoconf_launch.tuning_spaces.clusters import usable_bytes
@@ -55,7 +55,7 @@ def compared(row: dict[str, str]) -> tuple[str, ...]:
 def predict(row: dict[str, str]) -> Achieved:
     """The best layout with exactly the published batch."""
     model = model_of(row)
-    found = achieved(
+    found = achieved_speed(
         Task(
             training=usual_training(
                 model, int(row["sequence"]), machine(row["gpu"]), Precision(row["precision"])

@@ -61,7 +61,7 @@ from .rank import (
     turn_file,
     unfinished_sign,
 )
-from .raw_config import Edit, KeyPath, RawConfig, dotted
+from .raw_config import Edit, KeyPath, RawConfig, dotted_name
 from .resolved_config import (
     LIST_VALUED,
     OPTIMIZERS,

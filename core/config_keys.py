@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from .errors import ConfigError, nearest_known, still_open
 from .layout import KnobValue
-from .raw_config import KeyPath, RawConfig, dotted
+from .raw_config import KeyPath, RawConfig, dotted_name
 
 ZERO: KeyPath = ("zero_optimization",)
 
@@ -69,7 +69,7 @@ class ZeroKnob:
     @property
     def path(self) -> str:
         """``zero_optimization.name`` for messages."""
-        return dotted((*ZERO, self.name))
+        return dotted_name((*ZERO, self.name))
 
     def _domain(self) -> str:
         parts = [str(flag).lower() for flag in self.flags]
@@ -245,7 +245,7 @@ def _external_zero_keys(document: dict[str, object]) -> tuple[str, ...]:
     keys = sorted(zero.keys() - {"stage"} - ZERO_KNOBS.keys()) if isinstance(zero, dict) else []
     warnings = []
     for key in keys:
-        path = dotted((*ZERO, key))
+        path = dotted_name((*ZERO, key))
         if isinstance(zero, dict) and isinstance(zero[key], list):
             raise ConfigError(
                 f"{path} is a list to search, but this runtime has no such knob "

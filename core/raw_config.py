@@ -12,7 +12,7 @@ KeyPath: TypeAlias = tuple[str, ...]
 _MISSING: Any = object()
 
 
-def dotted(path: KeyPath) -> str:
+def dotted_name(path: KeyPath) -> str:
     """``zero_optimization.stage`` for messages."""
     return ".".join(path)
 

@@ -14,7 +14,7 @@ from .equations import data_parallel_degree, require_global_batch
 from .errors import ConfigError, nearest_known, still_open
 from .layout import KnobValue, Layout, Recompute
 from .precision import Precision
-from .raw_config import KeyPath, RawConfig, dotted
+from .raw_config import KeyPath, RawConfig, dotted_name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,21 +117,22 @@ def _refuse_inapplicable(raw: RawConfig) -> None:
         path = (*keys.PARALLELISM, key)
         if raw.get(path, 1) not in (1, False, None):
             raise ConfigError(
-                f"{dotted(path)} is {raw.get(path)!r}, but this runtime applies data parallelism "
-                "only; set it to 1 or remove it."
+                f"{dotted_name(path)} is {raw.get(path)!r}, but this runtime applies data "
+                "parallelism only; set it to 1 or remove it."
             )
     for key in sorted(keys.CHECKPOINTING_KEYS - {"mode", "profile"}):
         path = (keys.RECOMPUTE[0], key)
         if raw.get(path) not in (None, False, 0):
             raise ConfigError(
-                f"{dotted(path)} is {raw.get(path)!r}, which this runtime cannot apply; use "
+                f"{dotted_name(path)} is {raw.get(path)!r}, which this runtime cannot apply; use "
                 'activation_checkpointing.mode: "none", "selective" or "full".'
             )
     for key in ("offload_param", "offload_optimizer"):
         path = (*keys.ZERO, key, "device")
         if raw.get(path) not in (None, "none"):
             raise ConfigError(
-                f"{dotted(path)} is {raw.get(path)!r}, but this runtime cannot offload; remove it."
+                f"{dotted_name(path)} is {raw.get(path)!r}, but this runtime cannot offload; "
+                "remove it."
             )
 
 
@@ -161,12 +162,12 @@ def _named_section(
     by_lower_case = {name.lower(): name for name in known}
     if not isinstance(kind, str) or kind.lower() not in by_lower_case:
         hint = nearest_known(str(kind), known)
-        raise ConfigError(f"{dotted(path)}.type is {kind!r}, which is unknown; {hint}")
+        raise ConfigError(f"{dotted_name(path)}.type is {kind!r}, which is unknown; {hint}")
     parameters = raw.get((*path, "params"), {})
     if not isinstance(parameters, dict):
-        raise ConfigError(f"{dotted(path)}.params is {parameters!r}, but must be a section.")
+        raise ConfigError(f"{dotted_name(path)}.params is {parameters!r}, but must be a section.")
     for name, value in parameters.items():
-        _require_no_search(f"{dotted(path)}.params.{name}", name, value)
+        _require_no_search(f"{dotted_name(path)}.params.{name}", name, value)
     return by_lower_case[kind.lower()], tuple(parameters.items())
 
 
@@ -214,11 +215,11 @@ def _choice(
     value = raw.get(path, default.value)
     known = {kind.value: kind for kind in kinds}
     if not isinstance(value, str) or value not in known:
-        raise ConfigError(f"{dotted(path)} is {value!r}; {nearest_known(str(value), known)}")
+        raise ConfigError(f"{dotted_name(path)} is {value!r}; {nearest_known(str(value), known)}")
     return known[value]
 
 
 def _wrong(path: KeyPath, value: object, must: str) -> str:
     if isinstance(value, list) or value == "auto":
-        return still_open(dotted(path), value)
-    return f"{dotted(path)} is {value!r}, but must be {must}."
+        return still_open(dotted_name(path), value)
+    return f"{dotted_name(path)} is {value!r}, but must be {must}."

@@ -93,7 +93,7 @@ class Optimizer:
     states: float = _LIKELY_STATES
 
     @staticmethod
-    def named(name: str | None, *, more: int = 0) -> Optimizer:
+    def from_name(name: str | None, *, more: int = 0) -> Optimizer:
         """An optimizer by its name in any case, with so many further values for each weight."""
         if name is None:
             return Optimizer()

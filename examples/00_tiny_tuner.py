@@ -79,7 +79,7 @@ def tune() -> tuple[tuple[Record, ...], Summary]:
         KnobChoice("zero_stage", STAGES, ChoiceKind.FREE),
         KnobChoice("micro_batch", (1,), ChoiceKind.MINIMUM),
     )
-    adam = Optimizer.named("adamw")
+    adam = Optimizer.from_name("adamw")
     workload = Workload(model=MODEL, optimizer=adam, precision=Precision.FP32)
     settings = AutotuningSettings()
     devices = (Device(name="imaginary", memory_bytes=MEMORY_BYTES),) * RANKS

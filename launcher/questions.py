@@ -377,7 +377,7 @@ def _training(given: Mapping[str, Any]) -> TrainingRequest:
         model=model_of_flags(given.get("model"), given.get("shapes", {})),
         sequence_length=given["seq"],
         global_batch=given["global_batch"],
-        optimizer=Optimizer.named(given.get("optimizer", "adamw")),
+        optimizer=Optimizer.from_name(given.get("optimizer", "adamw")),
         software=choose_software(
             given.get("trainer", "auto"),
             compiled=given.get("compile", False),

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from autoconf_launch.autotuner.sizing import pretraining
-from autoconf_launch.core import ConfigError, RawConfig, dotted
+from autoconf_launch.core import ConfigError, RawConfig, dotted_name
 from autoconf_launch.core import KeyPath as Keys
 
 from .configurator import AutoConfigurator, SearchResults
@@ -86,7 +86,7 @@ def built_recipe(document: Mapping[str, Any]) -> Any:
         ConfigError: a value is missing, or NeMo cannot be imported.
     """
     config = RawConfig(document)
-    recipe = made(recipe_call(pretraining(config), config))
+    recipe = build_object(recipe_call(pretraining(config), config))
     for path, value in set_after(config):
         section = recipe
         for name in path[:-1]:
@@ -95,16 +95,16 @@ def built_recipe(document: Mapping[str, Any]) -> Any:
     return recipe
 
 
-def made(value: Any) -> Any:
+def build_object(value: Any) -> Any:
     """A call of a recipe's code as the object that it makes."""
     if isinstance(value, Name):
         return resolve_name(value.words)
     if isinstance(value, list):
-        return [made(one) for one in value]
+        return [build_object(one) for one in value]
     if not isinstance(value, Call):
         return value
-    function, first = resolve_name(value.function), [made(one) for one in value.first]
-    return function(*first, **{name: made(one) for name, one in value.fields.items()})
+    function, first = resolve_name(value.function), [build_object(one) for one in value.first]
+    return function(*first, **{name: build_object(one) for name, one in value.fields.items()})
 
 
 def resolve_name(words: str) -> Any:
@@ -116,7 +116,7 @@ def resolve_name(words: str) -> Any:
     first, _, rest = words.partition(".")
     module, attribute = IMPORTS[first]
     try:
-        found = _imported(module, attribute)
+        found = _import_attribute(module, attribute)
     except ImportError as error:
         raise ConfigError(
             f"{words} of NeMo is needed and cannot be imported ({error}); install "
@@ -125,7 +125,7 @@ def resolve_name(words: str) -> Any:
     return getattr(found, rest) if rest else found
 
 
-def _imported(module: str, attribute: str) -> Any:
+def _import_attribute(module: str, attribute: str) -> Any:
     """As ``from module import attribute`` does."""
     if not module:
         return import_module(attribute)
@@ -161,7 +161,7 @@ def edited_recipe(recipe: Any, edits: Iterable[tuple[Keys, Any]]) -> Any:
         if path == _PATHS:
             _set_paths(recipe, value)
         elif path == _TOKENIZER:
-            _set(recipe, ("data", "tokenizer"), made(tokenizer_call(value)))
+            _set(recipe, ("data", "tokenizer"), build_object(tokenizer_call(value)))
         else:
             _set(recipe, path, value)
     return recipe
@@ -177,8 +177,8 @@ def _set(recipe: Any, path: Keys, value: Any) -> None:
         setattr(section, path[-1], value)
     except (AttributeError, TypeError) as error:
         raise ConfigError(
-            f"The recipe has no {dotted(path)} to set to {value!r} ({error}); give a recipe that "
-            "has one, such as those of nemo.collections.llm."
+            f"The recipe has no {dotted_name(path)} to set to {value!r} ({error}); give a recipe "
+            "that has one, such as those of nemo.collections.llm."
         ) from error
 
 

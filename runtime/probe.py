@@ -30,9 +30,9 @@ from .probe_report import (
     Live,
     RankReporter,
     Reasons,
-    claimed,
+    claim_rank,
+    claim_stepless_rank,
     mark_children,
-    unclaimed,
 )
 from .rank import is_allocation_failure, leave
 from .redirect import Surroundings, safely
@@ -130,7 +130,7 @@ class Probe:
         if data is not None and data.trains() and self._reporter:
             self._finish(self._reporter)
         stepped = self._reporter is not None or self._optimizers
-        if not stepped and self._manual_updates.found(self._locator.candidates):
+        if not stepped and self._manual_updates.detect(self._locator.candidates):
             self.ending(None)
             leave(0)
         first = self._counter.backward() == 1
@@ -145,7 +145,7 @@ class Probe:
             if not data.is_left_over():
                 self._finish(self._reporter)
             return
-        made = self._counter.paced(optimizer)
+        made = self._counter.step_of_pacer(optimizer)
         if made is not None:
             self._boundary(optimizer, made)
             return
@@ -155,7 +155,7 @@ class Probe:
             self._optimizers[optimizer] = size
         meaning = self._counter.step(optimizer, size)
         if meaning is Meaning.BOUNDARY:
-            self._boundary(optimizer, self._counter.made())
+            self._boundary(optimizer, self._counter.last_step())
         elif meaning is Meaning.RESTART:
             self._locator.look()
             if self._reporter:
@@ -213,7 +213,7 @@ class Probe:
         word = self._reasons.last_word(error, steps)
         trained = self._trains or word.is_out_of_memory
         if self._reporter is None and trained and not self._helper:
-            self._reporter = unclaimed(self._task, self._memory)
+            self._reporter = claim_stepless_rank(self._task, self._memory)
         if self._reporter:
             self._written = True
             self._reporter.write(replace(word, left_behind=self._surroundings.new()))
@@ -239,10 +239,10 @@ class Probe:
         reporter.finish(replace(word, left_behind=self._surroundings.new()))
 
     def _claim_rank(self, optimizer: Optimizer) -> RankReporter | None:
-        self._reporter = claimed(self._task, device_of(optimizer), self._memory)
+        self._reporter = claim_rank(self._task, device_of(optimizer), self._memory)
         if self._reporter is not None:
             self._reporter.beside.data = self._hooks.data
-            self._reporter.left = self._surroundings.left
+            self._reporter.leftovers = self._surroundings.leftovers
             self._surroundings.tell(self._reporter.beside)
         return self._reporter
 

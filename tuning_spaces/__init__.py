@@ -26,8 +26,14 @@ if TYPE_CHECKING:
         given_knobs,
         zero_choices,
     )
-    from .models import contradiction, model_names, named_model, shaped
+    from .models import build_architecture, contradiction, model_names, named_model
     from .recommend_tables import base_template, generation_of, grid_rows, published_speeds, tables
-    from .search_configs import CONF, is_shipped, predefined, shipped_base_config, usual_of
+    from .search_configs import (
+        CONF,
+        is_shipped,
+        predefined_searches,
+        shipped_base_config,
+        usual_of,
+    )
 else:
     __getattr__ = lazy_names(__name__, __file__)

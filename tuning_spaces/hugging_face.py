@@ -12,7 +12,7 @@ from typing import Any
 
 from autoconf_launch.core import Architecture, ConfigError, DecodeError, RawConfig, nearest_known
 
-from .models import shaped
+from .models import build_architecture
 
 _USUAL = {
     "layers": "num_hidden_layers",
@@ -29,7 +29,7 @@ _MOST = 1 << 40
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Type:
-    """A model type: other ``names`` for sizes, and ``traits`` for ``models.shaped``."""
+    """A model type: other ``names`` for sizes, and ``traits`` for ``build_architecture``."""
 
     names: Mapping[str, str] = field(default_factory=dict)
     traits: Mapping[str, Any] = field(default_factory=dict)
@@ -150,7 +150,7 @@ def _read(document: Mapping[str, Any], row: _Type, name: str) -> Architecture:
             theirs = {**_USUAL, **row.names}[needed]
             raise ConfigError(f"{name} has no {theirs}, which must be a whole number.")
     try:
-        return shaped(name, shapes)
+        return build_architecture(name, shapes)
     except DecodeError as error:
         raise ConfigError(f"{name} cannot be read: {error}.") from error
 

@@ -50,7 +50,7 @@ def named_model(name: str) -> Architecture:
     return _models()[known]
 
 
-def shaped(name: str, shapes: Mapping[str, Any]) -> Architecture:
+def build_architecture(name: str, shapes: Mapping[str, Any]) -> Architecture:
     """An architecture from its numbers; what is missing follows from the others.
 
     ``head`` is hidden / heads, ``ffn`` four times hidden, ``kv_heads`` as many as heads. Beside
@@ -124,7 +124,7 @@ def _models() -> Mapping[str, Architecture]:
     for path in sorted(_FOLDER.glob("*.yaml")):
         for family in yaml.safe_load(path.read_text(encoding="utf-8")):
             own = {
-                name: shaped(name, {**family.get("defaults", {}), **shapes})
+                name: build_architecture(name, {**family.get("defaults", {}), **shapes})
                 for name, shapes in family["models"].items()
             }
             found |= own

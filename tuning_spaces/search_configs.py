@@ -44,7 +44,7 @@ def search_config(name: str) -> RawConfig:
 
 
 @cache
-def predefined() -> tuple[Predefined, ...]:
+def predefined_searches() -> tuple[Predefined, ...]:
     """Predefined searches of models of a known size.
 
     The size is that of the name: NVIDIA's own chatglm/6b says that it has one billion.
@@ -64,7 +64,8 @@ def is_shipped(family: Family, size_b: float, sequence: int) -> bool:
 @cache
 def _shipped_searches() -> frozenset[tuple[str, float, int]]:
     found = (
-        (one.family, search_config(one.name).get(("train_settings",))) for one in predefined()
+        (one.family, search_config(one.name).get(("train_settings",)))
+        for one in predefined_searches()
     )
     return frozenset(
         (family, float(settings["model_size_in_b"]), int(settings["seq_length"]))

@@ -37,7 +37,9 @@ def configured_workload(config: ResolvedConfig) -> Workload:
     given = dict(config.optimizer.parameters) if config.optimizer else {}
     more = sum(bool(given.get(name)) for name in ("momentum", "amsgrad", "centered"))
     return Workload(
-        optimizer=Optimizer.named(config.optimizer.kind if config.optimizer else None, more=more),
+        optimizer=Optimizer.from_name(
+            config.optimizer.kind if config.optimizer else None, more=more
+        ),
         precision=config.precision,
     )
 

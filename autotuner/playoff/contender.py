@@ -56,9 +56,9 @@ class Contender:
         """The round that it failed in."""
         return next((record for record in self.rounds.values() if record.failure), None)
 
-    def measured(self) -> Record | None:
+    def playoff_record(self) -> Record | None:
         """The record of the search with all steps of all rounds; None where there are none."""
-        made = [*self._made().values()]
+        made = [*self._measurements().values()]
         if not made:
             return None
         steps = tuple(step_s for measurement in made for step_s in measurement.step_s)
@@ -66,9 +66,9 @@ class Contender:
 
     def costs(self, objective: Objective) -> dict[int, float]:
         """Logarithm of what each round took, less is better."""
-        return {number: log_cost(made, objective) for number, made in self._made().items()}
+        return {number: log_cost(made, objective) for number, made in self._measurements().items()}
 
-    def _made(self) -> dict[int, Measurement]:
+    def _measurements(self) -> dict[int, Measurement]:
         """What each round measured, but for steps at which the launch woke up."""
         made = ((n, r.measurement, r.trial.turn) for n, r in self.rounds.items())
         return {n: replace(m, step_s=without_wake_ups(m.step_s, turn)) for n, m, turn in made if m}

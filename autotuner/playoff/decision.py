@@ -265,7 +265,7 @@ def rank(
     """
     failed = {contender.name for contender in rounds.contenders if contender.failed}
     contenders = order_contenders(rounds, objective, noise) if rounds.rounds else ()
-    ahead = [contender.measured() or contender.searched for contender in contenders]
+    ahead = [contender.playoff_record() or contender.searched for contender in contenders]
     names = {record.trial.name for record in ahead} | failed
     others = (r for r in ranking(records, objective) if r.trial.name not in names)
     return smallest_change_first((*ahead, *others), rounds, objective, noise)

@@ -179,7 +179,7 @@ class Playoff:
     @property
     def best(self) -> Record | None:
         """The best so far, with the steps of all its rounds."""
-        return self._leader.measured() if self._leader else None
+        return self._leader.playoff_record() if self._leader else None
 
     @property
     def leader(self) -> Contender | None:

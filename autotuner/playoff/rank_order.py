@@ -162,7 +162,7 @@ def smallest_change_first(
         return met or _by_search(slower, faster, objective, noise)
 
     def is_shown(record: Record) -> bool:
-        pair = _met(own, record, rounds)
+        pair = _met_contenders(own, record, rounds)
         found = lead(pair, rounds, objective, noise, len(order) - 1) if pair else None
         if found and found.count:
             return found.mean > 0.0 and found.differs
@@ -184,12 +184,14 @@ def _by_rounds(
     slower: Record, faster: Record, rounds: Playoff, alpha: float
 ) -> tuple[float, bool] | None:
     """How much longer one took in the rounds, and whether that is told; None: they never met."""
-    pair = _met(slower, faster, rounds)
+    pair = _met_contenders(slower, faster, rounds)
     found = rounds.compare(*pair, alpha) if pair else None
     return (found.mean, found.differs) if found and found.count else None
 
 
-def _met(slower: Record, faster: Record, rounds: Playoff) -> tuple[Contender, Contender] | None:
+def _met_contenders(
+    slower: Record, faster: Record, rounds: Playoff
+) -> tuple[Contender, Contender] | None:
     contenders = {contender.name: contender for contender in rounds.contenders if contender.rounds}
     ours, theirs = contenders.get(slower.trial.name), contenders.get(faster.trial.name)
     return (ours, theirs) if ours and theirs else None

@@ -226,7 +226,7 @@ def learning_rate_of(
         return None
     applied = baseline.measurement and baseline.measurement.applied
     if optimizer.name is None and applied:
-        optimizer = Optimizer.named(applied.optimizer)
+        optimizer = Optimizer.from_name(applied.optimizer)
     before = baseline.trial.candidate.layout.global_batch
     advice = learning_rate_advice(before, winner.trial.candidate.layout.global_batch, optimizer)
     return advice and replace(advice, by_script=_scaled_by_script(baseline, winner, advice))

@@ -85,7 +85,7 @@ class SearchLimits:
         whole = f" ({self.whole_s:.0f} s with rounds and soak)" if self.whole_s else ""
         return f"{self.seconds:.0f} s{whole}"
 
-    def spent(self, elapsed_s: float, records: Sequence[Record]) -> StopReason | None:
+    def stop_reason(self, elapsed_s: float, records: Sequence[Record]) -> StopReason | None:
         """Why nothing more may be started."""
         measured = any(record.measurement for record in records)
         if self.is_late(elapsed_s):

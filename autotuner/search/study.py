@@ -201,7 +201,7 @@ class Study:
             return None if self._out.is_waiting else self._limits.over(records)
         if (ended := self._baseline_end()) is not None or self._baseline_is_open():
             return ended
-        over = self._limits.spent(self._elapsed_s, records)
+        over = self._limits.stop_reason(self._elapsed_s, records)
         if self._is_in_doubt():
             return None
         over = over or self._prospects.good_enough(

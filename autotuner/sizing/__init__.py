@@ -40,8 +40,8 @@ if TYPE_CHECKING:
         Predefined,
         Rules,
         family_named,
-        named,
         nearest_predefined,
+        parse_model_name,
     )
     from .forecast import (
         WHY,
@@ -52,11 +52,11 @@ if TYPE_CHECKING:
         Outlook,
         PublishedSpeed,
         Task,
-        achieved,
-        changed,
+        achieved_speed,
         outlook,
         size_for_days,
         speed_band,
+        with_assumption,
     )
     from .model_size import (
         SECONDS_PER_DAY,

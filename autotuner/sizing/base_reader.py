@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from autoconf_launch.core import ConfigError, KeyPath, Layout, RawConfig, dotted
+from autoconf_launch.core import ConfigError, KeyPath, Layout, RawConfig, dotted_name
 
 from .families import Family
 from .shapes import EXPERTS_PER_TOKEN, Form, Shape, form_of, key_value_heads
@@ -234,7 +234,7 @@ class _Reader:
             raise self._wrong(name, value, "a number") from None
 
     def _wrong(self, name: str, value: Any, kind: str) -> ConfigError:
-        where = dotted(self.paths[name])
+        where = dotted_name(self.paths[name])
         if value is None:
             return ConfigError(f"The base configuration lacks {where}.")
         return ConfigError(f"{where} is {value!r}, but must be {kind}.")
@@ -271,7 +271,7 @@ def _model(reader: _Reader, family: Family) -> TrainedModel:
         ),
         form=replace(
             form,
-            gated=_gated(reader, form),
+            gated=_is_gated(reader, form),
             biases=bool(reader.get("biases", form.biases)),
             tied=bool(reader.get("tied", form.tied)),
             learned_positions=_learned_positions(reader, form),
@@ -293,7 +293,7 @@ def _groups(reader: _Reader, family: Family, heads: int) -> int:
     return key_value_heads(family, heads) if reader.paths is _RECIPE else heads
 
 
-def _gated(reader: _Reader, form: Form) -> bool:
+def _is_gated(reader: _Reader, form: Form) -> bool:
     """NeMo 1.0 has it in the activation's name, such as ``fast-swiglu``."""
     activation = reader.get("activation")
     if activation is None:

@@ -144,7 +144,7 @@ class NamedModel:
     experts: int = 0
 
 
-def named(name: str) -> NamedModel:
+def parse_model_name(name: str) -> NamedModel:
     """Read a name; a ``P`` in a size is its decimal point."""
     lower = name.lower()
     family = next((known for part, known in _FAMILIES.items() if part in lower), None)

@@ -84,16 +84,16 @@ class Achieved:
     is_batch_changed: bool
 
 
-def achieved(task: Task) -> Achieved | None:
+def achieved_speed(task: Task) -> Achieved | None:
     """The layout that reads most tokens in a second; None where none surely fits."""
-    exact = _planned(task, task.global_batch)
+    exact = _plan(task, task.global_batch)
     if task.is_batch_given and exact:
-        return _achieved(task, exact)
-    near = next((one for batch in _near(task) if (one := _planned(task, batch))), None)
+        return _speed_of(task, exact)
+    near = next((one for batch in _near(task) if (one := _plan(task, batch))), None)
     best = exact or near
     if exact and near and _samples_per_s(near) >= _WORTH * _samples_per_s(exact):
         best = near
-    return _achieved(task, best) if best else None
+    return _speed_of(task, best) if best else None
 
 
 def _near(task: Task) -> Iterator[int]:
@@ -108,7 +108,7 @@ def _near(task: Task) -> Iterator[int]:
     yield from list(near)[:_MOST_BATCHES]
 
 
-def _planned(task: Task, batch: int) -> Planned | None:
+def _plan(task: Task, batch: int) -> Planned | None:
     workload = replace(task.training.workload, global_batch=batch)
     question = Question(
         training=replace(task.training, workload=workload),
@@ -125,7 +125,7 @@ def _samples_per_s(one: Planned) -> float:
     return one.layout.global_batch / one.step_s
 
 
-def _achieved(task: Task, one: Planned) -> Achieved:
+def _speed_of(task: Task, one: Planned) -> Achieved:
     training = task.training
     tokens_per_s = _samples_per_s(one) * training.workload.sequence_length
     busy = dict(one.parts)["ideal"] / one.step_s
@@ -188,7 +188,7 @@ _SHARES = frozenset({"evaluation_share", "other_share"})
 _MOST_SHARE = 0.45
 
 
-def changed(goodput: Goodput, name: str, value: float) -> Goodput:
+def with_assumption(goodput: Goodput, name: str, value: float) -> Goodput:
     """The same with one assumption set.
 
     Raises:
@@ -224,7 +224,7 @@ def sensitivities(goodput: Goodput, gpus: int, days: float) -> tuple[Sensitivity
 
     def days_with(name: str, factor: float) -> float:
         value = getattr(goodput, name) * factor
-        return days / changed(goodput, name, min(value, _limit(name))).share(gpus)
+        return days / with_assumption(goodput, name, min(value, _limit(name))).share(gpus)
 
     found = [
         Sensitivity(

@@ -117,18 +117,18 @@ def nemo_grid(
     given, name = given or Degrees(), _rules_of(asked.family)
     own = [row for row in rows if (row.rules, row.gpu_memory_gb) == (name, asked.gpu_memory_gb)]
     if not own:
-        return NoRule(why=_uncovered(rows, asked))
+        return NoRule(why=_why_uncovered(rows, asked))
     rule = rule_of(rows, asked)
     if rule is not None:
         return _grid(rule, asked, given)
     defaults = next((row for row in own if row.bound_b is None), None)
-    why = _uncovered(rows, asked)
+    why = _why_uncovered(rows, asked)
     if defaults is None and asked.size_b > _most_b(own):
         raise ConfigError(_too_large(own, asked))
     if defaults is not None and asked.is_shipped:
         note = f"{why}; NVIDIA ships a search of it, which runs on the defaults of its tool."
         return replace(_grid(defaults, asked, given), note=note)
-    return _listed(given, why) or NoRule(why=why)
+    return _listed_grid(given, why) or NoRule(why=why)
 
 
 def rule_of(rows: Sequence[GridRow], asked: SizedModel) -> GridRow | None:
@@ -172,7 +172,7 @@ def _too_large(own: Sequence[GridRow], asked: GridQuestion) -> str:
     return f"{asked.family.name} supports at most {most_b:g} B parameters, got {asked.size_b:g} B."
 
 
-def _uncovered(rows: Sequence[GridRow], asked: GridQuestion) -> str:
+def _why_uncovered(rows: Sequence[GridRow], asked: GridQuestion) -> str:
     """The first of family, memory, sequence and size that no rule has, and those that they do."""
     family, name = asked.family.name, _rules_of(asked.family)
     own = [row for row in rows if row.rules == name and row.bound_b is not None]
@@ -213,7 +213,7 @@ def _grid(row: GridRow, asked: GridQuestion, given: Degrees) -> Grid:
     return Grid(degrees=degrees.override(given), global_batch=row.global_batch)
 
 
-def _listed(given: Degrees, why: str) -> Grid | None:
+def _listed_grid(given: Degrees, why: str) -> Grid | None:
     """The user's own lists; None where one is left to rules.
 
     Products that nobody bounds follow from the lists, as NeMo 2.0 has it for fine-tuning.
@@ -270,7 +270,7 @@ def recompute_choices(
     tried = range(0, every // pipeline // (virtual or 1) + 1, 1 if virtual else interval)
     if pipeline == 1 or not is_gpt:
         return RecomputeChoices(virtual=virtual, layers=tuple(tried))
-    micro_batches, most_layers = _interleaved(every, pipeline, virtual)
+    micro_batches, most_layers = _interleaved_checkpoints(every, pipeline, virtual)
     return RecomputeChoices(
         virtual=virtual,
         layers=tuple(tried),
@@ -290,7 +290,7 @@ def _interval(size_b: float, pipeline: int) -> int:
     return max(1, steps // pipeline)
 
 
-def _interleaved(
+def _interleaved_checkpoints(
     layers: int, stages: int, virtual: int | None
 ) -> tuple[tuple[int | None, ...], int]:
     """Micro-batches that checkpoint, and the most layers of a stage that do."""

@@ -149,7 +149,7 @@ def reason(question: PointQuestion, values: Mapping[str, int]) -> tuple[str, str
         values: by their flags.
     """
     a = question.training.workload.architecture
-    too_many = LAYERS, f"{_spelled(values)} is more than the layers of a stage"
+    too_many = LAYERS, f"{_spell(values)} is more than the layers of a stage"
     if values.get("recompute-layers", 0) > (a.layers + a.encoder_layers) // values.get("pp", 1):
         return too_many
     found = points(question)
@@ -158,7 +158,7 @@ def reason(question: PointQuestion, values: Mapping[str, int]) -> tuple[str, str
     dropped = {name for name, _ in found.dropped}
     if MEMORY in dropped:
         limit_gib = question.memory_bytes / 2**30
-        return MEMORY, f"{_spelled(values)} needs more than {limit_gib:.0f} GiB of each GPU"
+        return MEMORY, f"{_spell(values)} needs more than {limit_gib:.0f} GiB of each GPU"
     last = [rule for rule in question.rules if rule.name in dropped]
     return (last[-1].name, _sentence(last[-1], question, values)) if last else too_many
 
@@ -168,7 +168,7 @@ def _equation(question: PointQuestion, values: Mapping[str, int]) -> tuple[str, 
     degrees = {flag: values[flag] for flag in _MESH if flag in values}
     product = math.prod(degrees.values())
     if question.world % product:
-        return GPUS, f"{_spelled(degrees)} does not divide {question.world} GPUs"
+        return GPUS, f"{_spell(degrees)} does not divide {question.world} GPUs"
     workload = question.training.workload
     experts, batch = workload.architecture.experts, workload.global_batch
     if values.get("ep", 1) not in divisors(experts.count if experts else 1):
@@ -178,10 +178,10 @@ def _equation(question: PointQuestion, values: Mapping[str, int]) -> tuple[str, 
         samples = f"dp={question.world // product}"
         if "micro-batch" in values:
             samples += f" x micro-batch={values['micro-batch']}"
-        return GLOBAL_BATCH, f"{_spelled(degrees)}: {samples} does not divide {batch} samples"
+        return GLOBAL_BATCH, f"{_spell(degrees)}: {samples} does not divide {batch} samples"
     return (
         GLOBAL_BATCH,
-        f"{_spelled(values)} leaves no data-parallel size on {question.world} GPUs that divides "
+        f"{_spell(values)} leaves no data-parallel size on {question.world} GPUs that divides "
         f"{batch} samples",
     )
 
@@ -201,12 +201,12 @@ def _sentence(rule: LayoutRule, question: PointQuestion, values: Mapping[str, in
     )
     if rule.flag in values:
         others = {flag: value for flag, value in values.items() if flag != rule.flag}
-        beside = f" (beside {_spelled(others)})" if others else ""
+        beside = f" (beside {_spell(others)})" if others else ""
         return f"{rule.flag}={values[rule.flag]} {why}{beside}"
-    return f"{_spelled(values)}: {rule.flag} {why}"
+    return f"{_spell(values)}: {rule.flag} {why}"
 
 
-def _spelled(values: Mapping[str, int]) -> str:
+def _spell(values: Mapping[str, int]) -> str:
     return " ".join(f"{flag}={value}" for flag, value in values.items())
 
 

@@ -64,7 +64,7 @@ def extras_of(choices: Sequence[KnobChoice]) -> tuple[KnobChoice, ...]:
     return tuple(choice for choice in choices if choice.knob not in LAYOUT_KNOBS)
 
 
-def parsed(choice: KnobChoice) -> KnobChoice:
+def parse_choice(choice: KnobChoice) -> KnobChoice:
     """The same with each value as its knob has it.
 
     Raises:

@@ -54,7 +54,7 @@ def micro_batches_to_try(
         return tuple(b for b in sorted(divisors) if least <= b <= most)
     if rule.maximum is not None:
         most = min(most, rule.maximum // min(data_parallel))
-    wanted = divisors | set(_thinned(least, most))
+    wanted = divisors | set(_thin_out(least, most))
     return tuple(b for b in sorted(wanted) if least <= b <= most)
 
 
@@ -67,7 +67,7 @@ def _divisors(global_batch: int, ranks: int) -> tuple[int, ...]:
     return (*small, *(each // b for b in small))
 
 
-def _thinned(least: int, most: int) -> tuple[int, ...]:
+def _thin_out(least: int, most: int) -> tuple[int, ...]:
     """The whole range, or where it is long a geometric ladder down from the largest."""
     if most - least < _ALL_UP_TO:
         return tuple(range(least, most + 1))

@@ -11,7 +11,7 @@ import numpy as np
 from autoconf_launch.core import Candidate, ConfigError, KnobValue, plural
 
 from . import constraints as rules
-from .choices import ChoiceKind, KnobChoice, KnobChoices, extras_of, parsed
+from .choices import ChoiceKind, KnobChoice, KnobChoices, extras_of, parse_choice
 from .constraints import RejectedCounts, Rule, apply_rules
 from .micro_batches import GlobalBatchRule, micro_batches_to_try
 from .settings import AutotuningSettings
@@ -57,7 +57,7 @@ def _of_stage(table: CandidateTable, extras: Sequence[KnobChoice], stage: int) -
     usual = combined = part
     for choice in here:
         usual = usual.with_values(choice.knob, [_cell(choice.usual)] * len(usual))
-        combined = combined.crossed(choice.knob, [_cell(value) for value in choice.values])
+        combined = combined.cross(choice.knob, [_cell(value) for value in choice.values])
     return concat((usual, combined))
 
 
@@ -113,7 +113,7 @@ def build_space(
         ConfigError: a choice names a value that its knob cannot have.
     """
     extras = extras_of(choices)
-    by_knob = {c.knob: parsed(c) for c in choices if c not in extras}
+    by_knob = {c.knob: parse_choice(c) for c in choices if c not in extras}
     structures = with_extras(_structures(baseline, by_knob), extras)
     table = _with_batches(structures, baseline, by_knob, rule, settings)
     kept = apply_rules(table, _rules(baseline, by_knob, rule))
@@ -136,7 +136,7 @@ def _structures(baseline: Candidate, choices: KnobChoices) -> CandidateTable:
     table = CandidateTable.from_candidates([baseline])
     for knob, choice in choices.items():
         if knob not in _DERIVED and choice.values:
-            table = table.crossed(knob, choice.values)
+            table = table.cross(knob, choice.values)
     others = table["tensor_parallel"] * table["pipeline_parallel"] * table["context_parallel"]
     ranks = np.maximum(1, baseline.layout.world_size // others)
     return table.with_values("data_parallel", ranks)
@@ -155,10 +155,10 @@ def _with_batches(
     else:
         degrees = sorted(set(table["data_parallel"].tolist()))
         sizes = micro_batches_to_try(baseline.layout.global_batch, degrees, rule, settings)
-    table = table.crossed("micro_batch", sizes)
+    table = table.cross("micro_batch", sizes)
     listed = choices.get("accumulation")
     if listed and listed.how is ChoiceKind.LISTED:
-        return table.crossed("accumulation", listed.values)
+        return table.cross("accumulation", listed.values)
     return _with_accumulation(table, baseline, rule)
 
 

@@ -63,7 +63,7 @@ class CandidateTable:
         knobs = [(k.name, _column(k, [getattr(x, k.name) for x in layouts])) for k in KNOBS]
         given = [dict(candidate.extras) for candidate in candidates]
         names = sorted({name for extras in given for name in extras}, key=extra_order)
-        extras = [(name, _interned([row.get(name, LEFT_OUT) for row in given])) for name in names]
+        extras = [(name, _intern([row.get(name, LEFT_OUT) for row in given])) for name in names]
         return CandidateTable((*knobs, *extras))
 
     def __len__(self) -> int:
@@ -131,7 +131,7 @@ class CandidateTable:
             same &= np.False_ if code is None else column.codes == code
         return same
 
-    def crossed(self, knob: str, values: Sequence[object]) -> CandidateTable:
+    def cross(self, knob: str, values: Sequence[object]) -> CandidateTable:
         """Each row once with each value of ``knob``, rows in their old order."""
         wide = self.take(np.repeat(np.arange(len(self)), len(values)))
         return wide.with_values(knob, list(values) * len(self))
@@ -139,7 +139,7 @@ class CandidateTable:
     def with_values(self, knob: str, values: Sequence[object] | Ints) -> CandidateTable:
         """The same rows with another value each for one knob."""
         row = LAYOUT_KNOBS.get(knob)
-        column = _column(row, values) if row else _interned(values)
+        column = _column(row, values) if row else _intern(values)
         changed = {**dict(self.columns), knob: column}
         extras = sorted((name for name in changed if name not in LAYOUT_KNOBS), key=extra_order)
         return CandidateTable(tuple((name, changed[name]) for name in (*LAYOUT_KNOBS, *extras)))
@@ -159,7 +159,7 @@ def concat(tables: Sequence[CandidateTable]) -> CandidateTable:
     """All rows, table after table; an extra that a table lacks is absent in its rows."""
     extras = {name for t in tables for name, _ in t.columns if name not in LAYOUT_KNOBS}
     names = (*LAYOUT_KNOBS, *sorted(extras, key=extra_order))
-    return CandidateTable(tuple((name, _joined(name, tables)) for name in names))
+    return CandidateTable(tuple((name, _join(name, tables)) for name in names))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -230,7 +230,7 @@ def _rows(selection: Selection) -> Ints | Bools:
 
 def _column(knob: Knob, values: Sequence[object] | Ints) -> Column:
     if knob.interned:
-        return _interned(values)
+        return _intern(values)
     if knob.is_number:
         return Column(np.array(values, dtype=np.int64))
     position = {_key(known): i for i, known in enumerate(knob.values or ())}
@@ -238,7 +238,7 @@ def _column(knob: Knob, values: Sequence[object] | Ints) -> Column:
     return Column(codes, knob.values)
 
 
-def _interned(values: Sequence[object] | Ints) -> Column:
+def _intern(values: Sequence[object] | Ints) -> Column:
     position: dict[tuple[type, object], int] = {}
     codes = [
         ABSENT if value is LEFT_OUT else position.setdefault(_key(value), len(position))
@@ -247,7 +247,7 @@ def _interned(values: Sequence[object] | Ints) -> Column:
     return Column(np.array(codes, dtype=np.int64), tuple(value for _, value in position))
 
 
-def _joined(name: str, tables: Sequence[CandidateTable]) -> Column:
+def _join(name: str, tables: Sequence[CandidateTable]) -> Column:
     columns = [dict(table.columns).get(name) for table in tables]
     knob = LAYOUT_KNOBS.get(name)
     if knob and not knob.interned:
@@ -255,13 +255,13 @@ def _joined(name: str, tables: Sequence[CandidateTable]) -> Column:
         return Column(np.concatenate([c.codes for c in known]), known[0].categories)
     position: dict[tuple[type, object], int] = {}
     parts = [
-        _recoded(column, position) if column else table[name]
+        _recode(column, position) if column else table[name]
         for column, table in zip(columns, tables, strict=True)
     ]
     return Column(np.concatenate(parts), tuple(value for _, value in position))
 
 
-def _recoded(column: Column, position: dict[tuple[type, object], int]) -> Ints:
+def _recode(column: Column, position: dict[tuple[type, object], int]) -> Ints:
     """Codes in a shared list of categories, to which new ones are added."""
     known = column.categories or ()
     codes = [position.setdefault(_key(value), len(position)) for value in known]

@@ -96,7 +96,7 @@ def speed_bounds(values: Sequence[int], tried: Sequence[Tried]) -> dict[int, Bou
         values: that may be tried, whole numbers above 0.
         tried: what came back, in any order.
     """
-    known = _known(values, tried)
+    known = _known_speeds(values, tried)
     if len(known.ran) < 2:
         return dict.fromkeys(known.open_values, NO_BOUND)
     return {value: gap.bound for gap in _gaps(known) for value in gap.values}
@@ -116,7 +116,7 @@ def next_micro_batch(
         start: that is thought to be best or to fit just so; the search begins there, or climbs
             to it where a smaller one has run.
     """
-    known = _known(values, tried)
+    known = _known_speeds(values, tried)
     if not known.open_values:
         return None
     if not known.ran:
@@ -134,7 +134,7 @@ def next_micro_batch(
     return _at_most(best.values, _jump(known) * known.ran[-1])
 
 
-def _known(values: Sequence[int], tried: Sequence[Tried]) -> _Known:
+def _known_speeds(values: Sequence[int], tried: Sequence[Tried]) -> _Known:
     full = min((one.micro_batch for one in tried if one.speed is None), default=inf)
     seen = {one.micro_batch for one in tried}
     ran = sorted((one.micro_batch, one.speed) for one in tried if one.speed)
@@ -322,7 +322,7 @@ class MicroBatchCurves:
             if ladder not in waiting:
                 values = self._micro_C[here].tolist()
                 start = self._start(ladder, here, likely_C)
-                chosen[ladder] = next_micro_batch(values, self._known(ladder), start=start)
+                chosen[ladder] = next_micro_batch(values, self._tried_of(ladder), start=start)
         taken = [chosen.get(ladder) for ladder in self._ladder_C[order].tolist()]
         mask = np.array([x is not None for x in taken], np.bool_)
         mask[mask] &= self._micro_C[order][mask] == [x for x in taken if x is not None]
@@ -352,7 +352,7 @@ class MicroBatchCurves:
         for ladder in self._stale:
             here = np.flatnonzero(self._ladder_C == ladder)
             micros = self._micro_C[here].tolist()
-            bounds = speed_bounds(micros, self._known(ladder))
+            bounds = speed_bounds(micros, self._tried_of(ladder))
             found = [bounds.get(micro, NO_BOUND) for micro in micros]
             self._bound_C[here] = [bound.log_speed for bound in found]
             self._doubt_C[here] = [bound.doubt for bound in found]
@@ -366,7 +366,7 @@ class MicroBatchCurves:
             return None
         return int(self._micro_C[rows[likely_C[rows]]].max(initial=0))
 
-    def _known(self, ladder: int) -> tuple[Tried, ...]:
+    def _tried_of(self, ladder: int) -> tuple[Tried, ...]:
         return tuple(self._tried.get(ladder, {}).values())
 
 

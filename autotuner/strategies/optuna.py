@@ -78,7 +78,7 @@ class OptunaSearch:
         """
         self._optuna.logging.set_verbosity(self._optuna.logging.WARNING)
         try:
-            study = self._optuna.create_study(sampler=self._made(0))
+            study = self._optuna.create_study(sampler=self._make_sampler(0))
             for cost in range(_DRAWS):
                 study.tell(study.ask(self._box(np.array([[1, 1]]))), cost)
         except (ImportError, TypeError) as error:
@@ -119,7 +119,7 @@ class OptunaSearch:
         """What came back and what runs, as Optuna keeps it."""
         optuna = self._optuna
         optuna.logging.set_verbosity(optuna.logging.WARNING)
-        study = optuna.create_study(sampler=self._made(int(draw.integers(2**31))))
+        study = optuna.create_study(sampler=self._make_sampler(int(draw.integers(2**31))))
         costs = [self._cost(record) for record in history]
         worst = max((cost for cost in costs if cost is not None), default=0.0)
         state = optuna.trial.TrialState
@@ -135,7 +135,7 @@ class OptunaSearch:
             )
         return study
 
-    def _made(self, seed: int) -> Any:
+    def _make_sampler(self, seed: int) -> Any:
         """The sampler with a seed, told to keep away from running trials where it can."""
         takes = inspect.signature(self._sampler).parameters
         given: dict[str, object] = {"seed": seed, "constant_liar": True}

@@ -19,7 +19,7 @@ from autoconf_launch.autotuner.space import (
     SearchSpace,
     build_space,
 )
-from autoconf_launch.core import ZERO, ZERO_KNOBS, ConfigError, dotted
+from autoconf_launch.core import ZERO, ZERO_KNOBS, ConfigError, dotted_name
 
 from ..dialects import SPELLINGS, BuiltinDialect, DeepSpeedDialect, choose_dialect
 from ..events import Event, Note
@@ -149,7 +149,9 @@ def _usual(space: SearchSpace) -> Sequence[int]:
 
 def _row(choice: KnobChoice) -> KnobRow:
     of_zero = choice.knob in ZERO_KNOBS or choice.stages is not None
-    name = dotted(_PATHS.get(choice.knob, (*ZERO, choice.knob) if of_zero else (choice.knob,)))
+    name = dotted_name(
+        _PATHS.get(choice.knob, (*ZERO, choice.knob) if of_zero else (choice.knob,))
+    )
     return KnobRow(
         name=name,
         values=tuple(_plain(choice.knob, value) for value in choice.values),

@@ -30,7 +30,7 @@ from autoconf_launch.core import (
     Workload,
     batch_split,
     data_parallel_degree,
-    dotted,
+    dotted_name,
 )
 from autoconf_launch.core import config_keys as keys
 from autoconf_launch.tuning_spaces import (
@@ -210,7 +210,7 @@ def document_workload(document: RawConfig) -> Workload:
     on = [kind for path, kind in kinds.items() if document.get(path) is True]
     optimizer: Any = document.get((*keys.OPTIMIZER, "type"))
     return Workload(
-        optimizer=Optimizer.named(optimizer if isinstance(optimizer, str) else None),
+        optimizer=Optimizer.from_name(optimizer if isinstance(optimizer, str) else None),
         precision=on[0] if on else Precision.FP32,
     )
 
@@ -220,7 +220,7 @@ def _checkpointing(config: RawConfig) -> tuple[KnobChoice, ...]:
     found = []
     for path, value in RawConfig(section if isinstance(section, dict) else {}).leaves():
         if path and isinstance(value, list):
-            name = dotted((_CHECKPOINTING, *path))
+            name = dotted_name((_CHECKPOINTING, *path))
             found.append(KnobChoice(name, tuple(value), ChoiceKind.LISTED))
     return tuple(found)
 

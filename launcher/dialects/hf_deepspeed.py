@@ -24,7 +24,7 @@ from autoconf_launch.core import (
     Precision,
     RawConfig,
     Workload,
-    dotted,
+    dotted_name,
 )
 from autoconf_launch.core import config_keys as keys
 
@@ -138,7 +138,7 @@ class SharedNumber:
 
     def names(self) -> tuple[str, ...]:
         """See Spelled."""
-        return (*self.argument.names(), dotted(self.path))
+        return (*self.argument.names(), dotted_name(self.path))
 
     def read(self, inputs: LaunchInputs) -> LayoutValue:
         """See Spelled."""
@@ -151,7 +151,7 @@ class SharedNumber:
         """See Spelled."""
         if type(word) is not int or word < 1:
             raise ConfigError(
-                f"{dotted(self.path)} is {word!r}, but must be a whole number of at least 1."
+                f"{dotted_name(self.path)} is {word!r}, but must be a whole number of at least 1."
             )
         return word
 
@@ -309,7 +309,7 @@ def _overruled(source: ScriptSource) -> tuple[str, ...]:
         given = find_argument(source.script_args, (flag,))
         if given and type(held) is int and given.value != str(held):
             said.append(
-                f"{dotted(path)} is {held} in the DeepSpeed configuration and {flag} is "
+                f"{dotted_name(path)} is {held} in the DeepSpeed configuration and {flag} is "
                 f"{given.value}; {held} is used for both."
             )
     return tuple(said)

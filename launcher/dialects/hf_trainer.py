@@ -260,7 +260,7 @@ class HfTrainerDialect(TableDialect):
             "adamw",
         )
         family = "AdamW" if str(optim).startswith("adamw") else str(optim)
-        workload = Workload(optimizer=Optimizer.named(family), precision=precision)
+        workload = Workload(optimizer=Optimizer.from_name(family), precision=precision)
         return with_file_workload(workload, reading.inputs.document)
 
     def remarks(self, reading: Reading) -> tuple[str, ...]:

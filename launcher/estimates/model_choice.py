@@ -36,17 +36,17 @@ from autoconf_launch.core import (
     ModelSpec,
     RawConfig,
     decode,
-    dotted,
+    dotted_name,
 )
 from autoconf_launch.core import KeyPath as Key
 from autoconf_launch.tuning_spaces import (
     base_template,
+    build_architecture,
     contradiction,
     from_hugging_face,
     is_hugging_face,
     is_known_type,
     named_model,
-    shaped,
 )
 
 from ..config_file import read_config
@@ -99,7 +99,7 @@ def _checked(shapes: Mapping[str, Any], name: str) -> Architecture:
     """``experts`` and ``latent`` are values already, so they pass by."""
     numbers = {key: v for key, v in shapes.items() if key not in ("experts", "latent")}
     try:
-        found = shaped(name, numbers)
+        found = build_architecture(name, numbers)
     except DecodeError as error:
         raise ConfigError(f"Model {name}: {error}.") from error
     found = replace(found, experts=shapes.get("experts"), latent=shapes.get("latent"))
@@ -174,7 +174,7 @@ def _from_model_spec(config: RawConfig, path: Path) -> Architecture:
         )
     attention = 4 * hidden * hidden
     ffn = max(hidden, round((block.parameters - attention) / (2 * hidden)))
-    return shaped(
+    return build_architecture(
         path.name,
         {
             "layers": block.count,
@@ -276,7 +276,7 @@ def _near_misses(given: RawConfig, known: RawConfig) -> Iterator[str]:
                 continue
             close = difflib.get_close_matches(path[depth - 1], section, n=1, cutoff=_NEAR)
             if close:
-                yield f"{dotted(path[:depth])} is unknown; did you mean '{close[0]}'?"
+                yield f"{dotted_name(path[:depth])} is unknown; did you mean '{close[0]}'?"
             break
 
 

@@ -14,7 +14,7 @@ from autoconf_launch.autotuner.sizing import (
     ModelQuestion,
     Outlook,
     Task,
-    achieved,
+    achieved_speed,
     choose_model,
     exact_training_days,
     nearest_predefined,
@@ -29,7 +29,7 @@ from autoconf_launch.tuning_spaces import (
     equal_nodes,
     generation_of,
     machine,
-    predefined,
+    predefined_searches,
     published_speeds,
     tables,
     usual_of,
@@ -198,7 +198,7 @@ def recommendation(request: RecommendRequest, cluster: ChosenCluster) -> Recomme
     if request.custom_config is not None:
         model = custom_model(model, request.custom_config)
     planner = predictor.answer(model)
-    nearest = nearest_predefined(predefined(), family.predefined, size_b)
+    nearest = nearest_predefined(predefined_searches(), family.predefined, size_b)
     return Recommendation(
         family=family,
         size_b=size_b,
@@ -304,7 +304,7 @@ class _Predictor:
         spec = self._cluster.spec
         if spec is None:
             return None
-        done = achieved(self._task(model, spec))
+        done = achieved_speed(self._task(model, spec))
         if done is None:
             return None
         assumed = Assumed(

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
 
-from autoconf_launch.autotuner.sizing import Goodput, changed, family_named
+from autoconf_launch.autotuner.sizing import Goodput, family_named, with_assumption
 from autoconf_launch.core import ConfigError, nearest_known
 
 from ..export import BASE_EXPORTERS
@@ -62,7 +62,7 @@ def parse_recommend(arguments: Sequence[str]) -> RecommendRequest:
     flags = parser.parse_args(with_dashes(parser, arguments))
     goodput = Goodput()
     for name, value in flags.assume:
-        goodput = changed(goodput, name, value)
+        goodput = with_assumption(goodput, name, value)
     request = RecommendRequest(
         family=flags.family,
         tokens_b=flags.tokens,

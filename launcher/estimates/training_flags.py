@@ -58,7 +58,7 @@ def training_of(
         sequence_length=flags.seq,
         global_batch=flags.global_batch,
         precision=Precision(flags.precision),
-        optimizer=Optimizer.named(flags.optimizer),
+        optimizer=Optimizer.from_name(flags.optimizer),
         lora_rank=flags.lora_rank,
         frozen=flags.freeze,
         software=choose_software(

@@ -78,7 +78,9 @@ def _training_of(asked: TrainingRequest, script: TracedScript, batch: int) -> Tr
         sequence_length=own.sequence_length if "--seq" in given else length,
         global_batch=own.global_batch if "--global-batch" in given else batch,
         precision=own.precision if "--precision" in given else found.precision,
-        optimizer=own.optimizer if "--optimizer" in given else Optimizer.named(script.optimizer),
+        optimizer=own.optimizer
+        if "--optimizer" in given
+        else Optimizer.from_name(script.optimizer),
     )
     return replace(asked, workload=workload)
 

@@ -58,7 +58,7 @@ class TracedScript:
         """Values that the optimizer keeps for each trained weight."""
         trained = self.found.model.trainable_parameters * self.found.model.parameter_bytes_each
         if self.found.state_bytes is None:
-            return Optimizer.named(self.found.optimizer).states
+            return Optimizer.from_name(self.found.optimizer).states
         return int(self.found.state_bytes / trained + 0.5) if trained else 0
 
     @property

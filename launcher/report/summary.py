@@ -19,7 +19,7 @@ from autoconf_launch.autotuner.playoff import (
     SummaryRow,
 )
 from autoconf_launch.autotuner.space import Record
-from autoconf_launch.core import Aside, Asides, Edit, WentOn, dotted, encode, plural
+from autoconf_launch.core import Aside, Asides, Edit, WentOn, dotted_name, encode, plural
 
 from .cells import duration_text, label, seconds_text, table_of
 from .search import (
@@ -184,7 +184,7 @@ def summary_document(summary: Summary, edits: Sequence[Edit], command: str) -> d
         "stop": stop_document(summary),
         "duration_s": summary.duration_s,
         "changes": [
-            {"key": dotted(edit.path), "before": edit.before, "after": edit.after}
+            {"key": dotted_name(edit.path), "before": edit.before, "after": edit.after}
             for edit in edits
         ],
         "command": command if decision.winner else None,
@@ -443,7 +443,7 @@ def _edit_lines(edits: Sequence[Edit]) -> list[str]:
     return [
         "Changes to your configuration:",
         *(
-            f"  {dotted(edit.path)}: {_value(edit.before)} -> {_value(edit.after)}"
+            f"  {dotted_name(edit.path)}: {_value(edit.before)} -> {_value(edit.after)}"
             for edit in edits[:_MOST_EDITS]
         ),
         *([f"  and {more} more (summary.json has all)"] if more > 0 else []),

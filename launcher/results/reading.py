@@ -32,7 +32,7 @@ from autoconf_launch.core import (
     ConfigError,
     RawConfig,
     ResultsFolderError,
-    dotted,
+    dotted_name,
 )
 
 from .fingerprints import differences
@@ -326,7 +326,7 @@ def _config(a: Results, b: Results, old: Fingerprint, new: Fingerprint) -> Itera
     if not edits:
         yield from _digests("config", old, new)
     for edit in edits:
-        part = f"config {dotted(edit.path)}"
+        part = f"config {dotted_name(edit.path)}"
         yield Difference(part=part, a=_text(edit.before), b=_text(edit.after))
 
 

@@ -10,7 +10,7 @@ from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
-from autoconf_launch.core import AppliedStrategy, ConfigError, KnobValue, RawConfig, dotted
+from autoconf_launch.core import AppliedStrategy, ConfigError, KnobValue, RawConfig, dotted_name
 
 from ..config_file import MOST_BYTES, read_config
 from ..request import LaunchRequest, UserWords
@@ -275,7 +275,7 @@ def _composed(root: Path, file: Path, package: tuple[str, ...]) -> Iterator[tupl
         yield from _composed(root, Path(group, option).with_suffix(".yaml"), (*package, group))
     for path, value in document.without(("defaults",)).leaves():
         if path and isinstance(value, (bool, int, float, str)):
-            yield dotted((*package, *path)), value
+            yield dotted_name((*package, *path)), value
 
 
 def _defaults(document: RawConfig) -> Iterator[tuple[str, str]]:

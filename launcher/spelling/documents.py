@@ -31,7 +31,7 @@ from autoconf_launch.core import (
     KeyPath,
     KnobValue,
     RawConfig,
-    dotted,
+    dotted_name,
 )
 from autoconf_launch.core import config_keys as keys
 
@@ -177,11 +177,11 @@ def first_of_list(document: RawConfig, path: KeyPath) -> RawConfig:
     if not isinstance(value, list):
         return document
     if not value:
-        raise ConfigError(f"{dotted(path)} is an empty list; list its values.")
+        raise ConfigError(f"{dotted_name(path)} is an empty list; list its values.")
     if path == keys.ACCUMULATION and len(value) > 1:
         raise ConfigError(
-            f"{dotted(path)} is {value!r}, but is not searched by itself: it follows from the "
-            "micro-batch and the global batch. Give it one value, and consent to other global "
+            f"{dotted_name(path)} is {value!r}, but is not searched by itself: it follows from "
+            "the micro-batch and the global batch. Give it one value, and consent to other global "
             "batches by autotuning.max_train_batch_size."
         )
     return document.with_value(path, value[0])
@@ -195,8 +195,8 @@ def _without_auto(
         return document.with_value(path, value)
     if path[0] in _NO_DEFAULT:
         raise ConfigError(
-            f'{dotted(path)} is "auto", but autotuning.arg_mappings maps no given argument to '
-            f"{path[-1]}; give it a value."
+            f'{dotted_name(path)} is "auto", but autotuning.arg_mappings maps no given argument '
+            f"to {path[-1]}; give it a value."
         )
     return document.without(path)
 
@@ -227,7 +227,7 @@ def refuse_lists(document: RawConfig) -> None:
             if path == keys.TRAIN_BATCH_SIZE
             else "give it one value"
         )
-        raise ConfigError(f"{dotted(path)} is {value!r}, but is never searched; {instead}.")
+        raise ConfigError(f"{dotted_name(path)} is {value!r}, but is never searched; {instead}.")
 
 
 def _with_single_batch_split(document: RawConfig, original: RawConfig) -> RawConfig:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any, Protocol
 
-from autoconf_launch.core import KeyPath, RawConfig, dotted
+from autoconf_launch.core import KeyPath, RawConfig, dotted_name
 
 TRUE_WORDS = ("true", "yes", "y", "t", "1", "on")
 FALSE_WORDS = ("false", "no", "n", "f", "0", "off", "none")
@@ -305,7 +305,7 @@ class Key:
     @property
     def name(self) -> str:
         """See :class:`Place`."""
-        return dotted(self.path)
+        return dotted_name(self.path)
 
     def get(self, inputs: LaunchInputs) -> Any:
         """See :class:`Place`."""

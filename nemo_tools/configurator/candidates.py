@@ -120,18 +120,21 @@ def planner_candidates(training: RecipeTraining, notes: tuple[str, ...] = ()) ->
     """
     question = training.question
     try:
-        found = _listed(question)
+        found = _list_candidates(question)
     except ConfigError:
         if training.is_batch_given or question.global_batch % question.gpus == 0:
             raise
         training = divisible(training)
-        found = _listed(training.question)
+        found = _list_candidates(training.question)
     lists = [found.candidates]
     if not training.is_batch_given and question.settings.grid is GridKind.PLANNER:
         lists += _other_batches(training)
         notes = (*notes, _searched_batches(lists))
     points = tuple(
-        _named(one, training.question) for turn in zip_longest(*lists) for one in turn if one
+        _with_nemo2_name(one, training.question)
+        for turn in zip_longest(*lists)
+        for one in turn
+        if one
     )
     limit = question.settings.train.limit_runs or None
     return Candidates(training=training, points=points[:limit], notes=(*notes, *found.notes))
@@ -145,7 +148,7 @@ def _other_batches(training: RecipeTraining) -> Iterator[tuple[SearchCandidate, 
         samples = replace(question.model.batch, global_batch=other)
         model = replace(question.model, batch=samples)
         try:
-            yield _listed(replace(question, model=model)).candidates
+            yield _list_candidates(replace(question, model=model)).candidates
         except ConfigError:
             yield ()
 
@@ -167,7 +170,7 @@ def price_elsewhere(question: SearchQuestion) -> ChosenPrice | None:
     return replace(found, how=f"{machines.gpu} by its memory; {found.how}")
 
 
-def _named(one: SearchCandidate, question: SearchQuestion) -> SearchCandidate:
+def _with_nemo2_name(one: SearchCandidate, question: SearchQuestion) -> SearchCandidate:
     """As NeMo 2.0 names a run, with what else is searched at the end."""
     name = nemo2_name(searched_model(question, question.gpus), question.nodes, one.point)
     if one.layout.recompute is not Recompute.NONE:
@@ -177,7 +180,7 @@ def _named(one: SearchCandidate, question: SearchQuestion) -> SearchCandidate:
     return replace(one, name=name)
 
 
-def _listed(question: SearchQuestion) -> CandidateList:
+def _list_candidates(question: SearchQuestion) -> CandidateList:
     settings = replace(question.settings, grid=GridKind.PLANNER)
     machines = search_machines(settings, question.gpus_per_node)
     return candidates_of(replace(question, settings=settings), machines)

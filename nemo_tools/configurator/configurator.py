@@ -24,7 +24,7 @@ from ..search import (
 )
 from .bases import recipe_edits
 from .candidates import Candidates, nemo2_candidates, planner_candidates, price_elsewhere
-from .model_facts import RunBounds, bound_edits, bounded
+from .model_facts import RunBounds, bound_edits, with_bounds
 from .results import expected_run, point_of, read_runs, run_here, seen_here
 from .training import (
     AUTO,
@@ -195,9 +195,11 @@ class AutoConfigurator:
         folder = Path(path_to_save or self.logs / FINAL_RESULTS / NEMO2)
         top = whole_number("output_top_n", output_top_n, least=0)
         expected = list(
-            self._expected() if train_config is None else _given(self._question, train_config)
+            self._expected_runs()
+            if train_config is None
+            else _given_runs(self._question, train_config)
         )
-        found = self._found or self._seen()
+        found = self._found or self._outcome_here()
         if found is None:
             found = read_runs(
                 self._question,
@@ -214,7 +216,7 @@ class AutoConfigurator:
             outcome=found, summary=summary, failed=failed, text=top_text(found, top)
         )
 
-    def _seen(self) -> SearchOutcome | None:
+    def _outcome_here(self) -> SearchOutcome | None:
         question = for_ranks(self._candidates.training)
         return seen_here(question, self._candidates.points, self.trainings)
 
@@ -225,9 +227,9 @@ class AutoConfigurator:
     @property
     def trainings(self) -> dict[str, RawConfig]:
         """Each candidate's whole training by the name of its run: without a run's limits."""
-        return {one.name: one.config for one in self._expected()}
+        return {one.name: one.config for one in self._expected_runs()}
 
-    def _expected(self) -> Iterator[SearchRun]:
+    def _expected_runs(self) -> Iterator[SearchRun]:
         question = self._question
         for one in self._candidates.points:
             config = training_document(question, one)
@@ -235,7 +237,7 @@ class AutoConfigurator:
 
     def _config(self, one: SearchCandidate) -> RawConfig:
         document = candidate_document(self._question, one, self._question.nodes)
-        return bounded(document, one.name, self._bounds(one))
+        return with_bounds(document, one.name, self._bounds(one))
 
     def _bounds(self, one: SearchCandidate) -> RunBounds:
         return RunBounds(
@@ -308,7 +310,7 @@ def _of(runs: Iterable[SearchRun], names: Container[str]) -> tuple[SearchRun, ..
     return tuple(run for run in runs if run.name in names)
 
 
-def _given(
+def _given_runs(
     question: SearchQuestion, train_config: Mapping[str, Mapping[str, Any]]
 ) -> Iterator[SearchRun]:
     for name, document in train_config.items():

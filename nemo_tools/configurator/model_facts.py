@@ -21,8 +21,8 @@ from autoconf_launch.autotuner.sizing import (
     family_named,
     form_of,
     form_of_model,
-    named,
     nemo_parameters_b,
+    parse_model_name,
 )
 from autoconf_launch.core import Architecture, ConfigError, KeyPath, RawConfig, nearest_known
 from autoconf_launch.tuning_spaces import model_names, named_model, tables
@@ -60,7 +60,7 @@ def _has_any(document: RawConfig, paths: tuple[KeyPath, ...]) -> bool:
     return any(path in document for path in paths)
 
 
-def bounded(document: RawConfig, name: str, bounds: RunBounds) -> RawConfig:
+def with_bounds(document: RawConfig, name: str, bounds: RunBounds) -> RawConfig:
     """A candidate's configuration, bounded for a short run.
 
     What a fine-tuning starts from and trains (``resume``, ``peft``) stays as it is; a
@@ -168,7 +168,7 @@ def model_facts(recipe: Recipe, usual: ModelDefaults) -> ModelFacts:
     model = recipe.get("model")
     own = Recipe({} if model is None or isinstance(model, str) else model, recipe.where)
     name = _name(own, recipe, model)
-    if isinstance(model, str) and named(name).family is None:
+    if isinstance(model, str) and parse_model_name(name).family is None:
         raise ConfigError(_no_model(model))
     family = _family(name, own, recipe)
     shape = None if usual.calculated else _shape(own, name)
@@ -184,8 +184,8 @@ def model_facts(recipe: Recipe, usual: ModelDefaults) -> ModelFacts:
         gpu_memory_gb=usual.gpu_memory_gb,
     )
     if shape is None:
-        return _chosen(asked, form, name)
-    return _counted(asked, shape, form, name)
+        return _model_of_size(asked, form, name)
+    return _model_of_shape(asked, shape, form, name)
 
 
 def _no_model(name: str) -> str:
@@ -206,12 +206,14 @@ def _name(own: Recipe, recipe: Recipe, model: object) -> str:
         words += [type(own.get("config")).__name__, type(model).__name__]
     words += [recipe.get("name"), recipe.get("run.name"), recipe.get("log.name")]
     texts = [str(word) for word in words if word is not None]
-    return next((text for text in texts if named(text).size_b), next(iter(texts), ""))
+    return next((text for text in texts if parse_model_name(text).size_b), next(iter(texts), ""))
 
 
 def _family(name: str, own: Recipe, recipe: Recipe) -> Family:
     given = own.get("family") or recipe.get("family", "autoconf.family")
-    family = given or named(name).family or named(str(own.get("class"))).family
+    family = (
+        given or parse_model_name(name).family or parse_model_name(str(own.get("class"))).family
+    )
     if family is None:
         raise ConfigError(
             f"{recipe.where} does not say which family its model is of; give family: llama "
@@ -233,11 +235,11 @@ def _shape(own: Recipe, name: str) -> Shape | None:
             kv=number["kv"] or hidden // heads,
             learning_rate=0.0,
         )
-    known = _known(name)
+    known = _published_model(name)
     return None if known is None else _shape_of(known)
 
 
-def _known(name: str) -> Architecture | None:
+def _published_model(name: str) -> Architecture | None:
     """The published model of a name."""
     known = {_plain(one): one for one in model_names()}
     found = known.get(_plain(name))
@@ -249,7 +251,7 @@ def _form(recipe: Recipe, family: Family, name: str) -> Form:
 
     A file of NeMo 1.0 that is silent gives each head keys and values of its own.
     """
-    document, known = recipe.document, _known(name)
+    document, known = recipe.document, _published_model(name)
     usual = form_of(family) if known is None else form_of_model(known)
     if is_nemo1(document):
         usual = replace(usual, groups=0)
@@ -295,7 +297,7 @@ def _vocabulary(own: Recipe, recipe: Recipe) -> int | None:
 
 def _usual_vocabulary(name: str) -> int:
     """Vocabulary of the published model with this name, else NeMo's default."""
-    known = _known(name)
+    known = _published_model(name)
     return _NEMO_VOCABULARY if known is None else known.vocabulary
 
 
@@ -312,21 +314,21 @@ def _given_size(own: Recipe, recipe: Recipe) -> float | None:
     return float(value)
 
 
-def _counted(asked: ModelQuestion, shape: Shape, form: Form, name: str) -> ModelFacts:
+def _model_of_shape(asked: ModelQuestion, shape: Shape, form: Form, name: str) -> ModelFacts:
     """A model whose shape is known; a size that nobody gives is its name's, or counted.
 
     The name of a mixture has the size of one expert's model.
     """
-    words, note = named(name), asked.family.unknown_note
+    words, note = parse_model_name(name), asked.family.unknown_note
     named_b = None if words.experts else words.size_b
     size_b = asked.size_b or named_b or _size_b(asked, shape, form)
     notes = (note,) if note else ()
     return ModelFacts(asked=replace(asked, size_b=size_b), shape=shape, form=form, notes=notes)
 
 
-def _chosen(asked: ModelQuestion, form: Form, name: str) -> ModelFacts:
+def _model_of_size(asked: ModelQuestion, form: Form, name: str) -> ModelFacts:
     """A model of a size, with the shape of NVIDIA's tables or ours; its batch is not told here."""
-    words = named(name)
+    words = parse_model_name(name)
     size_b = asked.size_b or (words.size_b and words.size_b * max(1, words.experts))
     if not size_b:
         raise ConfigError(

@@ -20,7 +20,7 @@ from pathlib import Path, PurePath
 from typing import Any, TypeAlias
 
 from autoconf_launch.autotuner.sizing import RECIPE_PATHS, Form
-from autoconf_launch.core import ConfigError, KeyPath, RawConfig, dotted
+from autoconf_launch.core import ConfigError, KeyPath, RawConfig, dotted_name
 from autoconf_launch.core import KeyPath as Keys
 from autoconf_launch.launcher.config_file import read_config
 
@@ -44,7 +44,7 @@ class Written:
     left_out: tuple[str, ...]
 
 
-def written(value: object, where: KeyPath, names: Names) -> Written:
+def to_data(value: object, where: KeyPath, names: Names) -> Written:
     """An object or value as data, None where nothing of it is.
 
     An object says its class where no ``names`` are known of its section, and fiddle's always.
@@ -83,7 +83,7 @@ class _Walk:
             found = self._section(value, where)
             self._inside.discard(id(value))
         if found is _NOTHING:
-            self.left_out.append(dotted(where))
+            self.left_out.append(dotted_name(where))
         return found
 
     def _section(self, value: object, where: KeyPath) -> Any:
@@ -290,12 +290,12 @@ class Recipe:
     @property
     def document(self) -> RawConfig:
         """What of the recipe is data."""
-        return RawConfig(_written(self._root, self._model).value)
+        return RawConfig(_to_document(self._root, self._model).value)
 
     @property
     def left_out(self) -> tuple[str, ...]:
         """Paths of what is not data, such as functions."""
-        return _written(self._root, self._model).left_out
+        return _to_document(self._root, self._model).left_out
 
     def _at(self, dotted: str) -> Any:
         first, _, rest = dotted.partition(".")
@@ -348,14 +348,14 @@ def _plain(value: Any) -> Any:
     return value
 
 
-def _written(root: object, model: object) -> Written:
+def _to_document(root: object, model: object) -> Written:
     """As one document; a model that is given takes the place of the recipe's."""
     parts: dict[str, Any] = dict(root) if isinstance(root, Mapping) else _sections(root)
     if model is not None:
         parts[_MODEL] = model
     if _MODEL in parts:
         parts[_MODEL] = _bare(parts[_MODEL])
-    return written(parts, (), _NAMES)
+    return to_data(parts, (), _NAMES)
 
 
 def _sections(root: object) -> dict[str, Any]:

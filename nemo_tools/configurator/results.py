@@ -178,7 +178,7 @@ def run_here(
         NothingFeasibleError: this machine cannot hold the model.
         HardwareError: this machine has not as many GPUs.
     """
-    prepared = _prepared(question, points)
+    prepared = _prepare(question, points)
     _check(prepared)
     folder = SearchFolder(question.settings.train.logs)
     write = partial(write_documents, question, folder)
@@ -199,7 +199,7 @@ def seen_here(
     journal = SearchFolder(question.settings.train.logs).runs.journal
     if not journal.is_file():
         return None
-    contents, prepared = read_journal(journal), _prepared(question, points)
+    contents, prepared = read_journal(journal), _prepare(question, points)
     done = DoneRuns(
         candidates=tuple(_as_it_ran(one, contents) for one in prepared.found.candidates),
         records=contents.records,
@@ -216,7 +216,7 @@ def _with_configs(found: SearchOutcome, configs: Mapping[str, RawConfig]) -> Sea
     return replace(found, runs=tuple(runs))
 
 
-def _prepared(question: SearchQuestion, points: Iterable[SearchCandidate]) -> Prepared:
+def _prepare(question: SearchQuestion, points: Iterable[SearchCandidate]) -> Prepared:
     """The candidates, apart from those that this machine cannot run."""
     kept, rejected = split_runnable(question, points)
     found = CandidateList(

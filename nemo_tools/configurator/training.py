@@ -147,14 +147,14 @@ class Machines:
     def __init__(self, asked: AutoConfigurator, recipe: Recipe) -> None:
         self._assumed: list[str] = []
         found = recipe.whole("num_nodes", "trainer.num_nodes")
-        self.nodes = self._known("num_nodes", asked.num_nodes, found, 1)
+        self.nodes = self._given_or_found("num_nodes", asked.num_nodes, found, 1)
         found = recipe.whole("gpus_per_node", "trainer.devices", "num_gpus_per_node")
-        self.gpus_per_node = self._known("gpus_per_node", asked.gpus_per_node, found, 8)
+        self.gpus_per_node = self._given_or_found("gpus_per_node", asked.gpus_per_node, found, 8)
         found = recipe.whole(
             *("seq_length", "data.seq_length", "model.config.seq_length", "model.seq_length"),
             *("model.encoder_seq_length", "model.data.seq_length"),
         )
-        self.sequence = self._known("seq_length", asked.seq_length, found, 2048)
+        self.sequence = self._given_or_found("seq_length", asked.seq_length, found, 2048)
 
     @property
     def gpus(self) -> int:
@@ -168,7 +168,7 @@ class Machines:
             return ""
         return f"Not given, so assumed: {', '.join(self._assumed)}."
 
-    def _known(self, name: str, given: int | None, found: int | None, usual: int) -> int:
+    def _given_or_found(self, name: str, given: int | None, found: int | None, usual: int) -> int:
         if given is not None:
             return whole_number(name, given)
         if found is None:
@@ -188,7 +188,7 @@ def given_batch(asked: AutoConfigurator, recipe: Recipe) -> int | None:
     return recipe.whole("global_batch_size", "data.global_batch_size", "model.global_batch_size")
 
 
-def calculated(asked: AutoConfigurator, gpus: int) -> Callable[[Family], float] | None:
+def size_calculator(asked: AutoConfigurator, gpus: int) -> Callable[[Family], float] | None:
     """What gives a family's size for the days; None where none is to be calculated.
 
     Raises:
@@ -256,9 +256,9 @@ def training_of_recipe(asked: AutoConfigurator, degrees: Degrees) -> RecipeTrain
         else whole_number("vocab_size", asked.vocab_size),
         sequence=machines.sequence,
         gpu_memory_gb=number("gpu_memory_gb", asked.gpu_memory_gb),
-        calculated=calculated(asked, machines.gpus),
+        calculated=size_calculator(asked, machines.gpus),
     )
-    facts, given = model_facts(recipe, usual), _given(asked, recipe)
+    facts, given = model_facts(recipe, usual), _stated_training(asked, recipe)
     batch, samples = table_batch(facts), given_batch(asked, recipe)
     if samples is not None:
         batch = replace(batch, global_batch=samples, note="")
@@ -274,7 +274,7 @@ def training_of_recipe(asked: AutoConfigurator, degrees: Degrees) -> RecipeTrain
         given=given,
         is_batch_given=samples is not None,
     )
-    return training if samples is not None else _recommended(training)
+    return training if samples is not None else _with_batch_note(training)
 
 
 def with_batch(training: RecipeTraining, batch: int, note: str) -> RecipeTraining:
@@ -298,7 +298,7 @@ def for_ranks(training: RecipeTraining) -> SearchQuestion:
     return replace(training.question, base=base)
 
 
-def _recommended(training: RecipeTraining) -> RecipeTraining:
+def _with_batch_note(training: RecipeTraining) -> RecipeTraining:
     """With a note on the batch that nobody gave."""
     table = training.question.model.batch
     said = f". {table.note}" if table.note else ", as NeMo 2.0 has for this size."
@@ -307,7 +307,7 @@ def _recommended(training: RecipeTraining) -> RecipeTraining:
     return replace(training, question=replace(question, notes=(*question.notes, note)))
 
 
-def _given(asked: AutoConfigurator, recipe: Recipe) -> StatedTraining:
+def _stated_training(asked: AutoConfigurator, recipe: Recipe) -> StatedTraining:
     document = recipe.document
     if asked.seq_length is not None and _SEQUENCE in document:
         document = document.with_value(_SEQUENCE, asked.seq_length)

@@ -13,7 +13,7 @@ from textwrap import indent
 from typing import Any
 
 from autoconf_launch.autotuner.sizing import Pretraining
-from autoconf_launch.core import KeyPath, RawConfig, dotted
+from autoconf_launch.core import KeyPath, RawConfig, dotted_name
 from autoconf_launch.launcher.export import (
     Exported,
     comments,
@@ -115,9 +115,11 @@ def nemo2(base: Pretraining, document: RawConfig) -> Exported:
     recipe = recipe_call(base, document)
     words = {"run"} | set(_first_words(recipe))
     imports = "\n".join(_import(word) for word in IMPORTS if word in words)
-    after = "".join(f"\nrecipe.{dotted(path)} = {value!r}" for path, value in set_after(document))
+    after = "".join(
+        f"\nrecipe.{dotted_name(path)} = {value!r}" for path, value in set_after(document)
+    )
     data = "" if document.get(_PATHS) is not None else _MADE_UP
-    text = _TEXT.format(imports=imports, recipe=_spelled(recipe), after=after, data=data)
+    text = _TEXT.format(imports=imports, recipe=_as_code(recipe), after=after, data=data)
     return Exported(text=comments(left_out) + text, left_out=left_out)
 
 
@@ -171,18 +173,18 @@ def _config(kind: str, fields: Mapping[str, Any]) -> Call:
     return Call(function="run.Config", first=(Name(kind),), fields=fields)
 
 
-def _spelled(value: Any) -> str:
+def _as_code(value: Any) -> str:
     """As code, each argument on a line of its own."""
     if isinstance(value, Name):
         return value.words
     if isinstance(value, Call):
-        named = (f"{name}={_spelled(one)}" for name, one in value.fields.items())
+        named = (f"{name}={_as_code(one)}" for name, one in value.fields.items())
         lines = [*(one.words for one in value.first), *named]
         inside = "".join(f"{line},\n" for line in lines)
         body = f"\n{indent(inside, '    ')}" if lines else ""
         return f"{value.function}({body})"
     if isinstance(value, list):
-        return f"[{', '.join(map(_spelled, value))}]"
+        return f"[{', '.join(map(_as_code, value))}]"
     return json.dumps(value) if isinstance(value, str) else repr(value)
 
 

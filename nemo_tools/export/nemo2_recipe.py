@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from autoconf_launch.core import Recompute, dotted
+from autoconf_launch.core import Recompute, dotted_name
 from autoconf_launch.launcher.export import NEMO_DEGREES, Exported, Optimum, Page, comments
 
 _STRATEGY = ("trainer", "strategy")
@@ -33,5 +33,5 @@ def nemo2(optimum: Optimum) -> Exported:
         page.say(("model", "config", "recompute_num_layers"), 1)
     page.done("recompute")
     left_out = page.left_out()
-    lines = [f"recipe.{dotted(path)} = {value!r}" for path, value in page.document.leaves()]
+    lines = [f"recipe.{dotted_name(path)} = {value!r}" for path, value in page.document.leaves()]
     return Exported(text=comments(left_out) + "\n".join(lines) + "\n", left_out=left_out)

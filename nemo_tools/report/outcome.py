@@ -155,7 +155,7 @@ def fastest_first(outcome: SearchOutcome) -> tuple[Figures, ...]:
     return tuple(_figures(outcome, run, ranked[0]) for run in ranked)
 
 
-def failed(outcome: SearchOutcome) -> tuple[tuple[SearchRun, Failure], ...]:
+def failed_runs(outcome: SearchOutcome) -> tuple[tuple[SearchRun, Failure], ...]:
     """Runs without a measurement, each with its reason, in the order in which they ran."""
     found = [run for run in outcome.runs if run.failure is not None or not run.step_s]
     return tuple((run, run.failure or _SILENT) for run in found)

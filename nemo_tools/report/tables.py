@@ -23,7 +23,7 @@ from .outcome import (
     SearchOptimum,
     SearchOutcome,
     SearchRun,
-    failed,
+    failed_runs,
     fastest_first,
     optimum,
 )
@@ -56,12 +56,15 @@ class Columns(Enum):
 
 def summary_csv(outcome: SearchOutcome, columns: Columns) -> str:
     """Measured runs, the fastest first."""
-    return _csv(columns, (_measured(outcome, one) for one in fastest_first(outcome)))
+    return _csv(columns, (_measured_cells(outcome, one) for one in fastest_first(outcome)))
 
 
 def failed_csv(outcome: SearchOutcome, columns: Columns) -> str:
     """Runs that failed, each with its reason."""
-    rows = ({**_asked(outcome, run), _REASON: _reason(why)} for run, why in failed(outcome))
+    rows = (
+        {**_configuration_cells(outcome, run), _REASON: _reason(why)}
+        for run, why in failed_runs(outcome)
+    )
     return _csv(columns, rows)
 
 
@@ -85,7 +88,7 @@ def extrapolation(run: SearchRun) -> str:
     return f"{run.extrapolated_from} of {run.whole_micro_batches or '?'} micro-batches"
 
 
-def rounded(value: float) -> float:
+def round_figure(value: float) -> float:
     """Two decimals, or four digits where the value is small: a step of 3 ms is not 0.0."""
     if not value or not math.isfinite(value):
         return value
@@ -98,7 +101,7 @@ def _csv(columns: Columns, rows: Iterable[Mapping[str, object]]) -> str:
     return csv_text(lines)
 
 
-def _asked(outcome: SearchOutcome, run: SearchRun) -> dict[str, object]:
+def _configuration_cells(outcome: SearchOutcome, run: SearchRun) -> dict[str, object]:
     shape, point = outcome.shape, run.point
     stacks = 2 if shape.family.is_encoder_decoder else 1
     return {
@@ -123,22 +126,24 @@ def _asked(outcome: SearchOutcome, run: SearchRun) -> dict[str, object]:
     }
 
 
-def _measured(outcome: SearchOutcome, one: Figures) -> dict[str, object]:
+def _measured_cells(outcome: SearchOutcome, one: Figures) -> dict[str, object]:
     run = one.run
     return {
-        **_asked(outcome, run),
+        **_configuration_cells(outcome, run),
         "Time per Step": _step_time(one.step_s),
-        "Samples per Second": rounded(one.samples_per_s),
-        "Model TFLOPS / GPU": rounded(one.model_tflops_per_gpu),
-        "Model TFLOPS Aggregate": rounded(one.model_tflops),
+        "Samples per Second": round_figure(one.samples_per_s),
+        "Model TFLOPS / GPU": round_figure(one.model_tflops_per_gpu),
+        "Model TFLOPS Aggregate": round_figure(one.model_tflops),
         _NAME: config_name(run),
-        "Days to Train": rounded(one.days),
-        "Cost [USD]": None if one.usd is None else rounded(one.usd),
+        "Days to Train": round_figure(one.days),
+        "Cost [USD]": None if one.usd is None else round_figure(one.usd),
         "Steps": run.steps if run.extrapolated_from is None else 0,
         "Extrapolated from": extrapolation(run) or None,
         "Step Time Spread": None if run.step_spread_s is None else _step_time(run.step_spread_s),
-        "Peak Memory [GiB]": None if run.peak_bytes is None else rounded(run.peak_bytes / 2**30),
-        "Loss": None if run.loss is None else rounded(run.loss),
+        "Peak Memory [GiB]": None
+        if run.peak_bytes is None
+        else round_figure(run.peak_bytes / 2**30),
+        "Loss": None if run.loss is None else round_figure(run.loss),
     }
 
 
@@ -183,8 +188,8 @@ def _line(one: Figures) -> str:
     tie = "; as fast as the first within the noise" if one.is_tie else ""
     return (
         f"{one.run.name} with {_seconds(one.step_s)}{spread} per global step {_basis(one.run)} "
-        f"({rounded(one.model_tflops_per_gpu):g} model TFLOPS / GPU, "
-        f"{rounded(one.days):,g} days to train{cost}){tie}."
+        f"({round_figure(one.model_tflops_per_gpu):g} model TFLOPS / GPU, "
+        f"{round_figure(one.days):,g} days to train{cost}){tie}."
     )
 
 
@@ -210,7 +215,7 @@ def _remarks(outcome: SearchOutcome, ranked: tuple[Figures, ...]) -> Iterator[st
             "mean for all but the last, which includes the gradient all-reduce and the optimizer "
             "step. A larger max_minutes_per_run measures more of them."
         )
-    kinds = Counter(failure.kind.value for _, failure in failed(outcome))
+    kinds = Counter(failure.kind.value for _, failure in failed_runs(outcome))
     if kinds:
         counts = ", ".join(f"{count} {kind}" for kind, count in kinds.most_common())
         yield f"{kinds.total()} without a measurement ({counts}); failed_jobs has each reason."

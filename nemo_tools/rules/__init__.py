@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from .candidates import (
         NemoCandidate,
         SearchedModel,
-        limited,
+        limit_candidates,
         minimum_nodes,
         minutes_limit,
         nemo1_name,

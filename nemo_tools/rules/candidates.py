@@ -57,7 +57,7 @@ def nemo_candidates(grid: Grid, model: SearchedModel) -> tuple[NemoCandidate, ..
     """Every valid point once, in NVIDIA's order.
 
     That is by layers that checkpoint, or where none do by micro-batch, ascending; inside by
-    tensor, pipeline, context, expert. Take the first few by :func:`limited`.
+    tensor, pipeline, context, expert. Take the first few by :func:`limit_candidates`.
     """
     found = dict.fromkeys(_points(grid, model))
     has_layers = any(one.recompute_layers is not None for one in found)
@@ -66,7 +66,7 @@ def nemo_candidates(grid: Grid, model: SearchedModel) -> tuple[NemoCandidate, ..
     return tuple(sorted(found, key=lambda one: one.layout.micro_batch))
 
 
-def limited(candidates: Sequence[NemoCandidate], limit: int) -> tuple[NemoCandidate, ...]:
+def limit_candidates(candidates: Sequence[NemoCandidate], limit: int) -> tuple[NemoCandidate, ...]:
     """At most ``limit``, in turn of each micro-batch, the largest first; 0 takes all.
 
     NVIDIA's tool cuts the largest micro-batches first, which are usually the fastest.

@@ -108,7 +108,7 @@ def planner_grid(question: PlannerGridQuestion) -> PlannerGrid:
     All other knobs are at their best. The first is the planner's first (``layouts.points``); the
     others follow by how likely they are the fastest of all (``run_order``).
     """
-    found = _ordered(points(_points_of(question)), question.training)
+    found = _in_run_order(points(_points_of(question)), question.training)
     listed = question.degrees.recompute_layers
     candidates = tuple(
         one
@@ -117,13 +117,13 @@ def planner_grid(question: PlannerGridQuestion) -> PlannerGrid:
     )
     return PlannerGrid(
         candidates=candidates,
-        rejected=tuple(_rejected(candidates, question)),
+        rejected=tuple(_unmet_values(candidates, question)),
         considered=found.considered,
         dropped=found.dropped,
     )
 
 
-def _ordered(found: Points, training: Training) -> Points:
+def _in_run_order(found: Points, training: Training) -> Points:
     """The same points as they are to be run."""
     if found.rows is None:
         return found
@@ -181,7 +181,7 @@ def _candidates(found: Points, a: Architecture) -> Iterator[PlannerCandidate]:
         )
 
 
-def _rejected(
+def _unmet_values(
     candidates: tuple[PlannerCandidate, ...], question: PlannerGridQuestion
 ) -> Iterator[UnmetValues]:
     """Listed values that no candidate has, then combinations of the others."""

@@ -30,7 +30,7 @@ from ..rules import (
     PlannerGrid,
     PlannerGridQuestion,
     SearchedModel,
-    limited,
+    limit_candidates,
     minimum_nodes,
     nemo1_name,
     nemo_candidates,
@@ -103,7 +103,7 @@ def search_machines(settings: SearchSettings, gpus_per_node: int) -> SearchMachi
     """
     wanted = settings.train.gpu_memory_gb
     named = settings.cluster.gpu
-    gpu = _known(named) if named else _by_memory(wanted)
+    gpu = _require_accelerator(named) if named else _by_memory(wanted)
     usable = equal_nodes(1, 1, gpu).least_memory_bytes
     datasheet = machine(gpu).accelerator.memory_bytes
     return SearchMachines(
@@ -111,7 +111,7 @@ def search_machines(settings: SearchSettings, gpus_per_node: int) -> SearchMachi
         gpus_per_node=gpus_per_node,
         memory_bytes=usable * min(1.0, wanted * _GB / datasheet),
         usd_per_gpu_hour=settings.cluster.usd_per_gpu_hour,
-        notes=() if named else (_assumed(gpu, wanted),),
+        notes=() if named else (_assumed_gpu_note(gpu, wanted),),
     )
 
 
@@ -155,7 +155,7 @@ def _sequence_parallel(question: SearchQuestion) -> tuple[bool, ...]:
     return (False,) if lacks_it else (False, True)
 
 
-def _known(name: str) -> str:
+def _require_accelerator(name: str) -> str:
     found = known_accelerator(name)
     if found is None:
         machine(name)  # raises with the nearest name
@@ -174,7 +174,7 @@ def _by_memory(wanted_gb: float) -> str:
     return min(above, key=lambda gpu: above[gpu])
 
 
-def _assumed(gpu: str, wanted_gb: float) -> str:
+def _assumed_gpu_note(gpu: str, wanted_gb: float) -> str:
     rule = "" if wanted_gb in _SEEDS_GPUS else f"No rule covers {wanted_gb:g} GB; "
     return f"{rule}{'the' if rule else 'The'} planner assumes {gpu}, as cluster.gpu names none."
 
@@ -302,7 +302,7 @@ def _of_nemo(question: SearchQuestion, grid: Grid) -> CandidateList:
     return CandidateList(
         candidates=tuple(
             SearchCandidate(name=nemo1_name(model, nodes, one), point=one)
-            for one in limited(points, train.limit_runs)
+            for one in limit_candidates(points, train.limit_runs)
         ),
         nodes=nodes,
         found=len(points),

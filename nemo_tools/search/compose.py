@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from autoconf_launch.autotuner.sizing import Family, nearest_predefined
-from autoconf_launch.core import ConfigError, RawConfig, dotted, nearest_known
-from autoconf_launch.tuning_spaces import CONF, predefined
+from autoconf_launch.core import ConfigError, RawConfig, dotted_name, nearest_known
+from autoconf_launch.tuning_spaces import CONF, predefined_searches
 
 TRAIN = ("search_config", "train_settings")
 GROUPS = ("cluster", "search_config")
@@ -97,7 +97,7 @@ def _nearest(key: str) -> str:
     return "keys are those of NVIDIA's conf/config.yaml, such as search_config=gpt3/5b."
 
 
-_NODES = dotted((*TRAIN, "num_nodes"))
+_NODES = dotted_name((*TRAIN, "num_nodes"))
 _BCP_NODES = "$NGC_ARRAY_SIZE"
 _BCP_VARIABLE = "NGC_ARRAY_SIZE"
 _TOOL, _OLD_TOOL = "auto_configurator_path", "bignlp_hp_tool_path"
@@ -155,20 +155,20 @@ def compose(arguments: Sequence[str], folder: Path | None = None) -> Composed:
     Raises:
         ConfigError: hydra is missing, a key or name is unknown, or a file cannot be read.
     """
-    overrides, notes = _bcp_nodes(tuple(_parsed(arguments)))
+    overrides, notes = _bcp_nodes(tuple(_parse_overrides(arguments)))
     require_known(override.key for override in overrides)
     _check_choices(overrides, folder)
-    found = _composed(overrides, folder)
+    found = _compose_config(overrides, folder)
     given = frozenset(override.key for override in overrides)
     kind = found.document.get(("cluster_type",))
     if "cluster" not in given and kind in ("bcp", "local"):
         chosen = Override(key="cluster", value=str(kind))
-        found = _composed((*overrides, chosen), folder)
-    require_known(dotted(path) for path, _ in found.document.leaves() if path[0] != "hydra")
+        found = _compose_config((*overrides, chosen), folder)
+    require_known(dotted_name(path) for path, _ in found.document.leaves() if path[0] != "hydra")
     return replace(found, given=given, notes=notes)
 
 
-def _parsed(arguments: Iterable[str]) -> Iterator[Override]:
+def _parse_overrides(arguments: Iterable[str]) -> Iterator[Override]:
     for argument in arguments:
         key, equals, value = argument.partition("=")
         if not equals or not key.lstrip("+").strip() or argument.startswith("-"):
@@ -211,7 +211,7 @@ def _nearest_size(override: Override) -> str:
     if override.key != "search_config" or found is None or size is None:
         return ""
     family = Family(found[1]).predefined
-    name = nearest_predefined(predefined(), family, float(size[0]))
+    name = nearest_predefined(predefined_searches(), family, float(size[0]))
     return f"did you mean '{name}'?" if name else ""
 
 
@@ -225,7 +225,7 @@ def _names(group: str, folder: Path | None) -> tuple[str, ...]:
     return tuple(sorted(found))
 
 
-def _composed(overrides: Sequence[Override], folder: Path | None) -> Composed:
+def _compose_config(overrides: Sequence[Override], folder: Path | None) -> Composed:
     hydra, omegaconf = _libraries()
     texts = [override.text for override in overrides]
     if folder is not None:
@@ -234,7 +234,7 @@ def _composed(overrides: Sequence[Override], folder: Path | None) -> Composed:
     try:
         with hydra.initialize_config_dir(where, version_base="1.3"):
             config = hydra.compose("config", overrides=texts, return_hydra_config=True)
-        return _resolved(omegaconf.OmegaConf, config, {one.key for one in overrides})
+        return _resolve_config(omegaconf.OmegaConf, config, {one.key for one in overrides})
     except ConfigError:
         raise
     except Exception as error:
@@ -253,7 +253,7 @@ def _libraries() -> tuple[Any, Any]:
         ) from error
 
 
-def _resolved(omega: Any, config: Any, given: set[str]) -> Composed:
+def _resolve_config(omega: Any, config: Any, given: set[str]) -> Composed:
     choice = str(config.hydra.runtime.choices["search_config"])
     omega.set_readonly(config, False)
     omega.set_struct(config, False)

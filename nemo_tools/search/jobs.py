@@ -47,7 +47,7 @@ class SlurmJob:
 def sbatch_text(job: SlurmJob) -> str:
     """The whole script, with its last newline."""
     options = "".join(f"#SBATCH {option}\n" for option in _options(job))
-    step = f"srun {job.flags} sh -c {_quoted(job.command)}"
+    step = f"srun {job.flags} sh -c {_quote(job.command)}"
     return f"{SHEBANG}\n{options}\n{step}\n\nset +x\n"
 
 
@@ -84,7 +84,7 @@ def _options(job: SlurmJob) -> Iterator[str]:
     yield from (f"--{name}" for name in ("exclusive", "overcommit") if getattr(cluster, name))
     texts = {
         "exclude": _option(",".join(cluster.exclude)),
-        "comment": cluster.comment and _quoted(_one_line(cluster.comment)),
+        "comment": cluster.comment and _quote(_one_line(cluster.comment)),
         "nodelist": cluster.nodelist and _option(cluster.nodelist),
         "time": _option(job.time),
     }
@@ -113,7 +113,7 @@ def _one_line(value: str) -> str:
     )
 
 
-def _quoted(text: str) -> str:
+def _quote(text: str) -> str:
     """Always in quotes, whatever the text."""
     plain = shlex.quote(text)
     return plain if plain.startswith("'") else f"'{text}'"

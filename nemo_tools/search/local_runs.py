@@ -80,7 +80,7 @@ _STAGES = (0, 1, 2, 3)
 _UNKNOWN_S = math.inf
 
 
-def ordered(
+def order_candidates(
     found: tuple[SearchCandidate, ...],
     as_candidate: Callable[[SearchCandidate], Candidate],
     workload: Workload,
@@ -98,7 +98,11 @@ def ordered(
     table = CandidateTable.from_candidates([as_candidate(one) for one in variants])
     told = estimate(table, workload, cluster)
     priced = [
-        replace(one, step_s=_known(told.step_s_C[row]), peak_bytes=_known(told.peak_bytes_C[row]))
+        replace(
+            one,
+            step_s=_none_if_nan(told.step_s_C[row]),
+            peak_bytes=_none_if_nan(told.peak_bytes_C[row]),
+        )
         for row, one in enumerate(variants)
     ]
     limit = cluster.least_memory_bytes
@@ -117,7 +121,7 @@ def _rank(one: SearchCandidate, limit_bytes: float) -> tuple[bool, float, int, i
     return (is_large, value, samples, one.layout.zero_stage)
 
 
-def _known(value: float) -> float | None:
+def _none_if_nan(value: float) -> float | None:
     return None if math.isnan(value) else float(value)
 
 
@@ -293,7 +297,7 @@ class LocalRuns:
         )
         workload = replace(training, model=spec)
         session.files.describe_model(workload)
-        candidates, too_slow = self._ordered(workload)
+        candidates, too_slow = self._order(workload)
         if not candidates:
             minutes = self._prepared.settings.train.max_minutes
             raise NothingFeasibleError(all_too_slow(too_slow, minutes))
@@ -377,13 +381,13 @@ class LocalRuns:
                 failure.log_tail,
             ) from error
 
-    def _ordered(self, workload: Workload) -> tuple[_Some, _Some]:
+    def _order(self, workload: Workload) -> tuple[_Some, _Some]:
         """What is run, and what is too slow; NVIDIA's grid keeps NVIDIA's order.
 
         Ours is by what the profile run lets predict, and what may lack time comes last.
         """
         found, train = self._prepared.found.candidates, self._prepared.settings.train
-        priced = ordered(found, self.candidate, workload, self._cluster)
+        priced = order_candidates(found, self.candidate, workload, self._cluster)
         if self._prepared.settings.grid is GridKind.NEMO:
             times = {one.name: one.step_s for one in priced}
             priced = tuple(replace(one, step_s=times[one.name]) for one in found)

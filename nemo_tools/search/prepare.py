@@ -160,7 +160,7 @@ def dry_run_text(prepared: Prepared) -> Iterator[str]:
     yield (
         f"{question.name}: {shape.layers} layers of {shape.hidden}, global batch "
         f"{question.global_batch} of {question.settings.train.sequence} tokens"
-        f"{_searched(prepared)}\nResults would go to {prepared.settings.train.logs}"
+        f"{_search_note(prepared)}\nResults would go to {prepared.settings.train.logs}"
     )
     yield from (f"Note: {note}" for note in prepared.notes)
     if not prepared.settings.runs_training:
@@ -175,7 +175,7 @@ def dry_run_text(prepared: Prepared) -> Iterator[str]:
     yield _END
 
 
-def _searched(prepared: Prepared) -> str:
+def _search_note(prepared: Prepared) -> str:
     question, found = prepared.question, prepared.found
     if not prepared.settings.runs_training:
         return ""

@@ -26,13 +26,13 @@ from autoconf_launch.autotuner.sizing import (
     recommended_size_b,
     run_name,
 )
-from autoconf_launch.core import ConfigError, KeyPath, RawConfig, dotted
+from autoconf_launch.core import ConfigError, KeyPath, RawConfig, dotted_name
 from autoconf_launch.launcher.estimates import base_document, custom_model
 from autoconf_launch.tuning_spaces import (
     generation_of,
     grid_rows,
     is_shipped,
-    predefined,
+    predefined_searches,
     shipped_base_config,
     tables,
 )
@@ -105,14 +105,14 @@ def _whole(base: RawConfig, path: KeyPath) -> int:
     value = base.get(path)
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
         raise ConfigError(
-            f"{dotted(path)} of the base configuration is {value!r}, but must be a whole number "
-            "of at least 1."
+            f"{dotted_name(path)} of the base configuration is {value!r}, but must be a whole "
+            "number of at least 1."
         )
     return value
 
 
 _INDEX_FOLDER = "data_index_files"
-_LENGTH = dotted((*TRAIN, "seq_length"))
+_LENGTH = dotted_name((*TRAIN, "seq_length"))
 _MADE_HERE = ("autoconf", "parameters")
 """Stands in a base configuration of ours, not in a user's whole file."""
 
@@ -180,7 +180,7 @@ def question_of(settings: SearchSettings, nodes: int, gpus_per_node: int) -> Sea
         gpus=nodes * gpus_per_node, tflops_per_gpu=train.tflops_per_gpu, tokens_b=train.tokens_b
     )
     size_b, notes = _size(family, train, budget)
-    chosen = _chosen(settings, family, size_b)
+    chosen = _choose_model(settings, family, size_b)
     days = train.max_days or exact_training_days(family.name, size_b, budget)
     base = _base(settings, chosen, _plan(settings, days, nodes, gpus_per_node))
     train = replace(train, sequence=chosen.asked.sequence)
@@ -222,7 +222,7 @@ def _size(family: Family, train: TrainSettings, budget: Budget) -> tuple[float, 
     )
 
 
-def _chosen(settings: SearchSettings, family: Family, size_b: float) -> ChosenModel:
+def _choose_model(settings: SearchSettings, family: Family, size_b: float) -> ChosenModel:
     """The tables' model, or the one of the user's file; what the command line gives wins."""
     train = settings.train
     asked = ModelQuestion(
@@ -317,7 +317,7 @@ def nemo_grid_of(question: SearchQuestion) -> Grid | NoRule | None:
     """
     if question.settings.grid is not GridKind.NEMO:
         return None
-    is_old = any(one.family == question.family.predefined for one in predefined())
+    is_old = any(one.family == question.family.predefined for one in predefined_searches())
     rows = grid_rows(1 if is_old else 2)
     return nemo_grid(rows, grid_question(question), question.settings.train.degrees)
 

@@ -9,7 +9,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
-from autoconf_launch.core import ConfigError, Degrees, KeyPath, RawConfig, dotted
+from autoconf_launch.core import ConfigError, Degrees, KeyPath, RawConfig, dotted_name
 from autoconf_launch.launcher.request import TrackingChoice
 from autoconf_launch.tuning_spaces import usual_of
 
@@ -59,7 +59,7 @@ class Reader:
         Raises:
             ConfigError: it is none, too small, or not given where it must be.
         """
-        return int(self._needed(key, self.optional_whole(key, least=least), default))
+        return int(self._require(key, self.optional_whole(key, least=least), default))
 
     def optional_whole(self, key: str, *, least: int = 1) -> int | None:
         """A whole number; None where it is left to us.
@@ -76,7 +76,7 @@ class Reader:
         Raises:
             ConfigError: it is none, or not given where it must be.
         """
-        return float(self._needed(key, self.optional_number(key), default))
+        return float(self._require(key, self.optional_number(key), default))
 
     def optional_number(self, key: str) -> float | None:
         """A number above 0; None where it is left to us.
@@ -143,7 +143,7 @@ class Reader:
         value = self._document.get((*self._section, key))
         return None if isinstance(value, str) and value in _AUTO else value
 
-    def _needed(self, key: str, given: Any, default: Any) -> Any:
+    def _require(self, key: str, given: Any, default: Any) -> Any:
         if given is None and default is None:
             raise ConfigError(f"{self._name(key)} is not given, but search needs it.")
         return default if given is None else given
@@ -152,7 +152,7 @@ class Reader:
         return ConfigError(f"{self._name(key)} is {value!r}, but must be {must_be}.")
 
     def _name(self, key: str) -> str:
-        return dotted((*self._section, key))
+        return dotted_name((*self._section, key))
 
 
 _MINIMUM = "minimum"

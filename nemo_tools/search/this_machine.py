@@ -21,9 +21,9 @@ from autoconf_launch.core import ConfigError, Layout, NothingFeasibleError, Offl
 from autoconf_launch.launcher.machine import find_cluster
 from autoconf_launch.launcher.report import size_text
 from autoconf_launch.launcher.request import LaunchRequest
-from autoconf_launch.tuning_spaces import predefined
+from autoconf_launch.tuning_spaces import predefined_searches
 
-from ..rules import NemoCandidate, limited, nemo1_name, nemo_candidates
+from ..rules import NemoCandidate, limit_candidates, nemo1_name, nemo_candidates
 from .candidates import CandidateList, Rejected, SearchCandidate, searched_model
 from .compose import TRAIN
 from .question import SearchQuestion, nemo_grid_of
@@ -185,7 +185,7 @@ def first_shown(found: CandidateList, limit: int) -> CandidateList:
 def _cut(found: Sequence[SearchCandidate], limit: int) -> tuple[SearchCandidate, ...]:
     """In turn of each micro-batch, so that the largest are not cut first; 0 takes all."""
     by_point = {one.point: one for one in found}
-    return tuple(by_point[point] for point in limited(tuple(by_point), limit))
+    return tuple(by_point[point] for point in limit_candidates(tuple(by_point), limit))
 
 
 def with_zero(candidate: SearchCandidate, stage: int) -> SearchCandidate:
@@ -301,7 +301,7 @@ def why_no_room(question: SearchQuestion, rank_bytes: int) -> str:
 def _instead(question: SearchQuestion, held: int) -> str:
     sizes = {
         one.size_b: one.name
-        for one in predefined()
+        for one in predefined_searches()
         if one.family == question.family.predefined and one.size_b * 1e9 <= held
     }
     if sizes:

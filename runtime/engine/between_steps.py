@@ -46,7 +46,7 @@ class BetweenSteps:
         report.beside, report.put_away = self.beside, self._surroundings.new
         model = module.module if isinstance(module, DistributedDataParallel) else module
         stay_out_of_scripts()
-        model.register_forward_hook(_Hook(self._hear_call).heard, always_call=True)
+        model.register_forward_hook(_Hook(self._hear_call).hear, always_call=True)
         self._follow_loaders()
 
     @contextmanager
@@ -111,7 +111,7 @@ class BetweenSteps:
         if not self.beside.went_on:
             return self._report.result()
         result = self._report.result(end_step=len(self._report.steps))
-        return replace(result, left_behind=self._surroundings.left())
+        return replace(result, left_behind=self._surroundings.leftovers())
 
     def _hear_call(self, module: nn.Module, arguments: object, result: object) -> None:
         """The model was called; outside of a step that is an evaluation."""
@@ -146,6 +146,6 @@ class _Hook(SharedByCopies):
     def __init__(self, called: Callable[[nn.Module, object, object], None]) -> None:
         self._hear_call = called
 
-    def heard(self, module: nn.Module, arguments: object, result: object) -> None:
+    def hear(self, module: nn.Module, arguments: object, result: object) -> None:
         """A forward hook."""
         self._hear_call(module, arguments, result)

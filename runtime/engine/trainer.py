@@ -101,7 +101,7 @@ class Trainer:
             with self._laid_out.around(len(losses) == last - 1):
                 losses.append(self._forward_backward(micro_batch))
             if cutter:
-                cutter.made()
+                cutter.end_micro_batch()
             if len(losses) == last:
                 break
         return losses

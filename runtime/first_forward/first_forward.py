@@ -236,7 +236,7 @@ class FirstForwardProbe:
                 seen.step(optimizers)
             except Exception as error:
                 notes.append(f"The optimizer's step was not tried: {error}")
-        found = seen.described()
+        found = seen.describe()
         name = type(optimizers[0]).__name__ if optimizers else None
         return replace(
             found,

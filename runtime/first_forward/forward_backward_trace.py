@@ -203,7 +203,7 @@ class ForwardBackwardTrace:
         self._state_bytes = sum(sizes.values())
         self._peak("optimizer", less=self._state_bytes)
 
-    def described(self) -> FirstForward:
+    def describe(self) -> FirstForward:
         """All that was seen."""
         costs = self._costs.operations
         self._costs.stop()
@@ -295,7 +295,7 @@ def _peaks_of(
 
 
 def _call_with_size(fakes: Fakes, call: OutermostCall, size: int, factor: int) -> Any:
-    def sized(value: Any) -> Any:
+    def with_size(value: Any) -> Any:
         if not isinstance(value, Tensor) or size not in value.shape[:2]:
             return value
         place = 0 if value.shape[0] == size else 1
@@ -305,7 +305,7 @@ def _call_with_size(fakes: Fakes, call: OutermostCall, size: int, factor: int) -
             return fakes.empty_like(value, shape).requires_grad_(value.requires_grad)
         return torch.cat([value] * factor, dim=place)
 
-    arguments, named = tree_map(sized, (call.arguments, call.named))
+    arguments, named = tree_map(with_size, (call.arguments, call.named))
     result = call.module(*arguments, **named)
     loss = getattr(result, "loss", None)
     return loss if isinstance(loss, Tensor) else result

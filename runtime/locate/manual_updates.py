@@ -28,7 +28,7 @@ class ManualUpdates:
         self._passes = 0
         self._before: tuple[float, ...] | None = None
 
-    def found(self, modules: Iterable[nn.Module]) -> bool:
+    def detect(self, modules: Iterable[nn.Module]) -> bool:
         """Whether weights have changed; to be asked at the start of each backward pass."""
         self._passes += 1
         if self._passes % _EVERY:

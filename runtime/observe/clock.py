@@ -21,7 +21,7 @@ class Clock(Protocol):
     def mark(self) -> Any:
         """Now, in the order of the work given so far."""
 
-    def passed(self, mark: Any) -> bool:
+    def has_passed(self, mark: Any) -> bool:
         """Whether the device has come to a mark."""
 
     def between_s(self, start: Any, end: Any) -> float:
@@ -41,7 +41,7 @@ class HostClock:
     mark = staticmethod(time.perf_counter)
     """See Clock."""
 
-    def passed(self, mark: Any) -> bool:
+    def has_passed(self, mark: Any) -> bool:
         """See Clock."""
         return True
 
@@ -70,7 +70,7 @@ class CudaClock:
         event.record(torch.cuda.current_stream(self._device))
         return event
 
-    def passed(self, mark: Any) -> bool:
+    def has_passed(self, mark: Any) -> bool:
         """See Clock."""
         return bool(mark.query())
 

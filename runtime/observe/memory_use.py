@@ -71,7 +71,7 @@ class MemoryWatch:
             self._elsewhere_bytes = self._meter.use().peak_bytes
             self._meter.restart()
 
-    def looked(self, storages_peak_bytes: int) -> None:
+    def end_look(self, storages_peak_bytes: int) -> None:
         """The step that was looked into has ended; 0: nothing was seen of its storages."""
         if self._meter:
             self._looked_bytes = self._meter.use().peak_bytes

@@ -92,7 +92,7 @@ class Pieces:
         if id(module) in self._names:
             self._place = HEAD
 
-    def computed(self, flops: float) -> None:
+    def add_flops(self, flops: float) -> None:
         """Operations where the pass is now."""
         self._here().flops += flops
 
@@ -107,7 +107,7 @@ class Pieces:
             pass  # no storage of its own
         return tensor
 
-    def recomputed(self, module: nn.Module, kept_bytes: int) -> None:
+    def add_kept_bytes(self, module: nn.Module, kept_bytes: int) -> None:
         """A module that ran again in the backward pass keeps this without recomputation."""
         place = self._places.get(id(module))
         if place is not None:

@@ -37,7 +37,7 @@ class StepWatch(SharedByCopies):
         self._root = root
         self._modules = tuple(modules)
         self._storages = Storages()
-        self._watch = OperationWatch(self._computed, self._storages)
+        self._watch = OperationWatch(self._count_flops, self._storages)
         self._hooks = ExitStack()
         self._forward: ExitStack | None = None
         self._passes = 0
@@ -127,21 +127,21 @@ class StepWatch(SharedByCopies):
             began, before_bytes = self._run_again.pop()
             if began is module:
                 if not self._run_again and self._passes == 1:
-                    self.pieces.recomputed(module, self._alive_bytes() - before_bytes)
+                    self.pieces.add_kept_bytes(module, self._alive_bytes() - before_bytes)
                 return
 
     def _alive_bytes(self) -> int:
         """On CPU and, where one is used, on the GPU."""
         return self._storages.alive_bytes + torch.cuda.memory_allocated()
 
-    def _computed(self, flops: float) -> None:
+    def _count_flops(self, flops: float) -> None:
         if self._in_backward():
             if torch.is_grad_enabled():  # gradients are computed without
                 self._recomputed_flops += flops
         elif self._in_call or torch.is_grad_enabled():
             self.forward_flops += flops
             if self._forward is not None:
-                self.pieces.computed(flops)
+                self.pieces.add_flops(flops)
 
 
 def _hooks_of_script() -> bool:

@@ -92,7 +92,7 @@ class StepCounter:
         self._spent = True
         self._draws = 0
 
-    def paced(self, optimizer: object) -> Made | None:
+    def step_of_pacer(self, optimizer: object) -> Made | None:
         """What went into the step that the optimizer that sets the pace ends here.
 
         None: it is another one, or ends nothing; :meth:`step` says what it is, then.
@@ -125,7 +125,7 @@ class StepCounter:
         self._restart()
         return Meaning.RESTART
 
-    def made(self) -> Made:
+    def last_step(self) -> Made:
         """What went into the step whose boundary was just met."""
         return self._made
 

@@ -136,7 +136,7 @@ class Timeline(PauseRule):
         count = len(self._waiting)
         if self._clock.lags:
             ends = enumerate(step[1] for step in self._waiting)
-            count = next((n for n, end in ends if not self._clock.passed(end)), count)
+            count = next((n for n, end in ends if not self._clock.has_passed(end)), count)
         if not count:
             return
         passed = [self._record(n, step) for n, step in enumerate(self._waiting[:count], 1)]

@@ -147,7 +147,7 @@ class AfterEpoch:
         if announces and not can_end:
             write_sign(self._task, f"endless_rank{self._rank}", "")
 
-    def agreed(self, wanted: bool) -> bool:
+    def agree(self, wanted: bool) -> bool:
         """Whether all go on, after the last step; rank 0 says what is wanted.
 
         A rank that hears nothing for 30 s takes its own word.
@@ -160,9 +160,9 @@ class AfterEpoch:
             wanted = wanted and not self._endless()
             write_sign(self._task, "goes_on", str(int(wanted)))
             return wanted
-        return self._heard(wanted)
+        return self._hear(wanted)
 
-    def _heard(self, wanted: bool) -> bool:
+    def _hear(self, wanted: bool) -> bool:
         give_up_s = time.monotonic() + _WAIT_S
         while time.monotonic() < give_up_s:
             with suppress(OSError):

@@ -139,7 +139,7 @@ class RankReporter:
         """The last step after which there is time to look around."""
         self.is_last = self._agreement.is_last
         """Whether all ranks end after a step."""
-        self.left: Callable[[], tuple[str, ...]] = tuple
+        self.leftovers: Callable[[], tuple[str, ...]] = tuple
         """What the script has written that nobody takes away."""
 
     def step(self, made: Made, loss: Tensor | None) -> int:
@@ -161,7 +161,7 @@ class RankReporter:
 
     def goes_on(self) -> bool:
         """After the last step: whether the script goes on to what it does after an epoch."""
-        return self.beside.goes_on(self._after_epoch.agreed)
+        return self.beside.goes_on(self._after_epoch.agree)
 
     def between(self, number: int, root: nn.Module | None, live: Live) -> None:
         """After step ``number`` and before the next one, outside of both: look around."""
@@ -218,13 +218,13 @@ class RankReporter:
         end_step, word = None, LastWord()
         if self.beside.went_on:
             end_step = self._agreement.stop
-            word = LastWord(left_behind=self.left())
+            word = LastWord(left_behind=self.leftovers())
             self.timeline.settle()
         self.timeline.write_passed()
         return self._result(word, end_step=end_step)
 
     def _result(self, word: LastWord, end_step: int | None) -> RankResult:
-        failure = word.failure and self.beside.judged(word.failure, self.timeline.steps)
+        failure = word.failure and self.beside.judge(word.failure, self.timeline.steps)
         if failure and failure.kind is FailureKind.CRASHED and word.error:
             tail = last_words(Path(self._task.folder), word.error)
             failure = replace(failure, log_tail=tail)
@@ -250,7 +250,7 @@ class RankReporter:
             ended_early=word.ended_early,
             left_behind=word.left_behind,
             notes=(*self._notes, *word.notes, *((_ONE_OF_SEVERAL,) * self._claim.is_shared)),
-            asides=self.beside.seen() if self.timeline.steps else None,
+            asides=self.beside.summary() if self.timeline.steps else None,
             crowded=self._claim.is_crowded,
         )
 
@@ -282,7 +282,7 @@ class RankReporter:
     def _conclude(self) -> None:
         assert self.watch
         self.watch.stop()
-        self._memory.looked(self.watch.storages_peak_bytes)
+        self._memory.end_look(self.watch.storages_peak_bytes)
         self._looked_into = self._last_made
         self._flops = _MODEL_FLOPS * self.watch.forward_flops or None
         self._pieces = self.watch.pieces
@@ -322,7 +322,7 @@ class RankReporter:
         self._pieces = None
 
 
-def claimed(task: RankTask, device: torch.device, memory: MemoryWatch) -> RankReporter | None:
+def claim_rank(task: RankTask, device: torch.device, memory: MemoryWatch) -> RankReporter | None:
     """Speak for this process's rank from its first step on.
 
     None: another process does, and this one ends when that has spoken.
@@ -335,7 +335,7 @@ def claimed(task: RankTask, device: torch.device, memory: MemoryWatch) -> RankRe
     return None
 
 
-def unclaimed(task: RankTask, memory: MemoryWatch) -> RankReporter | None:
+def claim_stepless_rank(task: RankTask, memory: MemoryWatch) -> RankReporter | None:
     """Speak for a rank that made no step, unless any process ever spoke for it."""
     here = place()
     claim = Claim(task, here.rank)

@@ -103,7 +103,7 @@ class StepCutter:
             self._last = self._agreed_last(made)
         return self._last
 
-    def made(self) -> None:
+    def end_micro_batch(self) -> None:
         """A micro-batch is over."""
         now = self._now()
         self._micro_s.append(now - self._since)

@@ -51,10 +51,10 @@ def task_from_environment(environment: Mapping[str, str] = os.environ) -> RankTa
 class SideActivity(Protocol):
     """What the rank does beside its steps."""
 
-    def judged(self, failure: Failure, steps: int) -> Failure | None:
+    def judge(self, failure: Failure, steps: int) -> Failure | None:
         """The failure with its place; None where it is none of the steps' nor of these."""
 
-    def seen(self) -> Asides:
+    def summary(self) -> Asides:
         """Evaluations and checkpoints so far."""
 
     def ended(self) -> None:
@@ -118,7 +118,7 @@ class Report:
             self.meter.lift()
         failure: Failure | None = classify(error)
         if failure and self.beside is not None:
-            failure = self.beside.judged(failure, len(self.steps))
+            failure = self.beside.judge(failure, len(self.steps))
         if failure and failure.kind is FailureKind.CRASHED:
             words = last_words(Path(self.task.folder), error)
             failure = replace(failure, log_tail=words)
@@ -159,7 +159,7 @@ class Report:
             left_behind=self._left,
             phases=self.clock.means() if self.clock is not None else (),
             cut=self.cut,
-            asides=self.beside.seen() if self.beside is not None and self.steps else None,
+            asides=self.beside.summary() if self.beside is not None and self.steps else None,
         )
 
     def _memory(self, asked: int) -> MemoryUse | None:

@@ -64,7 +64,7 @@ class FileCalls:
             return path  # it is there, as Python will say
         if "w" in mode or "a" in mode or "x" in mode:
             return self._paths.target(path, checkpoint=is_part(path), copies="a" in mode)
-        return self._paths.edited(path)
+        return self._paths.edit_target(path)
 
     def _make_folder(
         self, original: Callable[..., Any], path: Any, *rest: Any, **named: Any
@@ -85,7 +85,7 @@ class FileCalls:
         path, aim = self._paths.path(src), self._paths.path(dst)
         if not self._paths.trains or path is None or aim is None or _begins_at_descriptor(named):
             return original(src, dst, **named)
-        source = self._paths.found(path)
+        source = self._paths.locate(path)
         is_users = source == path and self._paths.keeps(path)
         if not os.path.lexists(source) or (self._is_full_folder(aim) and not is_users):
             return original(src, dst)
@@ -110,7 +110,7 @@ class FileCalls:
         path, aim = self._paths.path(src), self._paths.path(dst)
         if not self._paths.trains or path is None or aim is None or _begins_at_descriptor(named):
             return original(src, dst, **named)
-        source, place = self._paths.found(path), self._paths.target(aim)
+        source, place = self._paths.locate(path), self._paths.target(aim)
         if source == path and self._paths.keeps(path):
             return _copy(source, place)
         return original(source, place, **named)
@@ -131,7 +131,7 @@ class FileCalls:
         self._paths.linked()
         if place is None or not self._paths.trains or not self._paths.keeps(place):
             return original(path, **named)
-        if (ours := self._paths.found(place)) != place:
+        if (ours := self._paths.locate(place)) != place:
             original(ours)
         self._paths.removed(place)
         return None
@@ -143,7 +143,7 @@ class FileCalls:
         place = self._paths.path(path) if self._paths.trains else None
         if place is None or not place.is_dir() or not self._paths.keeps(place):
             return original(path, *rest, **named)
-        if (ours := self._paths.found(place)) != place:
+        if (ours := self._paths.locate(place)) != place:
             original(ours)
         for made in self._paths.made_below(place):
             _clear(made)

@@ -44,16 +44,16 @@ class Surroundings:
     def new(self) -> tuple[str, ...]:
         """What is left once all was moved away that can be."""
         self._saved.paths.put_away()
-        return self.left()
+        return self.leftovers()
 
-    def left(self) -> tuple[str, ...]:
+    def leftovers(self) -> tuple[str, ...]:
         """Paths that are new or were written, from the working directory; of a folder only itself.
 
         Those that are moved away later are not among them.
         """
         paths = self._saved.paths
         found: list[str] = []
-        for entry in sorted({*self._new_entries(), *map(self._shown_path, paths.left())}):
+        for entry in sorted({*self._new_entries(), *map(self._shown_path, paths.leftovers())}):
             inside = any(parent.endswith("/") and entry.startswith(parent) for parent in found)
             if not inside and not paths.is_trials(self._folder / entry):
                 found.append(entry)

@@ -112,7 +112,7 @@ class TrialPaths:
             self._receive(path)
         return self._instead_of(path, copies=False) if self.keeps(path) else path
 
-    def edited(self, path: Path) -> Path:
+    def edit_target(self, path: Path) -> Path:
         """Where to change a file in place: data that is mapped into memory is not a checkpoint."""
         if is_checkpoint(path) or not self._received.isdisjoint(path.parents):
             return self.target(path, copies=True)
@@ -133,19 +133,19 @@ class TrialPaths:
             if self.trains and not self._written[path]:
                 self._since.add(path)
 
-    def found(self, path: Path) -> Path:
+    def locate(self, path: Path) -> Path:
         """Where the file is that the script calls so."""
         place = f"{self._saved}{path}"
         return Path(place) if self.has_others and os.path.lexists(place) else path
 
     def behind(self, path: Path) -> Path:
         """Which file the script writes to under a name; a link leads to another one."""
-        return Path(os.path.realpath(self.found(path)))
+        return Path(os.path.realpath(self.locate(path)))
 
     def read(self, path: Path) -> Path:
         """Where to read what the script calls so."""
-        place = self.found(path)
-        return self.found(self.behind(place)) if place.is_symlink() else place
+        place = self.locate(path)
+        return self.locate(self.behind(place)) if place.is_symlink() else place
 
     def moved(self, path: Path) -> None:
         """What the trial made there is there no more."""
@@ -180,7 +180,7 @@ class TrialPaths:
         self.trains = trains
         self._made = {path: pid for path, pid in [*self._made.items()] if pid != os.getpid()}
 
-    def left(self) -> list[Path]:
+    def leftovers(self) -> list[Path]:
         """What was written, cannot be taken away, and no look at the working directory shows."""
         folders = [path for path, pid in [*self._folders.items()] if pid == os.getpid()]
         written = [*self._written, *folders]

@@ -83,7 +83,7 @@ class AsideWatch:
         self.resumed()
         self._before.clear()
 
-    def judged(self, failure: Failure, steps: int) -> Failure | None:
+    def judge(self, failure: Failure, steps: int) -> Failure | None:
         """The failure with its place; None where the steps were made and it is none of the soak's.
 
         Nobody knows whether a script can go on where its data ends early: after the steps only a
@@ -91,13 +91,13 @@ class AsideWatch:
         """
         blamed = failure.kind is FailureKind.OUT_OF_MEMORY or self._saving or self._failing
         if self.went_on is None or blamed:
-            return self.located(failure, steps)
+            return self.locate(failure, steps)
         self._broke = failure.detail
         self._broke_in = None if StopIteration.__name__ in failure.detail else self.under_way
         self.resumed()
         return None
 
-    def located(self, failure: Failure, steps: int) -> Failure:
+    def locate(self, failure: Failure, steps: int) -> Failure:
         """A failure with the place where it happened, where that is none of the training's."""
         if self.under_way is None:
             return failure
@@ -105,7 +105,7 @@ class AsideWatch:
         place = f"{at} the {self.under_way.value} that followed optimizer step {steps}"
         return replace(failure, detail=f"{failure.detail} ({place})")
 
-    def seen(self, before_steps: tuple[int, ...], *, longest_batch: bool = False) -> Asides:
+    def summary(self, before_steps: tuple[int, ...], *, longest_batch: bool = False) -> Asides:
         """Evaluations and checkpoints so far; the arguments as in :class:`Asides`."""
         return Asides(
             evaluations=self._evaluations,
@@ -258,15 +258,15 @@ class Beside:
         """Note that the script ended by itself."""
         self._watch.ended()
 
-    def judged(self, failure: Failure, steps: int) -> Failure | None:
-        """See :meth:`AsideWatch.judged`."""
-        return self._watch.judged(failure, steps)
+    def judge(self, failure: Failure, steps: int) -> Failure | None:
+        """See :meth:`AsideWatch.judge`."""
+        return self._watch.judge(failure, steps)
 
-    def seen(self) -> Asides:
+    def summary(self) -> Asides:
         """Evaluations and checkpoints so far."""
         drawn = self.data is not None and self.data.gave_longest
         longest = self.took_longest or drawn
-        seen = self._watch.seen(tuple(self._pauses.left_out), longest_batch=longest)
+        seen = self._watch.summary(tuple(self._pauses.left_out), longest_batch=longest)
         return replace(seen, epoch_batches=self.data.epoch_batches) if self.data else seen
 
     def note(self, *, now: bool = False) -> None:

@@ -3,7 +3,7 @@ from typing import Any
 import pytest
 
 from autoconf_launch.core import ConfigError, DecodeError
-from autoconf_launch.tuning_spaces.models import model_names, named_model, shaped
+from autoconf_launch.tuning_spaces.models import build_architecture, model_names, named_model
 
 FAMILIES = (
     *("gpt2", "gpt2-xl", "gpt3-125m", "gpt3-175b", "gpt3-1t", "bert-large", "t5-11b", "mt5-xl"),
@@ -37,13 +37,13 @@ def test_each_model_has_sizes_that_make_sense(name: str) -> None:
 
 
 def test_what_shapes_leave_out_follows_from_the_others() -> None:
-    model = shaped("x", {"layers": 2, "hidden": 64, "heads": 4, "vocabulary": 10})
+    model = build_architecture("x", {"layers": 2, "hidden": 64, "heads": 4, "vocabulary": 10})
     assert (model.head, model.ffn, model.kv_heads) == (16, 256, 4)
 
 
 def test_shapes_that_are_no_numbers_are_refused() -> None:
     with pytest.raises(DecodeError):
-        shaped("x", {"layers": "two", "hidden": 64, "heads": 4, "vocabulary": 10})
+        build_architecture("x", {"layers": "two", "hidden": 64, "heads": 4, "vocabulary": 10})
 
 
 @pytest.mark.parametrize(
@@ -59,9 +59,11 @@ def test_shapes_that_are_no_numbers_are_refused() -> None:
 )
 def test_shapes_that_contradict_each_other_are_refused(changed: Any, says: str) -> None:
     with pytest.raises(DecodeError, match=says):
-        shaped("x", {"layers": 2, "hidden": 64, "heads": 4, "vocabulary": 10, **changed})
+        build_architecture(
+            "x", {"layers": 2, "hidden": 64, "heads": 4, "vocabulary": 10, **changed}
+        )
 
 
 def test_a_head_of_its_own_width_need_not_divide() -> None:
     shapes = {"layers": 2, "hidden": 64, "heads": 6, "head": 16, "vocabulary": 10}
-    assert shaped("x", shapes).head == 16
+    assert build_architecture("x", shapes).head == 16

@@ -12,7 +12,7 @@ from autoconf_launch.tuning_spaces.recommend_tables import base_template_names
 from autoconf_launch.tuning_spaces.search_configs import (
     CONF,
     is_shipped,
-    predefined,
+    predefined_searches,
     search_config,
     search_config_names,
     usual_of,
@@ -23,7 +23,7 @@ _OPTIONAL = {"override_search_num_nodes", "global_batch_size"}
 
 
 def test_all_predefined_searches_are_there() -> None:
-    assert len(predefined()) == 42
+    assert len(predefined_searches()) == 42
     assert {"gpt3/5b", "mt5/42.54b", "llama/llama2_7b_nemo"} <= set(search_config_names())
 
 

@@ -24,7 +24,7 @@ from autoconf_launch.core import (
     Workload,
 )
 
-ADAM = Workload(optimizer=Optimizer.named("AdamW"), precision=Precision.FP32)
+ADAM = Workload(optimizer=Optimizer.from_name("AdamW"), precision=Precision.FP32)
 
 
 def timed(*seconds: tuple[int, float]) -> tuple[MicroBatchTiming, ...]:

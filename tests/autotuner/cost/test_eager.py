@@ -44,6 +44,7 @@ def test_many_small_operations_wait_for_the_host() -> None:
 
 def test_an_optimizer_with_more_state_takes_longer() -> None:
     adam, sgd = (
-        optimizer_traffic_bytes(Optimizer.named(name), DEFAULT_PHYSICS) for name in ("adam", "sgd")
+        optimizer_traffic_bytes(Optimizer.from_name(name), DEFAULT_PHYSICS)
+        for name in ("adam", "sgd")
     )
     assert adam > sgd > 0

@@ -92,7 +92,10 @@ def test_deepspeed_keeps_fp32_gradients_beside_those_in_bf16() -> None:
     ("optimizer", "each"), [("sgd", 4.0), ("momentum", 8.0), ("adam8bit", 4 + 2 + 8 / 256)]
 )
 def test_other_optimizers_keep_less(optimizer: str, each: float) -> None:
-    assert parts(replace(NEW, optimizer=Optimizer.named(optimizer)))["optimizer"] == each * WEIGHTS
+    assert (
+        parts(replace(NEW, optimizer=Optimizer.from_name(optimizer)))["optimizer"]
+        == each * WEIGHTS
+    )
 
 
 def test_a_layer_keeps_what_korthikanti_counts() -> None:

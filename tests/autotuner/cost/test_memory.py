@@ -26,7 +26,7 @@ from autoconf_launch.core import (
     Workload,
 )
 
-ADAM = Workload(optimizer=Optimizer.named("AdamW"), precision=Precision.FP32)
+ADAM = Workload(optimizer=Optimizer.from_name("AdamW"), precision=Precision.FP32)
 BF16 = replace(ADAM, precision=Precision.BF16)
 
 # 1000 weights in all: 200 outside of blocks, four blocks of 200.
@@ -112,12 +112,15 @@ def test_units_gathered_ahead_are_held_too() -> None:
 @pytest.mark.parametrize(
     ("workload", "optimizer"),
     [
-        (Workload(optimizer=Optimizer.named("Adam"), precision=Precision.FP32), 8000),
-        (Workload(optimizer=Optimizer.named("adam", more=1), precision=Precision.FP32), 12_000),
-        (Workload(optimizer=Optimizer.named("SGD"), precision=Precision.FP32), 0),
-        (Workload(optimizer=Optimizer.named("SGD", more=1), precision=Precision.FP32), 4000),
-        (Workload(optimizer=Optimizer.named("Adagrad"), precision=Precision.FP32), 4000),
-        (Workload(optimizer=Optimizer.named("RMSprop"), precision=Precision.FP32), 4000),
+        (Workload(optimizer=Optimizer.from_name("Adam"), precision=Precision.FP32), 8000),
+        (
+            Workload(optimizer=Optimizer.from_name("adam", more=1), precision=Precision.FP32),
+            12_000,
+        ),
+        (Workload(optimizer=Optimizer.from_name("SGD"), precision=Precision.FP32), 0),
+        (Workload(optimizer=Optimizer.from_name("SGD", more=1), precision=Precision.FP32), 4000),
+        (Workload(optimizer=Optimizer.from_name("Adagrad"), precision=Precision.FP32), 4000),
+        (Workload(optimizer=Optimizer.from_name("RMSprop"), precision=Precision.FP32), 4000),
         (Workload(optimizer=Optimizer(), precision=Precision.FP32), 8000),
     ],
 )

@@ -35,7 +35,7 @@ MODEL = ModelSpec(
     timings=(MicroBatchTiming(micro_batch=1, forward_backward_s=1.0, activation_bytes=0),),
 )
 
-WORKLOAD = Workload(model=MODEL, optimizer=Optimizer.named("AdamW"), precision=Precision.FP32)
+WORKLOAD = Workload(model=MODEL, optimizer=Optimizer.from_name("AdamW"), precision=Precision.FP32)
 
 
 def units(*sizes: int | None) -> CandidateTable:

@@ -16,7 +16,7 @@ from ..conftest import candidate, measured, record
 def test_the_rate_follows_the_root_of_the_batch_or_for_sgd_the_batch(
     optimizer: str | None, factor: float
 ) -> None:
-    found = learning_rate_advice(16, 32, Optimizer.named(optimizer))
+    found = learning_rate_advice(16, 32, Optimizer.from_name(optimizer))
     assert found is not None
     assert found.factor == pytest.approx(factor)
     assert (found.before, found.after, found.linear) == (16, 32, optimizer == "SGD")

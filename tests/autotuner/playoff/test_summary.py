@@ -33,7 +33,7 @@ def summary_of(answer: Answer) -> Summary:
     return summarise(
         study,
         duration_s=12.5,
-        optimizer=Optimizer.named("AdamW"),
+        optimizer=Optimizer.from_name("AdamW"),
     )
 
 

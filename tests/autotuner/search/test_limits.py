@@ -68,10 +68,10 @@ def test_it_goes_on_where_that_is_what_the_user_wants() -> None:
 
 def test_money_and_time_are_no_errors_once_something_was_measured() -> None:
     limits, records = SearchLimits(seconds=5.0), stopped(SearchLimits(trials=1)).records
-    reason = limits.spent(5.0, records)
+    reason = limits.stop_reason(5.0, records)
     assert reason is not None
     assert not reason.is_error
-    assert limits.spent(4.9, records) is None
+    assert limits.stop_reason(4.9, records) is None
 
 
 def most_started(slots: int, budget: int, surprises: bool) -> int:

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autoconf_launch.autotuner.sizing.families import named
+from autoconf_launch.autotuner.sizing.families import parse_model_name
 
 
 @pytest.mark.parametrize(
@@ -31,11 +31,13 @@ from autoconf_launch.autotuner.sizing.families import named
 def test_a_name_says_family_and_size(
     name: str, family: str | None, size_b: float | None, experts: int
 ) -> None:
-    found = named(name)
+    found = parse_model_name(name)
     assert (found.family, found.experts) == (family, experts)
     assert found.size_b == (None if size_b is None else pytest.approx(size_b))
 
 
 @given(st.integers(1, 999), st.integers(1, 9))
 def test_a_size_with_a_fraction_is_never_cut_at_its_point(whole: int, tenth: int) -> None:
-    assert named(f"Qwen2Config{whole}P{tenth}B").size_b == pytest.approx(whole + tenth / 10)
+    assert parse_model_name(f"Qwen2Config{whole}P{tenth}B").size_b == pytest.approx(
+        whole + tenth / 10
+    )

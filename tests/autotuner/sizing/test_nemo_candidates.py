@@ -15,7 +15,7 @@ from autoconf_launch.core import Degrees, Layout
 from autoconf_launch.nemo.rules.candidates import (
     NemoCandidate,
     SearchedModel,
-    limited,
+    limit_candidates,
     minimum_nodes,
     minutes_limit,
     nemo1_name,
@@ -105,7 +105,7 @@ def test_stages_that_divide_both_stacks_of_t5_are_kept() -> None:
 def test_a_limit_never_cuts_the_largest_micro_batch(limit: int) -> None:
     found = candidates("gpt3/5b")
     largest = max(one.layout.micro_batch for one in found)
-    kept = limited(found, limit)
+    kept = limit_candidates(found, limit)
     assert len(kept) == limit
     assert kept[0].layout.micro_batch == largest
 
@@ -113,7 +113,7 @@ def test_a_limit_never_cuts_the_largest_micro_batch(limit: int) -> None:
 @given(st.integers(0, 100))
 def test_a_limit_keeps_points_of_the_grid_and_each_once(limit: int) -> None:
     found = candidates("gpt3/43b")
-    kept = limited(found, limit)
+    kept = limit_candidates(found, limit)
     assert set(kept) <= set(found)
     assert len(set(kept)) == len(kept) == (min(limit, len(found)) if limit else len(found))
 

@@ -19,11 +19,11 @@ from autoconf_launch.autotuner.sizing.forecast import (
     Outlook,
     SpeedBand,
     Task,
-    achieved,
-    changed,
+    achieved_speed,
     outlook,
     sensitivities,
     size_for_days,
+    with_assumption,
 )
 from autoconf_launch.autotuner.sizing.search_space import search_rules
 from autoconf_launch.core import ConfigError, Degrees, Offload
@@ -49,7 +49,7 @@ def gpt(nodes: int, size_b: float = 5, **changes: Any) -> Achieved | None:
         is_batch_given=False,
         active_parameters=chosen.active_count,
     )
-    return achieved(replace(task, **changes))
+    return achieved_speed(replace(task, **changes))
 
 
 def looked(usd: float | None = 3.0) -> Outlook:
@@ -155,7 +155,7 @@ def test_without_losses_nothing_is_lost() -> None:
 @pytest.mark.parametrize(("name", "value"), [("restart", 1.0), ("other_share", 2.0)])
 def test_a_wrong_assumption_is_refused(name: str, value: float) -> None:
     with pytest.raises(ConfigError, match="Assumption"):
-        changed(Goodput(), name, value)
+        with_assumption(Goodput(), name, value)
 
 
 @given(st.floats(0.1, 100), st.floats(0.5, 50))

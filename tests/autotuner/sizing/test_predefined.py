@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from autoconf_launch.autotuner.sizing.families import nearest_predefined
-from autoconf_launch.tuning_spaces.search_configs import predefined
+from autoconf_launch.tuning_spaces.search_configs import predefined_searches
 
 
 @pytest.mark.parametrize(
@@ -20,4 +20,4 @@ from autoconf_launch.tuning_spaces.search_configs import predefined
     ],
 )
 def test_it_is_the_nearest_by_ratio(family: str, size_b: float, name: str | None) -> None:
-    assert nearest_predefined(predefined(), family, size_b) == name
+    assert nearest_predefined(predefined_searches(), family, size_b) == name

@@ -90,7 +90,7 @@ def test_crossing_gives_each_row_each_value() -> None:
     table = CandidateTable.from_candidates(
         [Candidate(layout=Layout(micro_batch=m)) for m in (1, 2)]
     )
-    crossed = table.crossed("recompute", (Recompute.NONE, Recompute.FULL))
+    crossed = table.cross("recompute", (Recompute.NONE, Recompute.FULL))
     assert [(c.layout.micro_batch, c.layout.recompute.value) for c in rows(crossed)] == [
         (1, "none"),
         (1, "full"),
@@ -101,7 +101,7 @@ def test_crossing_gives_each_row_each_value() -> None:
 
 def test_crossing_with_a_new_extra_adds_it() -> None:
     table = CandidateTable.from_candidates([Candidate(layout=Layout())])
-    assert [c.extras for c in rows(table.crossed("a", (5, None)))] == [(("a", 5),), (("a", None),)]
+    assert [c.extras for c in rows(table.cross("a", (5, None)))] == [(("a", 5),), (("a", None),)]
 
 
 def test_an_extra_that_only_some_have_is_absent_elsewhere() -> None:

@@ -45,7 +45,7 @@ def test_recomputing_some_layers_is_planned_only() -> None:
 
 @pytest.mark.parametrize(
     "other",
-    [{"precision": Precision.FP8}, {"optimizer": Optimizer.named("muon")}, {"lora_rank": 8}],
+    [{"precision": Precision.FP8}, {"optimizer": Optimizer.from_name("muon")}, {"lora_rank": 8}],
 )
 def test_what_our_runtime_cannot_train_is_planned_only(other: dict[str, Any]) -> None:
     assert not is_runnable(Layout(), -1, replace(WORKLOAD, **other))

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from omegaconf import OmegaConf
 
-from autoconf_launch.nemo.configurator.recipe import written
+from autoconf_launch.nemo.configurator.recipe import to_data
 
 _DATA = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
@@ -39,7 +39,7 @@ class Loud:
 
 @given(_DATA)
 def test_data_stays_as_it_is(value: Any) -> None:
-    found = written(value, (), {})
+    found = to_data(value, (), {})
     assert (found.value, found.left_out) == (value, ())
 
 
@@ -59,23 +59,23 @@ def test_data_stays_as_it_is(value: Any) -> None:
     ],
 )
 def test_values_of_other_kinds_are_data_too(value: object, data: object) -> None:
-    assert written(value, (), {}).value == data
+    assert to_data(value, (), {}).value == data
 
 
 def test_the_class_of_a_known_section_is_not_said() -> None:
-    assert written(Loud(), ("trainer",), {("trainer",): ()}).value == {"size": 3, "rate": 0.5}
+    assert to_data(Loud(), ("trainer",), {("trainer",): ()}).value == {"size": 3, "rate": 0.5}
 
 
 @pytest.mark.parametrize("value", [max, math, Loud, timedelta(1), object(), {1, 2}, b"x"])
 def test_what_is_no_data_is_left_out(value: object) -> None:
-    found = written({"kept": 1, "other": value}, ("section",), {})
+    found = to_data({"kept": 1, "other": value}, ("section",), {})
     assert (found.value, found.left_out) == ({"kept": 1}, ("section.other",))
 
 
 def test_an_object_inside_itself_is_left_out() -> None:
     trainer = SimpleNamespace(steps=5)
     trainer.strategy = SimpleNamespace(trainer=trainer)
-    found = written(trainer, ("trainer",), {})
+    found = to_data(trainer, ("trainer",), {})
     assert (found.value, found.left_out) == (
         {"steps": 5, "strategy": {}},
         ("trainer.strategy.trainer",),
@@ -84,4 +84,4 @@ def test_an_object_inside_itself_is_left_out() -> None:
 
 def test_one_object_in_two_places_is_written_twice() -> None:
     one = SimpleNamespace(a=1)
-    assert written({"x": one, "y": one}, (), {}).value == {"x": {"a": 1}, "y": {"a": 1}}
+    assert to_data({"x": one, "y": one}, (), {}).value == {"x": {"a": 1}, "y": {"a": 1}}

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autoconf_launch.nemo.report.outcome import failed, fastest_first
+from autoconf_launch.nemo.report.outcome import failed_runs, fastest_first
 
 from .found import OUT_OF_MEMORY, outcome, run
 
@@ -49,6 +49,6 @@ def test_a_run_within_the_noise_of_the_fastest_is_a_tie(spread_s: float, expecte
 
 def test_a_run_without_a_time_has_failed_with_a_reason() -> None:
     runs = (run("silent"), run("full", failure=OUT_OF_MEMORY), run("good", 1.0))
-    found = failed(outcome(*runs))
+    found = failed_runs(outcome(*runs))
     assert [one.name for one, _ in found] == ["silent", "full"]
     assert all(reason.detail for _, reason in found)

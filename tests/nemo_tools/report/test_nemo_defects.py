@@ -14,7 +14,7 @@ import pytest
 
 from autoconf_launch import AutoConfigurator
 from autoconf_launch.autotuner.sizing.chosen_model import BatchRow, ModelQuestion, base_batch
-from autoconf_launch.autotuner.sizing.families import Family, named
+from autoconf_launch.autotuner.sizing.families import Family, parse_model_name
 from autoconf_launch.autotuner.sizing.nemo_axes import (
     Grid,
     GridQuestion,
@@ -32,7 +32,7 @@ from autoconf_launch.nemo.report.tables import (
 )
 from autoconf_launch.nemo.rules.candidates import (
     SearchedModel,
-    limited,
+    limit_candidates,
     minutes_limit,
     nemo_candidates,
 )
@@ -184,7 +184,7 @@ def test_10_a_limit_never_cuts_the_largest_micro_batches_first(limit: int) -> No
     """NVIDIA's goes by micro-batch ascending, and the large ones are usually the fastest."""
     found = nemo_candidates(grid(), searched(gpus=16))
     largest = max(one.layout.micro_batch for one in found)
-    assert limited(found, limit)[0].layout.micro_batch == largest
+    assert limit_candidates(found, limit)[0].layout.micro_batch == largest
 
 
 def test_10_a_limited_search_on_this_machine_begins_with_the_largest_micro_batch() -> None:
@@ -256,7 +256,7 @@ def test_b_steps_of_milliseconds_are_neither_zero_nor_ties() -> None:
 )
 def test_c_a_size_with_a_fraction_is_read_whole(name: str, size_b: float) -> None:
     """NVIDIA's reads 5, 7 and 126."""
-    assert named(name).size_b == pytest.approx(size_b)
+    assert parse_model_name(name).size_b == pytest.approx(size_b)
 
 
 def test_c_a_mixture_is_as_large_as_all_its_experts(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from autoconf_launch.nemo.report.tables import (
     Columns,
     config_name,
     failed_csv,
-    rounded,
+    round_figure,
     summary_csv,
 )
 
@@ -109,9 +109,9 @@ def test_a_name_has_the_knobs_that_nvidia_s_does_not() -> None:
     ("value", "expected"), [(214.0748, 214.07), (0.001234567, 0.001235), (0.0, 0.0)]
 )
 def test_numbers_keep_two_decimals_or_four_digits(value: float, expected: float) -> None:
-    assert rounded(value) == expected
+    assert round_figure(value) == expected
 
 
 @given(st.floats(1e-9, 1e12))
 def test_no_number_is_rounded_to_nothing(value: float) -> None:
-    assert rounded(value) == pytest.approx(value, rel=5e-3)
+    assert round_figure(value) == pytest.approx(value, rel=5e-3)

@@ -20,11 +20,11 @@ from autoconf_launch.core import (
     Workload,
 )
 from autoconf_launch.nemo.search.candidates import SearchCandidate
-from autoconf_launch.nemo.search.local_runs import ordered
+from autoconf_launch.nemo.search.local_runs import order_candidates
 
 from .asked import SMALL, asked
 
-WORKLOAD = Workload(optimizer=Optimizer.named("AdamW"), precision=Precision.FP32)
+WORKLOAD = Workload(optimizer=Optimizer.from_name("AdamW"), precision=Precision.FP32)
 
 
 def cluster(memory_bytes: int, ranks: int = 2) -> ClusterSpec:
@@ -48,12 +48,14 @@ def model() -> ModelSpec:
 
 def test_without_a_model_the_order_stays() -> None:
     found = asked(*SMALL).found.candidates
-    assert ordered(found, as_candidate, WORKLOAD, cluster(1 << 34)) == found
+    assert order_candidates(found, as_candidate, WORKLOAD, cluster(1 << 34)) == found
 
 
 def test_each_candidate_stays_with_its_best_zero_stage() -> None:
     found = asked(*SMALL).found.candidates
-    best = ordered(found, as_candidate, replace(WORKLOAD, model=model()), cluster(1 << 34))
+    best = order_candidates(
+        found, as_candidate, replace(WORKLOAD, model=model()), cluster(1 << 34)
+    )
     assert {one.name for one in best} == {one.name for one in found}
     assert {one.layout.zero_stage for one in best} <= {0, 1, 2, 3}
 
@@ -61,7 +63,9 @@ def test_each_candidate_stays_with_its_best_zero_stage() -> None:
 def test_without_times_the_smallest_micro_batch_comes_first() -> None:
     found = asked(*SMALL).found.candidates
     untimed = replace(model(), timings=(), optimizer_step_s=None, grade=Grade.TRACED)
-    best = ordered(found, as_candidate, replace(WORKLOAD, model=untimed), cluster(1 << 34))
+    best = order_candidates(
+        found, as_candidate, replace(WORKLOAD, model=untimed), cluster(1 << 34)
+    )
     assert {one.step_s for one in best} == {None}
     sizes = [one.layout.micro_batch for one in best]
     assert sizes == sorted(sizes)
@@ -69,6 +73,8 @@ def test_without_times_the_smallest_micro_batch_comes_first() -> None:
 
 def test_what_surely_does_not_fit_comes_last() -> None:
     found = asked(*SMALL).found.candidates
-    best = ordered(found, as_candidate, replace(WORKLOAD, model=model()), cluster(60_000_000))
+    best = order_candidates(
+        found, as_candidate, replace(WORKLOAD, model=model()), cluster(60_000_000)
+    )
     is_large = [(one.peak_bytes or 0) > 60_000_000 for one in best]
     assert is_large == sorted(is_large)

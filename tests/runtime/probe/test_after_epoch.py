@@ -38,33 +38,33 @@ def ranks_of(task: RankTask, ranks: int = 2, endless: int | None = None) -> list
 @pytest.mark.parametrize("wanted", [True, False])
 def test_every_rank_does_what_rank_0_wants(task: RankTask, wanted: bool) -> None:
     first, second = ranks_of(task)
-    assert [first.agreed(wanted), second.agreed(not wanted)] == [wanted, wanted]
+    assert [first.agree(wanted), second.agree(not wanted)] == [wanted, wanted]
 
 
 @pytest.mark.parametrize("endless", [0, 1])
 def test_none_goes_on_where_the_data_of_one_cannot_be_ended(task: RankTask, endless: int) -> None:
     first, second = ranks_of(task, endless=endless)
-    assert [first.agreed(True), second.agreed(True)] == [False, False]
+    assert [first.agree(True), second.agree(True)] == [False, False]
 
 
 def test_one_rank_asks_nobody(task: RankTask) -> None:
     (alone,) = ranks_of(task, ranks=1)
-    assert (alone.agreed(True), alone.agreed(False)) == (True, False)
+    assert (alone.agree(True), alone.agree(False)) == (True, False)
 
 
 def test_who_is_not_asked_to_go_on_does_not(task: RankTask) -> None:
     again = replace(task, ends_epoch=False)
-    assert [each.agreed(True) for each in ranks_of(again)] == [False, False]
+    assert [each.agree(True) for each in ranks_of(again)] == [False, False]
 
 
 def test_a_soak_of_two_steps_does_not_go_on(task: RankTask) -> None:
     short = replace(task, end_step=2)
-    assert not AfterEpoch(short, rank=0, world_size=1).agreed(True)
+    assert not AfterEpoch(short, rank=0, world_size=1).agree(True)
 
 
 def test_the_word_of_another_attempt_does_not_count(
     task: RankTask, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(agreement, "_WAIT_S", 0.05)
-    ranks_of(replace(task, attempt="a0"))[0].agreed(True)
-    assert not ranks_of(task)[1].agreed(False)
+    ranks_of(replace(task, attempt="a0"))[0].agree(True)
+    assert not ranks_of(task)[1].agree(False)

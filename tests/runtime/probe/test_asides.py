@@ -14,21 +14,21 @@ CRASH = Failure(kind=FailureKind.CRASHED, detail="no room")
 def test_a_failure_in_a_save_says_so() -> None:
     watch = AsideWatch()
     watch.saves()
-    assert "(in the checkpoint" in watch.located(CRASH, 9).detail
+    assert "(in the checkpoint" in watch.locate(CRASH, 9).detail
 
 
 def test_a_save_whose_failure_the_script_survives_is_not_blamed_later() -> None:
     watch = AsideWatch()
     watch.saves()
     watch.evaluated()
-    assert "(in or after the evaluation" in watch.located(CRASH, 9).detail
+    assert "(in or after the evaluation" in watch.locate(CRASH, 9).detail
 
 
 def test_a_failure_of_the_training_itself_has_no_such_place() -> None:
     watch = AsideWatch()
     watch.saves()
     watch.resumed()
-    assert watch.located(CRASH, 9) == CRASH
+    assert watch.locate(CRASH, 9) == CRASH
 
 
 def after_the_steps() -> AsideWatch:
@@ -41,8 +41,8 @@ def after_the_steps() -> AsideWatch:
 def test_after_the_steps_a_failure_elsewhere_is_kept_and_not_blamed() -> None:
     watch = after_the_steps()
     watch.evaluated()
-    assert watch.judged(CRASH, 9) is None
-    seen = watch.seen(())
+    assert watch.judge(CRASH, 9) is None
+    seen = watch.summary(())
     assert (seen.broke, seen.broke_in, seen.under_way) == ("no room", Aside.EVALUATION, None)
 
 
@@ -52,30 +52,30 @@ def test_after_the_steps_a_failure_elsewhere_is_kept_and_not_blamed() -> None:
 def test_an_end_of_data_is_no_failure_of_an_evaluation(detail: str) -> None:
     watch = after_the_steps()
     watch.evaluated()
-    watch.judged(replace(CRASH, detail=detail), 9)
-    assert (watch.seen(()).broke, watch.seen(()).broke_in) == (detail, None)
+    watch.judge(replace(CRASH, detail=detail), 9)
+    assert (watch.summary(()).broke, watch.summary(()).broke_in) == (detail, None)
 
 
 def test_after_the_steps_a_call_of_the_model_that_fails_is_blamed() -> None:
     watch = after_the_steps()
     watch.evaluated()
     watch.fails()
-    assert "(in or after the evaluation" in detail_of(watch.judged(CRASH, 9))
+    assert "(in or after the evaluation" in detail_of(watch.judge(CRASH, 9))
 
 
 def test_after_the_steps_a_save_that_fails_is_blamed() -> None:
     watch = after_the_steps()
     watch.saves()
-    assert "(in the checkpoint" in detail_of(watch.judged(CRASH, 9))
+    assert "(in the checkpoint" in detail_of(watch.judge(CRASH, 9))
 
 
 def test_after_the_steps_a_lack_of_memory_is_blamed_wherever_it_is() -> None:
     failure = Failure(kind=FailureKind.OUT_OF_MEMORY, detail="no room")
-    assert after_the_steps().judged(failure, 9) == failure
+    assert after_the_steps().judge(failure, 9) == failure
 
 
 def test_within_the_steps_every_failure_is_blamed() -> None:
-    assert AsideWatch().judged(CRASH, 9) == CRASH
+    assert AsideWatch().judge(CRASH, 9) == CRASH
 
 
 def test_a_checkpoint_after_the_steps_is_over_once_it_is_written() -> None:

@@ -268,7 +268,7 @@ def test_data_that_is_mapped_into_memory_is_not_copied(saved: SavedFiles, others
     with others.open("r+b") as file:
         file.write(b"IN")
     assert on_disk(others) == f"IN{OF_USER[2:]}"
-    assert saved.paths.left() == [others]
+    assert saved.paths.leftovers() == [others]
 
 
 def test_a_device_is_written_as_ever(saved: SavedFiles) -> None:

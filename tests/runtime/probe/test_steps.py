@@ -25,7 +25,7 @@ def test_samples_are_micro_batch_times_accumulation(micro_batches: int, samples:
     counter, optimizer = StepCounter(), Optimizer()
     run(counter, micro_batches, samples)
     assert counter.step(optimizer, 10) is BOUNDARY
-    assert counter.made().samples == micro_batches * samples
+    assert counter.last_step().samples == micro_batches * samples
 
 
 @given(st.lists(st.integers(1, 8), min_size=1, max_size=10))
@@ -34,7 +34,7 @@ def test_each_step_counts_what_went_into_it_alone(micro_batches: list[int]) -> N
     for count in micro_batches:
         run(counter, count)
         counter.step(optimizer, 10)
-        counted.append(counter.made().accumulation)
+        counted.append(counter.last_step().accumulation)
     assert counted == micro_batches
 
 
@@ -73,7 +73,7 @@ def test_a_skipped_update_takes_its_micro_batches_with_it() -> None:
     counter.skipped()
     run(counter, 1)
     counter.step(optimizer, 10)
-    assert counter.made().accumulation == 1
+    assert counter.last_step().accumulation == 1
 
 
 def test_two_passes_over_one_loaded_batch_are_one_micro_batch() -> None:
@@ -81,7 +81,7 @@ def test_two_passes_over_one_loaded_batch_are_one_micro_batch() -> None:
     counter.draw(4)
     run(counter, 2, samples=4)
     counter.step(optimizer, 10)
-    assert counter.made().accumulation == 1
+    assert counter.last_step().accumulation == 1
 
 
 def test_a_loaded_batch_may_be_cut_into_micro_batches() -> None:
@@ -89,7 +89,7 @@ def test_a_loaded_batch_may_be_cut_into_micro_batches() -> None:
     counter.draw(8)
     run(counter, 4, samples=2)
     counter.step(optimizer, 10)
-    assert (counter.made().micro_batch, counter.made().accumulation) == (2, 4)
+    assert (counter.last_step().micro_batch, counter.last_step().accumulation) == (2, 4)
 
 
 def test_without_any_backward_in_sight_a_forward_is_enough() -> None:
@@ -104,4 +104,4 @@ def test_the_loaders_batches_count_where_the_model_is_not_seen() -> None:
         counter.draw(6)
         counter.backward()
     counter.step(optimizer, 10)
-    assert (counter.made().micro_batch, counter.made().accumulation) == (6, 2)
+    assert (counter.last_step().micro_batch, counter.last_step().accumulation) == (6, 2)

@@ -30,7 +30,7 @@ class FakeClock:
     def mark(self) -> float:
         return self.now
 
-    def passed(self, mark: float) -> bool:
+    def has_passed(self, mark: float) -> bool:
         return True
 
     def between_s(self, start: float, end: float) -> float:
