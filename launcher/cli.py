@@ -56,10 +56,10 @@ def _main(arguments: list[str]) -> int:
         return OK if arguments else USAGE
     for words in (2, 1):  # "show spaces" before "show"
         if (verb := " ".join(arguments[:words])) in VERBS:
-            return _guarded(partial(_run_verb, VERBS[verb].reference, arguments[words:]))
+            return _exit_code_of(partial(_run_verb, VERBS[verb].reference, arguments[words:]))
     if first in LAUNCHING:
         arguments = [f"--autotuning={first}", *arguments[1:]]
-    return _guarded(lambda: _run(parse_request(arguments)))
+    return _exit_code_of(lambda: _run(parse_request(arguments)))
 
 
 def _asked_of_all(first: str, others: Sequence[str]) -> str | None:
@@ -126,7 +126,7 @@ def _write_line(line: str) -> None:
         _discard(sys.stderr)
 
 
-def _guarded(run: Callable[[], int]) -> int:
+def _exit_code_of(run: Callable[[], int]) -> int:
     """Every end is an exit code and at most a few lines; never a traceback for a known cause."""
     try:
         return run()

@@ -47,7 +47,7 @@ def read_document(path: Path) -> Document:
     try:
         document = parse(text)
     except Exception as error:  # hjson has IndexErrors of its own, yaml KeyErrors, and more
-        document = _completed(text) if parse is _parse_json else None
+        document = _close_last_brace(text) if parse is _parse_json else None
         if document is None:
             raise ConfigError(f"{path} cannot be read: {_defect(error)}") from error
         warnings = (f"{path} lacks its last closing brace; it is read as if it were there.",)
@@ -83,7 +83,7 @@ def _parse_json(text: str) -> Any:
 _STRING_OR_LAST_COMMA = re.compile(r'"(?:[^"\\]|\\.)*"|,(?=\s*[}\]])')
 
 
-def _completed(text: str) -> dict[str, Any] | None:
+def _close_last_brace(text: str) -> dict[str, Any] | None:
     """The document if one closing brace at the end is all that it lacks; otherwise None.
 
     A file that was cut off elsewhere does not end with a brace, or lacks more of them.

@@ -423,10 +423,10 @@ def _check_names(verb: str, known: Any, given: Mapping[str, Any]) -> None:
 
 
 def _checked_values(given: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: _checked(name, value) for name, value in given.items()}
+    return {name: _check_value(name, value) for name, value in given.items()}
 
 
-def _checked(name: str, value: Any) -> Any:
+def _check_value(name: str, value: Any) -> Any:
     """The value in its type.
 
     Raises:

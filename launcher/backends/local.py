@@ -207,7 +207,7 @@ class LocalJob:
             ended_s, end = report["ended_s"], _ranks_end(report, self.cancelled)
             self.removed_locks = tuple(report["removed_locks"])
         else:
-            ended_s, end = time.monotonic(), self._lost(status)
+            ended_s, end = time.monotonic(), self._end_of_lost_ranks(status)
         plan = self.plan
         return JobEnd(
             exit_code=end.exit_code,
@@ -215,7 +215,7 @@ class LocalJob:
             wall_s=max(0.0, ended_s - self._started_s),
         )
 
-    def _lost(self, status: int | None) -> RanksEnd:
+    def _end_of_lost_ranks(self, status: int | None) -> RanksEnd:
         """The end of a job whose agent died without reporting, and with it the ranks."""
         remove_shared_memory(self.plan)
         detail = f"the process that watched the ranks {_how_it_ended(status)}"

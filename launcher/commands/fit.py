@@ -13,7 +13,7 @@ from autoconf_launch.autotuner.cost import LayoutColumns, Verdict, memory_bytes
 from autoconf_launch.core import Layout, Recompute
 
 from ..estimates import FitAnswer, fit_answer, parse_fit
-from ..first_forward import PeakOf, ask_fit, divided, fit_by_pieces, rooms
+from ..first_forward import PeakOf, ask_fit, fit_by_pieces, rooms, split_command
 from ..interrupts import DoesNotFitError
 from ..report import (
     fit_document,
@@ -34,7 +34,7 @@ def fit(arguments: Sequence[str]) -> Iterator[str]:
         ConfigError: wrong arguments, an unknown name or an impossible layout.
         DoesNotFitError: the answer is no; everything has been yielded by then.
     """
-    own, command = divided(arguments)
+    own, command = split_command(arguments)
     if command is not None:
         yield from _fit_script(own, command)
         return

@@ -40,7 +40,7 @@ def launch(request: LaunchRequest, listener: Listener) -> int:
     request = with_declared_local_rank(request, source)
     backend = warn_listener(load_backend(request.backend), listener)
     with tempfile.TemporaryDirectory(prefix="autoconf-launch-") as folder:
-        rendered = _resolved(source, cluster, Path(folder), listener)
+        rendered = _resolve(source, cluster, Path(folder), listener)
         code = run_to_end(plan_launch(request, cluster, rendered), backend)
     if code == _USAGE_ERROR and request.local_rank_argument and source.flags is None:
         listener(Note(text=ON_LOCAL_RANK, warning=True))
@@ -58,7 +58,7 @@ def run_to_end(plan: LaunchPlan, backend: Backend) -> int:
                 return end.exit_code
 
 
-def _resolved(
+def _resolve(
     source: ScriptSource, cluster: ClusterSpec, folder: Path, listener: Listener
 ) -> Rendered:
     as_given = Rendered(config=source.config, script_args=source.script_args)

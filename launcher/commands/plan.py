@@ -23,8 +23,8 @@ from ..estimates import (
 from ..first_forward import (
     TracedScript,
     ask_plan,
-    divided,
     plan_by_pieces,
+    split_command,
     why_no_pieces,
 )
 from ..report import (
@@ -47,7 +47,7 @@ def plan(arguments: Sequence[str]) -> Iterator[str]:
         ConfigError: wrong arguments, an unknown name, unequal nodes, an unwritable file.
         NothingFeasibleError: no layout fits or is within the limits; all has been yielded by then.
     """
-    own, command = divided(arguments)
+    own, command = split_command(arguments)
     if CLUSTER_TEMPLATE in own:
         yield cluster_template().rstrip("\n")
         return

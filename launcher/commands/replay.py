@@ -35,7 +35,10 @@ def replay(arguments: Sequence[str]) -> Iterator[str]:
         read_landscapes(Path(name), group_by, others=not flags.constants_alone)
         for name in flags.landscapes
     ]
-    scored = [_scored(name, group, strategy, rules, flags.seeds) for name, group in _named(files)]
+    scored = [
+        _score_group(name, group, strategy, rules, flags.seeds)
+        for name, group in _named_groups(files)
+    ]
     left_out = [note for file in files for note in file.notes]
     unpredicted = [note for file in files for note in file.unpredicted]
     if not scored:
@@ -56,14 +59,14 @@ def _nothing(left_out: Sequence[str]) -> str:
     return f"No usable line has a measured time, so nothing can be replayed.{first}"
 
 
-def _scored(
+def _score_group(
     name: str, group: Landscape, strategy: Strategy, rules: ReplayRules, seeds: int
 ) -> GroupScores:
     scores = (score(group, run(group, strategy, rules, seed)) for seed in range(seeds))
     return GroupScores(name=name, configs=len(group), scores=tuple(scores))
 
 
-def _named(files: Sequence[LandscapeFile]) -> Iterator[tuple[str, Landscape]]:
+def _named_groups(files: Sequence[LandscapeFile]) -> Iterator[tuple[str, Landscape]]:
     """Groups by name; with the file's, and then a number, where several have one name."""
     names = Counter(group.name for file in files for group in file.groups)
     seen: Counter[str] = Counter()

@@ -187,7 +187,7 @@ def _flow(user: UserSettings, stages: Sequence[StageView]) -> str:
     settings, origin = user.settings, _origin_of_stages(user)
     staged = Grouping.of_settings(settings).staged
     order, each = ("in this order, ", " each") if staged else ("together, ", "")
-    listed = _listed([view.stage for view in stages])
+    listed = _comma_list([view.stage for view in stages])
     where = f" ({origin})" if origin else ""
     searched = "Searched " if origin is None else f"ZeRO stages {listed}{where}, {order}"
     return (
@@ -210,14 +210,14 @@ def _stage_line(view: StageView, settings: AutotuningSettings) -> str:
             f", then {view.combinations} combinations of further knobs for each of the best "
             f"{min(settings.num_tuning_micro_batch_sizes, len(view.micro_batches))}"
         )
-    return f"stage {view.stage}: micro-batches {_listed(view.micro_batches)}{further}"
+    return f"stage {view.stage}: micro-batches {_comma_list(view.micro_batches)}{further}"
 
 
 def _values(row: KnobRow) -> str:
-    return f"{_listed(row.values)}{' and up' if row.how is ChoiceKind.MINIMUM else ''}"
+    return f"{_comma_list(row.values)}{' and up' if row.how is ChoiceKind.MINIMUM else ''}"
 
 
-def _listed(values: Sequence[Any]) -> str:
+def _comma_list(values: Sequence[Any]) -> str:
     return ", ".join(v if isinstance(v, str) else json.dumps(v) for v in values)
 
 

@@ -86,14 +86,14 @@ def run_tune(request: LaunchRequest, listener: Listener) -> int:
             ) as heard,
             closing_backend(warn_listener(load_backend(_trial_backend(job)), heard)) as backend,
         ):
-            job, winner = _searched(replace(job, listener=heard), backend, folder)
+            job, winner = _search(replace(job, listener=heard), backend, folder)
     if request.autotuning == "tune":
         return 0
     plan = plan_launch(job.request, job.cluster, winner)
     return run_to_end(plan, warn_listener(load_backend(request.backend), listener))
 
 
-def _searched(job: TuningJob, backend: Backend, folder: OpenFolder) -> tuple[TuningJob, Rendered]:
+def _search(job: TuningJob, backend: Backend, folder: OpenFolder) -> tuple[TuningJob, Rendered]:
     """The search of the script as it is to be started, which a profile run may change."""
 
     def attempt(request: LaunchRequest) -> tuple[TuningJob, Rendered]:

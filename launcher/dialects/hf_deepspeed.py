@@ -255,7 +255,7 @@ def with_file_choices(user: UserSettings, source: ScriptSource) -> UserSettings:
         batch_rule=rule,
         warnings=(
             *user.warnings,
-            *_overruled(source),
+            *_argument_conflicts(source),
             *on_varying_batch(fixed),
             *on_open_batch(source, rule, today),
         ),
@@ -301,7 +301,7 @@ def _is_argument(name: str) -> bool:
     return name.startswith("-") or CANONICAL.get(name, name) in _ROWS
 
 
-def _overruled(source: ScriptSource) -> tuple[str, ...]:
+def _argument_conflicts(source: ScriptSource) -> tuple[str, ...]:
     """What is said where an argument differs from a number of the file, which Trainer refuses."""
     said = []
     for path, flag in ((keys.MICRO_BATCH, _MICRO_BATCH), (keys.ACCUMULATION, _ACCUMULATION)):

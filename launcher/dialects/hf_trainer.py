@@ -219,17 +219,17 @@ class HfTrainerDialect(TableDialect):
     def inputs(self, source: ScriptSource) -> LaunchInputs:
         """See TableDialect."""
         file = arguments_file(source)
-        document = RawConfig(_parsed(file.text)) if file else source.config
+        document = RawConfig(_parse_yaml(file.text)) if file else source.config
         if has_deepspeed_file(source):
             document = trainer_document(document)
         return LaunchInputs(
             arguments=source.script_args, environment=source.environment, document=document
         )
 
-    def shown(self, reading: Reading, inputs: LaunchInputs) -> RawConfig:
+    def as_config(self, reading: Reading, inputs: LaunchInputs) -> RawConfig:
         """The document where there is one."""
         if reading.source.config_argument is None and not arguments_file(reading.source):
-            return super().shown(reading, inputs)
+            return super().as_config(reading, inputs)
         return inputs.document.without(keys.AUTOTUNING)
 
     def files(
@@ -273,12 +273,12 @@ class HfTrainerDialect(TableDialect):
         version = installed_version(source, names._KNOWN.package) or names._KNOWN.newest
         inputs = self.inputs(source)
 
-        def given(flag: str) -> object:
+        def user_value(flag: str) -> object:
             found = (place.get(inputs) for place in _either(source, flag))
             return next((value for value in found if value is not None), None)
 
         edits = (
-            *aside_settings(source, needs, version, given),
+            *aside_settings(source, needs, version, user_value),
             ("--max_steps", str(needs.steps + 1)),
             ("--output_dir", needs.output),
         )
@@ -367,6 +367,6 @@ def _suffix(path: str) -> str:
     return f".{path.rpartition('.')[2].lower()}" if "." in path else ""
 
 
-def _parsed(text: str) -> dict[str, Any]:
+def _parse_yaml(text: str) -> dict[str, Any]:
     document = yaml.safe_load(text)
     return document if isinstance(document, dict) else {}

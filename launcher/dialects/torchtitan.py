@@ -181,9 +181,9 @@ class TorchtitanDialect(TableDialect):
             document=parse_toml(file.text) if file else RawConfig({}),
         )
 
-    def shown(self, reading: Reading, inputs: LaunchInputs) -> RawConfig:
+    def as_config(self, reading: Reading, inputs: LaunchInputs) -> RawConfig:
         """The document where there is one."""
-        return inputs.document if _file(reading.source) else super().shown(reading, inputs)
+        return inputs.document if _file(reading.source) else super().as_config(reading, inputs)
 
     def files(
         self, source: ScriptSource, inputs: LaunchInputs, config_path: str

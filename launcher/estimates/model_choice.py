@@ -80,22 +80,22 @@ def model_of_flags(text: str | None, shapes: Mapping[str, Any]) -> Architecture:
         return _from_flags(given)
     path = Path(text)
     path = path / "config.json" if path.is_dir() else path
-    found = _from_file(path) if path.is_file() else _named(text)
+    found = _from_file(path) if path.is_file() else _model_by_name(text)
     if not given:
         return found
     document = {name: getattr(found, name) for name in found.__slots__ if name != "name"}
     if "hidden" in given or "heads" in given:
         document |= {"head": None, "kv_heads": given.get("heads", found.kv_heads)}
-    return _checked({**document, **given}, f"{found.name}, changed")
+    return _build_architecture({**document, **given}, f"{found.name}, changed")
 
 
-def _named(text: str) -> Architecture:
+def _model_by_name(text: str) -> Architecture:
     if text.endswith((".json", ".yaml")) or "/" in text:
         raise ConfigError(f"--model {text}: there is no such file.")
     return named_model(text)
 
 
-def _checked(shapes: Mapping[str, Any], name: str) -> Architecture:
+def _build_architecture(shapes: Mapping[str, Any], name: str) -> Architecture:
     """``experts`` and ``latent`` are values already, so they pass by."""
     numbers = {key: v for key, v in shapes.items() if key not in ("experts", "latent")}
     try:
@@ -113,7 +113,7 @@ def _from_flags(given: Mapping[str, Any]) -> Architecture:
     if missing:
         flags = ", ".join(f"--{name}" for name in missing)
         raise ConfigError(f"No --model was given; give one, or {flags}.")
-    return _checked(given, "by flags")
+    return _build_architecture(given, "by flags")
 
 
 def _from_file(path: Path) -> Architecture:
@@ -305,7 +305,7 @@ def custom_model(model: ChosenModel, custom: Path) -> ChosenModel:
         document = document.with_values(list(_lacking(document, model)))
     document = _with_sequence(document, given)
     try:
-        found = _chosen(model, pretraining(document))
+        found = _chosen_model(model, pretraining(document))
     except ConfigError as error:
         raise ConfigError(f"{custom}: {error}") from error
     return replace(found, notes=tuple(_notes(found, custom)))
@@ -340,7 +340,7 @@ def _lacking(document: RawConfig, model: ChosenModel) -> Iterator[tuple[Key, Any
             yield path, value
 
 
-def _chosen(model: ChosenModel, file: Pretraining) -> ChosenModel:
+def _chosen_model(model: ChosenModel, file: Pretraining) -> ChosenModel:
     trained, batch = file.model, file.split.global_batch
     _require_numbers(trained, batch)
     asked = replace(

@@ -87,10 +87,12 @@ def cluster_of(request: RecommendRequest) -> ChosenCluster:
     Raises:
         ConfigError: nodes do not divide the GPUs, or two flags contradict each other.
     """
-    return _given(request, request.cluster) if request.cluster else _assumed(request)
+    return (
+        _given_cluster(request, request.cluster) if request.cluster else _assumed_cluster(request)
+    )
 
 
-def _given(request: RecommendRequest, text: str) -> ChosenCluster:
+def _given_cluster(request: RecommendRequest, text: str) -> ChosenCluster:
     spec = choose_cluster(text)
     count = len(spec.devices)
     if request.gpus not in (None, count):
@@ -112,7 +114,7 @@ def _datasheet_gb(spec: ClusterSpec) -> float:
     return machine(spec.nodes[0].devices[0].name).accelerator.memory_bytes / _GB
 
 
-def _assumed(request: RecommendRequest) -> ChosenCluster:
+def _assumed_cluster(request: RecommendRequest) -> ChosenCluster:
     gpus = request.gpus
     assert gpus is not None
     each = _gpus_per_node(gpus, request.nodes)

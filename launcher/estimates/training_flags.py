@@ -77,7 +77,7 @@ def training_of(
 
 def _require_no_model(model: str | None, shapes: Mapping[str, Any]) -> None:
     named = ["model"] if model is not None else []
-    named += [_dashed(name) for name, value in shapes.items() if value is not None]
+    named += [_flag_name(name) for name, value in shapes.items() if value is not None]
     if named:
         raise ConfigError(
             f"--{named[0]} and the command after -- both say what the model is; omit one."
@@ -184,9 +184,9 @@ def _add_model(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--model", metavar="M", help="a name, config.json or model_info.json")
     for name in _SHAPES:
         if name in _SWITCHES:
-            group.add_argument(f"--{_dashed(name)}", action=argparse.BooleanOptionalAction)
+            group.add_argument(f"--{_flag_name(name)}", action=argparse.BooleanOptionalAction)
         else:
-            group.add_argument(f"--{_dashed(name)}", type=whole(1, MOST), metavar="N")
+            group.add_argument(f"--{_flag_name(name)}", type=whole(1, MOST), metavar="N")
     group.add_argument("--experts", type=whole(1, MOST_DEGREE), metavar="N")
     group.add_argument("--experts-per-token", type=whole(1, MOST_DEGREE), metavar="N", default=2)
     group.add_argument("--expert-ffn", type=whole(1, MOST), metavar="N")
@@ -208,7 +208,7 @@ def _add_work(parser: argparse.ArgumentParser, of_script: bool) -> None:
         text = f"{of}{', '.join(names)}; default {default}"
         add(f"--{flag}", type=choice_reader(flag, names), default=default, help=text)
     add("--lora-rank", type=whole(1, 1 << 16), metavar="R")
-    add("--freeze", type=_frozen, default=frozenset(), metavar="PARTS", help="embedding,mlp,…")
+    add("--freeze", type=_parts, default=frozenset(), metavar="PARTS", help="embedding,mlp,…")
     add("--compile", action="store_true", help="the model runs under torch.compile")
     add("--flash-attention", action=argparse.BooleanOptionalAction, help="default: the trainer's")
 
@@ -222,7 +222,7 @@ def _experts(flags: argparse.Namespace) -> Experts | None:
     return Experts(count=flags.experts, per_token=flags.experts_per_token, ffn=ffn)
 
 
-def _frozen(text: str) -> frozenset[FrozenPart]:
+def _parts(text: str) -> frozenset[FrozenPart]:
     known = {part.value: part for part in FrozenPart}
     for name in text.lower().split(","):
         if name not in known:
@@ -230,5 +230,5 @@ def _frozen(text: str) -> frozenset[FrozenPart]:
     return frozenset(known[name] for name in text.lower().split(","))
 
 
-def _dashed(name: str) -> str:
+def _flag_name(name: str) -> str:
     return name.replace("_", "-")

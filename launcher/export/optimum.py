@@ -33,7 +33,7 @@ _NOTHING = ScriptSource(script_args=(), config=RawConfig({}), config_argument=No
 def megatron(optimum: Optimum) -> Exported:
     """Megatron-LM's arguments, one on each line."""
     layout, page = optimum.layout, Page(optimum)
-    inputs = _written(MegatronDialect(), page, but=("zero_stage",))
+    inputs = _write_table(MegatronDialect(), page, but=("zero_stage",))
     more: list[str] = []
     if layout.zero_stage:
         more.append(megatron_names.DISTRIBUTED_OPTIMIZER)
@@ -43,10 +43,10 @@ def megatron(optimum: Optimum) -> Exported:
             megatron_names.SHARDING,
             megatron_names.SHARDINGS[layout.zero_stage],
         ]
-    page.done("zero_stage", "accumulation")
+    page.mark_done("zero_stage", "accumulation")
     if layout.offload is Offload.OPTIMIZER:
         more.append(megatron_names.OPTIMIZER_OFFLOAD)
-        page.done("offload")
+        page.mark_done("offload")
     if optimum.precision in _HALVES:
         more.append(f"--{optimum.precision.value}")
     return _lines((*inputs.arguments, *more), page)
@@ -59,12 +59,12 @@ def hf_trainer(optimum: Optimum) -> Exported:
     if only_deepspeed:
         page.cannot("zero_stage", "only DeepSpeed has it: export --to deepspeed and pass its file")
     but = ("zero_stage",) if only_deepspeed else ()
-    inputs = _written(HfTrainerDialect(), page, but=but)
+    inputs = _write_table(HfTrainerDialect(), page, but=but)
     more: list[str] = []
     bucket = dict(optimum.candidate.extras).get("bucket_cap_mb")
     if bucket is not None:
         more += ["--ddp_bucket_cap_mb", str(bucket)]
-        page.done("bucket_cap_mb")
+        page.mark_done("bucket_cap_mb")
     if optimum.precision in _HALVES:
         more.append(f"--{optimum.precision.value}")
     return _lines((*_with_offload(inputs.arguments, page), *more), page)
@@ -75,11 +75,11 @@ def _with_offload(arguments: tuple[str, ...], page: Page) -> tuple[str, ...]:
     given = find_argument(arguments, (hf_names._FSDP,))
     if page.optimum.layout.offload is not Offload.PARAMETERS or given is None:
         return arguments
-    page.done("offload")
+    page.mark_done("offload")
     return put_argument(arguments, given, hf_names._FSDP, f"{given.value} {hf_names.FSDP_OFFLOAD}")
 
 
-def _written(dialect: TableDialect, page: Page, but: tuple[str, ...]) -> LaunchInputs:
+def _write_table(dialect: TableDialect, page: Page, but: tuple[str, ...]) -> LaunchInputs:
     """All knobs of the table with their values, defaults of the batch included."""
     layout, inputs = page.optimum.layout, LaunchInputs()
     for row in dialect.table(_NOTHING, layout.world_size):
@@ -87,7 +87,7 @@ def _written(dialect: TableDialect, page: Page, but: tuple[str, ...]) -> LaunchI
             inputs = row.write(inputs, layout.global_batch)
         elif row.knob in LAYOUT_KNOBS and row.knob not in but:
             inputs = _with_row(row, inputs, layout)
-            page.done(row.knob)
+            page.mark_done(row.knob)
     return inputs
 
 
@@ -286,7 +286,7 @@ def torchtitan(optimum: Optimum) -> Exported:
             "virtual_pipeline",
             "set parallelism.pipeline_parallel_layers_per_stage to layers / stages of all ranks",
         )
-    page.done("sequence_parallel")  # always on with tensor parallelism up to 0.2
+    page.mark_done("sequence_parallel")  # always on with tensor parallelism up to 0.2
     page.say(_path(titan_names._RECOMPUTE), layout.recompute.value, "recompute")
     left_out = page.left_out()
     return Exported(text=comments(left_out) + toml_of(page.document), left_out=left_out)
@@ -303,7 +303,7 @@ def _say_stage(page: Page) -> None:
         )
     if layout.zero_stage == 2:
         page.say(_path(titan_names._RESHARD), "never")
-    page.done("zero_stage")
+    page.mark_done("zero_stage")
 
 
 def _path(name: str) -> tuple[str, ...]:

@@ -67,19 +67,19 @@ class Page:
         self.document = self.document.with_value(path, value)
         self._said.update(knobs)
 
-    def done(self, *knobs: str) -> None:
+    def mark_done(self, *knobs: str) -> None:
         """These knobs are expressed by what stands there, or by the framework's defaults."""
         self._said.update(knobs)
 
     def cannot(self, knob: str, instead: str) -> None:
         """A knob has no words here; ``instead`` is what the reader can do."""
         self._said.add(knob)
-        self._notes.append(f"{knob} = {shown(self._value(knob))}: {instead}")
+        self._notes.append(f"{knob} = {plain_value(self._value(knob))}: {instead}")
 
     def left_out(self) -> tuple[str, ...]:
         """Sentences on every knob that is neither at its default nor expressed."""
         rest = [
-            f"{knob} = {shown(self._value(knob))}: the framework has no such setting"
+            f"{knob} = {plain_value(self._value(knob))}: the framework has no such setting"
             for knob in self._unusual()
             if knob not in self._said
         ]
@@ -104,7 +104,7 @@ def comments(exported: tuple[str, ...], *, mark: str = "#") -> str:
     return "".join(f"{mark} not expressed: {sentence}\n" for sentence in exported)
 
 
-def shown(value: Any) -> Any:
+def plain_value(value: Any) -> Any:
     """A value for people."""
     return value.value if isinstance(value, Enum) else value
 

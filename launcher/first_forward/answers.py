@@ -238,7 +238,7 @@ def fit_by_pieces(request: FitRequest, script: TracedScript) -> PiecesFit:
     row = traced_rows(asked, [layout])[0]
     remedies: list[TracedRow] = []
     if row.verdict is Verdict.NO:
-        found = traced_rows(asked, list(_changed(layout, asked)))
+        found = traced_rows(asked, list(_layout_variants(layout, asked)))
         remedies = [one for one in found if one.verdict is not Verdict.NO]
         remedies.sort(key=lambda one: (one.verdict is not Verdict.YES, one.step_s or 0.0))
     return PiecesFit(
@@ -265,7 +265,7 @@ def _layout(request: FitRequest) -> Layout:
     return replace(request.layout, data_parallel=world, accumulation=batch // once)
 
 
-def _changed(layout: Layout, asked: PiecesQuestion) -> Iterator[Layout]:
+def _layout_variants(layout: Layout, asked: PiecesQuestion) -> Iterator[Layout]:
     """The same global batch with other stages, recomputation and smaller micro-batches."""
     stages = range(4) if layout.data_parallel > 1 else (layout.zero_stage,)
     samples = layout.micro_batch * layout.accumulation

@@ -18,7 +18,7 @@ from autoconf_launch.core import (
 
 from ..estimates import FitRequest, PlanRequest, TrainingRequest
 from .command import script_command
-from .script import TracedScript, traced
+from .script import TracedScript, trace_script
 
 _STAGES = {"FullyShardedDataParallel": 3}
 
@@ -30,7 +30,7 @@ def ask_fit(asked: FitRequest, words: Sequence[str]) -> tuple[FitRequest, Traced
         ConfigError: a flag or the command is wrong.
         NothingFeasibleError: the script does not come to a forward pass.
     """
-    script = traced(script_command(words), asked.training.time_limit_s)
+    script = trace_script(script_command(words), asked.training.time_limit_s)
     request = _fit_of(asked, script)
     if script.architecture is None:
         check_pieces(request.training, script, request)
@@ -44,7 +44,7 @@ def ask_plan(asked: PlanRequest, words: Sequence[str]) -> tuple[PlanRequest, Tra
         ConfigError: a flag or the command is wrong.
         NothingFeasibleError: the script does not come to a forward pass.
     """
-    script = traced(script_command(words), asked.training.time_limit_s)
+    script = trace_script(script_command(words), asked.training.time_limit_s)
     batch = script.found.micro_batch * len(asked.training.cluster.devices)
     request = replace(asked, training=_training_of(asked.training, script, batch))
     if script.architecture is None:

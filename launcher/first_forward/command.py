@@ -41,7 +41,7 @@ class ScriptCommand:
     environment: tuple[tuple[str, str], ...] = ()
 
 
-def divided(arguments: Sequence[str]) -> tuple[list[str], tuple[str, ...] | None]:
+def split_command(arguments: Sequence[str]) -> tuple[list[str], tuple[str, ...] | None]:
     """A verb's own arguments, and the command after ``--``; None where there is none."""
     words = list(arguments)
     if _DIVIDER not in words:

@@ -68,12 +68,12 @@ class TracedScript:
         state_bytes = int(self.states * model.trainable_parameters * model.parameter_bytes_each)
         peaks = tuple(
             replace(peak, peak_bytes=peak.peak_bytes + state_bytes)
-            for peak in (*(self.found.peaks or self._kept()), *self._grown())
+            for peak in (*(self.found.peaks or self._forward_peaks()), *self._doubled_peaks())
             if peak.phase != "optimizer"
         )
         return replace(model, traced_peaks=peaks, vocabulary_size=None)
 
-    def _kept(self) -> tuple[TracedPeak, ...]:
+    def _forward_peaks(self) -> tuple[TracedPeak, ...]:
         """Peaks of a pass without a backward one: the weights, and what would be kept for one."""
         model = self.found.model
         weights = int(model.parameters * model.parameter_bytes_each)
@@ -86,7 +86,7 @@ class TracedScript:
             for samples in (1, 2)
         )
 
-    def _grown(self) -> tuple[TracedPeak, ...]:
+    def _doubled_peaks(self) -> tuple[TracedPeak, ...]:
         """Peaks at twice the size where only one size was seen: all but weights grows."""
         size = self.found.micro_batch
         if any(peak.micro_batch != size for peak in self.found.peaks):
@@ -107,7 +107,7 @@ class TracedScript:
         )
 
 
-def traced(command: ScriptCommand, time_limit_s: float) -> TracedScript:
+def trace_script(command: ScriptCommand, time_limit_s: float) -> TracedScript:
     """Run the script up to its first forward pass.
 
     Raises:

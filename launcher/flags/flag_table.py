@@ -62,15 +62,15 @@ def parse_count(text: str) -> int | None:
 
 def parse_search_budget(text: str) -> SearchBudget:
     """See :func:`autoconf_launch.autotuner.space.budget.parse_budget`."""
-    return _explained(parse_budget, text)
+    return _parse_or_explain(parse_budget, text)
 
 
 def parse_gain(text: str) -> float:
     """``2%`` or ``0.02`` as 0.02."""
-    return _explained(lambda given: parse_share(given, "--good-enough"), text)
+    return _parse_or_explain(lambda given: parse_share(given, "--good-enough"), text)
 
 
-def _explained(parse: Callable[[str], _T], text: str) -> _T:
+def _parse_or_explain(parse: Callable[[str], _T], text: str) -> _T:
     try:
         return parse(text)
     except ConfigError as error:

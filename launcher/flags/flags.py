@@ -88,14 +88,14 @@ def usage() -> str:
 
 def _check(flags: argparse.Namespace) -> None:
     for first, second in _EXCLUSIVE:
-        if _given(flags, first) and _given(flags, second):
+        if _is_given(flags, first) and _is_given(flags, second):
             raise ConfigError(f"--{first} and --{second} exclude each other; give one of them.")
     if flags.standalone and (flags.num_nodes or 1) > 1:
         raise ConfigError(
             f"--standalone is this machine alone, but --num_nodes is {flags.num_nodes}; "
             "omit one of them."
         )
-    if flags.redirects and not _given(flags, "rank_log_folder"):
+    if flags.redirects and not _is_given(flags, "rank_log_folder"):
         raise ConfigError("--redirects needs a folder for the files; give it with --log_dir DIR.")
 
 
@@ -109,7 +109,7 @@ _EXCLUSIVE = (
 )
 
 
-def _given(flags: argparse.Namespace, name: str) -> bool:
+def _is_given(flags: argparse.Namespace, name: str) -> bool:
     return getattr(flags, name) not in (None, False, "")
 
 
@@ -146,18 +146,18 @@ def _notes(flags: argparse.Namespace) -> tuple[str, ...]:
     return tuple(
         f"--{name} has no effect: {reason}."
         for name, reason in WITHOUT_EFFECT.items()
-        if _given(flags, name)
+        if _is_given(flags, name)
     )
 
 
 def own_flag(word: str) -> str | None:
     """Our flag that this word is, as we write it; None where it is none."""
     name = word.partition("=")[0]
-    flag = _normalised(name)
+    flag = _normalise(name)
     return flag if flag in make_parser()._option_string_actions else None
 
 
-def _normalised(name: str) -> str:
+def _normalise(name: str) -> str:
     return name.replace("-", "_").replace("__", "--", 1) if name.startswith("--") else name
 
 
@@ -168,7 +168,7 @@ def _split(parser: argparse.ArgumentParser, argv: list[str]) -> tuple[list[str],
     index = 0
     while index < len(argv) and argv[index].startswith("-") and argv[index] != "--":
         name, equals, value = argv[index].partition("=")
-        flag = _normalised(name)
+        flag = _normalise(name)
         if flag in REFUSED:
             raise ConfigError(f"{name} is not offered: {REFUSED[flag]}.")
         if flag not in actions:
@@ -196,15 +196,15 @@ def launch_flags(request: LaunchRequest) -> tuple[str, ...]:
     named = request.alone or other is not None
     cores = ",".join(map(str, binding.cores)) if binding and binding.cores else None
     return (
-        *_valued("--num_gpus", request.processes),
+        *_flag_with_value("--num_gpus", request.processes),
         *_host_flags(request.hosts),
         *_rendezvous_flags(request.rendezvous),
         *_switch("--module", request.kind == "module" and not named),
         *_switch("--no_python", request.kind == "program" or (named and not request.alone)),
         *_switch("--no_local_rank", not request.local_rank_argument and not request.alone),
         *_switch("--bind_cores_to_rank", binding is not None),
-        *_valued("--bind_core_list", cores),
-        *_valued("--enable_each_rank_log", request.rank_log_folder),
+        *_flag_with_value("--bind_core_list", cores),
+        *_flag_with_value("--enable_each_rank_log", request.rank_log_folder),
         *_switch("--save_pid", request.save_pid),
         *_switch("--", request.alone),
         *((other or our_python(),) if named else ()),
@@ -214,11 +214,11 @@ def launch_flags(request: LaunchRequest) -> tuple[str, ...]:
 
 def _host_flags(hosts: HostChoice) -> tuple[str, ...]:
     return (
-        *_valued("--num_nodes", hosts.nodes),
-        *_valued("--hostfile", hosts.hostfile),
-        *_valued("--include", hosts.include or None),
-        *_valued("--exclude", hosts.exclude or None),
-        *_valued("--node_rank", hosts.node_rank),
+        *_flag_with_value("--num_nodes", hosts.nodes),
+        *_flag_with_value("--hostfile", hosts.hostfile),
+        *_flag_with_value("--include", hosts.include or None),
+        *_flag_with_value("--exclude", hosts.exclude or None),
+        *_flag_with_value("--node_rank", hosts.node_rank),
         *_switch("--no_ssh", hosts.by_hand),
         *_switch("--standalone", hosts.standalone),
         *_switch("--force_multi", hosts.force_multi),
@@ -227,13 +227,13 @@ def _host_flags(hosts: HostChoice) -> tuple[str, ...]:
 
 def _rendezvous_flags(rendezvous: Rendezvous) -> tuple[str, ...]:
     return (
-        *_valued("--master_addr", rendezvous.address),
-        *_valued("--master_port", rendezvous.port),
-        *_valued("--rdzv_id", rendezvous.run_id),
+        *_flag_with_value("--master_addr", rendezvous.address),
+        *_flag_with_value("--master_port", rendezvous.port),
+        *_flag_with_value("--rdzv_id", rendezvous.run_id),
     )
 
 
-def _valued(flag: str, value: object) -> tuple[str, ...]:
+def _flag_with_value(flag: str, value: object) -> tuple[str, ...]:
     return () if value is None else (flag, str(value))
 
 

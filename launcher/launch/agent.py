@@ -257,12 +257,12 @@ def remove_dead_locks(caches: list[str], died: set[Lock]) -> list[str]:
     """
     paths = {path for cache in caches for path in _cached_locks(cache)}
     paths.update(path for path, _, _ in died)
-    seen = {path: lock for path in paths if (lock := _abandoned(path, died))}
+    seen = {path: lock for path in paths if (lock := _abandoned_lock(path, died))}
     if seen:
         time.sleep(LOCK_LOOKS_APART_S)
     removed = []
     for path, lock in seen.items():
-        if lock == _abandoned(path, died):
+        if lock == _abandoned_lock(path, died):
             with contextlib.suppress(OSError):
                 os.unlink(path)
                 removed.append(path)
@@ -282,7 +282,7 @@ def _folders(path: str) -> list[str]:
     return []
 
 
-def _abandoned(path: str, died: set[Lock]) -> Lock | None:
+def _abandoned_lock(path: str, died: set[Lock]) -> Lock | None:
     """A lock that nobody has open; None where somebody has, or may have.
 
     Of a disk that other machines write to as well, no kernel can tell; there it is one of those

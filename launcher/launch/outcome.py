@@ -162,7 +162,7 @@ def mismatch(
 ) -> Failure | None:
     """What a rank ran instead of what was expected; None: just that, or it cannot tell."""
     if expected is not None and checked is not None:
-        return _ignored(result, expected, checked)
+        return _ignored_knobs(result, expected, checked)
     applied = result.applied
     if expected is None or (applied is None and not result.steps):
         return None
@@ -175,7 +175,7 @@ def mismatch(
     ran = {name: getattr(applied, name) for name in _APPLIED} | dict(applied.extras)
     asked = {name: getattr(expected.layout, name) for name in _APPLIED} | dict(expected.extras)
     wrong = [
-        f"{name} {_shown(ran[name]) if name in ran else 'missing'} instead of {_shown(value)}"
+        f"{name} {_value(ran[name]) if name in ran else 'missing'} instead of {_value(value)}"
         for name, value in asked.items()
         if name not in ran or ran[name] != value
     ]
@@ -188,14 +188,14 @@ def mismatch(
     )
 
 
-def _ignored(result: RankResult, expected: Candidate, checked: Checked) -> Failure | None:
+def _ignored_knobs(result: RankResult, expected: Candidate, checked: Checked) -> Failure | None:
     """The first knob that an external script set otherwise; 0 is what a probe could not count."""
     if result.applied is None:
         return None
     found = {name: getattr(result.applied, name) for name, _ in checked}
     asked = {name: getattr(expected.layout, name) for name, _ in checked}
     wrong = [
-        f"{name} {_shown(found[name])} instead of {_shown(asked[name])} (asked by {word})"
+        f"{name} {_value(found[name])} instead of {_value(asked[name])} (asked by {word})"
         for name, word in checked
         if _differs(name, found[name], asked[name])
     ]
@@ -223,7 +223,7 @@ def _differs(name: str, found: object, asked: object) -> bool:
     return found != asked
 
 
-def _shown(value: object) -> object:
+def _value(value: object) -> object:
     return value.value if isinstance(value, Enum) else value
 
 
@@ -317,14 +317,14 @@ def read_outcome(plan: LaunchPlan, end: RanksEnd, log_start: LogStart | None = N
         results = with_unfinished(plan.task, results)
     else:
         results = with_ended(plan.task, results, end.told_to_end)
-    causes = _reported(results, plan.expected, plan.checked)
+    causes = _reported_causes(results, plan.expected, plan.checked)
     if not causes:
         strict = any(rank.code for rank in end.exits) and not plan.task.soak
         measured = measure(plan.task, results, strict=strict)  # a script may end in its soak
         if measured is not None:
             return measured
     folder = plan.folder or plan.task.folder
-    causes = [*causes, *_unreported(results, end, printed_error(folder, log_start, ranks=ranks))]
+    causes = [*causes, *_deaths(results, end, printed_error(folder, log_start, ranks=ranks))]
     if end.cancelled is not None:
         causes = [cause for cause in causes if cause.unix_s <= end.cancelled.unix_s]
         causes.append(_Cause(failure=end.cancelled.reason, unix_s=end.cancelled.unix_s))
@@ -354,7 +354,7 @@ def adopt(
     results = read_rank_results(task, world_size or started_ranks(task))
     if any(result is None for result in results):
         return None
-    cause = _first(_reported(results, expected, checked))
+    cause = _first(_reported_causes(results, expected, checked))
     if cause is None:
         return measure(task, results, strict=True)
     if cause.failure.kind not in _DECISIVE:
@@ -367,7 +367,7 @@ def adopt(
     )
 
 
-def _reported(
+def _reported_causes(
     results: RankResults, expected: Candidate | None, checked: Checked | None
 ) -> list[_Cause]:
     """What the ranks themselves say went wrong."""
@@ -377,7 +377,7 @@ def _reported(
             continue
         failure = result.failure or mismatch(result, expected, checked) or _nan(result)
         if failure is not None:
-            said = replace(failure, detail=_named(result.rank, len(results), failure.detail))
+            said = replace(failure, detail=_with_rank(result.rank, len(results), failure.detail))
             causes.append(_Cause(failure=said, unix_s=result.ended_unix_s, memory=result.memory))
     return causes
 
@@ -390,7 +390,7 @@ def _nan(result: RankResult) -> Failure | None:
     return None
 
 
-def _unreported(results: RankResults, end: RanksEnd, said: str) -> list[_Cause]:
+def _deaths(results: RankResults, end: RanksEnd, said: str) -> list[_Cause]:
     """Deaths of ranks that did not report why, and that nobody asked for.
 
     ``said``: the error in their log.
@@ -455,5 +455,5 @@ def _first(causes: Sequence[_Cause]) -> _Cause | None:
     return min(causes, key=order, default=None)
 
 
-def _named(rank: int, world_size: int, detail: str) -> str:
+def _with_rank(rank: int, world_size: int, detail: str) -> str:
     return detail if world_size == 1 else f"rank {rank}: {detail}"

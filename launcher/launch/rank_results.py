@@ -120,7 +120,7 @@ def measure(task: RankTask, results: RankResults, *, strict: bool) -> Measuremen
         return _measurement(present, _common_steps(present, 1, task.end_step))
     cuts = [result.cut for result in present if result.cut is not None]
     if len(cuts) == len(present):
-        return _extrapolated(present, cuts)
+        return _extrapolate(present, cuts)
     told = min(result.end_step or task.end_step for result in present)
     start = min(task.start_step, told)
     steps = _common_steps(present, start, max(told, task.end_step))
@@ -129,17 +129,17 @@ def measure(task: RankTask, results: RankResults, *, strict: bool) -> Measuremen
     return replace(_measurement(present, steps), asides=asides_seen(task, results))
 
 
-def _extrapolated(results: Sequence[RankResult], cuts: Sequence[CutStep]) -> Measurement:
+def _extrapolate(results: Sequence[RankResult], cuts: Sequence[CutStep]) -> Measurement:
     """One step for each micro-batch that the slowest rank made, after its warm-up if it can be.
 
     The slowest rank waits for nobody at the end, so that its rest is the shortest.
     """
-    slowest = max(cuts, key=lambda cut: sum(_counted(cut)))
+    slowest = max(cuts, key=lambda cut: sum(_steady_s(cut)))
     rest_s = min(cut.rest_s for cut in cuts)
     known = [cut.loss for cut in cuts if cut.loss is not None]
     loss = (sum(known) / len(known),) if known else ()
     return Measurement(
-        step_s=tuple((slowest.whole - 1) * micro_s + rest_s for micro_s in _counted(slowest)),
+        step_s=tuple((slowest.whole - 1) * micro_s + rest_s for micro_s in _steady_s(slowest)),
         samples_per_step=sum(cut.samples for cut in cuts),
         world_size=len(results),
         memory=largest_memory(results),
@@ -150,7 +150,7 @@ def _extrapolated(results: Sequence[RankResult], cuts: Sequence[CutStep]) -> Mea
     )
 
 
-def _counted(cut: CutStep) -> tuple[float, ...]:
+def _steady_s(cut: CutStep) -> tuple[float, ...]:
     return cut.micro_s[1:] or cut.micro_s
 
 

@@ -74,7 +74,7 @@ def _named_document(arguments: tuple[str, ...]) -> _Named:
     configuration. A script's own file is left alone.
     """
     ours = waiting = None
-    for flag, position, path in _named(arguments):
+    for flag, position, path in _named_configs(arguments):
         if path.suffix.lower() not in _SCRIPT_CONFIG_SUFFIXES:
             continue
         if not _exists(path):
@@ -88,7 +88,7 @@ def _named_document(arguments: tuple[str, ...]) -> _Named:
     return ours or waiting or _Named()
 
 
-def _named(arguments: tuple[str, ...]) -> Iterator[tuple[str, int, Path]]:
+def _named_configs(arguments: tuple[str, ...]) -> Iterator[tuple[str, int, Path]]:
     """Flag, index of the argument with the path, and path."""
     for index, argument in enumerate(arguments):
         written, equals, value = argument.partition("=")
@@ -220,10 +220,10 @@ def _is_file(path: Path) -> bool:
 @cache
 def _versions(python: str | None, _: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
     """Versions installed for this Python or another one; the slowest read of this module."""
-    return tuple(_installed() if python is None else _installed_for(python))
+    return tuple(_installed_versions() if python is None else _installed_for(python))
 
 
-def _installed() -> Iterator[tuple[str, str]]:
+def _installed_versions() -> Iterator[tuple[str, str]]:
     for name in _PACKAGES:
         try:
             yield name, importlib.metadata.version(name)

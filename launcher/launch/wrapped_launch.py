@@ -53,7 +53,7 @@ def unwrap_launcher(request: LaunchRequest) -> LaunchRequest:
         usual = 1 if program == "torchrun" else None  # as many as it starts if nobody says
         told = inner.local_rank_argument and (usual is None or request.script == _TELLS_RANKS)
         inner = replace(inner, processes=inner.processes or usual, local_rank_argument=told)
-        return _merged(_beside(request), inner)
+        return _merge(_beside(request), inner)
     if program in _OTHERS and request.kind == "script" and not Path(request.script).is_file():
         raise ConfigError(
             f"{program} is not a launcher known here; give the script itself, and the number "
@@ -148,7 +148,7 @@ def _flag_variables(flags: dict[str, str]) -> Iterator[tuple[str, str]]:
             yield flag.lstrip("-").upper(), value
 
 
-def _merged(request: LaunchRequest, inner: LaunchRequest) -> LaunchRequest:
+def _merge(request: LaunchRequest, inner: LaunchRequest) -> LaunchRequest:
     """Our own flags weigh more than those of the launcher in our place."""
     return replace(
         request,

@@ -38,7 +38,7 @@ def visible_gpus() -> tuple[Device, ...]:
     names = os.environ.get(VISIBLE)
     if not rows or names is None:
         return tuple(_device(row, visible_as=row[0]) for row in rows)
-    return _named(rows, [name.strip() for name in names.split(",")])
+    return _named_devices(rows, [name.strip() for name in names.split(",")])
 
 
 def _driver_rows() -> list[_Row]:
@@ -57,7 +57,7 @@ def _driver_rows() -> list[_Row]:
     return [row for row in rows if len(row) == 4 and row[0].isdecimal()]
 
 
-def _named(rows: list[_Row], names: list[str]) -> tuple[Device, ...]:
+def _named_devices(rows: list[_Row], names: list[str]) -> tuple[Device, ...]:
     """Devices that CUDA reads in the variable: up to the first name that it does not know."""
     devices: list[Device] = []
     for name in names:
@@ -110,7 +110,7 @@ def find_cluster(request: LaunchRequest, listener: Listener | None = None) -> Cl
             f"--autotuning would run on {len(hosts)} hosts, but trials can be started only on "
             "this one so far; tune on one host, then launch on all of them."
         )
-    devices = _limited(_own_devices(request, hosts[own], gpus), request.memory_limit_bytes)
+    devices = _limit_memory(_own_devices(request, hosts[own], gpus), request.memory_limit_bytes)
     if len(hosts) == 1:
         return ClusterSpec(nodes=(with_links(Node(host=socket.gethostname(), devices=devices)),))
     nodes = (
@@ -157,7 +157,7 @@ def _own_devices(
     )
 
 
-def _limited(devices: tuple[Device, ...], limit_bytes: int | None) -> tuple[Device, ...]:
+def _limit_memory(devices: tuple[Device, ...], limit_bytes: int | None) -> tuple[Device, ...]:
     if not limit_bytes:
         return devices
     return tuple(

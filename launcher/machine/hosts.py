@@ -188,7 +188,7 @@ def choose_hosts(request: LaunchRequest, gpus: tuple[int, ...]) -> tuple[HostSlo
             "says what each host has; give one of the two."
         )
     hosts = filter_slots(pool, include=choice.include, exclude=choice.exclude)
-    hosts = _limited(hosts, request, gpus)
+    hosts = _limit_hosts(hosts, request, gpus)
     if not hosts:
         raise ConfigError("--exclude leaves no slot to launch on; exclude fewer.")
     return hosts
@@ -246,10 +246,12 @@ def is_this_machine(host: str) -> bool:
 def _hostfile_pool(choice: HostChoice, gpus: tuple[int, ...]) -> tuple[HostSlots, ...] | None:
     if choice.hostfile is None and (choice.standalone or not Path(DEFAULT_HOSTFILE).is_file()):
         return None
-    return tuple(_seen(host, gpus) for host in read_hostfile(choice.hostfile or DEFAULT_HOSTFILE))
+    return tuple(
+        _visible_slots(host, gpus) for host in read_hostfile(choice.hostfile or DEFAULT_HOSTFILE)
+    )
 
 
-def _seen(host: HostSlots, gpus: tuple[int, ...]) -> HostSlots:
+def _visible_slots(host: HostSlots, gpus: tuple[int, ...]) -> HostSlots:
     """Slots of a host; of this one by the numbers of its GPUs."""
     if not gpus or not is_this_machine(host.host):
         return host
@@ -295,7 +297,7 @@ def _name_in_filter(choice: HostChoice) -> str:
     return next((one.host for one in filters if is_this_machine(one.host)), LOCAL)
 
 
-def _limited(
+def _limit_hosts(
     hosts: tuple[HostSlots, ...], request: LaunchRequest, gpus: tuple[int, ...]
 ) -> tuple[HostSlots, ...]:
     nodes, processes = request.hosts.nodes, request.processes

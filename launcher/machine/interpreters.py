@@ -78,11 +78,11 @@ def parse_environment(text: str, name: str) -> tuple[tuple[str, str], ...]:
         match = re.fullmatch(r"\s*([A-Za-z_]\w*)=(.*)", line)
         if not match or "\0" in line:
             raise ConfigError(f"Line {number} of {name} is not NAME=VALUE; fix or remove it.")
-        variables[match[1]] = _unquoted(match[2])
+        variables[match[1]] = _unquote(match[2])
     return tuple(variables.items())
 
 
-def _unquoted(value: str) -> str:
+def _unquote(value: str) -> str:
     quoted = len(value) > 1 and value[0] == value[-1] and value[0] in "'\""
     return value[1:-1] if quoted else value
 

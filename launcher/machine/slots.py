@@ -109,12 +109,12 @@ class Share:
         if task is not None and task.memory_limit_bytes and self.memory_bytes and not alone:
             least = min(task.memory_limit_bytes, self.memory_bytes)
             task = replace(task, memory_limit_bytes=least)
-        ranks = tuple(self._placed(rank, task) for rank in plan.ranks)
+        ranks = tuple(self._place_rank(rank, task) for rank in plan.ranks)
         if plan.alone and self.cores:
             ranks = (replace(ranks[0], cores=tuple(core for own in self.cores for core in own)),)
         return replace(plan, ranks=ranks, task=task, fresh=plan.fresh or self.fresh)
 
-    def _placed(self, rank: RankPlan, task: RankTask | None) -> RankPlan:
+    def _place_rank(self, rank: RankPlan, task: RankTask | None) -> RankPlan:
         variables = dict(rank.environment)
         if self.threads and THREADS in variables:
             variables[THREADS] = str(self.threads)

@@ -43,7 +43,7 @@ from .row import (
     key_of_row,
     read_measurements,
 )
-from .validation import PhysicsOf, factors_of_others, shipped
+from .validation import PhysicsOf, factors_of_others, shipped_physics
 
 _USUAL_FOLDER = "autotuning_results"
 """The default results folder, and what the names of those moved aside begin with."""
@@ -170,7 +170,7 @@ def factors_of_rows(rows: Sequence[Row], physics_of: PhysicsOf) -> Floats:
     return factors
 
 
-def predicted(rows: Sequence[Row], physics_of: PhysicsOf, factors: Floats) -> PredictionTable:
+def predict_rows(rows: Sequence[Row], physics_of: PhysicsOf, factors: Floats) -> PredictionTable:
     """What the planner says of each row, which it has not seen the time of; NaN for the rest."""
     count = len(rows)
     peaks, step_s, least_s = (np.full(count, np.nan) for _ in range(3))
@@ -199,7 +199,7 @@ def predicted(rows: Sequence[Row], physics_of: PhysicsOf, factors: Floats) -> Pr
     )
 
 
-def unpredicted(rows: Sequence[Row], step_s: Floats) -> Counter[str]:
+def count_unpredicted(rows: Sequence[Row], step_s: Floats) -> Counter[str]:
     """How many rows have no predicted time, by the reason."""
     whole = [one for one in rows if isinstance(one, PublishedRow)]
     _, reasons = runs_of(whole)
@@ -242,7 +242,7 @@ class LandscapeFile:
 def read_landscapes(
     path: Path,
     group_by: Sequence[str] = GROUP_BY,
-    physics_of: PhysicsOf = shipped,
+    physics_of: PhysicsOf = shipped_physics,
     *,
     others: bool = True,
 ) -> LandscapeFile:
@@ -269,23 +269,23 @@ def read_landscapes(
     apart = others and "model" in group_by
     factors = factors_of_rows(every, physics_of) if apart else np.ones(len(every))
     groups, notes, lacking = list[Landscape](), _left_out(file), Counter[str]()
-    for key, numbers in _grouped(every, group_by).items():
+    for key, numbers in _group_rows(every, group_by).items():
         mine, name = [every[i] for i in numbers], _name(group_by, key)
         if all(one.step_time_s is None for one in mine):
             notes.append(f"{file.name}: skipped: {name}: none of its rows has a time.")
             continue
-        predictions = predicted(mine, physics_of, factors[numbers])
-        lacking += unpredicted(mine, predictions.step_s_C)
+        predictions = predict_rows(mine, physics_of, factors[numbers])
+        lacking += count_unpredicted(mine, predictions.step_s_C)
         groups.append(_landscape(name, mine, predictions))
     return LandscapeFile(
         name=path.stem,
         groups=tuple(groups),
         notes=tuple(notes),
-        unpredicted=tuple(_said(file.name, *one) for one in sorted(lacking.items())),
+        unpredicted=tuple(_unpredicted_note(file.name, *one) for one in sorted(lacking.items())),
     )
 
 
-def _grouped(
+def _group_rows(
     rows: Sequence[Row], group_by: Sequence[str]
 ) -> dict[tuple[KnobValue, ...], list[int]]:
     """Numbers of the rows of each group."""
@@ -295,7 +295,7 @@ def _grouped(
     return grouped
 
 
-def _said(file: str, why: str, count: int) -> str:
+def _unpredicted_note(file: str, why: str, count: int) -> str:
     return (
         f"{file}: {plural(count, 'row')} without a prediction ({why}); the measured values count."
     )

@@ -134,7 +134,7 @@ def nearest_architecture(shape: RowShape) -> Architecture:
 
     A table does not say whether the MLP is gated and the embeddings are tied.
     """
-    if (known := _known(shape)) is not None:
+    if (known := _known_model(shape)) is not None:
         return known
     made = [_architecture(shape, gated, tied) for gated in (False, True) for tied in (True, False)]
     if shape.params_b is None:
@@ -142,7 +142,7 @@ def nearest_architecture(shape: RowShape) -> Architecture:
     return min(made, key=lambda one: abs(_weights(one) - (shape.params_b or 0.0) * 1e9))
 
 
-def _known(shape: RowShape) -> Architecture | None:
+def _known_model(shape: RowShape) -> Architecture | None:
     """The named model of these shapes: it has experts and other things that no table states."""
     try:
         named = named_model(re.sub(r"\s*\(.*\)", "", shape.name).strip())

@@ -142,7 +142,7 @@ def read_row(line: int, row: Mapping[str, str]) -> Row:
         shape=shape,
         gpu=cell["gpu"],
         gpus=gpus,
-        gpus_per_node=_stated(cell, "gpus_per_node"),
+        gpus_per_node=_optional_whole(cell, "gpus_per_node"),
         interconnect=cell.get("interconnect", ""),
         layout=layout,
         accumulation=accumulation,
@@ -168,26 +168,26 @@ def _measurement(row: Row) -> PublishedRow:
 
 
 def _shape(cell: Mapping[str, str]) -> PartialShape:
-    heads = _stated(cell, "heads")
-    kv_heads = _stated(cell, "kv_heads")
+    heads = _optional_whole(cell, "heads")
+    kv_heads = _optional_whole(cell, "kv_heads")
     if heads and kv_heads and (kv_heads > heads or heads % kv_heads):
         raise RowError(f"kv_heads={kv_heads} does not divide heads={heads}")
     return PartialShape(
         name=cell["model"],
         params_b=_number(cell, "params_b") if cell.get("params_b") else None,
-        layers=_stated(cell, "layers"),
-        hidden=_stated(cell, "hidden"),
+        layers=_optional_whole(cell, "layers"),
+        hidden=_optional_whole(cell, "hidden"),
         heads=heads,
         kv_heads=kv_heads or heads,
-        ffn=_stated(cell, "ffn_hidden"),
-        vocabulary=_stated(cell, "vocab"),
-        seq=_stated(cell, "seq"),
+        ffn=_optional_whole(cell, "ffn_hidden"),
+        vocabulary=_optional_whole(cell, "vocab"),
+        seq=_optional_whole(cell, "seq"),
     )
 
 
 def _layout(cell: Mapping[str, str], shape: PartialShape) -> tuple[Layout, float]:
     tp, pp, dp = (_whole(cell, name) for name in ("tp", "pp", "dp"))
-    cp, ep, vpp = (_stated(cell, name) or 1 for name in ("cp", "ep", "vpp"))
+    cp, ep, vpp = (_optional_whole(cell, name) or 1 for name in ("cp", "ep", "vpp"))
     mbs, gbs = _whole(cell, "mbs"), _whole(cell, "gbs")
     if shape.layers is not None and pp > shape.layers:
         raise RowError(f"pp={pp} is more than layers={shape.layers}")
@@ -244,7 +244,7 @@ def _flag(cell: Mapping[str, str], name: str) -> bool | None:
     return cell[name] in ("1", "true", "True") if cell.get(name) else None
 
 
-def _stated(cell: Mapping[str, str], name: str) -> int | None:
+def _optional_whole(cell: Mapping[str, str], name: str) -> int | None:
     """A whole number; None where the cell is empty or the column missing."""
     return _whole(cell, name) if cell.get(name) else None
 

@@ -124,7 +124,7 @@ def validate_table(file: MeasurementFile, calibration: Calibration | None = None
     runs, reasons = runs_of(measurements)
     rows = [i for run in runs for i in run.rows]
     seconds = concatenate([predicted_parts(run) for run in runs]).step_s_C
-    timed = _timed(measurements, rows, (seconds, runs), calibration)
+    timed = _timed_settings(measurements, rows, (seconds, runs), calibration)
     peaks = peaks_bytes(measurements, rows)
     counts = Counter(problem.text for problem in file.skipped)
     counts.update(reasons.values())
@@ -172,7 +172,7 @@ def together(validations: Sequence[Validation]) -> Validation:
     )
 
 
-def _timed(
+def _timed_settings(
     measurements: Sequence[PublishedRow],
     rows: Sequence[int],
     predicted: tuple[Floats, Sequence[MeasuredRun]],
@@ -195,7 +195,7 @@ def _timed(
     seconds, scored = predicted[0][first], np.ones(len(first), np.bool_)
     if calibration is not None and first:
         of_settings = (seconds, likeness_of(predicted[1]).rows(np.array(first)))
-        seconds, scored = _calibrated(kept, of_settings, measured, calibration)
+        seconds, scored = _calibrate(kept, of_settings, measured, calibration)
     return TimedSettings(
         predicted_s_R=seconds[scored],
         measured_s_R=measured[scored],
@@ -210,8 +210,8 @@ def likeness_of(runs: Sequence[MeasuredRun]) -> Likeness:
     shapes = [(run.workload.architecture.hidden, run.workload.sequence_length) for run in runs]
     return likeness(
         LayoutColumns.joined([run.layouts for run in runs]),
-        np.repeat(_numbered([_software(run) for run in runs]), sizes),
-        np.repeat(_numbered(models), sizes),
+        np.repeat(_number_values([_software(run) for run in runs]), sizes),
+        np.repeat(_number_values(models), sizes),
         np.repeat(np.array(shapes, np.float64), sizes, axis=0),
     )
 
@@ -222,7 +222,7 @@ def _software(run: MeasuredRun) -> tuple[object, ...]:
     return run.machine.accelerator.name, adapters_alone, *kernel_traits(run.workload)
 
 
-def _numbered(values: Sequence[object]) -> Ints:
+def _number_values(values: Sequence[object]) -> Ints:
     """Equal values get equal numbers."""
     numbers: dict[object, int] = {}
     return np.array([numbers.setdefault(value, len(numbers)) for value in values], np.int64)
@@ -232,7 +232,7 @@ def _group(one: PublishedRow) -> tuple[object, ...]:
     return one.shape.name, one.gpu, one.gpus, one.global_batch
 
 
-def _calibrated(
+def _calibrate(
     kept: Sequence[PublishedRow],
     predicted: tuple[Floats, Likeness],
     measured: Floats,
@@ -287,13 +287,13 @@ PhysicsOf = Callable[[str], Physics]
 """Constants to predict a model with."""
 
 
-def shipped(model: str) -> Physics:
+def shipped_physics(model: str) -> Physics:
     """Our own constants, whatever the model."""
     return DEFAULT_PHYSICS
 
 
 def factors_of_others(
-    measurements: Sequence[PublishedRow], physics_of: PhysicsOf = shipped
+    measurements: Sequence[PublishedRow], physics_of: PhysicsOf = shipped_physics
 ) -> Floats:
     """By how much each row's predicted seconds are to be multiplied.
 

@@ -65,13 +65,13 @@ def finished_row(record: Record, *, is_best: bool, resumed: bool = False) -> Tri
         memory_text(record.outcome.memory),
     )
     return TrialRow(
-        cells=(*_what(record.trial), _predicted(record.prediction), *results, status), kind=kind
+        cells=(*_what(record.trial), _prediction(record.prediction), *results, status), kind=kind
     )
 
 
 def running_row(trial: Trial, prediction: Prediction | None, step: int) -> TrialRow:
     """A trial that runs; ``step`` is the last one that a rank made, 0 before the first."""
-    cells = (*_what(trial), _predicted(prediction), "", "", "", step_text(step))
+    cells = (*_what(trial), _prediction(prediction), "", "", "", step_text(step))
     return TrialRow(cells=cells, kind=RowKind.RUNNING)
 
 
@@ -188,7 +188,7 @@ def _what(trial: Trial) -> tuple[str, str]:
     return str(trial.number), f"{shown_name(trial)}{label and f' ({label})'}"
 
 
-def _predicted(prediction: Prediction | None) -> str:
+def _prediction(prediction: Prediction | None) -> str:
     if prediction is None or prediction.step_s is None:
         return "-"
     return seconds_text(prediction.step_s)

@@ -49,12 +49,12 @@ def fit_document(answer: FitAnswer) -> dict[str, Any]:
         "parameters": parameters(answer.asked.workload.architecture),
         "layout": encode(answer.asked.layout),
         "verdict": answer.verdict.value,
-        "peak_memory_gb": _rounded(float(total_S.max())),
+        "peak_memory_gb": _to_gb(float(total_S.max())),
         "peak_memory_band": MEMORY_BAND,
-        "limit_gb": _rounded(answer.limit_bytes),
+        "limit_gb": _to_gb(answer.limit_bytes),
         "step_time_s": answer.step_s,
         "stages": [
-            {"stage": stage, "memory_gb": _rounded(float(total)), "parts": _parts(answer, stage)}
+            {"stage": stage, "memory_gb": _to_gb(float(total)), "parts": _parts(answer, stage)}
             for stage, total in enumerate(total_S)
         ],
         "remedies": [_remedy_document(remedy) for remedy in answer.remedies],
@@ -79,7 +79,7 @@ def _headline(answer: FitAnswer) -> str:
 def _table(answer: FitAnswer) -> str:
     """Parts as rows and stages as columns; the other way round where stages are many."""
     total_S = answer.memory.total_SC[:, 0]
-    named = [*_shown(answer), ("sum", total_S)]
+    named = [*_shown_parts(answer), ("sum", total_S)]
     unit_name, unit = memory_unit(float(total_S.max()))
     cells = [[f"{size / unit:.2f}" for size in sizes] for _, sizes in named]
     names = [name for name, _ in named]
@@ -93,7 +93,7 @@ def _table(answer: FitAnswer) -> str:
     return table_of(rows, headers, ["left", *("right" for _ in headers[1:])])
 
 
-def _shown(answer: FitAnswer) -> list[tuple[str, Any]]:
+def _shown_parts(answer: FitAnswer) -> list[tuple[str, Any]]:
     count = len(answer.memory.total_SC)
     least = _LEAST_SHOWN * memory_unit(float(answer.memory.total_SC.max()))[1]
     parts = [
@@ -105,7 +105,7 @@ def _shown(answer: FitAnswer) -> list[tuple[str, Any]]:
 def _parts(answer: FitAnswer, stage: int) -> dict[str, float]:
     count = len(answer.memory.total_SC)
     return {
-        name: _rounded(float(np.broadcast_to(sizes, (count, 1))[stage, 0]))
+        name: _to_gb(float(np.broadcast_to(sizes, (count, 1))[stage, 0]))
         for name, sizes in answer.memory.parts()
     }
 
@@ -144,11 +144,11 @@ def _remedy_document(remedy: Remedy) -> dict[str, Any]:
     return {
         "changes": list(remedy.changes),
         "layout": encode(remedy.proposal.layout),
-        "peak_memory_gb": _rounded(remedy.peak_bytes),
+        "peak_memory_gb": _to_gb(remedy.peak_bytes),
         "verdict": remedy.verdict.value,
         "step_time_s": remedy.step_s,
     }
 
 
-def _rounded(size_bytes: float) -> float:
+def _to_gb(size_bytes: float) -> float:
     return round(size_bytes / _GB, 3)

@@ -125,7 +125,7 @@ def trial_line(event: TrialFinished) -> str:
     return (
         f"[{minutes_text(event.elapsed_s)}] "
         f"{launch_label(record.trial):<16s} {shown_name(record.trial):<22s} "
-        f"predicted {_predicted(record.prediction):<9s} {_measured(record)}  best {best}{again}"
+        f"predicted {_prediction(record.prediction):<9s} {_result(record)}  best {best}{again}"
     )
 
 
@@ -159,13 +159,13 @@ def failure_lines(record: Record) -> list[str]:
     return [what, *_log_lines(failure)]
 
 
-def _predicted(prediction: Prediction | None) -> str:
+def _prediction(prediction: Prediction | None) -> str:
     if prediction is None or prediction.step_s is None:
         return "-"
     return f"{prediction.step_s:.3f} s"
 
 
-def _measured(record: Record) -> str:
+def _result(record: Record) -> str:
     measurement = record.measurement
     if measurement is None:
         failure = record.failure

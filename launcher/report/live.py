@@ -285,12 +285,12 @@ class LiveView:
 def _table(rows: Sequence[TrialRow], width: int) -> Iterator[Text]:
     """Header and rows; by hand, as rich's own table takes ten times as long."""
     shown = fitting_columns(rows, width)
-    yield _line(_aligned(HEADERS, shown), "underline")
+    yield _line(_align(HEADERS, shown), "underline")
     for row in rows:
-        yield _line(_aligned(row.cells, shown), _STYLES[row.kind])
+        yield _line(_align(row.cells, shown), _STYLES[row.kind])
 
 
-def _aligned(cells: Sequence[str], shown: Sequence[tuple[int, int]]) -> str:
+def _align(cells: Sequence[str], shown: Sequence[tuple[int, int]]) -> str:
     both = ((HEADERS[column], cells[column], width) for column, width in shown)
     parts = (c.ljust(w) if name in _LEFT_COLUMNS else c.rjust(w) for name, c, w in both)
     return _GAP.join(parts).rstrip()

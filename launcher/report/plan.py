@@ -116,7 +116,7 @@ def plan_text(answer: PlanAnswer) -> str:
     blocks = [_headline(answer)]
     if answer.plan.best:
         blocks += [_ranking(answer), "\n".join(_notes(answer))]
-    blocks.append(_rejected(answer))
+    blocks.append(_rejected_table(answer))
     if answer.losers:
         blocks += [_losers(answer), _waterfall(answer)]
     return "\n\n".join(blocks)
@@ -213,15 +213,15 @@ def _notes(answer: PlanAnswer) -> Iterator[str]:
     surely = answer.plan.surely
     if best[0].verdict is Verdict.MARGINAL:
         room = percent(MEMORY_BAND)
-        sure = f" Safe choice ({room} headroom): {_named(surely)}." if surely else ""
+        sure = f" Safe choice ({room} headroom): {_layout_text(surely)}." if surely else ""
         yield f"#1 may run out of memory.{sure}"
 
 
-def _named(one: Planned) -> str:
+def _layout_text(one: Planned) -> str:
     return f"{name_of(one.layout)}, {one.step_s:.4g} s, {memory_size(one.peak_bytes)}"
 
 
-def _rejected(answer: PlanAnswer) -> str:
+def _rejected_table(answer: PlanAnswer) -> str:
     rows = [[name, f"{count:,}"] for name, count in answer.plan.rejected]
     return table_of(rows, ["ruled out by", "layouts"], ["left", "right"])
 

@@ -41,7 +41,7 @@ def results_text(results: Results, *, markdown: bool, details: bool = False) -> 
         "\n".join(headlines(results, summary)),
         trials_table(trial_rows(results, summary), markdown=markdown),
         "\n".join(f"{'- ' if markdown else ''}{line}" for line in _failures(results)),
-        "\n".join(_found(results, summary)),
+        "\n".join(_new_findings(results, summary)),
         conclusion(results, details=details),
     ]
     return "\n\n".join(part for part in parts if part)
@@ -49,12 +49,12 @@ def results_text(results: Results, *, markdown: bool, details: bool = False) -> 
 
 def results_answer(results: Results, summary: Summary) -> str:
     """The same without the table of trials."""
-    parts = (headlines(results, summary), _found(results, summary))
+    parts = (headlines(results, summary), _new_findings(results, summary))
     said = conclusion(results, details=False)
     return "\n\n".join(text for text in (*map("\n".join, parts), said) if text)
 
 
-def _found(results: Results, summary: Summary) -> list[str]:
+def _new_findings(results: Results, summary: Summary) -> list[str]:
     """Why numbers of trials and of the best may differ, unless the kept summary says so."""
     said = results.summary_text or ""
     return [sentence for sentence in findings(summary) if sentence not in said]

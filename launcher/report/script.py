@@ -126,7 +126,7 @@ def pieces_fit_text(answer: PiecesFit) -> str:
     """What was found, the parts, the verdict, what each stage leaves room for."""
     asked, row = answer.asked, answer.row
     blocks = [
-        f"{script_text(asked.script)}\n{_where(asked)}, {_named(row.layout)}",
+        f"{script_text(asked.script)}\n{_where(asked)}, {_layout_text(row.layout)}",
         _parts_table(row),
         f"{ANSWERS[row.verdict]}. A rank needs {memory_size(row.peak_bytes)} "
         f"±{percent(MEMORY_BAND)} of {memory_size(asked.training.limit_bytes)}.",
@@ -200,7 +200,7 @@ def _where(asked: PiecesQuestion) -> str:
     return f"On {len(gpus)} x {kinds}"
 
 
-def _named(layout: Layout) -> str:
+def _layout_text(layout: Layout) -> str:
     return (
         f"{candidate_name(Candidate(layout=layout))}: dp={layout.data_parallel}, "
         f"global batch {layout.global_batch}"

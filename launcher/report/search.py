@@ -117,21 +117,21 @@ def skipped_text(left: Skipped, bound: OptimalityBound | None, stop: StopReason 
     explored = stop is not None and stop.kind is StopKind.EXPLORED
     doubtful = explored and bound.possible_gain > SATURATION_GAIN
     why = (_levelled_off(left), _patience(left)) if doubtful else ()
-    return " ".join(filter(None, (*why, _skipped(" more", _closed(left)))))
+    return " ".join(filter(None, (*why, _skipped_sentence(" more", _skip_reasons(left)))))
 
 
 def _all_skipped(left: Skipped) -> str:
     """On all of them, where nothing else is said of the open ones."""
     reasons = (
-        *_closed(left),
+        *_skip_reasons(left),
         (left.beyond_saturation, _LEVELLED_OFF),
         (left.open - left.beyond_saturation, "left when the search ended"),
     )
     of = f" of {plural(left.candidates, 'configuration')}"
-    return _skipped(of, reasons) or "Every configuration was tried."
+    return _skipped_sentence(of, reasons) or "Every configuration was tried."
 
 
-def _closed(left: Skipped) -> tuple[tuple[int, str], ...]:
+def _skip_reasons(left: Skipped) -> tuple[tuple[int, str], ...]:
     above = "micro-batch larger than the script reached (too few samples, or its own limit)"
     return (
         (left.needs_more_memory, "more memory needed than by one that ran out of it"),
@@ -160,7 +160,7 @@ def _patience(left: Skipped) -> str:
     return ""
 
 
-def _skipped(of: str, reasons: Sequence[tuple[int, str]]) -> str:
+def _skipped_sentence(of: str, reasons: Sequence[tuple[int, str]]) -> str:
     """Empty where no reason has any."""
     counted = [(count, why) for count, why in reasons if count]
     if not counted:

@@ -140,7 +140,7 @@ def _config_digest(
         _whatever_its_order(config.without(keys.AUTOTUNING)),
         steps,
         as_they_are,
-        _unchanged(source, given),
+        _free_variables(source, given),
         (source.modules, source.composed),
         (source.words.dialect, source.words.arguments),
         made,
@@ -153,7 +153,7 @@ def _whatever_its_order(config: RawConfig) -> str:
     return json.dumps(json.loads(config.to_json()), sort_keys=True)
 
 
-def _unchanged(source: ScriptSource, given: Unsearched | None) -> tuple[tuple[str, str], ...]:
+def _free_variables(source: ScriptSource, given: Unsearched | None) -> tuple[tuple[str, str], ...]:
     """Variables of frameworks that no candidate sets."""
     changed = {name for name, _ in given.rendered.environment} if given else set()
     return tuple(pair for pair in source.environment if pair[0] not in changed)

@@ -196,7 +196,7 @@ class JournalContents:
         return replace(
             self,
             space=line,
-            told=_numbered((*_kept(self.told, line.left_out), *back), line.baseline),
+            told=_number_records((*_kept_records(self.told, line.left_out), *back), line.baseline),
             others=tuple(r for r in self.history if r.trial.name in line.left_out),
             finals=(),
             soaks=(),
@@ -208,7 +208,7 @@ def _key(record: Record) -> tuple[str, int]:
     return record.trial.name, record.trial.attempt
 
 
-def _kept(told: Sequence[Record], left_out: Sequence[str]) -> Iterator[Record]:
+def _kept_records(told: Sequence[Record], left_out: Sequence[str]) -> Iterator[Record]:
     """What still counts; repeats say how many trials that count had come back before them."""
     trials = [record for record in told if not record.trial.again]
     counts = [0, *accumulate(record.trial.name not in left_out for record in trials)]
@@ -222,18 +222,18 @@ def _kept(told: Sequence[Record], left_out: Sequence[str]) -> Iterator[Record]:
             yield replace(record, trial=replace(record.trial, again=before))
 
 
-def _numbered(told: Sequence[Record], baseline: str) -> tuple[Record, ...]:
+def _number_records(told: Sequence[Record], baseline: str) -> tuple[Record, ...]:
     """Number 0 for the baseline alone; one that was it is numbered after all others."""
     last = max((record.trial.number for record in told), default=0)
 
-    def numbered(record: Record) -> Record:
+    def renumber(record: Record) -> Record:
         is_baseline = measured_name(record.trial.name) == baseline
         if is_baseline == (record.trial.number == 0):
             return record
         number = 0 if is_baseline else last + 1
         return replace(record, trial=replace(record.trial, number=number))
 
-    return tuple(map(numbered, told))
+    return tuple(map(renumber, told))
 
 
 __all__ = [

@@ -44,10 +44,10 @@ class Lease:
         self._touched_s = 0.0
 
     def __enter__(self) -> Lease:
-        descriptor = self._locked()
+        descriptor = self._lock()
         while not _is_named(self._path, descriptor):  # its holder ended after we opened it
             os.close(descriptor)
-            descriptor = self._locked()
+            descriptor = self._lock()
         holder = _holder(descriptor)
         if _lives_elsewhere(holder, descriptor):
             os.close(descriptor)
@@ -78,7 +78,7 @@ class Lease:
             os.utime(self._descriptor)
             self._touched_s = now_s
 
-    def _locked(self) -> int:
+    def _lock(self) -> int:
         descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

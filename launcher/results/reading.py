@@ -349,11 +349,11 @@ def _versions(part: str, old: Fingerprint, new: Fingerprint) -> Iterator[Differe
 
 
 def _hardware(part: str, old: Fingerprint, new: Fingerprint) -> Iterator[Difference]:
-    a, b = ("; ".join(_counted(print_.hardware)) for print_ in (old, new))
+    a, b = ("; ".join(_device_counts(print_.hardware)) for print_ in (old, new))
     yield Difference(part=part, a=a, b=b)
 
 
-def _counted(devices: tuple[str, ...]) -> Iterator[str]:
+def _device_counts(devices: tuple[str, ...]) -> Iterator[str]:
     for device in dict.fromkeys(devices):
         yield f"{devices.count(device)} x {device}"
 

@@ -107,7 +107,7 @@ def with_digests(words: Iterable[str]) -> tuple[str, ...]:
 
 def shell_command(words: Iterable[str]) -> str:
     """The command quoted for a shell, which reads secrets from variables and ends without them."""
-    return " ".join("".join(map(_quoted, pieces)) or "''" for pieces in _split(words))
+    return " ".join("".join(map(_quote, pieces)) or "''" for pieces in _split(words))
 
 
 def document_without_secrets(document: Any, name: str = "") -> Any:
@@ -195,7 +195,7 @@ def _digest(piece: _Piece) -> str:
     return f"pbkdf2:{hashlib.pbkdf2_hmac('sha256', secret, salt, _ROUNDS).hex()}"
 
 
-def _quoted(piece: _Piece) -> str:
+def _quote(piece: _Piece) -> str:
     plain = shlex.quote(piece.plain) if piece.plain else ""
     return f'{plain}"${{{piece.variable}:?{_UNSET}}}"' if piece.variable else plain
 

@@ -66,7 +66,7 @@ def function_parameters(
     """
     functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]
     calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
-    named = _handed(tree)
+    named = _handed_names(tree)
     everything = any(
         _makes(call) and last_name(call.func) == "Fire" for call in calls if not call.args
     )
@@ -84,7 +84,7 @@ def sections(tree: ast.Module) -> dict[str, tuple[str, str]]:
 
     It is a parameter of a function that a command line is made of, or a field.
     """
-    nodes, handed = tuple(ast.walk(tree)), _handed(tree)
+    nodes, handed = tuple(ast.walk(tree)), _handed_names(tree)
     classes = [node for node in nodes if is_dataclass(node)]
     functions = [node for node in nodes if isinstance(node, ast.FunctionDef)]
     held: list[tuple[str, ast.AST, str]] = [
@@ -125,13 +125,13 @@ def variables(tree: ast.Module) -> Iterator[Value]:
 def literals(tree: ast.Module) -> Iterator[Value]:
     """Every name that is given a literal: assigned, in a dict, as a keyword, as a default."""
     for node in ast.walk(tree):
-        for name, value in _given(node):
+        for name, value in _given_values(node):
             found = literal(value)
             if name and found is not None:
                 yield name, found
 
 
-def _given(node: ast.AST) -> Iterator[tuple[str, ast.AST | None]]:
+def _given_values(node: ast.AST) -> Iterator[tuple[str, ast.AST | None]]:
     if isinstance(node, ast.Assign):
         yield from ((last_name(target), node.value) for target in node.targets)
     elif isinstance(node, ast.AnnAssign):
@@ -149,7 +149,7 @@ def _given(node: ast.AST) -> Iterator[tuple[str, ast.AST | None]]:
         yield from _defaults(node)
 
 
-def _handed(tree: ast.Module) -> set[str]:
+def _handed_names(tree: ast.Module) -> set[str]:
     """Names of what calls that make a command line are given."""
     calls = (node for node in ast.walk(tree) if isinstance(node, ast.Call) and _makes(node))
     return {last_name(argument) for call in calls for argument in call.args}
@@ -301,9 +301,9 @@ def facts_of(text: str) -> ScriptFacts:
         return ScriptFacts()
     nodes = tuple(ast.walk(tree))
     calls = [node for node in nodes if isinstance(node, ast.Call)]
-    imported = frozenset(name for node in nodes for name in _imported(node))
+    imported = frozenset(name for node in nodes for name in _imported_modules(node))
     constants = tuple(_constants(tree))
-    declared = [found for call in calls for found in _declared(call, dict(constants))]
+    declared = [found for call in calls for found in _declared_arguments(call, dict(constants))]
     if any(name.partition(".")[0] in FROM_CLASSES for name in imported):
         nested = any(name.partition(".")[0] in _DOTTED for name in imported)
         held = sections(tree) if nested else {}
@@ -317,8 +317,8 @@ def facts_of(text: str) -> ScriptFacts:
         constants=constants,
         keywords=tuple(keyword for call in calls for keyword in _keywords(call)),
         called=frozenset(last_name(call.func) for call in calls),
-        divided=frozenset(name for node in nodes for name, _ in _divided(node)),
-        divisors=frozenset(pair for node in nodes for pair in _divided(node)),
+        divided=frozenset(name for node in nodes for name, _ in _divisions(node)),
+        divisors=frozenset(pair for node in nodes for pair in _divisions(node)),
         quotients=frozenset(name for node in nodes for name in _quotients(node)),
         variables=tuple(variables(tree)),
         literals=tuple(literals(tree)),
@@ -335,7 +335,7 @@ def declared_in(texts: Iterable[str]) -> tuple[Declared, ...]:
     return tuple(argument for text in texts for argument in facts_of(text).declared)
 
 
-def _imported(node: ast.AST) -> Iterator[str]:
+def _imported_modules(node: ast.AST) -> Iterator[str]:
     if isinstance(node, ast.Import):
         yield from (alias.name for alias in node.names)
     elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
@@ -364,7 +364,7 @@ def _says_where(node: ast.AST) -> bool:
     )
 
 
-def _declared(call: ast.Call, constants: Mapping[str, KnobValue]) -> Iterator[Declared]:
+def _declared_arguments(call: ast.Call, constants: Mapping[str, KnobValue]) -> Iterator[Declared]:
     kind = last_name(call.func)
     if kind not in _DECLARE:
         return
@@ -419,7 +419,7 @@ def _keywords(call: ast.Call) -> Iterator[Keyword]:
             yield Keyword(call=name, name=keyword.arg, value=literal(keyword.value))
 
 
-def _divided(node: ast.AST) -> Iterator[tuple[str, str]]:
+def _divisions(node: ast.AST) -> Iterator[tuple[str, str]]:
     if isinstance(node, ast.AugAssign) and isinstance(node.op, (ast.Div, ast.FloorDiv)):
         yield last_name(node.target), last_name(node.value)
     if isinstance(node, (ast.Assign, ast.keyword)):
@@ -441,7 +441,7 @@ def _quotients(node: ast.AST) -> Iterator[str]:
     if isinstance(node, (ast.Assign, ast.AnnAssign)) and node.value and _divides(node.value):
         targets = node.targets if isinstance(node, ast.Assign) else [node.target]
         own = {last_name(target) for target in targets}
-        yield from own - {name for name, _ in _divided(node)}
+        yield from own - {name for name, _ in _divisions(node)}
 
 
 def _divides(value: ast.AST) -> bool:

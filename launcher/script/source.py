@@ -139,7 +139,7 @@ def _is_read_whole(nodes: list[ast.AST], calls: list[ast.Call]) -> bool:
     imported = {name for node in nodes for name in _packages(node)}
     called = {last_name(call.func) for call in calls}
     own = {node.name for node in nodes if isinstance(node, (ast.FunctionDef, ast.ClassDef))}
-    parsers = {name for node in nodes for name in _assigned(node)}
+    parsers = {name for node in nodes for name in _parser_names(node)}
     return (
         "argparse" in imported
         and not imported & _OTHER_PARSERS
@@ -158,7 +158,7 @@ def _packages(node: ast.AST) -> Iterator[str]:
         yield node.module.partition(".")[0]
 
 
-def _assigned(node: ast.AST) -> Iterator[str]:
+def _parser_names(node: ast.AST) -> Iterator[str]:
     """Names of parsers and of their groups."""
     if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call):
         if last_name(node.value.func) in _PARTS:
@@ -261,18 +261,18 @@ def hydra_values(script: Path, text: str) -> tuple[tuple[str, KnobValue], ...]:
     if name is None or not isinstance(name.value, str):
         return ()
     root = script.parent / (str(folder.value) if folder and folder.value else ".")
-    keys = dict(_composed(root, Path(name.value).with_suffix(".yaml"), ()))
+    keys = dict(_compose(root, Path(name.value).with_suffix(".yaml"), ()))
     return tuple(keys.items())
 
 
-def _composed(root: Path, file: Path, package: tuple[str, ...]) -> Iterator[tuple[str, KnobValue]]:
+def _compose(root: Path, file: Path, package: tuple[str, ...]) -> Iterator[tuple[str, KnobValue]]:
     text = plain_text(root / file)
     document = _document(root / file)
     if document is None:
         return
     package = () if _GLOBAL in text else package
     for group, option in _defaults(document):
-        yield from _composed(root, Path(group, option).with_suffix(".yaml"), (*package, group))
+        yield from _compose(root, Path(group, option).with_suffix(".yaml"), (*package, group))
     for path, value in document.without(("defaults",)).leaves():
         if path and isinstance(value, (bool, int, float, str)):
             yield dotted_name((*package, *path)), value

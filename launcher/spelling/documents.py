@@ -284,7 +284,7 @@ def edit_toml(text: str, edits: tuple[Edit, ...]) -> str:
     """The text with other values; a new key stands at the end of its table."""
     lines = text.splitlines()
     for edit in edits:
-        lines = _edited(lines, edit.path, edit.after)
+        lines = _edit_lines(lines, edit.path, edit.after)
     return "\n".join(lines) + "\n"
 
 
@@ -306,7 +306,7 @@ def _entries(lines: list[str]) -> Iterator[tuple[int, KeyPath, re.Match[str]]]:
             yield number, (*table, entry[2]), entry
 
 
-def _edited(lines: list[str], path: KeyPath, value: Any) -> list[str]:
+def _edit_lines(lines: list[str], path: KeyPath, value: Any) -> list[str]:
     for number, found, match in _entries(lines):
         if found == path:
             new = (

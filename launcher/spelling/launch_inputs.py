@@ -77,7 +77,7 @@ def put_argument(
     What is appended has an equals sign where it must (``joined``), or all others have one.
     """
     if given is None:
-        return (*arguments, *_written(name, value, joined=joined or _are_joined(arguments)))
+        return (*arguments, *_argument_words(name, value, joined=joined or _are_joined(arguments)))
     before, after = arguments[: given.index], arguments[given.index + 1 :]
     written = arguments[given.index].partition("=")[0]
     if given.form is ArgumentForm.SPACED:
@@ -124,7 +124,7 @@ def _is_value(following: str | None, switch: bool) -> bool:
     return not following.startswith("-") or negative
 
 
-def _written(name: str, value: str | None, *, joined: bool) -> tuple[str, ...]:
+def _argument_words(name: str, value: str | None, *, joined: bool) -> tuple[str, ...]:
     if value is None:
         return (name,)
     return (f"{name}={value}",) if joined or not name.startswith("-") else (name, value)
@@ -244,7 +244,7 @@ class Argument:
 
     def get(self, inputs: LaunchInputs) -> Any:
         """See :class:`Place`."""
-        given = self._given(inputs)
+        given = self._find(inputs)
         if given is None:
             return None
         if given.form is not ArgumentForm.BARE:
@@ -254,7 +254,7 @@ class Argument:
 
     def put(self, inputs: LaunchInputs, value: Any) -> LaunchInputs:
         """See :class:`Place`."""
-        given = self._given(inputs)
+        given = self._find(inputs)
         if self.opposites:
             name = self.name if text_of(value).lower() in TRUE_WORDS else self.opposites[0]
             arguments = drop_argument(inputs.arguments, given)
@@ -270,9 +270,9 @@ class Argument:
 
     def drop(self, inputs: LaunchInputs) -> LaunchInputs:
         """See :class:`Place`."""
-        return replace(inputs, arguments=drop_argument(inputs.arguments, self._given(inputs)))
+        return replace(inputs, arguments=drop_argument(inputs.arguments, self._find(inputs)))
 
-    def _given(self, inputs: LaunchInputs) -> Given | None:
+    def _find(self, inputs: LaunchInputs) -> Given | None:
         names = (*self.names, *self.opposites)
         return find_argument(inputs.arguments, names, switch=self.switch)
 

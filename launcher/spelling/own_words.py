@@ -63,7 +63,7 @@ def with_own_words(
     for key, flag in (*mappings, *source.words.arguments):
         if _is_own(find_row(rows, _knob(key, flag)), flag):
             continue
-        row = _mapped(key, flag, source, facts)
+        row = _mapped_row(key, flag, source, facts)
         if row.knob == GLOBAL_BATCH and find_row(rows, GLOBAL_BATCH) is None:
             row = replace(row, knob="micro_batch", factor=ranks, default=None)
         own = find_row(rows, row.knob)
@@ -126,7 +126,7 @@ def _is_own(row: Spelled | None, flag: str) -> bool:
     return bare(flag) in map(bare, words)
 
 
-def _mapped(key: str, flag: str, source: ScriptSource, facts: ScriptFacts) -> Spelling:
+def _mapped_row(key: str, flag: str, source: ScriptSource, facts: ScriptFacts) -> Spelling:
     knob, place = _knob(key, flag), _place(flag, facts)
     row = Spelling(knob=knob, places=(place,), default=_default(facts, flag))
     if knob == "recompute":
@@ -195,7 +195,12 @@ def known_names(source: ScriptSource) -> Iterator[Told]:
     """All of them; what is said first weighs more where two are called alike."""
     executed = is_executed(source)
     known: set[str] = set()
-    for told in (*_declared(source), *_given(source), *_composed(source), *_assigned(source)):
+    for told in (
+        *_declared_names(source),
+        *_given_names(source),
+        *_composed_names(source),
+        *_assigned_names(source),
+    ):
         names = {bare(name) for name in told.names}
         if not names & known:
             known |= names
@@ -210,7 +215,7 @@ def is_executed(source: ScriptSource) -> bool:
     return "exec" in facts.called and not facts.declared
 
 
-def _declared(source: ScriptSource) -> Iterator[Told]:
+def _declared_names(source: ScriptSource) -> Iterator[Told]:
     declared = source.declared
     every = {name for argument in declared for name in argument.names}
     for argument in declared:
@@ -230,7 +235,7 @@ def _abbreviations(argument: Declared, source: ScriptSource, every: set[str]) ->
     return tuple(found)
 
 
-def _given(source: ScriptSource) -> Iterator[Told]:
+def _given_names(source: ScriptSource) -> Iterator[Told]:
     constants = dict(source.facts.constants)
     for word in source.script_args:
         name = word.partition("=")[0]
@@ -240,13 +245,13 @@ def _given(source: ScriptSource) -> Iterator[Told]:
             yield Told(names=(written,), default=constants.get(bare(name)))
 
 
-def _composed(source: ScriptSource) -> Iterator[Told]:
+def _composed_names(source: ScriptSource) -> Iterator[Told]:
     for name, value in source.composed:
         if find_argument(source.script_args, (name,)) is None:
             yield Told(names=(name,), default=value)
 
 
-def _assigned(source: ScriptSource) -> Iterator[Told]:
+def _assigned_names(source: ScriptSource) -> Iterator[Told]:
     """Module-level names of the script, overridden by the Python files that its arguments name."""
     if not is_executed(source):
         return
@@ -260,13 +265,13 @@ def _assigned(source: ScriptSource) -> Iterator[Told]:
 def move_asides(rendered: Rendered, source: ScriptSource, needs: TrialNeeds) -> Rendered:
     """Have the script's own evaluation and checkpoint within a trial's steps."""
     if needs.evaluates:
-        rendered = _moved(rendered, source, EVALUATE_EVERY, needs.evaluate_after)
+        rendered = _postpone(rendered, source, EVALUATE_EVERY, needs.evaluate_after)
     if needs.saves:
-        rendered = _moved(rendered, source, SAVE_EVERY_NAMES, needs.save_after)
+        rendered = _postpone(rendered, source, SAVE_EVERY_NAMES, needs.save_after)
     return rendered
 
 
-def _moved(
+def _postpone(
     rendered: Rendered, source: ScriptSource, names: tuple[str, ...], after: int
 ) -> Rendered:
     """With each argument or variable of these names brought forward to a step."""

@@ -95,8 +95,8 @@ class Spelling:
 
     def read(self, inputs: LaunchInputs) -> LayoutValue:
         """See :class:`Spelled`."""
-        place = self._held(inputs)
-        return self.default if place is None else self._parsed(place.get(inputs), place.name)
+        place = self._held_place(inputs)
+        return self.default if place is None else self._parse_value(place.get(inputs), place.name)
 
     def value_of(self, word: Any) -> LayoutValue:
         """See :class:`Spelled`; the configuration file's own words for a value do, too."""
@@ -104,13 +104,13 @@ class Spelling:
             own = meaning.value if isinstance(meaning, Enum) else meaning
             if type(own) is type(word) and own == word:
                 return meaning
-        return self._parsed(word, self.places[0].name)
+        return self._parse_value(word, self.places[0].name)
 
     def write(self, inputs: LaunchInputs, value: LayoutValue) -> LaunchInputs:
         """See :class:`Spelled`."""
         if self.read(inputs) == value:
             return inputs
-        place = (None if self.overrides else self._held(inputs)) or self.places[0]
+        place = (None if self.overrides else self._held_place(inputs)) or self.places[0]
         word = self._word(value)
         inputs = place.drop(inputs) if word is None else place.put(inputs, word)
         if word is False and self.read(inputs) not in (value, None):  # skipped, it is on
@@ -124,7 +124,7 @@ class Spelling:
         plain = value.value if isinstance(value, Enum) else value
         return plain * self.factor if self.factor > 1 else plain  # type: ignore[operator]
 
-    def _parsed(self, given: Any, name: str) -> LayoutValue:
+    def _parse_value(self, given: Any, name: str) -> LayoutValue:
         if self.words:
             return self._meaning(given, name)
         value = scalar(given)
@@ -132,7 +132,7 @@ class Spelling:
             return self._whole(value, name)
         return value  # type: ignore[no-any-return]
 
-    def _held(self, inputs: LaunchInputs) -> Place | None:
+    def _held_place(self, inputs: LaunchInputs) -> Place | None:
         return next((place for place in self.places if _holds(place, inputs)), None)
 
     def _meaning(self, given: Any, name: str) -> LayoutValue:

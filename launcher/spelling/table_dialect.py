@@ -84,7 +84,7 @@ class TableDialect(ABC):
         """Sentences for the user on what was taken for what."""
         return ()
 
-    def shown(self, reading: Reading, inputs: LaunchInputs) -> RawConfig:
+    def as_config(self, reading: Reading, inputs: LaunchInputs) -> RawConfig:
         """What is shown as the configuration: names with their values."""
         given: dict[str, Any] = dict(inputs.environment)
         for row in reading.table:
@@ -135,7 +135,7 @@ class TableDialect(ABC):
         for row in reading.table:
             if _is_set(row, candidate, reading):
                 inputs = row.write(inputs, _value(candidate, row))
-        before, after = self.shown(reading, reading.inputs), self.shown(reading, inputs)
+        before, after = self.as_config(reading, reading.inputs), self.as_config(reading, inputs)
         inputs, files = self.files(source, inputs, config_path)
         given = set(source.environment)
         return Rendered(
@@ -144,7 +144,7 @@ class TableDialect(ABC):
             environment=tuple(pair for pair in inputs.environment if pair not in given),
             files=files,
             before=before,
-            checked=tuple(self._checked(reading)),
+            checked=tuple(self._checked_knobs(reading)),
         )
 
     def in_trial(self, rendered: Rendered, source: ScriptSource, needs: TrialNeeds) -> Rendered:
@@ -162,7 +162,7 @@ class TableDialect(ABC):
             table = with_applied(table, inputs, source.applied)
         return Reading(source=source, table=table, inputs=inputs, settings=settings)
 
-    def _checked(self, reading: Reading) -> Iterator[tuple[str, str]]:
+    def _checked_knobs(self, reading: Reading) -> Iterator[tuple[str, str]]:
         """Knobs to be found as asked; of a batch that the script keeps, the accumulation too."""
         for row in reading.table:
             if row.knob in self.checks:

@@ -165,7 +165,7 @@ def read_message(kind: type[_Message], line: bytes) -> _Message:
     Raises:
         DecodeError: the line is not one, or was torn.
     """
-    return decode(kind, _parsed(line))
+    return decode(kind, _parse_line(line))
 
 
 def entry_line(entry: Entry) -> bytes:
@@ -180,7 +180,7 @@ def read_entry(line: bytes) -> Entry:
     Raises:
         DecodeError: it is not an entry, or was torn.
     """
-    document = _parsed(line)
+    document = _parse_line(line)
     kind = _KINDS.get(str(document.get("kind")))
     if kind is None:
         raise DecodeError("a line that is not an entry")
@@ -192,7 +192,7 @@ def _line(document: object) -> bytes:
     return json.dumps(document).encode() + b"\n"
 
 
-def _parsed(line: bytes) -> dict[str, object]:
+def _parse_line(line: bytes) -> dict[str, object]:
     try:
         document = json.loads(line)
     except ValueError as error:

@@ -138,12 +138,16 @@ def metrics_of(record: Record) -> Metrics:
     """What was predicted and measured, as far as it is known."""
     return tuple(
         (name, float(value))
-        for name, value in (*_predicted(record), *_measured(record), ("wall_s", record.wall_s))
+        for name, value in (
+            *_predictions(record),
+            *_measurements(record),
+            ("wall_s", record.wall_s),
+        )
         if value is not None and math.isfinite(value)
     )
 
 
-def _predicted(record: Record) -> Iterable[tuple[str, float | None]]:
+def _predictions(record: Record) -> Iterable[tuple[str, float | None]]:
     prediction = record.prediction
     if prediction is None:
         return ()
@@ -153,7 +157,7 @@ def _predicted(record: Record) -> Iterable[tuple[str, float | None]]:
     )
 
 
-def _measured(record: Record) -> Iterable[tuple[str, float | None]]:
+def _measurements(record: Record) -> Iterable[tuple[str, float | None]]:
     memory, measured = record.outcome.memory, record.measurement
     peak = ("peak_bytes", memory.peak_bytes if memory else None)
     if measured is None:

@@ -65,12 +65,12 @@ class MlflowTracker:
 
     def log_best(self, best: TrackedBest) -> None:
         """Metrics ``best_…`` over the number of finished launches."""
-        self._log(self._study, _prefixed("best_", best.metrics), step=best.finished)
+        self._log(self._study, _add_prefix("best_", best.metrics), step=best.finished)
         self._client.set_tag(self._study, "best", best.run)
 
     def log_choice(self, choice: TrackedChoice) -> None:
         """The study's parameters are those chosen; a later session may choose others."""
-        self._log(self._study, _prefixed("choice_", choice.metrics))
+        self._log(self._study, _add_prefix("choice_", choice.metrics))
         for name, value in (("choice", choice.run), *choice.parameters):
             self._client.set_tag(self._study, _name(name), str(value))
         self._chosen = True
@@ -105,7 +105,7 @@ class MlflowTracker:
         self._client.log_batch(run_id, metrics=values, params=params)
 
 
-def _prefixed(prefix: str, metrics: Metrics) -> Metrics:
+def _add_prefix(prefix: str, metrics: Metrics) -> Metrics:
     return tuple((f"{prefix}{name}", value) for name, value in metrics)
 
 

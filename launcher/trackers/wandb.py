@@ -76,14 +76,14 @@ class WandbTracker:
 
     def log_best(self, best: TrackedBest) -> None:
         """Metrics ``best/…`` over the number of finished launches, and the run's name."""
-        metrics = _prefixed("best/", best.metrics)
+        metrics = _add_prefix("best/", best.metrics)
         self._study.log({"finished": best.finished, **metrics}, step=best.finished)
         self._study.summary["best/run"] = best.run
 
     def log_choice(self, choice: TrackedChoice) -> None:
         """The study's summary says ``choice/…``; its config is the candidate."""
         self._study.config.update(dict(choice.parameters), allow_val_change=True)
-        metrics = _prefixed("choice/", choice.metrics)
+        metrics = _add_prefix("choice/", choice.metrics)
         self._study.summary.update({"choice/run": choice.run, **metrics})
         self._chosen = True
 
@@ -132,5 +132,5 @@ def fitting(name: str) -> str:
     return f"{name[:start]}_{digest}_{name[-_KEPT_END:]}"
 
 
-def _prefixed(prefix: str, metrics: Metrics) -> dict[str, float]:
+def _add_prefix(prefix: str, metrics: Metrics) -> dict[str, float]:
     return {f"{prefix}{name}": value for name, value in metrics}

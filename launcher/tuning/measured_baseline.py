@@ -50,7 +50,7 @@ def read_measured(
     Raises:
         ConfigError: what ran leaves nothing to search, or was not seen.
     """
-    applied = None if job.dialect.reads_document else _applied(job.paths.profile)
+    applied = None if job.dialect.reads_document else _read_applied(job.paths.profile)
     if applied is None:
         return job
     keeps = _other_batch(job, applied, files, backend, folder, share)
@@ -94,7 +94,7 @@ def _other_batch(
         return None
     each = applied.micro_batch * applied.accumulation
     other = replace(layout, micro_batch=micro, accumulation=each // micro)
-    found = _applied(job.paths.second_profile)
+    found = _read_applied(job.paths.second_profile)
     if found is None:
         trial = baseline_trial(Candidate(layout=other, extras=job.user.baseline.extras))
         plan = files.plan_profile(trial, uuid.uuid4().hex, is_second=True)
@@ -113,7 +113,7 @@ def _other_batch(
                 f"known, as it fails there: {error}"
             )
             job.listener(Note(text=text, warning=True))
-        found = _applied(job.paths.second_profile)
+        found = _read_applied(job.paths.second_profile)
     is_kept = found is not None and (found.micro_batch, found.accumulation) == (
         other.micro_batch,
         other.accumulation,
@@ -149,7 +149,7 @@ def _differences(
         )
 
 
-def _applied(folder: Path) -> AppliedStrategy | None:
+def _read_applied(folder: Path) -> AppliedStrategy | None:
     """What rank 0 applied; None where it did not say."""
     try:
         text = (folder / result_file(0)).read_bytes()

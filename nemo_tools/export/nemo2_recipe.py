@@ -31,7 +31,7 @@ def nemo2(optimum: Optimum) -> Exported:
     if layout.recompute is Recompute.FULL:
         page.say(("model", "config", "recompute_method"), "uniform")
         page.say(("model", "config", "recompute_num_layers"), 1)
-    page.done("recompute")
+    page.mark_done("recompute")
     left_out = page.left_out()
     lines = [f"recipe.{dotted_name(path)} = {value!r}" for path, value in page.document.leaves()]
     return Exported(text=comments(left_out) + "\n".join(lines) + "\n", left_out=left_out)

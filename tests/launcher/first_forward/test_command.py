@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from autoconf_launch.core import ConfigError
-from autoconf_launch.launcher.first_forward.command import divided, script_command
+from autoconf_launch.launcher.first_forward.command import script_command, split_command
 
 
 @pytest.fixture(autouse=True)
@@ -28,12 +28,12 @@ def launchers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_the_command_stands_after_two_dashes() -> None:
-    own, words = divided(["--cluster", "T4", "--", "python", "train.py", "--", "x"])
+    own, words = split_command(["--cluster", "T4", "--", "python", "train.py", "--", "x"])
     assert (own, words) == (["--cluster", "T4"], ("python", "train.py", "--", "x"))
 
 
 def test_without_two_dashes_there_is_no_command() -> None:
-    assert divided(["--model", "gpt2"]) == (["--model", "gpt2"], None)
+    assert split_command(["--model", "gpt2"]) == (["--model", "gpt2"], None)
 
 
 def test_a_script_alone_is_run_by_our_python() -> None:
