@@ -94,23 +94,11 @@ class SavedFiles:
 
         @wraps(original)
         def save(this: Any, *arguments: Any, **named: Any) -> Any:
-            asked = _argument(arguments, named, 0, _FOLDERS)
             places = tuple(map(self._folder, arguments[:1]))
             named = {k: self._folder(v) if k in _FOLDERS else v for k, v in named.items()}
-            with self._claim_new_files(asked):
-                return original(this, *places, *arguments[1:], **named)
+            return original(this, *places, *arguments[1:], **named)
 
         return save
-
-    @contextmanager
-    def _claim_new_files(self, folder: Any) -> Iterator[None]:
-        """Take for the trial's what is new in a folder, whoever wrote it."""
-        path = self.paths.path(folder) if self.paths.trains else None
-        before = _names_in(path)
-        yield
-        if path is not None:
-            for name in _names_in(path) - before:
-                self.paths.target(path / name, checkpoint=True)
 
     def _folder(self, folder: Any) -> Any:
         path = self.paths.path(folder) if self.paths.trains else None
@@ -183,13 +171,6 @@ def _argument(
     if len(arguments) > index:
         return arguments[index]
     return next((named[name] for name in names if name in named), None)
-
-
-def _names_in(folder: Path | None) -> set[str]:
-    """Names of what a folder holds; none where there is no folder."""
-    with suppress(OSError):
-        return {*os.listdir(folder)} if folder else set()  # noqa: PTH208 - names alone
-    return set()
 
 
 def _size_bytes(place: Any) -> int:

@@ -209,13 +209,15 @@ class TrialPaths:
         """
         made = [path for path in (folder, *folder.parents) if path in self._folders]
         top = made[-1] if made else folder
-        if top in self._received or self._is_made(top) or not self._can_be_whole(top):
+        if self._is_made(top) or not self._can_be_whole(top):
+            return
+        if folder in self._folders:
+            self._make(folder)
+        if top in self._received:
             return
         self._received.add(top)
         for path in (path for path in made if not self._is_made(path)):
             note(self._notes, path, if_empty=True)
-        if folder in self._folders:
-            self._make(folder)
         for path in [path for path in [*self._since] if top in path.parents]:
             self._since.discard(path)
             self._written.pop(path, None)

@@ -154,6 +154,10 @@ def test_what_a_tokenizer_writes_into_a_folder_of_the_trial_is_put_away(
     folder.mkdir()
     saved.paths.made_folder(folder)
     saved.begin()
+    checkpoint = folder / "checkpoint-1"
+    checkpoint.mkdir()
+    saved.paths.made_folder(checkpoint)
+    torch.save(1, checkpoint / "model.pt")
     tokenizer.save_pretrained(str(folder))
     assert (folder / "tokenizer.json").exists()
     saved.paths.put_away()
