@@ -1,4 +1,4 @@
-"""The extension point Backend: who runs plans."""
+"""The extension point Backend: what runs plans."""
 
 from __future__ import annotations
 

@@ -85,7 +85,7 @@ class ForkServer:
 
     @property
     def pid(self) -> int:
-        """Its process number; it lives as long as the agents that it forked."""
+        """The server's process number; it lives as long as the agents that it forked."""
         return self._process.pid
 
     def ask(self, name: str, control: socket.socket, logs: Logs) -> bool:
@@ -189,7 +189,7 @@ class ForkServerBackend(LocalBackend):
         )
 
     def _key(self, plan: LaunchPlan) -> _ServerKey | None:
-        """None where the ranks differ in it."""
+        """Folder and variables of a plan's fork server; None where the ranks differ in them."""
         keys = {
             tuple(sorted(item for item in self._whole(rank).items() if item[0] not in _OF_A_RANK))
             for rank in plan.ranks
@@ -202,7 +202,7 @@ class ForkServerBackend(LocalBackend):
         return ("/" if anywhere else plan.working_directory, variables)
 
     def document(self, job: LocalJob) -> dict[str, Any]:
-        """With all variables of each rank: a fork has those of its fork server."""
+        """State all variables of each rank: a fork has those of its fork server."""
         document = super().document(job)
         for rank, description in zip(job.plan.ranks, document["ranks"], strict=True):
             description["environment"] = tuple(

@@ -151,7 +151,7 @@ class LocalJob:
 
     @property
     def pid(self) -> int:
-        """Process number that lives as long as the agent does, for who comes after us."""
+        """Process number that lives as long as the agent does, for whoever comes after us."""
         return self.handle.pid
 
     @property
@@ -259,10 +259,10 @@ LINGER_S = 1.5
 """How long the peers of a failed rank of a trial may take to write down what they saw."""
 
 GRACE_S = 3.0
-"""From SIGTERM to SIGKILL."""
+"""Time from SIGTERM to SIGKILL."""
 
 OBEYS_WITHIN_S = 3.0
-"""Beyond the grace; then an agent that was told to end its ranks (stopped, say) is killed."""
+"""Time after the grace at which an agent that did not end its ranks (stopped, say) is killed."""
 
 Logs: TypeAlias = tuple[IO[bytes], IO[bytes]]
 Begin: TypeAlias = Callable[[LocalJob, socket.socket, Logs | None], AgentHandle]

@@ -51,7 +51,7 @@ class ReplayBackend:
         own.reason = own.reason or reason
 
     def send_signal(self, job: Job, number: int) -> None:
-        """Without effect: there is no process."""
+        """Do nothing: there is no process."""
 
 
 def _own(job: Job) -> ReplayJob:

@@ -198,7 +198,7 @@ def _flow(user: UserSettings, stages: Sequence[StageView]) -> str:
 
 
 def _origin_of_stages(user: UserSettings) -> str | None:
-    """None where the script has no word for them."""
+    """Where the ZeRO stages come from; None where the script has no word for them."""
     origins = (choice.origin for choice in user.choices if choice.knob == "zero_stage")
     return next(origins, None)
 

@@ -171,7 +171,7 @@ def _searched_by(study: Study, job: TuningJob, *, elapsed_s: float, side_by_side
 
 
 def _trial_backend(job: TuningJob) -> str:
-    """Ranks of our own runtime in Python are forked; who names another backend gets that."""
+    """Ranks of our own runtime in Python are forked, unless another backend is named."""
     ours = not job.dialect.is_external and job.request.kind != "program"
     return "fork_server" if ours and job.request.backend == "local" else job.request.backend
 

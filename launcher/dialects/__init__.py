@@ -27,7 +27,7 @@ else:
 
 
 _LAST_RESORT = ("arguments", "dataloader")
-"""For scripts that no other dialect knows."""
+"""Dialects for scripts that no other dialect knows."""
 DIALECTS = MappingProxyType(
     {
         "native": "autoconf_launch.launcher.dialects.builtin:BuiltinDialect",

@@ -199,7 +199,7 @@ class AccelerateDialect(TableDialect):
     checks = ("micro_batch", "accumulation", "zero_stage")
 
     def detects(self, source: ScriptSource) -> bool:
-        """It imports accelerate and calls Accelerator."""
+        """Whether the script imports accelerate and calls Accelerator."""
         facts = source.facts
         return facts.imports("accelerate") and "Accelerator" in facts.called
 

@@ -158,7 +158,7 @@ class DataLoaderDialect(TableDialect):
     name = "dataloader"
 
     def detects(self, source: ScriptSource) -> bool:
-        """Never by itself: it reaches into the script's process."""
+        """Whether the user named it: it reaches into the script's process."""
         return source.words.dialect == self.name
 
     def table(self, source: ScriptSource, ranks: int) -> tuple[Spelled, ...]:

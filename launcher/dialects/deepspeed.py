@@ -238,7 +238,7 @@ class DeepSpeedDialect:
     is_external, reads_document = True, True
 
     def detects(self, source: ScriptSource) -> bool:
-        """Its arguments name a document, and it imports deepspeed or lets a module do so."""
+        """Whether the arguments name a document, and the script or a module imports deepspeed."""
         if is_deepspeeds(source):
             return True
         return source.config_argument is not None and source.facts.imports(_PACKAGE)

@@ -176,7 +176,7 @@ class HfTrainerDialect(TableDialect):
     checks = ("micro_batch", "accumulation", "zero_stage", "recompute")
 
     def detects(self, source: ScriptSource) -> bool:
-        """Its command line is that of TrainingArguments; a script with its own is another's."""
+        """Whether the command line is that of TrainingArguments, not the script's own."""
         facts = source.facts
         names_ = {name.rpartition(".")[2] for name in facts.imported} | facts.called
         trains = facts.imports("trl") or any(name.endswith(_TRAINS) for name in names_)
@@ -339,7 +339,7 @@ def _without_settings(rendered: Rendered, flags: tuple[str, ...]) -> Rendered:
 
 
 def _either(source: ScriptSource, *flags: str, switch: bool = False) -> tuple[Place, ...]:
-    """On the command line or in the file of all arguments; both have the same words."""
+    """Places of flags: the command line, or the file of all arguments, in the same words."""
     file = arguments_file(source)
     argument = () if file and not file.flag else (Argument(flags, switch=switch),)
     return (*argument, *(Key((flag.lstrip("-"),)) for flag in flags if file))

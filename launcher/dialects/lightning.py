@@ -87,7 +87,7 @@ class LightningDialect(TableDialect):
     checks = ("micro_batch", "accumulation", "zero_stage")
 
     def detects(self, source: ScriptSource) -> bool:
-        """It imports lightning and makes a Trainer or a LightningCLI."""
+        """Whether the script imports lightning and makes a Trainer or a LightningCLI."""
         facts = source.facts
         makes = bool({"Trainer", "LightningCLI"} & facts.called)
         return facts.imports(*LIGHTNING_PACKAGES) and makes

@@ -221,7 +221,7 @@ class MegatronDialect(TableDialect):
     name = "megatron"
 
     def detects(self, source: ScriptSource) -> bool:
-        """It imports megatron, or is given its micro-batch and a parallel size."""
+        """Whether the script imports megatron, or is given its micro-batch and a parallel size."""
         if source.facts.imports(*PACKAGES):
             return True
         wanted = (_MICRO_BATCH, _DEGREES["tensor_parallel"])
@@ -287,7 +287,7 @@ def _iterations(source: ScriptSource) -> int:
 
 
 def _stages_to_search(source: ScriptSource, ranks: int) -> tuple[LayoutValue, ...]:
-    """With and without the distributed optimizer, where the other arguments allow both."""
+    """ZeRO 0 and 1 (the distributed optimizer), where the other arguments allow both."""
     tied = (*NEED_DISTRIBUTED, *REFUSE_DISTRIBUTED)
     if ranks == 1 or any(find_argument(source.script_args, (flag,)) for flag in tied):
         return ()

@@ -147,7 +147,7 @@ class TorchtitanDialect(TableDialect):
     checks = ("micro_batch", "zero_stage")
 
     def detects(self, source: ScriptSource) -> bool:
-        """It is torchtitan's program, or is given its file."""
+        """Whether the script is torchtitan's program, or is given torchtitan's file."""
         path = source.script.replace("/", ".").removesuffix(".py")
         return path.endswith(SCRIPT) or _file_argument(source) is not None
 

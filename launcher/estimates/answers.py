@@ -116,7 +116,7 @@ def fit_answer(request: FitRequest) -> FitAnswer:
 
 
 def _layout(request: FitRequest) -> Layout:
-    """With data parallelism and accumulation from the cluster and the global batch."""
+    """Layout whose data parallelism and accumulation follow from cluster and global batch."""
     training, layout = request.training, request.layout
     world, (tensor, pipeline, context, _) = len(training.cluster.devices), layout.mesh
     others = tensor * pipeline * context

@@ -226,7 +226,7 @@ def is_whole_model(given: RawConfig) -> bool:
 
 
 def write_base_config(document: RawConfig, path: Path) -> None:
-    """As YAML that a safe loader reads.
+    """Write a document as YAML that a safe loader reads.
 
     Raises:
         ConfigError: the file cannot be written.
@@ -235,7 +235,7 @@ def write_base_config(document: RawConfig, path: Path) -> None:
 
 
 def write_text(text: str, path: Path) -> None:
-    """With the folders that it stands in.
+    """Write a file, and the folders above it.
 
     Raises:
         ConfigError: the file cannot be written.
@@ -312,7 +312,7 @@ def custom_model(model: ChosenModel, custom: Path) -> ChosenModel:
 
 
 def _with_sequence(document: RawConfig, given: RawConfig) -> RawConfig:
-    """With the file's, where a reader looks for it; links to other keys are skipped."""
+    """Put the file's sequence length where a reader looks for it; skip links to other keys."""
     values = (given.get(path) for path in _SEQUENCES)
     sequence = next((value for value in values if isinstance(value, int)), None)
     if sequence is None:

@@ -302,7 +302,7 @@ class _Predictor:
         return PlannerPart(outlook=None, size_b=size, why_not=why_not)
 
     def outlook(self, model: ChosenModel) -> Outlook | None:
-        """None where the cluster cannot be predicted or nothing fits."""
+        """How long a training takes; None if the cluster cannot be predicted or nothing fits."""
         spec = self._cluster.spec
         if spec is None:
             return None

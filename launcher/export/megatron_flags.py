@@ -32,7 +32,7 @@ _OF_FAMILY = {
     "chatglm": ("--add-qkv-bias", "--rotary-percent 0.5"),
     "nemotron": ("--apply-layernorm-1p", "--rotary-percent 0.5"),
 }
-"""As NeMo's classes of these families have it (nemo_toolkit 2.7.3)."""
+"""Flags of families, as NeMo's classes of them have it (nemo_toolkit 2.7.3)."""
 _LAYER_NORM = frozenset({"gpt3", "t5", "mt5", "bert", "nemotron", "starcoder"})
 _SQUARED_RELU = frozenset({"nemotron"})
 
@@ -124,7 +124,7 @@ def _split(base: Pretraining) -> Iterator[str]:
 
 
 def _virtual(base: Pretraining) -> Iterator[str]:
-    """By layers, which every version reads, where the stages are equal."""
+    """Virtual stages by layers, which every version reads, where the stages are equal."""
     each = layers_per_stage(base)
     if each is not None:
         yield f"{names.VIRTUAL_LAYERS} {each}"

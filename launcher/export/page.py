@@ -68,7 +68,7 @@ class Page:
         self._said.update(knobs)
 
     def mark_done(self, *knobs: str) -> None:
-        """These knobs are expressed by what stands there, or by the framework's defaults."""
+        """Take knobs as expressed, by what the page says or by the framework's defaults."""
         self._said.update(knobs)
 
     def cannot(self, knob: str, instead: str) -> None:

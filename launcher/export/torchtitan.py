@@ -39,7 +39,7 @@ def require_decoder(base: Pretraining) -> None:
 
 
 def host_of(base: Pretraining) -> str:
-    """Its model of torchtitan 0.2."""
+    """Name of the torchtitan 0.2 model that can express the shapes."""
     form, shape = base.model.form, base.model.shape
     is_plain = not form.experts and not form.tied and shape.kv * shape.heads == shape.hidden
     return _PLAIN if is_plain else _ANY
@@ -117,7 +117,7 @@ _ARGUMENTS = {"llama3": "TransformerModelArgs", "qwen3": "Qwen3ModelArgs"}
 
 
 def torchtitan(base: Pretraining, document: RawConfig) -> Exported:
-    """Its tables, after the module with the flavor that a model of these shapes needs.
+    """Tables of torchtitan, after the module with the flavor that the shapes need.
 
     Raises:
         ConfigError: the family is not a decoder; torchtitan trains nothing else.
@@ -194,7 +194,7 @@ def _common_shape(base: Pretraining) -> dict[str, Any]:
 
 
 def _llama3_shape(base: Pretraining) -> dict[str, Any]:
-    """Its MLP is ``int(ffn_dim_multiplier * int(8 * dim / 3))`` wide, then rounded up."""
+    """Llama 3's MLP is ``int(ffn_dim_multiplier * int(8 * dim / 3))`` wide, then rounded up."""
     plain = int(8 * base.model.shape.hidden / 3)
     return _common_shape(base) | {
         "ffn_dim_multiplier": round((gated_width(base) + 0.5) / plain, 8),

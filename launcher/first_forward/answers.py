@@ -266,7 +266,7 @@ def _layout(request: FitRequest) -> Layout:
 
 
 def _layout_variants(layout: Layout, asked: PiecesQuestion) -> Iterator[Layout]:
-    """The same global batch with other stages, recomputation and smaller micro-batches."""
+    """Layouts of one global batch, with other stages, recomputation, smaller micro-batches."""
     stages = range(4) if layout.data_parallel > 1 else (layout.zero_stage,)
     samples = layout.micro_batch * layout.accumulation
     sizes = [size for size in range(layout.micro_batch, 0, -1) if samples % size == 0]
@@ -323,7 +323,7 @@ def plan_by_pieces(request: PlanRequest, script: TracedScript) -> PiecesPlan:
 
 
 def _rank(row: TracedRow) -> tuple[float, int, float]:
-    """By time; of those as fast, the one that shards least stands first."""
+    """Rank layouts by time; of those as fast, the one that shards least comes first."""
     return row.step_s or 0.0, row.layout.zero_stage, row.peak_bytes
 
 

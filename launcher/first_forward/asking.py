@@ -38,7 +38,7 @@ def ask_fit(asked: FitRequest, words: Sequence[str]) -> tuple[FitRequest, Traced
 
 
 def ask_plan(asked: PlanRequest, words: Sequence[str]) -> tuple[PlanRequest, TracedScript]:
-    """The same for ``plan``.
+    """Run the script up to its first forward pass, for ``plan``.
 
     Raises:
         ConfigError: a flag or the command is wrong.

@@ -47,7 +47,7 @@ class TracedScript:
 
     @property
     def optimizer(self) -> str:
-        """Its name as flags have it; AdamW where it is none that we know."""
+        """The optimizer's name as flags have it; AdamW where it is not one that we know."""
         name = (self.found.optimizer or "").lower()
         if name == "sgd" and self.states:
             return "momentum"

@@ -102,7 +102,7 @@ def _plan(command: ScriptCommand, task: RankTask, folder: Path) -> LaunchPlan:
 
 
 def _run(plan: LaunchPlan, folder: Path, time_limit_s: float) -> JobEnd | None:
-    """Its end; None where it ended because it was told to."""
+    """How the job ended; None where it ended because it was told to."""
     backend = LocalBackend()
     with _limited_memory():
         job = backend.submit(plan)

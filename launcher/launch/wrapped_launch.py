@@ -81,7 +81,7 @@ def accelerate_variables(config: dict[str, Any]) -> dict[str, str]:
 
 
 def _beside(request: LaunchRequest) -> LaunchRequest:
-    """With the Python of the environment that the launcher in our place is installed in."""
+    """Run the script by the Python that the launcher in our place is installed for."""
     if request.kind == "module":
         return request
     return replace(request, python=python_beside(request.script))

@@ -75,7 +75,7 @@ def _named_devices(rows: list[_Row], names: list[str]) -> tuple[Device, ...]:
 
 
 def _find(rows: list[_Row], name: str) -> _Row | None:
-    """By number, or by the beginning of a UUID."""
+    """The GPU with a number, or with the beginning of a UUID."""
     by_uuid = name.startswith("GPU-")
     return next(
         (row for row in rows if row[0] == name or (by_uuid and row[1].startswith(name))), None

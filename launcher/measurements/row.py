@@ -231,7 +231,7 @@ def _memory(cell: Mapping[str, str]) -> tuple[float | None, bool]:
 
 
 def _step_time_s(cell: Mapping[str, str]) -> float | None:
-    """None where the run failed."""
+    """Measured seconds of a step; None where the run failed."""
     if not cell["step_time_s"]:
         return None
     try:

@@ -295,7 +295,7 @@ def shipped_physics(model: str) -> Physics:
 def factors_of_others(
     measurements: Sequence[PublishedRow], physics_of: PhysicsOf = shipped_physics
 ) -> Floats:
-    """By how much each row's predicted seconds are to be multiplied.
+    """Factors by which each row's predicted seconds are multiplied.
 
     Returns:
         1 where no other model has a time, or where the row itself is not predicted.

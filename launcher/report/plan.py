@@ -106,7 +106,7 @@ def plan_document(answer: PlanAnswer) -> dict[str, Any]:
 
 
 def plan_json(document: dict[str, Any]) -> str:
-    """Its text, in one line where it is very long."""
+    """A plan's document as JSON, in one line where it is very long."""
     indent = 2 if len(document["best"]) <= _MOST_INDENTED else None
     return json.dumps(document, indent=indent, allow_nan=False)
 

@@ -48,7 +48,7 @@ def results_text(results: Results, *, markdown: bool, details: bool = False) -> 
 
 
 def results_answer(results: Results, summary: Summary) -> str:
-    """The same without the table of trials."""
+    """State, best so far and result of a study, without the table of trials."""
     parts = (headlines(results, summary), _new_findings(results, summary))
     said = conclusion(results, details=False)
     return "\n\n".join(text for text in (*map("\n".join, parts), said) if text)

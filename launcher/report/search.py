@@ -121,7 +121,7 @@ def skipped_text(left: Skipped, bound: OptimalityBound | None, stop: StopReason 
 
 
 def _all_skipped(left: Skipped) -> str:
-    """On all of them, where nothing else is said of the open ones."""
+    """Why configurations were skipped, where nothing else is said of the open ones."""
     reasons = (
         *_skip_reasons(left),
         (left.beyond_saturation, _LEVELLED_OFF),
@@ -161,7 +161,7 @@ def _patience(left: Skipped) -> str:
 
 
 def _skipped_sentence(of: str, reasons: Sequence[tuple[int, str]]) -> str:
-    """Empty where no reason has any."""
+    """How many were skipped, and why; empty where no reason has any."""
     counted = [(count, why) for count, why in reasons if count]
     if not counted:
         return ""
@@ -294,5 +294,5 @@ def lack_of_time_text(found: LackOfTime) -> str:
 
 
 def failure_text(failure: Failure) -> str:
-    """Its kind and its detail."""
+    """Kind and detail of a failure."""
     return f"{failure.kind.value}: {failure.detail}"

@@ -24,7 +24,7 @@ PROFILED_PARTS = {
     "communication": "exposed communication",
     "update": "update",
 }
-"""The same where a model was profiled: its samples are not distinguished."""
+"""Parts of a step of a profiled model: kinds of work on its samples are not distinguished."""
 
 
 MEASURED_PARTS = {
@@ -34,7 +34,7 @@ MEASURED_PARTS = {
     "update": "update",
     "between": "between steps",
 }
-"""The same for a step that a rank took apart: recompute is within its backward."""
+"""Parts of a step that a rank measured: recompute is within its backward."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

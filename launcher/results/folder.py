@@ -99,7 +99,7 @@ def _why_anew(contents: JournalContents, new: Fingerprint) -> str | None:
 
 
 def _baseline_failed(contents: JournalContents) -> str | None:
-    """Its cause may be gone, and there is nothing else to lose."""
+    """A failed baseline's cause may be gone, and there is nothing else to lose."""
     own = next((r for r in reversed(contents.records) if r.trial.number == 0), None)
     if own is None or own.failure is None or own.failure.kind in _GOES_ON:
         return None

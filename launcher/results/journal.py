@@ -298,7 +298,7 @@ class Journal:
         self._append({"past": encode(past)})
 
     def write_space(self, line: SpaceLine) -> None:
-        """From here on this is searched."""
+        """Record the space that is searched from here on."""
         self._append({"space": encode(line)})
 
     def write_started(

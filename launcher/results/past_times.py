@@ -33,7 +33,7 @@ def past_file() -> Path | None:
 
 
 def key_of(spec: ModelSpec, cluster: ClusterSpec, dialect: str) -> str:
-    """Digest of what must be equal: shapes of the model, devices, and who runs the steps."""
+    """Digest of what must be equal: shapes of the model, devices, and what runs the steps."""
     blocks = [
         (b.count, b.parameters, b.frozen_parameters, b.activation_bytes) for b in spec.blocks
     ]

@@ -34,7 +34,7 @@ _ASSIGNED = re.compile(
     r"(?<![\w.\-])(?=([A-Za-z_][\w.\-]*)[\"']?\s*[:=]\s*"
     r"(?:\"([^\"]+)\"|'([^']+)'|([^\"',;&#}\s]+)))"
 )
-"""In lists, in queries, in JSON, in YAML."""
+"""Assignments in lists, in queries, in JSON, in YAML."""
 _USER_IN_URL = re.compile(r"([a-z][a-z0-9+.\-]*)://([^/\s?#:@]*)(?::([^/\s?#]*))?@")
 _WEB = ("http", "https")
 """Where a user without a password is a token; elsewhere it is a name, or a container of files."""
@@ -246,7 +246,7 @@ def _variable(name: str) -> str:
 
 
 def _is_file(value: str) -> bool:
-    """Also of values that are too long to be a name."""
+    """Whether a value names a file; it may be too long to be a name."""
     try:
         return Path(value).is_file()
     except (OSError, ValueError):

@@ -53,7 +53,7 @@ class SlowestRanks:
 
     @property
     def step_s(self) -> tuple[float, ...]:
-        """From the first step on, without a gap."""
+        """Seconds of each step from the first one on, without a gap."""
         found: list[float] = []
         while len(ranks := self._seen.get(len(found) + 1, ())) >= self._world_size:
             found.append(max(ranks))

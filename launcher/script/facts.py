@@ -207,11 +207,11 @@ _DECLARE = ("add_argument", "option", "DEFINE_integer")
 FROM_CLASSES = ("tyro", "simple_parsing", "jsonargparse", "draccus", "transformers")
 """Packages that make arguments of the fields of a dataclass."""
 _DOTTED = ("tyro", "jsonargparse", "draccus")
-"""Those of them that put a section's name before its fields: ``--train.batch_size``."""
+"""Packages that put a section's name before its fields: ``--train.batch_size``."""
 _PORT, _ADDRESS = "MASTER_PORT", "tcp://"
 _SPAWN = ("spawn", "start_processes")
 _SPAWNERS = ("mp", "multiprocessing", "xmp")
-"""As scripts call torch.multiprocessing; other things spawn, too."""
+"""Names that scripts give torch.multiprocessing; other things spawn, too."""
 FROM_FUNCTIONS = ("fire", "typer", "jsonargparse", "defopt")
 """Packages that make arguments of the parameters of a function."""
 LIGHTNING_PACKAGES = ("lightning", "pytorch_lightning")

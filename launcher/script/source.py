@@ -220,7 +220,7 @@ def _names(call: ast.Call) -> Iterator[str]:
 
 
 def plain_text(path: Path) -> str:
-    """Empty where the file is missing, too large or no text."""
+    """Text of a file; empty where it is missing, too large or not text."""
     try:
         if path.stat().st_size > MOST_BYTES:
             return ""

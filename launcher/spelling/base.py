@@ -115,7 +115,7 @@ class Dialect(Protocol):
     """What ``--dialect`` calls it."""
 
     is_external: bool
-    """Its scripts are not written for our runtime, so that a probe measures them."""
+    """Whether its scripts are not written for our runtime, so that a probe measures them."""
 
     reads_document: bool
     """Ranks read a document with DeepSpeed's keys; nothing in it may be left open. Other

@@ -274,7 +274,7 @@ def move_asides(rendered: Rendered, source: ScriptSource, needs: TrialNeeds) -> 
 def _postpone(
     rendered: Rendered, source: ScriptSource, names: tuple[str, ...], after: int
 ) -> Rendered:
-    """With each argument or variable of these names brought forward to a step."""
+    """Bring each argument or variable of these names forward to a step."""
     inputs = LaunchInputs(
         arguments=rendered.script_args, environment=(*source.environment, *rendered.environment)
     )

@@ -48,7 +48,7 @@ class Spelled(Protocol):
         """How people may call it."""
 
     def read(self, inputs: LaunchInputs) -> LayoutValue:
-        """Its value; None where neither the inputs nor a default give it.
+        """The knob's value; None where neither the inputs nor a default give it.
 
         Raises:
             ConfigError: what stands there cannot be its value.

@@ -110,5 +110,5 @@ def _add_prefix(prefix: str, metrics: Metrics) -> Metrics:
 
 
 def _name(text: str) -> str:
-    """With no character that MLflow refuses in names."""
+    """A name without the characters that MLflow refuses."""
     return _NOT_IN_NAMES.sub("_", text)

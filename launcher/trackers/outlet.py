@@ -149,7 +149,7 @@ class Outlet:
         return notes
 
     def _leave(self) -> Sequence[Note]:
-        """It has ended: as it should, or long before."""
+        """Close a tracker that has ended: as it should, or long before."""
         early = not self._input.closed
         self.end()
         failed = early or self._process.returncode != 0

@@ -105,7 +105,7 @@ class Controller:
             self._announce(record, resumed=True)
 
     def run(self, shares: Sequence[Share] = WHOLE) -> StopReason:
-        """Until the study stops; whatever ends it, no job is left running.
+        """Launch trials until the study stops; whatever ends it, no job is left running.
 
         As many trials run at a time as there are shares, each inside one of them.
         """
@@ -219,7 +219,7 @@ class Controller:
         return self._start_s + self._limits.until_s - self._before_s
 
     def _due_s(self, running: Running) -> float:
-        """When it is to be ended; who waits for its turn does not hang."""
+        """When a launch must be ended; one that waits for its turn does not hang."""
         if running.cancelled:
             return math.inf
         waits = is_waiting(running, self._running)

@@ -171,7 +171,7 @@ def _soak_bound_s(search: Search, asked: int | None) -> float:
 
 
 def _as_it_began(search: Search, earlier: JournalContents) -> Search:
-    """With the time that it took when its rounds began first, unless it has gone on since."""
+    """The search with its time when the rounds first began, unless it has gone on since."""
     known = {record.trial.name for record in earlier.records}
     has_gone_on = any(record.trial.name not in known for record in search.records)
     if earlier.searched_s is None or has_gone_on:
@@ -282,7 +282,7 @@ def _read(path: Path) -> RankResult | None:
 
 
 def _outermost(paths: Iterable[str]) -> tuple[str, ...]:
-    """Without what lies in a folder that is itself among them."""
+    """Paths without those that lie in a folder that is itself among them."""
     given = {PurePosixPath(path) for path in paths}
     outer = sorted(path for path in given if not given & set(path.parents))
     return tuple(map(str, outer))

@@ -143,7 +143,7 @@ def first_that_starts(
 
 
 def remember_start(request: LaunchRequest, paths: ResultsPaths) -> None:
-    """For a tune that goes on with these results."""
+    """Record how the script starts, for a tune that goes on with these results."""
     processes = request.processes if isinstance(request.processes, int) else None
     known = {"alone": request.alone, "processes": processes, "started": request.started}
     write_json(paths.profile / _FILE, known)

@@ -177,21 +177,21 @@ class TurnGroups:
         """Whether what fails side by side does not fail alone."""
 
     def fell_out(self, trial: Trial, failure: Failure) -> tuple[Trial, Note]:
-        """It failed in turn; what is launched instead, and a sentence on it."""
+        """What is launched instead of a trial that failed in turn, and a sentence on it."""
         self._fell_out[trial.name] = failure
         said = f"{failure.kind.value}: {failure.detail}" if failure.detail else failure.kind.value
         text = f"{trial.name} failed beside the others ({said}); launching it again alone."
         return replace(trial, turn=None), Note(text=text, warning=True)
 
     def came_back(self, trial: Trial, outcome: Outcome) -> Note | None:
-        """It has ended alone; a sentence where the group is to blame."""
+        """A sentence where a trial that ended alone shows that the group is to blame."""
         if self._fell_out.pop(trial.name, None) is None or isinstance(outcome, FailedTrial):
             return None
         self.are_broken = True
         return _from_here_on(f"{trial.name} runs alone but not beside others")
 
     def left(self, trial: Trial) -> tuple[Trial, Note]:
-        """It has a result, but did not wait for the others; what its result is of."""
+        """The trial that did not wait for the others, now out of turn, and a sentence on it."""
         self.are_broken = True
         return replace(trial, turn=None), _from_here_on(f"{trial.name} does not wait for others")
 

@@ -49,7 +49,7 @@ from .profile_run import clear_saved, needs_of, soak_task
 BACKWARD_AND_FORWARD = 3.0
 """Model FLOPs of a step over those of its forward pass; recomputation is not counted."""
 BYTES_AS_GIVEN = "surrogateescape"
-"""For commands: an argument need not be text."""
+"""How commands are decoded: an argument need not be text."""
 _METRICS, _FAILURE = "metrics.json", "failure.json"
 _OF_AN_ATTEMPT = (STEPS_FILE, MODEL_INFO_FILE, END_FILE, _METRICS, _FAILURE)
 """Beside results of ranks, what would be taken for the next attempt's."""
