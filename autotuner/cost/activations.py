@@ -77,8 +77,8 @@ def recompute_factor(kind: Recompute, spec: ModelSpec, compute_bytes: int) -> fl
         return 1.0
     if not spec.activation_bytes_per_sample:
         return float(np.nan)
-    kept = [block.count * _kept(block, kind, compute_bytes) for block in spec.blocks]
-    again = [b.activation_bytes - _kept(b, kind, compute_bytes) for b in spec.blocks]
+    kept = [block.count * _kept_bytes(block, kind, compute_bytes) for block in spec.blocks]
+    again = [b.activation_bytes - _kept_bytes(b, kind, compute_bytes) for b in spec.blocks]
     return float(sum(kept) + max(again)) / spec.activation_bytes_per_sample
 
 
@@ -92,7 +92,7 @@ def _beyond(line: Line, fixed: float, apart: Line = _NOTHING) -> Line:
     return Line(max(0.0, line.fixed - fixed), max(0.0, line.each - apart.each))
 
 
-def _kept(block: BlockSpec, kind: Recompute, compute_bytes: int) -> float:
+def _kept_bytes(block: BlockSpec, kind: Recompute, compute_bytes: int) -> float:
     """Only repeated blocks recompute; embedding and head keep what they have."""
     if block.count == 1 or not block.activation_bytes:
         return block.activation_bytes
@@ -189,7 +189,7 @@ def selective_activations(
     )
 
 
-def kept(
+def kept_activations(
     workload: Workload,
     framework: Framework,
     kind: Recompute,
@@ -341,7 +341,7 @@ def activation_bytes(
     waiting_SC = stages.waiting_SC
     rows_C = _rule_rows(columns)
     runs = _runs(a, weights, stages)
-    again_SC = _recomputed(columns, stages.count_SC)
+    again_SC = _recomputed_layers(columns, stages.count_SC)
     share_SC = (1 - again_SC / np.maximum(1.0, stages.count_SC)) * waiting_SC
 
     held = [run.here_SC * share_SC for run in runs]
@@ -387,7 +387,7 @@ def _runs(a: Architecture, weights: ModelWeights, stages: Stages) -> list[_Run]:
     return runs
 
 
-def _recomputed(columns: LayoutColumns, count_SC: Floats) -> Floats:
+def _recomputed_layers(columns: LayoutColumns, count_SC: Floats) -> Floats:
     """Layers of each stage that are recomputed in full."""
     wanted_C = columns.recompute_layers_C
     covered_SC = np.where(wanted_C < 0, count_SC, np.minimum(wanted_C, count_SC))
@@ -410,7 +410,7 @@ def _by_rule(workload: Workload, make: tuple[bool, bool], kind: str) -> tuple[Fl
     """
     sparse, crossed = make
     found: list[Split] = [
-        getattr(kept(workload, framework, one, sparse=sparse, crossed=crossed), kind)
+        getattr(kept_activations(workload, framework, one, sparse=sparse, crossed=crossed), kind)
         for framework in (framework_of(z, workload) for z in range(4))
         for one in Recompute
     ]
@@ -422,7 +422,9 @@ def _again_by_rule(workload: Workload, make: tuple[bool, bool]) -> tuple[Floats,
     """Bytes per token of what a layer makes again, and of its gradients; as ``_by_rule``."""
     sparse, crossed = make
     framework = framework_of(0, workload)
-    every = kept(workload, framework, Recompute.NONE, sparse=sparse, crossed=crossed).total
+    every = kept_activations(
+        workload, framework, Recompute.NONE, sparse=sparse, crossed=crossed
+    ).total
     whole, split = _by_rule(workload, make, "total")
     covers = np.array([kind is Recompute.FULL for _ in range(4) for kind in Recompute])
     gradients = backward_temporaries(workload, sparse=sparse)

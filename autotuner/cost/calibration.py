@@ -86,13 +86,13 @@ def likeness(layouts: LayoutColumns, software: Ints, model: Ints, shapes: Floats
     mine = (software, sharded, layouts.recompute_C)
     degree = (layouts.tensor_C, layouts.context_C, sharded)
     micro = (*mine, *degree, layouts.micro_batch_C, tokens)
-    levels = [_numbered(keys) for keys in (mine, (model, *degree), micro, (*micro, width))]
+    levels = [_number_rows(keys) for keys in (mine, (model, *degree), micro, (*micro, width))]
     sizes = (layouts.tensor_C, layouts.pipeline_C, layouts.micro_batch_C, width)
     places = [*(np.log2(size) for size in sizes), _FAR * sharded]
     return Likeness(levels_RL=np.column_stack(levels), places_RD=np.column_stack(places))
 
 
-def _numbered(keys: tuple[Ints | Floats, ...]) -> Ints:
+def _number_rows(keys: tuple[Ints | Floats, ...]) -> Ints:
     """A number for each row, equal where all keys are."""
     table = np.column_stack(keys).astype(np.int64)
     return np.asarray(np.unique(table, axis=0, return_inverse=True)[1].ravel())

@@ -108,7 +108,9 @@ def _seconds(remedy: Remedy) -> float:
 
 def _fitting(asked: Proposal, limit_bytes: float, number: int, node: int) -> list[Remedy]:
     """Remedies of ``number`` changes each; those that surely fit, if there are any."""
-    changed = [_changed(asked, chosen) for chosen in itertools.combinations(_CHANGES, number)]
+    changed = [
+        _apply_changes(asked, chosen) for chosen in itertools.combinations(_CHANGES, number)
+    ]
     tried = [(proposal, labels) for proposal, labels in changed if proposal and _distinct(labels)]
     if not tried:
         return []
@@ -130,7 +132,9 @@ def _fitting(asked: Proposal, limit_bytes: float, number: int, node: int) -> lis
     return sorted(kept, key=lambda remedy: -remedy.peak_bytes)
 
 
-def _changed(asked: Proposal, chosen: Sequence[Change]) -> tuple[Proposal | None, tuple[str, ...]]:
+def _apply_changes(
+    asked: Proposal, chosen: Sequence[Change]
+) -> tuple[Proposal | None, tuple[str, ...]]:
     proposal, labels = asked, []
     for change in chosen:
         changed = change(proposal)

@@ -184,7 +184,7 @@ class ProfiledLines:
 
     def inner_times(self, inner: InnerLayouts) -> InnerTimes:
         """See KernelTimes."""
-        points = [(t.micro_batch, t.forward_backward_s) for t in timed(self.spec)]
+        points = [(t.micro_batch, t.forward_backward_s) for t in measured_timings(self.spec)]
         line = fit_line(points) if points else Line(math.nan, math.nan)
         launch_s_U = np.full(len(inner.micro_U), line.fixed)
         return whole_model_times(inner, Line(0.0, line.each).at(inner.micro_U), launch_s_U)
@@ -364,7 +364,7 @@ def least_profiled_step_s(table: CandidateTable, spec: ModelSpec) -> Floats:
     A sample costs no less than a larger micro-batch took at the fastest beyond a smaller one, less
     what a launch as far away in time may be slower without cause. NaN where nothing was timed.
     """
-    timings = sorted(timed(spec), key=lambda timing: timing.micro_batch)
+    timings = sorted(measured_timings(spec), key=lambda timing: timing.micro_batch)
     if not timings:
         return np.full(len(table), np.nan)
     samples = table["accumulation"] * table["micro_batch"]
@@ -394,6 +394,6 @@ def profiled_model(workload: Workload) -> ModelSpec:
     return workload.model
 
 
-def timed(spec: ModelSpec) -> tuple[MicroBatchTiming, ...]:
+def measured_timings(spec: ModelSpec) -> tuple[MicroBatchTiming, ...]:
     """Timings that have seconds."""
     return tuple(timing for timing in spec.timings if timing.forward_backward_s)

@@ -97,7 +97,7 @@ class LayoutColumns:
             recompute_layers_C=_extra(table, RECOMPUTE_LAYERS, ALL_LAYERS),
             sequence_parallel_C=table["sequence_parallel"] == 1,
             offload_C=table["offload"],
-            given_C3=_given(table),
+            given_C3=_given_splits(table),
         )
 
     @staticmethod
@@ -113,7 +113,7 @@ class LayoutColumns:
         return LayoutColumns.from_table(CandidateTable.from_candidates(rows))
 
     @staticmethod
-    def joined(layouts: Sequence[LayoutColumns]) -> LayoutColumns:
+    def join(layouts: Sequence[LayoutColumns]) -> LayoutColumns:
         """Rows of several sets, one after the other."""
         columns: dict[str, Any] = {
             name: np.concatenate([getattr(one, name) for one in layouts]) for name in _NAMES
@@ -125,14 +125,14 @@ class LayoutColumns:
             columns["given_C3"] = np.concatenate(even)
         return LayoutColumns(**columns)
 
-    def changed(self, change: Callable[[Any], Any]) -> LayoutColumns:
+    def map_columns(self, change: Callable[[Any], Any]) -> LayoutColumns:
         """Each column changed in the same way, such as another shape."""
         return LayoutColumns(**{name: change(getattr(self, name)) for name in _NAMES})
 
     def take(self, rows: Ints) -> LayoutColumns:
         """Some rows by number."""
         given = None if self.given_C3 is None else self.given_C3[rows]
-        return replace(self.changed(lambda column: column[rows]), given_C3=given)
+        return replace(self.map_columns(lambda column: column[rows]), given_C3=given)
 
     def layouts(self) -> Iterator[Layout]:
         """The layout of each row."""
@@ -173,7 +173,7 @@ def _extra(table: CandidateTable, name: str, default: int) -> Ints:
     ]
 
 
-def _given(table: CandidateTable) -> Ints | None:
+def _given_splits(table: CandidateTable) -> Ints | None:
     """Split of each row with a ``pipeline_split``; None where no row has one."""
     column = dict(table.columns)["pipeline_split"]
     splits = [x if isinstance(x, tuple) else None for x in column.categories or ()]
@@ -242,7 +242,7 @@ def distinct_kernels(inner: InnerLayouts) -> tuple[InnerLayouts, Ints]:
 
     Whether weights are gathered and what is computed again does not matter to a kernel.
     """
-    which, first = _interned(
+    which, first = _number_distinct(
         (
             inner.tensor_U,
             inner.context_U,
@@ -263,7 +263,7 @@ def _on_axes(columns: tuple[Ints, ...]) -> tuple[list[Ints], Ints]:
         mine = [i for i, column in enumerate(columns) if column.shape[axis] != 1]
         if not mine:
             continue
-        code, first = _interned(tuple(columns[i].reshape(-1) for i in mine))
+        code, first = _number_distinct(tuple(columns[i].reshape(-1) for i in mine))
         for i in mine:
             found[i] = np.take(columns[i], first, axis=axis)
         line = [1] * axes
@@ -273,7 +273,7 @@ def _on_axes(columns: tuple[Ints, ...]) -> tuple[list[Ints], Ints]:
     return [np.broadcast_to(column, shape).reshape(-1) for column in found], which
 
 
-def _interned(columns: tuple[Ints, ...]) -> tuple[Ints, Ints]:
+def _number_distinct(columns: tuple[Ints, ...]) -> tuple[Ints, Ints]:
     """Number of each row among the distinct ones, and the first row of each distinct one.
 
     Columns hold few small numbers, so tables of their values do what a sort would.
@@ -281,14 +281,14 @@ def _interned(columns: tuple[Ints, ...]) -> tuple[Ints, Ints]:
     code = np.zeros(len(columns[0]), np.int64)
     size = 1
     for column in columns:
-        ranked, count = _ranked(column)
-        code, size = _ranked(code * count + ranked, size * count)
+        ranked, count = _rank_values(column)
+        code, size = _rank_values(code * count + ranked, size * count)
     first = np.empty(size, np.int64)
     first[code[::-1]] = np.arange(len(code) - 1, -1, -1)
     return code, first
 
 
-def _ranked(values: Ints, bound: int | None = None) -> tuple[Ints, int]:
+def _rank_values(values: Ints, bound: int | None = None) -> tuple[Ints, int]:
     seen = np.zeros(int(values.max(initial=0)) + 1 if bound is None else bound, np.bool_)
     seen[values] = True
     return (np.cumsum(seen) - 1)[values], int(seen.sum())

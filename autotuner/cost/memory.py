@@ -101,23 +101,23 @@ def memory_parts(
     ours = replace(workload, software=Software(framework=Framework.FSDP))
     scale = each / _STORED_BYTES
 
-    def held(part: str, count: int) -> Floats:
+    def part_bytes(part: str, count: int) -> Floats:
         return scale * resting_bytes(part, LocalWeights.equal(count), columns, ours)
 
-    known = np.where(covered(table) & (spec.grade in GRADES), 0.0, np.nan)
+    known = np.where(covered_rows(table) & (spec.grade in GRADES), 0.0, np.nan)
     logit_line = _logit_line(spec)
     logits = logit_line.at(table["micro_batch"])
     line = activation_line(
         spec, rest_bytes=weights + states, gradient_bytes=trained, logits=logit_line
     )
     activations = _activations(table, workload, line)
-    gathered = _gathered(table, workload, autocast_bytes=line.fixed)
-    temporary = held("update", spec.trainable_parameters) if foreach else 0.0
+    gathered = _gathered_bytes(table, workload, autocast_bytes=line.fixed)
+    temporary = part_bytes("update", spec.trainable_parameters) if foreach else 0.0
     return MemoryParts(
-        parameters_bytes_C=known + held("weight", spec.parameters),
-        gradients_bytes_C=known + held("gradient", spec.trainable_parameters),
+        parameters_bytes_C=known + part_bytes("weight", spec.parameters),
+        gradients_bytes_C=known + part_bytes("gradient", spec.trainable_parameters),
         copies_bytes_C=known + _copies(table, trained),
-        optimizer_bytes_C=known + held("state", spec.trainable_parameters),
+        optimizer_bytes_C=known + part_bytes("state", spec.trainable_parameters),
         gathered_bytes_C=known + gathered,
         activations_bytes_C=known + activations,
         logits_bytes_C=known + logits,
@@ -159,7 +159,7 @@ def _alone(memory: MemoryParts, table: CandidateTable, workload: Workload) -> Fl
     return np.asarray(np.where(plain, np.maximum(0.0, most - rest), activations), np.float64)
 
 
-def covered(table: CandidateTable) -> Bools:
+def covered_rows(table: CandidateTable) -> Bools:
     """Rows whose ranks differ only in their data; other kinds have no formula here yet."""
     rows = np.ones(len(table), np.bool_)
     for knob in KNOBS:
@@ -184,7 +184,7 @@ def _activations(table: CandidateTable, workload: Workload, line: Line) -> Float
     return np.asarray(Line(fixed, line.each).at(table["micro_batch"]) * factors, np.float64)
 
 
-def _gathered(table: CandidateTable, workload: Workload, *, autocast_bytes: float) -> Floats:
+def _gathered_bytes(table: CandidateTable, workload: Workload, *, autocast_bytes: float) -> Floats:
     """Weights in use beyond those at rest, and gradients on their way to shards.
 
     DDP under autocast keeps 16-bit copies of the weights. FSDP gathers all of them in stage 2,

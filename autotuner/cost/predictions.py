@@ -31,9 +31,9 @@ from ..space import (
     blocks_fill_units,
 )
 from .hardware import Machine, Network
-from .kernel_times import least_profiled_step_s, least_step_s, profiled_model, timed
+from .kernel_times import least_profiled_step_s, least_step_s, measured_timings, profiled_model
 from .layout_columns import LayoutColumns
-from .memory import covered, memory_parts, peak_bytes
+from .memory import covered_rows, memory_parts, peak_bytes
 from .step import profiled_step_parts, step_parts, step_seconds
 
 if TYPE_CHECKING:
@@ -113,7 +113,7 @@ def _by_formula(
         least_step_s_C=least_step_s(layouts, workload, machine),
         parts=tuple(
             (name, np.broadcast_to(seconds, step_s_C.shape) * factor)
-            for name, seconds in parts.named()
+            for name, seconds in parts.named_parts()
         ),
     )
 
@@ -124,12 +124,12 @@ def _by_profile(
     spec, network = profiled_model(workload), Network.of(cluster)
     step = profiled_step_parts(table, workload, network)
     on_gpu = not all(device.name.startswith("cpu") for device in cluster.devices)
-    known = np.where(covered(table), 0.0, np.nan)
+    known = np.where(covered_rows(table), 0.0, np.nan)
     return PredictionTable(
         peak_bytes_C=memory_parts(table, workload, foreach=on_gpu).peak_bytes_C,
         step_s_C=step.step_s_C,
         least_step_s_C=known + least_profiled_step_s(table, spec),
-        parts=step.profiled(),
+        parts=step.profiled_parts(),
         limit_bytes=cluster.least_memory_bytes,
         band=PROFILED_BAND,
         how=_how(spec, network),
@@ -138,7 +138,7 @@ def _by_profile(
 
 def _how(spec: ModelSpec, network: Network | None) -> str:
     memory = "traced memory" if spec.traced_peaks else "memory by formula"
-    count = len(timed(spec))
+    count = len(measured_timings(spec))
     if not count:
         return f"{memory} only"
     links = " and links" if network else ""

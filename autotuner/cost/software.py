@@ -26,7 +26,7 @@ class TrainerHabits:
     software: Software
     sequence_parallel: bool = False
 
-    def applied(self, workload: Workload) -> Workload:
+    def apply_to(self, workload: Workload) -> Workload:
         """``workload`` with these habits; whether it is compiled is the user's to say."""
         compiled = workload.software.compiled
         return replace(workload, software=replace(self.software, compiled=compiled))

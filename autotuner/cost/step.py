@@ -37,7 +37,7 @@ from .kernel_times import (
     rank_weights,
 )
 from .layout_columns import FULL, NONE, LayoutColumns, distinct
-from .memory import covered
+from .memory import covered_rows
 from .model_state import trained_share
 from .software import overlaps_reduction
 from .weights import all_layers, embedding_weights
@@ -306,13 +306,13 @@ class StepParts:
             total = total + getattr(self, name)
         return np.asarray(total, np.float64)
 
-    def named(self) -> tuple[tuple[str, Floats], ...]:
+    def named_parts(self) -> tuple[tuple[str, Floats], ...]:
         """Name (``ideal``, ``kernels``, …) and seconds of each part, in order."""
         return tuple((name.removesuffix("_s_C"), getattr(self, name)) for name in PART_NAMES)
 
-    def profiled(self) -> tuple[tuple[str, Floats], ...]:
+    def profiled_parts(self) -> tuple[tuple[str, Floats], ...]:
         """The same where whole micro-batches were timed, so that less is distinguished."""
-        own = dict(self.named())
+        own = dict(self.named_parts())
         names = ("launch", "recompute", "communication", "update")
         return (("samples", own["ideal"]), *((name, own[name]) for name in names))
 
@@ -332,7 +332,7 @@ def step_parts(layouts: LayoutColumns, workload: Workload, machine: Machine) -> 
 
         send = _send_s(columns, workload, machine)
         exposed = 1.0 - machine.physics.point_to_point_overlap
-        return _combined(columns, kernels, exchange, send_s_C=send, exposed_share=exposed)
+        return _combine(columns, kernels, exchange, send_s_C=send, exposed_share=exposed)
 
     return _recomputed_in_part(layouts, kernels.layers, of)
 
@@ -357,10 +357,10 @@ def profiled_step_parts(
         if network is not None:
             yield runtime_exchange_s(table, workload, network, busy_s_C)
 
-    found = _combined(
+    found = _combine(
         LayoutColumns.from_table(table), times, exchange, send_s_C=np.zeros(()), exposed_share=0.0
     )
-    known = np.where(covered(table) & ~np.isnan(found.ideal_s_C), 0.0, np.nan)
+    known = np.where(covered_rows(table) & ~np.isnan(found.ideal_s_C), 0.0, np.nan)
     return StepParts(**{name: known + getattr(found, name) for name in PART_NAMES})
 
 
@@ -420,7 +420,7 @@ def recomputed_share(recomputed_C: Ints, pipeline_C: Ints, layers: int) -> Float
     return np.asarray(np.clip(recomputed_C / stage, 0.0, 1.0))
 
 
-def _combined(
+def _combine(
     layouts: LayoutColumns,
     kernels: KernelTimes,
     exchange_s: Callable[[Floats], Iterable[Floats]],

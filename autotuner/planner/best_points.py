@@ -17,7 +17,7 @@ from autoconf_launch.core import Degrees
 from ..cost import MEMORY_BAND, STEP_TIME_BAND, LayoutColumns, LayoutRule, estimate, fits
 from ..measurement import chance_below
 from ..space import Bools, Floats, Ints
-from .mesh_grids import LayoutGrid, counted, grids, obeying, parts
+from .mesh_grids import LayoutGrid, count_layouts, grids, obeying, parts
 from .search import Training
 
 MEMORY = "memory"
@@ -82,7 +82,7 @@ def points(question: PointQuestion) -> Points:
     workload = question.training.workload
     model, sequence = workload.architecture, workload.sequence_length
     for grid in grids(question.world, workload.global_batch, model, question.degrees):
-        found.considered += counted(grid)
+        found.considered += count_layouts(grid)
         kept = obeying(grid, model, sequence, found.dropped, question.rules)
         for piece, kept_C in parts(grid, kept, _CELLS):
             _look(piece, kept_C, question, found)
@@ -146,7 +146,7 @@ def _points(question: PointQuestion, found: _Found) -> Points:
             considered=found.considered,
             dropped=dropped,
         )
-    rows = LayoutColumns.joined(found.rows)
+    rows = LayoutColumns.join(found.rows)
     costs = estimate(rows, question.training.workload, question.training.machine)
     peak_C, step_s_C = costs.peak_bytes_C, costs.step_s_C
     chance_C = predicted_chance_to_fit(peak_C, question.memory_bytes)

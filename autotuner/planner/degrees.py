@@ -18,7 +18,7 @@ from autoconf_launch.core import Architecture, Degrees
 from ..space import Ints
 
 
-def chosen(found: tuple[int, ...], wanted: tuple[int, ...] | None) -> tuple[int, ...]:
+def select_wanted(found: tuple[int, ...], wanted: tuple[int, ...] | None) -> tuple[int, ...]:
     """Those of the values found that are wanted, in order."""
     return found if wanted is None else tuple(value for value in found if value in wanted)
 
@@ -69,14 +69,16 @@ def meshes(
 
 
 def _of_ranks(ranks: int, a: Architecture, degrees: Degrees) -> Iterator[Mesh]:
-    experts = chosen(divisors(a.experts.count) if a.experts else (1,), degrees.expert_parallel)
+    experts = select_wanted(
+        divisors(a.experts.count) if a.experts else (1,), degrees.expert_parallel
+    )
     layers = a.layers + a.encoder_layers
-    for tensor in chosen(divisors(ranks), degrees.tensor_parallel):
-        for context in chosen(divisors(ranks // tensor), degrees.context_parallel):
+    for tensor in select_wanted(divisors(ranks), degrees.tensor_parallel):
+        for context in select_wanted(divisors(ranks // tensor), degrees.context_parallel):
             pipeline = ranks // tensor // context
             if degrees.pipeline_parallel is not None and pipeline not in degrees.pipeline_parallel:
                 continue
-            virtual = chosen(_virtual(layers, pipeline), degrees.virtual_pipeline)
+            virtual = select_wanted(_virtual(layers, pipeline), degrees.virtual_pipeline)
             for expert in experts:
                 for pieces in virtual:
                     yield tensor, context, expert, pipeline, pieces

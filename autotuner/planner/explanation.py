@@ -43,7 +43,7 @@ def families(best: Planned, *, world: int, node: int) -> tuple[NamedLayouts, ...
     known = [
         *_data_parallel(),
         *_model_parallel(world, node),
-        *_changed(best),
+        *_single_changes(best),
     ]
     return tuple(NamedLayouts(name=name, degrees=degrees) for name, degrees in known)
 
@@ -80,7 +80,7 @@ def _model_parallel(world: int, node: int) -> Iterator[tuple[str, Degrees]]:
         yield "context parallel", Degrees(context_parallel=deep, offload=_NO_OFFLOAD)
 
 
-def _changed(best: Planned) -> Iterator[tuple[str, Degrees]]:
+def _single_changes(best: Planned) -> Iterator[tuple[str, Degrees]]:
     """The best layout with one knob changed."""
     layout, same = best.layout, exactly(best)
     full = layout.recompute is Recompute.FULL and best.recompute_layers == ALL_LAYERS

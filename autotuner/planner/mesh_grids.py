@@ -19,7 +19,7 @@ from autoconf_launch.core import Architecture, Degrees, Offload, Recompute
 
 from ..cost import ALL_LAYERS, OFFLOAD_CODES, RECOMPUTE_CODES, RULES, LayoutColumns, LayoutRule
 from ..space import Bools, Ints
-from .degrees import Meshes, chosen, divisors, meshes
+from .degrees import Meshes, divisors, meshes, select_wanted
 
 OFFLOAD, SEQUENCE, RECOMPUTE, ZERO, MICRO, MESH = range(6)
 _AXES = 6
@@ -41,14 +41,14 @@ class LayoutGrid:
     def with_meshes(self, selection: Any) -> LayoutGrid:
         """Some of the meshes, as a slice or a mask."""
         return LayoutGrid(
-            columns=self.columns.changed(lambda column: _taken(column, selection)),
-            exists_C=_taken(self.exists_C, selection),
+            columns=self.columns.map_columns(lambda column: _take_meshes(column, selection)),
+            exists_C=_take_meshes(self.exists_C, selection),
         )
 
     def rows(self, numbers: Ints) -> LayoutColumns:
         """Flat columns of some cells."""
         where = np.unravel_index(numbers, self.shape)
-        return self.columns.changed(lambda column: np.broadcast_to(column, self.shape)[where])
+        return self.columns.map_columns(lambda column: np.broadcast_to(column, self.shape)[where])
 
 
 def grids(
@@ -56,7 +56,7 @@ def grids(
 ) -> Iterator[LayoutGrid]:
     """A grid for each number of data-parallel ranks."""
     for group in meshes(world, global_batch, architecture, degrees):
-        micro = chosen(divisors(global_batch // group.data), degrees.micro_batch)
+        micro = select_wanted(divisors(global_batch // group.data), degrees.micro_batch)
         if micro:
             yield _grid(group, np.array(micro, np.int64), global_batch, architecture, degrees)
 
@@ -64,7 +64,9 @@ def grids(
 def _grid(
     group: Meshes, micro: Ints, global_batch: int, a: Architecture, degrees: Degrees
 ) -> LayoutGrid:
-    kind, layers, exists = _recomputed(a.layers + a.encoder_layers, group.pipeline_M, degrees)
+    kind, layers, exists = _recompute_columns(
+        a.layers + a.encoder_layers, group.pipeline_M, degrees
+    )
     offload = [OFFLOAD_CODES[one] for one in degrees.offload or Offload]
     sequence = degrees.sequence_parallel or (False, True)
     micro_C = _on(MICRO, micro)
@@ -86,7 +88,9 @@ def _grid(
     return LayoutGrid(columns=columns, exists_C=exists[None, None, :, None, None, :])
 
 
-def _recomputed(layers: int, pipeline_M: Ints, degrees: Degrees) -> tuple[Ints, Ints, Bools]:
+def _recompute_columns(
+    layers: int, pipeline_M: Ints, degrees: Degrees
+) -> tuple[Ints, Ints, Bools]:
     """Kind, layers of a stage by mesh, and whether this is not another one's equal."""
     kinds = tuple(Recompute) if degrees.recompute is None else degrees.recompute
     codes = [RECOMPUTE_CODES[kind] for kind in kinds]
@@ -112,7 +116,7 @@ def _on(axis: int, values: Any) -> Any:
     return values.reshape(line)
 
 
-def _taken(column: Any, selection: Any) -> Any:
+def _take_meshes(column: Any, selection: Any) -> Any:
     """Meshes of a column that has them."""
     return column[..., selection] if column.shape[MESH] > 1 else column
 
@@ -135,7 +139,7 @@ PLAN_RULES: tuple[LayoutRule, ...] = (
 is what it is without, and would stand twice in a ranking."""
 
 
-def counted(grid: LayoutGrid) -> int:
+def count_layouts(grid: LayoutGrid) -> int:
     """Layouts of a grid."""
     return _cells(grid.exists_C, grid.shape)
 
@@ -153,7 +157,7 @@ def obeying(
     an axis when a rule looks at it.
     """
     kept = grid.exists_C
-    before = counted(grid)
+    before = count_layouts(grid)
     for rule in rules:
         if not before:
             break

@@ -22,7 +22,7 @@ from ..cost import (
     verdict,
 )
 from ..space import Bools, Floats
-from .mesh_grids import PLAN_RULES, LayoutGrid, counted, grids, obeying, parts
+from .mesh_grids import PLAN_RULES, LayoutGrid, count_layouts, grids, obeying, parts
 
 _TIES = (
     "micro_batch_C",
@@ -76,7 +76,7 @@ class Ranking:
 
     def _settle(self) -> None:
         """Sort what has come, and skip what is too slow."""
-        rows, seconds = LayoutColumns.joined(self._rows), np.concatenate(self._step_s)
+        rows, seconds = LayoutColumns.join(self._rows), np.concatenate(self._step_s)
         order = np.lexsort((*(getattr(rows, name) for name in _TIES), seconds))[: self.most]
         self._rows, self._step_s = [rows.take(order)], [seconds[order]]
         self._count = len(order)
@@ -197,7 +197,7 @@ def plan(question: Question) -> Plan:
     )
     limited: dict[str, int] = {}
     for grid in grids(question.world, workload.global_batch, model, question.degrees):
-        tally.considered += counted(grid)
+        tally.considered += count_layouts(grid)
         kept = obeying(grid, model, sequence, tally.dropped, question.rules)
         for piece, kept_C in parts(grid, kept, _CELLS):
             _look(piece, kept_C, question, tally, limited)
@@ -237,7 +237,7 @@ def _plan(question: Question, tally: _Tally, limited: dict[str, int]) -> Plan:
     memory = {MEMORY: tally.valid - tally.fit}
     rejected = {**tally.dropped, **memory, **limited}
     found = {
-        name: _planned(ranking, question)
+        name: _best_plans(ranking, question)
         for name, ranking in (
             ("best", tally.best),
             ("surely", tally.surely),
@@ -257,7 +257,7 @@ def _plan(question: Question, tally: _Tally, limited: dict[str, int]) -> Plan:
     )
 
 
-def _planned(ranking: Ranking, question: Question) -> tuple[Planned, ...]:
+def _best_plans(ranking: Ranking, question: Question) -> tuple[Planned, ...]:
     if not len(ranking):
         return ()
     rows = ranking.best()

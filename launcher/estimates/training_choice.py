@@ -149,7 +149,7 @@ def usual_training(
         decoder_sequence_length=written,
         precision=precision,
     )
-    usual = TRAINERS[_TRAINER].applied(asked)
+    usual = TRAINERS[_TRAINER].apply_to(asked)
     software = replace(usual.software, flash_attention=runs_flash(architecture))
     return Training(workload=replace(usual, software=software), machine=nodes)
 

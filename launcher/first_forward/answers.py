@@ -210,7 +210,9 @@ def _row(
         memory=memory,
         verdict=verdict(sum(size for _, size in memory), asked.training.limit_bytes),
         step_s=seconds if timed else None,
-        step=tuple((name, float(part[i])) for name, part in step.profiled()) if timed else (),
+        step=tuple((name, float(part[i])) for name, part in step.profiled_parts())
+        if timed
+        else (),
     )
 
 

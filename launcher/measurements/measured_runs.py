@@ -208,7 +208,7 @@ def workload_of(one: PublishedRow) -> Workload:
         software=Software(compiled=bool(one.compiled)),
         lora_rank=_LORA_RANK if is_lora(one) else None,
     )
-    usual = trainer(trainer_of(one)).applied(plain)
+    usual = trainer(trainer_of(one)).apply_to(plain)
     software = replace(usual.software, async_tensor=bool(one.async_tensor))
     return replace(usual, software=software)
 

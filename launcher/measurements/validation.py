@@ -209,7 +209,7 @@ def likeness_of(runs: Sequence[MeasuredRun]) -> Likeness:
     models = [run.workload.architecture for run in runs]
     shapes = [(run.workload.architecture.hidden, run.workload.sequence_length) for run in runs]
     return likeness(
-        LayoutColumns.joined([run.layouts for run in runs]),
+        LayoutColumns.join([run.layouts for run in runs]),
         np.repeat(_number_values([_software(run) for run in runs]), sizes),
         np.repeat(_number_values(models), sizes),
         np.repeat(np.array(shapes, np.float64), sizes, axis=0),

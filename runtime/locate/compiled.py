@@ -35,7 +35,7 @@ def watch_compile(listener: CompileListener, any_compiles: Callable[[], None]) -
     compile_any, compile_module = torch.compile, nn.Module.compile
 
     @wraps(compile_any)
-    def wrapped(model: Any = None, *arguments: Any, **named: Any) -> Any:
+    def compile_and_tell(model: Any = None, *arguments: Any, **named: Any) -> Any:
         if isinstance(model, nn.Module):
             listener.compiles()
         if model is not None:
@@ -53,7 +53,7 @@ def watch_compile(listener: CompileListener, any_compiles: Callable[[], None]) -
         call: Any = module._compiled_call_impl
         module._compiled_call_impl = listener.in_place(module, call)
 
-    torch.compile = wrapped
+    torch.compile = compile_and_tell
     nn.Module.compile = in_place  # type: ignore[assignment, method-assign]
 
 

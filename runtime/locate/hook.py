@@ -107,14 +107,14 @@ class Hooks:
             hooked = original(step)
 
             @wraps(hooked)
-            def watched(*arguments: Any, **named: Any) -> Any:
+            def run_hooked(*arguments: Any, **named: Any) -> Any:
                 try:
                     return hooked(*arguments, **named)
                 except Exception as error:
                     self._listener.failed(error)
                     raise
 
-            return watched
+            return run_hooked
 
         return profile_hook_step
 

@@ -126,7 +126,7 @@ class ModuleLocator(SharedByCopies):
         self._compiled.add(module)
 
         @wraps(call)
-        def called(*arguments: Any, **named: Any) -> Any:
+        def call_watched(*arguments: Any, **named: Any) -> Any:
             if torch.compiler.is_compiling():
                 return call(*arguments, **named)
             self._before_root(module, arguments)
@@ -134,7 +134,7 @@ class ModuleLocator(SharedByCopies):
             self._after_root(module, arguments, named, result)
             return result
 
-        return called
+        return call_watched
 
     def _release(self) -> None:
         for handle in self._handles:

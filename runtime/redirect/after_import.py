@@ -88,7 +88,7 @@ W = TypeVar("W", bound=Watcher)
 def safely(method: Callable[Concatenate[W, P], None]) -> Callable[Concatenate[W, P], None]:
     """Keep our own errors from the script: the first one silences the watcher for good."""
 
-    def guarded(self: W, *arguments: P.args, **named: P.kwargs) -> None:
+    def run_guarded(self: W, *arguments: P.args, **named: P.kwargs) -> None:
         if not self.silent:
             try:
                 method(self, *arguments, **named)
@@ -97,4 +97,4 @@ def safely(method: Callable[Concatenate[W, P], None]) -> Callable[Concatenate[W,
             except Exception as error:
                 self.give_up(error)
 
-    return cast("Callable[Concatenate[W, P], None]", update_wrapper(guarded, method))
+    return cast("Callable[Concatenate[W, P], None]", update_wrapper(run_guarded, method))

@@ -75,10 +75,10 @@ def _without_trackers(module: Any, folder: Path) -> None:
 
         store_init_configuration = log = log_images = start = finish = lambda *_, **__: None
 
-    def filtered(log_with: Any, *_: object, **__: object) -> list[object]:
+    def keep_silent(log_with: Any, *_: object, **__: object) -> list[object]:
         return [Silent()] if log_with else []
 
-    module.filter_trackers = filtered
+    module.filter_trackers = keep_silent
 
 
 _CHANGES: dict[str, Callable[..., None]] = {

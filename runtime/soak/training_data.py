@@ -76,7 +76,7 @@ def _change_leaves(
 ) -> Any:
     """A copy of nested containers with each leaf changed."""
 
-    def changed(item: Any) -> Any:
+    def change_inside(item: Any) -> Any:
         return _change_leaves(item, leaf, change, deep - 1)
 
     if isinstance(value, leaf):
@@ -84,14 +84,14 @@ def _change_leaves(
     if not deep or isinstance(value, (_Kept, Tensor)):
         return value
     if isinstance(value, tuple) and hasattr(value, "_fields"):
-        return type(value)(*map(changed, value))
+        return type(value)(*map(change_inside, value))
     if isinstance(value, (list, tuple)):
-        return type(value)(map(changed, value))
+        return type(value)(map(change_inside, value))
     made = copy.copy(value)
     if isinstance(value, Mapping):
-        made.update((key, changed(item)) for key, item in value.items())
+        made.update((key, change_inside(item)) for key, item in value.items())
     elif hasattr(value, "__dict__") and not callable(value):
-        vars(made).update((name, changed(item)) for name, item in vars(value).items())
+        vars(made).update((name, change_inside(item)) for name, item in vars(value).items())
     return made
 
 

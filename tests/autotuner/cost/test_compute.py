@@ -78,7 +78,7 @@ def test_layouts_without_a_formula_have_no_seconds() -> None:
 def test_the_parts_add_up_to_the_step() -> None:
     rows = table(micro_batch=4, accumulation=3, recompute=Recompute.FULL)
     found = profiled_step_parts(rows, replace(ADAM, model=MODEL), None)
-    parts_s = [float(part[0]) for _, part in found.profiled()]
+    parts_s = [float(part[0]) for _, part in found.profiled_parts()]
     assert sum(parts_s) == pytest.approx(found.step_s_C[0])
 
 

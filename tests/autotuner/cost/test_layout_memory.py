@@ -315,7 +315,7 @@ def test_axes_that_broadcast_give_what_a_flat_table_gives() -> None:
     micro, tensor = np.array([[1, 2, 4]]), np.array([[1], [2]])
     layouts = [Layout(micro_batch=m, tensor_parallel=t) for t in (1, 2) for m in (1, 2, 4)]
     one = LayoutColumns.from_layouts([Layout()])
-    square = one.changed(lambda column: column[:, None])
+    square = one.map_columns(lambda column: column[:, None])
     axes = replace(square, micro_batch_C=micro, tensor_C=tensor)
     llama = replace(NEW, model=LLAMA)
     flat = peak_bytes(LayoutColumns.from_layouts(layouts), llama)

@@ -2,7 +2,13 @@ from typing import Any
 
 import numpy as np
 
-from autoconf_launch.autotuner.planner.mesh_grids import PLAN_RULES, counted, grids, obeying, parts
+from autoconf_launch.autotuner.planner.mesh_grids import (
+    PLAN_RULES,
+    count_layouts,
+    grids,
+    obeying,
+    parts,
+)
 from autoconf_launch.core import Architecture, Degrees, Offload
 from autoconf_launch.tuning_spaces.models import named_model
 
@@ -25,7 +31,7 @@ def test_a_rule_counts_all_cells_of_what_breaks_it() -> None:
 
 
 def test_only_the_first_broken_rule_counts() -> None:
-    grid_cells = sum(counted(grid) for grid in grids(8, 1, QWEN, PLAIN))
+    grid_cells = sum(count_layouts(grid) for grid in grids(8, 1, QWEN, PLAIN))
     assert sum(dropped(8, PLAIN).values()) <= grid_cells
 
 

@@ -205,7 +205,7 @@ def test_source_and_precision_tell_the_training_code(
 def test_a_row_has_the_kernels_that_a_plan_of_it_has(tmp_path: Path, code: str) -> None:
     (one,) = read(tmp_path, {"note": code}).measurements
     plain = Workload(model=nearest_architecture(one.shape), sequence_length=one.shape.seq)
-    assert workload_of(one) == trainer(trainer_of(one)).applied(plain)
+    assert workload_of(one) == trainer(trainer_of(one)).apply_to(plain)
 
 
 def test_a_row_without_sequence_parallelism_has_its_code_s_habit(tmp_path: Path) -> None:

@@ -82,7 +82,7 @@ def test_only_some_rows_may_have_stages_of_their_own(layouts: MakeLayouts) -> No
 
 def test_rows_joined_to_others_keep_their_stages(layouts: MakeLayouts) -> None:
     plain = {"pipeline_parallel": 2}
-    columns = LayoutColumns.joined([layouts(plain), layouts(plain | {"pipeline_split": (5, 3)})])
+    columns = LayoutColumns.join([layouts(plain), layouts(plain | {"pipeline_split": (5, 3)})])
     assert stage_layers(8, columns)[2].tolist() == [4, 3]
 
 
