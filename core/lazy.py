@@ -38,7 +38,7 @@ def lazy_names(package: str, file: str) -> Callable[[str], object]:
 
 @cache
 def _sources(file: str) -> dict[str, tuple[str, str]]:
-    """For each name, its module as it is written there, and the name that it has in it."""
+    """Each name's module as it is written there, and the name that it has in it."""
     found: dict[str, tuple[str, str]] = {}
     for block in ast.parse(Path(file).read_text(encoding="utf-8")).body:
         if not (isinstance(block, ast.If) and ast.unparse(block.test) == "TYPE_CHECKING"):

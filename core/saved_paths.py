@@ -1,6 +1,6 @@
 """What a trial's script wrote among the user's files: notes of it, and its removal from there.
 
-A process notes each file and folder before it is there, so that whoever comes after it finds them:
+A process notes each file and folder before it is there, so that what comes after it finds them:
 the process itself at its end, or the launcher where that was ended from outside.
 """
 

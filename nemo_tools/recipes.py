@@ -126,7 +126,7 @@ def resolve_name(words: str) -> Any:
 
 
 def _import_attribute(module: str, attribute: str) -> Any:
-    """As ``from module import attribute`` does."""
+    """Import as ``from module import attribute`` does."""
     if not module:
         return import_module(attribute)
     outer = import_module(module)

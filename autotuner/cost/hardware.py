@@ -215,7 +215,7 @@ def all_to_all_s(machine: Machine, group: Group, buffer_bytes: Floats) -> Floats
 
 
 def send_s(machine: Machine, *, stride: Ints, buffer_bytes: Floats) -> Floats:
-    """To the rank ``stride`` further; across nodes all GPUs of a node send at once."""
+    """Seconds to send to the rank ``stride`` on; across nodes all GPUs of a node send at once."""
     node = machine.gpus_per_node
     network = _network_bytes_per_s(machine) / node
     crosses = stride >= node
@@ -287,7 +287,7 @@ class Network:
         )
 
     def rings_s(self, ranks_C: Ints, collectives_C: Floats, passed_bytes: float) -> Floats:
-        """So many collectives that pass over so many bytes in all."""
+        """Seconds of so many collectives that pass over so many bytes in all."""
         sent = passed_bytes * ring_share(ranks_C)
         return np.asarray(collectives_C * self.latency_s + sent / self.bytes_per_s)
 

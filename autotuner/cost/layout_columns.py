@@ -238,7 +238,7 @@ def distinct(layouts: LayoutColumns) -> tuple[InnerLayouts, Ints]:
 
 
 def distinct_kernels(inner: InnerLayouts) -> tuple[InnerLayouts, Ints]:
-    """Those whose kernels have other sizes, and for each inner layout which one has its kernels.
+    """Layouts with kernels of distinct sizes, and for each inner layout which one has its kernels.
 
     Whether weights are gathered and what is computed again does not matter to a kernel.
     """

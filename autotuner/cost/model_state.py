@@ -45,7 +45,7 @@ class LocalWeights:
 
     @staticmethod
     def equal(count: int) -> LocalWeights:
-        """As many on every rank, as where ranks differ in their data alone."""
+        """As many weights on every rank, as where ranks differ in their data alone."""
         none = np.zeros(())
         return LocalWeights(
             shared_SC=np.asarray(float(count)), experts_SC=none, outside_SC=none, layer_C=none
@@ -185,7 +185,7 @@ class ModelState:
 
 @dataclass(frozen=True, slots=True)
 class _Bytes:
-    """For each weight; ``update`` is there while weights change, when activations are not."""
+    """Bytes of a weight; ``update`` is there while weights change, when activations are not."""
 
     weight: float
     gradient: float

@@ -311,7 +311,7 @@ class StepParts:
         return tuple((name.removesuffix("_s_C"), getattr(self, name)) for name in PART_NAMES)
 
     def profiled_parts(self) -> tuple[tuple[str, Floats], ...]:
-        """The same where whole micro-batches were timed, so that less is distinguished."""
+        """Parts of the step where whole micro-batches were timed, so less is distinguished."""
         own = dict(self.named_parts())
         names = ("launch", "recompute", "communication", "update")
         return (("samples", own["ideal"]), *((name, own[name]) for name in names))
@@ -343,7 +343,7 @@ def profiled_step_parts(
     network: Network | None,
     kernels: KernelTimes | None = None,
 ) -> StepParts:
-    """The same of a model that was run or traced; NaN where no formula covers the row.
+    """Parts of a step of a model that was run or traced; NaN where no formula covers the row.
 
     Args:
         table: the candidates.

@@ -125,7 +125,7 @@ def agree(one: Measurement, other: Measurement, noise: Noise) -> bool:
 
 
 def at_level(record: Record, level: float) -> Record:
-    """The same at another level of the machine, from level 0."""
+    """A record at another level of the machine, from level 0."""
     measured = record.measurement
     if measured is None or level == 0.0:
         return record

@@ -151,7 +151,7 @@ def correct_noise(noise: Noise, deviations: Sequence[tuple[float, int]]) -> Nois
 
 
 def of_both(one: Noise, other: Noise) -> Noise:
-    """For launches of two machines or times: what a difference of one of each is told by.
+    """The noise of a difference between launches of two machines or times.
 
     Its freedom is that of the less known one, as both may stand on the same prior.
     """
@@ -196,7 +196,7 @@ def is_tie(a: Measurement, b: Measurement, objective: Objective, noise: Noise = 
 
 
 def interval(log_ratio: float, width: float) -> SpeedUp:
-    """From the logarithm of a ratio and half the width of its interval."""
+    """The interval from the logarithm of a ratio and half the width of its interval."""
     if math.isinf(width):
         return SpeedUp(ratio=math.exp(log_ratio), low=0.0, high=math.inf)
     factor = math.exp(min(width, _WIDEST))

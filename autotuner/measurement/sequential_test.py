@@ -56,7 +56,7 @@ def _growth(look: int) -> float:
 
 @lru_cache(maxsize=64)
 def _level(alpha: float) -> float:
-    """Where the chance to be ever beyond is ``alpha``, by bisection."""
+    """The level at which the chance to be ever beyond is ``alpha``, by bisection."""
     low, high = 0.0, _MOST
     for _ in range(_HALVINGS):
         middle = (low + high) / 2.0
@@ -65,7 +65,7 @@ def _level(alpha: float) -> float:
 
 
 def chance_beyond(level: float) -> float:
-    """To be ever beyond the bound of this level.
+    """The chance to be ever beyond the bound of this level.
 
     Source:
         Armitage, McPherson and Rowe 1969, "Repeated Significance Tests on Accumulating Data": the
@@ -122,7 +122,7 @@ class PairedEstimate:
 
 
 def expect_in_turn(variance: float, freedom: float, steps: int) -> Expected:
-    """From steps that took turns, whose differences have nothing in common from step to step.
+    """What to expect of steps that took turns, whose differences have nothing in common.
 
     Args:
         variance: of a difference of two steps about the mean of its round.
@@ -140,7 +140,7 @@ def expect_in_turn(variance: float, freedom: float, steps: int) -> Expected:
 
 
 def expect_apart(variance: float, freedom: float) -> Expected:
-    """From the steps of launches that follow each other.
+    """What to expect of the steps of launches that follow each other.
 
     Neighbouring steps have most of their noise in common (DESIGN, rule 11), so that launches may
     differ by as much as single steps do, however many steps they make.

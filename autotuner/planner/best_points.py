@@ -92,7 +92,7 @@ def points(question: PointQuestion) -> Points:
 
 
 def predicted_chance_to_fit(peak_bytes_C: Floats, limit_bytes: float) -> Floats:
-    """By the memory model's error alone, before anything was measured."""
+    """Chance to fit by the memory model's error alone, before anything was measured."""
     return chance_below(np.log(limit_bytes / peak_bytes_C) / _MEMORY_SPREAD)
 
 

@@ -19,7 +19,7 @@ from ..space import Ints
 
 
 def select_wanted(found: tuple[int, ...], wanted: tuple[int, ...] | None) -> tuple[int, ...]:
-    """Those of the values found that are wanted, in order."""
+    """The values found that are wanted, in order."""
     return found if wanted is None else tuple(value for value in found if value in wanted)
 
 

@@ -33,7 +33,7 @@ class NamedLayouts:
 
 
 def families(best: Planned, *, world: int, node: int) -> tuple[NamedLayouts, ...]:
-    """Those that people try first, and the best one with one thing changed.
+    """Layouts that people try first, and the best one with one thing changed.
 
     Args:
         best: what won.
@@ -147,7 +147,7 @@ class Loser:
 
     @property
     def slower(self) -> float | None:
-        """Its step over the best one's, less 1; None where it has no place in the ranking."""
+        """How much slower than the best its step is; None where the ranking lacks the family."""
         return self.plan.best[0].step_s / self.best.step_s - 1 if self.plan.best else None
 
 

@@ -258,7 +258,7 @@ class _Choice:
 def rank(
     records: Sequence[Record], rounds: Playoff, objective: Objective, noise: Noise
 ) -> tuple[Record, ...]:
-    """What may be trained with, the best first: who was in the rounds, then as the search says.
+    """Usable configurations, the best first: those of the rounds, then as the search says.
 
     Among equals the user's own is first, else what changes least. Before the first round is over,
     all as the search says.

@@ -1,7 +1,7 @@
 """Rounds from the records that they left, as they were. Not: what follows from them (decision).
 
-How much time there was is not written down, nor who left for want of it; but who was launched is,
-and whom each launch named as the next of its round.
+How much time there was is not written down, nor what left for want of it; but what was launched
+is, and what each launch named as the next of its round.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def replay_rounds(
 def _link(launches: Sequence[Record], baseline: Sequence[str]) -> Iterator[Record]:
     """Each with the name of the next of its round, as far as those that came back tell it.
 
-    Journals of before have none. There, who was in an earlier round and in a later one was in
+    Journals of before have none. There, what was in an earlier round and in a later one was in
     those between; and the baseline takes part in every first round, so that one without it was
     torn.
     """

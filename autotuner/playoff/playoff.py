@@ -51,7 +51,7 @@ class Lengths:
 
 
 def lengths(records: Sequence[Record], noise: Noise, time_s: float) -> Lengths:
-    """For rounds of these configurations, of which a few must fit in ``time_s`` seconds."""
+    """Lengths of rounds of these configurations, of which a few must fit in ``time_s`` seconds."""
     return Lengths(
         turns=turns_of_round(records, noise, time_s),
         turn_s=turn_time_s(records),
@@ -241,7 +241,7 @@ class Playoff:
             self._order = self._active()
 
     def end_step(self, trial: Trial, step_s: Sequence[float]) -> int | None:
-        """As planned: every launch of a round has the same steps."""
+        """Where a launch ends, as planned: every launch of a round has the same steps."""
         return None
 
     def stop_reason(self) -> StopReason | None:
@@ -311,7 +311,7 @@ class Playoff:
         return next((one for one in self._contenders if one.searched.trial.number == 0), None)
 
     def _go_on_from(self, number: int, contender: Contender) -> None:
-        """In a round of an earlier session; whoever was launched had not left."""
+        """Go on in a round of an earlier session; what was launched had not left."""
         contender.is_out = contender.failed is not None
         self._round = max(self._round, number)
         self._order = self._active()

@@ -29,10 +29,10 @@ from .selection import ALPHA
 def order_contenders(rounds: Playoff, objective: Objective, noise: Noise) -> tuple[Contender, ...]:
     """Contenders that neither failed nor are beaten, the best first.
 
-    What the rounds tell from their leader stands as they say. Of what they do not, who was shown
-    to be faster than the baseline goes first, then who met it, then as the search and the rounds
-    say together; of who joined but was not launched yet they say nothing. Before the first round
-    is over, as the search says.
+    What the rounds tell from their leader stands as they say. Of the others, those shown to be
+    faster than the baseline go first, then those that met it, then as the search and the rounds
+    say together; of those that joined but were not launched yet they say nothing. Before the
+    first round is over, as the search says.
 
     Args:
         rounds: as far as they are.
@@ -142,7 +142,7 @@ def lead(
 def smallest_change_first(
     order: Sequence[Record], rounds: Playoff, objective: Objective, noise: Noise
 ) -> tuple[Record, ...]:
-    """The same, but among equals the user's own, else what changes least of it.
+    """The rank order, but among equals the user's own, else what changes least of it.
 
     The user's own stays where no gain over it was shown. Equal are others which differ by no more
     than ``Effort.equal``, as far as is seen, and cannot be distinguished.
@@ -200,7 +200,7 @@ def _met_contenders(
 def _by_search(
     slower: Record, faster: Record, objective: Objective, noise: Noise
 ) -> tuple[float, bool]:
-    """The same by one launch of each; infinite and told where it lacks the metric."""
+    """The comparison by one launch of each; infinite and told where it lacks the metric."""
     ours, theirs = slower.measurement, faster.measurement
     found = speed_up(ours, theirs, objective, noise) if ours and theirs else None
     if found is None:

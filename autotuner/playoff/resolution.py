@@ -33,7 +33,7 @@ class Resolution:
 def resolution(
     found: PairedEstimate, alpha: float, *, round_s: float, wanted: float
 ) -> Resolution:
-    """From what the rounds so far say of one pair."""
+    """What the rounds so far resolve of one pair, and how many more it takes."""
     counts = range(found.count, found.count + _MOST_ROUNDS)
     enough = (n for n in counts if expected_width(found, n, alpha) <= wanted)
     until = next(enough, None)

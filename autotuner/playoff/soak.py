@@ -164,7 +164,7 @@ class Soak:
             self._rule_out(record, tried)
 
     def end_step(self, trial: Trial, step_s: Sequence[float]) -> int | None:
-        """As planned."""
+        """Where the launch ends, as planned."""
         return None
 
     def stop_reason(self) -> StopReason | None:
@@ -175,7 +175,7 @@ class Soak:
         return StopReason(kind=kind)
 
     def _steps_until(self, elapsed_s: float) -> int:
-        """Those that the next launch surely has time for, at most as many as wanted."""
+        """Steps that the next launch surely has time for, at most as many as wanted."""
         measured = self._next().measurement
         left_s = self._until_s - elapsed_s - self._start_s
         if measured is None or math.isinf(left_s):

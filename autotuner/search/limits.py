@@ -218,7 +218,7 @@ def start_bound_s(records: Sequence[Record]) -> float:
 
 
 def steps_made(measured: Measurement) -> int:
-    """Those that do not count with them."""
+    """Steps that a launch made, with those that do not count."""
     return (measured.first_step or 1) - 1 + len(measured.step_s)
 
 
@@ -232,7 +232,7 @@ def _growth(table: CandidateTable, measured: Candidate) -> Floats:
 
 
 def _predicted_growth(growth_C: Floats, predictions: PredictionTable, record: Record) -> Floats:
-    """The same as the planner says it, where it says something."""
+    """How many times as long a step may be, as the planner says it, where it says something."""
     predicted_s = record.prediction.step_s if record.prediction else None
     if not predicted_s:
         return growth_C

@@ -57,7 +57,7 @@ class Observations:
 
     @property
     def compared(self) -> tuple[Record, ...]:
-        """The same as they are compared; see :mod:`.drift`."""
+        """The records as they are compared; see :mod:`.drift`."""
         return tuple(self._compared)
 
     @property
@@ -74,13 +74,13 @@ class Observations:
 
     @property
     def best_now(self) -> Record | None:
-        """As it would be measured now."""
+        """The best record as it would be measured now."""
         best = self.best_compared
         return None if best is None else at_level(best, self._level)
 
     @property
     def best_compared(self) -> Record | None:
-        """As it is compared with all others."""
+        """The best record as it is compared with all others."""
         return None if self._best is None else self._compared[self._best]
 
     def tell(self, record: Record) -> bool:
@@ -125,7 +125,7 @@ class Observations:
         return tuple(heapq.nsmallest(most, ranks, key=lambda layout: ranks[layout]))
 
     def _rank_layout(self, record: Record, ranks: dict[Layout, tuple[float, int]]) -> None:
-        """By the best of its trials; the earlier layout is the better of equal ones."""
+        """Rank a layout by its best trial; the earlier layout is the better of equal ones."""
         value = self._objective.of(record)
         if value is None:
             return

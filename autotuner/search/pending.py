@@ -41,7 +41,7 @@ class PendingTrials:
         return bool(self._running or self._again)
 
     def forget(self, trial: Trial) -> None:
-        """It was ended for want of time, or never launched again for that."""
+        """Forget a trial that was ended for want of time, or never launched again for that."""
         self._running.pop((trial.name, trial.attempt), None)
         self._again.pop(trial.name, None)
 
@@ -56,7 +56,7 @@ class PendingTrials:
             self._mark(trial)
 
     def take(self, trial: Trial) -> bool:
-        """It came back; whether that was not told before."""
+        """Take a trial that came back; whether that was not told before."""
         key = trial.name, trial.attempt
         self._running.pop(key, None)
         if key in self._told:

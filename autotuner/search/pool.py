@@ -51,7 +51,7 @@ class Grouping:
 
     @staticmethod
     def of_settings(settings: AutotuningSettings) -> Grouping:
-        """As asked; else stage by stage where DeepSpeed has the tuner, but for the default.
+        """The grouping as asked; else stages for DeepSpeed's tuners, but for the default.
 
         Over recorded landscapes a model that ranks all stages needed 5 trials where stage after
         stage needed 8 (``benchmarks/results/search_landscapes.md``).
@@ -124,7 +124,7 @@ class Pool:
         self._left_s = np.inf
 
     def take_out(self, candidate: Candidate) -> None:
-        """It was handed out or came back."""
+        """Mark a candidate that was handed out or came back."""
         self._tried[self._find(candidate)] = True
 
     def forget_speeds(self) -> None:

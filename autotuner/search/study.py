@@ -118,7 +118,7 @@ class Study:
 
     @property
     def compared(self) -> tuple[Record, ...]:
-        """The same as they are compared; see :mod:`.drift`."""
+        """The records as they are compared; see :mod:`.drift`."""
         return self._observations.compared
 
     @property

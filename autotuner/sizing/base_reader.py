@@ -390,7 +390,7 @@ def _line(schedule: RateSchedule) -> dict[str, Any]:
 
 
 def _cosine(schedule: RateSchedule) -> dict[str, Any]:
-    """To the least rate, which the constant steps keep."""
+    """A cosine down to the least rate, which the constant steps keep."""
     params = {
         "total_num_steps": max(1, schedule.steps - schedule.constant_steps),
         "warmup_num_steps": schedule.warmup_steps,

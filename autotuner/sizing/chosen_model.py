@@ -103,7 +103,7 @@ def _rows_of(family: Family) -> str:
 
 
 def _by_tokens(own: Sequence[BatchRow], asked: SizedModel) -> BaseBatch:
-    """As many tokens as models of this size read in a step at the shortest tabled sequence."""
+    """The batch with the tokens that this size reads in a step at the shortest tabled sequence."""
     shortest = min(row.sequence for row in own)
     usual = [row for row in own if row.sequence == shortest]
     usual = [row for row in usual if row.gpu_memory_gb == _USUAL_MEMORY_GB]

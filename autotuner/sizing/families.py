@@ -64,7 +64,7 @@ class Family:
 
     @property
     def predefined(self) -> str:
-        """Its folder of predefined searches."""
+        """The family's folder of predefined searches."""
         return _PREDEFINED.get(self.name, self.name)
 
     @property

@@ -189,7 +189,7 @@ _MOST_SHARE = 0.45
 
 
 def with_assumption(goodput: Goodput, name: str, value: float) -> Goodput:
-    """The same with one assumption set.
+    """A goodput with one assumption set.
 
     Raises:
         ConfigError: the name is unknown, or the value is out of range.
@@ -399,7 +399,7 @@ def size_for_days(
 
 
 def _next(size: float, least: float, most: float, factor: float) -> float:
-    """In the middle once both ends are known, until then by how far the last one was off."""
+    """The next size: the middle of known ends, until then by how far the last one was off."""
     if least and most:
         return math.sqrt(least * most)
     return size * (min(factor, 0.95) if most else max(factor, 1.05))

@@ -45,7 +45,7 @@ def model_size_b(family: str, budget: Budget, days: float) -> float:
 
 
 def recommended_size_b(family: str, budget: Budget, days: float) -> float:
-    """The same, for a model that is to be made.
+    """The recommended size in billions of a model that is to be made.
 
     Raises:
         ConfigError: the size is 0.
@@ -76,7 +76,7 @@ def training_days(family: str, size_b: float, budget: Budget) -> float:
 
 
 def exact_training_days(family: str, size_b: float, budget: Budget) -> float:
-    """The same, not rounded: 0.00 days would say nothing of a small model."""
+    """Training days, not rounded: 0.00 days would say nothing of a small model."""
     needed = size_b * 1e9 * FLOPS_PER_PARAMETER_AND_TOKEN * budget.tokens_b * 1e9
     done_per_day = SECONDS_PER_DAY * budget.gpus * budget.tflops_per_gpu * 1e12
     return _TRAINING_TIME_PENALTIES.get(family, 1.0) * needed / done_per_day

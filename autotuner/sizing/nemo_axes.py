@@ -97,7 +97,7 @@ class NoRule:
 
     @property
     def sentence(self) -> str:
-        """For a search, which then goes to the planner."""
+        """A sentence for a search, which then goes to the planner."""
         return f"{self.why}; the candidates are the planner's."
 
 

@@ -65,7 +65,7 @@ def extras_of(choices: Sequence[KnobChoice]) -> tuple[KnobChoice, ...]:
 
 
 def parse_choice(choice: KnobChoice) -> KnobChoice:
-    """The same with each value as its knob has it.
+    """A choice with each value as its knob has it.
 
     Raises:
         ConfigError: the knob cannot have a value.

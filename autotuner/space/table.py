@@ -137,7 +137,7 @@ class CandidateTable:
         return wide.with_values(knob, list(values) * len(self))
 
     def with_values(self, knob: str, values: Sequence[object] | Ints) -> CandidateTable:
-        """The same rows with another value each for one knob."""
+        """The table's rows with another value each for one knob."""
         row = LAYOUT_KNOBS.get(knob)
         column = _column(row, values) if row else _intern(values)
         changed = {**dict(self.columns), knob: column}

@@ -54,7 +54,7 @@ class Belief:
         return np.sqrt(self.scale * self.variance_C)
 
     def after(self, row: int) -> Belief:
-        """As if ``row`` had been measured and were just what is expected of it."""
+        """The belief as if ``row`` had been measured and were just what is expected of it."""
         near = self.kernel.between(self.features_CF, self.features_CF[row : row + 1])[:, 0]
         covariance = near - self.seen_CS @ self.seen_CS[row]
         column = covariance / np.sqrt(

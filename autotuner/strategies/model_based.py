@@ -41,7 +41,7 @@ class ModelBased:
         self._objective, self._model, self._past = objective, model, past
 
     def knowing(self, past: tuple[PastTime, ...]) -> ModelBased:
-        """The same with what earlier studies measured."""
+        """The strategy with what earlier studies measured."""
         return ModelBased(self._objective, self._model, past)
 
     def propose(
@@ -82,7 +82,7 @@ class ModelBased:
         history: tuple[Record, ...],
         pending: tuple[Trial, ...],
     ) -> Ints:
-        """The same rows, those first that the brackets take next."""
+        """The rows, those first that the brackets take next."""
         close = order[:_MOST]
         seen = [record.trial.candidate for record in history]
         running = [trial.candidate for trial in pending]
@@ -151,5 +151,5 @@ def _fill_in(pool: CandidateTable, predictions: PredictionTable | None) -> Predi
 
 
 def _nearest(knobs_CF: Floats, others_RF: Floats) -> list[int]:
-    """For each of the others the row whose knobs are most like it."""
+    """The row for each of the others whose knobs are most like it."""
     return [int(np.argmin(np.square(knobs_CF - row).sum(axis=1))) for row in others_RF]

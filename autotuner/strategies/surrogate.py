@@ -61,7 +61,7 @@ class Costs:
     def over(
         self, pool: CandidateTable, predictions: PredictionTable | None, objective: Objective
     ) -> Costs:
-        """The same measurements beside the rows of another pool."""
+        """The measurements beside the rows of another pool."""
         return replace(self, guess_C=_guess(pool, predictions, objective))
 
 
@@ -109,7 +109,7 @@ def by_process(
 def by_trees(
     pool: CandidateTable, predictions: PredictionTable | None, known: Costs, seed: int
 ) -> Belief:
-    """The same by boosted trees, with the predictions as margin."""
+    """Logarithms of the costs by boosted trees, with the predictions as margin."""
     lesson = _lesson(pool, predictions, known)
     shared = float(np.mean(lesson.targets_S))
     base_R = np.concatenate([lesson.before_S, lesson.base_C])
@@ -125,7 +125,7 @@ def by_trees(
 def by_knobs(
     pool: CandidateTable, predictions: PredictionTable | None, known: Costs, seed: int
 ) -> Belief:
-    """The same by trees where many knobs vary, by the process where few do."""
+    """Logarithms of the costs by trees where many knobs vary, by the process where few do."""
     varying = sum(
         bool(len(column.codes) > 0 and np.ptp(column.codes) > 0)
         for name, column in pool.columns

@@ -70,7 +70,7 @@ def nemo2_candidates(training: RecipeTraining, *, is_finetune: bool) -> Candidat
 
 
 def divisible(training: RecipeTraining) -> RecipeTraining:
-    """With the batch nearest to the recommended one that all GPUs can share."""
+    """The training with the batch nearest to the recommended one that all GPUs can share."""
     gpus, recommended = training.question.gpus, training.question.global_batch
     batch = max(1, round(recommended / gpus)) * gpus
     note = f"{recommended} does not divide over {gpus} GPUs; the global batch is {batch}."
@@ -93,7 +93,7 @@ def _products_of_lists(grid: Grid, lists: Degrees, gpus: int) -> Grid:
 
 
 def _points(grid: Grid, question: SearchQuestion) -> tuple[NemoCandidate, ...]:
-    """In the order of NeMo 2.0's loops: tensor, pipeline, context, expert, micro-batch."""
+    """Points in the order of NeMo 2.0's loops: tensor, pipeline, context, expert, micro-batch."""
     found = nemo_candidates(grid, searched_model(question, question.gpus))
     return tuple(sorted(found, key=lambda one: (*one.layout.mesh, one.layout.micro_batch)))
 
@@ -171,7 +171,7 @@ def price_elsewhere(question: SearchQuestion) -> ChosenPrice | None:
 
 
 def _with_nemo2_name(one: SearchCandidate, question: SearchQuestion) -> SearchCandidate:
-    """As NeMo 2.0 names a run, with what else is searched at the end."""
+    """The candidate under NeMo 2.0's name of its run, what else is searched at the end."""
     name = nemo2_name(searched_model(question, question.gpus), question.nodes, one.point)
     if one.layout.recompute is not Recompute.NONE:
         name += f"_act_ckpt_{one.point.recompute_layers or one.layout.recompute.value}"

@@ -272,7 +272,7 @@ class Recipe:
         return next((value for value in values if value is not None), None)
 
     def whole(self, *dotted: str, least: int = 1) -> int | None:
-        """The same as a whole number; None for "auto".
+        """The first of these paths' values as a whole number; None for "auto".
 
         Raises:
             ConfigError: it is none, or below ``least``.
@@ -349,7 +349,7 @@ def _plain(value: Any) -> Any:
 
 
 def _to_document(root: object, model: object) -> Written:
-    """As one document; a model that is given takes the place of the recipe's."""
+    """A recipe as one document; a model that is given takes the place of the recipe's."""
     parts: dict[str, Any] = dict(root) if isinstance(root, Mapping) else _sections(root)
     if model is not None:
         parts[_MODEL] = model

@@ -246,7 +246,7 @@ def _check(prepared: Prepared) -> None:
 
 
 def _as_it_ran(one: SearchCandidate, contents: JournalContents) -> SearchCandidate:
-    """With the ZeRO stage that was chosen for it."""
+    """The candidate with the ZeRO stage that was chosen for it."""
     layouts = {record.trial.name: record.trial.candidate.layout for record in contents.records}
     layout = layouts.get(one.name, one.layout)
     return replace(one, point=replace(one.point, layout=layout))

@@ -278,7 +278,7 @@ def training_of_recipe(asked: AutoConfigurator, degrees: Degrees) -> RecipeTrain
 
 
 def with_batch(training: RecipeTraining, batch: int, note: str) -> RecipeTraining:
-    """The same with another global batch, as many steps as its tokens need, and a note on it."""
+    """The training with another global batch, the steps that its tokens need, and a note."""
     model, question = training.question.model, training.question
     changed = replace(
         model,
@@ -299,7 +299,7 @@ def for_ranks(training: RecipeTraining) -> SearchQuestion:
 
 
 def _with_batch_note(training: RecipeTraining) -> RecipeTraining:
-    """With a note on the batch that nobody gave."""
+    """The training with a note on the batch that nobody gave."""
     table = training.question.model.batch
     said = f". {table.note}" if table.note else ", as NeMo 2.0 has for this size."
     note = f"No global batch was given: {table.global_batch}{said}"
@@ -344,7 +344,7 @@ def _question(
 
 
 def _settings(asked: AutoConfigurator, train: TrainSettings) -> SearchSettings:
-    """Those of a search on this machine, which asks for no tracker and no container."""
+    """Settings of a search on this machine, which asks for no tracker and no container."""
     return SearchSettings(
         choice=f"{train.family}/{_CHOICE}",
         train=train,

@@ -174,7 +174,7 @@ def _config(kind: str, fields: Mapping[str, Any]) -> Call:
 
 
 def _as_code(value: Any) -> str:
-    """As code, each argument on a line of its own."""
+    """A value as code, each argument on a line of its own."""
     if isinstance(value, Name):
         return value.words
     if isinstance(value, Call):
@@ -189,7 +189,7 @@ def _as_code(value: Any) -> str:
 
 
 def _log(base: Pretraining, document: RawConfig) -> Call:
-    """With TensorBoard's files where a folder is given: a run of a search is read from them."""
+    """The log, with TensorBoard's files in a given folder: a search reads its runs from them."""
     folder = document.get(("log", "log_dir"))
     if folder is None:
         return Call(function="default_log", fields={"name": base.name})

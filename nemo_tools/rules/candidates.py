@@ -130,7 +130,7 @@ def _points(grid: Grid, model: SearchedModel) -> Iterator[NemoCandidate]:
 
 
 def _layout(mesh: _Mesh, micro: int, model: SearchedModel) -> Layout:
-    """With a distributed optimizer, and a smaller batch where the model's does not divide."""
+    """A layout with a distributed optimizer; a batch that does not divide is cut."""
     tensor, pipeline, context, expert = mesh
     data = model.gpus // (tensor * pipeline * context)
     return Layout(

@@ -124,7 +124,7 @@ def planner_grid(question: PlannerGridQuestion) -> PlannerGrid:
 
 
 def _in_run_order(found: Points, training: Training) -> Points:
-    """The same points as they are to be run."""
+    """Points in the order in which they are run."""
     if found.rows is None:
         return found
     order = run_order(found, training)
@@ -152,7 +152,7 @@ def _points_of(question: PlannerGridQuestion) -> PointQuestion:
 
 
 def _by_kind(listed: Degrees) -> Degrees:
-    """With full recomputation, too, which is what all layers of a stage are."""
+    """Degrees with full recomputation, too, which is what all layers of a stage are."""
     layers = listed.recompute_layers
     if layers is None:
         return listed

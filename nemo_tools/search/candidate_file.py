@@ -104,7 +104,7 @@ def training_document(question: SearchQuestion, candidate: SearchCandidate) -> R
 def candidate_document(
     question: SearchQuestion, candidate: SearchCandidate, nodes: int
 ) -> RawConfig:
-    """The same with the limits of a run of the search."""
+    """A candidate's document with the limits of a run of the search."""
     document = training_document(question, candidate)
     return document.with_values(run_edits(question, candidate, nodes))
 

@@ -59,7 +59,7 @@ class SearchMachines:
     notes: tuple[str, ...]
 
     def cluster(self, nodes: int) -> ClusterSpec:
-        """So many nodes of it."""
+        """A cluster of so many of these nodes."""
         return equal_nodes(nodes, self.gpus_per_node, self.gpu)
 
     @property

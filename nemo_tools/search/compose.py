@@ -85,7 +85,7 @@ def require_known(keys: Iterable[str]) -> None:
 
 
 def _nearest(key: str) -> str:
-    """By the last word first: people leave the sections out."""
+    """Names like this one, by the last word first: people skip the sections."""
     last = key.rpartition(".")[2]
     near = [
         *([_BY_LAST[last]] if last in _BY_LAST else []),
@@ -118,7 +118,7 @@ class Override:
 
     @property
     def text(self) -> str:
-        """For hydra: a group is chosen, any other key is set whether a file has it or not."""
+        """Hydra's override: a group is chosen, any other key is set even if no file has it."""
         if self.key in GROUPS:
             return f"{self.key}={self.value.removesuffix('.yaml')}"
         prefix = "" if self.key.startswith("hydra") else "++"

@@ -100,7 +100,7 @@ def _words(text: str) -> list[str]:
 
 
 def _option(value: str) -> str:
-    """As sbatch reads it from its line: in quotes where it has more than plain characters."""
+    """An option as sbatch reads it: in quotes where it has more than plain characters."""
     value = _one_line(value)
     return value if _PLAIN.fullmatch(value) else shlex.quote(value)
 

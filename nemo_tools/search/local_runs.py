@@ -411,7 +411,7 @@ class LocalRuns:
         return Trial(number=number, name=one.name, candidate=candidate, space=space)
 
     def candidate(self, one: SearchCandidate) -> Candidate:
-        """As the runtime would read it, with the knobs that its ZeRO stage brings along."""
+        """A candidate as the runtime reads it, with the knobs that its ZeRO stage brings."""
         layout = one.layout
         edits = (
             (keys.MICRO_BATCH, layout.micro_batch),

@@ -72,7 +72,7 @@ def is_too_slow(one: SearchCandidate, minutes: float) -> bool:
 
 
 def in_time_first(found: Sequence[SearchCandidate], minutes: float) -> tuple[SearchCandidate, ...]:
-    """Those that make that in time, were they half as fast as predicted, before the others."""
+    """Candidates in time though half as fast as predicted, before the others."""
     limit_s = steps_limit_s(minutes)
     return tuple(sorted(found, key=lambda one: _SURELY * least_run_s(one) > limit_s))
 

@@ -57,7 +57,7 @@ class Prepared:
 
     @property
     def settings(self) -> SearchSettings:
-        """As they were read."""
+        """The settings as they were read."""
         return self.question.settings
 
 
@@ -186,7 +186,7 @@ def _search_note(prepared: Prepared) -> str:
 
 
 def dry_run_document(prepared: Prepared) -> str:
-    """The same as one JSON document."""
+    """A dry run as one JSON document."""
     question, found = prepared.question, prepared.found
     document = {
         "schema_version": SEARCH_SCHEMA_VERSION,

@@ -86,12 +86,12 @@ def with_data(document: RawConfig, data: Any, tokenizer: str | None) -> RawConfi
 
 
 def with_length(base: RawConfig, sequence: int) -> RawConfig:
-    """With samples of so many tokens, wherever a file says how long they are."""
+    """A document with samples of so many tokens, wherever it says their length."""
     return base.with_values((path, sequence) for path in _LENGTHS if path in base)
 
 
 def with_facts(base: RawConfig, asked: ModelQuestion, tokens_b: float) -> RawConfig:
-    """With our own section, which says what a rank must know of a whole file of NeMo's."""
+    """The document with our section: what a rank must know of a whole file of NeMo's."""
     facts = (
         ("family", asked.family.name),
         ("model_size_in_b", asked.size_b),

@@ -171,7 +171,7 @@ def local_candidates(question: SearchQuestion) -> CandidateList:
 
 
 def first_shown(found: CandidateList, limit: int) -> CandidateList:
-    """As many as a search would run, where no profile run says which; 0 for all."""
+    """The candidates that a search would run, where no profile run says which; 0 for all."""
     count = len(found.candidates)
     if not 0 < limit < count:
         return found
@@ -183,13 +183,13 @@ def first_shown(found: CandidateList, limit: int) -> CandidateList:
 
 
 def _cut(found: Sequence[SearchCandidate], limit: int) -> tuple[SearchCandidate, ...]:
-    """In turn of each micro-batch, so that the largest are not cut first; 0 takes all."""
+    """The first of each micro-batch in turn, so the largest are not cut first; 0 takes all."""
     by_point = {one.point: one for one in found}
     return tuple(by_point[point] for point in limit_candidates(tuple(by_point), limit))
 
 
 def with_zero(candidate: SearchCandidate, stage: int) -> SearchCandidate:
-    """The same with another ZeRO stage."""
+    """The candidate with another ZeRO stage."""
     layout = replace(candidate.layout, zero_stage=stage)
     return replace(candidate, point=replace(candidate.point, layout=layout))
 

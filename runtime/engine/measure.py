@@ -123,7 +123,7 @@ class Measured:
         return spent_s + spent_s / number > limit_s
 
     def _step_cutter(self) -> StepCutter | None:
-        """For the first step, where the time is limited and there is something to cut."""
+        """A cutter of the first step, where the time is limited and there is something to cut."""
         applies = self._report.task.most_steps is not None
         limit_s, micro_batches = self._report.task.cut_s, self._trainer.micro_batches
         if limit_s is None or not applies or micro_batches <= FEWEST_MADE:

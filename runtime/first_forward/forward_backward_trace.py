@@ -135,7 +135,7 @@ class OutermostCall:
 
 
 class ForwardBackwardTrace:
-    """From the first call of a module that trains."""
+    """What happens from the first call of a module that trains."""
 
     def __init__(self, in_backward: Callable[[], bool], fakes: Fakes | None) -> None:
         self.roots: list[nn.Module] = []

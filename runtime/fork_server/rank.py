@@ -66,7 +66,7 @@ def run_program(rank: dict[str, Any]) -> None:
 
 
 def _run_script(module: ModuleType, path: str) -> None:
-    """As the interpreter does: a traceback begins with the script, its exit code is 1."""
+    """Run the script as Python does: a traceback begins with the script, its exit code is 1."""
     module.__dict__.update(
         __file__=path, __cached__=None, __loader__=SourceFileLoader("__main__", path)
     )

@@ -55,7 +55,7 @@ def main() -> Callable[[], None]:
 
 
 def _outlive_parent(agent: Any) -> None:
-    """From here on the socket says when the controller is gone; during imports its end killed."""
+    """Let only the socket say that the controller is gone; during imports its end killed."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(agent.PR_SET_PDEATHSIG, 0, 0, 0, 0)
 
@@ -124,7 +124,7 @@ def _serve(requests: socket.socket, agent: Any) -> dict[str, Any]:
 
 
 def _await_agents() -> None:
-    """End once all agents have, so that who awaits this process awaits them."""
+    """End once all agents have, so that awaiting this process awaits them."""
     with contextlib.suppress(ChildProcessError):
         os.waitpid(-1, 0)  # returns only when none is left, as their ends are ignored
     os._exit(0)

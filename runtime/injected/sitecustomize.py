@@ -58,7 +58,7 @@ class OwnFiles:
 
 
 class AfterTorch:
-    """Steps aside for whoever finds torch, and arms the probe when its import is done."""
+    """Steps aside for the finder that finds torch, and arms the probe when its import is done."""
 
     def find_spec(self, name, path=None, target=None):
         """See importlib.abc.MetaPathFinder."""

@@ -30,7 +30,7 @@ class CallListener(Protocol):
     """Is told of calls of the outermost modules that train."""
 
     def call_begins(self, module: nn.Module) -> None:
-        """With gradients, outside of any backward pass; may raise out of memory."""
+        """A call with gradients begins, outside of any backward pass; may raise out of memory."""
 
     def called(self, samples: int) -> None:
         """A training call returned; 0 samples where none could be counted."""
@@ -39,7 +39,7 @@ class CallListener(Protocol):
         """A module in evaluation mode was called without gradients."""
 
     def failed(self, error: BaseException) -> None:
-        """It raised."""
+        """The call raised."""
 
 
 class ModuleLocator(SharedByCopies):
@@ -259,7 +259,7 @@ class OuterCallListener(Protocol):
         """A call returned."""
 
     def failed(self, error: BaseException) -> None:
-        """It raised."""
+        """The call raised."""
 
 
 def watch_outer_calls(listener: OuterCallListener, in_backward: Callable[[], bool]) -> None:

@@ -35,7 +35,7 @@ class Clock(Protocol):
 
 
 class HostClock:
-    """For devices that compute before they return."""
+    """A clock for devices that compute before they return."""
 
     lags = False
     mark = staticmethod(time.perf_counter)

@@ -27,7 +27,7 @@ _PRECISIONS = {dtype: precision for precision, dtype in DTYPES.items()}
 
 
 class StepWatch(SharedByCopies):
-    """From :meth:`start` to :meth:`stop`, one optimizer step."""
+    """Watches one optimizer step, from :meth:`start` to :meth:`stop`."""
 
     def __init__(
         self, root: nn.Module, modules: Iterable[nn.Module], in_backward: Callable[[], bool]

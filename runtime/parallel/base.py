@@ -14,7 +14,7 @@ AroundMicroBatch: TypeAlias = Callable[[bool], AbstractContextManager[None]]
 
 
 def nothing(last: bool) -> AbstractContextManager[None]:
-    """For models that need nothing around a micro-batch."""
+    """A context for models that need nothing around a micro-batch."""
     return nullcontext()
 
 

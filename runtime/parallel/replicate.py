@@ -45,7 +45,7 @@ def _buffers_stay_local() -> dict[str, Any]:
 
 
 def shard_optimizer(optimizer: Optimizer, mesh: DeviceMesh, config: ResolvedConfig) -> Optimizer:
-    """The same optimizer with its state in shards under ZeRO 1; otherwise as it is.
+    """The optimizer with its state in shards under ZeRO 1; otherwise as it is.
 
     ``optimizer`` must not have made a step: its kind, groups and settings carry over.
     """

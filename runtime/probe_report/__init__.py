@@ -1,4 +1,4 @@
-"""An external rank's result: who reports, how it ends, what it says."""
+"""An external rank's result: which process reports, how it ends, what it says."""
 
 from typing import TYPE_CHECKING
 

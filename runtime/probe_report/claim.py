@@ -105,7 +105,7 @@ class Helper:
         self._started_by_rank = os.environ.get(_PARENT) == os.environ.get(_RANKS[0], "")
 
     def __bool__(self) -> bool:
-        """To be asked at the end: multiprocessing tells a child late who it is."""
+        """The answer, ready at the end: multiprocessing tells a child late what it is."""
         if multiprocessing.parent_process() is not None:
             return bool(multiprocessing.current_process().daemon)
         return self._started_by_rank

@@ -121,7 +121,7 @@ class StepCutter:
         )
 
     def _agreed_last(self, made: int) -> int:
-        """By the slowest rank; at least one more, with which gradients are exchanged."""
+        """The last micro-batch by the slowest rank; at least one more, to exchange gradients."""
         counted = self._micro_s[1:] or self._micro_s
         spent_s = self._since - self._start_s
         both = torch.tensor(

@@ -106,7 +106,7 @@ def _pipe(path: Path) -> int:
 
 
 def _send_loaders(number: signal.Signals) -> None:
-    """To the children that multiprocessing ends with this process, as workers of loaders are."""
+    """Signal the children that end with this process, such as workers of loaders."""
     for child in multiprocessing.active_children():
         if child.daemon and child.pid is not None:
             with suppress(ProcessLookupError):

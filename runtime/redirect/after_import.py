@@ -24,7 +24,7 @@ def after_import(changes: Mapping[str, _Change]) -> None:
 
 
 class _Changes(MetaPathFinder):
-    """Steps aside for whoever finds a module, and changes it when its import is done."""
+    """Steps aside for the finder that finds a module, and changes it when its import is done."""
 
     def __init__(self, changes: Mapping[str, _Change]) -> None:
         self._changes = changes

@@ -3,7 +3,7 @@
 From the first backward pass on, what the script writes in its working directory, or in a folder
 that a checkpoint goes to, is the trial's. What is new stands where the script put it until its
 process ends, and then goes below the trial's folder. What was there before is never changed: a
-copy below the trial's folder takes its place, for those who write it and those who read it.
+copy below the trial's folder takes its place, for what writes it and what reads it.
 """
 
 from __future__ import annotations

@@ -189,7 +189,7 @@ class Beside:
         """``so_far`` is what the rank has to say by now; None: another speaks for it."""
         self.data: TrainingData | None = None
         self.took_longest = False
-        """Whether the last step was given the longest batch, by whoever makes the steps."""
+        """Whether the last step was given the longest batch, by what makes the steps."""
         self._watch = AsideWatch()
         self._pauses = pauses
         self._so_far = so_far
@@ -270,6 +270,6 @@ class Beside:
         return replace(seen, epoch_batches=self.data.epoch_batches) if self.data else seen
 
     def note(self, *, now: bool = False) -> None:
-        """In a soak, write down what the rank has to say by now, if it is time or ``now``."""
+        """Write down in a soak what the rank has to say by now, if it is time or ``now``."""
         if self._unfinished is not None:
             self._unfinished.note(self._watch.under_way, self._so_far, now=now)
