@@ -195,7 +195,18 @@ class VerbParser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         """Raise what is wrong, and where to look."""
         where = "" if message.endswith("?") else f"; see {self.prog} --help."
-        raise ConfigError(f"{message[0].upper()}{message[1:]}{where}")
+        raise ConfigError(f"{_plain_error(message)}{where}")
+
+
+def _plain_error(message: str) -> str:
+    """What argparse says, without its ``argument`` before a flag's name."""
+    found = re.fullmatch(r"argument (\S+): (.*)", message, flags=re.DOTALL)
+    if not found:
+        return f"{message[0].upper()}{message[1:]}"
+    flag, what = found.groups()
+    if what.startswith("--"):
+        return what
+    return f"{flag} {what}" if what.startswith(("'", '"')) else f"{flag}: {what}"
 
 
 def unknown_flag(name: str, known: Iterable[str], where: str) -> ConfigError:
@@ -218,7 +229,7 @@ class _Parser(argparse.ArgumentParser):
     """Raises instead of printing and leaving."""
 
     def error(self, message: str) -> NoReturn:
-        raise ConfigError(message[0].upper() + message[1:] + ".")
+        raise ConfigError(f"{_plain_error(message)}.")
 
 
 def make_parser() -> argparse.ArgumentParser:

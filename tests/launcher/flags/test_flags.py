@@ -227,3 +227,17 @@ def test_no_steps_is_no_soak() -> None:
 def test_a_limit_that_is_none_is_refused(flag: str) -> None:
     with pytest.raises(ConfigError, match=flag.partition("=")[2]):
         parse_request([flag, "train.py"])
+
+
+@pytest.mark.parametrize(
+    ("argv", "sentence"),
+    [
+        (["--trial_timeout", "abc"], "--trial_timeout 'abc' is not a time; "),
+        (["--budget", "5"], "--budget is '5', but must be a time "),
+        (["--redirects", "4"], "-r/--redirects: invalid choice: '4'"),
+    ],
+)
+def test_a_wrong_value_is_told_by_the_flags_name(argv: list[str], sentence: str) -> None:
+    with pytest.raises(ConfigError) as error:
+        parse_request([*argv, "train.py"])
+    assert str(error.value).startswith(sentence)
