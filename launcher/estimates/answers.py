@@ -22,11 +22,13 @@ from autoconf_launch.autotuner.cost import (
 )
 from autoconf_launch.autotuner.planner import Limits, Loser, Plan, Question, Training, losers
 from autoconf_launch.autotuner.planner import plan as planned
-from autoconf_launch.core import ClusterSpec, ConfigError, Layout, Workload
+from autoconf_launch.core import ClusterSpec, ConfigError, Degrees, Layout, Offload, Workload
+from autoconf_launch.tuning_spaces import machine
 
 from .fit_flags import FitRequest, Goal, PlanRequest
 from .training_choice import (
     ChosenPrice,
+    TrainingRequest,
     check_precision,
     choose_price,
     machine_of,
@@ -39,7 +41,8 @@ class FitAnswer:
     """All that the two forms of the report say.
 
     ``memory`` has one row for each stage; ``step_s`` is a step of the layout as asked, were memory
-    no limit, None where no time model covers it.
+    no limit, None where no time model covers it. ``smallest``: where nothing like the layout fits,
+    the first of ever larger clusters of such nodes on which a layout without offload does.
     """
 
     cluster: ClusterSpec
@@ -49,6 +52,7 @@ class FitAnswer:
     verdict: Verdict
     step_s: float | None
     remedies: tuple[Remedy, ...]
+    smallest: ClusterSpec | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,6 +116,41 @@ def fit_answer(request: FitRequest) -> FitAnswer:
         verdict=answer,
         step_s=seconds([asked])[0],
         remedies=found,
+        smallest=_smallest(training) if answer is Verdict.NO and not found else None,
+    )
+
+
+_MOST_DOUBLINGS = 10
+
+
+def _smallest(training: TrainingRequest) -> ClusterSpec | None:
+    """The first cluster on which a layout fits, by doubling the GPUs of a node, then the nodes."""
+    if not training.cluster.are_nodes_equal:
+        return None
+    cluster = training.cluster
+    for _ in range(_MOST_DOUBLINGS):
+        question = Question(
+            training=Training(workload=training.workload, machine=machine_of(cluster)),
+            world=len(cluster.devices),
+            limits=Limits(memory_bytes=training.limit_bytes),
+            degrees=Degrees(offload=(Offload.NONE,)),  # nobody said how much memory the hosts have
+            most=1,
+        )
+        if planned(question).best:
+            return cluster
+        cluster = _doubled(cluster)
+    return None
+
+
+def _doubled(cluster: ClusterSpec) -> ClusterSpec:
+    """Twice the GPUs: within the only node up to what such nodes usually have, else more nodes."""
+    node, gpus = cluster.nodes[0], len(cluster.nodes[0].devices)
+    nodes = 2 * len(cluster.nodes)
+    if nodes == 2 and 2 * gpus <= machine(node.devices[0].name).gpus_per_node:
+        nodes, gpus = 1, 2 * gpus
+    devices = tuple(replace(node.devices[0], slot=slot) for slot in range(gpus))
+    return ClusterSpec(
+        nodes=tuple(replace(node, host=f"node{i}", devices=devices) for i in range(nodes))
     )
 
 

@@ -14,7 +14,7 @@ from autoconf_launch.autotuner.cost import (
     parameters,
 )
 from autoconf_launch.autotuner.space import candidate_name
-from autoconf_launch.core import Candidate, encode
+from autoconf_launch.core import Candidate, ClusterSpec, encode
 
 from ..estimates import FitAnswer
 from .cells import count_text, memory_size, memory_unit, percent, table_of
@@ -36,8 +36,27 @@ def fit_text(answer: FitAnswer) -> str:
     if answer.remedies:
         blocks.append(_remedies(answer))
     elif answer.verdict is Verdict.NO:
-        blocks.append("It does not fit even with three layout changes; use more or larger GPUs.")
+        blocks.append(_more_gpus(answer))
     return "\n\n".join(blocks)
+
+
+def _more_gpus(answer: FitAnswer) -> str:
+    """What would hold the training where no small change of its layout does."""
+    why, cluster = "It does not fit even with three layout changes", answer.smallest
+    if cluster is None:
+        return f"{why}; use larger GPUs."
+    if cluster == answer.cluster:
+        return f"{why}; autoconf-launch plan ranks the layouts that fit on this cluster."
+    return (
+        f"{why}; as the GPUs are doubled, the first cluster that fits without offload is "
+        f"{cluster_name(cluster)}."
+    )
+
+
+def cluster_name(cluster: ClusterSpec) -> str:
+    """``2x8xA100-SXM-80GB``: equal nodes as ``--cluster`` takes them."""
+    devices = cluster.nodes[0].devices
+    return f"{len(cluster.nodes)}x{len(devices)}x{devices[0].name}"
 
 
 def fit_document(answer: FitAnswer) -> dict[str, Any]:
@@ -58,6 +77,7 @@ def fit_document(answer: FitAnswer) -> dict[str, Any]:
             for stage, total in enumerate(total_S)
         ],
         "remedies": [_remedy_document(remedy) for remedy in answer.remedies],
+        "smallest_cluster": cluster_name(answer.smallest) if answer.smallest else None,
     }
 
 

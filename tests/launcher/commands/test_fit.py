@@ -194,3 +194,14 @@ def test_a_type_that_nobody_knows_is_left_to_transformers(fit: Run, tmp_path: Pa
     ran = fit("--model", str(path), "--cluster", "8xH100", "--seq", "1", "--global-batch", "8")
     assert (ran.code, ran.err.count("\n")) == (2, 1)
     assert "is read with transformers, which says: " in ran.err
+
+
+def test_where_no_small_change_fits_the_first_larger_cluster_is_named(fit: Run, plan: Run) -> None:
+    work = ("--model", "llama3.1-8b", "--seq", "4096", "--global-batch", "16")
+    few = fit(*work, "--cluster", "2xRTX-4090")
+    text = re.search(r"the first cluster that fits without offload is (\S+)\.\n", few.out)
+    assert text is not None, few.out
+    assert text[1] == "2x4xRTX-4090-24GB"
+    named = fit(*work, "--cluster", "2xRTX-4090", "--json").document["smallest_cluster"]
+    assert named == text[1]
+    assert plan(*work, "--cluster", named).code == 0
