@@ -161,7 +161,7 @@ def summarise(
         summary,
         rejected=study.rejected,
         expected_gain=found.expected_gain if found else None,
-        optimality_bound=found if found and found.untried else None,
+        optimality_bound=found if found and found.remaining else None,
         skipped=count_skipped(study) if study.best else None,
     )
 

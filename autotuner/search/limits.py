@@ -41,7 +41,7 @@ def is_good_enough(found: OptimalityBound | None, limit: float | None, trials: i
     """
     if found is None or limit is None or trials < FEWEST_TRIALS:
         return False
-    return bool(found.untried) and found.possible_gain < limit
+    return bool(found.remaining) and found.possible_gain < limit
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -30,12 +30,12 @@ class OptimalityBound:
     """How much faster than the best measured one the remaining candidates can be, as shares.
 
     Attributes:
-        untried: how many there are; those that were ruled out are none of them.
+        remaining: how many there are; those that were ruled out are none of them.
         possible_gain_C: what each could be faster by at most; 0 where it cannot be faster.
         expected_gain: what the most promising one is expected to gain.
     """
 
-    untried: int
+    remaining: int
     possible_gain_C: Floats
     expected_gain: float
 
@@ -51,7 +51,7 @@ class OptimalityBound:
 
 
 def bound_gain(
-    untried: CandidateTable,
+    remaining: CandidateTable,
     predictions: PredictionTable | None,
     history: Sequence[Record],
     objective: Objective,
@@ -61,7 +61,7 @@ def bound_gain(
     """What follows from predictions of the remaining candidates and from all records.
 
     Args:
-        untried: candidates.
+        remaining: candidates.
         predictions: of them.
         history: what came back so far.
         objective: what is optimised.
@@ -70,19 +70,19 @@ def bound_gain(
     Returns:
         None where nothing was measured, or not every remaining candidate has a prediction.
     """
-    known = costs(untried, predictions, history, objective)
-    if not len(untried):
-        return OptimalityBound(untried=0, possible_gain_C=np.zeros(0), expected_gain=0.0)
+    known = costs(remaining, predictions, history, objective)
+    if not len(remaining):
+        return OptimalityBound(remaining=0, possible_gain_C=np.zeros(0), expected_gain=0.0)
     if predictions is None or not known.predicted or not len(known.usable_S):
         return None
-    now = by_process(untried, predictions, known)
+    now = by_process(remaining, predictions, known)
     best = float(known.after_S.min())
-    chance = 1.0 - (1.0 - CONFIDENCE) / len(untried)
+    chance = 1.0 - (1.0 - CONFIDENCE) / len(remaining)
     likely = now.mean_C - t_quantile(chance, now.freedom) * now.spread_C
-    least = np.maximum(likely, _floor(untried, predictions, known.records, objective))
+    least = np.maximum(likely, _floor(remaining, predictions, known.records, objective))
     odds = chance_to_fit(predictions, history)
-    fits = np.ones(len(untried), np.bool_) if odds is None else odds > _SURELY_NOT
-    fits |= marginal_rows(untried, predictions, history)
+    fits = np.ones(len(remaining), np.bool_) if odds is None else odds > _SURELY_NOT
+    fits |= marginal_rows(remaining, predictions, history)
     most = best - least
     if curves is not None:
         most = np.minimum(most, curves.at_most_C(chance))
@@ -90,14 +90,14 @@ def bound_gain(
     expected = expected_excess(best - now.mean_C, now.spread_C) * (1.0 if odds is None else odds)
     expected = np.minimum(expected, gain)
     return OptimalityBound(
-        untried=len(untried),
+        remaining=len(remaining),
         possible_gain_C=np.asarray(gain),
         expected_gain=float(np.max(expected)),
     )
 
 
 def _floor(
-    untried: CandidateTable,
+    remaining: CandidateTable,
     predictions: PredictionTable,
     records: Sequence[Record],
     objective: Objective,
@@ -107,7 +107,7 @@ def _floor(
     One that was far below it shows that there is no such bound.
     """
     if predictions.least_step_s_C is None:
-        return np.full(len(untried), -np.inf)
+        return np.full(len(remaining), -np.inf)
     ratios = [
         record.measurement.mean_step_s / record.prediction.least_step_s
         for record in records
@@ -115,7 +115,7 @@ def _floor(
     ]
     lowered = min([1.0, *ratios])
     if lowered < _REFUTED:
-        return np.full(len(untried), -np.inf)
-    samples = untried.global_batch_C if objective.per_sample else 1
+        return np.full(len(remaining), -np.inf)
+    samples = remaining.global_batch_C if objective.per_sample else 1
     least_s = predictions.least_step_s_C / samples * lowered
-    return np.log(least_s, out=np.full(len(untried), -np.inf), where=least_s > 0)
+    return np.log(least_s, out=np.full(len(remaining), -np.inf), where=least_s > 0)

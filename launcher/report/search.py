@@ -26,10 +26,10 @@ _LEVELLED_OFF = f"throughput has levelled off (less than {100 * SATURATION_GAIN:
 
 def bound_text(bound: OptimalityBound) -> str:
     """How many configurations are left, and what they could gain."""
-    if not bound.untried:
+    if not bound.remaining:
         return "No configuration is left to try."
-    left = f"{plural(bound.untried, 'configuration')} left"
-    if bound.beaten == bound.untried:
+    left = f"{plural(bound.remaining, 'configuration')} left"
+    if bound.beaten == bound.remaining:
         return f"{left}, provably slower than the best."
     slower = f", {bound.beaten} of them provably slower" if bound.beaten else ""
     return (
@@ -112,7 +112,7 @@ def left_out_text(summary: Summary) -> str | None:
 
 def skipped_text(left: Skipped, bound: OptimalityBound | None, stop: StopReason | None) -> str:
     """How many were skipped and why, of counts; empty where there is nothing to add."""
-    if bound is None or not bound.untried:
+    if bound is None or not bound.remaining:
         return _all_skipped(left)
     explored = stop is not None and stop.kind is StopKind.EXPLORED
     doubtful = explored and bound.possible_gain > SATURATION_GAIN

@@ -244,7 +244,7 @@ def with_outlook(study: Study, listener: Listener) -> Listener:
         if not isinstance(event, TrialFinished) or event.resumed:
             return
         found = study.optimality_bound
-        if found is not None and found.untried and bound_text(found) != said:
+        if found is not None and found.remaining and bound_text(found) != said:
             said = bound_text(found)
             listener(Note(text=said, detail=True))
 

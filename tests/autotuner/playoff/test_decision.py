@@ -168,7 +168,7 @@ def test_where_time_was_up_before_any_passed_the_best_that_was_not_refused_wins(
 
 
 def certified(playoff: tuple[Record, ...]) -> Summary:
-    bound = OptimalityBound(untried=1, possible_gain_C=np.zeros(1), expected_gain=0.0)
+    bound = OptimalityBound(remaining=1, possible_gain_C=np.zeros(1), expected_gain=0.0)
     found = summary(SLOW_BASELINE, playoff)
     return replace(found, stop=good_enough(bound), optimality_bound=bound)
 

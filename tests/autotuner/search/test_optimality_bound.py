@@ -40,7 +40,7 @@ def certificate(
     history: tuple[Record, ...] = (record(1, 1.0),),
     most: tuple[float, ...] | None = None,
 ) -> OptimalityBound | None:
-    """Of untried rows beside a best one that was predicted and measured at 1 s."""
+    """Of remaining rows beside a best one that was predicted and measured at 1 s."""
     table = CandidateTable.from_candidates([candidate(2**i) for i in range(len(predicted_s))])
     told = PredictionTable(
         peak_bytes_C=np.array(peaks or [np.nan] * len(predicted_s)),
@@ -138,7 +138,7 @@ def test_without_a_measurement_nothing_is_said() -> None:
 
 def test_with_nothing_left_nothing_can_be_gained() -> None:
     one = found()
-    assert (one.untried, one.possible_gain, bound_text(one)) == (
+    assert (one.remaining, one.possible_gain, bound_text(one)) == (
         0,
         0.0,
         "No configuration is left to try.",
@@ -166,7 +166,9 @@ def test_with_nothing_left_nothing_can_be_gained() -> None:
     ],
 )
 def test_it_says_what_is_left_in_one_sentence(gains: tuple[float, ...], sentence: str) -> None:
-    one = OptimalityBound(untried=len(gains), possible_gain_C=np.array(gains), expected_gain=0.004)
+    one = OptimalityBound(
+        remaining=len(gains), possible_gain_C=np.array(gains), expected_gain=0.004
+    )
     assert bound_text(one) == sentence
 
 

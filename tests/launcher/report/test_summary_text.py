@@ -38,7 +38,7 @@ from autoconf_launch.launcher.report.summary import (
 from .fixed import RECORDS, failed, golden, record, trial
 
 EDITS = (Edit(("zero_optimization", "stage"), None, 1), Edit(("train_batch_size",), "auto", 32))
-BOUND = OptimalityBound(untried=2, possible_gain_C=np.zeros(2), expected_gain=0.0)
+BOUND = OptimalityBound(remaining=2, possible_gain_C=np.zeros(2), expected_gain=0.0)
 BOUND_TEXT = "2 configurations left, provably slower than the best."
 LEFT_OUT = Skipped(
     candidates=9, needs_more_memory=1, above_what_ran=0, smaller=0, open=2, beyond_saturation=0
