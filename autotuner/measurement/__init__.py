@@ -7,6 +7,7 @@ from autoconf_launch.core import lazy_names
 if TYPE_CHECKING:
     from .machine_drift import (
         Drift,
+        at_last_level,
         at_level,
         counts_instead,
         drift,

@@ -6,7 +6,8 @@ That is decided once, by what was known when it was launched again. Everything e
 it was measured.
 
 Not: what follows for trials (drift), which are compared as they were measured: when between two
-launches the machine changed, a short search does not tell.
+launches of the baseline the machine changed, predictions alone tell (``at_last_level``). That is
+enough to choose what is measured again in the playoff, and for nothing more.
 """
 
 from __future__ import annotations
@@ -95,6 +96,31 @@ def machine_level(records: Sequence[Record], repeats: Sequence[Record]) -> float
     return level_now((*own, *again), estimate_noise(records[: again[-1].trial.again]))
 
 
+def at_last_level(records: Sequence[Record], repeats: Sequence[Record]) -> tuple[Record, ...]:
+    """Trials in order as they would be measured at the last launch of the baseline.
+
+    Where the baseline took longer before, or less, a trial of that time has the level of the
+    launch of the baseline that it is nearer to, by what was measured over what was predicted.
+    """
+    own = [one for one in (*records, *repeats) if one.trial.number == 0 and one.measurement]
+    noise = estimate_noise(records)
+    levels = [level_now((before, own[-1]), noise) for before in own[:-1]]
+    changed = max((place for place, level in enumerate(levels) if level), default=None)
+    if changed is None:
+        return tuple(records)
+    level, until = levels[changed], own[changed + 1].trial.again
+    then, now = _log_off(own[changed], own[0]), _log_off(own[-1], own[0])
+    return tuple(
+        at_level(one, level) if _is_nearer(_log_off(one), then, now) else one
+        for one in records[:until]
+    ) + tuple(records[until:])
+
+
+def _is_nearer(value: float, to: float, than: float) -> bool:
+    """Whether a value is nearer to the first; not where it is not known."""
+    return abs(value - to) < abs(value - than)
+
+
 def counts_instead(repeat: Record, records: Sequence[Record]) -> bool:
     """Whether the repeat of a surprise counts instead of its trial, one of ``records``."""
     known = records[: repeat.trial.again]
@@ -143,9 +169,12 @@ def _unusual(trial: Record, records: Sequence[Record]) -> float:
     return 0.0
 
 
-def _log_off(record: Record) -> float:
-    """Logarithm of what was measured over what was predicted; NaN where one is not known."""
-    measured, predicted = record.measurement, record.prediction
+def _log_off(record: Record, trial: Record | None = None) -> float:
+    """Logarithm of what was measured over what was predicted; NaN where one is not known.
+
+    ``trial``: has the prediction of a repeat.
+    """
+    measured, predicted = record.measurement, (trial or record).prediction
     if measured is None or measured.mean_step_s <= 0.0 or not predicted or not predicted.step_s:
         return math.nan
     return math.log(measured.mean_step_s / predicted.step_s)

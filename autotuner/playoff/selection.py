@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ..measurement import FEWEST_TIMED, NORMAL, Effort, Noise, speed_up
+from ..measurement import FEWEST_TIMED, NORMAL, Effort, Noise, at_last_level, speed_up
 from ..space import Objective, Record, is_better
 
 MOST_BEHIND = 2.5
@@ -14,9 +14,16 @@ MOST_BEHIND = 2.5
 
 
 def choose_contenders(
-    records: Sequence[Record], objective: Objective, wanted: int, noise: Noise | None
+    records: Sequence[Record],
+    objective: Objective,
+    wanted: int,
+    noise: Noise | None,
+    repeats: Sequence[Record] = (),
 ) -> tuple[Record, ...]:
     """The best one, what noise does not distinguish from it, the runner-up and the baseline.
+
+    Where ``repeats`` show that the machine was faster or slower for a time, the best by what
+    trials would take now, beside the best as measured.
 
     The runner-up, too, unless it was much slower: under a load that comes and goes anything may
     have looked slow, so a baseline that was the best still meets it. Without ``noise`` all count
@@ -24,6 +31,16 @@ def choose_contenders(
     """
     if wanted < 1:
         return ()
+    measured = {record.trial.name: record for record in records}
+    now = _promising(at_last_level(records, repeats), objective, wanted, noise)
+    chosen = {record.trial.name: measured[record.trial.name] for record in now}
+    best = {record.trial.name: record for record in ranking(records, objective)[:1]}
+    return tuple({**chosen, **best}.values())
+
+
+def _promising(
+    records: Sequence[Record], objective: Objective, wanted: int, noise: Noise | None
+) -> tuple[Record, ...]:
     ranked = ranking(records, objective)
     near = [
         record
@@ -34,8 +51,7 @@ def choose_contenders(
     baseline = [record for record in ranked if record.trial.number == 0]
     if near == baseline:
         near = list(ranked[:2])
-    chosen = {record.trial.name: record for record in (*near[:wanted], *baseline)}
-    return tuple(chosen.values())
+    return (*near[:wanted], *baseline)
 
 
 def _is_near(record: Record, best: Record, objective: Objective) -> bool:

@@ -5,7 +5,8 @@ one that was not launched for longer; as many as take a fixed share of the trial
 short searches have none. And outliers: a trial that is not what all other trials and
 predictions let expect, and would change the choice, is launched once more before it is believed.
 Each trial is looked at when it comes back, and the one that is furthest off its prediction at
-every later one, as it may be known only then.
+every later one, as it may be known only then. When a search ends, the baseline is launched once
+more unless it just was, so that a load that came or went since does not go unseen.
 """
 
 from __future__ import annotations
@@ -23,6 +24,8 @@ SHARE = 0.12
 
 _DEARER = 2.0
 """How many times the other one's cost a reference may have."""
+_STALE = 3
+"""Trials since the last launch of the baseline from which on it is out of date."""
 _CREDIT = 1.0
 """Launches by which outliers may exceed that share for a while."""
 
@@ -90,9 +93,20 @@ class ReferenceRepeats:
         if chosen is None:
             return None
         launch_s = _launch_s(chosen, records)
-        is_due = self._repeats_s + launch_s / 2.0 <= self._room_s() and launch_s > 0.0
+        kept_s = 0.0 if beside or self._own is None else _launch_s(self._own, records)
+        spent_s = self._repeats_s + kept_s  # for the one at the end
+        is_due = spent_s + launch_s / 2.0 <= self._room_s() and launch_s > 0.0
         is_new = not self._told or self._told[-1].trial.again < len(records)
         return self._again(chosen, len(records)) if is_due and is_new else None
+
+    def closing(self, records: Sequence[Record], *, beside: bool) -> Trial | None:
+        """The baseline once more when the search would end, if that is due; see :meth:`due`."""
+        own = self._own
+        if beside or own is None or own.trial.name in self._failed:
+            return None
+        is_stale = len(records) - self._last[own.trial.name] >= _STALE
+        is_cheap = _launch_s(own, records) * len(records) <= _DEARER * self._trials_s
+        return self._again(own, len(records)) if is_stale and is_cheap and own.wall_s else None
 
     def _is_outlier(self, record: Record, trials: Sequence[Record]) -> bool:
         others = [other for other in trials if other is not record]

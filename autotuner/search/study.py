@@ -196,6 +196,11 @@ class Study:
 
     def stop_reason(self) -> StopReason | None:
         """Why nothing more will be asked; None while trials run or are still wanted."""
+        end = self._end()
+        return None if end is not None and self._closing_repeats(end) else end
+
+    def _end(self) -> StopReason | None:
+        """Why no further candidate is tried."""
         records = self._observations.compared
         if self._is_cut:
             return None if self._out.is_waiting else self._limits.over(records)
@@ -230,7 +235,8 @@ class Study:
         room = min(free_slots, self._limits.room(len(self.records), len(self.pending)))
         if again and room:
             return again[:room]
-        repeats = self._repeats()
+        end = self._end()
+        repeats = self._closing_repeats(end) if end is not None else self._repeats()
         room = min(room, free_slots - len(repeats))
         return (*repeats, *self._exploration.propose(room, self.pending))
 
@@ -257,6 +263,14 @@ class Study:
         due = observations.references.due(
             observations.compared, observations.best_compared, beside=self._beside
         )
+        return () if due is None or not self._has_time(due) else (due,)
+
+    def _closing_repeats(self, end: StopReason) -> tuple[Trial, ...]:
+        """The baseline once more before the end, where that is due."""
+        if end.is_error or self._out.is_waiting:
+            return ()
+        observations = self._observations
+        due = observations.references.closing(observations.compared, beside=self._beside)
         return () if due is None or not self._has_time(due) else (due,)
 
     def _is_in_doubt(self) -> bool:

@@ -10,7 +10,7 @@ import math
 from dataclasses import replace
 from pathlib import Path
 
-from autoconf_launch.autotuner.measurement import EFFORTS
+from autoconf_launch.autotuner.measurement import EFFORTS, at_last_level
 from autoconf_launch.autotuner.playoff import Decider, summarise
 from autoconf_launch.autotuner.search import StopReason, Study
 from autoconf_launch.core import NothingFeasibleError, take_in_all
@@ -155,13 +155,14 @@ def search_for_winner(job: TuningJob, backend: Backend, folder: OpenFolder) -> R
             soak_asked=job.request.soak_steps,
         )
     if len(study.records) > len(contents.records):
-        remember_times(job, spec, study.records)
+        remember_times(job, spec, at_last_level(study.records, study.repeats))
     return _conclude(job, study, end, stop)
 
 
 def _searched_by(study: Study, job: TuningJob, *, elapsed_s: float, side_by_side: bool) -> Search:
     return Search(
         records=study.compared,
+        repeats=study.repeats,
         settings=study.settings,
         elapsed_s=elapsed_s,
         apart=why_not_in_turn(job.request, job.cluster, job.source, job.paths.results),

@@ -79,7 +79,11 @@ def stop_text(summary: Summary) -> str:
     if gain <= SATURATION_GAIN:
         most = f"{100 * SATURATION_GAIN:.0f} %"
         return f"Search complete: nothing left is expected to be more than {most} faster."
-    return f"Search complete: the best of what is left is expected to gain {100 * gain:.0f} %."
+    left = f"the best of what is left is expected to gain {100 * gain:.0f} %"
+    if (skipped := summary.skipped) is not None and skipped.patience:
+        trials = f"{plural(skipped.patience, 'trial')} in a row that were no better"
+        return f"The search ended after {trials} (tuner_early_stopping); {left}."
+    return f"Search complete: {left}."
 
 
 def stop_document(summary: Summary) -> dict[str, object] | None:
@@ -116,7 +120,9 @@ def skipped_text(left: Skipped, bound: OptimalityBound | None, stop: StopReason 
         return _all_skipped(left)
     explored = stop is not None and stop.kind is StopKind.EXPLORED
     doubtful = explored and bound.possible_gain > SATURATION_GAIN
-    why = (_levelled_off(left), _patience(left)) if doubtful else ()
+    is_told = left.patience and bound.expected_gain > SATURATION_GAIN  # by the stop's own text
+    patience = "" if is_told else _patience(left)
+    why = (_levelled_off(left), patience) if doubtful else ()
     return " ".join(filter(None, (*why, _skipped_sentence(" more", _skip_reasons(left)))))
 
 
@@ -252,7 +258,7 @@ def _machine(level: float) -> tuple[str, ...]:
     slower = f"{100.0 * abs(math.expm1(level)):.0f} % {'slower' if level > 0.0 else 'faster'}"
     return (
         f"The machine was about {slower} at the end of the search than at its start, as repeats "
-        "of the baseline showed; trials are compared as they were measured.",
+        "of the baseline showed; the playoff includes what would be the best at that speed.",
     )
 
 

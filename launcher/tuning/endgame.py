@@ -48,7 +48,7 @@ _MakeController = Callable[[Decider, Listener, TrialLimits], Controller]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Search:
-    """What came before: trials without drift, what they were compared by, how long they took.
+    """What came before: trials as compared, what was launched again, how long all that took.
 
     ``noise``: of launches in the search.
     ``apart``: why launches cannot live side by side and compute in turn (``beside``); else empty.
@@ -60,6 +60,7 @@ class Search:
     settings: AutotuningSettings
     elapsed_s: float
     noise: Noise
+    repeats: tuple[Record, ...] = ()
     apart: str = ""
     side_by_side: bool = False
     whole_s: float = math.inf
@@ -107,6 +108,7 @@ def play(
         search.objective,
         effort.contenders if search.side_by_side else _affordable(search, budget.time_s),
         None if search.side_by_side else search.noise,
+        search.repeats,
     )
     rounds = Playoff(contenders, search.objective, noise=search.noise, budget=budget)
     each = max(1, len(rounds.contenders))

@@ -129,7 +129,7 @@ def test_on_a_quiet_machine_nothing_is_corrected() -> None:
 
 def missed(study: Study, machine: Machine) -> float:
     """How much slower the best finalist is than the best candidate there is."""
-    finalists = choose_contenders(study.compared, THROUGHPUT, 3, study.noise)
+    finalists = choose_contenders(study.compared, THROUGHPUT, 3, study.noise, study.repeats)
     best_s = min(machine.truth[record.trial.candidate] for record in finalists)
     return best_s / min(machine.truth.values()) - 1.0
 
@@ -143,6 +143,23 @@ def test_a_load_that_comes_and_goes_rarely_costs_the_best_one_its_place() -> Non
         machine = Machine(seed, (start_s, start_s + chance.uniform(2.0, 12.0), 2.0))
         losses.append(missed(searched(machine), machine))
     assert sum(loss > 0.02 for loss in losses) <= 6
+
+
+@pytest.mark.parametrize("load", [(0.0, 15.0, 2.0), (0.0, 12.0, 2.0), (8.0, 99.0, 2.0)])
+def test_a_load_that_ends_or_begins_within_the_search_does_not(load: Load) -> None:
+    # Of 60 it does in 0, 0 and 2; compared as they were measured, in 26, 7 and 9.
+    machines = [Machine(seed, load) for seed in range(20)]
+    losses = [missed(searched(machine), machine) for machine in machines]
+    assert sum(loss > 0.03 for loss in losses) <= 1
+
+
+def test_at_the_end_the_baseline_is_launched_once_more_unless_it_just_was() -> None:
+    found = [searched(Machine(seed)) for seed in range(10)]
+    last = [study.repeats[-1].trial for study in found]
+    assert all(trial.number == 0 for trial in last)
+    assert all(
+        len(study.records) - trial.again < 3 for study, trial in zip(found, last, strict=True)
+    )
 
 
 def test_the_most_promising_one_is_launched_again_where_it_looked_slow() -> None:
@@ -160,8 +177,9 @@ def test_what_its_repeat_does_not_confirm_is_compared_by_that() -> None:
 
 
 def test_a_surprise_that_the_last_trial_of_a_budget_shows_is_looked_into() -> None:
-    found = [searched(Machine(s, slow=1), SearchLimits(trials=3)).repeats for s in range(10)]
-    assert any(repeats and repeats[-1].trial.doubted for repeats in found)
+    found = [searched(Machine(s, slow=1), SearchLimits(trials=2)) for s in range(10)]
+    assert all(len(study.records) == 2 for study in found)
+    assert any(study.repeats and study.repeats[0].trial.doubted for study in found)
 
 
 def test_told_of_an_earlier_search_a_study_goes_on_as_that_did() -> None:
@@ -212,4 +230,4 @@ def test_a_trial_that_was_adopted_does_not_end_the_anchors(adopted: str) -> None
         is_own, is_best = trial.number == 0, trial.candidate == best
         known = (is_own and adopted != "the best") or (is_best and adopted != "the baseline")
         study.tell(replace(record, wall_s=0.0) if known and not trial.again else record)
-    assert sum(not one.trial.doubted for one in study.repeats) >= 2
+    assert any(one.trial.again < len(study.records) for one in study.repeats)

@@ -283,6 +283,17 @@ def test_the_advice_names_both_batches_and_the_factor() -> None:
     assert document["learning_rate"] == {"factor": 2.0, "sentence": advice_text(advice)}
 
 
+def test_a_search_that_patience_ended_does_not_call_itself_complete() -> None:
+    skipped = Skipped(
+        candidates=19, needs_more_memory=0, above_what_ran=0, smaller=0, open=9,
+        beyond_saturation=0, patience=5,
+    )  # fmt: skip
+    assert (
+        "The search ended after 5 trials in a row that were no better (tuner_early_stopping); the "
+        "best of what is left is expected to gain 4 %."
+    ) in told(expected_gain=0.04, skipped=skipped).splitlines()
+
+
 @pytest.mark.parametrize(
     ("gain", "sentence"),
     [
