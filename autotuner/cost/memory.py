@@ -77,6 +77,14 @@ class MemoryParts:
     logits_bytes_C: Floats
     update_bytes_C: Floats
 
+    def named_parts(self) -> tuple[tuple[str, Floats], ...]:
+        """Name (``parameters``, ``activations``, …) and bytes of each part, in order."""
+        shape = self.peak_bytes_C.shape
+        return tuple(
+            (part.name.removesuffix("_bytes_C"), np.broadcast_to(getattr(self, part.name), shape))
+            for part in fields(self)
+        )
+
     @property
     def peak_bytes_C(self) -> Floats:
         """Sum of all parts."""

@@ -125,11 +125,13 @@ def _by_profile(
     step = profiled_step_parts(table, workload, network)
     on_gpu = not all(device.name.startswith("cpu") for device in cluster.devices)
     known = np.where(covered_rows(table), 0.0, np.nan)
+    memory = memory_parts(table, workload, foreach=on_gpu)
     return PredictionTable(
-        peak_bytes_C=memory_parts(table, workload, foreach=on_gpu).peak_bytes_C,
+        peak_bytes_C=memory.peak_bytes_C,
         step_s_C=step.step_s_C,
         least_step_s_C=known + least_profiled_step_s(table, spec),
         parts=step.profiled_parts(),
+        memory_parts=memory.named_parts(),
         limit_bytes=cluster.least_memory_bytes,
         band=PROFILED_BAND,
         how=_how(spec, network),

@@ -169,6 +169,7 @@ class PredictionTable:
     Attributes:
         least_step_s_C: seconds that no step of the row can come below.
         parts: names of parts of a step, with the seconds of each row.
+        memory_parts: names of parts of the peak, with the bytes of each row.
         limit_bytes: memory that a rank has.
     """
 
@@ -178,6 +179,7 @@ class PredictionTable:
     how: str
     least_step_s_C: Floats | None = None
     parts: tuple[tuple[str, Floats], ...] = ()
+    memory_parts: tuple[tuple[str, Floats], ...] = ()
     limit_bytes: float | None = None
 
     def __len__(self) -> int:
@@ -186,15 +188,16 @@ class PredictionTable:
     def row(self, i: int) -> Prediction:
         """The prediction of row ``i``."""
         peak_bytes, step_s = float(self.peak_bytes_C[i]), float(self.step_s_C[i])
-        timed = not np.isnan(step_s)
+        sized, timed = not np.isnan(peak_bytes), not np.isnan(step_s)
         least_s = np.nan if self.least_step_s_C is None else float(self.least_step_s_C[i])
         return Prediction(
-            peak_bytes=None if np.isnan(peak_bytes) else round(peak_bytes),
+            peak_bytes=round(peak_bytes) if sized else None,
             step_s=step_s if timed else None,
             band=self.band if timed else None,
             how=self.how,
             least_step_s=None if np.isnan(least_s) else least_s,
             parts=tuple((name, float(seconds[i])) for name, seconds in self.parts if timed),
+            memory_parts=tuple((name, round(b[i])) for name, b in self.memory_parts if sized),
         )
 
     def take(self, selection: Selection) -> PredictionTable:
@@ -207,6 +210,7 @@ class PredictionTable:
             step_s_C=self.step_s_C[rows],
             least_step_s_C=None if least_s is None else least_s[rows],
             parts=tuple((name, seconds[rows]) for name, seconds in self.parts),
+            memory_parts=tuple((name, size[rows]) for name, size in self.memory_parts),
         )
 
 

@@ -131,7 +131,8 @@ class Prediction:
     """What the cost models say of a candidate before it runs; None where they cannot say.
 
     ``band`` is the relative error to expect of ``step_s`` (0.2 is 20 %), ``how`` its source,
-    ``least_step_s`` what no step can come below, ``parts`` the seconds of named parts of a step.
+    ``least_step_s`` what no step can come below, ``parts`` the seconds of named parts of a step,
+    ``memory_parts`` the bytes of named parts of the peak.
     """
 
     peak_bytes: int | None
@@ -140,6 +141,7 @@ class Prediction:
     how: str
     least_step_s: float | None = None
     parts: tuple[tuple[str, float], ...] = ()
+    memory_parts: tuple[tuple[str, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

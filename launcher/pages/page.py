@@ -10,7 +10,7 @@ import importlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from autoconf_launch.core import ConfigError, ResultsFolderError
 
@@ -44,12 +44,18 @@ class Cell:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Table:
-    """Rows that a click on a header sorts; ``more`` are lines that each row unfolds."""
+    """Rows that a click on a header sorts.
+
+    Attributes:
+        more: lines that each row unfolds; empty where no row has any.
+        marked: whether each row is set off from the others; empty: none.
+    """
 
     title: str
     headers: tuple[str, ...]
     rows: tuple[tuple[Cell, ...], ...]
     more: tuple[str, ...] = ()
+    marked: tuple[bool, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,11 +92,21 @@ def write_page(page: HtmlPage, path: Path) -> None:
     text = page_html(page)
     try:
         with path.open("x", encoding="utf-8") as file:
-            file.write(text)
+            _fill(file, text)
     except FileExistsError:
         raise ConfigError(f"{path} exists; remove it, or give another name to --html.") from None
     except OSError as error:
         raise ResultsFolderError(f"{path} cannot be written: {error.strerror}.") from error
+
+
+def _fill(file: TextIO, text: str) -> None:
+    """All of the text, or no file."""
+    try:
+        file.write(text)
+        file.flush()
+    except OSError:
+        Path(file.name).unlink(missing_ok=True)
+        raise
 
 
 def _library(name: str) -> Any:

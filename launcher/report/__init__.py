@@ -11,8 +11,11 @@ if TYPE_CHECKING:
         csv_text,
         duration_text,
         label,
+        launch_label,
         memory_size,
+        memory_unit,
         seconds_text,
+        shown_name,
         size_text,
         table_of,
         trial_document,
@@ -51,11 +54,14 @@ if TYPE_CHECKING:
     from .summary import (
         SCHEMA_VERSION,
         details_text,
+        measured_waterfall,
+        predicted_waterfall,
         refused_text,
         result_text,
         summary_document,
         summary_text,
         table_text,
     )
+    from .waterfall import WaterfallStep
 else:
     __getattr__ = lazy_names(__name__, __file__)

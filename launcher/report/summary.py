@@ -18,7 +18,7 @@ from autoconf_launch.autotuner.playoff import (
     Summary,
     SummaryRow,
 )
-from autoconf_launch.autotuner.space import Record
+from autoconf_launch.autotuner.space import Prediction, Record
 from autoconf_launch.core import Aside, Asides, Edit, WentOn, dotted_name, encode, plural
 
 from .cells import duration_text, label, seconds_text, table_of
@@ -33,7 +33,13 @@ from .search import (
     stop_document,
     stop_text,
 )
-from .waterfall import MEASURED_PARTS, PROFILED_PARTS, waterfall, waterfall_text
+from .waterfall import (
+    MEASURED_PARTS,
+    PROFILED_PARTS,
+    WaterfallStep,
+    waterfall,
+    waterfall_text,
+)
 
 
 def step_parts_text(record: Record, soak: SoakReport | None = None) -> str | None:
@@ -48,7 +54,7 @@ def step_parts_text(record: Record, soak: SoakReport | None = None) -> str | Non
     more = measured_s / prediction.step_s - 1.0
     return (
         f"Where a step of {record.trial.name} goes, as predicted ({prediction.how}):\n"
-        f"{waterfall_text(waterfall(prediction.parts, PROFILED_PARTS))}\n"
+        f"{waterfall_text(predicted_waterfall(prediction))}\n"
         f"measured {measured_s:.4g} s, {100 * abs(more):.0f} % {'more' if more > 0 else 'less'}"
         f"{_soak_text(soak)}"
     )
@@ -67,12 +73,23 @@ def step_parts_document(record: Record, soak: SoakReport | None = None) -> dict[
 
 
 def _soak_text(soak: SoakReport | None) -> str:
-    parts = _measured_parts(soak)
-    if not parts:
+    if not (steps := measured_waterfall(soak)):
         return ""
-    told = {name: MEASURED_PARTS[name] for name in MEASURED_PARTS if name in parts}
-    drawn = waterfall_text(waterfall(tuple(parts.items()), told))
+    drawn = waterfall_text(steps)
     return f"; measured in its verification run, one phase after the other:\n{drawn}"
+
+
+def predicted_waterfall(prediction: Prediction | None) -> tuple[WaterfallStep, ...]:
+    """Parts of a predicted step; empty where the model has none."""
+    parts = prediction.parts if prediction else ()
+    return waterfall(parts, PROFILED_PARTS) if parts else ()
+
+
+def measured_waterfall(soak: SoakReport | None) -> tuple[WaterfallStep, ...]:
+    """Phases of a step of the verification run; empty where it was not taken apart."""
+    parts = _measured_parts(soak)
+    names = {name: text for name, text in MEASURED_PARTS.items() if name in parts}
+    return waterfall(tuple(parts.items()), names)
 
 
 def _measured_parts(soak: SoakReport | None) -> dict[str, float]:

@@ -8,12 +8,14 @@ import re
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from autoconf_launch.autotuner.space import Record
 from autoconf_launch.core import FailureKind
 from autoconf_launch.launcher.cli import OK, USAGE, main
 
@@ -23,12 +25,23 @@ CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
 EVIL = "</script><script>alert(1)</script><img src=https://evil.example/x.png onerror=alert(1)>"
 SORT = """
 <script>
-const button = document.querySelectorAll("th button")[3];
+const button = document.querySelectorAll("th button")[4];
 button.click();
 const rows = [...document.querySelectorAll("tbody tr")];
-document.title = rows.map(row => row.cells[3].textContent).join();
+document.title = rows.map(row => row.cells[4].textContent).join();
 </script>
 """
+
+
+PARTS = {"samples": 0.15, "launch": 0.03, "recompute": 0.02, "communication": 0.04, "update": 0.01}
+
+
+def predicted_by_part(one: Record) -> Record:
+    """The record with parts of its predicted step and memory."""
+    assert one.prediction is not None
+    memory = (("parameters", 150_000_000), ("activations", 50_000_000))
+    prediction = replace(one.prediction, parts=tuple(PARTS.items()), memory_parts=memory)
+    return replace(one, prediction=prediction)
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +49,7 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The page of a tune in which a trial failed with words that would be markup."""
     folder = tmp_path_factory.mktemp("tune")
     evil = record(trial(5, 1, 16), failed(FailureKind.CRASHED, EVIL))
-    write_folder(folder / "results", (*RECORDS, evil))
+    write_folder(folder / "results", [predicted_by_part(one) for one in (*RECORDS, evil)])
     logs = folder / "results" / RECORDS[0].trial.name
     logs.mkdir()
     (logs / "cmd.txt").write_text("python train.py\n")
@@ -78,18 +91,24 @@ def test_it_has_the_answer_every_trial_and_the_end_of_its_log(page: Path) -> Non
 
 
 def test_charts_are_of_the_measured_trials(page: Path) -> None:
-    throughput, micro_batches, times, memory = figures(page.read_text())
-    bars, crosses = throughput["data"]
-    assert bars["y"] == pytest.approx([100.0, 200.0, 500.0])
-    assert len(bars["error_y"]["array"]) == 3
-    assert crosses["hovertext"] == ["out_of_memory", "crashed", "crashed"]
+    throughput, micro_batches, times, peaks, memory, predicted = figures(page.read_text())
+    speeds, crosses = throughput["data"]
+    assert speeds["x"] == pytest.approx([3.5 / 60, 7.0 / 60, 14.0 / 60])
+    assert speeds["y"] == pytest.approx([100.0, 200.0, 500.0])
+    assert len(speeds["error_y"]["array"]) == 3
+    failures = [text.partition("<br>")[0] for text in crosses["hovertext"]]
+    assert failures == ["out_of_memory", "crashed", "crashed"]
     stages = micro_batches["data"]
     assert [(line["name"], line["x"]) for line in stages] == [
         ("ZeRO 0", [1, 8]),
         ("ZeRO 1", [8]),
     ]
     assert times["data"][0]["x"] == [0.25] * 3
-    assert memory["data"][0]["y"] == pytest.approx([250e6 / 2**30] * 3)
+    assert peaks["data"][0]["x"] == pytest.approx([200e6 / 2**30] * 3)
+    parts = {trace["name"]: trace["y"] for trace in memory["data"]}
+    assert parts["parameters"] == pytest.approx([150e6 / 2**30] * 3)
+    assert parts["measured peak"] == pytest.approx([250e6 / 2**30] * 3)
+    assert predicted["data"][0]["y"] == pytest.approx([*(1e3 * s for s in PARTS.values()), 0.0])
 
 
 def test_no_text_of_a_trial_is_markup_and_no_address_is_asked(page: Path) -> None:
@@ -129,7 +148,7 @@ def test_a_browser_draws_and_sorts_it_without_an_error_or_a_request(
         timeout=120,
     )
     assert "CONSOLE" not in done.stderr, done.stderr
-    assert done.stdout.count('class="main-svg"') >= 4
+    assert done.stdout.count('class="main-svg"') >= 6
     title = re.search(r"<title>(.*?)</title>", done.stdout)
     assert title is not None
     assert title[1] == "64.0 ms,0.160 s,0.320 s,-,-,-"
