@@ -26,7 +26,15 @@ if TYPE_CHECKING:
         given_knobs,
         zero_choices,
     )
-    from .models import build_architecture, contradiction, model_names, named_model
+    from .models import (
+        build_architecture,
+        contradiction,
+        known_model,
+        model_ids,
+        model_names,
+        named_model,
+        nearest_model_id,
+    )
     from .recommend_tables import base_template, generation_of, grid_rows, published_speeds, tables
     from .search_configs import (
         CONF,

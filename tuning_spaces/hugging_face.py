@@ -76,10 +76,17 @@ _TYPES: Mapping[str, _Type] = MappingProxyType(
         "mistral": _Type(traits=_GATED, tied=False),
         "ministral": _Type(traits=_GATED, tied=False),
         "mixtral": _Type(traits=_GATED, tied=False),
+        "phi": _Type(traits={"norms_per_layer": 1}, tied=False),
         "phi3": _Type(traits=_GATED, tied=False),
+        "falcon": _Type(
+            names={"kv_heads": "num_kv_heads", "ffn": "ffn_hidden_size"},
+            traits={"biases": False, "norm_biases": True},
+        ),
         "granite": _Type(traits=_GATED, tied=False),
         "olmo": _Type(traits={**_GATED}, tied=False),
         "olmo2": _Type(traits={**_GATED}, tied=False),
+        "olmo3": _Type(traits={**_GATED}, tied=False),
+        "smollm3": _Type(traits=_GATED),
         "gemma": _Type(traits=_GATED),
         "gemma2": _Type(traits={**_GATED, "norms_per_layer": 4}),
         "gemma3_text": _Type(traits={**_GATED, "norms_per_layer": 4, "query_key_norms": True}),
@@ -90,6 +97,7 @@ _TYPES: Mapping[str, _Type] = MappingProxyType(
         "qwen3_moe": _Type(traits={**_GATED, "query_key_norms": True}, tied=False),
         "nemotron": _Type(traits={"biases": False, "norm_biases": True}, tied=False),
         "starcoder2": _Type(),
+        "gpt_oss": _Type(traits=_GATED, tied=False),
         "deepseek_v2": _Type(traits=_GATED, tied=False),
         "deepseek_v3": _Type(traits=_GATED, tied=False),
     }
@@ -212,7 +220,28 @@ def _specials(document: Mapping[str, Any], shapes: Mapping[str, Any]) -> dict[st
         found["other_parameters"] = sparse * _count(document, "n_routed_experts", str(kind))
     if document.get("use_sliding_window", True) and kind == "mistral":
         found["window"] = _count(document, "sliding_window", str(kind)) or None
-    return found
+    return found | _other_weights(str(kind), document, shapes)
+
+
+def _other_weights(
+    kind: str, document: Mapping[str, Any], shapes: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Weights that shapes do not give; Falcon's shared keys and single norm, too."""
+    hidden, heads = shapes.get("hidden", 0), shapes.get("heads", 0)
+    keys = shapes.get("kv_heads", heads)
+    head = shapes.get("head") or (hidden // heads if heads else 0)
+    if kind == "phi":  # biases of the head
+        return {"other_parameters": shapes.get("vocabulary", 0)}
+    if kind in ("olmo2", "olmo3"):  # norms of all queries and of all keys
+        return {"other_layer_parameters": (heads + keys) * head}
+    if kind == "gpt_oss":  # biases of q, k, v and o, of experts and router; sinks
+        experts, ffn = (_count(document, x, kind) for x in ("num_local_experts", _USUAL["ffn"]))
+        attention = (heads + 2 * keys) * head + hidden + heads
+        return {"other_layer_parameters": attention + experts * (2 * ffn + hidden + 1)}
+    if kind == "falcon" and not document.get("new_decoder_architecture"):
+        one = {"kv_heads": 1} if document.get("multi_query", True) else {"kv_heads": heads}
+        return {**one, "norms_per_layer": 1 if document.get("parallel_attn", True) else 2}
+    return {}
 
 
 def _generic_traits(document: Mapping[str, Any]) -> dict[str, Any]:

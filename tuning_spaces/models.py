@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import difflib
+import itertools
 import re
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from types import MappingProxyType
@@ -37,17 +39,33 @@ def model_names() -> tuple[str, ...]:
     return tuple(sorted(_models()))
 
 
+def model_ids() -> Mapping[str, str]:
+    """Our name for each id of the Hugging Face hub whose shapes are known."""
+    return _catalogue().ids
+
+
+def nearest_model_id(model_id: str) -> str:
+    """The known id that is spelled most like one."""
+    return difflib.get_close_matches(model_id, model_ids(), n=1, cutoff=0.0)[0]
+
+
 def named_model(name: str) -> Architecture:
-    """The model of a name; case, ``-`` and ``_`` do not matter.
+    """The model of a name or of an id of the hub; case, ``-`` and ``_`` do not matter.
 
     Raises:
         ConfigError: the name is unknown; the message has the nearest one.
     """
-    spelled = {_plain(known): known for known in _models()}
-    known = spelled.get(_plain(name))
-    if known is None:
+    if (found := known_model(name)) is None:
         raise ConfigError(f"Model {name!r} is unknown; {hint(name.lower(), _models())}")
-    return _models()[known]
+    return found
+
+
+def known_model(name: str) -> Architecture | None:
+    """The model of a name or an id; None where it is in no table."""
+    if own := _catalogue().spelled.get(_plain(name)):
+        return _models()[own]
+    model_id = _catalogue().spelled_ids.get(_plain(name))
+    return replace(_models()[model_ids()[model_id]], name=model_id) if model_id else None
 
 
 def build_architecture(name: str, shapes: Mapping[str, Any]) -> Architecture:
@@ -100,13 +118,14 @@ def _with_others(a: Architecture, short: Mapping[str, Any]) -> Architecture:
     stacks = 2 if a.encoder_layers else 1
     other = short.get("relative_positions", 0) * a.heads * stacks
     other += short.get("norms_outside", 0) * norm
-    layer = (short.get("norms_per_layer", _NORMS_OF_A_LAYER) - _NORMS_OF_A_LAYER) * norm
+    norms = short.get("norms_per_layer", _NORMS_OF_A_LAYER)
+    layer = (norms - _NORMS_OF_A_LAYER) * norm
     if short.get("query_key_norms"):
         layer += 2 * a.head
     if short.get("qkv_biases"):
         layer += (a.heads + 2 * a.kv_heads) * a.head
     if short.get("norm_biases"):
-        layer, other = layer + _NORMS_OF_A_LAYER * a.hidden, other + a.hidden
+        layer, other = layer + norms * a.hidden, other + a.hidden
     return replace(
         a,
         other_parameters=a.other_parameters + other,
@@ -118,16 +137,47 @@ def _plain(name: str) -> str:
     return re.sub(r"[-_ ]", "", name.lower())
 
 
-@cache
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Catalogue:
+    """All models by name, and the names by id; both also as :func:`_plain` spells them."""
+
+    models: Mapping[str, Architecture]
+    ids: Mapping[str, str]
+    spelled: Mapping[str, str]
+    spelled_ids: Mapping[str, str]
+
+
 def _models() -> Mapping[str, Architecture]:
-    found: dict[str, Architecture] = {}
+    return _catalogue().models
+
+
+@cache
+def _catalogue() -> _Catalogue:
+    models: dict[str, Architecture] = {}
+    ids: dict[str, str] = {}
     for path in sorted(_FOLDER.glob("*.yaml")):
-        for family in yaml.safe_load(path.read_text(encoding="utf-8")):
+        for family in yaml.load(path.read_text(encoding="utf-8"), Loader=_LOADER):
             own = {
                 name: build_architecture(name, {**family.get("defaults", {}), **shapes})
                 for name, shapes in family["models"].items()
             }
-            found |= own
+            models |= own
             for alias, name in family.get("aliases", {}).items():
-                found[alias] = replace(own[name], name=alias)
-    return MappingProxyType(found)
+                models[alias] = replace(own[name], name=alias)
+            for name, patterns in family.get("ids", {}).items():
+                ids |= {one: own[name].name for text in patterns.split() for one in _spell(text)}
+    return _Catalogue(
+        models=MappingProxyType(models),
+        ids=MappingProxyType(ids),
+        spelled={_plain(name): name for name in models},
+        spelled_ids={_plain(one): one for one in ids},
+    )
+
+
+_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+
+def _spell(pattern: str) -> Iterator[str]:
+    """``a(|-b)(1|2)`` is ``a1``, ``a2``, ``a-b1`` and ``a-b2``."""
+    pieces = [piece.split("|") for piece in re.split(r"[()]", pattern)]
+    return map("".join, itertools.product(*pieces))

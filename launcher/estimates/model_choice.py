@@ -46,10 +46,12 @@ from autoconf_launch.tuning_spaces import (
     from_hugging_face,
     is_hugging_face,
     is_known_type,
+    known_model,
     named_model,
 )
 
 from ..config_file import read_config
+from .hub import hub_config, is_hub_id
 
 _TRANSFORMERS_TIMEOUT_S = 120
 _WITH_TRANSFORMERS = """
@@ -69,7 +71,8 @@ def model_of_flags(text: str | None, shapes: Mapping[str, Any]) -> Architecture:
     """The model of a name or a file, changed by what flags say; flags alone describe one, too.
 
     Args:
-        text: a known name, a Hugging Face ``config.json`` (or its folder), a ``model_info.json``.
+        text: a known name, an id of the Hugging Face hub, a ``config.json`` (or its folder), a
+            ``model_info.json``.
         shapes: fields of ``Architecture`` that flags gave.
 
     Raises:
@@ -90,7 +93,10 @@ def model_of_flags(text: str | None, shapes: Mapping[str, Any]) -> Architecture:
 
 
 def _model_by_name(text: str) -> Architecture:
-    if text.endswith((".json", ".yaml")) or "/" in text:
+    is_path = text.endswith((".json", ".yaml"))
+    if not is_path and is_hub_id(text):
+        return known_model(text) or replace(_from_file(hub_config(text)), name=text)
+    if is_path or "/" in text:
         raise ConfigError(f"--model {text}: there is no such file.")
     return named_model(text)
 

@@ -181,7 +181,9 @@ _SWITCHES = frozenset({"gated", "biases", "tied_embeddings"})
 
 def _add_model(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("model")
-    group.add_argument("--model", metavar="M", help="a name, config.json or model_info.json")
+    group.add_argument(
+        "--model", metavar="M", help="a name, a Hugging Face id, config.json or model_info.json"
+    )
     for name in _SHAPES:
         if name in _SWITCHES:
             group.add_argument(f"--{_flag_name(name)}", action=argparse.BooleanOptionalAction)

@@ -1,9 +1,17 @@
+import re
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from autoconf_launch.core import ConfigError, DecodeError
-from autoconf_launch.tuning_spaces.models import build_architecture, model_names, named_model
+from autoconf_launch.tuning_spaces.models import (
+    build_architecture,
+    model_ids,
+    model_names,
+    named_model,
+    nearest_model_id,
+)
 
 FAMILIES = (
     *("gpt2", "gpt2-xl", "gpt3-125m", "gpt3-175b", "gpt3-1t", "bert-large", "t5-11b", "mt5-xl"),
@@ -33,7 +41,7 @@ def test_each_model_has_sizes_that_make_sense(name: str) -> None:
     model = named_model(name)
     assert model.layers > 0
     assert model.heads % model.kv_heads == 0
-    assert model.vocabulary > 30_000
+    assert model.vocabulary > 20_000
 
 
 def test_what_shapes_leave_out_follows_from_the_others() -> None:
@@ -67,3 +75,35 @@ def test_shapes_that_contradict_each_other_are_refused(changed: Any, says: str) 
 def test_a_head_of_its_own_width_need_not_divide() -> None:
     shapes = {"layers": 2, "hidden": 64, "heads": 6, "head": 16, "vocabulary": 10}
     assert build_architecture("x", shapes).head == 16
+
+
+@pytest.mark.parametrize(
+    ("model_id", "name"),
+    [
+        ("meta-llama/Llama-3.1-8B", "llama3-8b"),
+        ("meta-llama/Llama-3.3-70B-Instruct", "llama3-70b"),
+        ("Qwen/Qwen2.5-Coder-7B-Instruct", "qwen2-7b"),
+        ("google/gemma-3-4b-it", "gemma3-4b"),
+        ("deepseek-ai/DeepSeek-R1", "deepseek-v3"),
+        ("mistralai/Mistral-7B-Instruct-v0.3", "mistral-7b-v0.3"),
+        ("openai-community/gpt2", "gpt2"),
+        ("google-bert/bert-base-uncased", "bert-base"),
+        ("EleutherAI/pythia-1.4b-deduped", "pythia-1.4b"),
+        ("openai/gpt-oss-20b", "gpt-oss-20b"),
+    ],
+)
+def test_an_id_of_the_hub_is_the_model_of_our_name(model_id: str, name: str) -> None:
+    assert named_model(model_id) == replace(named_model(name), name=model_id)
+
+
+def test_ids_are_spelled_in_any_case_and_named_as_the_hub_does() -> None:
+    assert named_model("META-LLAMA/llama-3.1-8b").name == "meta-llama/Llama-3.1-8B"
+
+
+def test_every_id_has_one_organisation_and_one_name() -> None:
+    assert all(re.fullmatch(r"[\w-]+/[\w.-]+", one) for one in model_ids())
+
+
+def test_the_nearest_id_is_always_one() -> None:
+    assert nearest_model_id("meta-lama/Llama-3.1-8B") == "meta-llama/Llama-3.1-8B"
+    assert nearest_model_id("????") in model_ids()

@@ -1,4 +1,7 @@
-"""Counts against published totals: config files and model cards of the models' authors."""
+"""Counts against published totals: config files and model cards of the models' authors.
+
+The last ones are those of transformers' own classes with these shapes.
+"""
 
 from dataclasses import replace
 
@@ -33,6 +36,23 @@ PUBLISHED = {
     "qwen3-235b-a22b": 235_093_634_560,
     "deepseek-v2": 235_741_434_880,
     "deepseek-v3": 671_026_419_200,
+    "pythia-6.9b": 6_857_302_016,
+    "gpt-neox-20b": 20_554_567_680,
+    "opt-6.7b": 6_658_473_984,
+    "bloom-3b": 3_002_557_440,
+    "falcon-7b": 6_921_720_704,
+    "falcon3-7b": 7_455_550_464,
+    "phi-2": 2_779_683_840,
+    "phi3-mini": 3_821_079_552,
+    "phi4": 14_659_507_200,
+    "smollm-135m": 134_515_008,
+    "smollm3-3b": 3_075_098_624,
+    "tinyllama-1.1b": 1_100_048_384,
+    "olmo2-7b": 7_298_617_344,
+    "gpt-oss-20b": 20_914_757_184,
+    "gpt-oss-120b": 116_829_156_672,
+    "roberta-base": 124_645_632,
+    "gemma3-270m": 268_098_176,
 }
 
 
