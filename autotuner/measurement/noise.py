@@ -32,6 +32,7 @@ MAX_USEFUL_LOG_HALF_WIDTH = math.log(2.5)
 """Widest useful half-width of an interval, as a logarithm."""
 
 _WIDEST = 100.0
+_MOST_EXPONENT = 40.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -214,19 +215,27 @@ def block_means(steps: Sequence[float]) -> tuple[float, ...]:
 
 
 def t_quantile(probability: float, freedom: float) -> float:
-    """A quantile of Student's t distribution.
+    """A quantile above the median of Student's t distribution; infinite without any freedom.
+
+    A little more than that, never less: 1 % from three degrees of freedom on at 0.975.
+    """
+    return of_student(NormalDist().inv_cdf(probability), freedom)
+
+
+def of_student(deviations: float, freedom: float) -> float:
+    """What a t-distributed number is beyond as rarely as a normal one is beyond ``deviations``.
+
+    A little more than that, never less: 1 % from eight degrees of freedom on, 20 % at three.
 
     Source:
-        Abramowitz and Stegun, "Handbook of Mathematical Functions", 26.7.5; within 1 % from
-        three degrees of freedom on.
+        Wallace 1959, "Bounds on normal approximations to Student's and the chi-square
+        distributions", the approximation solved for t; in place of a normal bound as in Jennison
+        and Turnbull 2000, "Group Sequential Methods", 4.4.
     """
-    z = NormalDist().inv_cdf(probability)
-    terms = (
-        (z**3 + z) / 4,
-        (5 * z**5 + 16 * z**3 + 3 * z) / 96,
-        (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384,
-    )
-    return z + sum(term / freedom**power for power, term in enumerate(terms, 1))
+    if freedom <= 0.0:
+        return math.inf
+    exponent = (deviations * (8.0 * freedom + 3.0) / (8.0 * freedom + 1.0)) ** 2 / freedom
+    return math.inf if exponent > _MOST_EXPONENT else math.sqrt(freedom * math.expm1(exponent))
 
 
 def _block_length(count: int) -> int:

@@ -16,6 +16,8 @@ from functools import lru_cache
 
 import numpy as np
 
+from .noise import of_student
+
 LOOKS = 40
 """All of which the bound holds for at once."""
 
@@ -32,22 +34,6 @@ def bound(look: int, alpha: float) -> float:
     ``LOOKS``. The bound grows slowly, so that much of that chance is spent early.
     """
     return math.sqrt(_level(alpha) + _growth(look))
-
-
-def of_student(deviations: float, freedom: float) -> float:
-    """What a t-distributed number is beyond as rarely as a normal one is beyond ``deviations``.
-
-    A little more than that, never less: 1 % from eight degrees of freedom on, 20 % at three.
-
-    Source:
-        Wallace 1959, "Bounds on normal approximations to Student's and the chi-square
-        distributions", the approximation solved for t; in place of a normal bound as in Jennison
-        and Turnbull 2000, "Group Sequential Methods", 4.4.
-    """
-    if freedom <= 0.0:
-        return math.inf
-    exponent = (deviations * (8.0 * freedom + 3.0) / (8.0 * freedom + 1.0)) ** 2 / freedom
-    return math.inf if exponent > _MOST else math.sqrt(freedom * math.expm1(exponent))
 
 
 def _growth(look: int) -> float:

@@ -98,15 +98,15 @@ def _recompute_columns(
     rows = [np.full_like(stage_M, ALL_LAYERS) for _ in codes]
     exists = [np.ones(len(stage_M), np.bool_) for _ in codes]
     if degrees.recompute_layers is None:
-        ladder = [-(-stage_M * part // _QUARTERS) for part in range(1, _QUARTERS)]
+        counts = [-(-stage_M * part // _QUARTERS) for part in range(1, _QUARTERS)]
     else:
-        ladder = [np.full_like(stage_M, count) for count in degrees.recompute_layers]
+        counts = [np.full_like(stage_M, count) for count in degrees.recompute_layers]
     before = np.zeros_like(stage_M)
-    for count_M in ladder:
+    for count_M in counts:
         rows.append(count_M)
         exists.append((count_M > before) & (count_M < stage_M))
         before = count_M
-    codes += [RECOMPUTE_CODES[Recompute.FULL]] * len(ladder)
+    codes += [RECOMPUTE_CODES[Recompute.FULL]] * len(counts)
     return np.array(codes, np.int64), np.stack(rows), np.stack(exists)
 
 

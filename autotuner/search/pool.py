@@ -77,7 +77,7 @@ class Grouping:
 NEEDS_MORE_MEMORY = "needs_more_memory"
 ABOVE_WHAT_RAN = "micro_batch_above_what_ran"
 SMALLER_MICRO_BATCH = "smaller_micro_batch"
-BEYOND_SATURATION = "beyond_the_knee"
+BEYOND_SATURATION = "beyond_saturation"
 """Names of what is inferred of rows from what came back, beside those of rules."""
 
 

@@ -38,7 +38,7 @@ def micro_batches_to_try(
 
     A pinned global batch admits its divisors, all of them. Otherwise a long range is thinned
     evenly by ratio, and what divides today's batch is kept. ``num_tuning_micro_batch_sizes`` is
-    not about this ladder: it counts the best of them, whose further knobs are tuned (phases).
+    not about this range: it counts the best of them, whose further knobs are tuned (phases).
 
     Args:
         today: global batch of the baseline.
@@ -68,7 +68,7 @@ def _divisors(global_batch: int, ranks: int) -> tuple[int, ...]:
 
 
 def _thin_out(least: int, most: int) -> tuple[int, ...]:
-    """The whole range, or where it is long a geometric ladder down from the largest."""
+    """The whole range, or where it is long a geometric series down from the largest."""
     if most - least < _ALL_UP_TO:
         return tuple(range(least, most + 1))
     steps = _PER_DOUBLING * most.bit_length()

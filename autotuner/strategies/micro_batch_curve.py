@@ -1,14 +1,11 @@
-"""Rows that differ in the split of one batch alone, and what came back of them: a ladder.
+"""Throughput over the micro-batch, for rows that differ in the split of one batch alone.
 
-Not: which micro-batch of a ladder is next (bracket), nor which ladder (a strategy).
-Shapes: C = candidates of a table.
-
-Not: which candidates are a ladder (ladders), nor other knobs.
+Not: which curve is next (a strategy), nor other knobs. Shapes: C = candidates of a table.
 
 Throughput rises ever more slowly with the logarithm of the micro-batch, until it is flat or
 falls; so the line through two measured points bounds what lies beyond them. A gap between tried
-values is searched while its bound promises more than the knee: what memory would still allow is
-left alone where it gains nothing.
+values is searched while its bound promises more than ``SATURATION_GAIN``: what memory would still
+allow is left alone where it gains nothing.
 """
 
 from __future__ import annotations
@@ -39,7 +36,7 @@ CLIMB = 4.0
 """Farthest jump up, as a factor: what the next trial costs then follows from the last one."""
 _STEEP = 0.5
 """Logarithm of throughput over that of the micro-batch. A curve that saturates is this steep
-below the half of its height, so that its knee is octaves away."""
+below the half of its height, so that its saturation point is octaves away."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -253,7 +250,7 @@ class CurveGains:
 
 
 class MicroBatchCurves:
-    """All ladders of a table, with what is told of them."""
+    """All curves of a table, with what is told of them."""
 
     def __init__(
         self, table: CandidateTable, objective: Objective, others: Sequence[Candidate] = ()
@@ -261,7 +258,7 @@ class MicroBatchCurves:
         """Start without an outcome; ``others``: candidates beside the table, as the user's."""
         self._count = len(table)
         self._table = concat((table, CandidateTable.from_candidates(others))) if others else table
-        self._ladder_C = _ladders(self._table)
+        self._curve_C = _curves(self._table)
         self._micro_C = self._table["micro_batch"]
         self._objective = objective
         self._rows: dict[Candidate, int | None] = {}
@@ -275,7 +272,7 @@ class MicroBatchCurves:
         self._doubt_C = np.zeros(len(self._table))
         self._best = -np.inf
         self._best_micro: int | None = None
-        self._best_ladder = -1
+        self._best_curve = -1
 
     @property
     def gain_C(self) -> Floats:
@@ -300,45 +297,45 @@ class MicroBatchCurves:
         row = self._row(record.trial.candidate)
         if cost_s is not None and row is not None:
             self.assume(row, cost_s)
-            self._stale.add(int(self._ladder_C[row]))
+            self._stale.add(int(self._curve_C[row]))
 
     def next_rows(self, order: Ints, likely_C: Bools | None, busy: Sequence[int] = ()) -> Ints:
         """The rows that the line search on their curve takes next, the best curve first.
 
-        A ladder begins with the micro-batch that was best in another one, as far as that is
+        A curve begins with the micro-batch that was best in another one, as far as that is
         likely to fit, and climbs from there.
 
         Args:
             order: rows that may be tried; their order is kept.
             likely_C: whether each row of the table rather fits; None where nothing is known.
-            busy: rows that run now; their ladders wait for them.
+            busy: rows that run now; their curves wait for them.
         """
-        waiting = set(self._ladder_C[list(busy)].tolist())
+        waiting = set(self._curve_C[list(busy)].tolist())
         chosen: dict[int, int | None] = {}
-        places = np.argsort(self._ladder_C[order], kind="stable")
-        edges = np.flatnonzero(np.diff(self._ladder_C[order][places])) + 1
+        places = np.argsort(self._curve_C[order], kind="stable")
+        edges = np.flatnonzero(np.diff(self._curve_C[order][places])) + 1
         for here in np.split(order[places], edges) if len(order) else ():
-            ladder = int(self._ladder_C[here[0]])
-            if ladder not in waiting:
+            curve = int(self._curve_C[here[0]])
+            if curve not in waiting:
                 values = self._micro_C[here].tolist()
-                start = self._start(ladder, here, likely_C)
-                chosen[ladder] = next_micro_batch(values, self._tried_of(ladder), start=start)
-        taken = [chosen.get(ladder) for ladder in self._ladder_C[order].tolist()]
+                start = self._start(curve, here, likely_C)
+                chosen[curve] = next_micro_batch(values, self._tried_of(curve), start=start)
+        taken = [chosen.get(curve) for curve in self._curve_C[order].tolist()]
         mask = np.array([x is not None for x in taken], np.bool_)
         mask[mask] &= self._micro_C[order][mask] == [x for x in taken if x is not None]
         found = order[mask]
-        return found[np.argsort(self._ladder_C[found] != self._best_ladder, kind="stable")]
+        return found[np.argsort(self._curve_C[found] != self._best_curve, kind="stable")]
 
     def assume(self, row: int, cost_s: float) -> None:
         """What a row costs, those of ``others`` after the table's; infinite: it was too large."""
-        ladder = int(self._ladder_C[row])
-        known = self._tried.setdefault(ladder, {})
+        curve = int(self._curve_C[row])
+        known = self._tried.setdefault(curve, {})
         micro = int(self._micro_C[row])
         before = known.get(micro)
         speed = max(1.0 / cost_s, (before.speed or 0.0) if before else 0.0)
         known[micro] = Tried(micro_batch=micro, speed=speed or None)
         if speed and np.log(speed) > self._best:
-            self._best, self._best_micro, self._best_ladder = np.log(speed), micro, ladder
+            self._best, self._best_micro, self._best_curve = np.log(speed), micro, curve
 
     def _row(self, candidate: Candidate) -> int | None:
         """The first one of a candidate, which is looked for once."""
@@ -348,32 +345,32 @@ class MicroBatchCurves:
         return self._rows[candidate]
 
     def _bring_up_to_date(self) -> None:
-        """Bounds of the ladders that were told of something since."""
-        for ladder in self._stale:
-            here = np.flatnonzero(self._ladder_C == ladder)
+        """Bounds of the curves that were told of something since."""
+        for curve in self._stale:
+            here = np.flatnonzero(self._curve_C == curve)
             micros = self._micro_C[here].tolist()
-            bounds = speed_bounds(micros, self._tried_of(ladder))
+            bounds = speed_bounds(micros, self._tried_of(curve))
             found = [bounds.get(micro, NO_BOUND) for micro in micros]
             self._bound_C[here] = [bound.log_speed for bound in found]
             self._doubt_C[here] = [bound.doubt for bound in found]
         self._stale.clear()
 
-    def _start(self, ladder: int, rows: Ints, likely_C: Bools | None) -> int | None:
-        if ladder not in self._tried and self._best_micro is not None:
+    def _start(self, curve: int, rows: Ints, likely_C: Bools | None) -> int | None:
+        if curve not in self._tried and self._best_micro is not None:
             likely = self._micro_C[rows if likely_C is None else rows[likely_C[rows]]]
             return min(self._best_micro, int(likely.max(initial=1)))
         if likely_C is None:
             return None
         return int(self._micro_C[rows[likely_C[rows]]].max(initial=0))
 
-    def _tried_of(self, ladder: int) -> tuple[Tried, ...]:
-        return tuple(self._tried.get(ladder, {}).values())
+    def _tried_of(self, curve: int) -> tuple[Tried, ...]:
+        return tuple(self._tried.get(curve, {}).values())
 
 
-def _ladders(table: CandidateTable) -> Ints:
+def _curves(table: CandidateTable) -> Ints:
     """A number for each row, equal where rows differ in micro-batch and accumulation alone.
 
-    A micro-batch with several accumulations is in several ladders, the largest ones in the first.
+    A micro-batch with several accumulations is in several curves, the largest ones in the first.
     """
     found = np.zeros(len(table), np.int64)
     for name, column in table.columns:

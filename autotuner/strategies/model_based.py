@@ -4,8 +4,8 @@ Without a measurement rows go by predicted cost and chance to fit. With one or m
 improvement that is to be expected (Mockus 1978), times the chance to fit, over the time of the
 trial; trials that still run count as if they had ended as expected. A row that is over the limit
 by no more than the band of the prediction is not left for last: it has a fair chance until one of
-its structure ran out of memory. Where most rows are not predicted, each ladder of micro-batches
-offers the one that its bracket takes next, the best ladder first.
+its structure ran out of memory. Where most rows are not predicted, each curve over the
+micro-batch offers the one that its line search takes next, the best curve first.
 """
 
 from __future__ import annotations
@@ -71,10 +71,10 @@ class ModelBased:
             best = self._best(pool.take(close), some, known, pending, (chances, count, seed))
             order = np.concatenate([close[best], order[_MOST:]])
         if not known.predicted:
-            order = self._rungs_first(pool, order, odds, history, pending)
+            order = self._next_points_first(pool, order, odds, history, pending)
         return tuple(order[:count].tolist())
 
-    def _rungs_first(
+    def _next_points_first(
         self,
         pool: CandidateTable,
         order: Ints,
@@ -82,18 +82,18 @@ class ModelBased:
         history: tuple[Record, ...],
         pending: tuple[Trial, ...],
     ) -> Ints:
-        """The rows, those first that the brackets take next."""
+        """The rows, those first that the line searches take next."""
         close = order[:_MOST]
         seen = [record.trial.candidate for record in history]
         running = [trial.candidate for trial in pending]
-        ladders = MicroBatchCurves(pool.take(close), self._objective, (*seen, *running))
+        curves = MicroBatchCurves(pool.take(close), self._objective, (*seen, *running))
         for row, record in enumerate(history, len(close)):
             cost_s = cost_of(record, self._objective)
             if cost_s is not None:
-                ladders.assume(row, cost_s)
+                curves.assume(row, cost_s)
         busy = range(len(close) + len(seen), len(close) + len(seen) + len(running))
         likely = None if odds is None else odds[close] >= EVEN
-        first = close[ladders.next_rows(np.arange(len(close)), likely, busy)]
+        first = close[curves.next_rows(np.arange(len(close)), likely, busy)]
         return np.concatenate([first, order[~np.isin(order, first)]])
 
     def _best(

@@ -8,5 +8,5 @@ from .surrogate import by_trees
 
 
 def xgboost_search(objective: Objective) -> ModelBased:
-    """What the trees expect to gain most first; where nothing is predicted, rungs of ladders."""
+    """What the trees expect to gain most first; without predictions curves' next points."""
     return ModelBased(objective, by_trees)

@@ -11,7 +11,6 @@ from autoconf_launch.autotuner.measurement.sequential_test import (
     LOOKS,
     bound,
     chance_beyond,
-    of_student,
 )
 
 ALPHAS = st.sampled_from([0.05, 0.025, 0.01])
@@ -48,20 +47,3 @@ def test_a_smaller_chance_has_a_wider_bound() -> None:
 
 def test_it_is_wider_than_what_holds_at_one_look_alone() -> None:
     assert 1.96 < bound(1, 0.05) < 2.6
-
-
-@pytest.mark.parametrize(
-    ("freedom", "exact"), [(3, 5.405), (5, 3.816), (8, 3.210), (12, 2.938), (30, 2.660)]
-)
-def test_student_is_at_least_what_the_tables_have(freedom: int, exact: float) -> None:
-    # Of the probability that a normal number has beyond 2.5.
-    assert exact <= of_student(2.5, freedom) <= 1.04 * exact
-
-
-@given(st.floats(0.5, 4.0), st.floats(0.1, 1e4))
-def test_a_spread_that_is_hardly_known_needs_more(deviations: float, freedom: float) -> None:
-    assert of_student(deviations, freedom) >= of_student(deviations, 2.0 * freedom) >= deviations
-
-
-def test_nothing_known_of_the_spread_says_nothing() -> None:
-    assert of_student(2.0, 0.0) == math.inf

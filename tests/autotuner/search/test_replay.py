@@ -92,7 +92,7 @@ def test_wherever_the_knee_is_it_is_found_without_a_prediction(half: int, fits: 
     assert found.stopped_at <= 13
 
 
-def test_every_tuner_but_the_model_goes_beyond_the_knee() -> None:
+def test_every_tuner_but_the_model_goes_beyond_saturation() -> None:
     whole = opaque((1, 2, 4, 8), half=1, fits=8)
     assert len(in_order(whole).rows) == 4
 
@@ -231,7 +231,7 @@ def test_what_was_measured_reaches_the_tuner_alone_through_the_records() -> None
     assert run(other, load_strategy("model_based"), ReplayRules(trials=2), 0).rows == first.rows
 
 
-def noisy_ladder(seed: int, noise: float) -> Landscape:
+def noisy_curve(seed: int, noise: float) -> Landscape:
     """Four micro-batches that are nearly equal, as predicted, each measured once."""
     micros = (1, 2, 4, 8)
     steps_s = np.array([1.0 + 0.05 / micro for micro in micros])
@@ -240,7 +240,7 @@ def noisy_ladder(seed: int, noise: float) -> Landscape:
         peak_bytes_C=np.full(len(micros), np.nan), step_s_C=steps_s, band=0.1, how=""
     )
     return Landscape(
-        name="ladder",
+        name="curve",
         table=CandidateTable.from_candidates([Candidate(layout=layout) for layout in layouts]),
         step_s_C=steps_s * np.exp(np.random.default_rng(seed).normal(0.0, noise, len(micros))),
         predictions=told,
@@ -248,9 +248,9 @@ def noisy_ladder(seed: int, noise: float) -> Landscape:
 
 
 @pytest.mark.parametrize("noise", [0.0, 0.02, 0.05])
-def test_certificates_of_ladders_that_two_noisy_trials_close_are_true(noise: float) -> None:
+def test_certificates_of_curves_that_two_noisy_trials_close_are_true(noise: float) -> None:
     rules = ReplayRules(good_enough=0.02, to_saturation=True)
-    found = [noisy_ladder(seed, noise) for seed in range(100)]
+    found = [noisy_curve(seed, noise) for seed in range(100)]
     scores = [score(one, run(one, load_strategy("model_based"), rules, 0)) for one in found]
     told = [one.certificate_true for one in scores if one.certificate_true is not None]
     assert len(told) > 50

@@ -142,7 +142,7 @@ def test_the_candidates_that_the_certificate_is_about_are_left_to_it() -> None:
     )
 
 
-def test_a_ladder_that_ended_at_its_knee_is_named_beside_what_noise_would_still_allow() -> None:
+def test_a_saturated_curve_is_named_beside_what_noise_would_still_allow() -> None:
     study = explored(by_stage(1), tuner_type="model_based", least=1)
     left = count_skipped(study)
     assert left.open == left.beyond_saturation > 1

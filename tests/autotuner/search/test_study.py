@@ -273,11 +273,11 @@ def test_tuners_without_a_model_try_every_micro_batch_of_each_stage(strategy: st
     assert len(Loop(tried, by_stage(1, 2, 3, 4)).run().trials) == 16
 
 
-def test_the_model_leaves_micro_batches_out_that_are_beyond_the_knee() -> None:
+def test_the_model_leaves_micro_batches_out_that_are_beyond_saturation() -> None:
     tried = study(tuner_type="model_based", strategy="staged")
     loop = Loop(tried, by_stage(1, 2, 3, 4)).run()
     assert len(loop.trials) == 8
-    assert dict(tried.rejected)["beyond_the_knee"] == 8
+    assert dict(tried.rejected)["beyond_saturation"] == 8
 
 
 @pytest.mark.parametrize("slots", [2, 5])

@@ -166,7 +166,7 @@ def test_an_empty_minimum_searches_from_the_smallest() -> None:
     assert (found.least_micro_batch, splits(found)) == (1, [(2, 4), (4, 2), (8, 1)])
 
 
-def test_the_count_of_micro_batches_to_tune_leaves_the_ladder_as_it_is() -> None:
+def test_the_count_of_micro_batches_to_tune_leaves_the_curve_as_it_is() -> None:
     one = AutotuningSettings(num_tuning_micro_batch_sizes=1)
     found = micro_batches_to_try(2, (2,), GlobalBatchRule(), one)
     assert found == micro_batches_to_try(2, (2,), GlobalBatchRule(), SETTINGS)

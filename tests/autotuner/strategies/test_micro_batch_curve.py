@@ -28,7 +28,7 @@ def split(micro: int, stage: int = 0, batch: int = BATCH) -> Candidate:
     return candidate(stage, micro, batch // micro, ranks=1)
 
 
-def ladders(*stages: int) -> tuple[CandidateTable, MicroBatchCurves]:
+def curves(*stages: int) -> tuple[CandidateTable, MicroBatchCurves]:
     rows = [split(micro, stage) for stage in stages for micro in SIZES]
     table = CandidateTable.from_candidates(rows)
     return table, MicroBatchCurves(table, THROUGHPUT)
@@ -52,34 +52,34 @@ def rungs(table: CandidateTable, found: MicroBatchCurves, likely: int | None = N
 
 
 def test_nothing_is_beyond_a_knee_that_was_not_seen() -> None:
-    table, found = ladders(0)
+    table, found = curves(0)
     tell(found, split(8), 1.0)
     assert beyond(table, found) == []
 
 
-def test_larger_micro_batches_are_beyond_the_knee_once_throughput_is_flat() -> None:
-    table, found = ladders(0)
+def test_larger_micro_batches_are_beyond_saturation_once_throughput_is_flat() -> None:
+    table, found = curves(0)
     tell(found, split(8), 1.0)
     tell(found, split(12), 0.999)
     assert {micro for _, micro in beyond(table, found)} >= {1, 2, 3, 4, 6, 16, 24, 48}
 
 
 def test_what_was_tried_is_not_beyond_anything_because_a_better_one_was_found() -> None:
-    table, found = ladders(0)
+    table, found = curves(0)
     tell(found, split(8), 1.0)
     tell(found, split(12), 0.7)
     assert {micro for _, micro in beyond(table, found)} == {1, 2, 3, 4, 6}
 
 
-def test_one_ladder_says_nothing_of_another() -> None:
-    table, found = ladders(0, 1)
+def test_one_curve_says_nothing_of_another() -> None:
+    table, found = curves(0, 1)
     tell(found, split(8), 1.0)
     tell(found, split(12), 1.0)
     assert {stage for stage, _ in beyond(table, found)} == {0}
 
 
-def test_a_ladder_that_cannot_come_near_the_best_of_another_is_beyond() -> None:
-    table, found = ladders(0, 1)
+def test_a_curve_that_cannot_come_near_the_best_of_another_is_beyond() -> None:
+    table, found = curves(0, 1)
     tell(found, split(8, 1), 1.0)
     tell(found, split(12, 1), 0.9)
     assert (1, 24) not in beyond(table, found)
@@ -88,7 +88,7 @@ def test_a_ladder_that_cannot_come_near_the_best_of_another_is_beyond() -> None:
 
 
 def test_above_what_was_full_memory_decides_and_not_the_knee() -> None:
-    table, found = ladders(0)
+    table, found = curves(0)
     tell(found, split(8), 1.0)
     tell(found, split(12), 1.0)
     tell(found, split(16), out_of_memory())
@@ -96,20 +96,20 @@ def test_above_what_was_full_memory_decides_and_not_the_knee() -> None:
 
 
 def test_a_failure_for_another_reason_says_nothing_of_a_micro_batch() -> None:
-    table, found = ladders(0)
+    table, found = curves(0)
     for micro in (8, 12):
         tell(found, split(micro), failed(FailureKind.CRASHED))
     assert beyond(table, found) == []
 
 
 def test_an_outcome_of_a_candidate_that_is_not_in_the_table_says_nothing() -> None:
-    table, found = ladders(0)
+    table, found = curves(0)
     tell(found, split(8, stage=3), 1.0)
     tell(found, split(12, stage=3), 1.0)
     assert beyond(table, found) == []
 
 
-def test_the_users_own_micro_batch_is_a_point_of_its_ladder_though_it_is_no_candidate() -> None:
+def test_the_users_own_micro_batch_is_a_point_of_its_curve_though_it_is_no_candidate() -> None:
     table = CandidateTable.from_candidates([split(micro) for micro in SIZES if micro != 8])
     found = MicroBatchCurves(table, THROUGHPUT, (split(8),))
     tell(found, split(8), 1.0)
@@ -119,7 +119,7 @@ def test_the_users_own_micro_batch_is_a_point_of_its_ladder_though_it_is_no_cand
 
 
 def test_a_second_attempt_that_ran_counts_for_more_than_a_first_that_was_full() -> None:
-    table, found = ladders(0)
+    table, found = curves(0)
     tell(found, split(8), out_of_memory(free=False))
     tell(found, split(8), 1.0)
     assert rungs(table, found) == [16]
@@ -137,8 +137,8 @@ def test_where_the_batch_may_change_micro_batches_with_as_much_accumulation_are_
     assert not found.beyond_C[4:].any()
 
 
-def test_what_a_closed_ladder_could_gain_is_unsure_by_more_than_its_two_trials() -> None:
-    table, found = ladders(0)
+def test_what_a_closed_curve_could_gain_is_unsure_by_more_than_its_two_trials() -> None:
+    table, found = curves(0)
     tell(found, split(8), 1.0)
     tell(found, split(16), 1.0)
     next_one = int(np.flatnonzero(table["micro_batch"] == 24)[0])
@@ -151,7 +151,7 @@ def test_what_a_closed_ladder_could_gain_is_unsure_by_more_than_its_two_trials()
 
 
 def test_on_a_noisier_machine_more_may_be_gained() -> None:
-    table, found = ladders(0)
+    table, found = curves(0)
     tell(found, split(8), 1.0)
     tell(found, split(16), 1.0)
     row = int(np.flatnonzero(table["micro_batch"] == 24)[0])
@@ -161,52 +161,52 @@ def test_on_a_noisier_machine_more_may_be_gained() -> None:
 
 
 def test_where_no_curve_is_known_any_gain_is_possible() -> None:
-    _, found = ladders(0)
+    _, found = curves(0)
     assert np.isinf(found.gains().at_most_C(0.98)).all()
 
 
 def test_gains_of_some_rows_are_those_rows() -> None:
-    _, found = ladders(0)
+    _, found = curves(0)
     tell(found, split(8), 1.0)
     tell(found, split(16), 0.9)
     some = np.array([3, 1])
     assert np.array_equal(found.gains().take(some).log_C, found.gain_C[some])
 
 
-def test_a_ladder_begins_with_the_largest_that_is_likely_to_fit() -> None:
-    table, found = ladders(0)
+def test_a_curve_begins_with_the_largest_that_is_likely_to_fit() -> None:
+    table, found = curves(0)
     assert rungs(table, found, likely=13) == [12]
 
 
-def test_a_ladder_begins_with_what_was_best_in_another_one() -> None:
-    table, found = ladders(0, 1)
+def test_a_curve_begins_with_what_was_best_in_another_one() -> None:
+    table, found = curves(0, 1)
     for micro, step_s in ((8, 1.0), (12, 0.9), (16, 0.89)):
         tell(found, split(micro), step_s)
     stage_one = [row for row in found.next_rows(np.arange(len(table)), None) if row >= len(SIZES)]
     assert [int(table["micro_batch"][row]) for row in stage_one] == [16]
 
 
-def test_the_ladder_of_the_best_one_offers_first() -> None:
-    table, found = ladders(0, 1, 2)
+def test_the_curve_of_the_best_one_offers_first() -> None:
+    table, found = curves(0, 1, 2)
     tell(found, split(4, stage=1), 1.0)
     first = int(found.next_rows(np.arange(len(table)), None)[0])
     assert int(table["zero_stage"][first]) == 1
 
 
-def test_a_ladder_waits_for_what_runs_in_it() -> None:
-    table, found = ladders(0, 1)
+def test_a_curve_waits_for_what_runs_in_it() -> None:
+    table, found = curves(0, 1)
     offered = found.next_rows(np.arange(1, len(table)), None, busy=[0])
     assert {int(table["zero_stage"][row]) for row in offered} == {1}
 
 
 def test_only_rows_that_may_be_tried_are_offered() -> None:
-    table, found = ladders(0)
+    table, found = curves(0)
     small = np.flatnonzero(table["micro_batch"] < 4)
     assert set(found.next_rows(small, None).tolist()) <= set(small.tolist())
 
 
 def test_of_no_rows_none_is_offered() -> None:
-    assert ladders(0)[1].next_rows(np.zeros(0, np.int64), None).tolist() == []
+    assert curves(0)[1].next_rows(np.zeros(0, np.int64), None).tolist() == []
 
 
 @pytest.mark.parametrize("metric", ["throughput", "latency"])
@@ -216,7 +216,7 @@ def test_cost_is_infinite_where_memory_was_full(metric: str) -> None:
     assert cost_s == np.inf
 
 
-def test_bounds_of_a_ladder_are_made_when_they_are_asked_for(
+def test_bounds_of_a_curve_are_made_when_they_are_asked_for(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     made: list[list[int]] = []
@@ -228,7 +228,7 @@ def test_bounds_of_a_ladder_are_made_when_they_are_asked_for(
     monkeypatch.setattr(
         "autoconf_launch.autotuner.strategies.micro_batch_curve.speed_bounds", counted
     )
-    table, found = ladders(0, 1)
+    table, found = curves(0, 1)
     for micro in SIZES:
         tell(found, split(micro), 1.0)
     assert made == []
@@ -237,12 +237,12 @@ def test_bounds_of_a_ladder_are_made_when_they_are_asked_for(
 
 
 def test_what_was_forgotten_leaves_nothing() -> None:
-    table, found = ladders(0, 1)
+    table, found = curves(0, 1)
     tell(found, split(8), 0.1)
     tell(found, split(12, 1), 1.0)
     found.forget()
     tell(found, split(4, 1), 1.0)
-    _, fresh = ladders(0, 1)
+    _, fresh = curves(0, 1)
     tell(fresh, split(4, 1), 1.0)
     assert np.array_equal(found.gain_C, fresh.gain_C)
     assert np.array_equal(found.gains().doubt_C, fresh.gains().doubt_C)
