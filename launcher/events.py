@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TypeAlias
 
 from autoconf_launch.autotuner.space import Prediction, Record, Trial
@@ -88,10 +89,14 @@ class RoundFinished:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finished:
-    """The study is over; ``text`` is the summary and what was found, ``winner`` was chosen."""
+    """The study is over; ``text`` is the summary and what was found, ``winner`` was chosen.
+
+    ``folder`` has the results.
+    """
 
     text: str
     winner: Record | None = None
+    folder: Path | None = None
 
 
 Event: TypeAlias = (

@@ -9,7 +9,7 @@ import math
 import re
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from enum import Enum
 from pathlib import Path
 from types import MappingProxyType
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, TypedDict
 
 from autoconf_launch.autotuner.cost import ALL_LAYERS, TRAINERS
 from autoconf_launch.autotuner.sizing import Goodput
-from autoconf_launch.autotuner.space import EffortName, Record, SearchBudget, parse_budget
+from autoconf_launch.autotuner.space import EffortName, SearchBudget, parse_budget
 from autoconf_launch.core import (
     OPTIMIZER_STATES,
     Architecture,
@@ -37,12 +37,9 @@ from .estimates import (
     MOST,
     MOST_DEGREE,
     PRECISIONS,
-    FitAnswer,
     FitRequest,
     Goal,
-    PlanAnswer,
     PlanRequest,
-    Recommendation,
     RecommendRequest,
     TrainingRequest,
     choose_cluster,
@@ -57,6 +54,7 @@ from .estimates import (
 )
 from .events import Event, Finished, Listener
 from .measurements import Validation, calibration_of, score_files, together
+from .notebook import ShownFit, ShownPlan, ShownRecommendation, TuneAnswer, show_as
 from .request import LaunchRequest, Processes, UserWords
 
 if TYPE_CHECKING:
@@ -207,15 +205,7 @@ class TuneKeywords(TypedDict, total=False):
     keep_global_batch: bool
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TuneAnswer:
-    """What a search found; its files are in the results folder that ``text`` names."""
-
-    winner: Record
-    text: str
-
-
-def fit(**training: Unpack[FitKeywords]) -> FitAnswer:
+def fit(**training: Unpack[FitKeywords]) -> ShownFit:
     """Whether a training fits in one layout; no exception where it does not.
 
     Args:
@@ -244,10 +234,10 @@ def fit(**training: Unpack[FitKeywords]) -> FitAnswer:
             layout=Layout(**layout),
             recompute_layers=layers or ALL_LAYERS,
         )
-        return fit_answer(request)
+        return show_as(ShownFit, fit_answer(request))
 
 
-def plan(**training: Unpack[PlanKeywords]) -> PlanAnswer:
+def plan(**training: Unpack[PlanKeywords]) -> ShownPlan:
     """Every layout of a training, ranked; ``plan.best`` of the answer is empty where none fits.
 
     Args:
@@ -268,10 +258,10 @@ def plan(**training: Unpack[PlanKeywords]) -> PlanAnswer:
         limits = (request.deadline_s, request.max_cost_usd)
         if request.tokens is None and any(limit is not None for limit in limits):
             raise ConfigError("deadline_s and max_cost_usd need tokens, such as 15 * 10**12.")
-        return plan_answer(request)
+        return show_as(ShownPlan, plan_answer(request))
 
 
-def recommend(**question: Unpack[RecommendKeywords]) -> Recommendation:
+def recommend(**question: Unpack[RecommendKeywords]) -> ShownRecommendation:
     """Which model size machines can train in some days, or how long one takes.
 
     Args:
@@ -288,7 +278,7 @@ def recommend(**question: Unpack[RecommendKeywords]) -> Recommendation:
         request = RecommendRequest(**question)
         if missing := what_is_missing(request):
             raise ConfigError(f"{missing}.")
-        return recommendation(request, cluster_of(request))
+        return show_as(ShownRecommendation, recommendation(request, cluster_of(request)))
 
 
 def validate(
@@ -346,9 +336,10 @@ def tune(
 
     with _naming_keywords("tune", TuneKeywords, choices):
         run_tune(_launch_request((script, *arguments), choices), hear)
-    if not ends or ends[-1].winner is None:
+    end = ends[-1] if ends else None
+    if end is None or end.winner is None or end.folder is None:
         raise NothingFeasibleError("The search ended without a measured configuration.")
-    return TuneAnswer(winner=ends[-1].winner, text=ends[-1].text)
+    return TuneAnswer(winner=end.winner, text=end.text, folder=end.folder)
 
 
 def _launch_request(words: tuple[str, ...], choices: Mapping[str, Any]) -> LaunchRequest:

@@ -204,5 +204,6 @@ def _conclude(job: TuningJob, study: Study, end: Endgame, stop: StopReason) -> R
         soak = summary.decision.soak
         reason = refused_text(soak) if soak and not soak.passed else stop_sentence(stop)
         raise NothingFeasibleError(reason, stop.log_tail)
-    job.listener(Finished(text=text, winner=summary.decision.winner))
+    best = summary.decision.winner
+    job.listener(Finished(text=text, winner=best, folder=job.paths.results))
     return winner

@@ -14,6 +14,8 @@ from typing import Any, TextIO
 
 from autoconf_launch.core import ConfigError, ResultsFolderError
 
+from ..report import text_html
+
 _TEMPLATE = Path(__file__).parent / "page.html"
 
 
@@ -78,7 +80,9 @@ def page_html(page: HtmlPage) -> str:
     jinja2, plotly = _library("jinja2"), _library("plotly.offline")
     environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined)
     template = environment.from_string(_TEMPLATE.read_text(encoding="utf-8"))
-    text: str = template.render(page=page, plotly=plotly.get_plotlyjs())
+    text: str = template.render(
+        page=page, answer=text_html(page.answer), plotly=plotly.get_plotlyjs()
+    )
     return text
 
 
@@ -94,7 +98,7 @@ def write_page(page: HtmlPage, path: Path) -> None:
         with path.open("x", encoding="utf-8") as file:
             _fill(file, text)
     except FileExistsError:
-        raise ConfigError(f"{path} exists; remove it, or give another name to --html.") from None
+        raise ConfigError(f"{path} exists; remove it, or choose another name.") from None
     except OSError as error:
         raise ResultsFolderError(f"{path} cannot be written: {error.strerror}.") from error
 
@@ -114,6 +118,6 @@ def _library(name: str) -> Any:
         return importlib.import_module(name)
     except ImportError as error:
         raise ConfigError(
-            f"--html needs {name.partition('.')[0]}, which is not installed: "
+            f"HTML pages need {name.partition('.')[0]}, which is not installed: "
             "pip install 'autoconf-launch[html]'."
         ) from error

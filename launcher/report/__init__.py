@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     )
     from .fit import fit_document, fit_text
     from .lines import LinesView, failure_lines, open_view, trial_line
+    from .markup import text_html
     from .measurements import (
         GroupScores,
         problem_lines,

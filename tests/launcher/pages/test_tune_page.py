@@ -160,7 +160,7 @@ def test_a_page_that_exists_is_left_as_it_is(
     before = page.stat().st_mtime_ns
     assert main(["show", str(page.parent / "results"), "--html", str(page)]) == USAGE
     assert capsys.readouterr().err == (
-        f"autoconf-launch: {page} exists; remove it, or give another name to --html.\n"
+        f"autoconf-launch: {page} exists; remove it, or choose another name.\n"
     )
     assert page.stat().st_mtime_ns == before
 
@@ -181,6 +181,6 @@ def test_without_the_extra_it_says_what_to_install(
     monkeypatch.setitem(sys.modules, "plotly.offline", None)
     assert main(["show", str(page.parent / "results"), "--html", "new.html"]) == USAGE
     assert capsys.readouterr().err == (
-        "autoconf-launch: --html needs plotly, which is not installed: "
+        "autoconf-launch: HTML pages need plotly, which is not installed: "
         "pip install 'autoconf-launch[html]'.\n"
     )

@@ -1,0 +1,67 @@
+"""Answers from Python, as a notebook shows them."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from autoconf_launch import ConfigError, fit, plan, recommend
+from autoconf_launch.launcher.notebook import TuneAnswer
+from autoconf_launch.launcher.questions import TrainingKeywords
+from autoconf_launch.launcher.results import read_results
+
+from .report.fixed import finish, write_folder
+
+TRAINING: TrainingKeywords = {
+    "model": "gpt2-xl",
+    "cluster": "8xA100-SXM-80GB",
+    "seq": 1024,
+    "global_batch": 64,
+}
+
+
+@pytest.fixture
+def tuned(tmp_path: Path) -> TuneAnswer:
+    """The answer of a tune whose summary has markup in it."""
+    folder = write_folder(tmp_path / "results")
+    finish(folder)
+    winner = read_results(folder).summary().decision.winner
+    assert winner is not None
+    return TuneAnswer(winner=winner, text="Best: <b>\n\n| a |\n|---|\n| 1 |", folder=folder)
+
+
+def test_answers_are_tables() -> None:
+    answers = (
+        fit(**TRAINING, zero=1),
+        plan(**TRAINING, top=3),
+        recommend(family="gpt3", gpus=160, tflops_per_gpu=140, max_days=7, tokens_b=300),
+    )
+    for answer in answers:
+        assert "<table>" in answer._repr_html_()
+
+
+def test_a_tune_is_its_summary_escaped(tuned: TuneAnswer) -> None:
+    text = tuned._repr_html_()
+    assert "Best: &lt;b&gt;" in text
+    assert "<td>1</td>" in text
+
+
+def test_a_tune_is_written_as_a_page(tuned: TuneAnswer, tmp_path: Path) -> None:
+    tuned.write_html(tmp_path / "page.html")
+    assert "Throughput of each launch" in (tmp_path / "page.html").read_text()
+    with pytest.raises(ConfigError, match=r"page\.html exists; remove it"):
+        tuned.write_html(tmp_path / "page.html")
+
+
+def test_without_the_extra_a_page_is_one_sentence(
+    tuned: TuneAnswer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "plotly.offline", None)
+    with pytest.raises(ConfigError) as caught:
+        tuned.write_html(tmp_path / "page.html")
+    assert str(caught.value) == (
+        "HTML pages need plotly, which is not installed: pip install 'autoconf-launch[html]'."
+    )
+    assert not (tmp_path / "page.html").exists()
