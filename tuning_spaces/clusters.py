@@ -21,7 +21,7 @@ _HBM_SHARE = 0.9875
 V100's 16 (torch.cuda.get_device_properties)."""
 _GDDR_SHARE = 0.92
 """The same where error correction takes its part from memory: 14.7 of a T4's 16, 22.1 of 24."""
-_LEAST_MEMORY_GB = 0.001
+_LEAST_MEMORY_GIB = 0.001
 _GDDR = frozenset(
     {"T4-16GB", "A10-24GB", "A10G-24GB", "L4-24GB", "L40-48GB", "L40S-48GB", "A40-48GB"}
 )
@@ -78,7 +78,7 @@ def usable_bytes(gpu: str) -> int:
 def cluster_of_document(document: RawConfig) -> ClusterSpec:
     """Nodes of a document, whose ``nodes`` is a list of groups of equal nodes.
 
-    A group has ``gpu`` and what differs from usual: ``count`` (1), ``gpus`` (8), ``memory_gb``,
+    A group has ``gpu`` and what differs from usual: ``count`` (1), ``gpus`` (8), ``memory_gib``,
     ``link_gb_per_s`` and ``network_gb_per_s`` (of a GPU, one direction), ``usd_per_hour`` (of a
     node).
 
@@ -102,7 +102,7 @@ _KEYS = {
     "gpu",
     "count",
     "gpus",
-    "memory_gb",
+    "memory_gib",
     "link_gb_per_s",
     "network_gb_per_s",
     "usd_per_hour",
@@ -120,10 +120,10 @@ def _group(group: RawConfig, number: int, before: int) -> list[Node]:
     count, gpus = _whole(group, where, "count", 1), _whole(group, where, "gpus", 8)
     if count * gpus > MOST_GPUS:
         raise ConfigError(f"{where} has more than {MOST_GPUS} GPUs.")
-    memory = _number(group, where, "memory_gb")
-    if memory is not None and memory < _LEAST_MEMORY_GB:
+    memory = _number(group, where, "memory_gib")
+    if memory is not None and memory < _LEAST_MEMORY_GIB:
         raise ConfigError(
-            f"{where}.memory_gb is {memory!r}, but must be at least {_LEAST_MEMORY_GB}."
+            f"{where}.memory_gib is {memory!r}, but must be at least {_LEAST_MEMORY_GIB}."
         )
     devices = _devices(gpu, gpus, round(memory * 2**30) if memory else None)
     link, network = (

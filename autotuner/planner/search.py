@@ -21,7 +21,8 @@ from ..cost import (
     fits,
     verdict,
 )
-from ..space import Bools, Floats
+from ..space import Bools, Floats, Ints
+from .layout_family import FAMILIES, family_numbers
 from .mesh_grids import PLAN_RULES, LayoutGrid, count_layouts, grids, obeying, parts
 
 _TIES = (
@@ -43,9 +44,13 @@ Data parallelism and accumulation follow from these."""
 
 @dataclass(slots=True, kw_only=True)
 class Ranking:
-    """The ``most`` fastest rows; all of them where that is None."""
+    """The ``most`` fastest rows; all of them where that is None.
+
+    ``one_each``: only the fastest of each family.
+    """
 
     most: int | None
+    one_each: bool = False
     slowest_s: float = np.inf
     _rows: list[LayoutColumns] = field(default_factory=list)
     _step_s: list[Floats] = field(default_factory=list)
@@ -57,9 +62,14 @@ class Ranking:
         if not len(good):
             return
         seconds = step_s_C.reshape(-1)[good]
-        if self.most is not None and len(good) > self.most:
+        if self.one_each:
+            numbers = np.broadcast_to(family_numbers(grid.columns), grid.shape).reshape(-1)[good]
+            fastest = np.full(FAMILIES, np.inf)
+            np.minimum.at(fastest, numbers, seconds)
+            good, seconds = _both(good, seconds, seconds <= fastest[numbers])
+        elif self.most is not None and len(good) > self.most:
             last = np.partition(seconds, self.most - 1)[self.most - 1]
-            good, seconds = good[seconds <= last], seconds[seconds <= last]
+            good, seconds = _both(good, seconds, seconds <= last)
         self._rows.append(grid.rows(good))
         self._step_s.append(seconds)
         self._count += len(good)
@@ -72,20 +82,32 @@ class Ranking:
         return self._rows[0]
 
     def __len__(self) -> int:
-        return self._count if self.most is None else min(self._count, self.most)
+        if self._rows:
+            self._settle()
+        return self._count
 
     def _settle(self) -> None:
         """Sort what has come, and skip what is too slow."""
         rows, seconds = LayoutColumns.join(self._rows), np.concatenate(self._step_s)
-        order = np.lexsort((*(getattr(rows, name) for name in _TIES), seconds))[: self.most]
+        order = np.lexsort((*(getattr(rows, name) for name in _TIES), seconds))
+        if self.one_each:
+            _, first = np.unique(family_numbers(rows)[order], return_index=True)
+            order = order[np.sort(first)]
+        order = order[: self.most]
         self._rows, self._step_s = [rows.take(order)], [seconds[order]]
         self._count = len(order)
         if self._count == self.most:
             self.slowest_s = float(seconds[order[-1]])
 
 
+def _both(numbers: Ints, seconds: Floats, kept: Bools) -> tuple[Ints, Floats]:
+    return numbers[kept], seconds[kept]
+
+
 MEMORY, DEADLINE, MAX_COST = "memory", "deadline", "max_cost"
 _CELLS = 1 << 16
+_TIER_BITS = 64
+"""Seconds times 2^64 are longer than those of any layout of a better tier, and as exact."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,13 +124,22 @@ class Limits:
 
     Attributes:
         memory_bytes: of each rank.
+        headroom: share of the memory that a layout should leave free; those that do rank first,
+            then those below the memory, then those that may fit by the memory's error band. None
+            ranks by time alone.
         deadline_step_s: the longest step that a deadline allows.
         cost_step_s: the longest step that a budget of money allows.
     """
 
     memory_bytes: float
+    headroom: float | None = None
     deadline_step_s: float = np.inf
     cost_step_s: float = np.inf
+
+    @property
+    def safe_bytes(self) -> float:
+        """What a rank may need and leave the headroom free."""
+        return (1.0 - (self.headroom or 0.0)) * self.memory_bytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,6 +148,7 @@ class Question:
 
     Attributes:
         most: how many layouts to rank, None for all that fit.
+        one_each: the best layout of each family alone (:mod:`.layout_family`).
         rules: in the order in which they are asked.
     """
 
@@ -125,6 +157,7 @@ class Question:
     limits: Limits
     degrees: Degrees = field(default_factory=Degrees)
     most: int | None = 10
+    one_each: bool = False
     rules: tuple[LayoutRule, ...] = PLAN_RULES
 
 
@@ -144,6 +177,11 @@ class Planned:
     parts: tuple[tuple[str, float], ...]
     verdict: Verdict
 
+    @property
+    def mfu(self) -> float:
+        """Model FLOPs utilization: recomputed operations do not count."""
+        return dict(self.parts)["ideal"] / self.step_s
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
@@ -153,8 +191,11 @@ class Plan:
         considered: layouts that satisfy the equations of mesh and batch.
         valid: those of them that break no rule.
         fit: those of them that are not surely too large for memory.
+        safe: those of them that leave the headroom free; 0 where none was asked for.
         rejected: rule and layouts that broke it first, ``memory`` and limits of time last.
-        best: the fastest ones in order.
+        best: the fastest ones in order; where a headroom was asked for, the first one is
+            predicted to fit.
+        tightest: with a headroom, the fastest that is predicted to fit, whatever it leaves free.
         surely: the fastest one that fits even at the upper end of the memory's error band.
         smallest: where none fits, the valid one that needs least memory.
         fastest: where none is within the limits, the fastest one that fits.
@@ -165,6 +206,8 @@ class Plan:
     fit: int
     rejected: tuple[tuple[str, int], ...]
     best: tuple[Planned, ...]
+    safe: int = 0
+    tightest: Planned | None = None
     surely: Planned | None = None
     smallest: Planned | None = None
     fastest: Planned | None = None
@@ -175,13 +218,16 @@ class _Tally:
     """What has been seen so far."""
 
     best: Ranking
-    surely: Ranking
-    smallest: Ranking
-    fastest: Ranking
+    tightest: Ranking = field(default_factory=lambda: Ranking(most=1))
+    surely: Ranking = field(default_factory=lambda: Ranking(most=1))
+    smallest: Ranking = field(default_factory=lambda: Ranking(most=1))
+    fastest: Ranking = field(default_factory=lambda: Ranking(most=1))
     dropped: dict[str, int] = field(default_factory=dict)
     considered: int = 0
     valid: int = 0
     fit: int = 0
+    safe: int = 0
+    below: int = 0
 
 
 def plan(question: Question) -> Plan:
@@ -189,12 +235,7 @@ def plan(question: Question) -> Plan:
     training = question.training
     workload = training.workload
     model, sequence = workload.architecture, workload.sequence_length
-    tally = _Tally(
-        best=Ranking(most=question.most),
-        surely=Ranking(most=1),
-        smallest=Ranking(most=1),
-        fastest=Ranking(most=1),
-    )
+    tally = _Tally(best=Ranking(most=question.most, one_each=question.one_each))
     limited: dict[str, int] = {}
     for grid in grids(question.world, workload.global_batch, model, question.degrees):
         tally.considered += count_layouts(grid)
@@ -215,11 +256,13 @@ def _look(
     )
     kept_C = np.broadcast_to(kept_C, grid.shape)
     fits_C = kept_C & fits(peak_C, limits.memory_bytes)
-    valid, fit = int(np.count_nonzero(kept_C)), int(np.count_nonzero(fits_C))
-    tally.valid += valid
-    tally.fit += fit
-    if not tally.fit:
+    below_C = fits_C if limits.headroom is None else fits_C & (peak_C <= limits.memory_bytes)
+    tally.valid += int(np.count_nonzero(kept_C))
+    tally.fit += int(np.count_nonzero(fits_C))
+    tally.below += int(np.count_nonzero(below_C))
+    if not tally.below:
         tally.smallest.add(grid, kept_C, peak_C)
+    if not tally.fit:
         return
     tally.surely.add(grid, fits_C & (peak_C * (1 + MEMORY_BAND) <= limits.memory_bytes), step_s_C)
     wanted_C = fits_C
@@ -228,32 +271,39 @@ def _look(
             within_C = wanted_C & (step_s_C <= longest_s)
             late = int(np.count_nonzero(wanted_C)) - int(np.count_nonzero(within_C))
             limited[name] = limited.get(name, 0) + late
-            tally.fastest.add(grid, fits_C, step_s_C)
+            tally.fastest.add(grid, below_C, step_s_C)
             wanted_C = within_C
-    tally.best.add(grid, wanted_C, step_s_C)
+    if limits.headroom is None:
+        tally.best.add(grid, wanted_C, step_s_C)
+        return
+    safe_C = peak_C <= limits.safe_bytes
+    tally.safe += int(np.count_nonzero(fits_C & safe_C))
+    tally.tightest.add(grid, wanted_C & below_C, step_s_C)
+    tier_C = np.where(safe_C, 0, np.where(below_C, 1, 2))
+    tally.best.add(grid, wanted_C, np.ldexp(step_s_C, _TIER_BITS * tier_C))
 
 
 def _plan(question: Question, tally: _Tally, limited: dict[str, int]) -> Plan:
     memory = {MEMORY: tally.valid - tally.fit}
     rejected = {**tally.dropped, **memory, **limited}
-    found = {
-        name: _best_plans(ranking, question)
-        for name, ranking in (
-            ("best", tally.best),
-            ("surely", tally.surely),
-            ("smallest", tally.smallest),
-            ("fastest", tally.fastest),
-        )
-    }
+    limits, best = question.limits, _best_plans(tally.best, question)
+    if limits.headroom is not None and best and best[0].peak_bytes > limits.memory_bytes:
+        best = ()
+
+    def first(ranking: Ranking) -> Planned | None:
+        return next(iter(_best_plans(ranking, question)), None)
+
     return Plan(
         considered=tally.considered,
         valid=tally.valid,
         fit=tally.fit,
+        safe=tally.safe,
         rejected=tuple((name, count) for name, count in rejected.items() if count),
-        best=found["best"],
-        surely=next(iter(found["surely"]), None),
-        smallest=None if tally.fit else next(iter(found["smallest"]), None),
-        fastest=None if found["best"] else next(iter(found["fastest"]), None),
+        best=best,
+        tightest=first(tally.tightest),
+        surely=first(tally.surely),
+        smallest=None if tally.below else first(tally.smallest),
+        fastest=None if best else first(tally.fastest),
     )
 
 

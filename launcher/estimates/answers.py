@@ -20,7 +20,15 @@ from autoconf_launch.autotuner.cost import (
     remedies,
     verdict,
 )
-from autoconf_launch.autotuner.planner import Limits, Loser, Plan, Question, Training, losers
+from autoconf_launch.autotuner.planner import (
+    Limits,
+    Loser,
+    Plan,
+    Planned,
+    Question,
+    Training,
+    losers,
+)
 from autoconf_launch.autotuner.planner import plan as planned
 from autoconf_launch.core import ClusterSpec, ConfigError, Degrees, Layout, Offload, Workload
 from autoconf_launch.tuning_spaces import machine
@@ -82,6 +90,17 @@ class PlanAnswer:
     def cluster(self) -> ClusterSpec:
         """Machines of the training."""
         return self.request.training.cluster
+
+    def tokens_per_s_per_gpu(self, one: Planned) -> float:
+        """How fast a GPU trains in a layout."""
+        tokens = self.workload.global_batch * self.workload.sequence_length
+        return tokens / one.step_s / len(self.cluster.devices)
+
+    def usd_per_step(self, one: Planned) -> float | None:
+        """Money for all GPUs while a step lasts; None where no price is known."""
+        if self.price is None:
+            return None
+        return len(self.cluster.devices) * self.price.usd_per_gpu_hour * one.step_s / 3600
 
 
 def fit_answer(request: FitRequest) -> FitAnswer:
@@ -192,6 +211,7 @@ def plan_answer(request: PlanRequest) -> PlanAnswer:
         world=len(training.cluster.devices),
         limits=_limits(request, price),
         most=request.top,
+        one_each=request.top is not None,
     )
     started = time.perf_counter()
     found = planned(question)
@@ -210,6 +230,7 @@ def _limits(request: PlanRequest, price: ChosenPrice | None) -> Limits:
     steps = _steps(request)
     return Limits(
         memory_bytes=request.training.limit_bytes,
+        headroom=request.headroom,
         deadline_step_s=_deadline(request, steps),
         cost_step_s=_affordable(request, steps, price, len(request.training.cluster.devices)),
     )

@@ -108,6 +108,7 @@ def _add_layout(group: argparse._ArgumentGroup) -> None:
 CLUSTER_TEMPLATE = "--cluster-template"
 _MOST_SHOWN = 1 << 24
 _USUALLY_SHOWN = 10
+USUAL_HEADROOM = 0.1
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
 
 
@@ -123,13 +124,15 @@ class PlanRequest:
     """What is asked; None where a flag was not given.
 
     Attributes:
-        top: layouts to show; None for all that fit.
+        top: families of layouts to show, the best layout of each; None for all that fit.
+        headroom: share of a GPU's memory that a safe layout leaves free.
         deadline_s: of the whole training of ``tokens``.
         max_cost_usd: the same in money.
     """
 
     training: TrainingRequest
     top: int | None = _USUALLY_SHOWN
+    headroom: float = USUAL_HEADROOM
     explain: bool = False
     goal: Goal = Goal.TIME
     tokens: int | None = None
@@ -154,6 +157,7 @@ def parse_plan(arguments: Sequence[str], *, of_script: bool = False) -> PlanRequ
     return PlanRequest(
         training=training_of(flags, words, of_script=of_script),
         top=flags.top or None,
+        headroom=flags.headroom,
         explain=flags.explain,
         goal=Goal(flags.objective),
         tokens=flags.tokens,
@@ -188,8 +192,10 @@ def _add_ranking(group: argparse._ArgumentGroup) -> None:
         type=count,
         default=_USUALLY_SHOWN,
         metavar="N",
-        help="layouts to show; default 10, 0: all that fit",
+        help="families to show, the best layout of each; default 10, 0: all layouts that fit",
     )
+    headroom_help = "share of a GPU's memory that a safe layout leaves free; default 10"
+    add("--headroom", type=_share, default=USUAL_HEADROOM, metavar="PERCENT", help=headroom_help)
     explain_help = "say why well-known layouts lost and where the winner's step time goes"
     add("--explain", action="store_true", help=explain_help)
     goals = [goal.value for goal in Goal]
@@ -215,6 +221,13 @@ def _money(text: str) -> float:
             f"{text!r} must be an amount in USD, such as 250000 or 5M"
         )
     return amount
+
+
+def _share(text: str) -> float:
+    found = re.fullmatch(r"([0-9]{1,3}(?:\.[0-9]{1,9})?)\s*%?", text.strip())
+    if not found or float(found[1]) >= 100:
+        raise argparse.ArgumentTypeError(f"{text!r} must be a percentage from 0 to below 100")
+    return float(found[1]) / 100
 
 
 def _duration(text: str) -> float:

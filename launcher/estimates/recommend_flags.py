@@ -15,7 +15,7 @@ from autoconf_launch.core import ConfigError, nearest_known
 from ..export import BASE_EXPORTERS
 from ..flags import VerbParser
 from .model_choice import MOST
-from .training_flags import read_tokens, whole, with_dashes
+from .training_flags import SEQUENCE_HELP, read_sequence, read_tokens, whole, with_dashes
 
 _MOST_GPUS = 1 << 20
 _USUAL_GOODPUT = Goodput()
@@ -151,7 +151,7 @@ def _add_question(group: argparse._ArgumentGroup) -> None:
 def _add_model(group: argparse._ArgumentGroup) -> None:
     add = group.add_argument
     add("--vocab", type=whole(1, MOST), metavar="V")
-    add("--seq", type=whole(1, MOST), metavar="S", help="sequence length in tokens")
+    add("--seq", type=read_sequence, metavar="S", help=SEQUENCE_HELP)
     add("--global-batch", type=whole(1, MOST), metavar="B", help="samples per optimizer step")
 
 

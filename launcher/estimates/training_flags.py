@@ -136,6 +136,20 @@ def whole(least: int, most: int) -> Callable[[str], int]:
     return read
 
 
+SEQUENCE_HELP = "sequence length in tokens, such as 8192 or 8k (1k: 1024 tokens)"
+
+
+def read_sequence(text: str) -> int:
+    """Tokens of ``8192``, ``8k``, ``1M``: contexts go by powers of two, so a k is 1024."""
+    found = re.fullmatch(r"([0-9]{1,18})([km]?)", text.strip().lower())
+    length = int(found[1]) << {"": 0, "k": 10, "m": 20}[found[2]] if found else 0
+    if not 1 <= length <= MOST:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} must be a number of tokens, such as 8192 or 8k"
+        )
+    return length
+
+
 def read_tokens(text: str) -> int:
     """Tokens of ``300B``, ``1.8T``, ``5000000000``; exact in decimals."""
     found = re.fullmatch(r"([0-9]{1,18}(?:\.[0-9]{1,18})?)([kmbt]?)", text.strip().lower())
@@ -199,9 +213,10 @@ def _add_work(parser: argparse.ArgumentParser, of_script: bool) -> None:
     add = group.add_argument
     cluster_help = "64x8xH100-SXM-80GB, or a file"
     add("--cluster", action="once", required=True, metavar="C", help=cluster_help)
-    usual: dict[str, Any] = {"type": whole(1, MOST), "required": not of_script, "default": 1}
-    add("--seq", metavar="S", help="sequence length in tokens", **usual)
-    add("--global-batch", metavar="B", help="samples per optimizer step", **usual)
+    usual: dict[str, Any] = {"required": not of_script, "default": 1}
+    add("--seq", type=read_sequence, metavar="S", help=SEQUENCE_HELP, **usual)
+    batch_help = "samples per optimizer step"
+    add("--global-batch", type=whole(1, MOST), metavar="B", help=batch_help, **usual)
     for flag, names, default, of in (
         ("precision", PRECISIONS, "bf16", ""),
         ("optimizer", OPTIMIZER_STATES, "adamw", ""),

@@ -295,7 +295,9 @@ class PiecesPlan:
     """The answer.
 
     Attributes:
-        best: layouts that fit, the fastest first, as many as asked for.
+        best: the fastest micro-batch of each ZeRO stage and recomputation, or all layouts that
+            fit where all were asked for; those that leave the headroom come first.
+        headroom: share of the memory that was asked to be left free.
         smallest: the one that needs least memory.
     """
 
@@ -303,6 +305,7 @@ class PiecesPlan:
     considered: int
     fit: int
     best: tuple[TracedRow, ...]
+    headroom: float
     smallest: TracedRow | None
     seconds: float
 
@@ -313,15 +316,35 @@ def plan_by_pieces(request: PlanRequest, script: TracedScript) -> PiecesPlan:
     asked = PiecesQuestion(script=script, training=request.training)
     rows = traced_rows(asked, list(_layouts(asked)))
     fitting = [row for row in rows if row.verdict is not Verdict.NO]
-    fitting.sort(key=_rank)
+    fitting.sort(key=lambda row: (_tier(row, request), *_rank(row)))
+    best = fitting if request.top is None else list(_best_of_each(fitting))
+    if best and best[0].peak_bytes > request.training.limit_bytes:
+        best = []
     return PiecesPlan(
         asked=asked,
         considered=len(rows),
         fit=len(fitting),
-        best=tuple(fitting[: request.top]),
+        best=tuple(best[: request.top]),
+        headroom=request.headroom,
         smallest=min(rows, key=lambda row: row.peak_bytes, default=None),
         seconds=time.perf_counter() - started_s,
     )
+
+
+def _tier(row: TracedRow, request: PlanRequest) -> int:
+    """0: the headroom is left; 1: predicted to fit; 2: may fit."""
+    limit = request.training.limit_bytes
+    return (row.peak_bytes > (1 - request.headroom) * limit) + (row.peak_bytes > limit)
+
+
+def _best_of_each(rows: Sequence[TracedRow]) -> Iterator[TracedRow]:
+    """The first row of each ZeRO stage and recomputation."""
+    seen = set()
+    for row in rows:
+        kind = (row.layout.zero_stage, row.layout.recompute)
+        if kind not in seen:
+            seen.add(kind)
+            yield row
 
 
 def _rank(row: TracedRow) -> tuple[float, int, float]:

@@ -31,7 +31,8 @@ if TYPE_CHECKING:
         validation_document,
         validation_lines,
     )
-    from .plan import plan_csv, plan_document, plan_json, plan_text, why_nothing
+    from .plan import plan_csv, plan_document, plan_json, plan_text
+    from .plan_reasons import why_nothing
     from .recommend import recommend_document, recommend_text
     from .results import (
         comparison_document,

@@ -27,6 +27,21 @@ def _three_digits(number: float) -> str:
     return f"{number:,.0f}" if number >= 100 else f"{number:.3g}"
 
 
+def number_text(value: float, digits: int = 4) -> str:
+    """``12,345``, ``32.72``, ``0.0667``: so many digits, never an exponent."""
+    if value >= 10 ** (digits - 1):
+        return f"{value:,.0f}"
+    text = f"{value:.{digits}g}"
+    return text if "e" not in text else f"{value:.{digits + 6}f}".rstrip("0")
+
+
+def step_time_text(duration_s: float) -> str:
+    """``32.72 s``, ``253.1 ms``: one step."""
+    if duration_s >= 1:
+        return f"{number_text(duration_s)} s"
+    return f"{number_text(1e3 * duration_s)} ms"
+
+
 HEADERS = ("trial", "config", "predicted", "measured", "samples/s", "memory", "status")
 _GB = 1e9
 _SMALL_BYTES = 1e5
@@ -202,15 +217,24 @@ def table_of(
     markdown: bool = False,
 ) -> str:
     """Columns under their headers, or a pipe table; no number is read into a cell."""
+    return _tabulate(rows, headers, align, "pipe" if markdown else "simple")
+
+
+def dense_table(
+    rows: Sequence[Sequence[str]], headers: Sequence[str], align: Sequence[str]
+) -> str:
+    """Many columns under their headers, each as narrow as its cells."""
+    widths = [max(map(len, column)) for column in zip(headers, *rows, strict=True)]
+    rules = ["-" * width for width in widths]
+    return _tabulate([headers, rules, *rows], (), align, "plain")
+
+
+def _tabulate(
+    rows: Sequence[Sequence[str]], headers: Sequence[str], align: Sequence[str], form: str
+) -> str:
     from tabulate import tabulate  # the command itself does not wait for it
 
-    table = tabulate(
-        rows,
-        headers=headers,
-        tablefmt="pipe" if markdown else "simple",
-        colalign=align,
-        disable_numparse=True,
-    )
+    table = tabulate(rows, headers=headers, tablefmt=form, colalign=align, disable_numparse=True)
     return "\n".join(line.rstrip() for line in table.splitlines())
 
 

@@ -17,16 +17,16 @@ from autoconf_launch.autotuner.space import candidate_name
 from autoconf_launch.core import Candidate, ClusterSpec, encode
 
 from ..estimates import FitAnswer
-from .cells import count_text, memory_size, memory_unit, percent, table_of
+from .cells import count_text, memory_size, memory_unit, percent, step_time_text, table_of
 
-FIT_SCHEMA_VERSION = 1
+FIT_SCHEMA_VERSION = 2
 _COLUMNS = 8
 ANSWERS = {
     Verdict.YES: "yes: it fits",
     Verdict.MARGINAL: "marginal: it may fit",
     Verdict.NO: "no: it does not fit",
 }
-_GB = 2**30
+_GIB = 2**30
 _LEAST_SHOWN = 0.005
 
 
@@ -60,7 +60,7 @@ def cluster_name(cluster: ClusterSpec) -> str:
 
 
 def fit_document(answer: FitAnswer) -> dict[str, Any]:
-    """A document; keys in ``_gb`` are of 2^30 bytes."""
+    """A document; keys in ``_gib`` are of 2^30 bytes."""
     total_S = answer.memory.total_SC[:, 0]
     return {
         "schema_version": FIT_SCHEMA_VERSION,
@@ -68,12 +68,12 @@ def fit_document(answer: FitAnswer) -> dict[str, Any]:
         "parameters": parameters(answer.asked.workload.architecture),
         "layout": encode(answer.asked.layout),
         "verdict": answer.verdict.value,
-        "peak_memory_gb": _to_gb(float(total_S.max())),
+        "peak_memory_gib": _to_gib(float(total_S.max())),
         "peak_memory_band": MEMORY_BAND,
-        "limit_gb": _to_gb(answer.limit_bytes),
+        "limit_gib": _to_gib(answer.limit_bytes),
         "step_time_s": answer.step_s,
         "stages": [
-            {"stage": stage, "memory_gb": _to_gb(float(total)), "parts": _parts(answer, stage)}
+            {"stage": stage, "memory_gib": _to_gib(float(total)), "parts": _parts(answer, stage)}
             for stage, total in enumerate(total_S)
         ],
         "remedies": [_remedy_document(remedy) for remedy in answer.remedies],
@@ -125,7 +125,7 @@ def _shown_parts(answer: FitAnswer) -> list[tuple[str, Any]]:
 def _parts(answer: FitAnswer, stage: int) -> dict[str, float]:
     count = len(answer.memory.total_SC)
     return {
-        name: _to_gb(float(np.broadcast_to(sizes, (count, 1))[stage, 0]))
+        name: _to_gib(float(np.broadcast_to(sizes, (count, 1))[stage, 0]))
         for name, sizes in answer.memory.parts()
     }
 
@@ -157,18 +157,18 @@ def _remedies(answer: FitAnswer) -> str:
 def _price(step_s: float | None, asked_s: float | None) -> tuple[str, str]:
     if step_s is None or not asked_s:
         return "-", "-"
-    return f"{step_s:.3g} s", percent(step_s / asked_s - 1, "+")
+    return step_time_text(step_s), percent(step_s / asked_s - 1, "+")
 
 
 def _remedy_document(remedy: Remedy) -> dict[str, Any]:
     return {
         "changes": list(remedy.changes),
         "layout": encode(remedy.proposal.layout),
-        "peak_memory_gb": _to_gb(remedy.peak_bytes),
+        "peak_memory_gib": _to_gib(remedy.peak_bytes),
         "verdict": remedy.verdict.value,
         "step_time_s": remedy.step_s,
     }
 
 
-def _to_gb(size_bytes: float) -> float:
-    return round(size_bytes / _GB, 3)
+def _to_gib(size_bytes: float) -> float:
+    return round(size_bytes / _GIB, 3)

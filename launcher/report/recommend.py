@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from ..estimates import Recommendation
 
 
-RECOMMEND_SCHEMA_VERSION = 1
+RECOMMEND_SCHEMA_VERSION = 2
 _GIB = 2**30
 
 
@@ -205,7 +205,7 @@ def _planner_document(answer: Recommendation) -> dict[str, Any]:
         "tokens_per_s": done.tokens_per_s,
         "tflops_per_gpu": done.tflops_per_gpu,
         "model_tflops_per_gpu": done.model_tflops_per_gpu,
-        "peak_memory_gb": round(done.peak_bytes / _GIB, 3),
+        "peak_memory_gib": round(done.peak_bytes / _GIB, 3),
         "layout": encode(done.layout),
         "recompute_layers": _recompute_layers(done),
         "global_batch": done.layout.global_batch,

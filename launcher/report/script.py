@@ -14,11 +14,20 @@ from autoconf_launch.autotuner.space import candidate_name
 from autoconf_launch.core import Candidate, Layout, Recompute, encode
 
 from ..first_forward import PiecesFit, PiecesPlan, PiecesQuestion, Room, TracedRow, TracedScript
-from .cells import amount, count_text, memory_size, memory_unit, percent, size_text, table_of
+from .cells import (
+    amount,
+    count_text,
+    memory_size,
+    memory_unit,
+    percent,
+    size_text,
+    step_time_text,
+    table_of,
+)
 from .fit import ANSWERS, FIT_SCHEMA_VERSION
 from .plan import PLAN_SCHEMA_VERSION
 
-_GB = 2**30
+_GIB = 2**30
 
 
 def script_text(script: TracedScript) -> str:
@@ -27,7 +36,7 @@ def script_text(script: TracedScript) -> str:
 
 
 def script_document(script: TracedScript, found: Sequence[Room] = ()) -> dict[str, Any]:
-    """The section ``script`` of a document; ``_gb`` is of 2^30 bytes."""
+    """The section ``script`` of a document; ``_gib`` is of 2^30 bytes."""
     seen = script.found
     return {
         "name": script.name,
@@ -113,7 +122,7 @@ def _room_document(room: Room) -> dict[str, Any]:
     return {
         "zero_stage": room.zero_stage,
         "recompute": room.recompute.value,
-        "peak_memory_gb": round(room.peak_bytes / _GB, 3),
+        "peak_memory_gib": round(room.peak_bytes / _GIB, 3),
         "verdict": room.verdict.value,
         "largest_micro_batch": room.largest,
     }
@@ -140,7 +149,7 @@ def pieces_fit_text(answer: PiecesFit) -> str:
 
 
 def pieces_fit_document(answer: PiecesFit) -> str:
-    """One JSON document; keys in ``_gb`` are of 2^30 bytes."""
+    """One JSON document; keys in ``_gib`` are of 2^30 bytes."""
     asked, row = answer.asked, answer.row
     document = {
         "schema_version": FIT_SCHEMA_VERSION,
@@ -148,11 +157,11 @@ def pieces_fit_document(answer: PiecesFit) -> str:
         "parameters": asked.script.found.model.parameters,
         "layout": encode(row.layout),
         "verdict": row.verdict.value,
-        "peak_memory_gb": _gb(row.peak_bytes),
+        "peak_memory_gib": _gib(row.peak_bytes),
         "peak_memory_band": MEMORY_BAND,
-        "limit_gb": _gb(asked.training.limit_bytes),
+        "limit_gib": _gib(asked.training.limit_bytes),
         "step_time_s": row.step_s,
-        "stages": [{"stage": 0, "memory_gb": _gb(row.peak_bytes), "parts": _parts(row)}],
+        "stages": [{"stage": 0, "memory_gib": _gib(row.peak_bytes), "parts": _parts(row)}],
         "remedies": [_remedy_document(row.layout, one) for one in answer.remedies],
         "script": script_document(asked.script, answer.rooms),
     }
@@ -174,7 +183,7 @@ def pieces_plan_text(answer: PiecesPlan) -> str:
         f"kernels reach: ±{percent(EAGER_BAND)}, so the order is a guide. Memory is "
         f"±{percent(MEMORY_BAND)}; a GPU has {memory_size(asked.training.limit_bytes)}."
     )
-    return "\n\n".join([head, _ranking(answer.best), note])
+    return "\n\n".join([head, _ranking(answer), note])
 
 
 def pieces_plan_document(answer: PiecesPlan, usd_per_gpu_hour: float | None) -> str:
@@ -187,7 +196,12 @@ def pieces_plan_document(answer: PiecesPlan, usd_per_gpu_hour: float | None) -> 
         "valid": answer.considered,
         "fit": answer.fit,
         "seconds": answer.seconds,
-        "best": [_row_document(row, usd_per_s) for row in answer.best],
+        "headroom": answer.headroom,
+        "limit_gib": _gib(answer.asked.training.limit_bytes),
+        "best": [
+            _row_document(row, usd_per_s) | {"free_memory": _free(answer, row)}
+            for row in answer.best
+        ],
         "rejected": {"memory": answer.considered - answer.fit},
         "script": script_document(answer.asked.script),
     }
@@ -221,7 +235,7 @@ def _remedies(answer: PiecesFit) -> str:
             " ".join(_changes(asked.layout, one.layout)),
             memory_size(one.peak_bytes, 2),
             one.verdict.value,
-            "-" if one.step_s is None else f"{one.step_s:.3g} s",
+            "-" if one.step_s is None else step_time_text(one.step_s),
             "-"
             if one.step_s is None or not asked.step_s
             else percent(one.step_s / asked.step_s - 1, "+"),
@@ -241,7 +255,7 @@ def _changes(asked: Layout, changed: Layout) -> list[str]:
     return [f"{name}={after}" for name, before, after in named if before != after]
 
 
-def _ranking(rows: Sequence[TracedRow]) -> str:
+def _ranking(answer: PiecesPlan) -> str:
     cells = [
         [
             str(rank),
@@ -250,16 +264,20 @@ def _ranking(rows: Sequence[TracedRow]) -> str:
             str(row.layout.micro_batch),
             str(row.layout.accumulation),
             row.layout.recompute.value,
-            "-" if row.step_s is None else f"{row.step_s:.4g}",
+            "-" if row.step_s is None else step_time_text(row.step_s),
             memory_size(row.peak_bytes, 2),
-            row.verdict.value,
+            percent(_free(answer, row)),
         ]
-        for rank, row in enumerate(rows, start=1)
+        for rank, row in enumerate(answer.best, start=1)
     ]
-    headers = ["#", "dp", "zero", "micro", "acc", "recompute", "step s", "memory", "fits"]
+    headers = ["#", "dp", "zero", "micro", "acc", "recompute", "step", "memory", "free"]
     right = "right"
-    align = [right, right, right, right, right, "left", right, right, "left"]
-    return table_of(cells, headers, align)
+    return table_of(cells, headers, [right] * 5 + ["left", right, right, right])
+
+
+def _free(answer: PiecesPlan, row: TracedRow) -> float:
+    """Share of a GPU's memory that is left; below 0 where the layout may not fit."""
+    return 1.0 - row.peak_bytes / answer.asked.training.limit_bytes
 
 
 def _row_document(row: TracedRow, usd_per_s: float | None) -> dict[str, Any]:
@@ -268,7 +286,8 @@ def _row_document(row: TracedRow, usd_per_s: float | None) -> dict[str, Any]:
         "candidate": encode(row.layout),
         "step_time_s": step_s,
         "step_time_band": EAGER_BAND,
-        "peak_memory_gb": _gb(row.peak_bytes),
+        "peak_memory_gib": _gib(row.peak_bytes),
+        "fits": row.verdict.value,
         "usd_per_step": None if usd_per_s is None or step_s is None else usd_per_s * step_s,
         "parts": dict(row.step),
         "runnable": False,
@@ -279,15 +298,15 @@ def _remedy_document(asked: Layout, row: TracedRow) -> dict[str, Any]:
     return {
         "changes": _changes(asked, row.layout),
         "layout": encode(row.layout),
-        "peak_memory_gb": _gb(row.peak_bytes),
+        "peak_memory_gib": _gib(row.peak_bytes),
         "verdict": row.verdict.value,
         "step_time_s": row.step_s,
     }
 
 
 def _parts(row: TracedRow) -> dict[str, float]:
-    return {name: _gb(size) for name, size in row.memory}
+    return {name: _gib(size) for name, size in row.memory}
 
 
-def _gb(size_bytes: float) -> float:
-    return round(size_bytes / _GB, 3)
+def _gib(size_bytes: float) -> float:
+    return round(size_bytes / _GIB, 3)

@@ -69,7 +69,7 @@ def test_a_document_may_have_unequal_nodes() -> None:
 def test_a_document_overrides_memory_links_and_prices() -> None:
     group = {
         "gpu": "H100",
-        "memory_gb": 96,
+        "memory_gib": 96,
         "link_gb_per_s": 400,
         "network_gb_per_s": 12.5,
         "usd_per_hour": 20,
@@ -86,8 +86,8 @@ def test_a_document_overrides_memory_links_and_prices() -> None:
         {"gpu": "H100", "cuont": 2},
         {"gpu": "H100", "count": 0},
         {"gpu": "H100", "gpus": 2.5},
-        {"gpu": "H100", "memory_gb": -1},
-        {"gpu": "H100", "memory_gb": 1e-300},
+        {"gpu": "H100", "memory_gib": -1},
+        {"gpu": "H100", "memory_gib": 1e-300},
         {"gpu": "H100", 5: 1},
         {"count": 2},
         {"gpu": "H100", "count": 1 << 40},

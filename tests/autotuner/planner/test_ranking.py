@@ -2,6 +2,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
+from autoconf_launch.autotuner.planner.layout_family import family_name, family_numbers
 from autoconf_launch.autotuner.planner.mesh_grids import LayoutGrid, grids
 from autoconf_launch.autotuner.planner.search import Ranking
 from autoconf_launch.core import Degrees
@@ -31,6 +32,31 @@ def test_the_kept_ones_are_the_head_of_the_whole_ranking(
     assert len(some) == most
     for name in ("tensor_C", "pipeline_C", "zero_stage_C", "micro_batch_C", "offload_C"):
         assert getattr(few, name).tolist() == getattr(all_rows, name)[:most].tolist()
+
+
+@given(st.integers(0, 2**32 - 1), st.integers(1, 40), st.integers(2, 50))
+def test_one_of_each_family_is_the_first_of_the_whole_ranking(
+    seed: int, most: int, different: int
+) -> None:
+    generator = np.random.default_rng(seed)
+    some, every = Ranking(most=most, one_each=True), Ranking(most=None)
+    for _ in range(3):
+        seconds = generator.integers(1, different, CELLS).astype(np.float64).reshape(GRID.shape)
+        wanted = generator.random(GRID.shape) < 0.5
+        some.add(GRID, wanted, seconds)
+        every.add(GRID, wanted, seconds)
+    all_rows = every.best()
+    _, first = np.unique(family_numbers(all_rows), return_index=True)
+    expected = all_rows.take(np.sort(first)[:most])
+    assert list(some.best().layouts()) == list(expected.layouts())
+    assert len(some) == len(expected)
+
+
+def test_layouts_of_one_family_have_one_name() -> None:
+    rows = GRID.rows(np.arange(CELLS))
+    names = [family_name(layout) for layout in rows.layouts()]
+    pairs = set(zip(family_numbers(rows).tolist(), names, strict=True))
+    assert len(pairs) == len({number for number, _ in pairs}) == len({name for _, name in pairs})
 
 
 def test_what_is_not_wanted_is_never_kept() -> None:

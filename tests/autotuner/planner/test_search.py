@@ -14,8 +14,9 @@ from autoconf_launch.autotuner.cost.fitting import Verdict, fits
 from autoconf_launch.autotuner.cost.layout_columns import LayoutColumns
 from autoconf_launch.autotuner.cost.memory import peak_bytes
 from autoconf_launch.autotuner.cost.step import step_parts
+from autoconf_launch.autotuner.planner.layout_family import family_name
 from autoconf_launch.autotuner.planner.mesh_grids import PLAN_RULES
-from autoconf_launch.autotuner.planner.search import Limits, Planned, Question, plan
+from autoconf_launch.autotuner.planner.search import Limits, Plan, Planned, Question, plan
 from autoconf_launch.core import Degrees, Layout, Offload, Recompute
 
 WORLDS = st.sampled_from([1, 2, 3, 4, 6, 8])
@@ -231,3 +232,52 @@ def test_some_layers_recomputed_lie_between_none_and_all(ask: Any) -> None:
         )
     ]
     assert times[1] == pytest.approx((times[0] + times[2]) / 2)
+
+
+def tight(ask: Any, headroom: float | None, gib: float = 1.8, **changes: Any) -> Plan:
+    """A small model on little memory."""
+    limits = Limits(memory_bytes=gib * 2**30, headroom=headroom)
+    return plan(ask(8, 8, limits=limits, **changes))
+
+
+def test_what_leaves_the_headroom_stands_first_and_then_what_is_below_the_memory(
+    ask: Any,
+) -> None:
+    found, limit = tight(ask, 0.02, most=None), 1.8 * 2**30
+    tiers = [(one.peak_bytes > 0.98 * limit) + (one.peak_bytes > limit) for one in found.best]
+    assert tiers == sorted(tiers)
+    assert set(tiers) == {0, 1, 2}
+    assert found.safe == tiers.count(0)
+    for tier in range(3):
+        times = [one.step_s for one, its in zip(found.best, tiers, strict=True) if its == tier]
+        assert times == sorted(times)
+
+
+def test_a_headroom_changes_the_order_and_nothing_else(ask: Any) -> None:
+    by_time, by_room = tight(ask, None, most=None), tight(ask, 0.02, most=None)
+    assert by_time.rejected == by_room.rejected
+    assert Counter(map(key, by_time.best)) == Counter(map(key, by_room.best))
+
+
+def test_the_fastest_without_headroom_is_named(ask: Any) -> None:
+    found = tight(ask, 0.02, most=None)
+    below = [one.step_s for one in found.best if one.peak_bytes <= 1.8 * 2**30]
+    assert found.tightest
+    assert found.tightest.step_s == min(below)
+
+
+def test_where_all_are_above_the_memory_none_is_ranked(ask: Any) -> None:
+    smallest = min(one.peak_bytes for one in tight(ask, None, gib=80.0, most=None).best)
+    found = tight(ask, 0.02, gib=0.98 * smallest / 2**30)
+    assert found.fit
+    assert not found.best
+    assert found.smallest
+    assert found.smallest.peak_bytes == pytest.approx(smallest)
+
+
+def test_each_family_stands_once_by_its_best_layout(ask: Any) -> None:
+    every, one_each = tight(ask, 0.02, most=None), tight(ask, 0.02, most=None, one_each=True)
+    first = {family_name(one.layout): key(one) for one in reversed(every.best)}
+    named = [(family_name(one.layout), key(one)) for one in one_each.best]
+    assert dict(named) == first
+    assert len(named) == len(first) > 1

@@ -15,7 +15,7 @@ CLUSTER = ("--family", "gpt3", "--cluster", "20x8xA100-SXM-80GB", "--tokens", "3
 
 def test_the_seeds_twenty_nodes_and_five_days(recommend: Run) -> None:
     document = recommend(*SEEDS, "--max-days", "5", "--json").document
-    assert document["schema_version"] == 1
+    assert document["schema_version"] == 2
     assert (document["family"], document["model_size_b"]) == ("gpt3", 4.03)
     assert (document["training_days"], document["nearest_predefined"]) == (5.0, "gpt3/5b")
     assert document["planner"]["cluster"] == "20x8xA100-SXM-80GB"
@@ -78,7 +78,7 @@ def test_a_family_that_no_rule_knows_says_so(recommend: Run) -> None:
 def test_a_memory_that_no_rule_covers_says_so(recommend: Run) -> None:
     arguments = (*SEEDS, "--model-size", "5", "--gpu-memory-gb", "48", "--json")
     document = recommend(*arguments).document
-    assert document["planner"]["peak_memory_gb"] < 48
+    assert document["planner"]["peak_memory_gib"] < 48
     assert any("No table has a batch" in note for note in document["notes"])
     assert any("which GPU has 48 GB" in note for note in document["notes"])
 

@@ -47,11 +47,11 @@ def _script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_fit_answers_without_a_step_of_training(fit: Run) -> None:
     ran: Ran = fit("--cluster", "4xA100", "--json", *COMMAND)
     document = ran.document
-    assert (ran.code, document["verdict"], document["limit_gb"]) == (0, "yes", 79.0)
+    assert (ran.code, document["verdict"], document["limit_gib"]) == (0, "yes", 79.0)
     assert document["parameters"] == document["script"]["parameters"] == WEIGHTS
     assert document["layout"]["micro_batch"] == 16
     assert sum(document["stages"][0]["parts"].values()) == pytest.approx(
-        document["peak_memory_gb"], abs=0.01
+        document["peak_memory_gib"], abs=0.01
     )
     assert [room["zero_stage"] for room in document["script"]["rooms"]] == [0, 1, 2, 3] * 2
     assert not Path("checkpoint.pt").exists()

@@ -39,3 +39,19 @@ def test_the_smallest_need_is_named_where_nothing_fits() -> None:
     assert found.best
     assert less.smallest is not None
     assert "the smallest need is" in why_no_pieces(less)
+
+
+def test_each_stage_and_recomputation_stands_once_with_its_best_micro_batch() -> None:
+    found = plan_by_pieces(request(64), script())
+    kinds = [(one.layout.zero_stage, one.layout.recompute) for one in found.best]
+    assert len(kinds) == len(set(kinds)) > 1
+
+
+def test_what_leaves_the_headroom_stands_first() -> None:
+    found = plan_by_pieces(request(64, "--top", "0"), script())
+    middle = sorted(one.peak_bytes for one in found.best)[len(found.best) // 2]
+    limit = ("--memory-limit", f"{int(middle / 0.95)}b")
+    tight = plan_by_pieces(request(64, "--top", "0", *limit), script())
+    safe = [one.peak_bytes <= 0.9 * middle / 0.95 for one in tight.best]
+    assert safe == sorted(safe, reverse=True)
+    assert len(set(safe)) == 2

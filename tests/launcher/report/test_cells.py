@@ -7,8 +7,10 @@ from autoconf_launch.launcher.report.cells import (
     finished_row,
     memory_text,
     minutes_text,
+    number_text,
     seconds_text,
     size_text,
+    step_time_text,
 )
 
 from .fixed import RECORDS
@@ -27,6 +29,21 @@ def test_sizes_are_decimal(size_bytes: int, text: str) -> None:
 )
 def test_short_times_are_in_milliseconds(duration_s: float, text: str) -> None:
     assert seconds_text(duration_s) == text
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(16_950.4, "16,950"), (32.7249, "32.72"), (0.0667, "0.0667"), (1.2e-5, "0.000012"), (0, "0")],
+)
+def test_numbers_have_no_exponent(value: float, text: str) -> None:
+    assert number_text(value) == text
+
+
+@pytest.mark.parametrize(
+    ("duration_s", "text"), [(17_000.0, "17,000 s"), (7.638, "7.638 s"), (0.25312, "253.1 ms")]
+)
+def test_a_step_is_in_seconds_or_milliseconds(duration_s: float, text: str) -> None:
+    assert step_time_text(duration_s) == text
 
 
 @pytest.mark.parametrize(("duration_s", "text"), [(0.9, "0:00"), (46, "0:46"), (4503, "75:03")])

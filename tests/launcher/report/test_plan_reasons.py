@@ -2,10 +2,11 @@ from dataclasses import replace
 
 import pytest
 
-from autoconf_launch.autotuner.planner import Planned
+from autoconf_launch.autotuner.planner import PLAN_RULES, Planned
 from autoconf_launch.core import Layout
 from autoconf_launch.launcher.estimates import PlanAnswer, parse_plan, plan_answer
-from autoconf_launch.launcher.report.plan import GB, loser_reason, slowdown
+from autoconf_launch.launcher.report.cells import memory_size
+from autoconf_launch.launcher.report.plan_reasons import RULES_IN_WORDS, loser_reason, slowdown
 
 
 def answer(model: str, cluster: str, batch: int) -> PlanAnswer:
@@ -57,7 +58,7 @@ def test_what_does_not_fit_says_by_how_much() -> None:
     plain = next(one for one in found.losers if one.family.name == "plain DDP")
     assert plain.planned
     over = plain.planned.peak_bytes - found.question.limits.memory_bytes
-    assert loser_reason(plain, found.question) == f"needs {over / GB:.1f} GiB too much"
+    assert loser_reason(plain, found.question) == f"needs {memory_size(over)} too much"
 
 
 def test_the_winner_is_recognised_in_its_family() -> None:
@@ -67,3 +68,15 @@ def test_the_winner_is_recognised_in_its_family() -> None:
 def test_equations_without_a_solution_are_named() -> None:
     found = reasons(answer("gpt2", "8xA100-SXM-80GB", 4))
     assert found["plain DDP"] == "dp=8 does not divide a global batch of 4"
+
+
+def test_every_rule_has_its_words() -> None:
+    assert {rule.name for rule in PLAN_RULES} <= RULES_IN_WORDS.keys()
+
+
+def test_a_faster_family_without_headroom_says_what_it_leaves_free() -> None:
+    found = answer("llama3.1-8b", "8xH100", 64)
+    pipelined = next(one for one in found.losers if one.fits)
+    tight = replace(pipelined.plan.best[0], peak_bytes=0.98 * found.question.limits.memory_bytes)
+    loser = replace(pipelined, plan=replace(pipelined.plan, best=(tight,)))
+    assert loser_reason(loser, found.question) == "leaves 2 % of memory free"

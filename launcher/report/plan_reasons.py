@@ -1,0 +1,193 @@
+"""Why layouts were ruled out, or lost to the best one. Not: the ranking."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+from autoconf_launch.autotuner.cost import MEMORY_BAND
+from autoconf_launch.autotuner.planner import Loser, Plan, Planned, Question
+from autoconf_launch.autotuner.planner import plan as planned
+from autoconf_launch.core import Layout, Offload, Recompute
+from autoconf_launch.tuning_spaces import MOST_GPUS, accelerator_names, usable_bytes
+
+from ..estimates import PlanAnswer
+from .cells import duration_text, memory_size, percent
+
+_LEAST_NAMED = 0.005
+_LEAST_SHARE = 0.25
+_MOST_NAMED = 2
+RULES_IN_WORDS = {
+    "tp_heads": "TP does not divide the attention heads",
+    "tp_kv_heads": "TP does not fit the key-value heads",
+    "tp_ffn": "TP does not divide the MLP's width",
+    "pp_layers": "PP has more stages than the model has layers",
+    "vpp_pp": "virtual stages need a pipeline",
+    "vpp_layers": "virtual stages do not divide the layers",
+    "vpp_micro_batches": "virtual stages need micro-batches in multiples of PP",
+    "cp_sequence": "CP does not divide the sequence into equal parts",
+    "ep_experts": "EP does not divide the experts",
+    "ep_ranks": "EP does not divide DP x CP",
+    "sp_tp": "sequence parallelism needs TP",
+    "sp_sequence": "sequence parallelism needs a sequence that TP divides",
+    "offload_zero": "offloaded weights need ZeRO 3",
+    "recompute_layers": "more layers are recomputed than a stage has",
+    "zero_ranks": "ZeRO has nothing to shard over one rank",
+    "memory": "needs more memory than a GPU has",
+    "deadline": "takes longer than --deadline",
+    "max_cost": "costs more than --max-cost",
+}
+"""The planner's rules by their names."""
+
+
+def name_of(layout: Layout) -> str:
+    """Degrees of a layout in a few words."""
+    degrees = {
+        "dp": layout.data_parallel,
+        "tp": layout.tensor_parallel,
+        "pp": layout.pipeline_parallel,
+        "vpp": layout.virtual_pipeline,
+        "cp": layout.context_parallel,
+        "ep": layout.expert_parallel,
+    }
+    words = [f"{knob}={size}" for knob, size in degrees.items() if size > 1 or knob == "dp"]
+    words += [f"zero={layout.zero_stage}", f"micro-batch={layout.micro_batch}"]
+    if layout.recompute is not Recompute.NONE:
+        words.append(f"recompute={layout.recompute.value}")
+    if layout.sequence_parallel:
+        words.append("sp")
+    if layout.offload is not Offload.NONE:
+        words.append(f"offload={layout.offload.value}")
+    return " ".join(words)
+
+
+def _impossible(one: Loser, question: Question) -> str:
+    """Which equation has no solution."""
+    chosen = one.family.degrees
+    axes = (chosen.tensor_parallel, chosen.pipeline_parallel, chosen.context_parallel)
+    sizes = [axis or () for axis in axes]
+    if all(len(values) == 1 for values in sizes):
+        ranks = math.prod(values[0] for values in sizes)
+        data, batch = question.world // ranks, question.training.workload.global_batch
+        return f"dp={data} does not divide a global batch of {batch}"
+    return "no such mesh divides the GPUs and the global batch"
+
+
+def loser_reason(loser: Loser, question: Question) -> str:
+    """Why the best layout of a family is not the best of all."""
+    found, best = loser.plan, loser.best
+    if not found.considered:
+        return _impossible(loser, question)
+    if not found.valid:
+        rules = sorted(found.rejected, key=lambda one: -one[1])
+        return " or ".join(RULES_IN_WORDS[name] for name, _ in rules[:2])
+    limits = question.limits
+    if found.smallest is not None:
+        return f"needs {memory_size(found.smallest.peak_bytes - limits.memory_bytes)} too much"
+    one = found.best[0]
+    if one.layout == best.layout and one.recompute_layers == best.recompute_layers:
+        return "is the best"
+    if one.peak_bytes > limits.safe_bytes >= best.peak_bytes:
+        return f"leaves {percent(1 - one.peak_bytes / limits.memory_bytes)} of memory free"
+    return slowdown(one, best, question.training.machine.gpus_per_node)
+
+
+def slowdown(one: Planned, best: Planned, node: int) -> str:
+    """What makes ``one`` slower: the largest of its losses, as shares of the best one's step.
+
+    A bubble is given as the share of the slower step that it takes.
+    """
+    before = dict(best.parts)
+    more = {name: (s - before[name]) / best.step_s for name, s in one.parts}
+    losses = sorted(
+        ((share, name) for name, share in more.items() if share >= _LEAST_NAMED), reverse=True
+    )
+    if not losses or one.step_s <= best.step_s * (1 + _LEAST_NAMED):
+        return "as fast within half a percent"
+    total = sum(share for share, _ in losses)
+    named = [pair for pair in losses[:_MOST_NAMED] if pair[0] >= _LEAST_SHARE * total]
+    return ", ".join(_phrase(name, share, one, node) for share, name in named)
+
+
+def _phrase(name: str, share: float, one: Planned, node: int) -> str:
+    if name == "bubble":
+        return f"pipeline bubble {percent(dict(one.parts)['bubble'] / one.step_s)}"
+    words = {
+        "ideal": "matrix products",
+        "kernels": "kernel inefficiency",
+        "recompute": "recomputation",
+        "launch": "launch floor",
+        "communication": "communication",
+        "update": "update",
+    }
+    text = f"{percent(share, '+')} {words[name]}"
+    if name == "communication" and one.layout.tensor_parallel > node:
+        return f"TP crosses nodes: {text}"
+    return text
+
+
+_MOST_DOUBLINGS = 6
+
+
+def why_nothing(answer: PlanAnswer) -> str:
+    """What was asked for that no layout gives: rules, memory, or limits of time and money."""
+    found = answer.plan
+    if not found.valid:
+        name, count = max(found.rejected, key=lambda one: one[1])
+        return (
+            f"none of {found.considered:,} layouts is valid; of the most, {count:,}, "
+            f"{RULES_IN_WORDS[name]}: take another number of GPUs or global batch."
+        )
+    if found.smallest is not None:
+        return _too_large(answer.question, found, found.smallest)
+    assert found.fastest is not None
+    return _too_late(answer, found.fastest)
+
+
+def _too_large(question: Question, found: Plan, smallest: Planned) -> str:
+    needed, limit = smallest.peak_bytes, question.limits.memory_bytes
+    helps = [text for text in (_more_nodes(question), _larger(smallest.peak_bytes)) if text]
+    doubt = f" ±{percent(MEMORY_BAND)}" if found.fit else ""
+    return (
+        f"none of {found.valid:,} valid layouts fits: the smallest need is "
+        f"{memory_size(needed)}{doubt} of {memory_size(limit)} a GPU "
+        f"({name_of(smallest.layout)}); it would fit "
+        f"{' or '.join(helps) or 'on no number or kind of GPU that we know'}."
+    )
+
+
+def _more_nodes(question: Question) -> str:
+    """How many nodes would do, by planning for twice as many again and again."""
+    node = question.training.machine.gpus_per_node
+    for doubling in range(1, _MOST_DOUBLINGS + 1):
+        world = question.world << doubling
+        if world > MOST_GPUS:
+            break
+        if planned(replace(question, world=world, most=1)).best:
+            return f"on {world // node} nodes like these"
+    return ""
+
+
+def _larger(needed_bytes: float) -> str:
+    """The known GPU that has least memory beyond the need."""
+    sizes = sorted((usable_bytes(gpu), gpu) for gpu in accelerator_names())
+    return next((f"on {gpu}" for size, gpu in sizes if size >= needed_bytes), "")
+
+
+def _too_late(answer: PlanAnswer, fastest: Planned) -> str:
+    assert answer.steps is not None
+    request, total_s = answer.request, fastest.step_s * answer.steps
+    limits = []
+    if request.deadline_s is not None and total_s > request.deadline_s:
+        limits.append(f"the deadline is {duration_text(request.deadline_s)}")
+    text = f"takes {duration_text(total_s)}"
+    if answer.price is not None:
+        gpu_hours = len(answer.cluster.devices) * total_s / 3600
+        usd = gpu_hours * answer.price.usd_per_gpu_hour
+        text += f" and costs ${usd:,.0f}"
+        if request.max_cost_usd is not None and usd > request.max_cost_usd:
+            limits.append(f"--max-cost is ${request.max_cost_usd:,.0f}")
+    return (
+        f"no layout is within the limits: the fastest that fits {text} for all tokens, but "
+        f"{' and '.join(limits)}; other numbers or kinds of GPUs may do."
+    )
