@@ -68,12 +68,12 @@ class TrialFinished:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Standing:
-    """A configuration beside the best in the rounds so far.
+    """A configuration, as the search tried it, beside the best in the rounds so far.
 
     Both are logarithms of time, so that 0.05 is 5 % longer; ``width`` is half an interval's.
     """
 
-    name: str
+    trial: Trial
     behind: float
     width: float
 

@@ -316,11 +316,11 @@ def tune(
             thorough; None: as the script's settings say), ``budget`` ("20m", "30trials", "$15";
             None: no limit), ``good_enough`` (share of gain below which the search ends; None: as
             the effort has it), ``memory_limit_bytes`` of each rank (None),
-            ``max_parallel_trials`` (None: as many as pay), ``trial_timeout_s`` (600),
-            ``stall_timeout_s`` (120), ``soak_steps`` of the winner (None: as many as pay; 0:
-            none), ``tuning_space`` (a file), ``dialect`` (None: the one that fits), ``fresh``
-            (False: goes on), ``history`` (True), ``allow_global_batch_change`` and
-            ``keep_global_batch`` (False).
+            ``max_parallel_trials`` (None: as many as GPUs allow, 1 on a CPU),
+            ``trial_timeout_s`` (600), ``stall_timeout_s`` (120), ``soak_steps`` of the winner
+            (None: as many as pay; 0: none), ``tuning_space`` (a file), ``dialect`` (None: the one
+            that fits), ``fresh`` (False: goes on), ``history`` (True),
+            ``allow_global_batch_change`` and ``keep_global_batch`` (False).
 
     Raises:
         ConfigError: a keyword, a setting or the script is wrong.

@@ -177,16 +177,24 @@ def relative_error(measurement: Measurement, noise: Noise = PRIOR) -> float:
 
 
 def speed_up(
-    baseline: Measurement, best: Measurement, objective: Objective, noise: Noise = PRIOR
+    baseline: Measurement,
+    best: Measurement,
+    objective: Objective,
+    noise: Noise = PRIOR,
+    *,
+    tail: float = 0.025,
 ) -> SpeedUp | None:
-    """How much better ``best`` is, by one launch of each; None where one lacks the metric."""
+    """How much better ``best`` is, by one launch of each; None where one lacks the metric.
+
+    ``tail``: chance that it is below the interval, and that it is above.
+    """
     before, after = objective.value(baseline), objective.value(best)
     if not before or not after:
         return None
     ratio = after / before if objective.higher_is_better else before / after
     errors = relative_error(baseline, noise), relative_error(best, noise)
     spread = math.hypot(*errors, math.sqrt(2.0) * noise.between)
-    width = t_quantile(0.975, noise.between_freedom) * spread
+    width = t_quantile(1.0 - tail, noise.between_freedom) * spread
     return interval(math.log(ratio), width)
 
 

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from .soak import (
         FEWEST_STEPS,
         MOST_MEMORY,
+        SOAK_SUFFIX,
         FewSteps,
         LackOfTime,
         Refusal,
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
         soak_steps,
         soaked_name,
     )
+    from .speed import CAUSELESS, SpeedGap
     from .summary import (
         Launches,
         LearningRateAdvice,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
@@ -18,7 +19,7 @@ from ..measurement import (
     speed_up,
 )
 from ..space import OBJECTIVES, AutotuningSettings, Objective, Record, is_better
-from .contender import Contender, deviations
+from .contender import Contender, deviations, log_cost
 from .meaning import LossComparison, compare_losses
 from .past_rounds import replay_rounds
 from .playoff import Playoff
@@ -26,6 +27,10 @@ from .rank_order import lead, order_contenders, smallest_change_first
 from .resolution import Resolution, resolution, round_times_s
 from .selection import ALPHA, may_be_best, ranking
 from .soak import Soak, SoakReport, last_passed, report_soaks, soaked_name
+from .speed import SpeedGap, speed_gap, with_step_s
+
+_LIKELY = 0.1
+"""Chance to be as fast as the winner from which a configuration that met it nowhere is named."""
 
 
 class DecisionVerdict(str, Enum):
@@ -62,7 +67,12 @@ class Decision:
         in_turn: whether launches of a round lived side by side and took their steps in turn.
         ties: names of other trials that noise does not distinguish from the winner; where the
             winner was in rounds, of those that were in them with it.
-        near: where there were rounds, what was not in them and what the search does not rule out.
+        near: where there were rounds, what was not in them but, by the search, has a fair chance.
+        behind: how much longer each of ``ties`` and ``near`` took than the winner, as a logarithm.
+        gap: the playoff's speed and the verification run's, where these do not agree.
+        played: what was in rounds with the winner, each at its one speed: the winner's as a
+            training is expected to have it, the others' by what the rounds say of the two.
+        level: how much longer these take than they took in the search, as a logarithm.
         resolution: the difference that the rounds resolve, where something is a tie after them.
         meaning: whether the winner's losses are the baseline's; None where it is the baseline.
         failed: the launches of the playoff that eliminated their configuration.
@@ -79,12 +89,29 @@ class Decision:
     in_turn: bool = False
     ties: tuple[str, ...] = ()
     near: tuple[str, ...] = ()
+    behind: tuple[tuple[str, float], ...] = ()
+    gap: SpeedGap | None = None
+    played: tuple[Record, ...] = ()
+    level: float = 0.0
     resolution: Resolution | None = None
     meaning: LossComparison | None = None
     failed: tuple[Record, ...] = ()
     overtaken: Overtaken | None = None
     soak: SoakReport | None = None
     passed_over: str = ""
+
+    @property
+    def expected(self) -> Record | None:
+        """The winner at the speed that a training with it is expected to have."""
+        if self.winner is None or self.gap is None:
+            return self.winner
+        return with_step_s(self.winner, self.gap.verified_s)
+
+    @property
+    def compared(self) -> dict[str, Record]:
+        """By name, the winner and what met it, each at its configuration's one speed."""
+        last = (self.expected,) if self.expected else ()
+        return {record.trial.name: record for record in (*last, *self.played)}
 
     @property
     def verdict(self) -> DecisionVerdict:
@@ -143,7 +170,10 @@ class _Choice:
         winner, rounds = self._winner, self._rounds
         best = best_of(self._records, self._objective)
         met = self._contender(winner) is not None
-        near = self._near()
+        near = self._near(_LIKELY if met else 0.025)
+        soak = report_soaks(self._soaks) if self._soaks else None
+        gap = speed_gap(winner, soak, self._playoff, self._soaks)
+        played = self._played(gap)
         is_other = best and winner and best.trial.name != winner.trial.name
         return Decision(
             order=self._order,
@@ -152,13 +182,17 @@ class _Choice:
             paired=self._gain is not None,
             rounds=rounds.rounds,
             in_turn=self._took_turns(),
-            ties=self._ties() if met else near,
-            near=near if met else (),
+            ties=tuple(name for name, _ in (self._ties() if met else near)),
+            near=tuple(name for name, _ in near) if met else (),
+            behind=(*self._ties(), *near),
+            gap=gap,
+            played=played,
+            level=self._level(played),
             resolution=self._resolution(),
             meaning=self._meaning(),
             failed=tuple(one.failed for one in rounds.contenders if one.failed),
             overtaken=self._overtaken(best),
-            soak=report_soaks(self._soaks) if self._soaks else None,
+            soak=soak,
             passed_over=best.trial.name if best and is_other else "",
         )
 
@@ -205,16 +239,16 @@ class _Choice:
         alike = [(one, says) for one, says in found if says.count and not says.differs]
         return sorted(alike, key=lambda pair: pair[1].mean)
 
-    def _ties(self) -> tuple[str, ...]:
-        return tuple(one.name for one, _ in self._others())
+    def _ties(self) -> tuple[tuple[str, float], ...]:
+        return tuple((one.name, found.mean) for one, found in self._others())
 
-    def _near(self) -> tuple[str, ...]:
-        """What was not in the rounds and what noise does not distinguish from the winner.
+    def _near(self, chance: float) -> tuple[tuple[str, float], ...]:
+        """What was not in the rounds and has this chance to be as fast as the winner.
 
         Both as the search met them: what came later was in other minutes.
         """
         best = _search_record(self._records, self._winner)
-        if best is None:
+        if best is None or best.measurement is None:
             return ()
         contenders = self._rounds.contenders
         noise = correct_noise(self._noise, deviations(contenders, self._objective))
@@ -224,8 +258,52 @@ class _Choice:
             for record in ranking(self._records, self._objective)
             if record.trial.name not in out and self._contender(record) is None
         ]
-        near = (r for r in others if may_be_best(r, best, self._objective, noise))
-        return tuple(record.trial.name for record in near)
+        cost = log_cost(best.measurement, self._objective)
+        return tuple(
+            (record.trial.name, log_cost(record.measurement, self._objective) - cost)
+            for record in others
+            if record.measurement
+            if may_be_best(record, best, self._objective, noise, chance=chance)
+        )
+
+    def _played(self, gap: SpeedGap | None) -> tuple[Record, ...]:
+        """Each contender beside the winner as the rounds that both were in say it.
+
+        Rounds differ as the machine does, so that means over different rounds do not compare.
+        """
+        first, measured = self._contender(self._winner), self._winner and self._winner.measurement
+        if first is None or not measured:
+            return ()
+        step_s = gap.verified_s if gap else measured.mean_step_s
+        cost_s = self._objective.cost_s(step_s, measured.samples_per_step)
+        met = [one for one in self._rounds.contenders if one.rounds and not one.failed]
+        return tuple(
+            with_step_s(one.searched, cost_s * math.exp(behind) / self._work_s(one.searched))
+            for one in met
+            if (behind := self._mean_behind(one, first)) is not None
+        )
+
+    def _mean_behind(self, one: Contender, first: Contender) -> float | None:
+        """How much longer one takes than the winner; None where they did not meet."""
+        if one is first:
+            return 0.0
+        if self._gain is not None and one.searched.trial.number == 0:
+            return self._gain.mean
+        found = self._rounds.compare(one, first, alpha_of(one, self._rounds))
+        return found.mean if found.count else None
+
+    def _work_s(self, record: Record) -> float:
+        """Cost of a step of one second."""
+        measured = record.measurement
+        return self._objective.cost_s(1.0, measured.samples_per_step) if measured else 1.0
+
+    def _level(self, played: Sequence[Record]) -> float:
+        searched = {one.name: one.searched.measurement for one in self._rounds.contenders}
+        pairs = [(record.measurement, searched[record.trial.name]) for record in played]
+        logs = [
+            math.log(now.mean_step_s / then.mean_step_s) for now, then in pairs if now and then
+        ]
+        return fmean(logs) if logs else 0.0
 
     def _resolution(self) -> Resolution | None:
         """Resolution of the pair that is known least."""

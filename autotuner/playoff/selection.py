@@ -61,8 +61,10 @@ def _is_near(record: Record, best: Record, objective: Objective) -> bool:
     return (most / value if objective.higher_is_better else value / most) <= MOST_BEHIND
 
 
-def may_be_best(record: Record, best: Record, objective: Objective, noise: Noise) -> bool:
-    """Whether noise could explain that a trial looked slower than the best one.
+def may_be_best(
+    record: Record, best: Record, objective: Objective, noise: Noise, *, chance: float = 0.025
+) -> bool:
+    """Whether noise could explain, with this chance, that a trial looked slower than the best one.
 
     It could not where the trial was ended at once because it was slower beyond all noise.
     """
@@ -70,7 +72,7 @@ def may_be_best(record: Record, best: Record, objective: Objective, noise: Noise
         return False
     if len(record.measurement.step_s) < min(FEWEST_TIMED, len(best.measurement.step_s)):
         return False
-    behind = speed_up(record.measurement, best.measurement, objective, noise)
+    behind = speed_up(record.measurement, best.measurement, objective, noise, tail=chance)
     return behind is not None and behind.low <= 1.0
 
 

@@ -23,7 +23,7 @@ FEWEST_STEPS = 5
 FEWEST_STEPS_OF_AN_EPOCH = 10
 """Fewer are named."""
 
-SUFFIX = "_soak"
+SOAK_SUFFIX = "_soak"
 """Suffix of a launch's name."""
 
 _DOUBTFUL = (FailureKind.CRASHED, FailureKind.BAD_CONFIG, FailureKind.NO_STEPS)
@@ -142,7 +142,7 @@ class Soak:
             self.lacks_time = LackOfTime(name=soaked_name(trial), left_s=left_s)
             return ()
         self._pending = True
-        name = f"{soaked_name(trial)}{SUFFIX}"
+        name = f"{soaked_name(trial)}{SOAK_SUFFIX}"
         attempt = 2 if again else 1
         return (replace(trial, name=name, attempt=attempt, final=False, soak_steps=steps),)
 
@@ -320,7 +320,7 @@ def fails_whatever(records: Sequence[Record]) -> bool:
 
 def soaked_name(trial: Trial) -> str:
     """Name of the trial in the search."""
-    return trial.name.removesuffix(SUFFIX)
+    return trial.name.removesuffix(SOAK_SUFFIX)
 
 
 def _first_failure(records: Sequence[Record], passed: Record) -> Failure | None:

@@ -182,10 +182,11 @@ def summarise_launches(
     decision = decide(records, launches.playoff, launches.soaks, settings, noise)
     winner, baseline = decision.winner, baseline_of(records)
     spaces = sorted({record.trial.space for record in records})
-    by_space = [(s, [r for r in records if r.trial.space == s]) for s in spaces]
+    shown = [decision.compared.get(record.trial.name, record) for record in records]
+    by_space = [(s, [r for r in shown if r.trial.space == s]) for s in spaces]
     best = replace(
-        _row(GLOBAL, records, objective),
-        best_metric_val=objective.of(winner) if winner else None,
+        _row(GLOBAL, shown, objective),
+        best_metric_val=objective.of(decision.expected) if decision.expected else None,
         best_exp_name=winner.trial.name if winner else None,
     )
     return Summary(

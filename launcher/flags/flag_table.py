@@ -342,7 +342,7 @@ def _add_tuning(group: _Group) -> None:
     knob_help = "a knob of the script to search: '--num_workers=[0,2,4]'"
     add("--knob", action="append", type=parse_knob, metavar="NAME=[...]", help=knob_help)
     add("--memory_limit", type=parse_bytes, metavar="SIZE", help="per rank, such as 2GB")
-    add("--max_parallel_trials", type=parse_count, metavar="N", help="1 runs one at a time")
+    add("--max_parallel_trials", type=parse_count, metavar="N", help=_PARALLEL)
     timeout_help = "longest duration of a trial (default: 600 s)"
     add("--trial_timeout", type=parse_seconds, default=600.0, metavar="S", help=timeout_help)
     stall_help = "longest time without a step (default: 120 s)"
@@ -374,6 +374,9 @@ def _add_settings(add: Callable[..., object]) -> None:
             add(f"--{name}", metavar="VALUE")
 
 
+_PARALLEL = (
+    "trials side by side (default: as many as GPUs allow; 1 on a CPU, whose memory they share)"
+)
 _EFFORT = (
     "how small a difference is resolved: quick 6%% (the playoff takes 15%% of the search's time), "
     "normal 3%% (30%%; the default), thorough 1.5%% (70%%)"

@@ -1,7 +1,8 @@
 """How many trials fit on this machine side by side, and what each of them gets.
 
-On GPUs a share is as many of the visible ones as a launch has ranks. On a CPU it is cores of its
-own, to which the ranks are bound, and its part of the memory.
+On GPUs a share is as many of the visible ones as a launch has ranks. On a CPU, whose memory
+bandwidth all ranks share, trials run side by side only where they are asked to: then a share is
+cores of its own, to which the ranks are bound, and its part of the memory.
 
 Each sentence goes on after "because".
 """
@@ -77,12 +78,6 @@ def _is_crowded(path: Path) -> bool:
 
 
 THREADS = "OMP_NUM_THREADS"
-
-MOST_ON_CPU = 2
-"""Trials at once where the user has said neither how many nor how many threads a rank has.
-
-A launch alone would use all cores, so that each further trial makes the trials less like it.
-"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -191,16 +186,14 @@ def _cpu_shares(request: LaunchRequest, cluster: ClusterSpec) -> tuple[Share, ..
 
 
 def _trials_on_cpu(request: LaunchRequest, ranks: int, cores: int) -> int:
-    """Shares with a core for each thread, and no more than there are slots."""
-    most = request.max_parallel_trials
+    """As many as asked for, with a core for each thread, and no more than there are slots."""
+    most = request.max_parallel_trials or 1
     threads = os.environ.get(THREADS, "").partition(",")[0]
-    if threads.isdecimal() and int(threads):
-        count = cores // (ranks * int(threads))
-    else:
-        count = min(cores // ranks, most or MOST_ON_CPU)
+    each = int(threads) if threads.isdecimal() and int(threads) else 1
+    count = min(cores // (ranks * each), most)
     if request.hosts != HostChoice():
         count = min(count, len(find_cluster(replace(request, processes=None)).devices) // ranks)
-    return min(count, most or count)
+    return count
 
 
 def _neighbours_together(cores: list[int]) -> tuple[int, ...]:

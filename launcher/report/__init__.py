@@ -56,14 +56,12 @@ if TYPE_CHECKING:
     from .summary import (
         SCHEMA_VERSION,
         details_text,
-        measured_waterfall,
-        predicted_waterfall,
         refused_text,
         result_text,
         summary_document,
         summary_text,
         table_text,
     )
-    from .waterfall import WaterfallStep
+    from .waterfall import WaterfallStep, measured_waterfall, predicted_waterfall
 else:
     __getattr__ = lazy_names(__name__, __file__)

@@ -9,7 +9,15 @@ from dataclasses import dataclass
 from enum import Enum
 
 from autoconf_launch.autotuner.measurement import measured_name
-from autoconf_launch.autotuner.space import Prediction, Record, Trial, candidate_name
+from autoconf_launch.autotuner.space import (
+    KNOBS,
+    Naming,
+    Prediction,
+    Record,
+    Trial,
+    candidate_name,
+    extra_order,
+)
 from autoconf_launch.core import Candidate, MemoryUse
 
 _UNITS = ((86400.0, "days"), (3600.0, "hours"), (60.0, "minutes"))
@@ -65,7 +73,9 @@ class TrialRow:
     kind: RowKind
 
 
-def finished_row(record: Record, *, is_best: bool, resumed: bool = False) -> TrialRow:
+def finished_row(
+    record: Record, *, is_best: bool, resumed: bool = False, in_playoff: bool = False
+) -> TrialRow:
     """A trial that came back. ``resumed``: in an earlier session."""
     measured = record.measurement
     if record.failure:
@@ -73,7 +83,8 @@ def finished_row(record: Record, *, is_best: bool, resumed: bool = False) -> Tri
     elif is_best:
         kind, status = RowKind.BEST, "best"
     else:
-        kind, status = RowKind.MEASURED, "resumed" if resumed else "measured"
+        status = "resumed" if resumed else "playoff" if in_playoff else "measured"
+        kind = RowKind.MEASURED
     results = (
         seconds_text(measured.mean_step_s) if measured else "-",
         f"{measured.throughput_per_s:.2f}" if measured else "-",
@@ -174,7 +185,7 @@ def launch_label(trial: Trial) -> str:
 
 
 def shown_name(trial: Trial) -> str:
-    """The configuration that is launched, without what a further launch adds to its name."""
+    """The configuration's name, without what a further launch of it adds."""
     if not trial.soak_steps:
         return measured_name(trial.name)
     from autoconf_launch.autotuner.playoff import soaked_name  # loads numpy, unlike --help
@@ -182,25 +193,55 @@ def shown_name(trial: Trial) -> str:
     return soaked_name(trial)
 
 
+_DEGREES = {
+    "tensor_parallel": "tensor",
+    "pipeline_parallel": "pipeline",
+    "virtual_pipeline": "virtual",
+    "context_parallel": "context",
+    "expert_parallel": "expert",
+    "recompute": "recompute",
+    "offload": "offload",
+}
+"""Words before a value; other knobs go by their own names."""
+_LAST = ("accumulation", "micro_batch")
+
+
 def label(candidate: Candidate) -> str:
-    """``ZeRO 1 · micro 16 · accum 1``, with the degrees of parallelism that are above 1."""
+    """``ZeRO 1 · micro 16 · accum 1``, and what else is not as usual; as many as there are names.
+
+    Only the number of ranks is not in it.
+    """
     layout = candidate.layout
-    degrees = (
-        ("tensor", layout.tensor_parallel),
-        ("pipeline", layout.pipeline_parallel),
-        ("context", layout.context_parallel),
-        ("expert", layout.expert_parallel),
+    knobs = [(knob, getattr(layout, knob.name)) for knob in KNOBS if knob.name not in _LAST]
+    unusual = [
+        _knob_text(_DEGREES.get(knob.name, knob.name), value)
+        for knob, value in knobs
+        if knob.naming is Naming.UNLESS_DEFAULT and value != knob.default
+    ]
+    extras = (
+        _knob_text(name, value)
+        for name, value in sorted(candidate.extras, key=lambda extra: extra_order(extra[0]))
     )
-    parts = [f"{name} {degree}" for name, degree in degrees if degree > 1]
     split = (f"micro {layout.micro_batch}", f"accum {layout.accumulation}")
-    return " · ".join((f"ZeRO {layout.zero_stage}", *parts, *split))
+    return " · ".join((f"ZeRO {layout.zero_stage}", *unusual, *extras, *split))
+
+
+def _knob_text(name: str, value: object) -> str:
+    """A knob with its value, one word each; on or off where it is a switch."""
+    if isinstance(value, bool):
+        return f"{name} {'on' if value else 'off'}"
+    if isinstance(value, Enum):
+        return f"{name} {value.value}"
+    if isinstance(value, tuple):
+        return f"{name} {','.join(map(str, value))}"
+    return f"{name} {value}"
 
 
 def _what(trial: Trial) -> tuple[str, str]:
-    label = "second attempt" if trial.attempt > 1 else ""
+    what = "second attempt" if trial.attempt > 1 else ""
     if trial.soak_steps or trial.final or trial.again:
-        label = launch_label(trial)
-    return str(trial.number), f"{shown_name(trial)}{label and f' ({label})'}"
+        what = launch_label(trial)
+    return str(trial.number), f"{label(trial.candidate)}{what and f' ({what})'}"
 
 
 def _prediction(prediction: Prediction | None) -> str:

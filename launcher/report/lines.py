@@ -27,7 +27,7 @@ from ..events import (
     TrialStarted,
 )
 from ..request import LaunchRequest
-from .cells import amount, count_text, launch_label, minutes_text, shown_name, size_text
+from .cells import amount, count_text, label, launch_label, minutes_text, size_text
 
 _SHOWN_LOG_LINES = 6
 
@@ -69,7 +69,7 @@ class LinesView:
     def _(self, event: TrialStarted) -> None:
         if self._debug:
             trial = event.trial
-            self._write(f"{launch_label(trial)} {shown_name(trial)} started")
+            self._write(f"{launch_label(trial)} {label(trial.candidate)} started")
 
     @_show.register
     def _(self, event: StepSeen) -> None:
@@ -118,27 +118,29 @@ def space_line(event: SpaceBuilt) -> str:
 
 
 def trial_line(event: TrialFinished) -> str:
-    """Elapsed, trial, configuration, predicted, measured, memory, best so far."""
+    """Elapsed, trial, configuration, predicted, measured, memory, and whether it is the best."""
     record = event.record
-    best = shown_name(event.best.trial) if event.best else "-"
+    best = "  best so far" if event.best and event.best.trial == record.trial else ""
     again = " (resumed)" if event.resumed else ""
     return (
         f"[{minutes_text(event.elapsed_s)}] "
-        f"{launch_label(record.trial):<16s} {shown_name(record.trial):<22s} "
-        f"predicted {_prediction(record.prediction):<9s} {_result(record)}  best {best}{again}"
+        f"{launch_label(record.trial):<16s} {label(record.trial.candidate):<29s} "
+        f"predicted {_prediction(record.prediction):<9s} {_result(record)}{best}{again}"
     )
 
 
 def round_line(event: RoundFinished) -> str:
     """Elapsed, round, the best one, and how much longer the others take."""
     first, *others = event.standings
-    behind = ", ".join(f"{other.name} {_behind(other)}" for other in others)
+    behind = ", ".join(f"{label(other.trial.candidate)} {behind_text(other)}" for other in others)
+    leads = f"{label(first.trial.candidate)} leads"
     when = f"[{minutes_text(event.elapsed_s)}] playoff round {event.number}"
     when = f"{when:<23s}"
-    return f"{when} {first.name} leads; {behind}" if others else f"{when} {first.name} leads"
+    return f"{when} {leads}; {behind}" if others else f"{when} {leads}"
 
 
-def _behind(standing: Standing) -> str:
+def behind_text(standing: Standing) -> str:
+    """How much longer a configuration takes than the leader, with the interval."""
     if standing.width > max(MAX_USEFUL_LOG_HALF_WIDTH, abs(standing.behind)):
         return "inconclusive so far"
     low, high = standing.behind - standing.width, standing.behind + standing.width
@@ -155,8 +157,8 @@ def failure_lines(record: Record) -> list[str]:
     if failure is None or failure.kind is FailureKind.OUT_OF_MEMORY:
         return []
     trial = record.trial
-    what = f"trial {trial.number} {trial.name} {failure.kind.value}: {failure.detail}"
-    return [what, *_log_lines(failure)]
+    what = f"{launch_label(trial)} {label(trial.candidate)} {failure.kind.value}: {failure.detail}"
+    return [f"{what} (its folder is {trial.name})", *_log_lines(failure)]
 
 
 def _prediction(prediction: Prediction | None) -> str:

@@ -4,8 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from autoconf_launch.autotuner.measurement import drift
-from autoconf_launch.autotuner.playoff import Summary
+from autoconf_launch.autotuner.measurement import (
+    AGAIN_SUFFIX,
+    FINAL_SUFFIX,
+    drift,
+    measured_name,
+)
+from autoconf_launch.autotuner.playoff import SOAK_SUFFIX, Summary
 from autoconf_launch.autotuner.space import Objective, Record
 from autoconf_launch.core import encode, plural
 
@@ -14,16 +19,21 @@ from .cells import (
     HEADERS,
     TrialRow,
     finished_row,
+    label,
     open_row,
-    seconds_text,
     step_text,
     table_of,
     trial_document,
 )
-from .search import drift_findings, findings
-from .summary import SCHEMA_VERSION, first_part, speed_up_text
+from .search import drift_findings, findings, labels
+from .summary import SCHEMA_VERSION, first_part, second_part, speed_text, speed_up_text
 
 _RESULTS_TEXT_ALIGN = ("right", "left", "right", "right", "right", "right", "left")
+_PURPOSES = (
+    (SOAK_SUFFIX, "verification run"),
+    (FINAL_SUFFIX, "playoff"),
+    (AGAIN_SUFFIX, "re-measured"),
+)
 _AFTER = {
     FolderState.RUNNING: "running",
     FolderState.FINISHED: "finished",
@@ -32,26 +42,30 @@ _AFTER = {
 
 
 def results_text(results: Results, *, markdown: bool, details: bool = False) -> str:
-    """State, best so far, every trial; the result where the study is over.
+    """State and the result where the study is over, else the best so far; then every trial.
 
     ``details``: the second part of the summary, too.
     """
     summary = results.summary()
     parts = [
         "\n".join(headlines(results, summary)),
+        conclusion(results, details=False),
         trials_table(trial_rows(results, summary), markdown=markdown),
         "\n".join(f"{'- ' if markdown else ''}{line}" for line in _failures(results)),
         "\n".join(_new_findings(results, summary)),
-        conclusion(results, details=details),
+        second_part(results.summary_text or "").rstrip() if details else "",
     ]
     return "\n\n".join(part for part in parts if part)
 
 
 def results_answer(results: Results, summary: Summary) -> str:
     """State, best so far and result of a study, without the table of trials."""
-    parts = (headlines(results, summary), _new_findings(results, summary))
-    said = conclusion(results, details=False)
-    return "\n\n".join(text for text in (*map("\n".join, parts), said) if text)
+    parts = (
+        "\n".join(headlines(results, summary)),
+        conclusion(results, details=False),
+        "\n".join(_new_findings(results, summary)),
+    )
+    return "\n\n".join(part for part in parts if part)
 
 
 def _new_findings(results: Results, summary: Summary) -> list[str]:
@@ -74,14 +88,33 @@ def headlines(results: Results, summary: Summary) -> list[str]:
     again = f", {repeats} re-measured" if repeats else ""
     first = f"{results.folder}: {_AFTER[results.state]}, {trials}{again}."
     is_below = "\nBest: " in f"\n{results.summary_text or ''}"
-    return [first, _best(summary)] if summary.decision.winner and not is_below else [first]
+    return (
+        [first, _best(results, summary)] if summary.decision.winner and not is_below else [first]
+    )
 
 
 def trial_rows(results: Results, summary: Summary) -> list[TrialRow]:
-    """One row per record, then one per trial that was started and has none."""
-    rows = [finished_row(r, is_best=_is_best(r, summary)) for r in results.contents.records]
-    opened = [open_row(o.number, o.name, _open_status(results, o)) for o in _open(results)]
+    """One row per record, at its configuration's one speed, then one per trial without any."""
+    compared, known = summary.decision.compared, labels(summary)
+    met = {measured_name(record.trial.name) for record in results.contents.finals}
+    rows = [
+        finished_row(
+            compared.get(record.trial.name, record),
+            is_best=_is_best(record, summary),
+            in_playoff=record.trial.name in met,
+        )
+        for record in results.contents.records
+    ]
+    opened = [
+        open_row(o.number, known.get(_trial_name(o), o.name), _open_status(results, o))
+        for o in _open(results)
+    ]
     return [*rows, *opened]
+
+
+def _trial_name(started: Started) -> str:
+    """Name of the trial that a launch is of, or measures again."""
+    return measured_name(started.name.removesuffix(SOAK_SUFFIX))
 
 
 def _is_best(record: Record, summary: Summary) -> bool:
@@ -125,18 +158,17 @@ def _open(results: Results) -> tuple[Started, ...]:
 
 
 def _open_status(results: Results, started: Started) -> str:
+    purpose = next((f"{what}, " for end, what in _PURPOSES if started.name.endswith(end)), "")
     if results.state is FolderState.RUNNING:
-        return step_text(results.last_step(started.name))
-    return "interrupted"
+        return f"{purpose}{step_text(results.last_step(started.name))}"
+    return f"{purpose}interrupted"
 
 
-def _best(summary: Summary) -> str:
+def _best(results: Results, summary: Summary) -> str:
     winner = summary.decision.winner
     assert winner is not None
-    value = f"{summary.rows[-1].best_metric_val:.4g} {summary.unit}"
-    line = f"Best: {winner.trial.name}, {value}"
-    if winner.measurement and summary.metric != "latency":
-        line += f", {seconds_text(winner.measurement.mean_step_s)} per step"
+    so_far = "" if results.state is FolderState.FINISHED else " so far"
+    line = f"Best{so_far}: {label(winner.trial.candidate)}, {speed_text(summary)}"
     if summary.decision.speed_up is None or summary.baseline is winner or summary.baseline is None:
         return f"{line}."
     return f"{line}, {speed_up_text(summary.decision.speed_up, 'your configuration')}."
@@ -144,7 +176,8 @@ def _best(summary: Summary) -> str:
 
 def _failures(results: Results) -> list[str]:
     return [
-        f"{record.trial.name}: {record.failure.kind.value}, {record.failure.detail}"
+        f"{label(record.trial.candidate)} (its folder is {record.trial.name}): "
+        f"{record.failure.kind.value}, {record.failure.detail}"
         for record in results.contents.search.records
         if record.failure
     ]

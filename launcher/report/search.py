@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from autoconf_launch.autotuner.measurement import Drift, measured_name
 from autoconf_launch.autotuner.playoff import (
+    CAUSELESS,
     MOST_MEMORY,
     Decision,
     LackOfTime,
@@ -20,6 +21,8 @@ from autoconf_launch.autotuner.search import NoRoom, OptimalityBound, Skipped, S
 from autoconf_launch.autotuner.space import Record
 from autoconf_launch.autotuner.strategies import SATURATION_GAIN
 from autoconf_launch.core import Failure, plural
+
+from .cells import label
 
 _LEVELLED_OFF = f"throughput has levelled off (less than {100 * SATURATION_GAIN:.0f} % expected)"
 
@@ -230,10 +233,16 @@ def findings(summary: Summary) -> tuple[str, ...]:
     refused = decision.soak.refused if decision.soak else ()
     return (
         *drift_findings(summary.drift),
-        *_playoff(decision),
+        *_playoff(decision, labels(summary)),
         *map(refusal_text, refused),
         *summary.notes,
     )
+
+
+def labels(summary: Summary) -> dict[str, str]:
+    """What people read for each configuration's name."""
+    records = summary.drift.records
+    return {record.trial.name: label(record.trial.candidate) for record in records}
 
 
 def drift_findings(drift: Drift) -> tuple[str, ...]:
@@ -245,7 +254,7 @@ def drift_findings(drift: Drift) -> tuple[str, ...]:
         if record.failure
     )
     doubted = (
-        f"{trial.trial.name} took {_milliseconds(trial)} per step in its trial, "
+        f"{label(trial.trial.candidate)} took {_milliseconds(trial)} per step in its trial, "
         f"{_milliseconds(repeat)} re-measured; the latter counts."
         for trial, repeat in drift.doubted
     )
@@ -255,18 +264,23 @@ def drift_findings(drift: Drift) -> tuple[str, ...]:
 def _machine(level: float) -> tuple[str, ...]:
     if not level:
         return ()
-    slower = f"{100.0 * abs(math.expm1(level)):.0f} % {'slower' if level > 0.0 else 'faster'}"
+    slower = f"{_percent(level)} {'slower' if level > 0.0 else 'faster'}"
     return (
         f"The machine was about {slower} at the end of the search than at its start, as repeats "
         "of the baseline showed; the playoff includes what would be the best at that speed.",
     )
 
 
+def _percent(level: float) -> str:
+    """The size of a change of time, from its logarithm."""
+    return f"{100.0 * abs(math.expm1(level)):.0f} %"
+
+
 def _milliseconds(record: Record) -> str:
     return f"{record.measurement.latency_ms:.4g} ms" if record.measurement else "-"
 
 
-def _playoff(decision: Decision) -> Iterator[str]:
+def _playoff(decision: Decision, known: Mapping[str, str]) -> Iterator[str]:
     for record in decision.failed:
         if record.failure:
             name = measured_name(record.trial.name)
@@ -275,10 +289,16 @@ def _playoff(decision: Decision) -> Iterator[str]:
                 "eliminated."
             )
     if (found := decision.overtaken) is not None:
-        how = f"Re-measured in {'turn' if decision.in_turn else 'rounds'}, {found.leader}"
-        best = f"{found.best}, which was best in the search"
+        leader, before = (known.get(name, name) for name in (found.leader, found.best))
+        how = f"Re-measured in {'turn' if decision.in_turn else 'rounds'}, {leader}"
+        best = f"{before}, which was best in the search"
         shown = f"is better than {best}."
         yield f"{how} {shown if found.is_shown else f'leads {best}; they are tied within noise.'}"
+    if decision.rounds and abs(decision.level) > CAUSELESS:
+        yield (
+            f"Configurations in the playoff took {math.exp(decision.level):.2f} times as long as "
+            "in the search; compare their speeds only with each other."
+        )
 
 
 def refusal_text(found: Refusal) -> str:

@@ -6,7 +6,6 @@ import datetime
 import math
 import shlex
 from collections.abc import Sequence
-from typing import Any
 
 from autoconf_launch.autotuner.measurement import EFFORTS, NORMAL, SpeedUp
 from autoconf_launch.autotuner.playoff import (
@@ -15,10 +14,10 @@ from autoconf_launch.autotuner.playoff import (
     LearningRateAdvice,
     Resolution,
     SoakReport,
+    SpeedGap,
     Summary,
     SummaryRow,
 )
-from autoconf_launch.autotuner.space import Prediction, Record
 from autoconf_launch.core import Aside, Asides, Edit, WentOn, dotted_name, encode, plural
 
 from .cells import duration_text, label, seconds_text, table_of
@@ -26,6 +25,7 @@ from .search import (
     certificate_text,
     failure_text,
     findings,
+    labels,
     left_out_text,
     meaning_document,
     meaning_text,
@@ -33,72 +33,7 @@ from .search import (
     stop_document,
     stop_text,
 )
-from .waterfall import (
-    MEASURED_PARTS,
-    PROFILED_PARTS,
-    WaterfallStep,
-    waterfall,
-    waterfall_text,
-)
-
-
-def step_parts_text(record: Record, soak: SoakReport | None = None) -> str | None:
-    """A waterfall of the prediction and one of the soak's steps; None where there are no parts.
-
-    The trials' own steps are not taken apart, as that slows them.
-    """
-    prediction, measurement = record.prediction, record.measurement
-    if prediction is None or measurement is None or not prediction.step_s or not prediction.parts:
-        return None
-    measured_s = measurement.mean_step_s
-    more = measured_s / prediction.step_s - 1.0
-    return (
-        f"Where a step of {record.trial.name} goes, as predicted ({prediction.how}):\n"
-        f"{waterfall_text(predicted_waterfall(prediction))}\n"
-        f"measured {measured_s:.4g} s, {100 * abs(more):.0f} % {'more' if more > 0 else 'less'}"
-        f"{_soak_text(soak)}"
-    )
-
-
-def step_parts_document(record: Record, soak: SoakReport | None = None) -> dict[str, Any] | None:
-    """Where a step's time goes, as a part of ``summary.json``."""
-    if step_parts_text(record) is None or record.prediction is None or record.measurement is None:
-        return None
-    return {
-        "predicted_step_s": record.prediction.step_s,
-        "predicted_parts_s": dict(record.prediction.parts),
-        "measured_step_s": record.measurement.mean_step_s,
-        "measured_parts_s": _measured_parts(soak),
-    }
-
-
-def _soak_text(soak: SoakReport | None) -> str:
-    if not (steps := measured_waterfall(soak)):
-        return ""
-    drawn = waterfall_text(steps)
-    return f"; measured in its verification run, one phase after the other:\n{drawn}"
-
-
-def predicted_waterfall(prediction: Prediction | None) -> tuple[WaterfallStep, ...]:
-    """Parts of a predicted step; empty where the model has none."""
-    parts = prediction.parts if prediction else ()
-    return waterfall(parts, PROFILED_PARTS) if parts else ()
-
-
-def measured_waterfall(soak: SoakReport | None) -> tuple[WaterfallStep, ...]:
-    """Phases of a step of the verification run; empty where it was not taken apart."""
-    parts = _measured_parts(soak)
-    names = {name: text for name, text in MEASURED_PARTS.items() if name in parts}
-    return waterfall(tuple(parts.items()), names)
-
-
-def _measured_parts(soak: SoakReport | None) -> dict[str, float]:
-    """Seconds by phase and what no phase explains; an exchange that cannot be told is skipped."""
-    if soak is None or not soak.phases:
-        return {}
-    parts = {name: seconds for name, seconds in soak.phases if name != "exchange" or seconds > 0}
-    return {**parts, "between": max(0.0, soak.step_s - sum(parts.values()))}
-
+from .waterfall import step_parts_document, step_parts_text
 
 SCHEMA_VERSION = 1
 DETAILS = "Details"
@@ -112,11 +47,11 @@ _SIZES = ((1e9, "GB"), (1e6, "MB"), (1e3, "kB"), (0, "B"))
 _MOST_EDITS = 8
 _MOST_NAMES = 5
 _MOST_REFUSED = 2
-_CAUSELESS = 0.12
-"""Launches minutes apart were seen to differ by as much without cause (DESIGN, rule 11)."""
 _NO_GAIN = "No measurable gain: your configuration is as fast."
 _ALREADY_BEST = "No gain: your configuration is the fastest measured."
 _ONCE = "Possibly as fast, measured only once"
+_BUSIER = 0.5
+"""Difference of load averages from which one of two is named as a cause."""
 _HEADERS = ("tuning_space", "num_experiments", "best_metric_val", "best_exp_name")
 
 
@@ -130,7 +65,7 @@ def table_text(summary: Summary) -> str:
 
 
 def result_text(summary: Summary, edits: Sequence[Edit], command: str, folder: str) -> str:
-    """The best, its gain, what changes, how sure that is and the command; 25 lines at most.
+    """The best, its gain, what changes and the command, then how sure that is; 25 lines at most.
 
     Args:
         summary: of the study.
@@ -138,15 +73,26 @@ def result_text(summary: Summary, edits: Sequence[Edit], command: str, folder: s
         command: trains with the winner.
         folder: the results folder, of which ``show --details`` tells the rest.
     """
-    lines: list[str] = []
-    if summary.decision.winner:
-        lines += [*_no_gain_lines(summary), _best_line(summary), *_tie_lines(summary.decision)]
-        lines += [*_refused_lines(summary.decision.soak), *_check_lines(summary)]
-    lines += [stop_text(summary)] if summary.stop else []
-    if summary.decision.winner:
-        lines += [*_edit_lines(edits), "Train with it:", f"  {command}"]
-    lines += [f"Details: autoconf-launch show {shlex.quote(folder)} --details"]
-    return "\n".join(lines) + "\n"
+    if summary.decision.winner is None:
+        return "\n".join([*_stop_lines(summary), _more_line(folder)]) + "\n"
+    answer = [*_no_gain_lines(summary), _best_line(summary), *_edit_lines(edits)]
+    doubt = [
+        *_gap_lines(summary),
+        *_tie_lines(summary),
+        *_refused_lines(summary.decision.soak),
+        *_check_lines(summary),
+        *_stop_lines(summary),
+    ]
+    train = ["Train with it:", f"  {command}"]
+    return "\n".join([*answer, *train, "", *doubt, _more_line(folder)]) + "\n"
+
+
+def _stop_lines(summary: Summary) -> list[str]:
+    return [stop_text(summary)] if summary.stop else []
+
+
+def _more_line(folder: str) -> str:
+    return f"Details: autoconf-launch show {shlex.quote(folder)} --details"
 
 
 def details_text(summary: Summary) -> str:
@@ -154,23 +100,28 @@ def details_text(summary: Summary) -> str:
     decision = summary.decision
     lines = [*findings(summary)]
     if decision.winner:
-        lines += [f"Tied with the best: {', '.join(decision.ties)}."] if decision.ties else []
-        lines += [f"{_ONCE}: {', '.join(decision.near)}."] if decision.near else []
-        lines += [meaning_text(decision.meaning)] if decision.meaning else []
+        tied, near = (rivals(summary, names) for names in (decision.ties, decision.near))
+        lines += [f"Tied with the best: {', '.join(tied)}."] if len(tied) > _MOST_NAMES else []
+        lines += [f"{_ONCE}: {', '.join(near)}."] if len(near) > _MOST_NAMES else []
         lines += filter(None, [certificate_text(summary), left_out_text(summary)])
         lines += filter(None, [step_parts_text(decision.winner, decision.soak)])
     return "".join(f"{line}\n" for line in lines)
 
 
 def summary_text(table: str, result: str, details: str) -> str:
-    """Content of ``summary.txt``: the table, the result, and details below a heading."""
+    """Content of ``summary.txt``: the result, the table, and details below a heading."""
     second = f"\n{DETAILS}\n{details}" if details else ""
-    return f"{table}\n{result}{second}"
+    return f"{result}\n{table}{second}"
 
 
 def first_part(text: str) -> str:
     """``summary.txt`` without what is below its heading."""
     return text.partition(f"\n{DETAILS}\n")[0]
+
+
+def second_part(text: str) -> str:
+    """The heading in ``summary.txt`` and what is below it; empty where there is none."""
+    return "".join(text.rpartition(f"\n{DETAILS}\n")[1:]).lstrip()
 
 
 def summary_document(summary: Summary, edits: Sequence[Edit], command: str) -> dict[str, object]:
@@ -229,8 +180,7 @@ def _best_line(summary: Summary) -> str:
     decision, baseline = summary.decision, summary.baseline
     winner = decision.winner
     assert winner is not None
-    name = f"{winner.trial.name} ({label(winner.trial.candidate)})"
-    best = f"Best: {name}, {summary.rows[-1].best_metric_val:.4g} {summary.unit}"
+    best = f"Best: {label(winner.trial.candidate)}, {speed_text(summary)}"
     if baseline is not None and winner.trial.name == baseline.trial.name:
         if summary.alone:
             return f"{best}. It is your configuration, the only one that was measured."
@@ -254,20 +204,72 @@ def _no_gain_lines(summary: Summary) -> list[str]:
     return [_NO_GAIN] if is_alike else []
 
 
-def _tie_lines(decision: Decision) -> list[str]:
+def speed_text(summary: Summary) -> str:
+    """``183.2 samples/s (0.175 s per step)``: the winner's, as a training is expected to have."""
+    value = f"{summary.rows[-1].best_metric_val:.4g} {summary.unit}"
+    expected = summary.decision.expected
+    if summary.metric == "latency" or expected is None or expected.measurement is None:
+        return value
+    return f"{value} ({seconds_text(expected.measurement.mean_step_s)} per step)"
+
+
+def _gap_lines(summary: Summary) -> list[str]:
+    """Why the playoff measured another speed of the winner than its verification run."""
+    gap = summary.decision.gap
+    if gap is None:
+        return []
+    slower = gap.verified_s > gap.measured_s
+    before = "playoff" if summary.decision.rounds else "search"
+    return [
+        f"That is the verification run's speed; the {before} measured "
+        f"{seconds_text(gap.measured_s)} per step, {'less' if slower else 'more'} "
+        f"{_cause(gap, slower=slower)}."
+    ]
+
+
+def _cause(gap: SpeedGap, *, slower: bool) -> str:
+    """What explains a gap, as far as anything that was seen does."""
+    loads = gap.measured_load, gap.verified_load
+    if None not in loads:
+        measured, verified = (load or 0.0 for load in loads)
+        if abs(verified - measured) >= _BUSIER and (verified > measured) is slower:
+            return (
+                "probably because of other work on this machine (load average "
+                f"{measured:.1f} there, {verified:.1f} in the verification run)"
+            )
+    if gap.in_turn and not slower:
+        return "as its launches take turns and start each one with cold caches"
+    return "for no known reason; launches minutes apart can differ"
+
+
+def _tie_lines(summary: Summary) -> list[str]:
     """What may be as fast, and how small a difference the rounds could show."""
-    lines = []
+    lines, decision = [], summary.decision
     if decision.ties:
-        lines.append(f"Tied with the best, within noise: {_names(decision.ties)}.")
+        lines.append(f"Tied with the best, within noise: {_names(summary, decision.ties)}.")
         lines += [resolution_text(decision)] if decision.resolution else []
     if decision.near:
-        lines.append(f"{_ONCE}: {_names(decision.near)}.")
+        lines.append(f"{_ONCE}: {_names(summary, decision.near)}.")
     return lines
 
 
-def _names(names: Sequence[str]) -> str:
+def _names(summary: Summary, names: Sequence[str]) -> str:
     more = len(names) - _MOST_NAMES
-    return ", ".join(names[:_MOST_NAMES]) + (f" and {more} more" if more > 0 else "")
+    shown = ", ".join(rivals(summary, names[:_MOST_NAMES]))
+    return shown + (f" and {more} more" if more > 0 else "")
+
+
+def rivals(summary: Summary, names: Sequence[str]) -> list[str]:
+    """Labels of configurations, each with how much slower than the best it was measured."""
+    behind, known = dict(summary.decision.behind), labels(summary)
+    return [f"{known.get(name, name)}{_behind(behind.get(name))}" for name in names]
+
+
+def _behind(log_ratio: float | None) -> str:
+    if log_ratio is None or round(100.0 * math.expm1(abs(log_ratio))) == 0:
+        return ""
+    how = "slower" if log_ratio > 0.0 else "faster"
+    return f" ({_percent(abs(log_ratio))} {how})"
 
 
 def resolution_text(decision: Decision) -> str:
@@ -431,25 +433,8 @@ def _check_lines(summary: Summary) -> list[str]:
     advice = summary.learning_rate
     return [
         *([verification_text(soak)] if soak else ()),
-        *_expected_lines(summary),
         *([meaning_text(meaning)] if meaning else ()),
         *([advice_text(advice)] if advice else ()),
-    ]
-
-
-def _expected_lines(summary: Summary) -> list[str]:
-    """What to expect where the verification run measured something else than the trials."""
-    winner, soak = summary.decision.winner, summary.decision.soak
-    measured = winner.measurement if winner else None
-    if soak is None or measured is None or not soak.step_s:
-        return []
-    before_s, after_s = measured.mean_step_s, soak.step_s
-    if not soak.passed or abs(after_s / before_s - 1.0) <= _CAUSELESS:
-        return []
-    how = "slower" if before_s > after_s else "faster"
-    return [
-        f"Expect {seconds_text(after_s)} per step, as the verification run took: trials were "
-        f"{how} ({seconds_text(before_s)})."
     ]
 
 

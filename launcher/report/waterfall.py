@@ -4,6 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
+
+from autoconf_launch.autotuner.playoff import SoakReport
+from autoconf_launch.autotuner.space import Prediction, Record
+
+from .cells import label
 
 _WIDTH = 48
 PARTS = {
@@ -72,3 +78,61 @@ def _line(step: WaterfallStep, total_s: float, names: int) -> str:
     bar = " " * first + ("#" * (last - first) or ("|" if step.seconds > 0 else ""))
     share = 100 * step.seconds / total_s
     return f"{step.name:<{names}}  {step.seconds:9.4g} s  {share:3.0f} %  {bar}".rstrip()
+
+
+def step_parts_text(record: Record, soak: SoakReport | None = None) -> str | None:
+    """A waterfall of the prediction and one of the soak's steps; None where there are no parts.
+
+    The trials' own steps are not taken apart, as that slows them.
+    """
+    prediction, measurement = record.prediction, record.measurement
+    if prediction is None or measurement is None or not prediction.step_s or not prediction.parts:
+        return None
+    measured_s = measurement.mean_step_s
+    more = measured_s / prediction.step_s - 1.0
+    return (
+        f"Where a step of {label(record.trial.candidate)} goes, as predicted ({prediction.how}):\n"
+        f"{waterfall_text(predicted_waterfall(prediction))}\n"
+        f"measured {measured_s:.4g} s, {100 * abs(more):.0f} % {'more' if more > 0 else 'less'}"
+        f"{_soak_text(soak)}"
+    )
+
+
+def step_parts_document(record: Record, soak: SoakReport | None = None) -> dict[str, Any] | None:
+    """Where a step's time goes, as a part of ``summary.json``."""
+    if step_parts_text(record) is None or record.prediction is None or record.measurement is None:
+        return None
+    return {
+        "predicted_step_s": record.prediction.step_s,
+        "predicted_parts_s": dict(record.prediction.parts),
+        "measured_step_s": record.measurement.mean_step_s,
+        "measured_parts_s": _measured_parts(soak),
+    }
+
+
+def _soak_text(soak: SoakReport | None) -> str:
+    if not (steps := measured_waterfall(soak)):
+        return ""
+    drawn = waterfall_text(steps)
+    return f"; measured in its verification run, one phase after the other:\n{drawn}"
+
+
+def predicted_waterfall(prediction: Prediction | None) -> tuple[WaterfallStep, ...]:
+    """Parts of a predicted step; empty where the model has none."""
+    parts = prediction.parts if prediction else ()
+    return waterfall(parts, PROFILED_PARTS) if parts else ()
+
+
+def measured_waterfall(soak: SoakReport | None) -> tuple[WaterfallStep, ...]:
+    """Phases of a step of the verification run; empty where it was not taken apart."""
+    parts = _measured_parts(soak)
+    names = {name: text for name, text in MEASURED_PARTS.items() if name in parts}
+    return waterfall(tuple(parts.items()), names)
+
+
+def _measured_parts(soak: SoakReport | None) -> dict[str, float]:
+    """Seconds by phase and what no phase explains; an exchange that cannot be told is skipped."""
+    if soak is None or not soak.phases:
+        return {}
+    parts = {name: seconds for name, seconds in soak.phases if name != "exchange" or seconds > 0}
+    return {**parts, "between": max(0.0, soak.step_s - sum(parts.values()))}

@@ -231,8 +231,12 @@ class _Rounds:
             for contender in others
         ]
         return (
-            Standing(name=first.name, behind=0.0, width=0.0),
-            *(Standing(name=a.name, behind=f.mean, width=f.width) for a, f in found if f.count),
+            Standing(trial=first.searched.trial, behind=0.0, width=0.0),
+            *(
+                Standing(trial=contender.searched.trial, behind=seen.mean, width=seen.width)
+                for contender, seen in sorted(found, key=lambda pair: pair[1].mean)
+                if seen.count
+            ),
         )
 
 

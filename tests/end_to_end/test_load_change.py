@@ -16,7 +16,7 @@ CONFIG = {
     "optimizer": {"type": "SGD", "params": {"lr": 0.01}},
     "autotuning": {"enabled": True},
 }
-BEST = "z0_gas1_tmbspg16"
+BEST, LABEL = "z0_gas1_tmbspg16", "ZeRO 0 · micro 16 · accum 1"
 THIRD = "3"
 """Launch: after the profile run and the baseline comes what is predicted to be the best."""
 
@@ -29,8 +29,8 @@ def test_a_load_during_one_trial_does_not_cost_it_the_choice(
     place.write_config(CONFIG)
     code, output = place.tune("--good-enough=0%", script=str(SCRIPT))
     assert code == 0, output
-    assert f"re-measured 1    {BEST}" in output
-    assert f"{BEST} took " in (place.results / "summary.txt").read_text()
+    assert f"re-measured 1    {LABEL}" in output
+    assert f"{LABEL} took " in (place.results / "summary.txt").read_text()
     summary = json.loads((place.results / "summary.json").read_text())
     assert summary["winner"] == BEST
     lines = map(json.loads, (place.results / "journal.jsonl").read_text().splitlines())

@@ -40,13 +40,13 @@ def telling(place: Place, monkeypatch: pytest.MonkeyPatch) -> Place:
 
 @pytest.fixture(scope="module")
 def tuned(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Finished]:
-    """A whole tune of it, with all that is done by default."""
+    """A whole tune of it, with two trials at a time."""
     with (
         pytest.MonkeyPatch.context() as patch,
         clean_place(tmp_path_factory.mktemp("telling")) as place,
     ):
         patch.delenv("OMP_NUM_THREADS", raising=False)
-        yield Finished(place, 0, tune(with_script(place)))
+        yield Finished(place, 0, tune(with_script(place), "--max-parallel-trials=2"))
 
 
 def with_script(place: Place) -> Place:
@@ -128,7 +128,8 @@ def test_the_best_are_measured_again_alone_and_the_winner_in_a_fresh_process(
 
 @pytest.mark.slow
 def test_after_kill_9_nothing_is_measured_twice(telling: Place) -> None:
-    argv = ("--autotuning=tune", "--num_gpus=1", "telling.py", "--config", "config.json")
+    two = "--max-parallel-trials=2"
+    argv = ("--autotuning=tune", "--num_gpus=1", two, "telling.py", "--config", "config.json")
     first = telling.start(*argv)
     path = telling.results / "journal.jsonl"
     deadline_s = time.monotonic() + 60
@@ -137,9 +138,9 @@ def test_after_kill_9_nothing_is_measured_twice(telling: Place) -> None:
         time.sleep(0.05)
     first.kill()
     first.communicate(timeout=10)
-    tune(telling)
+    tune(telling, two)
     assert len(set(names(telling, "record"))) == len(names(telling, "record")) == 3
     before = launches(telling)
     assert len(set(before)) == len(before)
-    tune(telling)
+    tune(telling, two)
     assert launches(telling) == before

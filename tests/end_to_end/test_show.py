@@ -18,6 +18,9 @@ from pathlib import Path
 
 import pytest
 
+from autoconf_launch.autotuner.space.trial import decode_record
+from autoconf_launch.launcher.report.cells import label
+
 from .conftest import COMMAND, SCRIPT, Place
 
 TUNE = ("--autotuning=tune", "--tuner-num-trials=1", str(SCRIPT), "--config", "config.json")
@@ -91,10 +94,9 @@ def test_a_tune_on_a_terminal_is_one_live_table(place: Place, terminal: Terminal
     assert terminal.read_to_end() == 0, terminal.text
     assert UP in terminal.text, "it was drawn in place"
     table = terminal.plain().rpartition("| done |")[2]
-    assert "z0_gas4_tmbspg1" in table
+    assert "ZeRO 0 · micro 1 · accum 4" in table
     kept = (place.results / "summary.txt").read_text()
-    after = kept.partition("Total number of experiments")[2].partition("\n")[2]
-    assert after.partition("\nDetails\n")[0].strip() in table
+    assert kept.partition("\n| tuning_space")[0].strip() in table
     assert terminal.is_as_before()
 
 
@@ -127,9 +129,11 @@ def test_following_a_tune_shows_its_trials_and_ends_with_it(place: Place) -> Non
     code, output = place.run("show", "--follow", str(place.results))
     tune.communicate(timeout=20)
     lines = (place.results / "journal.jsonl").read_text().splitlines()
-    names = [line["name"] for line in map(json.loads, lines) if "name" in line]
+    records = [decode_record(line) for line in map(json.loads, lines) if "name" in line]
+    expected = [label(record.trial.candidate) for record in records]
     assert (code, state) == (0, "running"), output
-    assert [line.split()[3] for line in output.splitlines() if line.startswith("[")] == names
+    shown = [line.split("  ") for line in output.splitlines() if line.startswith("[")]
+    assert [next(part.strip() for part in parts if "ZeRO" in part) for parts in shown] == expected
     kept = (place.results / "summary.txt").read_text()
     assert output.rstrip().endswith(kept.partition("\nDetails\n")[0].rstrip())
 

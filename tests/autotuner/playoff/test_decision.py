@@ -16,6 +16,7 @@ from autoconf_launch.autotuner.search.stop import good_enough
 from autoconf_launch.autotuner.space.settings import AutotuningSettings
 from autoconf_launch.autotuner.space.trial import Outcome, Record
 from autoconf_launch.core import FailureKind
+from autoconf_launch.launcher.report.cells import label
 from autoconf_launch.launcher.report.search import (
     certificate_text,
     findings,
@@ -36,6 +37,7 @@ from .test_playoff import (
 )
 
 SLOW_BASELINE = searched(3.0, 1.0, 1.02)
+T1, T2 = (label(record.trial.candidate) for record in SLOW_BASELINE[1:])
 
 
 def rounds(records: tuple[Record, ...], *seconds: float) -> tuple[Record, ...]:
@@ -193,7 +195,7 @@ def test_the_losses_of_the_winner_are_compared_with_the_baselines() -> None:
 
 def test_another_winner_than_the_searchs_is_said() -> None:
     (said,) = findings(summary(SLOW_BASELINE, rounds(SLOW_BASELINE, 3.0, 1.3, 1.0)))
-    assert said.startswith("Re-measured in rounds, t2 is better than t1")
+    assert said.startswith(f"Re-measured in rounds, {T2} is better than {T1}")
 
 
 def in_turns(records: tuple[Record, ...], *seconds: float) -> tuple[Record, ...]:
@@ -206,7 +208,7 @@ def test_in_turn_is_said_of_launches_that_took_turns() -> None:
     side_by_side = searched(3.0, 1.0, 1.02, peak=20)
     playoff = in_turns(side_by_side, 3.0, 1.3, 1.0)
     (said,) = findings(summary(side_by_side, playoff))
-    assert said.startswith("Re-measured in turn, t2 is better than t1")
+    assert said.startswith(f"Re-measured in turn, {T2} is better than {T1}")
     assert decision(side_by_side, playoff).in_turn
 
 
@@ -215,8 +217,8 @@ def test_a_tie_that_the_searchs_best_does_not_lead_is_not_called_better() -> Non
     run(playoff, truth(3.0, 1.08, 1.0))
     (said,) = findings(summary(SLOW_BASELINE, playoff.records))
     assert said == (
-        "Re-measured in rounds, t2 leads t1, which was best in the search; they are "
-        "tied within noise."
+        f"Re-measured in rounds, {T2} leads {T1}, which was best in the search; they are tied "
+        "within noise."
     )
 
 

@@ -20,6 +20,7 @@ from autoconf_launch.launcher.spelling.base import Rendered
 from ..conftest import Driver
 
 GIGABYTE = 10**9
+TWO = "--max-parallel-trials=2"
 
 
 def shares_of(*flags: str) -> tuple[Share, ...]:
@@ -59,32 +60,35 @@ def variable(placed: LaunchPlan, name: str) -> str | None:
 
 @pytest.mark.usefixtures("eight_cores")
 class TestOnCpu:
-    def test_two_trials_of_one_process_run_at_once(self) -> None:
-        assert [share.cores for share in shares_of("--num_gpus=1")] == [
+    def test_one_trial_runs_at_a_time_unless_more_are_asked_for(self) -> None:
+        assert shares_of("--num_gpus=1") == WHOLE
+
+    def test_two_trials_of_one_process_run_at_once_where_they_are_asked_to(self) -> None:
+        assert [share.cores for share in shares_of("--num_gpus=1", TWO)] == [
             ((0, 1, 2, 3),),
             ((4, 5, 6, 7),),
         ]
 
     def test_each_rank_has_cores_of_its_own(self) -> None:
-        assert [share.cores for share in shares_of("--num_gpus=2")] == [
+        assert [share.cores for share in shares_of("--num_gpus=2", TWO)] == [
             ((0, 1), (2, 3)),
             ((4, 5), (6, 7)),
         ]
 
     def test_a_launch_that_needs_all_cores_runs_alone(self) -> None:
-        assert shares_of("--num_gpus=8") == WHOLE
+        assert shares_of("--num_gpus=8", TWO) == WHOLE
 
     def test_as_many_run_as_there_are_cores_for_the_threads_asked_for(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setenv("OMP_NUM_THREADS", "2")
-        assert len(shares_of("--num_gpus=1")) == 4
+        assert len(shares_of("--num_gpus=1", "--max-parallel-trials=99")) == 4
 
     def test_threads_that_take_all_cores_leave_no_room_for_a_second_trial(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setenv("OMP_NUM_THREADS", "8")
-        assert shares_of("--num_gpus=1") == WHOLE
+        assert shares_of("--num_gpus=1", TWO) == WHOLE
 
     @pytest.mark.parametrize(("most", "count"), [(1, 1), (2, 2), (3, 3), (99, 8)])
     def test_the_flag_sets_how_many_run(self, most: int, count: int) -> None:
@@ -94,26 +98,26 @@ class TestOnCpu:
         "flag", ["--bind_cores_to_rank", "--master_port=29500", "--include=localhost:0"]
     )
     def test_what_all_trials_would_share_keeps_them_apart(self, flag: str) -> None:
-        assert shares_of(flag) == WHOLE
+        assert shares_of(flag, TWO) == WHOLE
 
     def test_slots_of_a_hostfile_limit_them(self, tmp_path: Path) -> None:
         hosts = tmp_path / "hosts"
         hosts.write_text("localhost slots=2\n")
-        assert len(shares_of(f"--hostfile={hosts}", "--num_gpus=1")) == 2
-        assert shares_of(f"--hostfile={hosts}", "--num_gpus=2") == WHOLE
+        assert len(shares_of(f"--hostfile={hosts}", "--num_gpus=1", TWO)) == 2
+        assert shares_of(f"--hostfile={hosts}", "--num_gpus=2", TWO) == WHOLE
 
     def test_the_memory_is_divided(self) -> None:
-        request = parse_request(["--num_gpus=1", "train.py"])
+        request = parse_request(["--num_gpus=1", TWO, "train.py"])
         cluster = find_cluster(request)
         (limit,) = {share.memory_bytes for share in find_shares(request, cluster)}
         assert limit == pytest.approx(cluster.least_memory_bytes / 2, rel=0.2)
 
     def test_a_small_limit_of_the_user_is_not_divided(self) -> None:
-        shares = shares_of("--num_gpus=1", "--memory-limit=10MB")
+        shares = shares_of("--num_gpus=1", TWO, "--memory-limit=10MB")
         assert {share.memory_bytes for share in shares} == {None}
 
     def test_the_sentence_counts_trials_and_cores(self) -> None:
-        assert shares_text(shares_of("--num_gpus=1")).startswith(
+        assert shares_text(shares_of("--num_gpus=1", TWO)).startswith(
             "2 trials run at a time, each rank on 4 cores of its own; "
         )
 

@@ -1,10 +1,15 @@
 from __future__ import annotations
 
+from dataclasses import replace
+from itertools import product
+
 import pytest
 
-from autoconf_launch.core import MemoryUse
+from autoconf_launch.autotuner.space.knobs import candidate_name
+from autoconf_launch.core import Candidate, Layout, MemoryUse, Offload, Recompute
 from autoconf_launch.launcher.report.cells import (
     finished_row,
+    label,
     memory_text,
     minutes_text,
     number_text,
@@ -13,7 +18,7 @@ from autoconf_launch.launcher.report.cells import (
     step_time_text,
 )
 
-from .fixed import RECORDS
+from .fixed import RECORDS, trial
 
 
 @pytest.mark.parametrize(
@@ -58,3 +63,30 @@ def test_memory_without_a_limit_has_no_share() -> None:
 
 def test_a_record_of_an_earlier_session_is_told_apart() -> None:
     assert finished_row(RECORDS[0], is_best=False, resumed=True).cells[-1] == "resumed"
+
+
+def test_a_label_has_what_is_not_as_usual() -> None:
+    layout = replace(trial(1, 3, 16).candidate.layout, recompute=Recompute.SELECTIVE)
+    extras = (("bucket_cap_mb", 25), ("raf", False))
+    assert label(Candidate(layout=layout, extras=extras)) == (
+        "ZeRO 3 · recompute selective · bucket_cap_mb 25 · raf off · micro 16 · accum 1"
+    )
+
+
+def test_configurations_with_different_names_have_different_labels() -> None:
+    degrees = product((1, 2), (1, 2), Recompute, Offload, (None, (0, 1)), ((), (("knob", True),)))
+    made = [
+        Candidate(
+            layout=Layout(
+                tensor_parallel=tensor,
+                virtual_pipeline=virtual,
+                recompute=recompute,
+                offload=offload,
+                placement=placement,
+            ),
+            extras=extras,
+        )
+        for tensor, virtual, recompute, offload, placement, extras in degrees
+    ]
+    names = {candidate_name(candidate) for candidate in made}
+    assert len({label(candidate) for candidate in made}) == len(names) == len(made)

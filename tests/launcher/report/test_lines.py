@@ -20,6 +20,8 @@ from autoconf_launch.launcher.report.lines import LinesView, failure_lines, roun
 
 from .fixed import RECORDS, events, failed, golden, record, trial
 
+BEST, OTHER = "ZeRO 0 · micro 8 · accum 2", "ZeRO 0 · micro 16 · accum 1"
+
 
 def shown(said: Iterable[Event], *, quiet: bool = False, level: str = "info") -> str:
     lines: list[str] = []
@@ -44,22 +46,25 @@ def test_a_detail_is_shown_at_the_level_debug_alone() -> None:
 
 
 @pytest.mark.parametrize(
-    ("changed", "label"),
+    ("changed", "what"),
     [
         ({"again": 5}, "re-measured 1"),
         ({"final": True, "attempt": 2}, "playoff 2"),
         ({"soak_steps": 50}, "verification run"),
     ],
 )
-def test_a_line_says_what_its_launch_was_for(changed: dict[str, Any], label: str) -> None:
+def test_a_line_says_what_its_launch_was_for(changed: dict[str, Any], what: str) -> None:
     launched = replace(RECORDS[1], trial=replace(RECORDS[1].trial, **changed))
     line = trial_line(TrialFinished(record=launched, best=RECORDS[3], elapsed_s=9.0))
-    assert line.startswith(f"[0:09] {label:<16s} {RECORDS[1].trial.name} ")
+    assert line.startswith(f"[0:09] {what:<16s} ZeRO 0 · micro 8 · accum 2 ")
 
 
 def test_debug_adds_starts_and_steps() -> None:
     added = shown(events(), level="debug").splitlines()
-    assert added[-2:] == ["trial 5 z1_gas1_tmbspg16 started", "  rank 1 step 3: 0.1000 s"]
+    assert added[-2:] == [
+        "trial 5 ZeRO 1 · micro 16 · accum 1 started",
+        "  rank 1 step 3: 0.1000 s",
+    ]
 
 
 def test_a_full_memory_needs_no_log() -> None:
@@ -69,29 +74,30 @@ def test_a_full_memory_needs_no_log() -> None:
 def test_a_crash_comes_with_its_sentence_and_the_last_lines() -> None:
     crashed = record(trial(1, 0, 1), failed(FailureKind.CRASHED, "rank 0 ended with code 1"))
     assert failure_lines(crashed) == [
-        "trial 1 z0_gas16_tmbspg1 crashed: rank 0 ended with code 1",
+        "trial 1 ZeRO 0 · micro 1 · accum 16 crashed: rank 0 ended with code 1 "
+        "(its folder is z0_gas16_tmbspg1)",
         "  | Traceback [most]",
         "  | ValueError: no",
     ]
 
 
-def test_what_was_launched_again_says_so_under_its_own_name() -> None:
+def test_what_was_launched_again_says_so_under_its_own_label() -> None:
     again = replace(RECORDS[0].trial, name=f"{RECORDS[0].trial.name}_again", again=5)
     done = TrialFinished(record=replace(RECORDS[0], trial=again), best=RECORDS[3], elapsed_s=9.0)
     line = trial_line(done)
-    assert line.startswith(f"[0:09] baseline again   {RECORDS[0].trial.name} ")
+    assert line.startswith("[0:09] baseline again   ZeRO 0 · micro 1 · accum 16 ")
 
 
 def stood(behind: float, width: float) -> str:
     standings = (
-        Standing(name="best", behind=0.0, width=0.0),
-        Standing(name="other", behind=behind, width=width),
+        Standing(trial=trial(1, 0, 8), behind=0.0, width=0.0),
+        Standing(trial=trial(2, 0, 16), behind=behind, width=width),
     )
     return round_line(RoundFinished(number=2, elapsed_s=9.0, standings=standings))
 
 
 def test_a_round_tells_how_far_behind_another_one_is() -> None:
-    assert stood(0.1, 0.05).endswith("best leads; other takes +10.5 % (+5.1 to +16.2 %)")
+    assert stood(0.1, 0.05).endswith(f"{BEST} leads; {OTHER} takes +10.5 % (+5.1 to +16.2 %)")
 
 
 @pytest.mark.parametrize(
@@ -104,12 +110,12 @@ def test_a_round_tells_how_far_behind_another_one_is() -> None:
     ],
 )
 def test_what_takes_more_than_twice_as_long_is_said_in_times(ratio: float, said: str) -> None:
-    assert stood(math.log(ratio), 0.05).endswith(f"best leads; other {said}")
+    assert stood(math.log(ratio), 0.05).endswith(f"{BEST} leads; {OTHER} {said}")
 
 
 @pytest.mark.parametrize("width", [1.2, float("inf")])
 def test_an_interval_that_says_nothing_is_not_shown(width: float) -> None:
-    assert stood(0.1, width).endswith("best leads; other inconclusive so far")
+    assert stood(0.1, width).endswith(f"{BEST} leads; {OTHER} inconclusive so far")
 
 
 def test_a_wide_interval_is_shown_of_what_is_far_behind() -> None:

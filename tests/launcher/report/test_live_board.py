@@ -20,6 +20,7 @@ from autoconf_launch.launcher.report.live import Board
 
 from .fixed import RECORDS, RUNNING, STEP, events, trial
 
+RUNNING_LABEL = "ZeRO 1 · micro 16 · accum 1"
 NO_MODEL: ModelSpec | None = None
 
 
@@ -72,7 +73,7 @@ def test_a_trial_without_a_step_is_starting() -> None:
 def test_a_second_attempt_has_a_row_of_its_own() -> None:
     again = replace(RUNNING, attempt=2)
     rows = board(*events(), TrialStarted(trial=again, prediction=None)).rows(2)
-    assert [row.cells[1] for row in rows] == [RUNNING.name, f"{RUNNING.name} (second attempt)"]
+    assert [row.cells[1] for row in rows] == [RUNNING_LABEL, f"{RUNNING_LABEL} (second attempt)"]
 
 
 def test_a_second_attempt_is_no_further_trial() -> None:
@@ -82,7 +83,9 @@ def test_a_second_attempt_is_no_further_trial() -> None:
 
 def test_only_the_best_so_far_is_marked_best() -> None:
     rows = board(*events()).rows(9)
-    assert [row.cells[1] for row in rows if row.kind is RowKind.BEST] == ["z1_gas2_tmbspg8"]
+    assert [row.cells[1] for row in rows if row.kind is RowKind.BEST] == [
+        "ZeRO 1 · micro 8 · accum 2"
+    ]
 
 
 def test_a_failed_trial_shows_its_kind() -> None:
@@ -111,6 +114,6 @@ def test_the_newest_rows_are_given_in_order(count: int, limit: int) -> None:
 def test_what_is_launched_again_is_no_further_trial() -> None:
     again = replace(RECORDS[0].trial, name=f"{RECORDS[0].trial.name}_again", again=5)
     shown = board(*events(), TrialStarted(trial=again, prediction=None))
-    assert shown.rows(1)[0].cells[1] == f"{RECORDS[0].trial.name} (baseline again)"
+    assert shown.rows(1)[0].cells[1] == "ZeRO 0 · micro 1 · accum 16 (baseline again)"
     assert "trial 6 " in shown.headline(0.0)
     assert "playoff" not in shown.headline(0.0)

@@ -11,6 +11,7 @@ from autoconf_launch.autotuner.playoff.decision import Decision
 from autoconf_launch.autotuner.playoff.meaning import LossComparison, MeaningVerdict
 from autoconf_launch.autotuner.playoff.resolution import Resolution
 from autoconf_launch.autotuner.playoff.soak import Refusal, SoakReport
+from autoconf_launch.autotuner.playoff.speed import SpeedGap
 from autoconf_launch.autotuner.playoff.summary import (
     Launches,
     LearningRateAdvice,
@@ -135,22 +136,59 @@ def test_a_rich_result_has_at_most_25_lines() -> None:
     edits = [Edit((f"key{number}",), number, number + 1) for number in range(30)]
     lines = result_text(rich, edits, "command", "results").splitlines()
     assert len(lines) <= 25
-    assert lines[-3:-1] == ["Train with it:", "  command"]
+    assert lines[0].startswith(
+        "Best: ZeRO 1 · micro 8 · accum 2, 500 samples/s (64.0 ms per step)"
+    )
+    answer = lines[: lines.index("")]
+    assert answer[-2:] == ["Train with it:", "  command"]
     assert f"{BOUND_TEXT}\n{LEFT_OUT_TEXT}\n" in details_text(rich)
 
 
 def test_the_first_part_of_the_kept_summary_ends_where_details_begin() -> None:
     kept = summary_text("| table |\n", "Best: x\n", "12 skipped.\n")
     assert kept.endswith("\nDetails\n12 skipped.\n")
-    assert first_part(kept) == "| table |\n\nBest: x\n"
+    assert first_part(kept) == "Best: x\n\n| table |\n"
 
 
-def test_what_the_verification_run_took_is_what_to_expect() -> None:
-    soak = SoakReport(steps=50, memory_share=None, refused=(), passed=True, step_s=0.128)
-    expected = (
-        "Expect 0.128 s per step, as the verification run took: trials were faster (64.0 ms)"
+def gap(measured_s: float, verified_s: float, *loads: float | None, turns: bool = False) -> str:
+    """What is said of two speeds of the winner, of which only the second is told."""
+    found = SpeedGap(
+        measured_s=measured_s,
+        verified_s=verified_s,
+        measured_load=loads[0] if loads else None,
+        verified_load=loads[1] if loads else None,
+        in_turn=turns,
     )
-    assert f"{expected}." in told(soak=soak).splitlines()
+    return next(line for line in told(gap=found, rounds=2).splitlines() if "speed;" in line)
+
+
+def test_two_speeds_come_with_the_load_that_explains_them() -> None:
+    assert gap(0.064, 0.128, 1.1, 3.8) == (
+        "That is the verification run's speed; the playoff measured 64.0 ms per step, less "
+        "probably because of other work on this machine (load average 1.1 there, 3.8 in the "
+        "verification run)."
+    )
+
+
+@pytest.mark.parametrize("loads", [(), (2.0, 2.1), (3.8, 1.1)])
+def test_a_load_that_does_not_explain_a_slower_run_is_not_named(loads: tuple[float, ...]) -> None:
+    assert gap(0.064, 0.128, *loads, turns=True).endswith(
+        "less for no known reason; launches minutes apart can differ."
+    )
+
+
+def test_launches_in_turn_explain_a_verification_run_that_is_faster() -> None:
+    assert gap(0.128, 0.064, turns=True).endswith(
+        "0.128 s per step, more as its launches take turns and start each one with cold caches."
+    )
+
+
+def test_each_rival_comes_with_how_much_slower_it_was() -> None:
+    names = tuple(done.trial.name for done in RECORDS[:2])
+    text = told(ties=names[:1], near=names[1:], behind=((names[0], 0.0), (names[1], 0.0861776)))
+    assert "\nTied with the best, within noise: ZeRO 0 · micro 1 · accum 16.\n" in text
+    once = "Possibly as fast, measured only once: ZeRO 0 · micro 8 · accum 2 (9 % slower)."
+    assert once in text.splitlines()
 
 
 def test_what_was_left_out_is_said_after_what_could_still_be_gained() -> None:

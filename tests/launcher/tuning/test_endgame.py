@@ -136,8 +136,10 @@ def test_a_rounds_intervals_are_those_that_decide(tmp_path: Path) -> None:
     contenders = {contender.name: contender for contender in rounds.contenders}
     first, *others = last.standings
     for other in others:
-        contender = contenders[other.name]
-        found = rounds.compare(contender, contenders[first.name], alpha_of(contender, rounds))
+        contender = contenders[other.trial.name]
+        found = rounds.compare(
+            contender, contenders[first.trial.name], alpha_of(contender, rounds)
+        )
         assert other.width == pytest.approx(found.width)
 
 
