@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-
-import numpy as np
+from dataclasses import dataclass
+from statistics import median
 
 from autoconf_launch.core import Candidate
 
@@ -14,10 +14,11 @@ from ..space import CandidateTable, Measurement, PredictionTable, Record, Trial,
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PastTime:
-    """Mean seconds of a step of a candidate."""
+    """Mean seconds of a step of a candidate; ``study`` is equal for times of one study."""
 
     candidate: Candidate
     step_s: float
+    study: str = ""
 
 
 def times_of(records: Sequence[Record]) -> tuple[PastTime, ...]:
@@ -37,36 +38,44 @@ def as_records(
 ) -> tuple[Record, ...]:
     """Earlier times of candidates in the pool, as if measured now, with numbers below 0.
 
-    What was measured then and now tells by how much the machine is another; where nothing was,
-    earlier times are of no use.
+    What a study measured that is measured now, too, tells by how much the machine was another
+    then; where there is nothing of the kind, its times are of no use. Of several studies the
+    median counts.
     """
-    if not past:
-        return ()
     now_s = {r.trial.candidate: r.measurement.mean_step_s for r in history if r.measurement}
-    both = [now_s[one.candidate] / one.step_s for one in past if one.candidate in now_s]
-    if not both:
-        return ()
-    factor = float(np.median(both))
-    latest = {one.candidate: one for one in past if one.candidate not in now_s}
-    found = [(pool.find(one.candidate), one) for one in latest.values()]
+    ratios: dict[str, list[float]] = defaultdict(list)
+    for one in past:
+        if one.candidate in now_s:
+            ratios[one.study].append(now_s[one.candidate] / one.step_s)
+    times_s: dict[Candidate, list[float]] = defaultdict(list)
+    for one in past:
+        if one.study in ratios and one.candidate not in now_s:
+            times_s[one.candidate].append(median(ratios[one.study]) * one.step_s)
+    found = [(pool.find(candidate), candidate) for candidate in times_s]
     return tuple(
-        _record(-1 - i, replace(one, step_s=factor * one.step_s), predictions, int(rows[0]))
-        for i, (rows, one) in enumerate(found)
+        _record(-1 - i, candidate, median(times_s[candidate]), predictions, int(rows[0]))
+        for i, (rows, candidate) in enumerate(found)
         if len(rows)
     )
 
 
-def _record(number: int, one: PastTime, predictions: PredictionTable | None, row: int) -> Record:
-    layout = one.candidate.layout
+def _record(
+    number: int,
+    candidate: Candidate,
+    step_s: float,
+    predictions: PredictionTable | None,
+    row: int,
+) -> Record:
+    layout = candidate.layout
     return Record(
         trial=Trial(
             number=number,
-            name=candidate_name(one.candidate),
-            candidate=one.candidate,
+            name=candidate_name(candidate),
+            candidate=candidate,
             space=f"z{layout.zero_stage}",
         ),
         outcome=Measurement(
-            step_s=(one.step_s,),
+            step_s=(step_s,),
             samples_per_step=layout.global_batch,
             world_size=layout.world_size,
         ),

@@ -1,7 +1,8 @@
 """What this user's earlier tunes measured, by model and hardware.
 
 One JSON object per line in ``measurements.jsonl`` in the user's data folder, readable by them
-alone: a digest of model and hardware, a candidate, and its step time. A line that cannot be read
+alone: a digest of model and hardware, a candidate, its step time, and a random word that the times
+of one tune share. A line that cannot be read
 is skipped, a file that others may write is not read.
 """
 
@@ -10,8 +11,10 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import secrets
 import stat
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from autoconf_launch.autotuner.strategies import PastTime
@@ -57,9 +60,10 @@ def read_past(key: str) -> tuple[PastTime, ...]:
 
 
 def remember(key: str, times: Sequence[PastTime]) -> None:
-    """Append what a tune measured; a folder that cannot be written is ignored."""
-    path = past_file()
-    lines = [json.dumps({"key": key, "time": encode(one)}) for one in times if _is_plain(one)]
+    """Append what one tune measured; a folder that cannot be written is ignored."""
+    path, study = past_file(), secrets.token_hex(8)
+    plain = [replace(one, study=study) for one in times if _is_plain(one)]
+    lines = [json.dumps({"key": key, "time": encode(one)}) for one in plain]
     if path is None or not lines:
         return
     try:

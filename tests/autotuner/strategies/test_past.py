@@ -41,6 +41,20 @@ def test_earlier_times_are_scaled_to_what_was_measured_then_and_now() -> None:
     assert times == {2: 3.0, 4: 1.0, 8: 12.0, 16: 24.0}
 
 
+def test_each_studys_times_are_scaled_by_its_own_and_the_median_counts() -> None:
+    def took(study: str, own_s: float, step_s: float) -> tuple[PastTime, ...]:
+        times = ((1, own_s), (4, step_s))
+        return tuple(
+            PastTime(candidate=Candidate(layout=Layout(micro_batch=m)), step_s=s, study=study)
+            for m, s in times
+        )
+
+    past = (*took("quiet", 1.0, 2.0), *took("busy", 3.0, 6.6), *took("one trial busy", 1.0, 9.0))
+    (found,) = as_records(past, POOL, EQUAL, (now(0, 1, 0.5),))
+    assert found.measurement is not None
+    assert found.measurement.mean_step_s == pytest.approx(1.1)
+
+
 def test_without_anything_measured_then_and_now_nothing_is_taken() -> None:
     assert as_records(PAST, POOL, EQUAL, (now(0, 3, 1.5),)) == ()
 

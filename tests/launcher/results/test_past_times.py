@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -20,10 +21,21 @@ def written() -> Path:
     return path
 
 
+def kept(key: str) -> tuple[PastTime, ...]:
+    return tuple(replace(one, study="") for one in read_past(key))
+
+
 def test_what_is_remembered_is_read_by_its_key_alone() -> None:
     written()
-    assert read_past("key") == (ONE,)
+    assert kept("key") == (ONE,)
     assert read_past("another") == ()
+
+
+def test_times_of_one_tune_share_a_word_that_no_other_has() -> None:
+    remember("key", [ONE, ONE])
+    remember("key", [ONE])
+    words = [one.study for one in read_past("key")]
+    assert words[0] == words[1] != words[2]
 
 
 def test_the_file_is_the_users_alone_and_names_no_path() -> None:
@@ -56,7 +68,7 @@ def test_words_of_the_users_are_not_kept() -> None:
 def test_a_line_that_cannot_be_read_is_skipped(line: str) -> None:
     path = written()
     path.write_text(line + "\n" + path.read_text())
-    assert read_past("key") == (ONE,)
+    assert kept("key") == (ONE,)
 
 
 def test_a_file_that_others_may_write_is_not_read() -> None:
