@@ -23,7 +23,7 @@ from .errors import (
     nearest_known,
     plural,
 )
-from .layout import Candidate, Degrees, KnobValue, Layout, Offload, Recompute
+from .layout import ALL_LAYERS, Candidate, Degrees, KnobValue, Layout, Offload, Recompute
 from .lazy import lazy_names
 from .model_spec import (
     Architecture,

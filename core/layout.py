@@ -35,6 +35,10 @@ class Offload(str, Enum):
     PARAMETERS = "parameters"
 
 
+ALL_LAYERS = -1
+"""As a number of recomputed layers of each pipeline stage: all that it has."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layout:
     """Degrees of parallelism, batch split and memory savers of one launch.

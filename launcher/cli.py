@@ -11,6 +11,7 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from importlib.metadata import version
 from io import TextIOWrapper
+from itertools import takewhile
 from typing import TextIO, TypeAlias
 
 from autoconf_launch.core import (
@@ -23,12 +24,12 @@ from autoconf_launch.core import (
 
 from .events import Listener, Note
 from .extension_points import load_reference
-from .flags import parse_request, usage
+from .flags import VerbParser, parse_request
 from .interrupts import DoesNotFitError, InterruptedBySignalError
 from .report import open_view
 from .request import LaunchRequest
 from .results import is_unwritable, saved_pid, sentence_on
-from .verbs import LAUNCHING, VERBS, overview
+from .verbs import LAUNCH_PARSER, LAUNCHING, VERBS, overview
 
 OK, NO, USAGE, INFEASIBLE, HARDWARE, RESUMABLE, CTRL_C = 0, 1, 2, 3, 4, 75, 130
 _CODES: tuple[tuple[type[AutoconfError], int], ...] = (
@@ -38,6 +39,7 @@ _CODES: tuple[tuple[type[AutoconfError], int], ...] = (
     (NothingFeasibleError, INFEASIBLE),
     (HardwareError, HARDWARE),
 )
+_COMPLETION = "autoconf_launch.launcher.completion:completion"
 _LAUNCH = "autoconf_launch.launcher.commands.launch:launch"
 _TUNE = "autoconf_launch.launcher.commands.tune:run_tune"
 _Command: TypeAlias = Callable[[LaunchRequest, Listener], int]
@@ -50,27 +52,45 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _main(arguments: list[str]) -> int:
-    first = arguments[0] if arguments else "--help"
-    if text := _asked_of_all(first, arguments[1:]):
+    if text := _asked_of_all(arguments or ["--help"]):
         _print(lambda: (text,))
         return OK if arguments else USAGE
-    for words in (2, 1):  # "show spaces" before "show"
-        if (verb := " ".join(arguments[:words])) in VERBS:
-            return _exit_code_of(partial(_run_verb, VERBS[verb].reference, arguments[words:]))
-    if first in LAUNCHING:
-        arguments = [f"--autotuning={first}", *arguments[1:]]
+    if (words := _verb_words(arguments)) is not None:
+        verb = VERBS[" ".join(arguments[:words])]
+        return _exit_code_of(partial(_run_verb, verb.reference, arguments[words:]))
+    flag, _, value = arguments[0].partition("=")
+    if flag == "--completion":
+        values = [value] if value else arguments[1:]
+        return _exit_code_of(partial(_run_verb, _COMPLETION, values))
+    if arguments[0] in LAUNCHING:
+        arguments = [f"--autotuning={arguments[0]}", *arguments[1:]]
     return _exit_code_of(lambda: _run(parse_request(arguments)))
 
 
-def _asked_of_all(first: str, others: Sequence[str]) -> str | None:
+def _verb_words(arguments: Sequence[str]) -> int | None:
+    """How many words name a verb: "show spaces" before "show"; None where none does."""
+    return next((words for words in (2, 1) if " ".join(arguments[:words]) in VERBS), None)
+
+
+def _asked_of_all(arguments: Sequence[str]) -> str | None:
     """What the command says of itself; None where it is to do something."""
+    first, *others = arguments
     if first in ("-h", "--help"):
         return overview()
     if first == "--version":
         return f"autoconf-launch {version('autoconf-launch')}"
     if first in LAUNCHING and others and others[0] in ("-h", "--help"):
-        return usage()
-    return None
+        return _help(LAUNCH_PARSER)
+    words = _verb_words(arguments)
+    if words is None or not {"-h", "--help"} & set(takewhile("--".__ne__, arguments[words:])):
+        return None
+    return _help(VERBS[" ".join(arguments[:words])].parser)
+
+
+def _help(reference: str) -> str:
+    """The help of a parser; nothing else of its verb is imported."""
+    make_parser: Callable[[], VerbParser] = load_reference(reference)
+    return make_parser().format_help().rstrip("\n")
 
 
 def _run(request: LaunchRequest) -> int:

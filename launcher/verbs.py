@@ -9,13 +9,22 @@ from types import MappingProxyType
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verb:
-    """``reference`` is ``module:function`` from the arguments after the verb to pieces of text."""
+    """One row of the table.
+
+    Attributes:
+        answers: which question.
+        reference: ``module:function`` from the arguments after the verb to pieces of text.
+        parser: ``module:function`` of its flags, in a module that waits for no heavy library.
+    """
 
     answers: str
     reference: str
+    parser: str
 
 
 _COMMANDS = "autoconf_launch.launcher.commands"
+_ESTIMATES = "autoconf_launch.launcher.estimates"
+LAUNCH_PARSER = "autoconf_launch.launcher.flags:make_parser"
 LAUNCHING = MappingProxyType(
     {
         "tune": "find the fastest configuration of a training by short real runs",
@@ -28,39 +37,52 @@ VERBS = MappingProxyType(
         "fit": Verb(
             answers="does a model, or a script as it is, fit in memory?",
             reference=f"{_COMMANDS}.fit:fit",
+            parser=f"{_ESTIMATES}.fit_flags:make_fit_parser",
         ),
         "plan": Verb(
             answers="which layout is best on which cluster, how long, for how much money?",
             reference=f"{_COMMANDS}.plan:plan",
+            parser=f"{_ESTIMATES}.fit_flags:make_plan_parser",
         ),
         "recommend": Verb(
             answers="which model size do days and GPUs allow?",
             reference=f"{_COMMANDS}.recommend:recommend",
+            parser=f"{_ESTIMATES}.recommend_flags:make_recommend_parser",
         ),
         "search": Verb(
             answers="NVIDIA's training search: which layout of a GPT, T5, BERT or Llama?",
             reference="autoconf_launch.nemo.search.command:search",
+            parser="autoconf_launch.nemo.search.flags:search_parser",
         ),
         "export": Verb(
             answers="the best configuration in another framework's words",
             reference=f"{_COMMANDS}.export:export",
+            parser=f"{_COMMANDS}.parsers:export_parser",
         ),
         "show": Verb(
             answers="a tune, while it runs and after",
             reference=f"{_COMMANDS}.show:show",
+            parser=f"{_COMMANDS}.parsers:show_parser",
         ),
         "show spaces": Verb(
             answers="what would be searched, knob by knob",
             reference=f"{_COMMANDS}.spaces:show_spaces",
+            parser=f"{_COMMANDS}.parsers:show_spaces_parser",
         ),
-        "compare": Verb(answers="two tunes side by side", reference=f"{_COMMANDS}.show:compare"),
+        "compare": Verb(
+            answers="two tunes side by side",
+            reference=f"{_COMMANDS}.show:compare",
+            parser=f"{_COMMANDS}.parsers:compare_parser",
+        ),
         "validate": Verb(
             answers="how far predictions are from your measurements",
             reference=f"{_COMMANDS}.validate:validate",
+            parser=f"{_COMMANDS}.parsers:validate_parser",
         ),
         "replay": Verb(
             answers="a tuner against recorded measurements",
             reference=f"{_COMMANDS}.replay:replay",
+            parser=f"{_COMMANDS}.parsers:replay_parser",
         ),
     }
 )
@@ -70,7 +92,7 @@ _EXAMPLES = """\
 examples:
   autoconf-launch tune --num_gpus 2 train.py --batch_size 8
   autoconf-launch run run_clm.py --deepspeed ds_config.json
-  autoconf-launch fit --model llama3-8b --cluster 1x8xH100 --seq 8192 --global-batch 64
+  autoconf-launch plan --model llama3-8b --cluster 8xH100 --seq 8192 --global-batch 64
 """
 
 
@@ -86,6 +108,7 @@ def overview() -> str:
         "script is launched as deepspeed and torchrun would.\n\n"
         f"verbs:\n{table}\n{_EXAMPLES}\n"
         "Each verb has --help; autoconf-launch tune --help has the flags of a launch.\n"
+        'Completion: eval "$(autoconf-launch --completion bash)", or zsh; in fish | source.\n'
     )
 
 

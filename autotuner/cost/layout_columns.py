@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from autoconf_launch.core import Candidate, Layout, Offload, Recompute
+from autoconf_launch.core import ALL_LAYERS, Candidate, Layout, Offload, Recompute
 
 from ..space import ABSENT, Bools, CandidateTable, Floats, Ints
 
@@ -22,7 +22,6 @@ OFFLOAD_CODES = {kind: code for code, kind in enumerate(Offload)}
 RECOMPUTE_LAYERS = "recompute_layers"
 """The extra that says how many layers of each pipeline stage are recomputed in full."""
 
-ALL_LAYERS = -1
 NONE = RECOMPUTE_CODES[Recompute.NONE]
 SELECTIVE = RECOMPUTE_CODES[Recompute.SELECTIVE]
 FULL = RECOMPUTE_CODES[Recompute.FULL]

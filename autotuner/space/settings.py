@@ -121,27 +121,68 @@ class AutotuningSettings(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", protected_namespaces=())
 
-    enabled: bool = False
-    results_dir: str | None = None
-    exps_dir: str | None = None
-    overwrite: bool = False
-    metric: MetricName = "throughput"
-    start_profile_step: PositiveInt = 3
-    end_profile_step: PositiveInt = 5
-    fast: bool = True
-    max_train_batch_size: PositiveInt | None = None
-    max_train_micro_batch_size_per_gpu: PositiveInt = 1024
-    min_train_micro_batch_size_per_gpu: PositiveInt = 1
-    num_tuning_micro_batch_sizes: PositiveInt = 3
-    mp_size: PositiveInt = 1
-    tuner_type: str = "model_based"
-    strategy: Literal["global", "staged"] | None = None
-    tuner_early_stopping: PositiveInt = 5
-    tuner_num_trials: PositiveInt = 50
-    arg_mappings: dict[str, str] | None = None
-    model_info: ModelInfo | None = None
-    seed: int = Field(default=0, ge=0)
-    effort: EffortName = "normal"
+    enabled: bool = Field(default=False, description="accepted; the launcher's flag decides")
+    results_dir: str | None = Field(
+        default=None, description="folder of the results (default: autotuning_results)"
+    )
+    exps_dir: str | None = Field(
+        default=None, description="folder of what was asked (default: autotuning_exps)"
+    )
+    overwrite: bool = Field(default=False, description="move old results aside")
+    metric: MetricName = Field(
+        default="throughput", description="what is best: samples/s, time per step or FLOP/s"
+    )
+    start_profile_step: PositiveInt = Field(
+        default=3, description="first optimizer step that is measured (default: 3)"
+    )
+    end_profile_step: PositiveInt = Field(
+        default=5, description="last optimizer step that is measured (default: 5)"
+    )
+    fast: bool = Field(
+        default=True, description="false: also search the further knobs of each ZeRO stage"
+    )
+    max_train_batch_size: PositiveInt | None = Field(
+        default=None, description="consent to another global batch of up to so many samples"
+    )
+    max_train_micro_batch_size_per_gpu: PositiveInt = Field(
+        default=1024, description="largest micro-batch that is searched (default: 1024)"
+    )
+    min_train_micro_batch_size_per_gpu: PositiveInt = Field(
+        default=1, description="smallest micro-batch that is searched (default: 1)"
+    )
+    num_tuning_micro_batch_sizes: PositiveInt = Field(
+        default=3, description="micro-batches of each stage that other knobs are tried with"
+    )
+    mp_size: PositiveInt = Field(
+        default=1, description="tensor-parallel ranks that the script itself uses (default: 1)"
+    )
+    tuner_type: str = Field(
+        default="model_based",
+        description="what chooses trials: model_based (default), xgboost, gridsearch, random or "
+        "optuna:SAMPLER",
+    )
+    strategy: Literal["global", "staged"] | None = Field(
+        default=None, description="all ZeRO stages together, or one after the other"
+    )
+    tuner_early_stopping: PositiveInt = Field(
+        default=5, description="trials in a row without a better one that end a phase (default: 5)"
+    )
+    tuner_num_trials: PositiveInt = Field(
+        default=50, description="most trials of a phase (default: 50)"
+    )
+    arg_mappings: dict[str, str] | None = Field(
+        default=None, description="the script's argument for a key, as --arg KEY=FLAG says it"
+    )
+    model_info: ModelInfo | None = Field(
+        default=None,
+        description="facts of the model in place of the profile run: '{\"num_params\": 7e9}'",
+    )
+    seed: int = Field(default=0, ge=0, description="of what is drawn at random (default: 0)")
+    effort: EffortName = Field(
+        default="normal",
+        description="how small a difference is resolved: quick 6% (the playoff takes 15% of the "
+        "search's time), normal 3% (30%; the default), thorough 1.5% (70%)",
+    )
 
     @field_validator("metric", "tuner_type", "strategy", "effort", mode="before")
     @classmethod

@@ -13,10 +13,10 @@ from autoconf_launch.core import ConfigError, Precision
 from autoconf_launch.core import config_keys as keys
 
 from ..config_file import read_config
-from ..export import BASE_EXPORTERS, EXPORTERS, Exported, Optimum, export_base, export_optimum
-from ..flags import VerbParser
+from ..export import Exported, Optimum, export_base, export_optimum
 from ..report import SCHEMA_VERSION
 from ..results import Results, read_results
+from .parsers import export_parser
 
 
 def export(arguments: Sequence[str]) -> Iterator[str]:
@@ -27,7 +27,7 @@ def export(arguments: Sequence[str]) -> Iterator[str]:
             optimum in the folder.
         ResultsFolderError: its journal is damaged.
     """
-    flags = _parser().parse_args(arguments)
+    flags = export_parser().parse_args(arguments)
     path = Path(flags.results)
     if path.is_file():
         name, exported = path.name, export_base(read_config(path), flags.to)
@@ -42,27 +42,6 @@ def export(arguments: Sequence[str]) -> Iterator[str]:
         _write(Path(flags.output), exported.text)
         yield f"{name} is written to {flags.output}."
         yield from (f"not expressed: {sentence}" for sentence in exported.left_out)
-
-
-def _parser() -> VerbParser:
-    parser = VerbParser(
-        prog="autoconf-launch export",
-        description="Write an optimum, or a base configuration, for another framework.",
-    )
-    parser.add_argument(
-        "results",
-        metavar="RESULTS|BASE.yaml",
-        help="the results folder of a tuning run, or what recommend --base-config wrote",
-    )
-    parser.add_argument(
-        "--to",
-        required=True,
-        metavar="|".join(dict.fromkeys((*EXPORTERS, *BASE_EXPORTERS))),
-        help=f"the framework; of a base configuration {', '.join(BASE_EXPORTERS)}",
-    )
-    parser.add_argument("-o", "--output", metavar="FILE", help="write to FILE, not to the screen")
-    parser.add_argument("--json", action="store_true", help="print one JSON document")
-    return parser
 
 
 def _optimum(results: Results) -> Optimum:

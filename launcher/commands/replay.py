@@ -13,13 +13,11 @@ from autoconf_launch.autotuner.space import parse_share
 from autoconf_launch.autotuner.strategies import Strategy, load_strategy
 from autoconf_launch.core import ConfigError
 
-from ..flags import VerbParser
 from ..measurements import LandscapeFile, parse_group_by, read_landscapes
 from ..report import GroupScores, replay_document, replay_lines
+from .parsers import CERTIFIED_TUNER, replay_parser
 
-_CERTIFIED = "model_based"
-_PATIENCE = 5
-_SEEDS = 3
+_USUALLY_ENOUGH = "2%"
 
 
 def replay(arguments: Sequence[str]) -> Iterator[str]:
@@ -28,7 +26,7 @@ def replay(arguments: Sequence[str]) -> Iterator[str]:
     Raises:
         ConfigError: wrong arguments, an unknown tuner, or a file is not a landscape.
     """
-    flags = _parser().parse_args(arguments)
+    flags = replay_parser().parse_args(arguments)
     strategy, rules = load_strategy(flags.tuner, peers=True, where="--tuner"), _rules(flags)
     group_by = parse_group_by(flags.group_by)
     files = [
@@ -81,10 +79,13 @@ def _rules(flags: Namespace) -> ReplayRules:
     for name in ("trials", "early_stopping", "seeds"):
         if (value := getattr(flags, name)) is not None and value < 1:
             raise ConfigError(f"--{name.replace('_', '-')} is {value}, but must be at least 1.")
-    certified, good_enough = (
-        flags.tuner == _CERTIFIED,
-        parse_share(flags.good_enough, "--good-enough"),
-    )
+    certified = flags.tuner == CERTIFIED_TUNER
+    if flags.good_enough is not None and not certified:
+        raise ConfigError(
+            f"--good-enough ends a search of {CERTIFIED_TUNER} alone, but --tuner is "
+            f"{flags.tuner}; omit one of them."
+        )
+    good_enough = parse_share(flags.good_enough or _USUALLY_ENOUGH, "--good-enough")
     return ReplayRules(
         exploration=flags.strategy,
         trials=flags.trials,
@@ -92,58 +93,3 @@ def _rules(flags: Namespace) -> ReplayRules:
         good_enough=good_enough if certified else None,
         to_saturation=certified,
     )
-
-
-def _parser() -> VerbParser:
-    parser = VerbParser(
-        prog="autoconf-launch replay",
-        description="Run a tuner against recorded measurements instead of a cluster.",
-    )
-    parser.add_argument(
-        "landscapes",
-        metavar="LANDSCAPE",
-        nargs="+",
-        help="a CSV table of measurements, a journal, or the results folder of one",
-    )
-    parser.add_argument(
-        "--tuner",
-        default=_CERTIFIED,
-        metavar="NAME",
-        help="gridsearch, random, xgboost, model_based (default), optuna:SAMPLER, or deepspeed, "
-        "the ranker of the DeepSpeed Autotuner",
-    )
-    parser.add_argument(
-        "--strategy",
-        choices=("staged", "global"),
-        default="global",
-        help="one kind of parallelism after the other, or all together (default)",
-    )
-    parser.add_argument("--trials", type=int, metavar="N", help="at most N; default: all")
-    parser.add_argument(
-        "--early-stopping",
-        type=int,
-        default=_PATIENCE,
-        metavar="K",
-        help=f"stop after K trials without a better one (default {_PATIENCE})",
-    )
-    parser.add_argument(
-        "--good-enough",
-        default="2%",
-        metavar="SHARE",
-        help="model_based stops when nothing left could gain more (default 2%%)",
-    )
-    parser.add_argument("--seeds", type=int, default=_SEEDS, metavar="S", help="runs per group")
-    parser.add_argument(
-        "--group-by",
-        metavar="COLUMNS",
-        help="columns (of a journal: knobs) that the rows of a group share (default "
-        "model,gpu,n_gpus,gbs)",
-    )
-    parser.add_argument(
-        "--constants-alone",
-        action="store_true",
-        help="do not correct a model's predictions by the errors on the other models of its "
-        "table, which assumes one machine",
-    )
-    parser.add_argument("--json", action="store_true", help="print one JSON document")
-    return parser

@@ -15,7 +15,6 @@ from autoconf_launch.autotuner.space import Record
 from autoconf_launch.core import ConfigError
 
 from ..events import TrialFinished
-from ..flags import VerbParser
 from ..pages import tune_page, write_page
 from ..report import (
     CSV_COLUMNS,
@@ -33,6 +32,7 @@ from ..report import (
     trial_line,
 )
 from ..results import JournalTail, Results, compare_results, is_held, read_results
+from .parsers import TABLE_FORMS, compare_parser, show_parser
 
 SPACES = "spaces"
 LOOK_EVERY_S = 0.5
@@ -48,7 +48,7 @@ def show(arguments: Sequence[str]) -> Iterator[str]:
     """
     if arguments and arguments[0] == SPACES:
         return  # a verb of its own; a folder of that name is ./spaces
-    flags = _parser().parse_args(arguments)
+    flags = show_parser().parse_args(arguments)
     form = "json" if flags.json else flags.format
     results = read_results(Path(flags.results))
     if flags.html is not None:
@@ -56,31 +56,10 @@ def show(arguments: Sequence[str]) -> Iterator[str]:
         yield f"Written: {flags.html}"
     elif flags.follow:
         yield from _follow(results, form, details=flags.details)
-    elif form in _TABLES:
+    elif form in TABLE_FORMS:
         yield results_text(results, markdown=form == "md", details=flags.details)
     else:
         yield _FORMS[form](results)
-
-
-def _parser() -> VerbParser:
-    parser = VerbParser(
-        prog="autoconf-launch show", description="Show a tuning run, while it runs and after."
-    )
-    parser.add_argument("results", metavar="RESULTS", help="the results folder of the run")
-    parser.add_argument("--format", choices=(*_TABLES, *_FORMS), default="table")
-    parser.add_argument(
-        "--details",
-        action="store_true",
-        help="add what could still be gained, what was skipped and where a step's time goes",
-    )
-    parser.add_argument("--json", action="store_true", help="the same as --format json")
-    parser.add_argument(
-        "--follow", action="store_true", help="keep printing until the tuning ends"
-    )
-    parser.add_argument(
-        "--html", type=Path, metavar="FILE", help="write charts and all trials as one HTML file"
-    )
-    return parser
 
 
 def _csv(results: Results) -> str:
@@ -88,7 +67,6 @@ def _csv(results: Results) -> str:
     return csv_text((CSV_COLUMNS, *rows)).rstrip("\n")
 
 
-_TABLES = ("table", "md")
 _FORMS: dict[str, Callable[[Results], str]] = {
     "csv": _csv,
     "json": lambda results: json.dumps(results_document(results), indent=2),
@@ -153,21 +131,10 @@ def compare(arguments: Sequence[str]) -> Iterator[str]:
         ConfigError: wrong arguments, or a folder is not a results folder.
         ResultsFolderError: a journal is damaged.
     """
-    flags = _compare_parser().parse_args(arguments)
+    flags = compare_parser().parse_args(arguments)
     a, b = read_results(Path(flags.a)), read_results(Path(flags.b))
     found = compare_results(a, b)
     if flags.json:
         yield json.dumps(comparison_document(a, b, found), indent=2)
     else:
         yield comparison_text(a, b, found)
-
-
-def _compare_parser() -> VerbParser:
-    parser = VerbParser(
-        prog="autoconf-launch compare",
-        description="Compare two tuning runs; ratios are of B over A, above 1 where B is faster.",
-    )
-    parser.add_argument("a", metavar="A", help="a results folder")
-    parser.add_argument("b", metavar="B", help="another one")
-    parser.add_argument("--json", action="store_true", help="print one JSON document")
-    return parser

@@ -23,7 +23,7 @@ from autoconf_launch.core import ZERO, ZERO_KNOBS, ConfigError, dotted_name
 
 from ..dialects import SPELLINGS, BuiltinDialect, DeepSpeedDialect, choose_dialect
 from ..events import Event, Note
-from ..flags import VerbParser, parse_request
+from ..flags import parse_request
 from ..launch import find_source
 from ..machine import find_cluster
 from ..report import SCHEMA_VERSION, table_of
@@ -31,6 +31,7 @@ from ..request import LaunchRequest
 from ..script import ScriptSource
 from ..spelling import UserSettings
 from ..tuning import read_job
+from .parsers import show_spaces_parser
 
 _NO_SCRIPT = "script.py"
 """Stands last; where a script is given it is an argument too many."""
@@ -67,7 +68,7 @@ def show_spaces(arguments: Sequence[str]) -> Iterator[str]:
     Raises:
         ConfigError: wrong arguments, or a configuration that cannot mean anything.
     """
-    parser = _parser()
+    parser = show_spaces_parser()
     flags, others = parser.parse_known_args(list(arguments))
     request = parse_request([*others, _NO_SCRIPT])
     named = ("--config", flags.config) if flags.config else ()
@@ -81,18 +82,6 @@ def show_spaces(arguments: Sequence[str]) -> Iterator[str]:
     stages = tuple(_stage_views(user, space))
     notes = tuple(dict.fromkeys((*notes, *space.notes)))
     yield _json(user, stages, notes) if flags.json else _text(user, stages, notes)
-
-
-def _parser() -> VerbParser:
-    parser = VerbParser(
-        prog="autoconf-launch show spaces",
-        description="Show what a tune would search. Takes launcher flags and the training "
-        "command, or --config alone.",
-        allow_abbrev=False,
-    )
-    parser.add_argument("--config", metavar="FILE", help="the configuration that is tuned")
-    parser.add_argument("--json", action="store_true", help="print one JSON document")
-    return parser
 
 
 def _of_script(request: LaunchRequest) -> tuple[UserSettings, tuple[str, ...]]:

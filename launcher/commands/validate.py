@@ -6,9 +6,9 @@ import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from ..flags import VerbParser
 from ..measurements import calibration_of, score_files, together
 from ..report import problem_lines, validation_document, validation_lines
+from .parsers import validate_parser
 
 
 def validate(arguments: Sequence[str]) -> Iterator[str]:
@@ -17,7 +17,7 @@ def validate(arguments: Sequence[str]) -> Iterator[str]:
     Raises:
         ConfigError: wrong arguments, or a file is not a table of measurements.
     """
-    flags = _parser().parse_args(arguments)
+    flags = validate_parser().parse_args(arguments)
     calibration = calibration_of(flags.calibrate, flags.seed)
     scored = score_files([Path(name) for name in flags.files], calibration)
     everything = together([one for _, one in scored])
@@ -27,20 +27,3 @@ def validate(arguments: Sequence[str]) -> Iterator[str]:
         return
     yield from problem_lines([file for file, _ in scored])
     yield from validation_lines(scored, everything)
-
-
-def _parser() -> VerbParser:
-    parser = VerbParser(
-        prog="autoconf-launch validate",
-        description="Predict every row of measured tables and report the errors.",
-    )
-    parser.add_argument("files", metavar="FILE.csv", nargs="+", help="a table of measurements")
-    parser.add_argument(
-        "--calibrate",
-        type=int,
-        metavar="N",
-        help="fit the correction factors on N random rows of each model, score the others",
-    )
-    parser.add_argument("--seed", type=int, default=0, metavar="K", help="seed of that draw")
-    parser.add_argument("--json", action="store_true", help="print one JSON document")
-    return parser

@@ -15,7 +15,6 @@ if TYPE_CHECKING:
         parse_plan,
     )
     from .model_choice import (
-        MOST,
         base_document,
         custom_model,
         model_of_flags,
@@ -26,7 +25,6 @@ if TYPE_CHECKING:
     from .recommend_flags import RecommendRequest, parse_recommend, what_is_missing
     from .training_choice import (
         ChosenPrice,
-        TrainingRequest,
         choose_cluster,
         choose_price,
         choose_software,
@@ -36,5 +34,6 @@ if TYPE_CHECKING:
         usual_training,
     )
     from .training_flags import MOST_DEGREE, PRECISIONS
+    from .training_request import MOST, TrainingRequest
 else:
     __getattr__ = lazy_names(__name__, __file__)

@@ -10,14 +10,13 @@ from decimal import Decimal
 from enum import Enum
 from pathlib import Path
 
-from autoconf_launch.autotuner.cost import ALL_LAYERS
-from autoconf_launch.core import Layout, Offload, Recompute
+from autoconf_launch.core import ALL_LAYERS, Layout, Offload, Recompute
 
 from ..flags import VerbParser
-from .training_choice import TrainingRequest
 from .training_flags import (
     MOST_DEGREE,
     POWERS,
+    add_output,
     add_training,
     choice_reader,
     read_tokens,
@@ -25,6 +24,7 @@ from .training_flags import (
     whole,
     with_dashes,
 )
+from .training_request import TrainingRequest
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,10 +76,17 @@ def make_fit_parser(*, of_script: bool = False) -> VerbParser:
         usage="autoconf-launch fit --model M --cluster C --seq S --global-batch B [flags], or "
         "--cluster C [flags] -- python train.py …",
         description="Say whether a training fits, part by part, without a GPU.",
-        allow_abbrev=False,
+        examples=(
+            "autoconf-launch fit --model llama3-8b --cluster 8xH100 --seq 8192 --global-batch 64 "
+            "--recompute full",
+            "autoconf-launch fit --model llama3-8b --cluster rtx4090 --seq 2048 "
+            "--global-batch 8 --lora-rank 16 --recompute full",
+            "autoconf-launch fit --cluster 8xA100 -- python train.py --batch_size 8",
+        ),
     )
     add_training(parser, of_script=of_script)
     _add_layout(parser.add_argument_group("layout"))
+    add_output(parser)
     return parser
 
 
@@ -98,11 +105,12 @@ def _add_layout(group: argparse._ArgumentGroup) -> None:
     add("--zero", type=whole(0, 3), default=1, metavar="0-3", help="ZeRO stage; default 1")
     recomputes, offloads = [r.value for r in Recompute], [o.value for o in Offload]
     read = choice_reader("recompute", recomputes)
-    add("--recompute", type=read, default="none", help=", ".join(recomputes))
+    add("--recompute", type=read, default="none", metavar="KIND", help=", ".join(recomputes))
     add("--recompute-layers", type=degree, metavar="K", help="only K layers of each stage")
     read = choice_reader("offload", offloads)
-    add("--offload", type=read, default="none", help=", ".join(offloads))
-    add("--sequence-parallel", action=argparse.BooleanOptionalAction, default=False)
+    add("--offload", type=read, default="none", metavar="WHAT", help=", ".join(offloads))
+    split_help = "split norms and dropout along the sequence; needs --tp"
+    add("--sequence-parallel", action="switch", default=False, help=split_help)
 
 
 CLUSTER_TEMPLATE = "--cluster-template"
@@ -148,7 +156,7 @@ def parse_plan(arguments: Sequence[str], *, of_script: bool = False) -> PlanRequ
     Raises:
         ConfigError: an unknown flag or value, a number out of range, or a limit without tokens.
     """
-    parser = _make_parser(of_script)
+    parser = make_plan_parser(of_script=of_script)
     words = with_dashes(parser, arguments)
     flags = parser.parse_args(words)
     for flag, limit in (("--deadline", flags.deadline), ("--max-cost", flags.max_cost)):
@@ -168,19 +176,28 @@ def parse_plan(arguments: Sequence[str], *, of_script: bool = False) -> PlanRequ
     )
 
 
-def _make_parser(of_script: bool) -> VerbParser:
+def make_plan_parser(*, of_script: bool = False) -> VerbParser:
+    """Flags of ``plan``."""
     parser = VerbParser(
         prog="autoconf-launch plan",
         usage="autoconf-launch plan --model M --cluster C --seq S --global-batch B [flags], or "
         "--cluster C [flags] -- python train.py …",
         description="Rank every layout of a training by its predicted step time, without a GPU.",
-        allow_abbrev=False,
+        examples=(
+            "autoconf-launch plan --model llama3-70b --cluster 16x8xH100 --seq 8192 "
+            "--global-batch 512 --tokens 2T",
+            "autoconf-launch plan --model gpt3-175b --cluster 64x8xA100 --seq 2048 "
+            "--global-batch 1536 --explain",
+            "autoconf-launch plan --cluster 2x8xH100 -- python train.py --batch_size 8",
+            "autoconf-launch plan --cluster-template > my-cluster.yaml",
+        ),
     )
     add_training(parser, of_script=of_script)
     _add_ranking(parser.add_argument_group("ranking"))
-    parser.add_argument("--csv", type=Path, metavar="FILE", help="write all ranked layouts")
+    output = add_output(parser)
+    output.add_argument("--csv", type=Path, metavar="FILE", help="write all ranked layouts")
     template_help = "print a cluster file with all its keys, and nothing else"
-    parser.add_argument(CLUSTER_TEMPLATE, action="store_true", help=template_help)
+    output.add_argument(CLUSTER_TEMPLATE, action="store_true", help=template_help)
     return parser
 
 
@@ -200,7 +217,13 @@ def _add_ranking(group: argparse._ArgumentGroup) -> None:
     add("--explain", action="store_true", help=explain_help)
     goals = [goal.value for goal in Goal]
     read = choice_reader("objective", goals)
-    add("--objective", type=read, default="time", help=f"{', '.join(goals)}; default time")
+    add(
+        "--objective",
+        type=read,
+        default="time",
+        metavar="GOAL",
+        help=f"{', '.join(goals)}; default time",
+    )
     add(
         "--tokens",
         type=read_tokens,

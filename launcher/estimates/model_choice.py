@@ -52,6 +52,7 @@ from autoconf_launch.tuning_spaces import (
 
 from ..config_file import read_config
 from .hub import hub_config, is_hub_id
+from .training_request import MOST
 
 _TRANSFORMERS_TIMEOUT_S = 120
 _WITH_TRANSFORMERS = """
@@ -62,8 +63,6 @@ names = ("num_hidden_layers", "hidden_size", "num_attention_heads", "num_key_val
          "head_dim", "intermediate_size", "vocab_size", "hidden_act", "tie_word_embeddings")
 json.dump({name: getattr(config, name, None) for name in names}, sys.stdout)
 """
-MOST = 1 << 31
-"""The largest size of a model that is believed."""
 _HEAD = 64
 
 

@@ -5,20 +5,28 @@ from __future__ import annotations
 import argparse
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from decimal import Decimal
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from autoconf_launch.autotuner.sizing import Goodput, family_named, with_assumption
 from autoconf_launch.core import ConfigError, nearest_known
 
 from ..export import BASE_EXPORTERS
 from ..flags import VerbParser
-from .model_choice import MOST
 from .training_flags import SEQUENCE_HELP, read_sequence, read_tokens, whole, with_dashes
+from .training_request import MOST
+
+if TYPE_CHECKING:
+    from autoconf_launch.autotuner.sizing import Goodput
 
 _MOST_GPUS = 1 << 20
-_USUAL_GOODPUT = Goodput()
+
+
+def _usual_goodput() -> Goodput:
+    from autoconf_launch.autotuner.sizing import Goodput  # with numpy, unlike --help
+
+    return Goodput()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,7 +51,7 @@ class RecommendRequest:
     vocabulary: int | None = None
     sequence: int | None = None
     global_batch: int | None = None
-    goodput: Goodput = _USUAL_GOODPUT
+    goodput: Goodput = field(default_factory=_usual_goodput)
     usd_per_gpu_hour: float | None = None
     base_config: Path | None = None
     custom_config: Path | None = None
@@ -58,9 +66,11 @@ def parse_recommend(arguments: Sequence[str]) -> RecommendRequest:
     Raises:
         ConfigError: an unknown flag or value, a number out of range, or nothing to answer.
     """
-    parser = _make_parser()
+    from autoconf_launch.autotuner.sizing import with_assumption
+
+    parser = make_recommend_parser()
     flags = parser.parse_args(with_dashes(parser, arguments))
-    goodput = Goodput()
+    goodput = _usual_goodput()
     for name, value in flags.assume:
         goodput = with_assumption(goodput, name, value)
     request = RecommendRequest(
@@ -118,7 +128,8 @@ def what_is_missing(request: RecommendRequest) -> str | None:
     return next((sentence for is_wrong, sentence in rules if is_wrong), None)
 
 
-def _make_parser() -> VerbParser:
+def make_recommend_parser() -> VerbParser:
+    """Flags of ``recommend``."""
     parser = VerbParser(
         prog="autoconf-launch recommend",
         usage="autoconf-launch recommend --family F --gpus N --tflops-per-gpu T --max-days D "
@@ -126,7 +137,14 @@ def _make_parser() -> VerbParser:
         description="Recommend the model size that GPUs can train in a number of days, or predict "
         "the days of a size, by NVIDIA's formula and by our planner; write its base "
         "configuration.",
-        allow_abbrev=False,
+        examples=(
+            "autoconf-launch recommend --family llama --tokens 2T --cluster 16x8xH100 "
+            "--max-days 30",
+            "autoconf-launch recommend --family gpt3 --tokens 300B --gpus 160 "
+            "--tflops-per-gpu 140 --model-size 5",
+            "autoconf-launch recommend --family llama --tokens 1T --cluster 8x8xH100 "
+            "--max-days 14 --base-config base.yaml --export nemo2",
+        ),
     )
     _add_question(parser.add_argument_group("question"))
     _add_model(parser.add_argument_group("model"))
@@ -139,7 +157,7 @@ def _add_question(group: argparse._ArgumentGroup) -> None:
     add = group.add_argument
     add("--family", required=True, type=_family, metavar="F", help="gpt3, t5, mt5, bert, llama, …")
     add("--tokens", required=True, type=_billions, metavar="N", help="to train on: 300B, 1.8T, …")
-    add("--gpus", type=whole(1, _MOST_GPUS), metavar="N")
+    add("--gpus", type=whole(1, _MOST_GPUS), metavar="N", help="in all; --cluster says it, too")
     add("--num-nodes", type=whole(1, _MOST_GPUS), metavar="N", help="nodes that hold --gpus")
     rate_help = "TFLOP/s that each GPU achieves, not its datasheet's peak"
     add("--tflops-per-gpu", type=_number(1e-3, 1e6), metavar="T", help=rate_help)
@@ -150,16 +168,17 @@ def _add_question(group: argparse._ArgumentGroup) -> None:
 
 def _add_model(group: argparse._ArgumentGroup) -> None:
     add = group.add_argument
-    add("--vocab", type=whole(1, MOST), metavar="V")
+    add("--vocab", type=whole(1, MOST), metavar="V", help="tokens that it knows")
     add("--seq", type=read_sequence, metavar="S", help=SEQUENCE_HELP)
     add("--global-batch", type=whole(1, MOST), metavar="B", help="samples per optimizer step")
 
 
 def _add_planner(group: argparse._ArgumentGroup) -> None:
     add = group.add_argument
-    add("--cluster", action="once", metavar="C", help="20x8xA100-SXM-80GB, or a file")
+    add("--cluster", metavar="C", help="20x8xA100-SXM-80GB, or a file")
     add("--gpu-memory-gb", type=_number(1, 1e4), metavar="GB", help="of each GPU")
-    add("--usd-per-gpu-hour", type=_number(0, 1e4), metavar="USD")
+    price_help = "replaces our table of prices"
+    add("--usd-per-gpu-hour", type=_number(0, 1e4), metavar="USD", help=price_help)
     assume_help = "an assumption on failures and pauses, such as restart_s=600"
     add(
         "--assume",
@@ -178,13 +197,15 @@ def _add_output(group: argparse._ArgumentGroup) -> None:
     add("--custom-config", type=Path, metavar="FILE", help=custom_help)
     frameworks, export_help = "|".join(BASE_EXPORTERS), "also write it for these frameworks"
     add("--export", type=_frameworks, default=(), metavar=frameworks, help=export_help)
-    add("--wandb-project", metavar="NAME")
+    add("--wandb-project", metavar="NAME", help="that the base configuration logs to")
     add("--json", action="store_true", help="print one JSON document")
 
 
 def _family(text: str) -> str:
     if not re.fullmatch(r"[A-Za-z][A-Za-z0-9_.-]{0,63}", text):
         raise argparse.ArgumentTypeError(f"{text!r} is not a name of a family")
+    from autoconf_launch.autotuner.sizing import family_named
+
     try:
         return family_named(text).name
     except ConfigError as error:

@@ -35,27 +35,7 @@ from autoconf_launch.tuning_spaces import cluster_of_document, machine, parse_cl
 
 from ..config_file import read_config
 from ..dialects import SPELLINGS
-
-TIME_LIMIT_S = 600
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TrainingRequest:
-    """What is trained on what, and how it is answered.
-
-    Attributes:
-        workload: of a script, its model and what no flag gives are known once it has run.
-        limit_bytes: memory of each GPU.
-        time_limit_s: for a script to reach its first forward pass.
-        given: flags of the command line, as ``--seq``; a script says the others.
-    """
-
-    workload: Workload
-    cluster: ClusterSpec
-    limit_bytes: int
-    time_limit_s: int = TIME_LIMIT_S
-    json: bool = False
-    given: frozenset[str] = frozenset()
+from .training_request import TrainingRequest
 
 
 def choose_software(name: str, *, compiled: bool, flash_attention: bool | None) -> Software:

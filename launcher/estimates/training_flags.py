@@ -24,14 +24,7 @@ from autoconf_launch.core import (
 from autoconf_launch.tuning_spaces import hint
 
 from ..flags import parse_bytes, unknown_flag
-from .model_choice import MOST, model_of_flags
-from .training_choice import (
-    TIME_LIMIT_S,
-    TrainingRequest,
-    choose_cluster,
-    choose_software,
-    limit_memory,
-)
+from .training_request import MOST, TIME_LIMIT_S, TrainingRequest
 
 MOST_DEGREE = 1 << 20
 _FEWEST_TOKENS, _MOST_TOKENS = 10**5, 10**18
@@ -49,6 +42,9 @@ def training_of(
         ConfigError: an unknown name, a file that cannot be read, a shape that is missing, or one
             that a script says itself.
     """
+    from .model_choice import model_of_flags  # with numpy, which --help does not wait for
+    from .training_choice import choose_cluster, choose_software, limit_memory
+
     shapes = {name: getattr(flags, name) for name in _SHAPES} | {"experts": _experts(flags)}
     if of_script:
         _require_no_model(flags.model, shapes)
@@ -92,17 +88,17 @@ def add_training(parser: argparse.ArgumentParser, *, of_script: bool) -> None:
         of_script: a script says how long its samples are and how many a step has; until it has
             run both are 1, so that all other flags are checked before.
     """
-    _add_model(parser)
-    _add_work(parser, of_script)
-    parser.add_argument("--memory-limit", type=parse_bytes, metavar="SIZE", help="per GPU")
-    parser.add_argument(
-        "--time-limit",
-        type=whole(1, _LONGEST_S),
-        default=TIME_LIMIT_S,
-        metavar="SECONDS",
-        help="time for the script after -- to reach its first forward pass; default 600",
-    )
-    parser.add_argument("--json", action="store_true", help="print one JSON document")
+    _add_model(parser.add_argument_group("model"))
+    _add_work(parser.add_argument_group("training"), of_script)
+
+
+def add_output(parser: argparse.ArgumentParser) -> argparse._ArgumentGroup:
+    """The form of the answer; then the flags that few need."""
+    group = parser.add_argument_group("output")
+    group.add_argument("--json", action="store_true", help="print one JSON document")
+    _add_habits(parser.add_argument_group("what is trained, and how"))
+    _add_shapes(parser.add_argument_group("shapes (they change the model, or are all of it)"))
+    return group
 
 
 def with_dashes(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> list[str]:
@@ -174,60 +170,79 @@ def choice_reader(what: str, known: Any) -> Callable[[str], str]:
     return read
 
 
-_SHAPES = (
-    "layers",
-    "encoder_layers",
-    "hidden",
-    "heads",
-    "kv_heads",
-    "head",
-    "ffn",
-    "vocabulary",
-    "positions",
-    "gated",
-    "biases",
-    "tied_embeddings",
-)
+_SHAPES = {
+    "layers": "transformer layers",
+    "encoder_layers": "layers of the encoder, of a model that has one",
+    "hidden": "hidden size",
+    "heads": "attention heads",
+    "kv_heads": "key and value heads; default: as many as heads",
+    "head": "head_dim; default: hidden size over heads",
+    "ffn": "width of the MLP",
+    "vocabulary": "tokens that it knows",
+    "positions": "learned positions",
+    "gated": "whether the MLP is gated (SwiGLU)",
+    "biases": "whether linear layers have biases",
+    "tied_embeddings": "whether input and output share an embedding",
+}
 PRECISIONS = ("fp32", "bf16", "fp16", "fp8")
 """Formats that the memory and time formulas distinguish from the name alone."""
 _SWITCHES = frozenset({"gated", "biases", "tied_embeddings"})
 
 
-def _add_model(parser: argparse.ArgumentParser) -> None:
-    group = parser.add_argument_group("model")
-    group.add_argument(
-        "--model", metavar="M", help="a name, a Hugging Face id, config.json or model_info.json"
+def _add_model(group: argparse._ArgumentGroup) -> None:
+    add = group.add_argument
+    add("--model", metavar="M", help="a name, a Hugging Face id, config.json or model_info.json")
+    add(
+        "--time-limit",
+        type=whole(1, _LONGEST_S),
+        default=TIME_LIMIT_S,
+        metavar="SECONDS",
+        help="time for the script after -- to reach its first forward pass; default 600",
     )
-    for name in _SHAPES:
+
+
+def _add_shapes(group: argparse._ArgumentGroup) -> None:
+    add = group.add_argument
+    for name, about in _SHAPES.items():
         if name in _SWITCHES:
-            group.add_argument(f"--{_flag_name(name)}", action=argparse.BooleanOptionalAction)
+            add(f"--{_flag_name(name)}", action="switch", help=about)
         else:
-            group.add_argument(f"--{_flag_name(name)}", type=whole(1, MOST), metavar="N")
-    group.add_argument("--experts", type=whole(1, MOST_DEGREE), metavar="N")
-    group.add_argument("--experts-per-token", type=whole(1, MOST_DEGREE), metavar="N", default=2)
-    group.add_argument("--expert-ffn", type=whole(1, MOST), metavar="N")
+            add(f"--{_flag_name(name)}", type=whole(1, MOST), metavar="N", help=about)
+    add("--experts", type=whole(1, MOST_DEGREE), metavar="N", help="of each MoE layer")
+    per_token = whole(1, MOST_DEGREE)
+    chosen_help = "experts that see a token; default 2"
+    add("--experts-per-token", type=per_token, metavar="N", default=2, help=chosen_help)
+    add("--expert-ffn", type=whole(1, MOST), metavar="N", help="width of an expert; default --ffn")
 
 
-def _add_work(parser: argparse.ArgumentParser, of_script: bool) -> None:
-    group = parser.add_argument_group("training")
+def _add_work(group: argparse._ArgumentGroup, of_script: bool) -> None:
     add = group.add_argument
     cluster_help = "64x8xH100-SXM-80GB, or a file"
-    add("--cluster", action="once", required=True, metavar="C", help=cluster_help)
+    add("--cluster", required=True, metavar="C", help=cluster_help)
     usual: dict[str, Any] = {"required": not of_script, "default": 1}
     add("--seq", type=read_sequence, metavar="S", help=SEQUENCE_HELP, **usual)
     batch_help = "samples per optimizer step"
     add("--global-batch", type=whole(1, MOST), metavar="B", help=batch_help, **usual)
+    limit_help = "memory of each GPU that may be used, such as 70GB; default: all that it has"
+    add("--memory-limit", type=parse_bytes, metavar="SIZE", help=limit_help)
+
+
+def _add_habits(group: argparse._ArgumentGroup) -> None:
+    add = group.add_argument
     for flag, names, default, of in (
         ("precision", PRECISIONS, "bf16", ""),
         ("optimizer", OPTIMIZER_STATES, "adamw", ""),
         ("trainer", TRAINERS, "auto", "framework whose rules apply: "),
     ):
         text = f"{of}{', '.join(names)}; default {default}"
-        add(f"--{flag}", type=choice_reader(flag, names), default=default, help=text)
-    add("--lora-rank", type=whole(1, 1 << 16), metavar="R")
-    add("--freeze", type=_parts, default=frozenset(), metavar="PARTS", help="embedding,mlp,…")
+        read = choice_reader(flag, names)
+        add(f"--{flag}", type=read, default=default, metavar="NAME", help=text)
+    add("--lora-rank", type=whole(1, 1 << 16), metavar="R", help="train adapters of this rank")
+    parts = ", ".join(part.value for part in FrozenPart)
+    freeze_help = f"parts that are not trained, with commas between them: {parts}"
+    add("--freeze", type=_parts, default=frozenset(), metavar="PARTS", help=freeze_help)
     add("--compile", action="store_true", help="the model runs under torch.compile")
-    add("--flash-attention", action=argparse.BooleanOptionalAction, help="default: the trainer's")
+    add("--flash-attention", action="switch", help="default: the trainer's")
 
 
 def _experts(flags: argparse.Namespace) -> Experts | None:

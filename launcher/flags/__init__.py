@@ -5,7 +5,9 @@ from typing import TYPE_CHECKING
 from autoconf_launch.core import lazy_names
 
 if TYPE_CHECKING:
-    from .flag_table import VerbParser, parse_bytes, unknown_flag
-    from .flags import launch_flags, own_flag, parse_request, usage
+    from .flag_table import make_parser
+    from .flags import launch_flags, own_flag, parse_request
+    from .values import parse_bytes
+    from .verb_parser import VerbParser, unknown_flag
 else:
     __getattr__ = lazy_names(__name__, __file__)

@@ -21,7 +21,8 @@ from ..request import (
     TrackingChoice,
     UserWords,
 )
-from .flag_table import REFUSED, WITHOUT_EFFECT, make_parser, unknown_flag
+from .flag_table import REFUSED, WITHOUT_EFFECT, make_parser
+from .verb_parser import unknown_flag
 
 
 def parse_request(argv: Sequence[str]) -> LaunchRequest:
@@ -79,11 +80,6 @@ def parse_request(argv: Sequence[str]) -> LaunchRequest:
         notes=_notes(flags),
         argv=tuple(argv),
     )
-
-
-def usage() -> str:
-    """The help text."""
-    return make_parser().format_help()
 
 
 def _check(flags: argparse.Namespace) -> None:

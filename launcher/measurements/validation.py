@@ -91,17 +91,23 @@ class TimedSettings:
     group_R: tuple[tuple[object, ...], ...]
 
 
-def calibration_of(count: int | None, seed: int) -> Calibration | None:
+def calibration_of(count: int | None, seed: int | None) -> Calibration | None:
     """A calibration on so many measurements of each model; None without one.
 
+    Args:
+        count: of rows; None: no calibration.
+        seed: of their draw; None: 0.
+
     Raises:
-        ConfigError: a number is too small.
+        ConfigError: a number is too small, or a seed has nothing to draw.
     """
     if count is None:
+        if seed:
+            raise ConfigError("--seed draws the rows of --calibrate; give that too.")
         return None
-    if count < 1 or seed < 0:
+    if count < 1 or (seed or 0) < 0:
         raise ConfigError("--calibrate must be at least 1 and --seed at least 0.")
-    return Calibration(count=count, seed=seed)
+    return Calibration(count=count, seed=seed or 0)
 
 
 def score_files(

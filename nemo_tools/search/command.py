@@ -17,20 +17,19 @@ from autoconf_launch.core import ConfigError, NothingFeasibleError
 from autoconf_launch.launcher.estimates import write_base_config, write_text
 from autoconf_launch.launcher.events import Note
 from autoconf_launch.launcher.export import export_base
-from autoconf_launch.launcher.flags import VerbParser
 from autoconf_launch.launcher.report import stop_sentence
 from autoconf_launch.launcher.trackers import check_tracking
 
 from ..report import SearchOutcome, SearchRun, top_text, write_final_results
 from .candidate_file import SearchFolder, candidate_document, write_documents
 from .candidates import SearchCandidate
+from .flags import SearchRequest, parse_search
 from .jobs import SHEBANG, job_text
 from .local_runs import LocalRuns, require_transformers, stderr_view
 from .outcome import DoneRuns, outcome_of
 from .prepare import (
     SEARCH_SCHEMA_VERSION,
     Prepared,
-    SearchRequest,
     dry_run_document,
     dry_run_text,
     prepare,
@@ -56,55 +55,6 @@ def search(arguments: Sequence[str]) -> Iterator[str]:
         yield from _write_cluster_search(prepared, request)
     else:
         yield from _run_search(prepared, request)
-
-
-def parse_search(arguments: Sequence[str]) -> SearchRequest:
-    """Read the flags; all other words are overrides.
-
-    Raises:
-        ConfigError: an unknown flag, or a folder without config.yaml.
-    """
-    parser = _make_parser()
-    flags, others = parser.parse_known_args(arguments)
-    wrong = next((word for word in others if word.startswith("-")), None)
-    if wrong is not None:
-        parser.error(f"unknown flag {wrong}")
-    folder: Path | None = flags.config_dir
-    if folder is not None and not (folder / "config.yaml").is_file():
-        raise ConfigError(f"--config-dir {folder} has no config.yaml; give a folder that has one.")
-    return SearchRequest(
-        overrides=(*flags.overrides, *others),
-        folder=folder,
-        dry_run=flags.dry_run,
-        json=flags.json,
-        fresh=flags.fresh,
-        quiet=flags.quiet,
-    )
-
-
-def _make_parser() -> VerbParser:
-    parser = VerbParser(
-        prog="autoconf-launch search",
-        usage="autoconf-launch search [flags] search_config=gpt3/5b [key=value ...]",
-        description="Search for the fastest configuration of a model; keys are those of NVIDIA's "
-        "AutoConfigurator, such as cluster_type=local, grid=nemo, "
-        "search_config.train_settings.num_nodes=8.",
-        allow_abbrev=False,
-    )
-    add = parser.add_argument
-    add("overrides", nargs="*", metavar="key=value")
-    add("--dry-run", action="store_true", help="print candidates and jobs; launch and write none")
-    add(
-        "--config-dir",
-        "--config-path",
-        type=Path,
-        metavar="DIR",
-        help="a conf/ folder of your own",
-    )
-    add("--json", action="store_true", help="print one JSON document")
-    add("--fresh", action="store_true", help="move old results aside")
-    add("--quiet", action="store_true", help="print no line for each run")
-    return parser
 
 
 _EACH = {

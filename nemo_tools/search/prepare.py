@@ -20,30 +20,13 @@ from .candidates import (
     search_machines,
 )
 from .compose import compose
+from .flags import SearchRequest
 from .jobs import job_text
 from .question import SearchQuestion, notes_on_rules, question_of, whose_grid
 from .settings import ClusterKind, SearchSettings, read_settings
 from .this_machine import first_shown, local_candidates, local_ranks, refusals
 
 _BOTH_OFF = "run_inference_hp_search=False writes only the base configuration"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SearchRequest:
-    """What is asked.
-
-    Attributes:
-        overrides: ``key=value`` words, as hydra reads them.
-        folder: the user's own ``conf/``; None: ours.
-        fresh: old results are moved aside instead of gone on with.
-    """
-
-    overrides: tuple[str, ...]
-    folder: Path | None
-    dry_run: bool
-    json: bool
-    fresh: bool
-    quiet: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

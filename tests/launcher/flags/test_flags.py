@@ -7,13 +7,9 @@ from hypothesis import strategies as st
 from autoconf_launch.autotuner.measurement.presets import EFFORTS
 from autoconf_launch.autotuner.space.settings import parse_settings
 from autoconf_launch.core import ConfigError
-from autoconf_launch.launcher.flags.flag_table import (
-    REFUSED,
-    WITHOUT_EFFECT,
-    make_parser,
-    parse_bytes,
-)
-from autoconf_launch.launcher.flags.flags import parse_request, usage
+from autoconf_launch.launcher.flags.flag_table import REFUSED, WITHOUT_EFFECT, make_parser
+from autoconf_launch.launcher.flags.flags import parse_request
+from autoconf_launch.launcher.flags.values import parse_bytes
 from autoconf_launch.launcher.request import CoreBinding, HostChoice, LaunchRequest
 from autoconf_launch.launcher.tuning.job import search_limits
 from autoconf_launch.tuning_spaces.clusters import parse_cluster
@@ -178,7 +174,7 @@ def test_a_flag_without_effect_is_said_to_have_none(name: str) -> None:
 
 
 def test_the_help_names_every_flag_of_the_table() -> None:
-    text = usage()
+    text = make_parser().format_help()
     for flag in ("--hostfile", "--nproc_per_node", "--bind_core_list", "--save_pid", "--fresh"):
         assert flag in text
 
@@ -214,7 +210,7 @@ def search_gain(request: LaunchRequest) -> float | None:
 
 
 def test_help_says_what_an_effort_costs() -> None:
-    assert "thorough 1.5% (70%)" in " ".join(usage().split())
+    assert "thorough 1.5% (70%)" in " ".join(make_parser().format_help().split())
 
 
 def test_no_steps_is_no_soak() -> None:

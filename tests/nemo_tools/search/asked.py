@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from autoconf_launch.nemo.search.command import parse_search
+from autoconf_launch.nemo.search.flags import parse_search
 from autoconf_launch.nemo.search.prepare import Prepared, prepare
 
 LOCAL = "cluster_type=local"

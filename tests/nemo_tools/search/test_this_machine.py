@@ -5,7 +5,7 @@ import pytest
 pytest.importorskip("hydra", reason="searches are composed by hydra")
 
 from autoconf_launch.core import ConfigError, Recompute
-from autoconf_launch.nemo.search.command import parse_search
+from autoconf_launch.nemo.search.flags import parse_search
 from autoconf_launch.nemo.search.prepare import prepare
 from autoconf_launch.nemo.search.this_machine import LEAST_TEXT_VOCABULARY
 from autoconf_launch.runtime.pretraining import text

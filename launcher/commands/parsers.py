@@ -1,0 +1,165 @@
+"""The parsers of verbs with few flags; --help and completion read them without the verb."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from ..export import BASE_EXPORTERS, EXPORTERS
+from ..flags import VerbParser
+
+CERTIFIED_TUNER = "model_based"
+"""The one whose end is a bound on what could still be gained."""
+_JSON = "print one JSON document"
+TABLE_FORMS = ("table", "md")
+LINE_FORMS = ("csv", "json")
+
+
+def show_parser() -> VerbParser:
+    """Flags of ``show``."""
+    parser = VerbParser(
+        prog="autoconf-launch show",
+        usage="autoconf-launch show RESULTS [flags]",
+        description="Show a tuning run, while it runs and after.",
+        examples=(
+            "autoconf-launch show autotuning_results",
+            "autoconf-launch show autotuning_results --follow",
+            "autoconf-launch show autotuning_results --html report.html",
+            "autoconf-launch show spaces --config ds_config.json",
+        ),
+    )
+    parser.add_argument("results", metavar="RESULTS", help="the results folder of the run")
+    what = parser.add_argument_group("what is shown").add_argument
+    details_help = "add what could still be gained, what was skipped and where a step's time goes"
+    what("--details", action="store_true", help=details_help)
+    what("--follow", action="store_true", help="keep printing until the tuning ends")
+    form = parser.add_argument_group("form").add_argument
+    form("--format", choices=(*TABLE_FORMS, *LINE_FORMS), help="default: table")
+    form("--json", action="store_true", help="the same as --format json")
+    html_help = "write charts and all trials as one HTML file"
+    form("--html", type=Path, metavar="FILE", help=html_help)
+    return parser
+
+
+def show_spaces_parser() -> VerbParser:
+    """Flags of ``show spaces`` beside the launcher's."""
+    parser = VerbParser(
+        prog="autoconf-launch show spaces",
+        usage="autoconf-launch show spaces [--json] [--config FILE | launcher flags and training "
+        "command]",
+        description="Show what a tune would search. Takes launcher flags and the training "
+        "command, or --config alone.",
+        examples=(
+            "autoconf-launch show spaces --config ds_config.json",
+            "autoconf-launch show spaces --num_gpus 8 train.py --batch_size 8",
+        ),
+    )
+    parser.add_argument("--config", metavar="FILE", help="the configuration that is tuned")
+    parser.add_argument("--json", action="store_true", help=_JSON)
+    return parser
+
+
+def compare_parser() -> VerbParser:
+    """Flags of ``compare``."""
+    parser = VerbParser(
+        prog="autoconf-launch compare",
+        usage="autoconf-launch compare A B [--json]",
+        description="Compare two tuning runs; ratios are of B over A, above 1 where B is faster.",
+        examples=("autoconf-launch compare before/autotuning_results autotuning_results",),
+    )
+    parser.add_argument("a", metavar="A", help="a results folder")
+    parser.add_argument("b", metavar="B", help="another one")
+    parser.add_argument("--json", action="store_true", help=_JSON)
+    return parser
+
+
+def validate_parser() -> VerbParser:
+    """Flags of ``validate``."""
+    parser = VerbParser(
+        prog="autoconf-launch validate",
+        usage="autoconf-launch validate FILE.csv [FILE.csv ...] [flags]",
+        description="Predict every row of measured tables and report the errors.",
+        examples=(
+            "autoconf-launch validate measured.csv",
+            "autoconf-launch validate measured.csv --calibrate 3 --json",
+        ),
+    )
+    parser.add_argument("files", metavar="FILE.csv", nargs="+", help="a table of measurements")
+    correction = parser.add_argument_group("correction").add_argument
+    fit_help = "fit the correction factors on N random rows of each model, score the others"
+    correction("--calibrate", type=int, metavar="N", help=fit_help)
+    correction("--seed", type=int, metavar="K", help="seed of that draw; default 0")
+    parser.add_argument("--json", action="store_true", help=_JSON)
+    return parser
+
+
+def export_parser() -> VerbParser:
+    """Flags of ``export``."""
+    frameworks = dict.fromkeys((*EXPORTERS, *BASE_EXPORTERS))
+    parser = VerbParser(
+        prog="autoconf-launch export",
+        usage="autoconf-launch export RESULTS|BASE.yaml --to FRAMEWORK [-o FILE] [--json]",
+        description="Write an optimum, or a base configuration, for another framework.",
+        examples=(
+            "autoconf-launch export autotuning_results --to hf_trainer",
+            "autoconf-launch export base.yaml --to megatron -o train.args",
+        ),
+    )
+    results_help = "the results folder of a tuning run, or what recommend --base-config wrote"
+    parser.add_argument("results", metavar="RESULTS|BASE.yaml", help=results_help)
+    to_help = f"{', '.join(frameworks)}; of a base configuration {', '.join(BASE_EXPORTERS)}"
+    parser.add_argument("--to", required=True, metavar="FRAMEWORK", help=to_help)
+    output = parser.add_mutually_exclusive_group().add_argument
+    output("-o", "--output", metavar="FILE", help="write to FILE, not to the screen")
+    output("--json", action="store_true", help=_JSON)
+    return parser
+
+
+def replay_parser() -> VerbParser:
+    """Flags of ``replay``."""
+    parser = VerbParser(
+        prog="autoconf-launch replay",
+        usage="autoconf-launch replay LANDSCAPE [LANDSCAPE ...] [flags]",
+        description="Run a tuner against recorded measurements instead of a cluster.",
+        examples=(
+            "autoconf-launch replay measured.csv --tuner random",
+            "autoconf-launch replay autotuning_results --early-stopping 10 --seeds 5",
+        ),
+    )
+    landscapes_help = "a CSV table of measurements, a journal, or the results folder of one"
+    parser.add_argument("landscapes", metavar="LANDSCAPE", nargs="+", help=landscapes_help)
+    _add_tuner(parser.add_argument_group("tuner"))
+    _add_table(parser.add_argument_group("measurements"))
+    parser.add_argument("--json", action="store_true", help=_JSON)
+    return parser
+
+
+def _add_tuner(group: argparse._ArgumentGroup) -> None:
+    add = group.add_argument
+    tuner_help = (
+        "gridsearch, random, xgboost, model_based (default), optuna:SAMPLER, or deepspeed, the "
+        "ranker of the DeepSpeed Autotuner"
+    )
+    add("--tuner", default=CERTIFIED_TUNER, metavar="NAME", help=tuner_help)
+    order_help = "one kind of parallelism after the other, or all together (default)"
+    add("--strategy", choices=("staged", "global"), default="global", help=order_help)
+    add("--trials", type=int, metavar="N", help="at most N; default: all")
+    stop_help = "stop after K trials without a better one (default 5)"
+    add("--early-stopping", type=int, default=5, metavar="K", help=stop_help)
+    enough_help = "model_based stops when nothing left could gain more (default 2%%)"
+    add("--good-enough", metavar="SHARE", help=enough_help)
+    add("--seeds", type=int, default=3, metavar="S", help="runs per group (default 3)")
+
+
+def _add_table(group: argparse._ArgumentGroup) -> None:
+    add = group.add_argument
+    columns_help = (
+        "columns (of a journal: knobs) that the rows of a group share (default "
+        "model,gpu,n_gpus,gbs)"
+    )
+    add("--group-by", metavar="COLUMNS", help=columns_help)
+    alone_help = (
+        "do not correct a model's predictions by the errors on the other models of its table, "
+        "which assumes one machine"
+    )
+    add("--constants-alone", action="store_true", help=alone_help)

@@ -1,0 +1,30 @@
+"""What flags say of a training, and their limits. Not: what they mean (training_choice)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from autoconf_launch.core import ClusterSpec, Workload
+
+MOST = 1 << 31
+"""The largest size of a model that is believed."""
+TIME_LIMIT_S = 600
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainingRequest:
+    """What is trained on what, and how it is answered.
+
+    Attributes:
+        workload: of a script, its model and what no flag gives are known once it has run.
+        limit_bytes: memory of each GPU.
+        time_limit_s: for a script to reach its first forward pass.
+        given: flags of the command line, as ``--seq``; a script says the others.
+    """
+
+    workload: Workload
+    cluster: ClusterSpec
+    limit_bytes: int
+    time_limit_s: int = TIME_LIMIT_S
+    json: bool = False
+    given: frozenset[str] = frozenset()

@@ -1,0 +1,78 @@
+"""The flags of ``search`` to a SearchRequest; all other words are keys of hydra's."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from autoconf_launch.core import ConfigError
+from autoconf_launch.launcher.flags import VerbParser, unknown_flag
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SearchRequest:
+    """What is asked.
+
+    Attributes:
+        overrides: ``key=value`` words, as hydra reads them.
+        folder: the user's own ``conf/``; None: ours.
+        fresh: old results are moved aside instead of gone on with.
+    """
+
+    overrides: tuple[str, ...]
+    folder: Path | None
+    dry_run: bool
+    json: bool
+    fresh: bool
+    quiet: bool
+
+
+def parse_search(arguments: Sequence[str]) -> SearchRequest:
+    """Read the flags; all other words are overrides.
+
+    Raises:
+        ConfigError: an unknown flag, or a folder without config.yaml.
+    """
+    parser = search_parser()
+    flags, others = parser.parse_known_args(arguments)
+    wrong = next((word for word in others if word.startswith("-")), None)
+    if wrong is not None:
+        where = f"{parser.prog} --help"
+        raise unknown_flag(wrong.partition("=")[0], parser._option_string_actions, where)
+    folder: Path | None = flags.config_dir
+    if folder is not None and not (folder / "config.yaml").is_file():
+        raise ConfigError(f"--config-dir {folder} has no config.yaml; give a folder that has one.")
+    return SearchRequest(
+        overrides=(*flags.overrides, *others),
+        folder=folder,
+        dry_run=flags.dry_run,
+        json=flags.json,
+        fresh=flags.fresh,
+        quiet=flags.quiet,
+    )
+
+
+def search_parser() -> VerbParser:
+    """Flags of ``search``."""
+    parser = VerbParser(
+        prog="autoconf-launch search",
+        usage="autoconf-launch search [flags] search_config=gpt3/5b [key=value ...]",
+        description="Search for the fastest configuration of a model; keys are those of NVIDIA's "
+        "AutoConfigurator. On a cluster it writes job scripts, here it runs the candidates.",
+        examples=(
+            "autoconf-launch search --dry-run search_config=gpt3/5b cluster_type=local",
+            "autoconf-launch search search_config=llama/llama3_8b grid=nemo \\",
+            "    search_config.train_settings.num_nodes=8",
+        ),
+    )
+    parser.add_argument("overrides", nargs="*", metavar="key=value", help="keys of the search")
+    run = parser.add_argument_group("run").add_argument
+    run("--dry-run", action="store_true", help="print candidates and jobs; launch and write none")
+    folder_help = "a conf/ folder of your own"
+    run("--config-dir", "--config-path", type=Path, metavar="DIR", help=folder_help)
+    run("--fresh", action="store_true", help="move old results aside")
+    form = parser.add_argument_group("output").add_argument
+    form("--json", action="store_true", help="print one JSON document")
+    form("--quiet", action="store_true", help="print no line for each run")
+    return parser

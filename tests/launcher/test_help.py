@@ -1,0 +1,117 @@
+"""The help of each verb: grouped, explained, with examples that are read, and at once."""
+
+import resource
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from autoconf_launch.autotuner.space import AutotuningSettings
+from autoconf_launch.launcher import cli
+from autoconf_launch.launcher.extension_points import load_reference
+from autoconf_launch.launcher.flags import VerbParser, parse_request
+from autoconf_launch.launcher.verbs import LAUNCH_PARSER, LAUNCHING, VERBS
+
+PARSERS = {"tune": LAUNCH_PARSER, **{name: verb.parser for name, verb in VERBS.items()}}
+MOST_CPU_S = 0.5
+
+
+def parser_of(verb: str) -> VerbParser:
+    made: VerbParser = load_reference(PARSERS[verb])()
+    return made
+
+
+def cpu_s(words: list[str]) -> float:
+    """CPU seconds of a real process with these words."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    command = [sys.executable, "-m", "autoconf_launch", *words]
+    subprocess.run(command, stdout=subprocess.DEVNULL, check=True)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+
+@pytest.mark.undisturbed
+@pytest.mark.parametrize("words", [["--help"], ["--version"], *(n.split() for n in PARSERS)])
+def test_help_takes_less_than_half_a_second_of_cpu(words: list[str]) -> None:
+    words = words if words[0].startswith("-") else [*words, "--help"]
+    assert min(cpu_s(words) for _ in range(3)) < MOST_CPU_S
+
+
+@pytest.mark.parametrize("verb", PARSERS)
+def test_help_waits_for_no_numeric_library(verb: str) -> None:
+    words = [*verb.split(), "--help"]
+    code = (
+        f"import sys; from autoconf_launch.launcher import cli; cli.main({words!r}); "
+        "sys.exit(str({'numpy', 'hydra', 'rich', 'xgboost'} & sys.modules.keys() or ''))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False
+    )
+    assert done.stderr.strip() == ""
+
+
+@pytest.mark.parametrize("verb", PARSERS)
+def test_every_flag_is_explained(verb: str) -> None:
+    silent = [action.option_strings for action in parser_of(verb)._actions if not action.help]
+    assert not silent
+
+
+@pytest.mark.parametrize("verb", PARSERS)
+def test_the_long_tail_of_flags_stands_in_named_groups(verb: str) -> None:
+    groups = {group.title: group._group_actions for group in parser_of(verb)._action_groups}
+    assert len(groups["options"]) <= 5
+    assert max(map(len, groups.values())) <= 15
+
+
+def examples(verb: str) -> list[str]:
+    """Command lines of the help, each in one line."""
+    text = "\n".join(parser_of(verb).examples).replace("\\\n", " ")
+    return [line.partition(" > ")[0] for line in text.splitlines()]
+
+
+@pytest.mark.parametrize(("verb", "line"), [(v, line) for v in PARSERS for line in examples(v)])
+def test_the_examples_of_the_help_are_read(verb: str, line: str) -> None:
+    command, *words = shlex.split(line)
+    assert command == "autoconf-launch"
+    if verb == "tune":
+        assert words.pop(0) in LAUNCHING
+        assert parse_request(words).script
+        return
+    own = " ".join(words[:2]) if " ".join(words[:2]) in VERBS else words[0]
+    assert own in PARSERS
+    words = words[len(own.split()) :]
+    words = words[: words.index("--")] if "--" in words else words
+    known = {*parser_of(own)._option_string_actions}
+    if own == "show spaces":  # takes those of a launch and a training command, too
+        known |= {*parser_of("tune")._option_string_actions, "--batch_size"}
+    assert {word.partition("=")[0] for word in words if word.startswith("--")} <= known
+
+
+ASKED = [
+    line for verb in ("fit", "plan", "recommend") for line in examples(verb) if " -- " not in line
+]
+
+
+@pytest.mark.parametrize("line", ASKED)
+def test_the_examples_of_questions_are_answered(
+    line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert cli.main(shlex.split(line)[1:]) == cli.OK
+    assert capsys.readouterr().out
+
+
+def test_every_setting_of_the_autotuning_section_is_a_flag_in_the_help() -> None:
+    text = parser_of("tune").format_help()
+    not_flags = {"enabled", "arg_mappings"}
+    assert all(f"--{name}" in text for name in AutotuningSettings.model_fields.keys() - not_flags)
+
+
+@pytest.mark.parametrize("words", [["plan", "--seq", "8", "-h"], ["search", "a=b", "--help"]])
+def test_help_is_given_wherever_it_is_asked_for(
+    words: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(words) == cli.OK
+    assert "examples:" in capsys.readouterr().out
