@@ -33,7 +33,8 @@ def show_parser() -> VerbParser:
     details_help = "add what could still be gained, what was skipped and where a step's time goes"
     what("--details", action="store_true", help=details_help)
     what("--follow", action="store_true", help="keep printing until the tuning ends")
-    form = parser.add_argument_group("form").add_argument
+    forms = parser.add_argument_group("form").add_mutually_exclusive_group()
+    form = forms.add_argument
     form("--format", choices=(*TABLE_FORMS, *LINE_FORMS), help="default: table")
     form("--json", action="store_true", help="the same as --format json")
     html_help = "write charts and all trials as one HTML file"

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import time
+from argparse import Namespace
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
@@ -32,7 +33,7 @@ from ..report import (
     trial_line,
 )
 from ..results import JournalTail, Results, compare_results, is_held, read_results
-from .parsers import TABLE_FORMS, compare_parser, show_parser
+from .parsers import LINE_FORMS, TABLE_FORMS, compare_parser, show_parser
 
 SPACES = "spaces"
 LOOK_EVERY_S = 0.5
@@ -49,7 +50,8 @@ def show(arguments: Sequence[str]) -> Iterator[str]:
     if arguments and arguments[0] == SPACES:
         return  # a verb of its own; a folder of that name is ./spaces
     flags = show_parser().parse_args(arguments)
-    form = "json" if flags.json else flags.format
+    form = "json" if flags.json else flags.format or "table"
+    _require_use(flags, form)
     results = read_results(Path(flags.results))
     if flags.html is not None:
         write_page(tune_page(results), flags.html)
@@ -60,6 +62,15 @@ def show(arguments: Sequence[str]) -> Iterator[str]:
         yield results_text(results, markdown=form == "md", details=flags.details)
     else:
         yield _FORMS[form](results)
+
+
+def _require_use(flags: Namespace, form: str) -> None:
+    """Refuse flags that the form of the answer has no place for."""
+    if flags.html is not None and (flags.follow or flags.details):
+        flag = "--follow" if flags.follow else "--details"
+        raise ConfigError(f"--html writes all of a tune as it is now; omit {flag}.")
+    if flags.details and form in LINE_FORMS:
+        raise ConfigError(f"--details adds to a table, but the form is {form}; omit one of them.")
 
 
 def _csv(results: Results) -> str:

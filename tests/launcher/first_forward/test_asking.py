@@ -47,5 +47,7 @@ def test_an_optimizer_flag_outweighs_the_script_s() -> None:
 
 
 def test_a_precision_that_our_runtime_has_not_is_refused() -> None:
+    words = [word if word != "fp32" else "fp8" for word in WORK]
+    request = parse_fit(words, of_script=True)
     with pytest.raises(ConfigError, match="--precision fp8 needs a model"):
-        checked("--precision", "fp8")
+        check_pieces(request.training, script(), request)
