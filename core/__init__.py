@@ -83,4 +83,12 @@ from .saved_paths import (
     take_in,
     take_in_all,
 )
-from .workload import OPTIMIZER_STATES, Framework, FrozenPart, Optimizer, Software, Workload
+from .workload import (
+    OPTIMIZER_STATES,
+    Framework,
+    FrozenPart,
+    Optimizer,
+    Software,
+    WeightFormat,
+    Workload,
+)

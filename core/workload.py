@@ -21,7 +21,7 @@ class Framework(str, Enum):
     FSDP = "fsdp"
     """torch's DDP and FSDP2 (torchtitan, ours): fp32 weights, gathered in 16 bits."""
     AUTO = "auto"
-    """Megatron's rules for ZeRO 0 and 1, FSDP's for 2 and 3."""
+    """Megatron's rules for ZeRO 0 and 1, FSDP's for 2 and 3 and for quantized weights."""
 
 
 class FrozenPart(str, Enum):
@@ -31,6 +31,24 @@ class FrozenPart(str, Enum):
     ATTENTION = "attention"
     MLP = "mlp"
     HEAD = "head"
+
+
+class WeightFormat(str, Enum):
+    """How frozen matrices of layers are stored, where not in the precision of the run.
+
+    Embeddings, norms and the head stay as they are.
+    """
+
+    INT8 = "int8"
+    """One scale for a row, not counted here (Dettmers et al. 2022, "LLM.int8()", section 3)."""
+    NF4 = "nf4"
+    """4 bits, a scale for 64 weights in 8 bits, and one in fp32 for 256 of those: 4.127 bits
+    (Dettmers et al. 2023, "QLoRA", section 3, double quantization)."""
+
+    @property
+    def bytes_each(self) -> float:
+        """Size of a stored weight, its scales included."""
+        return 1.0 if self is WeightFormat.INT8 else (4 + 8 / 64 + 32 / (64 * 256)) / 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,6 +135,7 @@ class Workload:
         decoder_sequence_length: tokens of it that a decoder writes; None: as many.
         precision: of the matrix products.
         lora_rank: rank of adapters beside every matrix of the layers, whose own weights rest.
+        weight_format: of those resting matrices; None: in the precision of the run.
         frozen: parts that get no gradients.
         capacity_factor: tokens for which an expert has room over those of an even routing.
     """
@@ -129,6 +148,7 @@ class Workload:
     optimizer: Optimizer = Optimizer(name="adamw")
     software: Software = Software()
     lora_rank: int | None = None
+    weight_format: WeightFormat | None = None
     frozen: frozenset[FrozenPart] = frozenset()
     capacity_factor: float = 1.0
 
@@ -142,6 +162,13 @@ class Workload:
         if not isinstance(self.model, Architecture):
             raise TypeError("the shapes of this model are not known")
         return self.model
+
+    @property
+    def frozen_matrix_bytes(self) -> float:
+        """Size of a weight in a frozen matrix of a layer."""
+        if self.weight_format is None:
+            return self.precision.value_bytes
+        return self.weight_format.bytes_each
 
     @property
     def logit_tokens(self) -> int:

@@ -28,6 +28,7 @@ from autoconf_launch.core import (
     Optimizer,
     Precision,
     Recompute,
+    WeightFormat,
     Workload,
     nearest_known,
 )
@@ -72,7 +73,13 @@ _WHOLE = {
 _AMOUNTS = ("deadline_s", "max_cost_usd", "usd_per_gpu_hour", "tokens_b")
 _DEGREES = ("tp", "pp", "vpp", "cp", "ep", "micro_batch", "recompute_layers")
 _ENUMS: Mapping[str, type[Enum]] = MappingProxyType(
-    {"precision": Precision, "recompute": Recompute, "offload": Offload, "objective": Goal}
+    {
+        "precision": Precision,
+        "recompute": Recompute,
+        "offload": Offload,
+        "objective": Goal,
+        "weights": WeightFormat,
+    }
 )
 _CHOICES: Mapping[str, frozenset[str]] = MappingProxyType(
     {
@@ -82,6 +89,7 @@ _CHOICES: Mapping[str, frozenset[str]] = MappingProxyType(
         "objective": frozenset(goal.value for goal in Goal),
         "optimizer": frozenset(OPTIMIZER_STATES),
         "trainer": frozenset(TRAINERS),
+        "weights": frozenset(one.value for one in WeightFormat),
     }
 )
 _LAYOUT = {
@@ -110,7 +118,13 @@ _FLAGS = {
     "vocab": "vocabulary",
 }
 """Flags whose keyword may have another name."""
-_OF_WORKLOAD = ("precision", "lora_rank")
+_OF_WORKLOAD = {
+    "precision": "precision",
+    "lora_rank": "lora_rank",
+    "weights": "weight_format",
+}
+_OPTIONAL = frozenset({"lora_rank", "recompute_layers", "top", "tokens", "weights"})
+"""Keywords that may be None."""
 _FLAG = re.compile(r"--([A-Za-z][\w-]*)")
 _SHAPES = frozenset(field.name for field in fields(Architecture))
 
@@ -130,6 +144,7 @@ class TrainingKeywords(_Required, total=False):
     optimizer: str
     trainer: str
     lora_rank: int | None
+    weights: WeightFormat | str | None
     flash_attention: bool | None
     compile: bool
     memory_bytes: int | None
@@ -213,7 +228,8 @@ def fit(**training: Unpack[FitKeywords]) -> ShownFit:
             ``global_batch`` (samples of a step) are required, and ``model`` (a name, a
             ``config.json`` or a ``model_info.json``) or ``shapes`` (fields of ``Architecture``).
             ``precision`` (bf16), ``optimizer`` (adamw), ``trainer`` (auto: whose rules hold),
-            ``lora_rank`` (None: all weights), ``flash_attention`` (None: as the trainer has it),
+            ``lora_rank`` (None: all weights), ``weights`` that rest under it (int8 or nf4; None:
+            in the precision of the run), ``flash_attention`` (None: as the trainer has it),
             ``compile`` (False) and ``memory_bytes`` of each GPU (None: as it has) describe it.
             The layout: ``tp``, ``pp``, ``vpp``, ``cp``, ``ep`` and ``micro_batch`` (1 each),
             ``zero`` (1), ``recompute`` (none), ``recompute_layers`` of each stage (None: all),
@@ -363,7 +379,7 @@ def _launch_request(words: tuple[str, ...], choices: Mapping[str, Any]) -> Launc
 
 def _training(given: Mapping[str, Any]) -> TrainingRequest:
     cluster = choose_cluster(given["cluster"])
-    further = {name: given[name] for name in _OF_WORKLOAD if name in given}
+    further = {own: given[name] for name, own in _OF_WORKLOAD.items() if name in given}
     workload = Workload(
         model=model_of_flags(given.get("model"), given.get("shapes", {})),
         sequence_length=given["seq"],
@@ -423,6 +439,8 @@ def _check_value(name: str, value: Any) -> Any:
     Raises:
         ConfigError: it is of another one, or out of range.
     """
+    if value is None and name in _OPTIONAL:
+        return None
     choices: Iterable[str] | None = _CHOICES.get(name)
     if choices is not None and value not in choices:
         raise ConfigError(f"{name} is {value!r}; {nearest_known(str(value), choices)}")
@@ -436,8 +454,6 @@ def _check_value(name: str, value: Any) -> Any:
 
 
 def _check_whole(name: str, value: Any, least: int, most: int) -> None:
-    if value is None and name in ("lora_rank", "recompute_layers", "top", "tokens"):
-        return
     if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
         raise ConfigError(
             f"{name} is {value!r}; it must be a whole number from {least} to {most}."

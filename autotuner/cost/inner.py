@@ -218,7 +218,7 @@ def _gather_s(
     moved = ring_s(
         machine,
         Group(ranks=np.where(inner.sharded_U, owners, 1), stride=inner.tensor_U),
-        weights * workload.precision.value_bytes,
+        weights * workload.frozen_matrix_bytes,
         passes=GATHER,
         pieces=1 if has_flat_gathers(workload.software) else _MATRICES,
     )

@@ -23,6 +23,7 @@ from .hardware import Accelerator, Physics
 from .layout_columns import InnerLayouts
 from .model_state import trained_share
 from .software import is_compiled, repeated_products
+from .weights import dense_layer_weights, expert_weights, shared_weights
 
 Numbers: TypeAlias = Floats | Ints | float
 _TILES = ((256, 128, 1.0), (128, 256, 1.0), (128, 128, 0.92), (64, 128, 0.75), (64, 64, 0.55))
@@ -171,6 +172,8 @@ def layer_times(
         physics.compiled_traffic if is_compiled(workload.software) else 1.0
     )
     small_s = kernels.traffic_s(small * share, 6 if is_compiled(workload.software) else 14)
+    unpacked_s = _unpacking_s(workload, inner, kernels, experts)
+    forward, backward = forward + unpacked_s, backward + unpacked_s
     return LayerTimes(
         forward_s_U=forward + core_f + small_s,
         backward_s_U=backward + core_b + 2.0 * small_s,
@@ -319,6 +322,25 @@ def _attention_core(
     passes = physics.score_passes * np.where(unfused > 0, _UNFUSED_SOFTMAX, 1.0)
     scores = 2.0 * tokens * keys * heads * passes / kernels.bytes_per_s
     return full / rate + scores, 2.0 * full / rate + 1.6 * scores, full * masked, unfused
+
+
+def _unpacking_s(
+    workload: Workload, inner: InnerLayouts, kernels: Kernels, experts: Experts | None
+) -> Floats:
+    """Quantized weights are read and written in the precision of the run, in each pass."""
+    if workload.weight_format is None:
+        return np.zeros(())
+    model = workload.architecture
+    weights = dense_layer_weights(model) / inner.tensor_U
+    if experts is not None:
+        routed = expert_weights(model, experts) / inner.expert_U
+        weights = (shared_weights(model, experts) + routed) / inner.tensor_U
+    moved = workload.frozen_matrix_bytes + workload.precision.value_bytes
+    return kernels.traffic_s(weights * moved, _MATRICES)
+
+
+_MATRICES = 7
+"""Matrices of a layer that are unpacked one by one: q, k, v, o and a gated MLP's three."""
 
 
 def _runs_flash(workload: Workload, kernels: Kernels) -> bool:

@@ -33,14 +33,14 @@ from .layout_rules import Stages, stages_of_peak
 from .model_state import (
     LocalWeights,
     ModelState,
+    RankWeights,
     framework_of,
-    local_weights,
     model_state,
+    rank_weights_of,
     resting_bytes,
-    trained_weights,
     update_bytes,
 )
-from .weights import model_weights
+from .weights import largest_matrix, model_weights
 
 GRADES = frozenset({Grade.ARCHITECTURE, Grade.TRACED, Grade.MEASURED})
 """Descriptions of a model that these formulas can read."""
@@ -223,7 +223,7 @@ def fsdp_gathered_bytes(
     units: Floats | float,
     casts_bytes: Floats | float,
     reduced_bytes: Floats,
-    value_bytes: int,
+    value_bytes: Floats | float,
 ) -> Floats:
     """Weights in use beyond those at rest, and gradients before they are scattered.
 
@@ -237,7 +237,7 @@ def fsdp_gathered_bytes(
         units: those of the units that are gathered at once.
         casts_bytes: copies of all weights where autocast makes some.
         reduced_bytes: gradients on their way.
-        value_bytes: of a weight in the precision of the run.
+        value_bytes: of a weight as it is gathered.
     """
     is_whole_C = (columns.zero_stage_C == 2) | (columns.pipeline_C > 1)
     gathered = np.where(is_whole_C, whole, np.minimum(units, whole)) * value_bytes
@@ -285,25 +285,28 @@ class Overheads:
 
 
 def overheads(
-    counts: tuple[LocalWeights, LocalWeights],
+    counts: RankWeights,
     activations: ActivationBytes,
     columns: LayoutColumns,
     workload: Workload,
     stages: Stages,
 ) -> Overheads:
-    """All of them; ``counts`` are all weights and the trained ones."""
-    local, trained = counts
+    """All of them; quantized weights are unpacked one matrix at a time."""
+    local, trained = counts.local, counts.trained
     by_stage = [framework_of(stage, workload) for stage in range(4)]
     is_fsdp_C = _is(by_stage, Framework.FSDP)[columns.zero_stage_C]
     is_deepspeed_C = _is(by_stage, Framework.DEEPSPEED)[columns.zero_stage_C]
     gathered_SC = np.zeros_like(local.outside_SC)
     if is_fsdp_C.any():
-        gathered_SC = _fsdp_gathered(local, trained, columns, workload) * is_fsdp_C
+        gathered_SC = _fsdp_gathered(counts, columns, workload) * is_fsdp_C
     bucket_SC = np.zeros(())
     if is_deepspeed_C.any():
         bucket_SC = _buckets(trained, columns, workload) * is_deepspeed_C
-        live_SC = np.minimum(_LIVE_VALUES, local.all_SC) * workload.precision.value_bytes
+        live_SC = np.minimum(_LIVE_VALUES, local.all_SC) * counts.bytes_each(workload)
         gathered_SC = gathered_SC + live_SC * (is_deepspeed_C & (columns.zero_stage_C == 3))
+    if counts.quantized is not None:
+        unpacked = largest_matrix(workload.architecture) * workload.precision.value_bytes
+        gathered_SC = gathered_SC + unpacked / columns.tensor_C
     keeps_C = is_fsdp_C | is_deepspeed_C
     kept_SC = stages.waiting_SC * keeps_C + is_deepspeed_C
     pipeline_SC = _pipeline_buffers(columns, workload, kept_SC)
@@ -327,25 +330,26 @@ def _is(frameworks: list[Framework], wanted: Framework) -> Bools:
     return np.array([framework is wanted for framework in frameworks])
 
 
-def _fsdp_gathered(
-    local: LocalWeights, trained: LocalWeights, columns: LayoutColumns, workload: Workload
-) -> Floats:
+def _fsdp_gathered(counts: RankWeights, columns: LayoutColumns, workload: Workload) -> Floats:
     """Weights cast or gathered for use.
 
     Two layers and what stands outside of layers is gathered, and a layer's gradients are reduced
-    in fp32; with a pipeline gradients wait in fp32 for the last micro-batch.
+    in fp32; with a pipeline gradients wait in fp32 for the last micro-batch. Quantized weights are
+    gathered as they are stored, and autocast copies nothing beside them.
     """
-    size = workload.precision.value_bytes
+    local, trained = counts.local, counts.trained
+    size, gathered = workload.precision.value_bytes, counts.bytes_each(workload)
+    is_cast = size < _STORED_BYTES and counts.quantized is None
     reduced_SC = np.maximum(trained.layer_C, trained.outside_SC / 2) * (size + _REDUCED_BYTES)
     return fsdp_gathered_bytes(
         columns,
         whole=local.all_SC,
         units=local.outside_SC + _UNITS_IN_FLIGHT * local.layer_C,
-        casts_bytes=local.all_SC * (size if size < _STORED_BYTES else 0),
+        casts_bytes=local.all_SC * (size if is_cast else 0),
         reduced_bytes=np.where(
             columns.pipeline_C > 1, trained.all_SC * _REDUCED_BYTES, reduced_SC
         ),
-        value_bytes=size,
+        value_bytes=gathered,
     )
 
 
@@ -438,15 +442,13 @@ def memory_bytes(
     if stages is None:
         stages = stages_of_peak(columns, leading, layers)
     looked_at = Stages.of(stages, columns, layers)
-    local = local_weights(weights, columns, looked_at)
-    is_whole = workload.lora_rank is None and not workload.frozen
-    trained = local if is_whole else local_weights(trained_weights(workload), columns, looked_at)
+    counts = rank_weights_of(weights, workload, columns, looked_at)
     activations = activation_bytes(workload, weights, columns, looked_at)
     return StageMemory(
         stage_SC=stages,
-        state=model_state(local, trained, columns, workload),
+        state=model_state(counts, columns, workload),
         activations=activations,
-        overheads=overheads((local, trained), activations, columns, workload, looked_at),
+        overheads=overheads(counts, activations, columns, workload, looked_at),
     )
 
 

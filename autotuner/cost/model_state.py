@@ -24,7 +24,7 @@ from autoconf_launch.core import Architecture, Framework, FrozenPart, Offload, P
 from ..space import Floats
 from .layout_columns import OFFLOAD_CODES, LayoutColumns
 from .layout_rules import Stages
-from .weights import LayerWeights, ModelWeights, model_weights
+from .weights import LayerWeights, ModelWeights, layer_matrices, model_weights
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -55,6 +55,37 @@ class LocalWeights:
     def all_SC(self) -> Floats:
         """Every weight of the rank."""
         return self.shared_SC + self.experts_SC
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class RankWeights:
+    """All weights of a rank, those that are trained, and those that are stored in fewer bits."""
+
+    local: LocalWeights
+    trained: LocalWeights
+    quantized: LocalWeights | None = None
+
+    def bytes_each(self, workload: Workload) -> Floats | float:
+        """Mean size of a weight as it is gathered for use."""
+        size = workload.precision.value_bytes
+        if self.quantized is None:
+            return size
+        share_SC = self.quantized.all_SC / self.local.all_SC
+        return np.asarray(size + share_SC * (workload.frozen_matrix_bytes - size))
+
+
+def rank_weights_of(
+    weights: ModelWeights, workload: Workload, columns: LayoutColumns, stages: Stages
+) -> RankWeights:
+    """Count all three on each stage."""
+    local = local_weights(weights, columns, stages)
+    if workload.lora_rank is None and not workload.frozen:
+        return RankWeights(local=local, trained=local)
+    trained = local_weights(trained_weights(workload), columns, stages)
+    if workload.weight_format is None:
+        return RankWeights(local=local, trained=trained)
+    quantized = local_weights(layer_matrices(weights), columns, stages)
+    return RankWeights(local=local, trained=trained, quantized=quantized)
 
 
 def local_weights(weights: ModelWeights, columns: LayoutColumns, stages: Stages) -> LocalWeights:
@@ -205,23 +236,21 @@ def framework_of(stage: int, workload: Workload) -> Framework:
     """The framework whose rules hold for a ZeRO stage."""
     if workload.software.framework is not Framework.AUTO:
         return workload.software.framework
-    return Framework.FSDP if stage >= 2 else Framework.MEGATRON
+    is_fsdp = stage >= 2 or workload.weight_format is not None
+    return Framework.FSDP if is_fsdp else Framework.MEGATRON
 
 
-def model_state(
-    local: LocalWeights, trained: LocalWeights, columns: LayoutColumns, workload: Workload
-) -> ModelState:
-    """Bytes at rest; frozen weights are kept in the precision of the run."""
+def model_state(counts: RankWeights, columns: LayoutColumns, workload: Workload) -> ModelState:
+    """Bytes at rest; frozen weights are kept in the precision of the run, or quantized."""
+    local, trained = counts.local, counts.trained
     stage_C = columns.zero_stage_C
-    ranks_C = columns.shards_C
     on_device = columns.offload_C == OFFLOAD_CODES[Offload.NONE]
     weights_away = columns.are_weights_away_C & (stage_C == 3)
     weights = resting_bytes("weight", trained, columns, workload)
     if trained is not local:
-        resting = np.where(
-            stage_C == 3, workload.precision.value_bytes / ranks_C, workload.precision.value_bytes
+        weights = weights + _frozen_bytes(counts, workload) / np.where(
+            stage_C == 3, columns.shards_C, 1
         )
-        weights = weights + np.maximum(0, local.all_SC - trained.all_SC) * resting
     return ModelState(
         weights_SC=np.where(weights_away, 0.0, weights),
         gradients_SC=np.where(
@@ -229,6 +258,14 @@ def model_state(
         ),
         optimizer_SC=resting_bytes("state", trained, columns, workload) * on_device,
     )
+
+
+def _frozen_bytes(counts: RankWeights, workload: Workload) -> Floats:
+    """What is not trained; quantized weights have their adapters beside them."""
+    if counts.quantized is not None:
+        return np.asarray(counts.local.all_SC * counts.bytes_each(workload))
+    frozen_SC = np.maximum(0, counts.local.all_SC - counts.trained.all_SC)
+    return np.asarray(frozen_SC * workload.precision.value_bytes)
 
 
 def update_bytes(trained: LocalWeights, columns: LayoutColumns, workload: Workload) -> Floats:
@@ -293,8 +330,15 @@ def _deepspeed(workload: Workload) -> _Bytes:
 
 
 def _fsdp(workload: Workload) -> _Bytes:
-    """Torch's Adam makes one more value for each weight while it updates all at once."""
+    """Torch's Adam makes one more value for each weight while it updates all at once.
+
+    Beside quantized weights adapters are in 16 bits and updated in place, as the authors of QLoRA
+    train them (github.com/artidoro/qlora, qlora.py with ``--bf16`` and paged 32-bit AdamW).
+    """
     states = 4.0 * workload.optimizer.states
+    if workload.weight_format is not None:
+        size = float(workload.precision.value_bytes)
+        return _Bytes(size, size, states, 0.0)
     return _Bytes(4.0, 4.0, states, 4.0 if workload.optimizer.states > 1 else 0.0)
 
 

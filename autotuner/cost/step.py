@@ -222,7 +222,7 @@ def offload_transfer_s(layouts: LayoutColumns, workload: Workload, machine: Mach
     if not layouts.are_weights_away_C.any():
         return np.zeros(())
     share = rank_weights(layouts, workload) / layouts.shards_C
-    moved = share * workload.precision.value_bytes * (2.0 + trained_share(workload))
+    moved = share * workload.frozen_matrix_bytes * (2.0 + trained_share(workload))
     once = moved / machine.physics.host_link_bytes_per_s
     return np.asarray(layouts.are_weights_away_C * once * layouts.accumulation_C)
 

@@ -5,7 +5,7 @@ Not: where they lie, nor their bytes.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from autoconf_launch.core import Architecture, Experts
 
@@ -198,6 +198,29 @@ def shared_weights(model: Architecture, experts: Experts) -> int:
     """What every token passes in a layer with experts: attention, shared experts, router."""
     shared = experts.shared * perceptron_weights(model, experts.ffn)
     return attention_weights(model) + shared + experts.count * model.hidden
+
+
+def largest_matrix(model: Architecture) -> int:
+    """Weights of the widest matrix of a layer."""
+    ffn = model.experts.ffn if model.experts else model.ffn
+    return model.hidden * max(ffn, model.ffn, model.heads * model.head)
+
+
+def layer_matrices(weights: ModelWeights) -> ModelWeights:
+    """The matrices of the layers alone: no embedding, head or norm."""
+    encoder, dense, repeated = (
+        replace(layer, whole=0) for layer in (weights.encoder, weights.dense, weights.repeated)
+    )
+    return replace(
+        weights,
+        embedding=0,
+        head=0,
+        tied_head=0,
+        encoder=encoder,
+        dense=dense,
+        repeated=repeated,
+        spare=0,
+    )
 
 
 def all_layers(model: Architecture) -> int:

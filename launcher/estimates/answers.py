@@ -38,6 +38,7 @@ from .training_choice import (
     ChosenPrice,
     TrainingRequest,
     check_precision,
+    check_weights,
     choose_price,
     machine_of,
     proposal_step_s,
@@ -111,6 +112,7 @@ def fit_answer(request: FitRequest) -> FitAnswer:
     """
     training = request.training
     check_precision(training)
+    check_weights(training.workload)
     workload, cluster, limit_bytes = training.workload, training.cluster, training.limit_bytes
     asked = Proposal(
         layout=_layout(request), workload=workload, recompute_layers=request.recompute_layers
@@ -205,6 +207,7 @@ def plan_answer(request: PlanRequest) -> PlanAnswer:
     training = request.training
     require_equal_nodes(training.cluster)
     check_precision(training)
+    check_weights(training.workload)
     price = choose_price(request.usd_per_gpu_hour, training.cluster)
     question = Question(
         training=Training(workload=training.workload, machine=machine_of(training.cluster)),

@@ -84,6 +84,19 @@ def check_precision(training: TrainingRequest) -> None:
             raise ConfigError(f"{gpu} does not compute in {precision.value}; valid: {names}.")
 
 
+def check_weights(workload: Workload) -> None:
+    """See that quantized weights are frozen ones.
+
+    Raises:
+        ConfigError: all weights are trained.
+    """
+    if workload.weight_format is not None and workload.lora_rank is None:
+        raise ConfigError(
+            f"--weights {workload.weight_format.value} stores frozen weights, but here they are "
+            "trained; give --lora-rank, such as 16, or omit --weights."
+        )
+
+
 def machine_of(cluster: ClusterSpec) -> Machine:
     """The machine that all nodes of a cluster are."""
     node = cluster.nodes[0]

@@ -19,6 +19,7 @@ from autoconf_launch.core import (
     FrozenPart,
     Optimizer,
     Precision,
+    WeightFormat,
     Workload,
 )
 from autoconf_launch.tuning_spaces import hint
@@ -56,6 +57,7 @@ def training_of(
         precision=Precision(flags.precision),
         optimizer=Optimizer.from_name(flags.optimizer),
         lora_rank=flags.lora_rank,
+        weight_format=WeightFormat(flags.weights) if flags.weights else None,
         frozen=flags.freeze,
         software=choose_software(
             flags.trainer, compiled=flags.compile, flash_attention=flags.flash_attention
@@ -238,6 +240,10 @@ def _add_habits(group: argparse._ArgumentGroup) -> None:
         read = choice_reader(flag, names)
         add(f"--{flag}", type=read, default=default, metavar="NAME", help=text)
     add("--lora-rank", type=whole(1, 1 << 16), metavar="R", help="train adapters of this rank")
+    formats = [one.value for one in WeightFormat]
+    read = choice_reader("weight format", formats)
+    weights_help = "how frozen weights are stored under --lora-rank: int8, or nf4 (QLoRA)"
+    add("--weights", type=read, metavar="FORMAT", help=weights_help)
     parts = ", ".join(part.value for part in FrozenPart)
     freeze_help = f"parts that are not trained, with commas between them: {parts}"
     add("--freeze", type=_parts, default=frozenset(), metavar="PARTS", help=freeze_help)

@@ -87,8 +87,8 @@ def _training_of(asked: TrainingRequest, script: TracedScript, batch: int) -> Tr
 
 _ARCHITECTURE_ALONE = (
     *("--seq", "--tp", "--pp", "--vpp", "--cp", "--ep", "--sequence-parallel", "--offload"),
-    *("--recompute-layers", "--lora-rank", "--freeze", "--compile", "--flash-attention"),
-    *("--trainer", "--csv", "--explain", "--tokens", "--objective"),
+    *("--recompute-layers", "--lora-rank", "--weights", "--freeze", "--compile"),
+    *("--flash-attention", "--trainer", "--csv", "--explain", "--tokens", "--objective"),
 )
 
 

@@ -18,7 +18,7 @@ from autoconf_launch.autotuner.space import (
     candidate_name,
     extra_order,
 )
-from autoconf_launch.core import Candidate, MemoryUse
+from autoconf_launch.core import Candidate, MemoryUse, Workload
 
 _UNITS = ((86400.0, "days"), (3600.0, "hours"), (60.0, "minutes"))
 
@@ -144,6 +144,15 @@ def amount(value: float) -> str:
 def count_text(parameters: float) -> str:
     """``1.1 M``, ``6.74 B``, as models are spoken of."""
     return amount(parameters).replace("G", "B").rstrip()
+
+
+def adapters_text(workload: Workload) -> str:
+    """``, LoRA of rank 16 on nf4 weights``; empty where all weights are trained."""
+    if workload.lora_rank is None:
+        return ""
+    form = workload.weight_format
+    stored = f" on {form.value} weights" if form else ""
+    return f", LoRA of rank {workload.lora_rank}{stored}"
 
 
 def percent(share: float, sign: str = "") -> str:

@@ -17,7 +17,15 @@ from autoconf_launch.autotuner.space import candidate_name
 from autoconf_launch.core import Candidate, ClusterSpec, encode
 
 from ..estimates import FitAnswer
-from .cells import count_text, memory_size, memory_unit, percent, step_time_text, table_of
+from .cells import (
+    adapters_text,
+    count_text,
+    memory_size,
+    memory_unit,
+    percent,
+    step_time_text,
+    table_of,
+)
 
 FIT_SCHEMA_VERSION = 2
 _COLUMNS = 8
@@ -92,7 +100,7 @@ def _headline(answer: FitAnswer) -> str:
         f"{candidate_name(Candidate(layout=layout))}: dp={layout.data_parallel} "
         f"tp={layout.tensor_parallel} pp={layout.pipeline_parallel} "
         f"cp={layout.context_parallel}, global batch {layout.global_batch} of "
-        f"{answer.asked.workload.sequence_length} tokens"
+        f"{answer.asked.workload.sequence_length} tokens{adapters_text(answer.asked.workload)}"
     )
 
 

@@ -22,6 +22,7 @@ from autoconf_launch.core import Layout, Offload
 
 from ..estimates import PlanAnswer, is_runnable
 from .cells import (
+    adapters_text,
     count_text,
     dense_table,
     duration_text,
@@ -144,7 +145,7 @@ def training_text(answer: PlanAnswer) -> str:
     idle = f" ({count_text(active)} for each token)" if active != weights else ""
     return (
         f"{model.name}: {count_text(weights)} parameters{idle}, global batch "
-        f"{workload.global_batch} of {workload.sequence_length} tokens"
+        f"{workload.global_batch} of {workload.sequence_length} tokens{adapters_text(workload)}"
     )
 
 

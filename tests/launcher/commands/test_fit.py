@@ -205,3 +205,30 @@ def test_where_no_small_change_fits_the_first_larger_cluster_is_named(fit: Run, 
     named = fit(*work, "--cluster", "2xRTX-4090", "--json").document["smallest_cluster"]
     assert named == text[1]
     assert plan(*work, "--cluster", named).code == 0
+
+
+QLORA = ("--model", "llama-65b", "--cluster", "A6000", "--zero", "0", "--recompute", "full")
+SHORT = ("--seq", "512", "--global-batch", "1")
+
+
+def test_qlora_is_nf4_weights_with_a_rank(fit: Run) -> None:
+    ran = fit(*QLORA, *SHORT, "--weights", "nf4", "--lora-rank", "64")
+    assert ran.code == 0
+    assert "LoRA of rank 64 on nf4 weights" in ran.out
+    assert fit(*QLORA, *SHORT, "--lora-rank", "64").code == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (("--weights", "nf4"), "--weights nf4 stores frozen weights, but here they are trained"),
+        (("--weights", "nf5", "--lora-rank", "8"), "did you mean 'nf4'?"),
+    ],
+)
+def test_weights_that_cannot_be_trained_are_refused(
+    fit: Run, arguments: tuple[str, ...], says: str
+) -> None:
+    ran = fit(*QLORA, *SHORT, *arguments)
+    assert ran.code == 2
+    assert says in ran.err
+    assert ran.is_one_line

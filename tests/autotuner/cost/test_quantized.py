@@ -1,0 +1,121 @@
+"""Quantized weights: bytes and seconds by hand, and against what was published of QLoRA."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from autoconf_launch.autotuner.cost import LayoutColumns, estimate, memory_bytes
+from autoconf_launch.core import Framework, Layout, Recompute, Software, WeightFormat, Workload
+from autoconf_launch.tuning_spaces import machine, named_model
+
+LLAMA = named_model("llama-7b")
+LORA = Workload(model=LLAMA, sequence_length=512, lora_rank=16)
+MATRICES = 32 * (4 * 4096 * 4096 + 3 * 4096 * 11008)
+OUTSIDE = 2 * 32000 * 4096 + (2 * 32 + 1) * 4096  # embedding, head and norms
+ADAPTERS = 32 * 16 * (8 * 4096 + 3 * (4096 + 11008))
+ONE = Layout(zero_stage=0)
+
+
+def parts(workload: Workload, layout: Layout = ONE) -> dict[str, float]:
+    memory = memory_bytes(LayoutColumns.from_layouts([layout]), workload)
+    return {name: float(np.broadcast_to(sizes, (2, 1))[0, 0]) for name, sizes in memory.parts()}
+
+
+def step(workload: Workload, layout: Layout = ONE) -> dict[str, float]:
+    columns = LayoutColumns.from_layouts([layout])
+    found = estimate(columns, workload, machine("A100", gpus_per_node=8))
+    return {name: float(seconds[0]) for name, seconds in found.parts}
+
+
+def test_an_nf4_weight_takes_4_127_bits() -> None:
+    assert 8 * WeightFormat.NF4.bytes_each == pytest.approx(4.127, abs=5e-4)
+
+
+@pytest.mark.parametrize("form", list(WeightFormat))
+def test_matrices_are_stored_in_the_format_and_the_rest_in_16_bits(form: WeightFormat) -> None:
+    quantized = replace(LORA, weight_format=form)
+    expected = MATRICES * form.bytes_each + 2 * (OUTSIDE + ADAPTERS)
+    assert parts(quantized)["weights"] == pytest.approx(expected)
+
+
+def test_the_widest_matrix_is_unpacked_for_use() -> None:
+    assert parts(LORA)["gathered"] == 0
+    quantized = replace(LORA, weight_format=WeightFormat.NF4)
+    assert parts(quantized)["gathered"] == 4096 * 11008 * 2
+    halved = parts(quantized, replace(ONE, tensor_parallel=2))["gathered"]
+    assert halved == 4096 * 11008
+
+
+def test_adapters_are_trained_in_16_bits_with_adam_in_32() -> None:
+    quantized = parts(replace(LORA, weight_format=WeightFormat.NF4))
+    assert quantized["gradients"] == 2 * ADAPTERS
+    assert quantized["optimizer"] == 8 * ADAPTERS
+
+
+def test_zero_3_shares_quantized_weights_and_gathers_them_as_they_are_stored() -> None:
+    layout = Layout(zero_stage=3, data_parallel=8)
+    nf4 = parts(replace(LORA, weight_format=WeightFormat.NF4), layout)
+    plain = parts(replace(LORA, software=Software(framework=Framework.FSDP)), layout)
+    assert nf4["weights"] == pytest.approx(parts_of_one(WeightFormat.NF4) / 8)
+    assert nf4["gathered"] < plain["gathered"]
+
+
+def parts_of_one(form: WeightFormat) -> float:
+    return parts(replace(LORA, weight_format=form))["weights"]
+
+
+def test_each_pass_reads_and_writes_the_unpacked_weights() -> None:
+    """Traffic of forward and backward; with full recomputation forward comes twice."""
+    quantized, a100 = replace(LORA, weight_format=WeightFormat.NF4), machine("A100")
+    moved = MATRICES * (WeightFormat.NF4.bytes_each + 2)
+    rate = a100.accelerator.memory_bytes_per_s * a100.physics.memory_efficiency
+    starts = 32 * 7 * a100.physics.kernel_s
+    once = moved / rate + starts
+    more = step(quantized)["kernels"] - step(LORA)["kernels"]
+    assert more == pytest.approx(2 * once, rel=1e-6)
+    full = replace(ONE, recompute=Recompute.FULL)
+    again = step(quantized, full)["recompute"] - step(LORA, full)["recompute"]
+    assert again == pytest.approx(once, rel=1e-6)
+
+
+def test_nothing_changes_without_a_format() -> None:
+    assert replace(LORA, weight_format=None) == LORA
+    assert LORA.frozen_matrix_bytes == 2
+
+
+@pytest.mark.parametrize(
+    ("model", "published_gb", "within"),
+    [
+        ("llama-7b", 6.9, 0.10),
+        ("llama-13b", 11.3, 0.06),
+        ("llama-33b", 24.7, 0.04),
+        ("llama-65b", 45.0, 0.04),
+    ],
+)
+def test_memory_is_that_of_the_qlora_paper(model: str, published_gb: float, within: float) -> None:
+    """Dettmers et al. 2023, appendix, "Memory footprint": sums for one sample of 512 tokens with
+    rank 64 on every matrix, without the device's context (numbers recalled)."""
+    qlora = replace(LORA, model=named_model(model), lora_rank=64, weight_format=WeightFormat.NF4)
+    found = parts(qlora, replace(ONE, recompute=Recompute.FULL))
+    total = sum(size for name, size in found.items() if name != "context")
+    assert total / 1e9 == pytest.approx(published_gb, rel=within)
+
+
+def test_65b_fits_a_gpu_of_48_gb_and_not_without_quantization() -> None:
+    """The paper's abstract: 65B on one GPU of 48 GB."""
+    lora = replace(LORA, model=named_model("llama-65b"), lora_rank=64)
+    layout = replace(ONE, recompute=Recompute.FULL)
+    quantized = replace(lora, weight_format=WeightFormat.NF4)
+    assert sum(parts(quantized, layout).values()) < 48e9
+    assert sum(parts(lora, layout).values()) > 130e9
+
+
+def test_405b_on_eight_gpus_is_what_torchtune_measured() -> None:
+    """44.8 GB a GPU on 8 A100 with QLoRA and FSDP (torchtune's README, "Memory and training
+    speed", Llama 3.1 405B); its batch is taken for one sample of 2048 tokens."""
+    llama = named_model("llama3.1-405b")
+    qlora = replace(LORA, model=llama, sequence_length=2048, weight_format=WeightFormat.NF4)
+    layout = Layout(zero_stage=3, data_parallel=8, recompute=Recompute.FULL)
+    peak = float(memory_bytes(LayoutColumns.from_layouts([layout]), qlora).peak_C[0])
+    assert peak / 1e9 == pytest.approx(44.8, rel=0.12)
