@@ -25,14 +25,16 @@ from autoconf_launch.tuning_spaces import (
     zero_choices,
 )
 
-from ..script import ScriptSource
+from ..script import ScriptSource, facts_of
 from ..spelling import (
+    OpenDocument,
     Rendered,
     TrialNeeds,
     UserSettings,
     fixed_accumulation,
     lists_micro_batches,
     move_asides,
+    on_unfilled,
     on_varying_batch,
     open_document,
     path_argument,
@@ -46,6 +48,7 @@ _EXTERNAL = ("deepspeed", "transformers", "accelerate", "lightning", "pytorch_li
 _DEEPSPEEDS = "--deepspeed_config"
 _OURS = "default"
 _COMMAND_LINE = "command line"
+_INITIALIZE = "initialize"
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,28 +85,19 @@ class BuiltinDialect:
 
     def read(self, source: ScriptSource, *, world_size: int) -> UserSettings:
         """Settings, the baseline and what is open; see :class:`Dialect`."""
-        source, settings, document = open_document(source)
-        warnings = keys.check_keys(source.config)
-        _refuse_model_parallelism(settings)
-        choices = [_choice(source, document, s) for s in SPELLINGS if s.knob != "accumulation"]
-        knobs = _zero_choices(source, settings, choices[0], world_size)
-        document = with_zero_knobs(document, _usual(knobs, document.get(keys.ZERO_STAGE, 0)))
-        resolved = resolve(document, world_size=world_size)
-        today = resolved.layout.global_batch
-        rule = _batch_rule(source, settings, today)
-        fixed = fixed_accumulation(source.config, document.get(keys.ACCUMULATION), rule)
-        return UserSettings(
-            baseline=Candidate(layout=resolved.layout, extras=resolved.extras),
-            choices=(*choices, *fixed, *knobs),
-            batch_rule=rule,
-            workload=configured_workload(resolved),
-            settings=settings,
-            warnings=(*source.warnings, *warnings, *on_varying_batch(fixed)),
-        )
+        opened = open_document(source)
+        problems = (*on_unfilled(opened.unfilled), *_on_no_optimizer(opened.source))
+        try:
+            settings = _read(opened, world_size)
+        except ConfigError as error:
+            raise ConfigError(" ".join((*problems, str(error)))) from error
+        if problems:
+            raise ConfigError(" ".join(problems))
+        return settings
 
     def render(self, candidate: Candidate, source: ScriptSource, config_path: str) -> Rendered:
         """Searched keys alone differ from the user's document."""
-        source, settings, document = open_document(source)
+        source, settings, document, _ = open_document(source)
         for spelling in SPELLINGS:
             document = _with_knob(document, spelling, getattr(candidate.layout, spelling.knob))
         document = with_zero_knobs(document, candidate.extras)
@@ -132,6 +126,46 @@ def is_deepspeeds(source: ScriptSource) -> bool:
         return False
     words = source.script_args[max(0, position - 1) : position + 1]
     return any(word.partition("=")[0] == _DEEPSPEEDS for word in words)
+
+
+def _read(opened: OpenDocument, world_size: int) -> UserSettings:
+    """The settings of a document without problems of its own."""
+    source, settings, document = opened.source, opened.settings, opened.decided
+    warnings = keys.check_keys(source.config)
+    _refuse_model_parallelism(settings)
+    choices = [_choice(source, document, s) for s in SPELLINGS if s.knob != "accumulation"]
+    knobs = _zero_choices(source, settings, choices[0], world_size)
+    document = with_zero_knobs(document, _usual(knobs, document.get(keys.ZERO_STAGE, 0)))
+    resolved = resolve(document, world_size=world_size)
+    today = resolved.layout.global_batch
+    rule = _batch_rule(source, settings, today)
+    fixed = fixed_accumulation(source.config, document.get(keys.ACCUMULATION), rule)
+    return UserSettings(
+        baseline=Candidate(layout=resolved.layout, extras=resolved.extras),
+        choices=(*choices, *fixed, *knobs),
+        batch_rule=rule,
+        workload=configured_workload(resolved),
+        settings=settings,
+        warnings=(*source.warnings, *warnings, *on_varying_batch(fixed)),
+    )
+
+
+def _on_no_optimizer(source: ScriptSource) -> tuple[str, ...]:
+    """What is said where neither the document nor the script has an optimizer.
+
+    Nothing where the call that would take one is not seen, or may be given one.
+    """
+    facts = [facts_of(text) for text in (source.text, *source.modules)]
+    calls = [found for found in facts if _INITIALIZE in found.called]
+    gives = any(_INITIALIZE in f.spread or f.keyword(_INITIALIZE, "optimizer") for f in calls)
+    texts = (source.text, *source.modules)
+    may_add = any(f"{quote}optimizer{quote}" in text for quote in "\"'" for text in texts)
+    if source.config.get(keys.OPTIMIZER) is not None or not calls or gives or may_add:
+        return ()
+    return (
+        f"{_config_name(source)} has no optimizer; add "
+        '"optimizer": {"type": "AdamW", "params": {"lr": 1e-4}} or pass optimizer= to initialize.',
+    )
 
 
 def _refuse_model_parallelism(settings: AutotuningSettings) -> None:

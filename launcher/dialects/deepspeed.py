@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import binascii
 import json
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -43,7 +44,7 @@ from autoconf_launch.tuning_spaces import (
     zero_choices,
 )
 
-from ..script import ScriptSource
+from ..script import LIGHTNING_PACKAGES, ScriptSource, facts_of
 from ..spelling import (
     Known,
     Rendered,
@@ -227,6 +228,10 @@ def _checkpointing(config: RawConfig) -> tuple[KnobChoice, ...]:
 
 _CHECKED = ("zero_stage", "micro_batch", "accumulation")
 _PACKAGE = "deepspeed"
+_FILL_AUTO = ("transformers", "accelerate", *LIGHTNING_PACKAGES)
+_WITHOUT_DEFAULT = (keys.OPTIMIZER, keys.SCHEDULER, keys.CLIPPING)
+"""Sections where DeepSpeed does not skip "auto"."""
+_AUTO = re.compile("[\"']auto[\"']")
 _WANT_ZERO = ("transformers", "accelerate")
 """What refuses a file without a section of ZeRO."""
 
@@ -250,7 +255,8 @@ class DeepSpeedDialect:
                 "The script's arguments name no DeepSpeed configuration; give one with "
                 "--deepspeed_config FILE among them."
             )
-        listed, settings, document = open_document(source, fills_auto=False)
+        listed, settings, document, _ = open_document(source, fills_auto=False)
+        _refuse_unfilled(listed, document)
         data = data_parallel_degree(world_size, tensor=settings.mp_size)
         micro, accumulation = batch_split(document, data_parallel=data)
         stages = stage_choice(listed.config)
@@ -281,7 +287,7 @@ class DeepSpeedDialect:
 
     def render(self, candidate: Candidate, source: ScriptSource, config_path: str) -> Rendered:
         """See :class:`Dialect`."""
-        listed, settings, document = open_document(source, fills_auto=False)
+        listed, settings, document, _ = open_document(source, fills_auto=False)
         layout = candidate.layout
         wants_section = source.facts.imports(*_WANT_ZERO)
         for path, value, absent in (
@@ -310,6 +316,22 @@ class DeepSpeedDialect:
         environment = (*rendered.environment, *silent_variables(needs.folder))
         silenced = replace(rendered, config=document, environment=environment)
         return move_asides(silenced, source, needs)
+
+
+def _refuse_unfilled(source: ScriptSource, document: RawConfig) -> None:
+    """Raise where "auto" is left in the file, and neither a Trainer nor the script fills it."""
+    texts = (source.text, *source.modules)
+    fills = any(facts_of(text).imports(*_FILL_AUTO) or _AUTO.search(text) for text in texts)
+    if fills or not source.text:
+        return
+    left = [p for p, value in document.leaves() if value == "auto" and p[:1] in _WITHOUT_DEFAULT]
+    if left:
+        *names, last = map(dotted_name, left)
+        several = f"{', '.join(names)} and {last} are" if names else f"{last} is"
+        raise ConfigError(
+            f'{several} "auto", which the Hugging Face Trainer and Accelerate fill, but this '
+            "script uses neither; give values."
+        )
 
 
 def on_configuration_in_source(source: ScriptSource) -> str | None:

@@ -163,7 +163,7 @@ def _why(task: RankTask, end: JobEnd | None, took_s: float) -> str:
         return f"fails before its first forward pass (exit code {end.exit_code}); it says:"
     if sign_path(task, Sign.ARMED.value).exists():
         return (
-            "ended by itself, and no module with trainable weights was called with gradients "
-            "before that; give the command that trains."
+            "does not train: it ended by itself, and no module with trainable weights was called "
+            "with gradients; give the command that trains."
         )
-    return f"ended by itself: {why_silent(task)}."
+    return f"does not train: {why_silent(task)}; give the command that trains."

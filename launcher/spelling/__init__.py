@@ -32,11 +32,13 @@ if TYPE_CHECKING:
         silent_variables,
     )
     from .documents import (
+        OpenDocument,
         edit_toml,
         first_of_list,
         fixed_accumulation,
         is_open,
         lists_micro_batches,
+        on_unfilled,
         on_varying_batch,
         open_document,
         parse_toml,

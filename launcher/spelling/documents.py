@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -76,11 +76,15 @@ def settings_for(source: ScriptSource) -> AutotuningSettings:
 
 
 class OpenDocument(NamedTuple):
-    """A source with the lists of ``--knob`` in its document, and what its settings decide."""
+    """A source with the lists of ``--knob`` in its document, and what its settings decide.
+
+    ``unfilled`` are the keys whose "auto" has no value and no default.
+    """
 
     source: ScriptSource
     settings: AutotuningSettings
     decided: RawConfig
+    unfilled: tuple[KeyPath, ...] = ()
 
 
 def open_document(source: ScriptSource, *, fills_auto: bool = True) -> OpenDocument:
@@ -102,13 +106,34 @@ def open_document(source: ScriptSource, *, fills_auto: bool = True) -> OpenDocum
     for path in (keys.MICRO_BATCH, keys.ACCUMULATION):
         if path not in document and (given := mapped_value(source, settings, path)) is not None:
             document = document.with_value(path, given)
+    unfilled = []
     for path, value in tuple(document.leaves()):
         if not (_is_read(path) if fills_auto else path in (*SEARCHED, keys.TRAIN_BATCH_SIZE)):
             continue
         if value == "auto" or (path, value) == _ALL_STAGES:
-            document = _without_auto(document, path, source, settings)
+            filled = mapped_value(source, settings, path)
+            unfilled += [path] if filled is None and path[0] in _NO_DEFAULT else []
+            changed = document.without(path)
+            document = changed if filled is None else document.with_value(path, filled)
     refuse_lists(document)
-    return OpenDocument(source, settings, _with_single_batch_split(document, source.config))
+    decided = _with_single_batch_split(document, source.config)
+    return OpenDocument(source, settings, decided, tuple(unfilled))
+
+
+def on_unfilled(paths: Sequence[KeyPath]) -> tuple[str, ...]:
+    """What is said of all keys at once whose "auto" nobody fills."""
+    if not paths:
+        return ()
+    *names, last = map(dotted_name, paths)
+    if not names:
+        return (
+            f'{last} is "auto", but autotuning.arg_mappings maps no given argument to '
+            f"{paths[0][-1]}; give it a value.",
+        )
+    return (
+        f'{", ".join(names)} and {last} are "auto", but autotuning.arg_mappings maps no given '
+        "argument to them; give each of them a value.",
+    )
 
 
 def with_zero_knobs(document: RawConfig, extras: tuple[tuple[str, KnobValue], ...]) -> RawConfig:
@@ -185,20 +210,6 @@ def first_of_list(document: RawConfig, path: KeyPath) -> RawConfig:
             "batches by autotuning.max_train_batch_size."
         )
     return document.with_value(path, value[0])
-
-
-def _without_auto(
-    document: RawConfig, path: KeyPath, source: ScriptSource, settings: AutotuningSettings
-) -> RawConfig:
-    value = mapped_value(source, settings, path)
-    if value is not None:
-        return document.with_value(path, value)
-    if path[0] in _NO_DEFAULT:
-        raise ConfigError(
-            f'{dotted_name(path)} is "auto", but autotuning.arg_mappings maps no given argument '
-            f"to {path[-1]}; give it a value."
-        )
-    return document.without(path)
 
 
 def mapped_value(source: ScriptSource, settings: AutotuningSettings, path: KeyPath) -> Any:

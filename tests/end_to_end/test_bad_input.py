@@ -34,6 +34,22 @@ def test_a_wrong_configuration_is_a_usage_error(place: Place, document: Any, say
     assert says in output
 
 
+def test_all_that_is_wrong_with_a_configuration_is_told_at_once(place: Place) -> None:
+    warm_up = {"type": "WarmupLR", "params": {"warmup_max_lr": "auto", "warmup_num_steps": "auto"}}
+    wrong = {"scheduler": warm_up, "zero_optimization": {"stage": 9}}
+    without = {key: value for key, value in SMALL.items() if key != "optimizer"}
+    place.write_config({**without, **wrong})
+    code, output = place.refusal(*HERE)
+    assert (code, output) == (
+        USAGE,
+        "autoconf-launch: scheduler.params.warmup_max_lr and scheduler.params.warmup_num_steps "
+        'are "auto", but autotuning.arg_mappings maps no given argument to them; give each of '
+        'them a value. config.json has no optimizer; add "optimizer": {"type": "AdamW", "params": '
+        '{"lr": 1e-4}} or pass optimizer= to initialize. zero_optimization.stage is 9, but ZeRO '
+        "has stages 0 to 3.",
+    )
+
+
 def test_an_error_ends_the_command_with_its_line_and_code(place: Place) -> None:
     code, output = place.tune(script="nowhere.py")
     assert code == USAGE

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 from typing import Any
 
@@ -177,6 +178,30 @@ def test_betas_are_one_value() -> None:
     document = {"optimizer": optimizer, "zero_optimization": {"stage": 0}}
     user = read(document)
     assert rendered(user, source(document), micro_batch=1)["optimizer"] == optimizer
+
+
+INITIALIZES = "from autoconf_launch import runtime\nruntime.initialize(model, path{})\n"
+
+
+@pytest.mark.parametrize(
+    ("script", "document", "is_refused"),
+    [
+        (INITIALIZES.format(""), {}, True),
+        (INITIALIZES.format(""), {"optimizer": None}, True),
+        (INITIALIZES.format(""), {"optimizer": {"type": "SGD", "params": {"lr": 0.1}}}, False),
+        (INITIALIZES.format(", optimizer=make"), {}, False),
+        (INITIALIZES.format(", **more"), {}, False),
+        (f"config['optimizer'] = own\n{INITIALIZES.format('')}", {}, False),
+        ("import elsewhere\n", {}, False),
+    ],
+)
+def test_a_document_without_an_optimizer_is_refused_where_the_script_has_none(
+    script: str, document: dict[str, Any], is_refused: bool
+) -> None:
+    given = dataclasses.replace(source(document), text=script)
+    refused = pytest.raises(ConfigError, match="has no optimizer; add")
+    with refused if is_refused else contextlib.nullcontext():
+        BuiltinDialect().read(given, world_size=2)
 
 
 def test_auto_elsewhere_is_the_mapped_value_or_left_out() -> None:

@@ -156,3 +156,30 @@ def test_arguments_beside_a_configuration_in_the_code_are_tuned_with_a_word_on_i
     choice = choose_dialect(script("--batch_size=2", text=INSIDE))
     assert choice.dialect.name == "arguments"
     assert "--deepspeed_config FILE" in choice.notes[0]
+
+
+LEFT = {
+    "train_micro_batch_size_per_gpu": 4,
+    "gradient_clipping": "auto",
+    "optimizer": {"type": "AdamW", "params": {"lr": "auto", "betas": "auto"}},
+    "zero_optimization": {"stage": 1, "reduce_bucket_size": "auto"},
+}
+OWN = "import deepspeed\ndeepspeed.initialize(args=args)\n"
+
+
+def test_all_that_nobody_fills_is_told_at_once() -> None:
+    given = dataclasses.replace(source(LEFT), text=OWN)
+    with pytest.raises(ConfigError) as caught:
+        DIALECT.read(given, world_size=2)
+    assert str(caught.value) == (
+        "gradient_clipping, optimizer.params.lr and optimizer.params.betas are "
+        '"auto", which the Hugging Face Trainer and Accelerate fill, but this script uses '
+        "neither; give values."
+    )
+
+
+@pytest.mark.parametrize(
+    "text", ["", f"import accelerate\n{OWN}", f"{OWN}fill(document, instead_of='auto')\n"]
+)
+def test_what_the_script_may_fill_is_left_to_it(text: str) -> None:
+    DIALECT.read(dataclasses.replace(source(LEFT), text=text), world_size=2)

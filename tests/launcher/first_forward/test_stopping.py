@@ -51,14 +51,22 @@ def test_a_failure_is_told_in_the_script_s_own_words() -> None:
     assert error.log_tail == ("data/train.bin is missing",)
 
 
-def test_a_script_without_torch_is_named() -> None:
-    assert "no process of the script imported torch" in str(why("print('hello')"))
+COUNTS = "open('starts', 'a').write('one')\n"
 
 
-def test_a_script_without_a_pass_is_named() -> None:
-    error = why(NO_MODEL)
-    assert "no module with trainable weights was called with gradients" in str(error)
-    assert error.log_tail == ("only looking",)
+def test_a_script_without_torch_does_not_train_and_is_not_tried_twice() -> None:
+    error = why(f"{COUNTS}print('hello')")
+    assert str(error) == (
+        "train.py does not train: no process of the script imported torch; give the command that "
+        "trains."
+    )
+    assert (Path("starts").read_text(), error.log_tail) == ("one", ("hello",))
+
+
+def test_a_script_without_a_pass_does_not_train_and_is_not_tried_twice() -> None:
+    error = why(f"{COUNTS}{NO_MODEL}")
+    assert "does not train: it ended by itself, and no module with trainable weights" in str(error)
+    assert (Path("starts").read_text(), error.log_tail) == ("one", ("only looking",))
 
 
 def test_time_is_limited_whatever_the_script_does_with_signals() -> None:
