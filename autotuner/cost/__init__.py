@@ -26,7 +26,13 @@ if TYPE_CHECKING:
         Physics,
     )
     from .kernel_times import KernelTimes, TracedOperations
-    from .layout_columns import ALL_LAYERS, OFFLOAD_CODES, RECOMPUTE_CODES, LayoutColumns
+    from .layout_columns import (
+        ALL_LAYERS,
+        OFFLOAD_CODES,
+        RECOMPUTE_CODES,
+        RECOMPUTE_LAYERS,
+        LayoutColumns,
+    )
     from .layout_rules import RULES, Keep, LayoutRule, broken_rule
     from .memory import MEMORY_BAND, StageMemory, memory_bytes, traced_memory
     from .model_state import trained_share

@@ -7,8 +7,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 
-from autoconf_launch.core import ConfigError, NothingFeasibleError
+from autoconf_launch.autotuner.cost import ALL_LAYERS, RECOMPUTE_LAYERS
+from autoconf_launch.core import Candidate, ConfigError, Layout, NothingFeasibleError
 from autoconf_launch.tuning_spaces import cluster_template
 
 from ..estimates import (
@@ -19,7 +21,9 @@ from ..estimates import (
     parse_plan,
     plan_answer,
     require_equal_nodes,
+    write_text,
 )
+from ..export import SUFFIXES, Optimum, export_row
 from ..first_forward import (
     TracedScript,
     ask_plan,
@@ -44,7 +48,8 @@ def plan(arguments: Sequence[str]) -> Iterator[str]:
     """Text to print.
 
     Raises:
-        ConfigError: wrong arguments, an unknown name, unequal nodes, an unwritable file.
+        ConfigError: wrong arguments, an unknown name, unequal nodes, a row that a framework
+            cannot express, an unwritable file.
         NothingFeasibleError: no layout fits or is within the limits; all has been yielded by then.
     """
     own, command = split_command(arguments)
@@ -64,25 +69,30 @@ def _plan_script(own: Sequence[str], command: Sequence[str]) -> Iterator[str]:
         return
     require_equal_nodes(request.training.cluster)
     found = plan_by_pieces(request, script)
+    paths = _export(request, [(row.layout, ALL_LAYERS) for row in found.best])
     price = choose_price(request.usd_per_gpu_hour, request.training.cluster)
     hourly = None if price is None else price.usd_per_gpu_hour
-    as_json = request.training.json
-    yield pieces_plan_document(found, hourly) if as_json else pieces_plan_text(found)
+    if request.training.json:
+        yield plan_json({**pieces_plan_document(found, hourly), **_exported(paths)})
+    else:
+        yield "\n".join((pieces_plan_text(found), *_sentences(request, paths)))
     if not found.best:
         raise NothingFeasibleError(why_no_pieces(found))
 
 
 def _plan_known(request: PlanRequest, script: TracedScript | None) -> Iterator[str]:
     answer = plan_answer(request)
+    best = answer.plan.best
+    paths = _export(request, [(one.layout, one.recompute_layers) for one in best])
     if request.csv is not None:
         _write(request, answer)
     if request.training.json:
         section = {} if script is None else {"script": script_document(script)}
-        yield plan_json({**plan_document(answer), **section})
+        yield plan_json({**plan_document(answer), **section, **_exported(paths)})
     else:
-        text = plan_text(answer)
+        text = "\n".join((plan_text(answer), *_sentences(request, paths)))
         yield text if script is None else f"{script_text(script)}\n\n{text}"
-    if not answer.plan.best:
+    if not best:
         raise NothingFeasibleError(why_nothing(answer))
 
 
@@ -93,3 +103,39 @@ def _write(request: PlanRequest, answer: PlanAnswer) -> None:
             plan_csv(answer, file)
     except OSError as error:
         raise ConfigError(f"--csv {request.csv} cannot be written: {error.strerror}.") from error
+
+
+def _export(request: PlanRequest, rows: Sequence[tuple[Layout, int]]) -> tuple[Path, ...]:
+    """Write the row asked for, for each framework; nothing where the table is empty."""
+    if not rows or request.output is None:
+        return ()
+    optima = [_optimum(request, layout, layers) for layout, layers in rows]
+    texts = {
+        request.output / f"layout.{name}{SUFFIXES[name]}": export_row(optima, request.row, name)
+        for name in request.export
+    }
+    for path, exported in texts.items():
+        write_text(exported.text, path)
+    return tuple(texts)
+
+
+def _optimum(request: PlanRequest, layout: Layout, layers: int) -> Optimum:
+    workload = request.training.workload
+    some = () if layers == ALL_LAYERS else ((RECOMPUTE_LAYERS, layers),)
+    return Optimum(
+        name="row",
+        candidate=Candidate(layout=layout, extras=some),
+        nodes=len(request.training.cluster.nodes),
+        precision=workload.precision,
+        sequence_length=workload.sequence_length,
+    )
+
+
+def _sentences(request: PlanRequest, paths: Sequence[Path]) -> Iterator[str]:
+    if paths:
+        yield ""
+    yield from (f"Row {request.row} is written to {path}." for path in paths)
+
+
+def _exported(paths: Sequence[Path]) -> dict[str, list[str]]:
+    return {"exported": [str(path) for path in paths]} if paths else {}

@@ -19,6 +19,7 @@ from .training_flags import (
     add_output,
     add_training,
     choice_reader,
+    frameworks_reader,
     read_tokens,
     training_of,
     whole,
@@ -136,6 +137,8 @@ class PlanRequest:
         headroom: share of a GPU's memory that a safe layout leaves free.
         deadline_s: of the whole training of ``tokens``.
         max_cost_usd: the same in money.
+        export: frameworks that a row's layout is written for; ``row`` is the table's, ``output``
+            the folder.
     """
 
     training: TrainingRequest
@@ -148,6 +151,9 @@ class PlanRequest:
     max_cost_usd: float | None = None
     usd_per_gpu_hour: float | None = None
     csv: Path | None = None
+    export: tuple[str, ...] = ()
+    row: int = 1
+    output: Path | None = None
 
 
 def parse_plan(arguments: Sequence[str], *, of_script: bool = False) -> PlanRequest:
@@ -162,6 +168,10 @@ def parse_plan(arguments: Sequence[str], *, of_script: bool = False) -> PlanRequ
     for flag, limit in (("--deadline", flags.deadline), ("--max-cost", flags.max_cost)):
         if limit is not None and flags.tokens is None:
             parser.error(f"{flag} bounds the whole training; give its --tokens too, such as 15T")
+    if flags.export and flags.output is None:
+        parser.error("--export writes files; give their folder with -o DIR")
+    if not flags.export and (flags.row, flags.output) != (None, None):
+        parser.error("--row and -o say what --export writes, and where; give that too")
     return PlanRequest(
         training=training_of(flags, words, of_script=of_script),
         top=flags.top or None,
@@ -173,6 +183,9 @@ def parse_plan(arguments: Sequence[str], *, of_script: bool = False) -> PlanRequ
         max_cost_usd=flags.max_cost,
         usd_per_gpu_hour=flags.usd_per_gpu_hour,
         csv=flags.csv,
+        export=flags.export,
+        row=flags.row or 1,
+        output=flags.output,
     )
 
 
@@ -195,10 +208,24 @@ def make_plan_parser(*, of_script: bool = False) -> VerbParser:
     add_training(parser, of_script=of_script)
     _add_ranking(parser.add_argument_group("ranking"))
     output = add_output(parser)
-    output.add_argument("--csv", type=Path, metavar="FILE", help="write all ranked layouts")
+    _add_files(output)
     template_help = "print a cluster file with all its keys, and nothing else"
     output.add_argument(CLUSTER_TEMPLATE, action="store_true", help=template_help)
     return parser
+
+
+EXPORTED = ("megatron", "torchtitan", "nemo2", "deepspeed", "native")
+"""Frameworks that ``plan`` writes a layout for."""
+
+
+def _add_files(group: argparse._ArgumentGroup) -> None:
+    add = group.add_argument
+    add("--csv", type=Path, metavar="FILE", help="write the table with all numbers of its rows")
+    read, export_help = frameworks_reader(EXPORTED), "write a row's layout for these frameworks"
+    add("--export", type=read, default=(), metavar="|".join(EXPORTED), help=export_help)
+    row_help = "the row of the table that is exported; default 1"
+    add("--row", type=whole(1, _MOST_SHOWN), metavar="N", help=row_help)
+    add("-o", "--output", type=Path, metavar="DIR", help="folder of what is exported")
 
 
 def _add_ranking(group: argparse._ArgumentGroup) -> None:

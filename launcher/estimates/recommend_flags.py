@@ -10,11 +10,18 @@ from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from autoconf_launch.core import ConfigError, nearest_known
+from autoconf_launch.core import ConfigError
 
 from ..export import BASE_EXPORTERS
 from ..flags import VerbParser
-from .training_flags import SEQUENCE_HELP, read_sequence, read_tokens, whole, with_dashes
+from .training_flags import (
+    SEQUENCE_HELP,
+    frameworks_reader,
+    read_sequence,
+    read_tokens,
+    whole,
+    with_dashes,
+)
 from .training_request import MOST
 
 if TYPE_CHECKING:
@@ -196,7 +203,8 @@ def _add_output(group: argparse._ArgumentGroup) -> None:
     custom_help = "its keys override the base configuration; a whole one replaces it"
     add("--custom-config", type=Path, metavar="FILE", help=custom_help)
     frameworks, export_help = "|".join(BASE_EXPORTERS), "also write it for these frameworks"
-    add("--export", type=_frameworks, default=(), metavar=frameworks, help=export_help)
+    read = frameworks_reader(BASE_EXPORTERS)
+    add("--export", type=read, default=(), metavar=frameworks, help=export_help)
     add("--wandb-project", metavar="NAME", help="that the base configuration logs to")
     add("--json", action="store_true", help="print one JSON document")
 
@@ -230,16 +238,6 @@ def _number(least: float, most: float) -> Callable[[str], float]:
         return value
 
     return read
-
-
-def _frameworks(text: str) -> tuple[str, ...]:
-    names = tuple(dict.fromkeys(part.strip() for part in text.split(",")))
-    for name in names:
-        if name not in BASE_EXPORTERS:
-            raise argparse.ArgumentTypeError(
-                f"{name!r} is not a framework; {nearest_known(name, BASE_EXPORTERS)}"
-            )
-    return names
 
 
 def _assumption(text: str) -> tuple[str, float]:

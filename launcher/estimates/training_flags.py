@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import argparse
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from decimal import Decimal
 from typing import Any
 
@@ -21,6 +21,7 @@ from autoconf_launch.core import (
     Precision,
     WeightFormat,
     Workload,
+    nearest_known,
 )
 from autoconf_launch.tuning_spaces import hint
 
@@ -168,6 +169,21 @@ def choice_reader(what: str, known: Any) -> Callable[[str], str]:
         if text.lower() not in known:
             raise argparse.ArgumentTypeError(f"{text!r} is not a {what}; {hint(text, known)}")
         return text.lower()
+
+    return read
+
+
+def frameworks_reader(known: Iterable[str]) -> Callable[[str], tuple[str, ...]]:
+    """A reader of names of frameworks with commas between them, each once."""
+
+    def read(text: str) -> tuple[str, ...]:
+        names = tuple(dict.fromkeys(part.strip().lower() for part in text.split(",")))
+        for name in names:
+            if name not in known:
+                raise argparse.ArgumentTypeError(
+                    f"{name!r} is not a framework; {nearest_known(name, known)}"
+                )
+        return names
 
     return read
 

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
         splits_sequence,
         with_whole_steps,
     )
+    from .rows import export_row
     from .table import BASE_EXPORTERS, EXPORTERS, SUFFIXES
 else:
     __getattr__ = lazy_names(__name__, __file__)

@@ -24,7 +24,7 @@ from ..spelling import (
     put_argument,
     toml_of,
 )
-from .page import NEMO_DEGREES, Exported, Optimum, Page, comments
+from .page import NEMO_DEGREES, Exported, Optimum, Page
 
 _HALVES = (Precision.BF16, Precision.FP16)
 _NOTHING = ScriptSource(script_args=(), config=RawConfig({}), config_argument=None)
@@ -49,7 +49,21 @@ def megatron(optimum: Optimum) -> Exported:
         page.mark_done("offload")
     if optimum.precision in _HALVES:
         more.append(f"--{optimum.precision.value}")
-    return _lines((*inputs.arguments, *more), page)
+    if optimum.sequence_length:
+        more += ["--seq-length", str(optimum.sequence_length)]
+    return _lines((*_with_some_layers(inputs.arguments, page), *more), page)
+
+
+def _with_some_layers(arguments: tuple[str, ...], page: Page) -> tuple[str, ...]:
+    """Some layers of a stage are recomputed in full by Megatron-LM's ``block`` method."""
+    layers = page.layers_of_block()
+    if layers is None:
+        return arguments
+    for name, value in ((megatron_names.METHOD, "block"), (megatron_names.NUM_LAYERS, layers)):
+        given = find_argument(arguments, (name,))
+        assert given is not None
+        arguments = put_argument(arguments, given, name, str(value))
+    return arguments
 
 
 def hf_trainer(optimum: Optimum) -> Exported:
@@ -106,8 +120,7 @@ def _lines(arguments: tuple[str, ...], page: Page) -> Exported:
             lines.append(shlex.quote(argument))
         else:
             lines[-1] += f" {shlex.quote(argument)}"
-    left_out = page.left_out()
-    return Exported(text=comments(left_out) + "\n".join(lines) + "\n", left_out=left_out)
+    return page.export("\n".join(lines) + "\n")
 
 
 _DATALOADER = "is the script's own: give it to the DataLoader"
@@ -233,9 +246,7 @@ def _strategy(name: str) -> str:
 
 
 def _yaml(page: Page) -> Exported:
-    left_out = page.left_out()
-    text = yaml.safe_dump(page.document.to_dict(), sort_keys=False)
-    return Exported(text=comments(left_out) + text, left_out=left_out)
+    return page.export(yaml.safe_dump(page.document.to_dict(), sort_keys=False))
 
 
 _CHECKPOINT_CALL = "turn on the model's own checkpointing; DeepSpeed's section only shapes it"
@@ -248,22 +259,38 @@ _OFFLOAD = {
 def deepspeed(optimum: Optimum) -> Exported:
     """A JSON document; DeepSpeed reads it as hjson, which takes the comments, too."""
     page, layout = Page(optimum), optimum.layout
-    page.say(keys.TRAIN_BATCH_SIZE, layout.global_batch)
-    page.say(keys.MICRO_BATCH, layout.micro_batch, "micro_batch")
-    page.say(keys.ACCUMULATION, layout.accumulation, "accumulation")
-    page.say(keys.ZERO_STAGE, layout.zero_stage, "zero_stage")
+    _say_document(page)
     for section in _OFFLOAD.get(layout.offload, ()):
         page.say((*keys.ZERO, section, "device"), "cpu", "offload")
     for name, value in optimum.candidate.extras:
         if name.split(".")[0] in ZERO_KEYS:
             page.say((*keys.ZERO, *name.split(".")), value, name)
-    if optimum.precision in (Precision.BF16, Precision.FP16):
-        page.say((optimum.precision.value, "enabled"), value=True)
     if layout.recompute is not Recompute.NONE:
         page.cannot("recompute", _CHECKPOINT_CALL)
-    left_out = page.left_out()
-    text = comments(left_out, mark="//") + page.document.to_json() + "\n"
-    return Exported(text=text, left_out=left_out)
+    return page.export(page.document.to_json() + "\n", mark="//")
+
+
+def native(optimum: Optimum) -> Exported:
+    """A JSON document for a script on our own runtime."""
+    page, layout = Page(optimum), optimum.layout
+    _say_document(page)
+    for name, value in optimum.candidate.extras:
+        if name in keys.ZERO_KNOBS:
+            page.say((*keys.ZERO, name), value, name)
+    if layout.recompute is not Recompute.NONE:
+        page.say(keys.RECOMPUTE, layout.recompute.value, "recompute")
+    return page.export(page.document.to_json() + "\n", mark="//")
+
+
+def _say_document(page: Page) -> None:
+    """Batch, ZeRO stage and precision, which DeepSpeed and our runtime spell in one way."""
+    layout, precision = page.optimum.layout, page.optimum.precision
+    page.say(keys.TRAIN_BATCH_SIZE, layout.global_batch)
+    page.say(keys.MICRO_BATCH, layout.micro_batch, "micro_batch")
+    page.say(keys.ACCUMULATION, layout.accumulation, "accumulation")
+    page.say(keys.ZERO_STAGE, layout.zero_stage, "zero_stage")
+    if precision in (Precision.BF16, Precision.FP16):
+        page.say((precision.value, "enabled"), value=True)
 
 
 def torchtitan(optimum: Optimum) -> Exported:
@@ -271,6 +298,8 @@ def torchtitan(optimum: Optimum) -> Exported:
     page, layout = Page(optimum), optimum.layout
     pipelined = layout.pipeline_parallel > 1
     local = layout.micro_batch * (layout.accumulation if pipelined else 1)
+    if optimum.sequence_length:
+        page.say(("training", "seq_len"), optimum.sequence_length)
     page.say(_path(titan_names._MICRO_BATCH), local, "micro_batch")
     page.say(_path(titan_names.GLOBAL_BATCH_KEY), layout.global_batch, "accumulation")
     if layout.offload is Offload.PARAMETERS:
@@ -288,8 +317,7 @@ def torchtitan(optimum: Optimum) -> Exported:
         )
     page.mark_done("sequence_parallel")  # always on with tensor parallelism up to 0.2
     page.say(_path(titan_names._RECOMPUTE), layout.recompute.value, "recompute")
-    left_out = page.left_out()
-    return Exported(text=comments(left_out) + toml_of(page.document), left_out=left_out)
+    return page.export(toml_of(page.document))
 
 
 def _say_stage(page: Page) -> None:
@@ -298,8 +326,8 @@ def _say_stage(page: Page) -> None:
     page.say(_path(titan_names.REPLICATE), 1 if sharded else layout.data_parallel)
     page.say(_path(titan_names.SHARD), layout.data_parallel if sharded else 1)
     if layout.zero_stage == 1:
-        page.cannot(
-            "zero_stage", "torchtitan cannot shard optimizer states alone; exported unsharded"
+        page.change(
+            "zero_stage", "torchtitan cannot shard optimizer states alone; there they are whole"
         )
     if layout.zero_stage == 2:
         page.say(_path(titan_names._RESHARD), "never")

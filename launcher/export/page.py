@@ -10,9 +10,10 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any
 
+from autoconf_launch.autotuner.cost import RECOMPUTE_LAYERS
 from autoconf_launch.autotuner.sizing import Pretraining
 from autoconf_launch.autotuner.space import KNOBS
-from autoconf_launch.core import Candidate, KeyPath, Layout, Precision, RawConfig
+from autoconf_launch.core import Candidate, KeyPath, Layout, Precision, RawConfig, Recompute
 
 _FOLLOWS = ("data_parallel",)
 
@@ -27,12 +28,13 @@ NEMO_DEGREES = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Optimum:
-    """The winner of a results folder; ``precision`` is None where nothing says it."""
+    """The winner of a results folder, or a row of a plan; None where nothing says it."""
 
     name: str
     candidate: Candidate
     nodes: int = 1
     precision: Precision | None = None
+    sequence_length: int | None = None
 
     @property
     def layout(self) -> Layout:
@@ -47,10 +49,17 @@ class Optimum:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Exported:
-    """A framework's file or arguments; ``left_out`` tells what it cannot express."""
+    """A framework's file or arguments.
+
+    Attributes:
+        left_out: sentences on what it does not express.
+        changed: those of them on what no user of the framework can add, so that another layout
+            than the optimum would run.
+    """
 
     text: str
     left_out: tuple[str, ...] = ()
+    changed: tuple[str, ...] = ()
 
 
 @dataclass(slots=True)
@@ -61,6 +70,7 @@ class Page:
     document: RawConfig = field(default_factory=lambda: RawConfig({}))
     _said: set[str] = field(default_factory=set)
     _notes: list[str] = field(default_factory=list)
+    _changed: list[str] = field(default_factory=list)
 
     def say(self, path: KeyPath, value: Any, *knobs: str) -> None:
         """Set a key; the knobs that it expresses are done."""
@@ -76,14 +86,35 @@ class Page:
         self._said.add(knob)
         self._notes.append(f"{knob} = {plain_value(self._value(knob))}: {instead}")
 
-    def left_out(self) -> tuple[str, ...]:
-        """Sentences on every knob that is neither at its default nor expressed."""
+    def layers_of_block(self) -> int | None:
+        """Layers of a stage that are recomputed in full, where not all are; expressed by it."""
+        layers = dict(self.optimum.candidate.extras).get(RECOMPUTE_LAYERS)
+        if not isinstance(layers, int) or self.optimum.layout.recompute is not Recompute.FULL:
+            return None
+        if self.optimum.layout.virtual_pipeline > 1:
+            self.change(RECOMPUTE_LAYERS, "each virtual stage would recompute so many")
+            return None
+        self.mark_done(RECOMPUTE_LAYERS)
+        return layers
+
+    def change(self, knob: str, why: str) -> None:
+        """A knob has another value here; ``why`` says which, and the reason."""
+        self.cannot(knob, why)
+        self._changed.append(self._notes[-1])
+
+    def export(self, text: str, *, mark: str = "#") -> Exported:
+        """The text below comments on every knob that is neither at its default nor expressed."""
         rest = [
             f"{knob} = {plain_value(self._value(knob))}: the framework has no such setting"
             for knob in self._unusual()
             if knob not in self._said
         ]
-        return (*self._notes, *rest)
+        left_out = (*self._notes, *rest)
+        return Exported(
+            text=comments(left_out, mark=mark) + text,
+            left_out=left_out,
+            changed=(*self._changed, *rest),
+        )
 
     def _unusual(self) -> list[str]:
         layout = self.optimum.layout

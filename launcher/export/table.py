@@ -9,6 +9,7 @@ EXPORTERS = {
     "hf_trainer": "autoconf_launch.launcher.export.optimum:hf_trainer",
     "nemo1": "autoconf_launch.launcher.export.optimum:nemo1",
     "nemo2": "autoconf_launch.nemo.export.nemo2_recipe:nemo2",
+    "native": "autoconf_launch.launcher.export.optimum:native",
 }
 """An optimum's exporters: ``name -> "module:function"``."""
 BASE_EXPORTERS = {
@@ -19,6 +20,8 @@ BASE_EXPORTERS = {
     "torchtitan_module": "autoconf_launch.launcher.export.torchtitan:torchtitan_module",
 }
 SUFFIXES = {
+    "deepspeed": ".json",
+    "native": ".json",
     "nemo1": ".yaml",
     "nemo2": ".py",
     "megatron": ".args",

@@ -186,11 +186,11 @@ def pieces_plan_text(answer: PiecesPlan) -> str:
     return "\n\n".join([head, _ranking(answer), note])
 
 
-def pieces_plan_document(answer: PiecesPlan, usd_per_gpu_hour: float | None) -> str:
-    """One JSON document."""
+def pieces_plan_document(answer: PiecesPlan, usd_per_gpu_hour: float | None) -> dict[str, Any]:
+    """A document, as that of a plan."""
     gpus = len(answer.asked.training.cluster.devices)
     usd_per_s = None if usd_per_gpu_hour is None else usd_per_gpu_hour * gpus / 3600
-    document = {
+    return {
         "schema_version": PLAN_SCHEMA_VERSION,
         "considered": answer.considered,
         "valid": answer.considered,
@@ -205,7 +205,6 @@ def pieces_plan_document(answer: PiecesPlan, usd_per_gpu_hour: float | None) -> 
         "rejected": {"memory": answer.considered - answer.fit},
         "script": script_document(answer.asked.script),
     }
-    return json.dumps(document, indent=2, allow_nan=False)
 
 
 def _where(asked: PiecesQuestion) -> str:

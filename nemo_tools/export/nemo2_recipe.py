@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from autoconf_launch.core import Recompute, dotted_name
-from autoconf_launch.launcher.export import NEMO_DEGREES, Exported, Optimum, Page, comments
+from autoconf_launch.launcher.export import NEMO_DEGREES, Exported, Optimum, Page
 
 _STRATEGY = ("trainer", "strategy")
 _SHARDING = {2: "optim_grads", 3: "optim_grads_params"}
@@ -29,9 +29,12 @@ def nemo2(optimum: Optimum) -> Exported:
     if layout.recompute is not Recompute.NONE:
         page.say(("model", "config", "recompute_granularity"), layout.recompute.value)
     if layout.recompute is Recompute.FULL:
-        page.say(("model", "config", "recompute_method"), "uniform")
-        page.say(("model", "config", "recompute_num_layers"), 1)
+        layers = page.layers_of_block()
+        page.say(("model", "config", "recompute_method"), "block" if layers else "uniform")
+        page.say(("model", "config", "recompute_num_layers"), layers or 1)
     page.mark_done("recompute")
-    left_out = page.left_out()
+    if optimum.sequence_length:
+        page.say(("data", "seq_length"), optimum.sequence_length)
+        page.say(("model", "config", "seq_length"), optimum.sequence_length)
     lines = [f"recipe.{dotted_name(path)} = {value!r}" for path, value in page.document.leaves()]
-    return Exported(text=comments(left_out) + "\n".join(lines) + "\n", left_out=left_out)
+    return page.export("\n".join(lines) + "\n")

@@ -1,13 +1,23 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import hjson
 import pytest
 import yaml
 
-from autoconf_launch.core import Candidate, ConfigError, Layout, Offload, Precision, Recompute
+from autoconf_launch.core import (
+    Candidate,
+    ConfigError,
+    Layout,
+    Offload,
+    Precision,
+    RawConfig,
+    Recompute,
+    resolve,
+)
 from autoconf_launch.launcher.export import EXPORTERS, export_optimum
 from autoconf_launch.launcher.export.page import Optimum
 from autoconf_launch.launcher.spelling.documents import parse_toml
@@ -58,7 +68,7 @@ def test_what_is_exported_is_as_the_golden_file_says(framework: str, optimum: Op
     )
 
 
-@pytest.mark.parametrize("framework", EXPORTERS)
+@pytest.mark.parametrize("framework", [name for name in EXPORTERS if name != "native"])
 def test_what_cannot_be_expressed_is_said_in_the_text_too(framework: str) -> None:
     exported = export_optimum(SHARDED, framework)
     assert "blocks_per_unit = 2" in "".join(exported.left_out)
@@ -84,3 +94,47 @@ def test_each_format_can_be_read_by_its_parser() -> None:
 def test_an_unknown_framework_gets_the_nearest_known_one() -> None:
     with pytest.raises(ConfigError, match="--to is 'megatronlm'; did you mean 'megatron'"):
         export_optimum(PLAIN, "megatronlm")
+
+
+def test_our_own_runtime_reads_its_file_as_the_same_layout() -> None:
+    layout = replace(SHARDED.layout, offload=Offload.NONE)
+    exported = export_optimum(
+        replace(SHARDED, candidate=replace(SHARDED.candidate, layout=layout)), "native"
+    )
+    resolved = resolve(RawConfig(hjson.loads(exported.text)), world_size=8)
+    assert resolved.layout == layout
+    assert "offload = parameters" in "".join(export_optimum(SHARDED, "native").changed)
+
+
+@pytest.mark.parametrize(
+    ("framework", "words"),
+    [
+        ("megatron", ("--recompute-method block\n--recompute-num-layers 6\n",)),
+        ("nemo2", ("recompute_method = 'block'", "recompute_num_layers = 6")),
+    ],
+)
+def test_some_layers_of_a_stage_are_recomputed_as_a_block(
+    framework: str, words: tuple[str, ...]
+) -> None:
+    some = (("recompute_layers", 6),)
+    layout = Layout(pipeline_parallel=2, accumulation=4, recompute=Recompute.FULL)
+    plain = replace(PLAIN, candidate=Candidate(layout=layout, extras=some))
+    exported = export_optimum(plain, framework)
+    assert exported.left_out == ()
+    assert all(word in exported.text for word in words)
+    virtual = replace(plain, candidate=replace(plain.candidate, layout=_virtual(layout)))
+    assert "each virtual stage" in "".join(export_optimum(virtual, framework).changed)
+
+
+def _virtual(layout: Layout) -> Layout:
+    return replace(layout, virtual_pipeline=2)
+
+
+def test_what_a_user_can_add_is_not_a_change() -> None:
+    layout = Layout(data_parallel=2, zero_stage=2, recompute=Recompute.FULL)
+    optimum = Optimum(name="row", candidate=Candidate(layout=layout))
+    exported = export_optimum(optimum, "deepspeed")
+    assert len(exported.left_out) == 1
+    assert exported.changed == ()
+    split = replace(optimum, candidate=Candidate(layout=replace(layout, context_parallel=2)))
+    assert "context_parallel = 2" in export_optimum(split, "deepspeed").changed[0]

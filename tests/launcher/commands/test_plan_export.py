@@ -1,0 +1,90 @@
+"""``plan --export``: rows of the table as files of frameworks."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from autoconf_launch.launcher.spelling.documents import parse_toml
+
+from .verb import Run
+
+WORK = ("--model", "llama3.1-8b", "--seq", "8k", "--global-batch", "64", "--cluster", "2x8xH100")
+
+
+def row_of(plan: Run, wanted: Any, *flags: str) -> tuple[int, dict[str, Any]]:
+    """Number and layout of the first row that is wanted."""
+    rows = plan(*WORK, "--json", *flags).document["best"]
+    found = ((n, row["candidate"]) for n, row in enumerate(rows, start=1))
+    return next((n, layout) for n, layout in found if wanted(layout))
+
+
+def is_pipeline(layout: dict[str, Any]) -> bool:
+    return bool(layout["pipeline_parallel"] > 1 and layout["zero_stage"] < 2)
+
+
+def test_a_row_is_written_for_several_frameworks(plan: Run, tmp_path: Path) -> None:
+    out = tmp_path / "new" / "folder"
+    number, layout = row_of(plan, is_pipeline)
+    ran = plan(*WORK, "--export", "megatron,nemo2", "--row", str(number), "-o", str(out))
+    assert ran.code == 0
+    assert f"Row {number} is written to {out}/layout.megatron.args.\n" in ran.out
+    text = (out / "layout.megatron.args").read_text()
+    stages = layout["pipeline_parallel"]
+    assert f"--pipeline-model-parallel-size {stages}\n" in text
+    assert "--seq-length 8192\n" in text
+    assert "--bf16\n" in text
+    recipe = (out / "layout.nemo2.py").read_text()
+    assert f"recipe.trainer.strategy.pipeline_model_parallel_size = {stages}\n" in recipe
+    assert "recipe.trainer.num_nodes = 2\n" in recipe
+
+
+def test_the_first_row_is_exported_where_none_is_named(plan: Run, tmp_path: Path) -> None:
+    best = plan(*WORK, "--json").document["best"][0]["candidate"]
+    ran = plan(*WORK, "--export", "native,deepspeed,torchtitan", "-o", str(tmp_path), "--json")
+    assert ran.document["exported"] == [
+        str(tmp_path / name)
+        for name in ("layout.native.json", "layout.deepspeed.json", "layout.torchtitan.toml")
+    ]
+    native = json.loads((tmp_path / "layout.native.json").read_text())
+    assert native["zero_optimization"]["stage"] == best["zero_stage"]
+    assert native["train_micro_batch_size_per_gpu"] == best["micro_batch"]
+    titan = parse_toml((tmp_path / "layout.torchtitan.toml").read_text())
+    assert titan.get(("parallelism", "data_parallel_shard_degree")) == best["data_parallel"]
+
+
+@pytest.mark.parametrize("framework", ["deepspeed", "native", "torchtitan"])
+def test_a_row_that_a_framework_cannot_express_is_refused_with_the_reason(
+    plan: Run, tmp_path: Path, framework: str
+) -> None:
+    number, _ = row_of(plan, is_pipeline)
+    ran = plan(*WORK, "--export", framework, "--row", str(number), "-o", str(tmp_path))
+    assert (ran.code, ran.is_one_line, list(tmp_path.iterdir())) == (2, True, []), ran.err
+    assert f"Row {number} cannot be exported to {framework} (" in ran.err
+    assert "--row 1 can be." in ran.err
+
+
+def test_a_precision_without_words_is_refused(plan: Run, tmp_path: Path) -> None:
+    flags = ("--precision", "fp8", "--export", "megatron", "-o", str(tmp_path))
+    ran = plan(*WORK, *flags)
+    assert (ran.code, ran.is_one_line) == (2, True), ran.err
+    assert "its file has no words for fp8" in ran.err
+
+
+@pytest.mark.parametrize(
+    ("flags", "says"),
+    [
+        (("--export", "megatron"), "give their folder with -o DIR"),
+        (("--row", "2"), "give that too"),
+        (("-o", "x"), "give that too"),
+        (("--export", "megatrn", "-o", "x"), "did you mean 'megatron'"),
+        (("--export", "native", "-o", "x", "--row", "99"), "but the table has 10 rows"),
+        (("--export", "native", "-o", "x", "--row", "0"), "must be a whole number from 1"),
+        (("--export", "native", "-o", "/proc/none/x"), "cannot be written"),
+    ],
+)
+def test_bad_input_is_one_line_that_helps(plan: Run, flags: tuple[str, ...], says: str) -> None:
+    ran = plan(*WORK, *flags)
+    assert (ran.code, ran.is_one_line) == (2, True), ran.err
+    assert says in ran.err
