@@ -1,6 +1,6 @@
 # make tune: the main job, from nothing.   make test: all fast tests, from nothing.
 # make check: what CI runs, in a virtual environment of its own.   make format: fix what can be.
-.PHONY: tune test check types lint format links test-slow test-frameworks test-deepspeed test-gpu test-cluster benchmark benchmark-search plots clean
+.PHONY: tune test check types lint format links docs test-slow test-frameworks test-deepspeed test-gpu test-cluster benchmark benchmark-search plots clean
 PYTHON ?= python3
 VENV ?= .venv
 BIN = $(VENV)/bin
@@ -63,8 +63,12 @@ links:  # static tools do not run setuptools' import hook; show them the same ma
 	@for f in $(FOLDERS); do ln -sfn ../../../$$f build/typing/autoconf_launch/$$f; done
 	@ln -sfn ../../../nemo_tools build/typing/autoconf_launch/nemo
 
+docs: $(READY) links
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[docs]'
+	$(BIN)/python -m mkdocs build --strict
+
 format: $(READY)
 	$(BIN)/ruff check --fix . && $(BIN)/ruff format .
 
 clean:
-	rm -rf build $(VENV)
+	rm -rf build site $(VENV)

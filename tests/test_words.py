@@ -36,7 +36,7 @@ FIRST_WORDS = re.compile(r"(Of|That|Who|Whose) ")
 
 
 SOURCES = [path for folder in FOLDERS for path in sorted((ROOT / folder).rglob("*.py"))]
-DOCUMENTS = [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")]
+DOCUMENTS = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]
 
 
 def complaints(text: str) -> Iterator[str]:

@@ -9,7 +9,7 @@ import pytest
 
 from .conftest import SMALL, Place
 
-README = Path(__file__).parents[2] / "README.md"
+GUIDE = Path(__file__).parents[2] / "docs" / "guides" / "lab.md"
 TUNE = (
     "--autotuning=tune",
     "--num_gpus=1",
@@ -53,14 +53,14 @@ def one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def write_script(place: Place, beginning: str = BEGINNING) -> None:
-    """What the README prints, completed to a script."""
-    blocks = re.findall(r"```python\n(.*?)```", README.read_text(), re.DOTALL)
+    """What the guide prints, completed to a script."""
+    blocks = re.findall(r"```python\n(.*?)```", GUIDE.read_text(), re.DOTALL)
     (snippet,) = [block for block in blocks if "runtime.initialize(build_model" in block]
     (place.folder / "mine.py").write_text(f"{beginning}\n{snippet}{END}")
     place.write_config({**SMALL, "gradient_accumulation_steps": 1})
 
 
-def test_the_readmes_own_snippet_is_tuned(place: Place) -> None:
+def test_the_guides_own_snippet_is_tuned(place: Place) -> None:
     write_script(place)
     code, output = place.run(*TUNE, *WORDS)
     assert code == 0, output
