@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 import shlex
+from collections.abc import Iterator
 from pathlib import Path
 
 from autoconf_launch.autotuner.playoff import Summary
 from autoconf_launch.autotuner.space import Record
-from autoconf_launch.core import RawConfig
+from autoconf_launch.core import Edit, RawConfig
 from autoconf_launch.core import config_keys as keys
 
 from ..flags import launch_flags
@@ -32,7 +33,7 @@ from ..results import (
     write_guarded,
 )
 from ..script import ScriptSource
-from ..spelling import Dialect, Rendered
+from ..spelling import Dialect, Rendered, find_argument
 from .trial_io import BYTES_AS_GIVEN, write_json
 
 
@@ -50,7 +51,7 @@ def write_results(
     Without a winner no earlier one is left.
     """
     command = optimal_command(request, winner) if winner else ""
-    edits = (winner.before or user_document(source)).diff(winner.config) if winner else ()
+    edits = changes_to_user(source, winner) if winner else ()
     for path in () if winner else paths.optimum:
         path.unlink(missing_ok=True)
     result = result_text(summary, edits, command, os.path.relpath(paths.results))
@@ -88,9 +89,26 @@ def optimal_command(request: LaunchRequest, winner: Rendered) -> str:
     return shell_command(words)
 
 
-def user_document(source: ScriptSource) -> RawConfig:
-    """What the user's changes are told against: their document without the tuner's section."""
-    return source.config.without(keys.AUTOTUNING)
+def changes_to_user(source: ScriptSource, winner: Rendered) -> tuple[Edit, ...]:
+    """What differs from the user's launch: keys of their document, then their arguments.
+
+    A dialect that gives :attr:`Rendered.before` has the arguments among its names.
+    """
+    if winner.before is not None:
+        return winner.before.diff(winner.config)
+    document = source.config.without(keys.AUTOTUNING)
+    return (*document.diff(winner.config), *_changed_arguments(source, winner.script_args))
+
+
+def _changed_arguments(source: ScriptSource, after: tuple[str, ...]) -> Iterator[Edit]:
+    """Arguments with another value; the path of the configuration is not a setting."""
+    position, before = source.config_argument, source.script_args
+    for flag in dict.fromkeys(word.partition("=")[0] for word in after if word[:2] == "--"):
+        new, old = find_argument(after, (flag,)), find_argument(before, (flag,))
+        if old and position is not None and old.index in (position - 1, position):
+            continue
+        if new and (old is None or old.value != new.value):
+            yield Edit((flag,), old.value if old else None, new.value)
 
 
 def _optimal_config(winner: Rendered, paths: ResultsPaths) -> str:

@@ -7,12 +7,14 @@ import pytest
 
 from autoconf_launch.autotuner.playoff.summary import Launches, summarise_launches
 from autoconf_launch.autotuner.space.settings import AutotuningSettings
-from autoconf_launch.core import RawConfig
+from autoconf_launch.core import Edit, RawConfig
+from autoconf_launch.launcher.dialects.hf_trainer import HfTrainerDialect
 from autoconf_launch.launcher.flags.flags import parse_request
 from autoconf_launch.launcher.results.paths import ResultsPaths
 from autoconf_launch.launcher.script.source import ScriptSource
-from autoconf_launch.launcher.tuning.winner import write_results
+from autoconf_launch.launcher.tuning.winner import changes_to_user, write_results
 
+from ..dialects.sources import rendered
 from ..report.fixed import RECORDS
 
 SAID = ("The machine was slower.", "t1 failed when it was launched again.")
@@ -45,3 +47,18 @@ def test_without_a_winner_no_earlier_optimum_is_left(tmp_path: Path) -> None:
         (tmp_path / name).write_text("of an earlier space")
     kept(tmp_path)
     assert not [name for name in names if (tmp_path / name).exists()]
+
+
+@pytest.mark.parametrize("words", [("--deepspeed", "ds.json"), ("--deepspeed=ds.json",)])
+def test_an_argument_that_fills_the_deepspeed_file_is_among_the_changes(
+    words: tuple[str, ...],
+) -> None:
+    arguments = ("--per_device_train_batch_size", "2", *words)
+    batch = {"train_micro_batch_size_per_gpu": "auto", "gradient_accumulation_steps": "auto"}
+    document = RawConfig({**batch, "zero_optimization": {"stage": 1}})
+    source = ScriptSource(
+        script_args=arguments, config=document, config_argument=len(arguments) - 1
+    )
+    winner = rendered(HfTrainerDialect(), source, micro_batch=8)
+    expected = Edit(("--per_device_train_batch_size",), "2", "8")
+    assert changes_to_user(source, winner) == (expected,)
