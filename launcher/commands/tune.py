@@ -27,6 +27,7 @@ from ..results import (
     environment_document,
     fingerprint,
     hiding_secrets,
+    named_values,
     open_folder,
     render_unsearched,
 )
@@ -80,7 +81,7 @@ def run_tune(request: LaunchRequest, listener: Listener) -> int:
             job.paths.environment, environment_document(request, job.cluster, job.user.settings)
         )
         with (
-            hiding_secrets(job.paths.results, request.argv),
+            hiding_secrets(job.paths.results, (*request.argv, *named_values(job.source.config))),
             track_events(
                 request.tracking, feed_of(request), job.paths.tracking, listener
             ) as heard,

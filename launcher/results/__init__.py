@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from .secrets import (
         document_without_secrets,
         hiding_secrets,
+        named_values,
         shell_command,
         without_printed,
         write_guarded,

@@ -16,6 +16,8 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from autoconf_launch.core import RawConfig, dotted_name
+
 _WORDS = {
     kind: frozenset(words.split())
     for kind, words in json.loads(
@@ -123,8 +125,15 @@ def document_without_secrets(document: Any, name: str = "") -> Any:
     return without_secrets((document,))[0]
 
 
+def named_values(document: RawConfig) -> tuple[str, ...]:
+    """Texts of a document as words like ``hub.api_key=VALUE``, as a command may have them."""
+    return tuple(
+        f"{dotted_name(path)}={value}" for path, value in document.leaves() if type(value) is str
+    )
+
+
 def without_printed(text: str, words: Iterable[str]) -> str:
-    """What a process printed, with ``${HF_TOKEN}`` in place of long secrets of its command."""
+    """What a process printed, with ``${HF_TOKEN}`` in place of long secrets of these words."""
     for secret, variable in _long_secrets(words):
         text = text.replace(secret, f"${{{variable}}}")
     return text

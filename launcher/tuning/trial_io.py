@@ -38,6 +38,7 @@ from ..request import LaunchRequest
 from ..results import (
     ResultsPaths,
     document_without_secrets,
+    named_values,
     shell_command,
     without_printed,
     write_private,
@@ -132,7 +133,8 @@ class TrialFiles:
     def complete(self, outcome: Outcome) -> Outcome:
         """Add the FLOPs of a step, counted once in the profile run; errors show no secret."""
         if isinstance(outcome, FailedTrial):
-            failure, words = outcome.failure, self._request.argv
+            failure = outcome.failure
+            words = (*self._request.argv, *named_values(self._source.config))
             detail = without_printed(failure.detail, words)
             tail = tuple(without_printed(line, words) for line in failure.log_tail)
             return replace(outcome, failure=replace(failure, detail=detail, log_tail=tail))

@@ -12,9 +12,11 @@ from pathlib import Path
 
 import pytest
 
+from autoconf_launch.core import RawConfig
 from autoconf_launch.launcher.results.secrets import (
     document_without_secrets,
     hiding_secrets,
+    named_values,
     shell_command,
     with_digests,
     without_printed,
@@ -154,6 +156,13 @@ WORDS = ("train.py", "--hf_token", "hf_abcdefgh", "--password=short")
 def test_what_a_process_prints_of_a_long_secret_is_replaced() -> None:
     said = "Namespace(hf_token='hf_abcdefgh', password='short')"
     assert without_printed(said, WORDS) == "Namespace(hf_token='${HF_TOKEN}', password='short')"
+
+
+def test_what_a_process_prints_of_its_configuration_s_secret_is_replaced() -> None:
+    document = RawConfig({"hub": {"token": "hf_abcdefgh", "tokenizer": "llama-tokens"}, "lr": 1.0})
+    said = "{'token': 'hf_abcdefgh', 'tokenizer': 'llama-tokens'}"
+    shown = without_printed(said, named_values(document))
+    assert shown == "{'token': '${HUB_TOKEN}', 'tokenizer': 'llama-tokens'}"
 
 
 def test_logs_and_results_show_no_long_secret_and_a_configuration_keeps_its_own(
