@@ -61,7 +61,8 @@ class ScriptSource:
         words: what the launcher's flags say.
         applied: what the profile run found in rank 0; None before it.
         facts: what the script's own file says.
-        flags: those of its parser; None where others may be added, or it has none.
+        flags: those of its parser, and names of arguments that take any number of words; None
+            where others may be added, or it has none.
         keeps_batch: with another micro-batch the script itself changes its accumulation, so that
             a step has the same samples, as a second profile run showed.
     """
@@ -211,9 +212,11 @@ def _is_open(call: ast.Call) -> bool:
 def _names(call: ast.Call) -> Iterator[str]:
     if last_name(call.func) != _ADD:
         return
-    either = any(k.arg == "action" and last_name(k.value) == EITHER for k in call.keywords)
+    keywords = {keyword.arg: keyword.value for keyword in call.keywords}
+    either = "action" in keywords and last_name(keywords["action"]) == EITHER
+    many = "nargs" in keywords and literal(keywords["nargs"]) in ("*", "+")
     for name in map(literal, call.args):
-        if isinstance(name, str) and name.startswith("-"):
+        if isinstance(name, str) and (many or name.startswith("-")):
             yield name
             if either:
                 yield f"--no-{name.lstrip('-')}"

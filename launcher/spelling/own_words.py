@@ -98,17 +98,19 @@ def declared_as(facts: ScriptFacts, flag: str) -> Declared | None:
 
 
 def _require_known(flag: str, source: ScriptSource) -> None:
-    """See that a parser whose flags are all known would take this one.
+    """See that a parser whose flags are all known would take this one; capitals are a variable.
 
     Raises:
         ConfigError: it would not.
     """
     flags = source.flags
-    if flags is None or not flag.startswith("-") or bare(flag) in map(bare, flags):
+    if flags is None or flag.isupper() or bare(flag) in map(bare, flags):
+        return
+    if not flag.startswith("-") and any(not known.startswith("-") for known in flags):
         return
     raise ConfigError(
         f"--knob is given {flag}, which {source.script or 'the script'} does not take; "
-        f"{nearest_known(flag, flags)}"
+        f"{nearest_known(flag, {*flags, *CANONICAL} - {flag})}"
     )
 
 

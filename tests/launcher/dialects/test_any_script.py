@@ -272,6 +272,43 @@ def test_own_knobs_are_searched_beside_the_value_of_today() -> None:
     assert user.baseline.extras == (("num_workers", 1),)
 
 
+PARSES = """
+import argparse
+p = argparse.ArgumentParser()
+p.add_argument("--batch_size", type=int)
+p.add_argument("--workers", type=int, default=0)
+{}
+p.parse_args()
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("--wrkers", "--workers"),
+        ("wrkers", "--workers"),
+        ("train_micro_batch", "train_micro_batch_size_per_gpu"),
+    ],
+)
+def test_a_knob_that_the_parser_does_not_know_is_refused(name: str, meant: str) -> None:
+    source = told(script("--batch_size=8", text=PARSES.format("")), knobs=((name, (0, 2)),))
+    with pytest.raises(ConfigError, match=f"{name}, which .* does not take; .* '{meant}'"):
+        DIALECT.read(source, world_size=1)
+
+
+@pytest.mark.parametrize(
+    ("name", "line"),
+    [
+        ("workers", ""),
+        ("OMP_PROC_BIND", ""),
+        ("loader.workers", 'p.add_argument("overrides", nargs="*")'),
+    ],
+)
+def test_a_knob_that_the_script_may_take_is_searched(name: str, line: str) -> None:
+    source = told(script("--batch_size=8", text=PARSES.format(line)), knobs=((name, (1, 2)),))
+    assert name in {choice.knob for choice in DIALECT.read(source, world_size=1).choices}
+
+
 def test_an_own_knob_that_is_not_given_is_left_out_today() -> None:
     source = told(script("--batch_size=8"), knobs=(("OMP_PROC_BIND", ("true", "close")),))
     user = DIALECT.read(source, world_size=1)

@@ -16,7 +16,7 @@ group.add_argument("--amp", action=argparse.BooleanOptionalAction)
 {}
 arguments = parser.parse_args()
 """
-FLAGS = frozenset({"-h", "--help", "-b", "--batch-size", "--amp", "--no-amp"})
+FLAGS = frozenset({"-h", "--help", "data", "-b", "--batch-size", "--amp", "--no-amp"})
 
 
 def flags_of(text: str, *modules: str) -> frozenset[str] | None:
