@@ -5,7 +5,7 @@ Both take away what a trial wrote among the user's files (``saved_paths``).
 
 from .cluster import ClusterSpec, Device, Node
 from .codec import DecodeError, decode, encode
-from .config_keys import ZERO, ZERO_KNOBS, ZeroKnob
+from .config_keys import SCHEMA_KEY, ZERO, ZERO_KNOBS, ZeroKnob
 from .equations import (
     data_parallel_degree,
     external_data_parallel_degree,
@@ -65,6 +65,7 @@ from .raw_config import Edit, KeyPath, RawConfig, dotted_name
 from .resolved_config import (
     LIST_VALUED,
     OPTIMIZERS,
+    SCHEDULERS,
     OptimizerConfig,
     ResolvedConfig,
     SchedulerConfig,

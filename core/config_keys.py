@@ -23,6 +23,7 @@ class ZeroKnob:
 
     Attributes:
         name: its key under ``zero_optimization``.
+        meaning: what it decides.
         stages: ZeRO stages that have it.
         default: what omitting it means.
         least: smallest whole number that it takes; None: it takes none.
@@ -31,6 +32,7 @@ class ZeroKnob:
     """
 
     name: str
+    meaning: str
     stages: tuple[int, ...]
     default: KnobValue
     least: int | None = None
@@ -86,30 +88,62 @@ def _no_divisor(ranks: int, data_parallel: int) -> str | None:
 
 _BOTH = (True, False)
 RESHARD_AFTER_FORWARD = ZeroKnob(
-    name="reshard_after_forward", stages=(3,), default=True, least=2, flags=(True,)
+    name="reshard_after_forward",
+    meaning="after its forward pass a unit's weights return to shards over all ranks, or so many",
+    stages=(3,),
+    default=True,
+    least=2,
+    flags=(True,),
 )
-"""After its forward pass a unit's weights go back to shards over all ranks, or over so many."""
-
 _ROWS = (
-    ZeroKnob(name="bucket_cap_mb", stages=(0, 1), default=25, least=1, needs_ranks=True),
     ZeroKnob(
-        name="gradient_as_bucket_view", stages=(0, 1), default=True, flags=_BOTH, needs_ranks=True
+        name="bucket_cap_mb",
+        meaning="MiB of gradients that DDP averages at once",
+        stages=(0, 1),
+        default=25,
+        least=1,
+        needs_ranks=True,
     ),
-    ZeroKnob(name="parameters_as_bucket_view", stages=(1,), default=False, flags=_BOTH),
-    ZeroKnob(name="blocks_per_unit", stages=(2, 3), default=1, least=1),
-    ZeroKnob(name="forward_prefetch", stages=(2, 3), default=0, least=0),
+    ZeroKnob(
+        name="gradient_as_bucket_view",
+        meaning="gradients live in DDP's buckets",
+        stages=(0, 1),
+        default=True,
+        flags=_BOTH,
+        needs_ranks=True,
+    ),
+    ZeroKnob(
+        name="parameters_as_bucket_view",
+        meaning="ZeroRedundancyOptimizer sends weights by buckets",
+        stages=(1,),
+        default=False,
+        flags=_BOTH,
+    ),
+    ZeroKnob(
+        name="blocks_per_unit",
+        meaning="repeated blocks that FSDP2 gathers at once",
+        stages=(2, 3),
+        default=1,
+        least=1,
+    ),
+    ZeroKnob(
+        name="forward_prefetch",
+        meaning="units that FSDP2 gathers ahead in the forward pass",
+        stages=(2, 3),
+        default=0,
+        least=0,
+    ),
     RESHARD_AFTER_FORWARD,
-    ZeroKnob(name="reshard_root", stages=(3,), default=True, flags=_BOTH),
+    ZeroKnob(
+        name="reshard_root",
+        meaning="weights outside of blocks return to shards after the forward pass",
+        stages=(3,),
+        default=True,
+        flags=_BOTH,
+    ),
 )
 ZERO_KNOBS = {knob.name: knob for knob in _ROWS}
-"""In the order in which names and tables have them.
-
-``bucket_cap_mb``: MiB of gradients that DDP averages at once. ``gradient_as_bucket_view``:
-gradients live in DDP's buckets. ``parameters_as_bucket_view``: ZeroRedundancyOptimizer sends
-weights by buckets. ``blocks_per_unit``: repeated blocks that FSDP2 gathers at once.
-``forward_prefetch``: units that FSDP2 gathers ahead in the forward pass. ``reshard_root``:
-weights outside of blocks go back to shards after the forward pass.
-"""
+"""In the order in which names and tables have them."""
 
 
 def read_zero_knobs(
@@ -148,6 +182,8 @@ SCHEDULER: KeyPath = ("scheduler",)
 RECOMPUTE: KeyPath = ("activation_checkpointing", "mode")
 PARALLELISM: KeyPath = ("parallelism",)
 AUTOTUNING: KeyPath = ("autotuning",)
+SCHEMA_KEY = "$schema"
+"""Names a JSON Schema for editors; it says nothing of a training."""
 MAPPINGS: tuple[KeyPath, ...] = (("arg_mappings",), ("args_mapping",))
 """A section of ``autotuning`` that DeepSpeed's documentation also shows at the top level."""
 

@@ -39,7 +39,11 @@ _CODES: tuple[tuple[type[AutoconfError], int], ...] = (
     (NothingFeasibleError, INFEASIBLE),
     (HardwareError, HARDWARE),
 )
-_COMPLETION = "autoconf_launch.launcher.completion:completion"
+_PRINTED = {
+    "--completion": "autoconf_launch.launcher.completion:completion",
+    "--schema": "autoconf_launch.launcher.commands.schema:schema",
+}
+"""Flags of the command as a whole that print a text: ``module:function`` as of a verb."""
 _LAUNCH = "autoconf_launch.launcher.commands.launch:launch"
 _TUNE = "autoconf_launch.launcher.commands.tune:run_tune"
 _Command: TypeAlias = Callable[[LaunchRequest, Listener], int]
@@ -59,9 +63,9 @@ def _main(arguments: list[str]) -> int:
         verb = VERBS[" ".join(arguments[:words])]
         return _exit_code_of(partial(_run_verb, verb.reference, arguments[words:]))
     flag, _, value = arguments[0].partition("=")
-    if flag == "--completion":
+    if flag in _PRINTED:
         values = [value] if value else arguments[1:]
-        return _exit_code_of(partial(_run_verb, _COMPLETION, values))
+        return _exit_code_of(partial(_run_verb, _PRINTED[flag], values))
     if arguments[0] in LAUNCHING:
         arguments = [f"--autotuning={arguments[0]}", *arguments[1:]]
     return _exit_code_of(lambda: _run(parse_request(arguments)))

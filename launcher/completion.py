@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 
 from autoconf_launch.autotuner.cost import TRAINERS
 from autoconf_launch.core import OPTIMIZER_STATES, ConfigError, Offload, Recompute, nearest_known
-from autoconf_launch.tuning_spaces import model_names
+from autoconf_launch.tuning_spaces import SCHEMAS, model_names
 
 from .estimates import PRECISIONS
 from .export import BASE_EXPORTERS, EXPORTERS
@@ -28,6 +28,7 @@ _WORDS = {
     "effort": ("quick", "normal", "thorough"),
     "to": tuple(dict.fromkeys((*EXPORTERS, *BASE_EXPORTERS))),
     "completion": SHELLS,
+    "schema": tuple(SCHEMAS),
 }
 """What a flag takes whose parser says it in an error instead of argparse's choices."""
 _PATH = re.compile(r"(OUT|FILE|DIR|RESULTS|LANDSCAPE|SCRIPT|A|B|C)\b")
@@ -58,6 +59,7 @@ def _whole_parser(paths: object) -> VerbParser:
     parser = VerbParser(prog="autoconf-launch")
     parser.add_argument("--version", action="store_true", help="print the version")
     parser.add_argument("--completion", metavar="SHELL", help="print what a shell completes with")
+    parser.add_argument("--schema", metavar="KIND", help="print the JSON Schema of a file")
     _describe(parser, paths)
     verbs = parser.add_subparsers(dest="verb")
     for name, answer in LAUNCHING.items():

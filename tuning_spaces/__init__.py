@@ -36,6 +36,7 @@ if TYPE_CHECKING:
         nearest_model_id,
     )
     from .recommend_tables import base_template, generation_of, grid_rows, published_speeds, tables
+    from .schema import SCHEMAS, shipped_schema
     from .search_configs import (
         CONF,
         is_shipped,

@@ -7,11 +7,23 @@ from __future__ import annotations
 
 import csv
 import re
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import Any
 
-from autoconf_launch.core import ClusterSpec, ConfigError, Device, Node, RawConfig, nearest_known
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from autoconf_launch.core import (
+    SCHEMA_KEY,
+    ClusterSpec,
+    ConfigError,
+    Device,
+    Node,
+    RawConfig,
+    nearest_known,
+)
 
 from .machines import known_accelerator, machine, unknown_gpu
 
@@ -21,7 +33,6 @@ _HBM_SHARE = 0.9875
 V100's 16 (torch.cuda.get_device_properties)."""
 _GDDR_SHARE = 0.92
 """The same where error correction takes its part from memory: 14.7 of a T4's 16, 22.1 of 24."""
-_LEAST_MEMORY_GIB = 0.001
 _GDDR = frozenset(
     {"T4-16GB", "A10-24GB", "A10G-24GB", "L4-24GB", "L40-48GB", "L40S-48GB", "A40-48GB"}
 )
@@ -75,72 +86,109 @@ def usable_bytes(gpu: str) -> int:
     return int(machine(name).accelerator.memory_bytes * share)
 
 
-def cluster_of_document(document: RawConfig) -> ClusterSpec:
-    """Nodes of a document, whose ``nodes`` is a list of groups of equal nodes.
+class NodeGroup(BaseModel):
+    """Equal nodes of a cluster file; what is omitted is usual for such a GPU."""
 
-    A group has ``gpu`` and what differs from usual: ``count`` (1), ``gpus`` (8), ``memory_gib``,
-    ``link_gb_per_s`` and ``network_gb_per_s`` (of a GPU, one direction), ``usd_per_hour`` (of a
-    node).
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+    gpu: str = Field(description="name of a GPU in gpus.csv, or an alias of it")
+    count: int = Field(default=1, ge=1, le=MOST_GPUS, description="nodes of this group")
+    gpus: int = Field(default=8, ge=1, le=MOST_GPUS, description="GPUs of a node")
+    memory_gib: float | None = Field(
+        default=None, ge=0.001, lt=1e9, description="GiB that a process can have on a GPU"
+    )
+    link_gb_per_s: float | None = Field(
+        default=None,
+        gt=0,
+        lt=1e9,
+        description="GB/s between the GPUs of a node, of one GPU in one direction",
+    )
+    network_gb_per_s: float | None = Field(
+        default=None,
+        gt=0,
+        lt=1e9,
+        description="GB/s between nodes, of one GPU's share of the cards in one direction",
+    )
+    usd_per_hour: float | None = Field(default=None, gt=0, lt=1e9, description="of a node")
+
+
+class ClusterFile(BaseModel):
+    """A cluster for fit, plan and recommend: --cluster FILE."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", title="Cluster of autoconf-launch")
+
+    schema_uri: str | None = Field(default=None, alias=SCHEMA_KEY, description="of this schema")
+    nodes: list[NodeGroup] = Field(min_length=1, description="groups of equal nodes")
+
+
+def cluster_of_document(document: RawConfig) -> ClusterSpec:
+    """Nodes of a document as :class:`ClusterFile` describes it.
 
     Raises:
         ConfigError: a key is unknown, missing or has a wrong value.
     """
+    _require_known(document.to_dict(), {SCHEMA_KEY, "nodes"}, "")
     groups = document.get(("nodes",))
     if not isinstance(groups, list) or not groups:
         raise ConfigError("nodes must be a list of groups, such as [{gpu: T4-16GB, count: 4}].")
     nodes: list[Node] = []
     for number, group in enumerate(groups):
-        if not isinstance(group, dict):
-            raise ConfigError(f"nodes[{number}] is {group!r}, but must be a section.")
-        nodes += _group(RawConfig(group), number, len(nodes))
+        nodes += _nodes(_group(group, f"nodes[{number}]"), len(nodes))
     if sum(len(node.devices) for node in nodes) > MOST_GPUS:
         raise ConfigError(f"nodes have more than {MOST_GPUS} GPUs in all.")
     return ClusterSpec(nodes=tuple(nodes))
 
 
-_KEYS = {
-    "gpu",
-    "count",
-    "gpus",
-    "memory_gib",
-    "link_gb_per_s",
-    "network_gb_per_s",
-    "usd_per_hour",
-}
-
-
-def _group(group: RawConfig, number: int, before: int) -> list[Node]:
-    where = f"nodes[{number}]"
-    for key in group.to_dict():
-        if key not in _KEYS:
-            raise ConfigError(f"{where}.{key} is unknown; {nearest_known(str(key), _KEYS)}")
-    gpu = group.get(("gpu",))
-    if not isinstance(gpu, str):
-        raise ConfigError(f"{where}.gpu is {gpu!r}, but must name a GPU.")
-    count, gpus = _whole(group, where, "count", 1), _whole(group, where, "gpus", 8)
-    if count * gpus > MOST_GPUS:
+def _group(group: object, where: str) -> NodeGroup:
+    if not isinstance(group, dict):
+        raise ConfigError(f"{where} is {group!r}, but must be a section.")
+    _require_known(group, NodeGroup.model_fields, f"{where}.")
+    try:
+        read = NodeGroup(**{key: value for key, value in group.items() if value is not None})
+    except ValidationError as error:
+        raise ConfigError(_first_problem(error, where)) from error
+    if read.count * read.gpus > MOST_GPUS:
         raise ConfigError(f"{where} has more than {MOST_GPUS} GPUs.")
-    memory = _number(group, where, "memory_gib")
-    if memory is not None and memory < _LEAST_MEMORY_GIB:
-        raise ConfigError(
-            f"{where}.memory_gib is {memory!r}, but must be at least {_LEAST_MEMORY_GIB}."
-        )
-    devices = _devices(gpu, gpus, round(memory * 2**30) if memory else None)
-    link, network = (
-        _number(group, where, "link_gb_per_s"),
-        _number(group, where, "network_gb_per_s"),
+    return read
+
+
+def _require_known(section: Mapping[Any, Any], known: Collection[str], where: str) -> None:
+    for key in section:
+        if key not in known:
+            raise ConfigError(f"{where}{key} is unknown; {nearest_known(str(key), known)}")
+
+
+def _first_problem(error: ValidationError, where: str) -> str:
+    problem = error.errors()[0]
+    name = str(problem["loc"][0])
+    least = problem.get("ctx", {}).get("ge")
+    must = (
+        "name a GPU"
+        if name == "gpu"
+        else f"be a whole number from 1 to {MOST_GPUS}"
+        if NodeGroup.model_fields[name].annotation is int
+        else f"be at least {least}"
+        if least is not None
+        else "be a number above 0"
     )
-    usual = machine(gpu)
-    price = _number(group, where, "usd_per_hour")
+    given = "missing" if problem["type"] == "missing" else repr(problem["input"])
+    return f"{where}.{name} is {given}, but must {must}."
+
+
+def _nodes(group: NodeGroup, before: int) -> list[Node]:
+    memory, network = group.memory_gib, group.network_gb_per_s
+    devices = _devices(group.gpu, group.gpus, round(memory * 2**30) if memory else None)
+    link = group.link_gb_per_s
+    usual = machine(group.gpu)
     return [
         Node(
             host=f"node{before + i}",
             devices=devices,
             link_bytes_per_s=link * 1e9 if link else usual.link.bytes_per_s,
-            network_bytes_per_s=network * 1e9 * gpus if network else None,
-            usd_per_hour=price,
+            network_bytes_per_s=network * 1e9 * group.gpus if network else None,
+            usd_per_hour=group.usd_per_hour,
         )
-        for i in range(count)
+        for i in range(group.count)
     ]
 
 
@@ -158,22 +206,6 @@ def _node(host: str, gpu: str, devices: tuple[Device, ...]) -> Node:
         link_bytes_per_s=usual.link.bytes_per_s,
         network_bytes_per_s=usual.node_network_bytes_per_s,
     )
-
-
-def _whole(group: RawConfig, where: str, key: str, default: int) -> int:
-    value = group.get((key,), default)
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise ConfigError(f"{where}.{key} is {value!r}, but must be a whole number of at least 1.")
-    return value
-
-
-def _number(group: RawConfig, where: str, key: str) -> float | None:
-    value = group.get((key,))
-    if value is None:
-        return None
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < 1e9:
-        raise ConfigError(f"{where}.{key} is {value!r}, but must be a number above 0.")
-    return float(value)
 
 
 _FILE = Path(__file__).parent / "prices.csv"

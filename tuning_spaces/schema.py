@@ -1,36 +1,194 @@
-"""The ``autotuning`` section as a JSON Schema, for editors. Not: what checks it (settings).
+"""JSON Schemas of a configuration and of a cluster file, for editors. Not: what checks them.
 
-``python -m autoconf_launch.tuning_spaces.schema`` writes it anew.
+``python -m autoconf_launch.tuning_spaces.schema`` writes the shipped ones anew. They refuse
+nothing that the program accepts: another framework's keys and names pass.
 """
 
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Iterable
 from importlib.resources import files
 from pathlib import Path
+from typing import Any, TypeAlias
 
 from autoconf_launch.autotuner.space import ALIASES, AutotuningSettings
+from autoconf_launch.core import (
+    OPTIMIZERS,
+    SCHEDULERS,
+    SCHEMA_KEY,
+    ZERO,
+    ZERO_KNOBS,
+    Recompute,
+    ZeroKnob,
+)
+from autoconf_launch.core import config_keys as keys
 
-SCHEMA = "autotuning.schema.json"
+from .clusters import ClusterFile
+from .machines import accelerator_names
+
+Schema: TypeAlias = dict[str, Any]
+_DIALECT = "https://json-schema.org/draft/2020-12/schema"
+_MAPPINGS = "the script's argument for each key, as --arg KEY=FLAG says it"
 
 
-def schema_text() -> str:
-    """The schema of the present settings, as the shipped file has it."""
+def cluster_schema() -> Schema:
+    """What ``--cluster FILE`` reads."""
+    schema = ClusterFile.model_json_schema()
+    group = schema["$defs"]["NodeGroup"]["properties"]
+    group["gpu"] |= _named(accelerator_names())
+    return {SCHEMA_KEY: _DIALECT, **schema}
+
+
+def config_schema() -> Schema:
+    """What ``--config FILE`` reads; a key that is searched takes a list, too."""
+    section, definitions = _autotuning()
+    properties = {
+        SCHEMA_KEY: {"type": "string", "description": "of this schema"},
+        **_batches(),
+        keys.CLIPPING[0]: _described("largest norm of all gradients; 0: none", _or_auto(_SIZE)),
+        ZERO[0]: _zero(),
+        keys.BF16[0]: _section("bfloat16 training", {"enabled": _ENABLED}),
+        keys.FP16[0]: _fp16(),
+        keys.OPTIMIZER[0]: _by_type("the optimizer, as DeepSpeed names it", sorted(OPTIMIZERS)),
+        keys.SCHEDULER[0]: _by_type("the learning rate's schedule", sorted(SCHEDULERS)),
+        keys.RECOMPUTE[0]: _recompute(),
+        keys.PARALLELISM[0]: _parallelism(),
+        keys.AUTOTUNING[0]: section,
+        **{path[0]: _words(_MAPPINGS) for path in keys.MAPPINGS},
+    }
+    return {
+        SCHEMA_KEY: _DIALECT,
+        "title": "Configuration of autoconf-launch",
+        "description": "A training's configuration with DeepSpeed's names; a list of values is "
+        "searched. Further keys are those of DeepSpeed, or the script's own.",
+        "type": "object",
+        "properties": properties,
+        "$defs": definitions,
+    }
+
+
+_COUNT: Schema = {"type": "integer", "minimum": 1}
+_SIZE: Schema = {"type": "number", "minimum": 0}
+_TRUTH: Schema = {"type": "boolean"}
+_AUTO: Schema = {"const": "auto"}
+
+
+def _autotuning() -> tuple[Schema, Schema]:
+    """The section of the typed settings, with its aliases; and what it refers to."""
     schema = AutotuningSettings.model_json_schema()
     properties = schema["properties"]
     for alias, name in ALIASES.items():
-        described = properties[name].get("description", "")
-        about = f"Another name of {name}. {described}".strip()
+        about = f"another name of {name}: {properties[name]['description']}"
         properties[alias] = {**properties[name], "description": about}
-    return json.dumps(
-        {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}, indent=2
+    return schema, schema.pop("$defs")
+
+
+def _batches() -> Schema:
+    return {
+        keys.MICRO_BATCH[0]: _described(
+            "samples of one forward pass of a rank; the smallest to search from, or exactly those "
+            "of a list",
+            _searched(_COUNT),
+        ),
+        keys.ACCUMULATION[0]: _described("forward passes of an optimizer step", _searched(_COUNT)),
+        keys.TRAIN_BATCH_SIZE[0]: _described(
+            "samples of an optimizer step over all ranks; pins the global batch", _or_auto(_COUNT)
+        ),
+    }
+
+
+def _zero() -> Schema:
+    stage = {"anyOf": [*_searched({"enum": [0, 1, 2, 3]})["anyOf"], {"const": "all"}]}
+    about = 'ZeRO stage; omitted or "all": stages 0 to 3 are searched'
+    knobs = {name: _knob(knob) for name, knob in ZERO_KNOBS.items()}
+    section = _section(
+        "how optimizer state, gradients and weights are sharded",
+        {keys.ZERO_STAGE[1]: _described(about, stage), **knobs},
     )
+    return {"anyOf": [section, {"const": "all"}], "description": section["description"]}
 
 
-def shipped_text() -> str:
+def _knob(knob: ZeroKnob) -> Schema:
+    domain: list[Schema] = [{"const": flag} for flag in knob.flags]
+    if knob.least is not None:
+        domain.append({"type": "integer", "minimum": knob.least})
+    stages = " and ".join(map(str, knob.stages))
+    about = f"{knob.meaning} (ZeRO {stages})"
+    return {**_described(about, _searched({"anyOf": domain})), "default": knob.default}
+
+
+def _fp16() -> Schema:
+    scale = _described("of the loss; 0: it adapts", _or_auto(_SIZE))
+    return _section("float16 training", {"enabled": _ENABLED, "loss_scale": scale})
+
+
+def _recompute() -> Schema:
+    mode = _searched({"enum": [kind.value for kind in Recompute]})
+    about = "which activations are computed again in the backward pass"
+    return _section("recomputation", {keys.RECOMPUTE[1]: _described(about, mode)})
+
+
+def _parallelism() -> Schema:
+    names = sorted(keys.PARALLELISM_KEYS - {"sequence_parallel"})
+    degrees = {name: _described(f"ranks of {name} parallelism", _COUNT) for name in names}
+    split = _described("whether norms and dropout are split along the sequence", _TRUTH)
+    section = _section("degrees of parallelism", {**degrees, "sequence_parallel": split})
+    return {**section, "additionalProperties": False}
+
+
+def _by_type(about: str, known: Iterable[str]) -> Schema:
+    parameters = {"type": "object", "description": "its parameters; never searched"}
+    return {
+        **_section(about, {"type": _described("its name", _named(known)), "params": parameters}),
+        "required": ["type"],
+    }
+
+
+def _section(about: str, properties: Schema) -> Schema:
+    return {"type": "object", "description": about, "properties": properties}
+
+
+def _words(about: str) -> Schema:
+    return _described(about, {"type": "object", "additionalProperties": {"type": "string"}})
+
+
+def _described(about: str, schema: Schema) -> Schema:
+    return {"description": about, **schema}
+
+
+def _searched(value: Schema) -> Schema:
+    """One value, a list of values to search, or "auto"."""
+    return {"anyOf": [value, {"type": "array", "items": value, "minItems": 1}, _AUTO]}
+
+
+def _or_auto(value: Schema) -> Schema:
+    return {"anyOf": [value, _AUTO]}
+
+
+def _named(known: Iterable[str]) -> Schema:
+    """Any text; an editor offers the names that are known, of which there are aliases."""
+    return {"anyOf": [{"enum": list(known)}, {"type": "string"}]}
+
+
+_ENABLED = _described("whether it is on", _or_auto(_TRUTH))
+SCHEMAS: dict[str, Callable[[], Schema]] = {"config": config_schema, "cluster": cluster_schema}
+
+
+def schema_text(name: str) -> str:
+    """The schema of the present code."""
+    return json.dumps(SCHEMAS[name](), indent=2) + "\n"
+
+
+def shipped_schema(name: str) -> str:
     """The schema as it is shipped."""
-    return files(__package__).joinpath(SCHEMA).read_text("utf-8")
+    return files(__package__).joinpath(_file(name)).read_text("utf-8")
+
+
+def _file(name: str) -> str:
+    return f"{name}.schema.json"
 
 
 if __name__ == "__main__":
-    Path(__file__).with_name(SCHEMA).write_text(f"{schema_text()}\n", "utf-8")
+    for each in SCHEMAS:
+        Path(__file__).with_name(_file(each)).write_text(schema_text(each), "utf-8")

@@ -137,7 +137,7 @@ def _config_digest(
     ]
     made = (given.rendered.files, given.rendered.environment, given.global_batch) if given else ()
     parts = (
-        _whatever_its_order(config.without(keys.AUTOTUNING)),
+        _whatever_its_order(config.without(keys.AUTOTUNING).without((keys.SCHEMA_KEY,))),
         steps,
         as_they_are,
         _free_variables(source, given),

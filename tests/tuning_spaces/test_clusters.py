@@ -7,7 +7,7 @@ import yaml
 from autoconf_launch.core import ConfigError, RawConfig
 from autoconf_launch.launcher.cli import main
 from autoconf_launch.tuning_spaces.clusters import (
-    _KEYS,
+    NodeGroup,
     cluster_of_document,
     cluster_template,
     parse_cluster,
@@ -104,7 +104,7 @@ def test_nodes_of_one_kind_are_equal_whatever_their_names() -> None:
 
 def test_the_template_is_a_cluster_with_every_key() -> None:
     document = yaml.safe_load(cluster_template())
-    assert {*document["nodes"][0]} == _KEYS
+    assert {*document["nodes"][0]} == NodeGroup.model_fields.keys()
     cluster = cluster_of_document(RawConfig(document))
     assert (len(cluster.nodes), len(cluster.devices)) == (16, 128)
 

@@ -1,21 +1,183 @@
 import json
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+import yaml
 
 from autoconf_launch.autotuner.space.settings import ALIASES, AutotuningSettings
-from autoconf_launch.tuning_spaces.schema import schema_text, shipped_text
+from autoconf_launch.core import ConfigError, RawConfig
+from autoconf_launch.core.config_keys import TOP_LEVEL, ZERO_KNOBS
+from autoconf_launch.core.resolved_config import resolve
+from autoconf_launch.launcher import cli
+from autoconf_launch.tuning_spaces.clusters import (
+    cluster_of_document,
+    cluster_template,
+)
+from autoconf_launch.tuning_spaces.schema import SCHEMAS, schema_text, shipped_schema
+
+ROOT = Path(__file__).parents[2]
+CONFIGS = sorted(
+    [
+        *ROOT.glob("examples/*/*.json"),
+        *ROOT.glob("tests/end_to_end/**/*config*.json"),
+        *ROOT.glob("benchmarks/**/*config*.json"),
+    ]
+)
 
 
-def test_the_shipped_schema_is_current() -> None:
+def schema(name: str) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(shipped_schema(name))
+    return found
+
+
+def valid(name: str, document: object) -> bool:
+    """Whether the shipped schema has nothing to say of it."""
+    return jsonschema.Draft202012Validator(schema(name)).is_valid(document)
+
+
+@pytest.mark.parametrize("name", SCHEMAS)
+def test_the_shipped_schema_is_current_and_one(name: str) -> None:
     again = "python -m autoconf_launch.tuning_spaces.schema"
-    assert json.loads(shipped_text()) == json.loads(schema_text()), f"run {again}"
+    assert shipped_schema(name) == schema_text(name), f"run {again}"
+    jsonschema.Draft202012Validator.check_schema(schema(name))
 
 
-def test_the_schema_has_every_key_and_no_other() -> None:
-    schema = json.loads(shipped_text())
-    assert schema["properties"].keys() == AutotuningSettings.model_fields.keys() | ALIASES.keys()
-    assert schema["additionalProperties"] is False
+def test_the_configuration_s_schema_has_every_key_that_is_read() -> None:
+    properties = schema("config")["properties"]
+    assert properties.keys() == TOP_LEVEL | {"$schema"}
+    assert properties["zero_optimization"]["anyOf"][0]["properties"].keys() >= ZERO_KNOBS.keys()
+    section = properties["autotuning"]
+    assert section["properties"].keys() == AutotuningSettings.model_fields.keys() | ALIASES.keys()
+    assert section["additionalProperties"] is False
 
 
-def test_the_schema_has_the_defaults() -> None:
-    properties = json.loads(shipped_text())["properties"]
+def test_the_schema_has_the_defaults_of_the_settings() -> None:
+    properties = schema("config")["properties"]["autotuning"]["properties"]
     plain = AutotuningSettings().model_dump()
     assert {name: properties[name].get("default") for name in plain} == plain
+
+
+def described(section: dict[str, Any], where: str = "") -> list[str]:
+    """Properties without a description."""
+    named = {f"{where}.{name}": inner for name, inner in section.get("properties", {}).items()}
+    return [
+        *(where for where, inner in named.items() if "description" not in inner),
+        *(one for where, inner in named.items() for one in described(inner, where)),
+    ]
+
+
+@pytest.mark.parametrize("name", SCHEMAS)
+def test_every_key_is_described(name: str) -> None:
+    found = schema(name)
+    assert not described(found) + described(found.get("$defs", {}).get("NodeGroup", {}))
+
+
+def test_there_are_configurations_to_check() -> None:
+    assert len(CONFIGS) >= 2
+
+
+@pytest.mark.parametrize("path", CONFIGS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_every_example_is_valid(path: Path) -> None:
+    validator = jsonschema.Draft202012Validator(schema("config"))
+    assert not list(validator.iter_errors(json.loads(path.read_text())))
+
+
+def test_the_template_of_a_cluster_is_valid() -> None:
+    assert valid("cluster", yaml.safe_load(cluster_template()))
+
+
+BROKEN_CONFIGS: tuple[dict[str, Any], ...] = (
+    {"train_micro_batch_size_per_gpu": 0},
+    {"train_micro_batch_size_per_gpu": []},
+    {"train_micro_batch_size_per_gpu": "all"},
+    {"train_batch_size": [8, 16]},
+    {"gradient_clipping": -1},
+    {"zero_optimization": {"stage": 4}},
+    {"zero_optimization": "some"},
+    {"zero_optimization": {"stage": 2, "blocks_per_unit": 0}},
+    {"zero_optimization": {"stage": 3, "reshard_after_forward": False}},
+    {"bf16": {"enabled": "yes"}},
+    {"activation_checkpointing": {"mode": "everything"}},
+    {"parallelism": {"tensors": 2}},
+    {"optimizer": {"params": {"lr": 0.1}}},
+    {"autotuning": {"tuner": "random"}},
+    {"autotuning": {"effort": "huge"}},
+    {"autotuning": {"seed": -1}},
+    {"autotuning": []},
+)
+CONFIGURATIONS: tuple[dict[str, Any], ...] = (
+    {},
+    {"$schema": "config.schema.json"},
+    {"train_micro_batch_size_per_gpu": [1, 4, 16], "gradient_accumulation_steps": "auto"},
+    {"zero_optimization": "all"},
+    {"zero_optimization": {"stage": [2, 3], "offload_param": {"device": "cpu"}}},
+    {"activation_checkpointing": {"mode": ["none", "full"]}},
+    {"optimizer": {"type": "OneBitAdam", "params": {"lr": 1e-4}}},
+    {"steps_per_print": 10, "my_own": {"key": 1}},
+    {"autotuning": {"enabled": True, "effort": "quick", "model_info": {"num_params": 100}}},
+)
+
+
+@pytest.mark.parametrize("document", CONFIGURATIONS, ids=str)
+def test_a_configuration_is_valid(document: dict[str, Any]) -> None:
+    assert valid("config", document)
+
+
+@pytest.mark.parametrize("document", BROKEN_CONFIGS, ids=str)
+def test_a_broken_configuration_is_not_valid(document: dict[str, Any]) -> None:
+    assert not valid("config", document)
+
+
+GROUP = {"gpu": "H100-SXM-80GB"}
+CLUSTERS: tuple[dict[str, Any], ...] = (
+    {"nodes": [GROUP]},
+    {"$schema": "cluster.schema.json", "nodes": [{"gpu": "rtx 4090", "gpus": 2}]},
+    {"nodes": [{**GROUP, "memory_gib": 64, "link_gb_per_s": 450.5, "usd_per_hour": None}]},
+)
+BROKEN_CLUSTERS: tuple[dict[str, Any], ...] = (
+    {},
+    {"nodes": []},
+    {"nodes": GROUP},
+    {"nodes": [GROUP], "usd_per_hour": 8},
+    {"nodes": [{"count": 2}]},
+    {"nodes": [{"gpu": 8}]},
+    {"nodes": [{**GROUP, "count": 0}]},
+    {"nodes": [{**GROUP, "gpus": "8"}]},
+    {"nodes": [{**GROUP, "gpus": True}]},
+    {"nodes": [{**GROUP, "memory_gib": 0}]},
+    {"nodes": [{**GROUP, "network_gb_per_s": -1}]},
+    {"nodes": [{**GROUP, "cuont": 2}]},
+)
+
+
+@pytest.mark.parametrize("document", CLUSTERS, ids=str)
+def test_a_cluster_that_is_read_is_valid(document: dict[str, Any]) -> None:
+    assert cluster_of_document(RawConfig(document)).nodes
+    assert valid("cluster", document)
+
+
+@pytest.mark.parametrize("document", BROKEN_CLUSTERS, ids=str)
+def test_a_cluster_that_is_refused_is_not_valid(document: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError):
+        cluster_of_document(RawConfig(document))
+    assert not valid("cluster", document)
+
+
+def test_the_schema_key_says_nothing_of_a_training() -> None:
+    named = RawConfig({"$schema": "config.schema.json", "train_micro_batch_size_per_gpu": 2})
+    plain = named.without(("$schema",))
+    assert resolve(named, world_size=2) == resolve(plain, world_size=2)
+
+
+@pytest.mark.parametrize("name", SCHEMAS)
+def test_the_command_prints_what_is_shipped(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main([f"--schema={name}"]) == cli.OK
+    assert json.loads(capsys.readouterr().out) == schema(name)
+
+
+@pytest.mark.parametrize("words", [["--schema"], ["--schema", "confg"], ["--schema", "a", "b"]])
+def test_another_schema_is_refused(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(words) == cli.USAGE
+    assert capsys.readouterr().err.count("\n") == 1
