@@ -117,7 +117,7 @@ class ClusterFile(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", title="Cluster of autoconf-launch")
 
-    schema_uri: str | None = Field(default=None, alias=SCHEMA_KEY, description="of this schema")
+    schema_uri: str | None = Field(default=None, alias="$schema", description="of this schema")
     nodes: list[NodeGroup] = Field(min_length=1, description="groups of equal nodes")
 
 
