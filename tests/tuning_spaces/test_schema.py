@@ -34,7 +34,7 @@ def schema(name: str) -> dict[str, Any]:
 
 def valid(name: str, document: object) -> bool:
     """Whether the shipped schema has nothing to say of it."""
-    return jsonschema.Draft202012Validator(schema(name)).is_valid(document)
+    return not list(jsonschema.Draft202012Validator(schema(name)).iter_errors(document))
 
 
 @pytest.mark.parametrize("name", SCHEMAS)
