@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shlex
 from collections.abc import Iterator
 from pathlib import Path
@@ -54,7 +53,7 @@ def write_results(
     edits = changes_to_user(source, winner) if winner else ()
     for path in () if winner else paths.optimum:
         path.unlink(missing_ok=True)
-    result = result_text(summary, edits, command, os.path.relpath(paths.results))
+    result = result_text(summary, edits, command, _from_here(paths.results))
     text = summary_text(table_text(summary), result, details_text(summary))
     paths.summary_text.write_text(text, encoding="utf-8", errors="backslashreplace")
     write_json(paths.summary_json, summary_document(summary, edits, command))
@@ -75,8 +74,14 @@ def render_winner(
     """The winner as a launch spells it, its configuration at the optimal path."""
     if summary.decision.winner is None:
         return None
-    path = os.path.relpath(paths.optimal_config)
+    path = _from_here(paths.optimal_config)
     return in_training(dialect.render(summary.decision.winner.trial.candidate, source, path))
+
+
+def _from_here(path: Path) -> str:
+    """The path as a person would type it: relative below the working directory, else whole."""
+    whole = Path.cwd() / path
+    return str(whole.relative_to(Path.cwd()) if whole.is_relative_to(Path.cwd()) else whole)
 
 
 def optimal_command(request: LaunchRequest, winner: Rendered) -> str:

@@ -41,6 +41,20 @@ def test_findings_are_in_the_second_part_of_the_kept_summary(tmp_path: Path, cou
     assert [line in details for line in SAID] == [number < count for number in range(len(SAID))]
 
 
+def test_a_folder_elsewhere_is_named_whole_and_one_below_by_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "work").mkdir()
+    monkeypatch.chdir(tmp_path / "work")
+    assert f"show {tmp_path}/results --details\n" in kept_in(tmp_path / "results")
+    assert "show results --details\n" in kept_in(tmp_path / "work" / "results")
+
+
+def kept_in(folder: Path) -> str:
+    folder.mkdir()
+    return kept(folder)
+
+
 def test_without_a_winner_no_earlier_optimum_is_left(tmp_path: Path) -> None:
     names = ("ds_config_optimal.json", "cmd_optimal.txt", "run_optimal.sh")
     for name in names:
