@@ -124,6 +124,7 @@ class LaunchRequest:
         good_enough: possible gain, a share, below which the search ends; 0: never. None: as the
             effort has it.
         soak_steps: optimizer steps of the winner's soak; 0: none. None: as many as pay.
+        dry_run: say what would be tried, and try nothing.
         history: whether what earlier tunes measured of the same model counts.
         notes: sentences on flags that were taken and change nothing.
     """
@@ -143,6 +144,7 @@ class LaunchRequest:
     save_pid: bool = False
     autotuning: Literal["tune", "run"] | None = None
     fresh: bool = False
+    dry_run: bool = False
     history: bool = True
     words: UserWords = UserWords()
     tuning_space: str | None = None

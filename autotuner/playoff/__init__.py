@@ -6,6 +6,15 @@ from autoconf_launch.core import lazy_names
 
 if TYPE_CHECKING:
     from .decision import Decision, DecisionVerdict, alpha_of, best_of, decide
+    from .duration import (
+        START_S,
+        TimeRange,
+        TuneOutlook,
+        playoff_s,
+        predicted_outlook,
+        time_left,
+        verification_range,
+    )
     from .meaning import LossComparison, MeaningVerdict, Obstacle
     from .playoff import Decider, Playoff
     from .resolution import Resolution

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from autoconf_launch.core import lazy_names
 
 if TYPE_CHECKING:
-    from .limits import MARGIN, SearchLimits, start_bound_s
+    from .limits import FEWEST_TRIALS, MARGIN, SearchLimits, start_bound_s
     from .listed import ListedStudy
     from .optimality_bound import OptimalityBound
     from .pool import Grouping

@@ -17,6 +17,7 @@ from ..space import (
     AutotuningSettings,
     CandidateTable,
     Objective,
+    Prediction,
     PredictionTable,
     Record,
     RejectedCounts,
@@ -219,6 +220,16 @@ class Study:
             return None
         too_long_s = self._pool.too_long_s.tolist()
         return self._limits.no_time(self._elapsed_s, too_long_s) if too_long_s else group
+
+    @property
+    def untried(self) -> tuple[tuple[Candidate, Prediction | None], ...]:
+        """Candidates that may still be tried, with what is predicted of them."""
+        rows = self._pool.open_rows(small_too=self._exploration.small_too)
+        known = self._predictions
+        return tuple(
+            (self.space.table.row(int(row)), known.row(int(row)) if known is not None else None)
+            for row in rows
+        )
 
     @property
     def optimality_bound(self) -> OptimalityBound | None:

@@ -7,21 +7,25 @@ the results.
 from __future__ import annotations
 
 import math
-from dataclasses import replace
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TypeVar
 
 from autoconf_launch.autotuner.measurement import EFFORTS, at_last_level
-from autoconf_launch.autotuner.playoff import Decider, summarise
-from autoconf_launch.autotuner.search import StopReason, Study
-from autoconf_launch.core import NothingFeasibleError, take_in_all
+from autoconf_launch.autotuner.playoff import Decider, predicted_outlook, summarise, time_left
+from autoconf_launch.autotuner.search import StopReason, Study, baseline_trial
+from autoconf_launch.core import ModelSpec, NothingFeasibleError, take_in_all
 
 from ..backends import Backend, closing_backend, load_backend, warn_listener
+from ..estimates import choose_price
 from ..events import Finished, Listener, Note
 from ..interrupts import stopping_on_signals
 from ..launch import plan_launch
-from ..machine import find_shares, shares_text, why_not_in_turn
-from ..report import refused_text, stop_sentence
-from ..request import LaunchRequest
+from ..machine import Share, find_shares, shares_text, why_not_in_turn
+from ..report import planned_tune_text, refused_text, stop_sentence
+from ..request import LaunchRequest, TrackingChoice
 from ..results import (
     OpenFolder,
     environment_document,
@@ -60,9 +64,13 @@ from ..tuning import (
 )
 from .launch import run_to_end
 
+_T = TypeVar("_T")
+
 
 def run_tune(request: LaunchRequest, listener: Listener) -> int:
     """Find the best configuration; with ``--autotuning=run`` then train with it.
+
+    With ``--dry-run`` only say what would be tried, after the profile run.
 
     Returns:
         0, or the training's own exit code.
@@ -70,6 +78,8 @@ def run_tune(request: LaunchRequest, listener: Listener) -> int:
     Raises:
         NothingFeasibleError: the baseline fails, or nothing fits.
     """
+    if request.dry_run:
+        request = replace(request, tracking=TrackingChoice())
     job = read_job(request, listener)
     given = render_unsearched(job.dialect, job.source, job.user)
     print_ = fingerprint(job.request, job.cluster, job.source, job.user.settings, given)
@@ -87,7 +97,11 @@ def run_tune(request: LaunchRequest, listener: Listener) -> int:
             ) as heard,
             closing_backend(warn_listener(load_backend(_trial_backend(job)), heard)) as backend,
         ):
-            job, winner = _search(replace(job, listener=heard), backend, folder)
+            job = replace(job, listener=heard)
+            if request.dry_run:
+                _as_it_starts(job, folder, lambda started: _forecast(started, backend, folder))
+                return 0
+            job, winner = _search(job, backend, folder)
     if request.autotuning == "tune":
         return 0
     plan = plan_launch(job.request, job.cluster, winner)
@@ -95,22 +109,35 @@ def run_tune(request: LaunchRequest, listener: Listener) -> int:
 
 
 def _search(job: TuningJob, backend: Backend, folder: OpenFolder) -> tuple[TuningJob, Rendered]:
-    """The search of the script as it is to be started, which a profile run may change."""
+    return _as_it_starts(
+        job, folder, lambda started: (started, search_for_winner(started, backend, folder))
+    )
 
-    def attempt(request: LaunchRequest) -> tuple[TuningJob, Rendered]:
-        started = read_as_started(job, request)
-        return started, search_for_winner(started, backend, folder)
+
+def _as_it_starts(job: TuningJob, folder: OpenFolder, run: Callable[[TuningJob], _T]) -> _T:
+    """Run with the script as it is to be started, which a profile run may change."""
+
+    def attempt(request: LaunchRequest) -> _T:
+        return run(read_as_started(job, request))
 
     known = recall_start(job.request, job.paths) if folder.contents.profiled else job.request
     return first_that_starts(known, attempt, job.paths, job.listener)
 
 
-def search_for_winner(job: TuningJob, backend: Backend, folder: OpenFolder) -> Rendered:
-    """From the profile run to the results; the winner as a launch spells it.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Prepared:
+    """Everything before the first trial; ``profile_s`` is None where an earlier one was read."""
 
-    Raises:
-        NothingFeasibleError: the baseline fails, or nothing fits.
-    """
+    job: TuningJob
+    files: TrialFiles
+    shares: tuple[Share, ...]
+    spec: ModelSpec | None
+    study: Study
+    profile_s: float | None
+
+
+def _prepare(job: TuningJob, backend: Backend, folder: OpenFolder) -> _Prepared:
+    """The profile run, or what an earlier one found, and the study that follows from it."""
     files = TrialFiles(
         job.request,
         job.cluster,
@@ -120,13 +147,53 @@ def search_for_winner(job: TuningJob, backend: Backend, folder: OpenFolder) -> R
         settings=job.user.settings,
     )
     shares = find_shares(job.request, job.cluster)
+    began_s, is_known = time.monotonic(), folder.contents.profiled
     spec = find_model(job, files, backend, folder, shares[0])
+    profile_s = None if is_known else time.monotonic() - began_s
     if len(shares) > 1:  # said only here: the profile run may ask for another start
         job.listener(Note(text=shares_text(shares)))
     job = read_measured(job, files, backend, folder, shares[0])
     files.read_again(job.source)
     files.describe_model(replace(job.user.workload, model=spec))
     study = make_study(job, spec, find_past_times(job, spec, folder))
+    return _Prepared(
+        job=job, files=files, shares=shares, spec=spec, study=study, profile_s=profile_s
+    )
+
+
+def _forecast(job: TuningJob, backend: Backend, folder: OpenFolder) -> None:
+    """Say what would be tried, for how long and for how much money."""
+    ready = _prepare(job, backend, folder)
+    baseline = baseline_trial(ready.study.space.baseline)
+    planned = ((baseline.candidate, ready.files.predict(baseline)), *ready.study.untried)
+    effort = EFFORTS[job.user.settings.effort]
+    limits = search_limits(job.request, job.cluster, effort)
+    seen = predicted_outlook(
+        [prediction for _, prediction in planned[: limits.trials]],
+        effort,
+        profile_s=ready.profile_s,
+        at_once=len(ready.shares),
+        verifies=job.request.soak_steps != 0,
+    )
+    whole = time_left(seen) if seen else None
+    price = choose_price(None, job.cluster)
+    text = planned_tune_text(
+        planned,
+        job.cluster.least_memory_bytes,
+        whole.within(limits.whole_s or math.inf) if whole else None,
+        usd_per_hour=price.usd_per_gpu_hour * len(job.cluster.devices) if price else None,
+    )
+    job.listener(Finished(text=text))
+
+
+def search_for_winner(job: TuningJob, backend: Backend, folder: OpenFolder) -> Rendered:
+    """From the profile run to the results; the winner as a launch spells it.
+
+    Raises:
+        NothingFeasibleError: the baseline fails, or nothing fits.
+    """
+    ready = _prepare(job, backend, folder)
+    job, files, shares, study = ready.job, ready.files, ready.shares, ready.study
     limits = TrialLimits(
         timeout_s=job.request.trial_timeout_s, stall_s=job.request.stall_timeout_s
     )
@@ -156,7 +223,7 @@ def search_for_winner(job: TuningJob, backend: Backend, folder: OpenFolder) -> R
             soak_asked=job.request.soak_steps,
         )
     if len(study.records) > len(contents.records):
-        remember_times(job, spec, at_last_level(study.records, study.repeats))
+        remember_times(job, ready.spec, at_last_level(study.records, study.repeats))
     return _conclude(job, study, end, stop)
 
 

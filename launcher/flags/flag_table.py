@@ -123,6 +123,8 @@ def _add_results(group: _Group) -> None:
     add = group.add_argument
     _add_settings(group, "results_dir", "exps_dir", "overwrite")
     add("--fresh", action="store_true", help="move old results aside")
+    dry_help = "list the candidates with predicted times, minutes and money; no trial is run"
+    add("--dry_run", action="store_true", help=dry_help)
     history_help = "neither read nor write step times of earlier tunes"
     add("--no_history", action="store_true", help=history_help)
     report_help = "send every run to wandb, tensorboard, mlflow (comma-separated), or none"

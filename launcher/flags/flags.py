@@ -53,6 +53,7 @@ def parse_request(argv: Sequence[str]) -> LaunchRequest:
         save_pid=flags.save_pid,
         autotuning=flags.autotuning,
         fresh=flags.fresh,
+        dry_run=flags.dry_run,
         history=not flags.no_history,
         words=UserWords(
             dialect=flags.dialect,
@@ -90,6 +91,10 @@ def _check(flags: argparse.Namespace) -> None:
         raise ConfigError(
             f"--standalone is this machine alone, but --num_nodes is {flags.num_nodes}; "
             "omit one of them."
+        )
+    if flags.dry_run and not flags.autotuning:
+        raise ConfigError(
+            "--dry-run says what a tune would try; use it as autoconf-launch tune --dry-run …"
         )
     if flags.redirects and not _is_given(flags, "rank_log_folder"):
         raise ConfigError("--redirects needs a folder for the files; give it with --log_dir DIR.")

@@ -52,7 +52,7 @@ if TYPE_CHECKING:
         script_document,
         script_text,
     )
-    from .search import bound_text, lack_of_time_text, stop_sentence
+    from .search import bound_text, lack_of_time_text, planned_tune_text, stop_sentence
     from .summary import (
         SCHEMA_VERSION,
         details_text,

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from autoconf_launch.autotuner.measurement import measured_name
+from autoconf_launch.autotuner.playoff import TimeRange
 from autoconf_launch.autotuner.space import (
     KNOBS,
     Naming,
@@ -29,6 +30,24 @@ def duration_text(seconds: float) -> str:
         if seconds >= size:
             return f"{_three_digits(seconds / size)} {name}"
     return f"{_three_digits(seconds)} s"
+
+
+_ROUGH_UNITS = ((7200.0, 3600.0, "hours", 1), (120.0, 60.0, "minutes", 0), (0.0, 1.0, "s", 0))
+"""From how many seconds on a rough time is in which unit, with how many decimals."""
+
+
+def range_text(seconds: TimeRange) -> str:
+    """``2 to 6 minutes``, ``40 s to 3 minutes``, ``about 3.5 hours``."""
+    (low, unit), (high, name) = map(_roughly, (seconds.low_s, seconds.high_s))
+    if (low, unit) == (high, name):
+        return f"about {high} {name}"
+    return f"{low} to {high} {name}" if unit == name else f"{low} {unit} to {high} {name}"
+
+
+def _roughly(seconds: float) -> tuple[str, str]:
+    """A number and its unit."""
+    found = next(row for row in _ROUGH_UNITS if seconds >= row[0])
+    return f"{seconds / found[1]:.{found[3]}f}", found[2]
 
 
 def _three_digits(number: float) -> str:

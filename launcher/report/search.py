@@ -16,13 +16,14 @@ from autoconf_launch.autotuner.playoff import (
     Obstacle,
     Refusal,
     Summary,
+    TimeRange,
 )
 from autoconf_launch.autotuner.search import NoRoom, OptimalityBound, Skipped, StopKind, StopReason
-from autoconf_launch.autotuner.space import Record
+from autoconf_launch.autotuner.space import Prediction, Record
 from autoconf_launch.autotuner.strategies import SATURATION_GAIN
-from autoconf_launch.core import Failure, plural
+from autoconf_launch.core import Candidate, Failure, MemoryUse, plural
 
-from .cells import label
+from .cells import label, memory_text, range_text, seconds_text, table_of
 
 _LEVELLED_OFF = f"throughput has levelled off (less than {100 * SATURATION_GAIN:.0f} % expected)"
 
@@ -299,6 +300,75 @@ def _playoff(decision: Decision, known: Mapping[str, str]) -> Iterator[str]:
             f"Configurations in the playoff took {math.exp(decision.level):.2f} times as long as "
             "in the search; compare their speeds only with each other."
         )
+
+
+_MOST_PLANNED = 24
+
+
+def planned_tune_text(
+    planned: Sequence[tuple[Candidate, Prediction | None]],
+    limit_bytes: int,
+    whole: TimeRange | None,
+    *,
+    usd_per_hour: float | None,
+) -> str:
+    """What a tune would try, how long that would take and what it would cost.
+
+    Args:
+        planned: the user's own configuration, then all candidates.
+        limit_bytes: memory of a rank.
+        whole: from the first trial to the end; None where no times are predicted.
+        usd_per_hour: of the machine; None where no price is known.
+    """
+    first, *others = planned
+    ordered = sorted(others, key=lambda pair: _predicted_sample_s(*pair))
+    rows = [_planned_row(*pair, limit_bytes) for pair in (first, *ordered[:_MOST_PLANNED])]
+    rows[0] = (f"{rows[0][0]} (yours)", *rows[0][1:])
+    more = len(ordered) - _MOST_PLANNED
+    table = table_of(rows, _PLANNED_HEADERS, ("left", "right", "right", "right"))
+    return "\n".join(
+        (
+            f"Dry run: {plural(len(planned), 'configuration')} to try, the fastest by prediction "
+            "first.",
+            table,
+            *([f"and {more} more"] if more > 0 else ()),
+            _planned_time(whole, usd_per_hour),
+            "No trial was run; the same command without --dry-run starts with this profile.",
+        )
+    )
+
+
+_PLANNED_HEADERS = ("config", "predicted", "samples/s", "memory")
+
+
+def _planned_row(
+    candidate: Candidate, prediction: Prediction | None, limit_bytes: int
+) -> tuple[str, ...]:
+    step_s = prediction.step_s if prediction else None
+    peak = prediction.peak_bytes if prediction else None
+    speed = f"{candidate.layout.global_batch / step_s:.2f}" if step_s else "-"
+    use = (
+        MemoryUse(free_before_bytes=0, peak_bytes=peak, limit_bytes=limit_bytes) if peak else None
+    )
+    return label(candidate), seconds_text(step_s) if step_s else "-", speed, memory_text(use)
+
+
+def _predicted_sample_s(candidate: Candidate, prediction: Prediction | None) -> float:
+    step_s = prediction.step_s if prediction else None
+    return math.inf if not step_s else step_s / candidate.layout.global_batch
+
+
+def _planned_time(whole: TimeRange | None, usd_per_hour: float | None) -> str:
+    if whole is None:
+        return (
+            "Expected duration of the tune: not known, as no step times are predicted for this "
+            "script; --budget limits it."
+        )
+    money = ""
+    if usd_per_hour is not None:
+        low, high = (seconds / 3600.0 * usd_per_hour for seconds in (whole.low_s, whole.high_s))
+        money = f", ${low:.2f} to ${high:.2f} at ${usd_per_hour:.2f} per hour"
+    return f"Expected duration of the tune: {range_text(whole)}{money}."
 
 
 def refusal_text(found: Refusal) -> str:

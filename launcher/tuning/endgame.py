@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 
-from autoconf_launch.autotuner.measurement import EFFORTS, NORMAL, Effort, Noise
+from autoconf_launch.autotuner.measurement import EFFORTS, Effort, Noise
 from autoconf_launch.autotuner.playoff import (
     FEWEST_STEPS,
     Decider,
@@ -25,6 +25,7 @@ from autoconf_launch.autotuner.playoff import (
     choose_contenders,
     decide,
     fit_together,
+    playoff_s,
     ranking,
     soak_steps,
 )
@@ -156,11 +157,6 @@ def _verification_limits(
         stall_s=max(limits.stall_s, effort.most_pause_s),
         pause_s=min(effort.most_pause_s, pause_s),
     )
-
-
-def playoff_s(search_s: float, effort: Effort = NORMAL) -> float:
-    """How long the rounds after a search of so many seconds may take."""
-    return max(effort.playoff_share * search_s, min(effort.playoff_s, search_s))
 
 
 def _soak_bound_s(search: Search, asked: int | None) -> float:

@@ -52,6 +52,19 @@ def test_a_tune_leaves_everything_that_the_results_folder_promises(sound_tune: F
     assert json.loads((place.results / "summary.json").read_text())["soak"] is None
 
 
+def test_a_dry_run_profiles_and_tries_nothing_and_a_tune_goes_on_from_it(place: Place) -> None:
+    place.write_config(SEARCHED)
+    code, output = place.run("tune", "--dry-run", str(SCRIPT), "--config", "config.json")
+    assert code == 0, output
+    assert "Dry run: 3 configurations to try" in output
+    assert "ZeRO 0 · micro 1 · accum 4 (yours)" in output
+    assert "\nExpected duration of the tune: " in output
+    assert names(place) == []
+    assert not (place.results / "summary.txt").exists()
+    code, output = place.tune("--tuner-num-trials=1")
+    assert (code, "profile (read from an earlier run)" in output) == (0, True), output
+
+
 @pytest.mark.slow
 def test_run_trains_on_to_the_end_of_the_script_and_returns_its_code(place: Place) -> None:
     done = place.folder / "done"

@@ -112,6 +112,12 @@ def test_a_size_without_a_unit_is_told_to_have_one() -> None:
         parse_request(["--memory-limit", "10", "t.py"])
 
 
+def test_a_dry_run_of_a_plain_launch_is_refused() -> None:
+    assert parse_request(["--autotuning=tune", "--dry-run", "t.py"]).dry_run
+    with pytest.raises(ConfigError, match="use it as autoconf-launch tune --dry-run"):
+        parse_request(["--dry-run", "t.py"])
+
+
 def test_short_flags_take_their_value_in_both_ways() -> None:
     request = parse_request(["-H", "hosts", "-i=worker-0:1", "t.py"])
     assert request.hosts == HostChoice(hostfile="hosts", include="worker-0:1")

@@ -5,6 +5,7 @@ from itertools import product
 
 import pytest
 
+from autoconf_launch.autotuner.playoff.duration import TimeRange
 from autoconf_launch.autotuner.space.knobs import candidate_name
 from autoconf_launch.core import Candidate, Layout, MemoryUse, Offload, Recompute
 from autoconf_launch.launcher.report.cells import (
@@ -13,6 +14,7 @@ from autoconf_launch.launcher.report.cells import (
     memory_text,
     minutes_text,
     number_text,
+    range_text,
     seconds_text,
     size_text,
     step_time_text,
@@ -63,6 +65,22 @@ def test_memory_without_a_limit_has_no_share() -> None:
 
 def test_a_record_of_an_earlier_session_is_told_apart() -> None:
     assert finished_row(RECORDS[0], is_best=False, resumed=True).cells[-1] == "resumed"
+
+
+@pytest.mark.parametrize(
+    ("low_s", "high_s", "text"),
+    [
+        (3.2, 41.0, "3 to 41 s"),
+        (40.0, 190.0, "40 s to 3 minutes"),
+        (130.0, 380.0, "2 to 6 minutes"),
+        (600.0, 9000.0, "10 minutes to 2.5 hours"),
+        (8.1, 8.4, "about 8 s"),
+    ],
+)
+def test_a_range_of_time_is_in_the_units_of_its_ends(
+    low_s: float, high_s: float, text: str
+) -> None:
+    assert range_text(TimeRange(low_s=low_s, high_s=high_s)) == text
 
 
 def test_a_label_has_what_is_not_as_usual() -> None:

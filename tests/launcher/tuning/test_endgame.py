@@ -20,7 +20,7 @@ from autoconf_launch.launcher.events import Event, Listener, Note, RoundFinished
 from autoconf_launch.launcher.plan import LaunchPlan
 from autoconf_launch.launcher.results.journal import Journal, JournalContents, read_journal
 from autoconf_launch.launcher.tuning.controller import Controller
-from autoconf_launch.launcher.tuning.endgame import Endgame, Search, play, playoff_s
+from autoconf_launch.launcher.tuning.endgame import Endgame, Search, play
 from autoconf_launch.launcher.tuning.running import TrialLimits
 
 from ..controlled import LIMITS, ReplayIO, opened, run_study, space
@@ -175,13 +175,6 @@ def test_after_a_short_search_one_after_the_other_there_is_time_for_two(tmp_path
     with opened(tmp_path) as journal:
         end, _ = played(journal, elapsed_s=0.001)
     assert len({record.trial.name for record in end.playoff}) == 3
-
-
-@pytest.mark.parametrize(("search_s", "rounds_s"), [(4.0, 4.0), (30.0, 15.0), (1000.0, 300.0)])
-def test_rounds_take_a_share_of_a_long_search_and_no_longer_than_a_short_one(
-    search_s: float, rounds_s: float
-) -> None:
-    assert playoff_s(search_s) == rounds_s
 
 
 def test_what_the_journal_has_is_not_launched_again(tmp_path: Path) -> None:

@@ -1,0 +1,131 @@
+"""How long a tune still takes, as a range. Not: what it does in that time."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ..measurement import FEWEST_TIMED, NORMAL, Effort
+from ..search import FEWEST_TRIALS
+from ..space import Prediction
+
+_CONTENDERS = 2
+"""Fewest configurations that a round compares."""
+_ROUND_STEPS = 6
+"""Steps of a launch in a round, with those that do not count."""
+START_S = (0.3, 5.0)
+"""Seconds from a launch to its first step, where none was seen: forked, or a new interpreter."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TimeRange:
+    """Seconds between which something is expected to end."""
+
+    low_s: float
+    high_s: float
+
+    def __add__(self, other: TimeRange) -> TimeRange:
+        """One after the other."""
+        return TimeRange(low_s=self.low_s + other.low_s, high_s=self.high_s + other.high_s)
+
+    def within(self, most_s: float) -> TimeRange:
+        """Ended after so many seconds in any case."""
+        return TimeRange(low_s=min(self.low_s, most_s), high_s=min(self.high_s, most_s))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TuneOutlook:
+    """What is known of a tune in its search.
+
+    Attributes:
+        trial_s: of a trial that is still to come.
+        step_s: of an optimizer step of the best.
+        trials: that have come back.
+        left: candidates that may still be tried.
+        spent_s: of the search so far.
+        at_once: trials that run side by side.
+    """
+
+    trial_s: TimeRange
+    step_s: float
+    trials: int
+    left: int
+    spent_s: float = 0.0
+    at_once: int = 1
+    effort: Effort = NORMAL
+    verifies: bool = True
+
+
+def playoff_s(search_s: float, effort: Effort = NORMAL) -> float:
+    """How long the rounds after a search of so many seconds may take."""
+    return max(effort.playoff_share * search_s, min(effort.playoff_s, search_s))
+
+
+def time_left(seen: TuneOutlook) -> TimeRange:
+    """Until the tune is over: a search may stop after a few trials, and try all candidates."""
+    fewest = min(seen.left, max(0, FEWEST_TRIALS - seen.trials))
+    search = TimeRange(
+        low_s=_together_s(fewest, seen.trial_s.low_s, seen.at_once),
+        high_s=_together_s(seen.left, seen.trial_s.high_s, seen.at_once),
+    )
+    whole = TimeRange(low_s=seen.spent_s + search.low_s, high_s=seen.spent_s + search.high_s)
+    rounds = TimeRange(
+        low_s=_CONTENDERS * min(seen.trial_s.low_s, _ROUND_STEPS * seen.step_s),
+        high_s=playoff_s(whole.high_s, seen.effort),
+    )
+    return search + rounds + verification_range(seen, (whole + rounds).high_s)
+
+
+def verification_range(seen: TuneOutlook, elapsed_s: float) -> TimeRange:
+    """The verification run of a tune that has taken so many seconds by then."""
+    effort = seen.effort
+    if not seen.verifies:
+        return TimeRange(low_s=0.0, high_s=0.0)
+    most_s = max(effort.verification_s, effort.verification_share * elapsed_s)
+    steps_s = effort.verification_steps * seen.step_s
+    return TimeRange(
+        low_s=min(effort.verification_s, steps_s),
+        high_s=min(most_s, steps_s) + seen.trial_s.high_s,
+    )
+
+
+def predicted_outlook(
+    predictions: Sequence[Prediction | None],
+    effort: Effort,
+    *,
+    profile_s: float | None = None,
+    at_once: int = 1,
+    verifies: bool = True,
+) -> TuneOutlook | None:
+    """What predictions alone say before any trial; None where a time is not predicted.
+
+    Args:
+        predictions: of the baseline and of all candidates.
+        effort: of the tune.
+        profile_s: of the profile run, whose start is not faster than a trial's.
+        at_once: trials that run side by side.
+        verifies: whether there will be a verification run.
+    """
+    steps_s = [p.step_s for p in predictions if p is not None and p.step_s]
+    if not steps_s or len(steps_s) < len(predictions):
+        return None
+    band = max((p.band or 0.0 for p in predictions if p), default=0.0)
+    start_s = max(START_S[0], profile_s or START_S[1])
+    mean_s = (1.0 + band) * sum(steps_s) / len(steps_s)
+    return TuneOutlook(
+        trial_s=TimeRange(
+            low_s=START_S[0] + (1 + FEWEST_TIMED) * min(steps_s),
+            high_s=start_s + effort.most_steps * mean_s,
+        ),
+        step_s=min(steps_s),
+        trials=0,
+        left=len(predictions),
+        at_once=at_once,
+        effort=effort,
+        verifies=verifies,
+    )
+
+
+def _together_s(count: int, each_s: float, at_once: int) -> float:
+    return math.ceil(count / max(1, at_once)) * each_s

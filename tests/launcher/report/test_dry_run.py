@@ -1,0 +1,56 @@
+from __future__ import annotations
+
+from autoconf_launch.autotuner.playoff.duration import TimeRange
+from autoconf_launch.autotuner.space.trial import Prediction
+from autoconf_launch.core import Candidate
+from autoconf_launch.launcher.report.search import planned_tune_text
+
+from .fixed import trial
+
+WHOLE = TimeRange(low_s=60.0, high_s=1800.0)
+
+
+def planned(*steps_s: float | None) -> list[tuple[Candidate, Prediction | None]]:
+    """Configurations with these predicted steps; the first one is the user's."""
+    return [
+        (
+            trial(number, 0, number % 16 + 1).candidate,
+            Prediction(peak_bytes=500_000_000, step_s=step_s, band=0.2, how="fixed")
+            if step_s
+            else None,
+        )
+        for number, step_s in enumerate(steps_s)
+    ]
+
+
+def said(*steps_s: float | None, usd_per_hour: float | None = None) -> list[str]:
+    whole = WHOLE if all(steps_s) else None
+    text = planned_tune_text(planned(*steps_s), 10**9, whole, usd_per_hour=usd_per_hour)
+    return text.splitlines()
+
+
+def test_the_users_own_is_first_and_the_others_follow_by_what_is_predicted() -> None:
+    lines = said(0.4, 0.3, 0.1, 0.2)
+    micros = [line.split(" · ")[1] for line in lines if "ZeRO" in line]
+    assert micros == ["micro 1", "micro 3", "micro 4", "micro 2"]
+    assert "(yours)" in lines[3]
+    assert lines[3].split()[-6:] == ["s", "80.00", "0.50", "GB", "(50", "%)"]
+
+
+def test_money_is_said_where_a_price_is_known() -> None:
+    assert "Expected duration of the tune: 60 s to 30 minutes." in said(0.4, 0.3)
+    assert (
+        "Expected duration of the tune: 60 s to 30 minutes, $0.20 to $6.00 at $12.00 per hour."
+        in said(0.4, 0.3, usd_per_hour=12.0)
+    )
+
+
+def test_what_cannot_be_predicted_is_said() -> None:
+    (line,) = [one for one in said(None, None) if one.startswith("Expected duration")]
+    assert "no step times are predicted" in line
+
+
+def test_many_candidates_are_counted_beyond_the_first_ones() -> None:
+    lines = said(*([0.1] * 36))
+    assert sum("ZeRO" in line for line in lines) == 25
+    assert "and 11 more" in lines
