@@ -30,6 +30,7 @@ class Node:
         link_bytes_per_s: between two of its slots, one direction; None where not known.
         link_latency_s: of one collective among them; None as link.
         network_bytes_per_s: all its network cards together, one direction; None as link.
+        host_memory_bytes: memory beside that of its slots; None where not known.
         usd_per_hour: its price; None where not known.
     """
 
@@ -38,6 +39,7 @@ class Node:
     link_bytes_per_s: float | None = None
     link_latency_s: float | None = None
     network_bytes_per_s: float | None = None
+    host_memory_bytes: float | None = None
     usd_per_hour: float | None = None
 
 
@@ -56,6 +58,12 @@ class ClusterSpec:
     def least_memory_bytes(self) -> int:
         """Memory of the smallest slot: what every rank must fit in."""
         return min(device.memory_bytes for device in self.devices)
+
+    @property
+    def least_host_memory_bytes(self) -> float | None:
+        """Host memory of the node that has least; None where one is not known."""
+        known = [node.host_memory_bytes for node in self.nodes if node.host_memory_bytes]
+        return min(known) if len(known) == len(self.nodes) else None
 
     @property
     def are_nodes_equal(self) -> bool:

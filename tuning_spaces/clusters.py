@@ -109,6 +109,12 @@ class NodeGroup(BaseModel):
         lt=1e9,
         description="GB/s between nodes, of one GPU's share of the cards in one direction",
     )
+    host_memory_gib: float | None = Field(
+        default=None,
+        gt=0,
+        lt=1e9,
+        description="GiB of a node beside its GPUs', for what is offloaded",
+    )
     usd_per_hour: float | None = Field(default=None, gt=0, lt=1e9, description="of a node")
 
 
@@ -179,13 +185,15 @@ def _nodes(group: NodeGroup, before: int) -> list[Node]:
     memory, network = group.memory_gib, group.network_gb_per_s
     devices = _devices(group.gpu, group.gpus, round(memory * 2**30) if memory else None)
     link = group.link_gb_per_s
-    usual = machine(group.gpu)
+    usual = machine(group.gpu, gpus_per_node=group.gpus)
+    host = group.host_memory_gib
     return [
         Node(
             host=f"node{before + i}",
             devices=devices,
             link_bytes_per_s=link * 1e9 if link else usual.link.bytes_per_s,
             network_bytes_per_s=network * 1e9 * group.gpus if network else None,
+            host_memory_bytes=host * 2**30 if host else usual.host_memory_bytes,
             usd_per_hour=group.usd_per_hour,
         )
         for i in range(group.count)
@@ -205,6 +213,7 @@ def _node(host: str, gpu: str, devices: tuple[Device, ...]) -> Node:
         devices=devices,
         link_bytes_per_s=usual.link.bytes_per_s,
         network_bytes_per_s=usual.node_network_bytes_per_s,
+        host_memory_bytes=usual.host_memory_bytes,
     )
 
 

@@ -56,11 +56,13 @@ def machine(
     row = _rows()[known]
     count = gpus_per_node or int(row["gpus_per_node"])
     usual = float(row["network_gb_per_s"]) * 1e9 * count
+    is_usual = count == int(row["gpus_per_node"]) and row["host_memory_gib"]
     return Machine(
         accelerator=_accelerator(row),
         gpus_per_node=count,
         link=Link(bytes_per_s=float(row["link_gb_per_s"]) * 1e9, rates=_rates()[row["link"]]),
         node_network_bytes_per_s=network_bytes_per_s or usual,
+        host_memory_bytes=float(row["host_memory_gib"]) * 2**30 if is_usual else None,
     )
 
 

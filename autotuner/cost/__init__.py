@@ -15,7 +15,7 @@ if TYPE_CHECKING:
         mape,
         time_accuracy,
     )
-    from .fitting import Proposal, Remedy, Verdict, fits, remedies, verdict
+    from .fitting import NodeLimits, Proposal, Remedy, Verdict, fits, remedies, verdict
     from .hardware import (
         DEFAULT_PHYSICS,
         Accelerator,
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
         LayoutColumns,
     )
     from .layout_rules import RULES, Keep, LayoutRule, broken_rule
-    from .memory import MEMORY_BAND, StageMemory, memory_bytes, traced_memory
+    from .memory import MEMORY_BAND, StageMemory, host_bytes, memory_bytes, traced_memory
     from .model_state import trained_share
     from .predictions import (
         EAGER_BAND,

@@ -16,7 +16,7 @@ from autoconf_launch.core import Layout, Offload, Recompute, Workload
 from ..space import Bools, Floats
 from .layout_columns import ALL_LAYERS, LayoutColumns
 from .layout_rules import rows_obeying
-from .memory import MEMORY_BAND, peak_bytes
+from .memory import MEMORY_BAND, host_bytes, peak_bytes
 
 FLAGGED_ABOVE = 1.05
 """Predicted over available memory from which on a layout is said not to fit."""
@@ -42,6 +42,21 @@ class Proposal:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class NodeLimits:
+    """What the smallest node has.
+
+    Attributes:
+        device_bytes: memory of its smallest GPU.
+        gpus: beyond them no tensor parallelism is proposed.
+        host_bytes: memory beside its GPUs'; None where it is not known.
+    """
+
+    device_bytes: float
+    gpus: int
+    host_bytes: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Remedy:
     """Changes that make it fit.
 
@@ -49,6 +64,7 @@ class Remedy:
         changes: what to set, such as ``recompute=full``.
         peak_bytes: what the fullest rank then needs.
         step_s: seconds of a step with them; None where no time model covers it.
+        host_bytes: host memory that a node then needs.
     """
 
     changes: tuple[str, ...]
@@ -56,6 +72,7 @@ class Remedy:
     peak_bytes: float
     verdict: Verdict
     step_s: float | None = None
+    host_bytes: float = 0.0
 
 
 Change: TypeAlias = Callable[[Proposal], tuple[Proposal, str] | None]
@@ -76,8 +93,7 @@ def fits(needed_bytes_C: Floats, limit_bytes: float) -> Bools:
 
 def remedies(
     asked: Proposal,
-    limit_bytes: float,
-    node: int,
+    limits: NodeLimits,
     seconds: Callable[[Sequence[Proposal]], Sequence[float | None]] | None = None,
 ) -> tuple[Remedy, ...]:
     """The fewest changes that surely fit, and fewer ones that may; empty if three do not.
@@ -86,13 +102,12 @@ def remedies(
 
     Args:
         asked: what does not fit.
-        limit_bytes: memory of the smallest GPU.
-        node: GPUs of the smallest node, beyond which no tensor parallelism is proposed.
+        limits: of the smallest node.
         seconds: a time model for the prices.
     """
     found: list[Remedy] = []
     for number in range(1, _MOST_CHANGES + 1):
-        found += _fitting(asked, limit_bytes, number, node)
+        found += _fitting(asked, limits, number)
         if any(remedy.verdict is Verdict.YES for remedy in found):
             break
     shown = found[:_SHOWN]
@@ -106,7 +121,7 @@ def _seconds(remedy: Remedy) -> float:
     return math.inf if remedy.step_s is None else remedy.step_s
 
 
-def _fitting(asked: Proposal, limit_bytes: float, number: int, node: int) -> list[Remedy]:
+def _fitting(asked: Proposal, limits: NodeLimits, number: int) -> list[Remedy]:
     """Remedies of ``number`` changes each; those that surely fit, if there are any."""
     changed = [
         _apply_changes(asked, chosen) for chosen in itertools.combinations(_CHANGES, number)
@@ -118,15 +133,25 @@ def _fitting(asked: Proposal, limit_bytes: float, number: int, node: int) -> lis
         [proposal.layout for proposal, _ in tried],
         [proposal.recompute_layers for proposal, _ in tried],
     )
-    wide = columns.tensor_C > max(node, asked.layout.tensor_parallel)
+    wide = columns.tensor_C > max(limits.gpus, asked.layout.tensor_parallel)
     possible = (
         rows_obeying(columns, asked.workload.architecture, asked.workload.sequence_length) & ~wide
     )
     peaks = peak_bytes(columns, asked.workload)
+    hosts = host_bytes(columns, asked.workload, limits.gpus)
+    possible &= hosts <= (np.inf if limits.host_bytes is None else limits.host_bytes)
     found = [
-        Remedy(changes=labels, proposal=proposal, peak_bytes=float(peak), verdict=answer)
-        for (proposal, labels), peak, can_be in zip(tried, peaks, possible, strict=True)
-        if can_be and (answer := verdict(float(peak), limit_bytes)) is not Verdict.NO
+        Remedy(
+            changes=labels,
+            proposal=proposal,
+            peak_bytes=float(peak),
+            verdict=answer,
+            host_bytes=float(host),
+        )
+        for (proposal, labels), peak, host, can_be in zip(
+            tried, peaks, hosts, possible, strict=True
+        )
+        if can_be and (answer := verdict(float(peak), limits.device_bytes)) is not Verdict.NO
     ]
     kept = [remedy for remedy in found if remedy.verdict is Verdict.YES] or found
     return sorted(kept, key=lambda remedy: -remedy.peak_bytes)
@@ -238,7 +263,8 @@ def _experts(factor: int) -> Change:
 def _offload(proposal: Proposal) -> tuple[Proposal, str] | None:
     layout = proposal.layout
     if layout.offload is not Offload.NONE:
-        return None
+        back = replace(layout, offload=Offload.NONE)
+        return _with_layout(proposal, "offload=none", back)
     away = replace(layout, offload=Offload.OPTIMIZER)
     return _with_layout(proposal, "offload=optimizer", away)
 

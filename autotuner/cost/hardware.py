@@ -142,7 +142,8 @@ class Machine:
     """Equal nodes of equal GPUs.
 
     ``node_network_bytes_per_s`` is one direction of all network cards of a node together;
-    ``network_quality`` what collectives reach of it over what they reach on InfiniBand.
+    ``network_quality`` what collectives reach of it over what they reach on InfiniBand;
+    ``host_memory_bytes`` a node's memory beside its GPUs', None where it is not known.
     """
 
     accelerator: Accelerator
@@ -150,6 +151,7 @@ class Machine:
     link: Link
     node_network_bytes_per_s: float
     network_quality: float = 1.0
+    host_memory_bytes: float | None = None
     physics: Physics = DEFAULT_PHYSICS
 
 

@@ -35,6 +35,7 @@ from .model_state import (
     ModelState,
     RankWeights,
     framework_of,
+    host_rank_bytes,
     model_state,
     rank_weights_of,
     resting_bytes,
@@ -450,6 +451,27 @@ def memory_bytes(
         activations=activations,
         overheads=overheads(counts, activations, columns, workload, looked_at),
     )
+
+
+def host_bytes(columns: LayoutColumns, workload: Workload, gpus_per_node: int) -> Floats:
+    """Host memory that the fullest node needs for what is offloaded; 0 where nothing is.
+
+    A node has as many ranks as the fullest one, and no more than all ranks together.
+    """
+    weights = model_weights(workload.architecture)
+    leading = weights.encoder_layers + weights.dense_layers
+    layers = leading + weights.repeated_layers
+
+    def each(stages: Ints, layouts: LayoutColumns) -> Floats:
+        looked_at = Stages.of(stages, layouts, layers)
+        counts = rank_weights_of(weights, workload, layouts, looked_at)
+        return np.asarray(host_rank_bytes(counts, layouts, workload).max(axis=0))
+
+    fullest_C = each(stages_of_peak(columns, leading, layers), columns)
+    one_stage = replace(columns, pipeline_C=np.ones_like(columns.pipeline_C), given_C3=None)
+    ranks_C = columns.shards_C * columns.tensor_C
+    all_C = each(np.zeros_like(columns.pipeline_C)[None], one_stage) * ranks_C
+    return np.asarray(np.minimum(gpus_per_node * fullest_C, all_C))
 
 
 def peak_bytes(columns: LayoutColumns, workload: Workload) -> Floats:

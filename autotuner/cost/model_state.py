@@ -202,6 +202,7 @@ def _adapters(a: Architecture, weights: ModelWeights, rank: int) -> ModelWeights
 
 
 _MASTER = 4.0
+_HOST_GRADIENT = 4.0
 _STAGES = 4
 
 
@@ -223,6 +224,11 @@ class _Bytes:
     state: float
     update: float
 
+    @property
+    def host(self) -> float:
+        """On a host that updates it: its state, and its gradient in fp32."""
+        return self.state + _HOST_GRADIENT
+
 
 @dataclass(frozen=True, slots=True)
 class _Rule:
@@ -242,15 +248,10 @@ def framework_of(stage: int, workload: Workload) -> Framework:
 
 def model_state(counts: RankWeights, columns: LayoutColumns, workload: Workload) -> ModelState:
     """Bytes at rest; frozen weights are kept in the precision of the run, or quantized."""
-    local, trained = counts.local, counts.trained
-    stage_C = columns.zero_stage_C
+    trained, stage_C = counts.trained, columns.zero_stage_C
     on_device = columns.offload_C == OFFLOAD_CODES[Offload.NONE]
     weights_away = columns.are_weights_away_C & (stage_C == 3)
-    weights = resting_bytes("weight", trained, columns, workload)
-    if trained is not local:
-        weights = weights + _frozen_bytes(counts, workload) / np.where(
-            stage_C == 3, columns.shards_C, 1
-        )
+    weights = _weight_bytes(counts, columns, workload)
     return ModelState(
         weights_SC=np.where(weights_away, 0.0, weights),
         gradients_SC=np.where(
@@ -258,6 +259,29 @@ def model_state(counts: RankWeights, columns: LayoutColumns, workload: Workload)
         ),
         optimizer_SC=resting_bytes("state", trained, columns, workload) * on_device,
     )
+
+
+def _weight_bytes(counts: RankWeights, columns: LayoutColumns, workload: Workload) -> Floats:
+    """Weights at rest, wherever they are kept."""
+    weights = resting_bytes("weight", counts.trained, columns, workload)
+    if counts.trained is counts.local:
+        return weights
+    ranks_C = np.where(columns.zero_stage_C == 3, columns.shards_C, 1)
+    return np.asarray(weights + _frozen_bytes(counts, workload) / ranks_C)
+
+
+def host_rank_bytes(counts: RankWeights, columns: LayoutColumns, workload: Workload) -> Floats:
+    """What a rank keeps in host memory; 0 where nothing is offloaded.
+
+    Source:
+        Ren et al. 2021, "ZeRO-Offload", section 4: optimizer state and gradients, 16 bytes a
+        weight with Adam; offloaded weights in 16 bits are 2 more. DeepSpeed's documentation,
+        "Memory Requirements", has the same 16 and 18, times 1.5 for buffers, which is not here.
+    """
+    away_C = columns.offload_C != OFFLOAD_CODES[Offload.NONE]
+    updated_SC = resting_bytes("host", counts.trained, columns, workload) * away_C
+    weights_away_C = columns.are_weights_away_C & (columns.zero_stage_C == 3)
+    return np.asarray(updated_SC + weights_away_C * _weight_bytes(counts, columns, workload))
 
 
 def _frozen_bytes(counts: RankWeights, workload: Workload) -> Floats:

@@ -33,7 +33,7 @@ from ..space import (
 from .hardware import Machine, Network
 from .kernel_times import least_profiled_step_s, least_step_s, measured_timings, profiled_model
 from .layout_columns import LayoutColumns
-from .memory import covered_rows, memory_parts, peak_bytes
+from .memory import covered_rows, host_bytes, memory_parts, peak_bytes
 from .step import profiled_step_parts, step_parts, step_seconds
 
 if TYPE_CHECKING:
@@ -94,7 +94,9 @@ def _by_formula(
     machine: Machine,
     calibration: Floats | None,
 ) -> PredictionTable:
-    peak_bytes_C = peak_bytes(layouts, workload)
+    peak_bytes_C, host_bytes_C = peak_bytes(layouts, workload), None
+    if layouts.offload_C.any():
+        host_bytes_C = host_bytes(layouts, workload, machine.gpus_per_node)
     how = "the planner's time model"
     if layouts.recompute_C.ndim > 1:
         return PredictionTable(
@@ -102,6 +104,7 @@ def _by_formula(
             step_s_C=step_seconds(layouts, workload, machine),
             band=STEP_TIME_BAND,
             how=how,
+            host_bytes_C=host_bytes_C,
         )
     parts = step_parts(layouts, workload, machine)
     step_s_C, factor = parts.step_s_C, 1.0 if calibration is None else calibration
@@ -111,6 +114,7 @@ def _by_formula(
         band=STEP_TIME_BAND,
         how=how,
         least_step_s_C=least_step_s(layouts, workload, machine),
+        host_bytes_C=host_bytes_C,
         parts=tuple(
             (name, np.broadcast_to(seconds, step_s_C.shape) * factor)
             for name, seconds in parts.named_parts()

@@ -18,7 +18,7 @@ from ..cost import MEMORY_BAND, STEP_TIME_BAND, LayoutColumns, LayoutRule, estim
 from ..measurement import chance_below
 from ..space import Bools, Floats, Ints
 from .mesh_grids import LayoutGrid, count_layouts, grids, obeying, parts
-from .search import Training
+from .search import Training, has_host_memory
 
 MEMORY = "memory"
 _CELLS = 1 << 16
@@ -111,8 +111,10 @@ def _look(grid: LayoutGrid, kept_C: Bools, question: PointQuestion, found: _Foun
     """Price the cells of a piece, and keep the best cell of each point."""
     costs = estimate(grid.columns, question.training.workload, question.training.machine)
     peak_C, step_s_C, limit = costs.peak_bytes_C, costs.step_s_C, question.memory_bytes
+    kept_C = np.broadcast_to(kept_C, grid.shape)
+    kept_C = has_host_memory(costs, kept_C, question.training, found.dropped)
     good_C = np.broadcast_to(kept_C & fits(peak_C, limit), grid.shape)
-    found.too_large += int(np.count_nonzero(np.broadcast_to(kept_C, grid.shape)))
+    found.too_large += int(np.count_nonzero(kept_C))
     found.too_large -= int(np.count_nonzero(good_C))
     order_C = np.where(good_C, risked_s(step_s_C, predicted_chance_to_fit(peak_C, limit)), np.inf)
     numbers = _best_cells(order_C, question.are_recomputed_apart)

@@ -21,7 +21,7 @@ from ..cost import (
     fits,
     verdict,
 )
-from ..space import Bools, Floats, Ints
+from ..space import Bools, Floats, Ints, PredictionTable
 from .layout_family import FAMILIES, family_numbers
 from .mesh_grids import PLAN_RULES, LayoutGrid, count_layouts, grids, obeying, parts
 
@@ -104,7 +104,7 @@ def _both(numbers: Ints, seconds: Floats, kept: Bools) -> tuple[Ints, Floats]:
     return numbers[kept], seconds[kept]
 
 
-MEMORY, DEADLINE, MAX_COST = "memory", "deadline", "max_cost"
+HOST_MEMORY, MEMORY, DEADLINE, MAX_COST = "host_memory", "memory", "deadline", "max_cost"
 _CELLS = 1 << 16
 _TIER_BITS = 64
 """Seconds times 2^64 are longer than those of any layout of a better tier, and as exact."""
@@ -167,6 +167,7 @@ class Planned:
 
     Attributes:
         recompute_layers: layers of each stage that are recomputed in full; -1 for all.
+        host_bytes: host memory that a node needs for what is offloaded.
         parts: seconds by name, in the order of ``StepParts``; they add up to ``step_s``.
     """
 
@@ -176,6 +177,7 @@ class Planned:
     step_s: float
     parts: tuple[tuple[str, float], ...]
     verdict: Verdict
+    host_bytes: float = 0.0
 
     @property
     def mfu(self) -> float:
@@ -249,12 +251,12 @@ def _look(
     grid: LayoutGrid, kept_C: Bools, question: Question, tally: _Tally, limited: dict[str, int]
 ) -> None:
     """Price the cells of a piece, and keep what is good of them."""
-    limits = question.limits
-    costs = estimate(grid.columns, question.training.workload, question.training.machine)
+    limits, training = question.limits, question.training
+    costs = estimate(grid.columns, training.workload, training.machine)
     peak_C, step_s_C = (
         np.broadcast_to(cost, grid.shape) for cost in (costs.peak_bytes_C, costs.step_s_C)
     )
-    kept_C = np.broadcast_to(kept_C, grid.shape)
+    kept_C = has_host_memory(costs, np.broadcast_to(kept_C, grid.shape), training, tally.dropped)
     fits_C = kept_C & fits(peak_C, limits.memory_bytes)
     below_C = fits_C if limits.headroom is None else fits_C & (peak_C <= limits.memory_bytes)
     tally.valid += int(np.count_nonzero(kept_C))
@@ -281,6 +283,19 @@ def _look(
     tally.tightest.add(grid, wanted_C & below_C, step_s_C)
     tier_C = np.where(safe_C, 0, np.where(below_C, 1, 2))
     tally.best.add(grid, wanted_C, np.ldexp(step_s_C, _TIER_BITS * tier_C))
+
+
+def has_host_memory(
+    costs: PredictionTable, kept_C: Bools, training: Training, dropped: dict[str, int]
+) -> Bools:
+    """Cells of those kept whose nodes have room for what they offload; the others are counted."""
+    limit_bytes, needed_C = training.machine.host_memory_bytes, costs.host_bytes_C
+    if limit_bytes is None or needed_C is None:
+        return kept_C
+    has_room_C = kept_C & (needed_C <= limit_bytes)
+    lost = int(np.count_nonzero(kept_C)) - int(np.count_nonzero(has_room_C))
+    dropped[HOST_MEMORY] = dropped.get(HOST_MEMORY, 0) + lost
+    return has_room_C
 
 
 def _plan(question: Question, tally: _Tally, limited: dict[str, int]) -> Plan:
@@ -314,11 +329,13 @@ def _best_plans(ranking: Ranking, question: Question) -> tuple[Planned, ...]:
     costs = estimate(rows, question.training.workload, question.training.machine)
     names = [name for name, _ in costs.parts]
     parts = zip(*(seconds.tolist() for _, seconds in costs.parts), strict=True)
+    hosts_C = np.zeros(len(rows)) if costs.host_bytes_C is None else costs.host_bytes_C
     found = zip(
         rows.layouts(),
         rows.recompute_layers_C.tolist(),
         costs.peak_bytes_C.tolist(),
         costs.step_s_C.tolist(),
+        hosts_C.tolist(),
         parts,
         strict=True,
     )
@@ -330,6 +347,7 @@ def _best_plans(ranking: Ranking, question: Question) -> tuple[Planned, ...]:
             step_s=step_s,
             parts=tuple(zip(names, seconds, strict=True)),
             verdict=verdict(peak, question.limits.memory_bytes),
+            host_bytes=host,
         )
-        for layout, layers, peak, step_s, seconds in found
+        for layout, layers, peak, step_s, host, seconds in found
     )

@@ -171,6 +171,7 @@ class PredictionTable:
         parts: names of parts of a step, with the seconds of each row.
         memory_parts: names of parts of the peak, with the bytes of each row.
         limit_bytes: memory that a rank has.
+        host_bytes_C: host memory that a node needs; None where no row offloads anything.
     """
 
     peak_bytes_C: Floats
@@ -181,6 +182,7 @@ class PredictionTable:
     parts: tuple[tuple[str, Floats], ...] = ()
     memory_parts: tuple[tuple[str, Floats], ...] = ()
     limit_bytes: float | None = None
+    host_bytes_C: Floats | None = None
 
     def __len__(self) -> int:
         return len(self.step_s_C)
@@ -203,9 +205,10 @@ class PredictionTable:
     def take(self, selection: Selection) -> PredictionTable:
         """Rows of a mask, or rows by number."""
         rows = _rows(selection)
-        least_s = self.least_step_s_C
+        least_s, host_bytes = self.least_step_s_C, self.host_bytes_C
         return replace(
             self,
+            host_bytes_C=None if host_bytes is None else host_bytes[rows],
             peak_bytes_C=self.peak_bytes_C[rows],
             step_s_C=self.step_s_C[rows],
             least_step_s_C=None if least_s is None else least_s[rows],

@@ -42,7 +42,7 @@ def fit(arguments: Sequence[str]) -> Iterator[str]:
     answer = fit_answer(request)
     as_json = request.training.json
     yield json.dumps(fit_document(answer), indent=2) if as_json else fit_text(answer)
-    _require_fit(answer.verdict, float(answer.memory.total_SC.max()), answer.limit_bytes)
+    _require_answer_fits(answer)
 
 
 def _fit_script(own: Sequence[str], command: Sequence[str]) -> Iterator[str]:
@@ -60,7 +60,7 @@ def _fit_script(own: Sequence[str], command: Sequence[str]) -> Iterator[str]:
         yield json.dumps(document, indent=2)
     else:
         yield "\n\n".join((script_text(script), fit_text(answer), rooms_table(script, found)))
-    _require_fit(answer.verdict, float(answer.memory.total_SC.max()), answer.limit_bytes)
+    _require_answer_fits(answer)
 
 
 def _peak_of(answer: FitAnswer) -> PeakOf:
@@ -71,6 +71,16 @@ def _peak_of(answer: FitAnswer) -> PeakOf:
         return float(memory_bytes(columns, answer.asked.workload).peak_C[0])
 
     return peak
+
+
+def _require_answer_fits(answer: FitAnswer) -> None:
+    host, needed_bytes = answer.host, float(answer.memory.total_SC.max())
+    if host.limit_bytes is not None and host.is_short and needed_bytes <= answer.limit_bytes:
+        raise DoesNotFitError(
+            f"it does not fit: offload needs {memory_size(host.needed_bytes)} of host memory per "
+            f"node, which has {memory_size(host.limit_bytes)}."
+        )
+    _require_fit(answer.verdict, needed_bytes, answer.limit_bytes)
 
 
 def _require_fit(answer: Verdict, needed_bytes: float, limit_bytes: int) -> None:

@@ -5,7 +5,14 @@ from typing import TYPE_CHECKING
 from autoconf_launch.core import lazy_names
 
 if TYPE_CHECKING:
-    from .answers import FitAnswer, PlanAnswer, fit_answer, plan_answer, require_equal_nodes
+    from .answers import (
+        FitAnswer,
+        HostMemory,
+        PlanAnswer,
+        fit_answer,
+        plan_answer,
+        require_equal_nodes,
+    )
     from .fit_flags import (
         CLUSTER_TEMPLATE,
         FitRequest,

@@ -11,11 +11,13 @@ import numpy as np
 
 from autoconf_launch.autotuner.cost import (
     LayoutColumns,
+    NodeLimits,
     Proposal,
     Remedy,
     StageMemory,
     Verdict,
     broken_rule,
+    host_bytes,
     memory_bytes,
     remedies,
     verdict,
@@ -46,11 +48,25 @@ from .training_choice import (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class HostMemory:
+    """What a node keeps in host memory, and what it has; ``limit_bytes`` None where not known."""
+
+    needed_bytes: float
+    limit_bytes: float | None
+
+    @property
+    def is_short(self) -> bool:
+        """Whether a node surely lacks room for what is offloaded."""
+        return self.limit_bytes is not None and self.needed_bytes > self.limit_bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class FitAnswer:
     """All that the two forms of the report say.
 
     ``memory`` has one row for each stage; ``step_s`` is a step of the layout as asked, were memory
-    no limit, None where no time model covers it. ``smallest``: where nothing like the layout fits,
+    no limit, None where no time model covers it. The verdict is no, too, where ``host`` is short.
+    ``smallest``: where nothing like the layout fits,
     the first of ever larger clusters of such nodes on which a layout without offload does.
     """
 
@@ -61,6 +77,7 @@ class FitAnswer:
     verdict: Verdict
     step_s: float | None
     remedies: tuple[Remedy, ...]
+    host: HostMemory
     smallest: ClusterSpec | None = None
 
 
@@ -123,12 +140,18 @@ def fit_answer(request: FitRequest) -> FitAnswer:
         raise ConfigError(f"{why}.")
     stages = np.arange(asked.layout.pipeline_parallel)[:, None]
     memory = memory_bytes(columns, workload, stages)
+    limits = NodeLimits(
+        device_bytes=limit_bytes,
+        gpus=min(len(node.devices) for node in cluster.nodes),
+        host_bytes=cluster.least_host_memory_bytes,
+    )
+    host = _host_memory(columns, training)
     answer = verdict(float(memory.total_SC.max()), limit_bytes)
-    node = min(len(node.devices) for node in cluster.nodes)
+    answer = Verdict.NO if host.is_short else answer
     found: tuple[Remedy, ...] = ()
     seconds = partial(proposal_step_s, cluster)
     if answer is Verdict.NO:
-        found = remedies(asked, limit_bytes, node, seconds)
+        found = remedies(asked, limits, seconds)
     return FitAnswer(
         cluster=cluster,
         asked=asked,
@@ -137,7 +160,17 @@ def fit_answer(request: FitRequest) -> FitAnswer:
         verdict=answer,
         step_s=seconds([asked])[0],
         remedies=found,
+        host=host,
         smallest=_smallest(training) if answer is Verdict.NO and not found else None,
+    )
+
+
+def _host_memory(columns: LayoutColumns, training: TrainingRequest) -> HostMemory:
+    """Need of the node with most GPUs, and memory of the one with least."""
+    gpus = max(len(node.devices) for node in training.cluster.nodes)
+    return HostMemory(
+        needed_bytes=float(host_bytes(columns, training.workload, gpus)[0]),
+        limit_bytes=training.cluster.least_host_memory_bytes,
     )
 
 
@@ -154,7 +187,7 @@ def _smallest(training: TrainingRequest) -> ClusterSpec | None:
             training=Training(workload=training.workload, machine=machine_of(cluster)),
             world=len(cluster.devices),
             limits=Limits(memory_bytes=training.limit_bytes),
-            degrees=Degrees(offload=(Offload.NONE,)),  # nobody said how much memory the hosts have
+            degrees=Degrees(offload=(Offload.NONE,)),
             most=1,
         )
         if planned(question).best:

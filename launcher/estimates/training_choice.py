@@ -105,6 +105,8 @@ def machine_of(cluster: ClusterSpec) -> Machine:
         gpus_per_node=len(node.devices),
         network_bytes_per_s=node.network_bytes_per_s,
     )
+    if node.host_memory_bytes is not None:
+        usual = replace(usual, host_memory_bytes=node.host_memory_bytes)
     if node.link_bytes_per_s is None:
         return usual
     return replace(usual, link=replace(usual.link, bytes_per_s=node.link_bytes_per_s))

@@ -112,7 +112,9 @@ def find_cluster(request: LaunchRequest, listener: Listener | None = None) -> Cl
         )
     devices = _limit_memory(_own_devices(request, hosts[own], gpus), request.memory_limit_bytes)
     if len(hosts) == 1:
-        return ClusterSpec(nodes=(with_links(Node(host=socket.gethostname(), devices=devices)),))
+        host_bytes = host_memory_bytes()
+        node = Node(host=socket.gethostname(), devices=devices, host_memory_bytes=host_bytes)
+        return ClusterSpec(nodes=(with_links(node),))
     nodes = (
         Node(host=host.host, devices=devices if index == own else _alike(host, devices[0]))
         for index, host in enumerate(hosts)
@@ -168,6 +170,15 @@ def _limit_memory(devices: tuple[Device, ...], limit_bytes: int | None) -> tuple
 
 def _alike(host: HostSlots, device: Device) -> tuple[Device, ...]:
     return tuple(replace(device, slot=slot, visible_as=None) for slot in host.slots)
+
+
+def host_memory_bytes() -> int:
+    """Memory of the machine in use and free, or its control group's limit if that is less."""
+    whole_bytes = psutil.virtual_memory().total
+    try:
+        return min(whole_bytes, int(Path("/sys/fs/cgroup/memory.max").read_text()))
+    except (OSError, ValueError):
+        return int(whole_bytes)
 
 
 def available_memory_bytes() -> int:

@@ -16,7 +16,7 @@ from autoconf_launch.autotuner.cost import (
 from autoconf_launch.autotuner.space import candidate_name
 from autoconf_launch.core import Candidate, ClusterSpec, encode
 
-from ..estimates import FitAnswer
+from ..estimates import FitAnswer, HostMemory
 from .cells import (
     adapters_text,
     count_text,
@@ -29,6 +29,9 @@ from .cells import (
 
 FIT_SCHEMA_VERSION = 2
 _COLUMNS = 8
+HOST_NOT_CHECKED = (
+    "Host memory is not checked; host_memory_gib in a cluster file says how much a node has."
+)
 ANSWERS = {
     Verdict.YES: "yes: it fits",
     Verdict.MARGINAL: "marginal: it may fit",
@@ -69,7 +72,7 @@ def cluster_name(cluster: ClusterSpec) -> str:
 
 def fit_document(answer: FitAnswer) -> dict[str, Any]:
     """A document; keys in ``_gib`` are of 2^30 bytes."""
-    total_S = answer.memory.total_SC[:, 0]
+    total_S, host_limit = answer.memory.total_SC[:, 0], answer.host.limit_bytes
     return {
         "schema_version": FIT_SCHEMA_VERSION,
         "model": answer.asked.workload.architecture.name,
@@ -79,6 +82,8 @@ def fit_document(answer: FitAnswer) -> dict[str, Any]:
         "peak_memory_gib": _to_gib(float(total_S.max())),
         "peak_memory_band": MEMORY_BAND,
         "limit_gib": _to_gib(answer.limit_bytes),
+        "host_memory_gib": _to_gib(answer.host.needed_bytes),
+        "host_limit_gib": None if host_limit is None else _to_gib(host_limit),
         "step_time_s": answer.step_s,
         "stages": [
             {"stage": stage, "memory_gib": _to_gib(float(total)), "parts": _parts(answer, stage)}
@@ -144,7 +149,18 @@ def _verdict(answer: FitAnswer) -> str:
     return (
         f"{ANSWERS[answer.verdict]}. The fullest rank (stage {stage}) needs "
         f"{memory_size(needed)} ±{percent(MEMORY_BAND)} of {memory_size(answer.limit_bytes)}."
+        f"{_host_text(answer.host)}"
     )
+
+
+def _host_text(host: HostMemory) -> str:
+    """What is offloaded, against the host memory of a node; empty where nothing is."""
+    if not host.needed_bytes:
+        return ""
+    needed = f" Offload needs {memory_size(host.needed_bytes)} of host memory per node"
+    if host.limit_bytes is None:
+        return f"{needed}. {HOST_NOT_CHECKED}"
+    return f"{needed}; it has {memory_size(host.limit_bytes)}."
 
 
 def _remedies(answer: FitAnswer) -> str:
@@ -155,11 +171,18 @@ def _remedies(answer: FitAnswer) -> str:
             memory_size(remedy.peak_bytes),
             remedy.verdict.value,
             *_price(remedy.step_s, answer.step_s),
+            memory_size(remedy.host_bytes) if remedy.host_bytes else "-",
         ]
         for remedy in answer.remedies
     ]
-    headers = ["what would fit", "memory", "fits", "step", "price"]
-    return table_of(rows, headers, ["left", "right", "left", "right", "right"])
+    headers = ["what would fit", "memory", "fits", "step", "price", "host memory per node"]
+    if not any(remedy.host_bytes for remedy in answer.remedies):
+        rows, headers = [row[:-1] for row in rows], headers[:-1]
+    table = table_of(rows, headers, ["left", "right", "left", *("right" for _ in headers[3:])])
+    is_open = answer.host.limit_bytes is None and not answer.host.needed_bytes
+    if is_open and "host memory per node" in headers:
+        table += f"\n{HOST_NOT_CHECKED}"
+    return table
 
 
 def _price(step_s: float | None, asked_s: float | None) -> tuple[str, str]:
@@ -175,6 +198,7 @@ def _remedy_document(remedy: Remedy) -> dict[str, Any]:
         "peak_memory_gib": _to_gib(remedy.peak_bytes),
         "verdict": remedy.verdict.value,
         "step_time_s": remedy.step_s,
+        "host_memory_gib": _to_gib(remedy.host_bytes),
     }
 
 

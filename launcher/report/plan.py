@@ -18,7 +18,7 @@ from autoconf_launch.autotuner.cost import (
     time_band,
 )
 from autoconf_launch.autotuner.planner import Loser, Planned, Question, family_name
-from autoconf_launch.core import Layout, Offload
+from autoconf_launch.core import Layout
 
 from ..estimates import PlanAnswer, is_runnable
 from .cells import (
@@ -32,6 +32,7 @@ from .cells import (
     step_time_text,
     table_of,
 )
+from .fit import HOST_NOT_CHECKED
 from .plan_reasons import RULES_IN_WORDS, loser_reason, name_of
 from .waterfall import PARTS, waterfall, waterfall_text
 
@@ -50,6 +51,7 @@ def row_document(answer: PlanAnswer, one: Planned) -> dict[str, Any]:
         "tokens_per_s_per_gpu": answer.tokens_per_s_per_gpu(one),
         "mfu": one.mfu,
         "peak_memory_gib": round(one.peak_bytes / _GIB, 3),
+        "host_memory_gib": round(one.host_bytes / _GIB, 3),
         "free_memory": _free(answer, one),
         "fits": one.verdict.value,
         "usd_per_step": usd,
@@ -178,6 +180,7 @@ _LEFT_OUT = {
     "recompute": "none",
     "sp": "-",
     "offload": "none",
+    "host memory": "-",
     "$/B tokens": "-",
     "$": "-",
     "runs here": "plan-only",
@@ -207,6 +210,7 @@ def _cells(rank: int, answer: PlanAnswer, one: Planned) -> dict[str, str]:
         "MFU": percent(one.mfu),
         "memory": memory_size(one.peak_bytes),
         "free": percent(_free(answer, one)),
+        "host memory": memory_size(one.host_bytes) if one.host_bytes else "-",
         **_price_cells(answer, one),
     }
     runnable = is_runnable(layout, one.recompute_layers, answer.workload)
@@ -265,8 +269,12 @@ def _doubts(answer: PlanAnswer) -> Iterator[str]:
     if max(bands) > STEP_TIME_BAND:
         guess = f"±{percent(max(bands))}"
         yield f"{guess} is an estimate: no published run has experts or offload."
-    if any(one.layout.offload is not Offload.NONE for one in best):
-        yield "Host memory is not checked: make sure that it has room for what is offloaded."
+    if any(one.host_bytes for one in best):
+        limit = answer.question.training.machine.host_memory_bytes
+        if limit is None:
+            yield HOST_NOT_CHECKED
+        else:
+            yield f"A node has {memory_size(limit)} of host memory."
 
 
 def _rejected_table(answer: PlanAnswer) -> str:

@@ -33,6 +33,7 @@ RULES_IN_WORDS = {
     "offload_zero": "offloaded weights need ZeRO 3",
     "recompute_layers": "more layers are recomputed than a stage has",
     "zero_ranks": "ZeRO has nothing to shard over one rank",
+    "host_memory": "offloads more than the host memory of a node holds",
     "memory": "needs more memory than a GPU has",
     "deadline": "takes longer than --deadline",
     "max_cost": "costs more than --max-cost",

@@ -114,3 +114,26 @@ def test_the_guide_has_the_template_that_plan_prints(capsys: pytest.CaptureFixtu
     assert main(["plan", "--cluster-template"]) == 0
     assert capsys.readouterr().out == cluster_template()
     assert f"```yaml\n{cluster_template()}```\n" in guide.read_text(encoding="utf-8")
+
+
+def test_a_file_says_how_much_host_memory_a_node_has() -> None:
+    cluster = cluster_of_document(document({"gpu": "RTX-4090", "gpus": 2, "host_memory_gib": 64}))
+    assert cluster.least_host_memory_bytes == 64 * 2**30
+
+
+@pytest.mark.parametrize(
+    ("text", "gib"),
+    [("2x8xH100-SXM-80GB", 2048), ("4xT4", 192), ("H100", None), ("4xRTX-4090", None)],
+)
+def test_only_nodes_of_the_usual_size_have_a_usual_host_memory(text: str, gib: int | None) -> None:
+    assert parse_cluster(text).least_host_memory_bytes == (None if gib is None else gib * 2**30)
+
+
+def test_one_unknown_host_makes_the_least_host_memory_unknown() -> None:
+    known = {"gpu": "H100", "gpus": 8}
+    assert cluster_of_document(document(known, {"gpu": "T4-16GB"})).least_host_memory_bytes is None
+
+
+def test_a_host_without_memory_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"nodes\[0\].host_memory_gib is -1"):
+        cluster_of_document(document({"gpu": "H100", "host_memory_gib": -1}))

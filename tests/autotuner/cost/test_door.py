@@ -7,12 +7,14 @@ ROOT = Path(__file__).parents[3]
 FOLDERS = ("autotuner", "tuning_spaces", "launcher", "nemo_tools", "api")
 ROOM = ROOT / "autotuner" / "cost"
 FORMULAS = {
+    "host_bytes": {"launcher/estimates"},
     "memory_bytes": {"launcher/estimates", "launcher/commands", "launcher/measurements"},
     "profiled_step_parts": {"launcher/first_forward"},
     "step_parts": {"launcher/measurements"},
     "traced_memory": {"launcher/first_forward"},
 }
-"""Below ``estimate``, with the rooms that need parts of a step, or memory stage by stage."""
+"""Below ``estimate``, with the rooms that need parts of a step, memory stage by stage, or
+unequal nodes."""
 
 
 def imported_from_cost() -> dict[str, set[str]]:

@@ -281,3 +281,15 @@ def test_each_family_stands_once_by_its_best_layout(ask: Any) -> None:
     named = [(family_name(one.layout), key(one)) for one in one_each.best]
     assert dict(named) == first
     assert len(named) == len(first) > 1
+
+
+def test_layouts_beyond_the_host_memory_are_ruled_out_by_name(ask: Any) -> None:
+    question = ask(most=None)
+    machine = replace(question.training.machine, host_memory_bytes=1.0)
+    tight = plan(replace(question, training=replace(question.training, machine=machine)))
+    roomy = plan(question)
+    stayed = [one for one in roomy.best if not one.host_bytes]
+    assert 0 < len(stayed) < len(roomy.best)
+    assert [one.layout for one in tight.best] == [one.layout for one in stayed]
+    assert "host_memory" not in dict(roomy.rejected)
+    assert dict(tight.rejected)["host_memory"] == roomy.valid - tight.valid

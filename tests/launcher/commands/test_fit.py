@@ -232,3 +232,35 @@ def test_weights_that_cannot_be_trained_are_refused(
     assert ran.code == 2
     assert says in ran.err
     assert ran.is_one_line
+
+
+AWAY = (
+    *("--model", "llama2-70b", "--seq", "2048", "--global-batch", "64", "--recompute", "full"),
+    *("--zero", "3", "--offload", "parameters"),
+)
+
+
+def test_host_memory_for_offload_is_named_and_compared(fit: Run) -> None:
+    ran = fit(*AWAY, "--cluster", "8xA100")
+    assert ran.code == 0
+    assert "Offload needs 1027.8 GiB of host memory per node; it has 1152.0 GiB." in ran.out
+    document = fit(*AWAY, "--cluster", "8xA100", "--json").document
+    assert (document["host_memory_gib"], document["host_limit_gib"]) == (1027.832, 1152.0)
+
+
+def test_a_host_without_room_is_a_no_with_its_reason(fit: Run, tmp_path: Path) -> None:
+    path = tmp_path / "cluster.yaml"
+    path.write_text("nodes:\n- {gpu: A100, gpus: 8, host_memory_gib: 256}\n")
+    ran = fit(*AWAY, "--cluster", str(path))
+    assert ran.code == 1
+    assert "no: it does not fit" in ran.out
+    assert ran.err.endswith("host memory per node, which has 256.0 GiB.\n")
+
+
+def test_an_unknown_host_memory_is_said_once(fit: Run) -> None:
+    ran = fit(*AWAY, "--cluster", "2x4xA100")
+    assert ran.out.count("Host memory is not checked") == 1
+
+
+def test_without_offload_nothing_is_said_of_hosts(fit: Run) -> None:
+    assert "ost memory" not in fit(*FITS).out

@@ -15,7 +15,15 @@ KEYS = {
 }
 ROW = {
     *("family", "candidate", "step_time_s", "step_time_band", "tokens_per_s_per_gpu", "mfu"),
-    *("peak_memory_gib", "free_memory", "fits", "usd_per_step", "training_days", "training_usd"),
+    *(
+        "peak_memory_gib",
+        "host_memory_gib",
+        "free_memory",
+        "fits",
+        "usd_per_step",
+        "training_days",
+        "training_usd",
+    ),
     *("parts", "runnable"),
 }
 
@@ -235,3 +243,22 @@ def test_no_number_has_an_exponent(plan: Run) -> None:
     out = plan(*flags, "--cluster", "32x8xA100", "--tokens", "15T").out
     assert "131072 tokens" in out
     assert "e+0" not in out
+
+
+BIG = ("--model", "llama2-70b", "--seq", "2048", "--global-batch", "64")
+
+
+def test_host_memory_of_offload_is_a_column_and_a_limit(plan: Run, tmp_path: Path) -> None:
+    roomy = plan(*BIG, "--cluster", "8xA100")
+    assert "host memory" in roomy.out
+    assert "A node has 1152.0 GiB of host memory." in roomy.out
+    path = tmp_path / "cluster.yaml"
+    path.write_text("nodes:\n- {gpu: A100, gpus: 8, host_memory_gib: 256}\n")
+    tight = plan(*BIG, "--cluster", str(path))
+    assert "offloads more than the host memory of a node holds" in tight.out
+    assert tight.code == 3
+
+
+def test_an_unknown_host_memory_is_said_once(plan: Run) -> None:
+    ran = plan("--model", "llama2-7b", *BIG[2:], "--cluster", "2xRTX-4090")
+    assert ran.out.count("Host memory is not checked") == 1

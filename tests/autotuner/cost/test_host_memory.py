@@ -1,0 +1,85 @@
+"""Host memory of what is offloaded: bytes a weight as published, and how ranks share a node."""
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from autoconf_launch.autotuner.cost import LayoutColumns, estimate, host_bytes, parameters
+from autoconf_launch.core import Framework, Layout, Offload, Software, WeightFormat, Workload
+from autoconf_launch.tuning_spaces import machine, named_model
+
+LLAMA = named_model("llama2-7b")
+DEEPSPEED = Workload(
+    model=LLAMA, sequence_length=512, software=Software(framework=Framework.DEEPSPEED)
+)
+GPUS = 8
+
+
+def needed(workload: Workload = DEEPSPEED, **layout: Any) -> float:
+    columns = LayoutColumns.from_layouts([Layout(**layout)])
+    return float(host_bytes(columns, workload, GPUS)[0])
+
+
+def each(workload: Workload = DEEPSPEED, **layout: Any) -> float:
+    """Bytes a weight of the model."""
+    return needed(workload, **layout) / parameters(LLAMA)
+
+
+def test_nothing_is_needed_where_nothing_is_offloaded() -> None:
+    assert needed(data_parallel=8, zero_stage=3) == 0
+
+
+def test_states_and_gradients_take_16_bytes_a_weight_and_weights_two_more() -> None:
+    """DeepSpeed's documentation, "Memory Requirements": 16 and 18, without its buffers."""
+    assert each(data_parallel=8, zero_stage=2, offload=Offload.OPTIMIZER) == pytest.approx(16)
+    assert each(data_parallel=8, zero_stage=3, offload=Offload.PARAMETERS) == pytest.approx(18)
+
+
+def test_fsdp_offloads_fp32_weights_gradients_and_states() -> None:
+    fsdp = replace(DEEPSPEED, software=Software(framework=Framework.FSDP))
+    away = each(fsdp, data_parallel=8, zero_stage=3, offload=Offload.PARAMETERS)
+    assert away == pytest.approx(16)
+
+
+def test_without_zero_each_rank_of_a_node_has_its_own_copy() -> None:
+    assert each(data_parallel=8, offload=Offload.OPTIMIZER) == pytest.approx(8 * 16)
+
+
+def test_more_nodes_share_what_is_sharded() -> None:
+    away = each(data_parallel=32, zero_stage=1, offload=Offload.OPTIMIZER)
+    assert away == pytest.approx(16 / 4)
+
+
+def test_a_node_with_all_stages_has_the_embedding_once() -> None:
+    assert each(pipeline_parallel=8, offload=Offload.OPTIMIZER) == pytest.approx(16)
+
+
+def test_two_ranks_need_no_more_than_all_ranks_do() -> None:
+    away = each(data_parallel=2, zero_stage=1, offload=Offload.OPTIMIZER)
+    assert away == pytest.approx(16)
+
+
+def test_frozen_weights_have_no_state_on_the_host() -> None:
+    """Adapters alone are updated there; ZeRO 3 moves the stored weights, too."""
+    lora = replace(DEEPSPEED, lora_rank=16, weight_format=WeightFormat.NF4)
+    assert each(lora, data_parallel=8, zero_stage=1, offload=Offload.OPTIMIZER) < 0.2
+    stored = each(lora, data_parallel=8, zero_stage=3, offload=Offload.PARAMETERS)
+    assert 0.5 < stored < 0.8
+
+
+def test_predictions_have_it_on_a_grid_as_for_single_layouts() -> None:
+    layouts = [
+        Layout(data_parallel=dp, zero_stage=2, offload=offload)
+        for dp in (1, 8)
+        for offload in Offload
+    ]
+    found = estimate(
+        LayoutColumns.from_layouts(layouts), DEEPSPEED, machine("A100", gpus_per_node=GPUS)
+    )
+    assert found.host_bytes_C is not None
+    singly = [
+        needed(data_parallel=x.data_parallel, zero_stage=2, offload=x.offload) for x in layouts
+    ]
+    assert np.allclose(found.host_bytes_C, singly)
