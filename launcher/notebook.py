@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 from autoconf_launch.autotuner.space import Record
 
 from .estimates import FitAnswer, PlanAnswer, Recommendation
-from .pages import tune_page, write_page
+from .pages import plan_page, recommend_page, tune_page, write_page
 from .report import fit_text, plan_text, recommend_text, text_html
 from .results import read_results
 
@@ -33,6 +33,15 @@ class ShownPlan(PlanAnswer):
     def _repr_html_(self) -> str:
         return text_html(plan_text(self))
 
+    def write_html(self, path: str | Path) -> None:
+        """Write the answer with charts as one HTML file, as ``--html`` does.
+
+        Raises:
+            ConfigError: the file exists, or the extra ``html`` is not installed.
+            ResultsFolderError: it cannot be written.
+        """
+        write_page(plan_page((self,), plan_text(self)), Path(path))
+
 
 class ShownRecommendation(Recommendation):
     """The answer of ``recommend``."""
@@ -41,6 +50,15 @@ class ShownRecommendation(Recommendation):
 
     def _repr_html_(self) -> str:
         return text_html(recommend_text(self))
+
+    def write_html(self, path: str | Path) -> None:
+        """Write the answer with charts as one HTML file, as ``--html`` does.
+
+        Raises:
+            ConfigError: the file exists, or the extra ``html`` is not installed.
+            ResultsFolderError: it cannot be written.
+        """
+        write_page(recommend_page(self, recommend_text(self)), Path(path))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

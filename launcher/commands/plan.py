@@ -31,6 +31,7 @@ from ..first_forward import (
     split_command,
     why_no_pieces,
 )
+from ..pages import HtmlPage, plan_page, write_page
 from ..report import (
     pieces_plan_document,
     pieces_plan_text,
@@ -42,6 +43,8 @@ from ..report import (
     script_text,
     why_nothing,
 )
+
+_TITLE = "autoconf-launch: layouts of a script"
 
 
 def plan(arguments: Sequence[str]) -> Iterator[str]:
@@ -70,6 +73,8 @@ def _plan_script(own: Sequence[str], command: Sequence[str]) -> Iterator[str]:
     require_equal_nodes(request.training.cluster)
     found = plan_by_pieces(request, script)
     paths = _export(request, [(row.layout, ALL_LAYERS) for row in found.best])
+    if request.html is not None:
+        write_page(HtmlPage(title=_TITLE, answer=pieces_plan_text(found)), request.html)
     price = choose_price(request.usd_per_gpu_hour, request.training.cluster)
     hourly = None if price is None else price.usd_per_gpu_hour
     if request.training.json:
@@ -86,6 +91,8 @@ def _plan_known(request: PlanRequest, script: TracedScript | None) -> Iterator[s
     paths = _export(request, [(one.layout, one.recompute_layers) for one in best])
     if request.csv is not None:
         _write(request, answer)
+    if request.html is not None:
+        write_page(plan_page((answer,), plan_text(answer)), request.html)
     if request.training.json:
         section = {} if script is None else {"script": script_document(script)}
         yield plan_json({**plan_document(answer), **section, **_exported(paths)})
@@ -132,9 +139,11 @@ def _optimum(request: PlanRequest, layout: Layout, layers: int) -> Optimum:
 
 
 def _sentences(request: PlanRequest, paths: Sequence[Path]) -> Iterator[str]:
-    if paths:
+    if paths or request.html:
         yield ""
     yield from (f"Row {request.row} is written to {path}." for path in paths)
+    if request.html:
+        yield f"Written: {request.html}"
 
 
 def _exported(paths: Sequence[Path]) -> dict[str, list[str]]:

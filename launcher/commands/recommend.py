@@ -23,6 +23,7 @@ from ..estimates import (
     write_text,
 )
 from ..export import SUFFIXES, export_base
+from ..pages import recommend_page, write_page
 from ..report import recommend_document, recommend_text
 
 
@@ -38,13 +39,18 @@ def recommend(arguments: Sequence[str]) -> Iterator[str]:
     cluster = cluster_of(request)
     answer = recommendation(request, cluster)
     written = _write(request, cluster, answer) if request.base_config else ()
+    text = recommend_text(answer)
+    if request.html is not None:
+        write_page(recommend_page(answer, text), request.html)
     if request.json:
         yield recommend_document(answer)
         return
-    yield recommend_text(answer)
+    yield text
     if written:
         yield f"\nBase configuration: {written[0]}"
         yield from (f"exported to {path}" for path in written[1:])
+    if request.html is not None:
+        yield f"\nWritten: {request.html}"
 
 
 def _require_folder(path: Path) -> None:

@@ -151,6 +151,7 @@ class PlanRequest:
     max_cost_usd: float | None = None
     usd_per_gpu_hour: float | None = None
     csv: Path | None = None
+    html: Path | None = None
     export: tuple[str, ...] = ()
     row: int = 1
     output: Path | None = None
@@ -183,6 +184,7 @@ def parse_plan(arguments: Sequence[str], *, of_script: bool = False) -> PlanRequ
         max_cost_usd=flags.max_cost,
         usd_per_gpu_hour=flags.usd_per_gpu_hour,
         csv=flags.csv,
+        html=flags.html,
         export=flags.export,
         row=flags.row or 1,
         output=flags.output,
@@ -221,6 +223,7 @@ EXPORTED = ("megatron", "torchtitan", "nemo2", "deepspeed", "native")
 def _add_files(group: argparse._ArgumentGroup) -> None:
     add = group.add_argument
     add("--csv", type=Path, metavar="FILE", help="write the table with all numbers of its rows")
+    add("--html", type=Path, metavar="FILE", help="write the answer with charts as one page")
     read, export_help = frameworks_reader(EXPORTED), "write a row's layout for these frameworks"
     add("--export", type=read, default=(), metavar="|".join(EXPORTED), help=export_help)
     row_help = "the row of the table that is exported; default 1"

@@ -65,6 +65,7 @@ class RecommendRequest:
     export: tuple[str, ...] = ()
     wandb_project: str | None = None
     json: bool = False
+    html: Path | None = None
 
 
 def parse_recommend(arguments: Sequence[str]) -> RecommendRequest:
@@ -100,6 +101,7 @@ def parse_recommend(arguments: Sequence[str]) -> RecommendRequest:
         export=flags.export,
         wandb_project=flags.wandb_project,
         json=flags.json,
+        html=flags.html,
     )
     if missing := what_is_missing(request):
         parser.error(missing)
@@ -207,6 +209,7 @@ def _add_output(group: argparse._ArgumentGroup) -> None:
     add("--export", type=read, default=(), metavar=frameworks, help=export_help)
     add("--wandb-project", metavar="NAME", help="that the base configuration logs to")
     add("--json", action="store_true", help="print one JSON document")
+    add("--html", type=Path, metavar="FILE", help="write the answer with charts as one page")
 
 
 def _family(text: str) -> str:

@@ -6,6 +6,8 @@ from autoconf_launch.core import lazy_names
 
 if TYPE_CHECKING:
     from .page import Cell, Chart, HtmlPage, Table, page_html, write_page
+    from .plan import plan_page
+    from .recommend import recommend_page
     from .tune import tune_page
 else:
     __getattr__ = lazy_names(__name__, __file__)

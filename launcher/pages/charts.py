@@ -30,7 +30,7 @@ def marker_trace(
     }
 
 
-def bar_trace(name: str, x: Sequence[str], y: Sequence[float]) -> dict[str, Any]:
+def bar_trace(name: str, x: Sequence[str | float], y: Sequence[str | float]) -> dict[str, Any]:
     """A bar for each name."""
     return {"type": "bar", "name": name, "x": [*x], "y": [*y]}
 
@@ -91,7 +91,12 @@ def memory_chart(
         title="Memory",
         note=f"{what}, for the rank that needs most{limit}.",
         traces=tuple(traces),
-        layout={"barmode": "stack", "yaxis": {"title": {"text": unit}}, "showlegend": True},
+        layout={
+            "barmode": "stack",
+            "xaxis": {"type": "category"},
+            "yaxis": {"title": {"text": unit}},
+            "showlegend": True,
+        },
     )
 
 

@@ -66,8 +66,8 @@ class HtmlPage:
 
     title: str
     answer: str
-    charts: tuple[Chart, ...]
-    tables: tuple[Table, ...]
+    charts: tuple[Chart, ...] = ()
+    tables: tuple[Table, ...] = ()
     texts: tuple[tuple[str, str], ...] = ()
 
 

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
         validation_lines,
     )
     from .plan import plan_csv, plan_document, plan_json, plan_text
-    from .plan_reasons import why_nothing
+    from .plan_reasons import name_of, why_nothing
     from .recommend import recommend_document, recommend_text
     from .results import (
         comparison_document,
@@ -62,6 +62,11 @@ if TYPE_CHECKING:
         summary_text,
         table_text,
     )
-    from .waterfall import WaterfallStep, measured_waterfall, predicted_waterfall
+    from .waterfall import (
+        WaterfallStep,
+        measured_waterfall,
+        planned_waterfall,
+        predicted_waterfall,
+    )
 else:
     __getattr__ = lazy_names(__name__, __file__)

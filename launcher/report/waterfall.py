@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from autoconf_launch.autotuner.planner import Planned
 from autoconf_launch.autotuner.playoff import SoakReport
 from autoconf_launch.autotuner.space import Prediction, Record
 
@@ -115,6 +116,11 @@ def _soak_text(soak: SoakReport | None) -> str:
         return ""
     drawn = waterfall_text(steps)
     return f"; measured in its verification run, one phase after the other:\n{drawn}"
+
+
+def planned_waterfall(planned: Planned) -> tuple[WaterfallStep, ...]:
+    """Parts of a planned layout's step."""
+    return waterfall(planned.parts)
 
 
 def predicted_waterfall(prediction: Prediction | None) -> tuple[WaterfallStep, ...]:

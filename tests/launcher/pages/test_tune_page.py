@@ -4,14 +4,10 @@ from __future__ import annotations
 
 import html
 import json
-import re
-import shutil
-import subprocess
 import sys
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -20,16 +16,14 @@ from autoconf_launch.core import FailureKind
 from autoconf_launch.launcher.cli import OK, USAGE, main
 
 from ..report.fixed import RECORDS, failed, finish, record, trial, write_folder
+from .browser import figures, needs_chromium, open_page, title_of
 
-CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
 EVIL = "</script><script>alert(1)</script><img src=https://evil.example/x.png onerror=alert(1)>"
 SORT = """
-<script>
-const button = document.querySelectorAll("th button")[4];
+const button = document.querySelectorAll("table:last-of-type th button")[4];
 button.click();
 const rows = [...document.querySelectorAll("tbody tr")];
 document.title = rows.map(row => row.cells[4].textContent).join();
-</script>
 """
 
 
@@ -61,12 +55,6 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def figures(text: str) -> list[dict[str, Any]]:
-    """The charts, as plotly is given them."""
-    found = re.findall(r'class="figure"[^>]*>(.*?)</script>', text, flags=re.DOTALL)
-    return [json.loads(one) for one in found]
-
-
 class Tags(HTMLParser):
     """Tags of a page and the names of their attributes."""
 
@@ -91,7 +79,7 @@ def test_it_has_the_answer_every_trial_and_the_end_of_its_log(page: Path) -> Non
 
 
 def test_charts_are_of_the_measured_trials(page: Path) -> None:
-    throughput, micro_batches, times, peaks, memory, predicted = figures(page.read_text())
+    throughput, micro_batches, times, peaks, memory, predicted = figures(page)
     speeds, crosses = throughput["data"]
     assert speeds["x"] == pytest.approx([3.5 / 60, 7.0 / 60, 14.0 / 60])
     assert speeds["y"] == pytest.approx([100.0, 200.0, 500.0])
@@ -120,38 +108,13 @@ def test_no_text_of_a_trial_is_markup_and_no_address_is_asked(page: Path) -> Non
     assert not found.attributes & {"src", "href", "onerror"}
 
 
-@pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on this machine")
+@needs_chromium
 def test_a_browser_draws_and_sorts_it_without_an_error_or_a_request(
     page: Path, tmp_path: Path
 ) -> None:
-    copy = tmp_path / "page.html"
-    copy.write_text(page.read_text().replace("</body>", f"{SORT}</body>"))
-    flags = (
-        "--headless",
-        "--no-sandbox",
-        "--disable-gpu",
-        "--no-first-run",
-        "--disable-quic",
-        "--disable-background-networking",
-        "--disable-component-update",
-        "--disable-sync",
-        f"--user-data-dir={tmp_path / 'browser'}",
-        "--enable-logging=stderr",
-        "--virtual-time-budget=5000",
-        "--dump-dom",
-    )
-    done = subprocess.run(
-        [str(CHROMIUM), *flags, copy.as_uri()],
-        capture_output=True,
-        text=True,
-        check=True,
-        timeout=120,
-    )
-    assert "CONSOLE" not in done.stderr, done.stderr
-    assert done.stdout.count('class="main-svg"') >= 6
-    title = re.search(r"<title>(.*?)</title>", done.stdout)
-    assert title is not None
-    assert title[1] == "64.0 ms,0.160 s,0.320 s,-,-,-"
+    dom = open_page(page, tmp_path, script=SORT)
+    assert dom.count('class="main-svg"') >= 6
+    assert title_of(dom) == "64.0 ms,0.160 s,0.320 s,-,-,-"
 
 
 def test_a_page_that_exists_is_left_as_it_is(

@@ -1,0 +1,141 @@
+"""Answers of ``plan`` as one page. Not: their text (report), how charts are drawn (charts)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from autoconf_launch.autotuner.cost import LayoutColumns, memory_bytes
+from autoconf_launch.autotuner.planner import Planned
+
+from ..estimates import PlanAnswer
+from ..report import name_of, planned_waterfall, seconds_text
+from .charts import Traces, bar_trace, marker_trace, memory_chart, waterfall_chart
+from .page import Chart, HtmlPage
+
+_MOST_DRAWN = 12
+_S_PER_DAY = 86400.0
+_Point: TypeAlias = tuple[float, float, str]
+"""Time, money, and what is seen under the mouse."""
+
+
+def plan_page(answers: Sequence[PlanAnswer], text: str) -> HtmlPage:
+    """The text with charts: of the layouts of one cluster, or of the best ones of several.
+
+    Args:
+        answers: one for each cluster; the best cluster first where there are several.
+        text: what the command prints of them.
+    """
+    found = [answer for answer in answers if answer.plan.best]
+    charts: tuple[Chart | None, ...] = ()
+    if len(answers) > 1:
+        charts = (_front(found),)
+    elif found:
+        charts = _of_one_cluster(found[0])
+    name = answers[0].workload.architecture.name
+    return HtmlPage(
+        title=f"autoconf-launch: layouts of {name}",
+        answer=text,
+        charts=tuple(chart for chart in charts if chart),
+    )
+
+
+def _of_one_cluster(answer: PlanAnswer) -> tuple[Chart, ...]:
+    best = answer.plan.best[:_MOST_DRAWN]
+    steps = waterfall_chart(
+        "A step of #1", "Milliseconds of each part, predicted.", planned_waterfall(best[0])
+    )
+    return _step_times(best), steps, _memory(answer, best)
+
+
+def _step_times(best: Sequence[Planned]) -> Chart:
+    """Seconds of each layout's step, part on part."""
+    names = _numbers(best)
+    columns = zip(*(planned_waterfall(one) for one in best), strict=True)
+    traces: Traces = [
+        {
+            **bar_trace(steps[0].name, names, [step.seconds for step in steps]),
+            "hovertext": [name_of(one.layout) for one in best],
+        }
+        for steps in columns
+        if any(step.seconds > 0 for step in steps)
+    ]
+    return Chart(
+        title="Step time of each layout",
+        note="By the number of its row; the parts add up to the step.",
+        traces=tuple(traces),
+        layout={
+            "barmode": "stack",
+            "xaxis": {"type": "category"},
+            "yaxis": {"title": {"text": "s"}},
+            "showlegend": True,
+        },
+    )
+
+
+def _memory(answer: PlanAnswer, best: Sequence[Planned]) -> Chart:
+    """Memory of the fullest rank of each layout, part on part."""
+    columns = LayoutColumns.from_layouts(
+        [one.layout for one in best], [one.recompute_layers for one in best]
+    )
+    memory = memory_bytes(columns, answer.workload)
+    total_SC = memory.total_SC
+    fullest = total_SC.argmax(axis=0)
+    parts = [
+        (name, np.broadcast_to(sizes, total_SC.shape)[fullest, range(len(best))].tolist())
+        for name, sizes in memory.parts()
+    ]
+    return memory_chart(_numbers(best), parts, answer.request.training.limit_bytes)
+
+
+def _numbers(best: Sequence[Planned]) -> list[str]:
+    return [f"#{row}" for row, _ in enumerate(best, start=1)]
+
+
+def _front(found: Sequence[PlanAnswer]) -> Chart | None:
+    """Time and money of each cluster, and those that no other beats in both."""
+    points = [point for answer in found if (point := _time_and_money(answer))]
+    if len(points) < 2:
+        return None
+    front = sorted(p for p in points if not any(_beats(other, p) for other in points))
+    others = [p for p in points if p not in front]
+    line = {**_trace("no other is both faster and cheaper", front), "mode": "lines+markers"}
+    is_training = all(answer.steps is not None for answer in found)
+    return Chart(
+        title="Time and money",
+        note="The best layout on each cluster; lower and further left is better.",
+        traces=(line, _trace("slower, or dearer", others)) if others else (line,),
+        layout={
+            "xaxis": {
+                "title": {"text": "days of the training" if is_training else "seconds of a step"},
+                "rangemode": "tozero",
+            },
+            "yaxis": {"title": {"text": "USD"}},
+            "showlegend": True,
+        },
+    )
+
+
+def _time_and_money(answer: PlanAnswer) -> _Point | None:
+    """A point for the training where its tokens are known, else for a step; None if unpriced."""
+    best = answer.plan.best[0]
+    usd = answer.usd_per_step(best)
+    if usd is None:
+        return None
+    gpus = answer.cluster.devices
+    words = (f"{len(gpus)} x {gpus[0].name}", name_of(best.layout), seconds_text(best.step_s))
+    text = "<br>".join(words)
+    if answer.steps is None:
+        return best.step_s, usd, text
+    return answer.steps * best.step_s / _S_PER_DAY, answer.steps * usd, text
+
+
+def _beats(one: _Point, other: _Point) -> bool:
+    return one[:2] != other[:2] and one[0] <= other[0] and one[1] <= other[1]
+
+
+def _trace(name: str, points: Sequence[_Point]) -> dict[str, Any]:
+    x, y, texts = zip(*points, strict=True)
+    return marker_trace(name, x, y, texts)
