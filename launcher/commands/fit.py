@@ -86,6 +86,6 @@ def _require_answer_fits(answer: FitAnswer) -> None:
 def _require_fit(answer: Verdict, needed_bytes: float, limit_bytes: int) -> None:
     if answer is Verdict.NO:
         raise DoesNotFitError(
-            f"it does not fit: a rank needs {memory_size(needed_bytes)}, a GPU has "
+            f"it does not fit: a rank needs {memory_size(needed_bytes)} and may use "
             f"{memory_size(limit_bytes)}."
         )

@@ -31,6 +31,7 @@ from ..first_forward import (
     split_command,
     why_no_pieces,
 )
+from ..machine import is_cpu
 from ..pages import HtmlPage, plan_page, write_page
 from ..report import (
     pieces_plan_document,
@@ -45,6 +46,10 @@ from ..report import (
 )
 
 _TITLE = "autoconf-launch: layouts of a script"
+_ROUGH_CPU = (
+    "Times on a CPU are rough, and outside that band: they follow from a matrix product and a "
+    "copy measured here just now."
+)
 
 
 def plan(arguments: Sequence[str]) -> Iterator[str]:
@@ -97,7 +102,8 @@ def _plan_known(request: PlanRequest, script: TracedScript | None) -> Iterator[s
         section = {} if script is None else {"script": script_document(script)}
         yield plan_json({**plan_document(answer), **section, **_exported(paths)})
     else:
-        text = "\n".join((plan_text(answer), *_sentences(request, paths)))
+        rough = (_ROUGH_CPU,) if is_cpu(request.training.cluster) else ()
+        text = "\n".join((plan_text(answer), *rough, *_sentences(request, paths)))
         yield text if script is None else f"{script_text(script)}\n\n{text}"
     if not best:
         raise NothingFeasibleError(why_nothing(answer))

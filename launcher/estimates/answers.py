@@ -35,6 +35,7 @@ from autoconf_launch.autotuner.planner import plan as planned
 from autoconf_launch.core import ClusterSpec, ConfigError, Degrees, Layout, Offload, Workload
 from autoconf_launch.tuning_spaces import machine
 
+from ..machine import is_cpu
 from .fit_flags import FitRequest, Goal, PlanRequest
 from .training_choice import (
     ChosenPrice,
@@ -179,7 +180,7 @@ _MOST_DOUBLINGS = 10
 
 def _smallest(training: TrainingRequest) -> ClusterSpec | None:
     """The first cluster on which a layout fits, by doubling the GPUs of a node, then the nodes."""
-    if not training.cluster.are_nodes_equal:
+    if not training.cluster.are_nodes_equal or is_cpu(training.cluster):
         return None
     cluster = training.cluster
     for _ in range(_MOST_DOUBLINGS):
@@ -246,6 +247,7 @@ def plan_answer(request: PlanRequest) -> PlanAnswer:
         training=Training(workload=training.workload, machine=machine_of(training.cluster)),
         world=len(training.cluster.devices),
         limits=_limits(request, price),
+        degrees=_degrees(training.cluster),
         most=request.top,
         one_each=request.top is not None,
     )
@@ -260,6 +262,11 @@ def plan_answer(request: PlanRequest) -> PlanAnswer:
         seconds=time.perf_counter() - started,
         losers=losers(question, found.best[0]) if request.explain and found.best else (),
     )
+
+
+def _degrees(cluster: ClusterSpec) -> Degrees:
+    """All of a layout's choices; a CPU's memory is its host's, so nothing is offloaded from it."""
+    return Degrees(offload=(Offload.NONE,)) if is_cpu(cluster) else Degrees()
 
 
 def _limits(request: PlanRequest, price: ChosenPrice | None) -> Limits:

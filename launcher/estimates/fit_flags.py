@@ -74,18 +74,18 @@ def make_fit_parser(*, of_script: bool = False) -> VerbParser:
     """Flags of ``fit``."""
     parser = VerbParser(
         prog="autoconf-launch fit",
-        usage="autoconf-launch fit --model M --cluster C --seq S --global-batch B [flags], or "
-        "--cluster C [flags] -- python train.py …",
+        usage="autoconf-launch fit --model M --seq S --global-batch B [--cluster C] [flags], or "
+        "[--cluster C] [flags] -- python train.py …",
         description="Say whether a training fits, part by part, without a GPU.",
         examples=(
             "autoconf-launch fit --model llama3-8b --cluster 8xH100 --seq 8192 --global-batch 64 "
             "--recompute full",
             "autoconf-launch fit --model llama3-8b --cluster rtx4090 --seq 2048 "
             "--global-batch 8 --lora-rank 16 --recompute full",
-            "autoconf-launch fit --cluster 8xA100 -- python train.py --batch_size 8",
+            "autoconf-launch fit -- python train.py --batch_size 8",
         ),
     )
-    add_training(parser, of_script=of_script)
+    add_training(parser, of_script=of_script, usual_cluster="local")
     _add_layout(parser.add_argument_group("layout"))
     add_output(parser)
     return parser

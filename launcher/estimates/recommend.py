@@ -24,7 +24,7 @@ from autoconf_launch.autotuner.sizing import (
     speed_band,
     training_days,
 )
-from autoconf_launch.core import ClusterSpec, ConfigError
+from autoconf_launch.core import ClusterSpec, ConfigError, HardwareError
 from autoconf_launch.tuning_spaces import (
     equal_nodes,
     generation_of,
@@ -35,6 +35,7 @@ from autoconf_launch.tuning_spaces import (
     usual_of,
 )
 
+from ..machine import is_cpu
 from .model_choice import custom_model
 from .recommend_flags import RecommendRequest
 from .training_choice import choose_cluster, choose_price, machine_of, usual_training
@@ -94,6 +95,11 @@ def cluster_of(request: RecommendRequest) -> ChosenCluster:
 
 def _given_cluster(request: RecommendRequest, text: str) -> ChosenCluster:
     spec = choose_cluster(text)
+    if is_cpu(spec):
+        raise HardwareError(
+            f"--cluster {text}: this machine has no GPU, and sizes are recommended for GPUs; name "
+            "some, such as --cluster 8xH100."
+        )
     count = len(spec.devices)
     if request.gpus not in (None, count):
         raise ConfigError(

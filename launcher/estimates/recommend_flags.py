@@ -184,7 +184,7 @@ def _add_model(group: argparse._ArgumentGroup) -> None:
 
 def _add_planner(group: argparse._ArgumentGroup) -> None:
     add = group.add_argument
-    add("--cluster", metavar="C", help="20x8xA100-SXM-80GB, or a file")
+    add("--cluster", metavar="C", help="20x8xA100-SXM-80GB, a file, or local")
     add("--gpu-memory-gb", type=_number(1, 1e4), metavar="GB", help="of each GPU")
     price_help = "replaces our table of prices"
     add("--usd-per-gpu-hour", type=_number(0, 1e4), metavar="USD", help=price_help)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -35,6 +36,7 @@ from autoconf_launch.tuning_spaces import cluster_of_document, machine, parse_cl
 
 from ..config_file import read_config
 from ..dialects import SPELLINGS
+from ..machine import cpu_machine, is_cpu, local_cluster
 from .training_request import TrainingRequest
 
 
@@ -73,8 +75,9 @@ def check_precision(training: TrainingRequest) -> None:
         ConfigError: one does not.
     """
     precision = training.workload.precision
-    for gpu in sorted({device.name for device in training.cluster.devices}):
-        accelerator = machine(gpu).accelerator
+    cluster = training.cluster
+    for gpu in sorted({device.name for device in cluster.devices}):
+        accelerator = (machine_of(cluster) if is_cpu(cluster) else machine(gpu)).accelerator
         lacks_bf16 = precision is Precision.BF16 and not accelerator.bf16
         if lacks_bf16 or (precision is Precision.FP8 and accelerator.fp8_flops_per_s is None):
             known = [Precision.FP32, Precision.FP16]
@@ -100,6 +103,8 @@ def check_weights(workload: Workload) -> None:
 def machine_of(cluster: ClusterSpec) -> Machine:
     """The machine that all nodes of a cluster are."""
     node = cluster.nodes[0]
+    if is_cpu(cluster):
+        return cpu_machine(node)
     usual = machine(
         node.devices[0].name,
         gpus_per_node=len(node.devices),
@@ -153,11 +158,14 @@ _FILES = (".yaml", ".yml", ".json", ".hjson")
 
 
 def choose_cluster(text: str) -> ClusterSpec:
-    """Nodes of ``8xA100-SXM-80GB``, ``64x8xH100-SXM-80GB`` or a file with ``nodes``.
+    """Nodes of ``8xA100-SXM-80GB``, ``64x8xH100-SXM-80GB``, a file, or ``local``: this machine.
 
     Raises:
+        HardwareError: this machine's GPUs cannot be planned for.
         ConfigError: another form, an unknown GPU, a file that cannot be read.
     """
+    if local := re.fullmatch(r"(?:(\d{1,4})x)?local", text.strip().lower()):
+        return local_cluster(int(local[1]) if local[1] else None)
     path = Path(text)
     if path.suffix.lower() not in _FILES:
         return parse_cluster(text)

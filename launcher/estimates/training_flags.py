@@ -83,16 +83,19 @@ def _require_no_model(model: str | None, shapes: Mapping[str, Any]) -> None:
         )
 
 
-def add_training(parser: argparse.ArgumentParser, *, of_script: bool) -> None:
+def add_training(
+    parser: argparse.ArgumentParser, *, of_script: bool, usual_cluster: str | None = None
+) -> None:
     """The model and its shapes, the cluster, the training, and the form of the answer.
 
     Args:
         parser: takes the flags.
         of_script: a script says how long its samples are and how many a step has; until it has
             run both are 1, so that all other flags are checked before.
+        usual_cluster: where none is named; None: one must be.
     """
     _add_model(parser.add_argument_group("model"))
-    _add_work(parser.add_argument_group("training"), of_script)
+    _add_work(parser.add_argument_group("training"), of_script, usual_cluster)
 
 
 def add_output(parser: argparse.ArgumentParser) -> argparse._ArgumentGroup:
@@ -233,10 +236,11 @@ def _add_shapes(group: argparse._ArgumentGroup) -> None:
     add("--expert-ffn", type=whole(1, MOST), metavar="N", help="width of an expert; default --ffn")
 
 
-def _add_work(group: argparse._ArgumentGroup, of_script: bool) -> None:
+def _add_work(group: argparse._ArgumentGroup, of_script: bool, usual_cluster: str | None) -> None:
     add = group.add_argument
-    cluster_help = "64x8xH100-SXM-80GB, or a file"
-    add("--cluster", required=True, metavar="C", help=cluster_help)
+    usual_help = "; default local" if usual_cluster else ""
+    about = f"64x8xH100-SXM-80GB, a file, or local for this machine{usual_help}"
+    add("--cluster", required=not usual_cluster, default=usual_cluster, metavar="C", help=about)
     usual: dict[str, Any] = {"required": not of_script, "default": 1}
     add("--seq", type=read_sequence, metavar="S", help=SEQUENCE_HELP, **usual)
     batch_help = "samples per optimizer step"

@@ -11,5 +11,6 @@ if TYPE_CHECKING:
     from .hosts import DEFAULT_HOSTFILE, LOCAL
     from .interpreters import other_python, our_python, python_beside, read_environment_files
     from .slots import ALONE, WHOLE, Share, find_shares, shares_text, why_not_in_turn
+    from .this_machine import cpu_machine, is_cpu, local_cluster
 else:
     __getattr__ = lazy_names(__name__, __file__)

@@ -7,9 +7,9 @@ import io
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from typing import TYPE_CHECKING
 
 from autoconf_launch.autotuner.measurement import measured_name
-from autoconf_launch.autotuner.playoff import TimeRange
 from autoconf_launch.autotuner.space import (
     KNOBS,
     Naming,
@@ -20,6 +20,9 @@ from autoconf_launch.autotuner.space import (
     extra_order,
 )
 from autoconf_launch.core import Candidate, MemoryUse, Workload
+
+if TYPE_CHECKING:  # with numpy, which --help does not wait for
+    from autoconf_launch.autotuner.playoff import TimeRange
 
 _UNITS = ((86400.0, "days"), (3600.0, "hours"), (60.0, "minutes"))
 

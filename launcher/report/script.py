@@ -181,7 +181,7 @@ def pieces_plan_text(answer: PiecesPlan) -> str:
     note = (
         "Step times are rooflines over the traced operations, one kernel each, at the rates that "
         f"kernels reach: ±{percent(EAGER_BAND)}, so the order is a guide. Memory is "
-        f"±{percent(MEMORY_BAND)}; a GPU has {memory_size(asked.training.limit_bytes)}."
+        f"±{percent(MEMORY_BAND)}; a rank has {memory_size(asked.training.limit_bytes)}."
     )
     return "\n\n".join([head, _ranking(answer), note])
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TypeAlias
 
@@ -21,10 +21,12 @@ def driver(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Driver:
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     monkeypatch.delenv("CUDA_DEVICE_ORDER", raising=False)
 
-    def show(*memory_mib: int | str) -> None:
+    def show(*memory_mib: int | str, names: Sequence[str] = ()) -> None:
         rows = (
-            f"{index}, GPU-{index}abc-{index}, NVIDIA X{index}, {mib}"
-            for index, mib in enumerate(memory_mib)
+            f"{index}, GPU-{index}abc-{index}, {name}, {mib}"
+            for index, (name, mib) in enumerate(
+                zip(names or [f"NVIDIA X{i}" for i in range(9)], memory_mib, strict=False)
+            )
         )
         program = folder / "nvidia-smi"
         program.write_text("#!/bin/sh\ncat <<END\n" + "\n".join(rows) + "\nEND\n")

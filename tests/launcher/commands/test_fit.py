@@ -127,6 +127,14 @@ def test_a_file_describes_the_cluster(fit: Run, tmp_path: Path) -> None:
     assert ran.document["limit_gib"] < 40
 
 
+def test_without_a_cluster_this_machine_is_meant(fit: Run) -> None:
+    work = ("--model", "gpt2", "--seq", "128", "--global-batch", "2", "--json")
+    local = fit(*work, "--cluster", "local").document
+    found = fit(*work).document
+    assert found["stages"] == local["stages"]
+    assert found["layout"] == local["layout"]
+
+
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from ..conftest import Driver
 from .verb import Run, changed
 
 LLAMA = ("--model", "llama3.1-8b", "--seq", "8192", "--global-batch", "64")
@@ -262,3 +263,14 @@ def test_host_memory_of_offload_is_a_column_and_a_limit(plan: Run, tmp_path: Pat
 def test_an_unknown_host_memory_is_said_once(plan: Run) -> None:
     ran = plan("--model", "llama2-7b", *BIG[2:], "--cluster", "2xRTX-4090")
     assert ran.out.count("Host memory is not checked") == 1
+
+
+def test_this_machine_without_a_gpu_is_planned_roughly_and_without_offload(
+    plan: Run, driver: Driver
+) -> None:
+    driver()
+    work = ("--model", "gpt2", "--cluster", "2xlocal", "--seq", "128", "--global-batch", "4")
+    assert "Times on a CPU are rough" in plan(*work).out
+    rows = plan(*work, "--json", "--top", "0").document["best"]
+    assert rows
+    assert {row["candidate"]["offload"] for row in rows} == {"none"}
