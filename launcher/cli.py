@@ -26,7 +26,7 @@ from .events import Listener, Note
 from .extension_points import load_reference
 from .flags import VerbParser, parse_request
 from .interrupts import DoesNotFitError, InterruptedBySignalError
-from .report import open_view
+from .live import open_view
 from .request import LaunchRequest
 from .results import is_unwritable, saved_pid, sentence_on
 from .verbs import LAUNCH_PARSER, LAUNCHING, VERBS, overview

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
 
+from autoconf_launch.autotuner.measurement import NORMAL, Effort
 from autoconf_launch.autotuner.space import Prediction, Record, Trial
 from autoconf_launch.core import ModelSpec, StepRecord
 
@@ -38,6 +39,24 @@ class SpaceBuilt:
     considered: int
     left: int
     rejected: tuple[tuple[str, int], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TuneBegun:
+    """What a tune may take, said before its first trial.
+
+    Attributes:
+        budget_s: of search, playoff and verification run; None: no limit.
+        trials: that the search may make, the baseline included; None: as many as there are.
+        at_once: trials that run side by side.
+        verifies: whether a verification run follows.
+    """
+
+    effort: Effort = NORMAL
+    budget_s: float | None = None
+    trials: int | None = None
+    at_once: int = 1
+    verifies: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,9 +99,13 @@ class Standing:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RoundFinished:
-    """The best were measured once more in turn; the first standing is the best one's."""
+    """The best were measured once more in turn; the first standing is the best one's.
+
+    ``rounds_in_time``: how many rounds there is time for, if each takes as long.
+    """
 
     number: int
+    rounds_in_time: int
     elapsed_s: float
     standings: tuple[Standing, ...]
 
@@ -91,18 +114,21 @@ class RoundFinished:
 class Finished:
     """The study is over; ``text`` is the summary and what was found, ``winner`` was chosen.
 
-    ``folder`` has the results.
+    ``folder`` has the results; ``compared`` are the winner and what met it in the playoff, each
+    at its configuration's one speed.
     """
 
     text: str
     winner: Record | None = None
     folder: Path | None = None
+    compared: tuple[Record, ...] = ()
 
 
 Event: TypeAlias = (
     Note
     | ModelProfiled
     | SpaceBuilt
+    | TuneBegun
     | TrialStarted
     | StepSeen
     | TrialFinished

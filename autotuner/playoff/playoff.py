@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from statistics import fmean
 from typing import Protocol
 
 from autoconf_launch.core import FailureKind
@@ -190,6 +191,15 @@ class Playoff:
     def rounds(self) -> int:
         """Rounds that are over."""
         return len(self._whole)
+
+    @property
+    def rounds_in_time(self) -> int:
+        """Rounds that there is time for, if each takes as long as those so far."""
+        if self.stop_reason() or not self.rounds or math.isinf(self._budget.time_s):
+            return self.rounds
+        round_s = fmean(round_times_s(self.records))
+        in_time = math.ceil(self._budget.time_s / max(round_s, 1e-9) - 0.5)
+        return max(self.rounds, min(in_time, self._budget.rounds))
 
     def compare(
         self, slower: Contender, faster: Contender, alpha: float = ALPHA

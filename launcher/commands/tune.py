@@ -20,7 +20,7 @@ from autoconf_launch.core import ModelSpec, NothingFeasibleError, take_in_all
 
 from ..backends import Backend, closing_backend, load_backend, warn_listener
 from ..estimates import choose_price
-from ..events import Finished, Listener, Note
+from ..events import Finished, Listener, Note, TuneBegun
 from ..interrupts import stopping_on_signals
 from ..launch import plan_launch
 from ..machine import Share, find_shares, shares_text, why_not_in_turn
@@ -205,6 +205,15 @@ def search_for_winner(job: TuningJob, backend: Backend, folder: OpenFolder) -> R
             decider, backend, files, journal=folder.journal, listener=listener, limits=limits
         )
 
+    job.listener(
+        TuneBegun(
+            effort=EFFORTS[job.user.settings.effort],
+            budget_s=budget.whole_s,
+            trials=budget.trials,
+            at_once=len(shares),
+            verifies=job.request.soak_steps != 0,
+        )
+    )
     controller = control(study, with_outlook(study, job.listener), in_time)
     contents = open_space(folder, study.space, job.listener)
     controller.resume(contents.search)
@@ -273,5 +282,12 @@ def _conclude(job: TuningJob, study: Study, end: Endgame, stop: StopReason) -> R
         reason = refused_text(soak) if soak and not soak.passed else stop_sentence(stop)
         raise NothingFeasibleError(reason, stop.log_tail)
     best = summary.decision.winner
-    job.listener(Finished(text=text, winner=best, folder=job.paths.results))
+    job.listener(
+        Finished(
+            text=text,
+            winner=best,
+            folder=job.paths.results,
+            compared=tuple(summary.decision.compared.values()),
+        )
+    )
     return winner

@@ -7,21 +7,29 @@ from autoconf_launch.core import lazy_names
 if TYPE_CHECKING:
     from .cells import (
         CSV_COLUMNS,
+        HEADERS,
+        RowKind,
+        TrialRow,
         csv_row,
         csv_text,
         duration_text,
+        finished_row,
         label,
         launch_label,
         memory_size,
         memory_unit,
+        minutes_text,
+        range_text,
+        running_row,
         seconds_text,
         shown_name,
         size_text,
+        step_text,
         table_of,
         trial_document,
     )
     from .fit import fit_document, fit_text
-    from .lines import LinesView, failure_lines, open_view, trial_line
+    from .lines import LinesView, behind_text, failure_lines, trial_line
     from .markup import text_html
     from .measurements import (
         GroupScores,

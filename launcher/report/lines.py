@@ -1,14 +1,10 @@
-"""A tuning run as plain lines, one per trial, and the choice between them and a live table."""
+"""A tuning run as plain lines, one per trial."""
 
 from __future__ import annotations
 
 import math
-import sys
-from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable
 from functools import singledispatchmethod
-from importlib.util import find_spec
-from typing import Protocol, TextIO
 
 from autoconf_launch.autotuner.measurement import MAX_USEFUL_LOG_HALF_WIDTH
 from autoconf_launch.autotuner.space import Prediction, Record
@@ -26,7 +22,6 @@ from ..events import (
     TrialFinished,
     TrialStarted,
 )
-from ..request import LaunchRequest
 from .cells import amount, count_text, label, launch_label, minutes_text, size_text
 
 _SHOWN_LOG_LINES = 6
@@ -189,41 +184,3 @@ def _log_lines(failure: Failure | None) -> list[str]:
     if failure is None or failure.kind is FailureKind.OUT_OF_MEMORY:
         return []
     return [f"  | {line}" for line in failure.log_tail[-_SHOWN_LOG_LINES:]]
-
-
-_CANNOT_MOVE = ("", "dumb", "unknown")
-
-
-class View(Protocol):
-    """Shows events as they come."""
-
-    def handle(self, event: Event) -> None:
-        """Show one event."""
-
-
-def open_view(
-    request: LaunchRequest, write: Callable[[str], None], environment: Mapping[str, str]
-) -> AbstractContextManager[View]:
-    """The view for this command on our own streams; ``write`` takes plain lines.
-
-    ``NO_COLOR`` takes the colours from the live table, not the table.
-    """
-    streams = (sys.stdout, sys.stderr)
-    if not wants_live(request, streams, environment) or find_spec("rich") is None:
-        return nullcontext(LinesView(write, quiet=request.quiet, level=request.log_level))
-    from rich.console import Console
-
-    from .live import LiveView
-
-    return LiveView(Console(stderr=True))
-
-
-def wants_live(
-    request: LaunchRequest, streams: tuple[TextIO, ...], environment: Mapping[str, str]
-) -> bool:
-    """Whether a table can be drawn again in place, and nothing else was asked for."""
-    if not request.autotuning or request.quiet or request.log_level == "debug":
-        return False
-    if environment.get("TERM", "") in _CANNOT_MOVE:
-        return False
-    return all(stream.isatty() for stream in streams)

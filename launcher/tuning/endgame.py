@@ -209,7 +209,10 @@ class _Rounds:
             self._told = self._rounds.rounds
             self._listener(
                 RoundFinished(
-                    number=self._told, elapsed_s=event.elapsed_s, standings=self._standings()
+                    number=self._told,
+                    rounds_in_time=self._rounds.rounds_in_time,
+                    elapsed_s=event.elapsed_s,
+                    standings=self._standings(),
                 )
             )
 

@@ -93,10 +93,18 @@ def test_a_tune_on_a_terminal_is_one_live_table(place: Place, terminal: Terminal
     terminal.start(place, *TUNE)
     assert terminal.read_to_end() == 0, terminal.text
     assert UP in terminal.text, "it was drawn in place"
-    table = terminal.plain().rpartition("| done |")[2]
+    plain = terminal.plain()
+    phases = ("profile ", "search 1/", "playoff 1", "verification ", "done ")
+    found = [plain.find(phase) for phase in phases]
+    assert found == sorted(found)
+    assert -1 not in found, plain
+    table = plain.rpartition("\ndone ")[2]
     assert "ZeRO 0 · micro 1 · accum 4" in table
     kept = (place.results / "summary.txt").read_text()
-    assert kept.partition("\n| tuning_space")[0].strip() in table
+    answer = kept.partition("\n| tuning_space")[0]
+    assert answer.split() == table[table.index("\n\n") :].split()
+    commands = [line for line in answer.splitlines() if line.startswith("  ")]
+    assert all(f"\n{line}\n" in table for line in commands)
     assert terminal.is_as_before()
 
 
@@ -104,7 +112,7 @@ def test_ctrl_c_ends_the_table_and_gives_the_terminal_back(
     place: Place, terminal: Terminal
 ) -> None:
     terminal.start(place, *TUNE, fault="hang")
-    terminal.read_until(lambda: "profiling the model" in terminal.text)
+    terminal.read_until(lambda: "profile" in terminal.plain())
     terminal.read_until(lambda: len(place.living()) >= 3)
     os.write(terminal.ours, b"\x03")
     assert terminal.read_to_end() == 130

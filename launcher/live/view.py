@@ -11,131 +11,18 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
 from functools import singledispatchmethod
-from itertools import islice
 from types import FrameType
 
-from rich.console import Console, Group
+from rich.console import Console, Group, RenderableType
 from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table
 from rich.text import Text
 
-from autoconf_launch.autotuner.space import Prediction, Record, Trial
-
-from ..events import (
-    Event,
-    Finished,
-    ModelProfiled,
-    Note,
-    SpaceBuilt,
-    StepSeen,
-    TrialFinished,
-    TrialStarted,
-)
-from .cells import HEADERS, RowKind, TrialRow, finished_row, minutes_text, running_row
-from .lines import LinesView, failure_lines
-
-
-@dataclass(slots=True)
-class _Entry:
-    """A trial as far as it has got."""
-
-    trial: Trial
-    prediction: Prediction | None = None
-    step: int = 0
-    record: Record | None = None
-    resumed: bool = False
-
-
-class Board:
-    """Takes events in order; one entry per trial and attempt, in the order of their starts.
-
-    What is measured again round by round has one entry, of its last round.
-    """
-
-    def __init__(self) -> None:
-        self._entries: dict[tuple[str, int], _Entry] = {}
-        self._best: Record | None = None
-        self._phase = "profiling the model"
-        self._left: int | None = None
-        self._earlier_s = 0.0
-
-    @singledispatchmethod
-    def take(self, event: Event) -> None:
-        """Fold one event in; those that change nothing here are passed over."""
-
-    @take.register
-    def _(self, event: ModelProfiled) -> None:
-        self._phase = "building the search space"
-
-    @take.register
-    def _(self, event: SpaceBuilt) -> None:
-        self._left = event.left
-
-    @take.register
-    def _(self, event: TrialStarted) -> None:
-        self._phase = f"stage {event.trial.space}"
-        self._entry(event.trial).prediction = event.prediction
-
-    @take.register
-    def _(self, event: StepSeen) -> None:
-        entry = self._entry(event.trial)
-        entry.step = max(entry.step, event.step.step)
-
-    @take.register
-    def _(self, event: TrialFinished) -> None:
-        entry = self._entry(event.record.trial)
-        entry.trial = event.record.trial
-        entry.record, entry.resumed = event.record, event.resumed
-        self._best = event.best
-        self._earlier_s = max(self._earlier_s, event.elapsed_s if event.resumed else 0.0)
-
-    @take.register
-    def _(self, event: Finished) -> None:
-        self._phase = "done"
-
-    def __len__(self) -> int:
-        return len(self._entries)
-
-    def rows(self, limit: int) -> Sequence[TrialRow]:
-        """The newest ``limit`` trials, the oldest of them first."""
-        newest = list(islice(reversed(self._entries.values()), limit))
-        return [self._row(entry) for entry in reversed(newest)]
-
-    def headline(self, session_s: float) -> str:
-        """Elapsed time, stage, progress and best so far.
-
-        Args:
-            session_s: seconds since this session began; earlier ones are added.
-        """
-        parts = (minutes_text(self._earlier_s + session_s), self._phase, self._progress())
-        return " | ".join(part for part in (*parts, self._best_so_far()) if part)
-
-    def _entry(self, trial: Trial) -> _Entry:
-        attempt = 0 if trial.final else trial.attempt
-        return self._entries.setdefault((trial.name, attempt), _Entry(trial))
-
-    def _row(self, entry: _Entry) -> TrialRow:
-        if entry.record is None:
-            return running_row(entry.trial, entry.prediction, entry.step)
-        is_best = self._best is not None and entry.trial == self._best.trial
-        return finished_row(entry.record, is_best=is_best, resumed=entry.resumed)
-
-    def _progress(self) -> str:
-        if not self._entries:
-            return ""
-        most = "" if self._left is None else f" of at most {self._left + 1}"  # and the baseline
-        trials = [entry.trial for entry in self._entries.values() if not entry.trial.again]
-        searched = [trial for trial in trials if not (trial.final or trial.soak_steps)]
-        again = "" if len(searched) == len(trials) else ", playoff"
-        count = len({trial.name for trial in searched})  # a second attempt is no further one
-        return f"trial {count}{most}{again}"
-
-    def _best_so_far(self) -> str:
-        measured = self._best.measurement if self._best else None
-        if self._best is None or measured is None:
-            return ""
-        return f"best {self._best.trial.name} {measured.throughput_per_s:.2f} samples/s"
+from ..events import Event, Finished, ModelProfiled, Note, SpaceBuilt, TrialFinished
+from ..report import HEADERS, LinesView, RowKind, TrialRow, failure_lines
+from .board import Board, PhaseProgress
 
 
 @contextmanager
@@ -163,7 +50,10 @@ def tick_every(tick: Callable[[], None], every_s: float) -> Iterator[None]:
 
 DRAW_EVERY_S = 0.125
 TICK_S = 0.5
-_LINES_BESIDE_ROWS = 5
+_LINES_BESIDE_ROWS = 6
+_BAR_WIDTH = 24
+_UNWRAPPED = ("  ", "|")
+"""Beginnings of lines that are not sentences: commands and rows of tables."""
 _GAP = "  "
 _LEFT_COLUMNS = ("config", "status")
 _DROPPED_FIRST = ("predicted", "memory", "trial", "measured")
@@ -212,6 +102,7 @@ class LiveView:
     def handle(self, event: Event) -> None:
         """Take in one event and show it, at once or with the next that is due."""
         self._busy = True
+        self._board.session_s = self._clock() - self._start_s
         try:
             self._board.take(event)
             self._show(event)
@@ -265,21 +156,55 @@ class LiveView:
         self.close()
         self._lines.handle(event)
 
-    def _print(self, line: str) -> None:
-        self._console.print(Text.from_ansi(line), soft_wrap=True, highlight=False)
+    def _print(self, text: str) -> None:
+        """Sentences are wrapped to the width; what may be copied is not."""
+        for line in text.split("\n"):
+            self._console.print(
+                Text.from_ansi(line), soft_wrap=line.startswith(_UNWRAPPED), highlight=False
+            )
 
     def _frame(self) -> Group:
+        self._board.session_s = self._clock() - self._start_s
         room = max(3, self._console.size.height - _LINES_BESIDE_ROWS)
         count = len(self._board)
         limit = count if self._closed else min(count, room)
-        lines = [_line(self._board.headline(self._clock() - self._start_s), "bold")]
+        lines: list[RenderableType] = [self._head()]
+        if answer := self._board.answer():
+            lines.append(_line(answer, "bold"))
         if limit < count:
-            lines.append(_line(f"(the newest; {count - limit} earlier trials come at the end)"))
+            lines.append(_line(f"({count - limit} more trials come at the end)"))
         if limit:
             lines += _table(self._board.rows(limit), self._console.size.width)
         if not self._closed:
             lines.append(_line(""))  # what is typed, ^C too, must not make a row one longer
         return Group(*lines)
+
+    def _head(self) -> Table:
+        """Phase, bar and times on one line; the times give way where it is narrow."""
+        board = self._board
+        progress = board.progress
+        grid = Table.grid(padding=(0, 2), expand=True)
+        grid.add_column(no_wrap=True)
+        grid.add_column(width=_BAR_WIDTH)
+        grid.add_column(no_wrap=True, overflow="ellipsis", ratio=1)
+        times = Text(board.headline())
+        grid.add_row(Text(_phase_text(board), style="bold"), _bar(progress), times)
+        return grid
+
+
+def _phase_text(board: Board) -> str:
+    """``search 5/28``, ``playoff 2/4``, ``profile``."""
+    progress = board.progress
+    if progress is None:
+        return board.phase.value
+    total = "" if progress.total is None else f"/{progress.total}"
+    return f"{board.phase.value} {progress.done}{total}"
+
+
+def _bar(progress: PhaseProgress | None) -> RenderableType:
+    if progress is None or not progress.total:
+        return Text("")
+    return ProgressBar(total=progress.total, completed=progress.done, width=_BAR_WIDTH)
 
 
 def _table(rows: Sequence[TrialRow], width: int) -> Iterator[Text]:

@@ -12,15 +12,15 @@ import pytest
 from rich.console import Console
 
 from autoconf_launch.launcher.events import Finished, Note, TrialStarted
-from autoconf_launch.launcher.report.cells import HEADERS, label
-from autoconf_launch.launcher.report.live import (
+from autoconf_launch.launcher.live.view import (
     DRAW_EVERY_S,
     LiveView,
     fitting_columns,
     tick_every,
 )
+from autoconf_launch.launcher.report.cells import HEADERS, label
 
-from .fixed import RECORDS, RUNNING, events, golden
+from ..report.fixed import RECORDS, RUNNING, events, golden
 
 FIRST_LABEL, RUNNING_LABEL = (label(one.candidate) for one in (RECORDS[0].trial, RUNNING))
 SHOW_CURSOR, HIDE_CURSOR, UP = "\x1b[?25h", "\x1b[?25l", "\x1b[1A"
@@ -117,7 +117,7 @@ def test_trials_that_all_come_at_once_are_shown_at_the_end(terminal: Terminal) -
 
 
 def test_events_that_come_fast_are_not_all_drawn(terminal: Terminal) -> None:
-    with view(terminal, Clock(step_s=DRAW_EVERY_S / 100)) as live:
+    with view(terminal, Clock(step_s=DRAW_EVERY_S / 200)) as live:
         before = len(terminal.getvalue())
         for _ in range(50):
             live.handle(TrialStarted(trial=RUNNING, prediction=None))
@@ -160,12 +160,30 @@ def test_the_end_gives_the_terminal_back_before_the_summary(terminal: Terminal) 
         assert signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0)
 
 
+SENTENCE = (
+    "A sentence of so many words that no narrow terminal has it on a single line of its own."
+)
+COMMAND = "  autoconf-launch --num_gpus 2 examples/01_pretrain_gpt/train.py --config optimal.json"
+
+
+def test_sentences_are_wrapped_at_words_and_commands_are_not(terminal: Terminal) -> None:
+    with view(terminal, width=40) as live:
+        live.handle(Note(text=SENTENCE))
+        live.handle(Finished(text=f"{SENTENCE}\n{COMMAND}"))
+    lines = CONTROL.sub("", terminal.getvalue()).splitlines()
+    assert lines.count(COMMAND) == 1
+    heads = ("profile", "done")
+    others = [line.strip() for line in lines if line != COMMAND and not line.startswith(heads)]
+    assert max(map(len, others)) <= 40
+    assert " ".join(filter(None, others)) == f"autoconf-launch: {SENTENCE} {SENTENCE}"
+
+
 def test_a_low_terminal_shows_the_newest_trials_and_all_at_the_end(terminal: Terminal) -> None:
     with view(terminal, height=8) as live:
         for event in events():
             live.handle(event)
         frame = last_frame(terminal.getvalue())
-        assert "(the newest; 3 earlier trials come at the end)" in frame
+        assert "(3 more trials come at the end)" in frame
         assert FIRST_LABEL not in frame
     assert FIRST_LABEL in last_frame(terminal.getvalue())
 
@@ -180,7 +198,7 @@ def test_a_narrow_terminal_leaves_whole_columns_out(
     with view(terminal, width=width) as live:
         for event in events():
             live.handle(event)
-    header = last_frame(terminal.getvalue()).splitlines()[1]
+    header = last_frame(terminal.getvalue()).splitlines()[2]
     assert {name for name in HEADERS if name not in header} == left_out
 
 

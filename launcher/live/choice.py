@@ -1,0 +1,50 @@
+"""The choice between plain lines and a table that is drawn in place. Not: how either looks."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from importlib.util import find_spec
+from typing import Protocol, TextIO
+
+from ..events import Event
+from ..report import LinesView
+from ..request import LaunchRequest
+
+_CANNOT_MOVE = ("", "dumb", "unknown")
+
+
+class View(Protocol):
+    """Shows events as they come."""
+
+    def handle(self, event: Event) -> None:
+        """Show one event."""
+
+
+def open_view(
+    request: LaunchRequest, write: Callable[[str], None], environment: Mapping[str, str]
+) -> AbstractContextManager[View]:
+    """The view for this command on our own streams; ``write`` takes plain lines.
+
+    ``NO_COLOR`` takes the colours from the live table, not the table.
+    """
+    streams = (sys.stdout, sys.stderr)
+    if not wants_live(request, streams, environment) or find_spec("rich") is None:
+        return nullcontext(LinesView(write, quiet=request.quiet, level=request.log_level))
+    from rich.console import Console
+
+    from .view import LiveView
+
+    return LiveView(Console(stderr=True))
+
+
+def wants_live(
+    request: LaunchRequest, streams: tuple[TextIO, ...], environment: Mapping[str, str]
+) -> bool:
+    """Whether a table can be drawn again in place, and nothing else was asked for."""
+    if not request.autotuning or request.quiet or request.log_level == "debug":
+        return False
+    if environment.get("TERM", "") in _CANNOT_MOVE:
+        return False
+    return all(stream.isatty() for stream in streams)
