@@ -179,13 +179,14 @@ class PlanKeywords(TrainingKeywords, total=False):
 
 
 class _Recommended(TypedDict):
-    family: str
     tokens_b: float
 
 
 class RecommendKeywords(_Recommended, total=False):
-    """Machines, and days or a size; see :func:`recommend`."""
+    """Machines, and days, a size or a model; see :func:`recommend`."""
 
+    family: str | None
+    model: str | None
     gpus: int | None
     nodes: int | None
     cluster: str | None
@@ -281,8 +282,9 @@ def recommend(**question: Unpack[RecommendKeywords]) -> ShownRecommendation:
     """Which model size machines can train in some days, or how long one takes.
 
     Args:
-        question: ``family`` (gpt3, llama, …) and ``tokens_b`` (billions) are required; so are
-            ``max_days`` or ``model_size_b`` (billions of weights), ``gpus`` or ``cluster``, and
+        question: ``tokens_b`` (billions) is required; so are ``family`` (gpt3, llama, …) with
+            ``max_days`` or ``model_size_b`` (billions of weights), or ``model`` (a name, an id of
+            the Hugging Face hub, a ``config.json``), ``gpus`` or ``cluster``, and
             ``tflops_per_gpu`` (achieved) or ``cluster``. ``nodes``, ``gpu_memory_gb``,
             ``vocabulary``, ``sequence`` (tokens), ``global_batch`` (samples), ``goodput`` and
             ``usd_per_gpu_hour`` are as the family and our tables have them.

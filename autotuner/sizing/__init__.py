@@ -88,6 +88,7 @@ if TYPE_CHECKING:
         nemo_parameters_b,
         row_near,
         runs_flash,
+        shape_of_model,
     )
 else:
     __getattr__ = lazy_names(__name__, __file__)

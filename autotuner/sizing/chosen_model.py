@@ -20,11 +20,13 @@ from .shapes import (
     Shape,
     ShapeRow,
     architecture,
+    form_of_model,
     most_text,
     nemo_parameters_b,
     own_shape,
     row_near,
     row_of,
+    shape_of_model,
     table_shape,
 )
 
@@ -144,6 +146,7 @@ class ModelQuestion:
         batch: samples of a step, if they are given.
         may_exceed: a size above what the tables allow gets our shape, as one that was
             recommended and not chosen must.
+        published: the model itself, where it is not to be chosen by its size.
     """
 
     family: Family
@@ -153,6 +156,7 @@ class ModelQuestion:
     gpu_memory_gb: float
     batch: int | None = None
     may_exceed: bool = False
+    published: Architecture | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -182,6 +186,8 @@ def choose_model(tables: Tables, asked: ModelQuestion) -> ChosenModel:
     Raises:
         ConfigError: the size is above what the family allows, or no shape comes near it.
     """
+    if asked.published is not None:
+        return _published(tables, asked, asked.published)
     notes = [asked.family.unknown_note]
     shape = _by_table(tables, asked)
     if shape is None:
@@ -190,6 +196,21 @@ def choose_model(tables: Tables, asked: ModelQuestion) -> ChosenModel:
     model = counted_model(asked, shape, _batch(tables, asked))
     notes += [model.batch.note, _layout_note(model.batch), _count_note(model)]
     return replace(model, notes=tuple(note for note in notes if note))
+
+
+def _published(tables: Tables, asked: ModelQuestion, model: Architecture) -> ChosenModel:
+    """A model as it is; its batch and learning rate are those of its size."""
+    near = row_near(tables.shapes[Rules.GPT], asked.size_b)
+    shape = shape_of_model(model, near.learning_rate)
+    found = counted_model(asked, shape, _batch(tables, asked), form_of_model(model))
+    notes = (found.batch.note, _layout_note(found.batch))
+    return replace(
+        found,
+        architecture=model,
+        exact_count=parameters(model),
+        active_count=active_parameters(model),
+        notes=tuple(note for note in notes if note),
+    )
 
 
 def counted_model(

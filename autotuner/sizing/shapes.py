@@ -225,6 +225,18 @@ def form_of(family: Family) -> Form:
     return FORMS.get(family.name, _LLAMA)
 
 
+def shape_of_model(model: Architecture, learning_rate: float = 0.0) -> Shape:
+    """The widths of a published model."""
+    return Shape(
+        layers=model.layers,
+        hidden=model.hidden,
+        heads=model.heads,
+        ffn=model.ffn,
+        kv=model.head,
+        learning_rate=learning_rate,
+    )
+
+
 def form_of_model(model: Architecture) -> Form:
     """The form of a published model."""
     experts = model.experts

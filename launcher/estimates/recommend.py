@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
+from autoconf_launch.autotuner.cost import parameters
 from autoconf_launch.autotuner.sizing import (
     Assumed,
     Budget,
@@ -17,14 +19,16 @@ from autoconf_launch.autotuner.sizing import (
     achieved_speed,
     choose_model,
     exact_training_days,
+    family_named,
     nearest_predefined,
     outlook,
+    parse_model_name,
     recommended_size_b,
     size_for_days,
     speed_band,
     training_days,
 )
-from autoconf_launch.core import ClusterSpec, ConfigError, HardwareError
+from autoconf_launch.core import Architecture, ClusterSpec, ConfigError, HardwareError
 from autoconf_launch.tuning_spaces import (
     equal_nodes,
     generation_of,
@@ -36,7 +40,7 @@ from autoconf_launch.tuning_spaces import (
 )
 
 from ..machine import is_cpu
-from .model_choice import custom_model
+from .model_choice import custom_model, model_of_flags
 from .recommend_flags import RecommendRequest
 from .training_choice import choose_cluster, choose_price, machine_of, usual_training
 
@@ -196,8 +200,12 @@ def recommendation(request: RecommendRequest, cluster: ChosenCluster) -> Recomme
         ConfigError: the size is above what the family allows, or the budget gives none, or one
             that no shape has.
     """
-    family = Family(request.family)
+    published = None if request.model is None else model_of_flags(request.model, {})
+    if published is not None:
+        request = _with_model(request, published)
+    family = Family(_family_name(request))
     question = _question(request, family, cluster.gpu_memory_gb)
+    question = replace(question, published=published)
     predictor = _Predictor(request, cluster, question)
     rate = request.tflops_per_gpu or predictor.rate()
     budget = Budget(gpus=cluster.gpus, tflops_per_gpu=rate, tokens_b=request.tokens_b)
@@ -222,6 +230,40 @@ def recommendation(request: RecommendRequest, cluster: ChosenCluster) -> Recomme
     )
 
 
+def _with_model(request: RecommendRequest, model: Architecture) -> RecommendRequest:
+    """The question with what a model says: family, size, vocabulary.
+
+    Raises:
+        ConfigError: its name says no family, or what was asked for does not go with it.
+    """
+    if request.vocabulary not in (None, model.vocabulary):
+        raise ConfigError(
+            f"--vocab is {request.vocabulary}, but {model.name} has {model.vocabulary}; omit it."
+        )
+    if request.base_config is not None and model.latent is not None:
+        raise ConfigError(
+            f"--base-config cannot describe the latent attention of {model.name}; omit it."
+        )
+    family = request.family or _family_of(model.name)
+    size_b = round(parameters(model) / 1e9, 4)
+    return replace(request, family=family, model_size_b=size_b, vocabulary=model.vocabulary)
+
+
+def _family_of(name: str) -> str:
+    """A family that rules know, else the first word of a name or an id."""
+    if known := parse_model_name(name).family:
+        return known
+    word = re.match(r"[A-Za-z]+", name.rpartition("/")[2])
+    if word is None or name.endswith(".json"):
+        raise ConfigError(f"{name} does not say its family; give it with --family, such as gpt3.")
+    return family_named(word[0]).name
+
+
+def _family_name(request: RecommendRequest) -> str:
+    assert request.family is not None
+    return request.family
+
+
 def _question(request: RecommendRequest, family: Family, memory_gb: float) -> ModelQuestion:
     usual = usual_of(family.predefined) or (_USUAL_VOCABULARY, _USUAL_SEQUENCE)
     return ModelQuestion(
@@ -239,7 +281,7 @@ def _size(request: RecommendRequest, budget: Budget) -> float:
     if request.model_size_b is not None:
         return request.model_size_b
     assert request.max_days is not None
-    return recommended_size_b(request.family, budget, request.max_days)
+    return recommended_size_b(_family_name(request), budget, request.max_days)
 
 
 def _model(question: ModelQuestion, request: RecommendRequest, budget: Budget) -> ChosenModel:
@@ -364,7 +406,7 @@ def _notes(
     request: RecommendRequest, model: ChosenModel, cluster: ChosenCluster, nearest: str | None
 ) -> Iterator[str]:
     """What was not given, not covered, or not as it seems."""
-    family = Family(request.family)
+    family = Family(_family_name(request))
     yield from model.notes
     yield from cluster.notes
     if nearest is None:

@@ -41,13 +41,16 @@ class RecommendRequest:
     """What is asked; None where a flag was not given.
 
     Attributes:
+        family: None where a model says it.
+        model: a name, an id or a file, as ``fit`` takes it.
         tokens_b: in billions.
         custom_config: a file whose keys win over those of the base configuration.
         export: frameworks that the base configuration is written for, too.
     """
 
-    family: str
     tokens_b: float
+    family: str | None = None
+    model: str | None = None
     gpus: int | None = None
     nodes: int | None = None
     cluster: str | None = None
@@ -83,6 +86,7 @@ def parse_recommend(arguments: Sequence[str]) -> RecommendRequest:
         goodput = with_assumption(goodput, name, value)
     request = RecommendRequest(
         family=flags.family,
+        model=flags.model,
         tokens_b=flags.tokens,
         gpus=flags.gpus,
         nodes=flags.num_nodes,
@@ -112,9 +116,14 @@ def what_is_missing(request: RecommendRequest) -> str | None:
     """What must be given too, or omitted; None where the question is whole."""
     nothing = request.cluster is None
     rules = (
+        (request.family is None and request.model is None, "give --family, or --model"),
         (
-            request.max_days is None and request.model_size_b is None,
-            "give --max-days for a size, or --model-size for the days",
+            request.model is not None and (request.max_days or request.model_size_b) is not None,
+            "--model has a size; omit --model-size and --max-days",
+        ),
+        (
+            (request.max_days or request.model_size_b or request.model) is None,
+            "give --max-days for a size, or --model-size or --model for the days",
         ),
         (request.gpus is None and nothing, "give --gpus, or --cluster"),
         (
@@ -164,7 +173,7 @@ def make_recommend_parser() -> VerbParser:
 
 def _add_question(group: argparse._ArgumentGroup) -> None:
     add = group.add_argument
-    add("--family", required=True, type=_family, metavar="F", help="gpt3, t5, mt5, bert, llama, …")
+    add("--family", type=_family, metavar="F", help="gpt3, t5, mt5, bert, llama, …")
     add("--tokens", required=True, type=_billions, metavar="N", help="to train on: 300B, 1.8T, …")
     add("--gpus", type=whole(1, _MOST_GPUS), metavar="N", help="in all; --cluster says it, too")
     add("--num-nodes", type=whole(1, _MOST_GPUS), metavar="N", help="nodes that hold --gpus")
@@ -173,6 +182,8 @@ def _add_question(group: argparse._ArgumentGroup) -> None:
     add("--max-days", type=_number(1e-4, 1e5), metavar="D", help="recommend a model size for D")
     size_help = "billions of parameters: predict the days instead"
     add("--model-size", type=_number(1e-6, 1e6), metavar="B", help=size_help)
+    model_help = "predict the days of a model: a name, a Hugging Face id or config.json"
+    add("--model", metavar="M", help=model_help)
 
 
 def _add_model(group: argparse._ArgumentGroup) -> None:

@@ -23,6 +23,7 @@ from autoconf_launch.autotuner.sizing import (
     form_of_model,
     nemo_parameters_b,
     parse_model_name,
+    shape_of_model,
 )
 from autoconf_launch.core import Architecture, ConfigError, KeyPath, RawConfig, nearest_known
 from autoconf_launch.tuning_spaces import model_names, named_model, tables
@@ -236,7 +237,7 @@ def _shape(own: Recipe, name: str) -> Shape | None:
             learning_rate=0.0,
         )
     known = _published_model(name)
-    return None if known is None else _shape_of(known)
+    return None if known is None else shape_of_model(known)
 
 
 def _published_model(name: str) -> Architecture | None:
@@ -267,17 +268,6 @@ def _check_groups(recipe: Recipe, form: Form, shape: Shape) -> None:
             f"{recipe.where}: num_query_groups is {given}, but must divide num_attention_heads = "
             f"{shape.heads}."
         )
-
-
-def _shape_of(model: Architecture) -> Shape:
-    return Shape(
-        layers=model.layers,
-        hidden=model.hidden,
-        heads=model.heads,
-        ffn=model.ffn,
-        kv=model.head,
-        learning_rate=0.0,
-    )
 
 
 def _number(own: Recipe, names: tuple[str, ...]) -> int | None:

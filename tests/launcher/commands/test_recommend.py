@@ -299,3 +299,48 @@ def test_a_custom_key_that_is_nearly_known_gets_its_name(recommend: Run, tmp_pat
     files = ("--base-config", str(tmp_path / "b.yaml"), "--custom-config", str(custom))
     ran = recommend(*SEEDS, "--model-size", "5", *files)
     assert (ran.code, "did you mean 'micro_batch_size'?" in ran.err) == (2, True)
+
+
+ASKED = ("--tokens", "2T", "--cluster", "64x8xH100")
+
+
+def test_a_model_by_its_id_has_its_own_shape_and_days(recommend: Run) -> None:
+    document = recommend("--model", "meta-llama/Llama-3.1-8B", *ASKED, "--json").document
+    assert (document["family"], document["model_size_b"]) == ("llama", 8.0303)
+    assert document["model"]["parameters"] == 8_030_261_248
+    assert document["planner"]["training_days"] > 0
+
+
+def test_a_model_without_a_rule_is_of_the_family_that_its_name_says(recommend: Run) -> None:
+    assert recommend("--model", "deepseek-v3", *ASKED, "--json").document["family"] == "deepseek"
+
+
+def test_the_base_configuration_of_a_model_is_that_model(recommend: Run, tmp_path: Path) -> None:
+    """Llama 2 has no grouped queries, unlike the family's usual models."""
+    path = tmp_path / "base.yaml"
+    recommend("--model", "llama2-7b", *ASKED, "--base-config", str(path))
+    model = yaml.safe_load(path.read_text())["model"]["config"]
+    assert (model["num_layers"], model["ffn_hidden_size"]) == (32, 11008)
+    assert model["num_query_groups"] == 32
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (("--model", "llama2-7b", "--max-days", "3"), "--model has a size; omit --model-size"),
+        (("--model", "llama2-7b", "--model-size", "3"), "--model has a size; omit --model-size"),
+        (("--model", "llama2-7b", "--vocab", "3"), "--vocab is 3, but llama2-7b has 32000"),
+        (("--max-days", "3"), "ive --family, or --model"),
+        (("--family", "llama"), "ive --max-days for a size, or --model-size or --model"),
+        (
+            ("--model", "deepseek-v3", "--base-config", "b.yaml"),
+            "the latent attention of deepseek",
+        ),
+    ],
+)
+def test_what_does_not_go_with_a_model_is_refused(
+    recommend: Run, arguments: tuple[str, ...], says: str
+) -> None:
+    ran = recommend(*arguments, *ASKED)
+    assert ran.code == 2
+    assert says in ran.err
