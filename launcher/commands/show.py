@@ -25,6 +25,7 @@ from ..report import (
     conclusion,
     csv_row,
     csv_text,
+    different_trainings_text,
     failure_lines,
     headlines,
     results_document,
@@ -32,7 +33,14 @@ from ..report import (
     trial_document,
     trial_line,
 )
-from ..results import JournalTail, Results, compare_results, is_held, read_results
+from ..results import (
+    JournalTail,
+    Results,
+    compare_results,
+    is_held,
+    read_results,
+    training_differences,
+)
 from .parsers import LINE_FORMS, TABLE_FORMS, compare_parser, show_parser
 
 SPACES = "spaces"
@@ -139,11 +147,14 @@ def compare(arguments: Sequence[str]) -> Iterator[str]:
     """Text to print.
 
     Raises:
-        ConfigError: wrong arguments, or a folder is not a results folder.
+        ConfigError: wrong arguments, a folder is not a results folder, or they are of different
+            trainings.
         ResultsFolderError: a journal is damaged.
     """
     flags = compare_parser().parse_args(arguments)
     a, b = read_results(Path(flags.a)), read_results(Path(flags.b))
+    if unlike := training_differences(a, b):
+        raise ConfigError(different_trainings_text(unlike))
     found = compare_results(a, b)
     if flags.json:
         yield json.dumps(comparison_document(a, b, found), indent=2)

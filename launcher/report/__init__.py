@@ -46,6 +46,7 @@ if TYPE_CHECKING:
         comparison_document,
         comparison_text,
         conclusion,
+        different_trainings_text,
         headlines,
         results_answer,
         results_document,

@@ -199,6 +199,12 @@ def comparison_text(a: Results, b: Results, found: Comparison) -> str:
     return "\n\n".join(part for part in parts if part)
 
 
+def different_trainings_text(unlike: Sequence[Difference]) -> str:
+    """Why two runs are not compared."""
+    parts = "; ".join(f"the {one.part} is {one.a} in A, {one.b} in B" for one in unlike)
+    return f"A and B are different trainings, so their speeds cannot be compared: {parts}."
+
+
 def comparison_document(a: Results, b: Results, found: Comparison) -> dict[str, object]:
     """Content of ``compare --json``; ratios are B over A, above 1 where B is better."""
     return {

@@ -5,6 +5,14 @@ from typing import TYPE_CHECKING
 from autoconf_launch.core import lazy_names
 
 if TYPE_CHECKING:
+    from .comparison import (
+        Comparison,
+        Difference,
+        Pair,
+        SpeedVerdict,
+        compare_results,
+        training_differences,
+    )
     from .fingerprints import environment_document, fingerprint, render_unsearched
     from .folder import OpenFolder, open_folder
     from .journal import (
@@ -19,17 +27,7 @@ if TYPE_CHECKING:
     from .lease import HEARTBEAT_S, is_held
     from .past_times import key_of, read_past, remember
     from .paths import CONFIG, DS_CONFIG, ResultsPaths, is_unwritable, saved_pid, sentence_on
-    from .reading import (
-        Comparison,
-        Difference,
-        FolderState,
-        JournalTail,
-        Pair,
-        Results,
-        SpeedVerdict,
-        compare_results,
-        read_results,
-    )
+    from .reading import FolderState, JournalTail, Results, read_results
     from .secrets import (
         document_without_secrets,
         hiding_secrets,

@@ -113,6 +113,7 @@ def environment_document(
             for node in cluster.nodes
             for device in node.devices
         ],
+        "script": Path(request.script).name,
         "argv": list(without_secrets(request.argv)),
     }
 

@@ -14,6 +14,7 @@ import pytest
 from autoconf_launch.autotuner.measurement.noise import AGAIN_SUFFIX
 from autoconf_launch.autotuner.space.trial import Record
 from autoconf_launch.core import ConfigError
+from autoconf_launch.launcher.cli import main
 from autoconf_launch.launcher.commands import show as module
 from autoconf_launch.launcher.commands.show import show
 from autoconf_launch.launcher.results.journal import Journal
@@ -178,3 +179,14 @@ def test_following_a_tune_shows_each_record_as_it_comes_and_ends_with_it(
 
 def test_following_as_csv_has_a_header_and_a_row_per_trial(folder: Path) -> None:
     assert shown("results", "--follow", "--format=csv") == shown("results", "--format=csv")
+
+
+def test_runs_of_different_scripts_are_not_compared(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    other = write_folder(Path("other"))
+    for path, script in ((folder, "train.py"), (other, "finetune.py")):
+        (path / "env.json").write_text(json.dumps({"script": script}))
+    assert main(["compare", str(folder), str(other)]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.endswith("the script is train.py in A, finetune.py in B.")

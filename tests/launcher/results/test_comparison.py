@@ -9,14 +9,15 @@ import pytest
 
 from autoconf_launch.autotuner.measurement.noise import AGAIN_SUFFIX, FINAL_SUFFIX
 from autoconf_launch.autotuner.space.trial import Record
-from autoconf_launch.launcher.results.journal import Fingerprint
-from autoconf_launch.launcher.results.reading import (
+from autoconf_launch.launcher.results.comparison import (
     Comparison,
     Difference,
     SpeedVerdict,
     compare_results,
-    read_results,
+    training_differences,
 )
+from autoconf_launch.launcher.results.journal import Fingerprint
+from autoconf_launch.launcher.results.reading import read_results
 
 from ..report.fixed import PRINT, RECORDS, measured, record, trial, write_folder
 
@@ -113,12 +114,18 @@ def test_equal_folders_differ_in_nothing(tmp_path: Path) -> None:
 
 
 CHANGES = (
-    (replace(PRINT, script="f" * 64), Difference(part="script", a="0123456789ab", b="f" * 12)),
+    (
+        replace(PRINT, script="f" * 64),
+        Difference(part="script", a="the script", b="the script, edited"),
+    ),
     (
         replace(PRINT, arguments=("--data", "y")),
         Difference(part="arguments", a="--data x", b="--data y"),
     ),
-    (replace(PRINT, config="f" * 64), Difference(part="config", a="fedcba987654", b="f" * 12)),
+    (
+        replace(PRINT, config="f" * 64),
+        Difference(part="config", a="as it was", b="other files, variables or profiled steps"),
+    ),
     (
         replace(PRINT, hardware=("H100, limit None",)),
         Difference(part="hardware", a="2 x cpu (x86_64), limit None", b="1 x H100, limit None"),
@@ -152,3 +159,54 @@ def test_different_metrics_are_told_and_throughput_compared(tmp_path: Path) -> N
     found = compared(tmp_path, [])
     assert found.differences == (Difference(part="metric", a="throughput", b="latency"),)
     assert found.objective.name == "throughput"
+
+
+def described(folder: Path, script: str, parameters: int, micro: int = 16) -> Path:
+    """A folder that says what was trained."""
+    first = record(trial(0, 0, micro), measured(0.1))
+    layout = replace(first.trial.candidate.layout, accumulation=1)
+    candidate = replace(first.trial.candidate, layout=layout)
+    write_folder(folder, [replace(first, trial=replace(first.trial, candidate=candidate))])
+    (folder / "env.json").write_text(json.dumps({"metric": "throughput", "script": script}))
+    (folder / "profile_model_info").mkdir()
+    blocks = [{"count": 2, "parameters": parameters // 2}]
+    (folder / "profile_model_info" / "model_info.json").write_text(json.dumps({"blocks": blocks}))
+    return folder
+
+
+BEFORE = ("train.py", 124_000_000, 16)
+
+
+@pytest.mark.parametrize(
+    ("after", "expected"),
+    [
+        (BEFORE, []),
+        (("other.py", *BEFORE[1:]), [("script", "train.py", "other.py")]),
+        (
+            ("train.py", 355_000_000, 16),
+            [("model", "124,000,000 parameters", "355,000,000 parameters")],
+        ),
+        (("train.py", 124_000_000, 8), [("global batch", "32 samples", "16 samples")]),
+    ],
+)
+def test_a_different_training_is_named_by_what_differs(
+    tmp_path: Path, after: tuple[str, int, int], expected: list[tuple[str, str, str]]
+) -> None:
+    folders = (described(tmp_path / "a", *BEFORE), described(tmp_path / "b", *after))
+    found = training_differences(*map(read_results, folders))
+    assert [(one.part, one.a, one.b) for one in found] == expected
+
+
+def test_what_a_folder_does_not_say_is_not_held_against_it(tmp_path: Path) -> None:
+    old = write_folder(tmp_path / "old", [])
+    assert not training_differences(
+        read_results(old), read_results(described(tmp_path / "b", *BEFORE))
+    )
+
+
+def test_a_script_of_the_same_name_was_edited(tmp_path: Path) -> None:
+    folders = [described(tmp_path / name, *BEFORE) for name in "ab"]
+    (folders[1] / "journal.jsonl").unlink()
+    write_folder(folders[1], RECORDS, replace(PRINT, script="f" * 64))
+    found = compare_results(*map(read_results, folders)).differences
+    assert found == (Difference(part="script", a="train.py", b="train.py, edited"),)
