@@ -1,6 +1,6 @@
 # make tune: the main job, from nothing.   make test: all fast tests, from nothing.
 # make check: what CI runs, in a virtual environment of its own.   make format: fix what can be.
-.PHONY: tune test check types lint format links docs test-slow test-frameworks test-deepspeed test-gpu test-cluster benchmark benchmark-search plots clean
+.PHONY: tune test check types lint format links docs test-slow test-parallel test-frameworks test-deepspeed test-gpu test-cluster benchmark benchmark-search plots clean
 PYTHON ?= python3
 VENV ?= .venv
 BIN = $(VENV)/bin
@@ -23,6 +23,8 @@ test-frameworks: $(READY)
 test-deepspeed: $(READY)
 	DS_BUILD_OPS=0 $(BIN)/python -m pip install --quiet --constraint constraints.txt deepspeed
 	$(BIN)/python -m pytest -m deepspeed
+test-parallel: $(READY)
+	$(BIN)/python benchmarks/parallel_losses.py
 test-gpu: $(READY)
 	$(BIN)/python -m pytest -m gpu
 test-cluster: $(READY)

@@ -5,9 +5,17 @@ Both take away what a trial wrote among the user's files (``saved_paths``).
 
 from .cluster import ClusterSpec, Device, Node
 from .codec import DecodeError, decode, encode
-from .config_keys import SCHEMA_KEY, ZERO, ZERO_KNOBS, ZeroKnob
+from .config_keys import (
+    FIRST_FSDP_STAGE,
+    PARALLELISM,
+    SCHEMA_KEY,
+    ZERO,
+    ZERO_KNOBS,
+    ZeroKnob,
+)
 from .equations import (
     data_parallel_degree,
+    data_rank,
     external_data_parallel_degree,
     global_batch,
     require_global_batch,
@@ -34,6 +42,7 @@ from .model_spec import (
     LatentAttention,
     MicroBatchTiming,
     ModelSpec,
+    TensorSplit,
     TracedPeak,
 )
 from .precision import BUILTIN_PRECISIONS, Precision

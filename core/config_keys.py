@@ -15,6 +15,8 @@ from .layout import KnobValue
 from .raw_config import KeyPath, RawConfig, dotted_name
 
 ZERO: KeyPath = ("zero_optimization",)
+FIRST_FSDP_STAGE = 2
+"""From this stage of ZeRO on FSDP2 trains; before it DDP, where all parallelism is of data."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,14 +56,21 @@ class ZeroKnob:
             return value
         raise ConfigError(f"{self.path} is {value!r}, but must be {self._domain()}.")
 
+    @property
+    def needs_replicas(self) -> bool:
+        """Whether it is of DDP or its sharded optimizer, which train whole copies alone."""
+        return max(self.stages) < FIRST_FSDP_STAGE
+
     def obstacle(
-        self, *, zero_stage: int, data_parallel: int, value: KnobValue = None
+        self, *, zero_stage: int, data_parallel: int, value: KnobValue = None, tensor: int = 1
     ) -> str | None:
         """Why it cannot be applied there, as a phrase; None where it can."""
         if zero_stage not in self.stages:
             has = " and ".join(map(str, self.stages))
             plural = "s" if len(self.stages) > 1 else ""
             return f"only ZeRO stage{plural} {has} can apply it, not stage {zero_stage}"
+        if self.needs_replicas and tensor > 1:
+            return "DDP, which has it, does not train a model split over tensor ranks"
         if self.needs_ranks and data_parallel == 1:
             return "one data-parallel rank has no gradients to average"
         if self is RESHARD_AFTER_FORWARD and type(value) is int:
@@ -147,7 +156,7 @@ ZERO_KNOBS = {knob.name: knob for knob in _ROWS}
 
 
 def read_zero_knobs(
-    raw: RawConfig, *, zero_stage: int, data_parallel: int
+    raw: RawConfig, *, zero_stage: int, data_parallel: int, tensor: int = 1
 ) -> tuple[tuple[str, KnobValue], ...]:
     """The knobs that a document names, with their values.
 
@@ -162,7 +171,9 @@ def read_zero_knobs(
         if isinstance(given, list) or given == "auto":
             raise ConfigError(still_open(knob.path, given))
         value = knob.read(given)
-        why = knob.obstacle(zero_stage=zero_stage, data_parallel=data_parallel, value=value)
+        why = knob.obstacle(
+            zero_stage=zero_stage, data_parallel=data_parallel, value=value, tensor=tensor
+        )
         if why:
             raise ConfigError(f"{knob.path} is {given!r}, but {why}; remove it.")
         found.append((name, value))
@@ -181,6 +192,9 @@ OPTIMIZER: KeyPath = ("optimizer",)
 SCHEDULER: KeyPath = ("scheduler",)
 RECOMPUTE: KeyPath = ("activation_checkpointing", "mode")
 PARALLELISM: KeyPath = ("parallelism",)
+DATA: KeyPath = ("parallelism", "data")
+TENSOR: KeyPath = ("parallelism", "tensor")
+SEQUENCE_PARALLELISM: KeyPath = ("parallelism", "sequence_parallel")
 AUTOTUNING: KeyPath = ("autotuning",)
 SCHEMA_KEY = "$schema"
 """Names a JSON Schema for editors; it says nothing of a training."""
@@ -215,6 +229,8 @@ SECTIONS = frozenset({"zero_optimization", "bf16", "fp16", "optimizer", "schedul
 PARALLELISM_KEYS = frozenset(
     {"data", "tensor", "pipeline", "virtual_pipeline", "context", "expert", "sequence_parallel"}
 )
+APPLIED_PARALLELISM = frozenset({DATA[1], TENSOR[1], SEQUENCE_PARALLELISM[1]})
+"""Those that our runtime applies."""
 CHECKPOINTING_KEYS = frozenset(
     {
         "mode",

@@ -39,11 +39,20 @@ def data_parallel_degree(
     """
     others = tensor * pipeline * context
     if world_size % others:
+        valid = ", ".join(str(n) for n in range(1, world_size + 1) if world_size % n == 0)
         raise ConfigError(
             f"world size {world_size} is not a multiple of tensor {tensor} x pipeline {pipeline} "
-            f"x context {context} = {others}; choose degrees whose product divides it."
+            f"x context {context} = {others}; choose degrees whose product is one of {valid}."
         )
     return world_size // others
+
+
+def data_rank(rank: int, *, data_parallel: int, tensor: int = 1, context: int = 1) -> int:
+    """Which share of the global batch a rank loads; ranks of one model copy load the same.
+
+    Ranks are counted along pipeline, data, context, tensor: the last one is the innermost.
+    """
+    return rank // (tensor * context) % data_parallel
 
 
 def external_data_parallel_degree(world_size: int, mp_size: int) -> int:

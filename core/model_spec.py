@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from enum import Enum
 
@@ -135,12 +136,42 @@ class TracedPeak:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TensorSplit:
+    """What tensor parallelism shares out of a live model.
+
+    Attributes:
+        counts: what it is and how many of it, for each thing that the degree must divide.
+        missing: why nothing can be shared out and what to do, as a sentence's end.
+    """
+
+    counts: tuple[tuple[str, int], ...] = ()
+    missing: str | None = None
+
+    def obstacle(self, tensor: int) -> str | None:
+        """Why a degree cannot be, with what to do; None where it can."""
+        given = f"parallelism.tensor is {tensor}, but"
+        if tensor == 1:
+            return None
+        if self.missing is not None:
+            return f"{given} {self.missing}"
+        for what, count in self.counts:
+            if count % tensor:
+                return f"{given} must divide the model's {count} {what}; use {self._degrees()}."
+        return None
+
+    def _degrees(self) -> str:
+        shared = math.gcd(*(count for _, count in self.counts))
+        valid = [str(degree) for degree in range(1, shared + 1) if shared % degree == 0]
+        return " or ".join(filter(None, (", ".join(valid[:-1]), valid[-1])))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ModelSpec:
     """A model as a sequence of blocks, from one of four sources (``grade``).
 
     ``parameter_bytes_each`` is the size of a stored weight (4 for fp32). ``timings`` and
     ``traced_peaks`` are empty where nothing was run or traced. ``optimizer_step_s`` is one
-    update of all trainable weights on one rank.
+    update of all trainable weights on one rank. ``tensor_split`` is None where nobody looked.
     """
 
     grade: Grade
@@ -153,6 +184,7 @@ class ModelSpec:
     layers: int | None = None
     sequence_length: int | None = None
     vocabulary_size: int | None = None
+    tensor_split: TensorSplit | None = None
     notes: tuple[str, ...] = field(default=())
 
     @property

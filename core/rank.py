@@ -152,6 +152,8 @@ class AppliedStrategy:
     accumulation: int
     precision: Precision
     recompute: Recompute | None
+    tensor_parallel: int = 1
+    sequence_parallel: bool = False
     description: str = ""
     extras: tuple[tuple[str, KnobValue], ...] = ()
     learning_rate: float | None = None

@@ -70,24 +70,46 @@ def resolve(raw: RawConfig, *, world_size: int) -> ResolvedConfig:
         optimizer=_optimizer(raw),
         scheduler=_scheduler(raw),
         extras=read_zero_knobs(
-            raw, zero_stage=layout.zero_stage, data_parallel=layout.data_parallel
+            raw,
+            zero_stage=layout.zero_stage,
+            data_parallel=layout.data_parallel,
+            tensor=layout.tensor_parallel,
         ),
     )
 
 
 def _layout(raw: RawConfig, world_size: int) -> Layout:
-    data = data_parallel_degree(world_size)
+    tensor = _integer(raw, keys.TENSOR, 1)
+    data = data_parallel_degree(world_size, tensor=tensor)
+    stated = _integer(raw, keys.DATA, data)
+    if stated != data:
+        raise ConfigError(
+            f"parallelism.data is {stated}, but {world_size} ranks with tensor {tensor} leave "
+            f"{data} for data parallelism; remove it."
+        )
     micro, accumulation = batch_split(raw, data_parallel=data)
     stage = _integer(raw, keys.ZERO_STAGE, 0, least=0)
     if stage > 3:
         raise ConfigError(f"zero_optimization.stage is {stage}, but ZeRO has stages 0 to 3.")
     return Layout(
         data_parallel=data,
+        tensor_parallel=tensor,
+        sequence_parallel=_sequence_parallel(raw, tensor),
         zero_stage=stage,
         micro_batch=micro,
         accumulation=accumulation,
         recompute=_choice(raw, keys.RECOMPUTE, Recompute, Recompute.NONE),
     )
+
+
+def _sequence_parallel(raw: RawConfig, tensor: int) -> bool:
+    wanted = _flag(raw, keys.SEQUENCE_PARALLELISM)
+    if wanted and tensor == 1:
+        raise ConfigError(
+            "parallelism.sequence_parallel is true, but shares the norms out over tensor ranks; "
+            "set parallelism.tensor to at least 2, or remove it."
+        )
+    return wanted
 
 
 def batch_split(raw: RawConfig, *, data_parallel: int) -> tuple[int, int]:
@@ -113,12 +135,12 @@ def batch_split(raw: RawConfig, *, data_parallel: int) -> tuple[int, int]:
 
 
 def _refuse_inapplicable(raw: RawConfig) -> None:
-    for key in sorted(keys.PARALLELISM_KEYS - {"data"}):
+    for key in sorted(keys.PARALLELISM_KEYS - keys.APPLIED_PARALLELISM):
         path = (*keys.PARALLELISM, key)
         if raw.get(path, 1) not in (1, False, None):
             raise ConfigError(
-                f"{dotted_name(path)} is {raw.get(path)!r}, but this runtime applies data "
-                "parallelism only; set it to 1 or remove it."
+                f"{dotted_name(path)} is {raw.get(path)!r}, but this runtime applies data and "
+                "tensor parallelism only; set it to 1 or remove it."
             )
     for key in sorted(keys.CHECKPOINTING_KEYS - {"mode", "profile"}):
         path = (keys.RECOMPUTE[0], key)

@@ -130,10 +130,15 @@ def _recompute() -> Schema:
 
 
 def _parallelism() -> Schema:
-    names = sorted(keys.PARALLELISM_KEYS - {"sequence_parallel"})
+    names = sorted(keys.PARALLELISM_KEYS - {keys.SEQUENCE_PARALLELISM[1]})
     degrees = {name: _described(f"ranks of {name} parallelism", _COUNT) for name in names}
-    split = _described("whether norms and dropout are split along the sequence", _TRUTH)
-    section = _section("degrees of parallelism", {**degrees, "sequence_parallel": split})
+    tensor = _described("ranks that share out the products of one model copy", _searched(_COUNT))
+    about = "whether these ranks split norms and dropout along the sequence"
+    split = _described(about, _searched(_TRUTH))
+    section = _section(
+        "degrees of parallelism",
+        {**degrees, keys.TENSOR[1]: tensor, keys.SEQUENCE_PARALLELISM[1]: split},
+    )
     return {**section, "additionalProperties": False}
 
 

@@ -29,6 +29,8 @@ from ..space import (
     PredictionTable,
     Rule,
     blocks_fill_units,
+    tensor_split_rule,
+    tokens_for_sequence,
 )
 from .hardware import Machine, Network
 from .kernel_times import least_profiled_step_s, least_step_s, measured_timings, profiled_model
@@ -226,7 +228,12 @@ def knob_rules(spec: ModelSpec | None) -> tuple[Rule, ...]:
     """What the structure of a model that was looked at surely rules out of further knobs."""
     if spec is None or spec.grade not in (Grade.TRACED, Grade.MEASURED):
         return ()
-    return (blocks_fill_units(sum(block.count for block in spec.blocks)),)
+    rules = [blocks_fill_units(sum(block.count for block in spec.blocks))]
+    if spec.tensor_split is not None:
+        rules.append(tensor_split_rule(spec.tensor_split))
+    if spec.sequence_length is not None:
+        rules.append(tokens_for_sequence(spec.sequence_length))
+    return tuple(rules)
 
 
 _SIZES = ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"))

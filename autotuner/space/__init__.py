@@ -7,7 +7,15 @@ from autoconf_launch.core import lazy_names
 if TYPE_CHECKING:
     from .budget import SearchBudget, parse_budget, parse_share
     from .choices import ChoiceKind, KnobChoice
-    from .constraints import RejectedCounts, Rule, add_counts, apply_rules, blocks_fill_units
+    from .constraints import (
+        RejectedCounts,
+        Rule,
+        add_counts,
+        apply_rules,
+        blocks_fill_units,
+        tensor_split_rule,
+        tokens_for_sequence,
+    )
     from .dominance import UNCALIBRATED_MEMORY_BAND, is_out_of_memory, is_sure, surely_needs_more
     from .knobs import (
         KNOBS,

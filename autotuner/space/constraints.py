@@ -8,7 +8,9 @@ from typing import TypeAlias
 
 import numpy as np
 
-from .table import Bools, CandidateTable, Ints
+from autoconf_launch.core import ZERO_KNOBS, TensorSplit
+
+from .table import ABSENT, Bools, CandidateTable, Ints
 
 RejectedCounts: TypeAlias = tuple[tuple[str, int], ...]
 
@@ -89,6 +91,48 @@ def zero_needs_data_parallel() -> Rule:
         name="zero_needs_data_parallel",
         keep=lambda t: (t["zero_stage"] == 0) | (t["data_parallel"] > 1),
         why="ZeRO has nothing to shard on one data-parallel rank",
+    )
+
+
+def sequence_needs_tensor() -> Rule:
+    """Sequence parallelism shares the norms out over tensor ranks."""
+    return Rule(
+        name="sp_tp",
+        keep=lambda t: (t["sequence_parallel"] == 0) | (t["tensor_parallel"] > 1),
+        why="sequence parallelism needs tensor ranks",
+    )
+
+
+def replicas_for_buckets() -> Rule:
+    """DDP and its sharded optimizer do not train weights that are split."""
+    names = [knob.name for knob in ZERO_KNOBS.values() if knob.needs_replicas]
+    return Rule(
+        name="ddp_knobs",
+        keep=lambda t: (
+            (t["tensor_parallel"] == 1)
+            | np.logical_and.reduce([t[name] == ABSENT for name in names])
+        ),
+        why="DDP, which has these knobs, does not train a model split over tensor ranks",
+    )
+
+
+def tensor_split_rule(split: TensorSplit) -> Rule:
+    """The degree divides what the model shares out."""
+    return Rule(
+        name="tensor_plan",
+        keep=lambda t: np.array(
+            [split.obstacle(tensor) is None for tensor in t["tensor_parallel"].tolist()], np.bool_
+        ),
+        why="the tensor degree must divide what the model's tensor plan splits",
+    )
+
+
+def tokens_for_sequence(tokens: int) -> Rule:
+    """Tensor ranks share the tokens of a sample equally."""
+    return Rule(
+        name="sp_sequence",
+        keep=lambda t: (t["sequence_parallel"] == 0) | (tokens % t["tensor_parallel"] == 0),
+        why=f"tensor ranks must share {tokens} tokens equally under sequence parallelism",
     )
 
 

@@ -184,7 +184,11 @@ def _with_accumulation(
 
 
 def _rules(baseline: Candidate, choices: KnobChoices, rule: GlobalBatchRule) -> tuple[Rule, ...]:
-    found = [rules.mesh_equation(baseline.layout.world_size)]
+    found = [
+        rules.mesh_equation(baseline.layout.world_size),
+        rules.sequence_needs_tensor(),
+        rules.replicas_for_buckets(),
+    ]
     stage = choices.get("zero_stage")
     if stage is not None and stage.how is ChoiceKind.FREE:
         found.append(rules.zero_needs_data_parallel())

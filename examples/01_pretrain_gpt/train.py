@@ -96,8 +96,7 @@ class RankShare(Sampler[list[int]]):
     """This rank's part of each global batch, out of one order that all layouts share."""
 
     def __init__(self, engine: runtime.Engine, samples: int, steps: int) -> None:
-        self.size, self.rank, self.steps = engine.samples_per_step, engine.rank, steps
-        self.world_size = engine.world_size
+        self.engine, self.steps = engine, steps
         self.order = torch.randperm(samples, generator=torch.Generator().manual_seed(0)).tolist()
 
     def __len__(self) -> int:
@@ -105,8 +104,9 @@ class RankShare(Sampler[list[int]]):
 
     def __iter__(self) -> Iterator[list[int]]:
         for step in range(self.steps):
-            start = (step * self.world_size + self.rank) * self.size
-            yield [self.order[i % len(self.order)] for i in range(start, start + self.size)]
+            start = step * self.engine.global_batch
+            batch = range(start, start + self.engine.global_batch)
+            yield [self.order[i % len(self.order)] for i in batch[self.engine.share]]
 
 
 def main() -> None:

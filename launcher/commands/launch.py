@@ -6,7 +6,7 @@ import tempfile
 from dataclasses import replace
 from pathlib import Path
 
-from autoconf_launch.core import ClusterSpec
+from autoconf_launch.core import PARALLELISM, ClusterSpec
 
 from ..backends import Backend, load_backend, warn_listener
 from ..config_file import is_plain_json
@@ -79,4 +79,4 @@ def _resolve(
 def _needs_resolving(source: ScriptSource) -> bool:
     argument = source.script_args[source.config_argument or 0]
     path = Path(argument.partition("=")[2] if argument.startswith("-") else argument)
-    return not is_plain_json(path) or is_open(source.config)
+    return PARALLELISM in source.config or not is_plain_json(path) or is_open(source.config)

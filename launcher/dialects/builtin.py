@@ -63,6 +63,8 @@ class DocumentKey:
 
 SPELLINGS = (
     DocumentKey("zero_stage", keys.ZERO_STAGE, (0, 1, 2, 3)),
+    DocumentKey("tensor_parallel", keys.TENSOR, None),
+    DocumentKey("sequence_parallel", keys.SEQUENCE_PARALLELISM, None),
     DocumentKey("micro_batch", keys.MICRO_BATCH, None),
     DocumentKey("accumulation", keys.ACCUMULATION, None),
     DocumentKey("recompute", keys.RECOMPUTE, None),
@@ -132,8 +134,9 @@ def _read(opened: OpenDocument, world_size: int) -> UserSettings:
     """The settings of a document without problems of its own."""
     source, settings, document = opened.source, opened.settings, opened.decided
     warnings = keys.check_keys(source.config)
-    _refuse_model_parallelism(settings)
-    choices = [_choice(source, document, s) for s in SPELLINGS if s.knob != "accumulation"]
+    document = _with_tensor_pinned(document, settings)
+    spelled = [spelling for spelling in SPELLINGS if spelling.knob != "accumulation"]
+    choices = [_choice(source, document, one, world_size) for one in spelled]
     knobs = _zero_choices(source, settings, choices[0], world_size)
     document = with_zero_knobs(document, _usual(knobs, document.get(keys.ZERO_STAGE, 0)))
     resolved = resolve(document, world_size=world_size)
@@ -168,15 +171,21 @@ def _on_no_optimizer(source: ScriptSource) -> tuple[str, ...]:
     )
 
 
-def _refuse_model_parallelism(settings: AutotuningSettings) -> None:
-    if settings.mp_size > 1:
+def _with_tensor_pinned(document: RawConfig, settings: AutotuningSettings) -> RawConfig:
+    """The document with DeepSpeed's name for the tensor degree."""
+    if settings.mp_size == 1:
+        return document
+    if document.get(keys.TENSOR, settings.mp_size) != settings.mp_size:
         raise ConfigError(
-            f"autotuning.mp_size is {settings.mp_size}, but this runtime applies data "
-            "parallelism only; set it to 1 or remove it."
+            f"autotuning.mp_size is {settings.mp_size}, but parallelism.tensor is "
+            f"{document.get(keys.TENSOR)}; remove one of them."
         )
+    return document.with_value(keys.TENSOR, settings.mp_size)
 
 
-def _choice(source: ScriptSource, document: RawConfig, spelling: DocumentKey) -> KnobChoice:
+def _choice(
+    source: ScriptSource, document: RawConfig, spelling: DocumentKey, world_size: int
+) -> KnobChoice:
     given = source.config.get(spelling.path)
     listed = isinstance(given, list)
     open_ended = given in (None, "auto", "all")
@@ -191,13 +200,21 @@ def _choice(source: ScriptSource, document: RawConfig, spelling: DocumentKey) ->
         return KnobChoice(spelling.knob, (), ChoiceKind.PINNED, origin=origin)
     values = tuple(given) if listed else (given,)
     for value in values:
-        resolve(RawConfig({}).with_value(spelling.path, value), world_size=1)
+        _check_value(spelling, value, world_size)
     return KnobChoice(
         spelling.knob,
         tuple(_canonical(spelling.knob, value) for value in values),
         ChoiceKind.LISTED if listed else ChoiceKind.PINNED,
         origin=origin,
     )
+
+
+def _check_value(spelling: DocumentKey, value: Any, world_size: int) -> None:
+    alone = RawConfig({}).with_value(spelling.path, value)
+    if spelling.path == keys.SEQUENCE_PARALLELISM:  # where tensor is 1 a rule drops it
+        resolve(alone.with_value(keys.TENSOR, 2), world_size=2)
+    else:
+        resolve(alone, world_size=world_size)
 
 
 def _origin(source: ScriptSource, given: Any, decided_value: Any) -> str:
@@ -213,6 +230,8 @@ def _config_name(source: ScriptSource) -> str:
 
 
 def _canonical(knob: str, value: Any) -> Any:
+    if knob == "sequence_parallel":
+        return bool(value)
     return Recompute(value) if knob == "recompute" else int(value)
 
 
@@ -254,9 +273,18 @@ def _batch_rule(source: ScriptSource, settings: AutotuningSettings, today: int) 
     return GlobalBatchRule(pinned=today, maximum=None)
 
 
+_DEFAULTS = {
+    "zero_stage": 0,
+    "recompute": "none",
+    "tensor_parallel": 1,
+    "sequence_parallel": False,
+}
+"""What omitting a key means."""
+
+
 def _with_knob(document: RawConfig, spelling: DocumentKey, value: Any) -> RawConfig:
     plain = value.value if isinstance(value, Enum) else value
-    default = {"zero_stage": 0, "recompute": "none"}.get(spelling.knob)
+    default = _DEFAULTS.get(spelling.knob)
     if spelling.path not in document and plain == default:
         return document
     return document.with_value(spelling.path, plain)

@@ -226,9 +226,21 @@ _PLAIN = Layout()
 
 
 def is_runnable(layout: Layout, recompute_layers: int, workload: Workload) -> bool:
-    """Whether the native dialect can say all of it: data parallelism, ZeRO and recomputation."""
+    """Whether the native dialect can say all of it and our runtime can split the model so."""
     plain = all(getattr(layout, name) == getattr(_PLAIN, name) for name in _OTHERS)
-    return plain and recompute_layers == ALL_LAYERS and _is_known(workload)
+    split = _can_split(layout.tensor_parallel, workload)
+    return plain and split and recompute_layers == ALL_LAYERS and _is_known(workload)
+
+
+def _can_split(tensor: int, workload: Workload) -> bool:
+    """Decoders with rotary positions have a plan in transformers; each rank has kv heads."""
+    model = workload.model
+    if tensor == 1:
+        return True
+    if not isinstance(model, Architecture):
+        return bool(model and model.tensor_split and not model.tensor_split.obstacle(tensor))
+    rotary = model.causal and not model.positions and not model.encoder_layers
+    return rotary and model.latent is None and model.kv_heads % tensor == 0
 
 
 def _is_known(workload: Workload) -> bool:

@@ -153,7 +153,10 @@ def clean_line(line: str) -> str:
 Checked: TypeAlias = tuple[tuple[str, str], ...]
 """Knobs that are compared, with the words that asked for them."""
 
-_APPLIED = ("zero_stage", "data_parallel", "micro_batch", "accumulation", "recompute")
+_APPLIED = (
+    *("zero_stage", "data_parallel", "tensor_parallel", "sequence_parallel"),
+    *("micro_batch", "accumulation", "recompute"),
+)
 """Fields of a layout that a rank finds on its live model; extras come beside them."""
 
 

@@ -43,7 +43,10 @@ _SCALARS = (keys.TRAIN_BATCH_SIZE, keys.BF16, keys.FP16, keys.LOSS_SCALE, keys.C
 """Settings that are not knobs: they have one value."""
 _NO_DEFAULT = (keys.OPTIMIZER[0], keys.SCHEDULER[0])
 _ALL_STAGES = (keys.ZERO_STAGE, "all")
-SEARCHED = (keys.ZERO_STAGE, keys.MICRO_BATCH, keys.ACCUMULATION, keys.RECOMPUTE)
+SEARCHED = (
+    *(keys.ZERO_STAGE, keys.TENSOR, keys.SEQUENCE_PARALLELISM),
+    *(keys.MICRO_BATCH, keys.ACCUMULATION, keys.RECOMPUTE),
+)
 
 
 def settings_of(source: ScriptSource) -> AutotuningSettings:
@@ -252,6 +255,8 @@ _LAYOUT: dict[str, KeyPath] = {
     "micro_batch": keys.MICRO_BATCH,
     "train_micro_batch_size_per_gpu": keys.MICRO_BATCH,
     "zero_stage": keys.ZERO_STAGE,
+    "tensor_parallel": keys.TENSOR,
+    "sequence_parallel": keys.SEQUENCE_PARALLELISM,
     "recompute": keys.RECOMPUTE,
 }
 

@@ -24,7 +24,13 @@ from autoconf_launch.autotuner.space import (
     candidate_name,
 )
 from autoconf_launch.autotuner.strategies import ModelBased, PastTime, load_strategy, times_of
-from autoconf_launch.core import MODEL_INFO_FILE, ModelSpec, NothingFeasibleError
+from autoconf_launch.core import (
+    MODEL_INFO_FILE,
+    ConfigError,
+    Layout,
+    ModelSpec,
+    NothingFeasibleError,
+)
 
 from ..backends import Backend
 from ..events import Listener, ModelProfiled, Note, SpaceBuilt
@@ -101,10 +107,12 @@ def make_study(job: TuningJob, spec: ModelSpec | None, past: tuple[PastTime, ...
     """The candidates with what is predicted of them; says what was skipped and why.
 
     Raises:
+        ConfigError: the user's own tensor degree cannot split the model.
         NothingFeasibleError: no rank can hold the weights, or a model's state in our runtime.
     """
     user = job.user
     workload = replace(user.workload, model=spec)
+    _require_split(user.baseline.layout, spec)
     space = build_space(user.baseline, user.choices, user.batch_rule, user.settings)
     for text in space.notes:
         if text not in job.said:  # the profile run may have told another accumulation
@@ -132,6 +140,19 @@ def make_study(job: TuningJob, spec: ModelSpec | None, past: tuple[PastTime, ...
         SpaceBuilt(considered=considered, left=considered - rejected, rejected=study.rejected)
     )
     return study
+
+
+def _require_split(layout: Layout, spec: ModelSpec | None) -> None:
+    split = spec.tensor_split if spec else None
+    obstacle = split.obstacle(layout.tensor_parallel) if split else None
+    tokens = (spec.sequence_length if spec and layout.sequence_parallel else None) or 0
+    if obstacle is None and tokens % layout.tensor_parallel:
+        obstacle = (
+            f"parallelism.sequence_parallel is true, but {layout.tensor_parallel} tensor ranks "
+            f"cannot share {tokens} tokens equally; set it to false."
+        )
+    if obstacle is not None:
+        raise ConfigError(obstacle)
 
 
 _DERIVED = ("accumulation", "data_parallel")

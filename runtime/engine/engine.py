@@ -7,7 +7,7 @@ from typing import Protocol
 import torch
 from torch import Tensor, nn
 
-from autoconf_launch.core import AppliedStrategy, Layout
+from autoconf_launch.core import AppliedStrategy, Layout, data_rank
 
 from ..model import Batch
 from ..rank import Ranks
@@ -41,7 +41,8 @@ class Engine:
 
         Args:
             batch: a tensor, or tuples, lists and dicts of tensors, whose first dimension is
-                ``samples_per_step``; it is moved to the device by micro-batches.
+                ``samples_per_step``: the part ``share`` of the global batch. It is moved to the
+                device by micro-batches.
 
         Returns:
             The mean loss over the global batch, the same on all ranks, before the update: a
@@ -56,6 +57,26 @@ class Engine:
     def samples_per_step(self) -> int:
         """Samples of one rank in one optimizer step: micro-batch times accumulation."""
         return self._layout.micro_batch * self._layout.accumulation
+
+    @property
+    def global_batch(self) -> int:
+        """Samples of all ranks in one optimizer step."""
+        return self._layout.global_batch
+
+    @property
+    def share(self) -> slice:
+        """Which samples of each global batch this rank loads: ``samples[engine.share]``.
+
+        Ranks that train one copy of the model together load the same.
+        """
+        layout = self._layout
+        number = data_rank(
+            self._ranks.rank,
+            data_parallel=layout.data_parallel,
+            tensor=layout.tensor_parallel,
+            context=layout.context_parallel,
+        )
+        return slice(number * self.samples_per_step, (number + 1) * self.samples_per_step)
 
     @property
     def module(self) -> nn.Module:

@@ -84,7 +84,7 @@ class Measured:
             if self._cutter is not None and self._cutter.is_cut:
                 self._finish_cut(float(loss))
             self._cutter = None
-            self._record(float(loss), self._trainer.samples_per_step)
+            self._record(float(loss), self._trainer.counted_samples)
             if is_last and not self._between.goes_on():
                 self._finish()
             if self._turns is not None and self._turns.ends_with(number):
@@ -162,7 +162,7 @@ class Measured:
         assert self._cutter is not None
         if not math.isfinite(loss):
             raise NonFiniteLossError(f"The loss of the first micro-batches is {loss}.")
-        self._report.cut = self._cutter.result(self._trainer.samples_per_step, loss)
+        self._report.cut = self._cutter.result(self._trainer.counted_samples, loss)
         self._finish()
 
     def _finish(self) -> None:

@@ -3,15 +3,26 @@
 from __future__ import annotations
 
 import torch
-from torch import Tensor, nn
+from torch import nn
+from torch.distributed.fsdp import FSDPModule
 from torch.distributed.tensor import DTensor
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 
-from autoconf_launch.core import AppliedStrategy, Precision, Recompute
+from autoconf_launch.core import AppliedStrategy, Layout, Precision, Recompute
 
 from ..model import DTYPES, base_learning_rate, repeated_blocks
-from ..parallel import found_extras, recompute_of
+from ..parallel import (
+    REPLICATE,
+    SHARD,
+    Applied,
+    LateReduction,
+    found_extras,
+    is_sequence_parallel,
+    mesh_degree,
+    recompute_of,
+    tensor_degree,
+)
 
 _PRECISIONS = {dtype: precision for precision, dtype in DTYPES.items()}
 
@@ -38,28 +49,36 @@ class Observer:
         """Look whether the block's weights stay whole until the backward pass."""
         self._whole_after_forward = not _is_sharded(self._watched)
 
-    def strategy(
-        self, module: nn.Module, optimizer: Optimizer, *, micro_batch: int, accumulation: int
-    ) -> AppliedStrategy:
-        """What runs; to be asked between steps, after the first one."""
+    def strategy(self, applied: Applied, optimizer: Optimizer, layout: Layout) -> AppliedStrategy:
+        """What runs; to be asked between steps, after the first one.
+
+        ``layout`` says the batch split, which the model does not show.
+        """
+        module = applied.module
         modes = {recompute_of(block) for block in self._blocks}
         recompute = modes.pop() if len(modes) == 1 else Recompute.NONE
-        stage = self._zero_stage(module, optimizer)
+        stage = self._zero_stage(applied, optimizer)
         return AppliedStrategy(
             zero_stage=stage,
             data_parallel=_data_parallel(module),
-            micro_batch=micro_batch,
-            accumulation=accumulation,
+            tensor_parallel=tensor_degree(module),
+            sequence_parallel=is_sequence_parallel(module),
+            micro_batch=layout.micro_batch,
+            accumulation=layout.accumulation,
             precision=_PRECISIONS.get(self._compute, Precision.FP32),
             recompute=recompute,
             description=self._describe(module, optimizer),
-            extras=found_extras(module, optimizer),
+            extras=found_extras(module, optimizer, stage),
             learning_rate=base_learning_rate((optimizer,)),
             optimizer=type(getattr(optimizer, "optim", optimizer)).__name__,
         )
 
-    def _zero_stage(self, module: nn.Module, optimizer: Optimizer) -> int:
-        if _is_sharded(module):
+    def _zero_stage(self, applied: Applied, optimizer: Optimizer) -> int:
+        module = applied.module
+        if isinstance(module, FSDPModule):
+            if isinstance(applied.around, LateReduction):
+                shards, data = mesh_degree(module, SHARD), _data_parallel(module)
+                return 0 if shards < data else 1
             return 2 if self._whole_after_forward else 3
         return 1 if type(optimizer).__name__ == "ZeroRedundancyOptimizer" else 0
 
@@ -73,14 +92,14 @@ class Observer:
 
 
 def _is_sharded(module: nn.Module) -> bool:
-    return any(isinstance(parameter, DTensor) for parameter in module.parameters())
+    """Whether weights lie in shards of FSDP; those of tensor ranks are whole to their rank."""
+    return any(
+        isinstance(weight, DTensor) and SHARD in (weight.device_mesh.mesh_dim_names or ())
+        for weight in module.parameters()
+    )
 
 
 def _data_parallel(module: nn.Module) -> int:
     if isinstance(module, DistributedDataParallel):
         return int(module.process_group.size())
-    for parameter in module.parameters():
-        data: Tensor = parameter
-        if isinstance(data, DTensor):
-            return data.device_mesh.size()
-    return 1
+    return mesh_degree(module, REPLICATE, SHARD)

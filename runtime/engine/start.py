@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 
-from autoconf_launch.core import Mode
+from autoconf_launch.core import JOB_VARIABLE, ConfigError, Mode
 
 from ..model import (
     LossFunction,
@@ -21,6 +25,7 @@ from ..rank import (
     Ranks,
     Report,
     join,
+    leave,
     rank_number,
     start_meter,
     task_from_environment,
@@ -55,14 +60,34 @@ def initialize(
     """
     task = task_from_environment()
     if task is None:
-        recipe, ranks = _prepare(model, config, loss_fn, optimizer)
-        return Engine(Trainer(recipe, ranks), ranks, recipe.config.layout)
+        with _say_in_one_line() if JOB_VARIABLE in os.environ else nullcontext():
+            recipe, ranks = _prepare(model, config, loss_fn, optimizer)
+            return Engine(Trainer(recipe, ranks), ranks, recipe.config.layout)
     report = Report(task, rank=rank_number(), world_size=world_size())
     with report.guard():
         recipe, ranks = _prepare(model, config, loss_fn, optimizer)
         report.install()
         stepper = _STEPPERS[task.mode](recipe, ranks, report)
         return Engine(stepper, ranks, recipe.config.layout)
+
+
+@contextmanager
+def _say_in_one_line() -> Iterator[None]:
+    """End a rank of our launcher by what is wrong with its configuration, without a traceback.
+
+    The launcher ends the others with the first one, so that the sentence comes once.
+    """
+    try:
+        yield
+    except ConfigError as error:
+        time.sleep(_AFTER_RANK_0_S * (rank_number() > 0))
+        sys.stderr.write(f"autoconf-launch: {error}\n")
+        sys.stderr.flush()
+        leave(_USAGE_ERROR)
+
+
+_USAGE_ERROR = 2
+_AFTER_RANK_0_S = 2.0
 
 
 def _prepare(

@@ -7,12 +7,11 @@ from collections.abc import Callable
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch.distributed.device_mesh import init_device_mesh
 
 from autoconf_launch.core import AppliedStrategy
 
 from ..model import Batch, LossScale, TrainingParts, build_model, compute_in, split, to_device
-from ..parallel import parallelize, shard_optimizer
+from ..parallel import make_meshes, parallelize, shard_optimizer
 from ..rank import BACKWARD, FORWARD, UPDATE, PhaseClock, Ranks, StepCutter
 from .gradients import clipping_factor, global_norm, multiply
 from .observer import Observer
@@ -32,13 +31,13 @@ class Trainer:
         self._config = recipe.config
         self._loss = recipe.loss
         self._ranks = ranks
-        mesh = init_device_mesh(ranks.device.type, (ranks.world_size,), mesh_dim_names=("data",))
+        meshes = make_meshes(ranks.device, recipe.config.layout)
         model = build_model(recipe.model, ranks.device)
         self._observer = Observer(model)
-        self._laid_out = parallelize(model, mesh, recipe.config)
+        self._laid_out = parallelize(model, meshes, recipe.config)
         self._parameters = [p for p in self.module.parameters() if p.requires_grad]
         optimizer = recipe.make_optimizer(self._parameters)
-        self._optimizer = shard_optimizer(optimizer, mesh, recipe.config)
+        self._optimizer = shard_optimizer(optimizer, meshes, recipe.config)
         self._schedule = build_schedule(recipe.config.scheduler, self._optimizer)
         self._scale = LossScale(recipe.config)
         self._applied: AppliedStrategy | None = None
@@ -57,6 +56,12 @@ class Trainer:
     def samples_per_step(self) -> int:
         """Samples of this rank in one optimizer step."""
         return self._config.layout.micro_batch * self._config.layout.accumulation
+
+    @property
+    def counted_samples(self) -> int:
+        """Those of them that no other rank reports: ranks of one model copy see the same."""
+        is_first = self._ranks.rank % self._config.layout.tensor_parallel == 0
+        return self.samples_per_step if is_first else 0
 
     @property
     def micro_batches(self) -> int:
@@ -82,14 +87,13 @@ class Trainer:
         return both[0], bool(both[1] > 0)
 
     def _step(self, batch: Batch, cutter: StepCutter | None = None) -> Tensor:
+        self._laid_out.check_batch(batch)
         losses = self._accumulate(batch, cutter)
+        self._laid_out.complete_gradients()
         self._update()
         if self._applied is None:
             self._applied = self._observer.strategy(
-                self.module,
-                self._optimizer,
-                micro_batch=self._config.layout.micro_batch,
-                accumulation=self._config.layout.accumulation,
+                self._laid_out, self._optimizer, self._config.layout
             )
         return torch.stack(losses).mean()
 

@@ -1,6 +1,6 @@
 """Applies a layout to a model, one kind of parallelism after the other.
 
-A kind is a module with ``apply(applied, mesh, config) -> Applied`` that changes nothing where
+A kind is a module with ``apply(applied, meshes, config) -> Applied`` that changes nothing where
 the configuration does not ask for it.
 """
 
@@ -9,25 +9,29 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from torch import nn
-from torch.distributed.device_mesh import DeviceMesh
 
 from autoconf_launch.core import ResolvedConfig, lazy_names
 
-from . import fully_shard, recompute, replicate
+from . import fully_shard, recompute, replicate, tensor
 from .base import Applied
+from .mesh import DeviceMeshes
 
 if TYPE_CHECKING:
     from .extras import found_extras
+    from .fully_shard import LateReduction
+    from .mesh import REPLICATE, SHARD, make_meshes, mesh_degree
     from .recompute import recompute_of
     from .replicate import shard_optimizer
+    from .tensor import is_sequence_parallel, tensor_degree
+    from .tensor_plan import tensor_split
 else:
     __getattr__ = lazy_names(__name__, __file__)
 
 
-_IN_ORDER = (recompute.apply, replicate.apply, fully_shard.apply)
+_IN_ORDER = (tensor.apply, recompute.apply, replicate.apply, fully_shard.apply)
 
 
-def parallelize(model: nn.Module, mesh: DeviceMesh, config: ResolvedConfig) -> Applied:
+def parallelize(model: nn.Module, meshes: DeviceMeshes, config: ResolvedConfig) -> Applied:
     """The model laid out as the configuration says; the same weights on all ranks.
 
     Raises:
@@ -35,7 +39,7 @@ def parallelize(model: nn.Module, mesh: DeviceMesh, config: ResolvedConfig) -> A
     """
     applied = Applied(module=model)
     for apply in _IN_ORDER:
-        applied = apply(applied, mesh, config)
+        applied = apply(applied, meshes, config)
     return applied
 
 

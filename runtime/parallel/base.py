@@ -9,6 +9,8 @@ from typing import TypeAlias
 
 from torch import nn
 
+from ..model import Batch
+
 AroundMicroBatch: TypeAlias = Callable[[bool], AbstractContextManager[None]]
 """From "is it the last of the step?" to a context for forward and backward."""
 
@@ -18,9 +20,26 @@ def nothing(last: bool) -> AbstractContextManager[None]:
     return nullcontext()
 
 
+def accept(batch: Batch) -> None:
+    """Look at no batch."""
+
+
+def leave_gradients() -> None:
+    """Take gradients as the backward pass leaves them."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Applied:
-    """A model made ready: what the step calls, and what it does around each micro-batch."""
+    """A model made ready for its steps.
+
+    Attributes:
+        module: what the step calls.
+        around: what it does around each micro-batch.
+        check_batch: looks at a step's batch first, or raises a ConfigError.
+        complete_gradients: after the last backward pass, before gradients are used.
+    """
 
     module: nn.Module
     around: AroundMicroBatch = nothing
+    check_batch: Callable[[Batch], None] = accept
+    complete_gradients: Callable[[], None] = leave_gradients

@@ -10,7 +10,7 @@ from torch.distributed.fsdp import FSDPModule
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 
-from autoconf_launch.core import ZERO_KNOBS, KnobValue, ResolvedConfig
+from autoconf_launch.core import FIRST_FSDP_STAGE, ZERO_KNOBS, KnobValue, ResolvedConfig
 
 from ..model import repeated_blocks
 
@@ -23,15 +23,20 @@ def knob(config: ResolvedConfig, name: str) -> KnobValue:
     return dict(config.extras).get(name, ZERO_KNOBS[name].default)
 
 
-def found_extras(module: nn.Module, optimizer: Optimizer) -> Extras:
-    """Every knob that this layout has, in the order of ``ZERO_KNOBS``."""
+def found_extras(
+    module: nn.Module, optimizer: Optimizer, zero_stage: int = FIRST_FSDP_STAGE
+) -> Extras:
+    """Every knob that this layout has, in the order of ``ZERO_KNOBS``.
+
+    ``zero_stage`` counts for FSDP, which also does what DDP does elsewhere.
+    """
     found: dict[str, KnobValue] = {}
     if isinstance(module, DistributedDataParallel):
         found["bucket_cap_mb"] = module.bucket_bytes_cap // MIB
         found["gradient_as_bucket_view"] = bool(module.gradient_as_bucket_view)
     if hasattr(optimizer, "parameters_as_bucket_view"):
         found["parameters_as_bucket_view"] = bool(optimizer.parameters_as_bucket_view)
-    if isinstance(module, FSDPModule):
+    if isinstance(module, FSDPModule) and zero_stage >= FIRST_FSDP_STAGE:
         found |= _of_fsdp(module)
     return tuple((name, found[name]) for name in ZERO_KNOBS if name in found)
 

@@ -1,53 +1,62 @@
-"""FSDP2: gradients (ZeRO 2) or weights too (ZeRO 3) live in shards. Not: ZeRO 0 and 1."""
+"""FSDP2: gradients (ZeRO 2) or weights too (ZeRO 3) live in shards.
+
+Where weights are split in another way, too, also what DDP does elsewhere: ZeRO 0 and 1.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from typing import Any, TypeAlias, cast
 
 import torch
-import torch.distributed as dist
 from torch import nn
-from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 
-from autoconf_launch.core import ConfigError, Precision, ResolvedConfig
+from autoconf_launch.core import FIRST_FSDP_STAGE, ConfigError, Precision, ResolvedConfig
 
 from ..model import DTYPES, find_block_lists
-from .base import Applied, AroundMicroBatch
+from .base import Applied
 from .extras import knob
+from .mesh import DeviceMeshes, copy_weights
 
 Unit: TypeAlias = list[nn.Module]
 """Modules whose weights are gathered at once."""
 
 
-def apply(applied: Applied, mesh: DeviceMesh, config: ResolvedConfig) -> Applied:
+def apply(applied: Applied, meshes: DeviceMeshes, config: ResolvedConfig) -> Applied:
     """Shard the repeated blocks, one or several to a unit, then what is left with the root.
 
     Gradients are reduced to shards after each micro-batch, which is what keeps them small.
-    ZeRO 2 keeps the whole weights from a step's first micro-batch to its last.
+    ZeRO 2 keeps the whole weights from a step's first micro-batch to its last. ZeRO 0 and 1 of
+    split weights reduce with the last micro-batch; ZeRO 0 is FSDP over shards of one rank.
 
     Raises:
         ConfigError: the model has fewer blocks, or units, than the configuration asks for.
     """
     stage = config.layout.zero_stage
-    if stage < 2:
+    if stage < FIRST_FSDP_STAGE and meshes.is_data_only:
+        return applied
+    if stage == 0 and meshes.data.size() == 1:
         return applied
     root = applied.module
     units = _units(root, config)
     after: Any = knob(config, "reshard_after_forward") if stage == 3 else False
     root_after = after if knob(config, "reshard_root") else False
-    shard: Any = partial(fully_shard, mesh=mesh, mp_policy=_policy(config.precision))
-    _same_weights(root, mesh)
+    shard: Any = partial(fully_shard, mesh=meshes.data, mp_policy=_policy(config.precision))
+    if meshes.is_data_only:
+        copy_weights(root, meshes.world)
     for unit in units:
         # A list of one would get other hooks than its module.
         shard(unit if len(unit) > 1 else unit[0], reshard_after_forward=after)
     shard(root, reshard_after_forward=root_after)
     _prefetch([[root], *units], config)
-    around = _weights_kept(root) if stage == 2 else applied.around
-    return Applied(module=root, around=around)
+    assert isinstance(root, FSDPModule)
+    if stage < FIRST_FSDP_STAGE:
+        return replace(applied, around=LateReduction(root))
+    return replace(applied, around=WeightsKept(root)) if stage == FIRST_FSDP_STAGE else applied
 
 
 def _units(root: nn.Module, config: ResolvedConfig) -> list[Unit]:
@@ -84,19 +93,25 @@ def _policy(precision: Precision) -> MixedPrecisionPolicy:
     return MixedPrecisionPolicy(param_dtype=DTYPES[precision], reduce_dtype=torch.float32)
 
 
-def _weights_kept(module: nn.Module) -> AroundMicroBatch:
+class WeightsKept:
+    """Around a micro-batch: whole weights stay until the last one of the step."""
+
+    def __init__(self, root: FSDPModule) -> None:
+        self._root = root
+
     @contextmanager
-    def around(last: bool) -> Iterator[None]:
-        assert isinstance(module, FSDPModule)
-        module.set_reshard_after_backward(last)
+    def __call__(self, last: bool) -> Iterator[None]:
+        """Keep them."""
+        self._root.set_reshard_after_backward(last)
         yield
 
-    return around
 
+class LateReduction(WeightsKept):
+    """Gradients stay whole, too, and are reduced with the last micro-batch alone."""
 
-def _same_weights(module: nn.Module, mesh: DeviceMesh) -> None:
-    if mesh.size() == 1:
-        return
-    with torch.no_grad():
-        for tensor in (*module.parameters(), *module.buffers()):
-            dist.broadcast(tensor, group=mesh.get_group(), group_src=0)
+    @contextmanager
+    def __call__(self, last: bool) -> Iterator[None]:
+        """Keep both."""
+        self._root.set_requires_gradient_sync(last)
+        with super().__call__(last):
+            yield

@@ -8,7 +8,6 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.distributed.device_mesh import DeviceMesh
 from torch.utils.checkpoint import (
     CheckpointPolicy,
     checkpoint,
@@ -20,6 +19,7 @@ from autoconf_launch.core import ConfigError, Recompute, ResolvedConfig
 
 from ..model import repeated_blocks
 from .base import Applied
+from .mesh import DeviceMeshes
 
 _KEPT = (
     "mm",
@@ -37,7 +37,7 @@ _KEPT = (
 """ATen operators whose results selective recomputation keeps."""
 
 
-def apply(applied: Applied, mesh: DeviceMesh, config: ResolvedConfig) -> Applied:
+def apply(applied: Applied, meshes: DeviceMeshes, config: ResolvedConfig) -> Applied:
     """Make each repeated block compute its activations again in the backward pass.
 
     The forward method is replaced, so names of modules and weights stay as they are, and

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Iterable
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 from typing import Any
 
-from torch.distributed.device_mesh import DeviceMesh
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 
@@ -14,19 +15,21 @@ from autoconf_launch.core import ResolvedConfig
 
 from .base import Applied
 from .extras import knob
+from .mesh import DeviceMeshes
 
 
-def apply(applied: Applied, mesh: DeviceMesh, config: ResolvedConfig) -> Applied:
+def apply(applied: Applied, meshes: DeviceMeshes, config: ResolvedConfig) -> Applied:
     """Wrap in DDP, which averages with the last micro-batch's backward pass only.
 
     Gradients live in DDP's buckets, so that they are held once, unless the configuration says
-    otherwise. Buffers are equal at the start and then each rank's own, as under FSDP.
+    otherwise. Buffers are equal at the start and then each rank's own, as under FSDP. DDP does
+    not train a model whose weights are split: see ``fully_shard``.
     """
-    if config.layout.zero_stage > 1 or mesh.size() == 1:
+    if config.layout.zero_stage > 1 or not meshes.is_data_only or meshes.data.size() == 1:
         return applied
     replica = DistributedDataParallel(
         applied.module,
-        process_group=mesh.get_group(),
+        process_group=meshes.data.get_group(),
         gradient_as_bucket_view=bool(knob(config, "gradient_as_bucket_view")),
         bucket_cap_mb=dict(config.extras).get("bucket_cap_mb"),  # None: torch's, the first small
         **_buffers_stay_local(),
@@ -35,7 +38,7 @@ def apply(applied: Applied, mesh: DeviceMesh, config: ResolvedConfig) -> Applied
     def around(last: bool) -> AbstractContextManager[None]:
         return nullcontext() if last else replica.no_sync()
 
-    return Applied(module=replica, around=around)
+    return replace(applied, module=replica, around=around)
 
 
 def _buffers_stay_local() -> dict[str, Any]:
@@ -44,11 +47,21 @@ def _buffers_stay_local() -> dict[str, Any]:
     return {name: False}
 
 
-def shard_optimizer(optimizer: Optimizer, mesh: DeviceMesh, config: ResolvedConfig) -> Optimizer:
-    """The optimizer with its state in shards under ZeRO 1; otherwise as it is.
+def shard_optimizer(
+    optimizer: Optimizer, meshes: DeviceMeshes, config: ResolvedConfig
+) -> Optimizer:
+    """The optimizer with its state in shards under ZeRO 1 of whole replicas; otherwise as it is.
 
-    ``optimizer`` must not have made a step: its kind, groups and settings carry over.
+    ``optimizer`` must not have made a step: its kind, groups and settings carry over. Split
+    weights get groups of their own, as torch updates weights of several meshes one by one.
     """
+    if not meshes.is_data_only:
+        optimizer.param_groups[:] = [
+            {**group, "params": weights}
+            for group in optimizer.param_groups
+            for weights in _by_mesh(group["params"])
+        ]
+        return optimizer
     if config.layout.zero_stage != 1:
         return optimizer
     from torch.distributed.optim import ZeroRedundancyOptimizer
@@ -56,7 +69,7 @@ def shard_optimizer(optimizer: Optimizer, mesh: DeviceMesh, config: ResolvedConf
     return ZeroRedundancyOptimizer(
         optimizer.param_groups,
         optimizer_class=type(optimizer),
-        process_group=mesh.get_group(),
+        process_group=meshes.data.get_group(),
         parameters_as_bucket_view=bool(knob(config, "parameters_as_bucket_view")),
         **_settings(optimizer),
     )
@@ -65,3 +78,10 @@ def shard_optimizer(optimizer: Optimizer, mesh: DeviceMesh, config: ResolvedConf
 def _settings(optimizer: Optimizer) -> dict[str, Any]:
     known = inspect.signature(type(optimizer)).parameters
     return {name: value for name, value in optimizer.defaults.items() if name in known}
+
+
+def _by_mesh(weights: Iterable[Any]) -> Iterable[list[Any]]:
+    meshes: dict[object, list[Any]] = {}
+    for weight in weights:
+        meshes.setdefault(getattr(weight, "device_mesh", None), []).append(weight)
+    return meshes.values()

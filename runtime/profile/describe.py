@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from autoconf_launch.core import BlockSpec, Grade, ModelSpec
 
 from ..model import Piece, bytes_per_parameter, repeated_blocks, vocabulary_size
+from ..parallel import tensor_split
 from .tape import record
 
 Forward: TypeAlias = Callable[[int], Tensor]
@@ -45,6 +46,7 @@ def describe(model: nn.Module, forward: Forward, grade: Grade) -> Description:
         sequence_length=shape[1] if shape else None,
         layers=len({*repeated_blocks(model)}) or None,
         vocabulary_size=vocabulary_size(model),
+        tensor_split=tensor_split(model),
     )
     return Description(spec=spec, kept_bytes=(_kept_bytes(one), _kept_bytes(two)))
 

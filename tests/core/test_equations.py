@@ -2,7 +2,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autoconf_launch.core import ConfigError, external_data_parallel_degree, global_batch
+from autoconf_launch.core import (
+    ConfigError,
+    data_rank,
+    external_data_parallel_degree,
+    global_batch,
+)
 
 COUNTS = st.integers(1, 64)
 
@@ -19,3 +24,15 @@ def test_mp_size_divides_the_batch_equation_of_a_foreign_script(
 def test_mp_size_must_divide_the_ranks() -> None:
     with pytest.raises(ConfigError, match=r"autotuning.mp_size is 3, but must divide the 8 ranks"):
         external_data_parallel_degree(8, 3)
+
+
+@given(st.integers(1, 4), st.integers(1, 4), st.integers(1, 4), st.integers(1, 4))
+def test_each_model_copy_loads_one_share_and_all_shares_are_loaded(
+    pipeline: int, data: int, context: int, tensor: int
+) -> None:
+    ranks = range(pipeline * data * context * tensor)
+    shares = [
+        data_rank(rank, data_parallel=data, tensor=tensor, context=context) for rank in ranks
+    ]
+    assert all(shares.count(share) == pipeline * context * tensor for share in range(data))
+    assert shares[: context * tensor] == [0] * (context * tensor)

@@ -56,7 +56,15 @@ def test_sections_become_typed_values() -> None:
         ({"scheduler": {"type": "Cosine"}}, "known: |did you mean"),
         ({"activation_checkpointing": {"mode": "some"}}, "activation_checkpointing.mode"),
         ({"activation_checkpointing": {"partition_activations": True}}, "cannot apply"),
-        ({"parallelism": {"tensor": 2}}, "data parallelism"),
+        ({"parallelism": {"pipeline": 2}}, "data and tensor parallelism only"),
+        ({"parallelism": {"tensor": 4}}, "product is one of 1, 2"),
+        ({"parallelism": {"tensor": [1, 2]}}, "resolved by autoconf-launch"),
+        ({"parallelism": {"tensor": 2, "data": 2}}, "leave 1 for data parallelism"),
+        ({"parallelism": {"sequence_parallel": True}}, "parallelism.tensor to at least 2"),
+        (
+            {"parallelism": {"tensor": 2}, "zero_optimization": {"bucket_cap_mb": 5}},
+            "DDP, which has it, does not train a model split over tensor ranks",
+        ),
         ({"zero_optimization": {"offload_optimizer": {"device": "cpu"}}}, "cannot offload"),
         ({"optimizer": {"type": "AdamW", "params": {"lr": [1e-3, 1e-4]}}}, "never searched"),
         (
@@ -74,3 +82,10 @@ def test_what_cannot_be_applied_is_refused_with_its_key(
 ) -> None:
     with pytest.raises(ConfigError, match=says):
         resolve(RawConfig(document), world_size=2)
+
+
+def test_the_data_degree_follows_from_the_tensor_degree() -> None:
+    raw = RawConfig({"parallelism": {"tensor": 2, "sequence_parallel": True}})
+    layout = resolve(raw, world_size=8).layout
+    assert (layout.data_parallel, layout.tensor_parallel, layout.world_size) == (4, 2, 8)
+    assert layout.sequence_parallel

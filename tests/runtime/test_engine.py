@@ -85,6 +85,11 @@ def test_samples_per_step_is_micro_batch_times_accumulation(tiny: Any) -> None:
     assert initialize(tiny.Tiny, config).samples_per_step == 15
 
 
+def test_one_rank_loads_the_whole_global_batch(tiny: Any) -> None:
+    engine = initialize(tiny.Tiny, tiny.config())
+    assert list(range(engine.global_batch))[engine.share] == [0, 1, 2, 3]
+
+
 def test_a_batch_of_another_size_is_refused(tiny: Any) -> None:
     engine = initialize(tiny.Tiny, tiny.config())
     with pytest.raises(ConfigError, match=r"got 3 samples"):

@@ -259,3 +259,32 @@ def test_a_value_of_the_baseline_stays_for_knobs_without_a_choice() -> None:
 
 def test_the_fixture_of_the_other_tests_has_four_stages_of_four_micro_batches() -> None:
     assert len(small_space().table) == 15
+
+
+TENSOR = KnobChoice("tensor_parallel", (1, 2, 4), ChoiceKind.LISTED)
+SEQUENCE = KnobChoice("sequence_parallel", (False, True), ChoiceKind.LISTED)
+
+
+def test_the_data_degree_and_the_accumulation_follow_from_a_tensor_degree() -> None:
+    found = space(TENSOR, micro_batches(1), baseline=candidate(ranks=4, accumulation=8))
+    rows = [found.table.row(i).layout for i in range(len(found.table))]
+    assert [(r.tensor_parallel, r.data_parallel, r.accumulation) for r in rows] == [
+        (4, 1, 32),
+        (2, 2, 16),
+    ]
+
+
+def test_sequence_parallelism_is_searched_on_tensor_ranks_alone() -> None:
+    found = space(TENSOR, SEQUENCE, micro_batches(1), baseline=candidate(ranks=4))
+    table = found.table
+    sequence, tensor = table["sequence_parallel"], table["tensor_parallel"]
+    assert set(tensor[sequence == 1].tolist()) == {2, 4}
+    assert dict(found.rejected)["sp_tp"] == 1
+
+
+def test_knobs_of_ddp_are_searched_on_whole_models_alone() -> None:
+    buckets = KnobChoice("bucket_cap_mb", (5, 25), ChoiceKind.FREE, stages=(0,))
+    found = space(TENSOR, buckets, micro_batches(1), baseline=candidate(ranks=4))
+    named = [name for name in names(found) if "bcm" in name]
+    assert named
+    assert not [name for name in named if "tp" in name]

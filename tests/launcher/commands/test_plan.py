@@ -85,9 +85,9 @@ def test_what_our_runtime_can_run_is_marked(plan: Run) -> None:
     rows = plan(*WORK, "--json", "--top", "40").document["best"]
     for row in rows:
         layout = row["candidate"]
-        degrees = [layout[f"{kind}_parallel"] for kind in ("tensor", "pipeline", "context")]
         if row["runnable"]:
-            assert degrees == [1, 1, 1]
+            assert layout["pipeline_parallel"] == layout["context_parallel"] == 1
+            assert layout["tensor_parallel"] <= 8  # its key-value heads
     assert {row["runnable"] for row in rows} == {True, False}
 
 

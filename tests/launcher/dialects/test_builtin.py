@@ -137,7 +137,12 @@ def test_a_flag_outweighs_the_section() -> None:
         ({"bf16": {"enabled": [True, False]}}, "bf16.enabled is .* is never searched"),
         ({"optimizer": {"type": "SGD", "params": {"lr": [0.1, 1]}}}, "are never searched"),
         ({"optimizer": {"type": "SGD", "params": {"lr": "auto"}}}, "maps no given argument to lr"),
-        ({"autotuning": {"mp_size": 2}}, "mp_size is 2, but this runtime applies data"),
+        (
+            {"autotuning": {"mp_size": 2}, "parallelism": {"tensor": 1}},
+            "mp_size is 2, but parallelism.tensor is 1",
+        ),
+        ({"parallelism": {"tensor": [1, 3]}}, "product is one of 1, 2"),
+        ({"parallelism": {"pipeline": [1, 2]}}, "data and tensor parallelism only"),
         ({"zero_optimization": {"reduce_bucket_size": [1, 2]}}, "no such knob"),
         (
             {"zero_optimization": {"offload_param": {"device": ["none", "cpu"]}}},

@@ -27,16 +27,26 @@ def test_data_parallelism_zero_and_recomputation_run_here() -> None:
 @pytest.mark.parametrize(
     "other",
     [
-        {"tensor_parallel": 2},
         {"pipeline_parallel": 2},
         {"context_parallel": 2},
         {"expert_parallel": 2},
         {"offload": Offload.OPTIMIZER},
-        {"tensor_parallel": 2, "sequence_parallel": True},
     ],
 )
 def test_other_kinds_of_parallelism_are_planned_only(other: dict[str, Any]) -> None:
     assert not is_runnable(Layout(**other), -1, WORKLOAD)
+
+
+def test_tensor_parallelism_runs_here_where_the_model_has_a_plan() -> None:
+    layout = Layout(data_parallel=4, tensor_parallel=2, sequence_parallel=True)
+    llama = replace(WORKLOAD, model=named_model("llama3.1-8b"))
+    assert is_runnable(layout, -1, llama)
+    assert not is_runnable(layout, -1, WORKLOAD)
+
+
+def test_more_tensor_ranks_than_key_value_heads_are_planned_only() -> None:
+    llama = replace(WORKLOAD, model=named_model("llama3.1-8b"))
+    assert not is_runnable(Layout(tensor_parallel=16), -1, llama)
 
 
 def test_recomputing_some_layers_is_planned_only() -> None:

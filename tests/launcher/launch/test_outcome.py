@@ -309,6 +309,15 @@ def test_a_further_knob_that_ran_otherwise_is_named(tmp_path: Path) -> None:
     )
 
 
+def test_ranks_that_split_the_model_otherwise_are_named(tmp_path: Path) -> None:
+    layout = replace(EXPECTED.layout, tensor_parallel=2, sequence_parallel=True)
+    report(tmp_path, result_of(0), result_of(1))
+    plan = plan_of(tmp_path, expected=replace(EXPECTED, layout=layout))
+    assert failure_of(read_outcome(plan, ended(0, 0))).detail == (
+        "rank 0: ran with tensor_parallel 1 instead of 2, sequence_parallel False instead of True"
+    )
+
+
 def test_steps_without_any_strategy_applied_are_no_measurement(tmp_path: Path) -> None:
     report(tmp_path, result_of(0, applied=None), result_of(1, applied=None))
     failure = failure_of(read_outcome(plan_of(tmp_path, expected=EXPECTED), ended(0, 0)))

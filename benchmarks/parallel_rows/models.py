@@ -1,0 +1,123 @@
+"""Models that tensor ranks can share out, and a plain loop in one process to compare with."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from .rows import CLIP, DECAY, GLOBAL_BATCH, RATE
+
+WORDS, WIDTH, HEAD, TOKENS = 64, 32, 8, 16
+STEPS = 5
+FAMILIES = {
+    "llama": ("LlamaConfig", "LlamaForCausalLM"),
+    "qwen2": ("Qwen2Config", "Qwen2ForCausalLM"),
+    "qwen3": ("Qwen3Config", "Qwen3ForCausalLM"),
+    "mistral": ("MistralConfig", "MistralForCausalLM"),
+    "gemma": ("GemmaConfig", "GemmaForCausalLM"),
+}
+
+
+class Block(nn.Module):
+    """Attention and a perceptron whose matrices are apart, so that heads can be shared out."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm, self.second_norm = nn.LayerNorm(WIDTH), nn.LayerNorm(WIDTH)
+        self.query, self.key, self.value, self.out = (nn.Linear(WIDTH, WIDTH) for _ in range(4))
+        self.up, self.down = nn.Linear(WIDTH, 4 * WIDTH), nn.Linear(4 * WIDTH, WIDTH)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """From and to (samples, tokens, width)."""
+        normed = self.norm(x)
+        query, key, value = (
+            part(normed).unflatten(-1, (-1, HEAD)).transpose(1, 2)
+            for part in (self.query, self.key, self.value)
+        )
+        mixed = F.scaled_dot_product_attention(query, key, value, is_causal=True)
+        x = x + self.out(mixed.transpose(1, 2).flatten(-2))
+        added: Tensor = self.down(F.gelu(self.up(self.second_norm(x))))
+        return x + added
+
+
+BLOCK_PLAN = {
+    "blocks.*.query": "colwise",
+    "blocks.*.key": "colwise",
+    "blocks.*.value": "colwise",
+    "blocks.*.out": "rowwise",
+    "blocks.*.up": "colwise",
+    "blocks.*.down": "rowwise",
+}
+TIED_PLAN = {**BLOCK_PLAN, "words": "rowwise", "head": "colwise_gather_output"}
+
+
+class Split(nn.Module):
+    """A decoder; its head may be its embedding, which is then split, too."""
+
+    def __init__(self, plan: dict[str, str] | None = None, *, tied: bool = False) -> None:
+        super().__init__()
+        self.tensor_plan = BLOCK_PLAN if plan is None else plan
+        self.words = nn.Embedding(WORDS, WIDTH)
+        self.blocks = nn.ModuleList([Block() for _ in range(3)])
+        self.norm = nn.LayerNorm(WIDTH)
+        self.head = nn.Linear(WIDTH, WORDS, bias=False)
+        if tied:
+            self.head.weight = self.words.weight
+
+    def forward(self, input_ids: Tensor, labels: Tensor) -> Tensor:
+        """Mean loss."""
+        x = self.words(input_ids)
+        for block in self.blocks:
+            x = block(x)
+        return F.cross_entropy(self.head(self.norm(x)).flatten(0, 1), labels.flatten())
+
+
+def build(name: str) -> nn.Module:
+    """``own``, ``own_tied`` or a family of transformers, with the same weights each time."""
+    torch.manual_seed(0)
+    if name in ("own", "own_tied"):
+        return Split(TIED_PLAN if name == "own_tied" else BLOCK_PLAN, tied=name == "own_tied")
+    import transformers
+
+    config, model = (getattr(transformers, one) for one in FAMILIES[name])
+    sizes = {"hidden_size": WIDTH, "intermediate_size": 2 * WIDTH, "head_dim": HEAD}
+    sizes |= {"num_hidden_layers": 2, "num_attention_heads": 4, "vocab_size": WORDS}
+    shape = config(
+        **sizes,
+        num_key_value_heads=2 if name == "qwen2" else 4,
+        max_position_embeddings=TOKENS,
+        pad_token_id=None,
+        bos_token_id=None,
+        eos_token_id=None,
+        use_cache=False,
+        attn_implementation="sdpa",
+    )
+    built: nn.Module = model(shape)
+    return built
+
+
+def batches(steps: int = STEPS) -> list[dict[str, Tensor]]:
+    """Global batches, the same each time."""
+    generator = torch.Generator().manual_seed(1)
+    texts = torch.randint(WORDS, (steps, GLOBAL_BATCH, TOKENS), generator=generator)
+    return [{"input_ids": text, "labels": (7 * text + 3) % WORDS} for text in texts]
+
+
+def one_process(name: str, precision: str = "fp32") -> dict[str, Any]:
+    """Losses and gradient norms of a plain loop over whole global batches."""
+    model = build(name)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=RATE, weight_decay=DECAY)
+    losses, norms = [], []
+    for batch in batches():
+        with torch.autocast("cpu", torch.bfloat16, enabled=precision == "bf16"):
+            output = model(**batch)
+        loss = getattr(output, "loss", output)
+        loss.backward()
+        norms.append(float(nn.utils.clip_grad_norm_(model.parameters(), CLIP)))
+        optimizer.step()
+        optimizer.zero_grad()
+        losses.append(float(loss.detach()))
+    return {"losses": losses, "norms": norms}

@@ -1,0 +1,127 @@
+"""Layouts whose five steps must be those of one process, as configurations. Not: how they run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+LOSS, NORM = 1e-5, 1e-3
+"""Largest differences that count as equal; norms are compared relatively, like all of bf16."""
+ROUNDED = 1e-2
+GLOBAL_BATCH, CLIP, RATE, DECAY = 8, 0.5, 1e-2, 0.1
+STAGES = range(4)
+FOREIGN = ("llama", "qwen2", "qwen3", "mistral", "gemma")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """One layout of one model."""
+
+    ranks: int = 2
+    model: str = "own"
+    tensor: int = 1
+    sequence: bool = False
+    stage: int = 0
+    accumulation: int = 1
+    recompute: str = "none"
+    precision: str = "fp32"
+
+    @property
+    def name(self) -> str:
+        """``TP 2 x ZeRO 3, sequence parallel``."""
+        data = self.ranks // self.tensor
+        degrees = [f"TP {self.tensor}"] if self.tensor > 1 else []
+        degrees += [f"ZeRO {self.stage} on {data}"] if data > 1 or self.stage else []
+        more = ["sequence parallel"] if self.sequence else []
+        more += [f"{self.accumulation} micro-batches"] if self.accumulation > 1 else []
+        more += [f"{self.recompute} recomputation"] if self.recompute != "none" else []
+        more += [self.precision] if self.precision != "fp32" else []
+        return ", ".join((" x ".join(degrees), *more))
+
+    @property
+    def limits(self) -> tuple[float, float]:
+        """Largest differences of losses and of norms."""
+        return (LOSS, NORM) if self.precision == "fp32" else (ROUNDED, ROUNDED)
+
+    @property
+    def case(self) -> dict[str, Any]:
+        """What ``train.py`` takes."""
+        parallelism = {"tensor": self.tensor, "sequence_parallel": self.sequence}
+        share = GLOBAL_BATCH // (self.ranks // self.tensor)
+        config = {
+            "train_micro_batch_size_per_gpu": share // self.accumulation,
+            "gradient_accumulation_steps": self.accumulation,
+            "gradient_clipping": CLIP,
+            "optimizer": {"type": "AdamW", "params": {"lr": RATE, "weight_decay": DECAY}},
+            "zero_optimization": {"stage": self.stage},
+            "activation_checkpointing": {"mode": self.recompute},
+            "parallelism": parallelism,
+            self.precision: {"enabled": self.precision != "fp32"},
+        }
+        return {"model": self.model, "config": config}
+
+
+TWO_RANKS = (
+    *(Row(stage=stage) for stage in STAGES),
+    Row(tensor=2),
+    Row(tensor=2, model="own_tied"),
+    *(Row(tensor=2, model=model) for model in FOREIGN),
+    Row(tensor=2, sequence=True, accumulation=2),
+    Row(tensor=2, sequence=True, recompute="full", stage=3),
+    Row(tensor=2, sequence=True, model="llama", recompute="selective"),
+    Row(tensor=2, sequence=True, model="qwen3"),
+    Row(tensor=2, precision="bf16"),
+    Row(tensor=2, precision="bf16", sequence=True, stage=2),
+)
+TESTED_ON_FOUR = tuple(
+    Row(ranks=4, tensor=2, stage=stage, model="own_tied", accumulation=2) for stage in (0, 3)
+)
+"""Rows of a mesh of two dimensions for every test run."""
+MORE_RANKS = (
+    *TESTED_ON_FOUR,
+    *(Row(ranks=4, stage=stage) for stage in STAGES),
+    Row(ranks=4, tensor=4, model="llama"),
+    Row(ranks=4, tensor=4, sequence=True),
+    *(Row(ranks=4, tensor=2, stage=stage, accumulation=2) for stage in STAGES),
+    *(Row(ranks=4, tensor=2, stage=stage, model="own_tied") for stage in (1, 2)),
+    *(Row(ranks=4, tensor=2, stage=stage, model="llama", sequence=True) for stage in STAGES),
+    Row(ranks=4, tensor=2, stage=3, model="gemma", recompute="full"),
+    Row(ranks=4, tensor=2, stage=2, precision="bf16"),
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Difference:
+    """How far a layout's steps are from those of one process, at most."""
+
+    loss: float
+    norm: float
+    applied: dict[str, Any] = field(default_factory=dict)
+
+    def within(self, row: Row) -> bool:
+        """Whether it counts as equal."""
+        loss, norm = row.limits
+        return self.loss <= loss and self.norm <= norm
+
+    def ran_as(self, row: Row) -> bool:
+        """Whether the live model was seen to be laid out as asked."""
+        asked = {
+            "zero_stage": row.stage,
+            "data_parallel": row.ranks // row.tensor,
+            "tensor_parallel": row.tensor,
+            "sequence_parallel": row.sequence,
+            "recompute": row.recompute,
+            "precision": row.precision,
+        }
+        return asked.items() <= self.applied.items()
+
+
+def difference(here: dict[str, Any], alone: dict[str, Any]) -> Difference:
+    """Between what ``train.py`` printed and ``models.one_process``."""
+    losses = zip(here["losses"], alone["losses"], strict=True)
+    norms = zip(here["norms"], alone["norms"], strict=True)
+    return Difference(
+        loss=max(abs(a - b) for a, b in losses),
+        norm=max(abs(a - b) / b for a, b in norms),
+        applied=here["applied"],
+    )

@@ -1,0 +1,299 @@
+"""Tensor parallelism: ranks share out the products of one model copy, by the model's own plan.
+
+Norms and what else the plan does not split stay whole, or work on a rank's part of the sequence.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.tensor import DTensor, Placement, Replicate, Shard
+from torch.distributed.tensor.parallel import (
+    ColwiseParallel,
+    ParallelStyle,
+    RowwiseParallel,
+    parallelize_module,
+)
+
+from autoconf_launch.core import ConfigError, ResolvedConfig
+
+from ..model import Batch, BlockList, find_block_lists, tensors
+from .base import Applied
+from .mesh import DeviceMeshes, copy_weights, mesh_degree
+from .tensor_plan import GATHERED_COLUMNS, ROWS, SUMMED, TensorPlan, read_tensor_plan
+
+_SEQUENCE = 1
+"""Dimension of the tokens in what goes from block to block."""
+_TOLERANCE = 1e-2
+
+
+def apply(applied: Applied, meshes: DeviceMeshes, config: ResolvedConfig) -> Applied:
+    """Split what the model's plan names; embeddings that share weights share them again.
+
+    Raises:
+        ConfigError: the model has no plan, or the degree does not divide what it splits.
+    """
+    mesh = meshes.tensor
+    if mesh is None:
+        return applied
+    model = applied.module
+    plan = read_tensor_plan(model)
+    obstacle = plan.limits.obstacle(mesh.size())
+    if obstacle:
+        raise ConfigError(obstacle)
+    copy_weights(model, meshes.world)
+    summed = [name for name, word in plan.words if word == SUMMED]
+    parts = {name: word for name, word in plan.words if word != SUMMED}
+    tied = _tied_names(model)
+    if config.layout.sequence_parallel:
+        lists = _lists_of(model, plan)
+        summed += [_joined(one.name, key) for one in lists for key in one.keys]
+        styles = _sequence_styles(model, lists, parts, mesh)
+    else:
+        styles = {name: _style(model, name, word) for name, word in parts.items()}
+    parallelize_module(model, mesh, styles, src_data_rank=None)
+    _tie_again(model, tied)
+    copy = _ModelCopy(model, mesh, tuple(_whole_weights(model, summed)))
+    return replace(
+        applied, check_batch=copy.check_batch, complete_gradients=copy.complete_gradients
+    )
+
+
+def is_sequence_parallel(module: nn.Module) -> bool:
+    """Whether the live blocks work on parts of the sequence."""
+    return any(
+        isinstance(hook, _Scatter)
+        for part in module.modules()
+        for hook in part._forward_pre_hooks.values()
+    )
+
+
+def tensor_degree(module: nn.Module) -> int:
+    """Ranks that the live weights are split over."""
+    return mesh_degree(module, "tensor")
+
+
+def _style(model: nn.Module, name: str, word: str, *, sharded: bool = False) -> ParallelStyle:
+    inside = Shard(_SEQUENCE) if sharded else Replicate()
+    if word != ROWS:
+        return ColwiseParallel(output_layouts=Replicate() if word == GATHERED_COLUMNS else None)
+    if isinstance(model.get_submodule(name), nn.Embedding):
+        return RowwiseParallel(input_layouts=Replicate())
+    return RowwiseParallel(output_layouts=inside)
+
+
+def _sequence_styles(
+    model: nn.Module, lists: tuple[BlockList, ...], parts: dict[str, str], mesh: DeviceMesh
+) -> dict[str, ParallelStyle]:
+    """Tokens are scattered before a list's first block and gathered after its last.
+
+    Inside, what splits a matrix gets them all: a module of a block as a whole, as its attention
+    would take a rank's tokens for all.
+    """
+    blocks = {_joined(one.name, key) for one in lists for key in one.keys}
+    styles: dict[str, ParallelStyle] = {}
+    for one in lists:
+        one.pieces[0].register_forward_pre_hook(_Scatter(mesh), with_kwargs=True)
+        one.pieces[-1].register_forward_hook(_gather_output(mesh))
+    for name, word in parts.items():
+        inside = any(name.startswith(f"{block}.") for block in blocks)
+        styles[name] = _style(model, name, word, sharded=inside)
+        parent = name.rpartition(".")[0]
+        if inside and word != ROWS and parent in blocks:
+            styles[name] = ColwiseParallel(input_layouts=Shard(_SEQUENCE))
+    for parent in {name.rpartition(".")[0] for name in parts} - blocks:
+        if any(parent.startswith(f"{block}.") for block in blocks):
+            hook = _Gather(mesh)
+            model.get_submodule(parent).register_forward_pre_hook(hook, with_kwargs=True)
+    return styles
+
+
+def _lists_of(model: nn.Module, plan: TensorPlan) -> tuple[BlockList, ...]:
+    lists = find_block_lists(model)
+    split = tuple(
+        one for one in lists if any(name.startswith(f"{one.name}.") for name, _ in plan.words)
+    )
+    if not split:
+        raise ConfigError(
+            "parallelism.sequence_parallel is true, but the model's tensor plan splits nothing "
+            "in repeated blocks (a ModuleList of at least two modules of one class); remove it."
+        )
+    return split
+
+
+class _Scatter:
+    """A forward pre-hook that leaves a rank its part of the tokens."""
+
+    before: Placement = Replicate()
+    after: Placement = Shard(_SEQUENCE)
+
+    def __init__(self, mesh: DeviceMesh) -> None:
+        self._mesh = mesh
+
+    def __call__(self, module: nn.Module, positional: Any, named: dict[str, Any]) -> Any:
+        """Change the first tensor."""
+        if positional:
+            return (self._change(positional[0]), *positional[1:]), named
+        first = next(name for name, value in named.items() if isinstance(value, Tensor))
+        return positional, {**named, first: self._change(named[first])}
+
+    def _change(self, hidden: Tensor) -> Tensor:
+        ranks, tokens = self._mesh.size(), hidden.shape[_SEQUENCE]
+        if tokens % ranks and isinstance(self.after, Shard):
+            raise ConfigError(
+                f"parallelism.sequence_parallel is true, but {ranks} tensor ranks cannot share "
+                f"{tokens} tokens equally; use a multiple of {ranks}."
+            )
+        return _redistribute(hidden, self._mesh, self.before, self.after)
+
+
+class _Gather(_Scatter):
+    """A forward pre-hook that gives a rank all the tokens."""
+
+    before = Shard(_SEQUENCE)
+    after = Replicate()
+
+
+def _gather_output(mesh: DeviceMesh) -> Any:
+    def gather(module: nn.Module, arguments: Any, result: Any) -> Any:
+        first = result[0] if isinstance(result, tuple) else result
+        # FSDP's hooks want no view.
+        whole = _redistribute(first, mesh, Shard(_SEQUENCE), Replicate()).clone()
+        return (whole, *result[1:]) if isinstance(result, tuple) else whole
+
+    return gather
+
+
+def _redistribute(hidden: Tensor, mesh: DeviceMesh, before: Placement, after: Placement) -> Tensor:
+    spread = DTensor.from_local(hidden, mesh, [before], run_check=False)
+    return spread.redistribute(placements=[after]).to_local()
+
+
+def _tied_names(model: nn.Module) -> list[list[str]]:
+    names: dict[int, list[str]] = defaultdict(list)
+    for name, weight in model.named_parameters(remove_duplicate=False):
+        names[id(weight)].append(name)
+    return [same for same in names.values() if len(same) > 1]
+
+
+def _tie_again(model: nn.Module, tied: list[list[str]]) -> None:
+    for names in tied:
+        first, *others = (model.get_parameter(name) for name in names)
+        if {getattr(one, "placements", None) for one in (first, *others)} != {
+            getattr(first, "placements", None)
+        }:
+            raise ConfigError(
+                f"The tensor plan splits only some of {', '.join(names)}, which share one weight; "
+                f"give all of them a word ({ROWS!r} to an embedding, {GATHERED_COLUMNS!r} to a "
+                "head), or none."
+            )
+        for name in names[1:]:
+            parent, _, attribute = name.rpartition(".")
+            setattr(model.get_submodule(parent), attribute, first)
+
+
+def _whole_weights(model: nn.Module, modules: Iterable[str]) -> Iterable[str]:
+    for module in dict.fromkeys(modules):
+        for name, weight in model.get_submodule(module).named_parameters():
+            if not isinstance(weight, DTensor):
+                yield _joined(module, name)
+
+
+class _ModelCopy:
+    """Ranks that train one copy of the model together: of equal batches, to equal gradients."""
+
+    def __init__(self, model: nn.Module, mesh: DeviceMesh, summed: tuple[str, ...]) -> None:
+        self._model = model
+        self._mesh = mesh
+        self._summed = summed
+        self._batch_checked = self._gradients_checked = False
+        _share_random_state(mesh)
+
+    def check_batch(self, batch: Batch) -> None:
+        """Compare the first step's batch over the ranks."""
+        if self._batch_checked:
+            return
+        self._batch_checked = True
+        least, most = self._extremes(torch.stack([_digest(t) for t in tensors(batch)]))
+        if not torch.equal(least, most):
+            raise ConfigError(
+                "Ranks of one model copy were given different batches; load the samples of "
+                "engine.share from each global batch, not those of engine.rank."
+            )
+
+    def complete_gradients(self) -> None:
+        """Add up what each rank has a part of; look once whether all others are equal."""
+        summed = [self._model.get_parameter(name).grad for name in self._summed]
+        parts = [_local(gradient) for gradient in summed if gradient is not None]
+        if parts:
+            flat = torch.cat([part.flatten() for part in parts])
+            dist.all_reduce(flat, group=self._mesh.get_group())
+            wholes = torch.split(flat, [part.numel() for part in parts])
+            for part, whole in zip(parts, wholes, strict=True):
+                part.copy_(whole.view_as(part))
+        if not self._gradients_checked:
+            self._gradients_checked = True
+            self._check_gradients()
+
+    def _check_gradients(self) -> None:
+        gradients = {
+            name: weight.grad
+            for name, weight in self._model.named_parameters()
+            if weight.grad is not None and not _is_split(weight)
+        }
+        if not gradients:
+            return
+        norms = torch.stack([_local(gradient).norm() for gradient in gradients.values()])
+        least, most = self._extremes(norms)
+        wrong = (most - least > _TOLERANCE * most).nonzero().flatten().tolist()
+        if wrong:
+            raise ConfigError(
+                f"The gradient of {list(gradients)[wrong[0]]} differs between tensor ranks: the "
+                "model's tensor plan leaves it whole between columns and rows. Give it the word "
+                f"{SUMMED!r} in tensor_plan, or set parallelism.tensor to 1."
+            )
+
+    def _extremes(self, values: Tensor) -> tuple[Tensor, Tensor]:
+        both = torch.cat((values, -values)).to(self._mesh.device_type)
+        dist.all_reduce(both, op=dist.ReduceOp.MAX, group=self._mesh.get_group())
+        most, least = both.chunk(2)
+        return -least, most
+
+
+def _share_random_state(mesh: DeviceMesh) -> None:
+    """Dropout of what is whole drops the same everywhere."""
+    accelerator = mesh.device_type == "cuda"
+    state = (torch.cuda.get_rng_state() if accelerator else torch.get_rng_state()).clone()
+    shared = state.to(mesh.device_type)
+    dist.broadcast(shared, group=mesh.get_group(), group_src=0)
+    (torch.cuda.set_rng_state if accelerator else torch.set_rng_state)(shared.cpu())
+
+
+def _digest(tensor: Tensor) -> Tensor:
+    flat = tensor.detach().flatten().double()
+    return (flat * torch.arange(1, flat.numel() + 1, device=flat.device)).sum()
+
+
+def _is_split(weight: Tensor) -> bool:
+    if not isinstance(weight, DTensor):
+        return False
+    names = weight.device_mesh.mesh_dim_names or ()
+    return any(
+        name == "tensor" and not placement.is_replicate()
+        for name, placement in zip(names, weight.placements, strict=True)
+    )
+
+
+def _local(gradient: Tensor) -> Tensor:
+    return gradient.to_local() if isinstance(gradient, DTensor) else gradient
+
+
+def _joined(*names: str) -> str:
+    return ".".join(filter(None, names))

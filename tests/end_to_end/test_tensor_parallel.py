@@ -1,0 +1,66 @@
+"""Tensor parallelism by the real command: a search over it, and what is wrong before a trial."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from .conftest import Place
+
+SCRIPT = str(Path(__file__).parent / "scripts" / "split.py")
+
+
+def configure(place: Place, tensor: object, **more: Any) -> tuple[str, ...]:
+    document = {
+        "train_batch_size": 8,
+        "train_micro_batch_size_per_gpu": [8],
+        "optimizer": {"type": "SGD", "params": {"lr": 0.1}},
+        "zero_optimization": {"stage": 0},
+        "parallelism": {"tensor": tensor, **more},
+    }
+    return "--num_gpus=2", SCRIPT, "--config", str(place.write_config(document))
+
+
+def tune(place: Place, tensor: object) -> tuple[int, str]:
+    return place.run("--autotuning=tune", "--soak-steps=0", *configure(place, tensor))
+
+
+def test_listed_tensor_degrees_are_measured_and_the_best_is_a_configuration(place: Place) -> None:
+    code, output = tune(place, [2, 1])
+    assert code == 0, output
+    assert "z0_tp2_gas1_tmbspg8" in output
+    best = json.loads((place.results / "ds_config_optimal.json").read_text())
+    assert best["parallelism"]["tensor"] in (1, 2)
+
+
+def test_the_same_script_trains_on_tensor_ranks(place: Place) -> None:
+    code, output = place.run(*configure(place, 2, sequence_parallel=True))
+    assert code == 0, output
+    assert "last loss" in output
+
+
+def test_degrees_that_do_not_divide_the_ranks_are_refused_before_a_launch(place: Place) -> None:
+    code, output = place.refusal(*configure(place, 3))
+    assert code == 2
+    assert "world size 2 is not a multiple of tensor 3" in output
+    assert "one of 1, 2." in output
+
+
+@pytest.mark.parametrize(
+    ("model", "says"),
+    [("odd", "parallelism.tensor is 2, but must divide"), ("bare", "Split has no tensor plan")],
+)
+def test_a_model_that_cannot_be_split_is_refused_in_one_line(
+    place: Place, model: str, says: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MODEL", model)
+    code, output = place.run(*configure(place, 2))
+    assert (code, output.count("\n")) == (2, 1), output
+    assert says in output
+    code, output = tune(place, 2)
+    assert code == 2, output
+    assert says in output
+    assert not list(place.results.glob("z*"))
