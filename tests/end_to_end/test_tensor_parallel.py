@@ -16,7 +16,7 @@ SCRIPT = str(Path(__file__).parent / "scripts" / "split.py")
 def configure(place: Place, tensor: object, **more: Any) -> tuple[str, ...]:
     document = {
         "train_batch_size": 8,
-        "train_micro_batch_size_per_gpu": [8],
+        "train_micro_batch_size_per_gpu": [4],
         "optimizer": {"type": "SGD", "params": {"lr": 0.1}},
         "zero_optimization": {"stage": 0},
         "parallelism": {"tensor": tensor, **more},
@@ -31,7 +31,8 @@ def tune(place: Place, tensor: object) -> tuple[int, str]:
 def test_listed_tensor_degrees_are_measured_and_the_best_is_a_configuration(place: Place) -> None:
     code, output = tune(place, [2, 1])
     assert code == 0, output
-    assert "z0_tp2_gas1_tmbspg8" in output
+    measured = {path.parent.name for path in place.results.glob("*/metrics.json")}
+    assert {"z0_tp2_gas2_tmbspg4", "z0_gas1_tmbspg4"} <= measured
     best = json.loads((place.results / "ds_config_optimal.json").read_text())
     assert best["parallelism"]["tensor"] in (1, 2)
 

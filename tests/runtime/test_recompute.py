@@ -4,23 +4,22 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
-from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
 from autoconf_launch.core import ConfigError, Layout, Recompute, ResolvedConfig
 from autoconf_launch.runtime.parallel import recompute
 from autoconf_launch.runtime.parallel.base import Applied
+from autoconf_launch.runtime.parallel.mesh import DeviceMeshes, make_meshes
 from autoconf_launch.runtime.rank.ranks import join
 
 RECOMPUTING = (Recompute.SELECTIVE, Recompute.FULL)
 
 
 @pytest.fixture
-def mesh(alone: None) -> DeviceMesh:
-    join({})
-    return init_device_mesh("cpu", (1,))
+def mesh(alone: None) -> DeviceMeshes:
+    return make_meshes(join({}).device, Layout())
 
 
-def laid_out(model: nn.Module, mode: Recompute, mesh: DeviceMesh) -> nn.Module:
+def laid_out(model: nn.Module, mode: Recompute, mesh: DeviceMeshes) -> nn.Module:
     config = ResolvedConfig(layout=Layout(recompute=mode))
     return recompute.apply(Applied(module=model), mesh, config).module
 
@@ -44,38 +43,40 @@ def kept_bytes(model: nn.Module, batch: tuple[Tensor, Tensor]) -> int:
 
 
 @pytest.mark.parametrize("mode", RECOMPUTING)
-def test_gradients_stay_the_same(mode: Recompute, mesh: DeviceMesh, tiny: Any) -> None:
+def test_gradients_stay_the_same(mode: Recompute, mesh: DeviceMeshes, tiny: Any) -> None:
     batch = tiny.global_batches(4, 1)[0]
     plain = gradients(tiny.Tiny(), batch)
     again = gradients(laid_out(tiny.Tiny(), mode, mesh), batch)
     assert all(torch.allclose(a, b) for a, b in zip(plain, again, strict=True))
 
 
-def test_full_keeps_less_than_plain(mesh: DeviceMesh, tiny: Any) -> None:
+def test_full_keeps_less_than_plain(mesh: DeviceMeshes, tiny: Any) -> None:
     batch = tiny.global_batches(4, 1)[0]
     full = kept_bytes(laid_out(tiny.Tiny(), Recompute.FULL, mesh), batch)
     assert full < kept_bytes(tiny.Tiny(), batch) / 2
 
 
 @pytest.mark.parametrize("mode", RECOMPUTING)
-def test_names_of_weights_stay(mode: Recompute, mesh: DeviceMesh, tiny: Any) -> None:
+def test_names_of_weights_stay(mode: Recompute, mesh: DeviceMeshes, tiny: Any) -> None:
     plain = list(tiny.Tiny().state_dict())
     assert list(laid_out(tiny.Tiny(), mode, mesh).state_dict()) == plain
 
 
 @pytest.mark.parametrize("mode", list(Recompute))
-def test_the_mode_is_seen_in_the_live_block(mode: Recompute, mesh: DeviceMesh, tiny: Any) -> None:
+def test_the_mode_is_seen_in_the_live_block(
+    mode: Recompute, mesh: DeviceMeshes, tiny: Any
+) -> None:
     model: Any = laid_out(tiny.Tiny(), mode, mesh)
     assert recompute.recompute_of(model.blocks[0]) is mode
 
 
-def test_a_copy_recomputes_with_its_own_weights(mesh: DeviceMesh, tiny: Any) -> None:
+def test_a_copy_recomputes_with_its_own_weights(mesh: DeviceMeshes, tiny: Any) -> None:
     batch = tiny.global_batches(4, 1)[0]
     model = laid_out(tiny.Tiny(), Recompute.FULL, mesh)
     gradients(copy.deepcopy(model), batch)
     assert all(parameter.grad is None for parameter in model.parameters())
 
 
-def test_a_model_without_repeated_blocks_is_refused(mesh: DeviceMesh) -> None:
+def test_a_model_without_repeated_blocks_is_refused(mesh: DeviceMeshes) -> None:
     with pytest.raises(ConfigError, match="no repeated blocks"):
         laid_out(nn.Linear(2, 2), Recompute.FULL, mesh)
