@@ -31,6 +31,8 @@ from .speed import SpeedGap, speed_gap, with_step_s
 
 _LIKELY = 0.1
 """Chance to be as fast as the winner from which a configuration that met it nowhere is named."""
+_MOST_NEAR = math.log(1.25)
+"""What took longer by more than this is not named, however noisy the search was."""
 
 
 class DecisionVerdict(str, Enum):
@@ -67,7 +69,8 @@ class Decision:
         in_turn: whether launches of a round lived side by side and took their steps in turn.
         ties: names of other trials that noise does not distinguish from the winner; where the
             winner was in rounds, of those that were in them with it.
-        near: where there were rounds, what was not in them but, by the search, has a fair chance.
+        near: where there were rounds, what was not in them but, by the search, was nearly as fast
+            and has a fair chance to be as fast.
         behind: how much longer each of ``ties`` and ``near`` took than the winner, as a logarithm.
         gap: the playoff's speed and the verification run's, where these do not agree.
         played: what was in rounds with the winner, each at its one speed: the winner's as a
@@ -170,7 +173,7 @@ class _Choice:
         winner, rounds = self._winner, self._rounds
         best = best_of(self._records, self._objective)
         met = self._contender(winner) is not None
-        near = self._near(_LIKELY if met else 0.025)
+        near = self._near(_LIKELY, _MOST_NEAR) if met else self._near(0.025)
         soak = report_soaks(self._soaks) if self._soaks else None
         gap = speed_gap(winner, soak, self._playoff, self._soaks)
         played = self._played(gap)
@@ -242,8 +245,10 @@ class _Choice:
     def _ties(self) -> tuple[tuple[str, float], ...]:
         return tuple((one.name, found.mean) for one, found in self._others())
 
-    def _near(self, chance: float) -> tuple[tuple[str, float], ...]:
+    def _near(self, chance: float, most: float = math.inf) -> tuple[tuple[str, float], ...]:
         """What was not in the rounds and has this chance to be as fast as the winner.
+
+        ``most``: of what it may have taken longer, as a logarithm.
 
         Both as the search met them: what came later was in other minutes.
         """
@@ -259,12 +264,13 @@ class _Choice:
             if record.trial.name not in out and self._contender(record) is None
         ]
         cost = log_cost(best.measurement, self._objective)
-        return tuple(
+        found = [
             (record.trial.name, log_cost(record.measurement, self._objective) - cost)
             for record in others
             if record.measurement
             if may_be_best(record, best, self._objective, noise, chance=chance)
-        )
+        ]
+        return tuple((name, behind) for name, behind in found if behind <= most)
 
     def _played(self, gap: SpeedGap | None) -> tuple[Record, ...]:
         """Each contender beside the winner as the rounds that both were in say it.

@@ -6,6 +6,8 @@
 from __future__ import annotations
 
 import json
+import shutil
+import sys
 import time
 from argparse import Namespace
 from collections.abc import Callable, Iterator, Sequence
@@ -32,6 +34,7 @@ from ..report import (
     results_text,
     trial_document,
     trial_line,
+    wrap_sentences,
 )
 from ..results import (
     JournalTail,
@@ -60,6 +63,15 @@ def show(arguments: Sequence[str]) -> Iterator[str]:
     flags = show_parser().parse_args(arguments)
     form = "json" if flags.json else flags.format or "table"
     _require_use(flags, form)
+    pieces = _pieces(flags, form)
+    if form == "table" and sys.stdout.isatty():
+        width = shutil.get_terminal_size().columns
+        yield from (wrap_sentences(piece, width) for piece in pieces)
+    else:
+        yield from pieces
+
+
+def _pieces(flags: Namespace, form: str) -> Iterator[str]:
     results = read_results(Path(flags.results))
     if flags.html is not None:
         write_page(tune_page(results), flags.html)

@@ -268,11 +268,13 @@ class Board:
         if not walls_s or best is None:
             return None
         total = self._most(None if self._left is None else self._left + 1)
+        if total is None:
+            return None
         return TuneOutlook(
             trial_s=TimeRange(low_s=min(walls_s), high_s=max(walls_s)),
             step_s=best.mean_step_s,
             trials=self._tried,
-            left=0 if total is None else total - self._tried,
+            left=total - self._tried,
             at_once=self._limits.at_once,
             effort=self._limits.effort,
             verifies=self._limits.verifies,

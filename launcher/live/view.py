@@ -21,7 +21,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ..events import Event, Finished, ModelProfiled, Note, SpaceBuilt, TrialFinished
-from ..report import HEADERS, LinesView, RowKind, TrialRow, failure_lines
+from ..report import HEADERS, LinesView, RowKind, TrialRow, failure_lines, wrap_sentences
 from .board import Board, PhaseProgress
 
 
@@ -52,8 +52,6 @@ DRAW_EVERY_S = 0.125
 TICK_S = 0.5
 _LINES_BESIDE_ROWS = 6
 _BAR_WIDTH = 24
-_UNWRAPPED = ("  ", "|")
-"""Beginnings of lines that are not sentences: commands and rows of tables."""
 _GAP = "  "
 _LEFT_COLUMNS = ("config", "status")
 _DROPPED_FIRST = ("predicted", "memory", "trial", "measured")
@@ -157,11 +155,8 @@ class LiveView:
         self._lines.handle(event)
 
     def _print(self, text: str) -> None:
-        """Sentences are wrapped to the width; what may be copied is not."""
-        for line in text.split("\n"):
-            self._console.print(
-                Text.from_ansi(line), soft_wrap=line.startswith(_UNWRAPPED), highlight=False
-            )
+        lines = Text.from_ansi(wrap_sentences(text, self._console.width))
+        self._console.print(lines, soft_wrap=True, highlight=False)
 
     def _frame(self) -> Group:
         self._board.session_s = self._clock() - self._start_s

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
         trial_document,
     )
     from .fit import fit_document, fit_text
-    from .lines import LinesView, behind_text, failure_lines, trial_line
+    from .lines import LinesView, behind_text, failure_lines, trial_line, wrap_sentences
     from .markup import text_html
     from .measurements import (
         GroupScores,

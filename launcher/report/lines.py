@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import textwrap
 from collections.abc import Callable
 from functools import singledispatchmethod
 
@@ -90,6 +91,17 @@ class LinesView:
     @_show.register
     def _(self, event: Finished) -> None:
         self._write(f"\n{event.text.rstrip()}")
+
+
+def wrap_sentences(text: str, width: int) -> str:
+    """The text with its sentences wrapped at words; commands and rows of tables stay whole."""
+    return "\n".join(_wrapped(line, width) for line in text.split("\n"))
+
+
+def _wrapped(line: str, width: int) -> str:
+    if line.startswith("|") or "  " in line:  # a row has its columns apart, a command is indented
+        return line
+    return textwrap.fill(line, width, break_long_words=False, break_on_hyphens=False)
 
 
 def profile_line(spec: ModelSpec | None, wall_s: float | None) -> str:

@@ -295,11 +295,17 @@ def _playoff(decision: Decision, known: Mapping[str, str]) -> Iterator[str]:
         best = f"{before}, which was best in the search"
         shown = f"is better than {best}."
         yield f"{how} {shown if found.is_shown else f'leads {best}; they are tied within noise.'}"
-    if decision.rounds and abs(decision.level) > CAUSELESS:
-        yield (
-            f"Configurations in the playoff took {math.exp(decision.level):.2f} times as long as "
-            "in the search; compare their speeds only with each other."
-        )
+    yield from level_lines(decision)
+
+
+def level_lines(decision: Decision) -> tuple[str, ...]:
+    """A sentence where the machine had another speed in the playoff than in the search."""
+    if not decision.rounds or abs(decision.level) <= CAUSELESS:
+        return ()
+    return (
+        f"Configurations in the playoff took {math.exp(decision.level):.2f} times as long as in "
+        "the search; compare their speeds only with each other.",
+    )
 
 
 _MOST_PLANNED = 24

@@ -27,6 +27,7 @@ from .search import (
     findings,
     labels,
     left_out_text,
+    level_lines,
     meaning_document,
     meaning_text,
     refusal_text,
@@ -79,6 +80,7 @@ def result_text(summary: Summary, edits: Sequence[Edit], command: str, folder: s
     doubt = [
         *_gap_lines(summary),
         *_tie_lines(summary),
+        *level_lines(summary.decision),
         *_refused_lines(summary.decision.soak),
         *_check_lines(summary),
         *_stop_lines(summary),
@@ -98,7 +100,8 @@ def _more_line(folder: str) -> str:
 def details_text(summary: Summary) -> str:
     """What else is known: launches again, candidates without a trial, where a step's time goes."""
     decision = summary.decision
-    lines = [*findings(summary)]
+    said = level_lines(summary.decision)
+    lines = [sentence for sentence in findings(summary) if sentence not in said]
     if decision.winner:
         tied, near = (rivals(summary, names) for names in (decision.ties, decision.near))
         lines += [f"Tied with the best: {', '.join(tied)}."] if len(tied) > _MOST_NAMES else []
@@ -218,12 +221,12 @@ def _gap_lines(summary: Summary) -> list[str]:
     gap = summary.decision.gap
     if gap is None:
         return []
-    slower = gap.verified_s > gap.measured_s
+    is_slower = gap.verified_s > gap.measured_s
     before = "playoff" if summary.decision.rounds else "search"
     return [
-        f"That is the verification run's speed; the {before} measured "
-        f"{seconds_text(gap.measured_s)} per step, {'less' if slower else 'more'} "
-        f"{_cause(gap, slower=slower)}."
+        f"That is the verification run's speed; launches of the {before} were "
+        f"{'faster' if is_slower else 'slower'} ({seconds_text(gap.measured_s)} per step), "
+        f"{_cause(gap, slower=is_slower)}."
     ]
 
 
@@ -238,8 +241,8 @@ def _cause(gap: SpeedGap, *, slower: bool) -> str:
                 f"{measured:.1f} there, {verified:.1f} in the verification run)"
             )
     if gap.in_turn and not slower:
-        return "as its launches take turns and start each one with cold caches"
-    return "for no known reason; launches minutes apart can differ"
+        return "as they take turns and start each one with cold caches"
+    return "for no known reason: launches minutes apart can differ"
 
 
 def _tie_lines(summary: Summary) -> list[str]:

@@ -14,7 +14,7 @@ from autoconf_launch.autotuner.playoff.summary import Launches, Summary, summari
 from autoconf_launch.autotuner.search.optimality_bound import OptimalityBound
 from autoconf_launch.autotuner.search.stop import good_enough
 from autoconf_launch.autotuner.space.settings import AutotuningSettings
-from autoconf_launch.autotuner.space.trial import Outcome, Record
+from autoconf_launch.autotuner.space.trial import Measurement, Outcome, Record
 from autoconf_launch.core import FailureKind
 from autoconf_launch.launcher.report.cells import label
 from autoconf_launch.launcher.report.search import (
@@ -105,6 +105,25 @@ def test_what_only_the_search_met_is_near_and_no_tie() -> None:
     found = decision(records, playoff.records)
     assert found.near == ("t3",)
     assert "t3" not in found.ties
+
+
+def noisy(step_s: float) -> Measurement:
+    """Steps of which each takes four times as long as the one before, or a quarter."""
+    steps = (0.4 * step_s, 1.6 * step_s) * 4
+    return Measurement(step_s=steps, samples_per_step=10, world_size=1)
+
+
+@pytest.mark.parametrize(("step_s", "is_near"), [(1.2, True), (1.3, False)])
+def test_what_took_a_third_longer_is_not_near_however_noisy_the_search(
+    step_s: float, is_near: bool
+) -> None:
+    seconds = (3.0, 1.0, 1.02, step_s)
+    pairs = zip(searched(*seconds), seconds, strict=True)
+    records = tuple(replace(record, outcome=noisy(one)) for record, one in pairs)
+    playoff = playoff_of(records, wanted=2)
+    run(playoff, truth(*seconds))
+    found = decision(records, playoff.records)
+    assert ("t3" in found.near, "t3" in dict(found.behind)) == (is_near, is_near)
 
 
 def test_a_machine_that_slowed_down_makes_nothing_of_the_search_look_near() -> None:

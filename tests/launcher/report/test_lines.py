@@ -16,7 +16,13 @@ from autoconf_launch.launcher.events import (
     Standing,
     TrialFinished,
 )
-from autoconf_launch.launcher.report.lines import LinesView, failure_lines, round_line, trial_line
+from autoconf_launch.launcher.report.lines import (
+    LinesView,
+    failure_lines,
+    round_line,
+    trial_line,
+    wrap_sentences,
+)
 
 from .fixed import RECORDS, events, failed, golden, record, trial
 
@@ -96,6 +102,13 @@ def stood(behind: float, width: float) -> str:
     return round_line(
         RoundFinished(number=2, rounds_in_time=4, elapsed_s=9.0, standings=standings)
     )
+
+
+def test_only_sentences_are_wrapped() -> None:
+    table = "| a | b c d e f g h i j k |\n  trial  config of two words\n-----  -----------"
+    command = "  autoconf-launch train.py --config optimal.json"
+    wrapped = wrap_sentences(f"One two three four five.\n\n{table}\n{command}", 12)
+    assert wrapped == f"One two\nthree four\nfive.\n\n{table}\n{command}"
 
 
 def test_a_round_tells_how_far_behind_another_one_is() -> None:

@@ -164,22 +164,22 @@ def gap(measured_s: float, verified_s: float, *loads: float | None, turns: bool 
 
 def test_two_speeds_come_with_the_load_that_explains_them() -> None:
     assert gap(0.064, 0.128, 1.1, 3.8) == (
-        "That is the verification run's speed; the playoff measured 64.0 ms per step, less "
-        "probably because of other work on this machine (load average 1.1 there, 3.8 in the "
-        "verification run)."
+        "That is the verification run's speed; launches of the playoff were faster (64.0 ms per "
+        "step), probably because of other work on this machine (load average 1.1 there, 3.8 in "
+        "the verification run)."
     )
 
 
 @pytest.mark.parametrize("loads", [(), (2.0, 2.1), (3.8, 1.1)])
 def test_a_load_that_does_not_explain_a_slower_run_is_not_named(loads: tuple[float, ...]) -> None:
     assert gap(0.064, 0.128, *loads, turns=True).endswith(
-        "less for no known reason; launches minutes apart can differ."
+        "were faster (64.0 ms per step), for no known reason: launches minutes apart can differ."
     )
 
 
 def test_launches_in_turn_explain_a_verification_run_that_is_faster() -> None:
     assert gap(0.128, 0.064, turns=True).endswith(
-        "0.128 s per step, more as its launches take turns and start each one with cold caches."
+        "were slower (0.128 s per step), as they take turns and start each one with cold caches."
     )
 
 
