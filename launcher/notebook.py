@@ -10,7 +10,7 @@ from autoconf_launch.autotuner.space import Record
 
 from .estimates import FitAnswer, PlanAnswer, Recommendation
 from .pages import plan_page, recommend_page, tune_page, write_page
-from .report import fit_text, plan_text, recommend_text, text_html
+from .report import clusters_text, fit_text, plan_text, recommend_text, text_html
 from .results import read_results
 
 _T = TypeVar("_T")
@@ -41,6 +41,25 @@ class ShownPlan(PlanAnswer):
             ResultsFolderError: it cannot be written.
         """
         write_page(plan_page((self,), plan_text(self)), Path(path))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShownClusters:
+    """The best layout on each of several clusters, the best cluster first."""
+
+    answers: tuple[PlanAnswer, ...]
+
+    def _repr_html_(self) -> str:
+        return text_html(clusters_text(self.answers))
+
+    def write_html(self, path: str | Path) -> None:
+        """Write the answer with charts as one HTML file, as ``--html`` does.
+
+        Raises:
+            ConfigError: the file exists, or the extra ``html`` is not installed.
+            ResultsFolderError: it cannot be written.
+        """
+        write_page(plan_page(self.answers, clusters_text(self.answers)), Path(path))
 
 
 class ShownRecommendation(Recommendation):

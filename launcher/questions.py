@@ -13,7 +13,7 @@ from dataclasses import fields
 from enum import Enum
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, TypedDict
+from typing import TYPE_CHECKING, Any, TypedDict, overload
 
 from autoconf_launch.autotuner.cost import ALL_LAYERS, TRAINERS
 from autoconf_launch.autotuner.sizing import Goodput
@@ -50,12 +50,13 @@ from .estimates import (
     limit_memory,
     model_of_flags,
     plan_answer,
+    plan_clusters,
     recommendation,
     what_is_missing,
 )
 from .events import Event, Finished, Listener
 from .measurements import Validation, calibration_of, score_files, together
-from .notebook import ShownFit, ShownPlan, ShownRecommendation, TuneAnswer, show_as
+from .notebook import ShownClusters, ShownFit, ShownPlan, ShownRecommendation, TuneAnswer, show_as
 from .request import LaunchRequest, Processes, UserWords
 
 if TYPE_CHECKING:
@@ -127,16 +128,16 @@ _OPTIONAL = frozenset({"lora_rank", "recompute_layers", "top", "tokens", "weight
 """Keywords that may be None."""
 _FLAG = re.compile(r"--([A-Za-z][\w-]*)")
 _SHAPES = frozenset(field.name for field in fields(Architecture))
+_OF_PLAN = frozenset(field.name for field in fields(PlanRequest))
 
 
 class _Required(TypedDict):
-    cluster: str
     seq: int
     global_batch: int
 
 
-class TrainingKeywords(_Required, total=False):
-    """What is trained, and on what; :func:`fit` says what each one means."""
+class _WorkKeywords(_Required, total=False):
+    """What is trained; :func:`fit` says what each one means."""
 
     model: str
     shapes: Mapping[str, int | bool]
@@ -148,6 +149,12 @@ class TrainingKeywords(_Required, total=False):
     flash_attention: bool | None
     compile: bool
     memory_bytes: int | None
+
+
+class TrainingKeywords(_WorkKeywords):
+    """What is trained, and on what."""
+
+    cluster: str
 
 
 class FitKeywords(TrainingKeywords, total=False):
@@ -166,10 +173,12 @@ class FitKeywords(TrainingKeywords, total=False):
     sequence_parallel: bool
 
 
-class PlanKeywords(TrainingKeywords, total=False):
+class PlanKeywords(_WorkKeywords, total=False):
     """A training and how its layouts are ranked; see :func:`plan`."""
 
     top: int | None
+    headroom: float
+    gpus_needed: bool
     explain: bool
     objective: Goal | str
     tokens: int | None
@@ -254,14 +263,25 @@ def fit(**training: Unpack[FitKeywords]) -> ShownFit:
         return show_as(ShownFit, fit_answer(request))
 
 
-def plan(**training: Unpack[PlanKeywords]) -> ShownPlan:
+@overload
+def plan(*, cluster: str, **training: Unpack[PlanKeywords]) -> ShownPlan: ...
+@overload
+def plan(
+    *, cluster: list[str] | tuple[str, ...], **training: Unpack[PlanKeywords]
+) -> ShownClusters: ...
+def plan(
+    *, cluster: str | list[str] | tuple[str, ...], **training: Unpack[PlanKeywords]
+) -> ShownPlan | ShownClusters:
     """Every layout of a training, ranked; ``plan.best`` of the answer is empty where none fits.
 
     Args:
-        training: the training as :func:`fit` takes it, and ``top`` (10; None: all that fit),
-            ``explain`` (False: no reasons why known layouts lost), ``objective`` (time, or cost),
-            ``tokens`` of the whole training, for ``deadline_s`` in seconds and ``max_cost_usd``
-            (None: no limit), and ``usd_per_gpu_hour`` (None: our price).
+        cluster: as :func:`fit` takes it; of several, the best layout of each is ranked.
+        training: the training as :func:`fit` takes it, and ``top`` (10 families; None: all layouts
+            that fit), ``headroom`` (0.1: the share of memory that a safe layout leaves free),
+            ``gpus_needed`` (False; True: the cluster is a node, and the fewest GPUs of its kind
+            are taken), ``explain`` (False: no reasons why known layouts lost), ``objective``
+            (time, or cost), ``tokens`` of the whole training, for ``deadline_s`` in seconds and
+            ``max_cost_usd`` (None: no limit), and ``usd_per_gpu_hour`` (None: our price).
 
     Raises:
         ConfigError: a keyword, a value or a name is wrong, or the nodes are unequal.
@@ -270,12 +290,18 @@ def plan(**training: Unpack[PlanKeywords]) -> ShownPlan:
         given = _checked_values(training)
         if "objective" in given:
             given["goal"] = given.pop("objective")
-        names = given.keys() & PlanRequest.__dataclass_fields__.keys()
-        request = PlanRequest(training=_training(given), **{name: given[name] for name in names})
+        chosen = {name: given[name] for name in given.keys() & _OF_PLAN}
+        texts = [cluster] if isinstance(cluster, str) else list(dict.fromkeys(cluster))
+        if not texts:
+            raise ConfigError("cluster is empty; give at least one, such as '8xH100'.")
+        first, *others = (_training({**given, "cluster": text}) for text in texts)
+        request = PlanRequest(training=first, others=tuple(others), **chosen)
         limits = (request.deadline_s, request.max_cost_usd)
         if request.tokens is None and any(limit is not None for limit in limits):
             raise ConfigError("deadline_s and max_cost_usd need tokens, such as 15 * 10**12.")
-        return show_as(ShownPlan, plan_answer(request))
+        if isinstance(cluster, str):
+            return show_as(ShownPlan, plan_answer(request))
+        return ShownClusters(answers=plan_clusters(request))
 
 
 def recommend(**question: Unpack[RecommendKeywords]) -> ShownRecommendation:
@@ -398,6 +424,7 @@ def _training(given: Mapping[str, Any]) -> TrainingRequest:
         workload=workload,
         cluster=cluster,
         limit_bytes=limit_memory(given.get("memory_bytes"), cluster),
+        cluster_text=given["cluster"],
     )
 
 
@@ -450,6 +477,8 @@ def _check_value(name: str, value: Any) -> Any:
         return _ENUMS[name](value)
     if name in _WHOLE or name in _DEGREES:
         _check_whole(name, value, *_WHOLE.get(name, (1, MOST_DEGREE)))
+    if name == "headroom" and not (isinstance(value, (int, float)) and 0.0 <= value < 1.0):
+        raise ConfigError(f"headroom is {value!r}; it must be a share from 0 to below 1.")
     if name in _AMOUNTS and not (value is None and name != "tokens_b"):
         _check_amount(name, value)
     return value

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
         Loser,
         losers,
     )
+    from .gpu_count import GpuCount, fewest_gpus
     from .layout_family import family_name
     from .mesh_grids import PLAN_RULES, grids, obeying
     from .search import Limits, Plan, Planned, Question, Training, plan

@@ -6,8 +6,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import json
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import TextIO
 
 from autoconf_launch.autotuner.cost import ALL_LAYERS, RECOMPUTE_LAYERS
 from autoconf_launch.core import Candidate, ConfigError, Layout, NothingFeasibleError
@@ -15,11 +17,11 @@ from autoconf_launch.tuning_spaces import cluster_template
 
 from ..estimates import (
     CLUSTER_TEMPLATE,
-    PlanAnswer,
     PlanRequest,
     choose_price,
     parse_plan,
     plan_answer,
+    plan_clusters,
     require_equal_nodes,
     write_text,
 )
@@ -34,6 +36,9 @@ from ..first_forward import (
 from ..machine import is_cpu
 from ..pages import HtmlPage, plan_page, write_page
 from ..report import (
+    clusters_csv,
+    clusters_document,
+    clusters_text,
     pieces_plan_document,
     pieces_plan_text,
     plan_csv,
@@ -71,7 +76,9 @@ def plan(arguments: Sequence[str]) -> Iterator[str]:
 
 
 def _plan_script(own: Sequence[str], command: Sequence[str]) -> Iterator[str]:
-    request, script = ask_plan(parse_plan(own, of_script=True), command)
+    asked = parse_plan(own, of_script=True)
+    _require_batch(asked)
+    request, script = ask_plan(asked, command)
     if script.architecture is not None:
         yield from _plan_known(request, script)
         return
@@ -90,12 +97,47 @@ def _plan_script(own: Sequence[str], command: Sequence[str]) -> Iterator[str]:
         raise NothingFeasibleError(why_no_pieces(found))
 
 
+def _require_batch(request: PlanRequest) -> None:
+    """A script's own batch grows with the GPUs, so that other numbers train something else.
+
+    Raises:
+        ConfigError: numbers of GPUs are compared without a batch.
+    """
+    if (request.others or request.gpus_needed) and "--global-batch" not in request.training.given:
+        raise ConfigError(
+            "Give --global-batch: the batch of the script itself grows with the GPUs, so that "
+            "numbers of them cannot be compared."
+        )
+
+
+def _plan_clusters(request: PlanRequest, script: TracedScript | None) -> Iterator[str]:
+    answers = plan_clusters(request)
+    if request.csv is not None:
+        _write(request.csv, lambda file: clusters_csv(answers, file))
+    if request.html is not None:
+        write_page(plan_page(answers, clusters_text(answers)), request.html)
+    if request.training.json:
+        section = {} if script is None else {"script": script_document(script)}
+        yield json.dumps({**clusters_document(answers), **section}, indent=2, allow_nan=False)
+    else:
+        yield _below_script(script, clusters_text(answers))
+    if not any(answer.plan.best for answer in answers):
+        raise NothingFeasibleError("no cluster has a layout that fits and is within the limits.")
+
+
+def _below_script(script: TracedScript | None, text: str) -> str:
+    return text if script is None else f"{script_text(script)}\n\n{text}"
+
+
 def _plan_known(request: PlanRequest, script: TracedScript | None) -> Iterator[str]:
+    if request.others:
+        yield from _plan_clusters(request, script)
+        return
     answer = plan_answer(request)
     best = answer.plan.best
     paths = _export(request, [(one.layout, one.recompute_layers) for one in best])
     if request.csv is not None:
-        _write(request, answer)
+        _write(request.csv, lambda file: plan_csv(answer, file))
     if request.html is not None:
         write_page(plan_page((answer,), plan_text(answer)), request.html)
     if request.training.json:
@@ -104,18 +146,17 @@ def _plan_known(request: PlanRequest, script: TracedScript | None) -> Iterator[s
     else:
         rough = (_ROUGH_CPU,) if is_cpu(request.training.cluster) else ()
         text = "\n".join((plan_text(answer), *rough, *_sentences(request, paths)))
-        yield text if script is None else f"{script_text(script)}\n\n{text}"
+        yield _below_script(script, text)
     if not best:
         raise NothingFeasibleError(why_nothing(answer))
 
 
-def _write(request: PlanRequest, answer: PlanAnswer) -> None:
-    assert request.csv is not None
+def _write(path: Path, write: Callable[[TextIO], None]) -> None:
     try:
-        with request.csv.open("w", newline="", encoding="utf-8") as file:
-            plan_csv(answer, file)
+        with path.open("w", newline="", encoding="utf-8") as file:
+            write(file)
     except OSError as error:
-        raise ConfigError(f"--csv {request.csv} cannot be written: {error.strerror}.") from error
+        raise ConfigError(f"--csv {path} cannot be written: {error.strerror}.") from error
 
 
 def _export(request: PlanRequest, rows: Sequence[tuple[Layout, int]]) -> tuple[Path, ...]:

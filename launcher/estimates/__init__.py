@@ -11,6 +11,7 @@ if TYPE_CHECKING:
         PlanAnswer,
         fit_answer,
         plan_answer,
+        plan_clusters,
         require_equal_nodes,
     )
     from .fit_flags import (

@@ -23,16 +23,26 @@ from autoconf_launch.autotuner.cost import (
     verdict,
 )
 from autoconf_launch.autotuner.planner import (
+    GpuCount,
     Limits,
     Loser,
     Plan,
     Planned,
     Question,
     Training,
+    fewest_gpus,
     losers,
 )
 from autoconf_launch.autotuner.planner import plan as planned
-from autoconf_launch.core import ClusterSpec, ConfigError, Degrees, Layout, Offload, Workload
+from autoconf_launch.core import (
+    ClusterSpec,
+    ConfigError,
+    Degrees,
+    Layout,
+    Node,
+    Offload,
+    Workload,
+)
 from autoconf_launch.tuning_spaces import machine
 
 from ..machine import is_cpu
@@ -44,6 +54,7 @@ from .training_choice import (
     check_weights,
     choose_price,
     machine_of,
+    nodes_like,
     proposal_step_s,
 )
 
@@ -90,6 +101,8 @@ class PlanAnswer:
         steps: of the whole training; None where no tokens were given.
         seconds: that enumerating, pricing and ranking took.
         losers: empty unless asked for.
+        needed: where the number of GPUs was asked for; the request's cluster then has so many, or
+            as many as come nearest.
     """
 
     request: PlanRequest
@@ -99,6 +112,7 @@ class PlanAnswer:
     plan: Plan
     seconds: float
     losers: tuple[Loser, ...]
+    needed: GpuCount | None = None
 
     @property
     def workload(self) -> Workload:
@@ -203,10 +217,7 @@ def _doubled(cluster: ClusterSpec) -> ClusterSpec:
     nodes = 2 * len(cluster.nodes)
     if nodes == 2 and 2 * gpus <= machine(node.devices[0].name).gpus_per_node:
         nodes, gpus = 1, 2 * gpus
-    devices = tuple(replace(node.devices[0], slot=slot) for slot in range(gpus))
-    return ClusterSpec(
-        nodes=tuple(replace(node, host=f"node{i}", devices=devices) for i in range(nodes))
-    )
+    return nodes_like(node, nodes, gpus)
 
 
 def _layout(request: FitRequest) -> Layout:
@@ -242,16 +253,20 @@ def plan_answer(request: PlanRequest) -> PlanAnswer:
     require_equal_nodes(training.cluster)
     check_precision(training)
     check_weights(training.workload)
-    price = choose_price(request.usd_per_gpu_hour, training.cluster)
+    started = time.perf_counter()
+    needed = _gpus_needed(request) if request.gpus_needed else None
+    if needed is not None:
+        request = _with_gpus(request, needed.gpus or needed.nearest)
+    cluster = request.training.cluster
+    price = choose_price(request.usd_per_gpu_hour, cluster)
     question = Question(
-        training=Training(workload=training.workload, machine=machine_of(training.cluster)),
-        world=len(training.cluster.devices),
-        limits=_limits(request, price),
-        degrees=_degrees(training.cluster),
+        training=Training(workload=training.workload, machine=machine_of(cluster)),
+        world=len(cluster.devices),
+        limits=_limits(request, price, len(cluster.devices)),
+        degrees=_degrees(cluster),
         most=request.top,
         one_each=request.top is not None,
     )
-    started = time.perf_counter()
     found = planned(question)
     return PlanAnswer(
         request=request,
@@ -261,6 +276,7 @@ def plan_answer(request: PlanRequest) -> PlanAnswer:
         plan=found,
         seconds=time.perf_counter() - started,
         losers=losers(question, found.best[0]) if request.explain and found.best else (),
+        needed=needed,
     )
 
 
@@ -269,13 +285,81 @@ def _degrees(cluster: ClusterSpec) -> Degrees:
     return Degrees(offload=(Offload.NONE,)) if is_cpu(cluster) else Degrees()
 
 
-def _limits(request: PlanRequest, price: ChosenPrice | None) -> Limits:
+def plan_clusters(request: PlanRequest) -> tuple[PlanAnswer, ...]:
+    """The best layout on each cluster, the best cluster first; those without one come last.
+
+    Raises:
+        ConfigError: as for one cluster.
+    """
+    workload = request.training.workload
+    trainings = (request.training, *(replace(one, workload=workload) for one in request.others))
+    answers = [
+        plan_answer(replace(request, training=training, others=(), top=1))
+        for training in trainings
+    ]
+
+    def order(answer: PlanAnswer) -> tuple[bool, float]:
+        best = next(iter(answer.plan.best), None)
+        if best is None:
+            return True, 0.0
+        usd = answer.usd_per_step(best)
+        return False, usd if request.goal is Goal.COST and usd is not None else best.step_s
+
+    return tuple(sorted(answers, key=order))
+
+
+def _gpus_needed(request: PlanRequest) -> GpuCount:
+    """Layouts leave the headroom and offload nothing.
+
+    Raises:
+        ConfigError: the cluster has several nodes, or no GPU.
+    """
+    training = request.training
+    if is_cpu(training.cluster):
+        raise ConfigError("--gpus-needed counts GPUs, but --cluster local is a CPU here.")
+    if len(training.cluster.nodes) > 1:
+        raise ConfigError(
+            f"--gpus-needed counts nodes itself; give one with --cluster, not "
+            f"{len(training.cluster.nodes)}."
+        )
+    one = ClusterSpec(nodes=(_whole_node(training.cluster.nodes[0]),))
+    price = choose_price(request.usd_per_gpu_hour, one)
+
+    def limits_of(gpus: int) -> Limits:
+        limits = _limits(request, price, gpus)
+        return replace(limits, memory_bytes=limits.safe_bytes, headroom=0.0)
+
+    question = Question(
+        training=Training(workload=training.workload, machine=machine_of(one)),
+        world=1,
+        limits=limits_of(1),
+        degrees=Degrees(offload=(Offload.NONE,)),
+    )
+    return fewest_gpus(question, limits_of)
+
+
+def _with_gpus(request: PlanRequest, gpus: int) -> PlanRequest:
+    """The training on so many GPUs, in nodes like the request's."""
+    node = _whole_node(request.training.cluster.nodes[0])
+    each = len(node.devices)
+    cluster = nodes_like(node, max(1, gpus // each), min(each, gpus))
+    return replace(request, training=replace(request.training, cluster=cluster, cluster_text=""))
+
+
+def _whole_node(node: Node) -> Node:
+    """A node; a GPU alone is one of a usual node."""
+    if len(node.devices) > 1:
+        return node
+    return nodes_like(node, 1, machine(node.devices[0].name).gpus_per_node).nodes[0]
+
+
+def _limits(request: PlanRequest, price: ChosenPrice | None, gpus: int) -> Limits:
     steps = _steps(request)
     return Limits(
         memory_bytes=request.training.limit_bytes,
         headroom=request.headroom,
         deadline_step_s=_deadline(request, steps),
-        cost_step_s=_affordable(request, steps, price, len(request.training.cluster.devices)),
+        cost_step_s=_affordable(request, steps, price, gpus),
     )
 
 

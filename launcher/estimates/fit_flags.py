@@ -133,6 +133,9 @@ class PlanRequest:
     """What is asked; None where a flag was not given.
 
     Attributes:
+        others: the same training on further clusters, to be compared.
+        gpus_needed: the cluster is a node; so many GPUs of its kind are taken as the training
+            needs to fit and be within the limits.
         top: families of layouts to show, the best layout of each; None for all that fit.
         headroom: share of a GPU's memory that a safe layout leaves free.
         deadline_s: of the whole training of ``tokens``.
@@ -142,6 +145,8 @@ class PlanRequest:
     """
 
     training: TrainingRequest
+    others: tuple[TrainingRequest, ...] = ()
+    gpus_needed: bool = False
     top: int | None = _USUALLY_SHOWN
     headroom: float = USUAL_HEADROOM
     explain: bool = False
@@ -173,8 +178,19 @@ def parse_plan(arguments: Sequence[str], *, of_script: bool = False) -> PlanRequ
         parser.error("--export writes files; give their folder with -o DIR")
     if not flags.export and (flags.row, flags.output) != (None, None):
         parser.error("--row and -o say what --export writes, and where; give that too")
+    trainings = [
+        training_of(
+            argparse.Namespace(**{**vars(flags), "cluster": text}), words, of_script=of_script
+        )
+        for text in dict.fromkeys(flags.cluster)
+    ]
+    alone = [flag for flag in _OF_ONE_CLUSTER if flag in trainings[0].given]
+    if alone and len(trainings) > 1:
+        parser.error(f"{alone[0]} is about the layouts of one cluster; give one --cluster")
     return PlanRequest(
-        training=training_of(flags, words, of_script=of_script),
+        training=trainings[0],
+        others=tuple(trainings[1:]),
+        gpus_needed=flags.gpus_needed,
         top=flags.top or None,
         headroom=flags.headroom,
         explain=flags.explain,
@@ -203,11 +219,15 @@ def make_plan_parser(*, of_script: bool = False) -> VerbParser:
             "--global-batch 512 --tokens 2T",
             "autoconf-launch plan --model gpt3-175b --cluster 64x8xA100 --seq 2048 "
             "--global-batch 1536 --explain",
+            "autoconf-launch plan --model llama3-70b --cluster 16x8xH100 --cluster 32x8xA100 "
+            "--seq 8k --global-batch 512 --tokens 2T",
+            "autoconf-launch plan --model llama3-70b --cluster 8xH100 --seq 8k --global-batch 512 "
+            "--tokens 2T --deadline 30d --gpus-needed",
             "autoconf-launch plan --cluster 2x8xH100 -- python train.py --batch_size 8",
             "autoconf-launch plan --cluster-template > my-cluster.yaml",
         ),
     )
-    add_training(parser, of_script=of_script)
+    add_training(parser, of_script=of_script, several=True)
     _add_ranking(parser.add_argument_group("ranking"))
     output = add_output(parser)
     _add_files(output)
@@ -216,6 +236,7 @@ def make_plan_parser(*, of_script: bool = False) -> VerbParser:
     return parser
 
 
+_OF_ONE_CLUSTER = ("--top", "--explain", "--export")
 EXPORTED = ("megatron", "torchtitan", "nemo2", "deepspeed", "native")
 """Frameworks that ``plan`` writes a layout for."""
 
@@ -260,6 +281,8 @@ def _add_ranking(group: argparse._ArgumentGroup) -> None:
         metavar="T",
         help="of the whole training, such as 300B or 15T",
     )
+    needed_help = "the fewest GPUs of this kind that fit it, or train within --deadline"
+    add("--gpus-needed", action="store_true", help=needed_help)
     add("--deadline", type=_duration, metavar="TIME", help="to train on all tokens, such as 5d")
     add("--max-cost", type=_money, metavar="USD", help="to train on all tokens, such as 5M")
     price_help = "replaces our table of prices"

@@ -28,6 +28,7 @@ from autoconf_launch.core import (
     ClusterSpec,
     ConfigError,
     Layout,
+    Node,
     Precision,
     Software,
     Workload,
@@ -98,6 +99,22 @@ def check_weights(workload: Workload) -> None:
             f"--weights {workload.weight_format.value} stores frozen weights, but here they are "
             "trained; give --lora-rank, such as 16, or omit --weights."
         )
+
+
+def nodes_like(node: Node, nodes: int, gpus: int) -> ClusterSpec:
+    """Equal nodes with so many of a node's GPUs each, and their share of all else that it has."""
+
+    def part(value: float | None) -> float | None:
+        return None if value is None else value * gpus / len(node.devices)
+
+    alike = replace(
+        node,
+        devices=tuple(replace(node.devices[0], slot=slot) for slot in range(gpus)),
+        network_bytes_per_s=part(node.network_bytes_per_s),
+        host_memory_bytes=part(node.host_memory_bytes),
+        usd_per_hour=part(node.usd_per_hour),
+    )
+    return ClusterSpec(nodes=tuple(replace(alike, host=f"node{i}") for i in range(nodes)))
 
 
 def machine_of(cluster: ClusterSpec) -> Machine:

@@ -68,6 +68,7 @@ def training_of(
         workload=workload,
         cluster=cluster,
         limit_bytes=limit_memory(flags.memory_limit, cluster),
+        cluster_text=flags.cluster,
         time_limit_s=flags.time_limit,
         json=flags.json,
         given=frozenset(word.partition("=")[0] for word in words if word.startswith("--")),
@@ -84,7 +85,11 @@ def _require_no_model(model: str | None, shapes: Mapping[str, Any]) -> None:
 
 
 def add_training(
-    parser: argparse.ArgumentParser, *, of_script: bool, usual_cluster: str | None = None
+    parser: argparse.ArgumentParser,
+    *,
+    of_script: bool,
+    usual_cluster: str | None = None,
+    several: bool = False,
 ) -> None:
     """The model and its shapes, the cluster, the training, and the form of the answer.
 
@@ -93,9 +98,21 @@ def add_training(
         of_script: a script says how long its samples are and how many a step has; until it has
             run both are 1, so that all other flags are checked before.
         usual_cluster: where none is named; None: one must be.
+        several: ``--cluster`` may be given several times, and is a list.
     """
     _add_model(parser.add_argument_group("model"))
-    _add_work(parser.add_argument_group("training"), of_script, usual_cluster)
+    group = parser.add_argument_group("training")
+    action, more = ("append", "; several are compared") if several else ("store", "")
+    usual = "; default local" if usual_cluster else ""
+    group.add_argument(
+        "--cluster",
+        action=action,
+        required=not usual_cluster,
+        default=usual_cluster,
+        metavar="C",
+        help=f"64x8xH100-SXM-80GB, a file, or local for this machine{usual}{more}",
+    )
+    _add_work(group, of_script)
 
 
 def add_output(parser: argparse.ArgumentParser) -> argparse._ArgumentGroup:
@@ -236,11 +253,8 @@ def _add_shapes(group: argparse._ArgumentGroup) -> None:
     add("--expert-ffn", type=whole(1, MOST), metavar="N", help="width of an expert; default --ffn")
 
 
-def _add_work(group: argparse._ArgumentGroup, of_script: bool, usual_cluster: str | None) -> None:
+def _add_work(group: argparse._ArgumentGroup, of_script: bool) -> None:
     add = group.add_argument
-    usual_help = "; default local" if usual_cluster else ""
-    about = f"64x8xH100-SXM-80GB, a file, or local for this machine{usual_help}"
-    add("--cluster", required=not usual_cluster, default=usual_cluster, metavar="C", help=about)
     usual: dict[str, Any] = {"required": not of_script, "default": 1}
     add("--seq", type=read_sequence, metavar="S", help=SEQUENCE_HELP, **usual)
     batch_help = "samples per optimizer step"

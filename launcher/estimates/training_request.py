@@ -18,6 +18,7 @@ class TrainingRequest:
     Attributes:
         workload: of a script, its model and what no flag gives are known once it has run.
         limit_bytes: memory of each GPU.
+        cluster_text: the cluster as it was asked for; empty where it is one of ours.
         time_limit_s: for a script to reach its first forward pass.
         given: flags of the command line, as ``--seq``; a script says the others.
     """
@@ -25,6 +26,7 @@ class TrainingRequest:
     workload: Workload
     cluster: ClusterSpec
     limit_bytes: int
+    cluster_text: str = ""
     time_limit_s: int = TIME_LIMIT_S
     json: bool = False
     given: frozenset[str] = frozenset()

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
         table_of,
         trial_document,
     )
+    from .clusters import clusters_csv, clusters_document, clusters_text
     from .fit import fit_document, fit_text
     from .lines import LinesView, behind_text, failure_lines, trial_line, wrap_sentences
     from .markup import text_html

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import fields
 from enum import Enum
 from typing import Any, TextIO
@@ -18,7 +18,7 @@ from autoconf_launch.autotuner.cost import (
     time_band,
 )
 from autoconf_launch.autotuner.planner import Loser, Planned, Question, family_name
-from autoconf_launch.core import Layout
+from autoconf_launch.core import Layout, plural
 
 from ..estimates import PlanAnswer, is_runnable
 from .cells import (
@@ -52,7 +52,7 @@ def row_document(answer: PlanAnswer, one: Planned) -> dict[str, Any]:
         "mfu": one.mfu,
         "peak_memory_gib": round(one.peak_bytes / _GIB, 3),
         "host_memory_gib": round(one.host_bytes / _GIB, 3),
-        "free_memory": _free(answer, one),
+        "free_memory": free_memory(answer, one),
         "fits": one.verdict.value,
         "usd_per_step": usd,
         "training_days": None if steps is None else steps * one.step_s / 86400,
@@ -62,7 +62,7 @@ def row_document(answer: PlanAnswer, one: Planned) -> dict[str, Any]:
     }
 
 
-def _free(answer: PlanAnswer, one: Planned) -> float:
+def free_memory(answer: PlanAnswer, one: Planned) -> float:
     """Share of a GPU's memory that is left; below 0 where the layout may not fit."""
     return 1.0 - one.peak_bytes / answer.request.training.limit_bytes
 
@@ -103,6 +103,8 @@ def plan_document(answer: PlanAnswer) -> dict[str, Any]:
         "best": [row_document(answer, one) for one in found.best],
         "rejected": dict(found.rejected),
     }
+    if answer.needed is not None:
+        document["gpus_needed"] = answer.needed.gpus
     if answer.request.explain and found.best:
         document["explanation"] = [_loser_document(one, answer.question) for one in answer.losers]
         document["waterfall"] = [
@@ -119,7 +121,8 @@ def plan_json(document: dict[str, Any]) -> str:
 
 def plan_text(answer: PlanAnswer) -> str:
     """Head, the ranking, notes on its numbers, what was ruled out, and reasons if asked for."""
-    blocks = [_headline(answer)]
+    blocks = [needed_text(answer)] if answer.needed and answer.needed.gpus else []
+    blocks.append(_headline(answer))
     if answer.plan.best:
         blocks += [_ranking(answer), "\n".join(_notes(answer))]
     if answer.plan.rejected:
@@ -138,6 +141,22 @@ def _headline(answer: PlanAnswer) -> str:
         f"{found.considered:,} layouts considered in {answer.seconds:.2f} s: {found.valid:,} are "
         f"valid, {found.fit:,} fit{room}"
     )
+
+
+def needed_text(answer: PlanAnswer) -> str:
+    """How many GPUs are needed, and what fewer ones miss."""
+    assert answer.needed is not None
+    best, fewer = answer.plan.best[0], answer.needed.fewer
+    cluster = answer.cluster
+    nodes = f"{plural(len(cluster.nodes), 'node')} of {len(cluster.nodes[0].devices)}"
+    text = f"Fewest GPUs: {cluster_text(answer)} ({nodes})"
+    if answer.steps is None:
+        return f"{text} fit it with {_headroom(answer)} of memory to spare."
+    text += f", {duration_text(answer.steps * best.step_s)}"
+    if fewer is None:
+        return f"{text}; fewer have no room for it."
+    days = duration_text(answer.steps * fewer.step_s)
+    return f"{text}; {answer.needed.nearest:,} would take {days}."
 
 
 def training_text(answer: PlanAnswer) -> str:
@@ -205,16 +224,23 @@ def _cells(rank: int, answer: PlanAnswer, one: Planned) -> dict[str, str]:
         "recompute": layout.recompute.value + some,
         "sp": "yes" if layout.sequence_parallel else "-",
         "offload": layout.offload.value,
+        **number_cells(answer, one),
+    }
+    runnable = is_runnable(layout, one.recompute_layers, answer.workload)
+    return {**cells, "runs here": "yes" if runnable else "plan-only"}
+
+
+def number_cells(answer: PlanAnswer, one: Planned) -> dict[str, str]:
+    """Speed, memory, time and money of a layout."""
+    return {
         "step": step_time_text(one.step_s),
         "tokens/s/GPU": number_text(answer.tokens_per_s_per_gpu(one), 3),
         "MFU": percent(one.mfu),
         "memory": memory_size(one.peak_bytes),
-        "free": percent(_free(answer, one)),
+        "free": percent(free_memory(answer, one)),
         "host memory": memory_size(one.host_bytes) if one.host_bytes else "-",
         **_price_cells(answer, one),
     }
-    runnable = is_runnable(layout, one.recompute_layers, answer.workload)
-    return {**cells, "runs here": "yes" if runnable else "plan-only"}
 
 
 def _price_cells(answer: PlanAnswer, one: Planned) -> dict[str, str]:
@@ -229,7 +255,9 @@ def _price_cells(answer: PlanAnswer, one: Planned) -> dict[str, str]:
 
 def _notes(answer: PlanAnswer) -> Iterator[str]:
     yield from _rows_notes(answer)
-    yield from _doubts(answer)
+    yield from doubts([(answer, one) for one in answer.plan.best])
+    if (limit := _host_limit(answer)) and any(one.host_bytes for one in answer.plan.best):
+        yield f"A node has {memory_size(limit)} of host memory."
     if answer.price is not None:
         yield f"Price: ${answer.price.usd_per_gpu_hour:.2f} per GPU hour ({answer.price.how})."
     else:
@@ -258,9 +286,9 @@ def _rows_notes(answer: PlanAnswer) -> Iterator[str]:
         )
 
 
-def _doubts(answer: PlanAnswer) -> Iterator[str]:
-    best = answer.plan.best
-    bands = {time_band(answer.workload.architecture, one.layout) for one in best}
+def doubts(rows: Sequence[tuple[PlanAnswer, Planned]]) -> Iterator[str]:
+    """How far the numbers of layouts may be off, and what was not checked."""
+    bands = {time_band(answer.workload.architecture, one.layout) for answer, one in rows}
     band = " to ".join(f"{100 * band:.0f}" for band in sorted(bands))
     yield (
         f"90 % error bands from published runs: step time ±{band} %, memory "
@@ -269,12 +297,13 @@ def _doubts(answer: PlanAnswer) -> Iterator[str]:
     if max(bands) > STEP_TIME_BAND:
         guess = f"±{percent(max(bands))}"
         yield f"{guess} is an estimate: no published run has experts or offload."
-    if any(one.host_bytes for one in best):
-        limit = answer.question.training.machine.host_memory_bytes
-        if limit is None:
-            yield HOST_NOT_CHECKED
-        else:
-            yield f"A node has {memory_size(limit)} of host memory."
+    if any(one.host_bytes and not _host_limit(answer) for answer, one in rows):
+        yield HOST_NOT_CHECKED
+
+
+def _host_limit(answer: PlanAnswer) -> float | None:
+    """Host memory of a node; None where it is not known."""
+    return answer.question.training.machine.host_memory_bytes
 
 
 def _rejected_table(answer: PlanAnswer) -> str:
@@ -324,13 +353,14 @@ def plan_csv(answer: PlanAnswer, file: TextIO) -> None:
     """Write a header and a line for each ranked layout, in the order of the table."""
     writer = csv.writer(file, lineterminator="\n")
     for rank, one in enumerate(answer.plan.best, start=1):
-        row = _flat(rank, answer, one)
+        row = flat_row(rank, answer, one)
         if rank == 1:
             writer.writerow(row)
         writer.writerow(row.values())
 
 
-def _flat(rank: int, answer: PlanAnswer, one: Planned) -> dict[str, Any]:
+def flat_row(rank: int, answer: PlanAnswer, one: Planned) -> dict[str, Any]:
+    """A layout's numbers as a line of a table."""
     document = row_document(answer, one)
     candidate, parts = document.pop("candidate"), document.pop("parts")
     knobs = {name: value for name, value in candidate.items() if name not in _UNEQUAL}

@@ -188,7 +188,12 @@ def _too_late(answer: PlanAnswer, fastest: Planned) -> str:
         text += f" and costs ${usd:,.0f}"
         if request.max_cost_usd is not None and usd > request.max_cost_usd:
             limits.append(f"--max-cost is ${request.max_cost_usd:,.0f}")
+    if answer.needed is not None:
+        return (
+            f"no number of {answer.cluster.devices[0].name} is within the limits: the nearest, "
+            f"{len(answer.cluster.devices):,}, {text} for all tokens, but {' and '.join(limits)}."
+        )
     return (
         f"no layout is within the limits: the fastest that fits {text} for all tokens, but "
-        f"{' and '.join(limits)}; other numbers or kinds of GPUs may do."
+        f"{' and '.join(limits)}; --gpus-needed counts the GPUs that are."
     )

@@ -36,6 +36,7 @@ def test_answers_are_tables() -> None:
     answers = (
         fit(**TRAINING, zero=1),
         plan(**TRAINING, top=3),
+        plan(cluster=["8xA100-SXM-80GB", "8xH100"], model="gpt2-xl", seq=1024, global_batch=64),
         recommend(family="gpt3", gpus=160, tflops_per_gpu=140, max_days=7, tokens_b=300),
     )
     for answer in answers:

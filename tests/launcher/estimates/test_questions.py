@@ -40,6 +40,30 @@ def test_plan_and_fit_agree_on_the_best_layout() -> None:
     assert asked.step_s == pytest.approx(best.step_s)
 
 
+def test_plan_takes_several_clusters() -> None:
+    found = plan(cluster=["8xA100-SXM-80GB", "8xH100"], model="gpt2", seq=1024, global_batch=64)
+    assert [one.request.training.cluster_text for one in found.answers] == [
+        "8xH100",
+        "8xA100-SXM-80GB",
+    ]
+    with pytest.raises(ConfigError, match="cluster is empty"):
+        plan(cluster=[], model="gpt2", seq=1024, global_batch=64)
+
+
+def test_plan_counts_the_gpus_that_are_needed() -> None:
+    answer = plan(**TRAINING, gpus_needed=True, tokens=10**12, deadline_s=30 * 86400.0)
+    assert answer.needed
+    assert answer.needed.gpus == len(answer.cluster.devices)
+    with pytest.raises(ConfigError, match=r"^gpus_needed counts nodes itself"):
+        plan(cluster="2x8xH100", model="gpt2", seq=1024, global_batch=64, gpus_needed=True)
+
+
+def test_a_headroom_is_a_share() -> None:
+    assert plan(**TRAINING, headroom=0.5).plan.best[0].peak_bytes < 40 * 2**30
+    with pytest.raises(ConfigError, match="headroom is 10; it must be a share"):
+        plan(**TRAINING, headroom=10)
+
+
 def test_an_unknown_keyword_is_named() -> None:
     with pytest.raises(ConfigError, match="micro_bach; did you mean 'micro_batch'"):
         fit(**TRAINING, micro_bach=4)  # type: ignore[call-arg]
@@ -114,4 +138,4 @@ def test_tune_names_an_unknown_keyword() -> None:
 )
 def test_a_wrong_number_names_its_keyword(wrong: dict[str, object], sentence: str) -> None:
     with pytest.raises(ConfigError, match=sentence):
-        plan(**TRAINING, **wrong)  # type: ignore[arg-type]
+        plan(**TRAINING, **wrong)  # type: ignore[call-overload]

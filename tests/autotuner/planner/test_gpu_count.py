@@ -1,0 +1,44 @@
+"""The fewest GPUs, beside counting them all."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from autoconf_launch.autotuner.planner.gpu_count import fewest_gpus
+from autoconf_launch.autotuner.planner.search import Limits, plan
+
+MEMORY = 80.0 * 2**30
+
+
+def limits(**changes: Any) -> Limits:
+    return Limits(memory_bytes=MEMORY, headroom=0.0, **changes)
+
+
+def test_the_first_number_within_the_deadline_is_found(ask: Any) -> None:
+    question = ask(1, 480, limits=limits())
+    enough_s = 1.001 * plan(replace(question, world=12)).best[0].step_s
+    wanted = limits(deadline_step_s=enough_s)
+    found = fewest_gpus(question, lambda gpus: wanted)
+    meets = [
+        world
+        for world in (*range(1, 5), *range(8, 65, 4))
+        if plan(replace(question, world=world, limits=wanted)).best
+    ]
+    assert found.gpus == meets[0]
+    assert found.fewer
+    assert found.fewer.step_s > enough_s
+    assert found.nearest < meets[0] <= 12
+
+
+def test_a_deadline_that_more_gpus_bring_no_nearer_ends_the_count(ask: Any) -> None:
+    question = ask(1, 8, limits=limits())
+    found = fewest_gpus(question, lambda gpus: limits(deadline_step_s=1e-4))
+    assert found.gpus is None
+    assert found.fewer
+    assert found.nearest >= 8
+
+
+def test_without_a_limit_the_first_that_fits_is_found(ask: Any) -> None:
+    question = ask(1, 8, limits=limits())
+    assert fewest_gpus(question, lambda gpus: limits()).gpus == 1
