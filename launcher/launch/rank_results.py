@@ -170,7 +170,7 @@ def _measurement(results: Sequence[RankResult], steps: Sequence[int]) -> Measure
     asides = of_all_ranks([result.asides for result in results if result.asides])
     paused = asides.before_steps if asides else ()
     return Measurement(
-        step_s=tuple(map(_step_s, by_step, (step in paused for step in steps))),
+        step_s=_step_times_s(by_step, [step in paused for step in steps]),
         samples_per_step=round(samples / max(1, len(steps))),
         world_size=len(results),
         memory=largest_memory(results),
@@ -183,12 +183,25 @@ def _measurement(results: Sequence[RankResult], steps: Sequence[int]) -> Measure
     )
 
 
-def _step_s(records: Sequence[StepRecord], paused: bool) -> float:
-    """Step time of the slowest rank; after a pause, of the rank that left it last.
+def _step_times_s(
+    by_step: Sequence[Sequence[StepRecord]], paused: Sequence[bool]
+) -> tuple[float, ...]:
+    """Time of each step on the slowest rank; after a pause, on the rank that left it last.
 
-    The others' times have their waiting for it.
+    The others' times have their waiting for it. What a script does between its optimizer step
+    and a pause is in no time, so that a step after one counts for no less than the fastest of
+    the others.
     """
-    return (min if paused else max)(record.wall_s for record in records)
+    times_s = [
+        (min if after else max)(record.wall_s for record in records)
+        for records, after in zip(by_step, paused, strict=True)
+    ]
+    whole_s = (time_s for time_s, after in zip(times_s, paused, strict=True) if not after)
+    least_s = min(whole_s, default=0.0)
+    return tuple(
+        max(time_s, least_s) if after else time_s
+        for time_s, after in zip(times_s, paused, strict=True)
+    )
 
 
 def _losses(results: Sequence[RankResult], steps: Sequence[int]) -> tuple[float, ...]:

@@ -529,3 +529,11 @@ def test_a_step_after_a_pause_has_the_time_of_the_rank_that_was_in_it(tmp_path: 
     )
     report(tmp_path, *results)
     assert measured(read_outcome(plan_of(tmp_path), ended(0, 0))).step_s == (1, 2, 4)
+
+
+def test_a_step_after_a_pause_takes_no_less_than_the_others(tmp_path: Path) -> None:
+    """What the script did between its last step and the pause is in none of its times."""
+    paused = Asides(before_steps=(4,))
+    for rank in (0, 1):
+        report(tmp_path, result_of(rank, steps=steps_of(rank, 9, 9, 6, 0.1, 5), asides=paused))
+    assert measured(read_outcome(plan_of(tmp_path), ended(0, 0))).step_s == (6, 5, 5)
