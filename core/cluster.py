@@ -62,8 +62,9 @@ class ClusterSpec:
     @property
     def least_host_memory_bytes(self) -> float | None:
         """Host memory of the node that has least; None where one is not known."""
-        known = [node.host_memory_bytes for node in self.nodes if node.host_memory_bytes]
-        return min(known) if len(known) == len(self.nodes) else None
+        sizes = [node.host_memory_bytes for node in self.nodes]
+        known = [size for size in sizes if size is not None]
+        return min(known) if len(known) == len(sizes) else None
 
     @property
     def are_nodes_equal(self) -> bool:

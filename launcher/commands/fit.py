@@ -18,6 +18,7 @@ from ..interrupts import DoesNotFitError
 from ..report import (
     fit_document,
     fit_text,
+    host_limit_text,
     memory_size,
     pieces_fit_document,
     pieces_fit_text,
@@ -78,7 +79,7 @@ def _require_answer_fits(answer: FitAnswer) -> None:
     if host.limit_bytes is not None and host.is_short and needed_bytes <= answer.limit_bytes:
         raise DoesNotFitError(
             f"it does not fit: offload needs {memory_size(host.needed_bytes)} of host memory per "
-            f"node, which has {memory_size(host.limit_bytes)}."
+            f"node; {host_limit_text(host.limit_bytes)}."
         )
     _require_fit(answer.verdict, needed_bytes, answer.limit_bytes)
 

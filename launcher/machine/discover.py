@@ -112,7 +112,7 @@ def find_cluster(request: LaunchRequest, listener: Listener | None = None) -> Cl
         )
     devices = _limit_memory(_own_devices(request, hosts[own], gpus), request.memory_limit_bytes)
     if len(hosts) == 1:
-        host_bytes = host_memory_bytes()
+        host_bytes = host_memory_bytes() if gpus else 0  # processes of a CPU have all of it
         node = Node(host=socket.gethostname(), devices=devices, host_memory_bytes=host_bytes)
         return ClusterSpec(nodes=(with_links(node),))
     nodes = (

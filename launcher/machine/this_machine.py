@@ -41,7 +41,8 @@ def local_cluster(ranks: int | None = None) -> ClusterSpec:
     (node,) = equal_nodes(1, len(devices), names[0]).nodes
     memory = min(node.devices[0].memory_bytes, *(device.memory_bytes for device in devices))
     usable = tuple(replace(device, memory_bytes=memory) for device in node.devices)
-    return ClusterSpec(nodes=(replace(node, devices=usable),))
+    host_bytes = found.nodes[0].host_memory_bytes
+    return ClusterSpec(nodes=(replace(node, devices=usable, host_memory_bytes=host_bytes),))
 
 
 def is_cpu(cluster: ClusterSpec) -> bool:
@@ -70,6 +71,7 @@ def cpu_machine(node: Node) -> Machine:
         gpus_per_node=ranks,
         link=Link(bytes_per_s=link.link_bytes_per_s, rates=((rate,),)),
         node_network_bytes_per_s=link.link_bytes_per_s,
+        host_memory_bytes=node.host_memory_bytes,
     )
 
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
         trial_document,
     )
     from .clusters import clusters_csv, clusters_document, clusters_text
-    from .fit import fit_document, fit_text
+    from .fit import fit_document, fit_text, host_limit_text
     from .lines import LinesView, behind_text, failure_lines, trial_line, wrap_sentences
     from .markup import text_html
     from .measurements import (

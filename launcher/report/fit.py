@@ -160,7 +160,14 @@ def _host_text(host: HostMemory) -> str:
     needed = f" Offload needs {memory_size(host.needed_bytes)} of host memory per node"
     if host.limit_bytes is None:
         return f"{needed}. {HOST_NOT_CHECKED}"
-    return f"{needed}; it has {memory_size(host.limit_bytes)}."
+    return f"{needed}; {host_limit_text(host.limit_bytes)}."
+
+
+def host_limit_text(limit_bytes: float) -> str:
+    """What a node has; nothing where its ranks are processes of a CPU."""
+    if not limit_bytes:
+        return "processes of a CPU have none beside their own"
+    return f"it has {memory_size(limit_bytes)}"
 
 
 def _remedies(answer: FitAnswer) -> str:

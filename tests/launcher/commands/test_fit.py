@@ -262,7 +262,7 @@ def test_a_host_without_room_is_a_no_with_its_reason(fit: Run, tmp_path: Path) -
     ran = fit(*AWAY, "--cluster", str(path))
     assert ran.code == 1
     assert "no: it does not fit" in ran.out
-    assert ran.err.endswith("host memory per node, which has 256.0 GiB.\n")
+    assert ran.err.endswith("host memory per node; it has 256.0 GiB.\n")
 
 
 def test_an_unknown_host_memory_is_said_once(fit: Run) -> None:
@@ -272,3 +272,10 @@ def test_an_unknown_host_memory_is_said_once(fit: Run) -> None:
 
 def test_without_offload_nothing_is_said_of_hosts(fit: Run) -> None:
     assert "ost memory" not in fit(*FITS).out
+
+
+def test_a_cpu_has_no_host_memory_to_offload_to(fit: Run) -> None:
+    work = ("--model", "gpt2", "--seq", "128", "--global-batch", "2", "--offload", "optimizer")
+    ran = fit(*work, "--cluster", "local", "--precision", "fp32")
+    assert ran.code == 1
+    assert ran.err.endswith("processes of a CPU have none beside their own.\n")

@@ -8,9 +8,7 @@ from autoconf_launch.core import ClusterSpec, ConfigError, HardwareError
 from autoconf_launch.launcher.events import Event, Note
 from autoconf_launch.launcher.flags.flags import parse_request
 from autoconf_launch.launcher.machine.discover import (
-    available_memory_bytes,
     find_cluster,
-    host_memory_bytes,
 )
 from autoconf_launch.launcher.machine.hosts import is_this_machine
 
@@ -43,9 +41,8 @@ class TestWithoutGpus:
     def test_one_process_is_the_default(self) -> None:
         assert slots() == [0]
 
-    def test_the_machine_s_own_memory_is_that_of_its_host(self) -> None:
-        assert cluster().least_host_memory_bytes == host_memory_bytes()
-        assert host_memory_bytes() >= available_memory_bytes() > 0
+    def test_processes_of_a_cpu_leave_no_host_memory_beside_theirs(self) -> None:
+        assert cluster().least_host_memory_bytes == 0
 
     def test_processes_are_slots(self) -> None:
         assert slots("--num_gpus=3") == [0, 1, 2]
