@@ -9,96 +9,104 @@ from typing import Any, TypeVar
 from autoconf_launch.autotuner.space import Record
 
 from .estimates import FitAnswer, PlanAnswer, Recommendation
-from .pages import plan_page, recommend_page, tune_page, write_page
+from .pages import HtmlPage, plan_page, recommend_page, tune_page, write_page
 from .report import clusters_text, fit_text, plan_text, recommend_text, text_html
 from .results import read_results
 
 _T = TypeVar("_T")
 
 
-class ShownFit(FitAnswer):
+class Shown:
+    """An answer that is the text of the command in a notebook, its tables as tables."""
+
+    __slots__ = ()
+
+    def _text(self) -> str:
+        """What the command prints."""
+        raise NotImplementedError
+
+    def _repr_html_(self) -> str:
+        return text_html(self._text())
+
+
+class ShownWithCharts(Shown):
+    """An answer that has a page."""
+
+    __slots__ = ()
+
+    def _page(self) -> HtmlPage:
+        """What the command writes."""
+        raise NotImplementedError
+
+    def write_html(self, path: str | Path) -> None:
+        """Write the answer with charts as one HTML file, as ``--html`` does.
+
+        Raises:
+            ConfigError: the file exists, or the extra ``html`` is not installed.
+            ResultsFolderError: it cannot be written.
+        """
+        write_page(self._page(), Path(path))
+
+
+class ShownFit(Shown, FitAnswer):
     """The answer of ``fit``."""
 
     __slots__ = ()
 
-    def _repr_html_(self) -> str:
-        return text_html(fit_text(self))
+    def _text(self) -> str:
+        return fit_text(self)
 
 
-class ShownPlan(PlanAnswer):
+class ShownPlan(ShownWithCharts, PlanAnswer):
     """The answer of ``plan``."""
 
     __slots__ = ()
 
-    def _repr_html_(self) -> str:
-        return text_html(plan_text(self))
+    def _text(self) -> str:
+        return plan_text(self)
 
-    def write_html(self, path: str | Path) -> None:
-        """Write the answer with charts as one HTML file, as ``--html`` does.
-
-        Raises:
-            ConfigError: the file exists, or the extra ``html`` is not installed.
-            ResultsFolderError: it cannot be written.
-        """
-        write_page(plan_page((self,), plan_text(self)), Path(path))
+    def _page(self) -> HtmlPage:
+        return plan_page((self,), self._text())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ShownClusters:
+class ShownClusters(ShownWithCharts):
     """The best layout on each of several clusters, the best cluster first."""
 
     answers: tuple[PlanAnswer, ...]
 
-    def _repr_html_(self) -> str:
-        return text_html(clusters_text(self.answers))
+    def _text(self) -> str:
+        return clusters_text(self.answers)
 
-    def write_html(self, path: str | Path) -> None:
-        """Write the answer with charts as one HTML file, as ``--html`` does.
-
-        Raises:
-            ConfigError: the file exists, or the extra ``html`` is not installed.
-            ResultsFolderError: it cannot be written.
-        """
-        write_page(plan_page(self.answers, clusters_text(self.answers)), Path(path))
+    def _page(self) -> HtmlPage:
+        return plan_page(self.answers, self._text())
 
 
-class ShownRecommendation(Recommendation):
+class ShownRecommendation(ShownWithCharts, Recommendation):
     """The answer of ``recommend``."""
 
     __slots__ = ()
 
-    def _repr_html_(self) -> str:
-        return text_html(recommend_text(self))
+    def _text(self) -> str:
+        return recommend_text(self)
 
-    def write_html(self, path: str | Path) -> None:
-        """Write the answer with charts as one HTML file, as ``--html`` does.
-
-        Raises:
-            ConfigError: the file exists, or the extra ``html`` is not installed.
-            ResultsFolderError: it cannot be written.
-        """
-        write_page(recommend_page(self, recommend_text(self)), Path(path))
+    def _page(self) -> HtmlPage:
+        return recommend_page(self, self._text())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TuneAnswer:
+class TuneAnswer(ShownWithCharts):
     """What a search found; ``folder`` has its files, ``text`` is what the command prints."""
 
     winner: Record
     text: str
     folder: Path
 
-    def _repr_html_(self) -> str:
-        return text_html(self.text)
+    def _text(self) -> str:
+        return self.text
 
-    def write_html(self, path: str | Path) -> None:
-        """Write charts and all trials as one HTML file, as ``show --html`` does.
-
-        Raises:
-            ConfigError: the file exists, or the extra ``html`` is not installed.
-            ResultsFolderError: it cannot be written.
-        """
-        write_page(tune_page(read_results(self.folder)), Path(path))
+    def _page(self) -> HtmlPage:
+        return tune_page(read_results(self.folder))
 
 
 def show_as(kind: type[_T], answer: Any) -> _T:

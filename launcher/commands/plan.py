@@ -120,7 +120,8 @@ def _plan_clusters(request: PlanRequest, script: TracedScript | None) -> Iterato
         section = {} if script is None else {"script": script_document(script)}
         yield json.dumps({**clusters_document(answers), **section}, indent=2, allow_nan=False)
     else:
-        yield _below_script(script, clusters_text(answers))
+        text = "\n".join((clusters_text(answers), *_sentences(request, ())))
+        yield _below_script(script, text)
     if not any(answer.plan.best for answer in answers):
         raise NothingFeasibleError("no cluster has a layout that fits and is within the limits.")
 

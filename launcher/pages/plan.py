@@ -17,6 +17,8 @@ from .page import Chart, HtmlPage
 
 _MOST_DRAWN = 12
 _S_PER_DAY = 86400.0
+_ROOM = 1.15
+"""An axis goes on for the name of its last point."""
 _Point: TypeAlias = tuple[float, float, str]
 """Time, money, and what is seen under the mouse."""
 
@@ -101,7 +103,7 @@ def _front(found: Sequence[PlanAnswer]) -> Chart | None:
         return None
     front = sorted(p for p in points if not any(_beats(other, p) for other in points))
     others = [p for p in points if p not in front]
-    line = {**_trace("no other is both faster and cheaper", front), "mode": "lines+markers"}
+    line = {**_trace("no other is both faster and cheaper", front), "mode": "lines+markers+text"}
     is_training = all(answer.steps is not None for answer in found)
     return Chart(
         title="Time and money",
@@ -110,9 +112,13 @@ def _front(found: Sequence[PlanAnswer]) -> Chart | None:
         layout={
             "xaxis": {
                 "title": {"text": "days of the training" if is_training else "seconds of a step"},
-                "rangemode": "tozero",
+                "range": [0.0, _ROOM * max(days for days, _, _ in points)],
             },
-            "yaxis": {"title": {"text": "USD"}},
+            "yaxis": {
+                "title": {"text": "USD"},
+                "range": [0.0, _ROOM * max(usd for _, usd, _ in points)],
+            },
+            "legend": {"orientation": "h", "y": 1.1},
             "showlegend": True,
         },
     )
@@ -138,4 +144,6 @@ def _beats(one: _Point, other: _Point) -> bool:
 
 def _trace(name: str, points: Sequence[_Point]) -> dict[str, Any]:
     x, y, texts = zip(*points, strict=True)
-    return marker_trace(name, x, y, texts)
+    clusters = [text.partition("<br>")[0] for text in texts]
+    words = {"mode": "markers+text", "text": clusters, "textposition": "top center"}
+    return {**marker_trace(name, x, y, texts), **words}

@@ -11,7 +11,8 @@ _RULE = re.compile(r"-+(  +-+)*")
 """The line below the headers of a table, as a terminal has it."""
 _PIPES = re.compile(r"\|(:?-+:?\|)+")
 """The same in Markdown."""
-_RIGHT = ' style="text-align: right"'
+_NARROW = 16
+"""Characters of a column that is never broken."""
 _PRE = '<pre style="white-space: pre-wrap">'
 
 
@@ -53,19 +54,24 @@ def _cells(line: str, rule: str) -> list[str] | None:
 
 
 def _table(rows: Sequence[Sequence[str]]) -> str:
-    right = [
-        all(not text.strip() or text.rstrip() == text for text in column)
-        and any(text[:1] == " " for text in column)
-        for column in zip(*rows, strict=True)
-    ]
-    body = "\n".join(_row("td", row, right) for row in rows[1:])
-    head = _row("th", rows[0], right)
+    styles = [_style(column) for column in zip(*rows, strict=True)]
+    body = "\n".join(_row("td", row, styles) for row in rows[1:])
+    head = _row("th", rows[0], styles)
     return f"<table>\n<thead>{head}</thead>\n<tbody>\n{body}\n</tbody>\n</table>"
 
 
-def _row(tag: str, cells: Sequence[str], right: Sequence[bool]) -> str:
+def _style(column: Sequence[str]) -> str:
+    """Columns of numbers end at their right."""
+    is_right = all(not text.strip() or text.rstrip() == text for text in column)
+    is_padded = any(text[:1] == " " for text in column)
+    align = "right" if is_right and is_padded else "left"
+    space = "nowrap" if max(len(text.strip()) for text in column) <= _NARROW else "normal"
+    return f"text-align: {align}; white-space: {space}"
+
+
+def _row(tag: str, cells: Sequence[str], styles: Sequence[str]) -> str:
     inside = "".join(
-        f"<{tag}{_RIGHT if is_right else ''}>{escape(text.strip())}</{tag}>"
-        for text, is_right in zip(cells, right, strict=True)
+        f'<{tag} style="{style}">{escape(text.strip())}</{tag}>'
+        for text, style in zip(cells, styles, strict=True)
     )
     return f"<tr>{inside}</tr>"

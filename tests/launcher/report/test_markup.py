@@ -28,8 +28,14 @@ def test_a_table_in_markdown_is_the_same_one() -> None:
 
 
 def test_columns_of_numbers_end_at_their_right() -> None:
-    styles = [cell.get("style") for cell in tree(table_of(ROWS, HEADERS, ALIGN)).iter("th")]
-    assert [style is not None for style in styles] == [True, False, True]
+    styles = [cell.get("style", "") for cell in tree(table_of(ROWS, HEADERS, ALIGN)).iter("th")]
+    assert ["text-align: right" in style for style in styles] == [True, False, True]
+
+
+def test_only_long_cells_are_broken() -> None:
+    table = table_of([["dp=16", "dp=16 zero=2 micro-batch=1"]], ["a", "b"], ["left", "left"])
+    styles = [cell.get("style", "") for cell in tree(table).iter("td")]
+    assert ["nowrap" in style for style in styles] == [True, False]
 
 
 def test_lines_around_a_table_stay_as_they_are() -> None:
