@@ -7,6 +7,13 @@ from autoconf_launch.core import lazy_names
 if TYPE_CHECKING:
     from .event_files import read_run
     from .outcome import SearchOutcome, SearchRun
-    from .tables import FINAL_RESULTS, NEMO2, top_text, write_final_results, write_nemo2_tables
+    from .tables import (
+        FINAL_RESULTS,
+        NEMO2,
+        summary_lines,
+        top_text,
+        write_final_results,
+        write_nemo2_tables,
+    )
 else:
     __getattr__ = lazy_names(__name__, __file__)

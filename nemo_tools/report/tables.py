@@ -9,13 +9,13 @@ from __future__ import annotations
 import math
 import os
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from enum import Enum
 from pathlib import Path
 
 import yaml
 
-from autoconf_launch.core import Failure, ResultsFolderError
+from autoconf_launch.core import Failure, ResultsFolderError, plural
 from autoconf_launch.launcher.report import csv_text
 
 from .outcome import (
@@ -220,6 +220,22 @@ def _remarks(outcome: SearchOutcome, ranked: tuple[Figures, ...]) -> Iterator[st
         counts = ", ".join(f"{count} {kind}" for kind, count in kinds.most_common())
         yield f"{kinds.total()} without a measurement ({counts}); failed_jobs has each reason."
     yield from outcome.notes
+
+
+def summary_lines(outcome: SearchOutcome, candidates: Collection[str]) -> Iterator[str]:
+    """What became of the candidates, by name, and what the fastest gains over the slowest."""
+    ranked = fastest_first(outcome)
+    failed = sum(run.name in candidates for run, _ in failed_runs(outcome))
+    left = len(candidates) - len(ranked) - failed
+    yield (
+        f"{plural(len(candidates), 'candidate')}: {len(ranked)} measured, {failed} failed, "
+        f"{left} not run."
+    )
+    if best := optimum(outcome):
+        found = next(one for one in ranked if one.run is best.run)
+        gain = found.samples_per_s / ranked[-1].samples_per_s
+        over = f", {gain:.2f}x faster than the slowest" if len(ranked) > 1 else ""
+        yield f"Best: {best.run.name}, {_seconds(found.step_s)} per global step{over}."
 
 
 def _price(outcome: SearchOutcome) -> str:

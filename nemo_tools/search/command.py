@@ -20,7 +20,7 @@ from autoconf_launch.launcher.export import export_base
 from autoconf_launch.launcher.report import stop_sentence
 from autoconf_launch.launcher.trackers import check_tracking
 
-from ..report import SearchOutcome, SearchRun, top_text, write_final_results
+from ..report import SearchOutcome, SearchRun, summary_lines, top_text, write_final_results
 from .candidate_file import SearchFolder, candidate_document, write_documents
 from .candidates import SearchCandidate
 from .flags import SearchRequest, parse_search
@@ -30,6 +30,7 @@ from .outcome import DoneRuns, outcome_of
 from .prepare import (
     SEARCH_SCHEMA_VERSION,
     Prepared,
+    candidate_table,
     dry_run_document,
     dry_run_text,
     prepare,
@@ -50,11 +51,19 @@ def search(arguments: Sequence[str]) -> Iterator[str]:
     request = parse_search(arguments)
     prepared = prepare(request)
     if request.dry_run:
-        yield from dry_run_text(prepared) if not request.json else [dry_run_document(prepared)]
+        if request.json:
+            yield dry_run_document(prepared)
+        else:
+            yield from dry_run_text(prepared, _listed(prepared, request))
     elif prepared.machines is not None:
         yield from _write_cluster_search(prepared, request)
     else:
         yield from _run_search(prepared, request)
+
+
+def _listed(prepared: Prepared, request: SearchRequest) -> int:
+    """How many candidates are listed; 0: all."""
+    return prepared.settings.train.top_n if request.top is None else request.top
 
 
 _EACH = {
@@ -83,7 +92,11 @@ def _write_cluster_search(prepared: Prepared, request: SearchRequest) -> Iterato
         write_text(text, folder.job(name))
         _make_run_folder(folder.run(name))
     write_text(_submit_all(prepared, folder), folder.submit_all)
-    yield _cluster_document(prepared, folder) if request.json else _cluster_text(prepared, folder)
+    if request.json:
+        yield _cluster_document(prepared, folder)
+        return
+    yield f"{candidate_table(found, _listed(prepared, request))}\n"
+    yield _cluster_text(prepared, folder)
 
 
 def _write_scripts(prepared: Prepared, folder: SearchFolder) -> None:
@@ -116,11 +129,19 @@ def _cluster_text(prepared: Prepared, folder: SearchFolder) -> str:
     start = "Submit all" if kind is ClusterKind.BCM else "In the allocation, run all"
     notes = "".join(f"Note: {note}\n" for note in prepared.notes)
     return (
-        f"{notes}Base configuration: {folder.base(question)}\n"
+        f"{notes}{_expected(prepared)}Base configuration: {folder.base(question)}\n"
         f"{count} candidate configurations: {folder.candidate('').parent}\n"
         f"{count} job scripts: {folder.job('').parent}\n"
         f"{start}: bash {shlex.quote(str(folder.submit_all))}"
     )
+
+
+def _expected(prepared: Prepared) -> str:
+    """What the planner expects of the first candidate; nothing where it cannot predict."""
+    first = prepared.found.candidates[0]
+    if first.step_s is None:
+        return ""
+    return f"Expected to be the fastest: {first.name}, {first.step_s:.4g} s per step\n"
 
 
 def _cluster_document(prepared: Prepared, folder: SearchFolder) -> str:
@@ -224,7 +245,8 @@ def _run_search(prepared: Prepared, request: SearchRequest) -> Iterator[str]:
     if request.json:
         yield result_document(question.name, outcome)
         return
-    yield top_text(outcome, settings.train.top_n).rstrip("\n")
+    yield top_text(outcome, _listed(prepared, request)).rstrip("\n")
+    yield from summary_lines(outcome, {one.name for one in prepared.found.candidates})
     yield f"Results: {written[0].parent}"
 
 

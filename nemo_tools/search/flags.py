@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from autoconf_launch.core import ConfigError
-from autoconf_launch.launcher.flags import VerbParser, unknown_flag
+from autoconf_launch.launcher.flags import VerbParser, parse_steps, unknown_flag
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -18,6 +18,7 @@ class SearchRequest:
         overrides: ``key=value`` words, as hydra reads them.
         folder: the user's own ``conf/``; None: ours.
         fresh: old results are moved aside instead of gone on with.
+        top: candidates that are listed, 0 for all; None: as output_top_n has it.
     """
 
     overrides: tuple[str, ...]
@@ -26,6 +27,7 @@ class SearchRequest:
     json: bool
     fresh: bool
     quiet: bool
+    top: int | None
 
 
 def parse_search(arguments: Sequence[str]) -> SearchRequest:
@@ -50,6 +52,7 @@ def parse_search(arguments: Sequence[str]) -> SearchRequest:
         json=flags.json,
         fresh=flags.fresh,
         quiet=flags.quiet,
+        top=flags.top,
     )
 
 
@@ -61,7 +64,8 @@ def search_parser() -> VerbParser:
         description="Search for the fastest configuration of a model; keys are those of NVIDIA's "
         "AutoConfigurator. On a cluster it writes job scripts, here it runs the candidates.",
         examples=(
-            "autoconf-launch search --dry-run search_config=gpt3/5b cluster_type=local",
+            "autoconf-launch search --dry-run --top 5 search_config=gpt3/5b",
+            "autoconf-launch search search_config=gpt3/0.126b cluster_type=local",
             "autoconf-launch search search_config=llama/llama3_8b grid=nemo \\",
             "    search_config.train_settings.num_nodes=8",
         ),
@@ -73,6 +77,8 @@ def search_parser() -> VerbParser:
     run("--config-dir", "--config-path", type=Path, metavar="DIR", help=folder_help)
     run("--fresh", action="store_true", help="move old results aside")
     form = parser.add_argument_group("output").add_argument
+    top_help = "candidates that are listed; default: output_top_n (10), 0: all"
+    form("--top", type=parse_steps, metavar="N", help=top_help)
     form("--json", action="store_true", help="print one JSON document")
     form("--quiet", action="store_true", help="print no line for each run")
     return parser

@@ -136,8 +136,8 @@ _END = "Nothing was launched or written (--dry-run)."
 _HEADERS = ("#", "tp", "pp", "cp", "ep", "mbs", "vp", "gas", "recompute", "s/step", "GiB", "name")
 
 
-def dry_run_text(prepared: Prepared) -> Iterator[str]:
-    """Model, notes, every candidate, the first one's job, and what would be written."""
+def dry_run_text(prepared: Prepared, top: int) -> Iterator[str]:
+    """Model, notes, the first candidates (0: all), the first one's job, and where results go."""
     question, found = prepared.question, prepared.found
     shape = question.model.shape
     yield (
@@ -150,12 +150,19 @@ def dry_run_text(prepared: Prepared) -> Iterator[str]:
         yield "run_training_hp_search is False: only the base configuration would be written."
         yield _END
         return
-    rows = [_row(number, one) for number, one in enumerate(found.candidates, 1)]
-    yield "\n" + tabulate(rows, headers=_HEADERS, floatfmt=".4g")
+    yield f"\n{candidate_table(found, top)}"
     if prepared.machines is not None:
         text = job_text(question, found.candidates[0], found.nodes)
         yield f"\nThe job of #1, in submit_all.sh with {len(found.candidates) - 1} more:\n{text}"
     yield _END
+
+
+def candidate_table(found: CandidateList, top: int) -> str:
+    """The first candidates, and how many more there are; 0: all."""
+    rows = [_row(number, one) for number, one in enumerate(found.candidates, 1)]
+    table = tabulate(rows[: top or None], headers=_HEADERS, floatfmt=".4g")
+    more = len(rows) - top if top else 0
+    return f"{table}\n… and {more} more; --top 0 lists all." if more > 0 else table
 
 
 def _search_note(prepared: Prepared) -> str:

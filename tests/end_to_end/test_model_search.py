@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -86,6 +87,7 @@ def test_a_search_ends_in_final_results(family: str, tmp_path: Path) -> None:
         "not started" in row["Error Message"] for row in rows(final / "failed_jobs_1nodes.csv")
     )
     assert "Optimal config:" in done.stdout
+    assert re.search(r"candidates?: \d+ measured, \d+ failed, \d+ not run\.\nBest: ", done.stdout)
 
 
 @pytest.mark.slow

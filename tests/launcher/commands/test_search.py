@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 import sys
 from collections.abc import Iterator
@@ -247,3 +248,13 @@ def test_without_hydra_it_says_what_to_install(
     done = search("--dry-run")
     assert (done.code, done.is_one_line) == (2, True)
     assert "pip install 'autoconf-launch[search]'" in done.err
+
+
+def test_so_many_candidates_are_listed_as_are_asked_for(search: Run) -> None:
+    words = ("--dry-run", "search_config=gpt3/5b")
+    rows = [
+        len(re.findall(r"^ *\d+ .*gpt3_5b", search(*words, *top).out, re.MULTILINE))
+        for top in ((), ("--top", "3"), ("--top", "0"))
+    ]
+    assert rows == [10, 3, 100]
+    assert "… and 97 more; --top 0 lists all." in search(*words, "--top=3").out
