@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Protocol
 
 import torch
@@ -11,6 +12,7 @@ from autoconf_launch.core import AppliedStrategy, Layout, data_rank
 
 from ..model import Batch
 from ..rank import Ranks
+from .checkpoints import Trained
 
 
 class Stepper(Protocol):
@@ -23,6 +25,10 @@ class Stepper(Protocol):
     @property
     def applied(self) -> AppliedStrategy | None:
         """What was seen to run."""
+
+    @property
+    def trained(self) -> Trained | None:
+        """What a checkpoint is of; None where nothing is trained."""
 
     def step(self, batch: Batch) -> Tensor:
         """One optimizer step."""
@@ -52,6 +58,23 @@ class Engine:
             ConfigError: the batch has another number of samples.
         """
         return self._stepper.step(batch)
+
+    def save(self, folder: str | os.PathLike[str]) -> None:
+        """Write weights, optimizer, schedule and loss scale; to be called on all ranks."""
+        if (trained := self._stepper.trained) is not None:
+            trained.save(folder)
+
+    def load(self, folder: str | os.PathLike[str]) -> None:
+        """Go on from what ``save`` wrote, under this or any other layout; call it on all ranks.
+
+        The configuration's own learning rate and schedule count; the schedule goes on from the
+        step that was saved.
+
+        Raises:
+            ConfigError: there is no checkpoint, or it is of another model or optimizer.
+        """
+        if (trained := self._stepper.trained) is not None:
+            trained.load(folder)
 
     @property
     def samples_per_step(self) -> int:

@@ -33,6 +33,7 @@ from ..rank import (
     leave,
 )
 from .between_steps import BetweenSteps
+from .checkpoints import Trained
 from .trainer import Trainer
 
 
@@ -69,6 +70,11 @@ class Measured:
     def applied(self) -> AppliedStrategy | None:
         """The trainer's."""
         return self._trainer.applied
+
+    @property
+    def trained(self) -> Trained:
+        """The trainer's."""
+        return self._trainer.trained
 
     def step(self, batch: Batch) -> Tensor:
         """The trainer's step, timed; it returns from the last one only where a soak goes on."""

@@ -29,6 +29,16 @@ class Schedule:
         self._iteration = -1
         self.advance()
 
+    @property
+    def iteration(self) -> int:
+        """The optimizer step to come, from 0."""
+        return self._iteration
+
+    def go_to(self, iteration: int) -> None:
+        """Set the rate of this optimizer step."""
+        self._iteration = iteration - 1
+        self.advance()
+
     def advance(self) -> None:
         """Go on to the next optimizer step."""
         self._iteration += 1

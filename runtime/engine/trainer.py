@@ -13,6 +13,7 @@ from autoconf_launch.core import AppliedStrategy
 from ..model import Batch, LossScale, TrainingParts, build_model, compute_in, split, to_device
 from ..parallel import make_meshes, parallelize, shard_optimizer
 from ..rank import BACKWARD, FORWARD, UPDATE, PhaseClock, Ranks, StepCutter
+from .checkpoints import Trained
 from .gradients import clipping_factor, global_norm, multiply
 from .observer import Observer
 from .schedules import build_schedule
@@ -67,6 +68,16 @@ class Trainer:
     def micro_batches(self) -> int:
         """Micro-batches of this rank in one optimizer step."""
         return self._config.layout.accumulation
+
+    @property
+    def trained(self) -> Trained:
+        """What a checkpoint is of."""
+        return Trained(
+            module=self.module,
+            optimizer=self._optimizer,
+            schedule=self._schedule,
+            scale=self._scale,
+        )
 
     def step(self, batch: Batch) -> Tensor:
         """Mean loss over the global batch, after the update; see :meth:`.engine.Engine.step`."""

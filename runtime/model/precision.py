@@ -38,7 +38,7 @@ class LossScale:
         self._dynamic = fp16 and config.loss_scale == 0.0
         self.value = (config.loss_scale or _FIRST_SCALE) if fp16 else 1.0
         self.active = fp16
-        self._good_steps = 0
+        self.good_steps = 0
 
     def admits(self, gradient_norm: Tensor) -> bool:
         """Whether the step may be taken; adapts the scale. Waits for the device."""
@@ -48,8 +48,8 @@ class LossScale:
         return finite
 
     def _adapt(self, finite: bool) -> None:
-        self._good_steps = self._good_steps + 1 if finite else 0
+        self.good_steps = self.good_steps + 1 if finite else 0
         if not finite:
             self.value = max(self.value / 2.0, 1.0)
-        elif self._good_steps % _GROWTH_INTERVAL == 0:
+        elif self.good_steps % _GROWTH_INTERVAL == 0:
             self.value *= 2.0

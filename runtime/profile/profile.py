@@ -80,6 +80,10 @@ class Profiler:
         """No strategy, as a profile run lays nothing out."""
         return None
 
+    @property
+    def trained(self) -> None:
+        """Nothing, so that there is nothing to save or load."""
+
     def step(self, batch: Batch) -> Tensor:
         """Describe the model; never returns."""
         with self._report.guard():

@@ -1,0 +1,129 @@
+"""A training on disk, to go on with under any layout: weights, optimizer, schedule, loss scale.
+
+torch's distributed checkpoint: each rank writes its parts, and reads what its layout needs. The
+data's place and random states are the script's.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+from torch.optim import Optimizer
+
+from autoconf_launch.core import ConfigError
+
+from ..model import LossScale
+from .schedules import Schedule
+
+_MODEL, _OPTIMIZER = "model.", "optimizer."
+_ITERATION, _SCALE, _GOOD_STEPS = "schedule.iteration", "loss_scale.value", "loss_scale.good_steps"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trained:
+    """What a checkpoint is of."""
+
+    module: nn.Module
+    optimizer: Optimizer
+    schedule: Schedule | None
+    scale: LossScale
+
+    def save(self, folder: str | os.PathLike[str]) -> None:
+        """Write it below a folder; to be called on all ranks."""
+        from torch.distributed.checkpoint.state_dict_saver import save
+
+        save(self._state(), checkpoint_id=folder)
+
+    def load(self, folder: str | os.PathLike[str]) -> None:
+        """Take over what was saved, whatever the layout was; to be called on all ranks.
+
+        Raises:
+            ConfigError: there is no checkpoint, or it is of another model or optimizer.
+        """
+        from torch.distributed.checkpoint.state_dict_loader import load
+
+        known = _shapes(Path(folder))
+        _make_optimizer_state(_inner(self.optimizer))
+        state = self._state()
+        if not any(name.startswith(_OPTIMIZER) for name in known):  # saved before any step
+            state = {n: t for n, t in state.items() if not n.startswith(_OPTIMIZER)}
+            _inner(self.optimizer).state.clear()
+        for name, tensor in state.items():
+            _check(Path(folder), name, tensor, known)
+        load(state, checkpoint_id=folder)
+        if self.schedule is not None:
+            self.schedule.go_to(int(state[_ITERATION]))
+        self.scale.value, self.scale.good_steps = float(state[_SCALE]), int(state[_GOOD_STEPS])
+
+    def _state(self) -> dict[str, Tensor]:
+        iteration = self.schedule.iteration if self.schedule else 0
+        return {
+            **{
+                f"{_MODEL}{name}": tensor
+                for name, tensor in _bare(self.module).state_dict().items()
+            },
+            **dict(self._optimizer_state()),
+            _ITERATION: torch.tensor(iteration),
+            _SCALE: torch.tensor(self.scale.value, dtype=torch.float64),
+            _GOOD_STEPS: torch.tensor(self.scale.good_steps),
+        }
+
+    def _optimizer_state(self) -> Iterator[tuple[str, Tensor]]:
+        """By name of the weight; under ZeRO 1 of whole replicas this rank's weights alone."""
+        state = _inner(self.optimizer).state
+        for name, weight in _bare(self.module).named_parameters():
+            for kind, value in state.get(weight, {}).items():
+                if isinstance(value, Tensor):
+                    yield f"{_OPTIMIZER}{name}.{kind}", value
+
+
+def _bare(module: nn.Module) -> nn.Module:
+    return module.module if isinstance(module, DistributedDataParallel) else module
+
+
+def _inner(optimizer: Optimizer) -> Optimizer:
+    inner: Optimizer = getattr(optimizer, "optim", optimizer)
+    return inner
+
+
+def _make_optimizer_state(optimizer: Optimizer) -> None:
+    """A step without gradients at a rate of 0, as torch's own checkpoints make it."""
+    if optimizer.state:
+        return
+    rates = [group["lr"] for group in optimizer.param_groups]
+    for group in optimizer.param_groups:
+        group["lr"] = 0.0
+        for weight in group["params"]:
+            weight.grad = torch.zeros_like(weight)
+    optimizer.step()
+    optimizer.zero_grad(set_to_none=True)
+    for group, rate in zip(optimizer.param_groups, rates, strict=True):
+        group["lr"] = rate
+
+
+def _shapes(folder: Path) -> dict[str, tuple[int, ...]]:
+    from torch.distributed.checkpoint.filesystem import FileSystemReader
+
+    try:
+        metadata = FileSystemReader(folder).read_metadata()
+    except FileNotFoundError as error:
+        raise ConfigError(f"{folder} holds no checkpoint of engine.save.") from error
+    found = metadata.state_dict_metadata
+    return {name: tuple(getattr(one, "size", ())) for name, one in found.items()}
+
+
+def _check(folder: Path, name: str, tensor: Tensor, known: dict[str, tuple[int, ...]]) -> None:
+    if name not in known:
+        what = "optimizer" if name.startswith(_OPTIMIZER) else "model"
+        raise ConfigError(f"The checkpoint {folder} is of another {what}: it has no {name}.")
+    if known[name] != tuple(tensor.shape):
+        raise ConfigError(
+            f"The checkpoint {folder} is of another model: {name} has the shape {known[name]} "
+            f"there, but {tuple(tensor.shape)} here."
+        )

@@ -1,0 +1,49 @@
+"""Trains under one layout, saves, and goes on under others; prints all losses as JSON."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import torch
+
+sys.path.insert(0, str(Path(__file__).parents[3] / "benchmarks"))
+from parallel_rows.models import batches, build  # type: ignore[import-not-found]
+from parallel_rows.rows import Row  # type: ignore[import-not-found]
+
+from autoconf_launch.runtime.engine.start import initialize
+
+STEPS, BEFORE = 5, 2
+MODEL, RANKS = "own_tied", int(os.environ["WORLD_SIZE"])
+WARMUP = {"type": "WarmupLR", "params": {"warmup_max_lr": 0.05, "warmup_num_steps": 4}}
+
+
+def losses(layout: dict[str, Any], folder: str, *, saves: bool) -> list[float]:
+    """Of all steps, with a checkpoint between them; or of those after it."""
+    config = Row(ranks=RANKS, model=MODEL, **layout).case["config"]
+    engine = initialize(lambda: build(MODEL), {**config, "scheduler": WARMUP})
+    if not saves:
+        engine.load(folder)
+    found = []
+    for number, batch in enumerate(batches(STEPS)):
+        if not saves and number < BEFORE:
+            continue
+        if saves and number == BEFORE:
+            engine.save(folder)
+        found.append(float(engine.step({n: part[engine.share] for n, part in batch.items()})))
+    return found
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    answers = []
+    for number, (first, *others) in enumerate(json.loads(sys.argv[1])):
+        below = f"{sys.argv[2]}/{number}"
+        whole = losses(first, below, saves=True)
+        answers.append(
+            [whole[BEFORE:], *(losses(layout, below, saves=False) for layout in others)]
+        )
+    sys.stdout.write(json.dumps(answers))

@@ -1,0 +1,86 @@
+"""A training that was saved goes on under any layout, on real ranks."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from autoconf_launch.core import ConfigError
+from autoconf_launch.runtime.engine.start import initialize
+
+TENSOR: dict[str, Any] = {"tensor": 2}
+SEQUENCE: dict[str, Any] = {"tensor": 2, "sequence": True, "accumulation": 2}
+ZERO = [{"stage": stage} for stage in range(4)]
+CASES: list[list[dict[str, Any]]] = [
+    [TENSOR, TENSOR, *ZERO],
+    [ZERO[0], SEQUENCE, ZERO[3]],
+    [ZERO[1], TENSOR, ZERO[1], ZERO[0]],
+    [{**TENSOR, "stage": 3}, ZERO[2]],
+    [ZERO[3], TENSOR, ZERO[1]],
+]
+"""The layout that saves, then those that go on."""
+ON_FOUR: list[list[dict[str, Any]]] = [
+    [{**TENSOR, "stage": 3}, {"tensor": 4}, {"stage": 1}],
+    [{"stage": 2}, {**TENSOR, "stage": 1}],
+]
+
+
+@pytest.mark.parametrize(("ranks", "cases"), [(2, CASES), (4, ON_FOUR)])
+def test_the_losses_go_on_under_another_layout(
+    ranks: int, cases: list[list[dict[str, Any]]], launch: Callable[..., Any], tmp_path: Path
+) -> None:
+    ended = launch("checkpoints.py", json.dumps(cases), str(tmp_path), ranks=ranks)
+    assert set(ended.exit_codes) == {0}, ended.errors
+    for layouts, (uninterrupted, *others) in zip(cases, json.loads(ended.outputs[0]), strict=True):
+        assert len(set(uninterrupted)) == len(uninterrupted)
+        for layout, after in zip(layouts[1:], others, strict=True):
+            assert after == pytest.approx(uninterrupted, abs=1e-5), layout
+
+
+def test_a_checkpoint_before_any_step_is_one_of_the_weights(
+    tiny: Any, alone: None, tmp_path: Path
+) -> None:
+    engine = initialize(tiny.Tiny, tiny.config())
+    engine.save(tmp_path)
+    batches = tiny.global_batches(4, 3)
+    expected = [float(engine.step(batch)) for batch in batches]
+    engine.load(tmp_path)
+    assert [float(engine.step(batch)) for batch in batches] == expected
+
+
+def test_a_folder_without_a_checkpoint_is_named(tiny: Any, alone: None, tmp_path: Path) -> None:
+    engine = initialize(tiny.Tiny, tiny.config())
+    with pytest.raises(ConfigError, match=r"holds no checkpoint of engine.save"):
+        engine.load(tmp_path / "none")
+
+
+def test_a_checkpoint_of_another_model_or_optimizer_is_refused(
+    tiny: Any, alone: None, tmp_path: Path
+) -> None:
+    engine = initialize(tiny.Tiny, tiny.config())
+    engine.step(tiny.global_batches(4, 1)[0])
+    engine.save(tmp_path)
+    deeper = initialize(lambda: tiny.Tiny(layers=4), tiny.config())
+    with pytest.raises(ConfigError, match=r"another model: it has no model.blocks.3.norm.weight"):
+        deeper.load(tmp_path)
+    adam = {"type": "AdamW", "params": {"lr": 0.1}}
+    other = initialize(tiny.Tiny, tiny.config(optimizer=adam))
+    with pytest.raises(ConfigError, match=r"another optimizer: it has no optimizer"):
+        other.load(tmp_path)
+
+
+def test_the_scale_of_the_loss_goes_on(tiny: Any, alone: None, tmp_path: Path) -> None:
+    config = tiny.config(fp16={"enabled": True}, gradient_clipping=1.0)
+    engine = initialize(tiny.Tiny, config)
+    stepper: Any = engine._stepper
+    stepper.trained.scale.value = 8.0
+    stepper.trained.scale.good_steps = 7
+    engine.save(tmp_path)
+    fresh = initialize(tiny.Tiny, config)
+    fresh.load(tmp_path)
+    trained: Any = fresh._stepper.trained
+    assert (trained.scale.value, trained.scale.good_steps) == (8.0, 7)
