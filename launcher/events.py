@@ -50,6 +50,7 @@ class TuneBegun:
         trials: that the search may make, the baseline included; None: as many as there are.
         at_once: trials that run side by side.
         verifies: whether a verification run follows.
+        spent_s: of the tune before anybody looked.
     """
 
     effort: Effort = NORMAL
@@ -57,6 +58,7 @@ class TuneBegun:
     trials: int | None = None
     at_once: int = 1
     verifies: bool = True
+    spent_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,8 +16,9 @@ if TYPE_CHECKING:
         verification_range,
     )
     from .meaning import LossComparison, MeaningVerdict, Obstacle
+    from .past_rounds import replay_rounds
     from .playoff import Decider, Playoff
-    from .resolution import Resolution
+    from .resolution import Resolution, round_times_s
     from .selection import PlayoffBudget, choose_contenders, fit_together, ranking
     from .soak import (
         FEWEST_STEPS,

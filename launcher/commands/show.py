@@ -6,49 +6,45 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import sys
-import time
 from argparse import Namespace
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from autoconf_launch.autotuner.playoff import best_of
-from autoconf_launch.autotuner.space import Record
+from autoconf_launch.autotuner.space import Trial
 from autoconf_launch.core import ConfigError
 
-from ..events import TrialFinished
+from ..events import Finished, TrialFinished
+from ..live import can_draw, open_live
 from ..pages import tune_page, write_page
 from ..report import (
     CSV_COLUMNS,
     SCHEMA_VERSION,
+    LinesView,
     comparison_document,
     comparison_text,
     conclusion,
     csv_row,
     csv_text,
     different_trainings_text,
-    failure_lines,
     headlines,
     results_document,
     results_text,
     trial_document,
-    trial_line,
     wrap_sentences,
 )
 from ..results import (
-    JournalTail,
     Results,
     compare_results,
-    is_held,
     read_results,
     training_differences,
 )
+from .follow import end_event, follow_events
 from .parsers import LINE_FORMS, TABLE_FORMS, compare_parser, show_parser
 
 SPACES = "spaces"
-LOOK_EVERY_S = 0.5
-"""Between two looks of ``--follow``, each of them one ``stat``."""
 
 
 def show(arguments: Sequence[str]) -> Iterator[str]:
@@ -105,54 +101,49 @@ _FORMS: dict[str, Callable[[Results], str]] = {
 
 
 def _follow(results: Results, form: str, *, details: bool) -> Iterator[str]:
-    """One line per record, then how it ended."""
+    """What the tune does, as it says it itself, then how it ended."""
     if form == "md":
         raise ConfigError("--follow shows lines and md is one table; use table, csv or json.")
+    if form != "table":
+        yield from _followed_trials(results, form)
+        return
+    if can_draw((sys.stdout,), os.environ):
+        with open_live() as view:
+            for event in follow_events(results):
+                view.handle(event)
+            view.handle(_end(results, details=details))
+        return
+    said: list[str] = []
+    lines = LinesView(said.append, quiet=False, level="info")
+    for event in follow_events(results):
+        lines.handle(event)
+        yield from said
+        said.clear()
+    yield _end(results, details=details).text
+
+
+def _end(results: Results, *, details: bool) -> Finished:
+    end = read_results(results.paths.results)
+    summary = end.summary()
+    said = ("\n".join(headlines(end, summary)), conclusion(end, details=details))
+    return end_event(end, summary, "\n\n".join(filter(None, said)))
+
+
+def _followed_trials(results: Results, form: str) -> Iterator[str]:
+    """One line per trial of the search."""
     if form == "csv":
         yield csv_text((CSV_COLUMNS,)).rstrip("\n")
-    lines = _Lines(results, form)
-    for record in _records_as_they_come(results):
-        yield from lines.of(record)
-    if form == "table":
-        end = read_results(results.paths.results)
-        yield "\n".join(headlines(end, end.summary()))
-        if text := conclusion(end, details=details):
-            yield f"\n{text}"
+    for event in follow_events(results):
+        if isinstance(event, TrialFinished) and _is_trial(event.record.trial):
+            record = event.record
+            document = {"schema_version": SCHEMA_VERSION, "trial": trial_document(record)}
+            row = csv_text((csv_row(record),)).rstrip("\n")
+            yield row if form == "csv" else json.dumps(document)
 
 
-def _records_as_they_come(results: Results) -> Iterator[Record]:
-    tail = JournalTail(results.paths.journal)
-    while True:
-        more_to_come = is_held(results.paths.lease)  # asked first, so that the last ones count
-        yield from tail.new()
-        if not more_to_come:
-            return
-        time.sleep(LOOK_EVERY_S)
-
-
-class _Lines:
-    """Records as lines; keeps what a line says of the ones before it."""
-
-    def __init__(self, results: Results, form: str) -> None:
-        self._objective = results.objective
-        self._form = form
-        self._best: Record | None = None
-        self._elapsed_s = 0.0
-
-    def of(self, record: Record) -> Iterator[str]:
-        """The lines of one record."""
-        self._elapsed_s += record.wall_s
-        both = (record,) if self._best is None else (self._best, record)
-        self._best = best_of(both, self._objective)
-        if self._form == "csv":
-            yield csv_text((csv_row(record),)).rstrip("\n")
-        elif self._form == "json":
-            yield json.dumps({"schema_version": SCHEMA_VERSION, "trial": trial_document(record)})
-        else:
-            yield trial_line(
-                TrialFinished(record=record, best=self._best, elapsed_s=self._elapsed_s)
-            )
-            yield from failure_lines(record)[1:]
+def _is_trial(trial: Trial) -> bool:
+    """Whether it is one of the search, the first of its configuration."""
+    return not (trial.again or trial.final or trial.soak_steps)
 
 
 def compare(arguments: Sequence[str]) -> Iterator[str]:

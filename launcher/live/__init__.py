@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from autoconf_launch.core import lazy_names
 
 if TYPE_CHECKING:
-    from .choice import open_view, wants_live
+    from .choice import View, can_draw, open_live, open_view, wants_live
     from .view import LiveView
 else:
     __getattr__ = lazy_names(__name__, __file__)

@@ -112,7 +112,7 @@ class Board:
     @take.register
     def _(self, event: TuneBegun) -> None:
         self._limits = event
-        self._profile_s = self.session_s
+        self._profile_s, self._earlier_s = self.session_s, event.spent_s
 
     @take.register
     def _(self, event: TrialStarted) -> None:
@@ -131,6 +131,7 @@ class Board:
     @take.register
     def _(self, event: TrialFinished) -> None:
         trial = event.record.trial
+        self.phase = _phase_of(trial)  # of one whose start nobody saw, too
         entry = self._entry(trial)
         entry.trial, entry.runs, entry.step = trial, False, 0
         if entry.record is None or event.record.failure or not _measures_again(trial):

@@ -29,22 +29,31 @@ def open_view(
 
     ``NO_COLOR`` takes the colours from the live table, not the table.
     """
-    streams = (sys.stdout, sys.stderr)
-    if not wants_live(request, streams, environment) or find_spec("rich") is None:
+    if not wants_live(request, (sys.stdout, sys.stderr), environment):
         return nullcontext(LinesView(write, quiet=request.quiet, level=request.log_level))
+    return open_live(stderr=True)
+
+
+def open_live(*, stderr: bool = False) -> AbstractContextManager[View]:
+    """A table that is drawn in place on our output, or on our errors."""
     from rich.console import Console
 
     from .view import LiveView
 
-    return LiveView(Console(stderr=True))
+    return LiveView(Console(stderr=stderr))
 
 
 def wants_live(
     request: LaunchRequest, streams: tuple[TextIO, ...], environment: Mapping[str, str]
 ) -> bool:
-    """Whether a table can be drawn again in place, and nothing else was asked for."""
+    """Whether a table can be drawn in place, and nothing else was asked for."""
     if not request.autotuning or request.quiet or request.log_level == "debug":
         return False
-    if environment.get("TERM", "") in _CANNOT_MOVE:
+    return can_draw(streams, environment)
+
+
+def can_draw(streams: tuple[TextIO, ...], environment: Mapping[str, str]) -> bool:
+    """Whether a table can be drawn again in place there."""
+    if environment.get("TERM", "") in _CANNOT_MOVE or find_spec("rich") is None:
         return False
     return all(stream.isatty() for stream in streams)

@@ -51,7 +51,7 @@ def tick_every(tick: Callable[[], None], every_s: float) -> Iterator[None]:
 DRAW_EVERY_S = 0.125
 TICK_S = 0.5
 _LINES_BESIDE_ROWS = 6
-_BAR_WIDTH = 24
+_LEAST_BAR, _MOST_BAR = 8, 24
 _GAP = "  "
 _LEFT_COLUMNS = ("config", "status")
 _DROPPED_FIRST = ("predicted", "memory", "trial", "measured")
@@ -174,16 +174,22 @@ class LiveView:
             lines.append(_line(""))  # what is typed, ^C too, must not make a row one longer
         return Group(*lines)
 
+    @property
+    def _bar_width(self) -> int:
+        return max(_LEAST_BAR, min(_MOST_BAR, self._console.width // 5))
+
     def _head(self) -> Table:
         """Phase, bar and times on one line; the times give way where it is narrow."""
         board = self._board
         progress = board.progress
         grid = Table.grid(padding=(0, 2), expand=True)
         grid.add_column(no_wrap=True)
-        grid.add_column(width=_BAR_WIDTH)
+        grid.add_column(width=self._bar_width)
         grid.add_column(no_wrap=True, overflow="ellipsis", ratio=1)
         times = Text(board.headline())
-        grid.add_row(Text(_phase_text(board), style="bold"), _bar(progress), times)
+        grid.add_row(
+            Text(_phase_text(board), style="bold"), _bar(progress, self._bar_width), times
+        )
         return grid
 
 
@@ -196,10 +202,10 @@ def _phase_text(board: Board) -> str:
     return f"{board.phase.value} {progress.done}{total}"
 
 
-def _bar(progress: PhaseProgress | None) -> RenderableType:
+def _bar(progress: PhaseProgress | None, width: int) -> RenderableType:
     if progress is None or not progress.total:
         return Text("")
-    return ProgressBar(total=progress.total, completed=progress.done, width=_BAR_WIDTH)
+    return ProgressBar(total=progress.total, completed=progress.done, width=width)
 
 
 def _table(rows: Sequence[TrialRow], width: int) -> Iterator[Text]:

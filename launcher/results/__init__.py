@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from .lease import HEARTBEAT_S, is_held
     from .past_times import key_of, read_past, remember
     from .paths import CONFIG, DS_CONFIG, ResultsPaths, is_unwritable, saved_pid, sentence_on
-    from .reading import FolderState, JournalTail, Results, read_results
+    from .reading import FolderState, Results, read_results
     from .secrets import (
         document_without_secrets,
         hiding_secrets,

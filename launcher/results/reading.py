@@ -15,15 +15,12 @@ from autoconf_launch.autotuner.space import (
     AutotuningSettings,
     EffortName,
     Objective,
-    Record,
-    decode_record,
 )
 from autoconf_launch.core import (
     MODEL_INFO_FILE,
     STEPS_FILE,
     ConfigError,
     RawConfig,
-    ResultsFolderError,
 )
 
 from .journal import JournalContents, read_journal
@@ -142,41 +139,6 @@ def results_paths(folder: Path) -> ResultsPaths:
     if not os.access(paths.journal, os.R_OK):
         raise ConfigError(f"{paths.journal} cannot be read; ask its owner for permission.")
     return paths
-
-
-class JournalTail:
-    """Gives each record once, as it is appended; a folder that starts anew is read anew."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._inode = 0
-        self._offset = 0
-
-    def new(self) -> tuple[Record, ...]:
-        """Records since the last call; one ``stat`` where there are none.
-
-        Raises:
-            ResultsFolderError: a whole line cannot be read.
-        """
-        try:
-            status = self._path.stat()
-            if status.st_ino != self._inode or status.st_size < self._offset:
-                self._inode, self._offset = status.st_ino, 0
-            if status.st_size == self._offset:
-                return ()
-            with self._path.open("rb") as file:
-                file.seek(self._offset)
-                whole, newline, _ = file.read().rpartition(b"\n")
-        except OSError:
-            return ()
-        self._offset += len(whole) + len(newline)
-        try:
-            lines = [json.loads(line) for line in whole.splitlines()]
-            return tuple(decode_record(line) for line in lines if "name" in line)
-        except (ValueError, TypeError) as error:
-            raise ResultsFolderError(
-                f"{self._path} has a line that cannot be read ({error})."
-            ) from error
 
 
 def _document(path: Path) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from autoconf_launch.core import lazy_names
 
 if TYPE_CHECKING:
     from .controller import Controller
-    from .endgame import Endgame, Search, play, said_by_probes, with_outlook
+    from .endgame import Endgame, Search, play, said_by_probes, standings_of, with_outlook
     from .job import TuningJob, read_as_started, read_job, search_limits
     from .measured_baseline import read_measured
     from .plain_start import ON_LOCAL_RANK, first_that_starts, recall_start

@@ -212,31 +212,29 @@ class _Rounds:
                     number=self._told,
                     rounds_in_time=self._rounds.rounds_in_time,
                     elapsed_s=event.elapsed_s,
-                    standings=self._standings(),
+                    standings=standings_of(self._rounds),
                 )
             )
 
-    def _standings(self) -> tuple[Standing, ...]:
-        first = self._rounds.leader
-        if first is None:
-            return ()
-        others = [
-            contender
-            for contender in self._rounds.contenders
-            if contender is not first and contender.rounds
-        ]
-        found = [
-            (contender, self._rounds.compare(contender, first, alpha_of(contender, self._rounds)))
-            for contender in others
-        ]
-        return (
-            Standing(trial=first.searched.trial, behind=0.0, width=0.0),
-            *(
-                Standing(trial=contender.searched.trial, behind=seen.mean, width=seen.width)
-                for contender, seen in sorted(found, key=lambda pair: pair[1].mean)
-                if seen.count
-            ),
-        )
+
+def standings_of(rounds: Playoff) -> tuple[Standing, ...]:
+    """Contenders by the rounds so far, the best first."""
+    first = rounds.leader
+    if first is None:
+        return ()
+    found = [
+        (contender, rounds.compare(contender, first, alpha_of(contender, rounds)))
+        for contender in rounds.contenders
+        if contender is not first and contender.rounds
+    ]
+    return (
+        Standing(trial=first.searched.trial, behind=0.0, width=0.0),
+        *(
+            Standing(trial=contender.searched.trial, behind=seen.mean, width=seen.width)
+            for contender, seen in sorted(found, key=lambda pair: pair[1].mean)
+            if seen.count
+        ),
+    )
 
 
 def with_outlook(study: Study, listener: Listener) -> Listener:

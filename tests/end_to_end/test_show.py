@@ -140,10 +140,28 @@ def test_following_a_tune_shows_its_trials_and_ends_with_it(place: Place) -> Non
     records = [decode_record(line) for line in map(json.loads, lines) if "name" in line]
     expected = [label(record.trial.candidate) for record in records]
     assert (code, state) == (0, "running"), output
-    shown = [line.split("  ") for line in output.splitlines() if line.startswith("[")]
+    shown = [line.split("  ") for line in output.splitlines() if "] trial " in line]
     assert [next(part.strip() for part in parts if "ZeRO" in part) for parts in shown] == expected
     kept = (place.results / "summary.txt").read_text()
     assert output.rstrip().endswith(kept.partition("\nDetails\n")[0].rstrip())
+
+
+@pytest.mark.slow
+def test_following_on_a_terminal_draws_the_same_table(place: Place, terminal: Terminal) -> None:
+    tune = place.start("--soak-steps=5", *TUNE)
+    deadline_s = time.monotonic() + 60
+    while not (place.results / "journal.jsonl").exists():
+        assert time.monotonic() < deadline_s
+        time.sleep(0.02)
+    terminal.start(place, "show", "--follow", str(place.results))
+    assert terminal.read_to_end() == 0, terminal.text
+    tune.communicate(timeout=20)
+    plain = terminal.plain()
+    assert UP in terminal.text
+    assert re.search(r"^search 1 .*^playoff 1.*^done ", plain, flags=re.DOTALL | re.MULTILINE)
+    answer = (place.results / "summary.txt").read_text().partition("\n| tuning_space")[0]
+    assert " ".join(answer.split()) in " ".join(plain.split())
+    assert terminal.is_as_before()
 
 
 @pytest.mark.parametrize("verb", [("show", "nothing"), ("compare", "nothing", "nothing")])

@@ -5,9 +5,8 @@ from pathlib import Path
 import pytest
 
 from autoconf_launch.core import ConfigError, ResultsFolderError
-from autoconf_launch.launcher.results.journal import Journal
 from autoconf_launch.launcher.results.lease import Lease
-from autoconf_launch.launcher.results.reading import FolderState, JournalTail, read_results
+from autoconf_launch.launcher.results.reading import FolderState, read_results
 
 from ..report.fixed import RECORDS, RUNNING, finish, start, write_folder
 
@@ -67,31 +66,3 @@ def test_the_metric_is_that_of_the_folder(tmp_path: Path, name: str) -> None:
 def test_the_last_step_of_a_running_trial_is_read(tmp_path: Path) -> None:
     start(write_folder(tmp_path))
     assert read_results(tmp_path).last_step(RUNNING.name) == 3
-
-
-def test_a_tail_gives_each_record_once(tmp_path: Path) -> None:
-    tail = JournalTail(write_folder(tmp_path, RECORDS[:2]) / "journal.jsonl")
-    assert tail.new() == RECORDS[:2]
-    assert tail.new() == ()
-    with Journal(tmp_path / "journal.jsonl") as journal:
-        journal.write_record(RECORDS[2])
-    assert tail.new() == RECORDS[2:3]
-
-
-def test_a_tail_waits_for_the_end_of_a_line(tmp_path: Path) -> None:
-    path = write_folder(tmp_path, RECORDS[:2]) / "journal.jsonl"
-    whole = path.read_bytes()
-    path.write_bytes(whole[:-20])
-    tail = JournalTail(path)
-    assert tail.new() == RECORDS[:1]
-    path.write_bytes(whole)
-    assert tail.new() == RECORDS[1:2]
-
-
-def test_a_folder_that_starts_anew_is_read_anew(tmp_path: Path) -> None:
-    tail = JournalTail(write_folder(tmp_path, RECORDS[:2]) / "journal.jsonl")
-    tail.new()
-    (tmp_path / "journal.jsonl").rename(tmp_path / "aside")
-    assert tail.new() == ()
-    write_folder(tmp_path, RECORDS[2:3])
-    assert tail.new() == RECORDS[2:3]
