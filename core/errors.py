@@ -15,6 +15,10 @@ from enum import Enum
 class AutoconfError(Exception):
     """Base of every error that this project raises on purpose; its text is for the user."""
 
+    def _render_traceback_(self) -> list[str]:
+        """What a notebook shows in place of a traceback: no line of ours helps the user."""
+        return [f"{type(self).__name__}: {self}", *getattr(self, "log_tail", ())]
+
 
 class ConfigError(AutoconfError, ValueError):
     """The user's configuration or command line cannot mean anything."""

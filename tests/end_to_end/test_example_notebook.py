@@ -38,3 +38,24 @@ def test_it_runs_without_a_network_and_shows_its_answers(
     assert sum("<table>" in text for text in shown) >= 3
     assert "Train with it:" in shown[-1]
     assert (tmp_path / "report.html").stat().st_size > 10**6
+
+
+@pytest.mark.slow
+def test_a_notebook_without_the_extra_gets_one_sentence(tmp_path: Path) -> None:
+    cells = (
+        "import sys\nsys.modules['jinja2'] = None\nfrom autoconf_launch import plan",
+        "answer = plan(model='gpt2', cluster='8xA100-SXM-80GB', seq=1024, global_batch=8, top=1)",
+        "answer",
+        "answer.write_html('page.html')",
+    )
+    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(text) for text in cells])
+    place = {"metadata": {"path": str(tmp_path)}}
+    client = nbclient.NotebookClient(notebook, timeout=120, resources=place, allow_errors=True)
+    client.execute()
+    (shown,) = results(notebook)
+    assert "<table>" in shown["text/html"]
+    (error,) = notebook.cells[-1].outputs
+    assert error["traceback"] == [
+        "ConfigError: HTML pages need jinja2, which is not installed: "
+        "pip install 'autoconf-launch[html]'."
+    ]
