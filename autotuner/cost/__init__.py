@@ -49,7 +49,7 @@ if TYPE_CHECKING:
         weights_beyond_memory,
     )
     from .software import TRAINERS, configured_workload, kernel_traits, trainer
-    from .step import StepParts, concatenate, profiled_step_parts, step_parts
+    from .step import StepParts, profiled_step_parts
     from .weights import (
         active_parameters,
         dense_layer_weights,

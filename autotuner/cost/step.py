@@ -8,7 +8,7 @@ Ranks are ordered tensor, context, data, pipeline, as Megatron-LM places them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, fields, replace
 from typing import TypeAlias
 
@@ -479,14 +479,3 @@ def _send_s(layouts: LayoutColumns, workload: Workload, machine: Machine) -> Flo
     tokens = layouts.micro_batch_C * workload.sequence_length / ranks
     sent = tokens * workload.architecture.hidden * workload.precision.value_bytes
     return send_s(machine, stride=_stage_ranks(layouts), buffer_bytes=np.asarray(sent, np.float64))
-
-
-def concatenate(parts: Sequence[StepParts]) -> StepParts:
-    """Rows of several calls, one after the other."""
-    empty = [np.zeros(0)]
-    return StepParts(
-        **{
-            name: np.concatenate([getattr(one, name) for one in parts] or empty)
-            for name in PART_NAMES
-        }
-    )

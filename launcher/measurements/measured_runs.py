@@ -7,7 +7,7 @@ that code does is said where a plan's is (``trainers``, ``training_choice``).
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 
@@ -18,16 +18,15 @@ from autoconf_launch.autotuner.cost import (
     LayoutColumns,
     Machine,
     Physics,
-    StepParts,
     dense_layer_weights,
     embedding_weights,
+    estimate,
     kernel_traits,
     memory_bytes,
-    step_parts,
     trained_share,
     trainer,
 )
-from autoconf_launch.autotuner.space import CandidateTable, Floats
+from autoconf_launch.autotuner.space import CandidateTable, Floats, PredictionTable
 from autoconf_launch.core import (
     Architecture,
     Candidate,
@@ -280,10 +279,9 @@ def _columns(rows: Sequence[PublishedRow]) -> LayoutColumns:
     )
 
 
-def predicted_parts(run: MeasuredRun, physics: Physics = DEFAULT_PHYSICS) -> StepParts:
-    """Step times of one run's rows."""
-    machine = replace(run.machine, physics=physics)
-    return step_parts(run.layouts, run.workload, machine)
+def predict(run: MeasuredRun, physics: Physics = DEFAULT_PHYSICS) -> PredictionTable:
+    """What the cost model says of one run's rows."""
+    return estimate(run.layouts, run.workload, replace(run.machine, physics=physics))
 
 
 def predicted_s(
@@ -292,7 +290,7 @@ def predicted_s(
     """Seconds for each of ``count`` rows; NaN for those in no run."""
     seconds = np.full(count, np.nan)
     for run in runs:
-        seconds[list(run.rows)] = predicted_parts(run, physics).step_s_C
+        seconds[list(run.rows)] = predict(run, physics).step_s_C
     return seconds
 
 
@@ -360,23 +358,25 @@ def _step_s(
     stage_s_S = pace_s_S * _shares(one.shape, layers)
     slowest_s = float(stage_s_S.max())
     pipeline_s = one.accumulation * slowest_s + float(stage_s_S.sum()) - slowest_s
-    rest = [float(parts.communication_s_C[0] + parts.update_s_C[0]) for parts in alone]
+    rest = [float(parts["communication"][0] + parts["update"][0]) for parts in alone]
     return pipeline_s + max(rest)
 
 
-def _alone(one: PublishedRow, kind: Kind, kinds: Sequence[Kind], physics: Physics) -> StepParts:
-    """The row on machines of one kind, with the slowest of all networks."""
+def _alone(
+    one: PublishedRow, kind: Kind, kinds: Sequence[Kind], physics: Physics
+) -> dict[str, Floats]:
+    """Parts of the row's step on machines of one kind, with the slowest of all networks."""
     runs = [
         runs_of([replace(one, gpu=kind.gpu, interconnect=other.interconnect)])[0][0]
         for other in kinds
     ]
     slowest = min(runs, key=lambda run: run.machine.node_network_bytes_per_s)
-    return predicted_parts(slowest, physics)
+    return dict(predict(slowest, physics).parts)
 
 
-def _whole_s(parts: StepParts, one: PublishedRow) -> float:
+def _whole_s(parts: Mapping[str, Floats], one: PublishedRow) -> float:
     """All stages of one micro-batch, one after the other."""
-    busy = parts.ideal_s_C + parts.kernels_s_C + parts.recompute_s_C + parts.launch_s_C
+    busy = parts["ideal"] + parts["kernels"] + parts["recompute"] + parts["launch"]
     return float(busy[0]) * one.layout.pipeline_parallel / one.accumulation
 
 

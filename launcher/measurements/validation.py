@@ -23,7 +23,6 @@ from autoconf_launch.autotuner.cost import (
     TimeAccuracy,
     Verdict,
     calibrated_s,
-    concatenate,
     kernel_traits,
     likeness,
     mape,
@@ -34,7 +33,7 @@ from autoconf_launch.autotuner.space import Bools, Floats, Ints
 from autoconf_launch.core import ConfigError
 from autoconf_launch.tuning_spaces import usable_bytes
 
-from .measured_runs import MeasuredRun, peaks_bytes, predicted_parts, runs_of
+from .measured_runs import MeasuredRun, peaks_bytes, predict, runs_of
 from .row import MeasurementFile, PublishedRow, RowShape, read_measurements
 
 BAD_ROW = "bad row"
@@ -129,7 +128,7 @@ def validate_table(file: MeasurementFile, calibration: Calibration | None = None
     measurements = file.measurements
     runs, reasons = runs_of(measurements)
     rows = [i for run in runs for i in run.rows]
-    seconds = concatenate([predicted_parts(run) for run in runs]).step_s_C
+    seconds = _step_s(runs)
     timed = _timed_settings(measurements, rows, (seconds, runs), calibration)
     peaks = peaks_bytes(measurements, rows)
     counts = Counter(problem.text for problem in file.skipped)
@@ -146,6 +145,11 @@ def validate_table(file: MeasurementFile, calibration: Calibration | None = None
         memory_R=_memory(measurements, peaks),
         fits=_fits(measurements, peaks),
     )
+
+
+def _step_s(runs: Sequence[MeasuredRun], physics: Physics = DEFAULT_PHYSICS) -> Floats:
+    """Seconds of each row, run after run."""
+    return np.concatenate([predict(run, physics).step_s_C for run in runs] or [np.zeros(0)])
 
 
 def together(validations: Sequence[Validation]) -> Validation:
@@ -319,7 +323,7 @@ def factors_of_others(
         other_M = np.array([_body(rows_R[i].shape) not in bodies for i in settings_M], np.bool_)
         if other_M.any():
             physics = physics_of(name)
-            plain_s = concatenate([predicted_parts(run, physics) for run in runs]).step_s_C
+            plain_s = _step_s(runs, physics)
             found_s = calibrated_s(plain_s, alike, settings_M[other_M], measured_s_M[other_M])
             factors[rows[is_own_R]] = (found_s / plain_s)[is_own_R]
     return factors
