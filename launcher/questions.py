@@ -305,18 +305,20 @@ def plan(
 
 
 def recommend(**question: Unpack[RecommendKeywords]) -> ShownRecommendation:
-    """Which model size machines can train in some days, or how long one takes.
+    """Which model size machines can train in some days, how long one takes, or on how many GPUs.
 
     Args:
-        question: ``tokens_b`` (billions) is required; so are ``family`` (gpt3, llama, …) with
-            ``max_days`` or ``model_size_b`` (billions of weights), or ``model`` (a name, an id of
-            the Hugging Face hub, a ``config.json``), ``gpus`` or ``cluster``, and
+        question: ``tokens_b`` (billions) is required; so are ``max_days`` for a size, or
+            ``model_size_b`` (billions of weights) or ``model`` (a name, an id of the Hugging Face
+            hub, a ``config.json``) for the days, or both for the GPUs of a cluster's kind;
+            ``family`` (gpt3, llama, …) without a model, ``gpus`` or ``cluster``, and
             ``tflops_per_gpu`` (achieved) or ``cluster``. ``nodes``, ``gpu_memory_gb``,
             ``vocabulary``, ``sequence`` (tokens), ``global_batch`` (samples), ``goodput`` and
             ``usd_per_gpu_hour`` are as the family and our tables have them.
 
     Raises:
         ConfigError: a keyword or a value is wrong, or the question is incomplete.
+        NothingFeasibleError: no number of GPUs is fast enough.
     """
     with _naming_keywords("recommend", RecommendKeywords, question):
         request = RecommendRequest(**question)

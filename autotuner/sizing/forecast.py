@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from types import MappingProxyType
 
@@ -205,12 +205,19 @@ def with_assumption(goodput: Goodput, name: str, value: float) -> Goodput:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sensitivity:
-    """Days where one assumption is half and twice as large, all others as they are."""
+    """Days where one assumption is half and twice as large, all others as they are.
+
+    Attributes:
+        why: where its value is from.
+        flag: gives another one.
+    """
 
     name: str
     value: float
     days_at_half: float
     days_at_double: float
+    why: str
+    flag: str
 
 
 def sensitivities(goodput: Goodput, gpus: int, days: float) -> tuple[Sensitivity, ...]:
@@ -232,9 +239,16 @@ def sensitivities(goodput: Goodput, gpus: int, days: float) -> tuple[Sensitivity
             value=getattr(goodput, field.name),
             days_at_half=days_with(field.name, 0.5),
             days_at_double=days_with(field.name, 2.0),
+            why=WHY[field.name],
+            flag=f"--assume {field.name}",
         )
         for field in fields(goodput)
     ]
+    return by_effect(found)
+
+
+def by_effect(found: Iterable[Sensitivity]) -> tuple[Sensitivity, ...]:
+    """The assumption that moves most first."""
     return tuple(sorted(found, key=lambda one: -abs(one.days_at_double - one.days_at_half)))
 
 
@@ -403,3 +417,41 @@ def _next(size: float, least: float, most: float, factor: float) -> float:
     if least and most:
         return math.sqrt(least * most)
     return size * (min(factor, 0.95) if most else max(factor, 1.05))
+
+
+_MOST_GPUS = 1 << 17
+_MOST_VAIN = 3
+
+
+def gpus_for_days(each: int, days: float, days_of: Callable[[int], float | None]) -> int | None:
+    """The fewest GPUs whose training takes at most ``days``: part of a node, or whole nodes.
+
+    They are doubled until it does and then halved back, as if more never took longer.
+
+    Args:
+        each: GPUs of a node.
+        days: the limit.
+        days_of: days on so many; None where nothing fits on them.
+
+    Returns:
+        None where more GPUs bring it no nearer.
+    """
+
+    def gpus_at(position: int) -> int:
+        return position if position <= each else (position - each + 1) * each
+
+    def is_enough(position: int) -> bool:
+        found = days_of(gpus_at(position))
+        return found is not None and found <= days
+
+    low, high, best, vain = 0, 1, math.inf, 0
+    while not (found := days_of(gpus_at(high)) or math.inf) <= days:
+        vain = 0 if found < 0.99 * best or best == math.inf else vain + 1
+        low, best = high, min(best, found)
+        high = min(2 * high, each) if high < each else each - 1 + 2 * (high - each + 1)
+        if vain == _MOST_VAIN or gpus_at(high) > _MOST_GPUS:
+            return None
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if is_enough(middle) else (middle, high)
+    return gpus_at(high)

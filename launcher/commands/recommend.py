@@ -12,7 +12,6 @@ from autoconf_launch.autotuner.sizing import RunPlan
 from autoconf_launch.core import ConfigError
 
 from ..estimates import (
-    ChosenCluster,
     Recommendation,
     RecommendRequest,
     base_document,
@@ -36,9 +35,8 @@ def recommend(arguments: Sequence[str]) -> Iterator[str]:
     request = parse_recommend(arguments)
     if request.base_config is not None:
         _require_folder(request.base_config)
-    cluster = cluster_of(request)
-    answer = recommendation(request, cluster)
-    written = _write(request, cluster, answer) if request.base_config else ()
+    answer = recommendation(request, cluster_of(request))
+    written = _write(request, answer) if request.base_config else ()
     text = recommend_text(answer)
     if request.html is not None:
         write_page(recommend_page(answer, text), request.html)
@@ -61,15 +59,13 @@ def _require_folder(path: Path) -> None:
         )
 
 
-def _write(
-    request: RecommendRequest, cluster: ChosenCluster, answer: Recommendation
-) -> tuple[Path, ...]:
+def _write(request: RecommendRequest, answer: Recommendation) -> tuple[Path, ...]:
     """The file asked for, and each export beside it."""
     assert request.base_config is not None
     plan = RunPlan(
         days=request.max_days or answer.exact_days,
-        nodes=cluster.nodes,
-        gpus_per_node=cluster.gpus_per_node,
+        nodes=answer.cluster.nodes,
+        gpus_per_node=answer.cluster.gpus_per_node,
         tokens_b=request.tokens_b,
         wandb_project=request.wandb_project,
     )

@@ -29,7 +29,8 @@ if TYPE_CHECKING:
         write_base_config,
         write_text,
     )
-    from .recommend import ChosenCluster, Recommendation, cluster_of, recommendation
+    from .recommend import GpusForDays, Recommendation, recommendation
+    from .recommend_cluster import ChosenCluster, cluster_of
     from .recommend_flags import RecommendRequest, parse_recommend, what_is_missing
     from .training_choice import (
         ChosenPrice,

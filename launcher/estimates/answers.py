@@ -39,7 +39,6 @@ from autoconf_launch.core import (
     ConfigError,
     Degrees,
     Layout,
-    Node,
     Offload,
     Workload,
 )
@@ -56,6 +55,7 @@ from .training_choice import (
     machine_of,
     nodes_like,
     proposal_step_s,
+    whole_node,
 )
 
 
@@ -322,7 +322,7 @@ def _gpus_needed(request: PlanRequest) -> GpuCount:
             f"--gpus-needed counts nodes itself; give one with --cluster, not "
             f"{len(training.cluster.nodes)}."
         )
-    one = ClusterSpec(nodes=(_whole_node(training.cluster.nodes[0]),))
+    one = ClusterSpec(nodes=(whole_node(training.cluster.nodes[0]),))
     price = choose_price(request.usd_per_gpu_hour, one)
 
     def limits_of(gpus: int) -> Limits:
@@ -340,17 +340,10 @@ def _gpus_needed(request: PlanRequest) -> GpuCount:
 
 def _with_gpus(request: PlanRequest, gpus: int) -> PlanRequest:
     """The training on so many GPUs, in nodes like the request's."""
-    node = _whole_node(request.training.cluster.nodes[0])
+    node = whole_node(request.training.cluster.nodes[0])
     each = len(node.devices)
     cluster = nodes_like(node, max(1, gpus // each), min(each, gpus))
     return replace(request, training=replace(request.training, cluster=cluster, cluster_text=""))
-
-
-def _whole_node(node: Node) -> Node:
-    """A node; a GPU alone is one of a usual node."""
-    if len(node.devices) > 1:
-        return node
-    return nodes_like(node, 1, machine(node.devices[0].name).gpus_per_node).nodes[0]
 
 
 def _limits(request: PlanRequest, price: ChosenPrice | None, gpus: int) -> Limits:

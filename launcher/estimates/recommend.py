@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -15,11 +16,14 @@ from autoconf_launch.autotuner.sizing import (
     GpuPrice,
     ModelQuestion,
     Outlook,
+    Sensitivity,
     Task,
     achieved_speed,
+    by_effect,
     choose_model,
     exact_training_days,
     family_named,
+    gpus_for_days,
     nearest_predefined,
     outlook,
     parse_model_name,
@@ -28,133 +32,19 @@ from autoconf_launch.autotuner.sizing import (
     speed_band,
     training_days,
 )
-from autoconf_launch.core import Architecture, ClusterSpec, ConfigError, HardwareError
+from autoconf_launch.core import Architecture, ClusterSpec, ConfigError, NothingFeasibleError
 from autoconf_launch.tuning_spaces import (
-    equal_nodes,
     generation_of,
-    machine,
     predefined_searches,
     published_speeds,
     tables,
     usual_of,
 )
 
-from ..machine import is_cpu
 from .model_choice import custom_model, model_of_flags
+from .recommend_cluster import ChosenCluster
 from .recommend_flags import RecommendRequest
-from .training_choice import choose_cluster, choose_price, machine_of, usual_training
-
-_NODE = 8
-_SEEDS_GPU = "A100-SXM-80GB"
-_SEEDS_GPUS = {80.0: _SEEDS_GPU, 40.0: "A100-SXM-40GB"}
-"""What NVIDIA's tools count on: DGX A100 with either memory."""
-_SEEDS_MEMORY_GB = 80.0
-_GB = 2**30
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ChosenCluster:
-    """Nodes, and what a planner can do with them.
-
-    Attributes:
-        spec: None where the planner cannot predict it; ``why_no_machines`` says why.
-        text: its short name.
-        gpu_memory_gb: of one GPU, by its datasheet.
-    """
-
-    nodes: int
-    gpus_per_node: int
-    gpu_memory_gb: float
-    text: str
-    spec: ClusterSpec | None
-    why_no_machines: str = ""
-    notes: tuple[str, ...] = ()
-
-    @property
-    def gpus(self) -> int:
-        """All of them."""
-        return self.nodes * self.gpus_per_node
-
-    @property
-    def memory_bytes(self) -> float:
-        """What a process can have on one GPU: of the given memory the share that it usually has.
-
-        0 where the planner cannot predict the cluster.
-        """
-        if self.spec is None:
-            return 0.0
-        return self.spec.least_memory_bytes * self.gpu_memory_gb / _datasheet_gb(self.spec)
-
-
-def cluster_of(request: RecommendRequest) -> ChosenCluster:
-    """``--cluster``, or nodes of the GPUs that NVIDIA's tools count on.
-
-    Raises:
-        ConfigError: nodes do not divide the GPUs, or two flags contradict each other.
-    """
-    return (
-        _given_cluster(request, request.cluster) if request.cluster else _assumed_cluster(request)
-    )
-
-
-def _given_cluster(request: RecommendRequest, text: str) -> ChosenCluster:
-    spec = choose_cluster(text)
-    if is_cpu(spec):
-        raise HardwareError(
-            f"--cluster {text}: this machine has no GPU, and sizes are recommended for GPUs; name "
-            "some, such as --cluster 8xH100."
-        )
-    count = len(spec.devices)
-    if request.gpus not in (None, count):
-        raise ConfigError(
-            f"--gpus is {request.gpus}, but --cluster {text} has {count}; leave --gpus out."
-        )
-    alike = spec.are_nodes_equal
-    return ChosenCluster(
-        nodes=len(spec.nodes) if alike else 1,
-        gpus_per_node=len(spec.nodes[0].devices) if alike else count,
-        gpu_memory_gb=request.gpu_memory_gb or _datasheet_gb(spec),
-        text=text,
-        spec=spec if alike else None,
-        why_no_machines="" if alike else "it cannot predict nodes that differ.",
-    )
-
-
-def _datasheet_gb(spec: ClusterSpec) -> float:
-    return machine(spec.nodes[0].devices[0].name).accelerator.memory_bytes / _GB
-
-
-def _assumed_cluster(request: RecommendRequest) -> ChosenCluster:
-    gpus = request.gpus
-    assert gpus is not None
-    each = _gpus_per_node(gpus, request.nodes)
-    memory_gb = request.gpu_memory_gb or _SEEDS_MEMORY_GB
-    gpu = _SEEDS_GPUS.get(memory_gb, _SEEDS_GPU)
-    text = f"{gpus // each}x{each}x{gpu}"
-    counted = f"the planner assumes {text}"
-    notes = [f"No --cluster was given: {counted}, as NVIDIA's tools do."]
-    if memory_gb not in _SEEDS_GPUS:
-        notes = [
-            f"No --cluster says which GPU has {memory_gb:g} GB: {counted} with that much memory."
-        ]
-    return ChosenCluster(
-        nodes=gpus // each,
-        gpus_per_node=each,
-        gpu_memory_gb=memory_gb,
-        text=text,
-        spec=equal_nodes(gpus // each, each, gpu),
-        notes=tuple(notes),
-    )
-
-
-def _gpus_per_node(gpus: int, nodes: int | None) -> int:
-    if nodes is None:
-        return max(each for each in range(1, _NODE + 1) if gpus % each == 0)
-    if gpus % nodes:
-        valid = " ".join(str(n) for n in range(1, min(gpus, 4096) + 1) if gpus % n == 0)
-        raise ConfigError(f"--num-nodes {nodes} does not divide {gpus} GPUs; valid: {valid}.")
-    return gpus // nodes
-
+from .training_choice import choose_price, machine_of, usual_training, whole_node
 
 _USUAL_VOCABULARY, _USUAL_SEQUENCE = 32_000, 4096
 _FIRST_GUESS_TFLOPS = 140.0
@@ -173,14 +63,36 @@ class PlannerPart:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class GpusForDays:
+    """How many GPUs train a size in the days that were given.
+
+    Attributes:
+        cluster: the fewest by our planner, with their ``outlook``; None where no number does.
+        by_formula: the fewest by NVIDIA's formula, at the rate of the answer's budget.
+    """
+
+    cluster: ChosenCluster | None
+    outlook: Outlook | None
+    by_formula: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Recommendation:
     """All that the two forms of the report say.
 
-    ``days`` are rounded as NVIDIA's tool does. ``model`` has a shape of ours where a recommended
-    size is above what the family's tables allow.
+    Attributes:
+        max_days: as given.
+        needed: where both a size and days were given.
+        days: rounded as NVIDIA's tool does.
+        cluster: as given; where a node is too slow for the days and a size that were given, the
+            GPUs that are needed.
+        model: has a shape of ours where a recommended size is above what the family's tables
+            allow.
     """
 
     family: Family
+    max_days: float | None
+    needed: GpusForDays | None
     size_b: float
     days: float
     exact_days: float
@@ -199,6 +111,7 @@ def recommendation(request: RecommendRequest, cluster: ChosenCluster) -> Recomme
     Raises:
         ConfigError: the size is above what the family allows, or the budget gives none, or one
             that no shape has.
+        NothingFeasibleError: GPUs are to be counted, and no number of them is fast enough.
     """
     published = None if request.model is None else model_of_flags(request.model, {})
     if published is not None:
@@ -207,6 +120,11 @@ def recommendation(request: RecommendRequest, cluster: ChosenCluster) -> Recomme
     question = _question(request, family, cluster.gpu_memory_gb)
     question = replace(question, published=published)
     predictor = _Predictor(request, cluster, question)
+    enough = predictor.with_enough_gpus() if _asks_for_gpus(request) else None
+    if _asks_for_gpus(request) and _is_kind(request, cluster, predictor):
+        if enough is None:
+            raise NothingFeasibleError(_no_number(request, cluster))
+        predictor, cluster = enough, enough.cluster
     rate = request.tflops_per_gpu or predictor.rate()
     budget = Budget(gpus=cluster.gpus, tflops_per_gpu=rate, tokens_b=request.tokens_b)
     size_b = _size(request, budget)
@@ -217,6 +135,8 @@ def recommendation(request: RecommendRequest, cluster: ChosenCluster) -> Recomme
     nearest = nearest_predefined(predefined_searches(), family.predefined, size_b)
     return Recommendation(
         family=family,
+        max_days=request.max_days,
+        needed=_gpus_for_days(request, budget, enough),
         size_b=size_b,
         days=training_days(family.name, size_b, budget),
         exact_days=exact_training_days(family.name, size_b, budget),
@@ -227,6 +147,41 @@ def recommendation(request: RecommendRequest, cluster: ChosenCluster) -> Recomme
         model=model,
         planner=planner,
         notes=tuple(_notes(request, model, cluster, nearest)),
+    )
+
+
+def _asks_for_gpus(request: RecommendRequest) -> bool:
+    """A size and days are given, so that the number of GPUs is what is left to say."""
+    return request.model_size_b is not None and request.max_days is not None
+
+
+def _is_kind(request: RecommendRequest, cluster: ChosenCluster, predictor: _Predictor) -> bool:
+    """Whether a cluster of one node only says which GPUs, as it is too slow for the days."""
+    assert request.max_days is not None
+    if request.gpus is not None or cluster.nodes > 1 or cluster.spec is None:
+        return False
+    found = predictor.asked()
+    return found is None or found.days > request.max_days
+
+
+def _no_number(request: RecommendRequest, cluster: ChosenCluster) -> str:
+    return (
+        f"no number of the GPUs of {cluster.text} trains {request.model_size_b:g} B parameters on "
+        f"{_tokens_text(request.tokens_b)} in {request.max_days:g} days."
+    )
+
+
+def _gpus_for_days(
+    request: RecommendRequest, budget: Budget, enough: _Predictor | None
+) -> GpusForDays | None:
+    if request.model_size_b is None or request.max_days is None:
+        return None
+    days = exact_training_days(_family_name(request), request.model_size_b, budget)
+    gpu_days = budget.gpus * days
+    return GpusForDays(
+        cluster=None if enough is None else enough.cluster,
+        outlook=None if enough is None else enough.asked(),
+        by_formula=math.ceil(gpu_days / request.max_days),
     )
 
 
@@ -292,9 +247,16 @@ def _model(question: ModelQuestion, request: RecommendRequest, budget: Budget) -
         if request.max_days is None or request.model_size_b is not None:
             raise
         raise ConfigError(
-            f"In {request.max_days:g} days {budget.gpus} GPUs would train {question.size_b:g} "
-            f"billion parameters on {budget.tokens_b:g} billion tokens. {error}"
+            f"In {request.max_days:g} days {budget.gpus} GPUs would train {question.size_b:g} B "
+            f"parameters on {_tokens_text(budget.tokens_b)}. {error}"
         ) from error
+
+
+def _tokens_text(tokens_b: float) -> str:
+    """``2 T tokens``, ``300 B tokens``, ``0.3 M tokens``."""
+    scales = ((1e3, "T"), (1.0, "B"))
+    scale, letter = next((one for one in scales if tokens_b >= one[0]), (1e-3, "M"))
+    return f"{tokens_b / scale:g} {letter} tokens"
 
 
 class _Predictor:
@@ -304,7 +266,7 @@ class _Predictor:
         self, request: RecommendRequest, cluster: ChosenCluster, question: ModelQuestion
     ) -> None:
         self._request = request
-        self._cluster = cluster
+        self.cluster = cluster
         self._question = question
         self._why_not = cluster.why_no_machines
 
@@ -317,21 +279,42 @@ class _Predictor:
         rate = _FIRST_GUESS_TFLOPS
         for _ in range(3):
             budget = Budget(
-                gpus=self._cluster.gpus, tflops_per_gpu=rate, tokens_b=self._request.tokens_b
+                gpus=self.cluster.gpus, tflops_per_gpu=rate, tokens_b=self._request.tokens_b
             )
             size_b = max(_size(self._request, budget), 1e-6)
             found = self.outlook(self._choose(size_b))
             if found is None:
-                why = self._why_not or "no layout fits"
-                raise ConfigError(f"No rate can be predicted: {why} Give --tflops-per-gpu.")
+                why = self._why_not.rstrip(".") or "no layout fits"
+                raise ConfigError(f"No rate can be predicted: {why}; give --tflops-per-gpu.")
             rate = found.achieved.tflops_per_gpu
         return rate
+
+    def asked(self) -> Outlook | None:
+        """The outlook of the size that was given."""
+        return self.outlook(self._choose(self._question.size_b))
+
+    def with_enough_gpus(self) -> _Predictor | None:
+        """The fewest GPUs of this kind that train the size in the days; None if no number does."""
+        if self.cluster.spec is None:
+            return None
+
+        def of(gpus: int) -> _Predictor:
+            return _Predictor(self._request, self.cluster.with_gpus(gpus), self._question)
+
+        def days_of(gpus: int) -> float | None:
+            found = of(gpus).asked()
+            return found.days if found else None
+
+        assert self._request.max_days is not None
+        each = len(whole_node(self.cluster.spec.nodes[0]).devices)
+        gpus = gpus_for_days(each, self._request.max_days, days_of)
+        return of(gpus) if gpus else None
 
     def answer(self, model: ChosenModel) -> PlannerPart:
         """Days and cost of a model, and the size for the days that were given."""
         found = self.outlook(model)
         if found is None and not self._why_not:
-            gpus, name = self._cluster.gpus, self._cluster.text
+            gpus, name = self.cluster.gpus, self.cluster.text
             why = (
                 f"no layout of {model.shape.layers} layers with a global batch near "
                 f"{model.batch.global_batch} divides {gpus} GPUs of {name} and surely fits in "
@@ -339,19 +322,61 @@ class _Predictor:
             )
             return self.without(model.asked.size_b, why)
         return PlannerPart(
-            outlook=found,
+            outlook=self._with_model_sensitivities(found, model) if found else None,
             size_b=self._size(model.asked.size_b) if found else None,
             why_not=self._why_not,
         )
 
+    def _with_model_sensitivities(self, found: Outlook, model: ChosenModel) -> Outlook:
+        """The outlook with the assumptions on the model, whatever was not given."""
+        asked, request = model.asked, self._request
+        if request.custom_config is not None:
+            return found
+        kinds = {
+            "sequence_length": ("--seq", request.sequence, asked.sequence),
+            "vocabulary": ("--vocab", request.vocabulary, asked.vocabulary),
+            "global_batch": ("--global-batch", request.global_batch, model.batch.global_batch),
+        }
+        more = []
+        for name, (flag, given, value) in kinds.items():
+            half, double = (
+                None if given else self._days_with(asked, name, value * factor // 2)
+                for factor in (1, 4)
+            )
+            if half is not None and double is not None:
+                more.append(
+                    Sensitivity(
+                        name=name,
+                        value=value,
+                        days_at_half=half,
+                        days_at_double=double,
+                        why=f"assumed: as usual for {asked.family.name}",
+                        flag=flag,
+                    )
+                )
+        return replace(found, sensitivities=by_effect((*found.sensitivities, *more)))
+
+    def _days_with(self, asked: ModelQuestion, name: str, value: int) -> float | None:
+        changed = {
+            "sequence_length": replace(asked, sequence=value),
+            "vocabulary": replace(asked, vocabulary=value),
+            "global_batch": replace(asked, batch=value),
+        }[name]
+        request = replace(self._request, global_batch=changed.batch)
+        try:
+            found = _Predictor(request, self.cluster, changed).asked()
+        except ConfigError:
+            return None
+        return found.days if found else None
+
     def without(self, size_b: float, why_not: str) -> PlannerPart:
         """No answer for this size, but the size for the days that were given."""
-        size = self._size(size_b) if self._cluster.spec else None
+        size = self._size(size_b) if self.cluster.spec else None
         return PlannerPart(outlook=None, size_b=size, why_not=why_not)
 
     def outlook(self, model: ChosenModel) -> Outlook | None:
         """How long a training takes; None if the cluster cannot be predicted or nothing fits."""
-        spec = self._cluster.spec
+        spec = self.cluster.spec
         if spec is None:
             return None
         done = achieved_speed(self._task(model, spec))
@@ -364,20 +389,20 @@ class _Predictor:
                 published_speeds(), has_experts=model.architecture.experts is not None
             ),
         )
-        return outlook(done, self._request.tokens_b, self._cluster.gpus, assumed)
+        return outlook(done, self._request.tokens_b, self.cluster.gpus, assumed)
 
     def _task(self, model: ChosenModel, spec: ClusterSpec) -> Task:
         return Task(
             training=usual_training(model.architecture, model.asked.sequence, machine_of(spec)),
             nodes=len(spec.nodes),
-            memory_bytes=self._cluster.memory_bytes,
+            memory_bytes=self.cluster.memory_bytes,
             global_batch=model.batch.global_batch,
             is_batch_given=(self._request.global_batch or self._request.custom_config) is not None,
             active_parameters=model.active_count,
         )
 
     def _size(self, size_b: float) -> float | None:
-        if self._request.max_days is None:
+        if self._request.max_days is None or _asks_for_gpus(self._request):
             return None
 
         def days_of(size_b: float) -> float | None:

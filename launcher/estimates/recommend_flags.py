@@ -118,14 +118,15 @@ def what_is_missing(request: RecommendRequest) -> str | None:
     rules = (
         (request.family is None and request.model is None, "give --family, or --model"),
         (
-            request.model is not None and (request.max_days or request.model_size_b) is not None,
-            "--model has a size; omit --model-size and --max-days",
+            request.model is not None and request.model_size_b is not None,
+            "--model has a size; omit --model-size",
         ),
         (
             (request.max_days or request.model_size_b or request.model) is None,
-            "give --max-days for a size, or --model-size or --model for the days",
+            "give --max-days for a size, or --model-size or --model for the days; both for the "
+            "number of GPUs",
         ),
-        (request.gpus is None and nothing, "give --gpus, or --cluster"),
+        (request.gpus is None and nothing, "give --gpus, or --cluster, such as 8xH100"),
         (
             request.tflops_per_gpu is None and nothing,
             "give --tflops-per-gpu, or --cluster to have it predicted",
@@ -152,12 +153,14 @@ def make_recommend_parser() -> VerbParser:
         prog="autoconf-launch recommend",
         usage="autoconf-launch recommend --family F --gpus N --tflops-per-gpu T --max-days D "
         "--tokens 300B [flags]",
-        description="Recommend the model size that GPUs can train in a number of days, or predict "
-        "the days of a size, by NVIDIA's formula and by our planner; write its base "
-        "configuration.",
+        description="Recommend the model size that GPUs can train in a number of days, the days "
+        "of a size, or the GPUs for a size and days, by our planner and by NVIDIA's formula; "
+        "write its base configuration.",
         examples=(
             "autoconf-launch recommend --family llama --tokens 2T --cluster 16x8xH100 "
             "--max-days 30",
+            "autoconf-launch recommend --family llama --tokens 2T --model-size 70 --max-days 30 "
+            "--cluster 8xH100",
             "autoconf-launch recommend --family gpt3 --tokens 300B --gpus 160 "
             "--tflops-per-gpu 140 --model-size 5",
             "autoconf-launch recommend --family llama --tokens 1T --cluster 8x8xH100 "
@@ -179,10 +182,15 @@ def _add_question(group: argparse._ArgumentGroup) -> None:
     add("--num-nodes", type=whole(1, _MOST_GPUS), metavar="N", help="nodes that hold --gpus")
     rate_help = "TFLOP/s that each GPU achieves, not its datasheet's peak"
     add("--tflops-per-gpu", type=_number(1e-3, 1e6), metavar="T", help=rate_help)
-    add("--max-days", type=_number(1e-4, 1e5), metavar="D", help="recommend a model size for D")
-    size_help = "billions of parameters: predict the days instead"
+    add(
+        "--max-days",
+        type=_number(1e-4, 1e5),
+        metavar="D",
+        help="for a model size, or for the GPUs of one",
+    )
+    size_help = "billions of parameters: predict the days; with --max-days the GPUs"
     add("--model-size", type=_number(1e-6, 1e6), metavar="B", help=size_help)
-    model_help = "predict the days of a model: a name, a Hugging Face id or config.json"
+    model_help = "in place of --model-size: a name, a Hugging Face id or config.json"
     add("--model", metavar="M", help=model_help)
 
 

@@ -117,6 +117,13 @@ def nodes_like(node: Node, nodes: int, gpus: int) -> ClusterSpec:
     return ClusterSpec(nodes=tuple(replace(alike, host=f"node{i}") for i in range(nodes)))
 
 
+def whole_node(node: Node) -> Node:
+    """A node; a GPU alone is one of a usual node."""
+    if len(node.devices) > 1:
+        return node
+    return nodes_like(node, 1, machine(node.devices[0].name).gpus_per_node).nodes[0]
+
+
 def machine_of(cluster: ClusterSpec) -> Machine:
     """The machine that all nodes of a cluster are."""
     node = cluster.nodes[0]

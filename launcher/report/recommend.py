@@ -3,20 +3,27 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from autoconf_launch.autotuner.cost import ALL_LAYERS
-from autoconf_launch.autotuner.sizing import WHY
 from autoconf_launch.core import Recompute, encode, plural
 
-from .cells import count_text, memory_size, table_of
+from .cells import (
+    count_text,
+    memory_size,
+    number_text,
+    percent,
+    step_time_text,
+    table_of,
+)
 
 if TYPE_CHECKING:
     from autoconf_launch.autotuner.sizing import Achieved, Outlook
 
-    from ..estimates import Recommendation
+    from ..estimates import GpusForDays, Recommendation
 
 
 RECOMMEND_SCHEMA_VERSION = 2
@@ -24,8 +31,8 @@ _GIB = 2**30
 
 
 def recommend_text(answer: Recommendation) -> str:
-    """Formula, model, planner with its assumptions, and notes."""
-    blocks = ["\n".join(_formula(answer)), _model(answer), "\n".join(_planner(answer))]
+    """The planner's answer, the formula's, the model, what both assume, and notes."""
+    blocks = ["\n".join(_planner(answer)), "\n".join(_formula(answer)), _model(answer)]
     if answer.planner.outlook:
         blocks.append(_assumptions(answer.planner.outlook))
     if answer.notes:
@@ -40,6 +47,8 @@ def recommend_document(answer: Recommendation) -> str:
         "family": answer.family.name,
         "model_size_b": answer.size_b,
         "training_days": answer.days,
+        "max_days": answer.max_days,
+        "gpus_needed": _needed_document(answer),
         "nearest_predefined": answer.nearest,
         "formula": {
             "generation": _generation(answer),
@@ -69,13 +78,12 @@ def _formula(answer: Recommendation) -> Iterator[str]:
     budget = answer.budget
     predicted = ", predicted" if answer.is_rate_predicted else ""
     yield (
-        f"{answer.family.name}: {answer.size_b:g} B parameters train in {_days(answer)} days on "
-        f"{plural(budget.gpus, 'GPU')}"
+        f"NVIDIA's formula (NeMo {_generation(answer)[-1]}.0): {answer.size_b:g} B parameters "
+        f"train in {_days(answer)} days on {plural(budget.gpus, 'GPU')} at "
+        f"{number_text(budget.tflops_per_gpu)} TFLOP/s each{predicted}"
     )
-    yield (
-        f"by NeMo {_generation(answer)[-1]}.0's formula, for {budget.tokens_b:g} B tokens and "
-        f"{budget.tflops_per_gpu:.4g} TFLOP/s of each GPU{predicted}"
-    )
+    if answer.needed:
+        yield f"for {answer.max_days:g} days it needs {plural(answer.needed.by_formula, 'GPU')}"
     if answer.nearest:
         yield f"nearest predefined search: search_config={answer.nearest}"
 
@@ -96,35 +104,54 @@ def _model(answer: Recommendation) -> str:
 
 
 def _planner(answer: Recommendation) -> Iterator[str]:
-    part = answer.planner
+    """The answer first: GPUs, a size or days; then how."""
+    part, needed = answer.planner, answer.needed
+    if needed is not None:
+        yield _needed(answer, needed)
+    if part.size_b is not None:
+        yield (
+            f"{answer.family.name}, up to {part.size_b:g} B parameters: {answer.max_days:g} days "
+            f"on {answer.cluster.text} for {_tokens(answer)}, by our planner"
+        )
     if part.outlook is None:
         yield f"planner: no answer. {part.why_not[:1].upper()}{part.why_not[1:]}"
-        if part.size_b is not None:
-            yield _largest(part.size_b)
-        return
-    found, done = part.outlook, part.outlook.achieved
+    else:
+        yield from _outlook(answer, part.outlook)
+
+
+def _needed(answer: Recommendation, needed: GpusForDays) -> str:
+    what = f"{answer.family.name}, {answer.size_b:g} B parameters in {answer.max_days:g} days"
+    if needed.cluster is None:
+        return f"{what}: no number of these GPUs is fast enough, by our planner"
+    cluster = needed.cluster
+    nodes = f" ({cluster.nodes} nodes of {cluster.gpus_per_node})" if cluster.nodes > 1 else ""
+    days = "" if needed.outlook is None else f", {number_text(needed.outlook.days, 3)} days"
+    return f"{what}: {plural(cluster.gpus, 'GPU')}{nodes}{days}, by our planner"
+
+
+def _outlook(answer: Recommendation, found: Outlook) -> Iterator[str]:
+    """Days and money of the model, and how they come about."""
+    done, band = found.achieved, found.band
+    ends = f"{number_text(found.days_low, 3)} to {number_text(found.days_high, 3)}"
     yield (
-        f"planner, {answer.cluster.text}: {found.days:.3g} days ({found.days_low:.3g} to "
-        f"{found.days_high:.3g}), {_money(found)}"
+        f"{answer.family.name}, {answer.size_b:g} B parameters: {number_text(found.days, 3)} days "
+        f"({ends}), {_money(found)} on {answer.cluster.text} for {_tokens(answer)}"
     )
     yield (
-        f"a step of {done.step_s:.3g} s, {done.tflops_per_gpu:.4g} TFLOP/s of each GPU as the "
-        f"formula counts ({done.model_tflops_per_gpu:.4g} of the model)"
+        f"a step of {step_time_text(done.step_s)}, {number_text(done.tflops_per_gpu)} TFLOP/s of "
+        f"each GPU as the formula counts ({number_text(done.model_tflops_per_gpu)} of the model)"
     )
     yield f"by {_layout(done)}, {memory_size(done.peak_bytes)} of each GPU"
-    band = found.band
-    yield (f"error band: {band.slowest:.2f} to {band.fastest:.2f} of this speed, {band.source}")
+    yield f"error band: {band.slowest:.2f} to {band.fastest:.2f} of this speed, {band.source}"
     if done.is_batch_changed:
         yield (
             f"with a global batch of {done.layout.global_batch}, which divides over more of the "
             f"GPUs than {answer.model.batch.global_batch}"
         )
-    if part.size_b is not None:
-        yield _largest(part.size_b)
 
 
-def _largest(size_b: float) -> str:
-    return f"largest size for the days given: {size_b:g} B"
+def _tokens(answer: Recommendation) -> str:
+    return f"{count_text(answer.budget.tokens_b * 1e9)} tokens"
 
 
 def _layout(done: Achieved) -> str:
@@ -156,20 +183,28 @@ def _money(found: Outlook) -> str:
 
 
 def _assumptions(found: Outlook) -> str:
+    """What the days assume, and how far each assumption moves them."""
     rows = [
-        [one.name, f"{one.value:g}", f"{one.days_at_half:.4g}", f"{one.days_at_double:.4g}"]
+        [
+            re.sub(r" s$", " (s)", one.name.replace("_", " ")),
+            number_text(one.value),
+            number_text(one.days_at_half),
+            number_text(one.days_at_double),
+            one.flag,
+        ]
         for one in found.sensitivities
     ]
     band = found.band
-    speeds = f"(speed x{band.fastest:.2f}, x{band.slowest:.2f})"
-    rows.append([speeds, "", f"{found.days_low:.4g}", f"{found.days_high:.4g}"])
+    ends = [number_text(found.days_low), number_text(found.days_high)]
+    rows.append([f"speed (x{band.fastest:.2f}, x{band.slowest:.2f})", "1", *ends, "-"])
     headers = [
-        f"assumed ({100 * found.goodput_share:.1f} % goodput)",
+        f"assumed ({percent(found.goodput_share)} goodput)",
         "value",
-        "days, half",
-        "days, twice",
+        "days at half",
+        "days at twice",
+        "change it with",
     ]
-    return table_of(rows, headers, ["left", "right", "right", "right"])
+    return table_of(rows, headers, ["left", "right", "right", "right", "left"])
 
 
 def _model_document(answer: Recommendation) -> dict[str, Any]:
@@ -182,6 +217,21 @@ def _model_document(answer: Recommendation) -> dict[str, Any]:
         "parameters": model.exact_count,
         "active_parameters": model.active_count,
         "parameters_by_formula_b": model.nemo_count_b,
+    }
+
+
+def _needed_document(answer: Recommendation) -> dict[str, Any] | None:
+    needed = answer.needed
+    if needed is None:
+        return None
+    cluster, found = needed.cluster, needed.outlook
+    return {
+        "gpus": cluster and cluster.gpus,
+        "nodes": cluster and cluster.nodes,
+        "gpus_per_node": cluster and cluster.gpus_per_node,
+        "training_days": found and found.days,
+        "cost_usd": found and found.usd,
+        "gpus_by_formula": needed.by_formula,
     }
 
 
@@ -216,7 +266,8 @@ def _planner_document(answer: Recommendation) -> dict[str, Any]:
             {
                 "name": one.name,
                 "value": one.value,
-                "why": WHY[one.name],
+                "why": one.why,
+                "flag": one.flag,
                 "days_at_half": one.days_at_half,
                 "days_at_double": one.days_at_double,
             }

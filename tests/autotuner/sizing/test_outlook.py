@@ -20,6 +20,7 @@ from autoconf_launch.autotuner.sizing.forecast import (
     SpeedBand,
     Task,
     achieved_speed,
+    gpus_for_days,
     outlook,
     sensitivities,
     size_for_days,
@@ -164,3 +165,25 @@ def test_the_size_for_some_days_takes_nearly_those(start: float, days: float) ->
     assert size is not None
     assert 0.7 * size <= days + 0.01
     assert 0.7 * size == pytest.approx(days, rel=0.06, abs=0.02)
+
+
+@given(st.integers(1, 9), st.floats(1.0, 1e5), st.integers(1, 40))
+def test_the_fewest_gpus_for_some_days_are_found(each: int, gpu_days: float, room: int) -> None:
+    def days_of(gpus: int) -> float | None:
+        return gpu_days / gpus if gpus >= room else None
+
+    counts = [*range(1, each + 1), *range(2 * each, 60_000, each)]
+    expected = next(gpus for gpus in counts if (days_of(gpus) or 1e9) <= 3.0)
+    assert gpus_for_days(each, 3.0, days_of) == expected
+
+
+def test_where_more_gpus_bring_it_no_nearer_there_is_no_number() -> None:
+    asked: list[int] = []
+
+    def days_of(gpus: int) -> float:
+        asked.append(gpus)
+        return max(10.0, 100.0 / gpus)
+
+    assert gpus_for_days(8, 9.0, days_of) is None
+    assert max(asked) < 1000
+    assert gpus_for_days(8, 9.0, lambda gpus: None) is None

@@ -32,6 +32,93 @@ def test_the_text_says_all_of_it(recommend: Run) -> None:
         assert piece in out
 
 
+def test_the_planner_answers_first_and_the_formula_below(recommend: Run) -> None:
+    out = recommend(*SEEDS, "--max-days", "5").out
+    size = recommend(*SEEDS, "--max-days", "5", "--json").document["planner"]["model_size_b"]
+    assert out.startswith(f"gpt3, up to {size:g} B parameters: 5 days on 20x8xA100-SXM-80GB")
+    assert out.index("by our planner") < out.index("NVIDIA's formula (NeMo 1.0)")
+
+
+def test_one_table_has_all_assumptions_and_how_to_change_them(recommend: Run) -> None:
+    out = recommend(*SEEDS, "--model-size", "5").out
+    for row in ("sequence length ", "vocabulary ", "global batch ", "restart (s) ", "speed ("):
+        assert f"\n{row}" in out
+    for flag in ("--seq", "--vocab", "--global-batch", "--assume other_share"):
+        assert flag in out
+
+
+def test_what_is_given_is_not_an_assumption(recommend: Run) -> None:
+    given = ("--seq", "2k", "--vocab", "51200", "--global-batch", "2048")
+    planner = recommend(*SEEDS, "--model-size", "5", *given, "--json").document["planner"]
+    names = {one["name"] for one in planner["assumptions"]}
+    assert names.isdisjoint({"sequence_length", "vocabulary", "global_batch"})
+    assert "other_share" in names
+
+
+def test_a_doubled_assumption_has_the_days_of_that_question(recommend: Run) -> None:
+    asked = (*SEEDS, "--model-size", "5", "--json")
+    rows = recommend(*asked).document["planner"]["assumptions"]
+    row = next(one for one in rows if one["name"] == "sequence_length")
+    doubled = recommend(*asked, "--seq", str(2 * int(row["value"]))).document["planner"]
+    assert row["days_at_double"] == pytest.approx(doubled["training_days"])
+
+
+def test_no_number_has_an_exponent(recommend: Run) -> None:
+    out = recommend(*SEEDS[:-1], "300T", "--model-size", "500").out
+    assert "e+0" not in out
+
+
+GPUS = ("--family", "llama", "--tokens", "2T", "--model-size", "70", "--max-days", "30")
+
+
+def test_how_many_gpus_for_a_size_and_days_is_a_question(recommend: Run) -> None:
+    ran = recommend(*GPUS, "--cluster", "8xH100", "--json")
+    needed, planner = ran.document["gpus_needed"], ran.document["planner"]
+    assert needed["training_days"] <= 30
+    assert needed["gpus"] == needed["nodes"] * 8
+    assert planner["training_days"] == needed["training_days"]
+    assert ran.document["formula"]["gpus"] == needed["gpus"]
+    exact = ran.document["formula"]["training_days_exact"]
+    assert needed["gpus_by_formula"] == -(-needed["gpus"] * exact // 30)
+    out = recommend(*GPUS, "--cluster", "8xH100").out
+    assert out.startswith(
+        f"llama, 70 B parameters in 30 days: {needed['gpus']} GPUs ({needed['nodes']} nodes of 8)"
+    )
+
+
+def test_a_node_less_is_too_slow(recommend: Run) -> None:
+    needed = recommend(*GPUS, "--cluster", "8xH100", "--json").document["gpus_needed"]
+    fewer = f"{needed['nodes'] - 1}x8xH100"
+    ran = recommend(*GPUS[:-2], "--cluster", fewer, "--json")
+    assert ran.document["planner"]["training_days"] > 30
+
+
+def test_several_nodes_are_kept_beside_the_number_that_is_needed(recommend: Run) -> None:
+    found = recommend(*GPUS, "--cluster", "16x8xH100", "--json").document
+    assert found["planner"]["cluster"] == "16x8xH100"
+    assert found["planner"]["training_days"] > 30 >= found["gpus_needed"]["training_days"]
+
+
+def test_a_node_that_is_fast_enough_is_kept(recommend: Run) -> None:
+    small = ("--family", "llama", "--tokens", "100B", "--model-size", "1", "--max-days", "300")
+    found = recommend(*small, "--cluster", "8xH100", "--json").document
+    assert found["formula"]["gpus"] == 8
+    assert found["gpus_needed"]["gpus"] == 1
+
+
+def test_a_model_by_name_is_asked_for_its_gpus(recommend: Run) -> None:
+    asked = ("--model", "llama3.1-8b", "--tokens", "1T", "--max-days", "30", "--cluster", "H100")
+    needed = recommend(*asked, "--json").document["gpus_needed"]
+    assert needed["gpus_per_node"] == 8
+    assert needed["training_days"] <= 30
+
+
+def test_days_that_no_number_of_gpus_keeps_end_with_code_3(recommend: Run) -> None:
+    ran = recommend(*GPUS[:-1], "0.01", "--cluster", "8xH100")
+    assert (ran.code, ran.is_one_line) == (3, True)
+    assert "no number of the GPUs of 8xH100 trains 70 B parameters on 2 T tokens" in ran.err
+
+
 def test_what_was_assumed_is_told(recommend: Run) -> None:
     notes = " ".join(recommend(*SEEDS, "--max-days", "5", "--json").document["notes"])
     assert "No --cluster was given" in notes
@@ -109,7 +196,7 @@ def test_the_base_configuration_of_such_a_size_is_of_the_same_model(
 def test_tokens_that_leave_no_model_are_refused(recommend: Run, more: tuple[str, ...]) -> None:
     ran = recommend(*SEEDS[:-1], "300k", "--max-days", "5", *more)
     assert (ran.code, ran.is_one_line) == (2, True), ran.err
-    assert "on 0.0003 billion tokens" in ran.err
+    assert "on 0.3 M tokens" in ran.err
 
 
 @pytest.mark.parametrize("verb", ["plan", "recommend"])
@@ -327,7 +414,6 @@ def test_the_base_configuration_of_a_model_is_that_model(recommend: Run, tmp_pat
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (("--model", "llama2-7b", "--max-days", "3"), "--model has a size; omit --model-size"),
         (("--model", "llama2-7b", "--model-size", "3"), "--model has a size; omit --model-size"),
         (("--model", "llama2-7b", "--vocab", "3"), "--vocab is 3, but llama2-7b has 32000"),
         (("--max-days", "3"), "ive --family, or --model"),
