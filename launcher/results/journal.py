@@ -406,7 +406,7 @@ class _Reader:
     def take(self, number: int, line: bytes) -> None:
         try:
             self._fold(json.loads(line))
-        except (ValueError, KeyError, TypeError) as error:
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
             raise JournalLineError(self._path, number, str(error)) from error
 
     def _fold(self, line: dict[str, Any]) -> None:

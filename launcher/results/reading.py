@@ -145,7 +145,7 @@ def _document(path: Path) -> dict[str, Any]:
     """A JSON object; empty where there is none that can be read."""
     try:
         document = json.loads(path.read_bytes())
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return {}
     return document if isinstance(document, dict) else {}
 

@@ -147,3 +147,23 @@ def test_without_the_extra_it_says_what_to_install(
         "autoconf-launch: HTML pages need plotly, which is not installed: "
         "pip install 'autoconf-launch[html]'.\n"
     )
+
+
+@pytest.mark.parametrize("records", [(), RECORDS[:1], RECORDS[2:3]], ids=["none", "one", "failed"])
+def test_a_tune_of_little_has_a_page(records: tuple[Record, ...], tmp_path: Path) -> None:
+    write_folder(tmp_path / "results", records)
+    assert main(["show", str(tmp_path / "results"), "--html", str(tmp_path / "page.html")]) == OK
+    assert "Every launch" in (tmp_path / "page.html").read_text()
+
+
+def test_files_that_nest_without_end_are_skipped_or_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = write_folder(tmp_path / "results")
+    (folder / "env.json").write_text("[" * 100_000)
+    assert main(["show", str(folder), "--html", str(tmp_path / "page.html")]) == OK
+    with (folder / "journal.jsonl").open("a") as journal:
+        journal.write("[" * 100_000 + "\n")
+    capsys.readouterr()
+    assert main(["show", str(folder), "--html", str(tmp_path / "other.html")]) == USAGE
+    assert "cannot be read" in capsys.readouterr().err
