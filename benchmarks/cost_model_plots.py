@@ -142,11 +142,11 @@ def measured_gb(known: Known) -> float | None:
 
 def grouped_gb(answer: FitAnswer) -> dict[str, float]:
     """Parts of the fullest stage, by group; they add up to its total."""
-    stage = int(answer.memory.total_SC[:, 0].argmax())
-    count = len(answer.memory.total_SC)
+    stage = int(answer.memory.total[:, 0].argmax())
+    count = len(answer.memory.total)
     parts = {
         name: float(np.broadcast_to(sizes, (count, 1))[stage, 0]) / _GB
-        for name, sizes in answer.memory.parts()
+        for name, sizes in answer.memory.named
     }
     unknown = parts.keys() - {name for names in GROUPS.values() for name in names}
     assert not unknown, f"parts without a colour: {unknown}"

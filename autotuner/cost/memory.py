@@ -32,7 +32,6 @@ from .layout_columns import LayoutColumns
 from .layout_rules import Stages, stages_of_peak
 from .model_state import (
     LocalWeights,
-    ModelState,
     RankWeights,
     framework_of,
     host_rank_bytes,
@@ -54,43 +53,37 @@ _UNITS_IN_FLIGHT = 2  # the one in use and the next, which is prefetched
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class MemoryParts:
-    """Bytes of one rank at the fullest moment of a step; their sum is the peak.
+    """Bytes of one rank at the fullest moment of a step; the parts add up to the peak.
+
+    Of a known shape: those of ``ModelState``, ``ActivationBytes`` and ``Overheads``. Of a profile
+    ``activations`` are one part, and ``copies`` are gradients of earlier micro-batches, which DDP
+    copies into its buckets only with the last one (all of them outside of buckets).
 
     Attributes:
-        parameters_bytes_C: weights at rest, frozen ones included.
-        gradients_bytes_C: gradients of trainable weights.
-        copies_bytes_C: gradients of earlier micro-batches, which DDP copies into its buckets
-            only with the last one; all of them where they do not live in buckets.
-        optimizer_bytes_C: the optimizer's state.
-        gathered_bytes_C: weights in use beyond those at rest, and gradients before they are
-            scattered.
-        activations_bytes_C: what forward keeps for backward.
-        logits_bytes_C: the gradient of the logits.
-        update_bytes_C: temporaries of the optimizer beyond what backward has freed by then.
+        named: name and bytes of each part, in order. Those of known shapes have an axis of
+            pipeline stages before the candidates, or broadcast to it.
     """
 
-    parameters_bytes_C: Floats
-    gradients_bytes_C: Floats
-    copies_bytes_C: Floats
-    optimizer_bytes_C: Floats
-    gathered_bytes_C: Floats
-    activations_bytes_C: Floats
-    logits_bytes_C: Floats
-    update_bytes_C: Floats
+    named: tuple[tuple[str, Floats], ...]
 
-    def named_parts(self) -> tuple[tuple[str, Floats], ...]:
-        """Name (``parameters``, ``activations``, …) and bytes of each part, in order."""
-        shape = self.peak_bytes_C.shape
-        return tuple(
-            (part.name.removesuffix("_bytes_C"), np.broadcast_to(getattr(self, part.name), shape))
-            for part in fields(self)
-        )
+    def __getitem__(self, name: str) -> Floats:
+        return dict(self.named)[name]
 
     @property
-    def peak_bytes_C(self) -> Floats:
-        """Sum of all parts."""
-        parts = [getattr(self, part.name) for part in fields(self)]
-        return np.asarray(np.sum(parts, axis=0), np.float64)
+    def total(self) -> Floats:
+        """Sum of all parts, on each stage where there are some."""
+        return broadcast_sum(sizes for _, sizes in self.named)
+
+    @property
+    def peak_C(self) -> Floats:
+        """What the fullest rank needs."""
+        total = self.total
+        return np.asarray(total.max(axis=0) if total.ndim > 1 else total, np.float64)
+
+    def full(self) -> tuple[tuple[str, Floats], ...]:
+        """Each part in the shape of the total."""
+        shape = self.total.shape
+        return tuple((name, np.broadcast_to(sizes, shape)) for name, sizes in self.named)
 
 
 def memory_parts(
@@ -122,16 +115,18 @@ def memory_parts(
     activations = _activations(table, workload, line)
     gathered = _gathered_bytes(table, workload, autocast_bytes=line.fixed)
     temporary = part_bytes("update", spec.trainable_parameters) if foreach else 0.0
-    return MemoryParts(
-        parameters_bytes_C=known + part_bytes("weight", spec.parameters),
-        gradients_bytes_C=known + part_bytes("gradient", spec.trainable_parameters),
-        copies_bytes_C=known + _copies(table, trained),
-        optimizer_bytes_C=known + part_bytes("state", spec.trainable_parameters),
-        gathered_bytes_C=known + gathered,
-        activations_bytes_C=known + activations,
-        logits_bytes_C=known + logits,
-        update_bytes_C=known + np.maximum(0.0, temporary - activations - gathered - logits),
+    update = np.maximum(0.0, temporary - activations - gathered - logits)
+    found = (
+        ("weights", part_bytes("weight", spec.parameters)),
+        ("gradients", part_bytes("gradient", spec.trainable_parameters)),
+        ("copies", _copies(table, trained)),
+        ("optimizer", part_bytes("state", spec.trainable_parameters)),
+        ("gathered", gathered),
+        ("activations", activations),
+        ("logits", logits),
+        ("update", update),
     )
+    return MemoryParts(named=tuple((name, known + sizes) for name, sizes in found))
 
 
 def traced_memory(table: CandidateTable, workload: Workload) -> tuple[tuple[str, Floats], ...]:
@@ -141,11 +136,10 @@ def traced_memory(table: CandidateTable, workload: Workload) -> tuple[tuple[str,
     collectives, the device's context, and what the allocator cannot use.
     """
     memory = memory_parts(table, workload, foreach=True)
-    memory = replace(memory, activations_bytes_C=_alone(memory, table, workload))
-    coming = memory.activations_bytes_C + memory.gathered_bytes_C
-    names = [part.name for part in fields(memory)]
+    alone = _alone(memory, table, workload)
+    coming = alone + memory["gathered"]
     return (
-        *((name.removesuffix("_bytes_C"), getattr(memory, name)) for name in names),
+        *((name, alone if name == "activations" else sizes) for name, sizes in memory.named),
         ("communication", np.where(table["data_parallel"] > 1, NCCL_BYTES, 0.0)),
         ("context", np.full(len(table), CONTEXT_BYTES)),
         ("fragmentation", np.asarray(FRAGMENTATION * coming)),
@@ -154,7 +148,7 @@ def traced_memory(table: CandidateTable, workload: Workload) -> tuple[tuple[str,
 
 def _alone(memory: MemoryParts, table: CandidateTable, workload: Workload) -> Floats:
     """Activations of ranks whose gradients are made while activations go: the trace itself."""
-    activations, peaks = memory.activations_bytes_C, profiled_model(workload).traced_peaks
+    activations, peaks = memory["activations"], profiled_model(workload).traced_peaks
     if not peaks:
         return activations
     lines = [
@@ -162,7 +156,7 @@ def _alone(memory: MemoryParts, table: CandidateTable, workload: Workload) -> Fl
         for phase in {peak.phase for peak in peaks}
     ]
     most = np.max([line.at(table["micro_batch"]) for line in lines], axis=0)
-    rest = memory.peak_bytes_C - activations - memory.update_bytes_C
+    rest = memory.total - activations - memory["update"]
     first = (table["data_parallel"] == 1) & (table["accumulation"] == 1)
     plain = first & table.is_value("recompute", Recompute.NONE)
     return np.asarray(np.where(plain, np.maximum(0.0, most - rest), activations), np.float64)
@@ -392,43 +386,11 @@ def broadcast_sum(arrays: Iterable[Floats]) -> Floats:
     return np.asarray(total, np.float64)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class StageMemory:
-    """Bytes of one rank at the fullest moment of a step; the parts add up to the peak.
-
-    ``stage_SC`` says which pipeline stage each row is of.
-    """
-
-    stage_SC: Ints
-    state: ModelState
-    activations: ActivationBytes
-    overheads: Overheads
-
-    def parts(self) -> tuple[tuple[str, Floats], ...]:
-        """Name (``weights``, ``mlp``, ``context``, …) and bytes of each part, in order."""
-        groups = (self.state, self.activations, self.overheads)
-        return tuple(
-            (part.name.removesuffix("_SC"), getattr(group, part.name))
-            for group in groups
-            for part in fields(group)
-        )
-
-    @property
-    def total_SC(self) -> Floats:
-        """Sum of all parts on each stage."""
-        return broadcast_sum(part for _, part in self.parts())
-
-    @property
-    def peak_C(self) -> Floats:
-        """What the fullest of these stages needs."""
-        return np.asarray(self.total_SC.max(axis=0), np.float64)
-
-
 def memory_bytes(
     columns: LayoutColumns,
     workload: Workload,
     stages: Ints | None = None,
-) -> StageMemory:
+) -> MemoryParts:
     """All parts for each candidate.
 
     Args:
@@ -445,11 +407,17 @@ def memory_bytes(
     looked_at = Stages.of(stages, columns, layers)
     counts = rank_weights_of(weights, workload, columns, looked_at)
     activations = activation_bytes(workload, weights, columns, looked_at)
-    return StageMemory(
-        stage_SC=stages,
-        state=model_state(counts, columns, workload),
-        activations=activations,
-        overheads=overheads(counts, activations, columns, workload, looked_at),
+    groups = (
+        model_state(counts, columns, workload),
+        activations,
+        overheads(counts, activations, columns, workload, looked_at),
+    )
+    return MemoryParts(
+        named=tuple(
+            (part.name.removesuffix("_SC"), getattr(group, part.name))
+            for group in groups
+            for part in fields(group)
+        )
     )
 
 

@@ -133,11 +133,11 @@ def _by_profile(
     known = np.where(covered_rows(table), 0.0, np.nan)
     memory = memory_parts(table, workload, foreach=on_gpu)
     return PredictionTable(
-        peak_bytes_C=memory.peak_bytes_C,
+        peak_bytes_C=memory.peak_C,
         step_s_C=step.step_s_C,
         least_step_s_C=known + least_profiled_step_s(table, spec),
         parts=step.profiled_parts(),
-        memory_parts=memory.named_parts(),
+        memory_parts=memory.full(),
         limit_bytes=cluster.least_memory_bytes,
         band=PROFILED_BAND,
         how=_how(spec, network),
@@ -196,11 +196,11 @@ def state_beyond_memory(
     least_bytes, limit_bytes = np.inf, cluster.least_memory_bytes
     for table in (CandidateTable.from_candidates((space.baseline,)), space.table):
         parts = memory_parts(table, workload)
-        state_bytes_C = parts.parameters_bytes_C + parts.gradients_bytes_C
+        state_bytes_C = parts["weights"] + parts["gradients"]
         if (
             workload.optimizer.name is not None
         ):  # else the script makes its own, which may have none
-            state_bytes_C = state_bytes_C + parts.optimizer_bytes_C
+            state_bytes_C = state_bytes_C + parts["optimizer"]
         least_bytes = np.minimum(least_bytes, np.min(state_bytes_C, initial=np.inf))
     if not least_bytes * (1 - UNCALIBRATED_MEMORY_BAND) > limit_bytes:
         return None

@@ -11,10 +11,10 @@ import numpy as np
 
 from autoconf_launch.autotuner.cost import (
     LayoutColumns,
+    MemoryParts,
     NodeLimits,
     Proposal,
     Remedy,
-    StageMemory,
     Verdict,
     broken_rule,
     host_bytes,
@@ -84,7 +84,7 @@ class FitAnswer:
 
     cluster: ClusterSpec
     asked: Proposal
-    memory: StageMemory
+    memory: MemoryParts
     limit_bytes: int
     verdict: Verdict
     step_s: float | None
@@ -161,7 +161,7 @@ def fit_answer(request: FitRequest) -> FitAnswer:
         host_bytes=cluster.least_host_memory_bytes,
     )
     host = _host_memory(columns, training)
-    answer = verdict(float(memory.total_SC.max()), limit_bytes)
+    answer = verdict(float(memory.total.max()), limit_bytes)
     answer = Verdict.NO if host.is_short else answer
     found: tuple[Remedy, ...] = ()
     seconds = partial(proposal_step_s, cluster)

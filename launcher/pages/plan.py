@@ -83,11 +83,11 @@ def _memory(answer: PlanAnswer, best: Sequence[Planned]) -> Chart:
         [one.layout for one in best], [one.recompute_layers for one in best]
     )
     memory = memory_bytes(columns, answer.workload)
-    total_SC = memory.total_SC
+    total_SC = memory.total
     fullest = total_SC.argmax(axis=0)
     parts = [
         (name, np.broadcast_to(sizes, total_SC.shape)[fullest, range(len(best))].tolist())
-        for name, sizes in memory.parts()
+        for name, sizes in memory.named
     ]
     return memory_chart(_numbers(best), parts, answer.request.training.limit_bytes)
 

@@ -72,7 +72,7 @@ def cluster_name(cluster: ClusterSpec) -> str:
 
 def fit_document(answer: FitAnswer) -> dict[str, Any]:
     """A document; keys in ``_gib`` are of 2^30 bytes."""
-    total_S, host_limit = answer.memory.total_SC[:, 0], answer.host.limit_bytes
+    total_S, host_limit = answer.memory.total[:, 0], answer.host.limit_bytes
     return {
         "schema_version": FIT_SCHEMA_VERSION,
         "model": answer.asked.workload.architecture.name,
@@ -111,7 +111,7 @@ def _headline(answer: FitAnswer) -> str:
 
 def _table(answer: FitAnswer) -> str:
     """Parts as rows and stages as columns; the other way round where stages are many."""
-    total_S = answer.memory.total_SC[:, 0]
+    total_S = answer.memory.total[:, 0]
     named = [*_shown_parts(answer), ("sum", total_S)]
     unit_name, unit = memory_unit(float(total_S.max()))
     cells = [[f"{size / unit:.2f}" for size in sizes] for _, sizes in named]
@@ -127,24 +127,24 @@ def _table(answer: FitAnswer) -> str:
 
 
 def _shown_parts(answer: FitAnswer) -> list[tuple[str, Any]]:
-    count = len(answer.memory.total_SC)
-    least = _LEAST_SHOWN * memory_unit(float(answer.memory.total_SC.max()))[1]
+    count = len(answer.memory.total)
+    least = _LEAST_SHOWN * memory_unit(float(answer.memory.total.max()))[1]
     parts = [
-        (name, np.broadcast_to(sizes, (count, 1))[:, 0]) for name, sizes in answer.memory.parts()
+        (name, np.broadcast_to(sizes, (count, 1))[:, 0]) for name, sizes in answer.memory.named
     ]
     return [(name, sizes) for name, sizes in parts if sizes.max() >= least]
 
 
 def _parts(answer: FitAnswer, stage: int) -> dict[str, float]:
-    count = len(answer.memory.total_SC)
+    count = len(answer.memory.total)
     return {
         name: _to_gib(float(np.broadcast_to(sizes, (count, 1))[stage, 0]))
-        for name, sizes in answer.memory.parts()
+        for name, sizes in answer.memory.named
     }
 
 
 def _verdict(answer: FitAnswer) -> str:
-    total_S = answer.memory.total_SC[:, 0]
+    total_S = answer.memory.total[:, 0]
     needed, stage = float(total_S.max()), int(total_S.argmax())
     return (
         f"{ANSWERS[answer.verdict]}. The fullest rank (stage {stage}) needs "

@@ -17,7 +17,7 @@ plots = imported("cost_model_plots")
 @pytest.mark.parametrize("known", plots.LAYOUTS, ids=lambda known: known.label.split(",")[0])
 def test_the_colours_of_a_bar_add_up_to_the_fullest_rank(known: Any) -> None:
     answer = fit_answer(parse_fit(known.flags.split()))
-    total_gb = float(answer.memory.total_SC.max()) / 2**30
+    total_gb = float(answer.memory.total.max()) / 2**30
     assert sum(plots.grouped_gb(answer).values()) == pytest.approx(total_gb)
 
 

@@ -54,7 +54,7 @@ def parts(workload: Workload, model: Architecture = GPT, **layout: Any) -> dict[
     stages = np.arange(layout.get("pipeline_parallel", 1))[:, None]
     memory = memory_bytes(columns, replace(workload, model=model), stages)
     found = {}
-    for name, sizes in memory.parts():
+    for name, sizes in memory.named:
         wide = np.broadcast_to(sizes, stages.shape)[:, 0]
         found[name] = float(wide[0]) if len(wide) == 1 else [float(size) for size in wide]
     return found

@@ -44,10 +44,8 @@ def parts(spec: ModelSpec, workload: Workload = ADAM, **layout: Any) -> dict[str
     given = {"data_parallel": 4, "micro_batch": 2, **layout}
     table = CandidateTable.from_candidates([Candidate(layout=Layout(**given), extras=extras)])
     found = memory_parts(table, replace(workload, model=spec))
-    return {
-        name.removesuffix("_bytes_C"): float(getattr(found, name)[0])
-        for name in (*found.__dataclass_fields__, "peak_bytes_C")
-    }
+    named = {name: float(sizes[0]) for name, sizes in found.named}
+    return {**named, "peak": float(found.peak_C[0])}
 
 
 @pytest.mark.parametrize(
@@ -66,7 +64,7 @@ def test_each_stage_shards_one_more_part(
 ) -> None:
     found = parts(MODEL, zero_stage=stage)
     assert (
-        found["parameters"],
+        found["weights"],
         found["gradients"],
         found["optimizer"],
         found["gathered"],
@@ -141,7 +139,7 @@ def test_optimizer_and_precision_come_from_the_configuration() -> None:
 def test_frozen_weights_have_no_gradients_and_no_state() -> None:
     frozen = replace(MODEL.blocks[1], frozen_parameters=200)
     found = parts(replace(MODEL, blocks=(MODEL.blocks[0], frozen)))
-    assert (found["parameters"], found["gradients"], found["optimizer"]) == (4000, 800, 1600)
+    assert (found["weights"], found["gradients"], found["optimizer"]) == (4000, 800, 1600)
 
 
 def test_autocast_under_ddp_keeps_16_bit_copies_of_weights() -> None:
@@ -233,4 +231,4 @@ def test_layouts_without_a_formula_have_no_prediction(layout: dict[str, Any]) ->
 def test_an_update_of_all_weights_at_once_needs_room_beyond_what_backward_freed() -> None:
     table = CandidateTable.from_candidates([Candidate(layout=Layout(micro_batch=2))])
     found = memory_parts(table, replace(ADAM, model=MODEL), foreach=True)
-    assert found.update_bytes_C.tolist() == [4000 - 820]
+    assert found["update"].tolist() == [4000 - 820]

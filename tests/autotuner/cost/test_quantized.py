@@ -19,7 +19,7 @@ ONE = Layout(zero_stage=0)
 
 def parts(workload: Workload, layout: Layout = ONE) -> dict[str, float]:
     memory = memory_bytes(LayoutColumns.from_layouts([layout]), workload)
-    return {name: float(np.broadcast_to(sizes, (2, 1))[0, 0]) for name, sizes in memory.parts()}
+    return {name: float(np.broadcast_to(sizes, (2, 1))[0, 0]) for name, sizes in memory.named}
 
 
 def step(workload: Workload, layout: Layout = ONE) -> dict[str, float]:
