@@ -142,6 +142,11 @@ class Pool:
         self._bound_s_C, self._left_s = bound_s_C, left_s
 
     @property
+    def smaller(self) -> int:
+        """How many rows that pass the rules are meant only for a baseline without the memory."""
+        return int((self._allowed & self._small).sum())
+
+    @property
     def too_long_s(self) -> Floats:
         """What launches may take of the rows that are open but for want of time."""
         rows = self._allowed & ~self._tried & ~self._closed & ~self._beyond_saturation()

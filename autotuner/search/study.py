@@ -152,6 +152,11 @@ class Study:
         """Candidates that were skipped unmeasured, by the name of the rule."""
         return self._pool.rejected
 
+    @property
+    def smaller(self) -> int:
+        """How many others are tried only where the baseline does not fit in memory."""
+        return self._pool.smaller
+
     def ask(self, free_slots: int, elapsed_s: float) -> tuple[Trial, ...]:
         """At most ``free_slots`` trials to start now; none may mean to wait for pending ones.
 

@@ -23,7 +23,7 @@ from autoconf_launch.autotuner.space import Prediction, Record
 from autoconf_launch.autotuner.strategies import SATURATION_GAIN
 from autoconf_launch.core import Candidate, Failure, MemoryUse, plural
 
-from .cells import label, memory_text, range_text, seconds_text, table_of
+from .cells import label, memory_text, number_text, range_text, seconds_text, table_of
 
 _LEVELLED_OFF = f"throughput has levelled off (less than {100 * SATURATION_GAIN:.0f} % expected)"
 
@@ -52,7 +52,7 @@ def stop_sentence(stop: StopReason) -> str:
             f"(tuner_num_trials is {stop.trials}); configurations worth a trial are left."
         )
     if stop.kind is StopKind.STAGE_NO_BETTER:
-        best = [f"{name} ({value:.4g} {stop.unit})" for name, value in stop.stages]
+        best = [f"{name} ({number_text(value)} {stop.unit})" for name, value in stop.stages]
         return f"Stage {' is no better than '.join(best)}, so later stages were skipped."
     if stop.kind is StopKind.BUDGET:
         return _budget_sentence(stop.budget, stop.no_room)
@@ -278,7 +278,7 @@ def _percent(level: float) -> str:
 
 
 def _milliseconds(record: Record) -> str:
-    return f"{record.measurement.latency_ms:.4g} ms" if record.measurement else "-"
+    return f"{number_text(record.measurement.latency_ms)} ms" if record.measurement else "-"
 
 
 def _playoff(decision: Decision, known: Mapping[str, str]) -> Iterator[str]:

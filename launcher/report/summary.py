@@ -20,7 +20,7 @@ from autoconf_launch.autotuner.playoff import (
 )
 from autoconf_launch.core import Aside, Asides, Edit, WentOn, dotted_name, encode, plural
 
-from .cells import duration_text, label, seconds_text, table_of
+from .cells import duration_text, label, number_text, seconds_text, table_of
 from .search import (
     certificate_text,
     failure_text,
@@ -209,7 +209,7 @@ def _no_gain_lines(summary: Summary) -> list[str]:
 
 def speed_text(summary: Summary) -> str:
     """``183.2 samples/s (0.175 s per step)``: the winner's, as a training is expected to have."""
-    value = f"{summary.rows[-1].best_metric_val:.4g} {summary.unit}"
+    value = f"{number_text(summary.rows[-1].best_metric_val)} {summary.unit}"
     expected = summary.decision.expected
     if summary.metric == "latency" or expected is None or expected.measurement is None:
         return value

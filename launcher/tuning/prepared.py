@@ -135,7 +135,7 @@ def make_study(job: TuningJob, spec: ModelSpec | None, past: tuple[PastTime, ...
         limits=search_limits(job.request, job.cluster, EFFORTS[user.settings.effort]),
     )
     rejected = sum(count for _, count in study.rejected)
-    considered = len(space.table) + sum(count for _, count in space.rejected)
+    considered = len(space.table) + sum(count for _, count in space.rejected) - study.smaller
     job.listener(
         SpaceBuilt(considered=considered, left=considered - rejected, rejected=study.rejected)
     )

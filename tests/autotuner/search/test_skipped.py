@@ -73,6 +73,7 @@ def test_a_search_of_all_candidates_says_so() -> None:
 
 
 def test_micro_batches_below_the_users_are_left_out_and_counted() -> None:
+    assert explored(by_stage(1)).smaller == 2
     assert said(explored(by_stage(1))) == (
         "2 of 4 configurations skipped: micro-batch smaller than yours, which fits."
     )

@@ -27,7 +27,7 @@ def test_a_repeat_that_failed_is_said() -> None:
 def test_a_trial_that_was_not_confirmed_is_said_with_both_times() -> None:
     records = trials(1.0, 1.0, LOADED)
     (said,) = repeat_findings(records, [again(records[2], 3, made(1.0), doubted=True)])
-    assert "accum 1 took 2000 ms per step in its trial, 1000 ms re-measured" in said
+    assert "accum 1 took 2,000 ms per step in its trial, 1,000 ms re-measured" in said
 
 
 def test_a_machine_that_was_slower_for_a_while_is_said() -> None:
