@@ -178,7 +178,8 @@ def _flow(user: UserSettings, stages: Sequence[StageView]) -> str:
     order, each = ("in this order, ", " each") if staged else ("together, ", "")
     listed = _comma_list([view.stage for view in stages])
     where = f" ({origin})" if origin else ""
-    searched = "Searched " if origin is None else f"ZeRO stages {listed}{where}, {order}"
+    name, order = ("stages", order) if len(stages) > 1 else ("stage", "")
+    searched = "Searched " if origin is None else f"ZeRO {name} {listed}{where}, {order}"
     return (
         f"{searched}by {settings.metric} with {settings.tuner_type}; at most "
         f"{settings.tuner_num_trials} trials{'' if origin is None else each}, "

@@ -52,6 +52,12 @@ def test_full_mode_shows_the_shipped_lists_with_their_files(config: str) -> None
 
 def test_the_stages_tell_where_they_come_from(config: str) -> None:
     assert document(RANKS, "--config", config)["stages_from"] == "c.json"
+    assert shown(RANKS, "--config", config).startswith("ZeRO stages 0, 2 (c.json), together, by ")
+
+
+def test_a_single_stage_is_not_called_several(config: str, tmp_path: Path) -> None:
+    (tmp_path / "c.json").write_text(json.dumps({"zero_optimization": {"stage": 2}}))
+    assert shown(RANKS, "--config", config).startswith("ZeRO stage 2 (c.json), by throughput ")
 
 
 def test_a_list_of_the_configuration_tells_so(config: str, tmp_path: Path) -> None:
