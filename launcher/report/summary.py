@@ -49,6 +49,10 @@ _MOST_EDITS = 8
 _MOST_NAMES = 5
 _MOST_REFUSED = 2
 _NO_GAIN = "No measurable gain: your configuration is as fast."
+_NOT_SHOWN = (
+    "No gain was shown: these measurements are too few or too noisy to tell whether another "
+    "configuration is faster than yours."
+)
 _ALREADY_BEST = "No gain: your configuration is the fastest measured."
 _ONCE = "Possibly as fast, measured only once"
 _BUSIER = 0.5
@@ -204,12 +208,15 @@ def _no_gain_lines(summary: Summary) -> list[str]:
     if decision.verdict is DecisionVerdict.FASTER:
         return [_ALREADY_BEST] if best == baseline.trial.name else []
     is_alike = baseline.trial.name in (best, *decision.ties, *decision.near)
-    return [_NO_GAIN] if is_alike else []
+    is_known = decision.verdict is DecisionVerdict.TIED and decision.rounds
+    return [_NO_GAIN if is_known else _NOT_SHOWN] if is_alike else []
 
 
 def speed_text(summary: Summary) -> str:
     """``183.2 samples/s (0.175 s per step)``: the winner's, as a training is expected to have."""
-    value = f"{number_text(summary.rows[-1].best_metric_val)} {summary.unit}"
+    best = summary.rows[-1].best_metric_val
+    assert best is not None  # the last row is of all stages, and one was measured
+    value = f"{number_text(best)} {summary.unit}"
     expected = summary.decision.expected
     if summary.metric == "latency" or expected is None or expected.measurement is None:
         return value

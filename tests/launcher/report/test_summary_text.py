@@ -114,8 +114,16 @@ def test_turns_are_said_of_rounds_that_had_them(in_turn: bool, how: str) -> None
 @pytest.mark.parametrize("where", ["ties", "near"])
 def test_where_your_own_configuration_is_a_tie_the_first_line_says_so(where: str) -> None:
     own = (RECORDS[0].trial.name,)
-    first = told(**{"ties": (), "near": (), where: own}).splitlines()[0]
+    first = told(**{"ties": (), "near": (), where: own}, rounds=2).splitlines()[0]
     assert first == "No measurable gain: your configuration is as fast."
+
+
+@pytest.mark.parametrize(("rounds", "width"), [(0, 0.2), (2, 2.0)])
+def test_what_cannot_be_told_is_not_called_as_fast(rounds: int, width: float) -> None:
+    own = (RECORDS[0].trial.name,)
+    wide = Resolution(rounds=2, round_s=6.2, width=width, wanted=0.03, further=None)
+    first = told(ties=own, near=(), rounds=rounds, resolution=wide).splitlines()[0]
+    assert first.startswith("No gain was shown: these measurements are too few or too noisy")
 
 
 def test_a_rich_result_has_at_most_25_lines() -> None:
