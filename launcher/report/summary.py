@@ -55,8 +55,8 @@ _NOT_SHOWN = (
 )
 _ALREADY_BEST = "No gain: your configuration is the fastest measured."
 _ONCE = "Possibly as fast, measured only once"
-_BUSIER = 0.5
-"""Difference of load averages from which one of two is named as a cause."""
+_BUSIER, _BUSIER_TIMES = 0.5, 1.25
+"""Difference and ratio of load averages from which the higher one is named as a cause."""
 _HEADERS = ("tuning_space", "num_experiments", "best_metric_val", "best_exp_name")
 
 
@@ -107,7 +107,9 @@ def details_text(summary: Summary) -> str:
     said = level_lines(summary.decision)
     lines = [sentence for sentence in findings(summary) if sentence not in said]
     if decision.winner:
-        tied, near = (rivals(summary, names) for names in (decision.ties, decision.near))
+        tied, near = (
+            _rivals(summary, names, differences=True) for names in (decision.ties, decision.near)
+        )
         lines += [f"Tied with the best: {', '.join(tied)}."] if len(tied) > _MOST_NAMES else []
         lines += [f"{_ONCE}: {', '.join(near)}."] if len(near) > _MOST_NAMES else []
         lines += filter(None, [certificate_text(summary), left_out_text(summary)])
@@ -242,7 +244,12 @@ def _cause(gap: SpeedGap, *, slower: bool) -> str:
     loads = gap.measured_load, gap.verified_load
     if None not in loads:
         measured, verified = (load or 0.0 for load in loads)
-        if abs(verified - measured) >= _BUSIER and (verified > measured) is slower:
+        more, less = max(measured, verified), min(measured, verified)
+        if (
+            more >= less + _BUSIER
+            and more >= _BUSIER_TIMES * less
+            and (more == verified) is slower
+        ):
             return (
                 "probably because of other work on this machine (load average "
                 f"{measured:.1f} there, {verified:.1f} in the verification run)"
@@ -256,23 +263,28 @@ def _tie_lines(summary: Summary) -> list[str]:
     """What may be as fast, and how small a difference the rounds could show."""
     lines, decision = [], summary.decision
     if decision.ties:
-        lines.append(f"Tied with the best, within noise: {_names(summary, decision.ties)}.")
+        is_ranked = decision.verdict is not DecisionVerdict.INCONCLUSIVE
+        names = _names(summary, decision.ties, differences=is_ranked)
+        lines.append(f"Tied with the best, within noise: {names}.")
         lines += [resolution_text(decision)] if decision.resolution else []
     if decision.near:
         lines.append(f"{_ONCE}: {_names(summary, decision.near)}.")
     return lines
 
 
-def _names(summary: Summary, names: Sequence[str]) -> str:
+def _names(summary: Summary, names: Sequence[str], *, differences: bool = True) -> str:
     more = len(names) - _MOST_NAMES
-    shown = ", ".join(rivals(summary, names[:_MOST_NAMES]))
+    shown = ", ".join(_rivals(summary, names[:_MOST_NAMES], differences=differences))
     return shown + (f" and {more} more" if more > 0 else "")
 
 
-def rivals(summary: Summary, names: Sequence[str]) -> list[str]:
+def _rivals(summary: Summary, names: Sequence[str], *, differences: bool) -> list[str]:
     """Labels of configurations, each with how much slower than the best it was measured."""
     behind, known = dict(summary.decision.behind), labels(summary)
-    return [f"{known.get(name, name)}{_behind(behind.get(name))}" for name in names]
+    return [
+        f"{known.get(name, name)}{_behind(behind.get(name)) if differences else ''}"
+        for name in names
+    ]
 
 
 def _behind(log_ratio: float | None) -> str:

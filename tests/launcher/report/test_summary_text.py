@@ -178,7 +178,7 @@ def test_two_speeds_come_with_the_load_that_explains_them() -> None:
     )
 
 
-@pytest.mark.parametrize("loads", [(), (2.0, 2.1), (3.8, 1.1)])
+@pytest.mark.parametrize("loads", [(), (2.0, 2.1), (9.5, 10.3), (3.8, 1.1)])
 def test_a_load_that_does_not_explain_a_slower_run_is_not_named(loads: tuple[float, ...]) -> None:
     assert gap(0.064, 0.128, *loads, turns=True).endswith(
         "were faster (64.0 ms per step), for no known reason: launches minutes apart can differ."
