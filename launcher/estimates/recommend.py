@@ -329,18 +329,18 @@ class _Predictor:
 
     def _with_model_sensitivities(self, found: Outlook, model: ChosenModel) -> Outlook:
         """The outlook with the assumptions on the model, whatever was not given."""
-        asked, request = model.asked, self._request
+        asked, request, batch = model.asked, self._request, found.achieved.layout.global_batch
         if request.custom_config is not None:
             return found
         kinds = {
             "sequence_length": ("--seq", request.sequence, asked.sequence),
             "vocabulary": ("--vocab", request.vocabulary, asked.vocabulary),
-            "global_batch": ("--global-batch", request.global_batch, model.batch.global_batch),
+            "global_batch": ("--global-batch", request.global_batch, batch),
         }
         more = []
         for name, (flag, given, value) in kinds.items():
             half, double = (
-                None if given else self._days_with(asked, name, value * factor // 2)
+                None if given else self._days_with(asked, batch, name, value * factor // 2)
                 for factor in (1, 4)
             )
             if half is not None and double is not None:
@@ -356,11 +356,13 @@ class _Predictor:
                 )
         return replace(found, sensitivities=by_effect((*found.sensitivities, *more)))
 
-    def _days_with(self, asked: ModelQuestion, name: str, value: int) -> float | None:
+    def _days_with(self, asked: ModelQuestion, batch: int, name: str, value: int) -> float | None:
+        """Days with one of the three assumptions changed, the other two as they are."""
+        same = replace(asked, batch=batch)
         changed = {
-            "sequence_length": replace(asked, sequence=value),
-            "vocabulary": replace(asked, vocabulary=value),
-            "global_batch": replace(asked, batch=value),
+            "sequence_length": replace(same, sequence=value),
+            "vocabulary": replace(same, vocabulary=value),
+            "global_batch": replace(same, batch=value),
         }[name]
         request = replace(self._request, global_batch=changed.batch)
         try:

@@ -49,6 +49,11 @@ def ask_plan(asked: PlanRequest, words: Sequence[str]) -> tuple[PlanRequest, Tra
     request = replace(asked, training=_training_of(asked.training, script, batch))
     if script.architecture is None:
         check_pieces(request.training, script, None)
+        if request.others:
+            raise ConfigError(
+                "Several clusters are compared for a model whose architecture is known, but "
+                f"{script.why_pieces}; give one --cluster."
+            )
     return request, script
 
 
@@ -89,6 +94,7 @@ _ARCHITECTURE_ALONE = (
     *("--seq", "--tp", "--pp", "--vpp", "--cp", "--ep", "--sequence-parallel", "--offload"),
     *("--recompute-layers", "--lora-rank", "--weights", "--freeze", "--compile"),
     *("--flash-attention", "--trainer", "--csv", "--explain", "--tokens", "--objective"),
+    "--gpus-needed",
 )
 
 

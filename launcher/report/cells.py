@@ -31,7 +31,8 @@ def duration_text(seconds: float) -> str:
     """``2.3 days``, ``14.1 hours``, ``40 s``: three digits of its largest whole unit."""
     for size, name in _UNITS:
         if seconds >= size:
-            return f"{_three_digits(seconds / size)} {name}"
+            number = _three_digits(seconds / size)
+            return f"{number} {name.removesuffix('s') if number == '1' else name}"
     return f"{_three_digits(seconds)} s"
 
 

@@ -10,7 +10,7 @@ from autoconf_launch.autotuner.planner import Planned
 from autoconf_launch.autotuner.playoff import SoakReport
 from autoconf_launch.autotuner.space import Prediction, Record
 
-from .cells import label
+from .cells import label, number_text
 
 _WIDTH = 48
 PARTS = {
@@ -70,7 +70,9 @@ def waterfall_text(steps: Sequence[WaterfallStep]) -> str:
     total_s = sum(step.seconds for step in steps)
     names = max(len(step.name) for step in steps)
     lines = [_line(step, total_s, names) for step in steps]
-    return "\n".join([*lines, f"{'step':<{names}}  {total_s:9.4g} s  100 %  {'=' * _WIDTH}"])
+    return "\n".join(
+        [*lines, f"{'step':<{names}}  {number_text(total_s):>9} s  100 %  {'=' * _WIDTH}"]
+    )
 
 
 def _line(step: WaterfallStep, total_s: float, names: int) -> str:
@@ -78,7 +80,9 @@ def _line(step: WaterfallStep, total_s: float, names: int) -> str:
     last = round(_WIDTH * (step.start_s + step.seconds) / total_s)
     bar = " " * first + ("#" * (last - first) or ("|" if step.seconds > 0 else ""))
     share = 100 * step.seconds / total_s
-    return f"{step.name:<{names}}  {step.seconds:9.4g} s  {share:3.0f} %  {bar}".rstrip()
+    return (
+        f"{step.name:<{names}}  {number_text(step.seconds):>9} s  {share:3.0f} %  {bar}".rstrip()
+    )
 
 
 def step_parts_text(record: Record, soak: SoakReport | None = None) -> str | None:
@@ -94,7 +98,8 @@ def step_parts_text(record: Record, soak: SoakReport | None = None) -> str | Non
     return (
         f"Where a step of {label(record.trial.candidate)} goes, as predicted ({prediction.how}):\n"
         f"{waterfall_text(predicted_waterfall(prediction))}\n"
-        f"measured {measured_s:.4g} s, {100 * abs(more):.0f} % {'more' if more > 0 else 'less'}"
+        f"measured {number_text(measured_s)} s, "
+        f"{100 * abs(more):.0f} % {'more' if more > 0 else 'less'}"
         f"{_soak_text(soak)}"
     )
 

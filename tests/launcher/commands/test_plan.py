@@ -113,7 +113,7 @@ def test_a_deadline_leaves_out_what_is_too_slow(plan: Run) -> None:
 
 @pytest.mark.parametrize(
     ("limit", "says"),
-    [(("--deadline", "1h"), "the deadline is 1 hours"), (("--max-cost", "7"), "--max-cost is $7")],
+    [(("--deadline", "1h"), "the deadline is 1 hour;"), (("--max-cost", "7"), "--max-cost is $7")],
 )
 def test_a_limit_that_nothing_keeps_ends_with_code_3(
     plan: Run, limit: tuple[str, ...], says: str

@@ -59,7 +59,9 @@ def test_a_doubled_assumption_has_the_days_of_that_question(recommend: Run) -> N
     asked = (*SEEDS, "--model-size", "5", "--json")
     rows = recommend(*asked).document["planner"]["assumptions"]
     row = next(one for one in rows if one["name"] == "sequence_length")
-    doubled = recommend(*asked, "--seq", str(2 * int(row["value"]))).document["planner"]
+    batch = recommend(*asked).document["planner"]["global_batch"]
+    other = ("--seq", str(2 * int(row["value"])), "--global-batch", str(batch))
+    doubled = recommend(*asked, *other).document["planner"]
     assert row["days_at_double"] == pytest.approx(doubled["training_days"])
 
 

@@ -69,6 +69,29 @@ def test_plan_ranks_what_a_script_of_unknown_kind_can_do(plan: Run) -> None:
 @pytest.mark.parametrize(
     ("flags", "says"),
     [
+        (("--cluster", "8xA100"), "Several clusters are compared for a model whose architecture"),
+        (("--gpus-needed",), "--gpus-needed needs a model whose architecture is known"),
+    ],
+)
+def test_numbers_of_gpus_of_a_script_of_unknown_kind_are_refused(
+    plan: Run, flags: tuple[str, ...], says: str
+) -> None:
+    ran: Ran = plan("--cluster", "8xH100", *flags, "--global-batch", "256", *COMMAND)
+    assert (ran.code, ran.is_one_line) == (2, True), ran.err
+    assert says in ran.err
+
+
+def test_without_a_batch_numbers_of_gpus_are_not_compared(plan: Run) -> None:
+    Path("train.py").write_text("open('it_ran', 'w')")
+    ran: Ran = plan("--cluster", "8xH100", "--cluster", "4xH100", *COMMAND)
+    assert (ran.code, ran.is_one_line) == (2, True), ran.err
+    assert "Give --global-batch: the batch of the script itself grows with the GPUs" in ran.err
+    assert not Path("it_ran").exists()
+
+
+@pytest.mark.parametrize(
+    ("flags", "says"),
+    [
         (("--model", "gpt2"), "--model and the command after -- both say what the model is"),
         (("--kv-heads", "2"), "--kv-heads and the command after -- both say"),
         (("--cluster", "8xH1000"), "did you mean"),

@@ -8,6 +8,7 @@ from autoconf_launch.launcher.report.cells import duration_text
     [
         (12.0, "12 s"),
         (90.0, "1.5 minutes"),
+        (3600.0, "1 hour"),
         (14.1 * 3600, "14.1 hours"),
         (2.3 * 86400, "2.3 days"),
         (1234.5 * 86400, "1,234 days"),
