@@ -46,7 +46,7 @@ STEP_TIME_BAND = 0.16
 within it (``benchmarks/planner_accuracy.py``; models that were excluded from the fit are about one
 point worse)."""
 UNMEASURED_BAND = 2 * STEP_TIME_BAND
-"""A guess for what no table has: experts, and states in host memory."""
+"""A guess for what no table has: experts, quantized weights, and states in host memory."""
 PROFILED_BAND = 0.3
 """Relative error to expect of a step's seconds; a guess until predictions are calibrated."""
 EAGER_BAND = 0.5
@@ -153,10 +153,11 @@ def _how(spec: ModelSpec, network: Network | None) -> str:
     return f"{memory}, time from {count} profiled micro-batches{links}"
 
 
-def time_band(architecture: Architecture, layout: Layout) -> float:
+def time_band(workload: Workload, layout: Layout) -> float:
     """Relative error of a predicted step that nine of ten layouts like this one stay within."""
-    unmeasured = architecture.experts is not None or layout.offload is not Offload.NONE
-    return UNMEASURED_BAND if unmeasured else STEP_TIME_BAND
+    is_new_work = workload.architecture.experts is not None or workload.weight_format is not None
+    is_unmeasured = is_new_work or layout.offload is not Offload.NONE
+    return UNMEASURED_BAND if is_unmeasured else STEP_TIME_BAND
 
 
 _WITHOUT_WEIGHTS = ("micro_batch", "micro_batch_split", "accumulation", "recompute")

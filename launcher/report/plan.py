@@ -47,7 +47,7 @@ def row_document(answer: PlanAnswer, one: Planned) -> dict[str, Any]:
         "family": family_name(one.layout),
         "candidate": layout_document(one),
         "step_time_s": one.step_s,
-        "step_time_band": time_band(answer.workload.architecture, one.layout),
+        "step_time_band": time_band(answer.workload, one.layout),
         "tokens_per_s_per_gpu": answer.tokens_per_s_per_gpu(one),
         "mfu": one.mfu,
         "peak_memory_gib": round(one.peak_bytes / _GIB, 3),
@@ -288,7 +288,7 @@ def _rows_notes(answer: PlanAnswer) -> Iterator[str]:
 
 def doubts(rows: Sequence[tuple[PlanAnswer, Planned]]) -> Iterator[str]:
     """How far the numbers of layouts may be off, and what was not checked."""
-    bands = {time_band(answer.workload.architecture, one.layout) for answer, one in rows}
+    bands = {time_band(answer.workload, one.layout) for answer, one in rows}
     band = " to ".join(f"{100 * band:.0f}" for band in sorted(bands))
     yield (
         f"90 % error bands from published runs: step time ±{band} %, memory "
@@ -296,7 +296,8 @@ def doubts(rows: Sequence[tuple[PlanAnswer, Planned]]) -> Iterator[str]:
     )
     if max(bands) > STEP_TIME_BAND:
         guess = f"±{percent(max(bands))}"
-        yield f"{guess} is an estimate: no published run has experts or offload."
+        lacking = "experts, offload or quantized weights"
+        yield f"{guess} is an estimate: no published run has {lacking}."
     if any(one.host_bytes and not _host_limit(answer) for answer, one in rows):
         yield HOST_NOT_CHECKED
 

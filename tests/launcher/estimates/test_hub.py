@@ -2,8 +2,10 @@
 
 import json
 import os
+import socket
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -167,3 +169,12 @@ def test_offline_is_respected(tmp_path: Path, hub: str) -> None:
     done = fit("org/tiny", tmp_path, HF_ENDPOINT=hub, HF_HUB_OFFLINE="1")
     assert "HF_HUB_OFFLINE keeps it from the hub" in done.stderr
     assert not _Hub.authorized
+
+
+@pytest.mark.slow
+def test_a_hub_that_never_answers_is_not_waited_for(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        started = time.monotonic()
+        done = fit("org/new", tmp_path, HF_ENDPOINT=f"http://127.0.0.1:{silent.getsockname()[1]}")
+    assert "the hub cannot be reached" in done.stderr
+    assert time.monotonic() - started < 30
