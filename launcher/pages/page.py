@@ -7,6 +7,7 @@ leaving. Text is escaped by the template, numbers for charts travel as JSON.
 from __future__ import annotations
 
 import importlib
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -79,11 +80,21 @@ def page_html(page: HtmlPage) -> str:
     """
     jinja2, plotly = _library("jinja2"), _library("plotly.offline")
     environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined)
+    environment.filters["json_value"] = _json_value
     template = environment.from_string(_TEMPLATE.read_text(encoding="utf-8"))
     text: str = template.render(
         page=page, answer=text_html(page.answer), plotly=plotly.get_plotlyjs()
     )
     return text
+
+
+def _json_value(value: Any) -> Any:
+    """The value with None for each number that JSON does not have; plotly leaves a gap there."""
+    if isinstance(value, Mapping):
+        return {name: _json_value(inner) for name, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [_json_value(inner) for inner in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def write_page(page: HtmlPage, path: Path) -> None:

@@ -12,7 +12,13 @@ import pytest
 from autoconf_launch import plan, recommend
 from autoconf_launch.launcher.cli import OK, USAGE, main
 from autoconf_launch.launcher.notebook import ShownPlan
-from autoconf_launch.launcher.pages import page_html, plan_page, write_page
+from autoconf_launch.launcher.pages import (
+    Chart,
+    HtmlPage,
+    page_html,
+    plan_page,
+    write_page,
+)
 
 from .browser import figures, needs_chromium, open_page, title_of
 
@@ -153,3 +159,12 @@ def test_a_missing_extra_is_one_sentence(
         "autoconf-launch: HTML pages need jinja2, which is not installed: "
         "pip install 'autoconf-launch[html]'.\n"
     )
+
+
+@needs_chromium
+def test_a_number_that_is_none_is_a_gap_in_its_chart(tmp_path: Path) -> None:
+    line = {"type": "scatter", "x": [1, 2, 3], "y": [1.0, float("nan"), float("inf")]}
+    chart = Chart(title="gap", note="", traces=(line,), layout={"xaxis": {"range": (0.0, 4.0)}})
+    write_page(HtmlPage(title="a page", answer="", charts=(chart,)), tmp_path / "page.html")
+    assert figures(tmp_path / "page.html")[0]["data"][0]["y"] == [1.0, None, None]
+    assert 'class="main-svg"' in open_page(tmp_path / "page.html", tmp_path)
