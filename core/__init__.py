@@ -82,12 +82,17 @@ from .resolved_config import (
     resolve,
 )
 from .saved_paths import (
+    OUTPUT,
     SAVED,
     Aside,
     Asides,
     WentOn,
+    drop_notes,
+    is_trials,
     mirror,
     note,
+    noted_folders,
+    noted_paths,
     notes_of,
     of_all_ranks,
     take_in,

@@ -100,6 +100,8 @@ _LEFT_NOTES = "left_paths.*.jsonl"
 _IF_EMPTY = "if_empty"
 SAVED = "saved"
 """Folder of a trial for what is taken from where the script wrote it."""
+OUTPUT = "output"
+"""Folder of a trial for what the script is told to save there."""
 _DIES_WITHIN_S = 10.0
 """A rank whose controller died may write so long after its last sign."""
 
@@ -121,7 +123,9 @@ def note(notes: Path, path: Path, *, if_empty: bool = False) -> None:
         file.write(json.dumps(line) + "\n")
 
 
-def take_in(folder: Path, *, is_ours: bool = True, pid: int | None = None) -> None:
+def take_in(
+    folder: Path, *, is_ours: bool = True, pid: int | None = None, below: Path | None = None
+) -> tuple[Path, ...]:
     """Move what was noted below the folder of its trial, and remove the folders made for it.
 
     Folders to which another process may still write stay until the last one is gone.
@@ -130,15 +134,20 @@ def take_in(folder: Path, *, is_ours: bool = True, pid: int | None = None) -> No
         folder: of the trial.
         is_ours: whether it ended just now; else what is newer than its last sign is the user's.
         pid: only what this process has noted; None: its processes have all ended.
+        below: nothing is moved from elsewhere; None: from anywhere.
+
+    Returns:
+        The files that were moved.
     """
-    own = NOTES if pid is None else notes_of(folder, pid).name
-    notes = [*folder.glob(own), *(folder.glob(_LEFT_NOTES) if pid is None else ())]
+    notes = _all_notes(folder) if pid is None else [*folder.glob(notes_of(folder, pid).name)]
     everyone = {path.resolve() for path in folder.parent.glob(f"*/{NOTES}")}
     others = everyone - {path.resolve() for path in notes}
-    found = _paths_in(notes)
+    noted = _paths_in(notes)
+    found = {p: e for p, e in noted.items() if below is None or is_trials(p, folder, below)}
+    moved: list[Path] = []
     if found:
         until_s = float("inf") if is_ours else _last_sign_s(folder) + _DIES_WITHIN_S
-        _move_all(found, folder, until_s, frozenset(_paths_in(others)))
+        moved = _move_all(found, folder, until_s, frozenset(_paths_in(others)))
     for path in notes:
         path.unlink(missing_ok=True)
     left = _folders(found)
@@ -149,13 +158,37 @@ def take_in(folder: Path, *, is_ours: bool = True, pid: int | None = None) -> No
         else:
             with suppress(OSError):
                 path.rmdir()
+    return tuple(moved)
 
 
-def take_in_all(results: Path, *, is_ours: bool) -> None:
-    """Take in what each trial of a results folder saved; its processes have all ended."""
-    for pattern in (NOTES, _LEFT_NOTES):
-        for folder in sorted({path.parent for path in results.glob(f"*/{pattern}")}):
-            take_in(folder, is_ours=is_ours)
+def take_in_all(results: Path) -> None:
+    """Take in what each trial of a results folder saved just now; its processes have all ended."""
+    for folder in noted_folders(results):
+        take_in(folder)
+
+
+def noted_folders(results: Path) -> Iterator[Path]:
+    """Folders of a results folder in which a process has noted what its script writes.
+
+    Those come twice, and last, where :func:`take_in` left folders that others wrote to.
+    """
+    for name in (NOTES, _LEFT_NOTES):
+        yield from sorted({path.parent for path in results.glob(f"*/{name}")})
+
+
+def noted_paths(folder: Path) -> tuple[Path, ...]:
+    """What is noted in a trial's folder and exists."""
+    return tuple(path for path in _paths_in(_all_notes(folder)) if os.path.lexists(path))
+
+
+def drop_notes(folder: Path) -> None:
+    """Remove the notes of a trial; what they name stays."""
+    for path in _all_notes(folder):
+        path.unlink(missing_ok=True)
+
+
+def _all_notes(folder: Path) -> list[Path]:
+    return [path for name in (NOTES, _LEFT_NOTES) for path in folder.glob(name)]
 
 
 def _entries(notes: Iterable[Path]) -> Iterator[tuple[Path, bool]]:
@@ -180,11 +213,23 @@ def _paths_in(notes: Iterable[Path]) -> dict[Path, bool]:
 
 def _move_all(
     found: dict[Path, bool], folder: Path, until_s: float, others: frozenset[Path]
-) -> None:
-    for path in (path for path, if_empty in found.items() if not if_empty):
-        for file in _files(path):
-            if file not in others:
-                _move(file, mirror(folder, file), until_s)
+) -> list[Path]:
+    """The files that were moved."""
+    whole = (path for path, if_empty in found.items() if not if_empty)
+    files = (file for path in whole for file in _files(path) if file not in others)
+    return [file for file in files if _move(file, mirror(folder, file), until_s)]
+
+
+def is_trials(path: Path, folder: Path, below: Path) -> bool:
+    """Whether notes of a trial's folder that may be somebody else's can name this path.
+
+    It stands in ``below``, wherever links and ``..`` lead, and is none of the results.
+    """
+    real = Path(os.path.realpath(path.parent), path.name)
+    results = Path(os.path.realpath(folder.parent))
+    if path.name == ".." or results == real or real in results.parents or results in real.parents:
+        return False
+    return Path(os.path.realpath(below)) in real.parents
 
 
 def _files(path: Path) -> list[Path]:
@@ -198,13 +243,15 @@ def _files(path: Path) -> list[Path]:
     return [path for path in inside if path.is_symlink() or not path.is_dir()]
 
 
-def _move(file: Path, place: Path, until_s: float) -> None:
+def _move(file: Path, place: Path, until_s: float) -> bool:
     """A link is moved itself; what is neither file nor link stays."""
     with suppress(OSError):
         seen = file.lstat()
         if (stat.S_ISREG(seen.st_mode) or file.is_symlink()) and seen.st_mtime <= until_s:
             place.parent.mkdir(parents=True, exist_ok=True)
             shutil.move(file, place)
+            return True
+    return False
 
 
 def _folders(found: dict[Path, bool]) -> set[Path]:

@@ -125,6 +125,7 @@ class LaunchRequest:
             effort has it.
         soak_steps: optimizer steps of the winner's soak; 0: none. None: as many as pay.
         dry_run: say what would be tried, and try nothing.
+        trust_results: use results folders that other users own or can write.
         history: whether what earlier tunes measured of the same model counts.
         notes: sentences on flags that were taken and change nothing.
     """
@@ -144,6 +145,7 @@ class LaunchRequest:
     save_pid: bool = False
     autotuning: Literal["tune", "run"] | None = None
     fresh: bool = False
+    trust_results: bool = False
     dry_run: bool = False
     history: bool = True
     words: UserWords = UserWords()

@@ -37,6 +37,7 @@ from ..launch import (
     signal_name,
 )
 from ..plan import LaunchPlan, RankPlan
+from ..results import open_private
 from .base import Job, JobEnd
 
 _NAME = "deepspeed_allreduce_buffer"
@@ -264,6 +265,7 @@ GRACE_S = 3.0
 OBEYS_WITHIN_S = 3.0
 """Time after the grace at which an agent that did not end its ranks (stopped, say) is killed."""
 
+_APPEND = os.O_WRONLY | os.O_APPEND | os.O_CREAT
 Logs: TypeAlias = tuple[IO[bytes], IO[bytes]]
 Begin: TypeAlias = Callable[[LocalJob, socket.socket, Logs | None], AgentHandle]
 """From a job, the agent's end of its socket and its open logs to the agent."""
@@ -407,8 +409,11 @@ def _open_logs(folder: str | None, stack: contextlib.ExitStack) -> Logs | None:
         return None
     path = Path(folder)
     path.mkdir(parents=True, exist_ok=True)
-    out = stack.enter_context((path / STDOUT_LOG).open("ab"))
-    return out, stack.enter_context((path / STDERR_LOG).open("ab"))
+    return _open_log(path / STDOUT_LOG, stack), _open_log(path / STDERR_LOG, stack)
+
+
+def _open_log(path: Path, stack: contextlib.ExitStack) -> IO[bytes]:
+    return stack.enter_context(os.fdopen(open_private(path, _APPEND), "ab"))
 
 
 def _log_start(logs: Logs | None) -> LogStart:

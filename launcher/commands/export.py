@@ -9,13 +9,13 @@ import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from autoconf_launch.core import ConfigError, Precision
+from autoconf_launch.core import ConfigError, Precision, ResultsFolderError
 from autoconf_launch.core import config_keys as keys
 
 from ..config_file import read_config
 from ..export import Exported, Optimum, export_base, export_optimum
 from ..report import SCHEMA_VERSION
-from ..results import Results, read_results
+from ..results import Results, read_file, read_results
 from .parsers import export_parser
 
 
@@ -67,9 +67,9 @@ def _optimum(results: Results) -> Optimum:
 def _nodes(results: Results) -> int:
     """Machines of the run, as its environment file lists their devices."""
     try:
-        document = json.loads(results.paths.environment.read_text())
+        document = json.loads(read_file(results.paths.environment))
         return len({device["host"] for device in document["devices"]}) or 1
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, RecursionError, ResultsFolderError):
         return 1
 
 

@@ -28,12 +28,12 @@ from ..report import planned_tune_text, refused_text, stop_sentence
 from ..request import LaunchRequest, TrackingChoice
 from ..results import (
     OpenFolder,
-    environment_document,
     fingerprint,
     hiding_secrets,
     named_values,
     open_folder,
     render_unsearched,
+    write_environment,
 )
 from ..spelling import Rendered
 from ..trackers import feed_of, track_events
@@ -59,7 +59,6 @@ from ..tuning import (
     said_by_probes,
     search_limits,
     with_outlook,
-    write_json,
     write_results,
 )
 from .launch import run_to_end
@@ -87,9 +86,7 @@ def run_tune(request: LaunchRequest, listener: Listener) -> int:
     with stopping_on_signals(), open_folder(job.paths, print_, fresh=fresh) as folder:
         for text in folder.notes:
             listener(Note(text=text))
-        write_json(
-            job.paths.environment, environment_document(request, job.cluster, job.user.settings)
-        )
+        write_environment(job.paths, request, job.cluster, job.user.settings)
         with (
             hiding_secrets(job.paths.results, (*request.argv, *named_values(job.source.config))),
             track_events(
@@ -255,7 +252,7 @@ def _trial_backend(job: TuningJob) -> str:
 
 
 def _conclude(job: TuningJob, study: Study, end: Endgame, stop: StopReason) -> Rendered:
-    take_in_all(job.paths.results, is_ours=True)
+    take_in_all(job.paths.results)
     said = said_by_probes(job.paths.results, Path.cwd(), job.paths.exps)
     notes = (*end.notes, *said)
     for text in notes:

@@ -123,6 +123,8 @@ def _add_results(group: _Group) -> None:
     add = group.add_argument
     _add_settings(group, "results_dir", "exps_dir", "overwrite")
     add("--fresh", action="store_true", help="move old results aside")
+    trust_help = "use a results folder that other users own or can write"
+    add("--trust_results", action="store_true", help=trust_help)
     dry_help = "list the candidates with predicted times, minutes and money; no trial is run"
     add("--dry_run", action="store_true", help=dry_help)
     history_help = "neither read nor write step times of earlier tunes"

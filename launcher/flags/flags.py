@@ -53,6 +53,7 @@ def parse_request(argv: Sequence[str]) -> LaunchRequest:
         save_pid=flags.save_pid,
         autotuning=flags.autotuning,
         fresh=flags.fresh,
+        trust_results=flags.trust_results,
         dry_run=flags.dry_run,
         history=not flags.no_history,
         words=UserWords(

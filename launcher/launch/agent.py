@@ -27,6 +27,7 @@ from typing import Any, NoReturn
 
 ORPHAN_GRACE_S = 1.0  # from SIGTERM to SIGKILL once the controller is gone
 LEFTOVER_GRACE_S = 0.5  # the same for what the ranks leave behind
+LOG_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW
 UNKILLABLE_S = 30.0  # after SIGKILL; a process that a driver holds may never end
 REPEAT_S = 0.05
 LOCK_LOOKS_APART_S = 0.2  # between closing its lock and removing it nobody needs as long
@@ -361,7 +362,7 @@ def _become(rank: dict[str, Any], folder: str, group: int, turn: _Handler) -> di
                 os.chdir(folder)
                 os.sched_setaffinity(0, rank.get("cores") or os.sched_getaffinity(0))
                 if rank.get("log"):
-                    log = os.open(rank["log"], os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
+                    log = os.open(rank["log"], LOG_FLAGS, 0o600)
                     os.dup2(os.dup2(log, 1), 2)
                 turn(rank)
                 failed.pop_all()

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 from autoconf_launch.autotuner.space import Conditions, Record
+from autoconf_launch.core import ResultsFolderError
 
 from ..launch import file_tail, read_log_tail
 from ..report import (
@@ -16,7 +17,7 @@ from ..report import (
     seconds_text,
     shown_name,
 )
-from ..results import Results
+from ..results import Results, read_file
 from .page import Cell, HtmlPage, Table
 from .tune_charts import tune_charts
 
@@ -96,7 +97,12 @@ def _conditions(conditions: Conditions) -> str:
 
 def _texts(results: Results) -> list[tuple[str, str]]:
     try:
-        text = results.paths.environment.read_text(encoding="utf-8", errors="replace")
+        text = read_file(results.paths.environment).decode(errors="replace")
         return [("Environment and command", json.dumps(json.loads(text), indent=2))]
-    except (OSError, ValueError, RecursionError):  # an interrupted start leaves none
+    except (
+        OSError,
+        ValueError,
+        RecursionError,
+        ResultsFolderError,
+    ):  # an interrupted start leaves none
         return []

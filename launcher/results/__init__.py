@@ -13,7 +13,7 @@ if TYPE_CHECKING:
         compare_results,
         training_differences,
     )
-    from .fingerprints import environment_document, fingerprint, render_unsearched
+    from .fingerprints import fingerprint, render_unsearched, write_environment
     from .folder import OpenFolder, open_folder
     from .journal import (
         Earlier,
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
         read_journal,
     )
     from .lease import HEARTBEAT_S, is_held
+    from .own_files import open_file, open_private, read_file
     from .past_times import key_of, read_past, remember
     from .paths import CONFIG, DS_CONFIG, ResultsPaths, is_unwritable, saved_pid, sentence_on
     from .reading import FolderState, Results, read_results
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
         shell_command,
         without_printed,
         write_guarded,
+        write_plain,
         write_private,
     )
     from .steps import SlowestRanks, StepsTail, tell_end

@@ -19,7 +19,8 @@ from ..request import LaunchRequest
 from ..script import ScriptSource, script_path
 from ..spelling import Dialect, Rendered, UserSettings
 from .journal import Fingerprint
-from .secrets import with_digests, without_secrets
+from .paths import ResultsPaths
+from .secrets import with_digests, without_secrets, write_private
 
 _VERSIONED = ("autoconf-launch", "torch", "numpy")
 _ANYWHERE = "trial/ds_config.json"
@@ -97,11 +98,14 @@ def versions() -> tuple[tuple[str, str], ...]:
     return tuple(found)
 
 
-def environment_document(
-    request: LaunchRequest, cluster: ClusterSpec, settings: AutotuningSettings
-) -> dict[str, object]:
-    """Content of ``env.json``; without secrets."""
-    return {
+def write_environment(
+    paths: ResultsPaths,
+    request: LaunchRequest,
+    cluster: ClusterSpec,
+    settings: AutotuningSettings,
+) -> None:
+    """Write ``env.json``, without secrets and for its owner alone."""
+    document = {
         "metric": settings.metric,
         "effort": settings.effort,
         "versions": dict(versions()),
@@ -116,6 +120,7 @@ def environment_document(
         "script": Path(request.script).name,
         "argv": list(without_secrets(request.argv)),
     }
+    write_private(paths.environment, json.dumps(document, indent=2) + "\n")
 
 
 def _script_bytes(request: LaunchRequest) -> bytes:

@@ -2,16 +2,29 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 
-from autoconf_launch.core import FailureKind, ResultsFolderError, take_in_all
+from autoconf_launch.core import (
+    SAVED,
+    FailureKind,
+    ResultsFolderError,
+    drop_notes,
+    is_trials,
+    noted_folders,
+    noted_paths,
+    take_in,
+    take_in_all,
+)
 
 from .fingerprints import differences
 from .journal import Fingerprint, Journal, JournalContents, read_journal
 from .lease import Lease, is_held
-from .paths import ResultsPaths
+from .own_files import OTHERS_UMASK
+from .paths import PROFILE, SECOND_PROFILE, ResultsPaths
 
 _GOES_ON = (FailureKind.OUT_OF_MEMORY, FailureKind.PREEMPTED, FailureKind.NODE_LOST)
 """Failures of a baseline that the search goes on after."""
@@ -38,17 +51,17 @@ def open_folder(
     taken in at both ends.
 
     Raises:
-        ResultsFolderError: another controller holds the folder, or it cannot be written.
+        ResultsFolderError: another controller holds the folder, it cannot be written, or others
+            can decide what is in it.
     """
     with ExitStack() as stack:
-        paths.make()
-        lease = stack.enter_context(Lease(paths.lease, paths.chosen_by))
-        journal = stack.enter_context(Journal(paths.journal, lease))
-        take_in_all(paths.results, is_ours=False)
+        stack.enter_context(_no_writing_by_others())
+        journal = _take(paths, stack)
         is_anew = fresh and paths.journal.stat().st_size > 0  # whether or not it can be read
-        contents = JournalContents() if is_anew else journal.read()
+        before = _read_if_possible(journal) if is_anew else journal.read()
+        notes = list(_take_in_left(paths, before))
+        contents = JournalContents() if is_anew else before
         reason = "Starting over as asked" if is_anew else _why_anew(contents, fingerprint)
-        notes: tuple[str, ...] = ()
         if reason:
             is_other = not is_anew and contents.fingerprint != fingerprint
             earlier = _measured_before(paths, fingerprint) if is_other else None
@@ -56,22 +69,66 @@ def open_folder(
             moved.lease.unlink(missing_ok=True)  # it went along; we hold its open file
             if earlier:
                 earlier.move_back(paths)
-            paths.make()
-            lease = stack.enter_context(Lease(paths.lease, paths.chosen_by))
-            journal = stack.enter_context(Journal(paths.journal, lease))
+            journal = _take(paths, stack)
             contents = journal.read()
-            take_in_all(paths.results, is_ours=False)
-            notes = (_on_move(reason, earlier, moved),)
+            notes += (*_take_in_left(paths, contents), _on_move(reason, earlier, moved))
         if contents.fingerprint is None:
             journal.write_header(fingerprint)
-        stack.callback(take_in_all, paths.results, is_ours=True)
-        yield OpenFolder(journal=journal, contents=contents, notes=notes)
+        stack.callback(take_in_all, paths.results)
+        yield OpenFolder(journal=journal, contents=contents, notes=tuple(notes))
+
+
+def _take(paths: ResultsPaths, stack: ExitStack) -> Journal:
+    paths.make()
+    paths.require_ours()
+    lease = stack.enter_context(Lease(paths.lease, paths.chosen_by))
+    return stack.enter_context(Journal(paths.journal, lease))
+
+
+@contextmanager
+def _no_writing_by_others() -> Iterator[None]:
+    """Under the user's umask, and without permission for others to write."""
+    before = os.umask(OTHERS_UMASK)
+    os.umask(before | OTHERS_UMASK)
+    try:
+        yield
+    finally:
+        os.umask(before)
+
+
+def _read_if_possible(journal: Journal) -> JournalContents:
+    try:
+        return journal.read()
+    except ResultsFolderError:
+        return JournalContents()
+
+
+def _take_in_left(paths: ResultsPaths, contents: JournalContents) -> Iterator[str]:
+    """Move what killed trials left in the working directory, and say each file.
+
+    Notes of others move nothing: a folder that was handed over may name any file.
+    """
+    own = {*contents.names, PROFILE, SECOND_PROFILE} if contents.fingerprint else set()
+    here = Path.cwd()
+    for folder in noted_folders(paths.results):
+        is_known = folder.name in own
+        paths.make_launch_folder(folder)
+        noted = noted_paths(folder)
+        if is_known:
+            for path in take_in(folder, is_ours=False, below=here):
+                yield f"Moved {path} to {folder / SAVED}: a killed trial had left it."
+        else:
+            drop_notes(folder)
+        for path in noted:
+            if not (is_known and is_trials(path, folder, here)):
+                yield f"{path} stays: {folder} names it as written by a trial; check it yourself."
 
 
 def _measured_before(paths: ResultsPaths, fingerprint: Fingerprint) -> ResultsPaths | None:
     """The last results of the same that were moved aside, unless somebody works there."""
     for aside in paths.moved_aside():
         try:
+            aside.require_ours()
             contents = read_journal(aside.journal)
         except (OSError, ResultsFolderError):
             continue

@@ -13,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import socket
 import time
 from bisect import bisect_left, bisect_right
@@ -28,6 +29,7 @@ from autoconf_launch.autotuner.strategies import PastTime
 from autoconf_launch.core import DecodeError, ResultsFolderError, decode, encode
 
 from .lease import Lease
+from .own_files import open_file, read_file
 
 
 class CoveredTime:
@@ -162,6 +164,14 @@ class JournalContents:
         return tuple(record for record in self.told if record.trial.again)
 
     @property
+    def names(self) -> frozenset[str]:
+        """Names of all launches but profile runs."""
+        launched = (*self.told, *self.others, *self.finals, *self.soaks)
+        return frozenset(
+            (*(r.trial.name for r in launched), *(orphan.name for orphan in self.orphans))
+        )
+
+    @property
     def history(self) -> tuple[Record, ...]:
         """All trials, whatever is searched."""
         return (*self.records, *self.others)
@@ -250,6 +260,9 @@ FORMAT = "autoconf-launch journal"
 VERSION = 1
 _WRAPPED = ("again", "final", "soak")
 """Kinds of lines that have a record of what is launched again."""
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.~%+-]*")
+"""What names of candidates are made of, and suffixes of what is launched again."""
+_MOST_PID = 2**31
 _LONGEST_S = 1e9
 """Longest time that is read as a step's."""
 
@@ -272,7 +285,7 @@ class Journal:
     def __init__(self, path: Path, lease: Lease | None = None) -> None:
         self._path = path
         self._lease = lease
-        self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        self._descriptor = open_file(path, os.O_RDWR | os.O_CREAT)
 
     def __enter__(self) -> Journal:
         return self
@@ -347,7 +360,7 @@ class Journal:
         Raises:
             ResultsFolderError: a line other than the last cannot be read.
         """
-        data = self._path.read_bytes()
+        data = read_file(self._path)
         whole, newline, torn = data.rpartition(b"\n")
         if torn:
             os.ftruncate(self._descriptor, len(whole) + len(newline))
@@ -373,7 +386,7 @@ def read_journal(path: Path) -> JournalContents:
         ResultsFolderError: a line other than the last cannot be read.
     """
     reader = _Reader(path)
-    for number, line in enumerate(path.read_bytes().rpartition(b"\n")[0].splitlines(), 1):
+    for number, line in enumerate(read_file(path).rpartition(b"\n")[0].splitlines(), 1):
         reader.take(number, line)
     return reader.result()
 
@@ -381,10 +394,19 @@ def read_journal(path: Path) -> JournalContents:
 def _record(line: Any) -> Record:
     """A record whose times can be."""
     record = decode_record(line)
+    _require_name(record.trial.name)
+    if record.trial.turn is not None:
+        _require_name(record.trial.turn.next_name)
     times_s = record.measurement.step_s if record.measurement else (1.0,)
     if not times_s or not all(0.0 < time_s < _LONGEST_S for time_s in times_s):
         raise DecodeError(f"step_s is {list(times_s)}, but must be numbers above 0")
     return record
+
+
+def _require_name(name: str) -> None:
+    """Let no name lead out of the results folder."""
+    if not _NAME.fullmatch(name):
+        raise DecodeError(f"{name!r} is not the name of a trial")
 
 
 class _Reader:
@@ -405,7 +427,12 @@ class _Reader:
 
     def take(self, number: int, line: bytes) -> None:
         try:
-            self._fold(json.loads(line))
+            document = json.loads(line)
+            if number == 1 and "fingerprint" not in document:
+                raise DecodeError("it is not a header")
+            if number > 1 and "fingerprint" in document:
+                raise DecodeError("it is a second header")
+            self._fold(document)
         except (ValueError, KeyError, TypeError, RecursionError) as error:
             raise JournalLineError(self._path, number, str(error)) from error
 
@@ -428,6 +455,9 @@ class _Reader:
             self._take_record(_record(line if kind is None else line[kind]), kind)
 
     def _take_start(self, started: Started) -> None:
+        _require_name(started.name)
+        if started.pid is not None and not 0 < started.pid < _MOST_PID:
+            raise DecodeError(f"{started.pid} is not the number of a process")
         self._open[started.name] = started
         if started.name.endswith(FINAL_SUFFIX):
             self._searched_s = started.before_s

@@ -14,13 +14,19 @@ import os
 import socket
 import time
 from pathlib import Path
+from typing import Any
 
 from autoconf_launch.core import ResultsFolderError
 
+from .own_files import open_file
 from .paths import CHOSEN_BY
 
 HEARTBEAT_S = 10.0
 STALE_AFTER_S = 60.0
+_PRIVATE = 0o600
+"""A process that can read a file can lock it."""
+_OTHERS_READ = 0o044
+_MOST_PID = 2**31
 _START_FIELD = 19
 """Index of ``starttime`` behind the name in ``/proc/PID/stat`` (proc(5), field 22)."""
 
@@ -79,16 +85,20 @@ class Lease:
             self._touched_s = now_s
 
     def _lock(self) -> int:
-        descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        descriptor = open_file(self._path, os.O_RDWR | os.O_CREAT, _PRIVATE)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
-            holder = _holder(descriptor)
+            holder, mode = _holder(descriptor), os.fstat(descriptor).st_mode
             os.close(descriptor)
+            if mode & _OTHERS_READ and not is_held(self._path):  # locked by who may only read it
+                self._path.unlink(missing_ok=True)
+                return self._lock()
             raise self._held_by(holder) from error
+        os.fchmod(descriptor, _PRIVATE)
         return descriptor
 
-    def _held_by(self, holder: dict[str, object]) -> ResultsFolderError:
+    def _held_by(self, holder: dict[str, Any]) -> ResultsFolderError:
         who = f"process {holder.get('pid', '?')} on {holder.get('host', '?')}"
         return ResultsFolderError(
             f"results folder {self._path.parent} is in use by {who}; wait until it ends, "
@@ -99,14 +109,17 @@ class Lease:
 def is_held(lease: Path) -> bool:
     """Whether a living controller holds the folder; looked at without touching the lock."""
     try:
-        holder = json.loads(lease.read_bytes() or b"{}")
-        heartbeat_unix_s = lease.stat().st_mtime
-    except (OSError, ValueError):
+        descriptor = open_file(lease, os.O_RDONLY)
+    except PermissionError:  # of another user, whose heartbeat is all that we see
+        return _beats(lease.stat())
+    except (OSError, ResultsFolderError):
         return False
-    if not isinstance(holder, dict) or not isinstance(holder.get("pid"), int):
+    with os.fdopen(descriptor):
+        holder, about = _holder(descriptor), os.fstat(descriptor)
+    if not isinstance(holder.get("pid"), int) or not 0 < holder["pid"] < _MOST_PID:
         return False
     if holder.get("host") != socket.gethostname():
-        return time.time() - heartbeat_unix_s < STALE_AFTER_S
+        return _beats(about)
     return _is_alive(holder["pid"], holder.get("start_ticks"))
 
 
@@ -139,15 +152,20 @@ def _is_named(path: Path, descriptor: int) -> bool:
         return False
 
 
-def _holder(descriptor: int) -> dict[str, object]:
+def _holder(descriptor: int) -> dict[str, Any]:
     try:
         content = json.loads(os.pread(descriptor, 4096, 0) or b"{}")
-    except ValueError:
+    except (ValueError, RecursionError):
         return {}
     return content if isinstance(content, dict) else {}
 
 
-def _lives_elsewhere(holder: dict[str, object], descriptor: int) -> bool:
+def _lives_elsewhere(holder: dict[str, Any], descriptor: int) -> bool:
     if not holder or holder.get("host") == socket.gethostname():
         return False
-    return time.time() - os.fstat(descriptor).st_mtime < STALE_AFTER_S
+    return _beats(os.fstat(descriptor))
+
+
+def _beats(about: os.stat_result) -> bool:
+    """Whether a file was touched of late; a date in the future does not count."""
+    return abs(time.time() - about.st_mtime) < STALE_AFTER_S

@@ -10,12 +10,15 @@ import contextlib
 import errno
 import os
 import re
+import shlex
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from autoconf_launch.core import ResultsFolderError
+from autoconf_launch.core import OUTPUT, SAVED, ResultsFolderError
+
+from .own_files import plain_below, require_plain, why_not_ours
 
 PROFILE = "profile_model_info"
 SECOND_PROFILE = "profile_other_batch"
@@ -24,6 +27,8 @@ CONFIG = "config"
 CONFIG_STEMS = (DS_CONFIG, CONFIG)
 """File names of a trial's configuration: DeepSpeed's, and any other framework's."""
 CHOSEN_BY = "--results-dir and --exps-dir"
+_WRITTEN_BY_SCRIPTS = frozenset({SAVED, OUTPUT})
+"""Folders of a launch that may hold anything; nothing in them is read."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,13 +36,14 @@ class ResultsPaths:
     """The folders of one tuning run; both paths are absolute.
 
     ``config_stem`` is one of ``CONFIG_STEMS``; ``chosen_by`` are the words that another folder is
-    chosen by, for errors.
+    chosen by, for errors; ``trusts_others``: folders that others own or can write are used.
     """
 
     results: Path
     exps: Path
     config_stem: str = DS_CONFIG
     chosen_by: str = CHOSEN_BY
+    trusts_others: bool = False
 
     @property
     def journal(self) -> Path:
@@ -134,6 +140,40 @@ class ResultsPaths:
                 if error.errno in _NO_SPACE:
                     raise
                 raise _unwritable(folder, error, self.chosen_by) from error
+
+    def require_ours(self) -> None:
+        """Refuse folders and files that others own or can write, and links in place of files.
+
+        Raises:
+            ResultsFolderError: there is one.
+        """
+        named = (self.journal, self.lease, self.environment, self.tracking, *self.optimum)
+        files = (*named, self.summary_text, self.summary_json, self.trials_csv)
+        for path in files:
+            require_plain(path)
+        for path in filter(Path.exists, (self.results, self.exps, *files)):
+            self._require_ours(path)
+
+    def make_launch_folder(self, folder: Path) -> None:
+        """Make the folder of a trial or profile run, or see that what is there can be used.
+
+        Raises:
+            ResultsFolderError: it, or a file in it, is a link or not ours.
+        """
+        require_plain(folder)
+        folder.mkdir(parents=True, exist_ok=True)
+        for path in plain_below(folder, _WRITTEN_BY_SCRIPTS):
+            self._require_ours(path)
+
+    def _require_ours(self, path: Path) -> None:
+        if self.trusts_others or not (why := why_not_ours(path)):
+            return
+        trust = " or use --trust-results" if self.chosen_by == CHOSEN_BY else ""
+        change = "" if "belongs" in why else f"run chmod -R go-w {shlex.quote(str(path))}, "
+        raise ResultsFolderError(
+            f"{why}, so what is in it cannot be trusted; {change}choose another folder with "
+            f"{self.chosen_by}{trust}."
+        )
 
     def moved_aside(self) -> tuple[ResultsPaths, ...]:
         """All folders that results were moved aside to, the last one written first."""

@@ -25,6 +25,7 @@ from autoconf_launch.core import (
 
 from .journal import JournalContents, read_journal
 from .lease import is_held
+from .own_files import open_file, read_file
 from .paths import CONFIG_STEMS, ResultsPaths
 from .steps import StepsTail
 
@@ -108,9 +109,7 @@ def read_results(folder: Path) -> Results:
         state=FolderState.FINISHED if over else state,
         objective=_objective(summary, environment),
         effort=_effort(environment),
-        summary_text=paths.summary_text.read_text(encoding="utf-8", errors="replace")
-        if over
-        else None,
+        summary_text=read_file(paths.summary_text).decode(errors="replace") if over else None,
         duration_s=float(summary.get("duration_s", spent_s)) if over else spent_s,
         baseline_config=RawConfig(baseline) if baseline else None,
         script=environment.get("script"),
@@ -144,8 +143,8 @@ def results_paths(folder: Path) -> ResultsPaths:
 def _document(path: Path) -> dict[str, Any]:
     """A JSON object; empty where there is none that can be read."""
     try:
-        document = json.loads(path.read_bytes())
-    except (OSError, ValueError, RecursionError):
+        document = json.loads(read_file(path))
+    except (OSError, ValueError, RecursionError, ResultsFolderError):
         return {}
     return document if isinstance(document, dict) else {}
 

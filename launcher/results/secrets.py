@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import re
 import shlex
 from collections.abc import Iterable, Iterator
@@ -17,6 +16,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from autoconf_launch.core import RawConfig, dotted_name
+
+from .own_files import open_file, open_private, read_file
 
 _WORDS = {
     kind: frozenset(words.split())
@@ -47,7 +48,6 @@ _KNOWN_FORMS = re.compile(
 _UNSET = "is not set; export it with the secret that this command needs"
 _ROUNDS = 100_000
 """A short secret is not guessed from its digest in no time."""
-_PRIVATE = 0o600
 _LONG = 8
 _PRINTED = ("*/*.log", "*/result*.json", "*/failure.json")
 """Below a results folder, what launches and their errors say."""
@@ -147,8 +147,10 @@ def hiding_secrets(results: Path, words: Iterable[str]) -> Iterator[None]:
         yield
     finally:
         paths = (path for name in _PRINTED for path in results.glob(name)) if secrets else ()
-        for path in filter(Path.is_file, paths):
-            before = after = path.read_bytes()
+        for path in paths:
+            if path.parent.is_symlink() or path.is_symlink() or not path.is_file():
+                continue  # no file of ours
+            before = after = read_file(path)
             for secret, variable in secrets:
                 after = after.replace(secret.encode(), f"${{{variable}}}".encode())
             if after != before:
@@ -157,12 +159,7 @@ def hiding_secrets(results: Path, words: Iterable[str]) -> Iterator[None]:
 
 def write_private(path: Path, text: str) -> None:
     """Write a file that only its owner can read."""
-
-    def private(name: str, flags: int) -> int:
-        return os.open(name, flags, _PRIVATE)
-
-    with open(path, "w", encoding="utf-8", opener=private) as file:
-        os.fchmod(file.fileno(), _PRIVATE)  # it may be an older file that others can read
+    with open(path, "w", encoding="utf-8", opener=open_private) as file:
         file.write(text)
 
 
@@ -171,7 +168,13 @@ def write_guarded(path: Path, text: str) -> None:
     if any((*_by_name(text), *_in_url(text, ""), *_by_form(text, ""))):
         write_private(path, text)
     else:
-        path.write_text(text, encoding="utf-8", errors="surrogateescape")
+        write_plain(path, text)
+
+
+def write_plain(path: Path, text: str, errors: str = "surrogateescape") -> None:
+    """Write a file of a results folder, through no link."""
+    with open(path, "w", encoding="utf-8", errors=errors, opener=open_file) as file:
+        file.write(text)
 
 
 def _split(words: Iterable[str]) -> Iterator[tuple[_Piece, ...]]:

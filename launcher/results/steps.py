@@ -6,7 +6,16 @@ import json
 import time
 from pathlib import Path
 
-from autoconf_launch.core import END_FILE, DecodeError, RankTask, StepRecord, decode
+from autoconf_launch.core import (
+    END_FILE,
+    DecodeError,
+    RankTask,
+    ResultsFolderError,
+    StepRecord,
+    decode,
+)
+
+from .own_files import open_file
 
 
 class StepsTail:
@@ -21,10 +30,10 @@ class StepsTail:
         if self._path is None:
             return ()
         try:
-            with self._path.open("rb") as file:
+            with open(self._path, "rb", opener=open_file) as file:
                 file.seek(self._offset)
                 whole = file.read().rpartition(b"\n")[0]
-        except OSError:
+        except (OSError, ResultsFolderError):
             return ()
         if not whole:
             return ()

@@ -8,6 +8,7 @@ from typing import Protocol, TypeAlias
 
 from autoconf_launch.autotuner.space import AutotuningSettings, GlobalBatchRule, KnobChoice
 from autoconf_launch.core import (
+    OUTPUT,
     Candidate,
     ConfigError,
     RawConfig,
@@ -105,7 +106,7 @@ class TrialNeeds:
     @property
     def output(self) -> str:
         """A folder for what the script saves; there is none at the start of a launch."""
-        return f"{self.folder}/output"
+        return f"{self.folder}/{OUTPUT}"
 
 
 class Dialect(Protocol):

@@ -21,6 +21,7 @@ from autoconf_launch.core import DecodeError
 
 from ..events import Event, Listener, Note
 from ..request import TrackingChoice
+from ..results import open_private
 from . import find_tracker
 from .base import CLOSING_GRACE_S, DONE, Entry, News, Setup, entry_line, message_line, read_message
 from .feed import Feed
@@ -48,7 +49,7 @@ class Outlet:
         self._ended = False
         self._owed = 1  # answers to the setup and to each entry
         self._owed_since_s = time.monotonic()
-        with log.open("ab") as errors:
+        with open(log, "ab", opener=open_private) as errors:
             self._process = subprocess.Popen(
                 (sys.executable, "-m", _MODULE),
                 stdin=subprocess.PIPE,

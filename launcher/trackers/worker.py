@@ -24,6 +24,7 @@ from typing import BinaryIO
 from autoconf_launch.core import DecodeError
 
 from ..extension_points import load_reference
+from ..results import open_private, read_file
 from .base import (
     DONE,
     Entry,
@@ -65,7 +66,7 @@ class Logged:
         self._append({"logged": key})
 
     def _append(self, document: dict[str, str]) -> None:
-        with self._path.open("a") as file:
+        with open(self._path, "a", opener=open_private) as file:
             file.write(json.dumps(document) + "\n")
 
 
@@ -185,7 +186,7 @@ def _reason(error: BaseException) -> str:
 
 def _documents(path: Path) -> list[dict[str, object]]:
     found = []
-    for line in path.read_text().splitlines() if path.exists() else ():
+    for line in read_file(path).decode(errors="replace").splitlines() if path.exists() else ():
         with contextlib.suppress(ValueError):  # torn by a crash
             document = json.loads(line)
             if isinstance(document, dict):

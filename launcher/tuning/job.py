@@ -87,7 +87,10 @@ def read_job(request: LaunchRequest, listener: Listener) -> TuningJob:
         dialect=dialect,
         cluster=cluster,
         user=user,
-        paths=_paths(user.settings, config_stem(dialect, source)),
+        paths=replace(
+            _paths(user.settings, config_stem(dialect, source)),
+            trusts_others=request.trust_results,
+        ),
         listener=listener,
         said=said,
     )

@@ -23,6 +23,7 @@ from autoconf_launch.core import (
     NothingFeasibleError,
     RankResult,
     RankTask,
+    ResultsFolderError,
     decode,
     take_in,
 )
@@ -30,7 +31,7 @@ from autoconf_launch.core import (
 from ..backends import Backend, Job, JobEnd
 from ..events import Listener, ModelProfiled, Note
 from ..plan import LaunchPlan
-from ..results import HEARTBEAT_S, Journal
+from ..results import HEARTBEAT_S, Journal, read_file
 from ..spelling import TrialNeeds
 
 _SLOW_S = 20.0
@@ -121,8 +122,8 @@ def run_profile(
 def read_model_info(path: Path) -> ModelSpec | None:
     """The model's description; None where there is none that can be read."""
     try:
-        return decode(ModelSpec, json.loads(path.read_text()))
-    except (OSError, ValueError, DecodeError):
+        return decode(ModelSpec, json.loads(read_file(path)))
+    except (OSError, ValueError, RecursionError, DecodeError, ResultsFolderError):
         return None
 
 

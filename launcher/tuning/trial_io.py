@@ -41,6 +41,7 @@ from ..results import (
     named_values,
     shell_command,
     without_printed,
+    write_plain,
     write_private,
 )
 from ..script import ScriptSource
@@ -49,8 +50,6 @@ from .profile_run import clear_saved, needs_of, soak_task
 
 BACKWARD_AND_FORWARD = 3.0
 """Model FLOPs of a step over those of its forward pass; recomputation is not counted."""
-BYTES_AS_GIVEN = "surrogateescape"
-"""How commands are decoded: an argument need not be text."""
 _METRICS, _FAILURE = "metrics.json", "failure.json"
 _OF_AN_ATTEMPT = (STEPS_FILE, MODEL_INFO_FILE, END_FILE, _METRICS, _FAILURE)
 """Beside results of ranks, what would be taken for the next attempt's."""
@@ -147,7 +146,7 @@ class TrialFiles:
     def finish(self, record: Record) -> None:
         """Write the metrics, or the failure, of a trial."""
         folder = self._paths.trial(record.trial.name)
-        folder.mkdir(parents=True, exist_ok=True)
+        self._paths.make_launch_folder(folder)
         clear_saved(folder)
         if record.measurement:
             write_json(folder / _METRICS, metrics(record.measurement))
@@ -155,7 +154,7 @@ class TrialFiles:
             write_json(folder / _FAILURE, encode(record.failure))
 
     def _plan(self, folder: Path, trial: Trial, attempt: str, mode: Mode) -> LaunchPlan:
-        folder.mkdir(parents=True, exist_ok=True)
+        self._paths.make_launch_folder(folder)
         take_in(folder, is_ours=False)
         world_size = len(self._cluster.devices)
         for name in (*_OF_AN_ATTEMPT, *map(result_file, range(world_size))):
@@ -216,9 +215,7 @@ class TrialFiles:
         }
         write_json(self._paths.experiment(folder.name), experiment)
         write_json(folder / "exp.json", {**experiment, "exp_id": trial.number})
-        (folder / "cmd.txt").write_text(
-            f"{shell_command(plan.ranks[0].argv)}\n", errors=BYTES_AS_GIVEN
-        )
+        write_plain(folder / "cmd.txt", f"{shell_command(plan.ranks[0].argv)}\n")
 
 
 def repeated_steps(trial: Trial) -> int:
@@ -261,4 +258,4 @@ def _extrapolation(measurement: Measurement) -> dict[str, object]:
 
 def write_json(path: Path, document: object) -> None:
     """Indented JSON with a last newline."""
-    path.write_text(json.dumps(document, indent=2) + "\n")
+    write_plain(path, json.dumps(document, indent=2) + "\n")

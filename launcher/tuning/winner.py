@@ -30,10 +30,11 @@ from ..results import (
     document_without_secrets,
     shell_command,
     write_guarded,
+    write_plain,
 )
 from ..script import ScriptSource
 from ..spelling import Dialect, Rendered, find_argument
-from .trial_io import BYTES_AS_GIVEN, write_json
+from .trial_io import write_json
 
 
 def write_results(
@@ -55,15 +56,15 @@ def write_results(
         path.unlink(missing_ok=True)
     result = result_text(summary, edits, command, _from_here(paths.results))
     text = summary_text(table_text(summary), result, details_text(summary))
-    paths.summary_text.write_text(text, encoding="utf-8", errors="backslashreplace")
+    write_plain(paths.summary_text, text, "backslashreplace")
     write_json(paths.summary_json, summary_document(summary, edits, command))
     rows = csv_text((CSV_COLUMNS, *map(csv_row, records)))
-    paths.trials_csv.write_text(rows, errors="backslashreplace")
+    write_plain(paths.trials_csv, rows, "backslashreplace")
     if winner:
         write_guarded(paths.optimal_config, _optimal_config(winner, paths))
         for file in winner.files:
             write_guarded(paths.results / file.name, file.text)
-        paths.optimal_command.write_text(command + "\n", errors=BYTES_AS_GIVEN)
+        write_plain(paths.optimal_command, command + "\n")
         _write_script(paths.optimal_script, command)
     return result
 
@@ -125,5 +126,5 @@ def _optimal_config(winner: Rendered, paths: ResultsPaths) -> str:
 
 def _write_script(path: Path, command: str) -> None:
     text = f"#!/bin/sh\ncd {shlex.quote(str(Path.cwd()))} || exit 1\nexec {command}\n"
-    path.write_text(text, errors=BYTES_AS_GIVEN)
+    write_plain(path, text)
     path.chmod(0o755)

@@ -43,9 +43,9 @@ from autoconf_launch.launcher.request import LaunchRequest
 from autoconf_launch.launcher.results import (
     Earlier,
     OpenFolder,
-    environment_document,
     fingerprint,
     open_folder,
+    write_environment,
 )
 from autoconf_launch.launcher.trackers import Feed, track_events
 from autoconf_launch.launcher.tuning import (
@@ -57,7 +57,6 @@ from autoconf_launch.launcher.tuning import (
     play,
     read_model_info,
     run_profile,
-    write_json,
 )
 
 from .candidate_file import SearchFolder
@@ -252,8 +251,7 @@ class LocalRuns:
         with stopping_on_signals(), open_folder(paths, print_, fresh=fresh) as opened:
             for text in opened.notes:
                 self._listener(Note(text=text))
-            env = environment_document(request, self._cluster, self._settings)
-            write_json(paths.environment, env)
+            write_environment(paths, request, self._cluster, self._settings)
             question = self._prepared.question
             feed = Feed(question.family.name, f"{question.size_b:.10g}b")
             with (

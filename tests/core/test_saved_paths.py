@@ -47,7 +47,7 @@ def taken(trial: Path) -> list[str]:
 @pytest.mark.parametrize("is_ours", [True, False])
 def test_what_was_noted_is_moved_below_the_trial(trial: Path, saved: Path, is_ours: bool) -> None:
     noted(trial, saved, saved.with_name("never_written.pt"))
-    take_in_all(trial.parent, is_ours=is_ours)
+    assert take_in(trial, is_ours=is_ours) == (saved,)
     assert (taken(trial), saved.exists(), [*trial.glob("*.jsonl")]) == (["model.pt"], False, [])
 
 
@@ -112,7 +112,7 @@ def test_a_folder_stays_while_another_trial_may_write_to_it(trial: Path, folder:
     assert [path.name for path in folder.rglob("*")] == ["unet", "config.json"]
     take_in(other)
     assert folder.exists()
-    take_in_all(trial.parent, is_ours=True)
+    take_in_all(trial.parent)
     assert (taken(trial), taken(other), folder.exists()) == (["model.bin"], ["config.json"], False)
 
 
@@ -125,7 +125,12 @@ def test_a_process_takes_what_it_has_noted_and_no_other(
     assert (taken(trial), (folder / "config.json").exists()) == (["model.pt"], True)
 
 
-def test_a_study_takes_in_what_a_dead_controller_left(trial: Path, saved: Path) -> None:
+def test_a_study_takes_in_what_a_dead_controller_left(
+    trial: Path, saved: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(saved.parent)
+    with open_folder(paths_of(trial), PRINT, fresh=False) as folder:
+        folder.journal.write_started(name=trial.name, number=0, attempt="a", pid=None)
     noted(trial, saved)
     with open_folder(paths_of(trial), PRINT, fresh=False):
         assert (taken(trial), saved.exists()) == (["model.pt"], False)

@@ -155,7 +155,8 @@ def test_a_changed_configuration_names_its_keys(tmp_path: Path) -> None:
 
 
 def test_different_metrics_are_told_and_throughput_compared(tmp_path: Path) -> None:
-    (write_folder(tmp_path / "b") / "env.json").write_text('{"metric": "latency"}')
+    (tmp_path / "b").mkdir()
+    (tmp_path / "b" / "env.json").write_text('{"metric": "latency"}')
     found = compared(tmp_path, [])
     assert found.differences == (Difference(part="metric", a="throughput", b="latency"),)
     assert found.objective.name == "throughput"

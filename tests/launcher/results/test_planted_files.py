@@ -1,0 +1,217 @@
+"""A results folder that somebody else has written to, or handed over."""
+
+from __future__ import annotations
+
+import dataclasses
+import fcntl
+import json
+import os
+import socket
+import stat
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from autoconf_launch.autotuner.space import FailedTrial, Record, Trial
+from autoconf_launch.core import Candidate, Failure, FailureKind, Layout, ResultsFolderError
+from autoconf_launch.core.saved_paths import note, notes_of
+from autoconf_launch.launcher.results.folder import open_folder
+from autoconf_launch.launcher.results.journal import Fingerprint, read_journal
+from autoconf_launch.launcher.results.lease import STALE_AFTER_S, Lease, is_held
+from autoconf_launch.launcher.results.paths import ResultsPaths
+from autoconf_launch.launcher.results.secrets import write_private
+
+PRINT = Fingerprint(script="a", arguments=(), config="b", hardware=("cpu",), versions=())
+NAME = "z0_gas1_tmbspg1"
+
+
+@pytest.fixture
+def paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ResultsPaths:
+    """An open study that began one trial and was killed; the user works in ``work``."""
+    work = tmp_path / "work"
+    work.mkdir()
+    monkeypatch.chdir(work)
+    made = ResultsPaths(results=work / "results", exps=work / "exps")
+    with open_folder(made, PRINT, fresh=False) as folder:
+        begin(folder.journal, NAME)
+    made.trial(NAME).mkdir()
+    return made
+
+
+def begin(journal: object, name: str) -> None:
+    journal.write_started(name=name, number=0, attempt="a", pid=None)  # type: ignore[attr-defined]
+
+
+def opened(paths: ResultsPaths) -> tuple[str, ...]:
+    """What the user is told on opening."""
+    with open_folder(paths, PRINT, fresh=False) as folder:
+        return folder.notes
+
+
+def test_notes_move_no_file_outside_of_the_working_directory(
+    paths: ResultsPaths, tmp_path: Path
+) -> None:
+    diary = tmp_path / "diary.txt"
+    diary.write_text("the user's")
+    note(notes_of(paths.trial(NAME), 7), diary)
+    assert f"{diary} stays" in " ".join(opened(paths))
+    assert diary.read_text() == "the user's"
+
+
+def test_notes_of_no_trial_of_the_journal_move_nothing(paths: ResultsPaths) -> None:
+    model, stranger = Path.cwd() / "model.pt", paths.trial("z3_gas1_tmbspg1")
+    model.write_text("the user's")
+    stranger.mkdir()
+    note(notes_of(stranger, 7), model)
+    opened(paths)
+    assert model.read_text() == "the user's"
+
+
+def test_what_a_killed_trial_left_is_moved_and_said(paths: ResultsPaths) -> None:
+    model = Path.cwd() / "model.pt"
+    model.write_text("of a trial")
+    note(notes_of(paths.trial(NAME), 7), model)
+    said = " ".join(opened(paths))
+    assert (f"Moved {model} to {paths.trial(NAME) / 'saved'}" in said, model.exists()) == (
+        True,
+        False,
+    )
+
+
+@pytest.mark.parametrize("name", ["controller.lease", "journal.jsonl", "env.json", "summary.txt"])
+def test_a_link_in_the_place_of_a_file_is_refused(
+    paths: ResultsPaths, tmp_path: Path, name: str
+) -> None:
+    diary = tmp_path / "diary.txt"
+    diary.write_text("")
+    (paths.results / name).unlink(missing_ok=True)
+    (paths.results / name).symlink_to(diary)
+    with pytest.raises(ResultsFolderError, match=f"{name} is a symbolic link"):
+        opened(paths)
+    assert diary.read_text() == ""
+
+
+def test_a_link_in_the_place_of_a_trials_folder_or_file_is_refused(
+    paths: ResultsPaths, tmp_path: Path
+) -> None:
+    own = tmp_path / "own"
+    own.mkdir()
+    (paths.trial(NAME) / "stdout.log").symlink_to(own / "log")
+    paths.trial("z1_gas1_tmbspg1").symlink_to(own)
+    for name in (NAME, "z1_gas1_tmbspg1"):
+        with pytest.raises(ResultsFolderError, match="symbolic link"):
+            paths.make_launch_folder(paths.trial(name))
+
+
+def test_a_pipe_in_the_place_of_a_log_is_removed(paths: ResultsPaths) -> None:
+    os.mkfifo(paths.trial(NAME) / "stdout.log")
+    paths.make_launch_folder(paths.trial(NAME))
+    assert list(paths.trial(NAME).iterdir()) == []
+
+
+def test_a_link_is_not_written_through(tmp_path: Path) -> None:
+    diary = tmp_path / "diary.txt"
+    diary.write_text("the user's")
+    (tmp_path / "env.json").symlink_to(diary)
+    with pytest.raises(ResultsFolderError, match="symbolic link"):
+        write_private(tmp_path / "env.json", "x")
+    assert diary.read_text() == "the user's"
+
+
+@pytest.mark.parametrize(
+    "name", ["../../x", "/tmp/x", "..", ".", "", "a/b", "a\n", "a\0", ".ssh", "\x1b[2J"]
+)
+def test_a_name_that_leads_elsewhere_is_not_read(paths: ResultsPaths, name: str) -> None:
+    trial = Trial(number=0, name=name, candidate=Candidate(layout=Layout()), space="z0")
+    failure = Failure(kind=FailureKind.CRASHED, detail="x")
+    record = Record(trial=trial, outcome=FailedTrial(failure=failure), wall_s=1.0)
+    with open_folder(paths, PRINT, fresh=False) as folder:
+        whole = paths.journal.read_bytes()
+        folder.journal.write_record(record)
+    with pytest.raises(ResultsFolderError, match="line 3 of"):
+        read_journal(paths.journal)
+    paths.journal.write_bytes(whole)
+    with open_folder(paths, PRINT, fresh=False) as folder:
+        begin(folder.journal, name)
+    with pytest.raises(ResultsFolderError, match="line 3 of"):
+        read_journal(paths.journal)
+
+
+def test_a_journal_without_a_header_is_not_believed(paths: ResultsPaths) -> None:
+    lines = paths.journal.read_bytes().splitlines(keepends=True)
+    paths.journal.write_bytes(b"".join(lines[1:]))
+    with pytest.raises(ResultsFolderError, match="it is not a header"):
+        opened(paths)
+
+
+def test_a_second_header_is_not_believed(paths: ResultsPaths) -> None:
+    lines = paths.journal.read_bytes().splitlines(keepends=True)
+    paths.journal.write_bytes(b"".join((*lines, lines[0])))
+    with pytest.raises(ResultsFolderError, match="line 3 of"):
+        opened(paths)
+
+
+def test_only_the_owner_can_open_a_lease(paths: ResultsPaths) -> None:
+    with Lease(paths.lease):
+        assert stat.S_IMODE(paths.lease.stat().st_mode) == 0o600
+
+
+def test_who_may_read_an_old_lease_does_not_lock_its_owner_out(paths: ResultsPaths) -> None:
+    paths.lease.write_text("{}")
+    paths.lease.chmod(0o644)
+    with paths.lease.open() as file:  # as anybody could who may read it
+        fcntl.flock(file, fcntl.LOCK_EX)
+        with Lease(paths.lease):
+            assert is_held(paths.lease)
+
+
+def test_a_lease_dated_in_the_future_is_not_held(paths: ResultsPaths) -> None:
+    paths.lease.write_text(json.dumps({"host": "elsewhere", "pid": 1}))
+    os.utime(paths.lease, (time.time() + 2 * STALE_AFTER_S,) * 2)
+    assert not is_held(paths.lease)
+    assert opened(paths) == ()
+
+
+@pytest.mark.parametrize("pid", [10**30, -1, 0])
+def test_a_lease_of_an_impossible_process_is_not_held(paths: ResultsPaths, pid: int) -> None:
+    paths.lease.write_text(json.dumps({"host": socket.gethostname(), "pid": pid}))
+    assert not is_held(paths.lease)
+
+
+def test_a_folder_that_others_can_write_is_refused_unless_trusted(paths: ResultsPaths) -> None:
+    paths.results.chmod(0o777)
+    with pytest.raises(ResultsFolderError, match="--trust-results"):
+        opened(paths)
+    assert opened(dataclasses.replace(paths, trusts_others=True)) == ()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder to somebody else")
+def test_a_folder_of_somebody_else_is_refused_unless_trusted(paths: ResultsPaths) -> None:
+    os.chown(paths.results, 12345, 12345)
+    with pytest.raises(ResultsFolderError, match="belongs to user 12345"):
+        opened(paths)
+    assert opened(dataclasses.replace(paths, trusts_others=True)) == ()
+
+
+def test_a_file_that_others_can_write_is_refused(paths: ResultsPaths) -> None:
+    paths.journal.chmod(0o666)
+    with pytest.raises(ResultsFolderError, match="can be written by other users"):
+        opened(paths)
+
+
+@pytest.fixture
+def no_umask() -> Iterator[None]:
+    before = os.umask(0)
+    yield
+    assert os.umask(before) == 0
+
+
+@pytest.mark.usefixtures("no_umask")
+def test_results_are_never_writable_by_others(tmp_path: Path) -> None:
+    paths = ResultsPaths(results=tmp_path / "results", exps=tmp_path / "exps")
+    with open_folder(paths, PRINT, fresh=False):
+        paths.make_launch_folder(paths.trial(NAME))
+    found = [paths.results, paths.exps, *paths.results.rglob("*")]
+    assert [path for path in found if path.stat().st_mode & 0o022] == []
